@@ -1,7 +1,7 @@
-//! How fast the planner and the scheduler are at the size they are built for: 1,000 workers, 1,000,000 symbols.
+//! Benchmarks the planner and the scheduler at their design size: 1,000 workers, 1,000,000 symbols.
 //!
-//! Prints the median time of a plan, events per second of a scan that goes well, and what churn of 10% of the workers a
-//! minute costs: dispatches beyond one for each shard, and the slowest single step.
+//! Prints the median time of a plan, events per second of a scan without failures, and the cost of churn of 10% of the
+//! workers per minute: dispatches beyond one per shard, and the slowest single step.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -19,7 +19,7 @@ const SLOTS: usize = 2;
 const PLANS: usize = 9;
 /// Simulated time of one segment.
 const SEGMENT_MS: u64 = 4_000;
-/// One of the workers dies so often: 10% of them a minute.
+/// Interval at which a worker dies: 10% of them per minute.
 const CHURN_MS: u64 = 600;
 
 fn costs() -> Vec<SegmentCost> {
@@ -46,7 +46,7 @@ fn started(shards: Vec<Shard>) -> (Scheduler, Vec<Command>) {
     (scheduler, commands)
 }
 
-/// A scan in which every dispatch is answered at once. Events a second.
+/// A scan in which every dispatch is answered at once. Returns events per second.
 fn throughput(shards: Vec<Shard>) -> f64 {
     let (mut scheduler, mut commands) = started(shards);
     let (start, mut events) = (Instant::now(), 0u64);

@@ -1,7 +1,8 @@
-//! How long a new leader takes with 100,000 scans that ended and 4,096 that wait in a real etcd.
+//! Measures how long a new leader takes over 100,000 ended and 4,096 waiting scans in a real etcd.
 //!
-//! `takeover ETCD-URL [ENDED] [WAITING]` records them as a leader before would have, then starts a coordinator and prints when it
-//! leads, when it knows the scans that wait, and when it knows all of them. It starts no worker: what waits goes on waiting.
+//! `takeover ETCD-URL [ENDED] [WAITING]` records them as an earlier leader would have, then starts a coordinator and
+//! prints when it leads, when it has read the waiting scans, and when it has read all scans. It starts no worker, so
+//! waiting scans keep waiting.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,13 +19,13 @@ use trawl_plan::ScanDocument;
 use trawl_security::{ClientSecurity, ServerSecurity};
 use trawl_wire::record::leader_key;
 
-/// Usual numbers, and the goal for them.
+/// Default numbers of scans, and the target times for them.
 const ENDED: usize = 100_000;
 const WAITING: usize = 4_096;
 const GOAL: Duration = Duration::from_secs(2);
-/// Records that are written at once.
+/// Number of records written concurrently.
 const WRITES_AT_ONCE: usize = 64;
-/// Wait between two questions to the coordinator.
+/// Wait between two polls of the coordinator.
 const POLL: Duration = Duration::from_millis(5);
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -85,7 +86,7 @@ async fn seed(etcd: &str, cluster: &str, prepared: &PreparedScan, ended: usize, 
     Ok(())
 }
 
-/// Asks until the answer is yes.
+/// Polls until the result is `true`.
 async fn until<E>(mut asked: impl AsyncFnMut() -> Result<bool, E>) {
     while !matches!(asked().await, Ok(true)) {
         tokio::time::sleep(POLL).await;
@@ -133,7 +134,7 @@ async fn main() -> Result<(), Error> {
     let (control, election) = (EtcdStore::new(&etcd)?, EtcdStore::new(&etcd)?);
     let serving = tokio::spawn(async move {
         let ready = |address| {
-            // Refused only when nobody waits any more.
+            // Fails only when the receiver is dropped.
             let _ = ready.send(address);
         };
         server::run(options, control, election, ready, std::future::pending()).await
@@ -141,7 +142,7 @@ async fn main() -> Result<(), Error> {
     let Ok(address) = bound.await else { return Err(serving.await?.err().map_or("it ended".into(), Error::from)) };
     let security = ClientSecurity::default();
     let mut manager = Manager::connect(&format!("http://{address}"), &security).await?;
-    // Nothing is asked of scans: answered as soon as somebody leads.
+    // Does not depend on scans: answered as soon as there is a leader.
     until(async || manager.workers().await.map(|_| true)).await;
     let leads = Instant::now();
     let last = format!("s-{}", ended + waiting - 1);

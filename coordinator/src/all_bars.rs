@@ -1,9 +1,9 @@
 //! A scan at every bar: the answer at each time of the dataset up to the as-of, in chunks of times.
 //!
-//! Each time's answer is the one that a scan as of that time gives, prices adjusted as of that time: history is cut where
-//! a split or a dividend becomes known, and each part computed from bars adjusted as of it (`trawl_market::Vintage`).
-//! `@last` adjusts all of it as of the last bar instead. Memory holds one chunk of rows and the bars of as many segments
-//! as there are threads.
+//! Each time's answer is the one that a scan as of that time gives, prices adjusted as of that time: history is cut
+//! where a split or a dividend becomes known, and each part computed from bars adjusted as of it
+//! (`trawl_market::Vintage`). `@last` adjusts all of it as of the last bar instead. Memory holds one chunk of rows and
+//! the bars of as many segments as there are threads.
 
 use std::collections::BTreeMap;
 
@@ -21,29 +21,29 @@ use crate::merge::{FailedSegment, failed_rows, place_rows};
 use crate::prepare::{PreparedScan, adjustment_text};
 use crate::scan_steps::{PassError, Passes};
 
-/// Bytes of the rows that are held at once.
+/// Maximum bytes of rows held at once.
 pub const CHUNK_BYTES_MAX: u64 = 256 << 20;
-/// What a row takes beside its values: name, reason, vectors, allocator.
+/// Bytes of a row besides its values: name, reason, vectors, allocator.
 const ROW_BYTES: u64 = 160;
 const VALUE_BYTES: u64 = 8;
-/// Bytes of one segment's vintages beside its bars.
+/// Maximum bytes of one segment's vintages, besides its bars.
 const VINTAGES_BYTES_MAX: u64 = 256 << 20;
 
 /// Why the answers end early.
 #[derive(Debug, thiserror::Error)]
 pub enum AllBarsError {
-    /// The user's to mend.
+    /// A mistake of the user.
     #[error("'history' limits what one as-of sees, and every bar has its own: leave one of the two out")]
     History,
-    /// The user's to mend: one plan serves all bars.
+    /// A mistake of the user: one plan serves all bars.
     #[error(
         "'{name}' is the ticker of {} at different times, and every bar has its own: name the symbol instead",
         symbols.join(" and of ")
     )]
     Renamed {
-        /// As the document has it.
+        /// The name as written in the document.
         name: String,
-        /// What it refers to, by the alphabet.
+        /// The symbols that it refers to, in alphabetical order.
         symbols: Vec<String>,
     },
     /// The operating system gave no threads.
@@ -55,19 +55,19 @@ pub enum AllBarsError {
     /// The cross-sections could not be made.
     #[error(transparent)]
     Pass(#[from] PassError),
-    /// A segment could not be read now; another run may.
+    /// A segment could not be read; another run may succeed.
     #[error(transparent)]
     Execute(ExecuteError),
-    /// Who takes the answers cannot.
+    /// The consumer of the answers failed.
     #[error("{0}")]
     Taker(String),
 }
 
-/// Runs the scan at every time of the dataset from `from` (the first when `None`) up to its as-of and gives each time's
-/// answer to `take`, in order of time.
+/// Runs the scan at every time of the dataset from `from` (the first when `None`) up to its as-of and passes each
+/// time's answer to `take`, in order of time.
 ///
 /// # Errors
-/// [`AllBarsError`]; [`AllBarsError::Taker`] with what `take` says.
+/// [`AllBarsError`]; [`AllBarsError::Taker`] with the error of `take`.
 pub fn all_bars(
     prepared: &PreparedScan,
     options: LocalOptions,
@@ -121,14 +121,14 @@ pub fn all_bars(
 /// Which times may be computed together.
 struct Parts<'a> {
     prepared: &'a PreparedScan,
-    /// Times at which another part begins.
+    /// Times at which a new part begins.
     cuts: Vec<TimeMicros>,
 }
 
 impl<'a> Parts<'a> {
-    /// A part ends where what all symbols share becomes another: the bars of a reference, or cross-sections at times
-    /// before the as-of, which any symbol's split changes. It ends too where the vintages of a segment would take too
-    /// much memory.
+    /// A part ends where data shared by all symbols changes: the bars of a reference, or cross-sections at times before
+    /// the as-of, which any symbol's split changes. It ends too where the vintages of a segment would take too much
+    /// memory.
     fn new(prepared: &'a PreparedScan, times: &[TimeMicros]) -> Result<Self, MarketError> {
         let (Some(&first), Some(&last)) = (times.first(), times.last()) else {
             return Ok(Self { prepared, cuts: Vec::new() });
@@ -152,7 +152,7 @@ impl<'a> Parts<'a> {
         Ok(Self { prepared, cuts })
     }
 
-    /// Runs of the times, none of them empty.
+    /// Splits the times into non-empty runs that may be computed together.
     fn of<'t>(&'t self, times: &'t [TimeMicros]) -> impl Iterator<Item = &'t [TimeMicros]> {
         times.chunk_by(|before, after| {
             let next = self.cuts.partition_point(|cut| cut <= before);
@@ -160,7 +160,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// What is known at the beginning of a run of times; each vintage adds what becomes known later.
+    /// The adjustment known at the first of `times`; each vintage adds what becomes known later.
     fn adjustment_at(&self, times: &[TimeMicros]) -> Adjustment {
         let adjustment = self.prepared.adjustment;
         match times.first() {
@@ -206,7 +206,7 @@ impl Chunk<'_> {
         }
     }
 
-    /// The present step for every segment; damaged ones with the reason.
+    /// Runs the current step for every segment. Damaged segments are returned with the reason.
     #[allow(clippy::type_complexity)]
     fn pass(&self, passes: &Passes) -> Result<Vec<(u32, Result<StepOutput, String>)>, AllBarsError> {
         let step = passes.step();
@@ -261,7 +261,8 @@ impl Chunk<'_> {
     }
 }
 
-/// Whether every attempt fails so. This process's copy is the only one here, so damage of it counts as the snapshot's.
+/// Whether every attempt fails in the same way. This process's copy is the only one here, so damage of it counts as the
+/// snapshot's.
 fn fails_only_its_symbols(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Permanent | ErrorKind::Damaged)
 }

@@ -1,7 +1,7 @@
-//! Puts the parts of a bisected segment together again, so that nobody else has to know of parts.
+//! Joins the parts of a bisected segment, so that no other module handles parts.
 //!
-//! Pure. Symbols that failed have a row that says so among the rows of the others; before the last step, where a missing
-//! value would change everybody's, a segment with a failed part fails.
+//! Pure. In the last step, symbols that failed get a row with status `failed`. In earlier steps, where a missing value
+//! would change every symbol's values, a segment with a failed part fails.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use crate::merge::{FailedSegment, failed_rows};
 use crate::prepare::PreparedScan;
 use crate::scheduler::Piece;
 
-/// What became of a piece.
+/// The result of a piece.
 pub(crate) type PieceResult = Result<SegmentResultV2, Failure>;
 
-/// The parts of one scan's bisected segments; bounded by their symbols.
+/// The parts of one scan's bisected segments; their number is bounded by the number of symbols.
 #[derive(Debug, Default)]
 pub(crate) struct Glue {
     segments: BTreeMap<u32, BTreeMap<Piece, PieceResult>>,
 }
 
 impl Glue {
-    /// Takes what became of a piece: the whole segment once all its parts are there, and again when one is replaced.
-    /// `last`: whether the step gives the answer's rows.
+    /// Adds the result of a piece. Returns the whole segment once all its parts are present, and again when one is
+    /// replaced. `last`: whether the step returns the answer's rows.
     pub fn take(
         &mut self,
         prepared: &PreparedScan,
@@ -48,7 +48,7 @@ impl Glue {
     }
 }
 
-/// Parts in the order of their symbols, not all of them failed.
+/// Joins parts, which are in the order of their symbols; at least one has not failed.
 fn glued(prepared: &PreparedScan, parts: &BTreeMap<Piece, PieceResult>) -> SegmentOutput {
     let (mut rows, mut times, mut values) = (Vec::new(), Vec::new(), Vec::new());
     let mut kind = SegmentOutput::Rows(Vec::new());
@@ -92,7 +92,7 @@ fn add_times(all: &mut Vec<CrossTimes>, need: &CrossTimes) {
     }
 }
 
-/// Values stand symbol by symbol, at the same times in every part.
+/// Appends values, which are grouped by symbol, at the same times in every part.
 fn add_values(all: &mut Vec<CrossValues>, given: &CrossValues) {
     match all.iter_mut().find(|v| v.cross == given.cross) {
         Some(before) => before.values.extend(&given.values),

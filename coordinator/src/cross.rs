@@ -1,24 +1,25 @@
-//! Cross-sections: what all symbols gave at one time becomes what each of them reads.
+//! Cross-sections: reduces the values of all symbols at one time to the values that each of them reads.
 //!
-//! Pure. Values come in the order of the dataset's symbols, so sums add in that order whoever computed them.
+//! Pure. Values come in the order of the dataset's symbols, so sums are added in that order, whichever worker computed
+//! them.
 
 use std::collections::BTreeMap;
 
 use trawl_plan::frame::CrossFunction;
 
-/// Reduces one population: `values` in the order of symbols, all finite. Gives one value for each of them, or one for
-/// all where the function is a market series.
+/// Reduces one population: `values` in the order of symbols, all finite. Returns one value per symbol, or a single
+/// value if the function is a market series.
 pub fn reduce(function: CrossFunction, values: &[f64]) -> Vec<f64> {
     let n = values.len() as f64;
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
-    // Zero has two signs but one place.
+    // Both signs of zero have the same rank.
     let below = |v: f64| sorted.partition_point(|x| *x < v);
     let up_to = |v: f64| sorted.partition_point(|x| *x <= v);
     match function {
         CrossFunction::Rank => values.iter().map(|&v| (values.len() - up_to(v) + 1) as f64).collect(),
         CrossFunction::Percent => {
-            // Of equal values at places below+1 ..= up_to the average is (below + 1 + up_to)/2.
+            // The average rank of equal values at ranks below+1 ..= up_to is (below + 1 + up_to)/2.
             values.iter().map(|&v| ((below(v) + up_to(v) + 1) as f64 / 2.0 - 0.5) / n).collect()
         }
         CrossFunction::Demean => {
@@ -36,7 +37,7 @@ pub fn reduce(function: CrossFunction, values: &[f64]) -> Vec<f64> {
     }
 }
 
-/// Of equal values exactly that value.
+/// The mean; if all values are equal, exactly that value.
 fn mean(values: &[f64], sorted: &[f64]) -> f64 {
     match (sorted.first(), sorted.last()) {
         (Some(first), Some(last)) if first == last => *first,
@@ -52,8 +53,8 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted[low] + (sorted[high] - sorted[low]) * (place - low as f64)
 }
 
-/// Reduces the values of all symbols at one time: NaN is no member. Gives what each symbol reads, and what each group
-/// reads. A symbol without a group is in none.
+/// Reduces the values of all symbols at one time: NaN is not a member. Returns the values per symbol and per group. A
+/// symbol without a group belongs to none.
 pub fn reduce_groups<'g>(
     function: CrossFunction,
     values: &[f64],

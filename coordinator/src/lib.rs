@@ -1,7 +1,7 @@
-//! Turns a scan into shards, has them run, and merges what comes back.
+//! Turns a scan into shards, has them run, and merges their results.
 //!
 //! `planner` and `scheduler` are pure; `local` runs them around threads (embedded mode), `server` around etcd and gRPC.
-//! `scan_steps` says in which steps; what a step does for a segment is the worker room's.
+//! `scan_steps` defines the steps of a scan; executing a step for a segment belongs to the `worker` crate.
 
 #![forbid(unsafe_code)]
 

@@ -30,36 +30,36 @@ use crate::scheduler::{AttemptId, Check, ClassId, Command, Event, Limits, Outcom
 
 /// The one worker of embedded mode.
 const WORKER: u64 = 1;
-/// Its class: this build's.
+/// Its class: that of this build.
 const CLASS: ClassId = 0;
 /// Its name in reports.
 const WORKER_NAME: &str = "embedded";
-/// How often the scheduler is told that time goes by while nothing else happens.
+/// Interval of the scheduler's ticks while nothing else happens.
 const TICK: Duration = Duration::from_millis(20);
 
 /// How a scan runs in this process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LocalOptions {
-    /// How it is cut; the answer does not depend on it.
+    /// How the scan is cut into shards; the answer does not depend on it.
     pub shards: ShardSpec,
     /// Threads that compute; 0 takes one for each core.
     pub threads: usize,
     /// How long it may take.
     pub deadline: Option<Duration>,
-    /// Symbols that fail for reasons beyond the snapshot are left out, and the identity says so.
+    /// Symbols that fail for reasons beyond the snapshot are left out, which the identity records.
     pub allow_partial: bool,
 }
 
-/// Why nothing could run.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
     /// The operating system gave no threads.
     #[error("cannot start the threads of the scan")]
     Threads(#[from] rayon::ThreadPoolBuildError),
-    /// It took longer than it was allowed to.
+    /// It took longer than its deadline.
     #[error("the scan was not done within {}", seconds(*.0))]
     DeadlineExceeded(Duration),
-    /// Segments failed for reasons beyond the snapshot, and nobody asked for an answer without them.
+    /// Segments failed for reasons beyond the snapshot, and a partial answer was not allowed.
     #[error("{0}")]
     Incomplete(Failure),
     /// The cross-sections could not be made.
@@ -67,14 +67,14 @@ pub enum LocalError {
     Pass(#[from] PassError),
 }
 
-/// What a thread says.
+/// A message from a thread.
 enum ThreadEvent {
     Segment {
         attempt: AttemptId,
         segment: u32,
         result: Result<SegmentResultV2, (ErrorKind, String)>,
         busy_ms: f64,
-        /// Of the whole shard, with its last segment.
+        /// Timings of the whole shard, with its last segment.
         timings: Option<Box<pb::ShardTimings>>,
     },
     End {
@@ -82,8 +82,8 @@ enum ThreadEvent {
     },
 }
 
-/// Runs a scan on threads of this process: `execute` is called once for each segment and step (again if it says
-/// retryable), and records where its time went.
+/// Runs a scan on threads of this process: `execute` is called once for each segment and step (again if it returns a
+/// retryable error), and records its stages.
 ///
 /// Segments that fail are in the answer (their symbols failed, with the reason) and in the report.
 ///
@@ -103,7 +103,7 @@ pub fn run(
     let mut run = Run::new(prepared, options, pool.current_num_threads(), progress);
     loop {
         let step = passes.step();
-        // One input for all: no segment is given more than it could read.
+        // One input for all segments, which share this process's memory.
         let input = passes.input(&prepared.segments);
         run.pass(&pool, step, &|segment, stages| execute(segment, step, &input, stages));
         if let (true, Some(deadline)) = (run.over.load(Ordering::Relaxed), options.deadline) {
@@ -121,7 +121,7 @@ pub fn run(
     }
 }
 
-/// One shard for the pool.
+/// A shard to run on the pool.
 struct Shard {
     attempt: AttemptId,
     segments: Vec<u32>,
@@ -130,7 +130,7 @@ struct Shard {
     asked: Asked,
 }
 
-/// One shard on the pool; says how each segment ended, then that the shard did.
+/// Runs one shard on the pool; reports the outcome of each segment, then the end of the shard.
 fn run_shard(
     shard: Shard,
     prepared: &PreparedScan,
@@ -155,17 +155,17 @@ fn run_shard(
             .unwrap_or_else(|_| Err((ErrorKind::Permanent, "internal error: the evaluation panicked".to_owned())));
         told.failed = result.is_err();
         let timings = timeline.take(segment, &told).map(Box::new);
-        // Refused only when the run is over: then nobody wants it.
+        // Fails only when the run is over; the result is then not needed.
         let _ = sender.send(ThreadEvent::Segment { attempt, segment, result, busy_ms: ms_since(started), timings });
     });
     timeline.finish(&span, asked);
     let _ = sender.send(ThreadEvent::End { attempt });
 }
 
-/// Runs one segment of the present step.
+/// Executes one segment of the current step.
 type Execute<'a> = dyn Fn(u32, &mut Stages) -> Result<SegmentResultV2, (ErrorKind, String)> + Sync + 'a;
 
-/// Starts a shard: its attempt, its segments, when it is slow.
+/// Starts a shard: attempt, segments, and the time after which it counts as slow.
 type Start<'a> = dyn Fn(AttemptId, Vec<u32>, Option<Duration>) + 'a;
 
 /// State of one run; belongs to the thread that called [`run`].
@@ -176,26 +176,26 @@ struct Run<'a> {
     scheduler: Scheduler,
     options: LocalOptions,
     step: ScanStep,
-    /// Which of the scan's steps, from 0.
+    /// Index of the scan's current step, from 0.
     number: u32,
-    /// When it began.
+    /// Start of the run.
     began: Instant,
-    /// The scheduler's scan of the present step; each has its own.
+    /// The scheduler's scan id of the current step; each step has its own.
     scan: u64,
     /// The result that is being reported to the scheduler.
     held: Option<(SegmentResultV2, SegmentRun)>,
     results: Vec<SegmentResultV2>,
     failures: Vec<FailedSegment>,
-    /// What the last attempt of a segment said.
+    /// Message of the last failed attempt, by segment.
     messages: BTreeMap<u32, String>,
-    /// Nobody waits for results any more: the deadline has passed.
+    /// Set once results are no longer awaited, because the deadline has passed.
     over: Arc<AtomicBool>,
     report: RunReport,
 }
 
 impl<'a> Run<'a> {
     fn new(prepared: &'a PreparedScan, options: LocalOptions, threads: usize, progress: &'a dyn Progress) -> Self {
-        // Nobody else could do what takes long here.
+        // There is no other worker that could take over slow work.
         let limits = Limits { attempt_timeout_ms: u64::MAX, ..Limits::default() };
         let mut scheduler = Scheduler::new(limits, 0);
         scheduler.step(Event::WorkerJoined { worker: WORKER, host: WORKER, class: CLASS, slots: threads }, 0);
@@ -262,28 +262,29 @@ impl<'a> Run<'a> {
                 scope.spawn(move |_| run_shard(shard, prepared, execute, &over, &sender));
             };
             let deadline_ms = self.options.deadline.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
-            // Without the segments' symbols: nothing here dies of a segment but the process itself.
+            // Without the segments' symbols, which are only needed for bisection: in embedded mode a segment can only
+            // kill the process itself.
             let request = Request { shards, class: CLASS, deadline_ms, ..Request::default() };
             self.event(Event::Submitted { scan: self.scan, request }, &start);
             while !self.scheduler.is_idle() {
                 match receiver.recv_timeout(TICK) {
                     Ok(said) => self.hear(said, &start),
                     Err(RecvTimeoutError::Timeout) => self.event(Event::Tick, &start),
-                    // Cannot be: `sender` lives as long as the loop.
+                    // Unreachable: `sender` lives as long as the loop.
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
             }
         });
-        // All threads are done: what they said last is how their shards ended.
+        // All threads are done: drain the ends of their shards.
         while let Ok(said) = receiver.try_recv() {
             self.hear(said, &|_, _, _| {});
         }
     }
 
-    /// What a step that is not the last gave.
+    /// Takes the results of a step that is not the last.
     fn take_pass(&mut self) -> (Vec<SegmentResultV2>, Vec<FailedSegment>) {
         self.messages.clear();
-        // What fails of the snapshot's own fails again in the last step.
+        // Failures that are properties of the snapshot occur again in the last step.
         self.report.failed.retain(|f| !is_of_snapshot(f.kind));
         (std::mem::take(&mut self.results), std::mem::take(&mut self.failures))
     }
@@ -335,7 +336,7 @@ impl<'a> Run<'a> {
         let mut checked = Vec::new();
         for command in self.scheduler.step(event, now_ms) {
             match command {
-                // The copy that was found damaged is this process's own.
+                // The copy found damaged is this process's own.
                 Command::Check { scan, piece } => checked.push(Event::Checked { scan, piece, found: Check::Damaged }),
                 Command::Dispatch { attempt, pieces, purpose, .. } => {
                     let segments: Vec<u32> = pieces.iter().map(|p| p.segment).collect();
@@ -371,7 +372,7 @@ impl<'a> Run<'a> {
                     self.progress.segment_ended(segment, self.ended());
                 }
                 Command::End { outcome: Outcome::DeadlineExceeded, .. } => self.over.store(true, Ordering::Relaxed),
-                // There is one worker, it is never lost, and nobody contradicts it; the end is seen by `is_idle`.
+                // There is one worker, which is never lost or contradicted; the end is detected by `is_idle`.
                 Command::Stop { .. }
                 | Command::End { .. }
                 | Command::Replace { .. }
@@ -405,17 +406,17 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A segment as the scheduler counts it here.
+/// A segment as a piece; its symbols are not counted here.
 fn whole(segment: u32) -> Piece {
     Piece { segment, first: 0, count: 1 }
 }
 
-/// A time limit as its user wrote it.
+/// A time limit, formatted as users write it.
 pub(crate) fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
 }
 
-/// What is said of a segment whose attempts ended without a word.
+/// The message for a segment whose attempts ended without an error message.
 pub(crate) fn gave_up(attempts: u32) -> String {
     format!("gave up after {attempts} attempts")
 }

@@ -2,69 +2,71 @@
 //!
 //! Pure: no I/O, no clock. `server::membership` feeds it what it lists and watches.
 //!
-//! A record that goes is a worker that is gone: it deleted it, or its lease is over. But when most of the fleet's leases
-//! end at about the same time, the store is the likelier culprit: it lost them, or the workers cannot reach it. Then they
-//! are suspects: still members, as long as they answer on the data path, and for a bounded time.
+//! A worker whose record disappears is gone: it deleted the record, or its lease expired. But when most of the fleet's
+//! leases end at about the same time, the likelier cause is the store: it lost them, or the workers cannot reach it.
+//! Those workers become suspects: they remain members as long as they answer on the data path, for a bounded time.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use trawl_wire::WorkerRecord;
 
-/// Leases that end within so long of each other end together: a usual time to live, and how often etcd looks for those
-/// that are over. Renewals are spread over it, so the ends are too.
+/// Window in milliseconds within which lost leases count as simultaneous: a usual time to live plus etcd's interval of
+/// checking for expired leases. Renewals are spread over it, so the ends are too.
 pub const LOSS_WINDOW_MS: u64 = 6_000;
-/// Fewer losses are never called a mass loss.
+/// Minimum number of losses for a mass loss.
 pub const MASS_LOSS_MIN: usize = 2;
-/// How long a suspect is kept without a record. A worker that reaches the store registers again within a fraction of it.
+/// How long a suspect is kept without a record, in milliseconds. A worker that reaches the store registers again within
+/// a fraction of it.
 pub const SUSPECT_MAX_MS: u64 = 60_000;
 
-/// What changed.
+/// A change of membership.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Member {
-    /// A worker's record is there: it came, or came back.
+    /// A worker's record exists: it registered, or returned.
     Here(WorkerRecord),
-    /// A worker's record says that it leaves.
+    /// A worker's record is marked as draining.
     Draining {
         /// Its id.
         id: String,
-        /// Which of its lives.
+        /// Boot id of the process.
         boot: String,
     },
-    /// A worker's record went together with most others'. It stays a member, also if it was just told to be gone; whoever
-    /// talks to it has to find out whether it answers. `Gone` follows unless its record comes back, which is not told.
+    /// A worker's record disappeared together with most others. It remains a member, even if it was just reported as
+    /// gone; the caller has to check whether it answers. `Gone` follows unless its record returns, which is not
+    /// reported.
     Suspect(WorkerRecord),
     /// A worker is gone.
     Gone {
         /// Its id.
         id: String,
-        /// Which of its lives.
+        /// Boot id of the process.
         boot: String,
     },
 }
 
-/// What the store says.
+/// An event of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-// One at a time, never kept.
+// Handled one at a time, never stored.
 #[allow(clippy::large_enum_variant)]
 pub enum Event {
-    /// Everything that is registered, by key; a record that cannot be read is `None`.
+    /// All records by key; a record that cannot be decoded is `None`.
     Listed(BTreeMap<String, Option<WorkerRecord>>),
-    /// One record, put for the first time or anew.
+    /// One record was put, for the first time or again.
     Put(String, Option<WorkerRecord>),
-    /// One record went.
+    /// One record was deleted.
     Deleted(String),
-    /// Time went by.
+    /// Time has passed.
     Tick,
 }
 
 #[derive(Debug)]
 struct Known {
     record: WorkerRecord,
-    /// Since when it is kept without a record.
+    /// Since when it is kept without a record, in milliseconds.
     suspect_since_ms: Option<u64>,
 }
 
-/// A lease that ended a short while ago.
+/// A lease that ended recently.
 #[derive(Debug)]
 struct Loss {
     at_ms: u64,
@@ -76,12 +78,12 @@ struct Loss {
 #[derive(Debug, Default)]
 pub struct Roster {
     known: BTreeMap<String, Known>,
-    /// Within the window, oldest first.
+    /// Losses within the window, oldest first.
     losses: VecDeque<Loss>,
 }
 
 impl Roster {
-    /// Takes one event and says what changed, in this order. `now_ms` never goes back.
+    /// Handles one event and returns the changes, in order. `now_ms` never decreases.
     pub fn step(&mut self, event: Event, now_ms: u64) -> Vec<Member> {
         let mut changes = Vec::new();
         let out = &mut changes;
@@ -95,7 +97,7 @@ impl Roster {
                 for (key, record) in there {
                     self.learn(key, record, out);
                 }
-                // While the store was away nobody could register: suspects have their time from now on.
+                // Workers could not register while the store was unavailable: restart the suspects' time limit.
                 self.known.values_mut().filter_map(|k| k.suspect_since_ms.as_mut()).for_each(|since| *since = now_ms);
             }
             Event::Put(key, record) => self.learn(key, record, out),
@@ -108,12 +110,12 @@ impl Roster {
         changes
     }
 
-    /// When the next tick has something to do.
+    /// Time at which the next tick has something to do.
     pub fn wake_ms(&self) -> Option<u64> {
         self.known.values().filter_map(|k| k.suspect_since_ms).min().map(|since| since + SUSPECT_MAX_MS)
     }
 
-    /// Members whose record is there, and suspects.
+    /// Number of members with a record, and number of suspects.
     pub fn counts(&self) -> (usize, usize) {
         let suspects = self.known.values().filter(|k| k.suspect_since_ms.is_some()).count();
         (self.known.len() - suspects, suspects)
@@ -133,7 +135,7 @@ impl Roster {
                 return;
             }
         }
-        // The same id with another boot: the worker was started anew, the one before is gone.
+        // The same id with another boot: the worker was restarted, and the previous process is gone.
         self.forget(&key, out);
         self.known.insert(key, Known { record: record.clone(), suspect_since_ms: None });
         out.push(Member::Here(record));
@@ -145,11 +147,11 @@ impl Roster {
         }
     }
 
-    /// Records that went, by whatever way.
+    /// Handles records that disappeared.
     fn lose(&mut self, keys: Vec<String>, now_ms: u64, out: &mut Vec<Member>) {
         for key in keys {
             let Some(known) = self.known.get(&key).filter(|k| k.suspect_since_ms.is_none()) else { continue };
-            // One that drains leaves on purpose, and is no evidence of anything.
+            // A draining worker leaves on purpose, and is not evidence of a mass loss.
             if !known.record.draining {
                 self.losses.push_back(Loss { at_ms: now_ms, key: key.clone(), record: known.record.clone() });
             }
@@ -164,7 +166,7 @@ impl Roster {
             let known = Known { record: loss.record.clone(), suspect_since_ms: Some(now_ms) };
             if !self.known.contains_key(&loss.key) {
                 self.known.insert(loss.key.clone(), known);
-                // What this step said of it just now is taken back; what an earlier one said is not.
+                // Retract the `Gone` of this step; one of an earlier step is not retracted.
                 out.retain(
                     |m| !matches!(m, Member::Gone { id, boot } if *id == loss.record.id && *boot == loss.record.boot),
                 );
@@ -302,7 +304,7 @@ mod tests {
         use std::collections::BTreeSet;
 
         proptest! {
-            /// Told one by one, the changes always add up to who is registered and who is suspected.
+            /// Applied one by one, the changes always yield the registered and the suspected workers.
             #[test]
             fn what_is_told_adds_up(
                 told in vec((0..3u8, 0..6usize, btree_set(0..6usize, 0..6), 0..4_000u64), 1..60),

@@ -1,6 +1,6 @@
 //! Segments' results into one answer: every symbol exactly once, matches in rank order, all others by symbol.
 //!
-//! Pure. The order of arrival, the number of shards and who computed what cannot be seen in the answer.
+//! Pure. The answer does not depend on the order of arrival, the number of shards, or which worker computed what.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,24 +14,24 @@ use trawl_plan::Setting;
 /// What merging needs to know of a scan; travels to a client in the header of its stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MergeSpec {
-    /// Enters the answer.
+    /// Identity, part of the answer.
     pub identity: Identity,
     /// Headings of the values.
     pub select: Vec<String>,
     /// Values of the sweep's variables at each point; one point without settings when there is no sweep.
     pub points: Vec<Vec<(String, Setting)>>,
-    /// Whether each symbol keeps its best points alone.
+    /// Whether each symbol keeps only its best points.
     pub best: bool,
-    /// One for each rank key: largest first.
+    /// Per rank key: whether the largest value comes first.
     pub descending: Vec<bool>,
-    /// Matches that get a place.
+    /// Maximum number of matches that get a rank.
     pub limit: Option<u32>,
 }
 
 /// A segment without a result: each of its symbols fails with the reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedSegment {
-    /// Which.
+    /// The segment.
     pub segment: u32,
     /// Its symbols.
     pub symbols: Vec<String>,
@@ -41,9 +41,9 @@ pub struct FailedSegment {
     pub message: String,
 }
 
-/// Merges what a scan's segments gave. Each segment of the scan should be in `results` or in `failures`; one that is
-/// in neither, or whose result is not about its symbols, fails. Of two results for a segment the first counts, and a
-/// result counts more than a failure.
+/// Merges the results of a scan's segments. Each segment of the scan should be in `results` or in `failures`; one that
+/// is in neither, or whose result is not about its symbols, fails. Of two results for a segment the first counts, and a
+/// result takes precedence over a failure.
 pub fn merge(prepared: &PreparedScan, results: Vec<SegmentResultV2>, failures: Vec<FailedSegment>) -> Answer {
     let mut answered: BTreeMap<u32, SegmentResultV2> = BTreeMap::new();
     for result in results {
@@ -68,7 +68,7 @@ pub fn merge(prepared: &PreparedScan, results: Vec<SegmentResultV2>, failures: V
     merge_results(&prepared.merge_spec(), kept, failed)
 }
 
-/// The same from a header alone, as a client has it.
+/// As [`merge`], from a header only, as available to a client.
 pub fn merge_results(spec: &MergeSpec, results: Vec<SegmentResultV2>, failures: Vec<FailedSegment>) -> Answer {
     let failed = failures.iter().flat_map(|failure| failed_rows(failure, spec));
     let rows: Vec<SymbolRow> = results.into_iter().flat_map(rows_in).chain(failed).collect();
@@ -92,18 +92,18 @@ fn rows_in(result: SegmentResultV2) -> Vec<SymbolRow> {
     }
 }
 
-/// What [`merge_results`] would make of results that stay where they are: the digest, and where each row goes.
+/// The outcome of [`merge_results`] without moving the results: the digest, and the position of each row.
 #[derive(Debug)]
 pub(crate) struct Placed {
-    /// Of the answer.
+    /// Digest of the answer.
     pub digest: String,
-    /// Symbols whose row says failed, once for each point.
+    /// Number of rows with status `failed`; a symbol counts once per point.
     pub failed: u64,
     order: Vec<RowPlace>,
 }
 
 impl Placed {
-    /// Of results by segment.
+    /// Places the rows of results, which are given by segment.
     pub fn of(spec: &MergeSpec, results: &BTreeMap<u32, SegmentResultV2>, failures: &[FailedSegment]) -> Self {
         let failed: Vec<SymbolRow> = failures.iter().flat_map(|failure| failed_rows(failure, spec)).collect();
         let given = results.values().flat_map(|result| match &result.output {
@@ -118,7 +118,7 @@ impl Placed {
         Self { digest, failed, order }
     }
 
-    /// The answer; `results` and `failures` as before.
+    /// The answer; `results` and `failures` as given to [`Self::of`].
     pub fn into_answer(
         self,
         spec: &MergeSpec,
@@ -150,8 +150,8 @@ pub(crate) fn failed_rows<'a>(
     (0..points).flat_map(|point| failed.symbols.iter().map(move |symbol| (point, symbol))).map(row)
 }
 
-/// Orders the rows of an answer and gives the matches of each point their places; where the best points are kept, all
-/// matches together.
+/// Orders the rows of an answer and ranks the matches of each point, or all matches together if only the best points
+/// are kept.
 pub(crate) fn place_rows(rows: Vec<SymbolRow>, spec: &MergeSpec) -> Vec<AnswerRow> {
     let order = places(&rows.iter().collect::<Vec<_>>(), spec);
     in_order(rows, order)
@@ -163,22 +163,22 @@ fn in_order(rows: Vec<SymbolRow>, order: Vec<RowPlace>) -> Vec<AnswerRow> {
     order.into_iter().filter_map(placed).collect()
 }
 
-/// Where a row stands among those it came with, and its place among the matches.
+/// The index of a row in the input, and its rank among the matches.
 #[derive(Debug, Clone, Copy)]
 struct RowPlace {
     at: usize,
     place: Option<u32>,
 }
 
-/// A row that is being ordered.
+/// A row to be ordered.
 struct Entry<'a> {
     at: usize,
-    /// Its first rank key, so that most comparisons need no other memory.
+    /// Its first rank key, stored inline so that most comparisons need no other memory access.
     key: f64,
     row: &'a SymbolRow,
 }
 
-/// The order of rows: by table, matches before others.
+/// The order of the rows: by table, matches before others.
 fn places(rows: &[&SymbolRow], spec: &MergeSpec) -> Vec<RowPlace> {
     let mut parts: BTreeMap<(u32, bool), Vec<Entry<'_>>> = BTreeMap::new();
     for (at, row) in rows.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! Cuts a scan's segments into shards and says which worker each would best go to.
+//! Cuts a scan's segments into shards and chooses the preferred worker of each.
 //!
-//! Pure and deterministic: integers and ids in, shards out. The answer of a scan does not depend on any of it; only
-//! time does. Wanted properties: see `README.md` beside this room's sources.
+//! Pure and deterministic: integers and ids in, shards out. The answer of a scan does not depend on it; only its
+//! duration does. For the required properties see `README.md` of this crate.
 
 use crate::scheduler::SHARDS_IN_FLIGHT_PER_WORKER;
 
-/// An estimated cost of one segment.
+/// The estimated cost of one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentCost {
     /// Group id.
@@ -14,10 +14,10 @@ pub struct SegmentCost {
     pub cost: u64,
 }
 
-/// How a scan is to be cut.
+/// How a scan is cut into shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ShardSpec {
-    /// By the workers that are there: every worker gets a few, of its own segments.
+    /// By the registered workers: each gets a few shards of its own segments.
     #[default]
     Automatic,
     /// This many, of about equal cost (fewer when there are fewer segments); 0 counts as 1.
@@ -29,37 +29,37 @@ pub enum ShardSpec {
 /// A worker as the planner sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerSeat {
-    /// The scheduler's id of it.
+    /// Id of the worker in the scheduler.
     pub worker: u64,
     /// Hash of its name: the same worker keeps its segments whatever else changes.
     pub key: u64,
-    /// Whether it computes on a device, which takes all segments of a shard at once.
+    /// Whether it computes on a device, which runs all segments of a shard together.
     pub device: bool,
 }
 
-/// A piece of work for one worker at a time.
+/// A set of segments that is dispatched to one worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
     /// Ascending, none twice, at least one.
     pub segments: Vec<u32>,
     /// Sum of the segments' costs, saturating.
     pub cost: u64,
-    /// Where it would best run; any worker may.
+    /// The preferred worker; any worker may run it.
     pub preferred: Option<u64>,
 }
 
 /// Shards for each worker under [`ShardSpec::Automatic`]: enough to even out wrong estimates, few enough to stay cheap.
 pub const SHARDS_PER_WORKER: usize = 4;
-/// The same where the worker computes on a device: what it has in flight. A device is filled by thousands of symbols side by side, and
-/// takes about as long for a few as for many.
+/// Shards for each worker with a device: as many as it has in flight. A device runs thousands of symbols in parallel,
+/// and takes about as long for a few as for many.
 pub const SHARDS_PER_DEVICE: usize = SHARDS_IN_FLIGHT_PER_WORKER;
 /// A worker's share of the cost, in percent of the mean, beyond which its segments go to their next choice.
 pub const LOAD_BOUND_PERCENT: u64 = 125;
 
 /// Cuts `segments` for `workers`. Both may come in any order; a segment named twice counts once.
 ///
-/// Each segment is in exactly one shard. `affinity` is a hash of what makes segments of different scans the same bars
-/// (the dataset's name), so that a group goes to the worker that has it in memory.
+/// Each segment is in exactly one shard. `affinity` is a hash of the dataset's name, so that in all scans a group goes
+/// to the worker that has it in memory.
 pub fn plan_shards(segments: &[SegmentCost], workers: &[WorkerSeat], spec: ShardSpec, affinity: u64) -> Vec<Shard> {
     let mut segments = segments.to_vec();
     segments.sort_by_key(|s| (s.segment, s.cost));
@@ -96,7 +96,7 @@ fn shard(segments: &[SegmentCost], preferred: Option<u64>) -> Shard {
     }
 }
 
-/// Cuts in order into at most `count` runs of about equal cost, none empty.
+/// Cuts `segments`, in order, into at most `count` runs of about equal cost, none empty.
 fn cut_evenly(segments: &[SegmentCost], count: usize) -> Vec<&[SegmentCost]> {
     let count = count.clamp(1, segments.len().max(1));
     let total: u128 = segments.iter().map(|s| u128::from(s.cost)).sum();
@@ -118,7 +118,7 @@ fn cut_evenly(segments: &[SegmentCost], count: usize) -> Vec<&[SegmentCost]> {
     parts
 }
 
-/// Segments of each seat: rendezvous hashing, each seat filled to its bound at most.
+/// Assigns segments to seats by rendezvous hashing, each seat filled to its load bound at most.
 fn assign(segments: &[SegmentCost], seats: &[WorkerSeat], affinity: u64) -> Vec<Vec<SegmentCost>> {
     let total: u128 = segments.iter().map(|s| u128::from(s.cost)).sum();
     let largest = segments.iter().map(|s| s.cost).max().unwrap_or(0);
@@ -146,12 +146,13 @@ fn assign(segments: &[SegmentCost], seats: &[WorkerSeat], affinity: u64) -> Vec<
     mine
 }
 
-/// First choice of a segment by rendezvous hashing alone.
+/// The first choice of a segment by rendezvous hashing, ignoring load.
 pub fn preferred(segment: u32, seats: &[WorkerSeat], affinity: u64) -> Option<u64> {
     seats.iter().max_by_key(|seat| (score(segment, seat.key, affinity), seat.key, seat.worker)).map(|seat| seat.worker)
 }
 
-/// How much a worker wants a segment: the highest score wins, so a worker that comes or goes moves only its own.
+/// The rendezvous score of a segment and a worker: the highest score wins, so a worker that joins or leaves moves only
+/// its own segments.
 fn score(segment: u32, key: u64, affinity: u64) -> u64 {
     mix(mix(affinity ^ u64::from(segment).wrapping_mul(0x9e37_79b9_7f4a_7c15)) ^ key)
 }

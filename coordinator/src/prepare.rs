@@ -1,4 +1,4 @@
-//! From a scan document to what every shard of the scan shares: snapshot, plan, as-of, identity, segments.
+//! Prepares a scan document: resolves what all shards of the scan share (snapshot, plan, as-of, identity, segments).
 //!
 //! Everything that could differ between attempts is resolved here, once.
 
@@ -25,13 +25,13 @@ use crate::merge::MergeSpec;
 use crate::planner::SegmentCost;
 use crate::scheduler::Piece;
 
-/// Why a scan cannot begin. All but [`PrepareError::Dataset`] are the user's to mend.
+/// Why a scan cannot begin. All variants except [`PrepareError::Dataset`] are mistakes of the user.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// The document names no dataset.
     #[error("no dataset is named: give one with --dataset NAME, or 'dataset = \"NAME\"' in the document")]
     NoDataset,
-    /// No such dataset, or it cannot be read.
+    /// The dataset does not exist or cannot be read.
     #[error("{0}")]
     Dataset(#[from] MarketError),
     /// Mistakes in the document's clauses.
@@ -40,27 +40,27 @@ pub enum PrepareError {
     /// No closed bar is old enough.
     #[error("dataset '{dataset}' has no closed bar {}", if as_of.is_empty() { "at all".to_owned() } else { format!("as of {as_of}") })]
     NoBar {
-        /// Name.
+        /// Name of the dataset.
         dataset: String,
-        /// What was asked for; empty for the newest.
+        /// The requested as-of; empty for the newest bar.
         as_of: String,
     },
-    /// Long windows over long histories, too many of them.
+    /// Too many long windows over long histories.
     #[error(
         "this scan needs {needed} bytes of each thread beside the bars, at most {} are taken; \
          use shorter windows or split it into several scans",
         trawl_kernels::WORKSPACE_BYTES_MAX
     )]
     TooMuchMemory {
-        /// Bytes of each thread.
+        /// Bytes per thread.
         needed: u64,
     },
     /// More groups than a scan may have.
     #[error("dataset '{dataset}' has {found} groups, at most {SEGMENTS_MAX} are scanned")]
     TooManySegments {
-        /// Name.
+        /// Name of the dataset.
         dataset: String,
-        /// Groups that hold a symbol.
+        /// Number of groups with a symbol.
         found: usize,
     },
 }
@@ -68,29 +68,29 @@ pub enum PrepareError {
 /// Symbols of one segment, as indices into the manifest.
 type SegmentIndex = BTreeMap<u32, Vec<usize>>;
 
-/// A scan that is ready to be cut into shards. Cheap to clone.
+/// A scan ready to be cut into shards. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct PreparedScan {
-    /// What the user wrote; `dataset` is set.
+    /// The user's document; `dataset` is set.
     pub document: Arc<ScanDocument>,
     /// The opened snapshot.
     pub dataset: Dataset,
     /// The compiled document.
     pub plan: Arc<Plan>,
-    /// The plan as it is run, in this precision: lowered once for all that runs it.
+    /// The plan lowered for this precision, shared by all segments and threads.
     pub executable: ExecutablePlan,
-    /// Time of the bar that is looked at (its start), resolved.
+    /// Start time of the as-of bar, resolved.
     pub as_of: TimeMicros,
-    /// What the user should know of it beforehand: an as-of that is not that of the newest closed bar or lies beyond the
-    /// data, an adjustment without anything to adjust for, sessions of years that the calendar does not cover.
+    /// Warnings for the user: an as-of other than the newest closed bar or beyond the data, an adjustment with nothing
+    /// to adjust, sessions in years that the calendar does not cover.
     pub warnings: Vec<String>,
     /// Corrections of prices, as of a date.
     pub adjustment: Adjustment,
-    /// Of the arithmetic.
+    /// Precision of the arithmetic.
     pub precision: Precision,
-    /// What makes the answer what it is.
+    /// The identity of the answer.
     pub identity: Identity,
-    /// The groups that hold a symbol, ascending.
+    /// The groups with a symbol, ascending.
     pub segments: Arc<Vec<u32>>,
     index: Arc<SegmentIndex>,
 }
@@ -106,7 +106,7 @@ pub fn prepare(store: &Store, document: &ScanDocument, as_of: impl Into<AsOf>) -
     prepare_opened(open(store, document)?, document, as_of)
 }
 
-/// The dataset that a document names.
+/// Opens the dataset that a document names.
 fn open(store: &Store, document: &ScanDocument) -> Result<Dataset, PrepareError> {
     let reference = document.dataset.as_deref().ok_or(PrepareError::NoDataset)?;
     tracing::Span::current().record(attribute::DATASET, reference);
@@ -116,7 +116,7 @@ fn open(store: &Store, document: &ScanDocument) -> Result<Dataset, PrepareError>
     })
 }
 
-/// As [`prepare`], over a dataset that is open.
+/// As [`prepare`], over an open dataset.
 ///
 /// # Errors
 /// [`PrepareError`].
@@ -208,13 +208,13 @@ fn coverage_warning(plan: &Plan, manifest: &Manifest, as_of: TimeMicros) -> Resu
     Ok(if asked { manifest.calendar().coverage_warning(timeframe, manifest.first_time, as_of) } else { None })
 }
 
-/// Bytes that one thread needs beside the bars: a function of the plan and the longest history.
+/// Working memory in bytes per thread, besides the bars: a function of the plan and the longest history.
 fn workspace_bytes(executable: &ExecutablePlan, manifest: &Manifest) -> u64 {
     let longest = manifest.symbols.iter().map(|s| s.rows).max().unwrap_or(0);
     executable.workspace_bytes(usize::try_from(longest).unwrap_or(usize::MAX))
 }
 
-/// As the identity has it, and as a worker reads it.
+/// The text of an adjustment in the identity and in requests to workers.
 pub(crate) fn adjustment_text(adjustment: Adjustment) -> String {
     let date = format_time(adjustment.as_of);
     match adjustment.mode {
@@ -225,14 +225,15 @@ pub(crate) fn adjustment_text(adjustment: Adjustment) -> String {
 }
 
 impl PreparedScan {
-    /// The same scan of one segment alone.
+    /// The same scan, restricted to one segment.
     pub(crate) fn only(mut self, segment: u32) -> Self {
         self.segments = Arc::new(self.segments.iter().copied().filter(|s| *s == segment).collect());
         self.index = Arc::new(self.index.iter().filter(|s| *s.0 == segment).map(|(s, i)| (*s, i.clone())).collect());
         self
     }
 
-    /// The same scan on another backend: another identity. What is not of 64 bits is the processors' everywhere.
+    /// The same scan on another backend: which changes the identity. Precisions other than `f64` run on the CPU with
+    /// any backend.
     pub fn on(mut self, backend: &str) -> Self {
         if self.precision == Precision::F64 {
             backend.clone_into(&mut self.identity.backend);
@@ -242,7 +243,7 @@ impl PreparedScan {
         self
     }
 
-    /// How a device goes through its bars, and why where that is in question.
+    /// The lowering for a device, and the reason if it is not obvious.
     pub fn lowering(&self) -> (Lowering, Option<String>) {
         lowering_of(&self.plan, &self.dataset.manifest)
     }
@@ -252,7 +253,7 @@ impl PreparedScan {
         self.dataset.manifest.shown_as_of(self.as_of)
     }
 
-    /// What pins the bits of its answer.
+    /// The execution class, which determines the bits of the answer.
     pub fn class(&self) -> ExecutionClass {
         ExecutionClass {
             engine: self.identity.engine.clone(),
@@ -262,7 +263,7 @@ impl PreparedScan {
         }
     }
 
-    /// What executing a step of the scan needs; on the processors unless another engine is put in.
+    /// The source for executing steps of the scan; on the CPU unless another engine is set.
     pub fn source(&self) -> ScanSource {
         ScanSource {
             engine: Engine::Cpu,
@@ -274,12 +275,12 @@ impl PreparedScan {
         }
     }
 
-    /// `NAME@SNAPSHOT`, the snapshot in full: what every worker opens.
+    /// `NAME@SNAPSHOT`, with the full snapshot id, as opened by every worker.
     pub fn dataset_reference(&self) -> String {
         format!("{}@{}", self.identity.dataset, self.identity.snapshot)
     }
 
-    /// Symbols of a segment, sorted; none for a segment that the scan does not have.
+    /// Symbols of a segment, sorted; empty if the scan has no such segment.
     pub fn symbols_of(&self, segment: u32) -> Vec<String> {
         self.symbol_names(segment).map(str::to_owned).collect()
     }
@@ -298,23 +299,23 @@ impl PreparedScan {
         self.symbol_names(piece.segment).skip(piece.first as usize).take(piece.count as usize)
     }
 
-    /// A segment as a piece.
+    /// The piece that covers a whole segment.
     pub(crate) fn whole(&self, segment: u32) -> Piece {
         let symbols = self.index.get(&segment).map_or(0, Vec::len);
         Piece { segment, first: 0, count: u32::try_from(symbols).unwrap_or(u32::MAX) }
     }
 
-    /// Symbols of the whole scan.
+    /// Number of symbols of the whole scan.
     pub fn symbol_count(&self) -> usize {
         self.dataset.manifest.symbols.len()
     }
 
-    /// Bytes that one thread needs beside the bars.
+    /// Working memory in bytes per thread, besides the bars.
     pub fn workspace_bytes(&self) -> u64 {
         workspace_bytes(&self.executable, &self.dataset.manifest)
     }
 
-    /// Bars of the whole scan's symbols.
+    /// Number of bars of all symbols of the scan.
     pub fn bar_count(&self) -> u64 {
         self.dataset.manifest.symbols.iter().map(|s| s.rows).sum()
     }
@@ -324,13 +325,13 @@ impl PreparedScan {
         let per_bar = self.plan.cost_ns_per_bar().max(1.0);
         let cost = |rows: &[usize]| {
             let bars: u64 = rows.iter().map(|&i| self.dataset.manifest.symbols[i].rows).sum();
-            // Saturating; a segment never costs nothing.
+            // Saturating; the cost is never 0.
             ((bars as f64 * per_bar) as u64).max(1)
         };
         self.index.iter().map(|(&segment, rows)| SegmentCost { segment, cost: cost(rows) }).collect()
     }
 
-    /// Symbols of a segment, and their bars.
+    /// Number of symbols of a segment, and of their bars.
     pub(crate) fn size_of(&self, segment: u32) -> (u64, u64) {
         let symbols = self.index.get(&segment).map_or(&[][..], Vec::as_slice);
         (symbols.len() as u64, symbols.iter().map(|&i| self.dataset.manifest.symbols[i].rows).sum())
@@ -341,7 +342,7 @@ impl PreparedScan {
         self.segment_costs().iter().fold(0, |sum, segment| sum.saturating_add(segment.cost))
     }
 
-    /// What merging needs to know.
+    /// The specification for merging the results.
     pub fn merge_spec(&self) -> MergeSpec {
         MergeSpec {
             identity: self.identity.clone(),
@@ -353,11 +354,11 @@ impl PreparedScan {
         }
     }
 
-    /// Whether a result of the last step answers exactly the symbols of its segment at every point, with as many values
-    /// as the plan has.
+    /// Checks that a result of the last step has rows for exactly the symbols of its segment at every point, with the
+    /// plan's number of values.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message that states what is wrong with it.
     pub fn check_result(&self, result: &SegmentResultV2) -> Result<(), String> {
         self.check_rows(self.whole(result.segment), result)
     }
@@ -387,7 +388,7 @@ impl PreparedScan {
         Ok(())
     }
 
-    /// Whether every symbol has rows at as many points as it keeps, in order; one where it has no value.
+    /// Whether every symbol has rows at as many points as it keeps, in order, or one row if it has no value.
     fn keeps_the_best<'s>(&self, best: Choice, symbols: impl Iterator<Item = &'s str>, rows: &[SymbolRow]) -> bool {
         let ordered = rows.is_sorted_by(|a, b| (a.point, &a.symbol) < (b.point, &b.symbol));
         let known = rows.iter().all(|r| (r.point as usize) < self.plan.points.len());
@@ -401,15 +402,15 @@ impl PreparedScan {
         ordered && known && counts.values().all(|&(count, without)| count == if without { 1 } else { kept })
     }
 
-    /// Whether a result is what `step` gives for its segment.
+    /// Checks that a result has the shape of `step` for its segment.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message that states what is wrong with it.
     pub fn check_step(&self, step: ScanStep, result: &SegmentResultV2) -> Result<(), String> {
         self.check_piece(step, self.whole(result.segment), result)
     }
 
-    /// The same of a piece of a segment.
+    /// As [`Self::check_step`], for a piece of a segment.
     pub(crate) fn check_piece(&self, step: ScanStep, piece: Piece, result: &SegmentResultV2) -> Result<(), String> {
         let segment = result.segment;
         if step.stage + 1 == self.plan.stages().len() && step.kind == StepKind::Values {

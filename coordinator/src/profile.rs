@@ -1,5 +1,5 @@
-//! What a run's report says about where its time went: stages, workers, shards from the slowest on, and what probably held
-//! the stragglers up.
+//! Where the time of a run went, from its report: stages, workers, shards from the slowest on, and the probable causes
+//! of stragglers.
 //!
 //! Pure: a report in, a profile out. It reads what was recorded and measures nothing.
 
@@ -10,13 +10,13 @@ use trawl_worker::timeline::cache_name;
 
 use crate::report::{RunPurpose, RunReport, ShardRun, StageTime};
 
-/// Of what others take, beyond which a shard is a straggler.
+/// Multiple of the other shards' median time beyond which a shard is a straggler.
 pub const STRAGGLER_MULTIPLE: f64 = 2.0;
-/// Longer than others by less is nobody's concern.
+/// Minimum excess over other shards, in milliseconds, for a straggler.
 pub const STRAGGLER_MIN_MS: f64 = 10.0;
-/// Phases that not every run has are left out below.
+/// Minimum duration, in milliseconds, of optional phases to be listed.
 const PHASE_MIN_MS: f64 = 0.1;
-/// Of its time, or of its work, that one thing has to take to be the cause.
+/// Share of a shard's time, or of its work, that one part has to take to be the cause.
 pub const CAUSE_SHARE: f64 = 0.5;
 
 /// Where a run's time went.
@@ -26,18 +26,18 @@ pub struct Profile {
     pub scan: String,
     /// `embedded` or `cluster`.
     pub mode: String,
-    /// Of its trace, in hexadecimal; empty when none was exported.
+    /// Trace id in hexadecimal; empty if no trace was exported.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub trace: String,
     /// All phases together.
     pub total_ms: f64,
     pub symbols: u64,
     pub bars: u64,
-    /// One after the other.
+    /// The phases in order.
     pub phases: Vec<Phase>,
-    /// Work of all shards, added up over threads and workers.
+    /// Work of all shards, summed over threads and workers.
     pub stages: Vec<StageSum>,
-    /// By name.
+    /// Workers, by name.
     pub workers: Vec<WorkerSum>,
     /// The slowest first: waiting and running together.
     pub shards: Vec<ShardLine>,
@@ -56,19 +56,19 @@ pub struct Phase {
 pub struct StageSum {
     pub stage: String,
     pub busy_ms: f64,
-    /// Of all work.
+    /// Share of all work.
     pub share: f64,
 }
 
-/// What one worker did.
+/// Totals of one worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkerSum {
     pub worker: String,
-    /// Dispatches to it.
+    /// Number of dispatches to it.
     pub shards: u32,
-    /// Of them, stragglers.
+    /// Number of stragglers among them.
     pub stragglers: u32,
-    /// Dispatch to end, added up.
+    /// Sum of times from dispatch to end.
     pub took_ms: f64,
     pub bars: u64,
 }
@@ -92,36 +92,36 @@ pub struct ShardLine {
     pub purpose: RunPurpose,
     /// `done`, `stopped`, or how it failed.
     pub ending: String,
-    /// Waiting for a worker.
+    /// Time spent waiting for a worker.
     pub queued_ms: f64,
-    /// Of its dispatch, since the scan was accepted.
+    /// Time of its dispatch, since the scan was accepted.
     pub started_ms: f64,
-    /// From its dispatch to its end; of one that runs, as far as the report reaches.
+    /// From its dispatch to its end; of a running shard, to the end of the report.
     pub took_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slow_after_ms: Option<f64>,
-    /// At its worker; times are since the request's arrival there.
+    /// Stages at its worker; times are since the request's arrival there.
     pub stages: Vec<StageTime>,
-    /// Of a straggler.
+    /// Set if the shard is a straggler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub straggler: Option<Straggler>,
 }
 
-/// Why a shard was late, probably.
+/// The probable cause of a late shard.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Straggler {
     pub cause: Cause,
-    /// A sentence with the numbers.
+    /// A sentence with the figures.
     pub why: String,
 }
 
-/// What probably held a shard up. Documented in `docs/telemetry.md`.
+/// Probable causes of a late shard. Documented in `docs/telemetry.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// It did not end well itself.
+    /// The attempt itself failed.
     Failed,
-    /// An attempt before it did not end well.
+    /// An earlier attempt failed.
     Retry,
     /// It waited for a worker or for its threads.
     Queueing,
@@ -133,12 +133,12 @@ pub enum Cause {
     SlowWorker,
     /// Its results waited for the coordinator.
     Sending,
-    /// Nothing of it stands out.
+    /// No part of it is conspicuous.
     Unclear,
 }
 
 impl Cause {
-    /// As it is written.
+    /// The name of this variant.
     pub fn name(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -154,7 +154,7 @@ impl Cause {
 }
 
 impl Profile {
-    /// Of a run.
+    /// The profile of a run.
     pub fn of(report: &RunReport) -> Self {
         let end_ms = report.shard_runs.iter().filter_map(|run| run.ended_ms).fold(report.run_ms, f64::max);
         let mut shards: Vec<ShardLine> = report.shard_runs.iter().map(|run| line_of(run, end_ms)).collect();
@@ -192,7 +192,7 @@ impl Profile {
         }
     }
 
-    /// Those that were late, the slowest first.
+    /// Late shards, the slowest first.
     pub fn stragglers(&self) -> impl Iterator<Item = (&ShardLine, &Straggler)> {
         self.shards.iter().filter_map(|line| line.straggler.as_ref().map(|straggler| (line, straggler)))
     }
@@ -259,7 +259,7 @@ fn workers_of(shards: &[ShardLine]) -> Vec<WorkerSum> {
     workers.into_values().collect()
 }
 
-/// The middle of what there is, the lower one of two; none of nothing.
+/// The median; the lower one of two middle values; `None` if empty.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
@@ -270,7 +270,7 @@ fn is_done(run: &ShardRun) -> bool {
     run.ending == "done"
 }
 
-/// Whether a shard was late, and why, seen against the other shards of its step.
+/// Whether a shard was late, and why, compared with the other shards of its step.
 pub fn straggler(run: &ShardRun, all: &[ShardRun], end_ms: f64) -> Option<Straggler> {
     let others = || all.iter().filter(|other| other.step == run.step && other.attempt != run.attempt);
     let whole = |run: &ShardRun| run.queued_ms + took(run, end_ms);
@@ -278,7 +278,8 @@ pub fn straggler(run: &ShardRun, all: &[ShardRun], end_ms: f64) -> Option<Stragg
     let mine = whole(run);
     let longer = usual.is_some_and(|usual| mine > usual * STRAGGLER_MULTIPLE && mine - usual >= STRAGGLER_MIN_MS);
     let failed = run.ending.contains(':');
-    // One that others answered before it was late is none: a hedge may be stopped at once.
+    // A shard that was answered by another attempt before it was late is not a straggler: a hedge may be stopped at
+    // once.
     if !(failed || run.is_slow() || longer) {
         return None;
     }
@@ -307,7 +308,7 @@ fn cause_of(run: &ShardRun, all: &[ShardRun], end_ms: f64) -> (Cause, String) {
         return (Cause::Queueing, why);
     }
     let Some(times) = &run.timings else {
-        // Nobody knows what it did: it was stopped, or still runs.
+        // Its timings are unknown: it was stopped, or is still running.
         let quicker = peers().filter(|other| is_done(other) && other.worker != run.worker);
         return match median(quicker.map(|other| took(other, end_ms))) {
             Some(usual) if mine >= usual * STRAGGLER_MULTIPLE => {
@@ -322,7 +323,7 @@ fn cause_of(run: &ShardRun, all: &[ShardRun], end_ms: f64) -> (Cause, String) {
         return (Cause::ColdCache, why);
     }
     let work: f64 = ["load", "h2d", "kernel", "d2h", "encode"].map(busy).iter().sum();
-    // Most of little work is no reason for a long time.
+    // A large share of little work does not explain a long time.
     if times.from_disk > 0 && busy("load") >= CAUSE_SHARE * work && work >= CAUSE_SHARE * mine {
         let (cold, loading) = (segments(times.from_disk), told(busy("load")));
         return (Cause::ColdCache, format!("{cold} came from disk: {loading} of {} of work were loading", told(work)));
@@ -356,7 +357,7 @@ fn segments(count: u32) -> String {
     if count == 1 { "1 segment".to_owned() } else { format!("{count} segments") }
 }
 
-/// A time as people read it.
+/// A duration in milliseconds, formatted for people.
 pub fn told(ms: f64) -> String {
     match ms {
         ms if ms >= 10_000.0 => format!("{:.1} s", ms / 1e3),
@@ -372,7 +373,7 @@ mod tests {
     use super::*;
     use crate::report::ShardTimes;
 
-    /// A shard of 1,000 bars that took so long on a worker, all of it computing.
+    /// A shard of 1,000 bars that took `took_ms` on a worker, all of it computing.
     fn run(attempt: u64, worker: &str, took_ms: f64) -> ShardRun {
         ShardRun {
             attempt,
@@ -406,7 +407,7 @@ mod tests {
         }
     }
 
-    /// Five quick shards on two workers, and what is made of one more.
+    /// The verdict on `odd` beside five quick shards on two workers.
     fn found(odd: ShardRun) -> Option<Straggler> {
         let mut all: Vec<ShardRun> = (1..=5).map(|i| run(i, if i % 2 == 0 { "w1" } else { "w2" }, 20.0)).collect();
         all.push(odd.clone());
@@ -417,7 +418,7 @@ mod tests {
     fn a_shard_as_quick_as_the_others_is_no_straggler() {
         assert_eq!(found(run(9, "w3", 39.0)), None);
         assert_eq!(straggler(&run(1, "w1", 100.0), &[], 100.0), None, "there is nothing to compare with");
-        // Small differences of small times are nobody's concern.
+        // Small differences of small times are ignored.
         let all: Vec<ShardRun> = (1..5).map(|i| run(i, "w1", 1.0)).collect();
         assert_eq!(straggler(&run(9, "w1", 9.0), &all, 100.0), None);
     }
@@ -437,7 +438,7 @@ mod tests {
         assert_eq!(cause(opening), Some(Cause::ColdCache));
         let warm = ShardTimes { from_disk: 0, ..cold.timings.clone().unwrap() };
         assert_eq!(cause(ShardRun { timings: Some(warm), ..cold.clone() }), Some(Cause::SlowWorker));
-        // Most of little work: something else took the time.
+        // A large share of little work: something else took the time.
         let little = ShardTimes { from_disk: 1, ..times(&[("load", 4.0), ("kernel", 1.0)]) };
         assert_eq!(cause(ShardRun { timings: Some(little), ..cold }), Some(Cause::SlowWorker));
         let big = ShardTimes { bars: 8000, ..times(&[("kernel", 160.0)]) };

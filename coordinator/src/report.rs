@@ -1,6 +1,6 @@
-//! What a run tells beside its answer: progress while it runs, and afterwards times, places and attempts.
+//! What a run reports besides its answer: progress while it runs, and afterwards times, places and attempts.
 //!
-//! None of it enters the answer: two runs of one scan give the same answer and different reports.
+//! None of it is part of the answer: two runs of one scan have the same answer and different reports.
 
 use std::collections::BTreeMap;
 
@@ -11,61 +11,61 @@ use trawl_wire::{ErrorKind, Failure, pb};
 
 use crate::scheduler::Purpose;
 
-/// Told as a scan goes on. Called from one thread at a time; must return quickly.
+/// Receives the progress of a scan. Called from one thread at a time; must return quickly.
 pub trait Progress: Sync {
     /// The scan is accepted.
     fn accepted(&self, _segments: usize, _symbols: usize) {}
-    /// A segment ended; `done` of all have.
+    /// A segment ended; `done` segments have ended so far.
     fn segment_ended(&self, _segment: u32, _done: usize) {}
     /// A segment has no result.
     fn segment_failed(&self, _segment: u32, _kind: ErrorKind, _message: &str) {}
 }
 
-/// Says nothing.
+/// Ignores progress.
 pub struct NoProgress;
 
 impl Progress for NoProgress {}
 
-/// A run of a scan, as `--report` writes it.
+/// The report of a run, as written by `--report`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
     /// `embedded` or `cluster`.
     pub mode: String,
     /// The scan's id; empty in embedded mode.
     pub scan: String,
-    /// Threads of embedded mode; of all workers at the start in a cluster.
+    /// Threads of embedded mode; in a cluster, of all workers at the start.
     pub threads: u32,
-    /// The as-of on the exchange's clock, with its zone; empty in reports of coordinators that do not say.
+    /// The as-of on the exchange's clock, with its zone; empty in reports of older coordinators.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub as_of_shown: String,
-    /// What the user should know of the answer; see `PreparedScan::warnings`.
+    /// Warnings about the answer; see `PreparedScan::warnings`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Number type of the arithmetic; empty in reports of coordinators that do not say.
+    /// Number type of the arithmetic; empty in reports of older coordinators.
     #[serde(default)]
     pub precision: String,
-    /// What computed: `cpu`, `cuda`; empty in reports of coordinators that do not say.
+    /// Backend: `cpu`, `cuda`; empty in reports of older coordinators.
     #[serde(default)]
     pub backend: String,
-    /// Why that, where the one who reports chose it.
+    /// Why this backend was chosen, if the reporting process chose it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub backend_reason: String,
-    /// Shards the scan was cut into at first.
+    /// Number of shards that the scan was first cut into.
     pub shards: u32,
-    /// Segments of the scan.
+    /// Number of segments of the scan.
     pub segments: u32,
-    /// Symbols of the snapshot.
+    /// Number of symbols of the snapshot.
     pub symbols: u64,
-    /// Bars of the snapshot.
+    /// Number of bars of the snapshot.
     pub bars: u64,
-    /// How much of a sweep was computed once for several combinations; none without a sweep.
+    /// How much of a sweep was computed once for several combinations; `None` without a sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
-    /// Opening the snapshot and compiling the plan, where the one who reports did it.
+    /// Opening the snapshot and compiling the plan, if the reporting process did it.
     pub prepare_ms: f64,
     /// From the first dispatch to the last result.
     pub run_ms: f64,
-    /// Putting the answer together.
+    /// Merging the answer.
     pub merge_ms: f64,
     /// Dispatches, in the order they were made.
     pub shard_runs: Vec<ShardRun>,
@@ -73,56 +73,57 @@ pub struct RunReport {
     pub segment_runs: Vec<SegmentRun>,
     /// Segments without a result, by segment.
     pub failed: Vec<FailedRun>,
-    /// Segments that were dispatched more than once.
+    /// Number of segments dispatched more than once.
     pub retried_segments: u32,
     /// Workers that were lost while the scan ran.
     pub workers_lost: Vec<String>,
-    /// Waiting for the scan's turn, where many run at once.
+    /// Waiting for admission, while too many other scans run.
     #[serde(default)]
     pub turn_ms: f64,
     /// Reductions over all symbols between steps.
     #[serde(default)]
     pub cross_ms: f64,
-    /// Hexadecimal id of the scan's trace; empty when none is exported.
+    /// Hexadecimal id of the scan's trace; empty if no trace is exported.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub trace: String,
-    /// Of an update: what could be left out.
+    /// For an update: what was resumed from saved states.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<UpdateReport>,
-    /// Second attempts at shards that were late.
+    /// Number of second attempts at late shards.
     #[serde(default)]
     pub hedges: u32,
-    /// Segments for which workers gave different results, in the order it was seen.
+    /// Segments for which workers returned different results, in order of detection.
     #[serde(default)]
     pub contested: Vec<u32>,
-    /// Workers whose results proved wrong; nothing of theirs is in the answer.
+    /// Workers whose results proved wrong; the answer contains none of their results.
     #[serde(default)]
     pub quarantined: Vec<String>,
-    /// Whether it could not be settled which of different results is right: the answer holds the one that came first.
+    /// Whether it could not be settled which of different results is right; the answer contains the one that arrived
+    /// first.
     #[serde(default)]
     pub disputed: bool,
 }
 
-/// What an update went on from.
+/// What an update resumed from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UpdateReport {
     /// `taken`, `none` at the first run, or why the state was not taken.
     pub state: String,
-    /// Symbols that went on from their states.
+    /// Number of symbols resumed from their states.
     pub resumed: u64,
-    /// Symbols that were computed from their first bar, by reason.
+    /// Number of symbols computed from their first bar, by reason.
     pub recomputed: BTreeMap<String, u64>,
     /// Why parts of the plan are computed from the first bar for every symbol.
     pub in_full: Vec<String>,
 }
 
-/// Of a sweep.
+/// How much computation a sweep shares; `None` without a sweep.
 pub(crate) fn sharing_of(plan: &Plan) -> Option<Sharing> {
     (plan.points.len() > 1).then(|| plan.sharing())
 }
 
 impl RunReport {
-    /// Sorts what came in the order of events, and counts what was dispatched again.
+    /// Sorts the entries, which arrive in order of events, and counts retried segments.
     pub(crate) fn close(&mut self) {
         self.segment_runs.sort_by_key(|r| (r.segment, r.first));
         self.failed.sort_by_key(|r| r.segment);
@@ -134,13 +135,13 @@ impl RunReport {
         self.hedges = count(self.shard_runs.iter().filter(|r| r.purpose == RunPurpose::Hedge).count());
     }
 
-    /// Whether a shard was slow, failed or was hedged: its trace is kept whatever the sampler said.
+    /// Whether a shard was slow, failed or was hedged: its trace is then kept regardless of sampling.
     pub fn is_notable(&self) -> bool {
         let odd = |run: &ShardRun| run.is_slow() || run.purpose == RunPurpose::Hedge || run.ending.contains(':');
         !self.failed.is_empty() || !self.workers_lost.is_empty() || self.shard_runs.iter().any(odd)
     }
 
-    /// Whether every segment was answered beyond doubt: the exit code is 0 only then.
+    /// Whether every segment has an undisputed result; the exit code is 0 only then.
     pub fn is_complete(&self) -> bool {
         self.failed.is_empty() && !self.disputed
     }
@@ -149,31 +150,31 @@ impl RunReport {
 /// One dispatch of a shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShardRun {
-    /// Number of the dispatch; unique in the process that dispatched.
+    /// Number of the dispatch; unique in the dispatching process.
     pub attempt: u64,
     /// Where it ran; `embedded` in embedded mode.
     pub worker: String,
-    /// What was asked.
+    /// Segments of the dispatch.
     pub segments: Vec<u32>,
-    /// Since the scan was accepted.
+    /// Start, since the scan was accepted.
     pub started_ms: f64,
-    /// Since the scan was accepted; `None` when nobody waited for its end.
+    /// End, since the scan was accepted; `None` if its end was not awaited.
     pub ended_ms: Option<f64>,
     /// `running`, `done`, `stopped`, or how it failed.
     pub ending: String,
-    /// Why it was made.
+    /// Why it was dispatched.
     #[serde(default)]
     pub purpose: RunPurpose,
-    /// Which of the scan's steps, from 0.
+    /// Index of the scan's step, from 0.
     #[serde(default)]
     pub step: u32,
     /// How long its segments waited for a worker.
     #[serde(default)]
     pub queued_ms: f64,
-    /// How long it may take before it counts as slow; none where nobody knows.
+    /// How long it may take before it counts as slow; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow_after_ms: Option<f64>,
-    /// Where its time went at the worker; none of one that did not come to its end.
+    /// Where its time went at the worker; `None` if it did not finish.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timings: Option<ShardTimes>,
 }
@@ -184,30 +185,30 @@ impl ShardRun {
         self.ended_ms.map(|ended| (ended - self.started_ms).max(0.0))
     }
 
-    /// Whether it took longer than was to be expected.
+    /// Whether it took longer than expected.
     pub fn is_slow(&self) -> bool {
         self.took_ms().zip(self.slow_after_ms).is_some_and(|(took, limit)| took >= limit)
     }
 }
 
-/// Where a shard's time went at its worker, and what it worked on.
+/// Where a shard's time went at its worker, and the amount of data it processed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShardTimes {
     /// From the request's arrival until the last result was ready.
     pub total_ms: f64,
     pub symbols: u64,
     pub bars: u64,
-    /// Of these bars.
+    /// Size of these bars in bytes.
     pub bytes: u64,
-    /// Segments whose bars were in a device's memory.
+    /// Number of segments whose bars were in device memory.
     pub from_device: u32,
-    /// Segments whose bars were in the worker's memory.
+    /// Number of segments whose bars were in the worker's memory.
     pub from_memory: u32,
-    /// Segments whose bars were read from files.
+    /// Number of segments whose bars were read from files.
     pub from_disk: u32,
     /// `cpu`, or a device's name.
     pub device: String,
-    /// In the order of a shard's way.
+    /// Stages in the order in which a shard passes through them.
     pub stages: Vec<StageTime>,
 }
 
@@ -216,25 +217,25 @@ pub struct ShardTimes {
 pub struct StageTime {
     /// `receive`, `queue`, `load`, `h2d`, `kernel`, `d2h`, `encode`, `send`.
     pub stage: String,
-    /// Of kernels: which fusion group.
+    /// For kernels: index of the fusion group.
     #[serde(default)]
     pub part: u32,
-    /// Since the request's arrival.
+    /// Start, since the request's arrival.
     pub started_ms: f64,
-    /// Since the request's arrival.
+    /// End, since the request's arrival.
     pub ended_ms: f64,
-    /// Added up over threads.
+    /// Busy time, summed over threads.
     pub busy_ms: f64,
-    /// How many times it was gone through.
+    /// Number of times it ran.
     pub count: u32,
-    /// Read, copied or written; 0 where nobody counted.
+    /// Bytes read, copied or written; 0 if not measured.
     #[serde(default)]
     pub bytes: u64,
 }
 
-/// Stages that are taken from one worker's word.
+/// Maximum number of stages accepted from a worker.
 const STAGES_MAX: usize = 64;
-/// Bytes of a name in a worker's word.
+/// Maximum bytes of a stage name accepted from a worker.
 const STAGE_NAME_BYTES_MAX: usize = 64;
 
 impl From<pb::ShardTimings> for ShardTimes {
@@ -268,19 +269,19 @@ impl From<pb::ShardTimings> for ShardTimes {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPurpose {
-    /// Nobody else ran it.
+    /// No other worker ran it.
     #[default]
     Work,
-    /// A part of a segment that is suspected to kill workers.
+    /// A part of a segment suspected of killing workers.
     Isolation,
-    /// Another worker ran it too, and was late.
+    /// Another worker was running it, and was late.
     Hedge,
-    /// To find out which of different results is right.
+    /// To determine which of different results is right.
     Vote,
 }
 
 impl RunPurpose {
-    /// As it stands in reports and spans.
+    /// The name of this variant in reports and spans.
     pub fn name(self) -> &'static str {
         match self {
             Self::Work => "work",
@@ -305,47 +306,48 @@ impl From<Purpose> for RunPurpose {
 /// One accepted result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SegmentRun {
-    /// Which.
+    /// The segment.
     pub segment: u32,
-    /// The first of its symbols that this is about: more than 0 only in a part of a segment that was cut in two.
+    /// Index of the first symbol covered; more than 0 only for a part of a bisected segment.
     #[serde(default)]
     pub first: u32,
-    /// The dispatch that gave it.
+    /// The dispatch that returned it.
     pub attempt: u64,
     /// Where it ran.
     pub worker: String,
     /// Loading and computing together.
     pub busy_ms: f64,
-    /// Loading alone; `None` in embedded mode, where it is not told apart.
+    /// Loading only; `None` in embedded mode, where it is not measured separately.
     pub load_ms: Option<f64>,
-    /// Symbols in the result.
+    /// Number of symbols in the result.
     pub symbols: u64,
-    /// Whether the bars were in memory already.
+    /// Whether the bars were already in memory.
     pub resident: bool,
 }
 
 /// A segment without a result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FailedRun {
-    /// Which.
+    /// The segment.
     pub segment: u32,
     /// What kind of failure.
     pub kind: ErrorKind,
     /// Why.
     pub message: String,
-    /// Dispatches it had.
+    /// Number of dispatches.
     pub attempts: u32,
-    /// The symbols that failed; empty when all of the segment's did.
+    /// The symbols that failed; empty if all symbols of the segment failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub symbols: Vec<String>,
 }
 
-/// Whether a failure is a property of the snapshot and this program: every run of the scan has it.
+/// Whether a failure is a property of the snapshot and this program: it occurs in every run of the scan.
 pub(crate) fn is_of_snapshot(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Permanent | ErrorKind::Poisoned)
 }
 
-/// Why an answer without these would be another one than the scan's; `None` when all of them are the snapshot's own.
+/// The failure that makes an answer without these segments incomplete; `None` if all failures are properties of the
+/// snapshot.
 pub(crate) fn incomplete(failed: &[FailedRun]) -> Option<Failure> {
     let beyond: Vec<&FailedRun> = failed.iter().filter(|f| !is_of_snapshot(f.kind)).collect();
     let first = beyond.first()?;

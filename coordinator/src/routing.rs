@@ -1,28 +1,28 @@
-//! How a scan runs in this process: on the thread that asks or on several, by estimated cost. The answer never depends
-//! on it.
+//! Chooses how a scan runs in this process, on the calling thread or on several, by estimated cost. The answer never
+//! depends on it.
 
 use std::fmt;
 
 use crate::prepare::PreparedScan;
 
-/// Work below this is done before other threads have started.
+/// Minimum work per thread, in nanoseconds; less is done before another thread has started.
 const WORTH_A_THREAD_NS: f64 = 1e6;
 /// Nanoseconds that reading a byte of a dataset takes, decoding included.
 const READ_NS_PER_BYTE: f64 = 0.5;
 /// Bytes of one value or time.
 const VALUE_BYTES: f64 = 8.0;
 
-/// Where the segments of a scan are computed.
+/// How the segments of a scan are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// One after the other.
     Sequential,
-    /// Side by side on so many threads.
+    /// In parallel on this many threads.
     Threads(usize),
 }
 
 impl Route {
-    /// Threads that compute.
+    /// Number of computing threads.
     pub fn threads(self) -> usize {
         match self {
             Self::Sequential => 1,
@@ -40,8 +40,7 @@ impl fmt::Display for Route {
     }
 }
 
-/// The route for a scan where up to `available` threads may run: no more of them than there are segments, and none that
-/// would have too little to do.
+/// The route for a scan on up to `available` threads: no more threads than segments, and none with too little work.
 pub fn route(prepared: &PreparedScan, available: usize) -> Route {
     by_cost(estimated_ns(prepared), prepared.segments.len(), available)
 }

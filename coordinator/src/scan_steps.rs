@@ -1,8 +1,9 @@
-//! The steps of a scan in order, and what passes between them.
+//! The steps of a scan in order, and the data passed between them.
 //!
-//! A plan with cross-sections is run in passes over all segments. From the last stage back, symbols say at which times
-//! they read cross-sections; then, from the first stage on, they give their values at those times, a chunk of times at a
-//! time; at last the rows of the answer. Pure but for the labels of the snapshot's symbol table: both modes drive it.
+//! A plan with cross-sections is run in passes over all segments. From the last stage back, each pass collects the
+//! times at which symbols read cross-sections; then, from the first stage on, their values at those times, one chunk of
+//! times per pass; the last pass returns the rows of the answer. Pure but for the labels of the snapshot's symbol
+//! table: both modes drive it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use crate::cross::reduce_groups;
 use crate::merge::FailedSegment;
 use crate::prepare::PreparedScan;
 
-/// Bytes of values that are gathered at once; more times are gathered in chunks.
+/// Maximum bytes of values gathered in one pass; longer lists of times are split into chunks.
 pub const GATHER_BYTES_MAX: u64 = 256 << 20;
-/// Bytes of all cross-sections that a scan keeps; more are refused.
+/// Maximum bytes of all cross-sections of a scan; larger ones are rejected.
 pub const TABLES_BYTES_MAX: u64 = 1 << 30;
 const VALUE_BYTES: u64 = 8;
 
-/// Why a scan with cross-sections cannot go on.
+/// Why a scan with cross-sections cannot continue.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PassError {
     /// Too many symbols at too many times.
@@ -30,7 +31,7 @@ pub enum PassError {
          use shorter windows over them"
     )]
     TooLarge { needed: u64, times: usize },
-    /// A segment failed in a way that another run may not: a cross-section without it would be another answer.
+    /// A segment failed for a reason that may not recur: a cross-section without it would change the answer.
     #[error(
         "segment {segment} failed before the cross-sections were made: {message}; --allow-partial makes them without it"
     )]
@@ -40,7 +41,7 @@ pub enum PassError {
     Labels(String),
 }
 
-/// What became of one cross-section so far: by key, one value for each time.
+/// One cross-section so far: by key, one value for each time.
 #[derive(Debug, Clone, Default)]
 struct Table {
     times: Vec<TimeMicros>,
@@ -55,13 +56,13 @@ pub struct Passes {
     steps: VecDeque<ScanStep>,
     /// Times at which each cross-section is read.
     times: BTreeMap<u16, BTreeSet<TimeMicros>>,
-    /// Chunks of the present stage that are still to be gathered.
+    /// Chunks of the current stage still to be gathered.
     chunks: VecDeque<Vec<CrossTimes>>,
     tables: BTreeMap<u16, Table>,
 }
 
 impl Passes {
-    /// Before the first pass.
+    /// The state before the first pass.
     ///
     /// # Errors
     /// [`PassError::Labels`].
@@ -80,18 +81,18 @@ impl Passes {
         })
     }
 
-    /// The step that is to be run now; the last one gives the answer's rows.
+    /// The current step; the last one returns the answer's rows.
     pub fn step(&self) -> ScanStep {
         *self.steps.front().expect("the last step is never taken away")
     }
 
-    /// Whether the present step is the last one.
+    /// Whether the current step is the last one.
     pub fn is_last(&self) -> bool {
         self.steps.len() == 1
     }
 
-    /// What the present step is given for some segments: the wanted times, and what their symbols and the references
-    /// read of earlier cross-sections.
+    /// The input of the current step for `segments`: the wanted times, and the values of earlier cross-sections that
+    /// their symbols and the references read.
     pub fn input(&self, segments: &[u32]) -> StepInputV1 {
         let step = self.step();
         let wanted = match step.kind {
@@ -126,8 +127,8 @@ impl Passes {
         crosses.map(times).collect()
     }
 
-    /// Takes what the present step gave and goes on to the next. Not to be called for the last one. `allow_partial`: what
-    /// failed is missing from the populations.
+    /// Takes the results of the current step and advances to the next. Must not be called for the last step.
+    /// `allow_partial`: failed segments are left out of the populations.
     ///
     /// # Errors
     /// [`PassError`].
@@ -137,8 +138,8 @@ impl Passes {
         failures: &[FailedSegment],
         allow_partial: bool,
     ) -> Result<(), PassError> {
-        // Damaged bars are damaged everywhere: their symbols are in no population. Anything else might pass, unless
-        // a population without it was asked for.
+        // Damaged bars are damaged everywhere: their symbols belong to no population. Any other failure may be
+        // temporary, and stops the scan unless partial populations are allowed.
         let beyond = failures.iter().find(|f| f.kind != ErrorKind::Permanent && !allow_partial);
         if let Some(failed) = beyond {
             let FailedSegment { segment, kind, message, .. } = failed.clone();
@@ -188,9 +189,9 @@ impl Passes {
         let manifest = Arc::clone(&self.prepared.dataset.manifest);
         let symbols: Vec<&str> = manifest.symbols.iter().map(|s| s.symbol.as_str()).collect();
         let at: BTreeMap<&str, usize> = symbols.iter().enumerate().map(|(i, s)| (*s, i)).collect();
-        // One that nobody reads has no table: its readers have no bars.
+        // A cross-section that is not read has no table: its readers have no bars.
         for CrossTimes { cross, times } in chunk.into_iter().filter(|c| !c.times.is_empty()) {
-            // Time by time the values of all symbols, in the order of the manifest.
+            // `[time][symbol]`, symbols in the order of the manifest.
             let mut panel = vec![f64::NAN; times.len() * symbols.len()];
             for result in results {
                 let SegmentOutput::Values(given) = &result.output else { continue };
@@ -240,7 +241,7 @@ impl Passes {
     }
 }
 
-/// Cuts times so that a chunk's values of all symbols fit into [`GATHER_BYTES_MAX`]. At least one chunk.
+/// Splits times so that a chunk's values of all symbols fit into [`GATHER_BYTES_MAX`]. Returns at least one chunk.
 fn chunks(wanted: &[CrossTimes], symbols: u64) -> VecDeque<Vec<CrossTimes>> {
     let most = (GATHER_BYTES_MAX / (symbols.max(1) * VALUE_BYTES)).max(1) as usize;
     let mut chunks: VecDeque<Vec<CrossTimes>> = VecDeque::new();

@@ -9,7 +9,7 @@ use crate::all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars};
 use crate::local::LocalOptions;
 use crate::prepare::PreparedScan;
 
-/// Why a symbol has no series.
+/// Why the series of a symbol could not be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum SeriesError {
     #[error(transparent)]
@@ -22,7 +22,7 @@ pub enum SeriesError {
     #[error("{symbol}: {reason}")]
     Failed {
         symbol: String,
-        /// What its rows say.
+        /// The reason given by its rows.
         reason: String,
     },
 }
@@ -31,11 +31,11 @@ pub enum SeriesError {
 #[derive(Debug, thiserror::Error)]
 #[error("dataset '{dataset}' has no symbol '{symbol}'")]
 pub struct NoSymbol {
-    /// Name.
+    /// Name of the dataset.
     pub dataset: String,
-    /// What was asked for.
+    /// The requested symbol.
     pub symbol: String,
-    /// A symbol of nearly that name.
+    /// A symbol with a similar name.
     pub near: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn resolve_symbol(prepared: &PreparedScan, symbol: &str) -> Result<St
     })?)
 }
 
-/// The scan with nothing but what one symbol's values need: cross-sections need every symbol, anything else its group.
+/// The scan restricted to what one symbol's values need: cross-sections need every symbol, anything else its group.
 pub(crate) fn narrowed(scan: PreparedScan, symbol: &str) -> PreparedScan {
     match scan.dataset.manifest.symbol(symbol).map(|entry| entry.group) {
         Some(group) if scan.plan.crosses.is_empty() => scan.only(group),
@@ -72,7 +72,7 @@ pub(crate) fn narrowed(scan: PreparedScan, symbol: &str) -> PreparedScan {
 }
 
 /// The columns of `select` on the symbol's last `bars` bars up to the as-of on which the scan's condition is true; each
-/// value is what a scan as of that bar gives, but with all prices adjusted as of the last bar.
+/// value is that of a scan as of that bar, but with all prices adjusted as of the last bar.
 ///
 /// # Errors
 /// [`SeriesError`].
@@ -85,9 +85,9 @@ pub fn symbol_series(
 ) -> Result<SymbolSeries, SeriesError> {
     let symbol = resolve_symbol(prepared, symbol)?;
     let mut scan = narrowed(prepared.clone(), &symbol);
-    // One line through all bars: a picture in the terms of its last bar.
+    // One continuous series: all prices adjusted as of the last bar.
     scan.adjustment.at_last = true;
-    // Of the symbol's own bars: the dataset has others where it has none.
+    // Times of the symbol's own bars; the dataset has further times.
     let times = scan.dataset.load_symbol(&symbol, &[])?.times;
     let seen = &times[..times.partition_point(|t| *t <= scan.as_of)];
     let from = seen.get(seen.len().saturating_sub(bars)).copied();

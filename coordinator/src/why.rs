@@ -8,13 +8,13 @@ use trawl_worker::schema_of;
 use crate::prepare::{PrepareError, PreparedScan, prepare_with};
 use crate::series::{SeriesError, narrowed, resolve_symbol};
 
-/// Why a question cannot be asked.
+/// Why a symbol cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub enum WhyError {
-    /// The symbol cannot be asked about.
+    /// The symbol cannot be resolved.
     #[error(transparent)]
     Series(#[from] SeriesError),
-    /// Every combination of a sweep is a scan of its own.
+    /// A sweep cannot be explained: each combination is a separate scan.
     #[error("the sweep has {0} combinations, and one scan is explained at a time")]
     Sweep(usize),
     #[error(transparent)]
@@ -26,41 +26,41 @@ pub enum WhyError {
 /// A question about one symbol of a scan.
 #[derive(Debug)]
 pub struct Question {
-    /// Gives every symbol the values of the parts.
+    /// The scan that computes the values of the parts for every symbol.
     pub scan: PreparedScan,
-    /// The symbol as the dataset calls it.
+    /// The symbol's name in the dataset.
     pub symbol: String,
     /// The symbol's labels at the as-of, and their values.
     pub labels: Vec<(String, Option<String>)>,
     parts: Vec<ConditionPart>,
     bars: usize,
-    /// Whether there are more parts than are told.
+    /// Whether there are more parts than returned.
     pub cut: bool,
 }
 
-/// One part of the conditions and what it is for the symbol.
+/// One part of the conditions, and its value for the symbol.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartValue {
     pub part: ConditionPart,
-    /// NaN for NA.
+    /// Value; NaN for NA.
     pub value: f64,
-    /// Bars since it was last true and last false, NaN when that was never or is not known.
+    /// Bars since it was last true and last false, NaN if never or unknown.
     pub since: Option<[f64; 2]>,
     /// Whether its clause is not true because of it.
     pub reason: bool,
 }
 
-/// What is known about the symbol at the as-of bar.
+/// The explanation of the symbol at the as-of bar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
-    /// None when the symbol has no bar there.
+    /// Empty if the symbol has no bar there.
     pub parts: Vec<PartValue>,
-    /// Own bars up to there.
+    /// Number of the symbol's own bars up to there.
     pub bars: u64,
 }
 
 impl Question {
-    /// Asks about `symbol` in a scan.
+    /// A question about `symbol` in a scan.
     ///
     /// # Errors
     /// [`WhyError`].
@@ -80,7 +80,7 @@ impl Question {
         Ok(Self { scan, symbol, labels, parts: made.parts, bars: made.bars, cut: made.cut })
     }
 
-    /// What the answer of [`Question::scan`] says of the symbol.
+    /// Extracts the explanation from the answer of [`Question::scan`].
     pub fn explained(&self, answer: &Answer) -> Explained {
         let row = answer.rows.iter().map(|r| &r.row).find(|r| r.symbol == self.symbol);
         let Some(values) = row.filter(|r| r.status == Status::Matched).map(|r| &r.values) else {

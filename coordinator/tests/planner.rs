@@ -1,4 +1,4 @@
-//! The planner's wanted properties, on random scans and fleets.
+//! The required properties of the planner, on random scans and fleets.
 
 use std::collections::BTreeMap;
 
@@ -122,7 +122,7 @@ fn another_dataset_is_spread_otherwise() {
     assert_ne!(place("us5"), place("eu50"));
 }
 
-/// One line a shard.
+/// One line per shard.
 fn text_of(title: &str, shards: &[Shard]) -> String {
     let mut text = format!("{title}\n");
     for (number, shard) in shards.iter().enumerate() {
@@ -133,7 +133,7 @@ fn text_of(title: &str, shards: &[Shard]) -> String {
     text
 }
 
-/// Plans as text, so that a change of how work is placed is seen and meant. Refreshed by `TRAWL_BLESS=1`.
+/// Plans as text, so that changes of placement are deliberate. Regenerated with `TRAWL_BLESS=1`.
 #[test]
 fn plans_are_the_ones_that_were_written_down() {
     let even: Vec<SegmentCost> = (0..16).map(|segment| SegmentCost { segment, cost: 100 }).collect();

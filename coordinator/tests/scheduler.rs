@@ -1,4 +1,4 @@
-//! What the scheduler does, case by case. What holds whatever happens is in the simulator (`sim`).
+//! The behaviour of the scheduler, case by case. Invariants are checked in the simulator (`sim`).
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ const LIMITS: Limits = Limits {
 const SLOTS: usize = 2;
 const SYMBOLS: u32 = 4;
 
-/// A scheduler and what it said last.
+/// A scheduler and its last commands.
 struct Case {
     scheduler: Scheduler,
     commands: Vec<Command>,
@@ -50,7 +50,7 @@ impl Case {
         case
     }
 
-    /// The same, and scan 1 of these shards.
+    /// As [`Self::new`], with scan 1 of these shards.
     fn one_scan(workers: u64, shards: &[&[u32]]) -> Self {
         let mut case = Self::new(workers, SLOTS);
         let shards: Vec<Shard> = shards.iter().map(|s| shard(s, None)).collect();
@@ -85,7 +85,7 @@ impl Case {
         self.step(Event::WorkerLost { worker, loss: Loss::Died })
     }
 
-    /// What was dispatched last: attempt, worker, pieces, why.
+    /// The last dispatches: attempt, worker, pieces, purpose.
     fn dispatched(&self) -> Vec<(AttemptId, WorkerId, Vec<Piece>, Purpose)> {
         let taken = |c: &Command| match c {
             Command::Dispatch { attempt, worker, pieces, purpose, .. } => {
@@ -96,7 +96,7 @@ impl Case {
         self.commands.iter().filter_map(taken).collect()
     }
 
-    /// Worker and segments of what was dispatched last.
+    /// Worker and segments of the last dispatches.
     fn places(&self) -> Vec<(WorkerId, Vec<u32>)> {
         self.dispatched().into_iter().map(|(_, w, pieces, _)| (w, pieces.iter().map(|p| p.segment).collect())).collect()
     }
@@ -135,7 +135,7 @@ fn what_a_living_worker_failed_goes_to_another_first_and_back_only_when_all_fail
     );
 }
 
-/// Of segment 0.
+/// The failure of segment 0.
 fn fails(kind: ErrorKind, attempts: u32) -> Command {
     Command::Fail { scan: 1, piece: whole(0), kind, attempts }
 }
@@ -145,7 +145,7 @@ fn a_failure_for_good_needs_a_second_host_that_says_the_same() {
     for (kind, told) in [
         (ErrorKind::Permanent, ErrorKind::Permanent),
         (ErrorKind::Invalid, ErrorKind::Invalid),
-        // What everybody finds damaged is the snapshot's own.
+        // Damage found by all hosts is a property of the snapshot.
         (ErrorKind::Damaged, ErrorKind::Permanent),
     ] {
         let mut case = Case::one_scan(2, &[&[0, 1]]);
@@ -176,7 +176,7 @@ fn a_host_that_fails_what_another_has_is_given_nothing_more_and_its_results_are_
     let next = Request { shards: vec![shard(&[0], Some(1))], ..request(&[shard(&[0], None)]) };
     case.step(Event::Submitted { scan: 2, request: next });
     assert_eq!(case.places(), [(2, vec![0])]);
-    // Started anew, it is another registration, and is trusted again.
+    // After a restart it has another registration, and is trusted again.
     case.step(Event::WorkerLost { worker: 1, loss: Loss::Left });
     case.step(Event::WorkerJoined { worker: 9, host: 1, class: 0, slots: SLOTS });
     let next = Request { shards: vec![shard(&[0], Some(9))], ..request(&[shard(&[0], None)]) };
@@ -220,7 +220,7 @@ fn an_attempt_that_says_nothing_for_too_long_is_ended_and_gets_longer_the_next_t
     assert_eq!(case.wait(9_999), [], "twice as long");
     case.wait(1);
     assert_eq!(case.commands[0], Command::Stop { attempt: 2 });
-    // Another worker comes and is asked first.
+    // Another worker joins and is asked first.
     let mut case = Case::one_scan(1, &[&[0]]);
     case.join(2, 0, SLOTS);
     case.wait(5_000);
@@ -342,12 +342,12 @@ fn work_of_workers_that_leave_is_never_used_up() {
     }
 }
 
-/// Most of a scan is done, its last piece is late, and a worker idles.
+/// Most of a scan is done, its last piece is late, and a worker is idle.
 fn straggler() -> Case {
     let mut case = Case::new(2, 1);
     let shards: Vec<Shard> = (0..5).map(|s| shard(&[s], None)).collect();
     case.step(Event::Submitted { scan: 1, request: request(&shards) });
-    // Worker 1 has segment 0 and keeps it; worker 2 does the others.
+    // Worker 1 runs segment 0 and does not finish; worker 2 does the others.
     for segment in 1..5 {
         let attempt = AttemptId::from(segment) + 1;
         case.now_ms += 10;
@@ -379,7 +379,7 @@ fn a_hedge_that_is_lost_leaves_the_first_attempt_alone() {
     assert!(case.says(&Command::Accept { scan: 1, piece: whole(0) }));
 }
 
-/// Two hosts gave different results for segment 0; segment 1 is still open on the second. Worker 3 is free.
+/// Two hosts returned different results for segment 0; segment 1 is still open on the second. Worker 3 is free.
 fn contested(workers: u64) -> Case {
     let mut case = Case::new(2, 1);
     let shards = [shard(&[0, 1], None), shard(&[2], None), shard(&[3], None), shard(&[4], None), shard(&[5], None)];
@@ -411,7 +411,7 @@ fn a_third_host_decides_a_dispute_and_the_minority_is_quarantined() {
     case.step(Event::AttemptEnded { attempt });
     case.done(6, 2, whole(1), 0);
     assert!(case.says(&Command::End { scan: 1, outcome: Outcome::Complete { disputed: false } }));
-    // It comes back in vain.
+    // It returns, but remains quarantined.
     case.step(Event::WorkerLost { worker: 1, loss: Loss::Died });
     case.step(Event::WorkerJoined { worker: 10, host: 1, class: 0, slots: 4 });
     case.step(Event::Submitted { scan: 2, request: request(&[shard(&[0], Some(10)), shard(&[1], None)]) });
@@ -427,7 +427,7 @@ fn what_only_a_quarantined_host_answered_is_asked_for_again() {
     case.done(AttemptId::MAX, 2, whole(0), 0);
     let vote = case.dispatched()[0].0;
     case.done(vote, 3, whole(0), 0);
-    // Segment 1 had no answer but the liar's; segment 2 was the liar's to do.
+    // Segment 1 was answered only by the liar; segment 2 was running on the liar.
     let mut asked: Vec<(Vec<Piece>, Purpose)> = case.dispatched().into_iter().map(|(_, _, p, why)| (p, why)).collect();
     case.step(Event::AttemptEnded { attempt: vote });
     asked.extend(case.dispatched().into_iter().map(|(_, _, p, why)| (p, why)));
@@ -447,7 +447,7 @@ fn no_scan_ends_while_answers_of_a_liar_are_being_looked_at() {
         case.step(Event::PieceDone { scan, attempt, host, piece: whole(segment), digest });
         case.commands.clone()
     };
-    // Of scan 2 the liar contradicts one right answer, and gives the other.
+    // In scan 2 the liar contradicts one right result, and returned the other.
     says(2, 2, 0, 0);
     says(2, 1, 0, 9);
     says(2, 1, 1, 9);
@@ -479,7 +479,7 @@ fn another_result_for_a_delivered_scan_is_said_once() {
     assert_eq!(case.done(AttemptId::MAX, 3, whole(0), 9), []);
 }
 
-/// Workers die of `poison`, which is a symbol of segment 0, until the scan ends. How each symbol ended.
+/// Workers die of `poison`, symbols of segment 0, until the scan ends. Returns how each symbol ended.
 fn bisect(poison: &[u32]) -> (BTreeMap<u32, &'static str>, Outcome, usize) {
     let mut case = Case::one_scan(1, &[&[0]]);
     let (mut ends, mut deaths, mut worker) = (BTreeMap::new(), 0, 1);

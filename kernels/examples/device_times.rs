@@ -1,7 +1,7 @@
-//! Times of plans on this machine's GPU, and whether their values are the CPU's; with `--dump FOLDER` the texts and code of
-//! their kernels, for which no GPU is needed.
+//! Measures plans on this machine's GPU and compares their values with the CPU's; with `--dump FOLDER` writes the text
+//! and code of their kernels, which needs no GPU.
 //!
-//! With `--constants` what is dumped has lengths as constants, as what is timed has.
+//! With `--constants` the dumped kernels have lengths as constants, as the measured ones do.
 //!
 //!     device_times [--dump FOLDER [--constants]] [--all] [--symbols N] [--bars N] NAME=ITEM;ITEM...
 

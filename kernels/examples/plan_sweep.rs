@@ -1,5 +1,5 @@
-//! How long planning a wide sweep takes: Bollinger bands with each of many periods, from the document's text to what is run.
-//! `benches/plan.sh` keeps its figures.
+//! Measures planning of a wide sweep: Bollinger bands with each of many periods, from the document's text to the
+//! lowered program. `benches/plan.sh` records the results.
 //!
 //!     plan_sweep [SETTINGS] [REPEATS]
 

@@ -1,5 +1,5 @@
-//! `trawl compute` in double-double arithmetic: every expression of a CSV by the oracle's definitions, slowly, one column
-//! each, rounded to `f64` at the end. What `tools/live` measures errors against.
+//! `trawl compute` in double-double arithmetic: every expression of a CSV by the oracle's definitions, slowly, one
+//! column each, rounded to `f64` at the end. `tools/live` measures errors against it.
 //!
 //!     reference --input BARS.csv --output OUT.csv --expr EXPR [--expr EXPR]...
 
@@ -50,7 +50,7 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
 
 type Series = Vec<Double>;
 
-/// Names and columns; what is no number is NA.
+/// Reads names and columns; anything that is not a number is NA.
 fn read(path: &str) -> Result<(Vec<String>, Vec<Series>), Box<dyn Error>> {
     let mut reader = csv::Reader::from_path(path)?;
     let names: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();

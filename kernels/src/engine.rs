@@ -1,5 +1,5 @@
-//! Which engine runs programs: this machine's processors, or a device. The values are the same, but for a device's over chunks of
-//! long histories, which agree to 1e-12.
+//! Selects the engine that runs programs: the CPU of this machine or a device. Both give the same values; a device that
+//! cuts long histories into chunks agrees to 1e-12.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use crate::cuda::{BarsSource, Executor, Fault, Lowering};
 use crate::stages::Stages;
 use crate::{BACKEND_CPU, Cancel, Cancelled, Executable, Precision, SymbolInput};
 
-/// What runs programs. Cheap to clone.
+/// The engine that runs programs. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub enum Engine {
     /// The calling thread.
     #[default]
     Cpu,
-    /// A device that all threads share.
+    /// A device shared by all threads.
     Device(Arc<Executor>),
-    /// The same, over chunks of each symbol's bars.
+    /// A device that cuts each symbol's bars into chunks.
     Chunks(Arc<Executor>),
 }
 
@@ -29,7 +29,8 @@ pub enum EngineError {
 }
 
 impl Engine {
-    /// Its name in the identity of an answer of this precision: what is not of 64 bits is the CPU's.
+    /// The backend's name in the identity of an answer of this precision. Only `f64` runs on a device; every other
+    /// precision is attributed to the CPU.
     pub fn backend(&self, precision: Precision) -> &'static str {
         match self {
             Self::Device(executor) | Self::Chunks(executor) if precision == Precision::F64 => executor.facts().backend,
@@ -37,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// The same engine for a scan that is lowered so. The processors have one way.
+    /// The same engine with the lowering of a scan. The CPU has one lowering, so it is returned unchanged.
     #[must_use]
     pub fn lowered(self, lowering: Lowering) -> Self {
         match (self, lowering) {
@@ -47,7 +48,8 @@ impl Engine {
         }
     }
 
-    /// What changes whenever the same plan over the same bars could give other bits, in answers of this precision.
+    /// Identifies the numerics of answers of this precision: changes whenever the same plan over the same bars could
+    /// give other bits.
     pub fn numerics(&self, precision: Precision) -> String {
         match self {
             Self::Chunks(_) if precision == Precision::F64 => Lowering::Chunks.numerics(),
@@ -55,9 +57,9 @@ impl Engine {
         }
     }
 
-    /// As [`Executable::evaluate_from`]. Bars of a known `source` stay on a device. Where a device's time went is recorded;
-    /// that of the calling thread is the caller's to record. A program that no kernel can be written for, or whose kernel is
-    /// refused, is run by the CPU, whose bits are the same.
+    /// As [`Executable::evaluate_from`]. Bars of a known `source` are cached on a device. The stages of a device are
+    /// recorded; those of the calling thread are recorded by the caller. A program for which no kernel can be
+    /// generated, or whose kernel is rejected, falls back to the CPU, which gives the same bits.
     ///
     /// # Errors
     /// [`EngineError`].

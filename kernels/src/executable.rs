@@ -1,6 +1,6 @@
-//! A program as it is run. What follows from the program alone (which steps are fused, where series are kept, how far back each
-//! step and each input begins, what states consist of, the text of its kernels) is lowered here once for all symbols,
-//! segments, bars, threads and devices.
+//! A lowered program. Everything that depends on the program alone (fused steps, slots of series, look-back of each
+//! step and input, layout of states, kernel text) is computed once and shared by all symbols, segments, bars, threads
+//! and devices.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use crate::cpu::{self, ResidentLayout, Schedule, Tile, Workspace};
 use crate::cuda::{Constants, LowerError, Lowering, Sequence};
 use crate::{Bars, Cancel, Cancelled, Precision, Real, SymbolInput, Tiles, TilesError, TypedTiles, chunks};
 
-/// A lowered program in one precision. Cheap to clone; reads as its program.
+/// A program lowered for one precision. Cheap to clone; dereferences to the program.
 #[derive(Debug, Clone)]
 pub struct Executable(Arc<Lowered>);
 
@@ -23,13 +23,13 @@ struct Lowered {
     precision: Precision,
     schedule: Schedule,
     reach: usize,
-    /// Which inputs enter states.
+    /// Per input of the program: whether it enters states.
     enters: Vec<bool>,
-    /// Words that each task carries for a symbol, in `precision`.
+    /// Per task: number of `u64` words carried for one symbol, in `precision`.
     words: OnceLock<Vec<usize>>,
     layout: OnceLock<String>,
     resident: OnceLock<ResidentLayout>,
-    /// Kernels, serial and over chunks.
+    /// Kernels by lowering: serial, and over chunks.
     sequences: [OnceLock<Result<Arc<Sequence>, LowerError>>; 2],
     constant: OnceLock<Option<Arc<Sequence>>>,
     hash: OnceLock<u64>,
@@ -44,7 +44,7 @@ impl Deref for Executable {
 }
 
 impl Executable {
-    /// Lowers a program for the CPU; its kernels follow when a device asks for them.
+    /// Lowers a program for the CPU. Kernels for a device are generated on first use.
     pub fn new(program: &Program, precision: Precision) -> Self {
         Self(Arc::new(Lowered {
             program: program.clone(),
@@ -61,22 +61,22 @@ impl Executable {
         }))
     }
 
-    /// What was lowered.
+    /// The program that was lowered.
     pub fn program(&self) -> &Program {
         &self.0.program
     }
 
-    /// In which numbers it runs.
+    /// The precision of its arithmetic.
     pub fn precision(&self) -> Precision {
         self.0.precision
     }
 
-    /// Bars that the outputs want before the bar that is wanted, warm-up included: [`Program::reach`].
+    /// Bars that the outputs need before the wanted bar, warm-up included: [`Program::reach`].
     pub fn reach(&self) -> usize {
         self.0.reach
     }
 
-    /// Bytes that one thread needs beside the bars to run it over histories of up to `bars` bars.
+    /// Bytes of working memory per thread, besides the bars, for histories of up to `bars` bars.
     pub fn workspace_bytes(&self, bars: usize) -> u64 {
         match self.0.precision {
             Precision::F64 => cpu::workspace_bytes::<f64>(&self.0.schedule.tasks, bars),
@@ -84,29 +84,32 @@ impl Executable {
         }
     }
 
-    /// The first bar that each of the program's inputs must hold when its outputs are wanted from bar `wanted_from` on.
+    /// Per input of the program, the first bar that must be given when the outputs are wanted from bar `wanted_from`
+    /// on.
     pub fn input_begins(&self, wanted_from: usize) -> Vec<usize> {
         self.0.schedule.whole.inputs(wanted_from)
     }
 
-    /// Where bars may begin that are given without those before `bar`, so that every value has the bits of the whole history:
-    /// the last bar at or before it whose number is a multiple of every window whose sums are cut into blocks. What lies
-    /// between the two is given as NA.
+    /// The latest bar, at or before `bar`, from which histories may be given without changing a bit of any value: the
+    /// last bar number that is a multiple of every window whose sums are cut into blocks. Bars between it and `bar` are
+    /// given as NA.
     pub fn aligned_begin(&self, bar: usize) -> usize {
         self.0.schedule.blocks_begin(bar)
     }
 
-    /// The first bar that each of the program's inputs must hold to go on from a state of bar `bars`.
+    /// Per input of the program, the first bar that must be given to resume from a state taken at bar `bars`.
     pub fn resumed_begins(&self, bars: usize) -> Vec<usize> {
         self.0.schedule.resumed.inputs(bars)
     }
 
-    /// Which of the program's inputs enter states: bars of these before a state's must be what they were.
+    /// Per input of the program, whether it enters states. Bars of such inputs before a state's bar must not have
+    /// changed since the state was taken.
     pub fn carried_inputs(&self) -> &[bool] {
         &self.0.enters
     }
 
-    /// What the words of the program's states are, as text: another engine may run other steps. Empty without states.
+    /// The layout of the program's state words as text. Engines that run other steps have other layouts. Empty for a
+    /// program without states.
     pub fn carried_layout(&self) -> &str {
         self.0.layout.get_or_init(|| {
             let plan = &self.0.schedule.tasks;
@@ -116,10 +119,11 @@ impl Executable {
         })
     }
 
-    /// Evaluates the program's outputs at the last visible bar of each symbol, in the order of `symbols`, on the calling
-    /// thread: `[symbol][output]`, NaN for a symbol without visible bars. Bars are rounded to the precision as they are laid out.
+    /// Evaluates the program's outputs at the last visible bar of each symbol, in the order of `symbols`, on the
+    /// calling thread: `[symbol][output]`, NaN for a symbol without visible bars. Bars are rounded to the precision
+    /// when they are laid out.
     ///
-    /// A symbol's values depend on that symbol's bars only: not on its neighbours, its place or the batch.
+    /// A symbol's values depend on that symbol's bars only, not on its neighbours, its position or the batch.
     ///
     /// # Errors
     /// [`Cancelled`].
@@ -147,8 +151,9 @@ impl Executable {
         Ok(series)
     }
 
-    /// As [`Self::evaluate_last`], over bars that are laid out already, in the precision of the tiles. With [`Bars::All`] every
-    /// bar is computed and only the last one's values are kept: what benchmarks of whole series time.
+    /// As [`Self::evaluate_last`], over bars that are already laid out, in the precision of the tiles. With
+    /// [`Bars::All`] every bar is computed and only the values of the last one are returned (for benchmarks of whole
+    /// series).
     ///
     /// # Errors
     /// See [`TilesError`].
@@ -180,7 +185,7 @@ impl Executable {
         }
     }
 
-    /// Runs the symbols tile by tile and gives every value of the bars that are wanted, each symbol's in order of bars.
+    /// Runs the symbols tile by tile and yields every wanted value, in order of bars within a symbol.
     fn run_chunks_in<T: Real>(
         &self,
         symbols: &[SymbolInput<'_>],
@@ -236,17 +241,17 @@ impl Executable {
         &self.0.schedule
     }
 
-    /// Words that each task carries for a symbol in the executable's precision.
+    /// Per task: number of `u64` words carried for one symbol in the executable's precision.
     pub(crate) fn words<T: Real>(&self) -> &[usize] {
         self.0.words.get_or_init(|| cpu::carried::<T>(&self.0.schedule.tasks))
     }
 
-    /// Where the series of the program lie in tiles that stay.
+    /// Layout of the program's series in resident tiles.
     pub(crate) fn resident_layout(&self) -> &ResidentLayout {
         self.0.resident.get_or_init(|| ResidentLayout::new::<f64>(&self.0.schedule.tasks, self.inputs.len()))
     }
 
-    /// The program as few kernels as there can be.
+    /// The program as the smallest possible number of kernels.
     pub(crate) fn sequence(&self, lowering: Lowering) -> Result<Arc<Sequence>, LowerError> {
         let at = match lowering {
             Lowering::Serial => 0,
@@ -255,7 +260,7 @@ impl Executable {
         self.0.sequences[at].get_or_init(|| lowering.fused(&self.0.program, Constants::None).map(Arc::new)).clone()
     }
 
-    /// As [`Executable::sequence`], with lengths as constants of the text; `None` where that changes nothing.
+    /// As [`Executable::sequence`], with lengths as constants of the kernel text; `None` where that changes nothing.
     pub(crate) fn constant_sequence(&self, lowering: Lowering) -> Option<Arc<Sequence>> {
         // Kernels over chunks have no families.
         if lowering == Lowering::Chunks {
@@ -269,7 +274,7 @@ impl Executable {
         self.0.constant.get_or_init(made).clone()
     }
 
-    /// Of the program's steps and outputs: equal where two executables run the same.
+    /// Hash of the program's steps and outputs: equal for executables that run the same program.
     pub(crate) fn program_hash(&self) -> u64 {
         *self.0.hash.get_or_init(|| {
             let mut hasher = DefaultHasher::new();
@@ -279,14 +284,14 @@ impl Executable {
         })
     }
 
-    /// Whether another one runs the same program.
+    /// Whether `other` runs the same program.
     pub(crate) fn runs_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
             || self.nodes() == other.nodes() && self.outputs == other.outputs && self.inputs == other.inputs
     }
 }
 
-/// Which inputs a recursive step is made of.
+/// Per input, whether a recursive step depends on it.
 fn entering(program: &Program) -> Vec<bool> {
     let nodes = program.nodes();
     let mut enters = vec![false; nodes.len()];

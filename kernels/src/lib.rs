@@ -1,6 +1,7 @@
 //! Runs programs over tiles of bars. Knows nothing of networks, scans, datasets or files.
 //!
-//! `cpu` runs them here; `cuda` writes them as kernels. The plan's primitives are defined at `trawl_plan::graph::Op`.
+//! `cpu` runs them on the host; `cuda` generates kernels for a device. The plan's primitives are defined at
+//! `trawl_plan::graph::Op`.
 
 mod cpu;
 pub mod cuda;
@@ -18,36 +19,36 @@ pub use executable::Executable;
 pub use resident::{Resident, ResidentError};
 pub use resume::{Resumed, Resuming, State};
 
-/// The backends' names enter the identity of an answer.
+/// Name of the backend in the identity of an answer.
 pub const BACKEND_CPU: &str = "cpu";
-/// Precision of the arithmetic, as it is named in the identity of an answer.
+/// Name of the precision in the identity of an answer.
 pub const PRECISION_F64: &str = "f64";
 /// See [`Precision::F32`].
 pub const PRECISION_F32: &str = "f32";
 /// Changes whenever the same plan over the same bars could give other bits.
 pub const NUMERICS_ID: &str = "n6";
 
-/// The number type that steps run in.
+/// The number type of the arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
-    /// What the agreement with the references is promised for.
+    /// Agreement with the references is guaranteed in this precision.
     #[default]
     F64,
-    /// Bars and values of half the size. Running totals are unevaluated sums of two; the rarer steps run in `f64` between
-    /// series of `f32`. How far the values are off is published, not promised: docs/precision.md.
+    /// Bars and values of half the size. Running totals are unevaluated sums of two; the rarer steps run in `f64`
+    /// between series of `f32`. The error is published, not guaranteed: docs/precision.md.
     F32,
 }
 
 impl Precision {
-    /// Every one.
+    /// All variants.
     pub const ALL: [Self; 2] = [Self::F64, Self::F32];
 
-    /// That of this name.
+    /// The precision of this name, or `None`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.name() == name)
     }
 
-    /// Its name.
+    /// The name of this variant, as it appears in the identity of an answer.
     pub fn name(self) -> &'static str {
         match self {
             Self::F64 => PRECISION_F64,
@@ -56,22 +57,23 @@ impl Precision {
     }
 }
 
-/// Bytes that one thread may need beside the bars; planning refuses what needs more (see [`Executable::workspace_bytes`]).
+/// Bytes that one thread may need beside the bars; planning rejects programs that need more (see
+/// [`Executable::workspace_bytes`]).
 pub const WORKSPACE_BYTES_MAX: u64 = 1 << 30;
 
 /// One symbol's bars as the kernels see them.
 #[derive(Debug, Clone)]
 pub struct SymbolInput<'a> {
-    /// One slice per input of the program, same order, all of one length; NaN = NA. Bars before those that
-    /// [`Executable::input_begins`] gives are not looked at.
+    /// One slice per input of the program, same order, all of one length; NaN = NA. Bars before
+    /// [`Executable::input_begins`] are not read.
     pub columns: Vec<&'a [f64]>,
     /// How many of the bars are visible (as-of index + 1); at most the slices' length, at least 1.
     pub visible: usize,
 }
 
-/// Asked between strips of bars; a `true` stops the run.
+/// Cooperative cancellation, polled between strips of bars.
 pub trait Cancel: Sync {
-    /// Whether the work is no longer wanted.
+    /// Returns `true` to stop the run.
     fn cancelled(&self) -> bool;
 }
 
@@ -89,7 +91,7 @@ impl Cancel for NoCancel {
 #[error("the run was cancelled")]
 pub struct Cancelled;
 
-/// Bars of some symbols in the engine's layout, kept while several plans run over them.
+/// Bars of a set of symbols in the engine's layout, reusable by several plans.
 #[derive(Debug)]
 pub struct Tiles {
     names: Vec<String>,
@@ -105,7 +107,7 @@ enum TypedTiles {
 }
 
 impl Tiles {
-    /// Lays out `symbols`, whose columns are called `names`, in that order.
+    /// Lays out `symbols`; `names` are the names of their columns, in the same order.
     pub fn new(names: &[String], symbols: &[SymbolInput<'_>], precision: Precision) -> Self {
         let columns = names.len();
         let tiles = match precision {
@@ -115,7 +117,7 @@ impl Tiles {
         Self { names: names.to_vec(), symbols: symbols.len(), tiles }
     }
 
-    /// Bars of the longest symbol.
+    /// Number of bars of the longest symbol.
     pub fn bars(&self) -> usize {
         match &self.tiles {
             TypedTiles::F64(tiles) => tiles.iter().map(|(_, tile)| tile.rows()).max(),
@@ -124,7 +126,7 @@ impl Tiles {
         .unwrap_or(0)
     }
 
-    /// Bytes that the bars take.
+    /// Size of the bars in bytes.
     pub fn bytes(&self) -> u64 {
         match &self.tiles {
             TypedTiles::F64(tiles) => tiles.iter().map(|(_, tile)| tile.bytes()).sum(),
@@ -145,7 +147,7 @@ fn lay_out<T: Real>(columns: usize, symbols: &[SymbolInput<'_>]) -> Vec<(Vec<usi
 /// Which bars are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bars {
-    /// Those that the last bar needs.
+    /// Those that the last bar depends on.
     Needed,
     /// Every bar of every output.
     All,
@@ -162,14 +164,14 @@ pub enum TilesError {
     OtherInput,
 }
 
-/// Symbols of like length share a tile, so that its last rows are few.
+/// Groups symbols of similar length into tiles, which keeps padding small.
 fn chunks(symbols: &[SymbolInput<'_>]) -> impl Iterator<Item = Vec<usize>> {
     let mut order: Vec<usize> = (0..symbols.len()).collect();
     order.sort_by_key(|&i| symbols[i].visible);
     (0..order.len().div_ceil(LANES)).map(move |i| order[i * LANES..((i + 1) * LANES).min(order.len())].to_vec())
 }
 
-/// [`Executable::evaluate_last`] in `f64`, of a program that is run once: it is lowered for it.
+/// Lowers a program in `f64` and runs [`Executable::evaluate_last`] once.
 ///
 /// # Errors
 /// [`Cancelled`].
@@ -181,7 +183,7 @@ pub fn evaluate_last(
     Executable::new(program, Precision::F64).evaluate_last(symbols, cancel)
 }
 
-/// [`Executable::evaluate_from`] in `f64`, of a program that is run once: it is lowered for it.
+/// Lowers a program in `f64` and runs [`Executable::evaluate_from`] once.
 ///
 /// # Errors
 /// [`Cancelled`].
@@ -194,7 +196,7 @@ pub fn evaluate_from(
     Executable::new(program, Precision::F64).evaluate_from(symbols, from, cancel)
 }
 
-/// Evaluates every output of a program that is run once on every visible bar of one symbol: `[output][bar]`.
+/// Lowers a program in `f64` and evaluates every output at every visible bar of one symbol: `[output][bar]`.
 ///
 /// # Errors
 /// [`Cancelled`].

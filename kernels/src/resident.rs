@@ -1,4 +1,4 @@
-//! Symbols whose state stays in memory: a new bar of each, and every output has its new value.
+//! Symbols whose state stays in memory: each new bar updates every output incrementally.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use rayon::prelude::*;
 use crate::cpu::{Course, Cut, LANES, Lane, ResidentTile, Scratch, Tile, Workspace};
 use crate::{Cancel, Cancelled, Executable, SymbolInput, chunks};
 
-/// Tiles that a thread takes at a time: a few, so that threads end together.
+/// Tiles that a thread takes at a time: few, so that all threads finish at about the same time.
 const TILES_TOGETHER: usize = 4;
 
-/// Why bars were not taken.
+/// Why a push of bars was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResidentError {
     #[error("{found} columns of new bars where the program reads {expected}")]
@@ -19,20 +19,20 @@ pub enum ResidentError {
     Symbols { found: usize, expected: usize },
 }
 
-/// The state of a program over many symbols, after the last bar of each.
+/// The state of a program over many symbols, as of the last bar of each.
 ///
-/// Its values are those of [`crate::evaluate_last`] over the whole histories, bit for bit. What symbols share a tile,
-/// and how many threads add bars, changes nothing.
+/// Its values are those of [`crate::evaluate_last`] over the whole histories, bit for bit. They do not depend on which
+/// symbols share a tile or on the number of threads.
 pub struct Resident {
     executable: Executable,
     tiles: Vec<ResidentTile>,
-    /// Tile and lane of each symbol.
+    /// Per symbol: tile and lane.
     places: Vec<(usize, usize)>,
 }
 
 impl Resident {
-    /// Runs the program in `f64` over the visible bars of `symbols` and keeps what it needs to go on; on the threads of the
-    /// present rayon pool. Symbols are known by their place in `symbols`.
+    /// Runs the program in `f64` over the visible bars of `symbols` and keeps the state needed to continue, on the
+    /// threads of the current rayon pool. Symbols are identified by their index in `symbols`.
     ///
     /// # Errors
     /// [`Cancelled`].
@@ -54,11 +54,12 @@ impl Resident {
         Ok(resident)
     }
 
-    /// Adds one bar of every symbol for which `present` says so (without: of all), on the threads of the present rayon
-    /// pool: `columns[input][symbol]`, inputs in the order of the program's, NaN for NA. The others keep their values.
+    /// Adds one bar to every symbol whose `present` flag is set (`None`: to all symbols), on the threads of the current
+    /// rayon pool. `columns[input][symbol]`, inputs in the order of the program, NaN for NA. The other symbols keep
+    /// their values.
     ///
     /// # Errors
-    /// [`ResidentError`]; then nothing has changed.
+    /// [`ResidentError`]; the state is then unchanged.
     pub fn push(&mut self, columns: &[&[f64]], present: Option<&[bool]>) -> Result<(), ResidentError> {
         let expected = self.places.len();
         let inputs = self.executable.inputs.len();
@@ -91,29 +92,29 @@ impl Resident {
         self.tiles[tile].value(self.executable.resident_layout(), output, lane)
     }
 
-    /// How many values a symbol has.
+    /// Number of outputs per symbol.
     pub fn outputs(&self) -> usize {
         self.executable.outputs.len()
     }
 
-    /// Bars that a symbol has had.
+    /// Number of bars seen by a symbol.
     pub fn bars(&self, symbol: usize) -> usize {
         let (tile, lane) = self.places[symbol];
         self.tiles[tile].bars(lane)
     }
 
-    /// Tiles that hold the symbols.
+    /// Number of tiles in use.
     pub fn tiles(&self) -> usize {
         self.tiles.len()
     }
 
-    /// Bytes of the series that are kept; what steps keep for themselves is about as much again.
+    /// Bytes of the stored series; the private state of the steps takes about as much again.
     pub fn bytes(&self) -> usize {
         self.tiles.iter().map(ResidentTile::bytes).sum()
     }
 
-    /// Puts symbols that have a new bar and symbols that have none into tiles of their own: windows begin at bar
-    /// numbers, so that the lanes of a tile have to stand at the same one.
+    /// Separates symbols with a new bar from symbols without one into different tiles: window blocks begin at fixed bar
+    /// numbers, so all lanes of a tile must be at the same bar number.
     fn part(&mut self, present: &[bool]) {
         let Self { executable, tiles, .. } = self;
         let layout = executable.resident_layout();
@@ -130,7 +131,7 @@ impl Resident {
         if pools.is_empty() {
             return;
         }
-        // Tiles with room are filled up, so that they do not become many.
+        // Fill tiles that have free lanes, which bounds the number of tiles.
         for tile in tiles.iter_mut() {
             let seated: Vec<(usize, usize)> = tile.symbols().collect();
             let has_bar = seated.first().is_some_and(|(_, symbol)| present[*symbol]);
@@ -144,7 +145,7 @@ impl Resident {
         self.find_places();
     }
 
-    /// Makes tiles of lanes of one class.
+    /// Packs lanes of one class into tiles.
     fn seat(&mut self, mut pool: Vec<Lane<f64>>) {
         pool.sort_by_key(|lane| lane.symbol);
         while !pool.is_empty() {
@@ -160,7 +161,7 @@ impl Resident {
     }
 }
 
-/// Runs some symbols to their last bar and takes them out there.
+/// Runs symbols to their last bar and extracts their lanes.
 fn ran(
     executable: &Executable,
     workspace: &mut Workspace<'_>,

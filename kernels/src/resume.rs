@@ -1,45 +1,47 @@
-//! Evaluation that goes on from what was kept of earlier bars, with the bits of the whole history.
+//! Evaluation resumed from states of earlier bars, with the same bits as an evaluation of the whole history.
 
 use crate::cpu::{Course, Cut, LANES, Real, Tile, Workspace};
 use crate::{Cancel, Cancelled, Executable, Precision, SymbolInput};
 
-/// What the steps of a program remember of one symbol. It belongs to the program, to a
-/// precision, to [`Executable::carried_layout`] and to [`crate::NUMERICS_ID`]; not to a tile, a lane or an instruction set.
+/// The state of a program's steps for one symbol. Valid for one program, precision, [`Executable::carried_layout`] and
+/// [`crate::NUMERICS_ID`]; independent of tile, lane and instruction set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    /// Outputs can be had from this bar on; bars before it may still be read, their values must not have changed.
+    /// First bar whose outputs can be computed. Earlier bars may still be read, and must not have changed.
     pub bars: usize,
-    /// The states, one after another. Numbers are their IEEE 754 bits in `f64`, which holds those of either precision.
+    /// The states of all tasks, concatenated. Numbers are IEEE 754 bits of `f64`, which represents both precisions
+    /// exactly.
     pub words: Vec<u64>,
 }
 
-/// One symbol, and how it is evaluated.
+/// One symbol and its evaluation request.
 #[derive(Debug, Clone)]
 pub struct Resuming<'a> {
-    /// Its bars from the first one on. Those before what [`Executable::resumed_begins`] gives for the state's bar are not looked at.
+    /// Its bars from the first one on. Bars before [`Executable::resumed_begins`] of the state's bar are not read.
     pub input: SymbolInput<'a>,
     /// First bar whose outputs are wanted.
     pub from: usize,
-    /// To go on from; without, or if it is of later bars or of another size than the program's, from the first bar.
+    /// State to resume from. Evaluation starts at the first bar when it is `None`, of a later bar than wanted, or of
+    /// the wrong size.
     pub state: Option<&'a State>,
-    /// Bar to keep a state of: at most the visible bars.
+    /// Bar at which to save a state; at most `visible`.
     pub save: Option<usize>,
 }
 
-/// What became of one symbol.
+/// The result of one symbol.
 #[derive(Debug, Clone, Default)]
 pub struct Resumed {
     /// `[output][bar - from]`
     pub series: Vec<Vec<f64>>,
-    /// The state that was asked for.
+    /// The state saved at [`Resuming::save`].
     pub state: Option<State>,
-    /// Whether it went on from the given state.
+    /// Whether evaluation resumed from the given state.
     pub resumed: bool,
 }
 
 impl Executable {
     /// Evaluates the program's outputs on the bars `from..visible` of each symbol, in the order of `symbols`, on the
-    /// calling thread, from the states that are given, which runs in the same precision have kept.
+    /// calling thread, resuming from the given states, which must come from runs of the same precision.
     ///
     /// # Errors
     /// [`Cancelled`].
@@ -61,7 +63,7 @@ impl Executable {
                 ..Resumed::default()
             })
             .collect();
-        // Those that go on are not held back by those that begin.
+        // Group resumed symbols together, so that symbols that start at the first bar do not delay them.
         let mut order: Vec<usize> = (0..symbols.len()).collect();
         order.sort_by_key(|&i| (results[i].resumed, symbols[i].input.visible));
         for part in order.chunk_by(|&a, &b| results[a].resumed == results[b].resumed).collect::<Vec<_>>() {
@@ -73,7 +75,7 @@ impl Executable {
     }
 }
 
-/// The state that a symbol goes on from.
+/// The state to resume a symbol from, if it is usable.
 fn fitting<'a>(symbol: &Resuming<'a>, words: usize) -> Option<&'a State> {
     let most = symbol.from.min(symbol.save.unwrap_or(usize::MAX)).min(symbol.input.visible);
     symbol.state.filter(|state| state.words.len() == words && state.bars <= most)
@@ -113,7 +115,7 @@ fn run_chunk<T: Real>(
             }
         }
     }
-    // Of one bar, states are loaded before they are saved.
+    // At the same bar, load before saving.
     cuts.iter_mut().for_each(|cuts| cuts.sort_by_key(|cut| (cut.bar, cut.words.is_none())));
     let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i].input).collect();
     let tile = Tile::load(&lanes, bases);

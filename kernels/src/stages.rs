@@ -1,30 +1,30 @@
-//! Where the time of a batch went: stages with their start and end, as an engine saw them.
+//! Timing of a batch: stages with their start and end, as recorded by an engine.
 //!
-//! An engine records, whoever runs it reads: nothing here logs, exports or decides. What is recorded is bounded
-//! ([`STAGES_MAX`]); past it, stages are counted and left out.
+//! An engine records and its caller reads; nothing here logs, exports or decides. At most [`STAGES_MAX`] stages are
+//! kept; further ones are only counted.
 
 use std::time::Instant;
 
-/// Most stages that one recorder keeps: a batch has a few of each kind, a shard a few dozen batches.
+/// Maximum number of stages kept by one recorder: a batch has a few of each kind, a shard a few dozen batches.
 pub const STAGES_MAX: usize = 1024;
 
-/// A part of a batch's way through an engine.
+/// A phase of a batch in an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EngineStage {
-    /// Bars from disk, or from where they are kept, into the layout of the engine.
+    /// Loading bars from disk or a cache into the engine's layout.
     Load,
-    /// Bars to the memory of a device.
+    /// Copying bars to device memory.
     HostToDevice,
     /// Computing: a kernel of a device, or a fusion group of the CPU engine.
     Kernel,
-    /// Results from the memory of a device.
+    /// Copying results from device memory.
     DeviceToHost,
-    /// Results into the form that is sent.
+    /// Encoding results for transport.
     Encode,
 }
 
 impl EngineStage {
-    /// As it is named in traces and metrics.
+    /// The name of this variant in traces and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Load => "load",
@@ -39,19 +39,19 @@ impl EngineStage {
 /// One stage of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageSpan {
-    /// What was done.
+    /// Which phase it is.
     pub stage: EngineStage,
-    /// Which fusion group or batch, counted from 0.
+    /// Index of the fusion group or batch, from 0.
     pub part: u32,
-    /// Bytes read, copied or written; 0 where nobody counted.
+    /// Bytes read, copied or written; 0 if not measured.
     pub bytes: u64,
-    /// When it began, by the host's clock. Stages of a device are anchored to it.
+    /// Start, by the host's clock; device timings are anchored to it.
     pub started: Instant,
-    /// When it ended.
+    /// End, by the same clock.
     pub ended: Instant,
 }
 
-/// Stages as they were recorded, in order of recording.
+/// Recorded stages, in order of recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stages {
     spans: Vec<StageSpan>,
@@ -59,7 +59,7 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Keeps `span`, or counts it once [`STAGES_MAX`] are kept.
+    /// Keeps `span`, or only counts it once [`STAGES_MAX`] spans are kept.
     pub fn record(&mut self, span: StageSpan) {
         if self.spans.len() < STAGES_MAX {
             self.spans.push(span);
@@ -76,7 +76,7 @@ impl Stages {
         done
     }
 
-    /// Takes over what `other` recorded.
+    /// Appends the stages recorded by `other`.
     pub fn extend(&mut self, other: &Self) {
         for span in &other.spans {
             self.record(*span);
@@ -84,12 +84,12 @@ impl Stages {
         self.left_out += other.left_out;
     }
 
-    /// What was kept.
+    /// The stages kept.
     pub fn spans(&self) -> &[StageSpan] {
         &self.spans
     }
 
-    /// How many were recorded and not kept.
+    /// Number of stages recorded but not kept.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }

@@ -1,5 +1,6 @@
-//! NVIDIA's libraries are found where they are named, opened once, and refused when they are too old: with libraries of the same
-//! names that a C compiler makes here, and that compute nothing. A program of its own: what the driver's bindings have opened they keep.
+//! NVIDIA's libraries are found in configured folders, opened once, and rejected when they are too old. Tested with
+//! stub libraries of the same names, built by a C compiler. A separate program, since the driver's bindings keep what
+//! they have opened.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,8 +46,8 @@ fn library(folder: &Path, file: &str, text: &str) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// NVRTC as far as it is called: of a version, whose programs hold the number `answer` or do not compile where it is 0. Its other half
-/// is sought by name, as NVRTC does, when a text is compiled.
+/// NVRTC as far as it is called: of a given version, whose programs contain the number `answer`, or do not compile if
+/// it is 0. Its builtins library is opened by name when a text is compiled, as in NVRTC.
 fn nvrtc(version: (i32, i32), answer: u8, left_out: &str) -> String {
     let (major, minor) = version;
     let functions = [
@@ -84,7 +85,7 @@ fn the_compiler_of_the_named_folder_is_the_one_that_compiles() {
     let (one, two) = (Folder::new("one"), Folder::new("two"));
     library(&one.0, "libnvrtc.so.13", &nvrtc((13, 7), 1, ""));
     builtins(&one.0, (13, 7));
-    // The same soname: a loader that was asked by name would give the first.
+    // The same soname: a lookup by name would return the first.
     library(&two.0, "libnvrtc.so.13", &nvrtc((13, 8), 2, ""));
     builtins(&two.0, (13, 8));
     for (folder, version, answer) in [(&one, (13, 7), 1), (&two, (13, 8), 2), (&one, (13, 7), 1)] {
@@ -147,8 +148,8 @@ const NOTHING: [&str; 15] = [
     "cuDevicePrimaryCtxRelease_v2",
 ];
 
-/// A driver with one device of compute capability 9.0. It notes what it is asked to set in `attributes` (a letter of what it is of, the
-/// number, the value), and fails as `load`, `query` and `event` say.
+/// A driver with one device of compute capability 9.0. It records attributes that are set in `attributes` (a letter for
+/// the kind of object, the number, the value), and fails as selected by `load`, `query` and `event`.
 fn driver() -> String {
     let nothing: String = NOTHING.iter().map(|name| format!("int {name}(void) {{ return 0; }}\n")).collect();
     format!(
@@ -177,7 +178,7 @@ fn driver() -> String {
     )
 }
 
-/// What of the driver a test looks at.
+/// The parts of the driver that a test inspects.
 struct Fake {
     library: libloading::os::unix::Library,
     _folder: Folder,
@@ -201,7 +202,7 @@ impl Fake {
     }
 }
 
-/// Makes the driver available to this process, once and for all; nothing where it has a real one.
+/// Makes the stub driver available to this process permanently; `None` if the machine has a real one.
 fn fake() -> Option<Fake> {
     let has_driver = !matches!(devices(&Search::default()), Err(Unavailable::NoDriver));
     let folder = Folder::new("driver");
@@ -223,7 +224,7 @@ fn fake() -> Option<Fake> {
     Some(Fake { library, _folder: folder, search })
 }
 
-/// One test: the bindings keep the driver that they have opened.
+/// A single test, since the bindings keep the driver that they have opened.
 #[test]
 fn a_driver_that_lies_in_a_named_folder_alone_is_found_and_used_as_it_should_be() {
     let Some(fake) = fake() else { return };
@@ -233,20 +234,20 @@ fn a_driver_that_lies_in_a_named_folder_alone_is_found_and_used_as_it_should_be(
     let gpu = gpu_available(&fake.search).expect("a device");
     assert_eq!((gpu.driver.as_str(), gpu.shared_bytes, gpu.compiler.version), ("13.0", 232_448, (13, 2)));
 
-    // The pool keeps what is given back (4) and makes no stream wait for another (3).
+    // The pool keeps released memory (4) and makes no stream wait for another (3).
     let device = Cuda::open(&gpu).expect("a device");
     assert_eq!(fake.attributes(), "p4=-1 p3=0 ");
     device.trim().expect("a pool");
     assert!(fake.attributes().ends_with("t0=0 "));
 
-    // A kernel may have all shared memory (8), and wants it divided so (9).
+    // A kernel may have all shared memory (8), and requests that division (9).
     let program = program("sma(close,20)");
     let sequence = Sequence::fused(&program).expect("a kernel");
     let kernel = &sequence.calls[0].lowered.kernel;
     device.load(kernel, b"code").expect("a kernel");
     assert!(fake.attributes().ends_with("f8=232448 f9=100 "), "{}", fake.attributes());
 
-    // A text that the compiler refuses, and a code that the driver refuses: no other device of its kind would take them.
+    // A text rejected by the compiler, and code rejected by the driver: no other device of its kind would accept them.
     let refused = device.compile(kernel).expect_err("it does not compile");
     assert!(matches!(&refused, Fault::Code(why) if why.contains("line 1: wrong")), "{refused}");
     fake.set("load", 200);
@@ -256,7 +257,7 @@ fn a_driver_that_lies_in_a_named_folder_alone_is_found_and_used_as_it_should_be(
     let refused = device.load(kernel, b"code").expect_err("no memory");
     assert!(matches!(refused, Fault::Failed(_)), "{refused}");
 
-    // The same error with a context that goes on, and with one that does not.
+    // The same error with a context that still works, and with one that does not.
     let stream = device.stream().expect("a stream");
     let mark = device.mark(stream).expect("a mark");
     let soon = || device.now() + Duration::from_secs(1);

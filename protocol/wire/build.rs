@@ -1,4 +1,4 @@
-//! Generates the services from `proto/`; `.cargo/config.toml` says where `protoc` is.
+//! Generates the services from `proto/`; `.cargo/config.toml` sets the path of `protoc`.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let protos = ["proto/trawl.proto", "proto/externalscaler.proto"];

@@ -1,8 +1,7 @@
-//! The control store in memory, for tests: it does what etcd does, refuses what etcd refuses, and fails as a test says.
+//! The control store in memory, for tests: behaves like etcd, rejects what etcd rejects, and fails on demand.
 //!
-//! It keeps etcd's limits: bytes of an answer and of a request, operations of a transaction, revisions that were
-//! compacted, the quota of its disk. Leases end when a test says so; those of [`MemoryStore::timed`] also when their time
-//! is over.
+//! It enforces etcd's limits: bytes of a reply and of a request, operations of a transaction, compacted revisions, disk
+//! quota. Leases end on demand; those of [`MemoryStore::timed`] also expire.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,21 +14,21 @@ use trawl_cluster_store::{
     WATCH_BACKLOG_MAX, Watch, Write, after, checked,
 };
 
-/// Longest that a try waits for a store that stands still.
+/// Timeout of a try while the store is stalled.
 pub const MEMORY_CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Tries of one call; only answers that are lost cost one.
+/// Maximum tries of one call; only lost replies use one up.
 const CALL_TRIES_MAX: u32 = 2;
-/// How often a timed store looks for leases that are over.
+/// Interval at which a timed store checks for expired leases.
 const LEASE_CHECK: Duration = Duration::from_millis(5);
-/// Bytes of an answer, or of the disk, that a key takes beside its name and its value.
+/// Bytes per key in a reply or on disk, besides its name and value.
 const KEY_OVERHEAD_BYTES: usize = 32;
 
-/// What the store refuses; the defaults are etcd's.
+/// The limits of the store; the defaults are etcd's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Bytes of one answer; see [`ANSWER_BYTES_MAX`].
+    /// Maximum bytes of one reply; see [`ANSWER_BYTES_MAX`].
     pub answer_bytes: usize,
-    /// Bytes that keys, values and their history may take before nothing more is put; compaction frees the history.
+    /// Maximum bytes of keys, values and their history, beyond which puts are rejected; compaction frees the history.
     pub quota_bytes: usize,
 }
 
@@ -40,11 +39,11 @@ impl Default for MemoryLimits {
     }
 }
 
-/// The store; everything behind one lock.
+/// The store; all state is behind one lock.
 #[derive(Debug)]
 pub struct MemoryStore {
     state: Arc<Mutex<State>>,
-    /// Whether calls hang and watches say nothing.
+    /// Whether calls hang and watches are silent.
     stalled: watch::Sender<bool>,
 }
 
@@ -66,7 +65,7 @@ struct Past {
 #[derive(Debug)]
 struct Lease {
     ttl: Duration,
-    /// Looked at by timed stores only.
+    /// Expiry; used by timed stores only.
     ends: Instant,
 }
 
@@ -76,27 +75,27 @@ struct State {
     keys: BTreeMap<String, Value>,
     leases: BTreeMap<LeaseId, Lease>,
     next_lease: LeaseId,
-    /// Every change since the last compaction, for watches that begin in the past and for reads of an earlier revision.
+    /// Every change since the last compaction, for watches that start in the past and reads of earlier revisions.
     history: Vec<Past>,
-    /// Revisions before the one after this are forgotten.
+    /// Changes up to this revision are compacted; the state at it can still be read.
     compacted: i64,
     watchers: Vec<(String, mpsc::Sender<Change>)>,
-    /// While true every call fails, as if the store were away.
+    /// While true every call fails, as if the store were unavailable.
     away: bool,
-    /// While true watches say nothing; what they would say.
+    /// While true watches are silent; `withheld` buffers their changes.
     stalled: bool,
     withheld: Vec<Change>,
-    /// Tries whose answer does not arrive.
+    /// Number of tries whose reply is lost.
     answers_to_lose: u32,
     limits: MemoryLimits,
     /// Bytes of keys, values and history.
     used_bytes: usize,
-    /// The quota was exceeded: nothing is put until somebody lifts the alarm.
+    /// The quota was exceeded: puts are rejected until the alarm is lifted.
     no_space: bool,
 }
 
 impl State {
-    /// Puts and deletes in one transaction, which has one revision; none when nothing changes.
+    /// Puts and deletes in one transaction, which has one revision; none if nothing changes.
     fn apply(&mut self, writes: Vec<Write>) {
         let revision = self.revision + 1;
         for write in writes {
@@ -141,7 +140,7 @@ impl State {
         }
     }
 
-    /// Refuses what needs more space than the quota leaves, and from then on everything that needs any.
+    /// Rejects a write that exceeds the quota, and from then on every write that needs space.
     fn check_space(&mut self, bytes: usize) -> Result<(), ControlError> {
         if self.no_space || self.used_bytes.saturating_add(bytes) > self.limits.quota_bytes {
             self.no_space = true;
@@ -151,7 +150,7 @@ impl State {
     }
 
     fn commit(&mut self, guards: &[Guard], writes: &[Write]) -> Result<Committed, ControlError> {
-        // As etcd does: before it looks at the guards, and only for transactions that put something.
+        // As etcd does: before checking the guards, and only for transactions with puts.
         if writes.iter().any(|write| matches!(write, Write::Put { .. })) {
             self.check_space(writes.iter().map(size_of_write).sum())?;
         }
@@ -171,7 +170,7 @@ impl State {
         Some(Entry { key: key.to_owned(), value: there.value.clone(), created: there.created })
     }
 
-    /// What changes after `revision` replaced, by key; `None` where no key was.
+    /// The entries replaced by changes after `revision`, by key; `None` where the key was absent.
     fn before(&self, revision: i64) -> BTreeMap<&str, Option<&Value>> {
         let later = self.history.iter().rev().take_while(|past| past.revision > revision);
         // The earliest of them comes last, and counts.
@@ -192,7 +191,7 @@ impl State {
         let present = self.keys.range(from.clone()..).map(|(key, _)| key.as_str());
         let present = present.take_while(|key| key.starts_with(&asked.prefix));
         let past = before.range(from.as_str()..).map(|(key, _)| *key).filter(|key| key.starts_with(&asked.prefix));
-        // So many are enough, whichever of them were not there at that revision.
+        // Enough entries, even if some of them did not exist at that revision.
         let keys: BTreeSet<&str> = present.take(asked.limit.saturating_add(before.len() + 1)).chain(past).collect();
         let mut found = keys.into_iter().filter_map(|key| Some((key, there(key)?)));
         let (mut entries, mut bytes) = (Vec::new(), 0);
@@ -211,7 +210,7 @@ impl State {
     }
 }
 
-/// Bytes that a write adds to the store's disk.
+/// Bytes that a write adds on disk.
 fn size_of_write(write: &Write) -> usize {
     let value = if let Write::Put { value, .. } = write { value.len() } else { 0 };
     write.key().len() + value + KEY_OVERHEAD_BYTES
@@ -231,14 +230,14 @@ fn unreachable(cause: &str) -> ControlError {
     ControlError::Unreachable { endpoints: "memory".to_owned(), cause: cause.to_owned() }
 }
 
-/// Ends leases whose time is over until the store is gone. A thread, so that no runtime that stands still stops it.
+/// Ends expired leases until the store is dropped. A thread, so that a paused runtime does not stop it.
 fn end_by_time(state: &Weak<Mutex<State>>) {
     while let Some(state) = state.upgrade() {
         {
             let mut state = lock(&state);
             let now = Instant::now();
             let over: Vec<LeaseId> = state.leases.iter().filter(|(_, l)| l.ends <= now).map(|(&id, _)| id).collect();
-            // A store that stands still ends nothing; it has seen the time pass once it goes on.
+            // A stalled store ends no leases; those that expired meanwhile end once it resumes.
             if !state.stalled {
                 over.into_iter().for_each(|lease| state.end(lease));
             }
@@ -249,41 +248,41 @@ fn end_by_time(state: &Weak<Mutex<State>>) {
 }
 
 impl MemoryStore {
-    /// A store with other limits than etcd's, so that a test need not fill those.
+    /// A store with the given limits, so that tests need not reach etcd's.
     pub fn with_limits(limits: MemoryLimits) -> Self {
         let store = Self::default();
         lock(&store.state).limits = limits;
         store
     }
 
-    /// Lifts the alarm that an exceeded quota set, as an operator does after a compaction; `quota_bytes` holds from then on.
+    /// Lifts the alarm of an exceeded quota, as an operator does after a compaction; `quota_bytes` is the new quota.
     pub fn lift_alarm(&self, quota_bytes: usize) {
         let mut state = lock(&self.state);
         (state.no_space, state.limits.quota_bytes) = (false, quota_bytes);
     }
 
-    /// A store whose leases end by themselves.
+    /// A store whose leases expire by themselves.
     pub fn timed() -> Self {
         let store = Self::default();
         let state = Arc::downgrade(&store.state);
-        // Without the thread leases would never end, and the test that asked for it fails.
+        // If the thread cannot be started, leases never expire and the test fails.
         let _ = std::thread::Builder::new().name("memory-leases".to_owned()).spawn(move || end_by_time(&state));
         store
     }
 
-    /// Ends every lease, as if nobody had kept it alive.
+    /// Expires all leases.
     pub fn expire_leases(&self) {
         let mut state = lock(&self.state);
         let all: Vec<LeaseId> = state.leases.keys().copied().collect();
         all.into_iter().for_each(|lease| state.end(lease));
     }
 
-    /// Ends one lease.
+    /// Expires one lease.
     pub fn expire(&self, lease: LeaseId) {
         lock(&self.state).end(lease);
     }
 
-    /// Ends the lease that keeps `key`, if one does.
+    /// Expires the lease of `key`, if it has one.
     pub fn expire_lease_of(&self, key: &str) {
         let mut state = lock(&self.state);
         if let Some(lease) = state.keys.get(key).and_then(|value| value.lease) {
@@ -291,7 +290,7 @@ impl MemoryStore {
         }
     }
 
-    /// A key, read past every fault.
+    /// Reads a key, bypassing all faults.
     pub fn peek(&self, key: &str) -> Option<Entry> {
         lock(&self.state).entry(key)
     }
@@ -301,7 +300,7 @@ impl MemoryStore {
         lock(&self.state).watchers.clear();
     }
 
-    /// Forgets every change so far: a watch that begins before ends at once.
+    /// Compacts all changes so far: a watch that starts earlier ends at once.
     pub fn compact(&self) {
         let mut state = lock(&self.state);
         state.compacted = state.revision;
@@ -310,12 +309,12 @@ impl MemoryStore {
             state.keys.iter().map(|(key, there)| key.len() + there.value.len() + KEY_OVERHEAD_BYTES).sum();
     }
 
-    /// Makes every call fail, or work again.
+    /// Makes all calls fail, or succeed again.
     pub fn set_away(&self, away: bool) {
         lock(&self.state).away = away;
     }
 
-    /// Makes every call hang and every watch silent, or go on. A try waits [`MEMORY_CALL_TIMEOUT`] at most.
+    /// Makes all calls hang and all watches silent, or resumes them. A try waits [`MEMORY_CALL_TIMEOUT`] at most.
     pub fn set_stalled(&self, stalled: bool) {
         {
             let mut state = lock(&self.state);
@@ -328,7 +327,7 @@ impl MemoryStore {
         self.stalled.send_replace(stalled);
     }
 
-    /// The next `tries` are made and their answers lost: the call is made again, or fails although it was made.
+    /// The next `tries` are applied and their replies lost: the call is retried, or fails although it was applied.
     pub fn lose_answers(&self, tries: u32) {
         lock(&self.state).answers_to_lose = tries;
     }
@@ -336,7 +335,7 @@ impl MemoryStore {
     async fn call<T>(&self, operation: impl Fn(&mut State) -> Result<T, ControlError>) -> Result<T, ControlError> {
         for _ in 0..CALL_TRIES_MAX {
             let mut stalled = self.stalled.subscribe();
-            // Only then a runtime is needed.
+            // A runtime is needed only if it is stalled.
             let stands_still = *stalled.borrow();
             if stands_still
                 && tokio::time::timeout(MEMORY_CALL_TIMEOUT, stalled.wait_for(|stalled| !*stalled)).await.is_err()
@@ -397,7 +396,7 @@ impl ControlStore for MemoryStore {
 
     async fn grant(&self, ttl: Duration) -> Result<LeaseId, ControlError> {
         self.call(|state| {
-            // etcd refuses leases too.
+            // etcd rejects leases too.
             state.check_space(0)?;
             state.next_lease += 1;
             let lease = state.next_lease;

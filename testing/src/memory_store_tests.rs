@@ -113,7 +113,7 @@ async fn a_call_on_a_store_that_stands_still_for_too_long_fails() {
     assert!(started.elapsed() >= MEMORY_CALL_TIMEOUT);
 }
 
-/// Three keys of 100 bytes behind answers of 250.
+/// Three keys of 100 bytes in a store with replies of at most 250 bytes.
 async fn narrow() -> MemoryStore {
     let store = MemoryStore::with_limits(MemoryLimits { answer_bytes: 300, ..MemoryLimits::default() });
     for key in ["k/a", "k/b", "k/c"] {
@@ -131,7 +131,7 @@ async fn an_answer_that_is_too_large_is_refused_and_a_listing_reads_smaller_page
     assert_eq!(listing.entries.iter().map(|e| e.key.as_str()).collect::<Vec<_>>(), ["k/a", "k/b", "k/c"]);
     let keys = store.list_keys("k/").await.unwrap();
     assert_eq!((keys.entries.len(), keys.entries[0].value.len()), (3, 0));
-    // One key that is larger than an answer is nobody's to read.
+    // A key larger than a reply cannot be read.
     store.put("k/d", vec![7; 400], None).await.unwrap();
     assert!(matches!(store.list("k/").await, Err(ControlError::TooLarge(_))));
 }
@@ -139,7 +139,7 @@ async fn an_answer_that_is_too_large_is_refused_and_a_listing_reads_smaller_page
 #[tokio::test]
 async fn all_pages_are_of_the_revision_that_the_first_was_read_at() {
     let store = narrow().await;
-    let mut pages = super::super::Pages::new(&store, PageRequest { limit: 1, ..PageRequest::new("k/") });
+    let mut pages = trawl_cluster_store::Pages::new(&store, PageRequest { limit: 1, ..PageRequest::new("k/") });
     let first = pages.next().await.unwrap().unwrap();
     assert_eq!((first.entries[0].key.as_str(), first.revision), ("k/a", 3));
     store.delete("k/b").await.unwrap();
@@ -174,7 +174,7 @@ async fn a_store_whose_quota_is_used_up_takes_deletions_alone_until_the_alarm_is
     let store = MemoryStore::with_limits(MemoryLimits { quota_bytes: 1_000, ..MemoryLimits::default() });
     let lease = store.grant(Duration::from_secs(5)).await.unwrap();
     store.put("a", vec![1; 600], None).await.unwrap();
-    // History counts: the same key again needs its space again.
+    // History counts: putting the same key again needs its space again.
     let full = store.put("a", vec![2; 600], None).await;
     assert!(matches!(&full, Err(ControlError::NoSpace(why)) if why.contains("space exceeded")), "{full:?}");
     assert!(matches!(store.put("b", vec![1], None).await, Err(ControlError::NoSpace(_))), "however small");

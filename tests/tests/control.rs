@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use trawl_cluster_store::{
-    Change, Committed, ControlError, ControlStore, Entry, EtcdStore, Guard, LeaseId, MemoryStore, PageRequest, Pages,
-    Write,
+    Change, Committed, ControlError, ControlStore, Entry, EtcdStore, Guard, LeaseId, PageRequest, Pages, Write,
 };
+use trawl_testing::MemoryStore;
 use trawl_tests::cluster::block_on;
 use trawl_tests::etcd::{self, OwnEtcd};
 use trawl_tests::reference::random::Random;

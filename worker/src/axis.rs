@@ -1,6 +1,6 @@
 //! The bars of one subject of a scan, a scanned symbol or a reference, on every frame that the plan uses.
 //!
-//! Knows rows and times; which row of one axis another one reads is decided here and nowhere else.
+//! Defines rows and times, and which row of one axis a row of another axis reads.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(crate) struct Higher {
     pub columns: Vec<Vec<f64>>,
 }
 
-/// The as-ofs, ascending times of bars, that a subject's bars are adjusted for; all of them where it has one vintage.
+/// The as-ofs (ascending times of bars) for which a subject's bars are adjusted; all as-ofs if it has only one vintage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     pub from: TimeMicros,
@@ -31,17 +31,17 @@ impl Span {
 #[derive(Debug)]
 pub(crate) struct Axis<'a> {
     pub bars: &'a SymbolBars,
-    /// Base bars that are seen.
+    /// Number of visible base bars.
     pub visible: usize,
-    /// At which times it is the subject's axis; a symbol has one axis for each of its vintages.
+    /// The times at which this axis applies; a symbol has one axis per vintage.
     pub span: Span,
     pub higher: BTreeMap<String, Higher>,
     /// First base bar of a limited history; 0 without a limit.
     pub window: usize,
 }
 
-/// First of ascending `times` that is not before `time`. Most scans look at the newest bar: then its line of memory is
-/// all that is touched.
+/// Index of the first of ascending `times` that is not before `time`. Checks the newest time first, since most scans
+/// read the newest bar: that touches a single cache line.
 pub(crate) fn first_from(times: &[TimeMicros], time: TimeMicros) -> usize {
     match times {
         [.., before, newest] if *before < time && time <= *newest => times.len() - 1,
@@ -49,14 +49,14 @@ pub(crate) fn first_from(times: &[TimeMicros], time: TimeMicros) -> usize {
     }
 }
 
-/// The row of `time` among ascending `times`; as quick as [`first_from`].
+/// The row of `time` among ascending `times`; as fast as [`first_from`].
 pub(crate) fn row_at(times: &[TimeMicros], time: TimeMicros) -> Option<usize> {
     let row = first_from(times, time);
     times.get(row).is_some_and(|found| *found == time).then_some(row)
 }
 
 impl Axis<'_> {
-    /// Times of the base bars that are seen.
+    /// Times of the visible base bars.
     pub fn base_times(&self) -> &[TimeMicros] {
         &self.bars.times[..self.visible]
     }
@@ -65,7 +65,7 @@ impl Axis<'_> {
         self.higher.get(timeframe)
     }
 
-    /// Rows on a frame: its bars; for a forming one its states, one a base bar.
+    /// Number of rows on a frame: its bars or, for a forming frame, its states, one per base bar.
     pub fn rows(&self, size: &BarSize) -> usize {
         match size {
             BarSize::Base | BarSize::Higher { forming: true, .. } => self.visible,
@@ -93,7 +93,7 @@ impl Axis<'_> {
     }
 }
 
-/// Finds, for rows of a reader, the row of a source that each reads.
+/// Maps rows of a reader to the rows of a source that they read.
 pub(crate) struct Reader<'a> {
     pub how: Read,
     /// Times of the reader's rows.
@@ -105,7 +105,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The row that reader's row `row` reads.
+    /// The source row that the reader's row `row` reads, if any.
     pub fn row(&self, row: usize) -> Option<usize> {
         match self.how {
             Read::Same => self.source_times.binary_search(self.times.get(row)?).ok(),
@@ -125,7 +125,7 @@ impl Reader<'_> {
     pub fn first(&self, row: usize) -> usize {
         match self.how {
             Read::Same => self.times.get(row).map_or(usize::MAX, |t| self.source_times.partition_point(|s| s < t)),
-            // Source rows never fall with the reader's.
+            // Source rows never decrease as reader rows increase.
             _ => self.row(row).unwrap_or(0),
         }
     }

@@ -1,7 +1,7 @@
-//! Groups of bars kept in memory between shards, least recently used out first, bounded in bytes.
+//! Groups of bars kept in memory between shards, evicted least recently used first, bounded in bytes.
 //!
-//! Keyed by (dataset, snapshot, group, columns): a snapshot never changes, so nothing here grows stale. What is being
-//! computed on stays alive for its users after it was evicted.
+//! Keyed by (dataset, snapshot, group, columns): a snapshot never changes, so entries never become stale. A group in
+//! use stays alive after it is evicted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use trawl_market::SymbolBars;
 use trawl_telemetry::metrics::catalogue::worker::{CACHE_BUDGET, CACHE_HITS, CACHE_MISSES, CACHE_RESIDENT, CacheLevel};
 
-/// Bytes kept when nothing else is said.
+/// Default capacity in bytes.
 pub const CACHE_BYTES_DEFAULT: u64 = 1 << 30;
-/// What a symbol costs beside its bars: name, vectors, allocator.
+/// Estimated bytes per symbol, besides its bars: name, vectors, allocator.
 const SYMBOL_OVERHEAD_BYTES: u64 = 160;
 /// Bytes of a time or a value.
 const VALUE_BYTES: u64 = 8;
 
-/// What a group's bars are known by.
+/// The key of a group's bars.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupKey {
     /// Name and full snapshot: `NAME@SNAPSHOT`.
@@ -27,10 +27,10 @@ pub struct GroupKey {
     pub columns: Arc<[String]>,
 }
 
-/// Bars that may be shared.
+/// The bars of a group, shared.
 pub type Group = Arc<Vec<SymbolBars>>;
 
-/// The cache; one for a worker.
+/// The cache, one per worker.
 #[derive(Debug)]
 pub struct GroupCache {
     bytes_max: u64,
@@ -40,7 +40,7 @@ pub struct GroupCache {
 #[derive(Debug, Default)]
 struct State {
     groups: BTreeMap<GroupKey, CachedGroup>,
-    /// Last use -> key.
+    /// Keys by time of last use.
     order: BTreeMap<u64, GroupKey>,
     bytes: u64,
     clock: u64,
@@ -54,14 +54,14 @@ struct CachedGroup {
 }
 
 impl GroupCache {
-    /// Keeps at most `bytes_max`; 0 keeps nothing.
+    /// A cache of at most `bytes_max` bytes; 0 disables it.
     pub fn new(bytes_max: u64) -> Self {
         CACHE_BUDGET.of(CacheLevel::Memory).set_count(bytes_max);
         Self { bytes_max, state: Mutex::default() }
     }
 
-    /// The group, and whether it was in memory. Loads without holding the lock: two may load the same group at once,
-    /// and one of them is kept.
+    /// The group, and whether it was in memory. Loads without holding the lock: two threads may load the same group at
+    /// once, and one copy is kept.
     ///
     /// # Errors
     /// Those of `load`.
@@ -112,7 +112,7 @@ impl GroupCache {
         CACHE_RESIDENT.of(CacheLevel::Memory).set_count(state.bytes);
     }
 
-    /// Bytes held now.
+    /// Bytes currently held.
     pub fn bytes(&self) -> u64 {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).bytes
     }
@@ -134,7 +134,7 @@ mod tests {
         GroupKey { dataset: Arc::from("a@1"), group, columns: Arc::from(vec!["close".to_owned()]) }
     }
 
-    /// About 8 kB.
+    /// Bars of about 8 kB.
     fn bars() -> Vec<SymbolBars> {
         vec![SymbolBars { symbol: Arc::from("A"), times: vec![0; 500], columns: vec![vec![0.0; 500]] }]
     }

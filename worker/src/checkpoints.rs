@@ -1,8 +1,8 @@
-//! What a scan keeps of its symbols for its next run, as values and as bytes.
+//! States of a scan's symbols that are kept for its next run, and their encoding.
 //!
-//! A checkpoint is the state of one piece of the plan for one symbol, with a digest of the series that entered it. It is
-//! taken only where they are still the same, so that it can change how much is computed and never what comes out. Files
-//! and folders are not known here.
+//! A checkpoint is the state of one piece of the plan for one symbol, with a digest of the series that entered it. It
+//! is used only if those series are unchanged, so it affects how much is computed and never the result. Nothing here
+//! knows of files or folders.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,9 +15,9 @@ use twox_hash::xxhash3_128::Hasher;
 use crate::executable::ExecutablePlan;
 use crate::execution_class_in;
 
-/// Bars before the first wanted one that a checkpoint leaves open: the last ones may still be corrected.
+/// A checkpoint is taken this many bars before the first wanted one, since the last bars may still be corrected.
 pub const OPEN_BARS: usize = 5;
-/// A larger file is not read.
+/// Maximum bytes of a state file.
 pub const STATE_BYTES_MAX: u64 = 4 << 30;
 
 /// The first bytes of a file, with the version of what follows.
@@ -27,29 +27,29 @@ const CHECKSUM_BYTES: usize = 16;
 /// Stage, piece within it, symbol.
 type Key = (u32, u32, String);
 
-/// A kept state, and what it is made of.
+/// A saved state, and a digest of its inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Of the series that enter the state, up to its bar: see [`digest`].
+    /// Digest of the series that enter the state, up to its bar; see [`digest`].
     pub digest: u128,
     pub state: State,
 }
 
-/// What became of a symbol in an update, from the best to what takes longest.
+/// The outcome of a symbol in an update, from the cheapest to the most expensive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// It went on from its state.
+    /// It resumed from its state.
     Resumed,
-    /// Nothing was kept of it: a new listing, or the first run.
+    /// No state was kept: a new listing, or the first run.
     New,
-    /// Bars are wanted that lie before its state.
+    /// Bars before its state are wanted.
     Earlier,
-    /// Bars that entered its state are others now: a correction, a split.
+    /// Bars that entered its state have changed: a correction or a split.
     Changed,
 }
 
 impl Outcome {
-    /// As reports say it.
+    /// The name of this variant in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Resumed => "resumed",
@@ -60,16 +60,16 @@ impl Outcome {
     }
 }
 
-/// Why bytes are no state that can be taken. Nothing but time is lost by going without.
+/// Why bytes are not a usable state. Without it only time is lost.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
-    /// Cut off, or changed since it was written.
+    /// Truncated, or changed since it was written.
     #[error("the state is damaged")]
     Damaged,
     /// Written by another version of the program, or for other arithmetic.
     #[error("the state was kept by another engine ({found})")]
     Engine { found: String },
-    /// Written for another question: whoever asks has named the wrong place.
+    /// Written for another scan: the caller passed the wrong file.
     #[error("the state is of another {what}: '{found}'")]
     Other {
         /// `scan`, `dataset` or `precision`.
@@ -78,30 +78,30 @@ pub enum StateError {
     },
 }
 
-/// States of one plan's symbols: those of the run before, and those of this run. Shared by its threads.
+/// States of one plan's symbols: those of the previous run and those of this run. Shared by all threads.
 #[derive(Debug)]
 pub struct Checkpoints {
     plan: String,
     dataset: String,
-    /// Whose bits these are: what upgrades change.
+    /// The engine and its numerics, which upgrades may change.
     engine: String,
-    /// Of the arithmetic.
+    /// Precision of the arithmetic.
     precision: String,
-    /// What the states of the plan's pieces consist of.
+    /// Layout of the states of the plan's pieces.
     layout: String,
-    /// Per stage and piece why it keeps no state.
+    /// `[stage][piece]`: why the piece keeps no state, if it does not.
     refused: Vec<Vec<Option<&'static str>>>,
     before: BTreeMap<Key, Checkpoint>,
     after: Mutex<BTreeMap<Key, Checkpoint>>,
     outcomes: Mutex<BTreeMap<String, Outcome>>,
 }
 
-/// A thread that panicked has cost its segment; what others noted still holds.
+/// A panicked thread only loses its own segment; entries of other threads are still valid.
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why a piece keeps no state; an empty text where it needs none.
+/// Why a piece keeps no state; an empty text if it needs none.
 fn refusal(plan: &Plan, piece: &FrameProgram, executable: &Executable) -> Option<&'static str> {
     let frame = &plan.frames[piece.frame.index()];
     let entering = executable.inputs.iter().zip(executable.carried_inputs()).filter(|(_, enters)| **enters);
@@ -126,7 +126,7 @@ fn refusal(plan: &Plan, piece: &FrameProgram, executable: &Executable) -> Option
 }
 
 impl Checkpoints {
-    /// Without states: the first run.
+    /// Checkpoints without states, for the first run.
     pub fn new(executable: &ExecutablePlan, dataset: &str) -> Self {
         let plan = executable.plan();
         let refused_of = |(number, stage): (usize, &Stage)| {
@@ -151,10 +151,10 @@ impl Checkpoints {
         }
     }
 
-    /// Takes the states of an earlier run of the same plan over the same dataset.
+    /// Loads the states of an earlier run of the same plan over the same dataset.
     ///
     /// # Errors
-    /// [`StateError`]; then it is as it was.
+    /// [`StateError`]; `self` is then unchanged.
     pub fn read(&mut self, bytes: &[u8]) -> Result<(), StateError> {
         let damaged = || StateError::Damaged;
         let end = bytes.len().checked_sub(CHECKSUM_BYTES).ok_or_else(damaged)?;
@@ -195,8 +195,8 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// What [`Self::read`] takes: the states of this run, and earlier ones of symbols that had no bar in it, as far as
-    /// `exists` knows them.
+    /// Encodes for [`Self::read`] the states of this run, and earlier states of symbols without a bar in it for which
+    /// `exists` returns `true`.
     pub fn write(&self, exists: impl Fn(&str) -> bool) -> Vec<u8> {
         let after = held(&self.after);
         let idle = self.before.iter().filter(|(key, _)| !after.contains_key(*key));
@@ -232,7 +232,8 @@ impl Checkpoints {
         self.before.get(&(stage as u32, piece as u32, symbol.to_owned()))
     }
 
-    /// Notes what became of a symbol; of several states in one run the earliest stays, from which all can go on.
+    /// Records the outcome of a symbol in one piece; the worst over all pieces counts. Of several states in one run the
+    /// earliest is kept, from which all can resume.
     pub(crate) fn keep(&self, stage: usize, piece: usize, symbol: &str, outcome: Outcome, kept: Option<Checkpoint>) {
         let mut outcomes = held(&self.outcomes);
         let known = outcomes.entry(symbol.to_owned()).or_insert(outcome);
@@ -245,7 +246,7 @@ impl Checkpoints {
         }
     }
 
-    /// How many symbols came to each outcome; of those that had a bar and a state to keep.
+    /// Number of symbols by outcome, among those with a bar and a state to keep.
     pub fn outcomes(&self) -> BTreeMap<Outcome, u64> {
         let mut counts = BTreeMap::new();
         held(&self.outcomes).values().for_each(|outcome| *counts.entry(*outcome).or_default() += 1);
@@ -261,11 +262,11 @@ impl Checkpoints {
     }
 }
 
-/// Numbers that are given to a hash at a time.
+/// Number of values passed to the hash at a time.
 const HASHED_TOGETHER: usize = 256;
 
-/// Digests of the first bars of some series, for ascending numbers of bars. Not proof against somebody who wants two
-/// histories to agree: against mistakes.
+/// Digests of the first bars of some series, for ascending numbers of bars. Detects accidental changes, not deliberate
+/// collisions.
 pub(crate) struct Digests<'a> {
     series: Vec<(&'a [f64], Hasher)>,
     bars: usize,
@@ -276,7 +277,7 @@ impl<'a> Digests<'a> {
         Self { series: series.map(|s| (s, Hasher::new())).collect(), bars: 0 }
     }
 
-    /// Of the first `bars` bars, at least as many as the time before.
+    /// The digest of the first `bars` bars; `bars` must not decrease between calls.
     pub fn of(&mut self, bars: usize) -> u128 {
         let mut whole = Hasher::new();
         whole.write(&(bars as u64).to_le_bytes());
@@ -296,7 +297,7 @@ impl<'a> Digests<'a> {
     }
 }
 
-/// What is left of some bytes. Every method gives `None` where they end too soon.
+/// The unread part of some bytes. All methods return `None` if too few bytes are left.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -364,7 +365,7 @@ mod tests {
         let mut read = Checkpoints::new(&mine, "m");
         read.read(&bytes).unwrap();
         assert_eq!(read.of(0, 0, "BB").map(|c| (c.digest, c.state.bars)), Some((5 << 100, 9)));
-        // Of symbols without a bar the state stays; of symbols that are gone it goes.
+        // States of symbols without a bar are kept; those of removed symbols are dropped.
         assert_eq!(read.write(|_| true), bytes);
         assert!(read.write(|s| s != "A").len() < bytes.len());
         let refused = |plan: &ExecutablePlan, dataset: &str| {
@@ -402,7 +403,7 @@ mod tests {
             damaged[at..at + 8].fill(0xff);
             let checksum = twox_hash::XxHash3_128::oneshot(&damaged);
             damaged.extend(checksum.to_le_bytes());
-            // Whatever it says: no panic, and nothing is allocated for what is not there.
+            // No panic on any input, and no allocation for missing data.
             let _ = Checkpoints::new(&plan, "m").read(&damaged);
         }
     }

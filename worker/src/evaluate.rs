@@ -1,6 +1,6 @@
 //! Runs one stage of a plan over the subjects of a segment: which rows are needed, then piece by piece their values.
 //!
-//! Rows that are not needed are not computed; what a row is does not depend on which others are.
+//! Rows that are not needed are not computed; the value of a row does not depend on which other rows are.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,23 +19,23 @@ use crate::axis::{Axis, Reader};
 use crate::checkpoints::Checkpoints;
 use crate::piece::{Forming, inputs_of_states, push_last};
 
-/// States of a forming bar that are evaluated side by side.
+/// Number of states of a forming bar evaluated side by side.
 const FORMING_BATCH: usize = 64;
 /// No row is needed.
 const NONE: usize = usize::MAX;
 
-/// Everything that one stage is evaluated over.
+/// The data over which one stage is evaluated.
 pub(crate) struct StageRun<'a> {
     pub plan: &'a Plan,
-    /// Its stage's pieces as they are run.
+    /// The lowered pieces of the stage.
     pub executables: &'a [Executable],
     pub engine: &'a Engine,
-    /// What bars hang on beside their frame and their symbol.
+    /// What bars depend on besides their frame and symbol.
     pub bars: &'a str,
     pub stage: &'a Stage,
-    /// Its place among the plan's.
+    /// Index of the stage in the plan.
     pub number: usize,
-    /// States to go on from, and where new ones are kept.
+    /// States to resume from, and the place to save new ones.
     pub kept: Option<&'a Checkpoints>,
     /// The segment's symbols, then the references in the order of `references`.
     pub axes: &'a [Axis<'a>],
@@ -52,24 +52,24 @@ pub(crate) struct StageRun<'a> {
     pub tables: BTreeMap<u16, &'a CrossTable>,
 }
 
-/// The rows that the kernels are given of one axis.
+/// The rows of one axis that are passed to the kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Trim {
-    /// The first one.
+    /// The first row.
     pub given: usize,
-    /// The first one that a limited history holds; those before it are NA and keep the blocks of sums where they are in the
-    /// whole history.
+    /// The first row in a limited history; rows before it are NA, and keep the blocks of sums aligned as in the whole
+    /// history.
     pub there: usize,
 }
 
-/// Per piece and axis the first row that is needed.
+/// `[piece][axis]`: the first row that is needed.
 pub(crate) type Needed = Vec<Vec<usize>>;
 
 /// Values of one piece for one axis, from row `from` on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Computed {
     pub from: usize,
-    /// Shared where they are a reference's, by all segments that were computed together.
+    /// `[output][row - from]`. For a reference, shared by all segments that were computed together.
     pub outputs: Arc<Vec<Vec<f64>>>,
 }
 
@@ -97,14 +97,14 @@ impl<'a> StageRun<'a> {
         }
     }
 
-    /// The rows that the kernels are given: before them lies what a limited history does not hold.
+    /// The rows that are passed to the kernels, beginning at the first block that a limited history needs.
     pub fn trim(&self, p: usize, axis: &Axis<'_>, from: usize) -> Trim {
         let frame = self.frame(&self.stage.pieces[p]);
         if self.plan.history.is_none() || frame.subject != Subject::Own {
             return Trim { given: 0, there: 0 };
         }
-        // States of a forming bar are rows of base bars; their history is that of the higher bars. The first state that is
-        // wanted may lie in a period before the window's; none of them looks at fewer bars than were complete by then.
+        // States of a forming bar are rows of base bars; their history is that of the higher bars. The first wanted
+        // state may be in a period before that of the window; none of them reads fewer bars than were complete by then.
         let from = match &frame.bars {
             BarSize::Higher { timeframe, forming: true } => {
                 let complete = axis.higher.get(timeframe).and_then(|h| h.bars.completed.get(from));
@@ -132,8 +132,8 @@ impl<'a> StageRun<'a> {
         Some((at, Reader { how, times, source_times: found.times(&source.bars), higher: between }))
     }
 
-    /// Extends what is needed of the wanted pieces to what they read, and gathers the times at which cross-sections
-    /// are read.
+    /// Extends `needed` from the wanted pieces to the pieces that they read, and returns the times at which
+    /// cross-sections are read.
     pub fn demand(&self, needed: &mut Needed) -> BTreeMap<u16, BTreeSet<TimeMicros>> {
         let mut times: BTreeMap<u16, BTreeSet<TimeMicros>> = BTreeMap::new();
         for (p, piece) in self.stage.pieces.iter().enumerate().rev() {
@@ -171,8 +171,8 @@ impl<'a> StageRun<'a> {
         times
     }
 
-    /// Computes every piece on the rows that are needed: `[piece][axis]`. Each is a kernel in `stages`, unless the engine
-    /// has told of its stages itself.
+    /// Computes every piece on the rows that are needed: `[piece][axis]`. Each is recorded as a kernel in `stages`,
+    /// unless the engine records its stages itself.
     ///
     /// # Errors
     /// [`EngineError`].
@@ -207,7 +207,7 @@ impl<'a> StageRun<'a> {
         Ok(computed)
     }
 
-    /// One piece over the rows of its frame.
+    /// Computes one piece over the rows of its frame.
     fn whole(
         &self,
         p: usize,
@@ -230,7 +230,7 @@ impl<'a> StageRun<'a> {
         self.axes_of(frame).filter(|&a| needed[a] < self.axes[a].rows(&frame.bars)).collect()
     }
 
-    /// One input along a frame, right from row `begin` on.
+    /// One input along a frame, valid from row `begin` on.
     pub fn input(
         &self,
         frame: &Frame,
@@ -297,7 +297,7 @@ impl<'a> StageRun<'a> {
         self.labels.label_at(&axis.bars.symbol, label, time)
     }
 
-    /// Every column of a program is one of the plan's.
+    /// Index of a column; every column of a program is one of the plan's.
     pub fn column_at(&self, name: &str) -> usize {
         self.plan.columns.iter().position(|c| c == name).unwrap_or_default()
     }
@@ -312,7 +312,7 @@ impl<'a> StageRun<'a> {
         }
     }
 
-    /// A piece on the forming bar, one state a base bar.
+    /// Computes a piece on the forming bar, one state per base bar.
     pub fn forming(
         &self,
         p: usize,
@@ -335,13 +335,13 @@ impl<'a> StageRun<'a> {
         Ok(Computed { from, outputs: Arc::new(outputs) })
     }
 
-    /// No row of any piece.
+    /// [`Needed`] without any row.
     pub fn nothing_needed(&self) -> Needed {
         vec![vec![NONE; self.axes.len()]; self.stage.pieces.len()]
     }
 }
 
-/// A plan's period as the calendar knows it.
+/// Converts a plan's period to the calendar's.
 pub fn calendar_period(period: Period) -> CalendarPeriod {
     match period {
         Period::Session => CalendarPeriod::Session,

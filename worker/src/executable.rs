@@ -1,11 +1,11 @@
-//! A plan as it is run: its pieces lowered once, and what rows say of every symbol, shared by all segments, times and threads.
+//! A lowered plan: its pieces lowered once, and constants needed for rows, shared by all segments, times and threads.
 
 use std::sync::{Arc, OnceLock};
 
 use trawl_kernels::{Executable, Precision};
 use trawl_plan::Plan;
 
-/// A plan whose pieces are lowered in one precision. Cheap to clone.
+/// A plan whose pieces are lowered for one precision. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ExecutablePlan(Arc<Inner>);
 
@@ -16,9 +16,9 @@ struct Inner {
     precision: Precision,
     /// `[stage][piece]`.
     stages: Vec<Vec<Executable>>,
-    /// Of each point the bars that its condition needs before it is defined.
+    /// Per point: number of bars that its condition needs before it is defined.
     bars_needed: Vec<usize>,
-    /// Values that the last stage gives for a symbol.
+    /// Number of values per symbol from the last stage.
     outputs: usize,
 }
 
@@ -41,42 +41,42 @@ impl ExecutablePlan {
         }))
     }
 
-    /// What was lowered.
+    /// The plan that was lowered.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.0.plan
     }
 
-    /// [`Plan::fingerprint`], told once.
+    /// [`Plan::fingerprint`], computed once.
     pub fn fingerprint(&self) -> &str {
         self.0.fingerprint.get_or_init(|| self.0.plan.fingerprint())
     }
 
-    /// Of the arithmetic.
+    /// Precision of the arithmetic.
     pub fn precision(&self) -> Precision {
         self.0.precision
     }
 
-    /// The pieces of a stage, in its order; none of a stage that the plan does not have.
+    /// The pieces of a stage, in its order; empty if the plan has no such stage.
     pub fn stage(&self, number: usize) -> &[Executable] {
         self.0.stages.get(number).map_or(&[], Vec::as_slice)
     }
 
-    /// Every piece, stage by stage.
+    /// All pieces, stage by stage.
     pub fn pieces(&self) -> impl Iterator<Item = &Executable> {
         self.0.stages.iter().flatten()
     }
 
-    /// Bytes that one thread needs beside the bars, over histories of up to `bars` bars.
+    /// Working memory in bytes per thread, besides the bars, for histories of up to `bars` bars.
     pub fn workspace_bytes(&self, bars: usize) -> u64 {
         self.pieces().map(|piece| piece.workspace_bytes(bars)).max().unwrap_or(0)
     }
 
-    /// Of each point the bars that its condition needs before it is defined.
+    /// Per point: number of bars that its condition needs before it is defined.
     pub(crate) fn bars_needed(&self) -> &[usize] {
         &self.0.bars_needed
     }
 
-    /// Values that the last stage gives for a symbol.
+    /// Number of values per symbol from the last stage.
     pub(crate) fn outputs(&self) -> usize {
         self.0.outputs
     }

@@ -1,7 +1,7 @@
 //! Runs segments of scans: as a function (embedded mode) and as a server that registers in etcd.
 //!
-//! A worker computes pure functions of (plan, snapshot, as-of, segment). It knows nothing of other workers, of what a
-//! scan is made of, or of who asked.
+//! A worker computes pure functions of (plan, snapshot, as-of, segment). It knows nothing of other workers, of the
+//! other segments of a scan, or of the client.
 
 #![forbid(unsafe_code)]
 
@@ -40,30 +40,30 @@ use trawl_market::Manifest;
 use trawl_plan::{Plan, ScanDocument};
 use trawl_wire::record::ExecutionClass;
 
-/// The precision that a document asks for; the default for a word that compiling refuses.
+/// The precision that a document asks for; the default for a value that the compiler rejects.
 pub fn precision_of(document: &ScanDocument) -> Precision {
     document.precision.as_deref().and_then(Precision::named).unwrap_or_default()
 }
 
-/// What bits this build's answers have unless a scan asks for another precision: what workers register.
+/// The execution class of this build in the default precision, as registered by workers.
 pub fn execution_class() -> ExecutionClass {
     execution_class_in(Precision::F64)
 }
 
-/// What bits this build's answers have in a precision on this machine's processors. Every worker computes in all of them,
-/// one with a device too.
+/// The execution class of this build in `precision` on the CPU. Every worker supports all of them, including workers
+/// with a device.
 pub fn execution_class_in(precision: Precision) -> ExecutionClass {
     execution_class_on(&Engine::Cpu, precision)
 }
 
-/// How a device goes through the bars of a scan, and why where that is in question: a function of the plan and the snapshot.
+/// The lowering of a scan on a device, and the reason if it is not obvious. A function of the plan and the snapshot.
 pub fn lowering_of(plan: &Plan, manifest: &Manifest) -> (Lowering, Option<String>) {
     let programs = plan.stages().iter().flat_map(|stage| &stage.pieces).map(|piece| &piece.program);
     let longest = manifest.symbols.iter().map(|symbol| symbol.rows).max().unwrap_or(0);
     Lowering::of_scan(programs, manifest.symbols.len() as u64, longest)
 }
 
-/// What bits this build's answers have in a precision on an engine.
+/// The execution class of this build in `precision` on `engine`.
 pub fn execution_class_on(engine: &Engine, precision: Precision) -> ExecutionClass {
     ExecutionClass {
         engine: trawl_wire::limits::ENGINE.to_owned(),

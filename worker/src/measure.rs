@@ -1,4 +1,4 @@
-//! What a worker counts of its segments. It changes nothing about them.
+//! Metrics of a worker's segments. Has no effect on them.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use trawl_wire::{ErrorKind, Failure, pb};
 
 use crate::timeline::SegmentTold;
 
-/// How bars come to a device: copied from pinned memory of the host.
+/// How bars are transferred to a device: copied from pinned host memory.
 const MEMORY_MODE: &str = "pinned";
 
-/// A segment has ended, by its reply and by what was told of it on the way. Call it inside the shard's span.
+/// Records the end of a segment, from its reply and its timings. Must be called inside the shard's span.
 pub(crate) fn segment(reply: &pb::SegmentReply, told: &SegmentTold, took: Duration) {
     let end = match &reply.outcome {
         Some(pb::segment_reply::Outcome::Result(_)) => RunEnd::Result,
@@ -38,14 +38,14 @@ pub(crate) fn segment(reply: &pb::SegmentReply, told: &SegmentTold, took: Durati
     BAR_BYTES.add(told.bytes);
 }
 
-/// What a segment's threads did, or a batch of a device.
+/// Records the stages of a segment's threads or of a device's batch.
 pub(crate) fn stages(stages: &Stages) {
     for span in stages.spans() {
         STAGE_TIME.of(named(span.stage)).add_time(span.ended.saturating_duration_since(span.started));
     }
 }
 
-/// Which device computes, by the id that others know it by too.
+/// Records the device, by its public id.
 pub(crate) fn device(facts: &DeviceFacts) {
     let (major, minor) = facts.capability;
     let known = trawl_telemetry::gpus();
@@ -53,7 +53,7 @@ pub(crate) fn device(facts: &DeviceFacts) {
     DEVICES.add(&[uuid, &facts.name, &format!("{major}.{minor}"), MEMORY_MODE]);
 }
 
-/// The device is used no more.
+/// Records that the device is no longer used.
 pub(crate) fn device_lost() {
     DEVICE_QUARANTINES.inc();
 }

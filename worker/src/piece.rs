@@ -1,4 +1,4 @@
-//! What one piece of a stage reads of the axes that it is computed on: whole series, or states of a forming bar.
+//! The inputs of one piece of a stage on the axes that it is computed on: whole series, or states of a forming bar.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use crate::evaluate::{Computed, StageRun, Trim};
 /// Values of some symbols: `[symbol][output][bar]`.
 pub(crate) type Values = Vec<Vec<Vec<f64>>>;
 
-/// The series that a piece reads, and what is wanted of it.
+/// The input series of a piece, and the rows wanted of it.
 pub(crate) struct PieceInputs<'r> {
     /// The axes that it is computed on.
     axes: Vec<usize>,
-    /// Of each axis, the first row that is needed, and those that are given.
+    /// Per axis: the first needed row; `trims` are the rows passed to the kernels.
     needed: Vec<usize>,
     trims: Vec<Trim>,
-    /// Of each axis, the rows of its frame.
+    /// Per axis: number of rows of its frame.
     rows: Vec<usize>,
     columns: Vec<Vec<Cow<'r, [f64]>>>,
     names: Vec<&'r str>,
-    /// What a device knows the bars by.
+    /// Key of the bars on a device, if they may be cached.
     bars: Option<Arc<str>>,
-    /// The first wanted row of those that are given.
+    /// Per axis: index of the first wanted row within the passed rows.
     pub from: Vec<usize>,
 }
 
 impl<'a> StageRun<'a> {
-    /// What a piece reads of the axes `wanted`.
+    /// The inputs of piece `p` on the axes `wanted`.
     pub fn inputs_of<'r>(
         &'r self,
         p: usize,
@@ -62,7 +62,8 @@ impl<'a> StageRun<'a> {
         }
     }
 
-    /// What a device knows bars by; nothing where rows of a limited history are left out, which are others from bar to bar.
+    /// The key of bars on a device; `None` if rows of a limited history are left out, since those rows change from bar
+    /// to bar.
     fn source_of(&self, frame: &Frame, trims: &[Trim]) -> Option<Arc<str>> {
         let whole = !matches!(self.engine, Engine::Cpu) && trims.iter().all(|trim| trim.there == 0);
         whole.then(|| format!("{} {frame:?}", self.bars).into())
@@ -70,7 +71,7 @@ impl<'a> StageRun<'a> {
 }
 
 impl Trim {
-    /// A series without what the history does not hold.
+    /// A series with NA for rows that a limited history does not contain.
     fn masked<'a>(&self, series: Cow<'a, [f64]>) -> Cow<'a, [f64]> {
         if self.given == self.there {
             return series;
@@ -82,7 +83,7 @@ impl Trim {
 }
 
 impl PieceInputs<'_> {
-    /// The symbols as an engine takes them.
+    /// The symbols in the form that an engine takes.
     pub fn symbols(&self) -> Vec<SymbolInput<'_>> {
         self.columns
             .iter()
@@ -94,12 +95,12 @@ impl PieceInputs<'_> {
             .collect()
     }
 
-    /// By what the bars may stay on a device. Their symbols tell a segment's bars from another's.
+    /// The source under which the bars may be cached on a device. The symbols distinguish segments.
     pub fn source(&self) -> Option<BarsSource<'_>> {
         Some(BarsSource { bars: Arc::clone(self.bars.as_ref()?), group: 0, symbols: &self.names })
     }
 
-    /// Puts values where they belong: one [`Computed`] an axis.
+    /// Stores the values, one [`Computed`] per axis.
     pub fn keep(&self, values: Values, mine: &mut [Computed]) {
         for ((&a, &from), outputs) in self.axes.iter().zip(&self.needed).zip(values) {
             mine[a] = Computed { from, outputs: Arc::new(outputs) };
@@ -107,7 +108,7 @@ impl PieceInputs<'_> {
     }
 }
 
-/// A piece on the forming bars of one axis: for each base bar the complete bars before it, and what there is of its own.
+/// A piece on the forming bars of one axis: per base bar the complete bars before it and the partial bar so far.
 pub(crate) struct Forming<'r> {
     run: &'r StageRun<'r>,
     program: &'r Program,
@@ -118,7 +119,7 @@ pub(crate) struct Forming<'r> {
 }
 
 impl<'r> Forming<'r> {
-    /// From base bar `from` on; nothing where the axis has no such bars.
+    /// The states from base bar `from` on; `None` if the axis has no such bars.
     pub fn new(run: &'r StageRun<'r>, p: usize, a: usize, timeframe: &str, from: usize) -> Option<Self> {
         let (piece, axis) = (&run.stage.pieces[p], &run.axes[a]);
         let frame = run.frame(piece);
@@ -127,14 +128,14 @@ impl<'r> Forming<'r> {
             bars: BarSize::Higher { timeframe: timeframe.to_owned(), forming: false },
         };
         let higher = axis.higher.get(timeframe)?;
-        // Nothing but columns, labels and the window stands inside a forming frame.
+        // A forming frame contains only columns, labels and the window.
         let trim = run.trim(p, axis, from);
         let complete = |input: &Input| trim.masked(run.input(&whole, a, input, trim.there, &[]));
         let complete = piece.program.inputs.iter().map(complete).collect();
         Some(Self { run, program: &piece.program, axis, higher, complete, trim })
     }
 
-    /// The columns as they are at a base bar.
+    /// The columns of the state at a base bar.
     pub fn state(&self, row: usize) -> Vec<Vec<f64>> {
         let (program, bars) = (self.program, &self.higher.bars);
         let forming = bars.forming(row);
@@ -149,7 +150,7 @@ impl<'r> Forming<'r> {
             column
         };
         let mut state: Vec<Vec<f64>> = program.inputs.iter().zip(&self.complete).map(column).collect();
-        // A program without inputs has its rows all the same.
+        // A program without inputs still needs its rows.
         if program.inputs.is_empty() {
             state.push(vec![0.0; count - self.trim.given]);
         }
@@ -157,7 +158,7 @@ impl<'r> Forming<'r> {
     }
 }
 
-/// States as an engine takes them, of which the last bar is wanted.
+/// States in the form that an engine takes, with only the last bar wanted.
 pub(crate) fn inputs_of_states(states: &[Vec<Vec<f64>>]) -> (Vec<SymbolInput<'_>>, Vec<usize>) {
     let inputs: Vec<SymbolInput<'_>> = states
         .iter()

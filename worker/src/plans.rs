@@ -1,37 +1,37 @@
-//! Plans that a worker has compiled: the shards of a scan ask for the same one, step after step.
+//! Cache of compiled plans: the shards of a scan use the same plan in every step.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::executable::ExecutablePlan;
 
-/// Plans that are kept; the one that was not asked for longest goes first.
+/// Maximum number of plans; evicted least recently used first.
 const PLANS_MAX: usize = 16;
-/// Nodes of all plans that are kept, but for the newest, which is kept however large it is.
+/// Maximum number of nodes of all cached plans except the newest, which is kept regardless of its size.
 const NODES_MAX: usize = 1 << 20;
 
-/// What a plan is compiled from.
+/// The key: what a plan is compiled from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// `NAME@SNAPSHOT`.
     pub dataset: String,
-    /// Names of symbols are those of this time, in microseconds since 1970.
+    /// Symbol names are resolved as of this time, in microseconds since 1970.
     pub as_of_us: i64,
     /// The document as it was sent.
     pub document: String,
 }
 
-/// Compiled plans, the one that was asked for last at the end.
+/// Compiled plans, most recently used last.
 #[derive(Debug, Default)]
 pub(crate) struct Plans(Mutex<VecDeque<(Asked, ExecutablePlan)>>);
 
 impl Plans {
-    /// A thread that panicked has left the list as it was.
+    /// A panicked thread leaves the list unchanged.
     fn held(&self) -> MutexGuard<'_, VecDeque<(Asked, ExecutablePlan)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The plan, if it was compiled before.
+    /// The plan, if it is cached.
     pub fn known(&self, asked: &Asked) -> Option<ExecutablePlan> {
         let mut kept = self.held();
         let at = kept.iter().position(|(known, _)| known == asked)?;
@@ -41,7 +41,7 @@ impl Plans {
         Some(plan)
     }
 
-    /// Keeps a plan for the next shard.
+    /// Adds a plan to the cache.
     pub fn keep(&self, asked: Asked, plan: &ExecutablePlan) {
         let mut kept = self.held();
         kept.retain(|(known, _)| *known != asked);

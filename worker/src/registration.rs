@@ -1,8 +1,9 @@
 //! Keeps a worker's record in the control store for as long as the process lives.
 //!
 //! It has its own thread, runtime and client, so that neither a busy executor nor a full network to a coordinator makes
-//! a living worker look dead. A lease that is over (the store says so, or could not be reached for too long) is replaced
-//! by a new one and the record is put again: workers compute pure functions, so nothing they did meanwhile is wrong.
+//! a living worker look dead. An expired lease (reported by the store, or because it was unreachable for too long) is
+//! replaced by a new one and the record is put again: workers compute pure functions, so results computed meanwhile are
+//! still valid.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -16,43 +17,43 @@ use trawl_wire::record::worker_key;
 
 /// Time to live of a worker's lease.
 pub const LEASE_TTL_DEFAULT: Duration = Duration::from_secs(5);
-/// A lease is renewed so many times in its time to live.
+/// Renewals of a lease within its time to live.
 const RENEWALS_PER_TTL: u32 = 3;
-/// Wait before the first registration is tried again; doubles up to [`BACK_OFF_MAX`].
+/// Wait before the first registration is retried; doubles up to [`BACK_OFF_MAX`].
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// Longest wait between tries.
 const BACK_OFF_MAX: Duration = Duration::from_secs(2);
-/// Longest that leaving may take: the lease ends by itself when the store is away.
+/// Timeout of leaving: if the store is unavailable, the lease expires by itself.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Where and as what to register.
+/// The configuration of a registration.
 #[derive(Debug, Clone)]
 pub struct Registration {
     /// Prefix of every key.
     pub cluster_name: String,
-    /// What is said.
+    /// The record to register.
     pub record: WorkerRecord,
     /// See [`LEASE_TTL_DEFAULT`]; whole seconds.
     pub lease_ttl: Duration,
-    /// How long the first registration may take; afterwards a store that is away is waited for.
+    /// How long the first registration may take; later outages of the store are waited out.
     pub start_timeout: Duration,
 }
 
-/// A registered worker. Ends with [`Registered::leave`], or by itself when the process does.
+/// A registered worker. Ends with [`Registered::leave`], or with the process.
 #[derive(Debug)]
 pub struct Registered {
     stop: oneshot::Sender<()>,
-    /// Asks for a record that says draining; told once it stands.
+    /// Requests that the record be marked as draining; the reply is sent once it is stored.
     drain: mpsc::Sender<oneshot::Sender<()>>,
-    /// Told once another process has registered under this worker's id.
+    /// Notified once another process has registered under this worker's id.
     replaced: Arc<Notify>,
     thread: JoinHandle<()>,
 }
 
-/// Registers and returns once the record stands in the store.
+/// Registers, and returns once the record is stored.
 ///
 /// # Errors
-/// The store's, when it could not be reached within `start_timeout`.
+/// The store's error, if it could not be reached within `start_timeout`.
 pub async fn register(store: impl ControlStore, registration: Registration) -> Result<Registered, ControlError> {
     let (stop, stopped) = oneshot::channel();
     let (drain, drained) = mpsc::channel(1);
@@ -79,7 +80,7 @@ fn no_thread(error: &dyn std::error::Error) -> ControlError {
 }
 
 impl Registered {
-    /// Makes the record say that the worker drains; bounded in time. The lease is kept.
+    /// Marks the record as draining; bounded in time. The lease is kept.
     pub async fn drain(&self) {
         let (tell, told) = oneshot::channel();
         if self.drain.send(tell).await.is_ok() && !matches!(tokio::time::timeout(LEAVE_TIMEOUT, told).await, Ok(Ok(())))
@@ -88,12 +89,12 @@ impl Registered {
         }
     }
 
-    /// Ends once another process has registered under this worker's id.
+    /// Completes once another process has registered under this worker's id.
     pub async fn replaced(&self) {
         self.replaced.notified().await;
     }
 
-    /// Takes the record out of the store (bounded in time) and ends the thread.
+    /// Deletes the record (bounded in time) and ends the thread.
     pub async fn leave(self) {
         let _ = self.stop.send(());
         let _ = tokio::task::spawn_blocking(move || self.thread.join()).await;
@@ -111,7 +112,7 @@ async fn keep(
     let first = tokio::time::timeout(registration.start_timeout, first_lease(&store, &key, &registration));
     let mut lease = match first.await {
         Ok(lease) => lease,
-        // The time is over: one last try says why.
+        // Timed out: one last try yields the reason.
         Err(_) => match put_record(&store, &key, &registration).await {
             Ok(lease) => lease,
             Err(error) => {
@@ -176,14 +177,15 @@ async fn keep(
             Err(error) => {
                 LEASE_FAILURES.inc();
                 tracing::warn!(%error, "the lease could not be renewed, trying again");
-                // Soon at first, since the lease runs out; then less and less often, and never all workers at once.
+                // Exponential back-off with jitter: soon at first, since the lease is running out, and not all workers
+                // at once.
                 wait = jittered(back_off);
                 back_off = (back_off * 2).min(period);
             }
         }
     }
     let leave = async {
-        // Another process's record stays.
+        // The record of another process is not deleted.
         if let Whose::Own(revision) = whose(&store, &key, &registration).await? {
             let own = Guard::Created { key: key.clone(), revision };
             store.commit(&[own], vec![Write::Delete { key: key.clone() }]).await?;
@@ -195,9 +197,9 @@ async fn keep(
     }
 }
 
-/// Whose record stands under a worker's key.
+/// The owner of the record under a worker's key.
 enum Whose {
-    /// This process's, in the life of the key that began at this revision.
+    /// This process; the key was created at this revision.
     Own(i64),
     Nobodys,
     Others,
@@ -210,14 +212,14 @@ async fn whose(store: &impl ControlStore, key: &str, registration: &Registration
     Ok(if own { Whose::Own(entry.created) } else { Whose::Others })
 }
 
-/// Between half of `wait` and all of it.
+/// A random duration between half of `wait` and `wait`.
 fn jittered(wait: Duration) -> Duration {
     // The seed of a hash map is random.
     let random = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0u8);
     wait / 2 + wait.mul_f64((random % 1_000) as f64 / 2_000.0)
 }
 
-/// Registers for the first time, for as long as it takes.
+/// Registers for the first time, retrying without limit.
 async fn first_lease(store: &impl ControlStore, key: &str, registration: &Registration) -> LeaseId {
     let mut wait = BACK_OFF;
     loop {
@@ -256,7 +258,7 @@ mod tests {
     use trawl_cluster_store::Change;
     use trawl_testing::MemoryStore;
 
-    /// Longest that a change may take.
+    /// Timeout of every awaited change.
     const BOUND: Duration = Duration::from_secs(10);
 
     fn registration() -> Registration {

@@ -1,4 +1,4 @@
-//! A piece that goes on from checkpoints, symbol by symbol where its past is what it was.
+//! Runs a piece resumed from checkpoints, for each symbol whose past is unchanged.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use trawl_kernels::{Cancel, Cancelled, Resuming, State, SymbolInput};
 use crate::checkpoints::{Checkpoint, Checkpoints, Digests, OPEN_BARS, Outcome};
 use crate::evaluate::{Computed, StageRun};
 
-/// One symbol before it is evaluated.
+/// One symbol, ready to be evaluated.
 struct Ready<'a> {
     columns: Vec<Cow<'a, [f64]>>,
     state: Option<&'a State>,
     outcome: Outcome,
     save: usize,
-    /// Of what enters the state that is saved.
+    /// Digest of the series that enter the saved state.
     digest: u128,
 }
 
 impl StageRun<'_> {
-    /// As [`Self::whole`], for piece `p`, which keeps states. Its histories are not limited: rows are bars.
+    /// As [`Self::whole`], for piece `p`, which keeps states. Its histories are not limited, so rows are bars.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn whole_resuming(
         &self,
@@ -46,7 +46,7 @@ impl StageRun<'_> {
         let results = self.executables[p].evaluate_resuming(&resuming, cancel)?;
         for ((result, ready), &a) in results.into_iter().zip(&ready).zip(wanted) {
             let kept_now = result.state.map(|state| Checkpoint { digest: ready.digest, state });
-            // A state of another size than the program's was not taken.
+            // A state of the wrong size was not used.
             let outcome =
                 if ready.outcome == Outcome::Resumed && !result.resumed { Outcome::New } else { ready.outcome };
             kept.keep(self.number, p, &self.axes[a].bars.symbol, outcome, kept_now);
@@ -65,7 +65,7 @@ impl StageRun<'_> {
     ) -> Ready<'b> {
         let (frame, executable) = (self.frame(&self.stage.pieces[p]), &self.executables[p]);
         let inputs = || executable.inputs.iter().zip(executable.carried_inputs());
-        // What enters a state is told from the first bar on, also where nothing is computed.
+        // The digest covers the inputs from the first bar on, including bars that are not computed.
         let mut entering: Vec<Option<Cow<'_, [f64]>>> =
             inputs().map(|(input, enters)| enters.then(|| self.input(frame, a, input, 0, computed))).collect();
         let known = kept.of(self.number, p, &self.axes[a].bars.symbol);

@@ -11,11 +11,11 @@ struct DatasetDirectory {
     dataset: Dataset,
     table: Arc<SymbolTable>,
     as_of: TimeMicros,
-    /// Every name that was asked for.
+    /// All names that were looked up.
     asked: Asked,
 }
 
-/// Names of symbols that a document refers to.
+/// Symbol names that a document refers to.
 type Asked = Arc<Mutex<BTreeSet<String>>>;
 
 impl Directory for DatasetDirectory {
@@ -34,7 +34,7 @@ impl Directory for DatasetDirectory {
     }
 }
 
-/// The dataset's columns, labels, symbols and timeframes, names of symbols as of a time.
+/// The schema of a dataset: columns, labels, symbols and timeframes, with symbol names as of a time.
 ///
 /// # Errors
 /// Those of the symbol table's file.
@@ -42,8 +42,8 @@ pub fn schema_of(dataset: &Dataset, as_of: TimeMicros) -> Result<Schema, MarketE
     schema_with(dataset, as_of, Asked::default())
 }
 
-/// The first name of a document, by the alphabet, that refers to several symbols in a span of times (both inclusive),
-/// and these symbols: a ticker that passed from one to another.
+/// The alphabetically first name in a document that refers to several symbols in a span of times (inclusive), with
+/// these symbols: a ticker that was reassigned.
 ///
 /// # Errors
 /// Those of the symbol table's file.
@@ -53,7 +53,7 @@ pub fn changing_name(
     (from, until): (TimeMicros, TimeMicros),
 ) -> Result<Option<(String, Vec<String>)>, MarketError> {
     let asked = Asked::default();
-    // Compiled for the names that it asks for; its mistakes are known.
+    // Compiled only to collect the names that it looks up; its mistakes have been reported already.
     let _ = compile_scan(document, &schema_with(dataset, until, Arc::clone(&asked))?);
     let table = dataset.symbol_table()?;
     let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! A worker process: bind, register, serve, leave.
 //!
-//! In that order, and leaving in the opposite one: the record says first that the worker drains, so that nothing new is
-//! sent here, then what runs is finished within a bound, then the record is deleted.
+//! Leaving reverses the order: the record is first marked as draining, so that no new shards arrive; then running
+//! shards finish within a time limit; then the record is deleted.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,43 +24,43 @@ use crate::service::{Handle, WorkerService};
 use crate::watchdog::stalled;
 use crate::{measure, warm};
 
-/// How long cancelled shards may take to notice.
+/// How long cancelled shards may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often it is asked whether all shards are finished.
+/// Interval of checking whether all shards have finished.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
-/// Pings to a coordinator that says nothing, and how long their answer may take.
+/// Interval and timeout of pings to an idle coordinator.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
 
-/// What a worker is started with.
+/// The configuration of a worker.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to listen; port 0 takes a free one. Whether plain text may be spoken there is checked by the caller.
+    /// Where to listen; port 0 takes a free one. The caller has to check whether plain text is allowed there.
     pub listen: SocketAddr,
-    /// `HOST:PORT` under which coordinators reach it, when it is not what it listens on.
+    /// `HOST:PORT` under which coordinators reach it, if it differs from `listen`.
     pub advertise: Option<String>,
-    /// Its certificate, and whom it trusts: it takes work from coordinators only.
+    /// Its certificate and trusted authorities: it accepts work from coordinators only.
     pub security: ServerSecurity,
     /// Prefix of the keys in the control store.
     pub cluster_name: String,
     /// Unique in the cluster.
     pub id: String,
-    /// New at every start.
+    /// Boot id, new at every start.
     pub boot: String,
     /// Where datasets are.
     pub data_root: PathBuf,
-    /// Threads that compute; 0 takes one for each core.
+    /// Number of computing threads; 0 takes one per core.
     pub threads: usize,
     /// Bytes of bars kept in memory.
     pub cache_bytes: u64,
-    /// What computes.
+    /// The engine.
     pub engine: Engine,
-    /// How long a lost worker counts as present.
+    /// Time to live of the lease: how long a lost worker counts as present.
     pub lease_ttl: Duration,
-    /// How long the control store is waited for at the start.
+    /// How long to wait for the control store at start.
     pub start_timeout: Duration,
     /// How long running shards may take to finish once the worker leaves.
     pub drain_timeout: Duration,
-    /// How long its threads may do nothing for the shards that are there; see [`crate::STALL_TIMEOUT`].
+    /// How long its threads may make no progress while there are shards; see [`crate::STALL_TIMEOUT`].
     pub stall_timeout: Duration,
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
@@ -69,35 +69,35 @@ pub struct Options {
 /// Why a worker did not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// Most often: the port is in use.
+    /// The address could not be bound, most often because the port is in use.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The operating system gave no threads.
+    /// The operating system could not start threads.
     #[error("cannot start the compute threads: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
-    /// The control store.
+    /// The control store failed.
     #[error("cannot register: {0}")]
     Register(#[from] ControlError),
-    /// The device failed for good; what the worker had was handed back.
+    /// The device failed for good; the worker's shards were handed back.
     #[error("the device is lost ({0}): the work was handed back; start this worker anew")]
     DeviceLost(String),
     /// Another process registered under this worker's id.
     #[error("another process has registered under this worker's id: give each worker an --id of its own")]
     Replaced,
-    /// The compute threads are stuck: nothing that was asked gets done.
+    /// The compute threads are stuck.
     #[error("the compute threads did nothing for {} s: the work was handed back; start this worker anew", .0.as_secs())]
     Stalled(Duration),
-    /// The server broke.
+    /// The gRPC server failed.
     #[error("the server ended: {0}")]
     Serve(#[from] tonic::transport::Error),
 }
 
-/// Runs a worker until `stop` ends. `ready` is told the bound address once the worker is registered.
+/// Runs a worker until `stop` ends. `ready` receives the bound address once the worker is registered.
 ///
 /// # Errors
 /// [`ServerError`].
@@ -155,7 +155,7 @@ pub async fn run(
         .serve_with_incoming_shutdown(server, incoming, async {
             let _ = closed.await;
         });
-    // It serves before it is registered: whoever reads the record finds someone there.
+    // Serve before registering, so that readers of the record can connect.
     let mut serving = tokio::spawn(serving);
     let registration = Registration {
         cluster_name: options.cluster_name,
@@ -169,7 +169,7 @@ pub async fn run(
     let broken = tokio::select! {
         () = stop => None,
         () = service.leave.notified() => None,
-        // Without a device nobody ever tells.
+        // Without a device this never completes.
         Ok(why) = lost => {
             tracing::error!(why, "the device is lost: this worker hands its work back and ends");
             failed = Some(ServerError::DeviceLost(why));
@@ -192,10 +192,10 @@ pub async fn run(
     DRAINING.set(1);
     if let Some(ended) = broken {
         registered.leave().await;
-        // A server that ends by itself is broken; one that panicked told so already.
+        // A server that ends by itself has failed; a panic has already been reported.
         return ended.unwrap_or(Ok(())).map_err(ServerError::from);
     }
-    // The record stays and says so while the last shards run: those who read it wait for them.
+    // The record remains, marked as draining, while the last shards run, so that coordinators wait for them.
     registered.drain().await;
     drain(&service, options.drain_timeout).await;
     registered.leave().await;
@@ -204,7 +204,7 @@ pub async fn run(
     failed.map_or(Ok(()), Err)
 }
 
-/// A device as it is registered.
+/// The device in the worker's record.
 fn device_of(engine: &Engine) -> Option<DeviceRecord> {
     let Engine::Device(executor) = engine else { return None };
     Some(DeviceRecord { name: executor.facts().name.clone(), memory_bytes: executor.device_memory_bytes() })

@@ -34,15 +34,15 @@ use crate::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
 use crate::watchdog::Pulse;
 use crate::{execution_class_on, lowering_of, measure, precision_of};
 
-/// Replies that wait for a slow coordinator; compute threads wait when it is full.
+/// Replies buffered for a slow coordinator; compute threads wait while the buffer is full.
 const REPLIES_WAITING_MAX: usize = 64;
-/// Shards that one worker runs or holds at once, whoever sent them.
+/// Maximum number of shards that a worker runs or holds, from all coordinators.
 const SHARDS_MAX: usize = 64;
-/// Opened snapshots that are kept.
+/// Maximum number of open snapshots that are kept.
 const DATASETS_OPEN_MAX: usize = 8;
 /// Bytes of a time or of a value of a bar.
 const BAR_VALUE_BYTES: u64 = 8;
-/// How long a fault delay sleeps before it asks whether it is still wanted.
+/// Interval at which a fault delay checks for cancellation.
 const DELAY_STEP: Duration = Duration::from_millis(5);
 
 /// State of a worker; shared by all requests.
@@ -53,19 +53,19 @@ pub(crate) struct WorkerService {
     pub store: Store,
     pub pool: rayon::ThreadPool,
     pub cache: GroupCache,
-    /// What computes, unless the processors are asked for.
+    /// The engine, unless a scan requests the CPU.
     pub engine: Engine,
-    /// Set once, when the worker begins to leave: new shards are refused, running ones finish.
+    /// Set once, when the worker begins to leave: new shards are rejected, running ones finish.
     pub draining: AtomicBool,
-    /// Set once, when the time for finishing is over.
+    /// Set once, when the drain timeout is over.
     pub stopped: AtomicBool,
-    /// Shards that run or wait.
+    /// Number of shards that run or wait.
     pub shards: AtomicUsize,
-    /// The highest epoch of a leader that asked for anything; what a lower one asks is refused.
+    /// The highest epoch of any leader seen; requests of lower epochs are rejected.
     pub epoch: AtomicI64,
-    /// Told when a coordinator asks this worker to leave.
+    /// Notified when a coordinator asks this worker to leave.
     pub leave: tokio::sync::Notify,
-    /// Of the threads that compute.
+    /// Sign of life of the computing threads.
     pub pulse: Pulse,
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
@@ -73,7 +73,7 @@ pub(crate) struct WorkerService {
     plans: Plans,
 }
 
-/// A request that was checked.
+/// A validated request.
 pub(crate) struct Shard {
     pub source: ScanSource,
     pub step: ScanStep,
@@ -86,14 +86,14 @@ pub(crate) struct Shard {
     part: Option<Range<usize>>,
 }
 
-/// Whom a shard's replies go to.
+/// Channel of a shard's replies.
 pub(crate) type Replies = mpsc::Sender<Result<pb::SegmentReply, Status>>;
 
 /// Cancels when the coordinator no longer listens, or when the worker has to stop.
 pub(crate) struct Unwanted<'a> {
     pub replies: &'a Replies,
     pub stopped: &'a AtomicBool,
-    /// Whoever asks is alive.
+    /// Beats whenever cancellation is polled.
     pub pulse: &'a Pulse,
 }
 
@@ -104,7 +104,7 @@ impl Cancel for Unwanted<'_> {
     }
 }
 
-/// A segment's bars, and which of its symbols are wanted.
+/// A segment's bars, and the range of wanted symbols.
 pub(crate) struct AtHand {
     group: Group,
     wanted: Range<usize>,
@@ -157,7 +157,7 @@ impl WorkerService {
         }
     }
 
-    /// Takes what a leader asks; refuses one that another has followed.
+    /// Accepts the epoch of a leader; rejects one that has been succeeded.
     fn check_epoch(&self, epoch: i64) -> Result<(), Status> {
         let highest = self.epoch.fetch_max(epoch, Ordering::Relaxed);
         if epoch >= highest {
@@ -191,7 +191,7 @@ impl WorkerService {
         }
         let document = ScanDocument::from_json(&request.document_json)
             .map_err(|error| invalid(format!("the scan document cannot be read: {error}")))?;
-        // The class that is asked for says what the document does, or the two are not of one scan.
+        // The requested class must agree with the document, otherwise they are not of one scan.
         let precision = precision_of(&document);
         let class = request.execution_class.map(ExecutionClass::from);
         let processors = class.as_ref().is_some_and(|class| class.backend == BACKEND_CPU);
@@ -200,7 +200,7 @@ impl WorkerService {
             let asked = class.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
             invalid(format!("class '{asked}' was asked for, this worker's is '{own}' for this document"))
         };
-        // Which of them it is hangs on the plan.
+        // Which one it is depends on the plan.
         let ways = [Lowering::Serial, Lowering::Chunks];
         let [own, other] = ways.map(|way| execution_class_on(&engine.clone().lowered(way), precision));
         if class.as_ref().is_none_or(|class| *class != own && *class != other) {
@@ -258,7 +258,7 @@ impl WorkerService {
         })
     }
 
-    /// Opens a snapshot, or takes one that is open. Retryable: another worker may see the data.
+    /// Opens a snapshot, or reuses an open one. Errors are retryable: another worker may see the data.
     fn open(&self, reference: &str) -> Result<Dataset, Failure> {
         let datasets = || self.datasets.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, dataset)) = datasets().iter().find(|(name, _)| name == reference) {
@@ -276,7 +276,7 @@ impl WorkerService {
         Ok(dataset)
     }
 
-    /// One segment, from bars in memory or on disk to an envelope.
+    /// Runs one segment, from bars in memory or on disk to an envelope.
     fn segment(&self, shard: &Shard, segment: u32, cancel: &dyn Cancel, told: &mut SegmentTold) -> pb::SegmentReply {
         let mut timings = pb::SegmentTimings::default();
         let outcome = self.timed_segment(shard, segment, cancel, &mut timings, told);
@@ -335,7 +335,7 @@ impl WorkerService {
         Ok(AtHand { group, wanted })
     }
 
-    /// A file of this worker's data root is not what it was when it was imported: somebody has to look after it.
+    /// Logs that a file in this worker's data root has changed since it was imported, which an operator has to repair.
     fn tell_damage(&self, error: &ExecuteError) {
         if error.kind() == ErrorKind::Damaged {
             DAMAGED_READS.inc();
@@ -354,7 +354,7 @@ impl WorkerService {
         }
     }
 
-    /// All segments of a shard, on the compute threads; returns when the last has ended or nobody listens.
+    /// Runs all segments of a shard on the compute threads; returns when the last has ended or the receiver is dropped.
     fn run(&self, shard: &Shard, replies: &Replies, span: &tracing::Span, timeline: &Timeline) {
         let cancel = Unwanted { replies, stopped: &self.stopped, pulse: &self.pulse };
         shard.segments.par_iter().for_each(|&segment| {
@@ -364,7 +364,7 @@ impl WorkerService {
             let (_entered, began) = (span.enter(), Instant::now());
             timeline.begin();
             let mut told = SegmentTold::default();
-            // A panic is a mistake of this program; it costs the segment, not the worker.
+            // A panic is a bug that fails the segment, not the worker.
             let reply = catch_unwind(AssertUnwindSafe(|| self.segment(shard, segment, &cancel, &mut told)));
             let reply =
                 reply.unwrap_or_else(|_| reply_of(segment, Err(ExecuteError::Panicked.into()), None, &mut told));
@@ -374,20 +374,20 @@ impl WorkerService {
 }
 
 impl Shard {
-    /// Bytes of so many bars, as they are loaded.
+    /// Bytes of `bars` loaded bars.
     pub fn bytes_of(&self, bars: u64) -> u64 {
         bars * (self.columns.len() as u64 + 1) * BAR_VALUE_BYTES
     }
 }
 
-/// What is told of a segment that has ended. Only one whose evaluation panicked has no timings.
+/// The reply for a segment that has ended. Only one whose evaluation panicked has no timings.
 pub(crate) fn reply_of(
     segment: u32,
     outcome: Result<pb::Envelope, Failure>,
     timings: Option<pb::SegmentTimings>,
     told: &mut SegmentTold,
 ) -> pb::SegmentReply {
-    // What nobody wants any more did not fail.
+    // A cancelled segment has not failed.
     told.failed = outcome.as_ref().is_err_and(|failure| failure.kind != ErrorKind::Cancelled);
     let outcome = match outcome {
         Ok(envelope) => pb::segment_reply::Outcome::Result(envelope),
@@ -396,7 +396,7 @@ pub(crate) fn reply_of(
     pb::SegmentReply { segment, outcome: Some(outcome), timings, shard: None }
 }
 
-/// Counts a segment that has ended and was begun then, and sends its reply. Waits where replies wait.
+/// Records the metrics of a segment that has ended, and sends its reply. Blocks while the reply buffer is full.
 pub(crate) fn send(
     mut reply: pb::SegmentReply,
     told: &SegmentTold,
@@ -408,7 +408,7 @@ pub(crate) fn send(
     measure::segment(&reply, told, began.elapsed());
     reply.shard = timeline.take(segment, told);
     let sending = Instant::now();
-    // Refused only when nobody listens any more.
+    // Fails only when the receiver is dropped.
     let _ = replies.blocking_send(Ok(reply));
     timeline.sent(segment, sending);
 }
@@ -417,7 +417,7 @@ pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What tonic serves: a handle to the one state.
+/// The service implementation for tonic: a handle to the shared state.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle(pub Arc<WorkerService>);
 
@@ -450,7 +450,7 @@ impl pb::worker_server::Worker for Handle {
             { attribute::ATTEMPT } = spans::number(request.attempt),
             { attribute::WORKER } = service.id,
         );
-        // The one inside the request first: it is the same for every attempt.
+        // The context inside the request takes precedence: it is the same for every attempt.
         trace::set_parent(&span, [request.trace.as_ref(), carried.as_ref()]);
         let (arrived, segments) = (Instant::now(), request.segments.len());
         let asked = Asked {
@@ -484,12 +484,13 @@ impl pb::worker_server::Worker for Handle {
                 None => runner.run(&shard, &sender, &span, &timeline),
             }
             timeline.finish(&span, Asked { stopped: sender.is_closed(), ..asked });
-            // In this order: the span ends before the stream does, so that no answer is later than its trace.
+            // In this order: the span ends before the stream does, so that the trace is complete when the answer
+            // arrives.
             drop(span);
             drop(counted);
         };
         if on_device {
-            // Not one of the pool's: it waits for them, and for the device.
+            // Not a thread of the pool: it waits for those, and for the device.
             let thread = std::thread::Builder::new().name("trawl-device".to_owned());
             let no_thread = |error: std::io::Error| {
                 Failure::new(ErrorKind::Retryable, format!("no thread could be started: {error}")).to_status()

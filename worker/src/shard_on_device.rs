@@ -1,8 +1,8 @@
-//! A shard on a device: its segments are handed over together, as many as a call takes, while the compute threads load those of the
-//! next call.
+//! A shard on a device: its segments are computed together, as many as fit into a call, while the compute threads load
+//! those of the next call.
 //!
-//! How segments are put together follows from the shard and the snapshot alone; it shows in no result. Each result is sent as soon
-//! as the batch that it was waiting for is done.
+//! The grouping of segments depends on the shard and the snapshot only, and does not affect results. Each result is
+//! sent as soon as its batch is done.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,13 +22,13 @@ use crate::measure;
 use crate::service::{AtHand, Replies, Shard, Unwanted, WorkerService, micros, reply_of, send};
 use crate::timeline::{SegmentTold, Timeline};
 
-/// Bytes of bars that one call of a device is given, at most: some 2,500 symbols of 2,000 bars, lanes enough for a large
-/// device. Twice as many are in the worker's memory, for each shard that it runs.
+/// Maximum bytes of bars in one call of a device: some 2,500 symbols of 2,000 bars, enough lanes for a large device.
+/// The worker's memory holds twice as many for each running shard.
 const CALL_BYTES_MAX: u64 = 256 << 20;
-/// Share of a device's memory that the bars of a call may take.
+/// The bars of a call may take 1/`CALL_SHARE` of the device's memory.
 const CALL_SHARE: u64 = 4;
 
-/// A segment on its way: loaded, or why not.
+/// A segment of a call: its loaded bars, or the error.
 struct Coming {
     at: usize,
     loaded: Result<AtHand, Failure>,
@@ -45,7 +45,7 @@ struct Loading {
     sender: Sender<Coming>,
 }
 
-/// One shard under way.
+/// A running shard.
 struct Run<'a> {
     service: &'a WorkerService,
     shard: &'a Shard,
@@ -53,13 +53,13 @@ struct Run<'a> {
     timeline: &'a Timeline,
     replies: &'a Replies,
     cancel: Unwanted<'a>,
-    /// Of each segment, whether its reply was sent.
+    /// Per segment: whether its reply was sent.
     answered: Vec<AtomicBool>,
 }
 
 impl WorkerService {
-    /// All segments of a shard; returns when the last has ended or nobody listens. To be called by a thread that is none of the
-    /// compute threads.
+    /// Runs all segments of a shard; returns when the last has ended or the receiver is dropped. Must not be called
+    /// from a compute thread.
     pub fn run_on_device(
         &self,
         executor: &Executor,
@@ -74,7 +74,8 @@ impl WorkerService {
         let calls = shard.calls(CALL_BYTES_MAX.min(executor.device_memory_bytes() / CALL_SHARE));
         self.pool.in_place_scope(|scope| {
             let threads = self.pool.current_num_threads();
-            // Half of them load ahead: the others prepare and end what is computed meanwhile. One thread alone does not.
+            // Half of the threads load ahead while the others prepare and finish the current call. A single thread does
+            // not load ahead.
             let ahead = threads / 2;
             let mut coming = None;
             for (number, call) in calls.iter().enumerate() {
@@ -90,7 +91,8 @@ impl WorkerService {
 }
 
 impl Shard {
-    /// Runs of segments whose bars take at most so many bytes, as the snapshot's manifest counts them; one segment at least.
+    /// Splits the segments into runs whose bars take at most `bytes_max` bytes according to the manifest; at least one
+    /// segment each.
     fn calls(&self, bytes_max: u64) -> Vec<Range<usize>> {
         let mut bars = vec![0u64; self.segments.len()];
         for symbol in &self.source.dataset.manifest.symbols {
@@ -102,7 +104,7 @@ impl Shard {
     }
 }
 
-/// Neighbours whose bytes are at most so many together.
+/// Splits into runs of neighbours with at most `bytes_max` bytes in total; at least one element each.
 fn cut(bytes: impl Iterator<Item = u64>, bytes_max: u64) -> Vec<Range<usize>> {
     let mut calls: Vec<Range<usize>> = Vec::new();
     let mut sum = 0u64;
@@ -120,7 +122,7 @@ fn cut(bytes: impl Iterator<Item = u64>, bytes_max: u64) -> Vec<Range<usize>> {
 }
 
 impl<'a> Run<'a> {
-    /// Has the segments of a call loaded by so many threads.
+    /// Loads the segments of a call on `threads` threads.
     fn load<'s>(&'s self, scope: &Scope<'s>, call: &Range<usize>, threads: usize) -> Receiver<Coming> {
         let (sender, coming) = channel();
         let loading = Arc::new(Loading { next: AtomicUsize::new(call.start), end: call.end, sender });
@@ -132,7 +134,7 @@ impl<'a> Run<'a> {
                     if at >= loading.end {
                         return;
                     }
-                    // Refused only when the shard is over.
+                    // Fails only when the shard is over.
                     let _ = loading.sender.send(self.load_one(at));
                 }
             });
@@ -152,7 +154,7 @@ impl<'a> Run<'a> {
         Coming { at, loaded, timings, told, began, panicked }
     }
 
-    /// One call: what was loaded is computed, what was not is said.
+    /// Runs one call: computes loaded segments, and reports those that failed to load.
     fn call(&self, executor: &Executor, mut coming: Vec<Coming>) {
         coming.sort_by_key(|coming| coming.at);
         let mut at_hand: Vec<(AtHand, Mutex<Coming>)> = Vec::with_capacity(coming.len());
@@ -206,7 +208,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What a batch of several segments took is the shard's.
+    /// Records the stages of a batch of several segments in the shard's timeline.
     fn record(&self, stages: &Stages) {
         measure::stages(stages);
         self.timeline.record(stages);
@@ -222,13 +224,13 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A thread that panicked has cost its segment; what it noted still holds.
+/// A panicked thread only loses its own segment; what it recorded is still valid.
 fn held(coming: &Mutex<Coming>) -> std::sync::MutexGuard<'_, Coming> {
     coming.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Coming {
-    /// What is known of it, out of where others find it.
+    /// Takes the value out of the shared place.
     fn take(&mut self) -> Self {
         Self {
             at: self.at,
@@ -250,7 +252,7 @@ mod tests {
         let calls = |bytes: &[u64], max| cut(bytes.iter().copied(), max);
         assert_eq!(calls(&[3, 3, 3, 3], 6), [0..2, 2..4]);
         assert_eq!(calls(&[3, 3, 3, 3], 100), vec![0..4; 1]);
-        // What is too large alone is a call all the same.
+        // A segment larger than the limit still makes a call.
         assert_eq!(calls(&[3, 9, 3, 0, u64::MAX, u64::MAX], 6), [0..1, 1..2, 2..4, 4..5, 5..6]);
         assert!(calls(&[], 6).is_empty());
     }

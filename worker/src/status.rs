@@ -1,4 +1,4 @@
-//! A symbol's status and its reason: the first that applies.
+//! The status of a symbol and its reason: the first one that applies.
 
 use trawl_market::{TimeMicros, format_time};
 use trawl_plan::PointValues;
@@ -17,8 +17,8 @@ fn row(status: Status, reason: String) -> SymbolRow {
     }
 }
 
-/// A symbol without a bar at `time`; `bars` are its bars' times. What comes later is not known at that time, so whether
-/// more bars come or none ever again is not told.
+/// A symbol without a bar at `time`; `bars` are its bars' times. Later bars are not known at that time, so the reason
+/// does not depend on whether there are any.
 pub(crate) fn stale(bars: &[TimeMicros], time: TimeMicros) -> SymbolRow {
     let before = bars[..bars.partition_point(|t| *t < time)].last();
     let reason = before.map_or_else(|| "no bar yet".to_owned(), |last| format!("no bar since {}", format_time(*last)));
@@ -58,7 +58,7 @@ pub(crate) fn of<'r>(
     made
 }
 
-/// One NaN for NA, so that the same answer has the same bytes.
+/// Replaces every NaN by the canonical one, so that equal answers have equal bytes.
 pub(crate) fn canonical(mut values: Vec<f64>) -> Vec<f64> {
     for value in &mut values {
         if value.is_nan() {

@@ -1,6 +1,6 @@
-//! Where the time of one shard went: what engines and threads recorded, summed up for the one who asked, and as spans.
+//! Timing of one shard: the stages recorded by engines and threads, summed up for the coordinator, and as spans.
 //!
-//! Segments run on many threads; what they record comes here when they end. Nothing of it reaches a result.
+//! Segments run on many threads; their stages are added here when they end. Results do not depend on it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,9 +12,9 @@ use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans::{self, Finished, KeyValue};
 use trawl_wire::pb;
 
-/// Stages of a shard that become spans of their own; more are summed up, one span for each kind of work.
+/// Maximum number of stages exported as separate spans; beyond it, one span per kind of work.
 pub const STAGE_SPANS_MAX: usize = 24;
-/// Fusion groups that are told apart; further ones count as the last.
+/// Number of fusion groups that are distinguished; further ones count as the last.
 pub const FUSION_GROUPS_MAX: u32 = 8;
 
 /// The order in which a shard goes through its stages.
@@ -28,32 +28,32 @@ pub enum CacheLevel {
     Device,
     /// In the worker's memory.
     Memory,
-    /// They were read from a file.
+    /// Read from a file.
     Disk,
 }
 
-/// What one segment's execution tells beside its result.
+/// The timings of one segment's execution.
 #[derive(Debug, Clone, Default)]
 pub struct SegmentTold {
     pub stages: Stages,
-    /// Where its bars were; none when they were not had.
+    /// Where its bars were; `None` if they were not loaded.
     pub cache: Option<CacheLevel>,
     pub symbols: u64,
     pub bars: u64,
-    /// Of these bars.
+    /// Size of these bars in bytes.
     pub bytes: u64,
-    /// It has no result.
+    /// Whether it has no result.
     pub failed: bool,
 }
 
-/// What the one who asked said of the shard.
+/// What the coordinator's request says about the shard.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Asked {
     /// How long it may take before it counts as slow.
     pub slow_after: Option<Duration>,
-    /// Another worker runs it too.
+    /// Whether another worker runs it too.
     pub hedge: bool,
-    /// Nobody waited for its end: another worker was faster, or the scan is over.
+    /// Whether it was stopped: another worker was faster, or the scan is over.
     pub stopped: bool,
 }
 
@@ -68,7 +68,7 @@ struct Raw {
     bytes: u64,
 }
 
-/// All of one kind of work.
+/// The sum over one kind of work.
 #[derive(Debug, Clone, Copy)]
 struct Sum {
     started: Instant,
@@ -80,16 +80,16 @@ struct Sum {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By place in [`ORDER`] and fusion group.
+    /// Sums by index in [`ORDER`] and fusion group.
     sums: BTreeMap<(usize, u32), Sum>,
-    /// Each stage as it was, as long as there are few.
+    /// The individual stages, while there are few.
     raw: Vec<Raw>,
     raw_over: bool,
     begun: bool,
     symbols: u64,
     bars: u64,
     bytes: u64,
-    /// Device, memory, disk.
+    /// Number of segments by cache level: device, memory, disk.
     cached: [u32; 3],
     failed: u32,
 }
@@ -99,7 +99,7 @@ struct State {
 pub struct Timeline {
     arrived: Instant,
     ready: Instant,
-    /// Segments that have not ended.
+    /// Number of segments that have not ended.
     left: AtomicUsize,
     segments: usize,
     device: &'static str,
@@ -107,7 +107,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Of a shard of so many segments that arrived then, and whose request has been checked now.
+    /// The timeline of a shard of `segments` segments whose request arrived at `arrived` and has now been validated.
     pub fn new(arrived: Instant, segments: usize, device: &'static str) -> Self {
         let ready = Instant::now();
         let timeline = Self { arrived, ready, left: segments.into(), segments, device, state: Mutex::default() };
@@ -120,7 +120,7 @@ impl Timeline {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread begins with a segment: the first one ends the wait for threads.
+    /// Records that a thread begins a segment; the first one ends the wait for threads.
     pub fn begin(&self) {
         let mut state = self.state();
         if !std::mem::replace(&mut state.begun, true) {
@@ -129,12 +129,12 @@ impl Timeline {
         }
     }
 
-    /// Takes what a device recorded of a batch, which is of several segments.
+    /// Adds the stages of a device's batch, which covers several segments.
     pub fn record(&self, stages: &Stages) {
         self.state().add_all(stages, None);
     }
 
-    /// Takes what a segment's execution recorded; what is told of the whole shard when it was the last.
+    /// Adds the timings of a segment; returns the timings of the whole shard if it was the last one.
     pub fn take(&self, segment: u32, told: &SegmentTold) -> Option<pb::ShardTimings> {
         let mut state = self.state();
         state.add_all(&told.stages, Some(segment));
@@ -148,7 +148,7 @@ impl Timeline {
         (self.left.fetch_sub(1, Ordering::Relaxed) == 1).then(|| self.timings(&state))
     }
 
-    /// A reply was handed over; it took since `started`.
+    /// Records that a reply was sent, which took since `started`.
     pub fn sent(&self, segment: u32, started: Instant) {
         let (name, segment, ended) = (name::SEND, Some(segment), Instant::now());
         self.state().add(Raw { name, part: 0, segment, started, ended, bytes: 0 });
@@ -179,8 +179,9 @@ impl Timeline {
         }
     }
 
-    /// The shard is over, done or not: tells of it at `span`. The stages go out when the trace is sampled; when the shard
-    /// was slow, failed, stopped or a hedge, they and what is known of its trace go out whatever the sampler said.
+    /// Ends the shard, finished or not, and records its timings on `span`. The stages are exported if the trace is
+    /// sampled; if the shard was slow, failed, stopped or a hedge, they and the rest of its trace are exported
+    /// regardless of sampling.
     pub fn finish(self, span: &tracing::Span, asked: Asked) {
         let ended = Instant::now();
         let slow = asked.slow_after.is_some_and(|limit| ended.duration_since(self.arrived) >= limit);
@@ -217,7 +218,7 @@ impl Timeline {
     }
 }
 
-/// Where the bars of a shard's segments were, as spans and reports say it; none when there were no bars.
+/// Where the bars of a shard's segments were, as named in spans and reports; `None` if there were no bars.
 pub fn cache_name(device: u32, memory: u32, disk: u32) -> Option<&'static str> {
     match (device > 0, memory > 0, disk > 0) {
         (false, false, false) => None,
@@ -260,12 +261,12 @@ impl State {
         }
     }
 
-    /// How many there are of [`Self::spans`].
+    /// Number of [`Self::spans`].
     fn count(&self) -> usize {
         if self.raw_over { self.sums.len() } else { self.raw.len() }
     }
 
-    /// Each stage by itself, or one of each kind where there are many.
+    /// The stages as spans: individually, or one per kind if there are many.
     fn spans(&self) -> Vec<Finished> {
         let kernel = |name: &str, part: u32| {
             (name == name::KERNEL).then(|| KeyValue::new(attribute::FUSION_GROUP, i64::from(part)))
@@ -354,7 +355,7 @@ mod tests {
             ended: start + Duration::from_millis(ms + 1),
             bytes: 0,
         };
-        // Without an exporter nothing is kept one by one.
+        // Without an exporter no individual stages are kept.
         state.add(raw(0, 0));
         assert!(state.raw.is_empty() && state.raw_over);
         state.raw_over = false;

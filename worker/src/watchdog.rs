@@ -1,20 +1,20 @@
-//! Notices compute threads that are stuck: a file system that hangs, a deadlock, a loop without an end.
+//! Detects stuck compute threads: a hanging file system, a deadlock, an endless loop.
 //!
-//! The lease is kept and pings are answered by other threads, so nobody else would notice. Every thread that computes asks
-//! again and again whether its work is still wanted, and each question is a beat. A worker that has shards and no beat for
-//! [`STALL_TIMEOUT`] leaves and ends with an error, so that whoever supervises it starts it anew.
+//! The lease is renewed and pings are answered by other threads, so nothing else would notice. Every computing thread
+//! polls for cancellation regularly, and each poll is a beat. A worker that has shards but no beat for
+//! [`STALL_TIMEOUT`] leaves and ends with an error, so that its supervisor restarts it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long shards may be there while no thread does anything for them. No single read or strip takes as long.
+/// How long shards may make no progress. No single read or strip takes that long.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(300);
-/// Looks within that time.
+/// Number of checks within that time.
 const LOOKS: u32 = 10;
 
-/// What threads that compute leave as a sign of life.
+/// The sign of life of computing threads: a counter of beats.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse(AtomicU64);
 
@@ -24,7 +24,7 @@ impl Pulse {
     }
 }
 
-/// Ends when there have been shards and no beat for `timeout`.
+/// Completes when there have been shards but no beat for `timeout`.
 pub(crate) async fn stalled(pulse: &Pulse, shards: &AtomicUsize, timeout: Duration) {
     let (mut beats, mut since) = (pulse.0.load(Ordering::Relaxed), Instant::now());
     loop {
@@ -44,7 +44,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_millis(200);
 
-    /// Whether it ends within three times its time.
+    /// Whether [`stalled`] completes within three times its timeout.
     async fn ends(pulse: &Pulse, shards: &AtomicUsize) -> bool {
         tokio::time::timeout(3 * TIMEOUT, stalled(pulse, shards, TIMEOUT)).await.is_ok()
     }

@@ -15,6 +15,7 @@ mod completions;
 mod compute;
 mod coordinator;
 mod data;
+mod demo;
 mod devices;
 mod diff;
 mod indicators;
@@ -40,6 +41,7 @@ pub enum Command {
     Workers(scans::WorkersArgs),
     Drain(scans::DrainArgs),
     Cluster(cluster::Args),
+    Demo(demo::Args),
     Coordinator(coordinator::Args),
     Worker(worker::Args),
     Devices(devices::Args),
@@ -107,6 +109,7 @@ impl Command {
             Self::Scans(args) => scans::run(&args),
             Self::Workers(args) => scans::workers(&args),
             Self::Drain(args) => scans::drain(&args),
+            Self::Demo(args) => demo::run(&args, context),
             Self::Cluster(args) => cluster::run(args, context),
             Self::Coordinator(args) => coordinator::run(args, context),
             Self::Worker(args) => worker::run(args, context),

@@ -1,4 +1,4 @@
-//! The way to a coordinator: any of several, encrypted or on this machine.
+//! Connects to a coordinator: any of several, over TLS or on this machine.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::ClientError;
 
 /// How long connecting may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pings to a coordinator that says nothing, and how long their answer may take.
+/// Interval and timeout of pings to an idle coordinator.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
 
-/// A client, and the connector that knows why TLS refused.
+/// A client, and the connector, which knows why a TLS handshake failed.
 pub(super) async fn connect(
     url: &str,
     security: &ClientSecurity,
@@ -29,7 +29,7 @@ pub(super) async fn connect(
     if host.rsplit_once(':').is_none_or(|(name, port)| name.is_empty() || port.parse::<u16>().is_err()) {
         return Err(malformed("it has no port"));
     }
-    // The connector says in which words to speak; tonic need not know.
+    // The connector decides on TLS, so the endpoint is always `http`.
     let endpoint = Endpoint::from_shared(format!("http://{host}")).map_err(|_| malformed("it is not a URL"))?;
     check_secure(url, host, encrypted, security)?;
     let connector = Connector::new(security.tls.clone(), Expect::Role(Role::Coordinator));
@@ -49,7 +49,8 @@ pub(super) async fn connect(
     Ok((client, connector))
 }
 
-/// Plain text stays on this machine unless somebody insists, and a token never leaves it in plain text.
+/// Rejects plain text to other machines unless it is explicitly allowed, and tokens over plain text to other machines
+/// in any case.
 fn check_secure(url: &str, host: &str, encrypted: bool, security: &ClientSecurity) -> Result<(), ClientError> {
     let insecure = |why: &str| Err(ClientError::Insecure { url: url.to_owned(), why: why.to_owned() });
     match (encrypted, security.tls.is_some()) {
@@ -71,7 +72,7 @@ fn check_secure(url: &str, host: &str, encrypted: bool, security: &ClientSecurit
     }
 }
 
-/// The cause at the bottom: what the operating system said.
+/// The innermost cause: the error of the operating system.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {

@@ -1,4 +1,4 @@
-//! What has come of a scan so far, and the answer made of it.
+//! The events of a scan received so far, and the answer made from them.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,13 +11,14 @@ use super::{ClientError, Scanned};
 use crate::merge::{FailedSegment, MergeSpec, Placed};
 use crate::report::{Progress, RunReport, ms_since};
 
-/// What has come so far.
+/// Events received so far.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     header: Option<pb::Accepted>,
     results: BTreeMap<u32, SegmentResultV2>,
     failures: BTreeMap<u32, FailedSegment>,
-    /// Made as soon as every segment has a result, while the coordinator makes its own; void when anything else comes.
+    /// Merged as soon as every segment has a result, concurrently with the coordinator; discarded when another result
+    /// arrives. With the duration of the merge in milliseconds.
     early: Option<(Placed, f64)>,
 }
 
@@ -26,12 +27,12 @@ pub(super) fn wrong(what: impl Into<String>) -> ClientError {
 }
 
 impl Gathered {
-    /// What is known of the scan, once it was accepted.
+    /// The header of the scan, once it is accepted.
     pub fn header(&self) -> Option<&pb::Accepted> {
         self.header.as_ref()
     }
 
-    /// What is asked for of a scan that was accepted, by one who comes back.
+    /// The request that resumes the stream of an accepted scan.
     pub fn rest(&self) -> Option<pb::WatchRequest> {
         let header = self.header.as_ref()?;
         Some(pb::WatchRequest {
@@ -42,7 +43,7 @@ impl Gathered {
         })
     }
 
-    /// Takes one event; the answer when it was the last.
+    /// Takes one event; returns the answer if it was the last one.
     pub fn take(&mut self, event: pb::ScanEvent, progress: &dyn Progress) -> Result<Option<Scanned>, ClientError> {
         use pb::scan_event::Event;
         if !matches!(event.event, Some(Event::Summary(_)) | None) {
@@ -51,10 +52,10 @@ impl Gathered {
         match event.event {
             Some(Event::Accepted(header)) => {
                 if self.header.as_ref().is_some_and(|known| known.generation == header.generation) {
-                    // It is told again to whoever comes back.
+                    // The header is sent again on every reconnection.
                     return Ok(None);
                 }
-                // Begun anew, by another build perhaps: what came before is void.
+                // Restarted, perhaps by another build: discard earlier results.
                 self.results.clear();
                 self.failures.clear();
                 progress.accepted(header.segments as usize, header.symbols as usize);
@@ -95,7 +96,7 @@ impl Gathered {
                     ClientError::Mistakes(mistakes)
                 });
             }
-            // From a newer coordinator; the digest tells whether it mattered.
+            // An event of a newer coordinator; the digest check shows whether it mattered.
             None => {}
         }
         Ok(None)
@@ -105,7 +106,7 @@ impl Gathered {
         self.results.len() + self.failures.len()
     }
 
-    /// How the answer is put together, from the header.
+    /// The merge specification, from the header.
     fn spec(&self, partial: bool) -> Result<MergeSpec, ClientError> {
         let header = self.header.as_ref().ok_or_else(|| wrong("a segment or the summary before the header"))?;
         let mut identity: Identity =

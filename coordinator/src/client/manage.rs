@@ -1,4 +1,4 @@
-//! What is asked of a coordinator beside scans: lists, cancels, workers.
+//! Management calls to a coordinator: listing, cancelling, workers.
 
 use tonic::transport::Channel;
 use trawl_security::{ClientSecurity, Connector, authorise};
@@ -7,7 +7,7 @@ use trawl_wire::{ErrorKind, Failure, pb};
 
 use super::{ClientError, connect};
 
-/// A connection for single questions.
+/// A connection for single requests.
 pub struct Manager<'a> {
     url: String,
     client: CoordinatorClient<Channel>,
@@ -16,10 +16,10 @@ pub struct Manager<'a> {
 }
 
 impl<'a> Manager<'a> {
-    /// To the first that answers of several coordinators, separated by commas.
+    /// Connects to the first coordinator that answers; `urls` is separated by commas.
     ///
     /// # Errors
-    /// Why the last of them does not.
+    /// The error of the last one, if none answers.
     pub async fn connect(urls: &str, security: &'a ClientSecurity) -> Result<Self, ClientError> {
         let mut last = None;
         for url in urls.split(',').map(str::trim) {
@@ -47,7 +47,7 @@ impl<'a> Manager<'a> {
         })
     }
 
-    /// Ends a scan; one that has ended stays as it is.
+    /// Cancels a scan; a scan that has ended is left unchanged.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -57,7 +57,7 @@ impl<'a> Manager<'a> {
         self.answered(answer)
     }
 
-    /// One scan.
+    /// The state of one scan.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -67,7 +67,7 @@ impl<'a> Manager<'a> {
         self.answered(answer)
     }
 
-    /// One scan, and the report of its run as JSON; empty where there is none.
+    /// The state of one scan, and its run report as JSON; empty if there is none.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -81,7 +81,7 @@ impl<'a> Manager<'a> {
         self.answered(answer)
     }
 
-    /// Scans, newest first; `limit` 0 takes the coordinator's.
+    /// Scans, newest first; `limit` 0 selects the coordinator's default.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -91,7 +91,7 @@ impl<'a> Manager<'a> {
         self.answered(answer)
     }
 
-    /// Every registered worker.
+    /// All registered workers.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -101,7 +101,7 @@ impl<'a> Manager<'a> {
         self.answered(answer).map(|reply| reply.workers)
     }
 
-    /// Tells a worker to leave: how many shards it still has.
+    /// Drains a worker; returns how many shards it still has.
     ///
     /// # Errors
     /// [`ClientError`].

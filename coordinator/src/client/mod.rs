@@ -1,7 +1,6 @@
 //! The client of a coordinator: submits a scan, gathers its segments, merges them and checks the digest.
 //!
-//! The answer is put together here from results in checked envelopes; the coordinator's digest says whether both sides
-//! came to the same one.
+//! The answer is merged here from results in checked envelopes, and its digest compared with the coordinator's.
 
 mod connect;
 mod error;
@@ -26,48 +25,48 @@ pub use error::ClientError;
 use gathered::Gathered;
 pub use manage::Manager;
 
-/// How long a scan that is recorded is asked for again after its stream broke, since it last said something.
+/// How long to reconnect to a recorded scan after its stream broke, counted from the last event.
 pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Wait before the first try; doubles up to [`RECONNECT_WAIT_MAX`].
+/// Wait before the first retry; doubles up to [`RECONNECT_WAIT_MAX`].
 const RECONNECT_WAIT: Duration = Duration::from_millis(100);
 /// Longest wait between tries.
 const RECONNECT_WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long telling the coordinator may take that nobody wants a scan any more.
+/// Timeout of cancelling a scan after an interrupt.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A scan to be submitted.
 #[derive(Debug, Clone, Default)]
 pub struct ScanCall {
-    /// What the user wrote.
+    /// The user's document.
     pub document: ScanDocument,
-    /// Which bar is looked at; resolved by the coordinator, when it accepts the scan.
+    /// The bar to evaluate; resolved by the coordinator when it accepts the scan.
     pub as_of: AsOf,
-    /// How it is cut; the answer does not depend on it.
+    /// How the scan is cut into shards; the answer does not depend on it.
     pub shards: ShardSpec,
-    /// What is shown to the coordinator and expected of it; by default plain text to this machine.
+    /// Credentials for the coordinator and requirements on it; by default plain text to this machine.
     pub security: ClientSecurity,
-    /// Its share of the workers while other scans want them too.
+    /// Its share of the workers while other scans compete for them.
     pub priority: Priority,
     /// How long it may take.
     pub deadline: Option<Duration>,
-    /// Not recorded: sooner done, and lost with its coordinator or this connection.
+    /// Not recorded: faster, but lost with its coordinator or this connection.
     pub ephemeral: bool,
-    /// Symbols that fail for reasons beyond the snapshot are left out, and the identity says so.
+    /// Symbols that fail for reasons beyond the snapshot are left out, which the identity records.
     pub allow_partial: bool,
-    /// Under the same key the same scan; one is made up when there is none.
+    /// Requests with the same key are the same scan; `None` generates a key.
     pub idempotency_key: Option<String>,
 }
 
-/// What came back.
+/// The result of a scan.
 #[derive(Debug, Clone)]
 pub struct Scanned {
     /// Checked against the coordinator's digest.
     pub answer: Answer,
-    /// The coordinator's, with the merge's time of this side.
+    /// The coordinator's report, with the merge time of this side.
     pub report: RunReport,
     /// True for generated markets.
     pub synthetic: bool,
-    /// The dataset's.
+    /// Timeframe of the dataset.
     pub timeframe: String,
 }
 
@@ -95,7 +94,7 @@ pub fn submit_detached(url: &str, call: &ScanCall) -> Result<String, ClientError
         let mut following = Following::new(url, &call.security, &crate::report::NoProgress);
         following.detached = true;
         let name = Arc::clone(&following.name);
-        // It ends when it knows the name, or with an error.
+        // Ends once the id is known, or with an error.
         let ended = following.submit(call).await;
         match (name_in(&name), ended) {
             (Some(name), _) => Ok(name),
@@ -136,7 +135,7 @@ fn name_in(name: &Mutex<Option<String>>) -> Option<String> {
     name.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Cancels a scan that nobody waits for any more.
+/// Cancels an interrupted scan.
 async fn interrupted(url: &str, security: &ClientSecurity, name: &Mutex<Option<String>>) -> ClientError {
     let Some(name) = name_in(name) else {
         return ClientError::Interrupted("the scan was not accepted yet".to_owned());
@@ -149,7 +148,7 @@ async fn interrupted(url: &str, security: &ClientSecurity, name: &Mutex<Option<S
     })
 }
 
-/// What is asked of a coordinator.
+/// The request that opens a stream.
 enum Ask {
     Submit(Box<pb::ScanRequest>),
     Watch(pb::WatchRequest),
@@ -158,23 +157,23 @@ enum Ask {
 /// How one stream ended.
 enum Streamed {
     Answer(Box<Scanned>),
-    /// The scan is recorded, and that is all that was wanted.
+    /// The scan is recorded, and the call waits for nothing else.
     Accepted,
-    /// It broke, and may be taken up again.
+    /// The stream broke, and may be resumed.
     Broken(ClientError),
 }
 
 /// One scan over as many streams as it takes.
 struct Following<'a> {
-    /// Coordinators, each as good as the others.
+    /// URLs of the coordinators, in no particular order.
     urls: Vec<String>,
     security: &'a ClientSecurity,
     progress: &'a dyn Progress,
     gathered: Gathered,
-    /// Of the scan, once it is accepted.
+    /// Id of the scan, once it is accepted.
     name: Arc<Mutex<Option<String>>>,
     detached: bool,
-    /// Whether anything came of the stream that is, or was last, open.
+    /// Whether the current or last stream has delivered any event.
     heard: bool,
 }
 
@@ -197,7 +196,7 @@ impl<'a> Following<'a> {
             ShardSpec::Count(count) => Some(pb::shard_spec::Spec::Count(count)),
             ShardSpec::PerSegment => Some(pb::shard_spec::Spec::PerSegment(true)),
         };
-        // With a key the same submission may be sent twice, should the first be left without an answer.
+        // A key makes it safe to send the submission again if the first one is not answered.
         let key = || if call.ephemeral { String::new() } else { format!("{}{}", fresh_boot(), fresh_boot()) };
         let request = pb::ScanRequest {
             protocol_version: PROTOCOL_VERSION,
@@ -230,11 +229,11 @@ impl<'a> Following<'a> {
         self.follow(Ask::Watch(request)).await
     }
 
-    /// Streams until there is an answer, or nothing was heard for too long.
+    /// Streams until there is an answer, or no event has arrived for [`RECONNECT_TIMEOUT`].
     async fn follow(&mut self, mut ask: Ask) -> Result<Scanned, ClientError> {
         let (mut quiet_since, mut wait, mut turn) = (Instant::now(), RECONNECT_WAIT, 0);
-        // Before anything was accepted each coordinator is tried once: whoever waits here sees why it does not begin. One that
-        // was there, and could not go on, tells of a cluster whose leader changes: that is waited for.
+        // Before anything was accepted each coordinator is tried once: the caller then sees why the scan does not
+        // start. A coordinator that answered but could not continue indicates a change of leader, which is waited for.
         let (mut untried, mut met) = (self.urls.len(), false);
         loop {
             let url = self.urls[turn % self.urls.len()].clone();
@@ -281,7 +280,7 @@ impl<'a> Following<'a> {
             Err(error) => return Err(error),
         };
         let broken = |status: tonic::Status| match (Failure::from_status(&status), connector.reason()) {
-            // Said by a coordinator that does not lead, or no longer.
+            // Returned by a coordinator that does not lead, or no longer leads.
             (Some(failure), _) if status.code() == tonic::Code::Unavailable => {
                 Ok(Streamed::Broken(ClientError::Broken { url: url.to_owned(), why: failure.message }))
             }
@@ -393,7 +392,7 @@ mod tests {
                 partial: false,
             })),
         };
-        // Begun anew: what the generation before promised is void.
+        // Restarted: the previous generation's header is void.
         let mut again = Gathered::default();
         again.take(header(1), &NoProgress).unwrap();
         let mut next = header(0);

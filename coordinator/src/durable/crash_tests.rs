@@ -1,5 +1,5 @@
-//! A leader dies in every writing call of a scan's life, in every way; the next one goes on. Whatever the client was told
-//! holds, and the answer is the one of a life without deaths.
+//! A leader dies in every writing call of a scan's life, in every way; the next one continues. Whatever was confirmed
+//! to the client holds, and the answer is the same as without deaths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::writer::{Writer, WriterLimits};
 const SEGMENTS: [u32; 4] = [0, 2, 3, 7];
 const STAGES: u32 = 2;
 
-/// What outlives processes.
+/// The stores, which outlive processes.
 #[derive(Default)]
 struct World {
     control: Arc<MemoryStore>,
@@ -48,7 +48,7 @@ fn asked(scan: &str) -> Header {
     Header { request, ..header(scan, u32::try_from(SEGMENTS.len()).unwrap()) }
 }
 
-/// What all of a scan's results come to.
+/// Digest over all results of a scan.
 fn digest(outcomes: &BTreeMap<u32, Outcome>) -> String {
     let payload = |outcome: &Outcome| match outcome {
         Outcome::Result { envelope, .. } => envelope.payload.clone(),
@@ -57,17 +57,17 @@ fn digest(outcomes: &BTreeMap<u32, Outcome>) -> String {
     to_hex(&outcomes.values().flat_map(payload).collect::<Vec<u8>>())
 }
 
-/// Died, for the operator `?`.
+/// The process died; an error type for `?`.
 struct Dead;
 
 impl Life {
-    /// Takes a client's scan; what it tells the client, if it lives to tell.
+    /// Accepts a client's scan; returns the reply to the client unless the process dies first.
     async fn accept(&self, header: &Header) -> Result<Acceptance, Dead> {
         self.store.put_named(&header.scan, Named::Document, b"{}").await.map_err(|_| Dead)?;
         self.ledger.accept(header).await.map_err(|_| Dead)
     }
 
-    /// Does what is to be done with every scan there is.
+    /// Decides about and runs every recorded scan.
     async fn run(&self) -> Result<(), Dead> {
         let loaded = self.ledger.load().await.map_err(|_| Dead)?;
         let situation = Situation::Ready { class: class("n1"), plan: "p".into(), segments: SEGMENTS.to_vec() };
@@ -107,7 +107,7 @@ impl Life {
         let last = self.store.stage(scan, 0, STAGES - 1).await.map_err(|_| Dead)?;
         assert_eq!(last.stages[&(STAGES - 1)].segments.keys().copied().collect::<Vec<_>>(), SEGMENTS);
         let answer_digest = digest(&last.stages[&(STAGES - 1)].segments);
-        // Times of the run differ from leader to leader: what is there already is the summary.
+        // Times of the run differ from leader to leader: the summary that is already stored counts.
         let report = format!("epoch {}", self.ledger.term().epoch);
         self.store.put_named(scan, Named::Summary(0), report.as_bytes()).await.map_err(|_| Dead)?;
         let outcome = EndOutcome::Complete { answer_digest, failed_symbols: 0, disputed: false };
@@ -131,7 +131,7 @@ async fn check(life: &Life, scan: &str) {
     assert!(life.store.named(scan, Named::Summary(0)).await.unwrap().is_some());
 }
 
-/// One leader after another with the fuses given, then one that lives. Returns whether every one of them died.
+/// One leader after another with the fuses given, then one that lives. Returns whether all of them died.
 async fn history(fuses: &[(i64, Death)]) -> bool {
     let world = World::default();
     let mut told = None;
@@ -151,7 +151,7 @@ async fn history(fuses: &[(i64, Death)]) -> bool {
     }
     let life = world.life(next_term(&world.control).await, Fuse::new(i64::MAX, Death::Before)).await;
     life.run().await.unwrap_or_else(|_| panic!("the living leader died"));
-    // The client heard nothing, or lost its connection, and asks again.
+    // The client got no reply, or lost its connection, and asks again.
     let scan = match life.accept(&asked("b-1")).await.unwrap_or_else(|_| panic!("the living leader died")) {
         Acceptance::Existing(header) => header.scan,
         Acceptance::Accepted => {
@@ -173,7 +173,7 @@ async fn history(fuses: &[(i64, Death)]) -> bool {
 }
 
 const DEATHS: [Death; 3] = [Death::Before, Death::After, Death::Torn];
-/// More calls than a life has.
+/// More calls than one life makes.
 const CALLS_MAX: i64 = 40;
 
 #[tokio::test]

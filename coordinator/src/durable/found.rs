@@ -1,4 +1,4 @@
-//! Records as they are read: keys and values of the control store become what is known of each scan.
+//! Reads records: keys and values of the control store become one [`Recorded`] per scan.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::records::{Closed, End, Header, KeyKind, Keys, Progress, Record as _, 
 /// Name in [`Recorded::created`] of the record of a scan that has ended.
 pub(super) const CLOSED: &str = "closed";
 
-/// The scans that have ended, in pages of one revision.
+/// The scans that have ended, page by page, as of one revision.
 #[derive(Debug)]
 pub struct EndedPages<'l, S> {
     pub(super) keys: &'l Keys,
@@ -18,10 +18,10 @@ pub struct EndedPages<'l, S> {
 }
 
 impl<S: ControlStore> EndedPages<'_, S> {
-    /// The next of them; `None` after the last.
+    /// The next page; `None` after the last.
     ///
     /// # Errors
-    /// [`LedgerError::Control`]; when the revision was compacted, begin anew.
+    /// [`LedgerError::Control`]; if the revision was compacted, start again from the first page.
     pub async fn next(&mut self) -> Result<Option<Loaded>, LedgerError> {
         let Some(page) = self.pages.next().await? else { return Ok(None) };
         let mut found = Found::default();
@@ -30,7 +30,7 @@ impl<S: ControlStore> EndedPages<'_, S> {
     }
 }
 
-/// Records as they are read, by scan.
+/// Records read so far, by scan.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub scans: BTreeMap<String, Recorded>,
@@ -62,7 +62,7 @@ impl Found {
     }
 }
 
-/// Reads one part into what is known of its scan.
+/// Decodes one part into the record of its scan.
 fn take(recorded: &mut Recorded, part: KeyKind, entry: &Entry) -> Result<(), RecordError> {
     let scan = recorded.scan.clone();
     match part {
@@ -70,7 +70,7 @@ fn take(recorded: &mut Recorded, part: KeyKind, entry: &Entry) -> Result<(), Rec
             let header = Header::from_bytes(&scan, &entry.value)?;
             recorded.header = Some(of_scan(header, &scan, Header::WHAT)?);
         }
-        // A hint: without it nothing is lost.
+        // A hint: an unreadable one loses nothing.
         KeyKind::Progress => recorded.progress = Progress::from_bytes(&scan, &entry.value).ok(),
         KeyKind::End => recorded.end = Some(End::from_bytes(&scan, &entry.value)?),
         KeyKind::Tombstone => recorded.tombstone = Some(Tombstone::from_bytes(&scan, &entry.value)?),
@@ -89,7 +89,7 @@ fn take_closed(recorded: &mut Recorded, entry: &Entry) -> Result<(), RecordError
     Ok(())
 }
 
-/// A header, if it is that of the scan whose key it stands under.
+/// The header, if it belongs to the scan of its key.
 fn of_scan(header: Header, scan: &str, what: &'static str) -> Result<Header, RecordError> {
     if header.scan == scan {
         return Ok(header);

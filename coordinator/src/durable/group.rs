@@ -1,8 +1,8 @@
-//! One object of the result store: bytes that can be told whole from torn, and in a group the results of segments.
+//! One object of the result store: a checksummed container, and groups of segments' results in it.
 //!
-//! Layout of every object: magic (8 bytes), layout version (u32), kind (u32), length of the payload (u64), the payload, the
-//! SHA-256 of all before it (32 bytes); integers are little-endian. A group's payload is protobuf. It repeats its own place
-//! (scan, generation, stage, epoch, number), so that an object under another's name is found out.
+//! Layout of every object: magic (8 bytes), layout version (u32), kind (u32), length of the payload (u64), the payload,
+//! the SHA-256 of everything before it (32 bytes); integers are little-endian. A group's payload is protobuf. It
+//! repeats its own place (scan, generation, stage, epoch, number), so that an object under another name is detected.
 
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
@@ -17,19 +17,19 @@ const LAYOUT_VERSION: u32 = 1;
 const HEAD_BYTES: usize = 8 + 4 + 4 + 8;
 /// Bytes after it.
 const CHECKSUM_BYTES: usize = 32;
-/// Bytes of segments after which a group is closed.
+/// Size in bytes at which a group is closed.
 pub const COMMIT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Bytes of an object: a group that is almost full takes one more segment, of any size.
+/// Maximum bytes of an object: a group that is almost full takes one more segment, of any size.
 pub const OBJECT_BYTES_MAX: u64 = (COMMIT_BYTES_MAX + PAYLOAD_BYTES_MAX + 1024 * 1024) as u64;
 /// Bytes of a segment's digest.
 const DIGEST_BYTES: usize = 32;
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Results of segments.
     Group = 1,
-    /// Bytes that the store does not look into.
+    /// Bytes that the store does not interpret.
     Named = 2,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn seal(kind: Kind, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The payload of a whole object, or what is wrong with it.
+/// The payload of an intact object, or why it is damaged.
 pub(crate) fn unseal(kind: Kind, bytes: &[u8]) -> Result<&[u8], String> {
     let Some((head, checksum)) = bytes.len().checked_sub(CHECKSUM_BYTES).map(|at| bytes.split_at(at)) else {
         return Err(format!("it ends after {} bytes", bytes.len()));
@@ -79,7 +79,7 @@ pub(crate) fn unseal(kind: Kind, bytes: &[u8]) -> Result<&[u8], String> {
     Ok(payload)
 }
 
-/// Place of a group of one generation of a scan.
+/// The name of a group within one generation of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupName {
     /// Which pass over the segments, from 0.
@@ -109,31 +109,31 @@ impl GroupName {
     }
 }
 
-/// What became of a segment in a stage.
+/// The outcome of a segment in a stage.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// Its result as it crossed the wire: version, schema and checksum are checked again where it is read.
+    /// Its result as received from the worker: version, schema and checksum are checked again where it is read.
     Result {
         /// A `SegmentResultV2`.
         envelope: pb::Envelope,
         /// SHA-256 over the result's fields.
         digest: [u8; 32],
     },
-    /// It has none, for good.
+    /// It has no result, permanently.
     Failed(Failure),
 }
 
-/// A segment's outcome that is kept.
+/// A stored outcome of a segment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored {
-    /// Which.
+    /// The segment.
     pub segment: u32,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
 impl Stored {
-    /// About how many bytes it takes, in memory and in a group.
+    /// Approximate size in bytes, in memory and in a group.
     pub fn bytes(&self) -> usize {
         const AROUND: usize = 128;
         AROUND
@@ -199,7 +199,7 @@ pub(crate) fn encode_group(scan: &str, generation: u32, name: GroupName, segment
     seal(Kind::Group, &group.encode_to_vec())
 }
 
-/// Reads what [`encode_group`] wrote, or says what is wrong with it.
+/// Reads what [`encode_group`] wrote, or returns why it is damaged.
 pub(crate) fn decode_group(scan: &str, generation: u32, name: GroupName, bytes: &[u8]) -> Result<Vec<Stored>, String> {
     let group = GroupV1::decode(unseal(Kind::Group, bytes)?).map_err(|e| format!("its payload cannot be read: {e}"))?;
     let place = GroupName { stage: group.stage, epoch: group.epoch, number: group.number };
@@ -281,7 +281,7 @@ mod tests {
         #[test]
         fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode_group("b-1", 0, NAME, &bytes);
-            // Also past the checksum.
+            // The payload too, behind a valid checksum.
             let _ = decode_group("b-1", 0, NAME, &seal(Kind::Group, &bytes));
         }
 

@@ -1,6 +1,7 @@
-//! The HTTP client of the object store: HTTP/1.1 over rustls with ring, as everywhere in Trawl, or plain text on loopback.
+//! The HTTP client of the object store: HTTP/1.1 over rustls with ring, as everywhere in Trawl, or plain text on
+//! loopback.
 //!
-//! The object store's crate would bring a second client and a second library of cryptography; it takes one of ours instead.
+//! The object store's crate would bring a second client and a second library of cryptography; this one is used instead.
 //! Answers are bounded in bytes and in time, and read whole. There is no proxy.
 
 use std::io;
@@ -34,7 +35,7 @@ use super::group::OBJECT_BYTES_MAX;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest that a request and its answer may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Where a PEM file with more authorities is named, as for Amazon's own tools.
+/// Environment variable naming a PEM file with additional authorities, as in Amazon's own tools.
 const CA_BUNDLE: &str = "AWS_CA_BUNDLE";
 
 /// Makes clients.
@@ -122,7 +123,7 @@ impl Dial {
         let io = TcpStream::connect((host.as_str(), port)).await?;
         io.set_nodelay(true)?;
         if !secure {
-            // Where it leads, not what it is called.
+            // Check the resolved address, not the name.
             if !self.plain && !io.peer_addr()?.ip().is_loopback() {
                 return Err(invalid(
                     "plain text is spoken on loopback only, unless AWS_ALLOW_HTTP=true says otherwise",
@@ -206,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    /// Serves one connection with a fixed answer; gives back what was asked.
+    /// Serves one connection with a fixed answer; returns the request.
     async fn serve(answer: &'static [u8]) -> (String, tokio::task::JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();

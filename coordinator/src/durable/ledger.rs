@@ -1,13 +1,13 @@
 //! The records of scans, written under the epoch of one leader.
 //!
-//! A scan is accepted by the put of its header under `scans/`. The transaction that ends it deletes the header and puts one
-//! compact record under `ended/`: so `scans/` is the index of open scans, which is all that a new leader has to read, and it
-//! can never disagree with the records. Releases before left header and end of ended scans under `scans/`; those are read
-//! as they are.
+//! A scan is accepted by the put of its header under `scans/`. The transaction that ends it deletes the header and puts
+//! one compact record under `ended/`: so `scans/` is the index of open scans, which is all that a new leader has to
+//! read, and it can never disagree with the records. Earlier releases left header and end of ended scans under
+//! `scans/`; those are still read.
 //!
 //! Every write is a transaction that holds only while the leader's key is the one of this term, so a leader that was
-//! replaced and does not know it yet changes nothing. A commit that was not answered, or that finds its own earlier try in its
-//! way, is settled by reading: ids of scans are used once, so a record with these very bytes is one's own.
+//! replaced and has not noticed changes nothing. A commit that was not answered, or that finds its own earlier try, is
+//! resolved by reading: ids of scans are used once, so a record with the same bytes is its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,20 +29,20 @@ const ACCEPT_TRIES_MAX: usize = 3;
 pub struct Term {
     /// `{cluster}/leader`.
     pub key: String,
-    /// Grows from leader to leader.
+    /// Create revision of the key; increases from leader to leader.
     pub epoch: i64,
 }
 
 /// Why the records could not be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// The control store. What was to be written may stand, now or later.
+    /// The control store failed. The write may have been applied, or may be applied later.
     #[error("{0}")]
     Control(#[from] ControlError),
-    /// A record that cannot be written or believed.
+    /// A record that cannot be written, or is not valid.
     #[error("{0}")]
     Record(#[from] RecordError),
-    /// An id that was used before, or is none.
+    /// An id that was used before, or is not valid.
     #[error("'{0}' is not a new scan's id")]
     Id(String),
     /// The idempotency key's scan is being deleted, and its place was not free in time.
@@ -50,10 +50,10 @@ pub enum LedgerError {
     Busy,
 }
 
-/// What became of a scan that asked to be accepted.
+/// The outcome of [`Ledger::accept`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acceptance {
-    /// It is recorded: from now on it ends, whatever dies.
+    /// It is recorded: it will end, whichever process dies.
     Accepted,
     /// The same request was accepted before, as this scan.
     Existing(Box<Header>),
@@ -62,59 +62,59 @@ pub enum Acceptance {
         /// Its id.
         scan: String,
     },
-    /// Another leads; nothing was recorded.
+    /// Another coordinator leads; nothing was recorded.
     NotLeader,
 }
 
-/// What became of a write about a scan.
+/// The outcome of a write about a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// It stands.
+    /// It was written.
     Done,
     /// The scan has ended, is being deleted, or was never there: nothing was written.
     Over,
-    /// Another leads; nothing was written.
+    /// Another coordinator leads; nothing was written.
     NotLeader,
 }
 
-/// What became of the end of a scan.
+/// The outcome of [`Ledger::end`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// It stands.
+    /// It was recorded.
     Recorded,
-    /// The scan had ended before, so; that end stays.
+    /// The scan had ended before with this end, which is kept.
     Already(Box<End>),
     /// There is no such scan, or it is being deleted.
     Unknown,
-    /// Another leads; nothing was written.
+    /// Another coordinator leads; nothing was written.
     NotLeader,
 }
 
-/// Everything that stands about one scan.
+/// All records of one scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// Its id.
     pub scan: String,
-    /// Absent when only a tombstone is there, for objects that belong to no scan.
+    /// `None` if there is only a tombstone, for objects that belong to no scan.
     pub header: Option<Header>,
-    /// The last that was written.
+    /// The latest progress record.
     pub progress: Option<Progress>,
-    /// Its last word.
+    /// Its end.
     pub end: Option<End>,
-    /// Whether its objects are going to be deleted.
+    /// Present if its objects are going to be deleted.
     pub tombstone: Option<Tombstone>,
     /// Create revision of each part.
     pub created: BTreeMap<&'static str, i64>,
 }
 
 impl Recorded {
-    /// Whether it is to be run to its end.
+    /// Whether it still has to be run.
     pub fn is_open(&self) -> bool {
         self.header.is_some() && self.end.is_none() && self.tombstone.is_none()
     }
 }
 
-/// Everything that stands about some scans.
+/// All records of a set of scans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// By id.
@@ -129,7 +129,7 @@ pub struct Ledger<S> {
     control: Arc<S>,
     keys: Keys,
     term: Term,
-    /// Groups of results that were named in this term.
+    /// Number of result groups named in this term.
     groups: Arc<AtomicU32>,
 }
 
@@ -141,13 +141,13 @@ impl<S> Clone for Ledger<S> {
 }
 
 impl<S: ControlStore> Ledger<S> {
-    /// For the leader of `term` in a cluster whose name was checked.
+    /// The records of a cluster, written by the leader of `term`. `cluster_name` has been validated.
     pub fn new(control: Arc<S>, cluster_name: &str, term: Term) -> Self {
         Self { control, keys: Keys::new(cluster_name), term, groups: Arc::default() }
     }
 
-    /// The numbers of the groups of results that this term's leader writes. No number is given twice, so that a scan that is
-    /// driven again in the same term finds no object of its first run under the name of another.
+    /// The numbers of the groups of results that this term's leader writes. No number is used twice, so that a scan
+    /// that runs again in the same term does not reuse object names of its first run.
     pub(super) fn groups(&self) -> Arc<AtomicU32> {
         Arc::clone(&self.groups)
     }
@@ -157,7 +157,7 @@ impl<S: ControlStore> Ledger<S> {
         &self.term
     }
 
-    /// Whether this term's leader still leads, or did a moment ago.
+    /// Whether this term's leader held the leader's key when it was read.
     ///
     /// # Errors
     /// [`LedgerError::Control`].
@@ -168,8 +168,8 @@ impl<S: ControlStore> Ledger<S> {
     /// Records a scan, and with it its idempotency key. Its document, where it is an object, is stored before.
     ///
     /// # Errors
-    /// [`LedgerError`]. After [`LedgerError::Control`] it may come to be recorded all the same: ask again with the same header,
-    /// or leave it to a later look at [`Ledger::open_names`].
+    /// [`LedgerError`]. After [`LedgerError::Control`] it may still become recorded: call again with the same header,
+    /// or find it later through [`Ledger::open_names`].
     pub async fn accept(&self, header: &Header) -> Result<Acceptance, LedgerError> {
         let scan = header.scan.as_str();
         if !is_scan_id(scan) || header.generation != 0 {
@@ -216,7 +216,7 @@ impl<S: ControlStore> Ledger<S> {
         Err(LedgerError::Busy)
     }
 
-    /// What a request became that was made before; `None` when it was not, or its scan is deleted by now.
+    /// The outcome of an earlier request with this mark; `None` if there was none, or its scan has been deleted.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -230,7 +230,7 @@ impl<S: ControlStore> Ledger<S> {
         Ok(header.map(|header| Acceptance::Existing(Box::new(header))))
     }
 
-    /// Begins a scan anew: `header` is of the next generation.
+    /// Restarts a scan: `header` is of the next generation.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -251,7 +251,7 @@ impl<S: ControlStore> Ledger<S> {
         self.write(scan, vec![Guard::Created { key, revision }], writes).await
     }
 
-    /// Notes how far a scan is. Callers write at most once a second.
+    /// Records the progress of a scan. Callers write at most once a second.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -260,10 +260,10 @@ impl<S: ControlStore> Ledger<S> {
         self.write(scan, Vec::new(), writes).await
     }
 
-    /// Records the end of a scan; the first one stays. Its header goes, and one record of both takes its place.
+    /// Records the end of a scan; the first end is kept. The header is replaced by one record of header and end.
     ///
     /// # Errors
-    /// [`LedgerError`]. After [`LedgerError::Control`] it may stand: ask again.
+    /// [`LedgerError`]. After [`LedgerError::Control`] it may have been applied: call again.
     pub async fn end(&self, scan: &str, end: &End) -> Result<Ending, LedgerError> {
         if !is_scan_id(scan) {
             return Ok(Ending::Unknown);
@@ -300,7 +300,7 @@ impl<S: ControlStore> Ledger<S> {
         let scan = recorded.scan.as_str();
         let mut guards = vec![self.guard()];
         match (recorded.created.get(CLOSED), recorded.created.get(KeyKind::End.name())) {
-            // An end that is there now: nothing else may be deleted.
+            // Guard on the present end: nothing else may be deleted.
             (Some(&revision), _) => guards.push(Guard::Created { key: self.keys.ended(scan), revision }),
             (None, Some(&revision)) => {
                 guards.push(Guard::Created { key: self.keys.part(scan, KeyKind::End), revision });
@@ -316,7 +316,7 @@ impl<S: ControlStore> Ledger<S> {
         self.applied(committed.applied).await
     }
 
-    /// Deletes every record of a scan that is marked under this term, after its objects.
+    /// Deletes all records of a scan that is marked under this term. Call it after deleting its objects.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -326,7 +326,7 @@ impl<S: ControlStore> Ledger<S> {
         let marked = Guard::Created { key: self.keys.part(scan, KeyKind::Tombstone), revision };
         let mut keys: BTreeSet<String> = KeyKind::ALL.into_iter().map(|part| self.keys.part(scan, part)).collect();
         keys.insert(self.keys.ended(scan));
-        // Written with the header and deleted here only, so it is this scan's.
+        // Written with the header and deleted only here, so it belongs to this scan.
         keys.extend(
             recorded.header.iter().filter_map(|h| h.request.as_ref()).map(|mark| self.keys.request(&mark.slot)),
         );
@@ -335,7 +335,7 @@ impl<S: ControlStore> Ledger<S> {
         self.applied(committed.applied).await
     }
 
-    /// What stands about one scan; `None` when nothing does.
+    /// The records of one scan; `None` if there are none.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -343,7 +343,7 @@ impl<S: ControlStore> Ledger<S> {
         if !is_scan_id(scan) {
             return Ok(None);
         }
-        // In this order: a scan that ends in between is found ended, and not taken for one that never was.
+        // In this order, so that a scan that ends in between is found as ended instead of missing.
         let mut found = Found::default();
         for entry in self.control.list(&self.keys.scan(scan)).await?.entries {
             found.take(&self.keys, &entry);
@@ -358,8 +358,8 @@ impl<S: ControlStore> Ledger<S> {
         }
     }
 
-    /// What stands about the scans that are open or marked, and about those that ended under a release before: a new leader's
-    /// first question.
+    /// The records of scans that are open or marked, and of those that ended under an earlier release. Read first by a
+    /// new leader.
     ///
     /// # Errors
     /// [`LedgerError::Control`]; records that cannot be read are in [`Loaded::unreadable`].
@@ -371,7 +371,7 @@ impl<S: ControlStore> Ledger<S> {
         Ok(found.loaded())
     }
 
-    /// The names of the scans that are open, by their keys alone.
+    /// The names of the scans that are open, read from keys only.
     ///
     /// # Errors
     /// [`LedgerError::Control`].
@@ -394,7 +394,7 @@ impl<S: ControlStore> Ledger<S> {
         EndedPages { keys: &self.keys, pages: Pages::new(&*self.control, PageRequest::new(self.keys.all_ended())) }
     }
 
-    /// What stands about every scan, without the documents of those that have ended.
+    /// The records of all scans, without the documents of those that have ended.
     ///
     /// # Errors
     /// [`LedgerError::Control`]; records that cannot be read are in [`Loaded::unreadable`].

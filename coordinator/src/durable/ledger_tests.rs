@@ -69,7 +69,7 @@ async fn a_scan_that_has_ended_is_one_key_and_no_longer_among_those_that_are_ope
     assert!(!left.iter().any(|key| key.contains("a-1")) && left.len() == 3, "{left:?}");
 }
 
-/// More than one answer of etcd may hold, twice over.
+/// Twice as many records as fit into one reply of etcd.
 #[tokio::test]
 async fn however_much_is_recorded_a_new_leader_reads_all_of_it() {
     const SCANS: usize = 5_000;
@@ -119,7 +119,7 @@ async fn records_of_the_release_before_are_read_ended_and_deleted() {
     assert!(matches!(ledger.end("a-2", &self::end("x")).await.unwrap(), Ending::Already(_)), "the first end stays");
     let mark = RequestMark { slot: "a-2".into(), digest: "0b".into() };
     assert!(matches!(ledger.known_request(&mark).await.unwrap(), Some(Acceptance::Existing(h)) if h.scan == "a-2"));
-    // One that runs ends in the form of today; the others are deleted in that of then.
+    // The running scan ends in the current format; the others are deleted in the earlier one.
     assert_eq!(ledger.end("a-1", &self::end("x")).await.unwrap(), Ending::Recorded);
     for scan in ["a-1", "a-2", "a-3"] {
         let known = ledger.get(scan).await.unwrap().unwrap();
@@ -241,7 +241,7 @@ async fn a_commit_whose_answer_is_lost_is_recognised_as_its_own() {
             if accepted.is_ok() {
                 break;
             }
-            // The store gave up on it: the caller asks again with the same header.
+            // The call failed in the store: the caller tries again with the same header.
             accepted = ledger.accept(&asked(&scan, &scan, b"one")).await;
         }
         assert_eq!(accepted.unwrap(), Acceptance::Accepted, "{lost} answers lost");

@@ -1,11 +1,12 @@
-//! What a scan leaves behind, so that no process takes it along when it dies.
+//! The durable state of scans, which survives the death of any process.
 //!
-//! A scan is accepted, and ended, by one transaction in the control store (`records` is what stands there, `ledger` writes
-//! it under the epoch of one leader, `found` reads it). Its results are groups of segments in the result store (`results` the store, `group`
-//! one object, `writer` the group commit). From both a new leader learns what to go on with (`recovery`, pure), and what
-//! nobody wants any more is deleted (`retention`). `docs/durability.md` is the operator's page, ADR 13 the reasons.
+//! A scan is accepted, and ended, by one transaction in the control store (`records` defines the records, `ledger`
+//! writes them under the epoch of one leader, `found` reads them). Its results are groups of segments in the result
+//! store (`results` the store, `group` one object, `writer` the group commit). From both a new leader decides how to
+//! resume each scan (`recovery`, pure), and expired scans are deleted (`retention`). `docs/durability.md` is the
+//! operator's page, ADR 13 the reasons.
 //!
-//! Nothing here plans, schedules, merges or speaks to clients.
+//! Nothing here plans, schedules, merges or talks to clients.
 
 mod found;
 pub mod group;

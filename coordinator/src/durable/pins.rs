@@ -1,20 +1,20 @@
 //! Scans that have not ended pin the snapshots they read.
 //!
-//! The leader pins when it accepts a scan, and renews all pins every [`PIN_REFRESH`]: with the snapshot's files gone a scan could
-//! neither go on nor be run again. A data root that cannot be written is reported once and leaves the scans running: 'trawl
-//! datasets rm' and 'prune' elsewhere then do not know of them.
+//! The leader pins when it accepts a scan, and renews all pins every [`PIN_REFRESH`]: without the snapshot's files a
+//! scan could neither continue nor be run again. A data root that cannot be written is reported once and leaves the
+//! scans running: 'trawl datasets rm' and 'prune' on other machines then do not see them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use trawl_market::{MarketError, Store, TimeMicros};
 
-/// How often pins are written anew.
+/// Interval of renewing pins.
 pub const PIN_REFRESH: Duration = Duration::from_secs(5 * 60);
-/// How long a pin holds: what a cluster may be without a leader before its snapshots are anybody's.
+/// Lifetime of a pin: how long a cluster may be without a leader before its snapshots may be deleted.
 pub const PIN_HELD: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// What became of the pins.
+/// The outcome of [`refresh_pins`].
 #[derive(Debug, Default)]
 pub struct PinReport {
     /// Scans whose snapshot is pinned.
@@ -32,7 +32,7 @@ pub fn hold(store: &Store, dataset: &str, scan: &str, now: TimeMicros) -> Result
     store.pin(dataset, &holder(scan), now.saturating_add(held))
 }
 
-/// Takes the pin of a scan that has ended away. Blocks on files.
+/// Removes the pin of a scan that has ended. Blocks on files.
 ///
 /// # Errors
 /// Those of [`Store::unpin`].
@@ -40,12 +40,12 @@ pub fn let_go(store: &Store, dataset: &str, scan: &str) -> Result<(), MarketErro
     store.unpin(dataset, &holder(scan))
 }
 
-/// Pins the snapshots of all scans that have not ended, and lets go those of the scans that have: `(scan, NAME@SNAPSHOT,
+/// Pins the snapshots of all scans that have not ended, and removes the pins of those that have: `(scan, NAME@SNAPSHOT,
 /// whether it has ended)`. Blocks on files.
 pub fn refresh_pins(store: &Store, scans: &[(String, String, bool)], now: TimeMicros) -> PinReport {
     let mut report = PinReport::default();
     let mut datasets = BTreeSet::new();
-    // One that is not prepared yet has no dataset.
+    // A scan that is not prepared yet has no dataset.
     for (scan, dataset, ended) in scans.iter().filter(|(_, dataset, _)| !dataset.is_empty()) {
         datasets.insert(dataset.split('@').next().unwrap_or_default());
         let done = if *ended {
@@ -58,13 +58,13 @@ pub fn refresh_pins(store: &Store, scans: &[(String, String, bool)], now: TimeMi
         }
     }
     for dataset in datasets {
-        // What is left of coordinators that died; the next call finds the rest.
+        // Remove expired pins of coordinators that died; what fails here is found by the next call.
         let _ = store.drop_old_pins(dataset, now);
     }
     report
 }
 
-/// A scan's name as a pin's holder, which has no dots.
+/// A scan's id as a pin's holder, which must not contain dots.
 fn holder(scan: &str) -> String {
     scan.replace('.', "_")
 }

@@ -1,4 +1,4 @@
-//! Whether a result store may serve as many coordinators as there are.
+//! Checks that a result store can serve all registered coordinators.
 
 /// A store that only one machine sees, with more than one coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -8,19 +8,19 @@
      sees this very directory"
 )]
 pub struct PlacementError {
-    /// Where, as it was given.
+    /// Address of the store, as given.
     pub store: String,
-    /// Registered, this one among them.
+    /// Number of registered coordinators, including this one.
     pub coordinators: usize,
 }
 
-/// Refuses a directory that is not declared shared when there is more than one coordinator.
+/// Rejects a directory that is not declared shared if there is more than one coordinator.
 ///
-/// `is_local`: the store is a directory ([`super::ResultStore::is_local`]); `coordinators`: those that are registered, this one
-/// among them.
+/// `is_local`: the store is a directory ([`super::ResultStore::is_local`]); `coordinators`: the number of registered
+/// coordinators, including this one.
 ///
 /// # Errors
-/// [`PlacementError`], which says what to do.
+/// [`PlacementError`], whose message says what to do.
 pub fn check_placement(
     store: &str,
     is_local: bool,

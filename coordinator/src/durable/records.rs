@@ -1,7 +1,7 @@
-//! What stands in the control store about a scan: its header, its progress, its end, and what marks it for deletion.
+//! The records of a scan in the control store: header, progress, end, and the tombstone that marks it for deletion.
 //!
-//! JSON with a version each. Keys that a reader does not know are ignored, so that a newer version may say more; a version
-//! it does not know is refused, since leaving out what it says could lose a scan. Golden pairs are in `records_tests.rs`.
+//! Each is JSON with a version. Unknown keys are ignored, so that fields can be added; an unknown version is rejected,
+//! since ignoring its content could lose a scan. Golden pairs are in `records_tests.rs`.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -16,17 +16,17 @@ use crate::scheduler::Priority;
 
 /// Version of every record that this build writes.
 pub const RECORD_VERSION: u32 = 1;
-/// Bytes of a header in the control store.
+/// Maximum bytes of a header in the control store.
 pub const HEADER_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of a document that is written into the header itself; a longer one is an object in the result store. Releases
-/// before wrote up to 16 KiB there, and those headers are read.
+/// Maximum bytes of a document stored in the header itself; a longer one is an object in the result store. Earlier
+/// releases stored up to 16 KiB there, and those headers are still read.
 pub const INLINE_DOCUMENT_BYTES_MAX: usize = 2 * 1024;
-/// Segments whose bits are written down in a progress record; of a larger scan it holds the count alone.
+/// Maximum number of segments in the bitmap of a progress record; for a larger scan only the count is stored.
 pub const PROGRESS_SEGMENTS_MAX: u32 = 128 * 1024;
-/// Bytes of any record that is read.
+/// Maximum bytes of any record that is read.
 const RECORD_BYTES_MAX: usize = 128 * 1024;
 
-/// Why a record is not written or not believed.
+/// Why a record was not written, or was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// Written by a newer program.
@@ -46,10 +46,10 @@ pub enum RecordError {
 pub trait Record: Serialize + DeserializeOwned {
     /// `header`, `end`, ...
     const WHAT: &'static str;
-    /// Bytes at most.
+    /// Maximum bytes of the record.
     const BYTES_MAX: usize = RECORD_BYTES_MAX;
 
-    /// As it is stored.
+    /// Serialises the record.
     ///
     /// # Errors
     /// [`RecordError::TooLarge`], [`RecordError::Malformed`].
@@ -72,7 +72,7 @@ pub trait Record: Serialize + DeserializeOwned {
     /// Reads what [`Record::to_bytes`] wrote, in this version.
     ///
     /// # Errors
-    /// [`RecordError`]; the version is looked at first.
+    /// [`RecordError`]; the version is checked first.
     fn from_bytes(scan: &str, bytes: &[u8]) -> Result<Self, RecordError> {
         #[derive(Deserialize)]
         struct Versioned {
@@ -91,7 +91,7 @@ pub trait Record: Serialize + DeserializeOwned {
     }
 }
 
-/// Where a scan's document is.
+/// Where a scan's document is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DocumentPlace {
@@ -101,13 +101,13 @@ pub enum DocumentPlace {
     Object {
         /// SHA-256 of the canonical JSON, 64 hex digits.
         sha256: String,
-        /// Its length.
+        /// Its length in bytes.
         bytes: u64,
     },
 }
 
 impl DocumentPlace {
-    /// Where a document of this JSON goes. The object is to be put before the header is recorded.
+    /// The place of a document with this JSON. An object must be stored before the header is recorded.
     pub fn of(json: &str) -> Self {
         if json.len() <= INLINE_DOCUMENT_BYTES_MAX {
             return Self::Inline(json.to_owned());
@@ -116,12 +116,12 @@ impl DocumentPlace {
     }
 }
 
-/// A client's own name for a request, so that sending it twice makes one scan.
+/// A client's idempotency key: sending a request twice makes one scan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestMark {
-    /// SHA-256 of owner and key, 64 hex digits: the key's place, which tells nobody the key.
+    /// SHA-256 of owner and key, 64 hex digits: the place of the record, which does not reveal the key.
     pub slot: String,
-    /// SHA-256 of everything that makes the request what it is, 64 hex digits.
+    /// SHA-256 of the content of the request, 64 hex digits.
     pub digest: String,
 }
 
@@ -141,7 +141,7 @@ impl RequestMark {
     }
 }
 
-/// How a scan was asked to be cut.
+/// The requested cut of a scan into shards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shards {
@@ -207,12 +207,12 @@ impl From<Level> for Priority {
     }
 }
 
-/// The trace that a scan belongs to.
+/// The trace context of a scan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceRecord {
-    /// W3C.
+    /// W3C `traceparent`.
     pub traceparent: String,
-    /// W3C.
+    /// W3C `tracestate`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tracestate: String,
 }
@@ -229,16 +229,17 @@ impl From<TraceRecord> for pb::TraceContext {
     }
 }
 
-/// Everything a coordinator needs to run a scan again from nothing. Written when it is accepted, anew with a generation.
+/// Everything that a coordinator needs to run a scan from scratch. Written when the scan is accepted, and rewritten for
+/// each generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// Its id.
     pub scan: String,
-    /// 0; one more each time it begins anew in another class.
+    /// 0 at first; incremented each time the scan restarts in another class.
     pub generation: u32,
     /// Who submitted it: the identity of the caller.
     pub owner: String,
-    /// What was asked.
+    /// The scan document.
     pub document: DocumentPlace,
     /// `NAME@SNAPSHOT`, the snapshot in full.
     pub dataset: String,
@@ -246,18 +247,18 @@ pub struct Header {
     pub as_of_us: i64,
     /// Corrections of prices, as in the answer's identity.
     pub adjustment: String,
-    /// All attempts of this generation stay in it.
+    /// Execution class of all attempts of this generation.
     pub class: ExecutionClass,
     /// Fingerprint of the compiled plan.
     pub plan: String,
-    /// Segments of the scan.
+    /// Number of segments.
     pub segments: u32,
-    /// Symbols of the scan.
+    /// Number of symbols.
     pub symbols: u64,
-    /// How it was asked to be cut.
+    /// The requested cut into shards.
     #[serde(default)]
     pub shards: Shards,
-    /// Of the workers' time.
+    /// Share of the workers' time.
     #[serde(default)]
     pub priority: Level,
     /// Microseconds since 1970.
@@ -265,10 +266,10 @@ pub struct Header {
     /// Microseconds since 1970; no limit when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_us: Option<i64>,
-    /// Whether an answer without some symbols is wanted too.
+    /// Whether an answer without some symbols is acceptable.
     #[serde(default)]
     pub allow_partial: bool,
-    /// The client's own name for the request.
+    /// The client's idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestMark>,
     /// The trace it belongs to.
@@ -281,10 +282,11 @@ impl Record for Header {
     const BYTES_MAX: usize = HEADER_BYTES_MAX;
 }
 
-/// What of a scan's present stage is in the result store; a hint for people and standbys, the objects are the truth.
+/// Which part of a scan's current stage is in the result store. A hint for people and standbys; the objects are
+/// authoritative.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Of the scan.
+    /// Generation of the scan.
     pub generation: u32,
     /// Which pass over the segments, from 0.
     pub stage: u32,
@@ -300,7 +302,7 @@ impl Record for Progress {
 }
 
 impl Progress {
-    /// Of segments that are stored.
+    /// The progress with `stored` segments.
     pub fn new(generation: u32, stage: u32, stored: &std::collections::BTreeSet<u32>) -> Self {
         let count = u32::try_from(stored.len()).unwrap_or(u32::MAX);
         let mut bits = Vec::new();
@@ -334,20 +336,20 @@ pub enum EndOutcome {
     Complete {
         /// Digest of the answer, 64 hex digits.
         answer_digest: String,
-        /// Symbols whose row says `failed`.
+        /// Number of symbols with status `failed`.
         failed_symbols: u64,
-        /// Whether two workers gave different results and nobody could settle which is right.
+        /// Whether two workers returned different results and it could not be settled which is right.
         #[serde(default)]
         disputed: bool,
     },
-    /// It has none, and why.
+    /// It has no answer.
     Failed {
         /// What a client may do about it.
         kind: ErrorKind,
         /// Lower case, without a full stop.
         message: String,
     },
-    /// Nobody wanted it any more.
+    /// It was cancelled.
     Cancelled,
 }
 
@@ -360,12 +362,12 @@ impl From<Failure> for EndOutcome {
     }
 }
 
-/// The last word about a scan.
+/// The end of a scan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// In which generation.
+    /// Generation that ended.
     pub generation: u32,
-    /// How.
+    /// How it ended.
     pub outcome: EndOutcome,
     /// Microseconds since 1970.
     pub ended_us: i64,
@@ -375,13 +377,13 @@ impl Record for End {
     const WHAT: &'static str = "end";
 }
 
-/// A scan that has ended, under one key: it takes the place of the header in the transaction that ends the scan, so that
-/// the headers that are there are those of open scans.
+/// A scan that has ended, under one key: it replaces the header in the transaction that ends the scan, so that headers
+/// exist for open scans only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
-    /// As it was, without its trace.
+    /// The header, without its trace.
     pub header: Header,
-    /// Its last word.
+    /// Its end.
     pub end: End,
 }
 
@@ -389,10 +391,10 @@ impl Record for Closed {
     const WHAT: &'static str = "closed record";
 }
 
-/// Marks a scan whose objects are going to be deleted. It is never taken back.
+/// Marks a scan whose objects are going to be deleted. Never removed before the deletion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
-    /// The leader that will delete; another marks it anew and waits again.
+    /// Epoch of the leader that will delete; another leader writes a new tombstone and waits again.
     pub epoch: i64,
     /// Microseconds since 1970.
     pub marked_us: i64,
@@ -402,7 +404,7 @@ impl Record for Tombstone {
     const WHAT: &'static str = "tombstone";
 }
 
-/// What stands under a client's own name for a request.
+/// The record of a client's idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRecord {
     /// The scan that it became.
@@ -426,7 +428,7 @@ pub struct Keys {
     requests: String,
 }
 
-/// What a key under `{cluster}/scans/` is about.
+/// The kind of a key under `{cluster}/scans/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {
     Header,
@@ -436,10 +438,10 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
-    /// Every part.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::Header, Self::Progress, Self::End, Self::Tombstone];
 
-    /// Last part of its key.
+    /// The last component of the key.
     pub fn name(self) -> &'static str {
         match self {
             Self::Header => "header",
@@ -451,13 +453,13 @@ impl KeyKind {
 }
 
 impl Keys {
-    /// Of a cluster whose name was checked.
+    /// The keys of a cluster whose name has been validated.
     pub fn new(cluster_name: &str) -> Self {
         let under = |what: &str| format!("{cluster_name}/{what}/");
         Self { scans: under("scans"), ended: under("ended"), requests: under("requests") }
     }
 
-    /// Prefix of the scans that are open, of tombstones, and of what releases before left of scans that ended.
+    /// Prefix of open scans, tombstones, and records that earlier releases left of ended scans.
     pub fn scans(&self) -> &str {
         &self.scans
     }
@@ -472,7 +474,7 @@ impl Keys {
         format!("{}{scan}", self.ended)
     }
 
-    /// Scan of a key under [`Keys::all_ended`]; `None` for what is not ours.
+    /// Scan of a key under [`Keys::all_ended`]; `None` for any other key.
     pub fn parse_ended<'k>(&self, key: &'k str) -> Option<&'k str> {
         key.strip_prefix(&self.ended).filter(|scan| is_scan_id(scan))
     }
@@ -487,12 +489,12 @@ impl Keys {
         format!("{}{scan}/{}", self.scans, part.name())
     }
 
-    /// Key of a client's own name for a request.
+    /// Key of the record of an idempotency key.
     pub fn request(&self, slot: &str) -> String {
         format!("{}{slot}", self.requests)
     }
 
-    /// Scan and part of a key under [`Keys::scans`]; `None` for what is not ours.
+    /// Scan and part of a key under [`Keys::scans`]; `None` for any other key.
     pub fn parse<'k>(&self, key: &'k str) -> Option<(&'k str, KeyKind)> {
         let (scan, part) = key.strip_prefix(&self.scans)?.split_once('/')?;
         let part = KeyKind::ALL.into_iter().find(|p| p.name() == part)?;

@@ -32,13 +32,13 @@ fn header() -> Header {
     }
 }
 
-/// What this build writes is what is written here, and what is written here is read, for as long as the version lasts.
+/// Asserts that this build writes exactly this text and reads it back. The text must not change within a version.
 fn golden<R: Record + PartialEq + std::fmt::Debug>(record: &R, json: &str) {
     let written: serde_json::Value = serde_json::from_slice(&record.to_bytes("s-1").unwrap()).unwrap();
     let expected: serde_json::Value = serde_json::from_str(json).unwrap();
     assert_eq!(written, expected);
     assert_eq!(R::from_bytes("s-1", json.as_bytes()).unwrap(), *record);
-    // A later program says more.
+    // A later program adds fields.
     let mut more = expected;
     more["later"] = serde_json::json!({"a": [1]});
     assert_eq!(R::from_bytes("s-1", more.to_string().as_bytes()).unwrap(), *record);

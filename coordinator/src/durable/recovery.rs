@@ -1,6 +1,7 @@
-//! What a new leader does with each scan that it finds: a pure function of records, listed segments and the present.
+//! Decides what a new leader does with each recorded scan: a pure function of records, stored segments and the current
+//! time.
 //!
-//! It holds no clock, no I/O and no randomness, so that a simulator can drive it through every history.
+//! It uses no clock, no I/O and no randomness, so that a simulator can drive it through every history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,39 +10,39 @@ use trawl_wire::{ErrorKind, Failure};
 
 use super::ledger::Recorded;
 
-/// Generations of one scan: beyond it upgrades come faster than scans end.
+/// Generations of one scan: beyond it, upgrades are more frequent than scans end.
 pub const GENERATIONS_MAX: u32 = 8;
 
-/// What the present coordinator makes of a scan's document over its snapshot.
+/// Whether this coordinator can run a scan's document over its snapshot.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Situation {
     /// It can be run here.
     Ready {
-        /// In which class this coordinator would run it.
+        /// The execution class in which this coordinator would run it.
         class: ExecutionClass,
         /// Fingerprint of the plan that it compiles to here.
         plan: String,
         /// Its segments, ascending.
         segments: Vec<u32>,
     },
-    /// It cannot, and why: the snapshot is gone, the document is not understood.
+    /// It cannot be run: the snapshot is missing, or the document is not understood.
     Refused(Failure),
 }
 
-/// What is to be done with a scan.
+/// The decision about a scan.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
     /// Nothing: it ended, or is being deleted.
     Nothing,
-    /// Run what is missing, from `stage` on. With nothing missing the stage is complete: its results are read, and what follows
-    /// it is the next stage or, after the last, the end.
+    /// Run what is missing, from `stage` on. If nothing is missing the stage is complete: its results are read,
+    /// followed by the next stage or, after the last one, the end.
     Resume {
         /// The first stage that is not complete, or the one after the last that is stored.
         stage: u32,
         /// Segments of `stage` that are not stored, ascending. Later stages may be stored in part: see [`missing`].
         missing: Vec<u32>,
     },
-    /// Begin anew as the next generation: its results so far are of another class or plan.
+    /// Restart as the next generation: its results so far are of another class or plan.
     Restart {
         /// The next generation.
         generation: u32,
@@ -50,7 +51,7 @@ pub enum Decision {
     },
     /// End it as failed.
     Fail(Failure),
-    /// Try again later: what stands in the way may pass.
+    /// Try again later: the obstacle may be temporary.
     Later(Failure),
 }
 
@@ -59,10 +60,10 @@ pub fn missing(segments: &[u32], stored: Option<&BTreeSet<u32>>) -> Vec<u32> {
     segments.iter().copied().filter(|segment| !stored.is_some_and(|s| s.contains(segment))).collect()
 }
 
-/// Decides about one scan.
+/// Decides what to do with one scan.
 ///
-/// `stored`: the segments of the header's generation that are whole in the result store, by stage. `now_us`: microseconds since
-/// 1970.
+/// `stored`: the segments of the header's generation that are whole in the result store, by stage. `now_us`:
+/// microseconds since 1970.
 pub fn decide(
     recorded: &Recorded,
     stored: &BTreeMap<u32, BTreeSet<u32>>,
@@ -99,7 +100,7 @@ pub fn decide(
         let message = format!("the scan had {} segments, and {} are found now", header.segments, segments.len());
         return Decision::Fail(Failure::new(ErrorKind::Permanent, message));
     }
-    // A stage begins when the one before is complete, so a gap before a later stage is an object that was lost.
+    // A stage begins when the previous one is complete, so a gap before a later stage means a lost object.
     let last = stored.keys().next_back().copied().unwrap_or(0);
     let stages = (0..=last).map(|stage| (stage, missing(segments, stored.get(&stage))));
     let first = stages.into_iter().find(|(_, missing)| !missing.is_empty());

@@ -98,7 +98,8 @@ fn a_scan_past_its_deadline_fails_and_so_does_one_that_cannot_be_run() {
 }
 
 proptest! {
-    /// However the crash fell: nothing that is stored runs again, nothing that is missing is forgotten, no stage is skipped.
+    /// However the crash fell: nothing that is stored runs again, nothing that is missing is forgotten, no stage is
+    /// skipped.
     #[test]
     fn what_is_run_and_what_is_stored_are_the_whole_scan(
         segments in proptest::collection::btree_set(0u32..40, 1..20),

@@ -1,9 +1,9 @@
-//! The result store: a directory or an object store that keeps what segments gave.
+//! The result store: a directory or an object store that keeps the results of segments.
 //!
-//! Objects below `scans/{scan}/`: `document`, and per generation `g{n}/accepted`, `g{n}/summary` and the groups of each stage,
-//! `g{n}/s{stage}/{epoch}-{number}.group`. Everything is put if absent, so that two leaders never overwrite each other; a put
-//! that is tried again finds its own bytes and is content. What is torn or changed is reported and counts as absent: its
-//! segments run again. Only the leader writes; that is the ledger's to see to, not this file's.
+//! Objects below `scans/{scan}/`: `document`, and per generation `g{n}/accepted`, `g{n}/summary` and the groups of each
+//! stage, `g{n}/s{stage}/{epoch}-{number}.group`. Everything is put if absent, so that two leaders never overwrite each
+//! other; a retried put that finds its own bytes succeeds. Torn or modified objects are reported and count as absent:
+//! their segments run again. Only the leader writes, which the ledger ensures, not this file.
 
 use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
@@ -23,7 +23,7 @@ use super::group::{GroupName, Kind, OBJECT_BYTES_MAX, Outcome, Stored, decode_gr
 use super::records::is_scan_id;
 use super::store_error::StoreError;
 
-/// Objects that are read, or deleted, at once.
+/// Number of objects read or deleted concurrently.
 const CALLS_AT_ONCE: usize = 8;
 /// Folder of all scans.
 const SCANS: &str = "scans";
@@ -31,11 +31,11 @@ const SCANS: &str = "scans";
 /// An object of a scan that is not a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named {
-    /// The scan's document, where the header has no room for it.
+    /// The scan's document, if it is too long for the header.
     Document,
-    /// What the client is told first, of a generation.
+    /// The first event of a generation for clients.
     Accepted(u32),
-    /// What the client is told last, of a generation.
+    /// The last event of a generation for clients.
     Summary(u32),
 }
 
@@ -54,30 +54,30 @@ impl Named {
 pub struct Damage {
     /// Its path.
     pub object: String,
-    /// What was found.
+    /// Why it counts as damaged.
     pub why: String,
 }
 
-/// What is stored of one stage.
+/// The stored outcomes of one stage.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StageContents {
-    /// By segment; of one that is stored several times, what the latest leader wrote last.
+    /// By segment; if stored several times, the last one written by the latest leader.
     pub segments: BTreeMap<u32, Outcome>,
 }
 
-/// What is stored of one generation of a scan.
+/// The stored outcomes of one generation of a scan.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ScanContents {
     /// By stage.
     pub stages: BTreeMap<u32, StageContents>,
-    /// What counts as absent.
+    /// Objects that count as absent.
     pub damaged: Vec<Damage>,
 }
 
-/// What there is of a scan, without a look inside.
+/// The objects of a scan, from a listing only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScanObjects {
-    /// Objects, damaged ones too.
+    /// Number of objects, including damaged ones.
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -89,15 +89,15 @@ pub struct ScanObjects {
 #[derive(Debug, Clone)]
 pub struct ResultStore {
     objects: Arc<dyn ObjectStore>,
-    /// Where, for messages: never holds a credential.
+    /// Address for messages; never contains a credential.
     shown: Arc<str>,
-    /// Of a store that is a directory.
+    /// The directory, if the store is one.
     root: Option<Arc<PathBuf>>,
 }
 
 impl ResultStore {
-    /// From a directory, `file:///DIRECTORY` or `s3://BUCKET/PREFIX`. A directory is made if it is not there; an object store is
-    /// not spoken to yet ([`ResultStore::probe`] does).
+    /// From a directory, `file:///DIRECTORY` or `s3://BUCKET/PREFIX`. A missing directory is created; an object store
+    /// is not contacted yet ([`ResultStore::probe`] does).
     ///
     /// # Errors
     /// [`StoreError::Address`]; [`StoreError::Denied`] and the like for a directory that cannot be made.
@@ -114,7 +114,7 @@ impl ResultStore {
         match scheme {
             "file" if rest.starts_with('/') => Self::directory(FilePath::new(rest)),
             "file" => refuse(address, "expected three slashes, as in file:///var/lib/trawl/results"),
-            // Whatever stands there may be a secret: it is not repeated.
+            // The address may contain a secret, so it is not repeated.
             _ if rest.contains(['@', '?', '#']) => refuse(
                 &format!("{scheme}://..."),
                 "credentials and options do not belong into the address; they are taken from the environment \
@@ -125,7 +125,8 @@ impl ResultStore {
         }
     }
 
-    /// A directory of this machine, or one that is mounted. Files and their directories are synced before a put returns.
+    /// A directory of this machine, or one that is mounted. Files and their directories are synced before a put
+    /// returns.
     ///
     /// # Errors
     /// [`StoreError`] when it cannot be made or opened.
@@ -146,12 +147,12 @@ impl ResultStore {
         Self::over(Arc::new(InMemory::new()), "memory")
     }
 
-    /// Over any object store; `shown` names it in messages and must hold no credential.
+    /// Over any object store; `shown` names it in messages and must not contain a credential.
     pub fn over(objects: Arc<dyn ObjectStore>, shown: &str) -> Self {
         Self { objects, shown: shown.into(), root: None }
     }
 
-    /// Where, for messages.
+    /// Address for messages.
     pub fn shown(&self) -> &str {
         &self.shown
     }
@@ -161,7 +162,7 @@ impl ResultStore {
         self.root.is_some()
     }
 
-    /// Writes, reads, lists and deletes an object: whether the store is fit for use, before a scan depends on it.
+    /// Writes, reads, lists and deletes an object: checks that the store works before a scan depends on it.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -181,7 +182,7 @@ impl ResultStore {
     /// Stores a group. Storing the same again is no error.
     ///
     /// # Errors
-    /// [`StoreError`]; [`StoreError::Conflict`] when another group has its name, which one leader never gives twice.
+    /// [`StoreError`]; [`StoreError::Conflict`] if another group has its name, which one leader never uses twice.
     pub async fn put_group(
         &self,
         scan: &str,
@@ -197,7 +198,7 @@ impl ResultStore {
         }
     }
 
-    /// Stores an object of a scan, unless it is there: then what is there counts, and is returned.
+    /// Stores an object of a scan, unless it exists; the existing content is then kept and returned.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -223,7 +224,7 @@ impl ResultStore {
     /// Reads every group of a generation.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot be listed or read; damaged objects are none.
+    /// [`StoreError`] when the store cannot be listed or read; damaged objects are not errors.
     pub async fn contents(&self, scan: &str, generation: u32) -> Result<ScanContents, StoreError> {
         self.read_groups(scan, generation, |_| true).await
     }
@@ -251,7 +252,7 @@ impl ResultStore {
             wanted(&name).then_some((name, meta))
         };
         let mut groups: Vec<(GroupName, ObjectMeta)> = listed.into_iter().filter_map(parse).collect();
-        // Later leaders, and later groups of one, replace what came before.
+        // Later leaders, and later groups of one leader, override earlier ones.
         groups.sort_by_key(|(name, _)| *name);
         let read = futures::stream::iter(groups).map(|(name, meta)| async move {
             let found = if meta.size > OBJECT_BYTES_MAX {
@@ -281,7 +282,7 @@ impl ResultStore {
         Ok(contents)
     }
 
-    /// Every scan that has objects here.
+    /// All scans that have objects here.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -302,7 +303,7 @@ impl ResultStore {
     /// Deletes every object of a scan; returns how many there were.
     ///
     /// # Errors
-    /// [`StoreError`]; what was deleted stays deleted, and calling it again goes on.
+    /// [`StoreError`]; deletions are kept, and a further call continues.
     pub async fn delete_scan(&self, scan: &str) -> Result<u64, StoreError> {
         let folder = self.path(scan, "")?;
         let listed = self.objects.list(Some(&folder)).map_err(|e| self.error(&e));
@@ -317,7 +318,7 @@ impl ResultStore {
         let deleted = listed.map_ok(delete).try_buffer_unordered(CALLS_AT_ONCE);
         let deleted = deleted.try_fold(0, |sum, one| futures::future::ready(Ok(sum + one))).await?;
         if let Some(root) = &self.root {
-            // What a crash left half written is not listed, and empty directories are nobody's objects.
+            // Partial files of a crash are not listed, and empty directories are not objects.
             let directory = root.join(SCANS).join(scan);
             let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(directory)).await;
             if let Ok(Err(error)) = removed
@@ -330,7 +331,8 @@ impl ResultStore {
         Ok(deleted)
     }
 
-    /// Puts an object that is not there. `None`: it is there now, with these bytes. `Some`: another whole one is there, and stays.
+    /// Puts an object if it is absent. `None`: it is stored with these bytes. `Some`: another intact object exists, and
+    /// is kept.
     async fn put_if_absent(&self, path: &Path, bytes: Bytes, kind: Kind) -> Result<Option<Bytes>, StoreError> {
         if bytes.len() as u64 > OBJECT_BYTES_MAX {
             let (object, found) = (path.to_string(), bytes.len() as u64);
@@ -345,7 +347,7 @@ impl ResultStore {
         match unseal(kind, &present) {
             Ok(_) if present == bytes && !self.is_local() => Ok(None),
             Ok(_) if present != bytes => Ok(Some(present)),
-            // Torn, so it counts as absent; or ours, but the try that wrote it may not have synced its directory.
+            // Torn, so it counts as absent; or our own, but the try that wrote it may not have synced its directory.
             _ => self.put(path, &bytes, PutMode::Overwrite).await.map(|()| None).map_err(|e| self.error(&e)),
         }
     }
@@ -356,14 +358,15 @@ impl ResultStore {
         RESULT_PUT_DURATION.observe((), asked.elapsed(), current_trace());
         match &put {
             Ok(()) => RESULT_PUT_BYTES.add(bytes.len() as u64),
-            // Who finds an object there already has not failed.
+            // An object that already exists is not an error.
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
             Err(_) => RESULT_PUT_FAILURES.inc(),
         }
         put
     }
 
-    /// The object's bytes; `None` when it is not there. Longer ones than are written are cut off, and so damaged.
+    /// The object's bytes; `None` when it is not there. An object longer than any that is written is truncated, and so
+    /// counts as damaged.
     async fn read(&self, path: &Path) -> Result<Option<Bytes>, StoreError> {
         let found = match self.objects.get(path).await {
             Ok(found) => found,

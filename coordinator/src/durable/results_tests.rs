@@ -14,7 +14,7 @@ fn name(stage: u32, epoch: u64, number: u32) -> GroupName {
     GroupName { stage, epoch, number }
 }
 
-/// A directory and memory: what holds of one holds of the other.
+/// A directory and memory: both must behave alike.
 fn stores() -> (tempfile::TempDir, Vec<ResultStore>) {
     let directory = tempfile::tempdir().unwrap();
     let local = ResultStore::directory(&directory.path().join("new/results")).unwrap();

@@ -1,8 +1,8 @@
-//! What is deleted, and when: scans that ended long ago, and objects that belong to no scan.
+//! Deletion of scans that ended long ago, and of objects that belong to no scan.
 //!
-//! First a tombstone under the present leader's epoch, then a grace period in which readers finish and in which a replaced leader
-//! notices; then the objects; at last the records with the tombstone. A tombstone is never taken back, and none is written for a
-//! scan that has not ended: the transaction that writes it holds only while the end is there.
+//! First a tombstone under the current leader's epoch, then a grace period in which readers finish and in which a
+//! replaced leader notices; then the objects; at last the records with the tombstone. A tombstone is never revoked, and
+//! none is written for a scan that has not ended: the transaction that writes it is guarded by the presence of the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,27 +16,28 @@ use super::store_error::StoreError;
 
 /// How long a scan's results are kept after it ended, unless configured otherwise.
 pub const RESULTS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// Ended scans that are kept at most, unless configured otherwise; the oldest go first.
+/// Maximum number of ended scans kept, unless configured otherwise; the oldest go first.
 pub const SCANS_KEPT_MAX: usize = 1000;
 /// Between a tombstone and the deletion.
 pub const TOMBSTONE_GRACE: Duration = Duration::from_secs(5 * 60);
-/// How old objects are that belong to no scan: a scan's document is stored before the scan is recorded.
+/// Minimum age of objects that belong to no scan before they are deleted: a scan's document is stored before the scan
+/// is recorded.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(60 * 60);
-/// Marks and deletions of one sweep; when there is more to do the next one follows at once.
+/// Marks and deletions per sweep; if there is more to do, the next sweep follows at once.
 const STEPS_MAX: usize = 4096;
-/// Marks and deletions that are under way at once: more than scans come in, at the latency of a store.
+/// Concurrent marks and deletions: enough to keep up with incoming scans at the latency of a store.
 const STEPS_AT_ONCE: usize = 16;
 
-/// How long what is kept.
+/// Retention times and limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionPolicy {
-    /// After a scan's end.
+    /// How long results are kept after a scan's end.
     pub results_kept: Duration,
-    /// Ended scans.
+    /// Maximum number of ended scans.
     pub scans_kept_max: usize,
-    /// Between tombstone and deletion.
+    /// Time between tombstone and deletion.
     pub tombstone_grace: Duration,
-    /// Of objects without a scan.
+    /// Minimum age of objects without a scan.
     pub orphan_grace: Duration,
 }
 
@@ -51,7 +52,7 @@ impl Default for RetentionPolicy {
     }
 }
 
-/// What a sweep does with a scan.
+/// The action of a sweep on a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepAction {
     /// Write a tombstone.
@@ -60,24 +61,24 @@ pub enum SweepAction {
     Delete,
 }
 
-/// What a sweep did.
+/// The outcome of a sweep.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Scans that were marked.
     pub marked: Vec<String>,
-    /// Scans that are gone.
+    /// Scans that were deleted.
     pub deleted: Vec<String>,
-    /// Objects that are gone.
+    /// Number of objects deleted.
     pub objects: u64,
-    /// Scans that are recorded, and were when the sweep began.
+    /// Number of recorded scans when the sweep began.
     pub recorded: usize,
     /// Whether there is more to do.
     pub more: bool,
-    /// Whether another leads by now.
+    /// Whether another coordinator leads now.
     pub not_leader: bool,
 }
 
-/// Why a sweep stopped; the next one goes on.
+/// Why a sweep stopped; the next one continues.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SweepError {
     /// The records.
@@ -92,9 +93,9 @@ fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// What is to be done, by scan; pure.
+/// The actions of a sweep, by scan; pure.
 ///
-/// `objects` were listed before `loaded` was: so objects of a scan that was accepted in between are new, and spared.
+/// `objects` were listed before `loaded` was: so objects of a scan accepted in between are new, and are kept.
 pub fn plan(
     loaded: &Loaded,
     objects: &BTreeMap<String, ScanObjects>,
@@ -115,7 +116,7 @@ pub fn plan(
     let mut steps = Vec::new();
     for recorded in &loaded.scans {
         let step = match (&recorded.tombstone, &recorded.end) {
-            // Of a leader before: it may be about to delete, and is given its time to notice.
+            // Written by an earlier leader, which may be about to delete: give it time to notice.
             (Some(tombstone), _) if tombstone.epoch != epoch => SweepAction::Mark,
             (Some(tombstone), _) if older(tombstone.marked_us, policy.tombstone_grace) => SweepAction::Delete,
             (None, Some(end)) if older(end.ended_us, policy.results_kept) => SweepAction::Mark,
@@ -134,11 +135,11 @@ pub fn plan(
     steps
 }
 
-/// What became of one step.
+/// The outcome of one action.
 enum Done {
     Marked(String),
     Deleted(String, u64),
-    /// Somebody changed the records in the meantime: the next sweep looks again.
+    /// The records changed in the meantime: left to the next sweep.
     Spared,
     NotLeader,
 }
@@ -167,11 +168,11 @@ async fn take<S: ControlStore>(
     })
 }
 
-/// Does what [`plan`] says, as far as this term's leader still leads. `orphans`: whether to look for objects that belong to no
-/// scan, which takes a listing of every object. `now_us`: microseconds since 1970.
+/// Performs the actions of [`plan`] while this term's leader still leads. `orphans`: whether to look for objects that
+/// belong to no scan, which takes a listing of every object. `now_us`: microseconds since 1970.
 ///
 /// # Errors
-/// [`SweepError`]; what was done stays done.
+/// [`SweepError`]; completed actions are kept.
 pub async fn sweep<S: ControlStore>(
     ledger: &Ledger<S>,
     store: &ResultStore,

@@ -51,7 +51,7 @@ async fn an_old_scan_is_marked_and_after_the_grace_deleted_with_its_records() {
     assert_eq!(swept(now + grace - 1).await, SweepReport { recorded: 3, ..SweepReport::default() });
     let gone = swept(now + grace).await;
     assert_eq!((gone.deleted, gone.objects), (vec!["old-1".to_owned()], 1));
-    // The orphan is old enough an hour later, and nobody but it is touched.
+    // The orphan is old enough an hour later, and nothing else is touched.
     assert_eq!(swept(now + 2 * HOUR).await.marked, ["orphan-1"]);
     assert_eq!(swept(now + 3 * HOUR).await.deleted, ["orphan-1"]);
     let left: Vec<String> = store.scans().await.unwrap().into_keys().collect();
@@ -141,8 +141,8 @@ fn any_recorded() -> impl Strategy<Value = (Option<i64>, Option<(i64, i64)>, boo
 }
 
 proptest! {
-    /// Whatever stands there: nothing of a scan that has not ended is touched, nothing is deleted without an old enough
-    /// tombstone of this very leader, and nothing is done to what a newer program wrote.
+    /// For any records: nothing of a scan that has not ended is touched, nothing is deleted without an old enough
+    /// tombstone of this leader, and records of a newer program are left alone.
     #[test]
     fn nothing_that_is_wanted_is_deleted(
         scans in proptest::collection::vec(any_recorded(), 0..12),

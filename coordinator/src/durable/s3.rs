@@ -1,7 +1,8 @@
-//! `s3://BUCKET/PREFIX`: Amazon's object store, or one that speaks like it.
+//! `s3://BUCKET/PREFIX`: Amazon's object store, or a compatible one.
 //!
-//! Where it is and who we are comes from the environment, by the names that Amazon's own tools use (`AWS_REGION`,
-//! `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, ...), or from the machine's role. The store must know conditional puts (`If-None-Match`).
+//! Endpoint and credentials come from the environment, by the names that Amazon's own tools use (`AWS_REGION`,
+//! `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, ...), or from the machine's role. The store must support conditional puts
+//! (`If-None-Match`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +15,15 @@ use super::http::RustlsHttp;
 use super::results::ResultStore;
 use super::store_error::StoreError;
 
-/// Tries of one request inside the object store; whoever calls it tries again with longer waits.
+/// Tries of one request inside the object store; the caller retries with longer waits.
 const REQUEST_RETRIES_MAX: usize = 2;
 /// Longest that the tries of one request may take together.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Opens a bucket, with a prefix or without. Nothing is asked of it yet.
+/// Opens a bucket, with a prefix or without. No request is made yet.
 ///
 /// # Errors
-/// [`StoreError::Address`]: no bucket, or an environment that does not fit.
+/// [`StoreError::Address`]: no bucket, or an inconsistent environment.
 pub(crate) fn open(rest: &str) -> Result<ResultStore, StoreError> {
     open_as(rest, AmazonS3Builder::from_env())
 }

@@ -13,7 +13,7 @@ const PAGE: usize = 2;
 
 type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
-/// The few words of S3 that are spoken to it, over objects in memory. It believes every signature that is there.
+/// The subset of S3 that the store uses, over objects in memory. Any signature is accepted.
 fn serve() -> (String, Objects) {
     let objects = Objects::default();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! What can go wrong with the result store, told in the operator's words and never with a credential.
+//! Errors of the result store, with messages for operators that never contain a credential.
 
 use trawl_wire::error::text_of;
 use trawl_wire::limits::bounded_reason;
@@ -10,25 +10,25 @@ pub enum StoreError {
     /// No space, or a quota is used up.
     #[error("the result store {store} is full: {cause}; free space there, or keep results for a shorter time")]
     Full {
-        /// Where, without credentials.
+        /// Address, without credentials.
         store: String,
-        /// What it said.
+        /// Its error.
         cause: String,
     },
     /// It does not answer, or its disk does not.
     #[error("the result store {store} cannot be used: {cause}")]
     Unreachable {
-        /// Where.
+        /// Address, without credentials.
         store: String,
-        /// What it said.
+        /// Its error.
         cause: String,
     },
-    /// This process may not.
+    /// This process lacks permission.
     #[error("the result store {store} refuses this coordinator: {cause}; it must read, write, list and delete there")]
     Denied {
-        /// Where.
+        /// Address, without credentials.
         store: String,
-        /// What it said.
+        /// Its error.
         cause: String,
     },
     /// An object that was not written whole, or changed afterwards.
@@ -36,10 +36,10 @@ pub enum StoreError {
     Damaged {
         /// Its path.
         object: String,
-        /// What was found.
+        /// Why it counts as damaged.
         why: String,
     },
-    /// Another object of the same name is there, and it is whole.
+    /// Another object of the same name exists, and is intact.
     #[error("object {object} of the result store is there already with other bytes")]
     Conflict {
         /// Its path.
@@ -50,23 +50,23 @@ pub enum StoreError {
     TooLarge {
         /// Its path.
         object: String,
-        /// Bytes.
+        /// Its size in bytes.
         found: u64,
-        /// Bytes at most.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// An address that is none.
+    /// An invalid address.
     #[error("'{address}' is not a result store: {expected}")]
     Address {
-        /// What was given, without credentials.
+        /// The address as given, without credentials.
         address: String,
-        /// What is expected instead.
+        /// The expected form.
         expected: String,
     },
 }
 
 impl StoreError {
-    /// What a scan whose results cannot be stored ends with.
+    /// The kind of failure of a scan whose results cannot be stored.
     pub fn kind(&self) -> ErrorKind {
         match self {
             // Space may be freed, a server may come back, a permission may be given.
@@ -83,7 +83,7 @@ impl StoreError {
         matches!(self, Self::Full { .. } | Self::Unreachable { .. } | Self::Denied { .. })
     }
 
-    /// From what the store said about `store`.
+    /// Classifies an error of the object store at `store`.
     pub(crate) fn of(error: &object_store::Error, store: &str) -> Self {
         use object_store::Error;
         let (store, cause) = (store.to_owned(), bounded_reason(text_of(error)));
@@ -95,7 +95,7 @@ impl StoreError {
             | (_, Some(std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem)) => {
                 Self::Denied { store, cause }
             }
-            // What S3 and its likes say when a bucket or its disks are full.
+            // Messages of S3-compatible stores when a bucket or its disks are full.
             _ if ["QuotaExceeded", "StorageFull", "507 Insufficient"].iter().any(|said| cause.contains(said)) => {
                 Self::Full { store, cause }
             }

@@ -1,4 +1,4 @@
-//! An object store whose calls fail, hang or tear as a test says.
+//! An object store whose calls fail, hang or tear as a test requests.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,17 +17,18 @@ use object_store::{
 };
 
 use trawl_cluster_store::{
-    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, MemoryStore, Page, PageRequest, Watch, Write,
+    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, Watch, Write,
 };
+use trawl_testing::MemoryStore;
 
 /// What happens to one put.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {
-    /// It is not made.
+    /// The put is not made.
     Fails(std::io::ErrorKind),
-    /// It is made and its answer lost.
+    /// The put is made and its reply lost.
     AnswerLost,
-    /// So many bytes are left behind, and it fails.
+    /// This many bytes are written, and the put fails.
     Torn(usize),
 }
 
@@ -42,7 +43,7 @@ pub(crate) enum Death {
     Torn,
 }
 
-/// Lets so many writing calls pass, then the process is dead: nothing it calls reaches anything.
+/// Lets a number of writing calls pass, after which the process is dead: its calls reach nothing.
 #[derive(Debug)]
 pub(crate) struct Fuse {
     left: AtomicI64,
@@ -130,7 +131,7 @@ pub(crate) struct Faulty {
     pub inner: Arc<InMemory>,
     /// Of the process that uses it.
     pub fuse: Option<Arc<Fuse>>,
-    /// What the next puts meet; none left: they work.
+    /// Faults of the next puts; once empty, puts succeed.
     pub faults: Mutex<VecDeque<Fault>>,
     /// How long each put takes.
     pub delay: Mutex<Duration>,
@@ -154,7 +155,7 @@ impl Faulty {
         *self.delay.lock().unwrap_or_else(PoisonError::into_inner) = delay;
     }
 
-    /// Puts that were asked for.
+    /// Number of puts requested.
     pub fn puts(&self) -> usize {
         self.puts.load(Ordering::SeqCst)
     }
@@ -227,7 +228,7 @@ impl ObjectStore for Faulty {
     }
 }
 
-/// A cluster's leader key, taken anew: the term of the next leader.
+/// Takes the leader's key again: the term of the next leader.
 pub(crate) async fn next_term(control: &MemoryStore) -> super::ledger::Term {
     let key = "c/leader".to_owned();
     control.delete(&key).await.unwrap();
@@ -236,7 +237,7 @@ pub(crate) async fn next_term(control: &MemoryStore) -> super::ledger::Term {
     super::ledger::Term { key, epoch }
 }
 
-/// A header of a scan over so many segments.
+/// A header of a scan over `segments` segments.
 pub(crate) fn header(scan: &str, segments: u32) -> super::records::Header {
     let text = |t: &str| t.to_owned();
     super::records::Header {
@@ -261,13 +262,13 @@ pub(crate) fn header(scan: &str, segments: u32) -> super::records::Header {
     }
 }
 
-/// A class of some numerics.
+/// An execution class with the given numerics.
 pub(crate) fn class(numerics: &str) -> trawl_wire::record::ExecutionClass {
     let (engine, backend, precision) = ("e".to_owned(), "cpu".to_owned(), "f64".to_owned());
     trawl_wire::record::ExecutionClass { engine, numerics: numerics.to_owned(), backend, precision }
 }
 
-/// What a segment gives: a pure function of it, as every result is.
+/// A segment's outcome: a pure function of the segment, like every result.
 pub(crate) fn stored(segment: u32, bytes: usize) -> super::group::Stored {
     let payload = segment.to_le_bytes().into_iter().cycle().take(bytes).collect();
     let envelope = trawl_wire::pb::Envelope { version: 2, schema: 7, length: 3, checksum: segment, payload };

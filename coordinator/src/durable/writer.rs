@@ -1,9 +1,9 @@
-//! Group commit: what the segments of a scan gave goes to the result store, many segments an object.
+//! Group commit: writes the results of a scan's segments to the result store, many segments per object.
 //!
-//! One task per scan and generation. Finished segments wait in a channel that is bounded by their bytes: a slow store slows down
-//! whoever hands them in, and never fills the memory. A group is closed when it is old or large enough; a put is tried again
-//! under the same name and with the same bytes, so it does not matter which try arrived. When the store stays away, or is
-//! full, the writer fails with its reason, and the scan with it.
+//! One task per scan and generation. Finished segments wait in a channel that is bounded by their bytes: a slow store
+//! applies backpressure and never fills the memory. A group is closed when it is old or large enough; a put is retried
+//! under the same name with the same bytes, so it does not matter which try arrived. If the store stays unavailable or
+//! is full, the writer fails with its reason, and so does the scan.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use super::store_error::StoreError;
 
 /// How long a segment waits for others before its group is closed.
 pub const COMMIT_INTERVAL: Duration = Duration::from_millis(100);
-/// Bytes of segments that wait to be stored, for each scan.
+/// Maximum bytes of segments waiting to be stored, per scan.
 pub const BUFFER_BYTES_MAX: usize = 4 * COMMIT_BYTES_MAX;
-/// Between two progress records of a scan.
+/// Minimum time between two progress records of a scan.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// Tries of one put.
+/// Maximum tries of one put.
 pub const PUT_TRIES_MAX: u32 = 8;
 /// Longest that one try may take.
 pub const PUT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -36,9 +36,9 @@ pub const PUT_TIMEOUT: Duration = Duration::from_secs(30);
 pub const BACK_OFF: Duration = Duration::from_millis(100);
 /// Longest wait between two tries.
 pub const BACK_OFF_MAX: Duration = Duration::from_secs(5);
-/// Segments that wait, however small they are.
+/// Maximum number of waiting segments, however small they are.
 const SEGMENTS_WAITING_MAX: usize = 4096;
-/// Unit of the budget.
+/// Bytes per permit of the budget.
 const PERMIT_BYTES: usize = 1024;
 
 /// Bounds of a writer, which tests make smaller.
@@ -96,7 +96,8 @@ impl Drop for Writer {
 }
 
 impl Writer {
-    /// Starts the tasks of a generation of a scan. `stored`: what of its present stage is stored already, `stage`.
+    /// Starts the tasks of a generation of a scan. `stored`: the segments of its current stage, `stage`, that are
+    /// already stored.
     pub fn start<S: ControlStore>(
         store: ResultStore,
         ledger: Ledger<S>,
@@ -139,10 +140,10 @@ impl Writer {
         Self { asks, budget, permits_max, failed, tasks }
     }
 
-    /// Hands in what a segment gave; waits while too much is waiting already. It is stored once [`Writer::flush`] says so.
+    /// Queues a segment's outcome; waits while the buffer is full. It is stored once [`Writer::flush`] returns.
     ///
     /// # Errors
-    /// Why the scan cannot go on.
+    /// Why the scan cannot continue.
     pub async fn store(&self, stage: u32, stored: Stored) -> Result<(), Failure> {
         self.check()?;
         // One that is larger than the whole budget waits until nothing else is waiting.
@@ -152,10 +153,10 @@ impl Writer {
         self.asks.send(Ask::Store { stage, stored, permit }).await.map_err(|_| self.reason())
     }
 
-    /// Waits until everything that was handed in is stored.
+    /// Waits until everything queued is stored.
     ///
     /// # Errors
-    /// Why the scan cannot go on.
+    /// Why the scan cannot continue.
     pub async fn flush(&self) -> Result<(), Failure> {
         self.check()?;
         let (reply, replied) = oneshot::channel();
@@ -170,7 +171,7 @@ impl Writer {
         let known = failed.wait_for(Option::is_some).await.ok().and_then(|known| known.clone());
         match known {
             Some(failure) => failure,
-            // The tasks are gone without a word: nothing more will come.
+            // The tasks ended without a failure: nothing more will come.
             None => std::future::pending().await,
         }
     }
@@ -202,7 +203,7 @@ async fn note<S: ControlStore>(
                 fail.send_if_modified(|known| known.is_none() && known.replace(failure).is_none());
                 return;
             }
-            // A hint that is not written loses nothing.
+            // Progress is a hint: losing it is harmless.
             Err(error) => tracing::debug!(scan, %error, "progress was not recorded"),
         }
         sleep(interval).await;
@@ -215,14 +216,14 @@ struct Committer {
     scan: String,
     generation: u32,
     epoch: u64,
-    /// The last number that was given in this term.
+    /// The last group number used in this term.
     numbers: Arc<AtomicU32>,
     limits: WriterLimits,
     /// Stage of `held` and `stored`.
     stage: u32,
     stored: BTreeSet<u32>,
     held: Vec<Stored>,
-    /// Given back when their segments are stored.
+    /// Released when their segments are stored.
     permits: Vec<OwnedSemaphorePermit>,
     bytes: usize,
     /// When the group in hand is closed.
@@ -288,10 +289,10 @@ impl Committer {
     }
 }
 
-/// Makes a put of `store` until it succeeds, fails for good, or has had all its tries.
+/// Retries a put of `store` until it succeeds, fails permanently, or is out of tries.
 ///
 /// # Errors
-/// What the last try said.
+/// The error of the last try.
 pub(crate) async fn put_patiently<T, F: Future<Output = Result<T, StoreError>>>(
     store: &ResultStore,
     limits: &WriterLimits,

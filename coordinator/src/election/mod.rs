@@ -1,16 +1,18 @@
-//! Which coordinator leads: `step(event, now) -> commands`, one of these in each coordinator.
+//! The election of the leading coordinator: `step(event, now) -> commands`, one instance in each coordinator.
 //!
 //! Pure: no I/O, no clock, no randomness. `server::leadership` runs it around a control store, the simulator around a
-//! simulated one. Wanted properties: see `README.md` beside this room's sources.
+//! simulated one. For the required properties see `README.md` of this crate.
 //!
 //! A candidate takes a lease, puts its record under the leader's key if the key is absent, and renews the lease. The
-//! revision at which the key was created is its epoch; every write it makes as a leader is guarded by it, so that a leader
-//! which does not know yet that it is one no more cannot write. Besides, it stops by its own clock: a lease counts from
-//! when its renewal was SENT and ends a margin early, so that it has stepped down before the store can give the key away.
+//! revision at which the key was created is its epoch; every write it makes as a leader is guarded by that epoch, so
+//! that a leader which has been replaced without noticing cannot write. It also stops by its own clock: a lease counts
+//! from when its renewal was SENT and ends a margin early, so that the leader steps down before the store can release
+//! the key.
 //!
-//! The shell answers every call once, with its result or [`Event::Failed`]. An answer may come late, when nothing waits for
-//! it any more. A call that failed may have been made, now or later: so the key is read until it says who leads, and a
-//! record carries the number of its campaign, to tell a candidate's own write from one of its earlier ones.
+//! The shell answers every call once, with its result or [`Event::Failed`]. An answer may arrive late, when it is no
+//! longer awaited. A failed call may have been applied, or may be applied later, so the key is read until it is known
+//! who leads, and a record carries the number of its campaign, to distinguish a candidate's current write from its
+//! earlier ones.
 
 #[cfg(test)]
 mod tests;
@@ -18,14 +20,14 @@ mod tests;
 use trawl_cluster_store::LeaseId;
 use trawl_wire::LeaderRecord;
 
-/// Time to live of a leader's lease: for so long nobody leads after a leader died, at worst and about.
+/// Time to live of a leader's lease: approximately the longest time without a leader after one has died.
 pub const LEADER_LEASE_TTL_MS: u64 = 5_000;
-/// A lease counts as over that part of its time to live early: clocks that run at different rates, and the time between
-/// a look at the clock and what is done then.
+/// A lease counts as over 1/`MARGIN_OF_TTL` of its time to live early, to allow for clock drift and for the time
+/// between reading the clock and acting.
 const MARGIN_OF_TTL: u64 = 5;
-/// A lease is renewed so many times in its time to live.
+/// Renewals of a lease within its time to live.
 const RENEWALS_PER_TTL: u64 = 3;
-/// Wait after a call that failed, which made its own tries.
+/// Wait after a failed call, which has already made its own retries.
 pub const RETRY_MS: u64 = 200;
 
 /// Who holds the leader's key.
@@ -33,11 +35,11 @@ pub const RETRY_MS: u64 = 200;
 pub struct Incumbent {
     /// The store's revision when the key was created.
     pub epoch: i64,
-    /// What stands under the key; `None` when it cannot be read. Nobody leads then, and nobody else may.
+    /// The record under the key; `None` if it cannot be decoded. Nobody leads then, and no other candidate may.
     pub record: Option<LeaderRecord>,
 }
 
-/// A call of the shell, as its failure names it.
+/// Identifies a call of the shell in [`Event::Failed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreCall {
     /// [`Command::GrantLease`].
@@ -53,38 +55,38 @@ pub enum StoreCall {
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// What stood under the leader's key at a revision of the store: listed, read, or told by a watch.
+    /// The record under the leader's key at a revision of the store: listed, read, or from a watch.
     Seen { leader: Option<Incumbent>, revision: i64 },
     /// The lease that was asked for at `sent_ms`.
     Granted { lease: LeaseId, sent_ms: u64 },
-    /// How the put of a campaign's record ended. Not applied: perhaps an earlier try of it was.
+    /// The outcome of the put of a campaign's record. If not `applied`, an earlier try of it may have been.
     Committed { campaign: u64, applied: bool, revision: i64 },
     /// The keep-alive that was sent at `sent_ms` was answered.
     Renewed { lease: LeaseId, sent_ms: u64 },
-    /// The store says that a lease is over.
+    /// The store reports that a lease is over.
     LeaseOver { lease: LeaseId },
-    /// A call failed; it may have been made.
+    /// A call failed; it may have been applied.
     Failed { call: StoreCall },
-    /// The key was given back and the lease revoked, or neither could be.
+    /// The key was deleted and the lease revoked, or neither was possible.
     Abdicated,
     /// This process leaves: it hands over and never leads again.
     Resign,
-    /// Time went by.
+    /// Time has passed.
     Tick,
 }
 
-/// Why a leader stops to be one.
+/// Why a leader steps down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// No keep-alive that was sent in time was answered.
     NotRenewed,
-    /// The store says that the lease is over.
+    /// The store reports that the lease is over.
     LeaseOver,
     /// Its key is gone.
     KeyGone,
-    /// The key is another's.
+    /// Another candidate holds the key.
     Deposed,
-    /// It leaves.
+    /// It resigned.
     Resigned,
 }
 
@@ -100,7 +102,7 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// What is to be done, in this order.
+/// An action of the shell; commands are to be executed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Take a lease of the time to live this election was made with.
@@ -111,34 +113,34 @@ pub enum Command {
     Look,
     /// Renew the lease; the answer names `sent_ms`.
     KeepAlive { lease: LeaseId, sent_ms: u64 },
-    /// From now on this coordinator leads; until when says [`Election::standing`], anew after every step.
+    /// From now on this coordinator leads, until the deadline in [`Election::standing`], which every step may extend.
     BecomeLeader { epoch: i64 },
-    /// It leads no more. Always before whatever else a step says.
+    /// It no longer leads. Always the first command of a step.
     StepDown { epoch: i64, reason: Reason },
     /// Delete the key if it is still of this epoch, then revoke the lease.
     Abdicate { epoch: i64, lease: LeaseId },
-    /// End the lease, and with it what it may have put; unanswered, since it ends by itself too.
+    /// Revoke the lease, and with it any record it put. Not answered, since the lease also expires by itself.
     RevokeLease { lease: LeaseId },
 }
 
-/// Where a coordinator stands.
+/// The role of a coordinator in the election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ElectionRole {
-    /// It does not lead; who does, if that is known and another.
+    /// It does not lead.
     Standby {
-        /// The leader's record.
+        /// The leader's record, if another coordinator is known to lead.
         leader: Option<LeaderRecord>,
     },
-    /// Nobody leads as far as it knows, and it tries to.
+    /// No leader is known, and it tries to become one.
     Campaigning,
     /// It leads.
     Leading {
         /// The revision of its key.
         epoch: i64,
-        /// By its own clock; renewals move it on.
+        /// By its own clock, in milliseconds; extended by renewals.
         deadline_ms: u64,
     },
-    /// It gives its leadership back.
+    /// It is giving up its leadership.
     Resigning,
     /// It will never lead again.
     Resigned,
@@ -170,11 +172,11 @@ enum Phase {
     Committing {
         lease: Lease,
     },
-    /// It may have been put: the key is being read.
+    /// The record may have been put: the key is being read.
     Looking {
         lease: Lease,
     },
-    /// The same, and the key could not be read; when it is tried again.
+    /// As `Looking`, but the key could not be read; it is tried again later.
     Unsure {
         lease: Lease,
         retry_ms: u64,
@@ -188,7 +190,7 @@ enum Phase {
     Resigned,
 }
 
-/// What is known of the key.
+/// The known state of the key.
 #[derive(Debug, Clone)]
 enum Seen {
     Nothing,
@@ -199,17 +201,17 @@ enum Seen {
 /// The state of one coordinator; see the module's header.
 #[derive(Debug)]
 pub struct Election {
-    /// Its own; the campaign is the current or last one.
+    /// This candidate's record, with the number of its current or last campaign.
     record: LeaderRecord,
     ttl_ms: u64,
     seen: Seen,
-    /// Of the newest view of the key: older ones come late and are nothing new.
+    /// Revision of the newest view of the key; older views that arrive late are ignored.
     seen_revision: i64,
     phase: Phase,
 }
 
 impl Election {
-    /// A standby that knows nothing yet. `record`'s campaign is counted on.
+    /// A standby without any view of the key. Campaigns are numbered on from that of `record`.
     pub fn new(record: LeaderRecord, lease_ttl_ms: u64) -> Self {
         Self {
             record,
@@ -220,7 +222,7 @@ impl Election {
         }
     }
 
-    /// Where it stands, as of the last step: whoever acts on it looks at the deadline himself.
+    /// Its role as of the last step. Callers that act as the leader must check the deadline themselves.
     pub fn standing(&self) -> ElectionRole {
         match self.phase {
             Phase::Standby { .. } => ElectionRole::Standby { leader: self.leader() },
@@ -233,7 +235,7 @@ impl Election {
         }
     }
 
-    /// Another that leads.
+    /// The record of another leader, if known.
     fn leader(&self) -> Option<LeaderRecord> {
         match &self.seen {
             Seen::Held(incumbent) => incumbent.record.clone().filter(|record| record.boot != self.record.boot),
@@ -253,11 +255,11 @@ impl Election {
         }
     }
 
-    /// Takes one event and says what to do. `now_ms` never goes back; it may stand still and jump ahead.
+    /// Handles one event and returns the commands to execute. `now_ms` never decreases; it may stop and jump ahead.
     pub fn step(&mut self, event: Event, now_ms: u64) -> Vec<Command> {
         let mut commands = Vec::new();
         let out = &mut commands;
-        // First of all: whoever was stopped past its deadline does not act on what it hears now.
+        // First: a process that was suspended past its deadline must not act on this event as the leader.
         self.keep_deadlines(now_ms, out);
         match event {
             Event::Seen { leader, revision } => self.see(leader, revision, now_ms, out),
@@ -280,7 +282,7 @@ impl Election {
         commands
     }
 
-    /// By its own clock a lease that was asked for or renewed at `sent_ms` ends then.
+    /// The time, by its own clock, at which a lease requested or renewed at `sent_ms` ends.
     fn deadline_ms(&self, sent_ms: u64) -> u64 {
         sent_ms.saturating_add(self.ttl_ms - self.ttl_ms / MARGIN_OF_TTL)
     }
@@ -289,7 +291,7 @@ impl Election {
         Renewal::DueAt { at_ms: sent_ms.saturating_add(self.ttl_ms / RENEWALS_PER_TTL) }
     }
 
-    /// The lease that is held, whatever for.
+    /// The lease that is held in any phase.
     fn lease(&self) -> Option<Lease> {
         match self.phase {
             Phase::Committing { lease }
@@ -306,7 +308,7 @@ impl Election {
         }
     }
 
-    /// Back to standby from wherever it was; the lease goes, and with it what it may have put.
+    /// Returns to standby from any phase, and revokes the lease together with any record it put.
     fn withdraw(&mut self, reason: Reason, retry_ms: u64, out: &mut Vec<Command>) {
         if let Phase::Leading { epoch, .. } = self.phase {
             out.push(Command::StepDown { epoch, reason });
@@ -331,7 +333,7 @@ impl Election {
                 Phase::Committing { lease } | Phase::Looking { lease } | Phase::Unsure { lease, .. },
                 Seen::Held(incumbent),
             ) => {
-                // An earlier campaign's record goes with its lease: it is not this lease that keeps it.
+                // A record of an earlier campaign disappears with its own lease, not with this one.
                 if incumbent.record.as_ref() == Some(&self.record) {
                     self.lead(incumbent.epoch, lease, out);
                 } else {
@@ -356,12 +358,12 @@ impl Election {
                     self.commit(lease, out);
                 }
             }
-            // Nobody wants it any more.
+            // No longer needed.
             _ => out.push(Command::RevokeLease { lease: id }),
         }
     }
 
-    /// Puts the record. Made again for the same campaign and lease it does no harm: the guard lets one put apply.
+    /// Puts the record. Repeating it for the same campaign and lease is harmless: the guard lets only one put apply.
     fn commit(&mut self, lease: Lease, out: &mut Vec<Command>) {
         self.phase = Phase::Committing { lease };
         out.push(Command::Campaign { lease: lease.id, record: self.record.clone() });
@@ -374,13 +376,13 @@ impl Election {
         }
         let is_its = matches!(&self.seen, Seen::Held(incumbent) if incumbent.epoch == revision);
         if applied && self.seen_revision > revision && !is_its {
-            // What is known of the key is newer than this answer: the record was there, and is gone again.
+            // The known state of the key is newer than this answer: the record was put, and is gone again.
             return self.withdraw(Reason::KeyGone, now_ms, out);
         }
         if applied {
             self.lead(revision, lease, out);
         } else {
-            // Somebody's record is there, perhaps its own from a try that was not answered.
+            // A record exists, perhaps its own from a try that was not answered.
             self.seen_revision = self.seen_revision.max(revision);
             self.phase = Phase::Looking { lease };
             out.push(Command::Look);
@@ -445,7 +447,7 @@ impl Election {
         };
     }
 
-    /// What is due.
+    /// Performs the actions due at `now_ms`.
     fn act(&mut self, now_ms: u64, out: &mut Vec<Command>) {
         match &mut self.phase {
             Phase::Standby { retry_ms } if matches!(self.seen, Seen::Vacant) && now_ms >= *retry_ms => {

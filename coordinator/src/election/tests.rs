@@ -1,11 +1,11 @@
-//! Every transition, and what must hold after any events.
+//! Every transition, and invariants after arbitrary events.
 
 use trawl_wire::LeaderRecord;
 
 use super::*;
 
 const TTL_MS: u64 = 5_000;
-/// By its own clock a lease lives so long.
+/// Lifetime of a lease by the candidate's own clock.
 const LIFE_MS: u64 = 4_000;
 
 fn record(boot: &str, campaign: u64) -> LeaderRecord {
@@ -41,7 +41,7 @@ fn election() -> Election {
     Election::new(record("me", 0), TTL_MS)
 }
 
-/// One that has asked for the key with lease 7 at time 0.
+/// A candidate that has campaigned with lease 7 at time 0.
 fn candidate() -> Election {
     let mut election = election();
     assert_eq!(election.step(vacant(1), 0), [grant(0)]);
@@ -53,7 +53,7 @@ fn applied(revision: i64) -> Event {
     Event::Committed { campaign: 1, applied: true, revision }
 }
 
-/// One that leads at epoch 5 until 4,000.
+/// A leader at epoch 5 until 4,000 ms.
 fn leader() -> Election {
     let mut election = candidate();
     assert_eq!(election.step(applied(5), 2), [Command::BecomeLeader { epoch: 5 }]);
@@ -138,7 +138,7 @@ fn whoever_wakes_past_its_deadline_steps_down_before_it_acts_on_anything() {
     ];
     for event in late {
         let mut election = leader();
-        // The clock stands still for a while, then jumps.
+        // The clock stops for a while, then jumps.
         for _ in 0..3 {
             election.step(Event::Tick, 1_700);
         }
@@ -208,7 +208,7 @@ fn a_put_that_failed_is_looked_for_until_it_is_known_who_leads() {
 fn a_record_of_an_earlier_campaign_is_not_taken_for_this_one() {
     let mut election = leader();
     assert_eq!(election.step(Event::Tick, LIFE_MS), [down(5, Reason::NotRenewed), revoke(7)]);
-    // A vacancy that was reported although the old record still stands, or stands again.
+    // A vacancy was reported although the old record still exists, or exists again.
     assert_eq!(election.step(vacant(6), 5_000), [grant(5_000)]);
     assert_eq!(election.step(Event::Granted { lease: 8, sent_ms: 5_000 }, 5_001), [campaign(8, 2)]);
     let refused = Event::Committed { campaign: 2, applied: false, revision: 8 };
@@ -289,7 +289,7 @@ fn who_resigns_hands_over_and_never_leads_again() {
     assert_eq!(election.standing(), ElectionRole::Resigned);
 }
 
-/// Any events at all, also ones that no shell would tell.
+/// Arbitrary events, including ones that no shell would report.
 mod whatever_happens {
     use super::*;
     use proptest::collection::vec;
@@ -353,7 +353,7 @@ mod whatever_happens {
                     }
                     _ => prop_assert!(term.is_none()),
                 }
-                // It always has a next thing to do, or an answer to wait for.
+                // It always has a next action, or an answer to wait for.
                 if let Some(wake_ms) = election.wake_ms() {
                     prop_assert!(wake_ms > now_ms, "{:?} at {}", election, now_ms);
                 }

@@ -1,24 +1,24 @@
-//! What an operator wants of the autoscaler: metadata of a trigger, as texts.
+//! The goal that an operator sets for the autoscaler: metadata of a trigger, as text.
 
-/// Longest that work may wait for by wish.
+/// Maximum of [`Goal::target_s`].
 pub const TARGET_S_MAX: f64 = 3600.0;
-/// Longest hold.
+/// Maximum of [`Goal::hold_s`].
 pub const HOLD_S_MAX: u64 = 900;
-/// Most threads a worker is said to have.
+/// Maximum of [`Goal::threads_per_worker`].
 const THREADS_MAX: f64 = 4096.0;
 
 const TARGET: &str = "targetSecondsPerWorker";
 const HOLD: &str = "holdSeconds";
 const THREADS: &str = "threadsPerWorker";
 
-/// How quickly work should be done, and how long a peak is remembered.
+/// How quickly work should be done, and how long a peak counts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Goal {
-    /// Seconds of work that one worker may have before it.
+    /// Seconds of work per worker.
     pub target_s: f64,
-    /// The highest of so many seconds counts.
+    /// Seconds over which the highest value counts.
     pub hold_s: u64,
-    /// Of one worker; as the last ones had when `None`.
+    /// Threads of one worker; `None` takes the last known number.
     pub threads_per_worker: Option<f64>,
 }
 
@@ -28,24 +28,24 @@ impl Default for Goal {
     }
 }
 
-/// A value that cannot be meant.
+/// Why metadata was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GoalError {
     /// Not a number in its range.
     #[error("{key} is '{value}': {expected} is expected")]
     Value { key: &'static str, value: String, expected: String },
-    /// Nearly a key of ours.
+    /// A likely misspelling of a known key.
     #[error("there is no metadata '{found}': did you mean '{meant}'?")]
     Key { found: String, meant: &'static str },
 }
 
-/// As a person may have meant it.
+/// Normalises a key for comparison with misspellings.
 fn plain(key: &str) -> String {
     key.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
 }
 
 impl Goal {
-    /// From a trigger's metadata. What is not a key of ours is the autoscaler's own.
+    /// Parses a trigger's metadata. Unknown keys belong to the autoscaler itself.
     ///
     /// # Errors
     /// [`GoalError`].

@@ -25,7 +25,7 @@ fn work_is_counted_in_seconds_of_one_worker() {
     assert_eq!(demand.reading(&Goal::default()), Reading { active: true, work_s: 100.0 });
     let single = Goal { threads_per_worker: Some(1.0), ..Goal::default() };
     assert_eq!(demand.reading(&single).work_s, 400.0);
-    // Without workers they are as the last ones were.
+    // Without workers, the last known number of threads counts.
     demand.note(2, Sample { workers: 0, threads: 0, ..sample(800.0, 0.0) });
     assert_eq!(demand.reading(&Goal::default()).work_s, 200.0);
 }
@@ -64,7 +64,7 @@ fn estimates_are_corrected_by_what_proved_right() {
     assert_eq!(reading(0.0, 0.0), 100.0);
     assert_eq!(reading(30.0, 10.0), 300.0);
     assert_eq!(reading(5.0, 10.0), 50.0);
-    // A single short scan, and what cannot be.
+    // A single short scan, and impossible values.
     assert_eq!(reading(1.0, 1e-6), 100.0);
     assert_eq!(reading(1e9, 1.0), 10_000.0);
 }
@@ -78,7 +78,7 @@ fn samples_are_bounded_and_time_that_runs_backwards_replaces_the_last() {
     assert_eq!(demand.samples.len(), SAMPLES_MAX);
     demand.note(5, sample(99.0, 0.0));
     assert_eq!((demand.samples.len(), demand.samples.back().unwrap().0), (SAMPLES_MAX, 9_999));
-    // A counter that fell is no work done.
+    // A counter that decreased counts as no work done.
     demand.note(10_000, sample(0.0, -5.0));
     assert!(demand.reading(&Goal::default()).work_s >= 0.0);
 }

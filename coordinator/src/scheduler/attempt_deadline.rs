@@ -1,8 +1,8 @@
-//! How long an attempt may say nothing: every attempt ends.
+//! Timeouts of silent attempts, so that every attempt ends.
 //!
-//! A worker whose compute threads are stuck keeps its lease and answers pings, so nothing else notices it. An attempt that
-//! has said nothing for too long is stopped, and its work goes elsewhere. Each reply begins the time anew, and a piece whose
-//! attempt was ended gets twice as long the next time, so that work that is only slow is done in the end.
+//! A worker whose compute threads are stuck keeps its lease and answers pings, so nothing else notices it. An attempt
+//! without a reply for too long is stopped, and its work goes elsewhere. Each reply restarts the timeout, and it
+//! doubles for a piece whose attempt was stopped, so that work that is merely slow gets done in the end.
 
 use super::limits::DOUBLINGS_MAX;
 use super::state::Scan;
@@ -11,7 +11,7 @@ use super::{
     Piece, Purpose, Scheduler,
 };
 
-/// How long an attempt at these pieces may say nothing.
+/// How long an attempt at these pieces may go without a reply, in milliseconds.
 pub(super) fn allowed_ms(limits: &Limits, scan: &Scan, pieces: &[Piece]) -> u64 {
     let expected = |cost: u64| scan.paces.expected_ms(cost).unwrap_or(cost / COST_PER_MS);
     let of = |piece: &Piece| scan.pieces.get(piece);
@@ -27,10 +27,10 @@ pub(super) fn allowed_ms(limits: &Limits, scan: &Scan, pieces: &[Piece]) -> u64 
 }
 
 impl Scheduler {
-    /// Ends attempts that have said nothing for too long.
+    /// Ends attempts that have not replied for too long.
     pub(super) fn give_up_silent_attempts(&mut self, now_ms: u64, out: &mut Vec<Command>) {
         let silent = self.attempts.iter().filter(|(_, attempt)| {
-            // One that has answered everything ends with its stream.
+            // An attempt that has answered everything ends with its stream.
             !attempt.left.is_empty() && now_ms.saturating_sub(attempt.heard_ms) >= attempt.allowed_ms
         });
         let silent: Vec<AttemptId> = silent.map(|(&id, _)| id).collect();

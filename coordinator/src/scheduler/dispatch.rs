@@ -1,4 +1,4 @@
-//! Brings waiting work and free workers together: the scan whose turn it is, and the worker that would best run it.
+//! Assigns waiting work to free workers: chooses the scan whose turn it is, and the preferred worker for its work.
 
 use super::attempt_deadline::allowed_ms;
 use super::fleet::Worker;
@@ -6,11 +6,11 @@ use super::state::{Attempt, PieceState, Progress, Scan};
 use super::wait_queue::{Claim, QueuedWork, WorkKey};
 use super::{AttemptId, Command, HostId, Piece, Purpose, ScanId, Scheduler, WorkerId};
 
-/// Turns are counted in work over weight; the numerator, so that cheap work is not free.
+/// Turns are measured in work divided by weight; this factor keeps cheap work from rounding to 0.
 const TURN_SCALE: u128 = 1 << 20;
 
 impl Scheduler {
-    /// Gives free workers what waits, until one of both is used up.
+    /// Assigns waiting work to free workers until either runs out.
     pub(super) fn dispatch(&mut self, now_ms: u64, out: &mut Vec<Command>) {
         let woken: Vec<ScanId> =
             self.scans.iter_mut().filter_map(|(&id, scan)| scan.line.wake(now_ms).then_some(id)).collect();
@@ -23,19 +23,19 @@ impl Scheduler {
         }
     }
 
-    /// Puts a scan in line for its turn, or takes it out when nothing of it could run.
+    /// Queues a scan for its turn, or removes it if none of its work could run.
     pub(super) fn queue(&mut self, id: ScanId) {
         let Some(scan) = self.scans.get_mut(&id) else { return };
         if !scan.line.is_ready() {
             self.turns.remove(&(scan.turn, id));
         } else if !self.turns.contains(&(scan.turn, id)) {
-            // Time without work is not saved up.
+            // Time without work does not accumulate credit.
             scan.turn = scan.turn.max(self.turn);
             self.turns.insert((scan.turn, id));
         }
     }
 
-    /// Work that has to run alone, and a worker with nothing to do. Keeps one free when there is none.
+    /// Work that has to run alone, and an idle worker. If there is none, reserves a worker until it is idle.
     fn isolate(&mut self) -> Option<(ScanId, WorkerId, WorkKey)> {
         let mut wanting = None;
         for (_, id) in &self.turns {
@@ -54,7 +54,7 @@ impl Scheduler {
         None
     }
 
-    /// The first scan in turn that a free worker can serve, that worker and the work.
+    /// The first scan in turn that a free worker can serve, with that worker and the work.
     fn next_pair(&self) -> Option<(ScanId, WorkerId, WorkKey)> {
         self.turns.iter().find_map(|(_, id)| {
             let (worker, key) = self.best_in(self.scans.get(id)?)?;
@@ -64,7 +64,7 @@ impl Scheduler {
 
     fn best_in(&self, scan: &Scan) -> Option<(WorkerId, WorkKey)> {
         let free = || self.fleet.free(scan.class);
-        // Nobody is free: said without a look at the line.
+        // No worker is free: return before searching the queue.
         free().next()?;
         let line = &scan.line;
         let find = |takes: &dyn Fn(WorkerId, &Worker) -> Option<WorkKey>| {
@@ -80,7 +80,7 @@ impl Scheduler {
         let Some(scan) = self.scans.get_mut(&id) else { return };
         let Some(QueuedWork { pieces, avoid, claim }) = scan.line.take(key) else { return };
         let vote = claim == Claim::Others;
-        // Late results may have answered some of it, or settled it.
+        // Late results may have answered or settled some of it.
         let wanted = |piece: &Piece| if vote { scan.unsettled.contains(piece) } else { scan.is_open(piece) };
         let pieces: Vec<Piece> = pieces.into_iter().filter(wanted).collect();
         if vote {
@@ -104,7 +104,7 @@ impl Scheduler {
         self.queue(id);
     }
 
-    /// Makes an attempt and charges the scan for it.
+    /// Starts an attempt and charges the scan for it.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn launch(
         &mut self,

@@ -1,16 +1,16 @@
-//! The workers: who is there, of which class, and who of them has room.
+//! The workers: their phase, their class, and which of them have free slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{AttemptId, ClassId, HostId, WorkerId};
 
-/// Whether a worker is given work.
+/// Whether a worker receives work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Serving,
-    /// It finishes what it has.
+    /// It only finishes its current work.
     Draining,
-    /// It gave wrong results.
+    /// It returned wrong results.
     Quarantined,
 }
 
@@ -21,19 +21,19 @@ pub(super) struct Worker {
     slots: usize,
     pub in_flight: BTreeSet<AttemptId>,
     phase: Phase,
-    /// The attempt beside which it is given nothing.
+    /// The attempt that has to run alone on it.
     isolated: Option<AttemptId>,
-    /// Its place in the class's list of those with room.
+    /// Its number of attempts as listed in `free`; `None` if it is not listed.
     listed: Option<usize>,
 }
 
 #[derive(Debug, Default)]
 struct Class {
-    /// Workers that are given work, with their hosts.
+    /// Workers that receive work, by host.
     serving: BTreeMap<HostId, WorkerId>,
-    /// Those of them with room, the least busy first.
+    /// Workers with free slots, the least busy first.
     free: BTreeSet<(usize, WorkerId)>,
-    /// Since when nobody serves.
+    /// Since when no worker serves.
     empty_since_ms: u64,
 }
 
@@ -42,7 +42,7 @@ struct Class {
 pub(super) struct Fleet {
     workers: BTreeMap<WorkerId, Worker>,
     classes: BTreeMap<ClassId, Class>,
-    /// A worker that is given nothing until it has nothing to do: it is to run work alone.
+    /// A worker that receives nothing until it is idle, reserved for work that has to run alone.
     held: Option<WorkerId>,
     started_ms: u64,
 }
@@ -56,18 +56,18 @@ impl Fleet {
         self.workers.get(&worker)
     }
 
-    /// Whether it is there and given work.
+    /// Whether it exists and receives work.
     pub fn takes_work(&self, worker: WorkerId) -> bool {
         self.get(worker).is_some_and(|w| w.phase == Phase::Serving)
     }
 
-    /// Counts from now on since when a class has nobody.
+    /// Starts to track since when a class has no worker.
     pub fn note_class(&mut self, class: ClassId) {
         let empty_since_ms = self.started_ms;
         self.classes.entry(class).or_insert_with(|| Class { empty_since_ms, ..Class::default() });
     }
 
-    /// Since when nobody of the class is given work.
+    /// Since when no worker of the class receives work.
     pub fn empty_since(&self, class: ClassId) -> Option<u64> {
         self.classes.get(&class).filter(|c| c.serving.is_empty()).map(|c| c.empty_since_ms)
     }
@@ -98,12 +98,12 @@ impl Fleet {
         self.set_phase(worker, Phase::Draining, now_ms);
     }
 
-    /// Whether a worker of a host is there that is not out of service for good.
+    /// Whether a host has a worker that is not quarantined.
     pub fn is_trusted(&self, host: HostId) -> bool {
         self.workers.values().any(|w| w.host == host && w.phase != Phase::Quarantined)
     }
 
-    /// The workers of a host, taken out of service for good.
+    /// Quarantines all workers of a host, and returns them.
     pub fn quarantine(&mut self, host: HostId, now_ms: u64) -> Vec<WorkerId> {
         let its: Vec<WorkerId> = self.workers.iter().filter(|(_, w)| w.host == host).map(|(&id, _)| id).collect();
         its.iter().for_each(|id| self.set_phase(*id, Phase::Quarantined, now_ms));
@@ -111,7 +111,7 @@ impl Fleet {
     }
 
     fn set_phase(&mut self, id: WorkerId, phase: Phase, now_ms: u64) {
-        // Nobody is taken back into service.
+        // Quarantine is permanent.
         let Some(worker) = self.workers.get_mut(&id).filter(|w| w.phase != Phase::Quarantined) else { return };
         worker.phase = phase;
         let (host, class) = (worker.host, worker.class);
@@ -133,7 +133,7 @@ impl Fleet {
         }
     }
 
-    /// Takes a worker out; its attempts.
+    /// Removes a worker and returns its attempts.
     pub fn remove(&mut self, id: WorkerId, now_ms: u64) -> Option<BTreeSet<AttemptId>> {
         let worker = self.workers.remove(&id)?;
         if let (Some(place), Some(class)) = (worker.listed, self.classes.get_mut(&worker.class)) {
@@ -163,18 +163,19 @@ impl Fleet {
         self.list(id);
     }
 
-    /// Workers of a class with room, the least busy first.
+    /// Workers of a class with free slots, the least busy first.
     pub fn free(&self, class: ClassId) -> impl Iterator<Item = (WorkerId, &Worker)> {
         let free = self.classes.get(&class).into_iter().flat_map(|c| c.free.iter());
         free.filter_map(|(_, id)| Some((*id, self.workers.get(id)?)))
     }
 
-    /// Workers of a class with nothing to do.
+    /// Idle workers of a class.
     pub fn idle(&self, class: ClassId) -> impl Iterator<Item = (WorkerId, &Worker)> {
         self.free(class).take_while(|(_, w)| w.in_flight.is_empty())
     }
 
-    /// Whether work that hosts failed may go to one: to those only when everyone has failed it.
+    /// Whether work that the hosts in `avoid` failed may go to `worker`: to one of those only if all hosts have failed
+    /// it.
     pub fn may_run(&self, worker: &Worker, avoid: &[HostId]) -> bool {
         if !avoid.contains(&worker.host) {
             return true;
@@ -183,12 +184,12 @@ impl Fleet {
         avoid.iter().filter(|host| class.serving.contains_key(host)).count() == class.serving.len()
     }
 
-    /// Whether a host that is none of these is given work of the class.
+    /// Whether any other host than these receives work of the class.
     pub fn serves_beside(&self, class: ClassId, hosts: &[HostId]) -> bool {
         self.classes.get(&class).is_some_and(|class| class.serving.keys().any(|host| !hosts.contains(host)))
     }
 
-    /// Keeps the least busy worker of a class free for work that has to run alone, unless one is kept already.
+    /// Reserves the least busy worker of a class for work that has to run alone, unless one is reserved already.
     pub fn hold(&mut self, class: ClassId) {
         if self.held.is_some() {
             return;
@@ -200,14 +201,14 @@ impl Fleet {
         }
     }
 
-    /// Nothing has to run alone any more, or the worker that was kept has it.
+    /// Releases the reserved worker: no work has to run alone any more, or it has been assigned.
     pub fn let_go(&mut self) {
         if let Some(worker) = self.held.take() {
             self.list(worker);
         }
     }
 
-    /// Puts a worker where its room belongs.
+    /// Updates a worker's position in the list of free workers.
     fn list(&mut self, id: WorkerId) {
         let held = self.held == Some(id);
         let Some(worker) = self.workers.get_mut(&id) else { return };

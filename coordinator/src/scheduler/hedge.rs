@@ -1,8 +1,8 @@
-//! Second attempts at stragglers: a worker that is slow or stopped, but not lost, holds nobody up for long.
+//! Second attempts at stragglers: a worker that is slow or stopped, but not lost, delays a scan only briefly.
 //!
 //! Only when most of a scan has ended, an attempt takes several times what the median took, and another worker of the
-//! class idles: then it costs nothing but that worker's idleness. The first answer counts, the other attempt is
-//! stopped as soon as it has nothing left to give, and digests are compared where both answered.
+//! class idles: the hedge then only uses idle capacity. The first answer counts, the other attempt is stopped as soon
+//! as nothing more is needed from it, and digests are compared where both answered.
 
 use super::state::Scan;
 use super::{AttemptId, COST_PER_MS, Command, HEDGE_AFTER_PERCENT, HEDGE_MULTIPLE, Piece, Purpose, ScanId, Scheduler};
@@ -18,7 +18,7 @@ impl Scheduler {
         }
     }
 
-    /// Attempts of a scan that are late and have no second one.
+    /// Late attempts of a scan without a second attempt.
     fn stragglers(&self, id: ScanId, now_ms: u64) -> Vec<AttemptId> {
         let Some(scan) = self.scans.get(&id) else { return Vec::new() };
         if self.fleet.idle(scan.class).next().is_none() {
@@ -33,12 +33,13 @@ impl Scheduler {
         scan.attempts.iter().filter(late).copied().collect()
     }
 
-    /// When an attempt that is expected to take so long is late.
+    /// Duration after which an attempt with this expected duration is late.
     fn late_after_ms(&self, expected_ms: u64) -> u64 {
         self.limits.hedge_min_ms.max(expected_ms.saturating_mul(HEDGE_MULTIPLE))
     }
 
-    /// How long an attempt may take before it counts as slow: by what others of its scan took, else by its estimated cost.
+    /// How long an attempt may take before it counts as slow: from the pace of other attempts of its scan, else from
+    /// its estimated cost.
     pub fn slow_after_ms(&self, attempt: AttemptId) -> Option<u64> {
         let attempt = self.attempts.get(&attempt)?;
         let paces = &self.scans.get(&attempt.scan)?.paces;
@@ -60,7 +61,7 @@ impl Scheduler {
     }
 }
 
-/// Whether most of a scan has ended. What still waits while a worker idles may not run there.
+/// Whether most of a scan has ended. Work that still waits while a worker is idle may not run there.
 fn is_almost_done(scan: &Scan) -> bool {
     let ended = scan.pieces.len() - scan.open;
     scan.open > 0 && ended * 100 >= scan.pieces.len() * HEDGE_AFTER_PERCENT

@@ -1,13 +1,14 @@
-//! Who runs what when: `step(event, now) -> commands`.
+//! The scheduler, which decides which worker runs what and when: `step(event, now) -> commands`.
 //!
 //! Pure: integers and ids, no I/O, no clock, no randomness; the same events give the same commands. It drives threads
-//! (`local`), a cluster (`server`) and the simulator alike. It never sees a result, only its digest. Wanted properties:
-//! see `README.md` beside this room's sources.
+//! (`local`), a cluster (`server`) and the simulator alike. It never sees a result, only its digest. For the required
+//! properties see `README.md` of this crate.
 //!
-//! `state` is what is known; `wait_queue` the work of one scan that waits; `fleet` the workers and who of them has room;
-//! `dispatch` brings both together, scan by scan in fair turns; `retry` is what becomes of work that failed or died,
-//! bisection included; `proof` is what has to agree before work counts as failed for good, `attempt_deadline` how long an attempt
-//! may say nothing; `hedge` is second attempts at stragglers; `result_vote` compares digests and settles disputes.
+//! `state` holds scans, pieces and attempts; `wait_queue` the waiting work of one scan; `fleet` the workers and their
+//! free slots; `dispatch` assigns work to workers, scan by scan in fair turns; `retry` handles work that failed or
+//! whose worker died, including bisection; `proof` decides when a failure is final; `attempt_deadline` limits how long
+//! an attempt may go without a reply; `hedge` makes second attempts at stragglers; `result_vote` compares digests and
+//! settles disputes.
 
 mod attempt_deadline;
 mod dispatch;
@@ -29,33 +30,34 @@ use fleet::Fleet;
 pub use limits::*;
 use state::{Attempt, Delivered, PieceState, Scan};
 
-/// A scan, as long as it runs.
+/// A running scan.
 pub type ScanId = u64;
-/// One registration of a worker: one that was lost and comes back has a new id.
+/// One registration of a worker: a worker that is lost and returns gets a new id.
 pub type WorkerId = u64;
-/// A worker by its name, over all its registrations and restarts. Votes and blame are its: a broken machine that restarts
-/// is not a second witness.
+/// A worker by name, across registrations and restarts. Votes and blame are attributed to hosts: a broken machine that
+/// restarts is not a second witness.
 pub type HostId = u64;
-/// What pins the bits of an answer, numbered by the shell: all attempts of a scan run in one class.
+/// An execution class, which determines the bits of an answer, numbered by the shell: all attempts of a scan run in one
+/// class.
 pub type ClassId = u32;
 /// One dispatch of some pieces to one worker.
 pub type AttemptId = u64;
-/// Of a piece's result; equal digests are equal results.
+/// Digest of a piece's result; equal digests mean equal results.
 pub type Digest = [u8; 32];
 
-/// What is dispatched, answered and counted: a segment, or after bisection a run of its symbols.
+/// The unit of dispatch and accounting: a segment or, after bisection, a run of its symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Piece {
     /// Group id.
     pub segment: u32,
     /// Index of its first symbol among the segment's.
     pub first: u32,
-    /// Symbols, at least 1.
+    /// Number of symbols, at least 1.
     pub count: u32,
 }
 
 impl Piece {
-    /// Two halves; none of a single symbol.
+    /// The two halves; `None` for a single symbol.
     pub fn halves(self) -> Option<[Self; 2]> {
         let half = self.count / 2;
         let second = Self { first: self.first + half, count: self.count - half, ..self };
@@ -63,22 +65,22 @@ impl Piece {
     }
 }
 
-/// How much of the workers' time a scan gets while others want it too.
+/// Share of the workers' time that a scan gets while scans compete for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Priority {
-    /// A quarter of a normal one's.
+    /// A quarter of the share of a normal scan.
     Low,
     #[default]
     Normal,
-    /// Four times a normal one's.
+    /// Four times the share of a normal scan.
     High,
 }
 
 impl Priority {
-    /// Every priority, lowest first.
+    /// All variants, lowest first.
     pub const ALL: [Self; 3] = [Self::Low, Self::Normal, Self::High];
 
-    /// As written on command lines and in requests.
+    /// The name of this variant on command lines and in requests.
     pub fn name(self) -> &'static str {
         match self {
             Self::Low => "low",
@@ -87,12 +89,12 @@ impl Priority {
         }
     }
 
-    /// The reverse of [`Self::name`].
+    /// The inverse of [`Self::name`].
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.name() == name)
     }
 
-    /// Share of the workers' time, relative to other scans'.
+    /// Share of the workers' time, relative to other scans.
     fn weight(self) -> u64 {
         match self {
             Self::Low => 1,
@@ -102,29 +104,29 @@ impl Priority {
     }
 }
 
-/// A scan as it is handed in.
+/// A scan as submitted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Request {
-    /// Each segment of the scan is in one of them.
+    /// Shards; each segment of the scan is in exactly one.
     pub shards: Vec<Shard>,
-    /// Symbols of each segment; one that is not named has one and is never bisected.
+    /// Symbols of each segment; a segment that is not listed counts as one symbol and is never bisected.
     pub symbols: BTreeMap<u32, u32>,
-    /// Where it may run.
+    /// Class of workers that it may run on.
     pub class: ClassId,
     /// See [`Priority`].
     pub priority: Priority,
-    /// Whether it waits for as long as it takes while there is no worker of its class; otherwise it ends.
+    /// Whether it waits without limit while there is no worker of its class; otherwise it ends.
     pub waits: bool,
-    /// When it ends, done or not.
+    /// Time at which it ends, finished or not.
     pub deadline_ms: Option<u64>,
 }
 
 /// Why a worker is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// It died or cannot be reached, perhaps of what it was doing.
+    /// It died or cannot be reached, possibly because of its work.
     Died,
-    /// It left on purpose: nothing it was doing is to blame.
+    /// It left on purpose: its work is not to blame.
     Left,
 }
 
@@ -133,32 +135,33 @@ pub enum Loss {
 pub enum Event {
     /// A scan was accepted.
     Submitted { scan: ScanId, request: Request },
-    /// Nobody wants the scan any more.
+    /// A scan was cancelled.
     Cancelled { scan: ScanId },
-    /// A worker of a class may be given `slots` shards at a time.
+    /// A worker of a class joined; it may run `slots` shards at a time.
     WorkerJoined { worker: WorkerId, host: HostId, class: ClassId, slots: usize },
-    /// A worker finishes what it has and is given nothing more.
+    /// A worker finishes its current work and receives nothing more.
     WorkerDraining { worker: WorkerId },
-    /// A worker is gone, whatever the evidence.
+    /// A worker is gone.
     WorkerLost { worker: WorkerId, loss: Loss },
-    /// A valid result arrived. Also taken from attempts that were given up: a result is a pure function of its piece.
+    /// A valid result arrived. Also accepted from attempts that were given up: a result is a pure function of its
+    /// piece.
     PieceDone { scan: ScanId, attempt: AttemptId, host: HostId, piece: Piece, digest: Digest },
-    /// An attempt says that one of its pieces failed.
+    /// An attempt reports that one of its pieces failed.
     PieceFailed { attempt: AttemptId, piece: Piece, kind: ErrorKind },
-    /// An attempt is over; what it has not answered is tried elsewhere.
+    /// An attempt is over; its unanswered pieces are tried elsewhere.
     AttemptEnded { attempt: AttemptId },
-    /// What [`Command::Check`] asked for.
+    /// The result of a [`Command::Check`].
     Checked { scan: ScanId, piece: Piece, found: Check },
-    /// Time went by.
+    /// Time has passed.
     Tick,
 }
 
-/// What the coordinator finds of its own copy of a piece's data.
+/// The state of the coordinator's own copy of a piece's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// It is what the manifest says.
+    /// It matches the manifest.
     Sound,
-    /// It is not, or is not there.
+    /// It does not match, or is missing.
     Damaged,
     /// It could not be read in time.
     Unknown,
@@ -167,57 +170,59 @@ pub enum Check {
 /// How a scan ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Every piece was accepted or failed. `disputed`: workers gave different results for one, and it could not be
+    /// Every piece was accepted or failed. `disputed`: workers returned different results for one, and it could not be
     /// settled which is right.
     Complete { disputed: bool },
-    /// On request.
+    /// Cancelled on request.
     Cancelled,
     /// There was no worker of its class for too long.
     NoWorker,
-    /// Its time was over.
+    /// Its deadline passed.
     DeadlineExceeded,
-    /// Too many of its symbols kill workers.
+    /// Too many of its symbols killed workers.
     Poisoned,
 }
 
-/// Why pieces are dispatched.
+/// Why pieces were dispatched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Nobody else runs them.
+    /// No other worker runs them.
     Work,
-    /// They are suspected to kill workers: nothing else runs on this one meanwhile.
+    /// They are suspected of killing workers: nothing else runs on this worker meanwhile.
     Isolation,
-    /// Another worker runs them too, and is late.
+    /// Another worker is running them, and is late.
     Hedge,
-    /// They are answered, but it is in doubt which answer is right.
+    /// They are answered, but it is unconfirmed which answer is right.
     Vote,
 }
 
-/// What is to be done, in this order.
+/// An action of the shell; commands are to be executed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Send `pieces` (ascending; parts of segments alone) to `worker`.
+    /// Send `pieces` (ascending; a part of a segment is always alone) to `worker`.
     Dispatch { attempt: AttemptId, scan: ScanId, worker: WorkerId, pieces: Vec<Piece>, purpose: Purpose },
-    /// Nobody waits for this attempt any more.
+    /// This attempt is no longer awaited.
     Stop { attempt: AttemptId },
-    /// The result just reported counts; said once for a piece.
+    /// The result just reported counts; sent once per piece.
     Accept { scan: ScanId, piece: Piece },
-    /// The result just reported takes the place of the accepted one, which was wrong.
+    /// The result just reported replaces the accepted one, which was wrong.
     Replace { scan: ScanId, piece: Piece },
-    /// The piece has no result and gets no more attempts; said once, and never of an accepted one.
+    /// The piece has no result and gets no more attempts; sent once per piece, and never for an accepted one.
     Fail { scan: ScanId, piece: Piece, kind: ErrorKind, attempts: u32 },
-    /// Two hosts gave different results for this piece; others are asked.
+    /// Two hosts returned different results for this piece; others are asked.
     Contest { scan: ScanId, piece: Piece },
-    /// One host alone says that the piece fails, and there is nobody else to ask: read the coordinator's own copy of its data,
-    /// and say [`Event::Checked`].
+    /// One host reports that the piece fails, and there is no other host to ask: read the coordinator's own copy of its
+    /// data, and report [`Event::Checked`].
     Check { scan: ScanId, piece: Piece },
-    /// This host failed a piece whose data are sound elsewhere: it is given nothing more. What it said otherwise is believed.
+    /// This host failed a piece whose data are sound elsewhere: it receives nothing more. Its other results are still
+    /// accepted.
     Distrust { host: HostId, scan: ScanId, piece: Piece },
-    /// Most say that this host's result for the piece is wrong: it is given nothing more and believed nothing more.
+    /// The majority contradicts this host's result for the piece: it receives nothing more, and none of its results
+    /// count.
     Quarantine { host: HostId, scan: ScanId, piece: Piece },
-    /// A scan that ended complete holds a result that came to be in doubt.
+    /// A scan that ended complete contains a result that has become unconfirmed.
     Doubt { scan: ScanId },
-    /// Nothing more is said of this scan, but for `Doubt`.
+    /// The last command about this scan, except for `Doubt`.
     End { scan: ScanId, outcome: Outcome },
 }
 
@@ -231,17 +236,17 @@ pub struct Scheduler {
     next_attempt: AttemptId,
     /// Scans with work that could run now, in the order of their turns.
     turns: BTreeSet<(u128, ScanId)>,
-    /// The turn of the scan that was served last: where new ones begin.
+    /// The turn of the scan served last, where new scans begin.
     turn: u128,
-    /// Ends of scans that have one.
+    /// Deadlines of scans that have one.
     deadlines: BTreeSet<(u64, ScanId)>,
     quarantined: BTreeSet<HostId>,
-    /// Scans that ended complete, newest last.
+    /// Recent scans that ended complete, newest last.
     delivered: VecDeque<Delivered>,
 }
 
 impl Scheduler {
-    /// Without workers or scans.
+    /// A scheduler without workers or scans.
     pub fn new(limits: Limits, now_ms: u64) -> Self {
         Self {
             limits,
@@ -257,7 +262,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes one event and says what to do. `now_ms` never goes back.
+    /// Handles one event and returns the commands to execute. `now_ms` never decreases.
     pub fn step(&mut self, event: Event, now_ms: u64) -> Vec<Command> {
         let mut commands = Vec::new();
         let out = &mut commands;
@@ -279,17 +284,17 @@ impl Scheduler {
         commands
     }
 
-    /// Shards a worker is busy with.
+    /// Number of shards that a worker is running.
     pub fn in_flight(&self, worker: WorkerId) -> usize {
         self.fleet.get(worker).map_or(0, |w| w.in_flight.len())
     }
 
-    /// Estimated cost of every piece that is neither accepted nor failed.
+    /// Estimated cost, in nanoseconds of one core, of all pieces that are neither accepted nor failed.
     pub fn work_left(&self) -> u64 {
         self.scans.values().fold(0, |sum, scan| sum.saturating_add(scan.open_cost))
     }
 
-    /// Whether nothing of a scan can run because nobody is given work of its class.
+    /// Whether a scan cannot run because no worker of its class receives work.
     pub fn waits_for_workers(&self, scan: ScanId) -> bool {
         let nobody = |scan: &Scan| scan.attempts.is_empty() && self.fleet.empty_since(scan.class).is_some();
         self.scans.get(&scan).is_some_and(|scan| scan.open > 0 && nobody(scan))
@@ -324,7 +329,7 @@ impl Scheduler {
         self.orphan(worker);
     }
 
-    /// Work that waits for this worker may go anywhere from now on.
+    /// Work that prefers this worker may go to any worker from now on.
     fn orphan(&mut self, worker: WorkerId) {
         self.scans.values_mut().for_each(|scan| scan.line.orphan(worker));
     }
@@ -343,19 +348,20 @@ impl Scheduler {
         self.hedge(now_ms, out);
     }
 
-    /// Ends scans whose class has had no worker for too long, unless they wait for one, or a worker that leaves still runs one.
+    /// Ends scans whose class has had no worker for too long, unless they wait for one, or a draining worker still runs
+    /// one of their attempts.
     fn give_up_without_workers(&mut self, now_ms: u64, out: &mut Vec<Command>) {
         let late = |scan: &Scan| {
             let since = self.fleet.empty_since(scan.class)?;
             let waited = now_ms.saturating_sub(since.max(scan.submitted_ms));
-            // A check that is missing is not waited for.
+            // An outstanding check does not make a scan wait.
             let waits = scan.waits && scan.open > 0;
             (!waits && scan.attempts.is_empty() && waited >= self.limits.no_worker_timeout_ms).then_some(())
         };
         let ended: Vec<ScanId> =
             self.scans.iter().filter(|(_, scan)| late(scan).is_some()).map(|(&id, _)| id).collect();
         for id in ended {
-            // What is answered is whole; only its check is missing.
+            // All pieces are answered; only the check is outstanding.
             let whole = self.scans.get(&id).is_some_and(|scan| scan.open == 0);
             self.end(id, if whole { Outcome::Complete { disputed: true } } else { Outcome::NoWorker }, out);
         }
@@ -376,7 +382,7 @@ impl Scheduler {
             self.deadlines.remove(&(deadline_ms, id));
         }
         for attempt in &scan.attempts {
-            // One that has answered everything ends by itself; it keeps its slot until it does.
+            // An attempt that has answered everything ends by itself, and keeps its slot until then.
             if self.attempts.get(attempt).is_some_and(|a| !a.left.is_empty()) {
                 self.forget(*attempt);
                 out.push(Command::Stop { attempt: *attempt });
@@ -388,7 +394,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes an attempt out of every index.
+    /// Removes an attempt from every index.
     fn forget(&mut self, id: AttemptId) -> Option<Attempt> {
         let attempt = self.attempts.remove(&id)?;
         self.fleet.end_attempt(attempt.worker, id);
@@ -403,7 +409,7 @@ impl Scheduler {
         Some(attempt)
     }
 
-    /// Takes one piece from an attempt that answered it or failed on it. False when it was not waited for.
+    /// Removes one piece from an attempt that answered it or failed on it. Returns `false` if it was not awaited.
     fn answered(&mut self, id: AttemptId, piece: Piece, now_ms: u64) -> bool {
         let Some(attempt) = self.attempts.get_mut(&id) else { return false };
         if !attempt.left.remove(&piece) {
@@ -445,7 +451,7 @@ impl Scheduler {
                 scan.open_cost = scan.open_cost.saturating_sub(progress.cost);
                 out.push(Command::Accept { scan: id, piece });
                 self.release(id, piece, out);
-                // What fails at one host and not at another fails of that host.
+                // A piece that fails on one host and not on another fails because of that host.
                 accusers.into_iter().for_each(|accuser| self.distrust(accuser, (id, piece), now_ms, out));
                 self.end_if_complete(id, out);
             }
@@ -457,7 +463,7 @@ impl Scheduler {
         }
     }
 
-    /// A piece has ended: whoever else works on it alone is stopped.
+    /// A piece has ended: stops other attempts that have nothing else left.
     fn release(&mut self, id: ScanId, piece: Piece, out: &mut Vec<Command>) {
         let Some(scan) = self.scans.get(&id) else { return };
         let Some(progress) = scan.pieces.get(&piece) else { return };

@@ -1,9 +1,9 @@
-//! What has to agree before a piece counts as failed for good: one host's word is not proof.
+//! Decides when a failure of a piece is final: the report of one host is not proof.
 //!
-//! A worker that says that a piece fails wherever it runs may be wrong about "wherever": its copy of a file is damaged, its
-//! machine is broken. So another host of the class is asked. When it fails the piece too, the piece has failed; when it has a
-//! result, the first host is distrusted: it is given nothing more, but what it said otherwise is believed, since results are
-//! compared by their digests. Where there is no other host the coordinator reads its own copy of the data.
+//! A worker that reports a permanent failure of a piece may itself be the cause: a damaged copy of a file, or a broken
+//! machine. So another host of the class is asked. If that host fails the piece too, the piece has failed; if it
+//! returns a result, the first host is distrusted: it receives nothing more, but its other results still count, since
+//! results are compared by their digests. If there is no other host, the coordinator reads its own copy of the data.
 
 use trawl_wire::ErrorKind;
 
@@ -11,13 +11,13 @@ use super::state::PieceState;
 use super::wait_queue::QueuedWork;
 use super::{AGREEING_HOSTS, Check, Command, HostId, Piece, ScanId, Scheduler};
 
-/// As what a piece fails once it is proven: damage that everybody finds is the snapshot's own.
+/// The kind of a proven failure: damage found by all hosts is a property of the snapshot.
 fn proven(kind: ErrorKind) -> ErrorKind {
     if kind == ErrorKind::Damaged { ErrorKind::Permanent } else { kind }
 }
 
 impl Scheduler {
-    /// A host says that a piece fails wherever it runs.
+    /// Handles a host's report that a piece fails permanently.
     pub(super) fn accuse(
         &mut self,
         (id, piece): (ScanId, Piece),
@@ -37,7 +37,7 @@ impl Scheduler {
         if progress.accusers.len() >= AGREEING_HOSTS {
             return self.fail(id, piece, proven(kind), out);
         }
-        // Others that run it will say.
+        // Other attempts at it are running and will report.
         if !progress.running.is_empty() || progress.checking.is_some() {
             return;
         }
@@ -51,7 +51,7 @@ impl Scheduler {
         out.push(Command::Check { scan: id, piece });
     }
 
-    /// The coordinator has read its own copy of the data of a piece that one host failed.
+    /// Handles the result of the coordinator's check of its own copy of the data of a piece that one host failed.
     pub(super) fn checked(&mut self, id: ScanId, piece: Piece, found: Check, now_ms: u64, out: &mut Vec<Command>) {
         let Some(progress) = self.scans.get_mut(&id).and_then(|scan| scan.pieces.get_mut(&piece)) else { return };
         let Some(kind) = progress.checking.take() else { return };
@@ -60,7 +60,8 @@ impl Scheduler {
         }
         match found {
             Check::Damaged => self.fail(id, piece, proven(kind), out),
-            // The data are sound, so damage is the host's own, and everything else that of the plan over these data.
+            // The data are sound, so damage is on the host; any other failure is a property of the plan over these
+            // data.
             Check::Sound if kind != ErrorKind::Damaged => self.fail(id, piece, kind, out),
             Check::Sound => {
                 let accusers = std::mem::take(&mut progress.accusers);
@@ -69,12 +70,12 @@ impl Scheduler {
                 accusers.into_iter().for_each(|accuser| self.distrust(accuser, (id, piece), now_ms, out));
                 self.retry(id, vec![piece], (ErrorKind::Retryable, avoid, true), now_ms, out);
             }
-            // Nobody has proven anything: no answer rather than a wrong one.
+            // Nothing is proven: no answer rather than a wrong one.
             Check::Unknown => self.fail(id, piece, ErrorKind::Retryable, out),
         }
     }
 
-    /// A host whose copy of the data, or whose machine, is not what others have.
+    /// Takes a host out of service whose copy of the data, or whose machine, differs from others.
     pub(super) fn distrust(&mut self, host: HostId, (id, piece): (ScanId, Piece), now_ms: u64, out: &mut Vec<Command>) {
         if !self.fleet.is_trusted(host) {
             return;

@@ -1,10 +1,10 @@
-//! Whether results can be believed: digests of one piece are compared, whoever gave them.
+//! Verification of results: compares the digests of one piece from different hosts.
 //!
-//! A piece is settled when all hosts that are believed say the same of it. When they differ, hosts that have not
-//! answered are asked until one digest has more votes than any other and at least two; those who said otherwise are
-//! quarantined, and nothing they said is believed any more, so that pieces that only they answered are asked for again.
-//! A result that proves wrong is replaced before its scan ends. What cannot be settled in time marks the scan disputed;
-//! a delivered scan is doubted.
+//! A piece is settled when all trusted hosts agree on it. When they differ, hosts that have not answered are asked
+//! until one digest has more votes than any other and at least two; hosts with other digests are quarantined and none
+//! of their results count any more, so pieces that only they answered are requested again. A result that proves wrong
+//! is replaced before its scan ends. A piece that cannot be settled in time marks the scan disputed; for a delivered
+//! scan a doubt is reported.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use super::state::{Delivered, PieceState, Scan};
 use super::wait_queue::{Claim, QueuedWork};
 use super::{Command, DELIVERED_KEPT, Digest, HostId, Piece, ScanId, Scheduler, VOTES_MAX};
 
-/// What is to be done with a piece.
+/// The outcome of counting the votes on a piece.
 enum Finding {
     Settled,
-    /// The accepted result is wrong, and the one at hand is right.
+    /// The accepted result is wrong, and the one just reported is right.
     Replaced,
     Asking,
-    /// Those who said otherwise than most.
+    /// Hosts that contradict the majority.
     Wrong(Vec<HostId>),
 }
 
 impl Scheduler {
-    /// One more result of an accepted piece.
+    /// Records one more result of an accepted piece.
     pub(super) fn vote(
         &mut self,
         id: ScanId,
@@ -49,7 +49,7 @@ impl Scheduler {
         }
     }
 
-    /// A host that was asked for a vote gave none.
+    /// Hosts that were asked for a vote did not answer.
     pub(super) fn decline(&mut self, id: ScanId, piece: Piece, hosts: &[HostId]) {
         let Some(verdict) = self.verdict_mut(id, piece) else { return };
         for host in hosts {
@@ -59,13 +59,13 @@ impl Scheduler {
         }
     }
 
-    /// Looks at the votes again. `fresh` is the digest of the result that is being reported.
+    /// Counts the votes again. `fresh` is the digest of the result being reported.
     fn settle(&mut self, id: ScanId, piece: Piece, fresh: Option<Digest>, now_ms: u64, out: &mut Vec<Command>) {
         match self.find(id, piece, fresh, out) {
             None => {}
             Some(Finding::Asking) => self.doubt(id, piece, now_ms, out),
             Some(Finding::Wrong(hosts)) => {
-                // Each of them may settle this piece, and unsettle others: no scan ends before all are looked at.
+                // Each of them may settle this piece and unsettle others: no scan ends before all are processed.
                 hosts.iter().for_each(|host| self.unsettle(*host, now_ms));
                 for host in hosts {
                     self.quarantine(host, (id, piece), now_ms, out);
@@ -111,7 +111,7 @@ impl Scheduler {
         }
     }
 
-    /// A piece is in doubt from now on, if it was not, and another host is asked.
+    /// Marks a piece as unconfirmed, if it was not, and asks another host.
     fn doubt(&mut self, id: ScanId, piece: Piece, now_ms: u64, out: &mut Vec<Command>) {
         let Some(scan) = self.scans.get_mut(&id) else { return };
         if scan.unsettled.insert(piece)
@@ -122,14 +122,14 @@ impl Scheduler {
         self.ask_if_unsettled(id, piece, out);
     }
 
-    /// Asks one more host about a piece in doubt; gives up after [`VOTES_MAX`].
+    /// Asks one more host about an unconfirmed piece; gives up after [`VOTES_MAX`].
     pub(super) fn ask_if_unsettled(&mut self, id: ScanId, piece: Piece, out: &mut Vec<Command>) {
         let Some(scan) = self.scans.get_mut(&id) else { return };
         if !scan.unsettled.contains(&piece) {
             return;
         }
         let Some(progress) = scan.pieces.get_mut(&piece) else { return };
-        // Others that run it will say.
+        // Other attempts at it are running and will report.
         if !progress.running.is_empty() {
             return;
         }
@@ -149,7 +149,7 @@ impl Scheduler {
         self.queue(id);
     }
 
-    /// Nobody can settle it: the scan ends with a doubt.
+    /// It cannot be settled: the scan ends as disputed.
     fn leave_open(&mut self, id: ScanId, piece: Piece, out: &mut Vec<Command>) {
         if let Some(scan) = self.scans.get_mut(&id) {
             scan.disputed = true;
@@ -158,7 +158,7 @@ impl Scheduler {
         self.end_if_complete(id, out);
     }
 
-    /// Leaves open what has been in doubt for too long.
+    /// Gives up on pieces that have been unconfirmed for too long.
     pub(super) fn give_up_disputes(&mut self, now_ms: u64, out: &mut Vec<Command>) {
         let mut over = Vec::new();
         for (id, scan) in &mut self.scans {
@@ -174,7 +174,7 @@ impl Scheduler {
         }
     }
 
-    /// Every accepted piece that a host has voted on is in doubt, until it is settled without that vote.
+    /// Marks every accepted piece that a host has voted on as unconfirmed, until it is settled without that vote.
     fn unsettle(&mut self, host: HostId, now_ms: u64) {
         for scan in self.scans.values_mut() {
             for (piece, progress) in &mut scan.pieces {
@@ -188,7 +188,7 @@ impl Scheduler {
         }
     }
 
-    /// Nothing this host says or said is believed any more.
+    /// Discards all past and future results of this host.
     fn quarantine(&mut self, host: HostId, (id, piece): (ScanId, Piece), now_ms: u64, out: &mut Vec<Command>) {
         if !self.quarantined.insert(host) {
             return;
@@ -236,7 +236,7 @@ impl Scheduler {
         self.delivered.push_back(Delivered { scan: id, pieces, doubted: disputed });
     }
 
-    /// A result that comes after its scan has ended.
+    /// Compares a result that arrives after its scan has ended.
     pub(super) fn compare_delivered(
         &mut self,
         id: ScanId,

@@ -1,8 +1,8 @@
-//! What becomes of work that was not answered: tried elsewhere, bisected, or failed.
+//! Unanswered work: retried elsewhere, bisected, or failed.
 //!
-//! A worker that dies takes what it had under suspicion. Its pieces are tried again one by one; one that is in hand
-//! when a second worker dies is cut in two, and its parts run alone on their workers until the symbol is found that
-//! kills them. A part that answers is innocent; only a symbol that ran alone is ever called poisoned.
+//! When a worker dies, its pieces come under suspicion and are retried one by one. A piece that was running when a
+//! second worker dies is cut in two, and its parts run alone on their workers until the symbol that kills them is
+//! found. A part that answers is cleared; only a symbol that ran alone can be declared poisoned.
 
 use trawl_wire::ErrorKind;
 
@@ -41,7 +41,7 @@ impl Scheduler {
         }
     }
 
-    /// Stops an attempt whose worker is given nothing more; nothing it ran is to blame.
+    /// Stops an attempt whose worker receives nothing more; its pieces are not to blame.
     pub(super) fn call_off(&mut self, id: AttemptId, now_ms: u64, out: &mut Vec<Command>) {
         if let Some(attempt) = self.forget(id) {
             out.push(Command::Stop { attempt: id });
@@ -50,7 +50,7 @@ impl Scheduler {
         }
     }
 
-    /// What an attempt that is over did not answer.
+    /// Handles the unanswered pieces of an attempt that is over.
     pub(super) fn abandon(&mut self, attempt: &Attempt, delayed: bool, now_ms: u64, out: &mut Vec<Command>) {
         let avoid = with(&attempt.avoid, attempt.host);
         let left: Vec<Piece> = attempt.left.iter().copied().collect();
@@ -85,7 +85,7 @@ impl Scheduler {
         }
     }
 
-    /// An attempt that ended through no fault of its work does not count.
+    /// Uncounts an attempt that did not end because of its work.
     fn forgive(&mut self, attempt: &Attempt) {
         let Some(scan) = self.scans.get_mut(&attempt.scan) else { return };
         if matches!(attempt.purpose, Purpose::Work | Purpose::Isolation) {
@@ -97,7 +97,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts pieces that were not answered back into line together, or fails those that had all their attempts.
+    /// Queues unanswered pieces again together, or fails those that are out of attempts.
     pub(super) fn retry(
         &mut self,
         id: ScanId,
@@ -110,7 +110,7 @@ impl Scheduler {
         let (mut again, mut over, mut tries) = (Vec::new(), Vec::new(), 0);
         for piece in pieces {
             let Some(progress) = scan.pieces.get(&piece) else { continue };
-            // One that another attempt runs is left to that, and one whose data are checked to the check.
+            // Pieces that another attempt runs, or whose data are being checked, are left to that.
             let busy = !progress.running.is_empty() || progress.checking.is_some();
             if !matches!(progress.standing, PieceState::Open) || busy {
                 continue;
@@ -139,7 +139,7 @@ impl Scheduler {
         self.queue(id);
     }
 
-    /// A worker died with this piece in hand.
+    /// Handles the death of a worker that was running this piece.
     fn suspect(&mut self, attempt: &Attempt, piece: Piece, out: &mut Vec<Command>) {
         let id = attempt.scan;
         let limits = self.limits;
@@ -149,7 +149,7 @@ impl Scheduler {
             return;
         }
         progress.deaths += 1;
-        // What another attempt runs is left to that, and what is checked to the check.
+        // Left to the other attempt that runs it, or to its check.
         if !progress.running.is_empty() || progress.checking.is_some() {
             return;
         }
@@ -161,13 +161,14 @@ impl Scheduler {
                     scan.open += 1;
                     scan.open_cost = scan.open_cost.saturating_sub(cost).saturating_add(2 * (cost / 2).max(1));
                     for half in halves {
-                        // The parts inherit the suspicion, so the next death cuts them again; a symbol has to earn it.
+                        // The parts inherit the suspicion, so the next death cuts them again; a single symbol starts
+                        // without.
                         let deaths = if half.count > 1 { limits.deaths_max - 1 } else { 0 };
                         scan.pieces.insert(half, Progress::alone((cost / 2).max(1), deaths));
                         scan.line.push(QueuedWork { pieces: vec![half], avoid: Vec::new(), claim: Claim::Alone }, 0);
                     }
                 }
-                // Others ran on the workers that died: now it has to do it alone.
+                // Other pieces ran on the workers that died: from now on it runs alone.
                 None if !alone => {
                     *progress = Progress::alone(cost, 0);
                     scan.line.push(QueuedWork { pieces: vec![piece], avoid: Vec::new(), claim: Claim::Alone }, 0);

@@ -1,4 +1,4 @@
-//! What is known of a scan, its pieces and its attempts.
+//! The state of a scan, its pieces and its attempts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,64 +7,64 @@ use trawl_wire::ErrorKind;
 use super::wait_queue::{Claim, QueuedWork, WaitQueue};
 use super::{AttemptId, ClassId, Digest, HostId, Piece, Purpose, Request, ScanId, WorkerId};
 
-/// Attempts whose durations make the median.
+/// Number of recent attempts in the median.
 const PACES_KEPT: usize = 255;
-/// Durations are kept for so much cost, so that the quotient of small attempts is not zero.
+/// Cost to which durations are normalised; large, so that quotients of small attempts do not round to 0.
 const PACE_COST: u128 = 1 << 32;
 
-/// A scan that runs.
+/// A running scan.
 #[derive(Debug)]
 pub(super) struct Scan {
-    /// Every piece the scan is cut into now: bisection takes one out and puts its halves in.
+    /// The pieces the scan is currently cut into; bisection replaces a piece by its halves.
     pub pieces: BTreeMap<Piece, Progress>,
-    /// Pieces that are neither accepted nor failed.
+    /// Number of pieces that are neither accepted nor failed.
     pub open: usize,
-    /// What they are estimated to cost.
+    /// Their estimated cost.
     pub open_cost: u64,
-    /// Accepted pieces whose result is in doubt.
+    /// Accepted pieces whose result is unconfirmed.
     pub unsettled: BTreeSet<Piece>,
-    /// What waits for a worker.
+    /// Work that waits for a worker.
     pub line: WaitQueue,
-    /// What runs.
+    /// Running attempts.
     pub attempts: BTreeSet<AttemptId>,
     pub class: ClassId,
     pub weight: u64,
-    /// Work it was given so far over its weight: the least one is next.
+    /// Work assigned so far divided by its weight; the scan with the least is next.
     pub turn: u128,
     pub submitted_ms: u64,
     pub deadline_ms: Option<u64>,
-    /// Whether it waits for workers for as long as it takes.
+    /// Whether it waits for workers without limit.
     pub waits: bool,
-    /// A doubt could not be settled.
+    /// Whether a dispute could not be settled.
     pub disputed: bool,
-    /// Symbols that failed as poisoned.
+    /// Number of symbols that failed as poisoned.
     pub poisoned: u32,
     pub paces: Paces,
 }
 
-/// How far a piece is.
+/// The progress of a piece.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// Estimated, at least 1.
+    /// Estimated cost, at least 1.
     pub cost: u64,
-    /// Dispatches for work or isolation.
+    /// Number of dispatches for work or isolation.
     pub tries: u32,
-    /// Workers that died with it in hand.
+    /// Number of workers that died running it.
     pub deaths: u32,
-    /// Whether it runs with nothing beside it: a part of a segment, or a lone symbol under suspicion.
+    /// Whether it has to run alone on its worker: a part of a segment, or a lone symbol under suspicion.
     pub alone: bool,
-    /// Hosts that said that it fails wherever it runs.
+    /// Hosts that reported a permanent failure of it.
     pub accusers: Vec<HostId>,
-    /// The kind they gave, while the coordinator checks its own copy.
+    /// The kind of failure they reported, while the coordinator checks its own copy.
     pub checking: Option<ErrorKind>,
-    /// Attempts at it that were ended because they said nothing.
+    /// Number of attempts at it that timed out without a reply.
     pub timeouts: u32,
-    /// Attempts that have it and have not answered.
+    /// Attempts that are running it.
     pub running: Vec<AttemptId>,
     pub standing: PieceState,
 }
 
-/// A piece is open until it is accepted or failed; neither is ever taken back.
+/// A piece is open until it is accepted or failed; both are final.
 #[derive(Debug)]
 pub(super) enum PieceState {
     Open,
@@ -72,20 +72,20 @@ pub(super) enum PieceState {
     Failed,
 }
 
-/// Who said what of an accepted piece.
+/// The votes on an accepted piece.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub accepted: Digest,
     pub votes: Vec<(HostId, Digest)>,
-    /// Hosts that were asked and did not answer.
+    /// Hosts asked that did not answer.
     pub declined: Vec<HostId>,
-    /// Hosts that were asked.
+    /// Number of hosts asked.
     pub asked: u32,
-    /// Whether the next one is being looked for.
+    /// Whether the next host is being looked for.
     pub asking: bool,
-    /// Since when it is in doubt.
+    /// Since when it is unconfirmed.
     pub since_ms: u64,
-    /// Whether it was said that hosts differ.
+    /// Whether `Command::Contest` was sent.
     pub contested: bool,
 }
 
@@ -95,32 +95,32 @@ pub(super) struct Attempt {
     pub scan: ScanId,
     pub worker: WorkerId,
     pub host: HostId,
-    /// What it has not answered; may hold pieces that another attempt answered meanwhile.
+    /// Pieces not answered yet; may contain pieces that another attempt answered meanwhile.
     pub left: BTreeSet<Piece>,
-    /// Hosts that failed this work before.
+    /// Hosts that have failed this work.
     pub avoid: Vec<HostId>,
     pub purpose: Purpose,
     pub started_ms: u64,
-    /// When it said something last, or began.
+    /// Time of its last reply, or of its start.
     pub heard_ms: u64,
-    /// How long it may say nothing.
+    /// How long it may go without a reply, in milliseconds.
     pub allowed_ms: u64,
     pub cost: u64,
-    /// Whether a second attempt at it was made.
+    /// Whether it has been hedged.
     pub hedged: bool,
 }
 
-/// What is kept of a scan that ended complete.
+/// The digests of a scan that ended complete.
 #[derive(Debug)]
 pub(super) struct Delivered {
     pub scan: ScanId,
     pub pieces: BTreeMap<Piece, (HostId, Digest)>,
-    /// Said once.
+    /// Whether a doubt has been reported; reported once.
     pub doubted: bool,
 }
 
 impl Scan {
-    /// `takes_work`: whether a worker may be waited for.
+    /// A new scan. `takes_work`: whether waiting for a worker makes sense.
     pub fn new(request: Request, turn: u128, now_ms: u64, takes_work: impl Fn(WorkerId) -> bool) -> Self {
         let mut pieces = BTreeMap::new();
         let mut line = WaitQueue::default();
@@ -179,7 +179,7 @@ impl Progress {
         }
     }
 
-    /// Of a piece that has to run alone.
+    /// The progress of a piece that has to run alone.
     pub fn alone(cost: u64, deaths: u32) -> Self {
         Self { deaths, alone: true, ..Self::new(cost) }
     }
@@ -208,7 +208,7 @@ impl Progress {
     }
 }
 
-/// How long attempts took for their cost.
+/// Durations of attempts relative to their cost.
 #[derive(Debug, Default)]
 pub(super) struct Paces {
     /// Milliseconds of [`PACE_COST`], newest last.
@@ -223,7 +223,7 @@ impl Paces {
         self.recent.push_back(u128::from(ms) * PACE_COST / u128::from(cost.max(1)));
     }
 
-    /// What the median attempt would take for `cost`; `None` before any has ended.
+    /// Time that the median attempt would take for `cost`; `None` before any has ended.
     pub fn expected_ms(&self, cost: u64) -> Option<u64> {
         let mut sorted: Vec<u128> = self.recent.iter().copied().collect();
         sorted.sort_unstable();

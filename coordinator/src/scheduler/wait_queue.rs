@@ -1,21 +1,21 @@
-//! The work of one scan that waits for a worker, indexed by who may take it.
+//! The waiting work of one scan, indexed by which workers may take it.
 //!
-//! Every question costs the logarithm of what waits, times the number of different sets of hosts that failed something:
-//! those are few, because work that failed at the same hosts waits together.
+//! Every query takes logarithmic time in the amount of waiting work, times the number of distinct sets of hosts to
+//! avoid; these are few, since work that failed on the same hosts is grouped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{HostId, Piece, WorkerId};
 
-/// Order in a line: what is to be tried again is the oldest and comes first.
+/// Order within a queue: retries come first, then by age.
 pub(super) type WorkKey = (u8, u64);
 
-/// Who may take a piece of work.
+/// Which workers may take a piece of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// Best this worker; when it has enough, any.
+    /// Preferably this worker; any other once it is busy.
     Prefers(WorkerId),
-    /// Any; one that failed it only when all have.
+    /// Any worker; one that failed it only if all have.
     Anyone,
     /// As `Anyone`, on a worker that has nothing else to do.
     Alone,
@@ -28,13 +28,13 @@ pub(super) enum Claim {
 pub(super) struct QueuedWork {
     /// Ascending; a part of a segment is alone.
     pub pieces: Vec<Piece>,
-    /// Hosts that failed it, ascending: the last choice.
+    /// Hosts that failed it, ascending; used as a last resort.
     pub avoid: Vec<HostId>,
     pub claim: Claim,
 }
 
 impl QueuedWork {
-    /// Not tried yet.
+    /// Work that has not been tried yet.
     pub fn fresh(pieces: Vec<Piece>, preferred: Option<WorkerId>) -> Self {
         Self { pieces, avoid: Vec::new(), claim: preferred.map_or(Claim::Anyone, Claim::Prefers) }
     }
@@ -48,7 +48,7 @@ impl QueuedWork {
     }
 }
 
-/// Work by the hosts it avoids.
+/// Work by the set of hosts to avoid.
 type Groups = BTreeMap<Vec<HostId>, BTreeSet<WorkKey>>;
 
 /// See the module's header.
@@ -56,18 +56,18 @@ type Groups = BTreeMap<Vec<HostId>, BTreeSet<WorkKey>>;
 pub(super) struct WaitQueue {
     work: BTreeMap<WorkKey, QueuedWork>,
     own: BTreeMap<WorkerId, BTreeSet<WorkKey>>,
-    /// Lengths of `own`: others take from the longest.
+    /// Lengths of `own`: other workers take from the longest.
     lengths: BTreeSet<(usize, WorkerId)>,
     anyone: Groups,
     alone: Groups,
     others: Groups,
-    /// Work that has to wait for its time.
+    /// Work that may not run before a time.
     delayed: BTreeSet<(u64, WorkKey)>,
     next: u64,
 }
 
 impl WaitQueue {
-    /// Puts work in; it may run from `not_before_ms` on, 0 is at once.
+    /// Adds work that may run from `not_before_ms` on; 0 means immediately.
     pub fn push(&mut self, work: QueuedWork, not_before_ms: u64) {
         self.next += 1;
         let key = (work.rank(), self.next);
@@ -79,17 +79,17 @@ impl WaitQueue {
         self.work.insert(key, work);
     }
 
-    /// Whether something could run now if there were a worker for it.
+    /// Whether any work could run now if there were a worker for it.
     pub fn is_ready(&self) -> bool {
         !(self.own.is_empty() && self.anyone.is_empty() && self.alone.is_empty() && self.others.is_empty())
     }
 
-    /// Whether something waits for a worker of its own.
+    /// Whether any work has to run alone.
     pub fn wants_isolation(&self) -> bool {
         !self.alone.is_empty()
     }
 
-    /// Makes ready what has waited long enough. Whether there was any.
+    /// Makes delayed work ready once its time has come. Returns whether there was any.
     pub fn wake(&mut self, now_ms: u64) -> bool {
         let before = self.delayed.len();
         while let Some(&(at, key)) = self.delayed.first() {
@@ -104,33 +104,33 @@ impl WaitQueue {
         self.delayed.len() < before
     }
 
-    /// Work that would best run there.
+    /// The first work that prefers this worker.
     pub fn own(&self, worker: WorkerId) -> Option<WorkKey> {
         self.own.get(&worker)?.first().copied()
     }
 
-    /// The first work that prefers nobody and avoids a set of hosts that `may` run.
+    /// The first work without a preferred worker whose set of hosts to avoid satisfies `may`.
     pub fn anyone(&self, may: impl Fn(&[HostId]) -> bool) -> Option<WorkKey> {
         first(&self.anyone, may)
     }
 
-    /// The same, of work that needs a worker of its own.
+    /// As [`Self::anyone`], for work that has to run alone.
     pub fn alone(&self, may: impl Fn(&[HostId]) -> bool) -> Option<WorkKey> {
         first(&self.alone, may)
     }
 
-    /// The same, of votes.
+    /// The first vote that `host` may give.
     pub fn others(&self, host: HostId) -> Option<WorkKey> {
         first(&self.others, |avoid| !avoid.contains(&host))
     }
 
-    /// The last work of the worker that has most: it would get to that last.
+    /// The last work of the worker with the longest queue, which it would reach last.
     pub fn longest(&self) -> Option<WorkKey> {
         let (_, worker) = self.lengths.last()?;
         self.own.get(worker)?.last().copied()
     }
 
-    /// Takes ready work out.
+    /// Removes ready work.
     pub fn take(&mut self, key: WorkKey) -> Option<QueuedWork> {
         let work = self.work.remove(&key)?;
         match work.claim {
@@ -142,7 +142,7 @@ impl WaitQueue {
         Some(work)
     }
 
-    /// Work that waits for this worker may go anywhere.
+    /// Work that prefers this worker may go to any worker.
     pub fn orphan(&mut self, worker: WorkerId) {
         let Some(keys) = self.own.remove(&worker) else { return };
         self.lengths.remove(&(keys.len(), worker));

@@ -1,7 +1,7 @@
-//! One dispatch of a shard over gRPC: sends it, checks every reply, and says how it ended.
+//! One dispatch of a shard over gRPC: sends it, checks every reply, and reports how it ended.
 //!
-//! It decides nothing. What the worker said on purpose carries an error kind; everything else is evidence that the
-//! worker or the way to it is broken.
+//! It decides nothing. Deliberate errors of the worker carry an error kind; any other error is evidence that the worker
+//! or the connection is broken.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::scheduler::{AttemptId, Digest, HostId, Piece, ScanId};
 
 /// How long connecting to a worker may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pings to a worker, and how long their answer may take: a stopped one is noticed in their sum.
+/// Interval and timeout of pings to a worker; a stopped one is detected within their sum.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(2));
 /// How long a worker may take to answer a ping of ours.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(2);
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The worker said all it had to say.
+    /// The worker replied for all pieces.
     Done,
     /// The worker refused, or stopped on purpose.
     Refused(Failure),
@@ -36,7 +36,7 @@ pub(crate) enum Ending {
     Broken(String),
 }
 
-/// Which attempt, of which scan, where.
+/// Identifies an attempt: its id, scan and worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub attempt: AttemptId,
@@ -44,7 +44,7 @@ pub(crate) struct Ticket {
     pub host: HostId,
 }
 
-/// A valid result, and where its time went.
+/// A valid result with its timings.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub result: SegmentResultV2,
@@ -53,14 +53,14 @@ pub(crate) struct Found {
     pub timings: pb::SegmentTimings,
 }
 
-/// What an attempt says.
+/// A message from an attempt.
 #[derive(Debug)]
 pub(crate) enum AttemptEvent {
     Piece {
         ticket: Ticket,
         piece: Piece,
         outcome: Result<Box<Found>, Failure>,
-        /// Of the whole shard, with its last reply.
+        /// Timings of the whole shard, with its last reply.
         timings: Option<Box<pb::ShardTimings>>,
     },
     End {
@@ -69,7 +69,7 @@ pub(crate) enum AttemptEvent {
     },
 }
 
-/// A lazy connection to a worker; `connector` says whether it is encrypted, and checks that a worker is there.
+/// A lazy connection to a worker; `connector` decides on TLS and verifies that the peer is a worker.
 pub(crate) fn channel_to(address: &str, connector: &Connector) -> Result<Channel, tonic::transport::Error> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?
         .connect_timeout(CONNECT_TIMEOUT)
@@ -80,7 +80,7 @@ pub(crate) fn channel_to(address: &str, connector: &Connector) -> Result<Channel
     Ok(endpoint.connect_with_connector_lazy(connector.clone()))
 }
 
-/// Whether the process that registered as `boot` answers there.
+/// Whether the process registered as `boot` answers.
 pub(crate) async fn ping(channel: Channel, boot: &str) -> bool {
     let mut client = WorkerClient::new(channel);
     let answer = tokio::time::timeout(PING_TIMEOUT, client.ping(pb::PingRequest {})).await;
@@ -104,7 +104,7 @@ pub(crate) async fn run(
     said: mpsc::Sender<AttemptEvent>,
 ) {
     let ending = replies(channel, request, (ticket, &pieces), (&prepared, step), &said).await;
-    // Refused only when the coordinator is ending.
+    // Fails only while the coordinator is shutting down.
     let _ = said.send(AttemptEvent::End { attempt: ticket.attempt, ending }).await;
 }
 
@@ -129,7 +129,7 @@ async fn replies(
         match stream.message().await {
             Ok(Some(mut reply)) => {
                 let timings = reply.shard.take().map(Box::new);
-                // What was not asked for is of no use.
+                // Ignore pieces that were not requested.
                 let Some(&piece) = pieces.iter().find(|p| p.segment == reply.segment) else { continue };
                 let outcome = outcome_of(reply, piece, prepared, step);
                 if said.send(AttemptEvent::Piece { ticket, piece, outcome, timings }).await.is_err() {

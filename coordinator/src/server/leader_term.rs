@@ -1,8 +1,8 @@
-//! What a coordinator does while it leads: one term after the other, each with a dispatcher, scans and records of its own.
+//! The terms of a leader, one after another, each with its own dispatcher, scans and records.
 //!
-//! A term begins as soon as the workers are followed; everything that was accepted before is taken over while it leads
-//! (`upkeep`). At its end everything stops at once: nothing is said to clients, recorded or dispatched by one that leads no
-//! longer.
+//! A term begins as soon as the workers are followed; earlier scans are taken over during the term (`upkeep`). At the
+//! end of a term everything stops at once: a coordinator that no longer leads sends nothing to clients, records nothing
+//! and dispatches nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,34 +22,34 @@ use super::{ScanLimits, membership};
 use crate::durable::{self, Ledger, ResultStore, RetentionPolicy};
 use crate::scheduler::Limits;
 
-/// Changes of membership that wait for the dispatcher.
+/// Capacity of the channel of membership changes to the dispatcher.
 const MEMBERS_WAITING_MAX: usize = 256;
-/// Documents that are compiled at once.
+/// Number of documents compiled concurrently.
 const PREPARING_MAX: usize = 4;
-/// Documents of scans that were taken over that are compiled at once, beside those.
+/// Number of documents of taken-over scans compiled concurrently, in addition.
 const RESUMING_MAX: usize = 2;
-/// Wait before a term's beginning is tried again.
+/// Wait before retrying to begin a term.
 const BACK_OFF: Duration = Duration::from_millis(200);
 
-/// What all terms share.
+/// State shared by all terms.
 pub(crate) struct ClusterContext {
     pub store: Store,
     pub control: Arc<dyn ControlStore>,
     pub cluster_name: String,
     pub results: ResultStore,
     pub retention: RetentionPolicy,
-    /// How workers are reached.
+    /// Connector to workers.
     pub connector: Connector,
     pub scans: ScanLimits,
     pub limits: Limits,
     pub start_timeout: Duration,
 }
 
-/// A task without which a leader does nothing ended by itself.
+/// A task that a leader depends on ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Broken;
 
-/// Leads whenever it is this coordinator's turn, until `quit`. What it is at present is told to `standing`.
+/// Leads whenever this coordinator is elected, until `quit`. Publishes its current role to `standing`.
 pub(crate) async fn lead(
     cluster: ClusterContext,
     mut leadership: watch::Receiver<Leadership>,
@@ -83,7 +83,8 @@ pub(crate) async fn lead(
                     }
                 };
                 let left = tokio::select! {
-                    // Neither ends by itself. A leader without one of them would hold its lease and do nothing.
+                    // These tasks do not end by themselves. A leader without one of them would hold its lease and do
+                    // nothing.
                     () = reign => {
                         over.send_replace(true);
                         standing.send_replace(CoordinatorRole::Following(None));
@@ -104,7 +105,7 @@ pub(crate) async fn lead(
     }
 }
 
-/// Begins a term, however often it takes.
+/// Begins a term, retrying until it succeeds.
 async fn begin(
     cluster: &ClusterContext,
     term: &Term,

@@ -1,8 +1,8 @@
-//! Stands for election for as long as the process lives: an [`Election`] around a control store.
+//! Runs for leadership for as long as the process lives: an [`Election`] around a control store.
 //!
 //! It has its own thread, runtime and store client, so that neither busy scans nor slow clients make a leader miss its
-//! renewals. The rest of the process sees a [`Leadership`] that changes, and looks at the clock whenever it acts as a leader:
-//! a thread that was stopped together with this one may wake before it.
+//! renewals. The rest of the process watches a [`Leadership`], and checks the clock whenever it acts as the leader: a
+//! thread that was suspended together with this one may wake before it.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -20,58 +20,60 @@ use crate::election::{Command, Election, ElectionRole, Event, Incumbent, LEADER_
 
 /// Time to live of a leader's lease.
 pub const LEADER_LEASE_TTL_DEFAULT: Duration = Duration::from_millis(LEADER_LEASE_TTL_MS);
-/// Views of the key that wait for the election.
+/// Capacity of the channel of key views to the election.
 const VIEWS_WAITING_MAX: usize = 16;
-/// Wait before the key is listed and watched anew.
+/// Wait before listing and watching the key again.
 const BACK_OFF: Duration = Duration::from_millis(100);
-/// Longest wait before that.
+/// Longest such wait.
 const BACK_OFF_MAX: Duration = Duration::from_secs(2);
-/// How often the leader's key is read although its watch says nothing.
+/// Interval of reading the leader's key while its watch is silent.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// How often it is said that the store does not answer.
+/// Interval of log messages while the store does not answer.
 const BLIND_REMINDER: Duration = Duration::from_secs(30);
-/// A keep-alive that is not answered in this part of the time to live is given up and sent again, elsewhere.
+/// A keep-alive not answered within the time to live divided by this number is given up and sent again, to another
+/// endpoint.
 const KEEP_ALIVES_PER_TTL: u32 = 3;
-/// Longest that handing over may take: the lease ends by itself when the store is away.
+/// Timeout of handing over: if the store is unavailable, the lease expires by itself.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Whether this coordinator leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
-    /// It does not.
+    /// It does not lead.
     Standby {
-        /// Who does, when that is known.
+        /// The leader, if known.
         leader: Option<LeaderRecord>,
     },
-    /// It does, for this term and no longer.
+    /// It leads for this term.
     Leading(Term),
 }
 
-/// The right to act as a leader. Renewals make new ones of the same epoch that are valid for longer.
+/// The right to act as a leader. Renewals yield terms of the same epoch that are valid for longer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
-    /// Grows from leader to leader.
+    /// Create revision of the leader's key; increases from leader to leader.
     pub epoch: i64,
-    /// Whose creation the epoch is.
+    /// The key whose create revision is the epoch.
     pub leader_key: Arc<str>,
-    /// By this process's clock. Whoever acts as a leader looks at it first: [`Term::is_valid`].
+    /// Deadline by this process's clock. Check [`Term::is_valid`] before acting as the leader.
     pub valid_until: Instant,
 }
 
 impl Term {
-    /// Has to hold for every write that is made as this leader: then none is made by one that leads no more.
+    /// Guard for every write made as this leader, which prevents writes by a leader that has been replaced.
     pub fn guard(&self) -> Guard {
         Guard::Created { key: self.leader_key.to_string(), revision: self.epoch }
     }
 
-    /// Whether this coordinator still leads at `now`, by its own clock. What lies outside the control store is protected by
-    /// this and by workers that refuse older epochs; what lies inside by [`Term::guard`], whatever the clocks do.
+    /// Whether this coordinator still leads at `now`, by its own clock. Everything outside the control store is
+    /// protected by this check and by workers that reject older epochs; the control store itself by [`Term::guard`],
+    /// independent of clocks.
     pub fn is_valid(&self, now: Instant) -> bool {
         now < self.valid_until
     }
 }
 
-/// As what to stand for election.
+/// How a coordinator presents itself in the election.
 #[derive(Debug, Clone)]
 pub struct Candidacy {
     /// Prefix of every key.
@@ -86,7 +88,7 @@ pub struct Candidacy {
     pub lease_ttl: Duration,
 }
 
-/// A coordinator that stands for election. Dropped, it hands over as if it had resigned, without being waited for.
+/// A running candidate. Dropping it hands over as [`Candidate::resign`] does, without waiting.
 #[derive(Debug)]
 pub struct Candidate {
     leadership: watch::Receiver<Leadership>,
@@ -94,7 +96,7 @@ pub struct Candidate {
     thread: JoinHandle<()>,
 }
 
-/// Stands for election from now on, with a store client of its own.
+/// Starts a candidate with its own store client.
 ///
 /// # Errors
 /// When the thread cannot be started.
@@ -108,12 +110,12 @@ pub fn stand(store: impl ControlStore, candidacy: Candidacy) -> std::io::Result<
 }
 
 impl Candidate {
-    /// Where it stands, and every change of it.
+    /// Whether this coordinator leads, as a watch channel.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
     }
 
-    /// Hands over if it leads (bounded in time), and never leads again. Whoever acts as a leader has to have stopped.
+    /// Hands over if it leads (bounded in time), and never leads again. All work as the leader must have stopped.
     pub async fn resign(self) {
         let _ = self.stop.send(());
         let _ = tokio::task::spawn_blocking(move || self.thread.join()).await;
@@ -204,7 +206,7 @@ fn say(command: &Command) {
     }
 }
 
-/// One call on the store; the event that answers it.
+/// Executes one command as a call on the store; returns the event that answers it.
 async fn perform<S: ControlStore>(
     store: Arc<S>,
     key: Arc<str>,
@@ -275,9 +277,9 @@ fn failed(error: &ControlError, call: StoreCall, lease: Option<LeaseId>) -> Even
     }
 }
 
-/// What stands under the key.
+/// Reads the record under the key.
 async fn view(store: &impl ControlStore, key: &str) -> Result<Event, ControlError> {
-    // A listing, unlike a read of one key, says of which revision it is.
+    // A listing, unlike a read of one key, includes its revision.
     let listing = store.list(key).await?;
     let leader = listing.entries.iter().find(|entry| entry.key == key).map(incumbent);
     Ok(Event::Seen { leader, revision: listing.revision })
@@ -292,7 +294,7 @@ fn incumbent(entry: &Entry) -> Incumbent {
     Incumbent { epoch: entry.created, record }
 }
 
-/// Lists and watches the key until nobody listens. A watch that broke is listed anew.
+/// Lists and watches the key until the receiver is dropped. A broken watch is followed by a new listing.
 async fn follow_key<S: ControlStore>(store: Arc<S>, key: Arc<str>, views: mpsc::Sender<Event>) {
     let (mut wait, mut told) = (BACK_OFF, None::<Instant>);
     while !views.is_closed() {
@@ -304,7 +306,7 @@ async fn follow_key<S: ControlStore>(store: Arc<S>, key: Arc<str>, views: mpsc::
                 }
             }
             Err(error) => {
-                // Once, and then now and then: a standby that says nothing looks as if all were well.
+                // Log it at once and then periodically: a silent standby looks healthy.
                 if told.is_none_or(|at| at.elapsed() >= BLIND_REMINDER) {
                     told = Some(Instant::now());
                     tracing::warn!(%error, "cannot see who leads, trying again");
@@ -323,14 +325,14 @@ async fn follow_key_once(
 ) -> Result<(), ControlError> {
     let seen = view(store, key).await?;
     let Event::Seen { revision, .. } = seen else { return Ok(()) };
-    // Refused only when nobody listens.
+    // Fails only when the receiver is dropped.
     let _ = views.send(seen).await;
     let mut watch = store.watch(key, revision).await?;
     loop {
         let change = match tokio::time::timeout(LOOK_INTERVAL, watch.recv()).await {
             Ok(Some(change)) => change,
             Ok(None) => return Ok(()),
-            // A watch of a store that stopped is silent; a call is not answered in time, and says so.
+            // A watch of a stopped store is silent, whereas a call times out.
             Err(_) => {
                 let _ = views.send(view(store, key).await?).await;
                 continue;
@@ -340,7 +342,7 @@ async fn follow_key_once(
             continue;
         }
         let view = match change {
-            // A leader's key is put once in its life.
+            // A leader's key is put only once.
             Change::Put(entry) => Event::Seen { revision: entry.created, leader: Some(incumbent(&entry)) },
             Change::Deleted { revision, .. } => Event::Seen { leader: None, revision },
         };
@@ -353,7 +355,7 @@ mod tests {
     use super::*;
     use trawl_testing::MemoryStore;
 
-    /// Longest that a change may take.
+    /// Timeout of every awaited change.
     const BOUND: Duration = Duration::from_secs(20);
     const TTL: Duration = Duration::from_millis(1_200);
 

@@ -1,8 +1,8 @@
-//! Who is registered: follows the workers' records in the control store.
+//! Follows the workers' records in the control store.
 //!
-//! A watch that breaks never resumes by itself, so it is listed anew and compared with what was known. While the store
-//! is away the last known workers stay: that they are alive is seen on the data path as well. Who counts as a member when
-//! records go is decided in `crate::membership`.
+//! A watch that breaks does not resume by itself, so the records are listed again and compared with the known ones.
+//! While the store is unavailable the last known workers are kept: the data path also shows whether they are alive.
+//! Which workers remain members when records disappear is decided in `crate::membership`.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,15 @@ use trawl_wire::record::workers_prefix;
 
 use crate::membership::{Event, Member, Roster};
 
-/// Wait before the store is asked again; doubles up to [`BACK_OFF_MAX`].
+/// Wait before the store is queried again; doubles up to [`BACK_OFF_MAX`].
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// Longest wait.
 const BACK_OFF_MAX: Duration = Duration::from_secs(2);
 
-/// Follows the workers of a cluster until nobody listens. Lists once before it returns.
+/// Follows the workers of a cluster until the receiver is dropped. Lists once before it returns.
 ///
 /// # Errors
-/// The store's, when it cannot be listed within `start_timeout`.
+/// The store's error, if it cannot be listed within `start_timeout`.
 pub(crate) async fn follow(
     store: impl ControlStore,
     cluster_name: &str,
@@ -51,7 +51,7 @@ pub(crate) async fn follow(
 /// Waits until the control store answers.
 ///
 /// # Errors
-/// The store's, when it does not within `timeout`.
+/// The store's error, if it does not answer within `timeout`.
 pub(crate) async fn reachable(
     store: &impl ControlStore,
     cluster_name: &str,
@@ -67,7 +67,7 @@ pub(crate) async fn reachable(
         }
     };
     if tokio::time::timeout(timeout, first).await.is_err() {
-        // The time is over: one last try says why.
+        // Timed out: one last try yields the reason.
         store.list(&prefix).await?;
     }
     Ok(())
@@ -80,7 +80,7 @@ struct Following {
 }
 
 impl Following {
-    /// Lists, tells the differences, and tells changes until the watch breaks.
+    /// Lists the records, reports the differences, and then reports changes until the watch breaks.
     async fn once(&mut self, store: &impl ControlStore, prefix: &str) -> Result<(), ControlError> {
         let listing = store.list(prefix).await?;
         let there = listing.entries.into_iter().map(|e| (e.key.clone(), record_in(&e.key, &e.value)));
@@ -125,7 +125,7 @@ impl Following {
             );
         }
         for change in changes {
-            // Refused only when nobody listens.
+            // Fails only when the receiver is dropped.
             let _ = self.news.send(change).await;
         }
     }
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(next(&mut news).await, here("w1", "a"));
         put(&store, "w2", "b").await;
         assert_eq!(next(&mut news).await, here("w2", "b"));
-        // Started anew under its old id.
+        // Restarted under the same id.
         put(&store, "w2", "c").await;
         assert_eq!(next(&mut news).await, gone("w2", "b"));
         assert_eq!(next(&mut news).await, here("w2", "c"));
@@ -244,7 +244,7 @@ mod tests {
         store.break_watches();
         store.delete(&worker_key("c", "w1")).await.unwrap();
         store.delete(&worker_key("c", "w2")).await.unwrap();
-        // What the broken watch missed is forgotten too: listed anew all the same.
+        // The events that the broken watch missed are compacted as well, so a new listing is needed.
         store.compact();
         assert_eq!(next(&mut news).await, Some(Member::Suspect(record("w1", "a"))));
         assert_eq!(next(&mut news).await, Some(Member::Suspect(record("w2", "b"))));

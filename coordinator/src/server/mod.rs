@@ -1,9 +1,10 @@
-//! A coordinator process: bind, see who is registered, serve, finish.
+//! A coordinator process: bind, read the registered workers, serve, shut down.
 //!
-//! - `leadership` campaigns in the election, `leader_term` is one term of a leader, `registry` lists the other candidates;
-//! - `membership` follows the workers' records, `dispatcher` drives the scheduler, `attempt` is one shard at one worker;
-//! - `scans` takes each scan from its request to its end, `upkeep` recovers and deletes recorded scans, `record_budget` decides
-//!   whether another record fits;
+//! - `leadership` runs for leadership, `leader_term` is one term of a leader, `registry` lists the other candidates;
+//! - `membership` follows the workers' records, `dispatcher` drives the scheduler, `attempt` is one shard at one
+//!   worker;
+//! - `scans` takes each scan from its request to its end, `upkeep` recovers and deletes recorded scans, `record_budget`
+//!   decides whether another record fits;
 //! - `service` is the API of clients, `proxy` forwards their calls to the leader, `quota` limits each caller;
 //! - `work` estimates the remaining work, `scaler` answers autoscalers.
 
@@ -48,19 +49,19 @@ pub use scans::{ANSWER_BYTES_MAX, HELD_BYTES_MAX, SCANS_MAX, SCANS_WAITING_MAX};
 pub use service::LISTED_MAX;
 pub use work::work_remaining;
 
-/// Pings to a client that says nothing, and how long their answer may take.
+/// Interval and timeout of pings to an idle client.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
 
-/// What a coordinator is started with.
+/// The configuration of a coordinator.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to listen; port 0 takes a free one. Whether plain text may be spoken there is checked by the caller.
+    /// Where to listen; port 0 takes a free one. The caller has to check whether plain text is allowed there.
     pub listen: SocketAddr,
-    /// Its certificate, whom it trusts, and users' tokens. With a certificate it speaks TLS to workers too.
+    /// Its certificate, trusted authorities, and users' tokens. With a certificate it also uses TLS to workers.
     pub security: ServerSecurity,
-    /// What each caller may ask for.
+    /// Limits of each caller.
     pub quotas: QuotaLimits,
-    /// Scans that run at once, and that wait for their turn.
+    /// Limits of running and waiting scans.
     pub scans: ScanLimits,
     /// Prefix of the keys in the control store.
     pub cluster_name: String,
@@ -70,30 +71,30 @@ pub struct Options {
     pub advertise: Option<String>,
     /// Where results are kept: a directory, `file://` or `s3://`; see [`ResultStore::open`].
     pub results: String,
-    /// Every coordinator sees that very directory.
+    /// Whether all coordinators share that directory.
     pub results_shared: bool,
     /// How long results are kept.
     pub retention: RetentionPolicy,
-    /// How long a leader that says nothing stays one; see [`leadership::LEADER_LEASE_TTL_DEFAULT`].
+    /// How long a silent leader keeps its leadership; see [`leadership::LEADER_LEASE_TTL_DEFAULT`].
     pub leader_lease_ttl: Duration,
-    /// New at every start; becomes part of the scans' ids.
+    /// Boot id, new at every start; part of the scans' ids.
     pub boot: String,
     /// Where datasets are.
     pub data_root: PathBuf,
-    /// How long a scan waits while no worker is there.
+    /// How long a scan waits while there is no worker.
     pub no_worker_timeout: Duration,
-    /// How long the control store is waited for at the start.
+    /// How long to wait for the control store at start.
     pub start_timeout: Duration,
     /// How long running scans, or streams of clients, may take to finish once the coordinator ends.
     pub drain_timeout: Duration,
 }
 
-/// How many scans a coordinator takes.
+/// Limits of the scans of a coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanLimits {
-    /// Further ones wait.
+    /// Maximum number of running scans; further ones wait.
     pub running: usize,
-    /// Further ones are refused with `RESOURCE_EXHAUSTED`.
+    /// Maximum number of waiting scans; further ones are rejected with `RESOURCE_EXHAUSTED`.
     pub waiting: usize,
 }
 
@@ -106,36 +107,36 @@ impl Default for ScanLimits {
 /// Why a coordinator did not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// Most often: the port is in use.
+    /// The address could not be bound, most often because the port is in use.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The control store.
+    /// The control store failed.
     #[error("cannot see the workers: {0}")]
     Control(#[from] ControlError),
-    /// The result store.
+    /// The result store failed.
     #[error("{0}")]
     Results(#[from] StoreError),
     /// Other coordinators would not find the results.
     #[error("{0}")]
     Placement(#[from] PlacementError),
-    /// The operating system gave no thread.
+    /// The operating system could not start a thread.
     #[error("cannot start the thread that stands for election: {0}")]
     Thread(std::io::Error),
-    /// A task of the leader ended by itself: another coordinator goes on with what was accepted.
+    /// A task of the leader ended by itself: another coordinator continues the accepted scans.
     #[error("internal error: a task of this coordinator ended by itself; the log says which")]
     Broken,
-    /// The server broke.
+    /// The gRPC server failed.
     #[error("the server ended: {0}")]
     Serve(#[from] tonic::transport::Error),
 }
 
-/// Runs a coordinator until `stop` ends. `ready` is told the bound address once it serves. `election` is a client of its own
-/// of the same control store: what keeps the leadership alive shares nothing with what works.
+/// Runs a coordinator until `stop` ends. `ready` receives the bound address once it serves. `election` is a separate
+/// client of the same control store, so that renewing the leadership shares nothing with the work.
 ///
 /// # Errors
 /// [`ServerError`].
@@ -213,7 +214,7 @@ pub async fn run(
     ready(address);
     tokio::select! {
         () = stop => {}
-        // A server that ends by itself is broken; one that panicked told so already.
+        // A server that ends by itself has failed; a panic has already been reported.
         ended = &mut serving => return ended.unwrap_or(Ok(())).map_err(ServerError::from),
         // So is a leader without its tasks: it must not keep others from leading.
         _ = &mut leading => {
@@ -224,7 +225,7 @@ pub async fn run(
             return Err(ServerError::Broken);
         }
     }
-    // Somebody else goes on with what runs, at once; alone, it may finish first.
+    // Another coordinator continues running scans at once; a single coordinator may finish them first.
     let alone = registered.count().await.is_ok_and(|count| count == 1);
     if !alone {
         quit.send_replace(true);

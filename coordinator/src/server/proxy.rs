@@ -1,4 +1,4 @@
-//! The way to the coordinator that leads, for one that does not.
+//! Forwards calls to the coordinator that leads.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use trawl_wire::pb::coordinator_client::CoordinatorClient;
 
 use super::attempt::channel_to;
 
-/// Metadata key of a call that was passed on once: it is not passed on again.
+/// Metadata key of a forwarded call, which is not forwarded again.
 const PASSED_ON_METADATA_KEY: &str = "trawl-passed-on";
 
 /// A connection to the leader, kept as long as it is the same.
@@ -23,7 +23,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// `connector` expects a coordinator; `encrypted`: it speaks TLS.
+    /// `connector` verifies that the peer is a coordinator; `encrypted`: whether it uses TLS.
     pub fn new(connector: Connector, encrypted: bool) -> Self {
         Self { connector, encrypted, leader: Mutex::default() }
     }
@@ -39,7 +39,7 @@ impl Proxy {
             .max_encoding_message_size(MESSAGE_BYTES_MAX))
     }
 
-    /// For what autoscalers ask.
+    /// A client for autoscaler requests.
     pub fn scaler_at(&self, address: &str) -> Result<ExternalScalerClient<Channel>, tonic::transport::Error> {
         Ok(ExternalScalerClient::new(self.channel_to(address)?))
     }

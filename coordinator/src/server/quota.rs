@@ -1,7 +1,7 @@
-//! What one caller may ask of a coordinator: scans at once, bytes of a scan's document, submissions a minute.
+//! Limits per caller: concurrent scans, bytes of a scan's document, submissions per minute.
 //!
-//! Callers are told apart by what the guard found out. `local` is everybody on this machine in plain text: it has the
-//! coordinator to itself, so only limits that were set on purpose hold it back. What is refused says when to come again.
+//! Callers are identified by the guard. `local` is any plain-text caller on this machine: it has the coordinator to
+//! itself, so only explicitly configured limits apply to it. A rejection includes the time to retry after.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,20 +14,20 @@ use trawl_wire::ErrorKind;
 use trawl_wire::error::status_of;
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
-/// Scans of one caller that run at once, unless another number is set.
+/// Default limit of concurrent scans per caller.
 pub const SCANS_PER_CALLER_MAX: u32 = 16;
-/// Bytes of a scan's document, unless another number is set.
+/// Default limit of bytes of a scan's document.
 pub const PLAN_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
-/// Submissions of one caller in a minute, unless another number is set.
+/// Default limit of submissions per caller and minute.
 pub const SUBMISSIONS_PER_MINUTE_MAX: u32 = 600;
-/// Callers that are remembered; those that have done nothing for a minute are forgotten.
+/// Maximum number of tracked callers; callers idle for a minute are dropped.
 const CALLERS_MAX: usize = 4096;
-/// The time that a rate counts over.
+/// The period of the submission rate.
 const MINUTE: Duration = Duration::from_secs(60);
-/// When to come again after a refusal for running scans, whose end nobody knows.
+/// Retry delay after a rejection because of running scans, whose end is unknown.
 const RETRY_AFTER_RUNNING: Duration = Duration::from_secs(5);
 
-/// What an operator set; a default for every caller but `local` otherwise.
+/// Configured limits; unset ones have defaults for every caller except `local`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuotaLimits {
     /// See [`SCANS_PER_CALLER_MAX`].
@@ -38,22 +38,22 @@ pub struct QuotaLimits {
     pub submissions_per_minute: Option<u32>,
 }
 
-/// What one caller has done.
+/// The usage of one caller.
 #[derive(Debug, Clone, Copy)]
 struct Usage {
     running: u32,
-    /// When the submissions so far would be used up at the even rate (a leaky bucket, told by its time).
+    /// Time at which the submissions so far are used up at the permitted rate (a leaky bucket, stored as a time).
     spent_until: Instant,
 }
 
-/// Who has done what; shared by all requests.
+/// Usage by caller; shared by all requests.
 #[derive(Debug)]
 pub(crate) struct Quotas {
     limits: QuotaLimits,
     callers: Arc<Mutex<BTreeMap<String, Usage>>>,
 }
 
-/// A scan that counts as running until it is dropped.
+/// Counts a scan as running until it is dropped.
 #[derive(Debug)]
 pub(crate) struct RunningPermit {
     callers: Arc<Mutex<BTreeMap<String, Usage>>>,
@@ -74,7 +74,7 @@ impl Quotas {
         Self { limits, callers: Arc::default() }
     }
 
-    /// Takes a submission of `bytes`, or refuses it with RESOURCE_EXHAUSTED. A refused one costs nothing.
+    /// Admits a submission of `bytes`, or rejects it with `RESOURCE_EXHAUSTED`. A rejected submission is not counted.
     pub fn admit(&self, caller: &Caller, bytes: usize, now: Instant) -> Result<RunningPermit, Status> {
         let default_of = |default: u32| if caller.is_known() { default } else { u32::MAX };
         let bytes_max = self.limits.plan_bytes.unwrap_or(PLAN_BYTES_MAX);
@@ -114,7 +114,7 @@ fn refused(caller: &Caller, why: Refusal, message: &str, retry_after: Option<Dur
     tracing::warn!(target: "trawl::audit", caller = caller.name, action = "submit", outcome = "refused", why = message,
         "limit");
     let Some(after) = retry_after else { return status_of(Code::ResourceExhausted, kind, message) };
-    // Whole seconds, and none is too early.
+    // Whole seconds, rounded up.
     let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
     let message = format!("{message}; try again in {seconds} s");
     let mut status = status_of(Code::ResourceExhausted, kind, &message);

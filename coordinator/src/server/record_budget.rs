@@ -1,20 +1,21 @@
-//! Whether the control store has room for another scan: a budget of records, and a pause after it said that it is full.
+//! Whether the control store has room for another scan: a budget of records, and a pause after the store reported that
+//! it is full.
 //!
-//! Nothing here asks the store: the count is the leader's own, set right by every sweep of the records.
+//! Nothing here queries the store: the count is kept by the leader and corrected by every sweep of the records.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Scans that are recorded at once, open and ended. At 3 KiB each, which is more than they take, they and an hour of history
+/// Maximum number of recorded scans, open and ended. At 3 KiB each (an upper estimate), they and an hour of history
 /// stay below half of etcd's default quota of 2 GiB.
 pub const RECORDS_MAX: usize = 131_072;
-/// When to come again after the budget is used up: what is deleted next may have been marked just now.
+/// Retry delay when the budget is used up: the next records to be deleted may only just have been marked.
 const RETRY_AFTER_RECORDS: Duration = Duration::from_secs(60);
-/// How long nothing is submitted to a store that said that it is full, before it is tried again.
+/// How long submissions pause after the store reported that it is full.
 const NO_SPACE_PAUSE: Duration = Duration::from_secs(10);
 
-/// Why there is no room, and when to come again.
+/// Why there is no room, and the retry delay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NoRoom {
     pub why: String,
@@ -29,7 +30,7 @@ pub(crate) struct Room(Arc<State>);
 struct State {
     records_max: usize,
     records: AtomicUsize,
-    /// What the store said last, and until when it is not asked again.
+    /// The store's last error of no space, and the end of the pause.
     full: Mutex<Option<(String, Instant)>>,
 }
 
@@ -44,17 +45,17 @@ impl Room {
         Self(Arc::new(State { records_max, records: AtomicUsize::new(0), full: Mutex::default() }))
     }
 
-    /// So many scans are recorded.
+    /// Sets the number of recorded scans.
     pub fn set(&self, records: usize) {
         self.0.records.store(records, Ordering::Relaxed);
     }
 
-    /// One more is.
+    /// Counts one more recorded scan.
     pub fn add(&self) {
         self.0.records.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The store said that it has no space left.
+    /// Records that the store reported no space.
     pub fn is_full(&self, why: &str, now: Instant) {
         let mut full = self.0.full.lock().unwrap_or_else(PoisonError::into_inner);
         *full = Some((why.to_owned(), now + NO_SPACE_PAUSE));
@@ -63,7 +64,7 @@ impl Room {
     /// Whether another scan may be recorded.
     ///
     /// # Errors
-    /// Why not.
+    /// Why there is no room.
     pub fn check(&self, now: Instant) -> Result<(), NoRoom> {
         let full = self.0.full.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((why, until)) = full.as_ref().filter(|(_, until)| *until > now) {

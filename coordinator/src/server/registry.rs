@@ -1,7 +1,8 @@
-//! Which coordinators there are: each keeps a key under a lease for as long as it lives.
+//! The registered coordinators: each keeps a key under a lease for as long as it lives.
 //!
-//! A hint for people and for two decisions that may be wrong for a moment without harm: whether a result store that is a
-//! directory is refused, and whether somebody is there to hand over to. Who leads is decided elsewhere (`leadership`).
+//! A hint for people and for two decisions that may briefly be wrong without harm: whether a result store that is a
+//! directory is rejected, and whether there is another coordinator to hand over to. The leader is elected elsewhere
+//! (`leadership`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +12,12 @@ use trawl_wire::record::coordinators_prefix;
 
 /// Time to live of the key.
 const LEASE_TTL: Duration = Duration::from_secs(5);
-/// The lease is renewed so often in its time to live.
+/// Renewals of the lease within its time to live.
 const RENEWALS_PER_TTL: u32 = 3;
-/// Longest that leaving may take.
+/// Timeout of leaving.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// This coordinator's key.
+/// The registration of this coordinator.
 pub(crate) struct Registered {
     control: Arc<dyn ControlStore>,
     prefix: String,
@@ -30,10 +31,10 @@ async fn put(control: &dyn ControlStore, key: &str, address: &str) -> Result<Lea
     Ok(lease)
 }
 
-/// Registers, and keeps the key until it is told to leave.
+/// Registers this coordinator, and keeps the key until [`Registered::leave`].
 ///
 /// # Errors
-/// The control store's.
+/// The control store's error.
 pub(crate) async fn register(
     control: Arc<dyn ControlStore>,
     cluster_name: &str,
@@ -62,13 +63,13 @@ pub(crate) async fn register(
 }
 
 impl Registered {
-    /// How many coordinators are registered, this one among them.
+    /// Number of registered coordinators, including this one.
     pub async fn count(&self) -> Result<usize, ControlError> {
         let listed = self.control.list(&self.prefix).await?;
         Ok(listed.entries.iter().filter(|entry| entry.key != self.key).count() + 1)
     }
 
-    /// Takes the key away, bounded in time.
+    /// Removes the key, bounded in time.
     pub async fn leave(self) {
         self.task.abort();
         let _ = tokio::time::timeout(LEAVE_TIMEOUT, self.control.delete(&self.key)).await;

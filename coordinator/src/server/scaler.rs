@@ -1,7 +1,7 @@
-//! What autoscalers ask, in KEDA's words: how much the workers have before them, and whether any worker is needed.
+//! The external scaler service of KEDA: how much work is ahead of the workers, and whether any worker is needed.
 //!
-//! A coordinator that leads samples its own load every second ([`watch`]); one that does not passes the question on. The
-//! numbers are made in [`crate::scaler`].
+//! A coordinator that leads samples its own load every second ([`watch`]); any other forwards the request. The numbers
+//! are computed in [`crate::scaler`].
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,18 +21,18 @@ use super::service::{CoordinatorRole, CoordinatorService, Leader, of_address, of
 use super::work::work_remaining;
 use crate::scaler::{Demand, Goal, Reading, Sample};
 
-/// How the number is called.
+/// Name of the metric.
 pub const METRIC: &str = "trawl-work-seconds";
-/// Longest question that is read.
+/// Maximum bytes of a request.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// How often the load is looked at.
+/// Interval of sampling the load.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Streams that are told when the answer changes.
+/// Maximum number of streams notified of changes.
 const STREAMS_MAX: usize = 64;
-/// How often a stream is told again what it knows, so that one that broke is noticed.
+/// Interval of repeating the value on a stream, which detects broken streams.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The samples, and the task that takes them.
+/// The samples, and the task that collects them.
 pub(crate) struct Watched {
     demand: Arc<Mutex<Demand>>,
     task: tokio::task::JoinHandle<()>,
@@ -50,7 +50,7 @@ impl Drop for Watched {
     }
 }
 
-/// Samples the load for as long as what it returns lives. A new term begins with no past.
+/// Samples the load until the returned value is dropped. A new term starts without samples.
 pub(crate) fn watch(standing: watch::Receiver<CoordinatorRole>) -> Watched {
     let demand = Arc::new(Mutex::new(Demand::default()));
     let kept = Arc::clone(&demand);
@@ -87,7 +87,7 @@ async fn sample(environment: &Environment) -> Sample {
     }
 }
 
-/// What tonic serves.
+/// The service implementation for tonic.
 pub(crate) struct Scaler {
     service: Arc<CoordinatorService>,
     demand: Arc<Mutex<Demand>>,
@@ -103,7 +103,7 @@ impl Scaler {
         reading(&self.demand, goal)
     }
 
-    /// The leader, if it is another coordinator.
+    /// A client of the leader, if it is another coordinator.
     async fn elsewhere<T>(&self, request: &Request<T>) -> Result<Option<Client>, Status> {
         match self.service.leader(Proxy::is_passed_on(request.metadata())).await? {
             Leader::Here(_) => Ok(None),
@@ -127,16 +127,16 @@ fn goal_of(scaled: &keda::ScaledObjectRef) -> Result<Goal, Status> {
     })
 }
 
-/// The same question for the leader.
+/// The request to forward to the leader.
 fn pass_on<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     Proxy::mark(request.metadata_mut());
     request
 }
 
-/// A whole number that promises no less.
+/// Rounds up to a whole number.
 fn whole(value: f64) -> i64 {
-    // Saturates; NaN does not come.
+    // Saturates; never NaN.
     value.ceil() as i64
 }
 
@@ -177,7 +177,7 @@ impl ExternalScaler for Scaler {
         tokio::spawn(async move {
             let _permit = permit;
             let mut known: Option<(bool, Instant)> = None;
-            // What another leads, another knows: whoever listens asks again.
+            // Ends when this coordinator stops leading; the listener then reconnects.
             while matches!(&*standing.borrow_and_update(), CoordinatorRole::Leading(_)) {
                 let result = reading(&demand, &goal).active;
                 if known.is_none_or(|(before, at)| before != result || at.elapsed() >= REPEAT_INTERVAL) {
@@ -199,7 +199,7 @@ impl ExternalScaler for Scaler {
         &self,
         request: Request<keda::ScaledObjectRef>,
     ) -> Result<Response<keda::GetMetricSpecResponse>, Status> {
-        // It says nothing of the cluster: whoever is asked may answer.
+        // Independent of the cluster's state: any coordinator may answer.
         let goal = goal_of(request.get_ref())?;
         let spec = keda::MetricSpec {
             metric_name: METRIC.to_owned(),

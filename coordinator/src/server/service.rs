@@ -1,6 +1,6 @@
-//! The gRPC service of a coordinator: checks what is asked, and streams what scans have to say.
+//! The gRPC service of a coordinator: checks requests, and streams the events of scans.
 //!
-//! A coordinator that does not lead passes every call on to the one that does, so clients may ask any of them.
+//! A coordinator that does not lead forwards every call to the one that does, so clients may use any of them.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -35,25 +35,25 @@ use crate::durable::RequestMark;
 use crate::planner::ShardSpec;
 use crate::scheduler::Priority;
 
-/// Events that wait for a slow client.
+/// Events buffered for a slow client.
 const CLIENT_EVENTS_MAX: usize = 32;
-/// How long a client may read nothing before its stream ends; an ephemeral scan ends with it.
+/// How long a client may stall before its stream ends; an ephemeral scan ends with it.
 const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Scans in one answer to `ListScans`.
+/// Maximum number of scans in a reply to `ListScans`.
 pub const LISTED_MAX: usize = 1000;
-/// How long a call waits for a coordinator to lead.
+/// How long a call waits for a leader.
 const LEADER_WAIT: Duration = Duration::from_secs(10);
 /// How long a cancelled scan may take to end.
 const CANCEL_WAIT: Duration = Duration::from_secs(10);
-/// When to come again while too many scans wait.
+/// Retry delay while too many scans wait, in seconds.
 const RETRY_AFTER_FULL_S: u64 = 5;
 
-/// What this coordinator is at present.
+/// The current role of this coordinator.
 #[derive(Clone)]
 pub(crate) enum CoordinatorRole {
     /// It leads.
     Leading(Box<Environment>),
-    /// Another does, at this address, or nobody.
+    /// Another coordinator leads, at this address; `None` if the leader is unknown.
     Following(Option<String>),
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct CoordinatorService {
     standing: watch::Receiver<CoordinatorRole>,
     pub(super) proxy: Proxy,
     quotas: Quotas,
-    /// Makes ids of scans unique over restarts.
+    /// Boot id; makes scan ids unique across restarts.
     boot: String,
     scans: AtomicU64,
 }
@@ -77,7 +77,7 @@ pub(super) enum Leader {
     There(String),
 }
 
-/// An address under which there is nobody to ask.
+/// The status for a leader's address that cannot be used.
 pub(super) fn of_address(error: tonic::transport::Error) -> Status {
     retry(&format!("the leader's address is none: {error}"))
 }
@@ -88,7 +88,7 @@ enum CallTarget {
     There(pb::coordinator_client::CoordinatorClient<tonic::transport::Channel>),
 }
 
-/// Who calls, and with what.
+/// The caller and the metadata of a call.
 struct CallContext {
     caller: Caller,
     shown: Option<Shown>,
@@ -98,14 +98,14 @@ struct CallContext {
 impl CallContext {
     fn of<T>(request: &Request<T>) -> Self {
         Self {
-            // Put there by the guard in front of this service.
+            // Set by the guard in front of this service.
             caller: request.extensions().get::<Caller>().cloned().unwrap_or_else(Caller::local),
             shown: request.extensions().get::<Shown>().cloned(),
             passed_on: Proxy::is_passed_on(request.metadata()),
         }
     }
 
-    /// The same call for the coordinator that leads.
+    /// The call to forward to the leader.
     fn pass_on<T>(&self, message: T, trace: Option<&pb::TraceContext>) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(shown) = &self.shown {
@@ -118,7 +118,7 @@ impl CallContext {
 }
 
 impl CoordinatorService {
-    /// What this coordinator is, as it changes.
+    /// The role of this coordinator, as a watch channel.
     pub fn standing(&self) -> watch::Receiver<CoordinatorRole> {
         self.standing.clone()
     }
@@ -127,7 +127,7 @@ impl CoordinatorService {
         Self { standing, proxy, quotas: Quotas::new(quotas), boot, scans: 0.into() }
     }
 
-    /// Waits until it is known who leads.
+    /// Waits until the leader is known.
     async fn place(&self, call: &CallContext) -> Result<CallTarget, Status> {
         match self.leader(call.passed_on).await? {
             Leader::Here(environment) => Ok(CallTarget::Here(*environment)),
@@ -144,7 +144,8 @@ impl CoordinatorService {
         }
     }
 
-    /// Who leads, once that is known; `passed_on`: somebody thought that this coordinator does.
+    /// Waits until the leader is known. `passed_on`: the call was forwarded by a coordinator that took this one for the
+    /// leader.
     pub(super) async fn leader(&self, passed_on: bool) -> Result<Leader, Status> {
         let mut standing = self.standing.clone();
         let known = standing.wait_for(|s| !matches!(s, CoordinatorRole::Following(None)));
@@ -160,7 +161,7 @@ impl CoordinatorService {
         }
     }
 
-    /// Limits that need no look at the document.
+    /// Checks limits that do not depend on the content of the document.
     fn admit(&self, caller: &Caller, request: &pb::ScanRequest) -> Result<RunningPermit, Status> {
         check_version(request.protocol_version).inspect_err(|_| REFUSALS.of(Refusal::Version).inc())?;
         let bytes = request.document_json.len();
@@ -177,7 +178,7 @@ impl CoordinatorService {
         self.quotas.admit(caller, bytes, Instant::now())
     }
 
-    /// A scan of the caller's; one that is not its to see is not there.
+    /// Finds a scan that the caller may see; others are reported as not found.
     async fn find(environment: &Environment, caller: &Caller, name: &str) -> Result<Arc<Scan>, Status> {
         for stage in [TakenOver::Open, TakenOver::All] {
             if environment.scans.get(name).is_none() {
@@ -205,7 +206,7 @@ impl CoordinatorService {
         let keyed = !request.idempotency_key.is_empty();
         let mark = keyed.then(|| RequestMark::new(&caller.name, &request.idempotency_key, &[&digest]));
         if let Some(mark) = &mark {
-            // A new leader that has not read everything yet asks for this one request.
+            // A new leader that has not read all records yet queries this one request.
             let all = *environment.taken_over.borrow() == TakenOver::All;
             if !all && !matches!(environment.archive.ledger.known_request(mark).await, Ok(None)) {
                 until_known(&environment, TakenOver::All).await?;
@@ -254,7 +255,7 @@ impl CoordinatorService {
     }
 }
 
-/// Waits until this coordinator knows so much of what was recorded before it led.
+/// Waits until this coordinator has read `wanted` of the earlier records.
 async fn until_known(environment: &Environment, wanted: TakenOver) -> Result<(), Status> {
     let mut taken_over = environment.taken_over.clone();
     match tokio::time::timeout(LEADER_WAIT, taken_over.wait_for(|stage| *stage >= wanted)).await {
@@ -264,7 +265,7 @@ async fn until_known(environment: &Environment, wanted: TakenOver) -> Result<(),
     }
 }
 
-/// There is no room now; there may be in so many seconds.
+/// The status of a rejection for lack of room, with a retry delay in seconds.
 fn come_again(why: &str, seconds: u64) -> Status {
     let message = format!("{why}; try again in {seconds} s");
     let mut status = status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message);
@@ -276,7 +277,7 @@ fn retry(message: &str) -> Status {
     status_of(Code::Unavailable, ErrorKind::Retryable, message)
 }
 
-/// What the coordinator that leads said; a way to it that is broken is a reason to ask again.
+/// Maps the leader's status; a broken connection to it becomes retryable.
 pub(super) fn of_leader(status: Status) -> Status {
     match Failure::from_status(&status) {
         Some(_) => status,
@@ -322,7 +323,7 @@ fn asked(request: pb::ScanRequest, as_of: AsOf, mark: Option<RequestMark>) -> As
         },
         priority,
         allowed,
-        // A limit beyond what the clock can say is none.
+        // A limit beyond the range of the clock counts as none.
         deadline: allowed.and_then(|time| received.checked_add(time)),
         allow_partial: request.allow_partial,
         durable: !request.ephemeral,
@@ -332,7 +333,7 @@ fn asked(request: pb::ScanRequest, as_of: AsOf, mark: Option<RequestMark>) -> As
     }
 }
 
-/// Reads what an ended scan said, if its log was put away.
+/// Loads the events of an ended scan if its log was unloaded.
 async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Status> {
     if scan.log.is_unloaded() {
         let events = reload(environment, scan).await.map_err(|failure| failure.to_status())?;
@@ -341,7 +342,8 @@ async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Statu
     Ok(())
 }
 
-/// Streams a scan's events to one client. `ends_it`: the scan ends with the stream. `detached`: the first event is enough.
+/// Streams a scan's events to one client. `ends_it`: the scan ends with the stream. `detached`: only the first event is
+/// sent.
 fn stream(
     scan: Arc<Scan>,
     mut cursor: Cursor,
@@ -351,7 +353,7 @@ fn stream(
 ) -> Events {
     let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
     STREAMS_OPENED.inc();
-    // A part of the client's own span: it may last longer than the scan.
+    // A child of the client's own span: it may last longer than the scan.
     let mut span = within.map_or_else(tracing::Span::none, |within| {
         let span = tracing::info_span!(span::STREAM, { attribute::SCAN_ID } = scan.name, { attribute::EVENTS } = Empty);
         trace::set_parent(&span, [Some(within), None]);
@@ -367,7 +369,7 @@ fn stream(
                 let last = matches!(&event, Ok(pb::ScanEvent { event: Some(Event::Summary(_) | Event::Refused(_)) }));
                 told += 1;
                 if last || enough || broken {
-                    // Ended before the client can have read it: the client's span ends after it.
+                    // End it before the client can have read the event, so that the client's span ends later.
                     span.record(attribute::EVENTS, told);
                     drop(std::mem::replace(&mut span, tracing::Span::none()));
                 }
@@ -397,7 +399,7 @@ fn stream(
     Box::pin(ReceiverStream::new(events))
 }
 
-/// What tonic serves: a handle to the one state.
+/// The service implementation for tonic: a handle to the shared state.
 #[derive(Clone)]
 pub(crate) struct Handle(pub Arc<CoordinatorService>);
 
@@ -458,7 +460,7 @@ impl pb::coordinator_server::Coordinator for Handle {
                     return Err(status_of(Code::PermissionDenied, ErrorKind::Invalid, &message));
                 }
                 scan.cancel();
-                // It is cancelled once that is recorded: before, a leader that dies would leave it to the next one.
+                // Wait until the cancellation is recorded: if the leader died before, the next one would run the scan.
                 match tokio::time::timeout(CANCEL_WAIT, scan.until_ended()).await {
                     Ok(()) => Ok(Response::new(scan.info())),
                     Err(_) => Err(retry("the scan is being cancelled; its end is not recorded yet")),
@@ -512,7 +514,7 @@ impl pb::coordinator_server::Coordinator for Handle {
             CallTarget::There(mut leader) => leader.trace(call.pass_on(request, None)).await.map_err(of_leader),
             CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
-                // Of a scan that is done it lies beside the answer.
+                // The report of a finished scan is stored beside the answer.
                 loaded(&environment, &scan).await?;
                 let report_json = scan.report_json().unwrap_or_default();
                 Ok(Response::new(pb::TraceReply { scan: Some(scan.info()), report_json }))

@@ -1,8 +1,8 @@
-//! What a leader does beside its scans: takes over what was accepted before, deletes what nobody wants any more, and takes up
-//! scans that stand in the records and that nobody runs.
+//! Background tasks of a leader: takes over earlier scans, deletes expired scans, and claims recorded scans that are
+//! not running.
 //!
-//! Taking over happens while it leads already: open scans first, then those that ended, page by page. Calls that need to know
-//! of every scan wait for the end of it; others do not.
+//! Scans are taken over while it already leads: open scans first, then ended ones, page by page. Calls that depend on
+//! all scans wait for the end of it; others do not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::durable::{LedgerError, PIN_REFRESH, Recorded, refresh_pins, sweep};
 const BACK_OFF: Duration = Duration::from_millis(200);
 /// Longest wait.
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
-/// How often is looked for what is to be deleted, and for scans that nobody runs.
+/// Interval of sweeps for expired scans and for open scans that are not running.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
-/// How often is looked for objects that belong to no scan.
+/// Interval of sweeps for objects that belong to no scan.
 const ORPHAN_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-/// Takes over everything that is recorded, however often it takes; `told` is how far it is.
+/// Takes over all recorded scans, retrying until it succeeds; publishes its progress to `told`.
 pub(super) async fn take_over(cluster: &ClusterContext, environment: &Environment, told: &watch::Sender<TakenOver>) {
     let mut wait = BACK_OFF;
     loop {
@@ -40,7 +40,7 @@ pub(super) async fn take_over(cluster: &ClusterContext, environment: &Environmen
     told.send_replace(TakenOver::All);
 }
 
-/// What is known already is left as it is, so this may be called again.
+/// Known scans are left unchanged, so this may be called again.
 async fn try_take_over(
     cluster: &ClusterContext,
     environment: &Environment,
@@ -79,7 +79,7 @@ async fn try_take_over(
     Ok(())
 }
 
-/// Of more scans than are kept the oldest are about to be deleted: they are not told of.
+/// Keeps the newest `kept_max` ended scans; older ones are about to be deleted and are not listed.
 fn keep_newest(ended: &mut BTreeMap<(i64, String), Recorded>, found: Recorded, kept_max: usize) {
     let Some(end) = found.end.as_ref().filter(|_| found.tombstone.is_none()) else { return };
     ended.insert((end.ended_us, found.scan.clone()), found);
@@ -88,7 +88,7 @@ fn keep_newest(ended: &mut BTreeMap<(i64, String), Recorded>, found: Recorded, k
     }
 }
 
-/// Takes a scan over, unless it is known or being deleted.
+/// Takes a scan over, unless it is already known or being deleted.
 fn recover(environment: &Environment, recorded: Recorded) {
     let Some(header) = recorded.header.as_ref().filter(|_| recorded.tombstone.is_none()) else { return };
     if environment.scans.get(&recorded.scan).is_some() {
@@ -98,15 +98,15 @@ fn recover(environment: &Environment, recorded: Recorded) {
     let scan = Arc::new(scan);
     environment.scans.recover(Arc::clone(&scan));
     if recorded.is_open() {
-        // In the trace of who submitted it.
+        // In the trace of the submitting client.
         let span = tracing::info_span!(name::SUBMIT, { attribute::SCAN_ID } = scan.name);
         trace::set_parent(&span, [header.trace.clone().map(pb::TraceContext::from).as_ref(), None]);
         tokio::spawn(drive(environment.clone(), scan, Some(recorded)).instrument(span));
     }
 }
 
-/// Deletes what nobody wants any more, and takes up scans that stand in the records and that nobody runs: an acceptance that
-/// was given up may have come to stand after all.
+/// Deletes expired scans, and claims recorded scans that are not running: an acceptance that was given up may have been
+/// recorded after all.
 pub(super) async fn keep_tidy(cluster: &ClusterContext, environment: &Environment) {
     let Archive { ledger, results, room } = &environment.archive;
     let (mut pinned, mut looked) = (Instant::now(), None::<Instant>);
@@ -141,7 +141,7 @@ pub(super) async fn keep_tidy(cluster: &ClusterContext, environment: &Environmen
     }
 }
 
-/// Takes up open scans that nobody runs.
+/// Claims open scans that are not running.
 async fn claim(environment: &Environment) -> Result<(), LedgerError> {
     let ledger = &environment.archive.ledger;
     for scan in ledger.open_names().await? {
@@ -156,7 +156,7 @@ async fn claim(environment: &Environment) -> Result<(), LedgerError> {
     Ok(())
 }
 
-/// Renews the pins of the scans that run, and takes those of ended ones away.
+/// Renews the pins of the scans that run, and removes those of ended ones.
 async fn pin(cluster: &ClusterContext, environment: &Environment) {
     let scans = environment.scans.all();
     let recorded = scans.iter().filter(|scan| scan.asked.durable);

@@ -1,31 +1,31 @@
-//! How much work is left, in estimated seconds of one core: what an autoscaler reads.
+//! The remaining work, in estimated seconds of one core, for autoscalers.
 //!
-//! Two places know of work: scans that wait for their turn, and the scheduler. Each has a share of the one number, and takes
-//! it back when it is gone.
+//! Work is counted in two places: scans that wait for admission, and the scheduler. Each holds a share of the total,
+//! and removes it when dropped.
 
 use std::time::Duration;
 
 use trawl_telemetry::metrics::catalogue::coordinator::WORK_REMAINING;
 
-/// Estimated time of one core for all scans that run or wait at this coordinator; the metric `trawl_work_remaining_seconds`.
-/// 0 where it does not lead.
+/// Estimated time of one core for all scans that run or wait at this coordinator; the metric
+/// `trawl_work_remaining_seconds`. 0 where it does not lead.
 pub fn work_remaining() -> Duration {
     Duration::from_nanos(u64::try_from(WORK_REMAINING.get()).unwrap_or_default())
 }
 
-/// A part of the work that is left; dropped, it is left no more.
+/// A share of the remaining work; removed from the total when dropped.
 #[derive(Debug, Default)]
 pub(crate) struct WorkShare(i64);
 
 impl WorkShare {
-    /// Of so many nanoseconds.
+    /// A share of `nanos` nanoseconds of one core.
     pub fn of(nanos: u64) -> Self {
         let mut share = Self::default();
         share.set(nanos);
         share
     }
 
-    /// It is so much now.
+    /// Changes the share to `nanos` nanoseconds.
     pub fn set(&mut self, nanos: u64) {
         let now = i64::try_from(nanos).unwrap_or(i64::MAX);
         WORK_REMAINING.add(now.wrapping_sub(self.0));

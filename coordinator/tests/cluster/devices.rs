@@ -1,4 +1,4 @@
-//! Workers with a device, which is simulated: scans go to them, give the processors' rows, and survive what a device does.
+//! Workers with a simulated device: scans go to them, give the same rows as the CPU, and survive faults of the device.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl World {
         DeviceWorker { device, ended }
     }
 
-    /// Scans, and holds the rows to those of one thread of the processors.
+    /// Runs a scan, and asserts that its rows equal those of one CPU thread.
     async fn scans_on(&self, backend: &str) {
         let scanned = self.scan(ShardSpec::Automatic).await.unwrap();
         assert_eq!(scanned.answer.identity.backend, backend);
@@ -37,7 +37,7 @@ impl World {
         assert_eq!(scanned.answer.rows, self.expected_answer().rows);
     }
 
-    /// A document's rows, in shards as told.
+    /// A document's rows, cut into shards as given.
     async fn rows_of(&self, document: &ScanDocument, shards: ShardSpec) -> Vec<AnswerRow> {
         let call = ScanCall { document: document.clone(), shards, ..ScanCall::default() };
         let scanned = client::scan(&self.url, &call, &NoProgress).await.unwrap();
@@ -46,7 +46,7 @@ impl World {
         scanned.answer.rows
     }
 
-    /// A document's rows by one thread of the processors.
+    /// A document's rows, computed by one CPU thread.
     fn rows_by_cpu(&self, document: &ScanDocument) -> Vec<AnswerRow> {
         let scan = prepare(&self.store, document, None).unwrap();
         let source = scan.source();
@@ -72,9 +72,9 @@ async fn a_scan_goes_to_the_workers_with_devices_and_is_of_their_class() {
     world.wait_for(&["a", "b"]).await;
     world.scans_on("simulated").await;
     let counts = worker.device.counts();
-    // Six segments in two shards: a launch a shard, not a segment.
+    // Six segments in two shards: one launch per shard, not per segment.
     assert_eq!(counts.launches, 2, "{counts:?}");
-    // Bars stay on the device.
+    // Bars are cached on the device.
     world.scans_on("simulated").await;
     let again = worker.device.counts();
     assert_eq!(again.launches, 4);
@@ -139,7 +139,7 @@ async fn a_lost_device_hands_its_work_back_and_ends_its_worker() {
     let ended = tokio::time::timeout(BOUND, lost.ended).await.expect("in time").unwrap();
     let Err(ServerError::DeviceLost(why)) = ended else { panic!("{ended:?}") };
     assert!(why.contains("illegal"), "{why}");
-    // It took its record with it, and the other goes on alone.
+    // It deleted its record, and the other worker continues alone.
     world.wait_for(&["b"]).await;
     world.scans_on("simulated").await;
     assert!(whole.device.counts().launches > 3);

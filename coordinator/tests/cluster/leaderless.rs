@@ -1,4 +1,4 @@
-//! A client whose cluster is changing its leader.
+//! A client during a change of leader.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -19,7 +19,7 @@ use trawl_wire::error::status_of;
 
 use crate::world::{BOUND, World};
 
-/// A coordinator that knows of no leader, whatever it is asked.
+/// A coordinator that knows no leader, and answers all calls accordingly.
 #[derive(Clone, Default)]
 struct Leaderless(Arc<AtomicUsize>);
 
@@ -50,7 +50,7 @@ async fn a_cluster_between_two_leaders_is_asked_again_although_one_coordinator_i
     let asked = Arc::clone(&leaderless.0);
     let server = tonic::transport::Server::builder().add_service(leaderless);
     let serving = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-    // Nobody listens here any more.
+    // Nothing listens on this port any more.
     let down = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let scan = tokio::spawn(async move {
         let call = ScanCall { document: World::document(), ..ScanCall::default() };

@@ -1,4 +1,4 @@
-//! A coordinator and workers in one process, around a control store in memory: what goes wrong on the wire.
+//! A coordinator and workers in one process, around a control store in memory: faults on the wire.
 //!
 //! Real processes, a real etcd and kills are in the member `tests`; here workers misbehave in ways that a real one
 //! cannot be made to.

@@ -1,4 +1,4 @@
-//! What is refused, with which code and which words.
+//! Rejected requests, with their codes and messages.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ async fn a_recorded_scan_waits_for_a_worker_and_says_for_which() {
     };
     let waits = tokio::time::timeout(BOUND, told(true)).await.expect("it says so");
     assert!(waits.waits_for.contains("cpu") && waits.state() == pb::ScanState::Running, "{waits:?}");
-    // Longer than a scan that does not wait would have lived.
+    // Longer than a scan that does not wait would have run.
     tokio::time::sleep(Duration::from_millis(900)).await;
     assert!(!scan.is_finished());
     world.real_worker("late").await;

@@ -1,4 +1,4 @@
-//! What an autoscaler is told, asked as KEDA asks.
+//! Replies to an autoscaler, with the requests of KEDA.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -35,7 +35,7 @@ async fn work_seconds(keda: &mut ExternalScalerClient<Channel>) -> f64 {
     told[0].metric_value_float
 }
 
-/// Whether workers are wanted, as soon as that is `expected`.
+/// Waits until the reply on whether workers are needed is `expected`.
 async fn until_active(keda: &mut ExternalScalerClient<Channel>, expected: bool) {
     let asked = async {
         loop {

@@ -1,4 +1,4 @@
-//! Scans as clients see them: they outlive streams and coordinators, wait for their turn, and are told of.
+//! Scans as clients see them: they outlive streams and coordinators, wait for admission, and are listed.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ fn watch(scan_id: &str, have: Vec<u32>) -> pb::WatchRequest {
     pb::WatchRequest { protocol_version: PROTOCOL_VERSION, scan_id: scan_id.to_owned(), generation: 0, have }
 }
 
-/// What a stream says until it ends: the header, segments, the summary.
+/// Reads a stream to its end: the header, segments, the summary.
 async fn read(
     mut events: tonic::Streaming<pb::ScanEvent>,
 ) -> (Option<pb::Accepted>, BTreeSet<u32>, Option<pb::Summary>) {
@@ -50,7 +50,7 @@ async fn read(
     (header, segments, summary)
 }
 
-/// Waits until a scan is told to be in this state.
+/// Waits until a scan is reported in this state.
 async fn wait_for_state(world: &World, scan: &str, state: pb::ScanState) -> pb::ScanInfo {
     let security = ClientSecurity::default();
     let mut manager = Manager::connect(&world.url, &security).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_scan_goes_on_without_its_client_and_is_told_again() {
     drop(events);
     let info = wait_for_state(&world, &header.scan_id, pb::ScanState::Done).await;
     assert_eq!((info.answer_digest.as_str(), info.durable), (world.expected().as_str(), true));
-    // Whoever comes back with a part of it is told the rest.
+    // A client that reconnects with a part of the segments receives the rest.
     let have: Vec<u32> = world.prepared().segments.iter().copied().take(2).collect();
     let events = client.watch(watch(&header.scan_id, have.clone())).await.unwrap().into_inner();
     let (again, rest, summary) = read(events).await;
@@ -117,12 +117,12 @@ async fn a_request_whose_recording_failed_may_be_made_again_under_its_key() {
     assert!(error.to_string().contains("cannot be recorded"), "{error}");
     let scanned = world.call(call()).await.unwrap();
     assert_eq!(answer_digest(&scanned.answer), world.expected());
-    // From now on the key is taken: the same request is the same scan, however urgent it is this time.
+    // From now on the key is taken: the same request is the same scan, whatever its priority this time.
     let again = world.call(ScanCall { priority: Priority::High, ..call() }).await.unwrap();
     assert_eq!(again.report.scan, scanned.report.scan);
 }
 
-/// What 0.1.0 kept by default: 1,000 scans that ended, with documents of 10 KB in their headers.
+/// As kept by 0.1.0 by default: 1,000 ended scans, with documents of 10 KB in their headers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_coordinator_leads_however_much_is_recorded() {
     let mut world = World::new().await;
@@ -179,7 +179,7 @@ async fn the_next_coordinator_goes_on_with_what_was_accepted() {
         }
     };
     let scans = tokio::time::timeout(BOUND, running).await.expect("it runs");
-    // While the first leads, the second answers for it.
+    // While the first leads, the second forwards calls to it.
     let security = ClientSecurity::default();
     let mut manager = Manager::connect(&second, &security).await.unwrap();
     assert_eq!(manager.status(&scans[0].scan_id).await.unwrap().scan_id, scans[0].scan_id);
@@ -325,7 +325,7 @@ async fn workers_of_the_version_before_work_beside_those_of_this_one() {
     assert!(old.shards.load(Ordering::SeqCst) > 0, "the old one had its share");
     let workers: BTreeSet<&str> = scanned.report.segment_runs.iter().map(|run| run.worker.as_str()).collect();
     assert_eq!(workers, BTreeSet::from(["new", "old"]));
-    // And a client of the version before is served in its own way: its as-of is the start of a bar.
+    // A client of the previous version is served in its own protocol: its as-of is the start of a bar.
     let mut client = world.client().await;
     let as_of_us = Some(world.prepared().as_of);
     let before = pb::ScanRequest { protocol_version: PROTOCOL_VERSION - 1, as_of_us, ..request() };

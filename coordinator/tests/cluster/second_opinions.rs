@@ -1,4 +1,5 @@
-//! Workers that are late, lie, leave or die of a symbol: over real connections, with the real dispatcher.
+//! Workers that are late, return wrong results, leave, or crash on a symbol: over real connections, with the real
+//! dispatcher.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -63,7 +64,7 @@ async fn a_lie_is_found_out_by_a_hedge_put_right_by_a_third_worker_and_the_liar_
             if alone && others {
                 return;
             }
-            // The others are done, the liar is late: what they get from now on is a hedge.
+            // The others are done, the liar is late: any further dispatch to them is a hedge.
             alone |= !others && reply.workers.iter().any(|w| w.id == liar && busy(w));
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -132,10 +133,11 @@ async fn a_worker_that_leaves_finishes_what_it_has() {
         }
     };
     tokio::time::timeout(crate::world::BOUND, busy).await.expect("w1 is given work");
-    // Dispatched is not yet received, and what arrives after the word to leave is refused; a segment takes 300 ms.
+    // A dispatched shard may not have been received yet, and is rejected if it arrives after the request to leave; a
+    // segment takes 300 ms.
     tokio::time::sleep(Duration::from_millis(150)).await;
     world.stop_the_last();
-    // Slower, so that it never idles and hedges what the other still has.
+    // Slower, so that it is never idle and never hedges the other's shard.
     world.slow_worker("w2", Duration::from_millis(500)).await;
     let scanned = tokio::time::timeout(crate::world::BOUND, scan).await.expect("in time").unwrap().unwrap();
     assert_eq!(answer_digest(&scanned.answer), world.expected());

@@ -1,4 +1,4 @@
-//! Whatever one worker does, the answer is the same, and every failure is told as what it is.
+//! Whatever one worker does, the answer is the same, and every failure is reported with the right kind.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

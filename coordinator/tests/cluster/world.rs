@@ -30,9 +30,9 @@ use trawl_wire::{
     Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV1, StepInputV1, SymbolRow, SymbolRowV1, WorkerRecord,
     envelope, pb,
 };
-use trawl_worker::{References, Step, StepKind, execution_class};
+use trawl_worker::{References, ScanStep, StepKind, execution_class};
 
-/// Longest that anything here may take.
+/// Timeout of every wait in these tests.
 pub const BOUND: Duration = Duration::from_secs(30);
 const CLUSTER: &str = "test";
 
@@ -41,11 +41,11 @@ pub struct World {
     pub control: Arc<MemoryStore>,
     pub store: Store,
     data: TempDir,
-    /// Of workers that have copies of their own.
+    /// Folders of workers with their own copy of the data.
     copies: Vec<TempDir>,
-    /// Dropped, it ends the servers.
+    /// Dropping them stops the servers.
     stops: Vec<oneshot::Sender<()>>,
-    /// Of the first coordinator.
+    /// Stops the first coordinator.
     leader: Option<oneshot::Sender<()>>,
 }
 
@@ -55,7 +55,7 @@ fn copy_files(from: &std::path::Path, to: &std::path::Path, bars: &mut Vec<std::
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let (source, target) = (entry.path(), to.join(entry.file_name()));
         if entry.file_type().unwrap().is_dir() {
-            // Results of scans are none of a worker's.
+            // Workers do not need results of scans.
             if entry.file_name() != ".results" {
                 copy_files(&source, &target, bars);
             }
@@ -74,7 +74,7 @@ impl World {
         Self::with(|_| {}).await
     }
 
-    /// The same with other options.
+    /// As [`Self::new`], with other options.
     pub async fn with(change: impl FnOnce(&mut server::Options)) -> Self {
         let data = TempDir::new().unwrap();
         let store = Store::new(data.path().to_owned());
@@ -88,14 +88,14 @@ impl World {
         world
     }
 
-    /// One more coordinator; its URL.
+    /// Starts another coordinator; returns its URL.
     pub async fn coordinator(&mut self, id: &str, change: impl FnOnce(&mut server::Options)) -> String {
         let (url, stop) = self.start(id, change).await.unwrap();
         self.stops.push(stop);
         url
     }
 
-    /// Tries to start one more.
+    /// Tries to start another coordinator.
     pub async fn try_coordinator(
         &self,
         id: &str,
@@ -143,12 +143,12 @@ impl World {
         Ok((format!("http://{address}"), stop))
     }
 
-    /// Tells the first coordinator to end.
+    /// Stops the first coordinator.
     pub fn stop_coordinator(&mut self) {
         self.leader = None;
     }
 
-    /// Keys of what is recorded of scans.
+    /// Keys of all records of scans.
     pub async fn records(&self) -> Vec<String> {
         let listed = self.control.list(&format!("{CLUSTER}/")).await.unwrap();
         let keys = listed.entries.into_iter().map(|entry| entry.key);
@@ -169,12 +169,12 @@ impl World {
         prepare(&self.store, &Self::document(), None).unwrap()
     }
 
-    /// Digest of the answer that one thread gives.
+    /// Digest of the answer of one thread.
     pub fn expected(&self) -> String {
         answer_digest(&self.expected_answer())
     }
 
-    /// The answer that one thread gives.
+    /// The answer computed by one thread.
     pub fn expected_answer(&self) -> Answer {
         let scan = self.prepared();
         let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
@@ -193,7 +193,7 @@ impl World {
         self.call(ScanCall { shards, ..ScanCall::default() }).await
     }
 
-    /// The usual document, otherwise as told.
+    /// Scans the default document, with other settings as given.
     pub async fn call(&self, call: ScanCall) -> Result<Scanned, ClientError> {
         let call = ScanCall { document: Self::document(), ..call };
         tokio::time::timeout(BOUND, scan(&self.url, &call, &NoProgress)).await.expect("the scan ends in time")
@@ -203,7 +203,7 @@ impl World {
         pb::coordinator_client::CoordinatorClient::connect(self.url.clone()).await.unwrap()
     }
 
-    /// Waits until the coordinator gives work to exactly these.
+    /// Waits until exactly these workers receive work.
     pub async fn wait_for(&self, ids: &[&str]) {
         let mut client = self.client().await;
         let seen = async {
@@ -219,24 +219,24 @@ impl World {
         tokio::time::timeout(BOUND, seen).await.expect("the workers are seen in time");
     }
 
-    /// A real worker; its address.
+    /// Starts a real worker; returns its address.
     pub async fn real_worker(&mut self, id: &str) -> String {
         self.slow_worker(id, Duration::ZERO).await
     }
 
-    /// Tells the worker that was started last to leave.
+    /// Stops the worker started last.
     pub fn stop_the_last(&mut self) {
         drop(self.stops.pop());
     }
 
-    /// A real worker that waits before each segment.
+    /// Starts a real worker that sleeps before each segment.
     pub async fn slow_worker(&mut self, id: &str, fault_delay: Duration) -> String {
         let (address, running) = self.worker_on(id, fault_delay, Engine::Cpu).await;
         tokio::spawn(async move { running.await.unwrap().unwrap() });
         address
     }
 
-    /// A real worker with a copy of the data of its own, in which every second file of bars is damaged.
+    /// Starts a real worker with its own copy of the data, in which every second file of bars is damaged.
     pub async fn worker_with_damaged_files(&mut self, id: &str) {
         let copy = TempDir::new().unwrap();
         let mut files = Vec::new();
@@ -254,7 +254,7 @@ impl World {
         tokio::spawn(async move { running.await.unwrap().unwrap() });
     }
 
-    /// A real worker that computes on `engine`: its address, and how it ends.
+    /// Starts a real worker that computes on `engine`; returns its address, and a handle to its result.
     pub async fn worker_on(
         &mut self,
         id: &str,
@@ -299,7 +299,7 @@ impl World {
         (bound.await.unwrap().to_string(), running)
     }
 
-    /// A worker that does as it is told; registered under a record that `change` may spoil.
+    /// Starts a worker with the given misbehaviour; `change` may modify its record.
     pub async fn odd_worker(&mut self, id: &str, oddity: Oddity, change: impl Fn(&mut WorkerRecord)) -> Arc<Seen> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut record = WorkerRecord {
@@ -341,31 +341,31 @@ pub enum Oddity {
     OtherSegment,
     /// Leaves out a symbol.
     LosesSymbol,
-    /// Ends the stream without an answer.
+    /// Ends the stream without a reply.
     SaysNothing,
-    /// Refuses every shard.
+    /// Rejects every shard.
     Refuses,
-    /// Fails every segment so.
+    /// Fails every segment with this kind.
     Fails(ErrorKind),
-    /// Breaks the stream as a dead connection does, the first time; then it works.
+    /// Breaks the stream as a dead connection does, the first time only.
     BreaksOnce,
-    /// Never answers.
+    /// Never replies.
     Hangs,
-    /// Says something wrong of its first segment once it is told to, and nothing of the others.
+    /// Returns a wrong result for its first segment on demand, and nothing for the others.
     Lies,
-    /// Sends results of the version before.
+    /// Sends results of the previous version.
     SpeaksV1,
-    /// Its connection breaks whenever it is asked for this symbol.
+    /// Its connection breaks whenever it receives this symbol.
     DiesOf(&'static str),
 }
 
-/// What it saw.
+/// What the worker observed.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub shards: AtomicUsize,
     /// Streams that were dropped by the coordinator.
     pub dropped: AtomicUsize,
-    /// Makes one that lies say what it has to say.
+    /// Triggers the reply of a lying worker.
     pub speak: tokio::sync::Notify,
 }
 
@@ -379,7 +379,7 @@ struct OddWorker {
 impl OddWorker {
     fn reply(&self, segment: u32, part: Option<Range<usize>>) -> Result<pb::SegmentReply, Status> {
         let execute = |segment| {
-            let (step, input) = (Step { stage: 0, kind: StepKind::Values }, StepInputV1::default());
+            let (step, input) = (ScanStep { stage: 0, kind: StepKind::Values }, StepInputV1::default());
             let bars = self.scan.source().load_segment(segment).unwrap();
             let bars = part.clone().map_or(&bars[..], |part| &bars[part]);
             self.scan

@@ -1,7 +1,8 @@
-//! The control store of a world: the one in memory, which does what etcd does, behind a network in simulated time.
+//! The control store of a world: the one in memory, which behaves like etcd, behind a network in simulated time.
 //!
-//! Coordinators call it through a [`Handle`], whose calls wait on a [`Desk`] until the world has carried them there and the
-//! answers back; so their code is the real one, and every call can be late, lost, made twice or made after it failed.
+//! Coordinators call it through a [`Handle`], whose calls wait on a [`Desk`] until the world has delivered them and
+//! their replies; so their code is the real one, and every call can be late, lost, applied twice, or applied after it
+//! failed.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,7 +16,7 @@ use trawl_cluster_store::{
 };
 use trawl_testing::{MemoryLimits, MemoryStore};
 
-/// Of every lease: coordinators' and workers'.
+/// Time to live of all leases, of coordinators and workers.
 pub const LEASE_TTL_MS: u64 = 2_000;
 
 #[derive(Debug, Clone)]
@@ -27,7 +28,7 @@ pub enum Call {
     Grant,
     KeepAlive(LeaseId),
     Revoke(LeaseId),
-    /// Not of the store: the caller waits.
+    /// Not a call on the store: the caller sleeps.
     Sleep(u64),
 }
 
@@ -42,7 +43,7 @@ pub enum Answer {
     Failed(ControlError),
 }
 
-/// Calls that were made, and answers that wait to be taken.
+/// Calls made, and replies waiting to be taken.
 #[derive(Debug, Default)]
 pub struct Desk {
     next: u64,
@@ -50,7 +51,7 @@ pub struct Desk {
     pub answers: BTreeMap<u64, Answer>,
 }
 
-/// One coordinator's way to the store.
+/// One coordinator's client of the store.
 #[derive(Debug, Clone, Default)]
 pub struct Handle {
     pub desk: Arc<Mutex<Desk>>,
@@ -86,7 +87,7 @@ impl Handle {
     }
 }
 
-/// The answer of one kind, or the error.
+/// The reply of one kind, or the error.
 macro_rules! answered {
     ($answer:expr, $kind:pat => $value:expr) => {
         match $answer {
@@ -128,7 +129,7 @@ impl ControlStore for Handle {
     }
 }
 
-/// The result of something that never waits.
+/// The result of a future that never waits.
 fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -137,14 +138,14 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Bytes of an answer: so few that the records of three scans need two pages.
+/// Maximum bytes of a reply: so few that the records of three scans need two pages.
 const ANSWER_BYTES_MAX: usize = 1_500;
 
-/// The store itself.
+/// The simulated store.
 #[derive(Debug)]
 pub struct Control {
     pub store: MemoryStore,
-    /// When each lease ends.
+    /// End of each lease, in milliseconds.
     leases: BTreeMap<LeaseId, u64>,
 }
 
@@ -176,7 +177,7 @@ impl Control {
         answer.unwrap_or_else(Answer::Failed)
     }
 
-    /// Ends the leases whose time is over; whether there were any.
+    /// Ends expired leases; returns whether there were any.
     pub fn expire(&mut self, now_ms: u64) -> bool {
         let over: Vec<LeaseId> = self.leases.iter().filter(|(_, at)| **at <= now_ms).map(|(&l, _)| l).collect();
         for lease in &over {

@@ -1,7 +1,7 @@
-//! The coordinators of a world: processes that stand for election with the real election, and call the control store.
+//! The coordinators of a world: processes that run the real election, and call the control store.
 //!
-//! What they do there are futures, polled when the world brings an answer; a process that dies drops them, one that is stopped
-//! hears nothing until it goes on. Each has a clock of its own, which runs fast or slow and jumps ahead.
+//! Their calls are futures, polled when the world delivers a reply; a process that dies drops them, one that is
+//! suspended receives nothing until it resumes. Each has its own clock, which runs fast or slow and jumps ahead.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -26,12 +26,12 @@ use crate::ledger::{Checked, Invariant, Violation, ensure};
 use crate::sabotage::Bug;
 use crate::world::{Happening, World};
 
-/// Longest that a call waits for the store.
+/// Timeout of a call on the store.
 const CALL_TIMEOUT_MS: u64 = 500;
-/// Wait before the store is asked again for what it did not tell.
+/// Wait before an unanswered call on the store is retried.
 const BACK_OFF_MS: u64 = 100;
 
-/// What a job comes to.
+/// The result of a job.
 pub enum Done {
     Nothing,
     Election(Event),
@@ -41,7 +41,7 @@ pub enum Done {
         acceptance: Result<Acceptance, LedgerError>,
     },
     Loaded(Result<Loaded, LedgerError>),
-    /// Its end stands, or somebody else's does.
+    /// An end of the scan is recorded, its own or another's.
     Ended {
         scan: ScanId,
     },
@@ -49,36 +49,36 @@ pub enum Done {
 
 pub type Job = Pin<Box<dyn Future<Output = Done>>>;
 
-/// What a follower saw.
+/// An observation of a follower.
 pub enum View {
     Leader(Event),
     Workers(membership::Event),
 }
 
-/// Whose call it is.
+/// The owner of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Owner {
     pub coordinator: usize,
     pub life: u64,
     job: u64,
     call: u64,
-    /// Of the term that the job belongs to.
+    /// Epoch of the term that the job belongs to.
     epoch: Option<i64>,
 }
 
 pub struct Coordinator {
     pub life: u64,
     pub alive: bool,
-    /// Until when it does nothing, and until when it cannot reach the store.
+    /// Until when it is suspended; `cut_until`: until when it cannot reach the store.
     pub stopped_until: u64,
     pub cut_until: u64,
-    /// Its clock: how many milliseconds it counts in a thousand, and what it jumped ahead.
+    /// Its clock: milliseconds counted per 1,000 elapsed, and the sum of its jumps.
     rate_permille: u64,
     pub ahead_ms: u64,
     pub election: Option<Election>,
     jobs: BTreeMap<u64, (Option<i64>, Job)>,
     next_job: u64,
-    /// Jobs that wait for changes, of no epoch or of a term's.
+    /// Jobs that wait for changes, with or without the epoch of a term.
     follows: Vec<u64>,
     poked: bool,
     pub handle: Handle,
@@ -112,7 +112,7 @@ impl Coordinator {
         now_ms * self.rate_permille / 1_000 + self.ahead_ms
     }
 
-    /// The first moment at which its clock shows `ms`.
+    /// The first time at which its clock shows `ms`.
     fn when(&self, ms: u64) -> u64 {
         (ms.saturating_sub(self.ahead_ms) * 1_000).div_ceil(self.rate_permille)
     }
@@ -134,7 +134,7 @@ async fn look(handle: &Handle) -> Result<Event, ControlError> {
     Ok(Event::Seen { leader: listing.entries.first().map(incumbent), revision: listing.revision })
 }
 
-/// As the real shell makes them.
+/// Executes a command as the real shell does.
 async fn perform(handle: Handle, command: Command) -> Done {
     let key = leader_key(CLUSTER);
     let failed = |error: &ControlError, call, lease| match (error, lease) {
@@ -273,7 +273,7 @@ impl World {
         self.poll(c, id)
     }
 
-    /// Whatever a term had under way is dropped with it; calls that are on their way arrive.
+    /// Drops the jobs of a term; calls in transit still arrive.
     pub fn drop_jobs_of(&mut self, c: usize, epoch: i64) {
         let state = &mut self.coordinators[c];
         state.jobs.retain(|_, (of, _)| *of != Some(epoch));
@@ -323,7 +323,7 @@ impl World {
         }
     }
 
-    /// A call reaches the store, or does not.
+    /// Delivers a call to the store, or loses it.
     pub fn reach(&mut self, owner: Owner, call: Call) -> Checked {
         let held = self.frozen_until.max(self.coordinators[owner.coordinator].cut_until);
         if held > self.now_ms {
@@ -331,7 +331,7 @@ impl World {
                 self.at(held + 1, Happening::Reach { owner, call });
             } else {
                 self.soon(CALL_TIMEOUT_MS, Happening::Answered { owner, answer: unanswered() });
-                // It may be made all the same, long after its caller gave up.
+                // It may still be applied, long after its caller gave up.
                 if self.random.percent(50) {
                     self.at(held + 1, Happening::Late { owner, call });
                 }
@@ -342,7 +342,7 @@ impl World {
         let mut wait = self.latency();
         if self.disturbed() && self.random.percent(self.faults.lost_percent) {
             self.count("answers lost");
-            // Its caller tries again, or gives up.
+            // Its caller retries, or gives up.
             answer = if self.random.percent(50) { self.make(owner, call)? } else { unanswered() };
             wait += CALL_TIMEOUT_MS;
         }
@@ -350,7 +350,7 @@ impl World {
         Ok(())
     }
 
-    /// The store makes a call.
+    /// Applies a call to the store.
     pub fn make(&mut self, owner: Owner, mut call: Call) -> Result<Answer, Violation> {
         let key = leader_key(CLUSTER);
         if let (Call::Commit(guards, _), Some(_)) = (&mut call, owner.epoch)
@@ -380,7 +380,7 @@ impl World {
         Ok(answer)
     }
 
-    /// Whoever watches the store may have something to hear.
+    /// Polls the watchers of the store, which may have changes.
     pub fn poke(&mut self) {
         for c in 0..self.coordinators.len() {
             let state = &mut self.coordinators[c];
@@ -419,7 +419,7 @@ impl World {
         self.poll(owner.coordinator, owner.job)
     }
 
-    /// The election of a coordinator takes an event.
+    /// Passes an event to a coordinator's election.
     pub fn elect(&mut self, c: usize, event: Event) -> Checked {
         let now_ms = self.now_ms;
         let state = &mut self.coordinators[c];

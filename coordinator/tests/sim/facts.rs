@@ -1,4 +1,4 @@
-//! What is true in a world: its scans, what their symbols give, who lies.
+//! The ground truth of a world: its scans, the values of their symbols, and which hosts lie.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::random::{Random, mix};
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub segments: Vec<u32>,
-    /// Without shards; its deadline is a span.
+    /// The request, without shards; its deadline is a duration.
     pub request: Request,
     poison: BTreeSet<(u32, u32)>,
     /// Segments whose file is damaged in every copy.
@@ -46,7 +46,7 @@ impl Asked {
     }
 }
 
-/// What the ledger compares with.
+/// The ground truth that the ledger compares with.
 pub struct Facts {
     pub scans: BTreeMap<ScanId, Asked>,
     pub liars: BTreeSet<u64>,
@@ -54,7 +54,7 @@ pub struct Facts {
     pub corrupt: BTreeSet<u64>,
 }
 
-/// Of a symbol's row: what an undisturbed run gives.
+/// The value of a symbol in an undisturbed run.
 fn value(scan: ScanId, segment: u32, symbol: u32) -> u64 {
     mix(scan << 40 ^ u64::from(segment) << 16 ^ u64::from(symbol))
 }
@@ -70,7 +70,7 @@ fn digest_of(values: impl Iterator<Item = u64>) -> Digest {
 pub type Row = (u32, Option<u64>);
 
 impl Facts {
-    /// The rows of a piece that a worker answered with this digest; of a lie they are wrong.
+    /// The rows of a piece answered with this digest; wrong ones for a lie.
     pub fn rows(&self, scan: ScanId, piece: Piece, digest: Digest) -> Vec<Row> {
         let wrong = u64::from(self.digest(scan, piece) != digest);
         let symbols = piece.first..piece.first + piece.count;

@@ -1,42 +1,42 @@
-//! Which faults strike a world, when and how badly: drawn from the seed before it begins.
+//! The faults of a world, with their times and severity: drawn from the seed in advance.
 
 use crate::random::Random;
 use crate::world::FAULTS_UNTIL_MS;
 
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
-    /// A process dies and is started anew.
+    /// A process dies and is restarted.
     Kill,
-    /// Most of them at once.
+    /// Most processes die at once.
     KillMany,
-    /// A process stops, is given up, and goes on as if nothing had been: a zombie.
+    /// A process is suspended, given up, and resumes unaware: a zombie.
     Stop,
-    /// Nothing reaches it, what it says is heard.
+    /// It receives nothing, but its messages arrive.
     Deafen,
-    /// It hears everything, nothing it says gets out.
+    /// It receives everything, but its messages are lost.
     Mute,
     /// It is ten times slower from now on.
     Slow,
     /// A coordinator's clock jumps ahead.
     ClockJump,
-    /// A worker leaves on purpose and comes back later.
+    /// A worker leaves on purpose and returns later.
     Drain,
-    /// A coordinator dies and is started anew; mostly the one that leads, here and below.
+    /// A coordinator dies and is restarted; mostly the leader, here and below.
     KillLeader,
-    /// It stops past the end of its lease, and goes on as if nothing had been: a zombie.
+    /// It is suspended past the end of its lease, and resumes unaware: a zombie.
     StopLeader,
     /// It cannot reach the control store.
     CutLeader,
-    /// It hands over and is started anew.
+    /// It hands over and is restarted.
     HandOver,
-    /// The control store stands still.
+    /// The control store stalls.
     Freeze,
-    /// It forgets its history, and every watch breaks.
+    /// It compacts its history, and all watches break.
     Forget,
-    /// It ends every lease, or every worker's.
+    /// It ends all leases, or those of all workers.
     LoseLeases,
     LoseWorkers,
-    /// The result store takes nothing.
+    /// The result store is full.
     FullResults,
     /// Some files of a machine's copy of the data are damaged from now on.
     CorruptCopy,
@@ -56,17 +56,17 @@ pub struct Fault {
 #[derive(Debug, Clone)]
 pub struct Faults {
     pub agenda: Vec<(u64, Fault)>,
-    /// Messages that are late, so that others overtake them.
+    /// Percentage of messages that are late, so that others overtake them.
     pub delay_percent: u64,
-    /// Messages that come twice.
+    /// Percentage of messages that are duplicated.
     pub twice_percent: u64,
-    /// Pieces that a living worker fails.
+    /// Percentage of pieces that a living worker fails.
     pub failing_percent: u64,
-    /// Calls on a store whose answer is lost.
+    /// Percentage of calls on a store whose reply is lost.
     pub lost_percent: u64,
-    /// Whether the result store takes its time.
+    /// Whether the result store is slow.
     pub slow_results: bool,
-    /// The leader dies in that commit, before it is answered.
+    /// The leader dies in this commit, before it is answered.
     pub kill_at_commit: Option<u64>,
 }
 

@@ -1,9 +1,9 @@
-//! What always holds of several coordinators over one control store, checked whenever one of them acts.
+//! Invariants of several coordinators over one control store, checked whenever one of them acts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use trawl_cluster_store::{Guard, Write};
-use trawl_coordinator::durable::records::{Closed, End, EndOutcome, Header, Keys, Part, Record as _};
+use trawl_coordinator::durable::records::{Closed, End, EndOutcome, Header, KeyKind, Keys, Record as _};
 use trawl_coordinator::scheduler::ScanId;
 
 use crate::control::Control;
@@ -13,26 +13,26 @@ use crate::results::Results;
 
 pub const CLUSTER: &str = "c";
 
-/// How a scan ended, and with which rows by segment.
+/// How a scan ended, and its rows by segment.
 #[derive(Debug, Clone)]
 pub struct Ended {
     pub outcome: EndOutcome,
     pub rows: BTreeMap<u32, Vec<Row>>,
 }
 
-/// What was seen of epochs and scans.
+/// Observations of epochs and scans.
 #[derive(Debug, Default)]
 pub struct Laws {
-    /// Who led in each epoch: a coordinator in one of its lives.
+    /// The leader of each epoch: a coordinator and its life.
     epochs: BTreeMap<i64, (usize, u64)>,
-    /// The newest epoch that each worker was given work under, in its present life.
+    /// The newest epoch under which each worker received work, in its current life.
     sworn: BTreeMap<usize, (u64, i64)>,
     /// Names under which each scan was accepted.
     pub accepted: BTreeMap<ScanId, BTreeSet<String>>,
     pub ended: BTreeMap<ScanId, Ended>,
-    /// Commits of leaders that applied.
+    /// Number of applied commits of leaders.
     pub commits: u64,
-    /// Epochs whose lease the store ended for no reason: their leaders cannot know by their clocks.
+    /// Epochs whose lease the store ended for no reason, which leaders cannot detect by their clocks.
     pub robbed: BTreeSet<i64>,
 }
 
@@ -54,7 +54,7 @@ impl Laws {
         self.epochs.len()
     }
 
-    /// A worker begins work that was given to it under an epoch.
+    /// Records that a worker begins work assigned under an epoch.
     pub fn begins(&mut self, machine: usize, life: u64, epoch: i64) -> Checked {
         let sworn = self.sworn.entry(machine).or_insert((life, epoch));
         if sworn.0 != life {
@@ -67,7 +67,7 @@ impl Laws {
         })
     }
 
-    /// A write of a leader that applied. `leader`: the epoch of the leader's key when it did.
+    /// Records an applied write of a leader. `leader`: the epoch of the leader's key when it did.
     pub fn applied(
         &mut self,
         (epoch, leader): (i64, i64),
@@ -81,7 +81,7 @@ impl Laws {
         let keys = Keys::new(CLUSTER);
         for write in writes {
             let Write::Put { key, value, .. } = write else { continue };
-            if let Some((name, Part::Header)) = keys.parse(key) {
+            if let Some((name, KeyKind::Header)) = keys.parse(key) {
                 let header = Header::from_bytes(name, value).expect("a header");
                 let scan = asked_in(&header);
                 let names = self.accepted.entry(scan).or_default();
@@ -92,7 +92,7 @@ impl Laws {
             }
             if let Some(name) = keys.parse_ended(key) {
                 let Closed { header, end } = Closed::from_bytes(name, value).expect("a closed record");
-                let open = control.store.peek(&keys.part(name, Part::Header));
+                let open = control.store.peek(&keys.part(name, KeyKind::Header));
                 ensure(open.is_none(), Invariant::RecordedAnswer, || format!("{name} is open and has ended"))?;
                 self.end(asked_in(&header), end, results.contents(name), facts)?;
             }

@@ -1,5 +1,5 @@
-//! What a coordinator does while it leads: the real planner and scheduler, the real records of scans, and a simulated result
-//! store. A new term takes over what the records and the listed objects say, by the real decision.
+//! One term of a leader: the real planner and scheduler, the real records of scans, and a simulated result store. A new
+//! term takes over scans from the records and the listed objects, by the real decision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::results::Group;
 use crate::sabotage::Bug;
 use crate::world::{Happening, LIMITS, TICK_MS, World};
 
-/// How long finished segments wait for others.
+/// How long finished segments wait for others before they are stored.
 const COMMIT_INTERVAL_MS: u64 = 20;
-/// Wait before what failed is tried again.
+/// Wait before a failed call is retried.
 pub const RETRY_MS: u64 = 200;
-/// How often is looked for scans that nobody runs.
+/// Interval of looking for scans that are not running.
 const CLAIM_INTERVAL_MS: u64 = 1_000;
 
 /// One scan of a term.
@@ -42,7 +42,7 @@ struct Run {
     /// Symbols of the segments that this term runs.
     symbols: BTreeMap<u32, u32>,
     pieces: BTreeMap<Piece, Option<Digest>>,
-    /// What went to the result store, or is on its way.
+    /// Segments sent to the result store, stored or in transit.
     handed: BTreeMap<u32, Vec<Row>>,
     storing: u32,
     flushing: bool,
@@ -60,21 +60,21 @@ pub struct LeaderTerm {
     pub joined: BTreeMap<usize, WorkerId>,
     pub next_link: WorkerId,
     records: Records<Handle>,
-    /// Whether it has read what is recorded.
+    /// Whether it has read the records.
     pub begun: bool,
     runs: BTreeMap<ScanId, Run>,
     names: u64,
     groups: u32,
 }
 
-/// The class of execution of a number.
+/// The execution class of a class id.
 fn class_of(class: ClassId) -> ExecutionClass {
     let word = |text: &str| text.to_owned();
     ExecutionClass { engine: format!("e{class}"), numerics: word("n"), backend: word("cpu"), precision: word("f64") }
 }
 
 impl Run {
-    /// Segments that have ended and are not handed to the store as they are now.
+    /// Segments that have ended and whose current rows have not been sent to the store.
     fn finished(&self, facts: &crate::facts::Facts, scan: ScanId) -> Group {
         let mut group = Vec::new();
         for (&segment, &symbols) in &self.symbols {
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// The term of a coordinator, if it is still this one.
+    /// The term of a coordinator, if it still has this serial number.
     pub fn term(&mut self, c: usize, serial: u64) -> Option<&mut LeaderTerm> {
         self.coordinators[c].term.as_mut().filter(|term| term.serial == serial)
     }
@@ -158,7 +158,7 @@ impl World {
         self.step(c, Event::Tick)
     }
 
-    /// The scheduler of a term takes an event, if its coordinator still leads by its own clock.
+    /// Passes an event to the scheduler of a term, if its coordinator still leads by its own clock.
     pub fn step(&mut self, c: usize, event: Event) -> Checked {
         let valid = self.coordinators[c].is_valid(self.now_ms);
         if !valid && !self.sabotaged(Bug::ActsWithoutLooking) {
@@ -228,7 +228,7 @@ impl World {
         Ok(())
     }
 
-    /// A piece has ended: what is whole goes to the result store.
+    /// Records that a piece has ended: complete segments go to the result store.
     fn note(&mut self, c: usize, scan: ScanId, piece: Piece, digest: Option<Digest>) {
         let Some(term) = &mut self.coordinators[c].term else { return };
         let Some(run) = term.runs.get_mut(&scan) else { return };
@@ -266,7 +266,7 @@ impl World {
         if self.disturbed() && self.faults.slow_results { self.random.within(0, 700) } else { 0 }
     }
 
-    /// A group reaches the result store, whatever became of its sender.
+    /// Delivers a group to the result store, even if its sender is gone.
     pub fn store(
         &mut self,
         (c, serial, scan): (usize, u64, ScanId),
@@ -356,7 +356,7 @@ impl World {
         self.spawn(c, Some(epoch), Box::pin(job))
     }
 
-    /// Its end is recorded. The run stays, so that a listing from before does not begin it anew.
+    /// Its end is recorded. The run is kept, so that an earlier listing does not restart it.
     pub fn is_over(&mut self, c: usize, scan: ScanId) {
         if let Some(run) = self.coordinators[c].term.as_mut().and_then(|r| r.runs.get_mut(&scan)) {
             run.pieces.clear();
@@ -364,7 +364,7 @@ impl World {
         }
     }
 
-    /// A client hands a scan in. False when nobody there can take it.
+    /// A client submits a scan. Returns `false` if the coordinator cannot accept it.
     pub fn submit(&mut self, c: usize, scan: ScanId) -> Result<bool, crate::ledger::Violation> {
         let marked = !self.sabotaged(Bug::ForgetsTheRequest);
         let (now_ms, now_us) = (self.now_ms, self.now_us());
@@ -421,7 +421,7 @@ impl World {
             }
             Ok(Acceptance::Existing(_)) => self.count("existing"),
             Ok(Acceptance::Conflict { scan }) => panic!("{scan} is the same request"),
-            // The client asks again.
+            // The client retries.
             Ok(Acceptance::NotLeader) | Err(_) => return Ok(()),
         }
         let wait = self.latency();
@@ -429,7 +429,7 @@ impl World {
         Ok(())
     }
 
-    /// Reads the records: at the beginning of a term, and again and again for scans that nobody runs.
+    /// Reads the records: at the beginning of a term, and periodically for scans that are not running.
     fn load(&mut self, c: usize, wait_ms: u64) -> Checked {
         let handle = self.coordinators[c].handle.clone();
         let Some(term) = &self.coordinators[c].term else { return Ok(()) };
@@ -487,7 +487,7 @@ impl World {
         }
     }
 
-    /// The planner's shards for the workers that are there, for the segments that have no result yet.
+    /// Plans shards for the present workers, over the segments without a result.
     fn run_scan(
         &mut self,
         c: usize,

@@ -1,6 +1,6 @@
-//! What one term's scheduler promised and did, kept beside it, and every invariant checked after every event.
+//! Bookkeeping of one term's scheduler, independent of it; all invariants are checked after every event.
 //!
-//! It believes nothing of the scheduler's own state: it sees events and commands alone.
+//! It does not use the scheduler's own state, only events and commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,49 +11,49 @@ use trawl_coordinator::scheduler::{
 };
 use trawl_wire::ErrorKind;
 
-/// What always holds. Each has a planted bug in `sabotage`.
+/// The invariants. Each has a planted bug in `sabotage`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Invariant {
-    /// Every symbol is exactly once in the answer or in the list of failures.
+    /// Every symbol is in the answer or in the list of failures, exactly once.
     EverySymbolOnce,
-    /// No piece is dispatched more often than its attempts, no result asked for more often than votes are.
+    /// No piece is dispatched more often than its attempts, no result is requested more often than the limit of votes.
     AttemptsWithinLimits,
-    /// A scan that has ended has no running attempt, and nothing is said of it.
+    /// A scan that has ended has no running attempt, and no further commands.
     NothingAfterTheEnd,
-    /// A worker has no more in flight than its slots, and nothing beside a suspect.
+    /// A worker has at most as many shards in flight as slots, and none beside a suspect.
     InFlightBounded,
-    /// Work goes to workers that are there, of the scan's class, that neither leave nor lie.
+    /// Work goes to present workers of the scan's class that are neither draining nor quarantined.
     RightWorkers,
     /// Once faults stop, every scan ends.
     Progress,
-    /// What is answered is what an undisturbed run answers, unless the scan says that it is disputed.
+    /// The answer equals that of an undisturbed run, unless the scan is marked as disputed.
     SameBytes,
-    /// What failed, ended or was quarantined had a reason.
+    /// Failures, ends and quarantines have a reason.
     Reasons,
     /// A scan ends at its deadline.
     Deadlines,
-    /// At most one coordinator leads by its own clock, and only while it does it acts.
+    /// At most one coordinator leads by its own clock, and it acts only while it leads.
     OneLeader,
     /// No write of a leader applies, and no worker takes its work, once a later epoch has begun there.
     StaleEpochs,
-    /// An accepted scan is run by somebody until it ends.
+    /// An accepted scan is run until it ends.
     AcceptedScansEnd,
-    /// The end of a scan is recorded once, and its answer lies in the result store then.
+    /// The end of a scan is recorded once, and its answer is then in the result store.
     RecordedAnswer,
-    /// A request that is made again is no second scan.
+    /// A repeated request does not create a second scan.
     OneScanPerRequest,
-    /// A new leader reads what is recorded, however much that is.
+    /// A new leader reads all records, however many there are.
     LeadersBegin,
-    /// An attempt that says nothing for too long is ended.
+    /// An attempt that is silent for too long is ended.
     EveryAttemptEnds,
-    /// What fails for good was failed by two hosts, or by one and the coordinator's own copy.
+    /// A permanent failure was reported by two hosts, or by one and the coordinator's own copy.
     OneHostIsNoProof,
 }
 
-/// No attempt says nothing for longer than so many times the usual time: what is doubled for work that is slow included.
+/// Maximum silence of an attempt, as a multiple of the usual timeout, including doublings for slow work.
 const SILENCE: u64 = 32;
 
-/// An invariant that does not hold.
+/// A violated invariant.
 #[derive(Debug, Clone)]
 pub struct Violation {
     pub invariant: Invariant,
@@ -66,7 +66,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What the world knows and the scheduler does not.
+/// The ground truth of the world, unknown to the scheduler.
 pub trait Truth {
     /// The digest of a right result.
     fn digest(&self, scan: ScanId, piece: Piece) -> Digest;
@@ -91,17 +91,17 @@ struct Seen {
     class: ClassId,
     deadline_ms: Option<u64>,
     ends: BTreeMap<Piece, End>,
-    /// Dispatches for work or isolation, less those to workers that left.
+    /// Number of dispatches for work or isolation, without those to workers that left.
     tries: BTreeMap<Piece, u32>,
     votes: BTreeMap<Piece, u32>,
     hedges: BTreeMap<Piece, u32>,
-    /// Workers that died with it in hand, of which so many while it ran alone.
+    /// Number of workers that died running it, and how many of them while it ran alone.
     deaths: BTreeMap<Piece, (u32, u32)>,
-    /// Hosts that said of a piece that it fails for good.
+    /// Hosts that reported a permanent failure of a piece.
     accused: BTreeMap<Piece, BTreeSet<HostId>>,
-    /// What the coordinator found of its own copy.
+    /// Results of the coordinator's checks of its own copy.
     checked: BTreeMap<Piece, Check>,
-    /// Everything that was reported, by whom.
+    /// All reported results, with their hosts.
     reported: BTreeMap<Piece, Vec<(HostId, Digest)>>,
     outcome: Option<Outcome>,
 }
@@ -121,7 +121,7 @@ struct Worker {
     class: ClassId,
     slots: usize,
     draining: bool,
-    /// It failed what is sound elsewhere.
+    /// Whether it failed data that are sound elsewhere.
     distrusted: bool,
 }
 
@@ -131,17 +131,17 @@ impl Worker {
     }
 }
 
-/// See the module's header.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub struct Ledger {
     now_ms: u64,
-    /// Hosts whose attempts are called off by what the scheduler is saying.
+    /// Hosts whose attempts are called off by the current commands.
     leaving: BTreeSet<HostId>,
     scans: BTreeMap<ScanId, Seen>,
     running: BTreeMap<AttemptId, Running>,
     workers: BTreeMap<WorkerId, Worker>,
     quarantined: BTreeSet<HostId>,
-    /// What happened at all, so that a test can tell whether it tested something.
+    /// Counts of events, so that a test can check its coverage.
     pub counts: BTreeMap<&'static str, u64>,
 }
 
@@ -152,7 +152,7 @@ pub fn ensure(holds: bool, invariant: Invariant, what: impl FnOnce() -> String) 
 }
 
 impl Ledger {
-    /// Takes an event as it is, before the scheduler sees it.
+    /// Records an event before the scheduler handles it.
     pub fn before(&mut self, event: &Event, now_ms: u64) {
         self.now_ms = now_ms;
         match event {
@@ -215,7 +215,7 @@ impl Ledger {
         self.scans.entry(scan).or_insert(seen);
     }
 
-    /// The worker of a running attempt is gone. The attempt stays until the scheduler stops it.
+    /// Records that the worker of a running attempt is gone. The attempt stays until the scheduler stops it.
     fn lost(&mut self, attempt: AttemptId, loss: Loss) {
         let Some(Running { scan, left, purpose, .. }) = self.running.get(&attempt) else { return };
         let Some(seen) = self.scans.get_mut(scan) else { return };
@@ -231,7 +231,7 @@ impl Ledger {
         }
     }
 
-    /// Takes what the scheduler said to an event, and checks everything.
+    /// Records the scheduler's commands for an event, and checks all invariants.
     pub fn after(
         &mut self,
         event: &Event,
@@ -290,7 +290,7 @@ impl Ledger {
                 let stopped = self.running.remove(attempt);
                 let what = || format!("attempt {attempt} is stopped and does not run");
                 let Some(running) = stopped else { return ensure(false, Invariant::NothingAfterTheEnd, what) };
-                // Of a host that turned out to lie: nothing it ran is to blame.
+                // The host turned out to lie: its pieces are not to blame.
                 let host = self.workers.get(&running.worker).map(|w| w.host);
                 if host.is_some_and(|h| self.quarantined.contains(&h) || self.leaving.contains(&h))
                     && let Some(seen) = self.scans.get_mut(&running.scan)
@@ -413,7 +413,7 @@ impl Ledger {
             };
             let count = counts.entry(*piece).or_default();
             *count += 1;
-            // A lone symbol that has to prove its innocence alone gets its attempts anew.
+            // A lone symbol that has to be cleared by running alone gets a new set of attempts.
             let most = if piece.count > 1 && purpose == Purpose::Work { limits.attempts_max } else { most };
             ensure(*count <= most, Invariant::AttemptsWithinLimits, || {
                 format!("{piece:?} of scan {scan} dispatched {count} times for {purpose:?}")
@@ -463,7 +463,7 @@ impl Ledger {
         seen.check_cover(scan)?;
         for (piece, end) in &seen.ends {
             let (End::Accepted(digest), false) = (end, disputed) else { continue };
-            // A lie that nobody contradicted cannot be seen.
+            // A lie that no host contradicted cannot be detected.
             let said = seen.reported.get(piece).map_or(&[][..], Vec::as_slice);
             let believed = said.iter().filter(|(host, _)| !self.quarantined.contains(host));
             let contradicted = believed.clone().any(|(_, d)| d != digest) || believed.count() == 0;

@@ -1,7 +1,7 @@
-//! The workers of a world: they register under leases, compute pieces one after the other, and obey the newest epoch.
+//! The workers of a world: they register under leases, compute pieces one at a time, and obey the newest epoch.
 //!
-//! Messages of a machine that cannot be reached are held until it can be. When that takes too long its connection counts as
-//! broken: what was on the way to it is gone, what it says comes late.
+//! Messages of an unreachable machine are held until it is reachable. If that takes too long its connection counts as
+//! broken: messages to it are lost, its own messages arrive late.
 
 use trawl_cluster_store::{LeaseId, Write};
 use trawl_coordinator::scheduler::{AttemptId, ClassId, Event, Piece, ScanId, WorkerId};
@@ -14,7 +14,7 @@ use crate::ledger::{Checked, Truth as _};
 use crate::sabotage::Bug;
 use crate::world::{DETECT_MS, Happening, World};
 
-/// Which connection of which term.
+/// Identifies a connection of a term.
 #[derive(Debug, Clone, Copy)]
 pub struct Source {
     pub coordinator: usize,
@@ -35,23 +35,23 @@ pub struct Work {
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
     pub class: ClassId,
-    /// Microseconds for one symbol.
+    /// Microseconds per symbol.
     pub pace_us: u64,
-    /// Whether what it says is wrong now and then.
+    /// Whether it returns wrong results now and then.
     pub liar: bool,
     pub life: u64,
     pub alive: bool,
     draining: bool,
     lease: Option<LeaseId>,
-    /// The newest epoch it was given work under, in this life.
+    /// The newest epoch under which it received work, in this life.
     newest_epoch: i64,
-    /// Until when nothing reaches it, it does nothing, and nothing it says gets out.
+    /// Until when it receives nothing; likewise until when it is suspended, and until when its messages are lost.
     pub deaf_until: u64,
     pub stopped_until: u64,
     pub mute_until: u64,
-    /// Until when its threads are stuck; everything else goes on.
+    /// Until when its threads are stuck; everything else continues.
     pub hung_until: u64,
-    /// What it has to do, in turns.
+    /// Its work, processed in turns.
     queue: Vec<Work>,
     computing: Option<(Source, AttemptId, ScanId, Piece)>,
 }
@@ -91,7 +91,7 @@ impl World {
         state.alive && state.life == life && state.reachable_at() <= self.now_ms
     }
 
-    /// It keeps its lease alive, or registers anew.
+    /// Renews its lease, or registers again.
     pub fn beat(&mut self, machine: usize, life: u64) -> Checked {
         let state = &self.machines[machine];
         if !state.alive || state.life != life {
@@ -131,14 +131,14 @@ impl World {
         self.poke();
     }
 
-    /// The store ends its lease for no reason.
+    /// Makes the store end its lease for no reason.
     pub fn lose_lease(&mut self, machine: usize) {
         if let Some(lease) = self.machines[machine].lease {
             self.control.store.expire(lease);
         }
     }
 
-    /// It finishes what it has, then goes.
+    /// Drains it: it finishes its work, then leaves.
     pub fn drain(&mut self, machine: usize) {
         let state = &mut self.machines[machine];
         if state.alive && !state.draining && state.lease.is_some() && self.frozen_until <= self.now_ms {
@@ -176,7 +176,7 @@ impl World {
         self.unreachable(machine, noticed);
     }
 
-    /// Whoever talks to it notices after so long.
+    /// Its peers notice after `after_ms`.
     pub fn unreachable(&mut self, machine: usize, after_ms: u64) {
         let life = self.machines[machine].life;
         for coordinator in 0..self.coordinators.len() {
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// A dispatch reaches its machine, if that is still the one it was sent to.
+    /// Delivers a dispatch to its machine, if that is still the life it was sent to.
     pub fn arrive(&mut self, machine: usize, life: u64, work: Work) -> Checked {
         let any_epoch = self.sabotaged(Bug::WorkersTakeAnyEpoch);
         let state = &mut self.machines[machine];
@@ -251,7 +251,7 @@ impl World {
             digest[31] ^= 1;
         }
         let failing = self.disturbed() && self.random.percent(self.faults.failing_percent);
-        // Which files of a copy are damaged is the machine's own.
+        // Which files of a copy are damaged depends on the machine.
         let own = self.facts.is_damaged_at(host) && (u64::from(piece.segment) + host).is_multiple_of(3);
         let late = self.late_until > self.now_ms && piece.segment.is_multiple_of(4);
         let event = if own || self.facts.is_damaged(scan, piece.segment) {
@@ -273,7 +273,7 @@ impl World {
             state.queue.remove(at);
             self.say(machine, from, Event::AttemptEnded { attempt });
         }
-        // What nobody waits for any more is not begun.
+        // Work that is no longer awaited is not begun.
         let terms: Vec<_> = self.coordinators.iter().filter_map(|c| c.term.as_ref()).collect();
         let wanted =
             |work: &Work| terms.iter().any(|term| term.serial == work.from.serial && term.ledger.runs(work.attempt));
@@ -282,7 +282,7 @@ impl World {
         Ok(())
     }
 
-    /// Sends, late, twice or out of order.
+    /// Sends a message, possibly late, twice or out of order.
     fn say(&mut self, machine: usize, to: Source, event: Event) {
         let copies = if self.disturbed() && self.random.percent(self.faults.twice_percent) { 2 } else { 1 };
         for _ in 0..copies {
@@ -291,7 +291,7 @@ impl World {
         }
     }
 
-    /// Something a machine said reaches the term it is for.
+    /// Delivers a machine's message to its term.
     pub fn said(&mut self, machine: usize, to: Source, event: Event) -> Checked {
         let stopped_until = self.coordinators[to.coordinator].stopped_until;
         let held = self.machines[machine].mute_until.max(stopped_until);

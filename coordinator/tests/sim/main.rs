@@ -1,8 +1,8 @@
 //! The real election, membership, records, planner and scheduler of several coordinators in a simulated cluster: time,
 //! network, workers, stores and faults come from a seed.
 //!
-//! Every invariant (`ledger`) is checked after every event; what a disturbed run answers is compared with the run of the
-//! same seed without faults. `just sim 100000` runs many seeds, `just sim-seed N` one of them with what happened.
+//! Every invariant (`ledger`) is checked after every event; the answers of a disturbed run are compared with the run of
+//! the same seed without faults. `just sim 100000` runs many seeds, `just sim-seed N` one of them with a trace.
 
 mod control;
 mod coordinators;
@@ -25,10 +25,10 @@ use ledger::{Invariant, Violation};
 use sabotage::{Bug, Sabotage};
 use world::World;
 
-/// Seeds of a usual run, which ends earlier when its time is over.
+/// Seeds of a default run, which ends earlier when its time is up.
 const SEEDS: u64 = 2_000;
 const TIME: Duration = Duration::from_secs(90);
-/// Seeds after which a planted bug has to be noticed.
+/// Number of seeds within which a planted bug has to be detected.
 const SABOTAGE_SEEDS: u64 = 3_000;
 
 fn number(name: &str) -> Option<u64> {
@@ -36,7 +36,7 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
-/// Runs a seed with its faults and without, and compares the answers. What happened, by kind.
+/// Runs a seed with its faults and without, and compares the answers. Returns counts of events by kind.
 fn run(seed: u64, traced: bool) -> Result<BTreeMap<&'static str, u64>, Violation> {
     let mut disturbed = World::new(seed, false, None);
     disturbed.traced = traced;
@@ -85,7 +85,7 @@ fn whatever_happens_every_invariant_holds() {
         seeds += 1;
     }
     println!("{seeds} seeds in {:.1} s: {counts:?}", started.elapsed().as_secs_f64());
-    // The seeds reach what they are for.
+    // The seeds cover these events.
     for what in [
         "complete",
         "hedged",

@@ -1,4 +1,4 @@
-//! The workers as a term sees them: the real membership, and how one is met, joined, lost and asked again.
+//! The workers as seen by a term: the real membership, and how a worker is discovered, joined, lost and pinged.
 
 use trawl_coordinator::membership::{Event as Registered, Member};
 use trawl_coordinator::scheduler::{Event, Loss};
@@ -8,16 +8,16 @@ use crate::ledger::Checked;
 use crate::machines::{Source, machine_of};
 use crate::world::{Happening, SLOTS, World};
 
-/// A member of the cluster, as the term knows it.
+/// A member of the cluster, as known to the term.
 pub struct Known {
     pub life: u64,
     draining: bool,
-    /// It is given nothing until it is started anew.
+    /// It receives nothing until it is restarted.
     pub distrusted: bool,
 }
 
 impl World {
-    /// What the control store says of the workers reaches a term.
+    /// Delivers the control store's events about workers to a term.
     pub fn hear_of_workers(&mut self, c: usize, event: Registered) -> Checked {
         let clock = self.clock(c);
         let Some(term) = &mut self.coordinators[c].term else { return Ok(()) };
@@ -69,7 +69,7 @@ impl World {
         if draining { Ok(()) } else { self.join(c, machine) }
     }
 
-    /// A member is given work from now on.
+    /// A member receives work from now on.
     fn join(&mut self, c: usize, machine: usize) -> Checked {
         let class = self.machines[machine].class;
         let Some(term) = &mut self.coordinators[c].term else { return Ok(()) };
@@ -109,7 +109,7 @@ impl World {
         Ok(())
     }
 
-    /// A member that was lost or is suspected is asked whether it is there.
+    /// Pings a member that was lost or is suspected.
     pub fn ping(&mut self, c: usize, serial: u64, machine: usize, life: u64) -> Checked {
         let stopped_until = self.coordinators[c].stopped_until;
         if stopped_until > self.now_ms {

@@ -27,7 +27,7 @@ impl Random {
     }
 }
 
-/// Every bit of the input moves every bit of the output.
+/// Every bit of the input affects every bit of the output.
 pub fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

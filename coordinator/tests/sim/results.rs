@@ -9,17 +9,17 @@ pub type Group = Vec<(u32, Vec<Row>)>;
 
 #[derive(Debug, Default)]
 pub struct Results {
-    /// By scan's name, then by epoch and number.
+    /// Groups by scan, then by epoch and number.
     scans: BTreeMap<String, BTreeMap<(i64, u32), Group>>,
 }
 
 impl Results {
-    /// Whether the group stands now; false when another has its name, which one leader never gives twice.
+    /// Puts a group; returns `false` if another group has its name, which one leader never uses twice.
     pub fn put(&mut self, scan: &str, name: (i64, u32), group: &Group) -> bool {
         self.scans.entry(scan.to_owned()).or_default().entry(name).or_insert_with(|| group.clone()) == group
     }
 
-    /// By segment; of one that is there several times, what the latest leader wrote last.
+    /// Rows by segment; if stored several times, the last ones written by the latest leader.
     pub fn contents(&self, scan: &str) -> BTreeMap<u32, Vec<Row>> {
         self.scans.get(scan).into_iter().flat_map(|groups| groups.values().flatten().cloned()).collect()
     }

@@ -1,12 +1,12 @@
-//! Planted bugs, at least one for each invariant: between the scheduler and the world, as a broken scheduler would act, and
-//! where a coordinator, its records or a worker would be broken.
+//! Planted bugs, at least one for each invariant: between the scheduler and the world, acting as a broken scheduler,
+//! and in coordinators, records and workers.
 
 use trawl_coordinator::scheduler::{AttemptId, Command, Event, Outcome, Purpose};
 use trawl_wire::ErrorKind;
 
 use crate::ledger::Invariant;
 
-/// A bug, and what it needs to remember.
+/// A bug and its state.
 #[derive(Debug, Clone)]
 pub struct Sabotage {
     pub bug: Bug,
@@ -16,51 +16,51 @@ pub struct Sabotage {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// Every tenth result is taken and not counted.
+    /// Every tenth result is dropped.
     LosesAResult,
     /// A result counts twice.
     CountsTwice,
-    /// A piece that failed is dispatched again and again.
+    /// A failed piece is dispatched without limit.
     NeverGivesUp,
-    /// Attempts of a scan that ended run on.
+    /// Attempts of an ended scan continue.
     LetsAttemptsRun,
-    /// Workers are thought to have more slots than they have.
+    /// Workers are assumed to have more slots than they have.
     Overfills,
     /// A suspect runs beside other work.
     ForgetsIsolation,
-    /// Workers of any class get the work of any scan.
+    /// Workers of any class receive work of any scan.
     MixesClasses,
-    /// Workers that leave are given work.
+    /// Draining workers receive work.
     IgnoresDrain,
-    /// The end of an attempt is not heard.
+    /// The end of an attempt is ignored.
     ForgetsAttempts,
     /// Results are not compared.
     BelievesEverybody,
     /// A failure is final at once.
     FailsTooSoon,
-    /// Whoever contradicts another is quarantined, right or wrong.
+    /// A host that contradicts another is quarantined, right or wrong.
     QuarantinesTheHonest,
-    /// Deadlines are not looked at.
+    /// Deadlines are ignored.
     ForgetsDeadlines,
-    /// A leader thinks that its lease lives twice as long as it does.
+    /// A leader assumes twice the lifetime of its lease.
     BelievesItsLeaseLonger,
-    /// A leader does not look at the clock before it acts.
+    /// A leader does not check the clock before it acts.
     ActsWithoutLooking,
     /// A leader's writes are not guarded by its key.
     ForgetsTheGuard,
-    /// Workers take work of any epoch.
+    /// Workers accept work of any epoch.
     WorkersTakeAnyEpoch,
-    /// A new leader takes nothing over.
+    /// A new leader takes over no scans.
     ForgetsToTakeOver,
     /// The end of a scan is recorded before its results are stored.
     EndsBeforeItStored,
-    /// What a client calls its request is not recorded.
+    /// A client's idempotency key is not recorded.
     ForgetsTheRequest,
-    /// Everything that is recorded is read in one answer.
+    /// All records are read in one reply.
     ReadsInOneAnswer,
-    /// An attempt that says nothing is waited for.
+    /// A silent attempt is awaited without limit.
     ForgetsSilentAttempts,
-    /// What one host says of a file is believed when there is nobody else to ask.
+    /// One host's report about a file is accepted when there is no other host to ask.
     BelievesOneHost,
 }
 
@@ -91,7 +91,7 @@ impl Bug {
         Self::BelievesOneHost,
     ];
 
-    /// What has to notice it.
+    /// The invariant that has to detect it.
     pub fn noticed_by(self) -> Invariant {
         match self {
             Self::LosesAResult | Self::CountsTwice => Invariant::EverySymbolOnce,
@@ -125,7 +125,7 @@ impl Sabotage {
         self.seen.is_multiple_of(times)
     }
 
-    /// What the scheduler hears of an event.
+    /// The event as passed to the scheduler.
     pub fn event(&mut self, event: Event) -> Option<Event> {
         Some(match (self.bug, event) {
             (Bug::Overfills, Event::WorkerJoined { worker, host, class, slots }) => {
@@ -154,7 +154,7 @@ impl Sabotage {
         })
     }
 
-    /// What the world hears of the scheduler's commands.
+    /// The commands as passed to the world.
     pub fn commands(&mut self, commands: &mut Vec<Command>) {
         match self.bug {
             Bug::LosesAResult => {
@@ -188,7 +188,7 @@ impl Sabotage {
                 }
             }
             Bug::ForgetsIsolation => {
-                // Work that was given meanwhile goes beside the suspect.
+                // Work assigned meanwhile runs beside the suspect.
                 for command in commands.iter_mut() {
                     match command {
                         Command::Dispatch { purpose: Purpose::Isolation, .. } => self.kept = Some(command.clone()),
@@ -222,7 +222,7 @@ impl Sabotage {
             | Bug::ForgetsAttempts
             | Bug::BelievesEverybody
             | Bug::ForgetsDeadlines
-            // Not of the scheduler: the world asks for them where they act.
+            // Not in the scheduler: the world checks for these bugs where they act.
             | Bug::BelievesItsLeaseLonger
             | Bug::ActsWithoutLooking
             | Bug::ForgetsTheGuard
@@ -233,7 +233,7 @@ impl Sabotage {
             | Bug::ReadsInOneAnswer
             | Bug::ForgetsSilentAttempts => {}
         }
-        // A scan that ends for another reason than the bug is no concern of it.
+        // A scan that ends for another reason is unaffected.
         if commands.iter().any(|c| matches!(c, Command::End { outcome: Outcome::Cancelled, .. })) {
             self.kept = None;
         }

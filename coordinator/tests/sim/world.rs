@@ -1,7 +1,7 @@
 //! A cluster of a seed: machines, coordinators, a control store, a result store and a network, in simulated time.
 //!
-//! What happens stands in an agenda. `coordinators` are the processes that stand for election, `term` is what one does while
-//! it leads, `machines` are the workers; `laws` and `ledger` see everything and check.
+//! Events are queued in an agenda. `coordinators` are the processes in the election, `leader_term` is a term of the
+//! leader, `machines` are the workers; `laws` and `ledger` observe all events and check the invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::random::Random;
 use crate::results::{Group, Results};
 use crate::sabotage::{Bug, Sabotage};
 
-/// Of the simulated scheduler: shorter waits than real ones, so that more happens.
+/// Limits of the simulated scheduler: shorter waits than real ones, so that more happens.
 pub const LIMITS: Limits = Limits {
     attempts_max: 5,
     retry_delay_ms: 10,
@@ -32,24 +32,24 @@ pub const LIMITS: Limits = Limits {
     dispute_timeout_ms: 5_000,
     attempt_timeout_ms: 6_000,
 };
-/// A worker whose threads are stuck for so long leaves and is started anew.
+/// A worker whose threads are stuck for this long leaves and is restarted.
 const WATCHDOG_MS: u64 = 12_000;
 pub const SLOTS: usize = 2;
-/// Faults happen until then.
+/// Time until which faults happen.
 pub const FAULTS_UNTIL_MS: u64 = 10_000;
-/// Once faults stop, everything has ended by then.
+/// Time by which everything has ended after faults stop.
 const SETTLED_MS: u64 = FAULTS_UNTIL_MS + 300_000;
-/// A machine that cannot be reached for so long counts as lost.
+/// A machine that is unreachable for this long counts as lost.
 pub const DETECT_MS: u64 = 1_000;
 pub const TICK_MS: u64 = 50;
-/// How often the control store looks for leases that are over.
+/// Interval at which the control store checks for expired leases.
 const LEASES_MS: u64 = 50;
-/// How long a client waits for an answer, and before it asks another coordinator.
+/// How long a client waits for a reply, and before it tries another coordinator.
 const CLIENT_MS: (u64, u64) = (1_500, 300);
-/// No machine is slower: microseconds for one symbol.
+/// Microseconds per symbol of the slowest machine.
 const SLOWEST_US: u64 = 20_000;
 
-/// What happens at a time.
+/// A scheduled event.
 #[derive(Debug)]
 pub enum Happening {
     Tick {
@@ -57,7 +57,7 @@ pub enum Happening {
         serial: u64,
     },
     Leases,
-    /// A client hands a scan in, at a coordinator.
+    /// A client submits a scan to a coordinator.
     Submit {
         scan: ScanId,
         to: usize,
@@ -84,7 +84,7 @@ pub enum Happening {
     Poke {
         coordinator: usize,
     },
-    /// A call reaches the control store; does so although its caller gave up; is answered.
+    /// A call reaches the control store; reaches it although its caller gave up; is answered.
     Reach {
         owner: Owner,
         call: Call,
@@ -160,7 +160,7 @@ pub enum Happening {
         piece: Piece,
         found: Check,
     },
-    /// A stuck worker's watchdog has waited long enough.
+    /// A stuck worker's watchdog fires.
     Watchdog {
         machine: usize,
         life: u64,
@@ -172,13 +172,13 @@ pub struct World {
     pub now_ms: u64,
     pub machines: Vec<Machine>,
     pub coordinators: Vec<Coordinator>,
-    /// Counts terms.
+    /// Number of terms so far.
     pub serial: u64,
     pub control: Control,
-    /// Until when the control store stands still, and the result store is full.
+    /// Until when the control store is stalled; likewise until when the result store is full.
     pub frozen_until: u64,
     pub full_until: u64,
-    /// Until when a file of the dataset is on its way, so that nobody finds it.
+    /// Until when a file of the dataset has not arrived anywhere.
     pub late_until: u64,
     pub results: Results,
     pub laws: Laws,
@@ -187,16 +187,16 @@ pub struct World {
     pub sabotage: Option<Sabotage>,
     agenda: BTreeMap<(u64, u64), Happening>,
     order: u64,
-    /// Scans whose client knows that they are accepted.
+    /// Scans whose acceptance was confirmed to the client.
     acknowledged: BTreeSet<ScanId>,
-    /// What happened at all, so that a test can tell whether it tested something.
+    /// Counts of events, so that a test can check its coverage.
     pub counts: BTreeMap<&'static str, u64>,
     /// Whether every event and command is printed.
     pub traced: bool,
 }
 
 impl World {
-    /// The world of a seed; a quiet one has its machines, scans and poison, but nothing else goes wrong.
+    /// The world of a seed; a quiet one has the same machines, scans and poison, but no other faults.
     pub fn new(seed: u64, quiet: bool, sabotage: Option<Sabotage>) -> Self {
         let mut random = Random::new(seed);
         let classes = if random.percent(20) { 2 } else { 1 };
@@ -275,7 +275,7 @@ impl World {
         self.coordinators[coordinator].clock(self.now_ms)
     }
 
-    /// The time that records carry.
+    /// The time written to records.
     pub fn now_us(&self) -> i64 {
         self.now_ms as i64 * 1_000
     }
@@ -398,7 +398,7 @@ impl World {
         }
     }
 
-    /// A client asks one coordinator after the other until one says that its scan is accepted.
+    /// A client tries one coordinator after another until its scan is accepted.
     fn hand_in(&mut self, scan: ScanId, to: usize) -> Checked {
         if !self.acknowledged.contains(&scan) {
             let taken = self.submit(to, scan)?;
@@ -412,7 +412,7 @@ impl World {
         let machine = fault.machine % self.machines.len();
         let until = (self.now_ms + fault.lasts_ms).min(FAULTS_UNTIL_MS);
         let restart_ms = fault.lasts_ms.min(2_000) + 30;
-        // Mostly the one that leads: the others have little to lose.
+        // Mostly the leader: faults of the others have little effect.
         let any = fault.machine % self.coordinators.len();
         let leading = (0..self.coordinators.len()).find(|&c| self.coordinators[c].term.is_some());
         let coordinator = if fault.machine.is_multiple_of(4) { any } else { leading.unwrap_or(any) };
@@ -454,7 +454,7 @@ impl World {
             Kind::HandOver => {
                 if self.coordinators[coordinator].stopped_until <= self.now_ms {
                     self.elect(coordinator, election::Event::Resign)?;
-                    // It stands for election no more: a process of its place does.
+                    // It no longer takes part in the election: a replacement process does.
                     self.soon(500, Happening::Replace { coordinator });
                 }
             }
@@ -484,7 +484,7 @@ impl World {
                 let (life, forever) = (self.machines[machine].life, self.sabotaged(Bug::ForgetsSilentAttempts));
                 let state = &mut self.machines[machine];
                 if forever || fault.lasts_ms.is_multiple_of(2) {
-                    // It ends with the process, which is started anew unless nobody looks.
+                    // Stuck until the process ends; the watchdog restarts it unless the planted bug disables that.
                     state.hung_until = u64::MAX / 2;
                     if !forever {
                         self.soon(WATCHDOG_MS, Happening::Watchdog { machine, life });
@@ -497,7 +497,7 @@ impl World {
         Ok(())
     }
 
-    /// What the scans answered, by symbol: `None` for symbols that failed.
+    /// The answers of the scans, by symbol: `None` for failed symbols.
     pub fn answered_rows(&self) -> BTreeMap<ScanId, Vec<(u32, u32, Option<u64>)>> {
         let complete = self.laws.ended.iter().filter(|(_, e)| matches!(e.outcome, EndOutcome::Complete { .. }));
         complete
@@ -508,7 +508,7 @@ impl World {
             .collect()
     }
 
-    /// Whether somebody lies in this world.
+    /// Whether any host lies in this world.
     pub fn has_liars(&self) -> bool {
         !self.facts.liars.is_empty()
     }

@@ -1,5 +1,5 @@
-//! The CPU engine: one lane one symbol, so recurrences vectorise; strips of bars, so that what one step writes is
-//! still in cache when the next one reads it; only the bars that the wanted values need are computed.
+//! The CPU engine: one symbol per lane, so recurrences vectorise; strips of bars, so that the output of a step is still
+//! in cache when the next one reads it; only bars that the wanted values depend on are computed.
 //!
 //! Dependencies point down: `run` → `lower` → `primitives` → `simd`.
 

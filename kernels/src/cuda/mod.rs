@@ -1,14 +1,15 @@
-//! Plans as CUDA kernels: a program becomes the text of one fused kernel over the hand-written steps of `kernels/cuda`.
+//! Plans as CUDA kernels: generates, for each program, the text of a fused kernel over the hand-written steps of
+//! `kernels/cuda`, compiles it and runs it.
 //!
-//! The text depends on a plan's shape alone: periods, thresholds and constants are arguments, so that other numbers compile
-//! nothing (docs/adr/0014). Everything here is pure: text and bytes out, no driver, no compiler, no device.
+//! The text depends on a plan's shape only: periods, thresholds and constants are arguments, so that other values need
+//! no compilation (docs/adr/0014). `codegen` and `time_chunks` are pure: text and bytes out, no driver, no compiler, no
+//! device.
 //!
 //! Dependencies point down: `execute` → `device` → `compile`, `time_chunks` → `codegen`.
 //!
-//! *Entry points:* [`Sequence::fused`] (a program as one kernel, or a few), [`Sequence::apart`] (the same a primitive at a time,
-//! by kernels that every program shares), [`Market`] (bars as kernels read them), [`Lowered::launch`] (a kernel's argument for
-//! a market), [`HEADERS`],
-//! [`Compiler`], [`Cache`], [`gpu_available`].
+//! *Entry points:* [`Sequence::fused`] (a program as one kernel, or a few), [`Sequence::apart`] (kernels of single
+//! primitives, shared by all programs), [`Market`] (bars in the kernels' layout), [`Lowered::launch`] (a kernel's
+//! argument for a market), [`HEADERS`], [`Compiler`], [`Cache`], [`gpu_available`].
 
 mod codegen;
 mod compile;
@@ -34,5 +35,5 @@ pub use execute::request::{BarsSource, RequestEvent, RequestPart};
 pub use execute::sequence::{KernelCall, Sequence, Series};
 pub use time_chunks::plan::{CHUNK_BARS, Chunks, Cut, Lane};
 
-/// The backend's name enters the identity of an answer.
+/// Name of the backend in the identity of an answer.
 pub const BACKEND_CUDA: &str = "cuda";

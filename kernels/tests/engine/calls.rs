@@ -1,4 +1,4 @@
-//! What the properties call of the catalogue.
+//! Calls of the catalogue used by the property tests.
 
 /// Functions of one series and a period.
 pub const WINDOWS: [&str; 24] = [

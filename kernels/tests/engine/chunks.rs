@@ -1,5 +1,6 @@
-//! Kernels over chunks of histories, on the emulator and through the executor: every function that has them agrees with the CPU engine, in the bits where
-//! nothing is recursive and to 1e-12 elsewhere, at histories around chunks, over missing values and over numbers that overflow.
+//! Kernels over chunks of histories, on the emulator and through the executor: every function that has such kernels
+//! agrees with the CPU engine, bit for bit without recursion and to 1e-12 otherwise, for histories around multiples of
+//! a chunk, missing values and numbers that overflow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use trawl_plan::graph::{Binary, Op};
 use crate::emulator::{Emulator, OnDemand, Order};
 use crate::fused::{inputs, lowered, market, program};
 
-/// Promised for recursive steps, relative to the value.
+/// Guaranteed tolerance of recursive steps, relative to the value.
 const TOLERANCE: f64 = 1e-12;
 
 /// What the page on parity says of a function over chunks.
@@ -48,7 +49,7 @@ fn is_recursive(program: &Program) -> bool {
     program.nodes().iter().any(|node| node.op.facts().is_recursive())
 }
 
-/// Where a plan's chunks differ most from the CPU.
+/// The largest difference of a plan's chunks from the CPU.
 #[derive(Debug, Clone, Default)]
 #[allow(dead_code)] // Shown by Debug.
 struct Worst {
@@ -73,7 +74,7 @@ fn emulator<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Emulator {
     Emulator::new(&kernels)
 }
 
-/// 0 for the same bits; infinite where one is defined and the other not.
+/// The error: 0 for equal bits, infinite if only one value is defined.
 fn error(want: f64, got: f64) -> f64 {
     if want.to_bits() == got.to_bits() || want == got {
         0.0
@@ -91,7 +92,8 @@ impl Plan {
         Cut { width: width.max(lead), lead }
     }
 
-    /// Each output's worst difference at all bars, and at the last ones. `of_largest`: relative to the output's largest value.
+    /// Each output's worst difference at all bars, and at the last ones. `of_largest`: relative to the output's largest
+    /// value.
     fn compare(&self, device: &Emulator, cut: Cut, symbols: &[SymbolInput<'_>], of_largest: bool) -> Vec<Worst> {
         let lanes = cut.lanes(symbols.iter().map(|s| s.visible));
         let heads = cut.heads(symbols);
@@ -218,7 +220,7 @@ fn named(items: &[&str]) -> Vec<String> {
     items.iter().map(|item| (*item).to_owned()).collect()
 }
 
-/// Seeds longer than chunks, states that hang on single bars, steps over steps over steps.
+/// Seeds longer than chunks, states that depend on single bars, steps over steps over steps.
 const STATES: &[&str] = &[
     "ema(close,500)",
     "rma(close,200)",
@@ -289,7 +291,7 @@ fn prices_that_stand_still_for_many_chunks_have_the_values_of_the_cpu() {
     let plan = plan(items.clone(), false).expect("it is cut");
     let device = emulator([&plan]);
     let cut = plan.cut(840);
-    // All the while, and after some bars that move: until averages of gains have died away.
+    // Constant from the start, and after some moving bars: until averages of gains have decayed.
     let still = |moving: usize| -> Vec<Vec<f64>> {
         let price =
             |t: usize, odd: usize| if t < moving { 50.0 + ((t * t * 31 + odd) % 701) as f64 / 100.0 } else { 53.17 };
@@ -301,7 +303,7 @@ fn prices_that_stand_still_for_many_chunks_have_the_values_of_the_cpu() {
     let strict = plan.compare(&device, cut, &symbols, false);
     let of_largest = plan.compare(&device, cut, &symbols, true);
     for (item, (strict, of_largest)) in items.iter().zip(strict.into_iter().zip(of_largest)) {
-        // Averages that are equal leave a rest of rounding between them, other rests here and there.
+        // Differences of equal averages are rounding errors, which vary.
         let worst = if item.starts_with("macd") { of_largest } else { strict };
         assert!(worst.error <= TOLERANCE, "{item}: {worst:?}");
     }
@@ -337,13 +339,13 @@ fn another_state_at_the_border_of_a_chunk_is_noticed() {
         plan.compare(&device, plan.cut(61), &symbols, false)[0].error
     };
     assert!(changed("nothing of this", "") <= TOLERANCE);
-    // The last chunk is left out, a bar of each, the first chunk.
+    // Mutations that leave out the last chunk, one bar of each chunk, and the first chunk.
     assert!(changed("of < b.lane; ++of", "of + 1 < b.lane; ++of") > TOLERANCE);
     assert!(changed("b.end(b.lane, from)", "b.end(b.lane, from) - 1") > TOLERANCE);
     assert!(changed("int of = b.first()", "int of = b.first() + 1") > TOLERANCE);
 }
 
-/// Output of whose symbols are of chunks and of others, on a device that runs the text of kernels.
+/// Items run on a device that executes kernel text.
 const EXECUTED: &[&str] = &[
     "rsi(close,14)",
     "sma(close,20)",
@@ -425,7 +427,7 @@ fn an_executor_gives_the_same_bits_whatever_is_wanted_and_however_batches_are_cu
                 all.iter().zip(some).for_each(|(all, some)| assert!(all[*from..] == some[..], "from {from}"));
             }
         }
-        // Bars that stay are not brought again.
+        // Cached bars are not copied again.
         let before = world.device.counts().copied_in_bytes;
         world.values(&program, &symbols, &from(|_| 0), true);
         let brought = world.device.counts().copied_in_bytes - before;
@@ -440,10 +442,10 @@ fn a_symbol_that_finds_no_memory_is_told_with_bytes() {
     let symbols = inputs(&program, &bars, &[]);
     let from = vec![0; symbols.len()];
     let simulated = |memory_bytes| Simulated::new(Simulation { memory_bytes, ..Simulation::default() });
-    // Room for one symbol, not for three.
+    // Memory for one symbol, not for three.
     let world = world(simulated(6_000_000), ExecutorOptions { batch_bytes_max: Some(u64::MAX), ..waits() });
     let got = world.values(&program, &symbols, &from, true);
-    // There the CPU engine stands for the kernels.
+    // There the CPU engine runs in place of the kernels.
     let want: Vec<_> = symbols.iter().map(|s| evaluate_all(&program, s, &NoCancel).expect("it runs")).collect();
     assert!(bits(&got) == bits(&want));
     let small = self::world(simulated(900_000), waits());
@@ -481,6 +483,6 @@ fn an_engine_over_chunks_says_so_in_its_numerics() {
     let mut stages = Stages::default();
     let got = engine.evaluate_from(&lowered(&program), &symbols, &[0], None, &NoCancel, &mut stages);
     assert_eq!(bits(&got.expect("it runs"))[0].len(), 2);
-    // Maps, values and what is left of the plan.
+    // Maps, values and the rest of the plan.
     assert_eq!(device.device.counts().launches, 3);
 }

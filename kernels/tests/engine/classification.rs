@@ -14,7 +14,7 @@ use plain::{Classification, Parameters, classify};
 /// Parameter sets, and series each is run over.
 const SETS: usize = 250;
 const SERIES: usize = 20;
-/// Of the larger magnitude, or 1.
+/// Tolerance relative to the larger magnitude, or 1.
 const TOLERANCE: f64 = 1e-9;
 /// Series per thousand that may differ behind a near tie.
 const EXCUSED_PER_MILLE_MAX: usize = 10;
@@ -37,7 +37,7 @@ impl Random {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// A walk on a grid: flat stretches, gaps, jumps and zeros as `kind` has it.
+    /// A walk on a grid: flat stretches, gaps, jumps and zeros as selected by `kind`.
     fn walk(&mut self, bars: usize, kind: u64) -> Vec<f64> {
         let (tick, step) = self.pick(&[(0.01, 20), (0.01, 3), (1e-5, 50), (0.25, 4), (1e-9, 7)]);
         let mut at = 5_000 + self.below(20_000) as i64;
@@ -68,7 +68,7 @@ impl Random {
             .collect()
     }
 
-    /// Parameters, and the call that has them.
+    /// Random parameters, and the call with them.
     fn parameters(&mut self) -> (Parameters, String) {
         let (word, offsets) = self.pick(&ROBUSTNESS);
         let usual = self.below(3) == 0;
@@ -104,14 +104,14 @@ fn compile(items: &[String]) -> Plan {
     compile_expressions(items, "test", &schema).unwrap_or_else(|d| panic!("{}", d[0]))
 }
 
-/// Every output of a call.
+/// All outputs of a call.
 fn outputs(call: &str) -> Vec<String> {
     let families = FAMILIES.iter().map(|f| format!("{call}.{f}"));
     let equities = FAMILIES.iter().map(|f| format!("{call}.{f}_equity"));
     std::iter::once(format!("{call}.signal")).chain(families).chain(equities).collect()
 }
 
-/// The first bar at which a series is not what the definition says.
+/// The first bar at which a series differs from the definition.
 fn differs(want: &Classification, got: &[Vec<f64>]) -> Option<usize> {
     let wanted = std::iter::once(&want.signal).chain(&want.families).chain(&want.equities);
     let agree = |a: f64, b: f64| {
@@ -205,7 +205,7 @@ fn a_flat_stretch_is_met_exactly_by_every_average_at_every_cent() {
         for (cents, got) in chunk.iter().zip(&got) {
             assert!(got.iter().all(|mean| *mean == price(cents)), "{cents} cents: {got:?}");
         }
-        // Behind other prices the windows are flat again.
+        // After other prices the windows are flat again.
         let before = |c: &u32, t: usize| if t < 30 { price(c) * (1.0 + 0.013 * (t as f64).sin()) } else { price(c) };
         let settled: Vec<Vec<f64>> = chunk.iter().map(|c| (0..90).map(|t| before(c, t)).collect()).collect();
         let (_, got) = averages(&settled);

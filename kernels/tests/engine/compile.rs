@@ -1,5 +1,5 @@
-//! Kernels compile for real, without a GPU: by NVIDIA's run-time compiler from the tests' Python environment, for an H200.
-//! What ptxas says of them is held to: no spills, no more registers than a block's threads can have.
+//! Kernels compile for real, without a GPU: by NVIDIA's run-time compiler from the tests' Python environment, for an
+//! H200. The report of ptxas is checked: no spills, no more registers than a block's threads can have.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ pub const ARCHITECTURE: u32 = 90;
 /// Registers of a multiprocessor that the threads of a block share.
 const BLOCK_REGISTERS: usize = 65_536;
 
-/// Shared memory that the system takes of each block: 227 KiB of a block's 228.
+/// Bytes of shared memory that the system reserves per block: 227 KiB of a block's 228.
 const RESERVED_SHARED_BYTES: usize = 1024;
 
-/// Bytes of code of a classification with constant lengths, what few bars run included: 128 KiB are cached.
+/// Maximum bytes of code of a classification with constant lengths, including rarely executed code: 128 KiB are cached.
 const CONSTANT_CODE_BYTES_MAX: usize = 128 * 1024;
 
-/// Stack that a thread may take: the averages of a family, and registers that a call saves.
+/// Maximum bytes of stack per thread: the averages of a family, and registers saved by a call.
 const STACK_BYTES_MAX: u64 = 400;
 
-/// The screen that we compare with others by: fifteen indicators, each at the last bar.
+/// The screen used for comparisons with other programs: fifteen indicators, each at the last bar.
 pub const SCREEN: &[&str] = &[
     "sma(close,20)",
     "ema(close,20)",
@@ -103,7 +103,7 @@ pub fn compiled(kernels: &BTreeMap<String, Kernel>, architecture: u32) -> Vec<(&
     all.iter().copied().zip(compiled.into_iter().flatten()).collect()
 }
 
-/// What ptxas says of kernels.
+/// The report of ptxas on kernels.
 fn resources(kernels: &BTreeMap<String, Kernel>) -> Vec<(&Kernel, Resources)> {
     compiled(kernels, ARCHITECTURE).into_iter().map(|(kernel, code)| (kernel, Resources::of_log(&code.log))).collect()
 }
@@ -112,7 +112,7 @@ fn kernels(plans: impl IntoIterator<Item = Vec<String>>) -> BTreeMap<String, Ker
     let sequences = |items: Vec<String>| {
         let program = program(&items);
         let fused = Sequence::fused(&program).unwrap_or_else(|e| panic!("{items:?}: {e}"));
-        // Over chunks too, where there are such kernels.
+        // Over chunks too, if there are such kernels.
         [Some(fused), Sequence::in_chunks(&program, false).ok()].into_iter().flatten()
     };
     let calls = plans.into_iter().flat_map(sequences).flat_map(|plan| plan.calls);
@@ -144,7 +144,8 @@ fn kernels_compile_without_spills_and_within_their_registers() {
     println!("{} kernels compiled, at most {most:?}", kernels.len());
 }
 
-/// What a classification over many symbols is bound by: two blocks of it must fit a multiprocessor. The kernel.
+/// Asserts that two blocks of a classification fit a multiprocessor, which bounds its speed over many symbols. Returns
+/// the kernel.
 fn two_blocks_fit(constants: Constants) -> Kernel {
     let program = program(&["atc().signal".to_owned()]);
     let plan = Sequence::fused_with(&program, constants).expect("every primitive");
@@ -174,7 +175,7 @@ fn two_blocks_of_the_classification_fit_a_multiprocessor() {
     two_blocks_fit(Constants::None);
 }
 
-/// With constant lengths too, and the code of the whole kernel is less than a multiprocessor's cache of instructions.
+/// With constant lengths too, and the code of the whole kernel fits a multiprocessor's instruction cache.
 #[test]
 fn two_blocks_of_the_classification_with_constant_lengths_fit_a_multiprocessor() {
     let kernel = two_blocks_fit(Constants::Lengths);

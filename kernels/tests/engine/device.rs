@@ -1,5 +1,5 @@
-//! The engine on a device, on one that is simulated: the values are the CPU's whatever the device has or lacks, copies and kernels
-//! overlap, bars stay, and every fault is told.
+//! The engine on a simulated device: values equal the CPU's whatever the device's resources, copies and kernels
+//! overlap, bars are cached, and all faults are reported.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,10 +18,10 @@ use trawl_plan::Program;
 use crate::emulator::OnDemand;
 use crate::fused::{inputs, lowered, market, program};
 
-/// Longest that something in the background may take.
+/// Timeout of background work.
 const BOUND: Duration = Duration::from_secs(20);
 
-/// Series that others read are outputs too, and a column and a constant are.
+/// Among the outputs are series that other steps read, a column and a constant.
 const PLAN: &[&str] = &[
     "rsi(close,14)",
     "sma(close,20)",
@@ -84,7 +84,7 @@ impl World {
         self.executor.evaluate_from(&lowered(program), symbols, from, None, &NoCancel, &mut Stages::default())
     }
 
-    /// Holds the values of a plan at the last bar and at all of them to the CPU's.
+    /// Asserts that the values of a plan, at the last bar and at all bars, equal the CPU's.
     fn agrees(&self, program: &Program, bars: &[Vec<Vec<f64>>]) {
         let symbols = inputs(program, bars, &[]);
         let middle = symbols.iter().map(|symbol| symbol.visible / 2).collect();
@@ -100,7 +100,7 @@ impl World {
 #[test]
 fn values_are_those_of_the_cpu_in_one_batch_and_in_many() {
     let bars = bars();
-    // Buffers that are filled many times in a batch too, down to one row.
+    // Buffers so small that they are filled many times per batch, down to one row.
     let [cramped, row] = [20_000, 1].map(|staging_bytes| ExecutorOptions { staging_bytes, ..small() });
     for options in [waits(), small(), ExecutorOptions { streams: 1, ..small() }, cramped, row] {
         world(Simulation::default(), options).agrees(&plan(), &bars);
@@ -115,7 +115,7 @@ fn long_columns_are_laid_out_by_several_threads() {
 
 #[test]
 fn kernels_run_on_the_device_as_they_are_written() {
-    // Of the text itself: addresses, tables and tails lie where kernels look for them.
+    // With the kernel text itself: addresses, tables and tails are where kernels read them.
     let launcher: Box<dyn Launcher> = Box::new(OnDemand::default());
     let device = Arc::new(Simulated::with(Simulation::default(), launcher));
     let items = ["rsi(close,14)", "wma(close,9)", "atc().signal", "rsi(close,14) > 50", "ht_dcperiod(close)"]
@@ -123,8 +123,8 @@ fn kernels_run_on_the_device_as_they_are_written() {
     let program = program(&items);
     let bars = market(&[240, 17, 33, 100, 1, 239], 3);
     on(Arc::clone(&device), waits()).agrees(&program, &bars);
-    // A primitive at a time: the fused kernel is never ready.
-    // Nor is it waited for where a piece of it is a primitive that stands alone.
+    // With kernels of single primitives: the fused kernel is never ready, and is not waited for even if one of its
+    // kernels is a single primitive.
     let fused = Sequence::fused(&program).expect("every primitive");
     let apart = Sequence::apart(&program).expect("every primitive").kernels();
     let constant = Sequence::fused_with(&program, Constants::Lengths).expect("every primitive");
@@ -138,7 +138,7 @@ fn kernels_run_on_the_device_as_they_are_written() {
     let world = on(Arc::clone(&device), ExecutorOptions::default());
     world.agrees(&program, &bars);
     assert!(!world.executor.is_fused(&lowered(&program)));
-    // Else its executor would wait for its compiler for ever.
+    // Otherwise its executor would wait for its compiler forever.
     device.let_go();
 }
 
@@ -208,14 +208,14 @@ fn bars_of_a_known_source_stay_on_the_device_until_others_need_the_room() {
     assert!(values == want && first > 500_000, "{first}");
     let (values, again) = run("a@1", 0, &symbols, &names);
     assert!(values == want && again < 50_000, "{again} bytes went in again");
-    // Another group, other bars, other symbols of the same lengths: nothing is taken for what it is not.
+    // Another group, other bars, other symbols of the same lengths: no entry is mistaken for another.
     for (bars, group) in [("a@1", 1), ("a@2", 0)] {
         assert!(run(bars, group, &symbols, &names).1 >= first);
     }
     let other: Vec<String> = (0..symbols.len()).map(|i| format!("T{i}")).collect();
     let other: Vec<&str> = other.iter().map(String::as_str).collect();
     assert!(run("a@1", 0, &symbols, &other).1 >= first);
-    // Room for some of them: the eldest went, and memory stayed within its bound.
+    // Memory for some of them: the oldest are evicted, and memory stays within its bound.
     for group in 2..12 {
         assert!(run("a@1", group, &symbols, &names).0 == want);
     }
@@ -250,10 +250,10 @@ fn a_batch_that_finds_no_memory_is_halved_and_goes_on() {
 #[test]
 fn memory_that_was_given_back_in_other_sizes_is_had_before_a_batch_is_halved() {
     let program = plan();
-    // One batch each, however little memory there is.
+    // One batch each, regardless of memory.
     let whole = || ExecutorOptions { batch_bytes_max: Some(u64::MAX), ..waits() };
     let markets = [market(&[240; 200], 5), market(&[300; 170], 6)];
-    // Each by itself on a device that has plenty: what it takes, and its launches.
+    // Each alone on a device with plenty of memory: its peak memory and its launches.
     let alone = markets.each_ref().map(|bars| {
         let world = world(Simulation::default(), whole());
         world.agrees(&program, bars);
@@ -342,13 +342,13 @@ fn a_sticky_error_gives_the_device_up_and_tells_so_once() {
     assert_eq!(world.device.counts().launches, launches, "nothing more is tried");
     assert_eq!(told.lock().expect("held shortly").len(), 1);
     assert!(world.executor.lost().is_some());
-    // Who asks late is told too.
+    // A callback registered late is called too.
     let late = Arc::clone(&told);
     world.executor.on_lost(move |why| late.lock().expect("held shortly").push(why.to_owned()));
     assert_eq!(told.lock().expect("held shortly").len(), 2);
 }
 
-/// Cancels when it was asked so often.
+/// Cancels after this many polls.
 pub struct Asked(pub AtomicUsize);
 
 impl Cancel for Asked {
@@ -388,7 +388,7 @@ fn a_primitive_at_a_time_answers_until_the_fused_kernel_is_compiled() {
     }
     world.agrees(&program, &bars);
     assert_eq!(world.device.counts().launches - apart, 3, "one kernel at a time");
-    // Other periods and thresholds compile nothing.
+    // Other periods and thresholds need no compilation.
     let compiled = world.device.counts().compiled;
     let other: Vec<String> = PLAN.iter().map(|item| item.replace("20", "30").replace("14", "7")).collect();
     world.agrees(&crate::fused::program(&other), &bars);
@@ -396,7 +396,7 @@ fn a_primitive_at_a_time_answers_until_the_fused_kernel_is_compiled() {
     assert_eq!(world.device.counts().launches - apart, 6);
 }
 
-/// Notes the kernels that run.
+/// Records the kernels that run.
 #[derive(Debug)]
 struct Noted(Arc<Mutex<Vec<u128>>>);
 
@@ -425,14 +425,14 @@ fn lengths_become_constants_when_a_program_runs_again() {
     let until_ran = |kernels: &[u128]| {
         while !kernels.iter().all(|kernel| ran.lock().expect("no panic").contains(kernel)) {
             if Instant::now() > until {
-                // Else the executor would wait for its compiler for ever.
+                // Otherwise the executor would wait for its compiler forever.
                 world.device.let_go();
                 panic!("its kernels were not compiled");
             }
             world.agrees(&program, &bars);
         }
     };
-    // The kernels of the shape answer until those with constants are there.
+    // The kernels of the shape are used until those with constants are ready.
     until_ran(&fused);
     let early = ran.lock().expect("no panic").contains(&constant[0]);
     world.device.let_go();
@@ -480,14 +480,14 @@ fn primitives_that_were_compiled_ahead_answer_a_new_plan_at_once() {
     world.agrees(&program, &bars);
     // Besides them only the one that picks last bars of series that others read.
     assert!(world.device.counts().compiled <= apart + 1, "{:?}", world.device.counts());
-    // The background threads end with the executor, once the one kernel that is held is let go.
+    // The background threads end with the executor, once the held compilation is released.
     world.device.let_go();
 }
 
 #[test]
 fn threads_share_a_device() {
     let (program, bars) = (plan(), bars());
-    // Room for little more than one group at a time: each waits until others are done.
+    // Memory for little more than one group at a time: each waits until others are done.
     let world = world(Simulation { memory_bytes: 1_200_000, ..Simulation::default() }, small());
     std::thread::scope(|scope| {
         (0..8).for_each(|_| drop(scope.spawn(|| world.agrees(&program, &bars))));

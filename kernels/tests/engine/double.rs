@@ -1,4 +1,4 @@
-//! Double-double numbers: the unevaluated sum of two `f64`, about 32 digits. What errors of `f64` are measured against.
+//! Double-double numbers: the unevaluated sum of two `f64`, about 32 digits. Errors of `f64` are measured against it.
 //! Algorithms: Dekker, A floating-point technique for extending the available precision (1971); elementary functions by
 //! argument reduction and Taylor series, their inverses by one Newton step from the `f64` value.
 
@@ -95,7 +95,7 @@ impl Double {
     fn arc_tangent(self) -> Self {
         let first = Self::of(elementary::atan(self.high));
         let (sine, cosine) = first.turn();
-        // The tangent of what is left is what is left.
+        // The tangent of the remainder is the remainder.
         let left = (self * cosine - sine) / (cosine + self * sine);
         if left.is_finite() { first + left } else { first }
     }
@@ -319,7 +319,7 @@ impl Number for Double {
                 Self::truth((a - b).abs() <= a.abs().max(b.abs()).max(Self::of(1.0)) * EDGE_TOLERANCE)
             }
             Binary::Near => Self::NAN,
-            // In no indicator; as `f64` has them.
+            // Not used by any indicator; computed in `f64`.
             Binary::Remainder | Binary::Power => Self::of(scalar::binary(op, a.high, b.high)),
         }
     }

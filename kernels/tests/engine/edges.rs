@@ -1,5 +1,5 @@
-//! Where a kernel's memory and its first bar are just enough: each step alone, so that no other one's longer past hides that
-//! it began too late; histories shorter than every window; tables of several kinds in one launch.
+//! Where a kernel's memory and its first bar are just enough: each step alone, so that another step's longer look-back
+//! cannot hide that it began too late; histories shorter than every window; tables of several kinds in one launch.
 
 use std::collections::BTreeMap;
 

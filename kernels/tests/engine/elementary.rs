@@ -1,5 +1,5 @@
 //! The elementary functions of the kernels' text have the bits of the CPU's, on the emulator; and the constants of both
-//! are what their generator writes.
+//! equal their generator's output.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ const FUNCTIONS: [(&str, Unary); 12] = [
     ("tanh", tanh),
 ];
 
-/// Where functions have something to be careful about.
+/// Arguments at which functions need care.
 const EDGES: [f64; 24] = [
     0.0,
     -0.0,
@@ -122,7 +122,7 @@ fn powers_of_kernels_have_the_bits_of_the_cpu() {
     let (x, y): (Vec<f64>, Vec<f64>) = pairs.chain(drawn).take(POINTS).unzip();
     let got = emulated("pow(close,open)", &[x.clone(), y.clone()]);
     for ((x, y), got) in x.into_iter().zip(y).zip(got) {
-        // What the language leaves undefined is NA before it is a power.
+        // Undefined powers of the language are NA before `pow` is evaluated.
         let undefined = x.is_nan() || y.is_nan() || (x == 0.0 && y < 0.0);
         let want = if undefined { f64::NAN } else { pow(x, y) };
         assert!(same(got, want), "{x:e}^{y:e} is {want:e} on the CPU and {got:e} on the emulator");

@@ -1,5 +1,5 @@
 //! Kernels on the CPU: their text is compiled by the machine's C++ compiler beside `kernels/cuda/emulator` and called.
-//! There is no GPU in it and none is needed; a C++ compiler is, and its absence is an error that says so.
+//! No GPU is needed; a C++ compiler is, and its absence is reported as an error.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
@@ -28,7 +28,7 @@ pub struct Emulator {
     libraries: Vec<libloading::Library>,
     pub order: Order,
     pub seed: u64,
-    /// Columns lie group by group in memory of their own, as those that stay on a device do.
+    /// Whether each group's columns are allocated separately, as cached columns on a device are.
     pub scattered: bool,
 }
 
@@ -36,7 +36,7 @@ fn headers() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("cuda")
 }
 
-/// What the compiler is told beside the usual: sanitizers.
+/// Additional compiler flags: sanitizers.
 fn more_flags() -> Vec<String> {
     let flags = std::env::var("TRAWL_EMULATOR_FLAGS").unwrap_or_default();
     flags.split_whitespace().map(str::to_owned).collect()
@@ -49,7 +49,7 @@ fn digest(texts: &[&str]) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Compiles a text, unless that was done before; what comes out is a shared object.
+/// Compiles a text to a shared object, unless that was done before.
 fn compile(text: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
     std::fs::create_dir_all(&folder).expect("a folder for shared objects");
@@ -65,7 +65,7 @@ fn compile(text: &str) -> PathBuf {
     }
     let source = folder.join(format!("{name}.cpp"));
     std::fs::write(&source, text).expect("a source file");
-    // Under a name of its own until it is whole: tests run side by side.
+    // Under a temporary name until it is complete, since tests run in parallel.
     let fresh = folder.join(format!("{name}.{}.tmp", std::process::id()));
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     let run = Command::new(&compiler)
@@ -107,13 +107,13 @@ impl Emulator {
 }
 
 impl Emulator {
-    /// A column's rows in one piece, or each group's.
+    /// A column's rows in one allocation, or one per group.
     fn pieces(&self, column: &[f64], first_row: &[i64]) -> Vec<Aligned> {
         if !self.scattered {
             return vec![Aligned::of(column)];
         }
         let cell = |row: i64| row as usize * GROUP_LANES;
-        // From the last to the first, so that no piece lies behind the one before.
+        // From the last to the first, so that no piece directly follows the previous one.
         let mut pieces: Vec<Aligned> =
             first_row.windows(2).rev().map(|ends| Aligned::of(&column[cell(ends[0])..cell(ends[1])])).collect();
         pieces.reverse();
@@ -147,7 +147,7 @@ impl Launcher for Emulator {
             tail: memory.tail.as_ptr() as u64,
         };
         let arguments = launch.arguments(&pointers);
-        // SAFETY: the argument has the kernel's layout, and what it points to lives until the call returns.
+        // SAFETY: the argument has the kernel's layout, and its pointers are valid until the call returns.
         let problem = unsafe {
             entry(
                 arguments.as_ptr().cast(),
@@ -162,7 +162,7 @@ impl Launcher for Emulator {
             memory.out.copy_from_slice(out.cells());
             return Ok(());
         }
-        // SAFETY: a text that stays until the next launch.
+        // SAFETY: a text that is valid until the next launch.
         Err(unsafe { CStr::from_ptr(problem) }.to_string_lossy().into_owned())
     }
 }

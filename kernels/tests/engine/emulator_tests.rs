@@ -1,4 +1,4 @@
-//! The emulator notices what it is for: what a test does not fail for is not tested.
+//! The emulator detects the errors it is meant to detect.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn case() -> Case {
     Case { plan: Sequence::fused(program).expect("every primitive"), market, want }
 }
 
-/// The plan's values from a kernel whose text was changed, or what the emulator found.
+/// The plan's values from a kernel whose text was changed, or the error found by the emulator.
 fn with_text(case: &Case, order: Order, change: impl Fn(&str) -> String) -> Result<Vec<f64>, String> {
     let change = |(name, text): (String, String)| {
         let changed = change(&text);
@@ -78,7 +78,7 @@ fn copies_that_nobody_waits_for_are_noticed() {
     let case = case();
     let got = with_text(&case, Order::Forward, |text| replaced(text, "copies_wait<0>();", ""));
     assert!(got.is_err_and(|e| e.contains("copies under way")));
-    // Waiting behind the barrier instead of before it: other threads' copies are not there yet.
+    // Waiting after the barrier instead of before it: other threads' copies have not arrived yet.
     let late = |text: &str| {
         let barrier = "        copies_wait<0>();\n        block_barrier(b.threads);\n";
         replaced(text, barrier, "        block_barrier(b.threads);\n        copies_wait<0>();\n")

@@ -1,11 +1,12 @@
-//! Primitives are matched without a default, so that the compiler names every place that a new one has to be added to.
+//! Primitives are matched without a default, so that the compiler reports all places to which a new one has to be
+//! added.
 
 use std::path::{Path, PathBuf};
 
 /// The lint that forbids defaults, which files that match `Op` switch on.
 const LINT: &str = "#![warn(clippy::wildcard_enum_match_arm)]";
 
-/// Crates that know primitives.
+/// Crates that match on primitives.
 const CRATES: [&str; 6] = ["plan", "kernels", "worker", "coordinator", "cli", "tests"];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

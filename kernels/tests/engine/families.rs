@@ -1,5 +1,5 @@
-//! Families of averages that a trend classification's kernels make in one step: which are recognised, what hangs on the
-//! shape, and that every bit is the CPU's at the edges of lengths and histories.
+//! Families of averages that a trend classification's kernels compute in one step: which are recognised, what depends
+//! on the shape, and equality of all bits with the CPU at the edges of lengths and histories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ const ORDERS: [Order; 3] = [Order::Random, Order::Reverse, Order::Forward];
 
 const FAMILIES: [Trend; 6] = [Trend::Ema, Trend::Hma, Trend::Wma, Trend::Dema, Trend::Lsma, Trend::Kama];
 
-/// What the default classification's averages are called a primitive at a time.
+/// Names of the default classification's averages in kernels of single primitives.
 const APART: [&str; 5] = ["trend_wma(", "trend_lsma(", "TrendHull", "TrendExponential<", "TrendKaufman"];
 
-/// Every output that hangs on averages.
+/// All outputs that depend on averages.
 fn outputs(call: &str) -> Vec<String> {
     let fields = ["signal", "trend", "ema", "hma", "wma", "dema", "lsma", "kama", "equity", "win_rate"];
     let equities = ["ema", "hma", "wma", "dema", "lsma", "kama"].map(|family| format!("{call}.{family}_equity"));
@@ -41,19 +41,20 @@ fn texts(sequence: &Sequence) -> String {
     sequence.kernels().into_values().collect()
 }
 
-/// Different lines of a text that contain `what`: a bar is written once for each loop that takes it further.
+/// Different lines of a text that contain `what`: a bar is written once for each loop that advances it.
 fn lines(text: &str, what: &str) -> usize {
     text.lines().map(str::trim).filter(|line| line.contains(what)).collect::<BTreeSet<_>>().len()
 }
 
-/// Holds plans to the CPU's bits over `bars`, each in one order; every second one with little shared memory.
+/// Asserts that plans have the CPU's bits over `bars`, each in one thread order; every second one with little shared
+/// memory.
 fn held(plans: &[(String, Program, Sequence)], bars: &[Vec<Vec<f64>>]) -> usize {
     let kernels: BTreeMap<String, String> = plans.iter().flat_map(|(.., plan)| plan.kernels()).collect();
     let mut device = Emulator::new(&kernels);
     let (mut wrong, mut values) = (Vec::new(), 0);
     for (i, (told, program, plan)) in plans.iter().enumerate() {
         device.order = ORDERS[i % 3];
-        // Of the rings some find room, or none.
+        // Some of the rings fit into shared memory, or none.
         let limits = [
             Limits::default(),
             Limits { shared_bytes: 80 * 1024, ..Limits::default() },
@@ -82,7 +83,7 @@ fn by_hand(families: &[(Trend, &[u32])]) -> Program {
     let mut graph = Graph::default();
     let column = |graph: &mut Graph, at: u16| graph.add(Op::Column(at), &[], Kind::Num);
     let (close, open) = (column(&mut graph, 0), column(&mut graph, 1));
-    // Ones added up are the bar's number.
+    // The running sum of ones is the bar's number.
     let one = graph.num(1.0);
     let number = graph.add(Op::Cumulative, &[one], Kind::Num);
     let before = graph.add(Op::Lag(1), &[close], Kind::Num);
@@ -110,10 +111,10 @@ fn the_nine_averages_of_a_family_are_one_step_around_one_ring() {
     for means in ["WeightedMeans<9>", "LineMeans<9>", "HullMeans<9>", "KaufmanMeans<9>", "ExponentialMeans<9, "] {
         assert!(text.contains(means), "{means} is not in\n{text}");
     }
-    // The four families that look back share what one part fills.
+    // The four families with look-back share the ring that one part fills.
     assert_eq!(lines(&text, "push_twice"), 1, "{text}");
     assert_eq!(lines(&text, ".follow("), 4, "{text}");
-    // Lengths ascend on the walk, and are added up as the definition has them: L, L + o1 ... L - o4.
+    // Lengths ascend on the walk, and are summed in the order of the definition: L, L + o1 ... L - o4.
     let order = |at: usize| [4, 5, 6, 7, 8, 3, 2, 1, 0].map(|place| format!("n{at}[{place}]")).join(", ");
     assert_eq!((0..64).filter(|at| text.contains(&format!("{{{}}};", order(*at)))).count(), 6, "{text}");
 }
@@ -144,9 +145,9 @@ fn lengths_are_constants_of_the_text_where_that_is_asked_for() {
     let halves = "11, 12, 13, 13, 14, 14, 15, 16, 17, 4, 4, 5, 5, 5, 5, 5, 5, 5";
     assert!(text.contains(&format!("FixedHullMeans<Lengths<{lens}, {halves}>>")), "{text}");
     assert!(texts(&constant(&program(&outputs("atc(close, 40)")))) != text);
-    // Settings that are no lengths stay arguments.
+    // Settings other than lengths remain arguments.
     assert!(texts(&constant(&program(&outputs("atc(close, 28, la=0.5, de=0.1, cutout=70)")))) == text);
-    // Where no length would be a constant the kernels are those of the shape.
+    // Without constant lengths the kernels are those of the shape.
     for call in ["ema(close, 9)", "atc(close, 200).hma", "atc().ema"] {
         let program = program(&[call.to_owned()]);
         assert_eq!(constant(&program).kernels(), fused(&program).kernels(), "{call}");
@@ -176,7 +177,7 @@ fn averages_that_many_signals_read_are_made_once() {
 #[test]
 fn families_have_the_bits_of_the_cpu_at_the_edges_of_their_lengths() {
     let calls = [
-        // Beside lengths around those of histories: from 1 on, halves behind wholes, longer than any history.
+        // Lengths around those of histories: from 1 on, halves after wholes, longer than any history.
         "atc()",
         "atc(close, 8, robustness='wide')",
         "atc(close, 5, robustness='narrow', cutout=40)",
@@ -185,7 +186,7 @@ fn families_have_the_bits_of_the_cpu_at_the_edges_of_their_lengths() {
         "atc(close, 17, ema_len=16, hma_len=32, dema_len=33, lsma_len=31, kama_len=100)",
         // No walk may leave the rings, which are no longer than the histories: no value would show it.
         "atc(close, 1000, ema_len=16, dema_len=33)",
-        // An input that is another column, or made on the way.
+        // An input that is another column, or a computed series.
         "atc(volume, 12)",
         "atc((high + low) / 2, 15, robustness='narrow')",
     ];
@@ -224,7 +225,8 @@ fn families_of_any_lengths_have_the_bits_of_the_cpu() {
     println!("{} plans, {values} values: bit for bit", plans.len());
 }
 
-/// Series whose differences are denormal, zeros of both signs, prices that stand still for longer than a window, huge ones.
+/// Series whose differences are denormal, zeros of both signs, prices that are constant for longer than a window, huge
+/// ones.
 fn odd_market() -> Vec<Vec<Vec<f64>>> {
     let symbols: [&dyn Fn(usize) -> f64; 8] = [
         &|t| (t * t % 7) as f64 * 5e-324,
@@ -258,7 +260,7 @@ fn families_have_the_bits_of_the_cpu_over_odd_numbers() {
     held(&calls.iter().flat_map(plans).collect::<Vec<_>>(), &odd_market());
 }
 
-/// Lengths of families whose averages are looked at: halves of some lie behind others, some are longer than a tile.
+/// Lengths of families whose averages are compared: halves of some come after others, some are longer than a tile.
 const LOOKED_AT: [&[u32]; 2] = [&[1, 2, 3, 5, 8, 13, 21, 34, 55], &[22, 24, 26, 27, 28, 29, 30, 32, 34]];
 
 #[test]
@@ -267,7 +269,7 @@ fn the_averages_themselves_have_the_bits_of_the_cpu() {
     for (lens, lower) in LOOKED_AT.iter().flat_map(|lens| [fused, constant].map(|lower| (*lens, lower))) {
         let families = by_hand(&FAMILIES.map(|family| (family, lens)));
         let sequence = lower(&families);
-        // Signals say little of averages: in their place each bar tells one of them.
+        // Signals reveal little of averages: replace them by one of the averages at each bar.
         let told = |(name, text): (String, String)| {
             let text: Vec<String> = text
                 .lines()
@@ -318,7 +320,7 @@ fn golden_classifications_have_the_bits_of_the_cpu() {
             Some(table.get(column)?.iter().map(|x| x.unwrap_or(f64::NAN)).collect())
         };
         let price = series("price").expect("a price");
-        // What averages are made of stands in another column where it is not the price.
+        // The source of averages is in another column if it is not the price.
         let src = series("src");
         let mut arguments = vec![if src.is_some() { "open" } else { "close" }.to_owned()];
         let p = &case["params"];

@@ -15,7 +15,7 @@ use crate::properties::{self, schema};
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
-/// Lengths around what is done at a time: bars of a tile, lanes of a warp, blocks of windows.
+/// Lengths around batch sizes: bars of a tile, lanes of a warp, blocks of windows.
 const LENGTHS: [usize; 12] = [1, 2, 15, 16, 17, 31, 32, 33, 47, 100, 161, 240];
 
 /// Bars of the golden data: past the warm-up of every function.
@@ -28,10 +28,11 @@ const TOGETHER: usize = 12;
 const RANDOM_PLANS: usize = 160;
 const RANDOM_FUSED: usize = 16;
 
-/// Functions that the GPU does not run, and why. The list may not grow unseen, nor name what runs.
+/// Functions that the GPU does not support, and why. Additions have to be deliberate, and supported functions must not
+/// be listed.
 const MISSING: &[(&str, &str)] = &[];
 
-/// A program as it is run.
+/// A lowered program.
 pub fn lowered(program: &Program) -> Executable {
     Executable::new(program, Precision::F64)
 }
@@ -100,7 +101,7 @@ pub fn inputs<'a>(program: &Program, bars: &'a [Vec<Vec<f64>>], begins: &'a [f64
     bars.iter().map(symbol).collect()
 }
 
-/// Both engines' values of every output, or where they differ first.
+/// Both engines' values of every output, and where they first differ.
 pub struct Comparison {
     /// Output, symbol, bar, the CPU's value, the other's.
     pub differs: Vec<(usize, usize, usize, f64, f64)>,
@@ -116,7 +117,7 @@ fn on_cpu(program: &Program, symbols: &[SymbolInput<'_>]) -> Vec<Vec<Vec<f64>>> 
     symbols.iter().map(|symbol| evaluate_all(program, symbol, &NoCancel).expect("not cancelled")).collect()
 }
 
-/// Compares what a device gave with the CPU; only the first difference of an output of a symbol is told.
+/// Compares a device's values with the CPU's; only the first difference per output and symbol is recorded.
 fn compare(market: &Market, wanted: Wanted, cpu: &[Vec<Vec<f64>>], value: impl Fn(usize, usize) -> f64) -> Comparison {
     let mut comparison = Comparison { differs: Vec::new(), values: 0 };
     for (symbol, outputs) in cpu.iter().enumerate() {
@@ -172,7 +173,7 @@ pub fn ragged() -> Vec<usize> {
     lengths
 }
 
-/// Symbols of the golden data: a stock, prices that stand still, days without trade.
+/// Symbols of the golden data: a stock, constant prices, days without trade.
 fn golden() -> Vec<Vec<Vec<f64>>> {
     let symbol = |name: &str| {
         let table = crate::golden::read(&format!("{name}.input.csv.gz"));
@@ -196,7 +197,7 @@ fn every_function_of_the_catalogue_is_run_by_the_gpu() {
     assert_eq!(found, listed, "what the GPU does not run is listed at MISSING: {missing:#?}");
 }
 
-/// The page that says of each function how a GPU's values agree with the CPU's.
+/// The page that states for each function how a GPU's values agree with the CPU's.
 fn parity_page() -> String {
     let mut page = "# How a GPU's values agree with the CPU's\n\n\
         Written by a test from the declarations (`TRAWL_BLESS_PARITY=1 cargo test -p trawl-kernels parity_page`); what is said\n\
@@ -248,7 +249,7 @@ fn fused_kernels_of_the_whole_catalogue_have_the_bits_of_the_cpu() {
     bars.extend(golden());
     let mut wrong: BTreeMap<String, String> = BTreeMap::new();
     let (mut values, mut outputs) = (0, 0);
-    // Little shared memory: most rings lie in scratch memory. Order and memory differ from plan to plan.
+    // Little shared memory: most rings are in scratch memory. Order and memory differ from plan to plan.
     let small = Limits { shared_bytes: 90 * 1024, ..Limits::default() };
     for (i, (items, program, plan)) in plans.iter().enumerate() {
         device.order = order(i);
@@ -265,7 +266,7 @@ fn fused_kernels_of_the_whole_catalogue_have_the_bits_of_the_cpu() {
     println!("{outputs} outputs of {} functions, {values} values: bit for bit", functions().count());
 }
 
-/// A number of the environment's, for `just cuda-emulate`.
+/// A number from an environment variable, for `just cuda-emulate`.
 fn told(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
@@ -280,7 +281,7 @@ fn order(plan: usize) -> Order {
     }
 }
 
-/// Random expressions: what the properties of the CPU engine use.
+/// Random expressions, from the generators of the CPU engine's property tests.
 fn random_plans(count: usize, depth: u32) -> Vec<(String, Program)> {
     let seed = told("TRAWL_EMULATOR_SEED").unwrap_or(0);
     let mut bytes = [0u8; 32];

@@ -1,5 +1,5 @@
-//! What missing bars do to the catalogue's functions: windows wait until they are whole, cumulative functions skip the
-//! bar, and a series that begins late is as one that begins with the first bar.
+//! What missing bars do to the catalogue's functions: windows are NA until they are complete, cumulative functions skip
+//! the bar, and a series that begins late behaves like one that begins with the first bar.
 
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
 use trawl_plan::catalogue::{self, There};
@@ -96,7 +96,7 @@ fn windows_are_na_while_a_missing_bar_is_in_them() {
         let (with, look_back) = values(item, &gap);
         let (without, _) = values(item, &whole);
         for t in 0..60 {
-            // A momentum reads the ends of its window alone.
+            // A momentum reads only the ends of its window.
             let missing = if item == "mom(7)" { t == 30 || t == 37 } else { (30..=30 + look_back).contains(&t) };
             let want = if missing { f64::NAN } else { without[t] };
             assert!(close(with[t], want), "{item} at bar {t}: {} instead of {want}", with[t]);
@@ -164,7 +164,7 @@ fn every_function_is_na_after_a_missing_bar_for_as_long_as_its_page_says() {
         let plan = compile_expressions(&items, "test", &schema).expect("an example is legal");
         let program = plan.program();
         let horizon = plan.look_back() + 2;
-        // Where the value is missing, and bars behind it for as long as it may matter.
+        // Where the value is missing, and following bars for as long as it may matter.
         let missing = 3 * plan.look_back().max(plan.bars_needed) + 70;
         let whole = market(missing + horizon + 60);
         let run = |bars: &[Vec<f64>]| {
@@ -214,7 +214,7 @@ fn every_function_is_na_after_a_missing_bar_for_as_long_as_its_page_says() {
             continue;
         }
         checked += 1;
-        // What began anew behind the missing bar would have the values of a history that begins there.
+        // A function that restarted after the missing bar would have the values of a history that begins there.
         let keeps = |op: Op| {
             op.facts().is_recursive()
                 && !matches!(op, Op::Skip(_) | Op::MaxIndex(_) | Op::MinIndex(_) | Op::Since | Op::ValueWhen)
@@ -228,7 +228,7 @@ fn every_function_is_na_after_a_missing_bar_for_as_long_as_its_page_says() {
                 run(bars).iter().flat_map(|series| &series[missing + horizon - 1..]).map(|x| x.to_bits()).collect()
             };
             let kept = later(&gap);
-            // Equal whole numbers, such as a trend's mode, say nothing of where they began.
+            // Equal whole numbers, such as a trend's mode, do not reveal where they began.
             if later(&cut) == kept && kept.iter().any(|x| f64::from_bits(*x).fract().abs() > 0.0) {
                 wrong.push(format!("{}: begins anew behind a missing bar", facts.example));
             }

@@ -12,7 +12,7 @@ use trawl_plan::{Schema, compile_expressions};
 
 const TOLERANCE: f64 = 1e-9;
 
-/// Functions of TA-Lib that there are reference columns of.
+/// Number of TA-Lib functions with reference columns.
 const FUNCTIONS: usize = 201;
 /// Reference columns: an output of a function with some parameters on one of the series.
 const COLUMNS: usize = 1604;
@@ -38,7 +38,7 @@ pub fn read(name: &str) -> Table {
     let mut columns: Vec<Vec<Option<f64>>> = vec![Vec::new(); headers.len()];
     for record in reader.records() {
         for (column, cell) in columns.iter_mut().zip(&record.expect("a row")) {
-            // The date is opaque text and no series.
+            // The date is opaque text, not a series.
             column.push(cell.parse().ok());
         }
     }

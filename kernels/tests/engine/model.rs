@@ -1,4 +1,5 @@
-//! What the static model of machine code (`tools/gpu_model`) walks: kernels' code, and the memory that a launch of each reads.
+//! Inputs of the static model of machine code (`tools/gpu_model`): kernels' code, and the memory that each launch
+//! reads.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,34 +28,34 @@ const MANY_SYMBOLS: usize = 10_016;
 const MANY_BARS: usize = 2_000;
 const REACH_MAX: usize = 400;
 
-/// Chunks of the model's long symbol: the first, which differs, and two to see by what a chunk before costs.
+/// Chunks of the model's long symbol: the first, which differs, and two to measure the cost of a preceding chunk.
 const CHUNKS_WALKED: usize = 3;
 
 /// Functions whose kernels are compiled as one text.
 const BATCH_PLANS: usize = 14;
 
-/// Where the first buffer of a launch lies, and how far apart buffers begin, in the model's address space.
+/// Address of the first buffer of a launch, and distance between buffers, in the model's address space.
 const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
 const ADDRESS_STEP: u64 = 0x1000_0000;
 
-/// What the model exits with where there is no disassembler.
+/// Exit code of the model when there is no disassembler.
 const NVDISASM_MISSING: i32 = 77;
 
-/// Writes what each launch reads instead of running it.
+/// Records what each launch reads, instead of running it.
 #[derive(Debug)]
 struct Recorder {
     folder: PathBuf,
     plan: String,
     /// Call, output of it, and the CPU's value at the last bar of the model's symbol, which is in lane 0.
     expected: Vec<(usize, usize, f64)>,
-    /// Of each call the shared memory of a block over many bars, where it differs from the model's.
+    /// Per call: the shared memory of a block over many bars, where it differs from the model's.
     shared_bytes: Vec<usize>,
-    /// The lanes that are walked one after another.
+    /// The lanes that are walked in order.
     lanes: Vec<usize>,
     written: Mutex<Vec<Value>>,
 }
 
-/// Buffers of a launch: what they hold lies one after another in a file.
+/// Buffers of a launch: their contents are concatenated in a file.
 #[derive(Default)]
 struct Buffers {
     bytes: Vec<u8>,
@@ -138,7 +139,8 @@ impl Launcher for Recorder {
 fn record(folder: &Path, plan: &str, items: &[String], wanted: Wanted, constants: Constants) -> Batch {
     let program = program(items);
     let sequence = Sequence::fused_with(&program, constants).unwrap_or_else(|e| panic!("{items:?}: {e}"));
-    // Of many long histories: how far before the last bar a launch begins to want finite windows, and its shared memory.
+    // Of many long histories: how far before the last bar a launch begins to want finite windows, and its shared
+    // memory.
     let long = vec![0.0; MANY_BARS];
     let far = SymbolInput { columns: vec![&long; program.inputs.len()], visible: MANY_BARS };
     let places = Market::places(&vec![far; MANY_SYMBOLS]);
@@ -163,14 +165,14 @@ fn record(folder: &Path, plan: &str, items: &[String], wanted: Wanted, constants
         lanes: vec![0],
         written: Mutex::default(),
     };
-    // Rings lie where they lie over many symbols, whose blocks share a multiprocessor.
+    // Rings are placed as for many symbols, whose blocks share a multiprocessor.
     let shared_bytes = launches.iter().map(|launch| launch.shared_bytes).max().unwrap_or(0);
     sequence.run(&recorder, &market, wanted, Limits { shared_bytes, ..Limits::default() }).expect("files are written");
     let kernels = sequence.calls.iter().map(|call| (call.lowered.kernel.name.clone(), call.lowered.kernel.clone()));
     (recorder.written.into_inner().expect("no test died with it"), kernels.collect())
 }
 
-/// As [`record`], of a plan over chunks of one symbol; what one kernel reads of another is named by call and output.
+/// As [`record`], for a plan over chunks of one symbol; series passed between kernels are named by call and output.
 fn record_chunks(folder: &Path, plan: &str, items: &[String]) -> Batch {
     let program = program(items);
     let sequence = Sequence::in_chunks(&program, false).unwrap_or_else(|e| panic!("{items:?}: {e}"));
@@ -202,7 +204,7 @@ fn record_chunks(folder: &Path, plan: &str, items: &[String]) -> Batch {
     (written, kernels.collect())
 }
 
-/// Compute capability of the code: 90 in CI, `just gpu-model 80` and `100` look at others'.
+/// Compute capability of the code: 90 in CI; `just gpu-model 80` and `100` select others.
 fn architecture() -> u32 {
     std::env::var("TRAWL_MODEL_ARCHITECTURE")
         .map_or(ARCHITECTURE, |number| number.parse().expect("a number such as 90"))
@@ -211,7 +213,8 @@ fn architecture() -> u32 {
 /// Launches of one or more plans, and their kernels by name.
 type Batch = (Vec<Value>, BTreeMap<String, Kernel>);
 
-/// Every plan that is modelled. Neighbours share a text: then headers are compiled, and code is disassembled, once for all.
+/// Every plan that is modelled. Neighbours share a text: then headers are compiled, and code is disassembled, once for
+/// all.
 fn batches(folder: &Path) -> Vec<Batch> {
     let owned = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<String>>();
     let named = vec![
@@ -235,10 +238,10 @@ fn batches(folder: &Path) -> Vec<Batch> {
     batches
 }
 
-/// Writes launches, code and what ptxas says of it for the model.
+/// Writes launches, code and the report of ptxas for the model.
 fn write(folder: &Path, batches: Vec<Batch>, architecture: u32) {
     let name = |number: usize| format!("batch_{number:02}");
-    // As `Compiler::compile`: for fewer blocks, until no register of a kernel lies in memory.
+    // As `Compiler::compile`: for fewer blocks, until no register of a kernel spills to memory.
     let mut blocks: BTreeMap<String, usize> = BTreeMap::new();
     for kernel in batches.iter().flat_map(|(_, kernels)| kernels.values()) {
         blocks.insert(kernel.name.clone(), kernel.blocks.max(1));
@@ -291,7 +294,7 @@ fn write(folder: &Path, batches: Vec<Batch>, architecture: u32) {
     std::fs::write(folder.join("launches.json"), text).expect("a file");
 }
 
-/// What ptxas says of each function of a text.
+/// The report of ptxas, per function of a text.
 fn of_functions(log: &str) -> BTreeMap<&str, Resources> {
     log.split("Compiling entry function '")
         .skip(1)
@@ -308,7 +311,7 @@ fn fresh(name: &str) -> PathBuf {
     folder
 }
 
-/// Runs the tool over a folder. Its exit code, what it printed and what it complained about.
+/// Runs the tool over a folder. Returns its exit code, stdout and stderr.
 fn model(folder: &Path, arguments: &[&std::ffi::OsStr]) -> (Option<i32>, String, String) {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/gpu_model");
     let run = Command::new(python()).arg(tool).arg(folder).args(arguments).output().expect("Python runs");
@@ -316,8 +319,9 @@ fn model(folder: &Path, arguments: &[&std::ffi::OsStr]) -> (Option<i32>, String,
     (run.status.code(), text(&run.stdout), text(&run.stderr))
 }
 
-/// The model walks the machine code of W1, of Adaptive Trend Classification and of every function alone: its outputs are the CPU's
-/// to the bit, it has no contraction and no spill, and no figure has grown by a tenth. `TRAWL_BLESS_MODEL=1` keeps the figures.
+/// The model walks the machine code of W1, of Adaptive Trend Classification and of every function alone: its outputs
+/// are the CPU's to the bit, it has no contraction and no spill, and no figure has grown by a tenth.
+/// `TRAWL_BLESS_MODEL=1` keeps the figures.
 #[test]
 fn the_static_model_of_machine_code() {
     let architecture = architecture();
@@ -349,7 +353,8 @@ fn the_static_model_reports_what_it_forbids() {
     let (launches, mut kernels) =
         record(&folder, "only_ema", &["ema(close,20)".to_owned()], Wanted::Last, Constants::None);
     for kernel in kernels.values_mut() {
-        // `0.5*x` rounds by itself, `x*x + x` in one step only as an fma: neither a division nor the error of a product.
+        // `0.5*x` rounds by itself, `x*x + x` in one step only as an fma: neither a division nor the error of a
+        // product.
         let whole = kernel.source.replace("const double v0 = ", "const double v0 = 0.5 * fma(x0, x0, x0) + ");
         assert_ne!(whole, kernel.source, "the text of an average");
         kernel.source = whole;

@@ -1,4 +1,4 @@
-//! What window arithmetic promises, on data that plain sliding sums get wrong.
+//! Guarantees of window arithmetic, on data for which plain sliding sums are wrong.
 
 use proptest::prelude::*;
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_all, evaluate_last};
@@ -76,7 +76,7 @@ fn a_value_that_left_the_window_leaves_nothing_behind() {
 #[test]
 fn a_score_is_na_only_where_nothing_varies() {
     let tiny: Vec<f64> = (0..60).map(|t| 100.0 + f64::from(t % 3) * 1e-9).collect();
-    // Deviations of 8e-10: no floor takes them for 0.
+    // Deviations of 8e-10: no threshold treats them as 0.
     let got = whole(&["zscore(close, 6)".to_owned()], &tiny);
     assert!(got[0][5..].iter().all(|z| z.is_finite() && z.abs() > 1e-3 || *z == 0.0), "{:?}", &got[0][5..9]);
     assert!((got[0][6] - -1.224_744_871).abs() < 1e-3, "{}", got[0][6]);

@@ -1,6 +1,6 @@
-//! The oracle: each primitive by its definition, one symbol, one bar at a time, windows summed from scratch. It shares no
-//! code with the engine but the functions of single values (`trawl_plan::scalar`). Over `f64` it says what the engine must
-//! give, over `Double` how far that is from the exact value.
+//! The oracle: each primitive by its definition, one symbol, one bar at a time, windows summed from scratch. It shares
+//! no code with the engine but the functions of single values (`trawl_plan::scalar`). Over `f64` it defines the
+//! engine's values, over `Double` their distance from the exact value.
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
@@ -225,7 +225,7 @@ fn window<N: Number>(x: &[N], p: u32, f: impl Fn(&[N]) -> N) -> Vec<N> {
     (0..x.len()).map(|t| defined_window(x, t, p as usize, f64::MAX).map_or(N::NAN, &f)).collect()
 }
 
-/// What overflows is NA.
+/// Sums that overflow are NA.
 fn sums<N: Number>(x: &[N], p: u32, f: impl Fn(&[N]) -> N) -> Vec<N> {
     window(x, p, |w| Some(f(w)).filter(|y| y.is_finite()).unwrap_or(N::NAN))
 }

@@ -1,5 +1,6 @@
-//! Calls of many parts, as a worker makes them of a shard's segments: batches span parts, each part is told once and as soon as it
-//! is there, its bars are found again whatever it shares a call with, and what goes wrong costs no more than it must.
+//! Requests of many parts, as a worker makes for a shard's segments: batches span parts, each part is reported once and
+//! as soon as it is complete, its bars are found in the cache whatever shares its request, and errors affect no more
+//! parts than necessary.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,7 +9,8 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use trawl_kernels::cuda::{
-    BarsSource, Call, ExecutorOptions, Fault, Limits, Market, Part, Pointers, Sequence, Simulation, Told, Wanted,
+    BarsSource, ExecutorOptions, Fault, KernelCall, Limits, Market, Pointers, RequestEvent, RequestPart, Sequence,
+    Simulation, Wanted,
 };
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Cancel, NoCancel, SymbolInput, evaluate_from};
@@ -43,13 +45,13 @@ fn shard() -> Shard {
 /// `[symbol][output][bar]`.
 type Values = Vec<Vec<Vec<f64>>>;
 
-/// What came of a call.
+/// The outcome of a request.
 #[derive(Default)]
 struct Came {
     parts: BTreeMap<usize, Result<Values, Fault>>,
     took: Duration,
     stages: Stages,
-    /// Launches that had been made when a part was told.
+    /// Number of launches made when each part was reported.
     launches: Vec<u64>,
 }
 
@@ -74,19 +76,19 @@ impl Shard {
     fn run(&self, world: &World, program: &Program, parts: Range<usize>, cancel: &dyn Cancel) -> Came {
         let names: Vec<Vec<&str>> =
             parts.clone().map(|part| self.names[part].iter().map(String::as_str).collect()).collect();
-        let given: Vec<Part<'_>> = parts
+        let given: Vec<RequestPart<'_>> = parts
             .clone()
             .zip(&names)
             .map(|(part, names)| {
                 let symbols = self.inputs(program, part);
                 let source = BarsSource { bars: Arc::from("m@1"), group: 0, symbols: names };
-                Part { from: last_of(&symbols), symbols, source: Some(source) }
+                RequestPart { from: last_of(&symbols), symbols, source: Some(source) }
             })
             .collect();
         let mut came = Came::default();
         world.executor.evaluate_parts(&lowered(program), &given, cancel, &mut |told| match told {
-            Told::Stages(stages) => came.stages.extend(stages),
-            Told::Part { part, values, took } => {
+            RequestEvent::Stages(stages) => came.stages.extend(stages),
+            RequestEvent::Part { part, values, took } => {
                 came.took += took;
                 came.launches.push(world.device.counts().launches);
                 assert!(came.parts.insert(parts.start + part, values).is_none(), "part {part} was told twice");
@@ -96,7 +98,7 @@ impl Shard {
         came
     }
 
-    /// Holds what came to the CPU; parts that failed apart.
+    /// Asserts that values equal the CPU's, except for failed parts.
     fn agrees(&self, program: &Program, came: &Came) {
         for (part, values) in &came.parts {
             if let Ok(values) = values {
@@ -144,7 +146,7 @@ fn parts_are_told_when_their_batch_is_done_and_share_its_time() {
     assert_eq!(came.launches[0], 0, "a part without bars waits for nobody");
     assert!(came.launches[1] <= 3, "the first parts are told with {} batches begun", came.launches[1]);
     assert!(came.launches.is_sorted());
-    // What overlaps is not counted twice.
+    // Overlapping time is not counted twice.
     let spans = came.stages.spans();
     let whole = spans.iter().map(|s| s.ended).max().unwrap() - spans.iter().map(|s| s.started).min().unwrap();
     assert!(came.took > whole / 2 && came.took <= whole + Duration::from_millis(1), "{:?} of {whole:?}", came.took);
@@ -168,7 +170,7 @@ fn bars_that_stay_are_found_whatever_shares_a_call_with_them() {
     };
     let (some, others) = (copied(0..10), copied(14..PARTS));
     assert!(some > 1_000_000 && others > 1_000_000, "{some} {others}");
-    // From two pieces of memory, and some that is new.
+    // From two allocations, and some newly copied.
     let new = copied(6..20);
     assert!(new > 200_000 && new < some / 2, "{new}");
     let all = copied(0..PARTS);
@@ -201,7 +203,7 @@ fn a_lost_device_costs_what_was_not_told_and_nothing_else() {
     let came = shard.run(&broken, &program, 0..PARTS, &NoCancel);
     shard.agrees(&program, &came);
     let failed = came.failed();
-    // Two batches were under way behind the four that were told.
+    // Two batches were in flight after the four that were reported.
     assert!(failed.len() > 4 && failed.len() < PARTS - 6, "{failed:?}");
     let first = failed[0];
     assert_eq!(failed, (first..PARTS).filter(|part| *part != 5).collect::<Vec<_>>());
@@ -231,7 +233,7 @@ fn one_part_that_does_not_fit_fails_alone() {
     let mut shard = shard();
     shard.bars[7] = market(&[9_000; 33], 3);
     shard.names[7] = (0..33).map(|i| format!("L{i}")).collect();
-    // Room for each of the others, not for a group of the long ones.
+    // Memory for each of the others, not for a group of the long ones.
     let tight = world(Simulation { memory_bytes: 5 << 20, ..Simulation::default() }, waits());
     let came = shard.run(&tight, &program, 0..PARTS, &NoCancel);
     assert_eq!(came.failed(), [7]);
@@ -240,7 +242,7 @@ fn one_part_that_does_not_fit_fails_alone() {
     shard.agrees(&program, &came);
     let counts = tight.device.counts();
     assert!(counts.most_bytes <= 5 << 20 && counts.used_bytes == tight.executor.resident_bytes(), "{counts:?}");
-    // At each allocation in turn: nothing is lost, nothing is told twice.
+    // At each allocation in turn: nothing is lost or reported twice.
     for at in 1..=12 {
         let short = world(Simulation { no_memory_at: Some(at), ..Simulation::default() }, batches());
         let came = shard.run(&short, &program, 0..6, &NoCancel);
@@ -279,7 +281,7 @@ fn a_plan_of_more_numbers_than_a_kernel_takes_is_several_kernels_that_each_take_
     let symbols = shard.inputs(&program, 3);
     let market = Market::new(program.inputs.len(), &symbols);
     let fused = Sequence::fused(&program).expect("every primitive");
-    let bytes = |call: &Call| {
+    let bytes = |call: &KernelCall| {
         let pointers = Pointers { columns: vec![0; call.lowered.kernel.columns], ..Pointers::default() };
         call.lowered.launch(&market, Wanted::Last, Limits::default()).arguments(&pointers).len()
     };

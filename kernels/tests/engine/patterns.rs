@@ -1,4 +1,4 @@
-//! What holds of every candle pattern, whatever its shape.
+//! Properties of all candle patterns.
 
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
 use trawl_plan::catalogue::{Function, functions};

@@ -41,7 +41,7 @@ fn rows() -> Vec<(String, String, f64)> {
     PUBLISHED.lines().map(cells).filter_map(row).collect()
 }
 
-/// The last bar alone, and symbols together, have the bits of the whole history of one symbol.
+/// The last bar computed alone, and symbols computed together, have the bits of the whole history of one symbol.
 #[test]
 fn what_is_computed_beside_does_not_change_a_bit_of_f32() {
     let windows = WINDOWS.map(|f| format!("{f}(real=close, timeperiod=5)"));

@@ -113,7 +113,7 @@ fn talib(x: BoxedStrategy<String>, period: impl Strategy<Value = u32> + 'static)
     prop_oneof![
         2 => (prop::sample::select(averages), x.clone(), period)
             .prop_map(|(f, x, p)| format!("{f}(real={x}, timeperiod={p})")),
-        // The phase of a price that stands still is the rounding of its sums alone: see EDGE_FLAT's golden vectors.
+        // The phase of a constant price is determined by rounding errors of its sums: see EDGE_FLAT's golden vectors.
         3 => (prop::sample::select(cycles), x).prop_map(|(f, x)| f.replace('X', &format!("({x}) + close"))),
         3 => prop::sample::select(bars).prop_map(str::to_owned),
     ]
@@ -200,8 +200,8 @@ fn close(a: f64, b: f64) -> bool {
     same(a, b) || a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
 }
 
-/// Each primitive of the plan, given the ENGINE's own inputs, equals its definition: decisions exactly, numbers to 1e-9.
-/// Feeding the engine's inputs keeps a near-tie upstream from excusing or spoiling anything downstream.
+/// Each primitive of the plan, given the ENGINE's own inputs, equals its definition: decisions exactly, numbers to
+/// 1e-9. Feeding the engine's inputs keeps a near-tie upstream from excusing or spoiling anything downstream.
 fn check_against_oracle(expressions: &[String], bars: &[Vec<f64>]) -> Result<(), TestCaseError> {
     let plan =
         compile_expressions(expressions, "test", &schema()).map_err(|d| TestCaseError::fail(d[0].to_string()))?;
@@ -220,7 +220,7 @@ fn check_against_oracle(expressions: &[String], bars: &[Vec<f64>]) -> Result<(),
             let (g, w) = (got[i][t], want[t]);
             let agree = match node.kind {
                 Kind::Bool => same(g, w),
-                // Sums of mixed signs cancel: their error is relative to what was summed.
+                // Sums of mixed signs cancel: their error is relative to the terms.
                 Kind::Num => close(g, w) || (g - w).abs() <= 1e-12 * scale,
             };
             prop_assert!(agree, "{:?} of {:?} at bar {t}: engine {g:?}, oracle {w:?}", node.op, expressions);

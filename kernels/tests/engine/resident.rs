@@ -1,4 +1,4 @@
-//! A resident state that is given bar after bar has the values of the whole history, whoever has a bar and who has not.
+//! A resident state that receives bar after bar has the values of the whole history, whichever symbols have a bar.
 
 use proptest::prelude::*;
 use trawl_kernels::{NoCancel, Resident, ResidentError, SymbolInput, evaluate_last};
@@ -12,8 +12,8 @@ fn bits(x: f64) -> u64 {
     if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() }
 }
 
-/// Begins some way into the symbols' bars and adds the rest, one at a time; on some days some symbols, or most, have none.
-/// Says which output of which symbol differs from the whole history.
+/// Begins some way into the symbols' bars and adds the rest, one at a time; on some days some symbols, or most, have
+/// none. Returns symbol and output that differ from the whole history, if any.
 fn differs(program: &Program, market: &[Vec<Vec<f64>>], random: &mut Random) -> Option<(usize, usize)> {
     let whole: Vec<SymbolInput<'_>> = market.iter().map(|bars| input(program, bars, bars[0].len())).collect();
     let mut bars: Vec<usize> = whole.iter().map(|s| s.visible.saturating_sub(random.below(60))).collect();
@@ -27,7 +27,7 @@ fn differs(program: &Program, market: &[Vec<Vec<f64>>], random: &mut Random) -> 
             let expected = evaluate_last(program, &at(&bars), &NoCancel).expect("not cancelled");
             for (symbol, values) in expected.iter().enumerate() {
                 assert_eq!(resident.bars(symbol), bars[symbol]);
-                // Of a symbol without a bar the batch knows nothing.
+                // The batch has no values for a symbol without a bar.
                 let known = values.iter().enumerate().filter(|_| bars[symbol] > 0);
                 for (output, value) in known {
                     if bits(resident.value(symbol, output)) != bits(*value) {
@@ -102,7 +102,7 @@ fn symbols_of_many_ages_share_tiles() {
     assert!(ages.len() > 300, "{}", ages.len());
     // Blocks of 10 and of 4 bars begin together at every 20th bar.
     assert!(resident.tiles() < 70, "{}", resident.tiles());
-    // A classification counts each symbol's bars in its lane, so that any of age stand together.
+    // A classification counts each symbol's bars in its lane, so that all mature symbols may share a tile.
     let (_, program) = classifications().remove(0);
     let whole: Vec<SymbolInput<'_>> = market.iter().map(|bars| input(&program, bars, bars[0].len())).collect();
     let resident = Resident::new(&lowered(&program), &whole, &NoCancel).expect("not cancelled");

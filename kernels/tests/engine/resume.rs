@@ -1,5 +1,5 @@
-//! Going on from a saved state has the bits of the whole history: for every function of the catalogue, for random plans,
-//! at any cut, in other company.
+//! Resuming from a saved state gives the bits of the whole history: for every function of the catalogue, for random
+//! plans, at any cut, and beside other symbols.
 
 use proptest::prelude::*;
 use trawl_kernels::{Executable, NoCancel, Precision, Resuming, State, SymbolInput};
@@ -11,10 +11,10 @@ use crate::calls::{INDICATORS, TRANSFORMS, WINDOWS};
 use crate::fused::lowered;
 use crate::properties::{bars, condition, input, number, schema};
 
-/// What is told of bars that are not to be looked at.
+/// Value of bars that must not be read.
 const POISON: f64 = -7.25e9;
 
-/// Helpers, groups of steps that are run together, and averages that begin anew with a period.
+/// Helpers, groups of steps that are run together, and averages that restart with a period.
 const MORE: [&str; 24] = [
     "since(close > open)",
     "valuewhen(close > open, high)",
@@ -69,7 +69,7 @@ const CLASSIFIED: [&str; 14] = [
     "kama_equity",
 ];
 
-/// Each classification with all outputs: over whole series, and as scans have it.
+/// Each classification with all outputs: over whole series, and as in scans.
 pub fn classifications() -> Vec<(&'static str, Program)> {
     let compiled = |call: &&'static str| {
         let items: Vec<String> = CLASSIFIED.iter().map(|output| format!("{call}.{output}")).collect();
@@ -151,8 +151,8 @@ fn bits(x: f64) -> u64 {
     if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() }
 }
 
-/// Runs the symbols in parts, each part from the state of the one before, in an order and among symbols that change from
-/// part to part. Says which output of which symbol and bar differs from the whole history.
+/// Runs the symbols in parts, each part from the state of the one before, in an order and among symbols that change
+/// from part to part. Returns symbol, output and bar that differ from the whole history, if any.
 fn differs_in_parts(
     precision: Precision,
     program: &Program,

@@ -1,5 +1,5 @@
-//! The oracle's definitions of the recurrences with much state: whole series of the defined bars, indexed by bar, as the
-//! books write them.
+//! The oracle's definitions of the recurrences with much state: whole series of the defined bars, indexed by bar, as in
+//! the literature.
 
 use trawl_plan::family::{Acceleration, Cycle, Mesa, Parabolic, SuperTrend};
 
@@ -24,7 +24,7 @@ struct Transform<N> {
     period: Vec<N>,
 }
 
-/// Four-bar weighted means, with the rounding of TA-Lib's running sum: it decides where prices stand still.
+/// Four-bar weighted means, with the rounding of TA-Lib's running sum: it matters where prices are constant.
 fn smooth<N: Number>(x: &[N]) -> Vec<N> {
     let (mut sum, mut weighted) = (N::ZERO, N::ZERO);
     let mut out = vec![N::ZERO; x.len()];

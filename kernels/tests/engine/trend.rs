@@ -112,7 +112,7 @@ fn carried<N: Number>(z: &[N], p: f64) -> Vec<N> {
     z.iter().map(bar).collect()
 }
 
-/// Price change since the bar before, grown.
+/// Price change since the previous bar, times its growth factor.
 pub fn grown_return<N: Number>(rate: f64, cutout: f64, inputs: &[&[N]]) -> Vec<N> {
     let bar = |t: usize| {
         let i = (inputs[2][t].value() - 1.0).max(1.0);
@@ -127,7 +127,7 @@ fn grown(x: f64) -> f64 {
     x.exp().min(f64::MAX)
 }
 
-/// What following `signal` earns.
+/// The equity of following `signal`.
 pub fn equity<N: Number>(start: f64, decay: f64, cutout: f64, signal: &[N], returns: &[N], number: &[N]) -> Vec<N> {
     let mut equity = N::NAN;
     let bar = |t: usize| {

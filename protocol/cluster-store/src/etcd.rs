@@ -1,7 +1,7 @@
 //! The control store on etcd.
 //!
 //! One endpoint at a time: the many-endpoint client keeps sending calls to a dead one. A call that fails or does not
-//! answer in time is tried again on the next endpoint, a bounded number of times; HTTP/2 keep-alive is always on, since
+//! answer in time is retried on the next endpoint, a bounded number of times; HTTP/2 keep-alive is always on, since
 //! without it a stopped server holds watches and keep-alives for as long as it is stopped.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,36 +21,36 @@ use crate::{
 };
 use trawl_security::{Connector, Credentials, Expect};
 
-/// Tries of one call, over the endpoints in turn.
+/// Maximum tries of one call, over the endpoints in turn.
 const CALL_TRIES_MAX: u32 = 4;
-/// Longest that one try may take.
+/// Timeout of one try.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Longest that a connection may take.
+/// Timeout of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Wait before the second try; doubles with each.
 const BACK_OFF: Duration = Duration::from_millis(50);
-/// Pings, also while nothing else is said, and how long their answer may take. etcd hangs up on who pings more often than
-/// every 5 s (`--grpc-keepalive-min-time`); a server that stopped is noticed sooner by the calls it does not answer.
+/// Interval and timeout of pings, also on idle connections. etcd disconnects clients that ping more often than every 5
+/// s (`--grpc-keepalive-min-time`); a stopped server is detected sooner by unanswered calls.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(2));
-/// A watch ends after so long, to be listed anew: whatever it missed without a word is seen then.
+/// Maximum age of a watch, after which the keys are listed again: this recovers changes that it missed silently.
 const WATCH_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// etcd, by its addresses.
+/// The control store on etcd.
 pub struct EtcdStore {
-    /// `HOST:PORT` each.
+    /// Endpoints, as `HOST:PORT`.
     endpoints: Vec<String>,
-    /// Shared by all connections; knows why TLS refused.
+    /// Shared by all connections; keeps the reason of TLS failures.
     connector: Connector,
     connection: Mutex<Connection>,
-    /// [`Connection::turn`], for watches: one whose endpoint was turned away from ends.
+    /// [`Connection::turn`], for watches: a watch ends when its endpoint is abandoned.
     turned: tokio::sync::watch::Sender<usize>,
 }
 
-/// Written by whoever connects or finds the connection broken; read by every call.
+/// The current connection: replaced when connecting or when it breaks, read by every call.
 #[derive(Default)]
 struct Connection {
     client: Option<Client>,
-    /// Counts endpoints tried; the one in use is this modulo their number.
+    /// Number of endpoints tried; the current one is this number modulo the number of endpoints.
     turn: usize,
 }
 
@@ -61,7 +61,7 @@ impl std::fmt::Debug for EtcdStore {
 }
 
 impl EtcdStore {
-    /// From addresses like `http://127.0.0.1:2379`, separated by commas. Nothing is connected yet.
+    /// A store at addresses like `http://127.0.0.1:2379`, separated by commas. Does not connect yet.
     ///
     /// # Errors
     /// [`ControlError::Address`].
@@ -69,7 +69,7 @@ impl EtcdStore {
         Self::with_tls(addresses, None)
     }
 
-    /// From addresses that all begin with `https://` with `tls`, and with `http://` without.
+    /// A store at addresses that all begin with `https://` if `tls` is given, otherwise with `http://`.
     ///
     /// # Errors
     /// [`ControlError::Address`].
@@ -90,12 +90,13 @@ impl EtcdStore {
         Ok(Self { endpoints, connector, connection: Mutex::default(), turned })
     }
 
-    /// Reads the certificates again when they change. Call it inside a runtime that lives as long as the store.
+    /// Reads the certificates again when they change. Must be called inside a runtime that lives as long as the store.
     pub fn keep_fresh(&self) {
         self.connector.keep_fresh();
     }
 
-    /// What TLS said, else what the call said. etcd may hang up on who shows no certificate before its reason is read.
+    /// The error of TLS, else that of the call. etcd may disconnect a client without a certificate before the alert is
+    /// read.
     fn cause_of(&self, error: &Error) -> String {
         match self.connector.reason() {
             Some(reason) => reason,
@@ -120,10 +121,10 @@ impl EtcdStore {
             return Ok(client);
         }
         let host = &self.endpoints[turn % self.endpoints.len()];
-        // The client would wait in silence for a server that is not there: ask first, to have a reason to tell.
+        // The client would wait silently for an absent server: connect first, to be able to report the reason.
         let reached = timeout(CONNECT_TIMEOUT, tokio::net::TcpStream::connect(host)).await;
         reached.map_err(|_| "no connection in time".to_owned())?.map_err(|e| e.to_string())?;
-        // The connector says in which words to speak; tonic need not know.
+        // The connector decides on TLS, so the endpoint is always `http`.
         let endpoint = Endpoint::from_shared(format!("http://{host}"))
             .map_err(|error| error.to_string())?
             .connect_timeout(CONNECT_TIMEOUT)
@@ -144,7 +145,8 @@ impl EtcdStore {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner).turn
     }
 
-    /// Drops the connection of `turn`: the next call takes the next endpoint. Only once, however many calls it failed.
+    /// Drops the connection of `turn`: the next call takes the next endpoint. Has an effect only once, however many
+    /// calls failed on it.
     fn disconnect(&self, turn: usize) {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if connection.turn == turn {
@@ -154,7 +156,7 @@ impl EtcdStore {
         }
     }
 
-    /// One call with its retries.
+    /// Makes one call, with its retries.
     async fn call<T, F>(&self, operation: impl Fn(Client) -> F + Send + Sync) -> Result<T, ControlError>
     where
         T: Send,
@@ -190,8 +192,8 @@ impl EtcdStore {
     }
 }
 
-/// A try under way. Unless it is answered the connection is dropped with it, also when the caller gives up waiting: a
-/// server that hangs is not asked again next time.
+/// A try in progress. Dropping it unanswered drops the connection, also when the caller gives up waiting, so that a
+/// hanging server is not used again.
 struct Unanswered<'a> {
     store: &'a EtcdStore,
     turn: usize,
@@ -209,7 +211,7 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// What etcd said on purpose, so that another endpoint would say the same; `None` for what may be tried again.
+/// The error if etcd rejected the call deliberately, so that any endpoint would; `None` for errors that may be retried.
 fn answer_of(error: &Error) -> Option<ControlError> {
     let status = match error {
         Error::LeaseKeepAliveError(_) => return Some(ControlError::LeaseOver),
@@ -218,7 +220,7 @@ fn answer_of(error: &Error) -> Option<ControlError> {
     };
     let said = status.message();
     match status.code() {
-        // etcd says so of leases only.
+        // etcd returns it for leases only.
         tonic::Code::NotFound => Some(ControlError::LeaseOver),
         tonic::Code::InvalidArgument => Some(ControlError::Refused(said.to_owned())),
         tonic::Code::ResourceExhausted if said.contains("space exceeded") => {
@@ -226,7 +228,7 @@ fn answer_of(error: &Error) -> Option<ControlError> {
         }
         tonic::Code::OutOfRange if said.contains("compacted") => Some(ControlError::Compacted),
         tonic::Code::OutOfRange if said.contains("future revision") => Some(ControlError::Refused(said.to_owned())),
-        // Of this side's decoder, or of the other's.
+        // From this side's decoder, or the server's.
         tonic::Code::OutOfRange | tonic::Code::ResourceExhausted if said.contains("large") => {
             Some(ControlError::TooLarge(said.to_owned()))
         }
@@ -234,19 +236,19 @@ fn answer_of(error: &Error) -> Option<ControlError> {
     }
 }
 
-/// Where a range of everything that begins with `prefix` ends.
+/// The end of the range of all keys that begin with `prefix`.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     // UTF-8 has no byte 255, so the last one can be counted up.
     match end.last_mut() {
         Some(last) => *last += 1,
-        // Which means: to the last key there is.
+        // An end of 0 means up to the last key.
         None => end.push(0),
     }
     end
 }
 
-/// `None` for a key that is not ours.
+/// Converts a key-value pair; `None` if the key is not valid UTF-8.
 fn entry(kv: &KeyValue) -> Option<Entry> {
     let key = kv.key_str().ok()?.to_owned();
     Some(Entry { key, value: kv.value().to_vec(), created: kv.create_revision() })
@@ -280,7 +282,7 @@ impl ControlStore for EtcdStore {
     async fn commit(&self, guards: &[Guard], writes: Vec<Write>) -> Result<Committed, ControlError> {
         checked(guards, &writes)?;
         let compare = |guard: &Guard| match guard {
-            // A key that is not there was created at revision 0.
+            // An absent key has create revision 0.
             Guard::Absent { key } => Compare::create_revision(key.as_str(), CompareOp::Equal, 0),
             Guard::Created { key, revision } => Compare::create_revision(key.as_str(), CompareOp::Equal, *revision),
         };
@@ -319,7 +321,7 @@ impl ControlStore for EtcdStore {
         let response = self.call(get).await?;
         let next = response.kvs().last().filter(|_| response.more()).map(|last| after(last.key()));
         let entries = response.kvs().iter().filter_map(entry).collect();
-        // A page of an earlier revision says the present one in its header.
+        // The header of a page of an earlier revision contains the current revision.
         let revision = asked.revision.unwrap_or_else(|| revision_of(response.header()));
         Ok(Page { entries, revision, next })
     }
@@ -332,7 +334,7 @@ impl ControlStore for EtcdStore {
         };
         let mut turned = self.turned.subscribe();
         let mut stream = self.call(watch).await?;
-        // Of the endpoint that answered.
+        // The turn of the endpoint that answered.
         let turn = self.turn();
         let (sender, receiver) = mpsc::channel(WATCH_BACKLOG_MAX);
         tokio::spawn(async move {
@@ -342,11 +344,11 @@ impl ControlStore for EtcdStore {
                 let response = tokio::select! {
                     response = stream.message() => response,
                     () = sender.closed() => return,
-                    // The store is gone, or has turned away from this endpoint.
+                    // The store was dropped, or has abandoned this endpoint.
                     _ = turned.wait_for(|now| *now != turn) => return,
                     () = &mut old => return,
                 };
-                // An error, an end, a compaction: the receiver sees the channel end and lists anew.
+                // An error, an end, a compaction: the receiver sees the end of the channel and lists again.
                 let Ok(Some(response)) = response else { return };
                 if response.canceled() {
                     return;
@@ -374,7 +376,7 @@ impl ControlStore for EtcdStore {
     }
 
     async fn keep_alive(&self, lease: LeaseId) -> Result<(), ControlError> {
-        // A stream for each renewal: nothing is left behind that could hang. TTL 0 comes as an error.
+        // One stream per renewal, so that nothing can be left hanging. A TTL of 0 is returned as an error.
         self.call(|client| async move { client.lease_client().keep_alive(lease).await }).await.map(|_| ())
     }
 

@@ -18,14 +18,14 @@ pub use metered::Metered;
 use page::listed;
 pub use page::{PAGE_KEYS_MAX, Page, PageRequest, Pages, after};
 
-/// Changes that wait for a slow watcher; a watch that falls further behind breaks and is listed anew.
+/// Changes buffered for a slow watcher; a watch that falls further behind breaks, and the keys are listed again.
 pub const WATCH_BACKLOG_MAX: usize = 256;
-/// Guards, and writes, of one commit: etcd's own bound, unless it is started with another.
+/// Maximum guards, and maximum writes, of one commit: etcd's default limit.
 pub const COMMIT_OPERATIONS_MAX: usize = 128;
-/// Bytes of keys and values in one commit: below etcd's bound of 1.5 MiB on a request.
+/// Maximum bytes of keys and values in one commit: below etcd's limit of 1.5 MiB per request.
 pub const COMMIT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Bytes of one answer that are decoded: gRPC's usual bound, which no answer to a read of one key comes near.
+/// Maximum bytes of a decoded reply: gRPC's default limit, far above any reply to a read of one key.
 pub const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Why a call on the store failed, after its own retries.
@@ -34,30 +34,30 @@ pub enum ControlError {
     /// The store could not be reached or did not answer in time.
     #[error("etcd at {endpoints} does not answer: {cause}")]
     Unreachable {
-        /// All that were tried.
+        /// The endpoints tried.
         endpoints: String,
-        /// What the last of them said.
+        /// The error of the last one.
         cause: String,
     },
-    /// The lease is over: whoever held it has to take a new one.
+    /// The lease is over: its holder has to request a new one.
     #[error("the lease is over")]
     LeaseOver,
-    /// The store's quota is used up: it takes nothing more until an operator makes room.
+    /// The store's quota is used up: it rejects writes until an operator frees space.
     #[error(
         "etcd has no space left ({0}): compact and defragment it or raise --quota-backend-bytes, then \
          'etcdctl alarm disarm'"
     )]
     NoSpace(String),
-    /// The answer, or the request, has more bytes than a message may have.
+    /// The reply or the request exceeds the maximum size of a message.
     #[error("a message of etcd is too large: {0}")]
     TooLarge(String),
-    /// The revision that was to be read is compacted: read again from the present one.
+    /// The requested revision is compacted: read again at the current one.
     #[error("etcd has compacted the revision that was being read")]
     Compacted,
-    /// A call that no store takes, however often it is made: a program's mistake, or one value that is too large.
+    /// The call is invalid and must not be retried: a bug, or a value that is too large.
     #[error("the control store refuses this: {0}")]
     Refused(String),
-    /// An address that is none.
+    /// An invalid address.
     #[error(
         "'{0}' is not an etcd address: write http://HOST:PORT (https:// with --tls-ca), several separated by commas"
     )]
@@ -70,28 +70,28 @@ pub type LeaseId = i64;
 /// A key and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// UTF-8; other keys are not ours and are left out.
+    /// The key, in UTF-8; other keys are ignored.
     pub key: String,
-    /// As it was put.
+    /// The value as put.
     pub value: Vec<u8>,
-    /// The store's revision when the key was put where none was. It grows with each new life of a key, and a value that is
-    /// put over another keeps it.
+    /// The store's revision when the key was created. Increases each time the key is created again; overwriting the
+    /// value keeps it.
     pub created: i64,
 }
 
-/// What has to hold for a commit to apply.
+/// A precondition of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Guard {
-    /// The key is not there.
+    /// The key is absent.
     Absent {
-        /// Which.
+        /// The key.
         key: String,
     },
-    /// The key is there, in the life that began at `revision` ([`Entry::created`]).
+    /// The key exists and was created at `revision` ([`Entry::created`]).
     Created {
-        /// Which.
+        /// The key.
         key: String,
-        /// Of its creation.
+        /// Its create revision.
         revision: i64,
     },
 }
@@ -99,24 +99,24 @@ pub enum Guard {
 /// One write of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
-    /// Puts a value; with a lease it goes when the lease does.
+    /// Puts a value; with a lease, the key is deleted when the lease ends.
     Put {
-        /// Where.
+        /// The key.
         key: String,
-        /// What.
+        /// The value.
         value: Vec<u8>,
-        /// Under which lease.
+        /// The lease, if any.
         lease: Option<LeaseId>,
     },
-    /// Deletes a key, if it is there.
+    /// Deletes a key, if it exists.
     Delete {
-        /// Which.
+        /// The key.
         key: String,
     },
 }
 
 impl Write {
-    /// The key that is written.
+    /// The key written.
     pub fn key(&self) -> &str {
         match self {
             Self::Put { key, .. } | Self::Delete { key } => key,
@@ -124,34 +124,34 @@ impl Write {
     }
 }
 
-/// How a commit ended.
+/// The outcome of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
     /// Whether every guard held and every write was made; otherwise none was.
     pub applied: bool,
-    /// The store's revision afterwards: of what was written, when anything was; keys that are new were created at it.
+    /// The store's revision afterwards: that of the writes, if there were any; new keys have it as create revision.
     pub revision: i64,
 }
 
-/// What stood under a prefix at one revision of the store.
+/// The entries under a prefix at one revision of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     /// Sorted by key.
     pub entries: Vec<Entry>,
-    /// A watch that begins after it misses nothing.
+    /// The revision; a watch that starts after it misses nothing.
     pub revision: i64,
 }
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Put for the first time or anew.
+    /// Put, for the first time or again.
     Put(Entry),
-    /// Deleted, or its lease is over.
+    /// Deleted, or its lease ended.
     Deleted {
-        /// Which.
+        /// The key.
         key: String,
-        /// The store's revision when it went.
+        /// The store's revision of the deletion.
         revision: i64,
     },
 }
@@ -166,47 +166,49 @@ impl Change {
     }
 }
 
-/// Changes as they come. When it ends the watch is broken: list again, then watch again.
+/// Stream of changes. When it ends, the watch is broken: list again, then watch again.
 pub type Watch = mpsc::Receiver<Change>;
 
-/// What a cluster needs of its store. Every call has its own bounded retries and gives up with an error.
+/// The operations that a cluster needs of its store. Every call has its own bounded retries, then returns an error.
 #[tonic::async_trait]
 pub trait ControlStore: Send + Sync + 'static {
-    /// Puts a value; with a lease it goes when the lease does.
+    /// Puts a value; with a lease, the key is deleted when the lease ends.
     async fn put(&self, key: &str, value: Vec<u8>, lease: Option<LeaseId>) -> Result<(), ControlError>;
-    /// Deletes a key, if it is there.
+    /// Deletes a key, if it exists.
     async fn delete(&self, key: &str) -> Result<(), ControlError>;
-    /// One key.
+    /// Reads one key.
     async fn get(&self, key: &str) -> Result<Option<Entry>, ControlError>;
     /// Makes all of `writes` in one transaction if every guard holds, and none otherwise.
     ///
-    /// A call that was not answered may have applied; it is made again like every other. So `applied: false` does not say
-    /// that this commit never applied, only that its last try did not: when the writes themselves break the guards, read
-    /// the key and see whether its value is one's own. Values that are told apart so carry something unique. An error says
-    /// as little: the writes may stand, and may even come to stand after a later read did not find them.
+    /// An unanswered try may have been applied, and is retried like any other call. So `applied: false` means only that
+    /// the last try was not applied: if the writes themselves invalidate the guards, read the key and compare its value
+    /// with your own, which must contain something unique. Likewise after an error the writes may have been applied, or
+    /// may still be applied after a later read did not find them.
     ///
     /// # Errors
     /// [`ControlError::Refused`] for a key that is written twice and for more than [`COMMIT_OPERATIONS_MAX`] or
-    /// [`COMMIT_BYTES_MAX`]; [`ControlError::LeaseOver`] when the guards hold and the lease of a put is over.
+    /// [`COMMIT_BYTES_MAX`]; [`ControlError::LeaseOver`] if the guards hold and the lease of a put has ended.
     async fn commit(&self, guards: &[Guard], writes: Vec<Write>) -> Result<Committed, ControlError>;
-    /// Some of the keys that begin with a prefix, in order. Whoever wants all of them uses [`Pages`] or [`Self::list`].
+    /// One page of the keys that begin with a prefix, in order. Use [`Pages`] or [`Self::list`] to read all of them.
     ///
     /// # Errors
-    /// [`ControlError::TooLarge`] when fewer keys have to be asked for, [`ControlError::Compacted`] when the revision is gone.
+    /// [`ControlError::TooLarge`] if fewer keys have to be requested, [`ControlError::Compacted`] if the revision is
+    /// compacted.
     async fn page(&self, asked: &PageRequest) -> Result<Page, ControlError>;
-    /// All keys that begin with `prefix`, of one revision, read page by page. For prefixes with few keys.
+    /// Lists all keys that begin with `prefix`, at one revision, page by page. For prefixes with few keys.
     async fn list(&self, prefix: &str) -> Result<Listing, ControlError> {
         listed(self, PageRequest::new(prefix)).await
     }
-    /// The same without their values.
+    /// As [`Self::list`], without values.
     async fn list_keys(&self, prefix: &str) -> Result<Listing, ControlError> {
         listed(self, PageRequest::new(prefix).keys_only()).await
     }
-    /// Changes under `prefix` after `revision`. It ends at once when the store has forgotten that revision (compaction).
+    /// Watches changes under `prefix` after `revision`. Ends at once if that revision is compacted.
     async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, ControlError>;
-    /// A new lease, of whole seconds. The store may let it live longer than asked, never shorter.
+    /// Grants a lease; `ttl` is rounded up to whole seconds. The store may grant a longer time to live, never a shorter
+    /// one.
     async fn grant(&self, ttl: Duration) -> Result<LeaseId, ControlError>;
-    /// Renews a lease for its time to live; [`ControlError::LeaseOver`] once that has passed.
+    /// Renews a lease for its time to live; [`ControlError::LeaseOver`] once it has expired.
     async fn keep_alive(&self, lease: LeaseId) -> Result<(), ControlError>;
     /// Ends a lease and deletes its keys.
     async fn revoke(&self, lease: LeaseId) -> Result<(), ControlError>;

@@ -1,4 +1,4 @@
-//! A store whose calls are counted and timed; it changes nothing about them.
+//! A store whose calls are counted and timed, without changing them.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use trawl_telemetry::metrics::current_trace;
 
 use crate::{Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, Watch, Write};
 
-/// A store behind its meter.
+/// A store with metrics.
 #[derive(Debug)]
 pub struct Metered<S>(pub S);
 

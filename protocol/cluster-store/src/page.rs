@@ -1,48 +1,49 @@
-//! Reading many keys: page by page, all pages of one revision, so that no answer is too large and none contradicts another.
+//! Reading many keys: page by page, all pages at one revision, so that no reply is too large and the pages are
+//! consistent.
 
 use crate::{ControlError, ControlStore, Entry, Listing};
 
-/// Keys of one page. A page whose answer is too large is asked for again with half as many.
+/// Maximum keys of one page. A page whose reply is too large is requested again with half as many.
 pub const PAGE_KEYS_MAX: usize = 1_000;
-/// How often a listing begins anew because the revision it read was compacted meanwhile.
+/// Maximum tries of a listing that has to restart because its revision was compacted meanwhile.
 const LIST_TRIES_MAX: usize = 3;
 
-/// Which keys are asked for.
+/// A request for one page of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {
-    /// What they begin with.
+    /// The prefix of the keys.
     pub prefix: String,
-    /// The first that is wanted, or where it would be; [`Page::next`] of the page before.
+    /// The first wanted key, or its position; [`Page::next`] of the previous page.
     pub from: Vec<u8>,
-    /// At most so many, at least 1.
+    /// Maximum number of keys, at least 1.
     pub limit: usize,
-    /// As they were at this revision; as they are when `None`.
+    /// Read at this revision; `None` reads at the current one.
     pub revision: Option<i64>,
-    /// Their values are left out.
+    /// Whether to omit values.
     pub keys_only: bool,
 }
 
 impl PageRequest {
-    /// The first page of what begins with `prefix`.
+    /// A request for the first page of keys that begin with `prefix`.
     pub fn new(prefix: &str) -> Self {
         let from = prefix.as_bytes().to_vec();
         Self { prefix: prefix.to_owned(), from, limit: PAGE_KEYS_MAX, revision: None, keys_only: false }
     }
 
-    /// Without values.
+    /// The same request without values.
     pub fn keys_only(self) -> Self {
         Self { keys_only: true, ..self }
     }
 }
 
-/// Some keys.
+/// One page of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// Sorted by key.
     pub entries: Vec<Entry>,
-    /// Of which revision they are.
+    /// Revision at which they were read.
     pub revision: i64,
-    /// Where the next page begins; `None` after the last.
+    /// Start of the next page; `None` after the last.
     pub next: Option<Vec<u8>>,
 }
 
@@ -53,16 +54,16 @@ pub fn after(key: &[u8]) -> Vec<u8> {
     after
 }
 
-/// All pages, one after the other, of the revision that the first was read at.
+/// Iterates over all pages, at the revision of the first page.
 #[derive(Debug)]
 pub struct Pages<'s, S: ?Sized> {
     store: &'s S,
-    /// `None` after the last.
+    /// The next request; `None` after the last page.
     next: Option<PageRequest>,
 }
 
 impl<'s, S: ControlStore + ?Sized> Pages<'s, S> {
-    /// From the first page on.
+    /// Starts with the page `first`.
     pub fn new(store: &'s S, first: PageRequest) -> Self {
         Self { store, next: Some(first) }
     }
@@ -70,7 +71,7 @@ impl<'s, S: ControlStore + ?Sized> Pages<'s, S> {
     /// The next page; `None` after the last.
     ///
     /// # Errors
-    /// Those of [`ControlStore::page`]; [`ControlError::TooLarge`] only when one key alone is too large.
+    /// Those of [`ControlStore::page`]; [`ControlError::TooLarge`] only if a single key is too large.
     pub async fn next(&mut self) -> Result<Option<Page>, ControlError> {
         let Some(mut asked) = self.next.take() else { return Ok(None) };
         loop {
@@ -82,7 +83,7 @@ impl<'s, S: ControlStore + ?Sized> Pages<'s, S> {
                 }
                 Err(ControlError::TooLarge(_)) if asked.limit > 1 => asked.limit /= 2,
                 Err(error) => {
-                    // The caller may ask again.
+                    // The caller may retry.
                     self.next = Some(asked);
                     return Err(error);
                 }
@@ -91,7 +92,7 @@ impl<'s, S: ControlStore + ?Sized> Pages<'s, S> {
     }
 }
 
-/// Everything at one revision.
+/// Reads all pages at one revision.
 pub(super) async fn listed<S: ControlStore + ?Sized>(store: &S, first: PageRequest) -> Result<Listing, ControlError> {
     let mut tried = 1;
     'anew: loop {

@@ -1,7 +1,7 @@
-//! Who may call what: one table of every RPC, and the guard in front of a service that asks it.
+//! Authorisation: one table of all RPCs, and the guard in front of a service that applies it.
 //!
-//! A call that is not in the table is refused. What the guard found out travels with the request as [`Caller`]; each
-//! decision is a line of the log with the target `trawl::audit`, without secrets.
+//! A call that is not in the table is rejected. The guard attaches the caller to the request as [`Caller`]; each
+//! decision is logged with the target `trawl::audit`, without secrets.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -20,9 +20,9 @@ use crate::listen::{Peer, PeerIdentity};
 use crate::tokens::{Right, Token, TokenTable, rights_text};
 use trawl_wire::error::{ErrorKind, status_of};
 
-/// Metadata key of a refusal for now: whole seconds after which the same call may be taken.
+/// Metadata key of a temporary rejection: whole seconds after which the same call may succeed.
 pub const RETRY_AFTER_METADATA_KEY: &str = "retry-after";
-/// Metadata key with which a coordinator that does not lead passes a call on: the identity of whose it is.
+/// Metadata key of a call forwarded by a coordinator that does not lead: the identity of the original caller.
 pub const ON_BEHALF_OF_METADATA_KEY: &str = "trawl-on-behalf-of";
 /// How a token is sent, after `authorization:`.
 const BEARER: &str = "Bearer ";
@@ -32,15 +32,15 @@ const BEARER: &str = "Bearer ";
 pub struct Rule {
     /// `/PACKAGE.SERVICE/METHOD`.
     pub path: &'static str,
-    /// What a user does with it, for messages.
+    /// The user's action, for messages.
     pub action: &'static str,
-    /// Whose certificates may call it.
+    /// Roles whose certificates may call it.
     pub peers: &'static [Role],
-    /// What a user's token has to allow; `None` where processes talk among themselves.
+    /// Right required of a user's token; `None` for calls between processes.
     pub right: Option<Right>,
 }
 
-/// Every RPC of every service. A test compares it with the `.proto` file.
+/// All RPCs of all services. A test compares it with the `.proto` file.
 pub const RULES: [Rule; 15] = [
     client("/trawl.v1.Coordinator/Scan", "submit scans", Right::Submit),
     client("/trawl.v1.Coordinator/Watch", "read scans", Right::Read),
@@ -59,32 +59,33 @@ pub const RULES: [Rule; 15] = [
     scaler("/externalscaler.ExternalScaler/GetMetrics"),
 ];
 
-/// What clients call. Other coordinators do too: they pass on what came to them while they do not lead.
+/// A call of clients. Other coordinators make it too: while not leading, they forward calls.
 const fn client(path: &'static str, action: &'static str, right: Right) -> Rule {
     Rule { path, action, peers: &[Role::Client, Role::Operator, Role::Coordinator], right: Some(right) }
 }
 
-/// What coordinators ask of workers.
+/// A call of coordinators to workers.
 const fn worker(path: &'static str, action: &'static str) -> Rule {
     Rule { path, action, peers: &[Role::Coordinator], right: None }
 }
 
-/// What an autoscaler asks of coordinators. It tells how much there is to do and nothing of anybody's scans, and KEDA can show
-/// a certificate but no token.
+/// A call of an autoscaler to coordinators. It reveals the amount of work and nothing about individual scans; KEDA can
+/// present a certificate but no token.
 const fn scaler(path: &'static str) -> Rule {
     Rule { path, action: "read the load", peers: &[Role::Client, Role::Operator, Role::Coordinator], right: None }
 }
 
-/// Who calls, after it was found out.
+/// An authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// Limits are counted by it: `user NAME` of a token, else the certificate's identity, else [`Caller::LOCAL`].
+    /// The name under which limits are counted: `user NAME` of a token, else the certificate's identity, else
+    /// [`Caller::LOCAL`].
     pub name: String,
-    /// Sorted. Without tokens those of the certificate's role, or all of them in plain text.
+    /// Sorted. Without tokens, those of the certificate's role, or all rights in plain text.
     pub rights: Vec<Right>,
 }
 
-/// What a certificate allows where there are no tokens: a client's no more than what concerns its own scans.
+/// Rights of a certificate when there are no tokens: a client's are limited to its own scans.
 fn rights_of(role: Role) -> Vec<Right> {
     match role {
         Role::Client => vec![Right::Submit, Right::Read],
@@ -94,31 +95,31 @@ fn rights_of(role: Role) -> Vec<Right> {
 }
 
 impl Caller {
-    /// Everybody on this machine, in plain text and without tokens.
+    /// Name of any caller on this machine in plain text and without tokens.
     pub const LOCAL: &'static str = "local";
 
-    /// Nobody in particular.
+    /// An anonymous caller on this machine.
     pub fn local() -> Self {
         Self { name: Self::LOCAL.to_owned(), rights: Right::ALL.to_vec() }
     }
 
-    /// Whether more is known than that somebody called.
+    /// Whether the caller is authenticated.
     pub fn is_known(&self) -> bool {
         self.name != Self::LOCAL
     }
 }
 
-/// The token that a caller showed, for passing the call on. It has no `Debug` and no way into a message.
+/// The token that a caller presented, for forwarding the call. It has no `Debug` and cannot appear in a message.
 #[derive(Clone)]
 pub struct Shown(Option<http::HeaderValue>);
 
 impl Shown {
-    /// Whether there is a secret to pass on.
+    /// Whether there is a token to forward.
     pub fn has_token(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Makes a request of another coordinator carry who asked this one.
+    /// Adds the caller's identity and token to a request forwarded to another coordinator.
     pub fn pass_on(&self, caller: &Caller, metadata: &mut tonic::metadata::MetadataMap) {
         let mut headers = std::mem::take(metadata).into_headers();
         if let Some(token) = &self.0 {
@@ -131,14 +132,14 @@ impl Shown {
     }
 }
 
-/// The rules as one server applies them.
+/// The rules as applied by one server.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     tokens: Option<Arc<Watched<TokenTable>>>,
 }
 
 impl Access {
-    /// With `tokens`, users need one.
+    /// With `tokens`, users need a token.
     pub fn new(tokens: Option<Arc<Watched<TokenTable>>>) -> Self {
         Self { tokens }
     }
@@ -148,10 +149,11 @@ impl Access {
         Guarded { inner, access: self }
     }
 
-    /// Who calls, or why not. `peer` is missing only where a test serves without this room's connections.
+    /// Authenticates and authorises a call. `peer` is missing only in tests that serve without this module's
+    /// connections.
     ///
     /// # Errors
-    /// UNIMPLEMENTED, UNAUTHENTICATED or PERMISSION_DENIED, with what to do.
+    /// UNIMPLEMENTED, UNAUTHENTICATED or PERMISSION_DENIED, with a message that says what to do.
     fn check(&self, path: &str, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Caller, Status> {
         let rule = RULES.iter().find(|rule| rule.path == path).ok_or_else(|| {
             status_of(Code::Unimplemented, ErrorKind::Invalid, &format!("there is no {}", printable(path)))
@@ -164,7 +166,7 @@ impl Access {
             }
             Some(PeerIdentity::Certificate(Ok(identity))) => {
                 if !rule.peers.contains(&identity.role) {
-                    // The first is whom the call is for; coordinators only pass it on.
+                    // The first role is the intended caller; coordinators only forward the call.
                     let wanted = rule.peers.first().map_or("nobody", |role| role.name());
                     return Err(denied(&format!(
                         "{identity} may not {}: that takes a certificate of a {}, this is one of a {}",
@@ -214,7 +216,7 @@ impl Access {
     }
 }
 
-/// The client or operator that a coordinator passes a call on for. Nobody else is believed.
+/// The client or operator on whose behalf a coordinator forwards a call. Only coordinators may set it.
 fn on_behalf_of(peer: &Identity, headers: &HeaderMap) -> Option<Identity> {
     let text = headers.get(ON_BEHALF_OF_METADATA_KEY)?.to_str().ok()?;
     let calling = Identity::from_uri(text).filter(|calling| matches!(calling.role, Role::Client | Role::Operator))?;
@@ -237,7 +239,7 @@ fn failure_of(refused: &Status) -> AuthFailure {
     }
 }
 
-/// What a stranger sent, fit for a log.
+/// Sanitises untrusted text for a log.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(128).collect()
 }
@@ -255,13 +257,14 @@ fn bearer(headers: &HeaderMap) -> Result<Token, Status> {
 pub fn authorise(token: Option<&Token>, metadata: &mut tonic::metadata::MetadataMap) {
     let Some(token) = token else { return };
     if let Ok(mut value) = format!("{BEARER}{}", token.secret()).parse::<tonic::metadata::AsciiMetadataValue>() {
-        // Kept out of what HTTP/2 remembers and of every Debug.
+        // Keeps it out of HTTP/2 header compression and of `Debug` output.
         value.set_sensitive(true);
         metadata.insert("authorization", value);
     }
 }
 
-/// One line of the audit log. Calls of processes among themselves are many and expected: they are told only in detail.
+/// Writes one line of the audit log. Allowed submissions are logged at info level, other allowed calls at debug level,
+/// rejections as warnings.
 fn audit(path: &str, peer: Option<&Peer>, outcome: Result<&Caller, &Status>) {
     let (action, from) = (printable(path), peer.map_or_else(String::new, |p| p.address.to_string()));
     match outcome {
@@ -282,7 +285,7 @@ fn audit(path: &str, peer: Option<&Peer>, outcome: Result<&Caller, &Status>) {
     }
 }
 
-/// A service behind the rules.
+/// A service with the guard in front.
 #[derive(Debug, Clone)]
 pub struct Guarded<S> {
     inner: S,
@@ -313,7 +316,7 @@ where
         audit(&path, peer.as_ref(), checked.as_ref());
         match checked {
             Ok(caller) => {
-                // What is not there cannot be logged. Only a coordinator that passes the call on needs it.
+                // A removed header cannot be logged. Only a coordinator that forwards the call needs it.
                 let shown = request.headers_mut().remove(http::header::AUTHORIZATION);
                 request.extensions_mut().insert(Shown(shown));
                 request.extensions_mut().insert(caller);
@@ -372,7 +375,8 @@ mod tests {
 
     #[test]
     fn every_rpc_of_every_service_has_one_rule() {
-        let protos = [include_str!("../../proto/trawl.proto"), include_str!("../../proto/externalscaler.proto")];
+        let protos =
+            [include_str!("../../wire/proto/trawl.proto"), include_str!("../../wire/proto/externalscaler.proto")];
         let (mut package, mut service, mut declared) = (String::new(), String::new(), Vec::new());
         for line in protos.into_iter().flat_map(str::lines).map(str::trim) {
             let word = |keyword: &str| {
@@ -405,14 +409,14 @@ mod tests {
                 assert_eq!(checked.is_ok(), rule.peers.contains(&role) && allowed, "{} by a {role}", rule.path);
             }
         }
-        // Every client of mutual TLS alone: its own scans, and nothing of others or of the fleet.
+        // A client with mutual TLS only: its own scans, and nothing of other clients or of the fleet.
         let client = peer(Role::Client);
         let caller = access.check(SCAN, &none, Some(&client)).unwrap();
         assert_eq!(caller.rights, [Right::Submit, Right::Read]);
         let drain = access.check("/trawl.v1.Coordinator/DrainWorker", &none, Some(&client)).unwrap_err();
         assert_eq!(drain.code(), Code::PermissionDenied);
         assert!(drain.message().contains("trawl://operator/NAME"), "{}", drain.message());
-        // Nor does a coordinator that passes its call on lend it more.
+        // Forwarding by a coordinator does not give it more rights.
         let mut behalf = headers(None);
         behalf.insert(ON_BEHALF_OF_METADATA_KEY, "trawl://client/alice".parse().unwrap());
         let passed = access.check("/trawl.v1.Coordinator/DrainWorker", &behalf, Some(&peer(Role::Coordinator)));
@@ -456,13 +460,13 @@ mod tests {
             assert!(found == code && message.contains(told), "{found:?}: {message}");
             assert!(token.is_none_or(|t| !message.contains(t.secret())), "{message}");
         }
-        // A token makes a worker no client, and is not taken from a wire that others read.
+        // A token does not make a worker a client, and is not accepted over plain text from other machines.
         assert_eq!(check(Some(&alice), SCAN, &peer(Role::Worker)).unwrap_err().0, Code::PermissionDenied);
         assert_eq!(check(Some(&alice), SCAN, &plain("127.0.0.1:5")).unwrap(), "user alice");
         assert!(check(Some(&alice), SCAN, &plain("10.0.0.1:5")).unwrap_err().1.contains("plain text"));
         let odd = access.check(SCAN, &headers(Some("Basic x")), Some(&client)).unwrap_err();
         assert_eq!(odd.code(), Code::Unauthenticated);
-        // Processes among themselves need none.
+        // Calls between processes need no token.
         assert!(check(None, "/trawl.v1.Worker/Ping", &peer(Role::Coordinator)).is_ok());
     }
 

@@ -1,7 +1,7 @@
-//! The side that calls: a connector for tonic that speaks TLS or plain text, and keeps the reason when it could not.
+//! The calling side: a connector for tonic over TLS or plain text, which keeps the reason of failures.
 //!
-//! In TLS 1.3 a server refuses a client's certificate after the client has finished its part, so the refusal is read
-//! with the first answer: the reason is caught there as well.
+//! In TLS 1.3 a server rejects a client's certificate after the client has finished its handshake, so the alert arrives
+//! with the first reply, and the reason is caught there as well.
 
 use std::io;
 use std::pin::Pin;
@@ -21,10 +21,10 @@ use tonic::codegen::http::Uri;
 use crate::identity::Role;
 use crate::tls::{Credentials, Reason};
 
-/// Longest that a handshake may take.
+/// Timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Who has to be there.
+/// The peer that has to be at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
     /// A process of the cluster, wherever it runs: certificates name roles, not hosts.
@@ -47,19 +47,19 @@ impl Connector {
         Self { tls, expect, reason: Reason::default() }
     }
 
-    /// Reads the certificates again when they change. Call it inside a runtime.
+    /// Reads the certificates again when they change. Must be called inside a runtime.
     pub fn keep_fresh(&self) {
         if let Some(tls) = &self.tls {
             crate::files::keep_fresh(tls.watched());
         }
     }
 
-    /// Whether it speaks TLS without a certificate of this side.
+    /// Whether it uses TLS without a client certificate.
     pub fn shows_nothing(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| !tls.has_own())
     }
 
-    /// Why the last connection that was refused was refused, if TLS said so. Told once.
+    /// Takes the TLS reason of the last rejected connection, if there is one.
     pub fn reason(&self) -> Option<String> {
         self.reason.take()
     }
@@ -105,7 +105,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Understands what TLS says when it refuses.
+/// Translates TLS errors to reasons.
 #[derive(Debug)]
 struct Refused {
     tls: Arc<Credentials>,

@@ -1,7 +1,8 @@
 //! Files that an operator mounts and may change while a process runs: certificates, keys, tokens.
 //!
-//! What is in use is always whole and valid. A change that cannot be used (half of a rotation, a wrong file) is told
-//! once and leaves in use what was; it is looked at again when the content changes again. Contents are never shown.
+//! The content in use is always complete and valid. An unusable change (half of a rotation, a wrong file) is reported
+//! once and the previous content stays in use; the files are read again when they change again. Contents are never
+//! logged.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -10,42 +11,42 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-/// How often it is asked whether files have changed.
+/// Interval of checking files for changes.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
-/// Bytes of one such file; more is another file taken for it.
+/// Maximum bytes of such a file; a larger one is the wrong file.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What is wrong with a file: where, what, and what to do.
+/// An error in a file: where, what, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{}': {what}; {help}", file.display())]
 pub struct FileError {
-    /// Which.
+    /// The file.
     pub file: PathBuf,
-    /// What is wrong.
+    /// The error.
     pub what: String,
     /// What to do.
     pub help: String,
 }
 
 impl FileError {
-    /// See the fields.
+    /// An error with these fields.
     pub fn new(file: &Path, what: impl Into<String>, help: impl Into<String>) -> Self {
         Self { file: file.to_owned(), what: what.into(), help: help.into() }
     }
 }
 
-/// Makes what is used out of the bytes of the files, in their order.
+/// Builds the value from the contents of the files, in their order.
 type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, FileError> + Send + Sync>;
 
-/// What some files say, kept up to date by [`keep_fresh`].
+/// A value built from files, kept up to date by [`keep_fresh`].
 pub struct Watched<T> {
-    /// What they are, in the plural, for messages.
+    /// What the files are, in the plural, for messages.
     what: &'static str,
     paths: Vec<PathBuf>,
     make: Make<T>,
-    /// Written by a refresh, read by every connection or call.
+    /// The current value: replaced by a refresh, read by every connection or call.
     current: RwLock<Arc<T>>,
-    /// Digest of what the last refresh saw, usable or not.
+    /// Digest of the content read by the last refresh, usable or not.
     seen: Mutex<[u8; 32]>,
 }
 
@@ -59,7 +60,7 @@ impl<T> Watched<T> {
     /// Reads the files for the first time.
     ///
     /// # Errors
-    /// What is wrong with which of them.
+    /// Which file is wrong, and why.
     pub fn load(
         what: &'static str,
         paths: Vec<PathBuf>,
@@ -71,12 +72,12 @@ impl<T> Watched<T> {
         Ok(Self { what, paths, make: Box::new(make), current, seen })
     }
 
-    /// What is in use now.
+    /// The current value.
     pub fn current(&self) -> Arc<T> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Looks at the files; takes what they say when it is new and can be used. Blocks on them.
+    /// Reads the files; replaces the value if they have changed and are usable. Blocking I/O.
     pub fn refresh(&self) {
         let read = read_all(&self.paths);
         let now = fingerprint(&read);
@@ -97,14 +98,14 @@ impl<T> Watched<T> {
     }
 }
 
-/// Refreshes `watched` every [`RELOAD_INTERVAL`] until its last handle is dropped. Call it inside a runtime.
+/// Refreshes `watched` every [`RELOAD_INTERVAL`] until its last handle is dropped. Must be called inside a runtime.
 pub fn keep_fresh<T: Send + Sync + 'static>(watched: &Arc<Watched<T>>) {
     let watched = Arc::downgrade(watched);
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(RELOAD_INTERVAL).await;
             let Some(watched) = watched.upgrade() else { return };
-            // A mount may hang; a panic was told already.
+            // A mount may hang; a panic has already been reported.
             let _ = tokio::task::spawn_blocking(move || watched.refresh()).await;
         }
     });
@@ -114,10 +115,10 @@ fn read_all(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>, FileError> {
     paths.iter().map(|path| read(path)).collect()
 }
 
-/// All of a file, within [`FILE_BYTES_MAX`].
+/// Reads a whole file of at most [`FILE_BYTES_MAX`] bytes.
 ///
 /// # Errors
-/// What the operating system says, or that it is too large.
+/// The error of the operating system, or that it is too large.
 pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     let unreadable = |error: std::io::Error| {
         let text = error.to_string();

@@ -1,4 +1,4 @@
-//! Who a certificate is of: its URI name `trawl://ROLE/NAME`, nothing else of it.
+//! The identity of a certificate: its URI name `trawl://ROLE/NAME`, and nothing else in it.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use rustls::pki_types::CertificateDer;
 
 use trawl_wire::record::checked_name;
 
-/// How an identity begins.
+/// Scheme of an identity's URI.
 const SCHEME: &str = "trawl://";
 /// `id-at-commonName` (2.5.4.3) as an object identifier in DER.
 const COMMON_NAME_OID: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
 
-/// What a process is in a cluster.
+/// The role of a process in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Submits scans, and reads and ends its own.
+    /// Submits scans, and reads and cancels its own.
     Client,
-    /// May do everything that a user may: reads and ends everybody's scans, has workers leave.
+    /// Has all rights of users: reads and cancels all scans, drains workers.
     Operator,
-    /// Takes scans and sends work to workers.
+    /// Accepts scans and sends work to workers.
     Coordinator,
-    /// Computes what coordinators send.
+    /// Computes shards for coordinators.
     Worker,
 }
 
 impl Role {
-    /// Every role.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::Client, Self::Operator, Self::Coordinator, Self::Worker];
 
-    /// As written in a certificate.
+    /// The name of this variant in a certificate.
     pub fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -48,7 +48,7 @@ impl fmt::Display for Role {
 /// A role and a name in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
-    /// What it may be used for.
+    /// The role.
     pub role: Role,
     /// Letters, digits, `-`, `_`, `.`; see [`checked_name`].
     pub name: String,
@@ -61,14 +61,14 @@ impl fmt::Display for Identity {
 }
 
 impl Identity {
-    /// From `trawl://ROLE/NAME`.
+    /// Parses `trawl://ROLE/NAME`.
     pub fn from_uri(uri: &str) -> Option<Self> {
         let (role, name) = uri.strip_prefix(SCHEME)?.split_once('/')?;
         let role = Role::ALL.into_iter().find(|r| r.name() == role)?;
         Some(Self { role, name: checked_name(name).ok()? })
     }
 
-    /// The one identity in a certificate, which has to be verified elsewhere.
+    /// The identity in a certificate. The certificate has to be verified elsewhere.
     ///
     /// # Errors
     /// What is wrong with it, and what is expected.
@@ -88,7 +88,7 @@ impl Identity {
     }
 }
 
-/// Whom a certificate is of, for messages: its identity, else its subject's common name.
+/// The subject of a certificate, for messages: its identity, else its common name.
 pub fn subject_of(certificate: &CertificateDer<'_>) -> String {
     Identity::of_certificate(certificate).map_or_else(
         |_| match webpki::EndEntityCert::try_from(certificate) {
@@ -99,13 +99,13 @@ pub fn subject_of(certificate: &CertificateDer<'_>) -> String {
     )
 }
 
-/// Who issued a certificate, by common name, for messages.
+/// The issuer of a certificate, by common name, for messages.
 pub fn issuer_of(certificate: &CertificateDer<'_>) -> String {
     webpki::EndEntityCert::try_from(certificate)
         .map_or_else(|_| "(unreadable)".to_owned(), |parsed| common_name(parsed.issuer()))
 }
 
-/// The first common name in a distinguished name; only for messages, so it is looked for and not parsed.
+/// The first common name in a distinguished name; only for messages, so it is searched for and not parsed.
 fn common_name(name: &[u8]) -> String {
     let value = name.windows(COMMON_NAME_OID.len()).position(|window| window == COMMON_NAME_OID).and_then(|at| {
         let rest = name.get(at + COMMON_NAME_OID.len()..)?;

@@ -1,8 +1,9 @@
-//! Who is on the other end, and what they may do: mutual TLS, identities out of certificates, tokens, rules of access.
+//! Authentication and authorisation: mutual TLS, identities from certificates, tokens, access rules.
 //!
-//! `files` are what an operator mounts, read again when they change; `identity` is what a verified certificate says;
-//! `tls` makes every configuration of rustls; `listen` and `connector` are the two ends of a connection; `tokens` are of
-//! users; `access` is the one table of who may call what. What a call does is not known here.
+//! `files` reads files mounted by an operator, again when they change; `identity` is the identity in a verified
+//! certificate; `tls` builds all configurations of rustls; `listen` and `connector` are the two ends of a connection;
+//! `tokens` are the users' tokens; `access` is the table of which callers may make which calls. Nothing here knows what
+//! a call does.
 
 #![forbid(unsafe_code)]
 
@@ -24,17 +25,17 @@ pub use listen::{Peer, PeerIdentity, incoming};
 pub use tls::{Credentials, TlsFiles};
 pub use tokens::{Right, Token, TokenTable};
 
-/// What a server needs to know to let callers in.
+/// What a server needs to authenticate callers.
 #[derive(Debug, Clone, Default)]
 pub struct ServerSecurity {
-    /// Its certificate and whom it trusts; plain text without.
+    /// Its certificate and trusted authorities; plain text if `None`.
     pub tls: Option<Arc<Credentials>>,
-    /// Users; without, whoever has a certificate of the right role may do what that role may.
+    /// Users' tokens; if `None`, any certificate has the rights of its role.
     pub tokens: Option<Arc<Watched<TokenTable>>>,
 }
 
 impl ServerSecurity {
-    /// Reads the files again whenever they change, until the last handle is dropped. Call it inside a runtime.
+    /// Reads the files again whenever they change, until the last handle is dropped. Must be called inside a runtime.
     pub fn keep_fresh(&self) {
         if let Some(tls) = &self.tls {
             files::keep_fresh(tls.watched());
@@ -50,13 +51,13 @@ impl ServerSecurity {
     }
 }
 
-/// What a client shows and expects.
+/// Credentials of a client and its requirements on servers.
 #[derive(Debug, Clone, Default)]
 pub struct ClientSecurity {
-    /// Whom it trusts and, unless it has none, its certificate; plain text without.
+    /// Trusted authorities and, if it has one, its certificate; plain text if `None`.
     pub tls: Option<Arc<Credentials>>,
     /// Sent with every call, over TLS or on loopback only.
     pub token: Option<Token>,
-    /// Plain text to other machines was asked for.
+    /// Whether plain text to other machines is explicitly allowed.
     pub insecure: bool,
 }

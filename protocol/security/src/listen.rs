@@ -1,7 +1,7 @@
-//! The side that is called: accepts connections, shakes hands, and knows who is there.
+//! The serving side: accepts connections, performs handshakes, and identifies peers.
 //!
-//! Handshakes run beside each other, bounded in number and time, so that one that says nothing holds up nobody. Who is
-//! refused is told why by an alert of TLS, and the log says which certificate it was and what to do.
+//! Handshakes run concurrently, bounded in number and time, so that a silent peer delays nothing. A rejected peer gets
+//! the reason as a TLS alert, and the log states which certificate it was and what to do.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,36 +22,36 @@ use trawl_telemetry::metrics::catalogue::process::{AUTH_FAILURES, AuthFailure};
 use crate::identity::Identity;
 use crate::tls::{Credentials, Reason};
 
-/// Handshakes that run at once; further connections wait in the operating system.
+/// Maximum concurrent handshakes; further connections wait in the operating system.
 pub const HANDSHAKES_MAX: usize = 64;
-/// Longest that a handshake may take.
+/// Timeout of a handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections that wait to be served.
+/// Accepted connections waiting to be served.
 const ACCEPTED_MAX: usize = 64;
-/// Wait after the operating system had no connection to give, for instance for want of file descriptors.
+/// Wait after `accept` failed, for instance for lack of file descriptors.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
-/// How long a refused side is listened to, so that it reads why before the connection is reset.
+/// How long a rejected connection is still read, so that the peer receives the alert before the connection is reset.
 const LINGER: Duration = Duration::from_millis(500);
-/// Bytes read meanwhile, at most.
+/// Maximum bytes read meanwhile.
 const LINGER_BYTES_MAX: usize = 64 * 1024;
-/// So many refusals are told as warnings in each [`REFUSALS_WINDOW`]: a scanner of ports must not fill the log.
+/// Maximum number of rejections logged as warnings per [`REFUSALS_WINDOW`]: a port scanner must not fill the log.
 const REFUSALS_TOLD_MAX: u32 = 20;
 /// See [`REFUSALS_TOLD_MAX`].
 const REFUSALS_WINDOW: Duration = Duration::from_secs(10);
 
-/// Who is at the other end of a connection; in the extensions of each of its requests.
+/// The peer of a connection; in the extensions of each of its requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
-    /// What is known of it.
+    /// Its identity.
     pub identity: PeerIdentity,
 }
 
-/// What a connection says about its other end.
+/// What is known about the peer of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerIdentity {
-    /// Nothing.
+    /// Nothing: the connection is plain text.
     PlainText,
     /// A verified certificate's identity, or why it has none.
     Certificate(Result<Identity, String>),
@@ -108,7 +108,7 @@ impl AsyncWrite for Accepted {
     }
 }
 
-/// Connections as they are ready to be served. Call it inside a runtime; it ends when the stream is dropped.
+/// Stream of connections ready to be served. Must be called inside a runtime; ends when the stream is dropped.
 pub fn incoming(listener: TcpListener, tls: Option<Arc<Credentials>>) -> ReceiverStream<io::Result<Accepted>> {
     let (ready, accepted) = mpsc::channel(ACCEPTED_MAX);
     tokio::spawn(async move {
@@ -127,7 +127,7 @@ pub fn incoming(listener: TcpListener, tls: Option<Arc<Credentials>>) -> Receive
                     continue;
                 }
             };
-            // Without it small replies wait 40 ms for an ACK. Refused only by a connection that is gone.
+            // Without it small replies wait 40 ms for an ACK. Fails only if the connection is gone.
             let _ = io.set_nodelay(true);
             let Some(tls) = tls.clone() else {
                 let peer = Peer { address, identity: PeerIdentity::PlainText };
@@ -143,7 +143,7 @@ pub fn incoming(listener: TcpListener, tls: Option<Arc<Credentials>>) -> Receive
                 let _permit = permit;
                 match tokio::time::timeout(HANDSHAKE_TIMEOUT, shake_hands(&tls, io, address)).await {
                     Ok(Ok(accepted)) => {
-                        // Refused only when the server is ending.
+                        // Fails only when the server is ending.
                         let _ = ready.send(Ok(accepted)).await;
                     }
                     Ok(Err(why)) => refusals.tell(address, &why),
@@ -165,7 +165,7 @@ async fn shake_hands(tls: &Credentials, io: TcpStream, address: SocketAddr) -> R
             return Err(why_refused(tls, &error, reason.take()));
         }
     };
-    // Nothing waits here: it is there once hands are shaken.
+    // Does not block: the certificate is available after the handshake.
     let certificate = stream.get_mut().1.peer_certificates().and_then(|chain| chain.first().cloned());
     let identity = match certificate {
         Some(certificate) => Identity::of_certificate(&certificate),
@@ -207,7 +207,7 @@ fn why_refused(tls: &Credentials, error: &io::Error, reason: Option<String>) -> 
     }
 }
 
-/// Tells refusals, not too many: since when it counts, and how many it has told.
+/// Rate limit of logged rejections: start of the current window, and number logged in it.
 struct Refusals(Mutex<(Instant, u32)>);
 
 impl Refusals {

@@ -1,8 +1,8 @@
-//! Every configuration of rustls that Trawl uses, made out of the files of `--tls-ca`, `--tls-cert`, `--tls-key`.
+//! Every configuration of rustls that Trawl uses, built from the files of `--tls-ca`, `--tls-cert`, `--tls-key`.
 //!
-//! TLS 1.3 alone, with ring. A configuration is made anew for each connection, from what the files say at that moment:
-//! so a rotation needs no restart, nothing is resumed past a rotation, and each connection keeps its own reason when a
-//! certificate is refused.
+//! TLS 1.3 only, with ring. A configuration is built for each connection from the current content of the files, so a
+//! rotation needs no restart, no session is resumed past a rotation, and each connection keeps its own reason when a
+//! certificate is rejected.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -26,33 +26,33 @@ use crate::connector::Expect;
 use crate::files::{FileError, Watched};
 use crate::identity::{Identity, Role, issuer_of, subject_of};
 
-/// Certificates in one file; more is another file taken for it.
+/// Maximum certificates in one file; a longer one is the wrong file.
 const CERTIFICATES_MAX: usize = 64;
-/// A certificate that ends sooner is warned of when it is taken into use.
+/// A certificate that expires sooner causes a warning when it is loaded.
 const EXPIRY_WARNING: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The year 9999, when no certificate is valid.
 const FAR_FUTURE_S: u64 = 253_402_000_000;
 /// HTTP/2, which gRPC needs.
 const ALPN: &[u8] = b"h2";
 
-/// Where certificates are.
+/// Paths of certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// PEM certificates of the CAs that are trusted.
+    /// PEM certificates of the CAs to trust.
     pub ca: PathBuf,
     /// PEM certificate (with its intermediates, leaf first) and PEM key; a client may have none.
     pub own: Option<(PathBuf, PathBuf)>,
 }
 
-/// What a process shows of itself.
+/// The certificate and key of a process.
 struct Own {
     key: Arc<CertifiedKey>,
-    /// For messages.
+    /// Path of the certificate, for messages.
     file: PathBuf,
     issuer: String,
 }
 
-/// What the files say.
+/// The content of the files.
 pub(super) struct Loaded {
     roots: Arc<RootCertStore>,
     ca_file: PathBuf,
@@ -68,7 +68,7 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Why a connection's other side was refused, put there by the verifier.
+/// Why the peer of a connection was rejected, set by the verifier.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reason(Arc<Mutex<Option<String>>>);
 
@@ -92,10 +92,11 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 impl Credentials {
-    /// Reads the files. `role` is what the certificate has to be of; a client's may be of any, which the server judges.
+    /// Reads the files. `role` is the role that the certificate must have; a client's may have any, which the server
+    /// checks.
     ///
     /// # Errors
-    /// What is wrong with which file: unreadable, not PEM, key of another certificate, expired, of a CA that is not in
+    /// Which file is wrong, and why: unreadable, not PEM, key of another certificate, expired, of a CA that is not in
     /// the CA file, of another role.
     pub fn load(files: TlsFiles, role: Option<Role>) -> Result<Arc<Self>, FileError> {
         let mut paths = vec![files.ca.clone()];
@@ -108,17 +109,17 @@ impl Credentials {
         &self.0
     }
 
-    /// Looks at the files now; see [`Watched::refresh`].
+    /// Reads the files now; see [`Watched::refresh`].
     pub fn refresh(&self) {
         self.0.refresh();
     }
 
-    /// Whether there is a certificate to show.
+    /// Whether there is a certificate to present.
     pub(super) fn has_own(&self) -> bool {
         self.0.current().own.is_some()
     }
 
-    /// For one connection that comes in.
+    /// Configuration for one incoming connection.
     pub(super) fn server_config(&self, reason: &Reason) -> Result<Arc<ServerConfig>, Error> {
         let loaded = self.0.current();
         let own = loaded.own.as_ref().ok_or_else(|| Error::General("a server needs a certificate".to_owned()))?;
@@ -131,13 +132,13 @@ impl Credentials {
             .with_client_cert_verifier(Arc::new(verifier))
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&own.key))));
         config.alpn_protocols = vec![ALPN.to_vec()];
-        // A resumed session would be one whose certificate is not looked at again.
+        // The certificate of a resumed session would not be checked again.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
     }
 
-    /// For one connection that goes out.
+    /// Configuration for one outgoing connection.
     pub(super) fn client_config(&self, expect: Expect, reason: &Reason) -> Result<Arc<ClientConfig>, Error> {
         let loaded = self.0.current();
         let own = loaded.own.as_ref().map(|own| SingleCertAndKey::from(Arc::clone(&own.key)));
@@ -155,7 +156,7 @@ impl Credentials {
         Ok(Arc::new(config))
     }
 
-    /// What the other side's word about our certificate means, and what to do.
+    /// Explains the peer's alert about this side's certificate, and what to do.
     pub(super) fn explain_alert(&self, alert: AlertDescription) -> String {
         let loaded = self.0.current();
         let Some(own) = &loaded.own else {
@@ -234,7 +235,7 @@ impl Loaded {
             let days = EXPIRY_WARNING.as_secs() / 86_400;
             tracing::warn!("'{}' ends within {days} days: {}", file.display(), self.explain(&error, &leaf));
         }
-        // At the end of time every certificate has expired, and the verifier says since when.
+        // In the far future every certificate has expired, and the verifier returns the expiry date.
         let late = UnixTime::since_unix_epoch(Duration::from_secs(FAR_FUTURE_S));
         if let Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) =
             self.verify(&leaf, &intermediates, late, role.is_some())
@@ -245,7 +246,7 @@ impl Loaded {
         Ok(Own { key: Arc::new(key), file: file.clone(), issuer: issuer_of(&leaf) })
     }
 
-    /// Whether a chain leads to a CA of ours, for the use as a server or as a client.
+    /// Verifies that a chain leads to a trusted CA, for use as a server or as a client.
     fn verify(
         &self,
         leaf: &CertificateDer<'_>,
@@ -263,7 +264,7 @@ impl Loaded {
         verifier.verify_client_cert(leaf, intermediates, now).map(|_| ())
     }
 
-    /// What is wrong with a certificate: whose it is, what, since when.
+    /// Explains an error of a certificate: its subject, the error, since when.
     fn explain(&self, error: &Error, leaf: &CertificateDer<'_>) -> String {
         let subject = subject_of(leaf);
         let Error::InvalidCertificate(why) = error else { return format!("the certificate of {subject}: {error}") };
@@ -308,7 +309,7 @@ fn date(time: UnixTime) -> String {
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs()))
 }
 
-/// Takes clients whose chain leads to a CA of ours; what they may do is decided call by call.
+/// Accepts clients whose chain leads to a trusted CA; each call is authorised separately.
 struct ClientVerifier {
     inner: Arc<dyn ClientCertVerifier>,
     loaded: Arc<Loaded>,
@@ -360,7 +361,7 @@ impl ClientCertVerifier for ClientVerifier {
     }
 }
 
-/// Takes a server whose chain leads to a CA of ours and that is what is expected: of a role, or of a host's name.
+/// Accepts a server whose chain leads to a trusted CA and that has the expected role or host name.
 struct ServerVerifier {
     loaded: Arc<Loaded>,
     expect: Expect,

@@ -1,7 +1,7 @@
-//! Tokens of users: 256 random bits each, of which a server keeps the SHA-256.
+//! Users' tokens: 256 random bits each, of which a server stores the SHA-256.
 //!
-//! A file of lines `NAME ROLES SHA256HEX`; `#` begins a comment. A name may stand on several lines, so that a user has an
-//! old and a new token while they change. A token itself is never shown, logged or written by a server.
+//! A file of lines `NAME ROLES SHA256HEX`; `#` begins a comment. A name may appear on several lines, so that a user can
+//! have an old and a new token during a rotation. A token itself is never shown, logged or written by a server.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -16,31 +16,31 @@ use subtle::ConstantTimeEq as _;
 use crate::files::{self, FileError, Watched};
 use trawl_wire::record::checked_name;
 
-/// How a token begins, so that scanners of leaked secrets know one.
+/// Prefix of a token, by which scanners for leaked secrets recognise it.
 const PREFIX: &str = "trawl_";
 /// Bytes of randomness in a token.
 const RANDOM_BYTES: usize = 32;
-/// Lines of a file of tokens.
+/// Maximum lines of a token file.
 const TOKENS_MAX: usize = 4096;
 
-/// What a token allows.
+/// A right granted by a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Right {
     /// To run scans.
     Submit,
     /// To see one's own scans, and the cluster's workers.
     Read,
-    /// To see everybody's scans.
+    /// To see all scans.
     ReadAll,
-    /// All of it.
+    /// All rights.
     Admin,
 }
 
 impl Right {
-    /// Every right.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::Submit, Self::Read, Self::ReadAll, Self::Admin];
 
-    /// As written in a file of tokens.
+    /// The name of this variant in a token file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Submit => "submit",
@@ -50,16 +50,16 @@ impl Right {
         }
     }
 
-    /// Whether whoever has this right may do what asks for `wanted`.
+    /// Whether this right includes `wanted`.
     pub fn covers(self, wanted: Self) -> bool {
         self == wanted || self == Self::Admin || (self == Self::ReadAll && wanted == Self::Read)
     }
 }
 
-/// Names of rights separated by commas, sorted, without duplicates.
+/// Parses names of rights separated by commas; returns them sorted, without duplicates.
 ///
 /// # Errors
-/// Which word is none, and which there are.
+/// The unknown name, and the known ones.
 pub fn parse_rights(text: &str) -> Result<Vec<Right>, String> {
     let mut rights = Vec::new();
     for word in text.split(',') {
@@ -71,12 +71,12 @@ pub fn parse_rights(text: &str) -> Result<Vec<Right>, String> {
     Ok(rights)
 }
 
-/// As [`parse_rights`] reads them.
+/// Formats rights for [`parse_rights`].
 pub fn rights_text(rights: &[Right]) -> String {
     rights.iter().map(|r| r.name()).collect::<Vec<_>>().join(",")
 }
 
-/// A user's secret. It is never shown.
+/// A user's secret. Never displayed.
 #[derive(Clone)]
 pub struct Token(String);
 
@@ -87,27 +87,27 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// A new one out of the operating system's randomness.
+    /// A new token from the operating system's randomness.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn fresh() -> Result<Self, String> {
         let mut bytes = [0; RANDOM_BYTES];
         SysRng.try_fill_bytes(&mut bytes).map_err(|error| error.to_string())?;
         Ok(Self(format!("{PREFIX}{}", hex(&bytes))))
     }
 
-    /// From a text that looks like one.
+    /// Parses a token; `None` if the text does not have the form of one.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(PREFIX)?;
         let shaped = digits.len() == 2 * RANDOM_BYTES && digits.bytes().all(|b| b.is_ascii_hexdigit());
         shaped.then(|| Self(text.to_owned()))
     }
 
-    /// From a file that holds it and nothing else.
+    /// Reads a token from a file that contains nothing else.
     ///
     /// # Errors
-    /// That the file cannot be read, or holds no token; never what it holds.
+    /// The file cannot be read, or does not contain a token. Never includes the content.
     pub fn from_file(path: &Path) -> Result<Self, FileError> {
         let bytes = files::read(path)?;
         std::str::from_utf8(&bytes).ok().and_then(|text| Self::parse(text.trim())).ok_or_else(|| {
@@ -115,23 +115,23 @@ impl Token {
         })
     }
 
-    /// The token itself: to be sent, or shown once by the one who made it.
+    /// The token itself: to be sent, or displayed once when it is created.
     pub fn secret(&self) -> &str {
         &self.0
     }
 
-    /// What a server keeps.
+    /// The digest that a server stores.
     pub fn digest(&self) -> [u8; 32] {
         Sha256::digest(self.0.as_bytes()).into()
     }
 
-    /// The line of a file of tokens.
+    /// The line for a token file.
     pub fn line(&self, name: &str, rights: &[Right]) -> String {
         format!("{name} {} {}", rights_text(rights), hex(&self.digest()))
     }
 }
 
-/// A user's name and what the token allows.
+/// A user's name and rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// See [`checked_name`].
@@ -140,17 +140,17 @@ pub struct User {
     pub rights: Vec<Right>,
 }
 
-/// Who has which token.
+/// The table of users and token digests.
 #[derive(Debug, Default)]
 pub struct TokenTable {
     entries: Vec<([u8; 32], User)>,
 }
 
 impl TokenTable {
-    /// From a file, which is read again when it changes.
+    /// Loads the table from a file, which is read again when it changes.
     ///
     /// # Errors
-    /// What is wrong with which line.
+    /// Which line is wrong, and why.
     pub fn load(path: PathBuf) -> Result<Arc<Watched<Self>>, FileError> {
         let place = path.clone();
         let watched = Watched::load("tokens", vec![path], move |bytes| {
@@ -170,7 +170,7 @@ impl TokenTable {
             if line.is_empty() {
                 continue;
             }
-            // Not the line itself: someone may have put a token there.
+            // Do not include the line itself: it may contain a token.
             let entry = Self::entry(line).map_err(|what| format!("line {}: {what}", number + 1))?;
             entries.push(entry);
             if entries.len() > TOKENS_MAX {
@@ -191,7 +191,7 @@ impl TokenTable {
         Ok((digest, User { name, rights }))
     }
 
-    /// Whose token it is. Every entry is compared, each in constant time: the time tells nothing of what is kept.
+    /// The user of a token. All entries are compared, each in constant time, so that timing reveals nothing.
     pub fn user_of(&self, token: &Token) -> Option<&User> {
         let digest = token.digest();
         let mut found = None;

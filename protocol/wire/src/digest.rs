@@ -8,10 +8,10 @@ use trawl_plan::Setting;
 
 use crate::result::{Answer, Identity, SegmentOutput, SegmentResultV2, SymbolRow};
 
-/// Encoded fields that wait before the hash takes them: it is quick with blocks, not with single numbers.
+/// Size of the buffer in front of the hash, which is fast with blocks, not with single numbers.
 const WAITING_BYTES: usize = 8 << 10;
 
-/// Feeds fields into a hash.
+/// Encodes fields into a hash.
 struct Fields {
     hash: Sha256,
     waiting: Vec<u8>,
@@ -75,8 +75,8 @@ impl Fields {
     }
 }
 
-/// Of everything that an answer depends on, or whether there is one: not of the request's trace, nor of the key it comes
-/// under, the client's release, its priority or whether the client waits for the answer.
+/// Digest of everything in a request that affects its answer, or whether there is one. Excludes the trace, the
+/// idempotency key, the client's release, the priority, and whether the client waits for the answer.
 pub fn request_digest(request: &crate::pb::ScanRequest) -> [u8; 32] {
     let same = crate::pb::ScanRequest {
         trace: None,
@@ -136,7 +136,7 @@ pub fn answer_digest(answer: &Answer) -> String {
     digest_of_rows(&head, rows.iter().map(|row| (row.place, &row.row)))
 }
 
-/// The same of rows that lie anywhere: with their places, in the answer's order.
+/// As [`answer_digest`], over rows stored elsewhere: given with their places, in the answer's order.
 pub fn digest_of_rows<'a>(
     answer: &AnswerHead<'_>,
     rows: impl Iterator<Item = (Option<u32>, &'a SymbolRow)> + Clone,
@@ -168,7 +168,7 @@ pub fn digest_of_rows<'a>(
             match value {
                 Setting::Number(value) => fields.numbers(&[*value]),
                 Setting::Text(text) => {
-                    // No number of a sweep is NaN.
+                    // A marker: numbers of a sweep are never NaN.
                     fields.numbers(&[f64::NAN]);
                     fields.text(text);
                 }
@@ -180,7 +180,7 @@ pub fn digest_of_rows<'a>(
     }
     fields.u64(rows.clone().count() as u64);
     for (place, row) in rows {
-        // Places begin at 1, so 0 is free to say "none".
+        // Places begin at 1, so 0 encodes "none".
         fields.u64(place.map_or(0, u64::from));
         fields.row(row);
     }

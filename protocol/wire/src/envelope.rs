@@ -1,8 +1,8 @@
 //! The envelope of a result: protobuf {version, schema fingerprint, length, checksum} around an rkyv archive.
 //!
-//! Nothing of the payload is trusted before version, schema, length and checksum agree and bytecheck has walked the
-//! archive in aligned memory. Another version of a type gets its own number, fingerprint and functions beside these; none
-//! of them changes (`result_v1` is the first, which is still read).
+//! No part of the payload is trusted before version, schema, length and checksum match and bytecheck has validated the
+//! archive in aligned memory. A new version of a type gets its own number, fingerprint and functions; existing ones
+//! never change (`result_v1` is the first version, which is still read).
 
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
@@ -21,12 +21,12 @@ pub const SEGMENT_RESULT_V2: u32 = 2;
 /// Version of [`StepInputV1`].
 pub const STEP_INPUT_V1: u32 = 3;
 
-/// As below, of the version before.
+/// As below, for the previous version.
 const SEGMENT_RESULT_V1_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32 \
     SegmentResultV1{segment:u32,rows:[SymbolRow{symbol:str,status:u8(failed,stale,outside,unknown,matched,not_matched),\
     reason:str,rank:[f64],values:[f64]}]}";
 
-/// The type written down, with everything that moves a byte of its archive. Change it whenever the type changes.
+/// The type as text, with everything that affects its archive's bytes. Change it whenever the type changes.
 const SEGMENT_RESULT_V2_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32 \
     SegmentResultV2{segment:u32,output:Times([{cross:u16,times:[i64]}])|Values([{cross:u16,times:[i64],values:[f64]}])|\
     Rows([SymbolRow{point:u32,symbol:str,status:u8(failed,stale,outside,unknown,matched,not_matched),edge:bool,\
@@ -36,7 +36,7 @@ const SEGMENT_RESULT_V2_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32
 const STEP_INPUT_V1_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32 \
     StepInputV1{wanted:[{cross:u16,times:[i64]}],tables:[{cross:u16,times:[i64],keys:[str],values:[f64]}]}";
 
-/// Why an envelope is refused. All are retryable: another attempt may arrive whole.
+/// Why an envelope was rejected. All are retryable: another attempt may arrive intact.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     /// Not this type's version.
@@ -51,13 +51,13 @@ pub enum EnvelopeError {
     /// Longer than [`PAYLOAD_BYTES_MAX`].
     #[error("payload of {found} bytes, at most {PAYLOAD_BYTES_MAX} are taken")]
     TooLong { found: u64 },
-    /// Damaged on the way.
+    /// Damaged in transit.
     #[error("checksum {found:08x} where the header says {expected:08x}")]
     Checksum { found: u32, expected: u32 },
-    /// bytecheck refused the archive.
+    /// bytecheck rejected the archive.
     #[error("not an archive of a result: {0}")]
     Archive(String),
-    /// A well-formed archive that cannot be a result.
+    /// A well-formed archive that is not a valid result.
     #[error("not a result: {0}")]
     Content(String),
     /// The result could not be archived.
@@ -76,7 +76,7 @@ pub fn schema_fingerprint() -> u64 {
     fingerprint(SEGMENT_RESULT_V2_SCHEMA)
 }
 
-/// Fingerprint of [`SegmentResultV1`], which is read as well.
+/// Fingerprint of [`SegmentResultV1`], which is also accepted.
 pub fn schema_fingerprint_v1() -> u64 {
     fingerprint(SEGMENT_RESULT_V1_SCHEMA)
 }
@@ -95,17 +95,18 @@ fn checksum(version: u32, schema: u64, length: u64, payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Archives a result.
+/// Archives a result and puts it into an envelope.
 ///
 /// # Errors
-/// [`EnvelopeError::TooLong`], [`EnvelopeError::Content`] for a result a reader would refuse, [`EnvelopeError::Encode`].
+/// [`EnvelopeError::TooLong`], [`EnvelopeError::Content`] for a result that a reader would reject,
+/// [`EnvelopeError::Encode`].
 pub fn encode(result: &SegmentResultV2) -> Result<pb::Envelope, EnvelopeError> {
     check_content(result)?;
     let payload = rkyv::to_bytes::<rancor::Error>(result).map_err(|e| EnvelopeError::Encode(e.to_string()))?;
     seal(SEGMENT_RESULT_V2, schema_fingerprint(), payload)
 }
 
-/// Archives a result of the version before, as workers of protocol 1 do.
+/// Archives a result of the previous version, as workers of protocol 1 do.
 ///
 /// # Errors
 /// As [`encode`].
@@ -115,7 +116,7 @@ pub fn encode_v1(result: &SegmentResultV1) -> Result<pb::Envelope, EnvelopeError
     seal(SEGMENT_RESULT_V1, schema_fingerprint_v1(), payload)
 }
 
-/// Reads what [`encode`] wrote, or [`encode_v1`].
+/// Reads an envelope written by [`encode`] or [`encode_v1`].
 ///
 /// # Errors
 /// [`EnvelopeError`], the first check that fails: version, schema, length, checksum, archive, content.
@@ -135,7 +136,7 @@ pub fn decode(envelope: &pb::Envelope) -> Result<SegmentResultV2, EnvelopeError>
     Ok(result)
 }
 
-/// Archives what a step is given.
+/// Archives the input of a step.
 ///
 /// # Errors
 /// As [`encode`].
@@ -145,7 +146,7 @@ pub fn encode_input(input: &StepInputV1) -> Result<pb::Envelope, EnvelopeError> 
     seal(STEP_INPUT_V1, fingerprint(STEP_INPUT_V1_SCHEMA), payload)
 }
 
-/// Reads what [`encode_input`] wrote.
+/// Reads an envelope written by [`encode_input`].
 ///
 /// # Errors
 /// As [`decode`].
@@ -166,7 +167,7 @@ fn seal(version: u32, schema: u64, payload: AlignedVec) -> Result<pb::Envelope, 
     Ok(pb::Envelope { version, schema, length, checksum, payload: payload.into_vec() })
 }
 
-/// The payload in aligned memory, everything around it checked.
+/// Validates everything around the payload, and copies the payload to aligned memory.
 fn open(envelope: &pb::Envelope, version: u32, schema: u64) -> Result<AlignedVec, EnvelopeError> {
     if envelope.version != version {
         return Err(EnvelopeError::Version { found: envelope.version, expected: version });
@@ -194,7 +195,7 @@ fn content(what: impl Into<String>) -> EnvelopeError {
     EnvelopeError::Content(what.into())
 }
 
-/// Times ascend, and each list of values has as many as it must.
+/// Checks that times ascend.
 fn check_times(times: &[i64]) -> Result<(), EnvelopeError> {
     if times.is_sorted_by(|a, b| a < b) { Ok(()) } else { Err(content("times out of order")) }
 }
@@ -210,7 +211,7 @@ fn check_input(input: &StepInputV1) -> Result<(), EnvelopeError> {
     Ok(())
 }
 
-/// What every result fulfils, checked where it is written and where it is read.
+/// Checks the invariants of results, when writing and when reading.
 fn check_content(result: &SegmentResultV2) -> Result<(), EnvelopeError> {
     let rows = match &result.output {
         SegmentOutput::Times(needs) => return needs.iter().try_for_each(|n| check_times(&n.times)),

@@ -1,13 +1,13 @@
-//! What kinds of failure cross between processes, as enums and never as text: the kind decides what is tried again.
+//! Kinds of failures exchanged between processes, as enums and never as text: the kind decides whether to retry.
 
 use tonic::metadata::MetadataMap;
 
 use crate::pb;
 
-/// Metadata key that marks a gRPC status as said by a Trawl server on purpose, not made up by the transport.
+/// Metadata key that marks a gRPC status as returned deliberately by a Trawl server, not created by the transport.
 pub const KIND_METADATA_KEY: &str = "trawl-error-kind";
 
-/// What a failure means for the work that failed.
+/// The kind of a failure, which decides what happens to the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
@@ -15,22 +15,22 @@ pub enum ErrorKind {
     Invalid,
     /// Another attempt, perhaps elsewhere, may succeed.
     Retryable,
-    /// A property of the snapshot: every attempt fails alike.
+    /// A property of the snapshot: every attempt fails in the same way.
     Permanent,
-    /// Nobody wants the result any more.
+    /// The result is no longer needed.
     Cancelled,
     /// The work killed the workers that tried it.
     Poisoned,
     /// Smaller pieces may succeed.
     OutOfMemory,
-    /// The time it was given is over.
+    /// The deadline has passed.
     DeadlineExceeded,
-    /// A file that was read is damaged where it was read. Another copy may be sound, so one host's word decides nothing.
+    /// A file is damaged where it was read. Another copy may be intact, so the report of one host is not conclusive.
     Damaged,
 }
 
 impl ErrorKind {
-    /// Every kind.
+    /// All variants.
     pub const ALL: [Self; 8] = [
         Self::Invalid,
         Self::Retryable,
@@ -42,7 +42,7 @@ impl ErrorKind {
         Self::Damaged,
     ];
 
-    /// As written in reports and metadata.
+    /// The name of this variant in reports and metadata.
     pub fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
@@ -56,9 +56,9 @@ impl ErrorKind {
         }
     }
 
-    /// Whether a segment that failed so is tried again.
+    /// Whether a segment with this failure is retried.
     ///
-    /// `Cancelled` counts: a worker that drains cancels work which the scan still wants.
+    /// Includes `Cancelled`: a draining worker cancels work that the scan still needs.
     pub fn is_retried(self) -> bool {
         matches!(self, Self::Retryable | Self::OutOfMemory | Self::Cancelled)
     }
@@ -80,7 +80,7 @@ impl From<ErrorKind> for pb::ErrorKind {
 }
 
 impl From<pb::ErrorKind> for ErrorKind {
-    /// A kind this version does not know is retryable: attempts are limited, so the worst is a late failure.
+    /// A kind unknown to this version is retryable: attempts are limited, so the worst is a late failure.
     fn from(kind: pb::ErrorKind) -> Self {
         match kind {
             pb::ErrorKind::Unspecified | pb::ErrorKind::Retryable => Self::Retryable,
@@ -95,11 +95,11 @@ impl From<pb::ErrorKind> for ErrorKind {
     }
 }
 
-/// A failure as it crosses between processes and enters reports.
+/// A failure as exchanged between processes and written to reports.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What is tried again.
+    /// The kind, which decides whether to retry.
     pub kind: ErrorKind,
     /// Lower case, without a full stop.
     pub message: String,
@@ -111,7 +111,7 @@ impl Failure {
         Self { kind, message: message.into() }
     }
 
-    /// As a gRPC status that carries its kind, so that the other side can tell it from a broken connection.
+    /// Converts it to a gRPC status with its kind, so that the other side can distinguish it from a broken connection.
     pub fn to_status(&self) -> tonic::Status {
         let code = match self.kind {
             ErrorKind::Invalid => tonic::Code::InvalidArgument,
@@ -125,7 +125,8 @@ impl Failure {
         status_of(code, self.kind, &self.message)
     }
 
-    /// The failure a Trawl server put into `status`; `None` when the transport or a stranger made it.
+    /// The failure that a Trawl server put into `status`; `None` if the status comes from the transport or another
+    /// program.
     pub fn from_status(status: &tonic::Status) -> Option<Self> {
         let name = status.metadata().get(KIND_METADATA_KEY)?.to_str().ok()?;
         let kind = ErrorKind::ALL.into_iter().find(|k| k.name() == name)?;
@@ -133,7 +134,7 @@ impl Failure {
     }
 }
 
-/// A status with a chosen code and a kind in its metadata.
+/// A status with the given code, and the kind in its metadata.
 pub fn status_of(code: tonic::Code, kind: ErrorKind, message: &str) -> tonic::Status {
     let mut metadata = MetadataMap::new();
     metadata.insert(KIND_METADATA_KEY, tonic::metadata::MetadataValue::from_static(kind.name()));
@@ -152,7 +153,7 @@ impl From<pb::Failure> for Failure {
     }
 }
 
-/// An error and its causes in one line; each cause once.
+/// An error and its causes in one line, without duplicates.
 pub fn text_of(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! The words the processes share: services, envelope, records, error kinds, limits, digests, trace context.
+//! The protocol between processes: services, envelope, records, error kinds, limits, digests, trace context.
 //!
 //! It does no I/O and decides nothing about scans; `worker` and `coordinator` do.
 
@@ -20,7 +20,7 @@ pub mod pb {
     tonic::include_proto!("trawl.v1");
 }
 
-/// Generated from `proto/externalscaler.proto`: what KEDA asks.
+/// Generated from `proto/externalscaler.proto`: the requests of KEDA.
 #[allow(clippy::all, clippy::pedantic, missing_docs)]
 pub mod keda {
     tonic::include_proto!("externalscaler");

@@ -1,14 +1,14 @@
-//! Plain text stays on this machine unless somebody insists: addresses are checked here, once.
+//! Checks of addresses: plain text stays on this machine unless explicitly allowed otherwise.
 
 use std::net::SocketAddr;
 
-/// Why an address is refused.
+/// Why an address is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// Not `HOST:PORT`.
     #[error("'{0}' is not an address: write IP:PORT, for instance 127.0.0.1:7400 (port 0 takes a free one)")]
     Malformed(String),
-    /// An address that other machines reach.
+    /// An address reachable from other machines.
     #[error(
         "{0} is not a loopback address: other machines reach it, and without certificates traffic is neither encrypted \
          nor authenticated"
@@ -25,7 +25,7 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, AddressError> {
     numeric.parse().map_err(|_| AddressError::Malformed(text.to_owned()))
 }
 
-/// The same for an address that this machine alone can reach.
+/// As [`parse_address`], for an address reachable from this machine only.
 ///
 /// # Errors
 /// [`AddressError`].
@@ -33,7 +33,7 @@ pub fn parse_listen(text: &str) -> Result<SocketAddr, AddressError> {
     check_listen(parse_address(text)?)
 }
 
-/// An address that plain text may be spoken on.
+/// Checks that an address may be used for plain text.
 ///
 /// # Errors
 /// [`AddressError::NotLoopback`].
@@ -41,7 +41,7 @@ pub fn check_listen(address: SocketAddr) -> Result<SocketAddr, AddressError> {
     if address.ip().is_loopback() { Ok(address) } else { Err(AddressError::NotLoopback(address)) }
 }
 
-/// Whether `HOST:PORT` certainly is this machine; a name other than `localhost` may be any.
+/// Whether `HOST:PORT` certainly is this machine: `localhost` or a loopback IP address.
 pub fn is_loopback(host_and_port: &str) -> bool {
     let host = host_and_port.rsplit_once(':').map_or(host_and_port, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');

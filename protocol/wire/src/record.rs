@@ -1,20 +1,20 @@
-//! What workers and the leading coordinator write about themselves into the control store, and where.
+//! Records that workers and the leading coordinator write about themselves into the control store, and their keys.
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits::NAME_BYTES_MAX;
 use crate::pb;
 
-/// What pins the bits of an answer: all attempts of a scan run in one class.
+/// Everything that determines the bits of an answer: all attempts of a scan run in one class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecutionClass {
     /// Program and version.
     pub engine: String,
     /// Changes whenever the same plan over the same bars could give other bits.
     pub numerics: String,
-    /// `cpu`, `cuda`.
+    /// Backend: `cpu`, `cuda`.
     pub backend: String,
-    /// `f64`.
+    /// Precision: `f64`.
     pub precision: String,
 }
 
@@ -36,60 +36,60 @@ impl std::fmt::Display for ExecutionClass {
     }
 }
 
-/// A worker's registration, JSON under [`worker_key`]. Unknown keys are ignored, so that newer workers can say more.
+/// A worker's registration, JSON under [`worker_key`]. Unknown keys are ignored, so that newer workers can add fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerRecord {
     /// Unique in the cluster.
     pub id: String,
     /// `IP:PORT` of its gRPC service.
     pub address: String,
-    /// New at every start of the process: tells a restarted worker from the one before.
+    /// New at every start of the process: distinguishes a restarted worker from its predecessor.
     pub boot: String,
     /// [`crate::limits::PROTOCOL_VERSION`] of its build.
     pub protocol_version: u32,
     /// [`crate::envelope::schema_fingerprint`] of the result type it sends, 16 hex digits.
     pub result_schema: String,
-    /// What bits it gives.
+    /// Its execution class.
     pub class: ExecutionClass,
-    /// Threads that compute.
+    /// Number of computing threads.
     pub threads: u32,
-    /// Bytes of bars it keeps in memory at most.
+    /// Maximum bytes of bars that it keeps in memory.
     pub cache_bytes: u64,
-    /// What computes, where that is not its processors.
+    /// The device that computes; `None` if it is the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceRecord>,
-    /// Whether it is leaving: it finishes what it has and is to be given nothing more.
+    /// Whether it is leaving: it finishes its shards and must not receive more.
     #[serde(default)]
     pub draining: bool,
 }
 
-/// A device of a worker's, as it registers it.
+/// The device of a worker, as registered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceRecord {
-    /// Such as `NVIDIA H200`.
+    /// Name, such as `NVIDIA H200`.
     pub name: String,
     /// Bytes of its memory that the worker may take.
     pub memory_bytes: u64,
 }
 
-/// What the coordinator that leads says about itself, JSON under [`leader_key`]. The store's revision when the key was
-/// created is the epoch of its reign. Unknown keys are ignored, so that newer coordinators can say more.
+/// The record of the leading coordinator, JSON under [`leader_key`]. The create revision of the key is the epoch of its
+/// term. Unknown keys are ignored, so that newer coordinators can add fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaderRecord {
     /// Unique in the cluster.
     pub id: String,
     /// New at every start of the process.
     pub boot: String,
-    /// `HOST:PORT` of its gRPC service, as clients and other coordinators reach it.
+    /// `HOST:PORT` of its gRPC service, under which clients and other coordinators reach it.
     pub address: String,
     /// [`crate::limits::PROTOCOL_VERSION`] of its build.
     pub protocol_version: u32,
-    /// Counts the campaigns of this life of the process: with `boot` it tells whose write stands under the key, also from an
-    /// earlier one of the same process.
+    /// Number of the campaign since the process started. Together with `boot` it identifies the write under the key,
+    /// also among those of the same process.
     pub campaign: u64,
 }
 
-/// A new id for a process's life, 16 hex digits: random, and mixed with the time and the process's number.
+/// A new boot id, 16 hex digits: random, and mixed with the time and the process's number.
 pub fn fresh_boot() -> String {
     use std::hash::{BuildHasher as _, Hasher as _, RandomState};
     let mut hasher = RandomState::new().build_hasher();
@@ -114,15 +114,15 @@ pub fn worker_key(cluster_name: &str, id: &str) -> String {
     format!("{}{id}", workers_prefix(cluster_name))
 }
 
-/// Key of the coordinator that leads.
+/// Key of the leading coordinator.
 pub fn leader_key(cluster_name: &str) -> String {
     format!("{cluster_name}/leader")
 }
 
-/// A cluster's name or a worker's id: letters, digits, `-`, `_`, `.`; it becomes part of a key.
+/// Validates a cluster's name or a worker's id: letters, digits, `-`, `_`, `.`; it becomes part of a key.
 ///
 /// # Errors
-/// A sentence that says what is expected.
+/// A sentence stating what is expected.
 pub fn checked_name(name: &str) -> Result<String, String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(legal) {

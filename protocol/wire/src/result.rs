@@ -1,4 +1,4 @@
-//! What a segment of a scan answers, and what the whole answer is.
+//! The result of a segment of a scan, and the whole answer.
 
 use rkyv::{Archive, Deserialize, Serialize};
 use trawl_plan::Setting;
@@ -22,11 +22,11 @@ pub enum Status {
 }
 
 impl Status {
-    /// Every status, in order.
+    /// All variants, in order.
     pub const ALL: [Self; 6] =
         [Self::Failed, Self::Stale, Self::Outside, Self::Unknown, Self::Matched, Self::NotMatched];
 
-    /// As written in outputs.
+    /// The name of this variant in outputs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -39,18 +39,18 @@ impl Status {
     }
 }
 
-/// One symbol's part of the answer. It holds no time of day, host, attempt or cache fact.
+/// One symbol's part of the answer. Contains no time of day, host, attempt or cache information.
 #[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
 pub struct SymbolRow {
-    /// Which point of the scan's sweep; 0 without a sweep.
+    /// Point of the scan's sweep; 0 without a sweep.
     pub point: u32,
     pub symbol: String,
     pub status: Status,
-    /// Whether a comparison behind the status is so close that rounding could turn it.
+    /// Whether a comparison behind the status is so close that rounding could reverse it.
     pub edge: bool,
-    /// Whether the bar that was looked at is not closed yet.
+    /// Whether the as-of bar is not closed yet.
     pub provisional: bool,
-    /// Why, for every status but matched and not matched; empty there.
+    /// The reason, for all statuses except matched and not matched, where it is empty.
     pub reason: String,
     /// Rank keys of a match (NaN = NA); empty otherwise.
     pub rank: Vec<f64>,
@@ -58,19 +58,19 @@ pub struct SymbolRow {
     pub values: Vec<f64>,
 }
 
-/// Everything a segment (one group of a snapshot) gives in one step of a scan.
+/// The result of a segment (one group of a snapshot) in one step of a scan.
 #[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
 pub struct SegmentResultV2 {
     pub segment: u32,
     pub output: SegmentOutput,
 }
 
-/// What a step gives.
+/// The output of a step.
 #[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
 pub enum SegmentOutput {
     /// Times at which the segment's symbols read cross-sections.
     Times(Vec<CrossTimes>),
-    /// What its symbols give to cross-sections.
+    /// Its symbols' values for cross-sections.
     Values(Vec<CrossValues>),
     /// The answer's rows, sorted by point and symbol.
     Rows(Vec<SymbolRow>),
@@ -85,27 +85,27 @@ pub struct CrossTimes {
     pub times: Vec<i64>,
 }
 
-/// What a segment's symbols give to one cross-section.
+/// The values of a segment's symbols for one cross-section.
 #[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
 pub struct CrossValues {
     /// Index into the plan's cross-sections.
     pub cross: u16,
-    /// Ascending.
+    /// Microseconds since 1970, ascending.
     pub times: Vec<i64>,
-    /// Symbol by symbol in the order of the segment, one value for each of `times`; NaN = not in the population.
+    /// `[symbol][time]`, flattened, symbols in the order of the segment; NaN = not in the population.
     pub values: Vec<f64>,
 }
 
-/// What became of one cross-section, for those who read it.
+/// The values of one cross-section, for its readers.
 #[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
 pub struct CrossTable {
     /// Index into the plan's cross-sections.
     pub cross: u16,
-    /// Ascending.
+    /// Microseconds since 1970, ascending.
     pub times: Vec<i64>,
-    /// Symbols; of a market series the values of its label, or one empty text without a label. Sorted.
+    /// Symbols or, for a market series, the values of its label, or one empty text without a label. Sorted.
     pub keys: Vec<String>,
-    /// Key by key, one value for each of `times`; NaN = NA.
+    /// `[key][time]`, flattened; NaN = NA.
     pub values: Vec<f64>,
 }
 
@@ -117,16 +117,16 @@ impl CrossTable {
     }
 }
 
-/// What a step is given beside the bars.
+/// The input of a step besides the bars.
 #[derive(Debug, Clone, Default, PartialEq, Archive, Serialize, Deserialize)]
 pub struct StepInputV1 {
-    /// Times that the step's cross-sections are needed at; none in the last stage.
+    /// Times at which the step's cross-sections are needed; empty in the last stage.
     pub wanted: Vec<CrossTimes>,
-    /// Cross-sections that earlier stages made.
+    /// Cross-sections computed by earlier stages.
     pub tables: Vec<CrossTable>,
 }
 
-/// What makes an answer what it is: the same identity gives the same bytes.
+/// Everything that determines an answer: the same identity gives the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Identity {
     pub plan: String,
@@ -140,7 +140,8 @@ pub struct Identity {
     pub precision: String,
     /// Corrections of prices: `none`, `split@DATE`, `split+dividend@DATE`.
     pub adjustment: String,
-    /// Symbols are missing for reasons beyond the snapshot, as was allowed: another run may give another answer.
+    /// Whether symbols are missing, as allowed by the request, for reasons beyond the snapshot: another run may give
+    /// another answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
 }
@@ -153,10 +154,10 @@ pub struct Answer {
     pub select: Vec<String>,
     /// Values of the sweep's variables at each point; one point without settings when there is no sweep.
     pub points: Vec<Vec<(String, Setting)>>,
-    /// Whether each symbol has rows at its best points alone.
+    /// Whether each symbol has rows at its best points only.
     pub best: bool,
-    /// Point by point (with `best` all together): matches first, in rank order; then all others by symbol. At each point one
-    /// row for every symbol of the dataset; with `best` at least one in all.
+    /// Point by point (with `best` all together): matches first, in rank order; then all others by symbol. At each
+    /// point one row for every symbol of the dataset; with `best` at least one in all.
     pub rows: Vec<AnswerRow>,
 }
 

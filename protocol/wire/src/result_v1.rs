@@ -1,7 +1,8 @@
-//! The first version of a segment's result, as workers of protocol 1 send it: read, and made into what is used today.
+//! The first version of a segment's result, as sent by workers of protocol 1: read, and converted to the current
+//! version.
 //!
 //! Nothing here changes any more. It has no points of a sweep, no steps of cross-sections and no flags: a segment of a
-//! plan that needs them comes out different from what its scan expects, and is refused like any other wrong result.
+//! plan that needs them does not match what its scan expects, and is rejected like any other wrong result.
 
 use rkyv::{Archive, Deserialize, Serialize};
 

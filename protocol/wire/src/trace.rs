@@ -1,6 +1,6 @@
 //! W3C trace context between `tracing` spans, gRPC metadata and requests.
 //!
-//! Without an exporter there is no context: nothing is sent and nothing is read.
+//! Without an exporter there is no context: none is sent and none is read.
 
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
@@ -11,10 +11,10 @@ use crate::pb;
 
 const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
-/// Longest `tracestate` taken over: the W3C asks for at least 512 characters.
+/// Maximum bytes of an accepted `tracestate`: the W3C asks for at least 512 characters.
 const TRACESTATE_BYTES_MAX: usize = 512;
 
-/// The context of `span` as it goes into a request; `None` when nothing is exported.
+/// The context of `span` for a request; `None` without an exporter.
 pub fn context_of(span: &tracing::Span) -> Option<pb::TraceContext> {
     let context = span.context();
     let span_context = context.span().span_context().clone();
@@ -39,22 +39,22 @@ pub fn inject(trace: Option<&pb::TraceContext>, metadata: &mut MetadataMap) {
     }
 }
 
-/// The context in gRPC metadata.
+/// Reads the context from gRPC metadata.
 pub fn extract(metadata: &MetadataMap) -> Option<pb::TraceContext> {
     let text = |key| metadata.get(key).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
     let traceparent = text(TRACEPARENT);
     (!traceparent.is_empty()).then(|| pb::TraceContext { traceparent, tracestate: text(TRACESTATE) })
 }
 
-/// Makes `span` a child of the first context that is well-formed. Call it before the span is entered.
+/// Makes `span` a child of the first context that is well-formed. Must be called before the span is entered.
 pub fn set_parent(span: &tracing::Span, traces: [Option<&pb::TraceContext>; 2]) {
     if let Some(parent) = traces.into_iter().flatten().find_map(parse) {
-        // Refused only for a span that is disabled or entered already: then there is nothing to attach.
+        // Fails only for a span that is disabled or already entered: then there is nothing to attach.
         let _ = span.set_parent(Context::new().with_remote_span_context(parent));
     }
 }
 
-/// `00-{32 hex}-{16 hex}-{2 hex}`; anything else, and ids of only zeros, is no context.
+/// `00-{32 hex}-{16 hex}-{2 hex}`; anything else, including all-zero ids, is not a context.
 fn parse(trace: &pb::TraceContext) -> Option<SpanContext> {
     let parts: Vec<&str> = trace.traceparent.split('-').collect();
     let [version, trace_id, span_id, flags, ..] = parts[..] else {

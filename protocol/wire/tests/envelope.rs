@@ -1,4 +1,4 @@
-//! The envelope refuses everything that is not exactly what was sent.
+//! The envelope rejects everything that is not exactly what was sent.
 
 use proptest::prelude::*;
 use prost::Message as _;
@@ -35,7 +35,7 @@ fn sample() -> SegmentResultV2 {
     }
 }
 
-/// NaN differs from itself, so results are compared by digest.
+/// Compares results by digest, since NaN differs from itself.
 fn same(a: &SegmentResultV2, b: &SegmentResultV2) -> bool {
     segment_digest(a) == segment_digest(b)
 }
@@ -51,7 +51,7 @@ fn a_result_comes_back_as_it_was_sent() {
     }
 }
 
-/// The same in the first version, which has no flags.
+/// The sample in the first version, which has no flags.
 fn sample_v1() -> SegmentResultV1 {
     let SegmentOutput::Rows(rows) = sample().output else { unreachable!("it has rows") };
     let old = |row: SymbolRow| SymbolRowV1 {
@@ -113,7 +113,7 @@ fn archives_that_were_written_before_are_read() {
         rows.iter_mut().for_each(|row| row.edge = false);
     }
     assert!(same(&old, &expected), "{old:?}");
-    // What stands in the records of one version is not taken for the other's.
+    // The content of one version is not accepted as the other.
     let mut mixed = encode_v1(&sample_v1()).unwrap();
     mixed.version = 2;
     assert!(matches!(decode(&mixed), Err(EnvelopeError::Schema { .. })));
@@ -207,7 +207,8 @@ proptest! {
         }
     }
 
-    /// A valid checksum around a damaged archive: bytecheck says no, or a well-formed result comes out; never a panic.
+    /// A valid checksum around a damaged archive: bytecheck rejects it, or it decodes to a well-formed result; never a
+    /// panic.
     #[test]
     fn a_damaged_archive_under_a_valid_checksum_never_panics(at in 0usize..4096, mask in 1u8..) {
         let mut payload = encode(&sample()).unwrap().payload;

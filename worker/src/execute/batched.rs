@@ -1,8 +1,8 @@
-//! One step of several segments in as few calls of a device as can be: a segment alone would leave most of it idle.
+//! One step of several segments in as few calls of a device as possible: one segment would leave most of it idle.
 //!
-//! Piece by piece, what the segments read is gathered on the compute threads, handed to the device in one call, and
-//! said of each segment as soon as its values are there. A result is that of the segment alone: which segments were computed
-//! together shows in no byte.
+//! Piece by piece, the inputs of the segments are gathered on the compute threads, passed to the device in one call,
+//! and reported for each segment as soon as its values are available. A result is the same as if the segment were
+//! computed alone, byte for byte.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,52 +23,52 @@ use crate::axis::Axis;
 use crate::evaluate::{Computed, Needed, StageRun};
 use crate::piece::{Forming, PieceInputs, Values, inputs_of_states, push_last};
 
-/// States of forming bars that one call of a device takes: more lanes than it computes at once.
+/// Number of states of forming bars in one call of a device: more lanes than it computes at once.
 const FORMING_CALL: usize = 1024;
 
-/// A segment whose bars are at hand.
+/// A segment with its bars loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct Loaded<'b> {
     pub segment: u32,
     pub bars: &'b [SymbolBars],
 }
 
-/// What is said of segments that are computed together.
+/// A report about segments that are computed together.
 #[derive(Debug)]
 pub enum BatchEvent {
-    /// Where the time of one batch of the device went, whatever segments it was of.
+    /// The stages of one batch of the device, over all its segments.
     Stages(Stages),
-    /// A segment has ended; each does so once.
+    /// A segment has ended; reported once per segment.
     Segment {
-        /// Its place among those that were given.
+        /// Its index among the given segments.
         at: usize,
         result: Result<SegmentResultV2, ExecuteError>,
-        /// What its own threads did.
+        /// Stages of the threads that worked on it.
         stages: Stages,
-        /// The time of these threads, and its share of the device's.
+        /// Time of these threads, plus its share of the device's time.
         took: Duration,
     },
 }
 
-/// A segment that is being computed.
+/// A segment being computed.
 struct Live<'r> {
     at: usize,
     segment: u32,
     run: &'r StageRun<'r>,
     needed: Needed,
-    /// Of the pieces so far.
+    /// `[piece][axis]`: values computed so far.
     computed: Vec<Vec<Computed>>,
     stages: Stages,
     took: Duration,
 }
 
-/// Runs one segment's share of the work; a panic is a mistake of this program and costs the segment, not the worker.
+/// Runs one segment's share of the work; a panic is a bug that fails the segment, not the worker.
 fn guarded<T>(work: impl FnOnce() -> Result<T, ExecuteError>) -> Result<T, ExecuteError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(ExecuteError::Panicked))
 }
 
 impl Live<'_> {
-    /// As [`guarded`], and its time is the segment's.
+    /// As [`guarded`], and adds its time to the segment.
     fn work<T>(
         &mut self,
         stage: Option<EngineStage>,
@@ -98,7 +98,7 @@ impl Live<'_> {
         said(BatchEvent::Segment { at: self.at, result, stages: self.stages, took: self.took });
     }
 
-    /// Takes the values of one more piece.
+    /// Adds the values of one more piece.
     fn take(&mut self, inputs: &PieceInputs<'_>, values: Values) {
         let mut mine = vec![Computed::default(); self.run.axes.len()];
         inputs.keep(values, &mut mine);
@@ -106,21 +106,21 @@ impl Live<'_> {
     }
 }
 
-/// Takes what is said, on any thread.
+/// Receives reports, on any thread.
 type Say<'a> = dyn Fn(BatchEvent) + Sync + 'a;
 
-/// Forming bars of one axis of a segment, and what comes of them.
+/// Forming bars of one axis of a segment, and their values.
 struct Subjected<'r> {
-    /// The segment's place among those that are being computed.
+    /// The segment's index among those being computed.
     live: usize,
     axis: usize,
     forming: Forming<'r>,
     outputs: Vec<Vec<f64>>,
 }
 
-/// What all pieces are computed with.
+/// What all pieces are computed with: device, threads and plan.
 struct Device<'a> {
-    /// The stage's pieces as they are run.
+    /// The lowered pieces of the stage.
     executables: &'a [Executable],
     executor: &'a Executor,
     engine: &'a Engine,
@@ -130,7 +130,7 @@ struct Device<'a> {
 }
 
 impl ScanSource {
-    /// The device that segments are handed to together; none where each is computed by one thread.
+    /// The device that computes segments together; `None` if each segment is computed by one thread.
     pub fn device(&self) -> Option<&Arc<Executor>> {
         match &self.engine {
             Engine::Device(executor) if self.precision() == Precision::F64 && self.checkpoints.is_none() => {
@@ -140,9 +140,9 @@ impl ScanSource {
         }
     }
 
-    /// Runs one step of several segments on `executor`, its own device; the threads of `pool` prepare and finish them. Every segment
-    /// is told to `rows` once, with what [`Self::evaluate`] gives of it alone. To be called by a thread that is none of the
-    /// pool's.
+    /// Runs one step of several segments on `executor`, its own device; the threads of `pool` prepare and finish them.
+    /// Reports every segment once, with the result of [`Self::evaluate`] on it alone. Must not be called from a thread
+    /// of the pool.
     #[allow(clippy::too_many_arguments)]
     pub fn evaluate_together(
         &self,
@@ -159,7 +159,7 @@ impl ScanSource {
         let shared = match StepRun::new(self, step, input, &times, references) {
             Ok(shared) => shared,
             Err(_) => {
-                // Each has the same problem, and says it for itself.
+                // All have the same error, reported for each.
                 for (at, Loaded { segment, bars }) in segments.iter().enumerate() {
                     let mut stages = Stages::default();
                     let result = self.evaluate(*segment, step, input, bars, references, cancel, &mut stages);
@@ -240,7 +240,7 @@ impl ScanSource {
     }
 }
 
-/// Rows of references are computed once for all segments: from the first that any of them needs.
+/// Extends the needed rows of references to the first row that any segment needs, since they are computed once for all.
 fn share_needs(lives: &mut [Live<'_>]) {
     let Some(first) = lives.first() else { return };
     let mut least: Vec<Vec<usize>> = first.needed.iter().map(|piece| piece[first.run.own..].to_vec()).collect();
@@ -266,7 +266,7 @@ fn of_fault(fault: Fault) -> ExecuteError {
 }
 
 impl Device<'_> {
-    /// What a piece reads of every segment; of none that failed of it.
+    /// Gathers the inputs of a piece for all segments; segments that fail here are reported and dropped.
     fn gather<'r>(
         &self,
         p: usize,
@@ -295,7 +295,7 @@ impl Device<'_> {
         (lives, inputs)
     }
 
-    /// Runs a piece over segments in one call; `came` is told of each.
+    /// Runs a piece over segments in one call; `came` is called with the result of each.
     fn call(&self, p: usize, inputs: &[PieceInputs<'_>], came: &mut dyn FnMut(usize, Result<Values, Fault>, Duration)) {
         let parts: Vec<RequestPart<'_>> = inputs
             .iter()
@@ -307,7 +307,7 @@ impl Device<'_> {
         });
     }
 
-    /// What no kernel takes the processors run: the bits are the same.
+    /// Runs on the CPU what no kernel supports; the bits are the same.
     fn on_processors(&self, p: usize, inputs: &PieceInputs<'_>, live: &mut Live<'_>) -> Result<(), ExecuteError> {
         live.work(Some(EngineStage::Kernel), |live| {
             let symbols = inputs.symbols();
@@ -317,7 +317,7 @@ impl Device<'_> {
         })
     }
 
-    /// A piece that others read.
+    /// Computes a piece that other pieces read.
     fn whole<'r>(&self, p: usize, piece: &'r FrameProgram, lives: Vec<Live<'r>>) -> Vec<Live<'r>> {
         let (mut lives, inputs) = self.gather(p, piece, lives);
         let mut ended: Vec<Option<Fault>> = vec![None; lives.len()];
@@ -346,7 +346,7 @@ impl Device<'_> {
         self.pool.install(|| all.filter_map(finish).collect())
     }
 
-    /// The piece that a stage ends with: each segment is said as soon as its values are there.
+    /// Computes the last piece of a stage; each segment is reported as soon as its values are available.
     fn last<'r>(&self, p: usize, piece: &'r FrameProgram, lives: Vec<Live<'r>>, step: &StepRun<'_>) {
         let (lives, inputs) = self.gather(p, piece, lives);
         let mut lives: Vec<Option<Live<'_>>> = lives.into_iter().map(Some).collect();
@@ -372,7 +372,7 @@ impl Device<'_> {
         });
     }
 
-    /// A piece along the bars of a reference, which is the same for all segments.
+    /// Computes a piece along the bars of a reference, which is the same for all segments.
     fn reference<'r>(&self, p: usize, piece: &'r FrameProgram, mut lives: Vec<Live<'r>>) -> Vec<Live<'r>> {
         let Some(first) = lives.first_mut() else { return lives };
         let (run, mut stages) = (first.run, Stages::default());
@@ -410,7 +410,7 @@ impl Device<'_> {
             Err(failed) => failed,
         };
         for live in lives {
-            // Only a device, or who cancels, fails here: what others are told is the same.
+            // Fails only because of the device or a cancellation: all segments get the same error.
             let error = match &failed {
                 ExecuteError::Device(fault) => ExecuteError::Device(fault.clone()),
                 ExecuteError::Cancelled => ExecuteError::Cancelled,
@@ -421,7 +421,7 @@ impl Device<'_> {
         Vec::new()
     }
 
-    /// A piece on the forming bars of the segments' symbols: states of many symbols side by side.
+    /// Computes a piece on the forming bars of the segments' symbols, states of many symbols side by side.
     fn forming<'r>(&self, p: usize, piece: &'r FrameProgram, timeframe: &str, lives: Vec<Live<'r>>) -> Vec<Live<'r>> {
         let frame_of = |live: &Live<'r>| live.run.wanted(live.run.frame(piece), &live.needed[p]);
         let mut ended: Vec<Option<ExecuteError>> = Vec::new();

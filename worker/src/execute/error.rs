@@ -16,16 +16,16 @@ pub enum ExecuteError {
     /// The bars of a reference could not be read.
     #[error("reference {symbol}: {error}")]
     Reference { symbol: String, error: MarketError },
-    /// Nobody wants the result any more.
+    /// The result is no longer needed.
     #[error("cancelled")]
     Cancelled,
-    /// The device did not give the values; another worker's may.
+    /// The device failed; that of another worker may succeed.
     #[error("{0}")]
     Device(Fault),
-    /// The bars are not what the manifest or the plan says.
+    /// The bars do not match the manifest or the plan.
     #[error("{0}")]
     Inconsistent(String),
-    /// A mistake of this program.
+    /// A panic, which is a bug in this program.
     #[error("internal error: the evaluation panicked")]
     Panicked,
 }
@@ -33,8 +33,8 @@ pub enum ExecuteError {
 impl ExecuteError {
     /// Whether another attempt may succeed.
     ///
-    /// A damaged file is damaged where it was read: another copy may be sound. A file that is missing may be on its way, or
-    /// hidden by a cache of the file system that has not heard of it yet.
+    /// A damaged file may be intact in another copy. A missing file may not have arrived yet, or may be hidden by a
+    /// stale cache of the file system.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Market(MarketError::Checksum { .. } | MarketError::Corrupt { .. })

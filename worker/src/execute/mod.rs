@@ -1,7 +1,7 @@
-//! One step of a scan for one segment: load the group's bars, run the stage, say what came of it.
+//! One step of a scan for one segment: load the group's bars, run the stage, return its output.
 //!
-//! The result depends on (plan, snapshot, as-of, adjustment, precision, segment, step input) alone. Nothing here knows of attempts,
-//! caches or networks.
+//! The result depends on (plan, snapshot, as-of, adjustment, precision, segment, step input) only. Nothing here knows
+//! of attempts, caches or networks.
 
 mod batched;
 mod error;
@@ -28,32 +28,32 @@ pub use batched::{BatchEvent, Loaded};
 pub use error::ExecuteError;
 pub use step::reads_earlier_crosses;
 
-/// What all steps and segments of a scan share.
+/// Data shared by all steps and segments of a scan.
 #[derive(Debug, Clone)]
 pub struct ScanSource {
-    /// Lowered once, in the precision of the arithmetic.
+    /// The plan, lowered once for the precision of the scan.
     pub executable: ExecutablePlan,
     pub dataset: Dataset,
-    /// Time of the bar that is looked at; nothing later is seen.
+    /// Time of the as-of bar; later bars are not visible.
     pub as_of: TimeMicros,
-    /// As of a date, with the scan's own filled in.
+    /// Adjustment as of a date, by default that of the scan.
     pub adjustment: Adjustment,
-    /// What computes. Of the same bits within one execution class.
+    /// The engine. Gives the same bits within one execution class.
     pub engine: Engine,
-    /// States that symbols go on from, where the scan is an update. They change no value.
+    /// States to resume from, if the scan is an update. They do not change values.
     pub checkpoints: Option<Arc<Checkpoints>>,
 }
 
-/// What a step of a scan does.
+/// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepKind {
-    /// Says at which times its symbols read cross-sections.
+    /// Returns the times at which its symbols read cross-sections.
     Times,
-    /// Gives its symbols' values for the stage's cross-sections; of the last stage the answer's rows.
+    /// Returns its symbols' values for the stage's cross-sections or, in the last stage, the rows of the answer.
     Values,
 }
 
-/// One step: a stage of the plan, and what is done with it.
+/// One step: a stage of the plan, and the kind of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanStep {
     /// Index into the plan's stages.
@@ -65,12 +65,12 @@ pub struct ScanStep {
 pub type References = BTreeMap<String, SymbolBars>;
 
 impl ScanSource {
-    /// What is scanned for.
+    /// The plan.
     pub fn plan(&self) -> &Plan {
         self.executable.plan()
     }
 
-    /// Of the arithmetic.
+    /// Precision of the arithmetic.
     pub fn precision(&self) -> Precision {
         self.executable.precision()
     }
@@ -78,7 +78,7 @@ impl ScanSource {
     /// Reads the columns of the plan for one segment's symbols, sorted by symbol.
     ///
     /// # Errors
-    /// [`ExecuteError::Market`]; [`ExecuteError::Inconsistent`] when the shape is not what was asked for.
+    /// [`ExecuteError::Market`]; [`ExecuteError::Inconsistent`] if the shape is not the requested one.
     pub fn load_segment(&self, segment: u32) -> Result<Vec<SymbolBars>, ExecuteError> {
         let bars = self.dataset.load_group_adjusted(segment, &self.plan().columns, &self.adjustment)?;
         bars.iter().try_for_each(|symbol| self.check_shape(symbol))?;
@@ -110,7 +110,7 @@ impl ScanSource {
         Ok(references)
     }
 
-    /// Loads and runs one step of one segment on the calling thread. Where its time went is recorded in `stages`.
+    /// Loads and runs one step of one segment on the calling thread. Records its timing in `stages`.
     ///
     /// # Errors
     /// [`ExecuteError`].
@@ -130,7 +130,7 @@ impl ScanSource {
         self.evaluate(segment, step, input, &bars, references, cancel, stages)
     }
 
-    /// Runs one step over loaded bars. Where its time went is recorded in `stages`.
+    /// Runs one step over loaded bars. Records its timing in `stages`.
     ///
     /// # Errors
     /// [`ExecuteError::Cancelled`], [`ExecuteError::Inconsistent`], [`ExecuteError::Market`] for labels or calendar,
@@ -172,8 +172,8 @@ impl ScanSource {
         self.run_along(&shared, &axes, bars.len(), begun, cancel, stages)
     }
 
-    /// As [`Self::run`], every time as of itself: `vintages` cover the times. What they read of the references' bars and of
-    /// cross-sections must be the same at all of `times`; see [`reads_earlier_crosses`].
+    /// As [`Self::run`], each time adjusted as of itself: `vintages` cover the times. The values they read of the
+    /// references' bars and of cross-sections must be the same at all of `times`; see [`reads_earlier_crosses`].
     ///
     /// # Errors
     /// As [`Self::evaluate`].
@@ -208,7 +208,7 @@ impl ScanSource {
         if shared.kind == StepKind::Times {
             return Ok(StepRun::times(reads));
         }
-        // Higher bars and the rows that are needed belong to what is computed on.
+        // Resampling and finding the needed rows count as loading.
         stages.record(StageSpan { stage: EngineStage::Load, part: 0, bytes: 0, started: begun, ended: Instant::now() });
         let computed = run.evaluate(&needed, cancel, stages)?;
         stages.time(EngineStage::Encode, 0, 0, || shared.said(&run, &computed))
@@ -227,7 +227,7 @@ impl ScanSource {
     fn axis<'b>(&self, bars: &'b SymbolBars, span: Span) -> Result<Axis<'b>, MarketError> {
         let horizon = span.until;
         let visible = match bars.times.last() {
-            // Most scans look at the newest bar: its line of memory is enough.
+            // Most scans read the newest bar, for which one cache line suffices.
             Some(newest) if *newest <= horizon => bars.times.len(),
             _ => bars.times.partition_point(|t| *t <= horizon),
         };
@@ -252,19 +252,19 @@ impl ScanSource {
     }
 }
 
-/// What [`ScanSource::run`] gives.
+/// The output of [`ScanSource::run`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepOutput {
     /// Times at which the segment's symbols read cross-sections.
     Times(Vec<CrossTimes>),
-    /// What its symbols give to cross-sections.
+    /// Its symbols' values for cross-sections.
     Values(Vec<CrossValues>),
-    /// For each time the rows of all points, or of each symbol's best, by point and symbol.
+    /// `[time][row]`: rows of all points, or of each symbol's best points, by point and symbol.
     Rows(Vec<Vec<SymbolRow>>),
 }
 
 impl StepOutput {
-    /// As the result of a segment, where rows are at one time.
+    /// Converts it to the result of a segment; rows must be of a single time.
     fn of(self, segment: u32) -> SegmentResultV2 {
         let output = match self {
             Self::Times(times) => SegmentOutput::Times(times),

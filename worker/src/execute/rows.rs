@@ -1,4 +1,4 @@
-//! What a step says of a segment once its values are there: what it gives to cross-sections, or its rows.
+//! The output of a step for a segment from its computed values: values for cross-sections, or rows.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl ScanSource {
                     let a = vintages.iter().find(|a| run.axes[**a].span.contains(*time));
                     let value = a.and_then(|a| Some((*a, row_at(run.axes[*a].times(size), *time)?)));
                     let value = value.map_or(f64::NAN, |(a, row)| computed[*piece][a].at(*output, row));
-                    // An infinity is no value: it has no place among numbers.
+                    // An infinity counts as NA: it cannot be ranked among numbers.
                     if value.is_finite() { value } else { f64::NAN }
                 }));
             }
@@ -39,7 +39,7 @@ impl ScanSource {
         all
     }
 
-    /// The rows of all points, or of each symbol's best, at one time, by point and symbol.
+    /// The rows of all points, or of each symbol's best points, at one time, by point and symbol.
     pub(super) fn rows(
         &self,
         axes: &[Axis<'_>],
@@ -66,7 +66,7 @@ impl ScanSource {
             };
             let Some(row) = row_at(axis.base_times(), time) else {
                 let stale = status::stale(axis.base_times(), time);
-                // Without values no point is better than another.
+                // Without values all points are equal.
                 let kept = if plan.best.is_some() { 1 } else { points.len() };
                 (0..kept).for_each(|point| keep(point, stale.clone(), false));
                 continue;

@@ -1,4 +1,4 @@
-//! What all segments of one step share, and the way of one segment through it apart from the computing.
+//! Data shared by all segments of one step, and the parts of a segment's run other than computing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use crate::axis::{Axis, Span, first_from};
 use crate::evaluate::{Computed, Needed, StageRun};
 use crate::executable::ExecutablePlan;
 
-/// A step of a scan, at its times and with its references.
+/// A step of a scan, with its times and references.
 pub(super) struct StepRun<'a> {
     source: &'a ScanSource,
     pub stage: &'a Stage,
     pub kind: StepKind,
     number: usize,
     last: bool,
-    /// At which rows are wanted, and the last of them.
+    /// Times at which rows are wanted; `horizon` is the last of them.
     times: &'a [TimeMicros],
     horizon: TimeMicros,
     labels: Arc<SymbolTable>,
     references: &'a References,
     /// Symbols of the references, ascending.
     names: Vec<String>,
-    /// What bars hang on beside their frame and their symbol.
+    /// What bars depend on besides their frame and symbol.
     bars: String,
     calendar: Calendar,
     dated: bool,
@@ -73,7 +73,7 @@ impl<'a> StepRun<'a> {
 
     /// The axes of a segment's vintages, then those of the references.
     pub fn axes_of_vintages<'b>(&'b self, vintages: &'b [Vintage]) -> Result<Vec<Axis<'b>>, ExecuteError> {
-        // What is read of the time before the first as-of is read as it was known then.
+        // Bars before the first as-of are read as known at the first as-of.
         let first = self.times.first().copied().unwrap_or(self.horizon);
         let span = |v: &Vintage| Span {
             from: if v.from <= first { TimeMicros::MIN } else { v.from },
@@ -137,14 +137,14 @@ impl<'a> StepRun<'a> {
         (needed, reads)
     }
 
-    /// What a step that asks for times gives.
+    /// The output of a step of kind [`StepKind::Times`].
     pub fn times(reads: BTreeMap<u16, BTreeSet<TimeMicros>>) -> StepOutput {
         let times =
             |(cross, times): (u16, BTreeSet<TimeMicros>)| CrossTimes { cross, times: times.into_iter().collect() };
         StepOutput::Times(reads.into_iter().map(times).collect())
     }
 
-    /// What is said of values: rows, of the last stage, or what the symbols give to cross-sections.
+    /// The output for computed values: rows in the last stage, otherwise values for cross-sections.
     pub fn said(&self, run: &StageRun<'_>, computed: &[Vec<Computed>]) -> Result<StepOutput, ExecuteError> {
         if !self.last {
             return Ok(StepOutput::Values(self.source.values(run, &self.wanted, computed)));
@@ -157,10 +157,10 @@ impl<'a> StepRun<'a> {
 
 /// Whether a value at a time may depend on cross-sections at earlier times, as `within(xs_rank(x) <= 10, 3)` does.
 pub fn reads_earlier_crosses(executable: &ExecutablePlan) -> bool {
-    /// A row that no window reaches the beginning from.
+    /// A row so late that no window reaches the first row from it.
     const FAR: usize = 1 << 40;
     executable.plan().stages().iter().enumerate().any(|(number, stage)| {
-        // Whether a piece reads a cross-section, itself or by another piece.
+        // Per piece: whether it reads a cross-section, directly or through another piece.
         let mut reads: Vec<bool> = Vec::with_capacity(stage.pieces.len());
         for piece in &stage.pieces {
             let any = piece.program.inputs.iter().any(|input| match input {

@@ -1,4 +1,4 @@
-//! What a segment's rows say.
+//! The rows of a segment.
 
 use super::*;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn bars(symbol: &str, days: &[i64], close: &[f64]) -> SymbolBars {
     }
 }
 
-/// The plan over a dataset that holds nothing of these bars: they are given.
+/// The plan over a dataset without these bars, which tests pass in directly.
 fn source(plan: &Plan, as_of: TimeMicros) -> ScanSource {
     let market = MemoryMarket {
         name: "m".to_owned(),
@@ -144,7 +144,7 @@ fn every_na_in_a_result_has_the_same_bits() {
     assert_eq!(rows[0].status, Status::Matched);
     let bits: Vec<u64> = rows[0].rank.iter().chain(&rows[0].values).map(|v| v.to_bits()).collect();
     assert_eq!(bits, [f64::NAN.to_bits(); 2]);
-    // The engine of today makes no other NaN; what enters an answer does not depend on that.
+    // The current engine makes no other NaN; answers must not depend on that.
     assert_eq!(status::canonical(vec![odd_nan, 1.0])[0].to_bits(), f64::NAN.to_bits());
 }
 
@@ -161,7 +161,7 @@ fn a_cancelled_run_gives_nothing() {
     assert_eq!(error.kind(), ErrorKind::Cancelled);
 }
 
-/// Values that rounding shows in: a tenth has no end in binary.
+/// Values that reveal rounding: a tenth has no finite binary representation.
 fn prices(count: usize) -> Vec<f64> {
     let mut state = 7u64;
     let next = |_| {
@@ -185,7 +185,7 @@ fn a_limited_history_keeps_every_bit_of_windows() {
     let wide =
         ["sma(close, 97)", "correl(close, close[3], 101)", "beta(close, close[2], 13)", "sma(stddev(close, 11), 19)"];
     let framed = ["tf('1w', sma(close, 6))", "tf('1w', wma(close, 7), partial=true)", "tf('1w', stddev(close, 5))[1]"];
-    // A filter beside the windows begins at its own bar, wherever blocks begin.
+    // A filter beside the windows begins at its own bar, independent of block boundaries.
     let filters = ["ema(close, 9)"];
     let schema = schema_of(&source(&plan(None, "close > 0", None), 0).dataset, i64::MAX).unwrap();
     for text in exact.iter().chain(&wide).chain(&framed).chain(&filters) {
@@ -223,7 +223,7 @@ fn bars_before_a_limited_history_are_not_looked_at() {
         ..ScanDocument::default()
     };
     let plan = compile_scan(&document, &Schema::of_columns(vec!["close".to_owned()])).unwrap();
-    // 10 bars, and before them 4 of look-back and 12 periods of warm-up.
+    // 10 bars, preceded by 4 of look-back and 12 periods of warm-up.
     let seen = count - 10 - 4 - 12 * 5;
     let values = |from: usize| {
         let mut close = prices(count);

@@ -54,15 +54,18 @@ impl Child {
                 Ok(line)
             }
             // It closed its output without printing a line: it is ending.
-            None => Err(self.unexpected_end().await),
+            None => {
+                let status = self.wait().await;
+                Err(anyhow!("{} ended ({status})", self.name))
+            }
         }
     }
 
-    /// Waits for its end, which is unexpected.
-    pub async fn unexpected_end(&mut self) -> anyhow::Error {
+    /// Waits for its end; the exit status as text, or why it cannot be waited for.
+    pub async fn wait(&mut self) -> String {
         match self.child.wait().await {
-            Ok(status) => anyhow!("{} ended ({status}); the others are being stopped", self.name),
-            Err(error) => anyhow!("cannot wait for {}: {error}", self.name),
+            Ok(status) => status.to_string(),
+            Err(error) => format!("cannot wait for it: {error}"),
         }
     }
 

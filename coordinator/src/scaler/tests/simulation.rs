@@ -1,6 +1,6 @@
-//! Workers, work that comes, and the rules by which KEDA and the horizontal pod autoscaler act on what they are told: polled
-//! every 15 s, `ceil(value / target)`, no change within 10 %, down only to the highest wish of the last five minutes, to
-//! nothing after a cooldown. A worker needs 40 s to start and finishes its shard before it goes.
+//! Workers, arriving work, and the rules by which KEDA and the horizontal pod autoscaler act on readings: polled every
+//! 15 s, `ceil(value / target)`, no change within 10 %, down only to the highest recommendation of the last five
+//! minutes, to zero after a cooldown. A worker needs 40 s to start and finishes its shard before it goes.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -15,23 +15,23 @@ const TOLERANCE: f64 = 0.1;
 const REPLICAS_MAX: u64 = 40;
 const THREADS: f64 = 4.0;
 
-/// Core-seconds of work that come in each second.
+/// Core-seconds of work that arrive in each second.
 type Arrivals<'a> = &'a dyn Fn(u64) -> f64;
 
 struct Run {
-    /// Workers that serve, second by second.
+    /// Number of serving workers, by second.
     workers: Vec<u64>,
-    /// Core-seconds left.
+    /// Core-seconds of remaining work, by second.
     left: Vec<f64>,
-    /// Times that the number wished for turned from rising to falling, or back.
+    /// Number of times the desired number turned from rising to falling, or back.
     turns: usize,
-    /// Changes of the number wished for.
+    /// Number of changes of the desired number.
     changes: usize,
 }
 
 fn run(seconds: u64, goal: &Goal, arrivals: Arrivals<'_>) -> Run {
     let (mut demand, mut left, mut done) = (Demand::default(), 0.0f64, 0.0f64);
-    // When each worker serves from.
+    // The second from which each worker serves.
     let mut pods: Vec<u64> = Vec::new();
     let (mut wishes, mut active_at) = (VecDeque::new(), None);
     let mut ran = Run { workers: Vec::new(), left: Vec::new(), turns: 0, changes: 0 };
@@ -116,7 +116,7 @@ fn steady_work_has_its_workers_and_keeps_them() {
 
 #[test]
 fn many_short_scans_are_not_mistaken_for_idleness() {
-    // Work that is gone within its second: no sample sees any left once there are workers.
+    // Work that is done within its second: no sample sees any remaining once there are workers.
     let ran = run(3600, &goal(), &|now| if now % 7 == 0 { 14.0 } else { 0.0 });
     assert!(ran.workers[300..].iter().all(|workers| *workers >= 1), "scaled to nothing between scans");
     let most_left = ran.left[600..].iter().copied().fold(0.0, f64::max);
@@ -126,7 +126,7 @@ fn many_short_scans_are_not_mistaken_for_idleness() {
 
 #[test]
 fn bursts_that_come_again_do_not_flap() {
-    // 600 core-seconds every three minutes: within what autoscaler and hold remember.
+    // 600 core-seconds every three minutes: within the autoscaler's window and the hold.
     let ran = run(7200, &goal(), &|now| if now % 180 == 30 { 600.0 } else { 0.0 });
     assert!(ran.turns <= 2, "{} turns in two hours", ran.turns);
     let waits = ran.left[1200..].windows(180).filter(|window| window.iter().all(|left| *left > 0.0)).count();
@@ -143,7 +143,7 @@ fn what_is_told_falls_while_the_target_rises() {
     assert!(most.is_sorted_by(|a, b| a >= b) && most[0] > most[3], "{most:?}");
 }
 
-/// The courses as a table for the documentation; refreshed by `TRAWL_BLESS=1`.
+/// The simulated courses as a table for the documentation; regenerated with `TRAWL_BLESS=1`.
 #[test]
 fn courses_are_the_ones_that_were_written_down() {
     let burst = |now| if now == 60 { 2400.0 } else { 0.0 };

@@ -1,5 +1,5 @@
-//! What this process reads of its own copy of the data, when one worker alone says that a piece fails: the scheduler asks, and
-//! hears whether the bytes are those of the manifest.
+//! Checks this process's own copy of the data when only one worker reports that a piece fails: the scheduler requests
+//! the check and receives whether the bytes match the manifest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use trawl_worker::ScanSource;
 use super::{Ask, News, State};
 use crate::scheduler::{AttemptId, Check, HostId, Piece, ScanId};
 
-/// Groups that are read at once.
+/// Number of groups read concurrently.
 pub(super) const CHECKS_AT_ONCE: usize = 2;
-/// How long a group may take, with the wait for others; a file system that hangs proves nothing.
+/// Timeout of one check, including the wait for others; a hanging file system proves nothing.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reads a group of the snapshot, digests included. Blocks on files.
@@ -25,7 +25,7 @@ fn read(source: &ScanSource, segment: u32) -> Check {
 }
 
 impl State {
-    /// Reads what a worker says is damaged, and tells the scheduler.
+    /// Reads a group that a worker reports as damaged, and reports the result to the scheduler.
     pub(super) fn check(&self, scan: ScanId, piece: Piece) {
         let Some(submission) = self.scans.get(&scan).map(|scan| &scan.submission) else { return };
         let (source, permits, asks) = (submission.prepared.source(), Arc::clone(&self.checks), self.asks.clone());
@@ -36,13 +36,13 @@ impl State {
             };
             let found = tokio::time::timeout(CHECK_TIMEOUT, reading).await.ok().flatten().unwrap_or(Check::Unknown);
             if let Some(asks) = asks.upgrade() {
-                // Refused only when the term is over.
+                // Fails only when the term is over.
                 let _ = asks.send(Ask::Checked { scan, piece, found }).await;
             }
         });
     }
 
-    /// A worker says that a file of its is damaged.
+    /// Logs a worker's report that a file of its copy is damaged.
     pub(super) fn tell_damage(&self, attempt: AttemptId, scan: ScanId, piece: Piece, failure: &Failure) {
         let worker = self.attempts.get(&attempt).and_then(|running| self.workers.get(&running.worker));
         let scan = self.scans.get(&scan).map_or("", |scan| scan.submission.scan_name.as_str());
@@ -50,7 +50,8 @@ impl State {
         tracing::warn!(worker, scan, segment = piece.segment, %failure, "a worker's copy of the data is damaged; others are asked");
     }
 
-    /// A worker failed what is sound elsewhere. What it computed otherwise is believed; it joins again once it is started anew.
+    /// Takes a worker out of service that failed data that are sound elsewhere. Its other results still count; it joins
+    /// again once it is restarted.
     pub(super) fn distrust(&mut self, host: HostId, scan: ScanId, piece: Piece) {
         let Some((id, worker)) = self.registered.iter_mut().find(|(_, w)| w.host == host) else { return };
         worker.quarantined = true;

@@ -1,4 +1,4 @@
-//! What the dispatcher counts. It sees every command of the scheduler and every ending, and changes nothing.
+//! Metrics of the dispatcher. Observes every command of the scheduler and every ending, and changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -17,27 +17,27 @@ use crate::scheduler::{AttemptId, Command, Event, Loss, Piece, Purpose, ScanId};
 use crate::server::attempt::Ending;
 use crate::server::work::WorkShare;
 
-/// What has to be remembered to count.
+/// State of the metrics.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// When it was sent, and in which trace.
+    /// Per attempt: when it was sent, and its trace.
     sent: BTreeMap<AttemptId, (Instant, Option<TraceId>)>,
-    /// Of the scans that run: their trace, and the pieces that were sent at least once.
+    /// Per running scan: its trace, and the pieces sent at least once.
     scans: BTreeMap<ScanId, (Option<TraceId>, BTreeSet<Piece>)>,
-    /// Estimated nanoseconds of what was handed in and had not ended when it was looked at last.
+    /// Remaining work, in estimated nanoseconds of one core, as of the last update.
     left: u64,
-    /// The same, as a part of what is told.
+    /// The same, as a share of the reported total.
     work: WorkShare,
 }
 
 impl Meter {
-    /// A scan is handed in.
+    /// Records that a scan is submitted.
     pub fn submitted(&mut self, scan: ScanId, submission: &Submission) {
         let trace = submission.trace.as_ref().and_then(|trace| trace_of(&trace.traceparent));
         self.scans.insert(scan, (trace, BTreeSet::new()));
     }
 
-    /// Before the scheduler is told of it.
+    /// Records an event, before the scheduler handles it.
     pub fn event(&mut self, event: &Event) {
         match event {
             Event::Submitted { request, .. } => {
@@ -52,7 +52,7 @@ impl Meter {
         }
     }
 
-    /// Before it is carried out.
+    /// Records a command, before it is executed.
     pub fn command(&mut self, command: &Command) {
         match command {
             Command::Dispatch { attempt, scan, pieces, purpose, .. } => {
@@ -87,7 +87,7 @@ impl Meter {
         SHARDS_IN_FLIGHT.set_count(self.sent.len());
     }
 
-    /// An attempt says that it is over.
+    /// Records the end of an attempt.
     pub fn over(&mut self, attempt: AttemptId, ending: &Ending) {
         self.ended(
             attempt,
@@ -107,7 +107,7 @@ impl Meter {
         SHARDS_IN_FLIGHT.set_count(self.sent.len());
     }
 
-    /// What is there now. `left`: estimated nanoseconds of one core.
+    /// Updates the gauges. `left`: remaining work in estimated nanoseconds of one core.
     fn now<'a>(&mut self, left: u64, workers: impl Iterator<Item = &'a RegisteredWorker>) {
         WORK_ENDED.add(self.left.saturating_sub(left));
         self.left = left;
@@ -125,7 +125,7 @@ impl Meter {
 }
 
 impl Drop for Meter {
-    /// The term is over: nothing is this coordinator's any more.
+    /// The term is over: resets this coordinator's gauges.
     fn drop(&mut self) {
         for attempt in self.sent.keys().copied().collect::<Vec<_>>() {
             self.ended(attempt, ShardEnd::Stopped);
@@ -135,7 +135,7 @@ impl Drop for Meter {
 }
 
 impl State {
-    /// Tells what there is at present.
+    /// Updates the gauges from the current state.
     pub(super) fn measure(&mut self) {
         self.meter.now(self.scheduler.work_left(), self.registered.values());
     }

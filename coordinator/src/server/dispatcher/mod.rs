@@ -1,7 +1,8 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
 //! `workers`: the registered workers; `check`: reads this process's own copy of the data; `send`: requests to workers;
-//! `tracked`: spans and log lines of attempts; `measure`: metrics. A dispatcher lives as long as its coordinator's term.
+//! `tracked`: spans and log lines of attempts; `measure`: metrics. A dispatcher lives as long as its coordinator's
+//! term.
 
 mod check;
 mod measure;
@@ -33,19 +34,19 @@ use crate::scheduler::{
 use tracked::{History, Tracked};
 use workers::RegisteredWorker;
 
-/// Replies and news that wait for the dispatcher; whoever has more to say waits.
+/// Capacity of the dispatcher's inbox; senders wait while it is full.
 const INBOX_MAX: usize = 1024;
-/// How often the scheduler is told that time goes by.
+/// Interval of the scheduler's ticks.
 const TICK: Duration = Duration::from_millis(50);
 /// Wait before a lost worker that is still registered is pinged; doubles up to [`PING_BACK_OFF_MAX`].
 const PING_BACK_OFF: Duration = Duration::from_millis(250);
 /// Longest wait between pings.
 const PING_BACK_OFF_MAX: Duration = Duration::from_secs(5);
 
-/// The reason of a symbol that kills workers; it enters the answer, so it names none of them.
+/// The reason of a symbol that kills workers. Part of the answer, so it does not name any worker.
 const POISONED: &str = "evaluating this symbol kills the worker that does it";
 
-/// What the dispatcher tells one scan; bounded by the scan's own segments and attempts.
+/// A message from the dispatcher to one scan; their number is bounded by the scan's segments and attempts.
 #[derive(Debug)]
 pub(crate) enum News {
     Started {
@@ -87,40 +88,40 @@ pub(crate) enum News {
     Quarantined {
         worker: String,
     },
-    /// Whether it waits because nobody serves its class, and for which class.
+    /// The class it waits for because no worker serves it; `None` once one does.
     Waits(Option<String>),
     End(Outcome),
 }
 
-/// A scan that is handed in.
+/// A step of a scan, as submitted to the dispatcher.
 pub(crate) struct Submission {
     pub scan_name: String,
-    /// How often the scan was begun.
+    /// Generation of the scan.
     pub generation: u32,
     pub prepared: Arc<PreparedScan>,
-    /// Which of its segments are to be run; the others are there already.
+    /// Segments to run; the others already have results.
     pub segments: Arc<BTreeSet<u32>>,
-    /// Which of the scan's steps this is, from 0.
+    /// Index of the step, from 0.
     pub number: u32,
-    /// Where the scan is in its steps; this is one of them.
+    /// The steps of the scan, of which this is the current one.
     pub passes: Arc<Passes>,
     pub shards: ShardSpec,
     pub priority: Priority,
-    /// Whether it waits for as long as it takes while nobody serves its class.
+    /// Whether it waits without limit while no worker serves its class.
     pub waits: bool,
-    /// When it ends, done or not.
+    /// Time at which it ends, finished or not.
     pub deadline: Option<Instant>,
     /// Parent of every shard's span.
     pub trace: Option<pb::TraceContext>,
     pub news: mpsc::UnboundedSender<News>,
 }
 
-/// What a submission is told at once.
+/// The immediate reply to a submission.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Submitted {
     pub scan: ScanId,
     pub shards: usize,
-    /// Threads of all workers.
+    /// Number of threads of all workers.
     pub threads: u32,
 }
 
@@ -139,23 +140,23 @@ enum Ask {
 #[derive(Clone)]
 pub(crate) struct Dispatcher {
     asks: mpsc::Sender<Ask>,
-    /// Microseconds that workers say they computed for accepted results.
+    /// Computing time of accepted results as reported by workers, in microseconds.
     computed_us: Arc<AtomicU64>,
-    /// Nanoseconds that were estimated for them.
+    /// Estimated time of the same results, in nanoseconds.
     expected_ns: Arc<AtomicU64>,
     /// Closed once the task has ended.
     running: watch::Receiver<()>,
 }
 
 impl Dispatcher {
-    /// Ends when the task does, which is never before the last handle is dropped unless something is wrong.
+    /// Completes when the task ends: after the last handle is dropped, or earlier if the task fails.
     pub async fn ended(&self) {
         let mut running = self.running.clone();
         while running.changed().await.is_ok() {}
     }
 
-    /// Starts the task; `members` is what [`super::membership::follow`] tells, `connector` how workers are reached,
-    /// `epoch` the term's.
+    /// Starts the task; `members` receives changes from [`super::membership::follow`], `connector` connects to workers,
+    /// `epoch` is that of the term.
     pub fn start(limits: Limits, members: mpsc::Receiver<Member>, connector: Connector, epoch: i64) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (said, says) = mpsc::channel(INBOX_MAX);
@@ -183,53 +184,53 @@ impl Dispatcher {
             expected_ns: Arc::clone(&expected_ns),
         };
         tokio::spawn(async move {
-            // Dropped however the task ends.
+            // Dropped when the task ends in any way.
             let _runs = runs;
             state.run(asked, says, members).await;
         });
         Self { asks, computed_us, expected_ns, running }
     }
 
-    /// Seconds of one core that were estimated for those results.
+    /// Time of one core estimated for the results in [`Self::computed`].
     pub fn expected(&self) -> Duration {
         Duration::from_nanos(self.expected_ns.load(Ordering::Relaxed))
     }
 
-    /// Seconds of one core that workers say they computed for results that were accepted, in this term.
+    /// Time of one core that workers report for accepted results, in this term.
     pub fn computed(&self) -> Duration {
         Duration::from_micros(self.computed_us.load(Ordering::Relaxed))
     }
 
-    /// Hands a scan in; its news follow. `None` when the dispatcher has ended.
+    /// Submits a step of a scan; news follow on its channel. `None` if the dispatcher has ended.
     pub async fn submit(&self, submission: Submission) -> Option<Submitted> {
         let (reply, replied) = oneshot::channel();
         self.asks.send(Ask::Submit(Box::new(submission), reply)).await.ok()?;
         replied.await.ok()
     }
 
-    /// What a scan that is accepted now is computed on: a device where a worker that serves has one.
+    /// The backend of a scan accepted now: a device if a serving worker has one.
     pub async fn backend(&self) -> String {
         let (reply, replied) = oneshot::channel();
         let _ = self.asks.send(Ask::Backend(reply)).await;
         replied.await.unwrap_or_else(|_| BACKEND_CPU.to_owned())
     }
 
-    /// Ends a scan that nobody wants any more.
+    /// Cancels a scan.
     pub async fn cancel(&self, scan: ScanId) {
         let _ = self.asks.send(Ask::Cancel(scan)).await;
     }
 
-    /// The workers that are given work, or all that are registered.
+    /// The workers that receive work, or `all` registered ones.
     pub async fn list(&self, all: bool) -> Vec<pb::WorkerInfo> {
         let (reply, replied) = oneshot::channel();
         let _ = self.asks.send(Ask::List { all, reply }).await;
         replied.await.unwrap_or_default()
     }
 
-    /// Asks a worker to leave: how many shards it still has. `None` when there is no such worker.
+    /// Asks a worker to leave; returns how many shards it still has. `None` if there is no such worker.
     ///
     /// # Errors
-    /// What the worker said, or why it could not be asked.
+    /// The worker's error, or why it could not be asked.
     pub async fn ask_to_leave(&self, id: String) -> Option<Result<u32, tonic::Status>> {
         let (reply, replied) = oneshot::channel();
         let _ = self.asks.send(Ask::Leave { id, reply }).await;
@@ -238,7 +239,7 @@ impl Dispatcher {
     }
 }
 
-/// A worker that is to be asked to leave.
+/// A request to ask a worker to leave.
 struct LeaveAsked {
     channel: tonic::transport::Channel,
     epoch: i64,
@@ -248,9 +249,9 @@ struct LeaveAsked {
 struct Scan {
     submission: Submission,
     history: History,
-    /// What the last attempt of a piece said.
+    /// Message of the last failed attempt, by piece.
     messages: BTreeMap<Piece, String>,
-    /// Whether it was told that it waits for a worker.
+    /// Whether the scan was notified that it waits for a worker.
     waits: bool,
 }
 
@@ -263,13 +264,13 @@ struct Running {
 
 struct State {
     started: Instant,
-    /// Of the term; every request carries it.
+    /// Epoch of the term; part of every request.
     epoch: i64,
     connector: Connector,
     scheduler: Scheduler,
-    /// By worker's id in the store.
+    /// Registered workers, by id in the store.
     registered: BTreeMap<String, RegisteredWorker>,
-    /// Scheduler's id -> store's id, of those that joined.
+    /// Scheduler's id to store's id, for joined workers.
     workers: BTreeMap<WorkerId, String>,
     scans: BTreeMap<ScanId, Scan>,
     attempts: BTreeMap<AttemptId, Running>,
@@ -309,7 +310,7 @@ impl State {
                 Some(said) = says.recv() => self.hear(said),
                 member = members.recv() => match member {
                     Some(member) => self.note(member),
-                    // Whoever follows the workers has ended: nobody would come or go any more.
+                    // The task that follows membership has ended: there would be no further changes.
                     None => {
                         tracing::error!("internal error: the task that follows the workers ended");
                         break;
@@ -354,7 +355,7 @@ impl State {
                 let history = History::new();
                 self.scans
                     .insert(scan, Scan { submission: *submission, history, messages: BTreeMap::new(), waits: false });
-                // Before the first step: a scan without segments ends in it.
+                // Before the first step of the scheduler, in which a scan without segments ends.
                 let wanted = reply.send(submitted).is_ok();
                 self.step(Event::Submitted { scan, request });
                 if !wanted {
@@ -425,7 +426,7 @@ impl State {
                 if let Ending::Refused(failure) = &ending {
                     tracing::warn!(attempt, %failure, "a worker refused a shard");
                 }
-                // Put back for `lose`, which looks for scans that are touched.
+                // Put back for `lose`, which searches for affected scans.
                 let worker = running.worker;
                 if let (Ending::Broken(why), Some(id)) = (&ending, self.workers.get(&worker).cloned()) {
                     self.attempts.insert(attempt, running);
@@ -441,7 +442,7 @@ impl State {
 
     fn tell(&self, scan: ScanId, news: News) {
         if let Some(scan) = self.scans.get(&scan) {
-            // Refused only when the scan's task is gone: then it is being cancelled.
+            // Fails only when the scan's task has ended: the scan is then being cancelled.
             let _ = scan.submission.news.send(news);
         }
     }
@@ -489,7 +490,8 @@ impl State {
                 Command::End { scan, outcome } => {
                     let Some(over) = self.scans.remove(&scan) else { continue };
                     let (name, news) = (over.submission.scan_name.clone(), over.submission.news.clone());
-                    // Before the end is reported: the task that continues with the scan's tables is then their only owner and need not copy them.
+                    // Before the end is reported: the task that continues with the scan's tables is then their only
+                    // owner and need not copy them.
                     drop(over);
                     let _ = news.send(News::End(outcome));
                     if self.ended.len() == DELIVERED_KEPT {
@@ -525,7 +527,7 @@ impl State {
     }
 }
 
-/// What a scan is told that ended without workers.
+/// The failure of a scan that ended for lack of workers.
 pub(crate) fn no_worker(timeout_ms: u64) -> Failure {
     let seconds = timeout_ms as f64 / 1e3;
     let message = format!("no worker has been registered for {seconds} s; start one with 'trawl worker'");

@@ -50,7 +50,7 @@ impl State {
         });
         let part = pieces.iter().find(|p| **p != prepared.whole(p.segment));
         let step = submission.passes.step();
-        // Only what these segments read: a shard never carries the whole market's tables.
+        // Only the data that these segments read: a shard never carries the whole market's tables.
         let input = match envelope::encode_input(&submission.passes.input(&segments)) {
             Ok(input) => input,
             Err(error) => {
@@ -66,7 +66,7 @@ impl State {
             }
         };
         let request = pb::ShardRequest {
-            // In its own words: the fields that it does not know say nothing to it.
+            // The worker's own version: it ignores fields that it does not know.
             protocol_version: registered.record.protocol_version.min(PROTOCOL_VERSION),
             scan_id: submission.scan_name.clone(),
             attempt,
@@ -76,7 +76,7 @@ impl State {
             plan_fingerprint: prepared.identity.plan.clone(),
             execution_class: Some(prepared.class().into()),
             segments,
-            // The attempt's own; where nothing is exported, what came is passed on.
+            // The attempt's own context; if traces are not exported, the incoming one is passed on.
             trace: tracked.context().or_else(|| submission.trace.clone()),
             stage: u32::try_from(step.stage).unwrap_or(u32::MAX),
             times_only: step.kind == StepKind::Times,

@@ -3,7 +3,7 @@ use trawl_security::Role;
 
 use super::*;
 
-/// Longest that anything here may take.
+/// Timeout of every wait in these tests.
 const BOUND: Duration = Duration::from_secs(20);
 
 #[tokio::test]

@@ -1,7 +1,7 @@
-//! What is told of attempts beside their results: a span for each, linked to the attempts before it, how long its work had
-//! waited, and when it counts as slow.
+//! Tracing of attempts: a span for each, linked to earlier attempts, with the time its work had waited and the time
+//! after which it counts as slow.
 //!
-//! It decides nothing; without an exporter it costs a few clock reads an attempt.
+//! It decides nothing; without an exporter it costs a few clock reads per attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,15 +15,15 @@ use super::{News, State, Submission};
 use crate::report::RunPurpose;
 use crate::scheduler::{AttemptId, Piece, ScanId};
 
-/// Earlier attempts that one links to.
+/// Maximum number of earlier attempts that a span links to.
 const LINKS_MAX: usize = 8;
 
-/// What became of a scan's work before.
+/// Earlier attempts at a scan's work.
 pub(super) struct History {
     begun: Instant,
-    /// Segments that an attempt gave back: when, and which it was.
+    /// Per segment returned unanswered: when, and by which attempt.
     given_back: BTreeMap<u32, (Instant, AttemptId)>,
-    /// Where the attempts that gave work back are to be found.
+    /// Span contexts of attempts that returned work unanswered.
     attempts: BTreeMap<AttemptId, SpanContext>,
 }
 
@@ -38,7 +38,7 @@ impl History {
         self.attempts.extend(context.map(|context| (attempt, context)));
     }
 
-    /// How long these have waited, and which attempts had them before.
+    /// How long `segments` have waited, and the spans of the attempts that had them before.
     fn of(&self, segments: &[u32]) -> (Duration, Vec<SpanContext>) {
         let (mut since, mut before) = (self.begun, BTreeSet::new());
         if !self.given_back.is_empty() {
@@ -52,23 +52,23 @@ impl History {
     }
 }
 
-/// An attempt as it is told of, as long as it runs.
+/// The tracing state of a running attempt.
 pub(super) struct Tracked {
     /// Ends with the last reply, or with the attempt.
     span: Option<tracing::Span>,
     segments: Vec<u32>,
-    /// Pieces that were not replied to.
+    /// Number of pieces without a reply.
     left: usize,
-    /// Segments that failed here.
+    /// Number of failed segments.
     failed: u32,
     started: Instant,
     slow_after: Option<Duration>,
     purpose: RunPurpose,
-    /// Another worker was asked as well.
+    /// Whether it was hedged.
     hedged: bool,
 }
 
-/// A new attempt, before it is known how it is told of.
+/// A new attempt to be traced.
 pub(super) struct Launch<'a> {
     pub attempt: AttemptId,
     pub scan: ScanId,
@@ -81,7 +81,7 @@ pub(super) struct Launch<'a> {
 }
 
 impl Tracked {
-    /// Where it is to be found: what its request carries.
+    /// Its span context, which its request carries.
     pub fn context(&self) -> Option<pb::TraceContext> {
         self.span.as_ref().and_then(trace::context_of)
     }
@@ -90,7 +90,7 @@ impl Tracked {
         self.slow_after
     }
 
-    /// What its worker told of it.
+    /// Records the timings reported by the worker.
     fn timed(&self, timings: &pb::ShardTimings) {
         let Some(span) = self.span.as_ref().filter(|_| spans::exporting()) else { return };
         spans::set(
@@ -106,7 +106,7 @@ impl Tracked {
         spans::set(span, cache.map(|level| KeyValue::new(attribute::CACHE, level)));
     }
 
-    /// It is over, once; later words of its end say nothing.
+    /// Ends the span with `ending`; only the first call has an effect.
     pub fn end(&mut self, ending: &str) {
         let Some(span) = self.span.take().filter(|_| spans::exporting()) else { return };
         let slow = self.slow_after.is_some_and(|limit| self.started.elapsed() >= limit);
@@ -135,7 +135,7 @@ impl Tracked {
 }
 
 impl State {
-    /// Begins to tell of an attempt; how long its work had waited.
+    /// Starts to trace an attempt; returns the state and how long its work had waited.
     pub(super) fn track(&mut self, launch: Launch<'_>) -> (Tracked, Duration) {
         let Launch { attempt, scan, worker, address, segments, pieces, purpose } = launch;
         let slow_after = self.scheduler.slow_after_ms(attempt).map(Duration::from_millis);
@@ -174,7 +174,7 @@ impl State {
         (Tracked { span, segments, left, failed: 0, started, slow_after, purpose, hedged: false }, queued)
     }
 
-    /// A reply of an attempt came.
+    /// Records a reply of an attempt.
     pub(super) fn track_reply(
         &mut self,
         (attempt, scan): (AttemptId, ScanId),
@@ -203,7 +203,7 @@ impl State {
         }
     }
 
-    /// An attempt is over that did not answer everything: others will.
+    /// Records the end of an attempt with unanswered pieces, which other attempts will run.
     pub(super) fn track_loss(&mut self, attempt: AttemptId, scan: ScanId, tracked: &mut Tracked, ending: &str) {
         let context = tracked.span.as_ref().and_then(spans::context);
         if let (true, Some(scan)) = (tracked.left > 0, self.scans.get_mut(&scan)) {

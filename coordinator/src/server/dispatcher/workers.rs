@@ -1,8 +1,8 @@
-//! The workers as the dispatcher sees them: who is registered, who of them is given work, and how one is lost.
+//! The workers as seen by the dispatcher: which are registered, which of them receive work, and how one is lost.
 //!
-//! There is one way to lose a worker, whatever the evidence (its record is gone, its connection broke): `lose`. One that
-//! is still registered is pinged until it answers, then it joins again. One that left on purpose is lost when it has
-//! said all it had to say.
+//! There is one way to lose a worker, whatever the evidence (its record is gone, its connection broke): `lose`. A lost
+//! worker that is still registered is pinged until it answers, and then joins again. A worker that left on purpose is
+//! lost once it has sent all its replies.
 
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
@@ -25,25 +25,25 @@ use crate::server::attempt;
 pub(super) struct RegisteredWorker {
     pub record: WorkerRecord,
     pub channel: Channel,
-    /// Of its name.
+    /// Hash of its name.
     pub host: HostId,
     /// Its id with the scheduler; `None` while it is lost and pinged.
     pub joined: Option<WorkerId>,
-    /// Its results proved wrong: it stays joined and is given nothing.
+    /// Its results proved wrong: it stays joined and receives nothing.
     pub quarantined: bool,
-    /// Its record is gone while it was leaving: it is lost once nothing more of it is awaited.
+    /// Its record is gone while it was leaving: it is lost once no more replies are awaited.
     pub parting: bool,
     /// The task that pings it.
     pub pinging: Option<AbortHandle>,
 }
 
 impl RegisteredWorker {
-    /// Whether it is given work.
+    /// Whether it receives work.
     pub fn serves(&self) -> bool {
         self.joined.is_some() && !self.quarantined && !self.record.draining
     }
 
-    /// Where it stands, for people and for counting.
+    /// Its state, for display and metrics.
     pub fn state(&self) -> WorkerState {
         match self {
             Self { quarantined: true, .. } => WorkerState::Quarantined,
@@ -68,15 +68,15 @@ impl State {
         plan_shards(&costs, &seats, submission.shards, affinity)
     }
 
-    /// What a scan that is accepted now is computed on: a device where a worker that serves has one.
+    /// The backend of a scan accepted now: a device if a serving worker has one.
     pub(super) fn backend(&self) -> String {
         let serving = self.registered.values().filter(|worker| worker.serves());
         let best = serving.map(|worker| class_of(&worker.record)).max();
         BACKENDS[usize::try_from(best.unwrap_or(0)).unwrap_or(0)].to_owned()
     }
 
-    /// The workers that a scan goes to: those of its backend. Every worker computes on its processors too, so a scan that is
-    /// theirs goes to workers with devices where there are no others.
+    /// The class of workers for a scan: those of its backend. Every worker also computes on its CPU, so a CPU scan goes
+    /// to workers with devices if there are no others.
     pub(super) fn class_for(&self, prepared: &PreparedScan) -> ClassId {
         let class = class_named(&prepared.identity.backend).unwrap_or(0);
         let serves = |class: ClassId| self.registered.values().any(|w| w.serves() && class_of(&w.record) == class);
@@ -84,7 +84,7 @@ impl State {
         if class > 0 || serves(0) { class } else { others.unwrap_or(0) }
     }
 
-    /// What is told of a worker.
+    /// The public description of a worker.
     pub(super) fn info(&self, worker: &RegisteredWorker) -> pb::WorkerInfo {
         let in_flight = worker.joined.map_or(0, |joined| self.scheduler.in_flight(joined));
         let record = &worker.record;
@@ -109,7 +109,7 @@ impl State {
                 match attempt::channel_to(&record.address, &self.connector) {
                     Ok(channel) => {
                         let id = record.id.clone();
-                        // One of this name that was parting is not awaited any longer.
+                        // Replies of a parting process with this id are no longer awaited.
                         self.forget(&id, "it was started anew");
                         tracing::info!(worker = id, address = record.address, "registered");
                         let host = name_key(&id);
@@ -149,7 +149,8 @@ impl State {
             Member::Gone { id, boot } => {
                 if self.registered.get(&id).is_some_and(|w| w.record.boot == boot) {
                     match self.registered.get_mut(&id).filter(|w| w.record.draining) {
-                        // What it said last may still be on its way; its connection tells when that is over.
+                        // Its last replies may still be in transit; the end of its connection shows when they are
+                        // complete.
                         Some(worker) => {
                             worker.parting = true;
                             self.part();
@@ -161,7 +162,7 @@ impl State {
         }
     }
 
-    /// Loses the workers that left and have nothing more to say.
+    /// Loses the parting workers that have sent all their replies.
     pub(super) fn part(&mut self) {
         let busy = |worker| self.attempts.values().any(|running| running.worker == worker);
         let silent = |w: &RegisteredWorker| w.parting && !w.joined.is_some_and(busy);
@@ -177,7 +178,7 @@ impl State {
         }
     }
 
-    /// Tells scans that nobody serves their class, or that somebody does again.
+    /// Notifies scans that no worker serves their class, or that one does again.
     pub(super) fn tell_who_waits(&mut self) {
         for (id, scan) in &mut self.scans {
             let waits = self.scheduler.waits_for_workers(*id);
@@ -190,7 +191,7 @@ impl State {
     }
 
     pub(super) fn join(&mut self, id: &str) {
-        // One whose copy of the data is damaged stays out until it is started anew; of others the scheduler knows.
+        // A worker with damaged data stays out until it is restarted; quarantined hosts are known to the scheduler.
         if self.registered.get(id).is_some_and(|w| w.quarantined && !self.quarantined.contains(&w.host)) {
             return;
         }
@@ -221,7 +222,7 @@ impl State {
         self.step(Event::WorkerLost { worker, loss });
     }
 
-    /// Pings a worker that is lost or suspect until it answers; one that does not is lost.
+    /// Pings a lost or suspect worker until it answers; a suspect that does not answer is lost.
     pub(super) fn ping(&mut self, id: &str) {
         let Some(worker) = self.registered.get_mut(id).filter(|w| !w.parting) else { return };
         let (id, boot) = (id.to_owned(), worker.record.boot.clone());
@@ -233,7 +234,7 @@ impl State {
                 if attempt::ping(channel.clone(), &boot).await {
                     break;
                 }
-                // The term is over: nobody asks any more.
+                // The term is over: the ping is no longer needed.
                 let Some(asks) = asks.upgrade() else { return };
                 let _ = asks.send(Ask::Silent { id: id.clone(), boot: boot.clone() }).await;
                 drop(asks);
@@ -248,7 +249,7 @@ impl State {
         }
     }
 
-    /// A worker whose results proved wrong.
+    /// Quarantines the workers of a host whose results proved wrong.
     pub(super) fn quarantine(&mut self, host: HostId, scan: ScanId, piece: Piece) {
         self.quarantined.insert(host);
         let Some((id, worker)) = self.registered.iter_mut().find(|(_, w)| w.host == host) else { return };
@@ -263,7 +264,7 @@ impl State {
     }
 }
 
-/// What workers may compute on, by the scheduler's number of the class; the later ones first where there are several.
+/// Known backends, indexed by the scheduler's class id; later ones take precedence.
 const BACKENDS: [&str; 3] = [BACKEND_CPU, BACKEND_SIMULATED, BACKEND_CUDA];
 
 fn class_named(backend: &str) -> Option<ClassId> {
@@ -274,7 +275,7 @@ fn class_of(record: &WorkerRecord) -> ClassId {
     class_named(&record.class.backend).unwrap_or(0)
 }
 
-/// Why a registered worker cannot be given this coordinator's work.
+/// Why a registered worker cannot run this coordinator's work, if so.
 fn unusable(record: &WorkerRecord) -> Option<String> {
     let version = record.protocol_version;
     if !speaks(version) {
@@ -284,7 +285,7 @@ fn unusable(record: &WorkerRecord) -> Option<String> {
     if !known.contains(&record.result_schema) {
         return Some(format!("its results have schema {}, expected {}", record.result_schema, known.join(" or ")));
     }
-    // Whatever it computes on, as long as we know it.
+    // Any known backend is acceptable.
     let own = ExecutionClass { backend: record.class.backend.clone(), ..execution_class() };
     if record.class != own || class_named(&record.class.backend).is_none() {
         return Some(format!("its class is '{}', this coordinator's '{}'", record.class, execution_class()));

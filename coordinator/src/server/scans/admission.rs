@@ -1,4 +1,4 @@
-//! Whose turn it is to run: so many scans at a time, the others wait in a bounded line by priority, then by age.
+//! Admission of scans: a limited number runs at a time, the others wait in a bounded queue by priority, then by age.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ use tokio::sync::oneshot;
 use super::log::HeldBytes;
 use crate::scheduler::Priority;
 
-/// The line.
+/// The admission queue. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Admission(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     running_max: usize,
-    /// No scan begins while more is held, unless none runs.
+    /// Bytes of held results above which no scan begins, unless none runs.
     held_max: usize,
     held: HeldBytes,
     line: Mutex<AdmissionQueue>,
@@ -29,7 +29,7 @@ struct AdmissionQueue {
     waiting: BTreeMap<(Reverse<Priority>, u64), oneshot::Sender<Turn>>,
 }
 
-/// The right to run; dropped, it goes to the next in line.
+/// The right to run; when dropped, it passes to the next waiting scan.
 #[derive(Debug)]
 pub(crate) struct Turn(Admission);
 
@@ -46,7 +46,7 @@ impl Admission {
         line.running < self.0.running_max && (line.running == 0 || self.0.held.bytes() <= self.0.held_max)
     }
 
-    /// A turn, if nobody has to wait for one.
+    /// A turn, if one is available without waiting.
     pub fn try_enter(&self) -> Option<Turn> {
         let mut line = self.line();
         if !line.waiting.is_empty() || !self.is_free(&line) {
@@ -56,7 +56,7 @@ impl Admission {
         Some(Turn(self.clone()))
     }
 
-    /// Waits for a turn. Dropping the future leaves the line.
+    /// Waits for a turn. Dropping the future leaves the queue.
     pub async fn enter(&self, priority: Priority) -> Turn {
         let given = {
             let mut line = self.line();
@@ -69,12 +69,12 @@ impl Admission {
         self.serve();
         match given.await {
             Ok(turn) => turn,
-            // The line is only ever emptied by giving turns.
+            // Waiting entries are removed only by giving turns.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Gives turns to those who wait, as long as there are any.
+    /// Gives turns to waiting scans while there are free turns.
     fn serve(&self) {
         loop {
             let next = {
@@ -90,7 +90,7 @@ impl Admission {
                 line.running += 1;
                 next
             };
-            // Outside the lock: one that leaves the line just now gives its turn back at once.
+            // Outside the lock: a scan that is just leaving the queue returns its turn at once.
             drop(next.send(Turn(self.clone())));
         }
     }
@@ -124,7 +124,7 @@ mod tests {
             }));
             tokio::task::yield_now().await;
         }
-        // One that leaves the line costs nobody a turn.
+        // A scan that leaves the queue does not consume a turn.
         let gone = tokio::time::timeout(Duration::from_millis(1), gate.enter(Priority::High)).await;
         assert!(gone.is_err());
         drop(first);

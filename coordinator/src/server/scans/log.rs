@@ -1,7 +1,7 @@
-//! What one scan has to say: an append-only list of events that any number of clients read at their own pace.
+//! The event log of one scan: an append-only list that any number of clients read at their own pace.
 //!
-//! A slow reader holds nothing back: it lags behind in the list. Nothing is shown before the scan is recorded. A scan that
-//! begins anew (another generation) forgets what it had said.
+//! A slow reader delays nothing: it lags behind in the list. Nothing is visible before the scan is recorded. A scan
+//! that restarts (another generation) drops its earlier events.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use trawl_telemetry::metrics::catalogue::coordinator::RESULTS_HELD;
 use trawl_wire::pb;
 use trawl_wire::pb::scan_event::Event;
 
-/// Bytes of the events of all scans in memory.
+/// Total bytes of the events of all scans in memory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HeldBytes(Arc<AtomicUsize>);
 
@@ -33,11 +33,11 @@ impl HeldBytes {
     }
 }
 
-/// The events of one scan.
+/// The event log of one scan.
 #[derive(Debug)]
 pub(crate) struct ScanLog {
     state: Mutex<State>,
-    /// Told whenever there is something new to read.
+    /// Notified whenever there is a new event.
     changed: watch::Sender<()>,
     held: HeldBytes,
 }
@@ -47,34 +47,34 @@ struct State {
     generation: u32,
     events: Vec<Arc<Event>>,
     bytes: usize,
-    /// Whether clients may see it.
+    /// Whether clients may read it.
     shown: bool,
-    /// Whether the events were put away.
+    /// Whether the events were unloaded from memory.
     unloaded: bool,
     end: Option<End>,
 }
 
-/// Why nothing more is said.
+/// Why the log has no further events.
 #[derive(Debug, Clone)]
 enum End {
-    /// The last event is the scan's last.
+    /// The scan has ended; its last event is in the log.
     Said,
-    /// This coordinator knows no more of it.
+    /// This coordinator has no further events of it.
     Abandoned(Status),
 }
 
-/// How far one client has read.
+/// The reading position of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Cursor {
     generation: u32,
     next: usize,
-    /// Segments of this generation that the client has already.
+    /// Segments of this generation that the client already has.
     have: BTreeSet<u32>,
     begun: bool,
 }
 
 impl Cursor {
-    /// Of a client that comes back with what it has.
+    /// The cursor of a client that reconnects with segments of `generation`.
     pub fn with(generation: u32, have: impl IntoIterator<Item = u32>) -> Self {
         Self { generation, have: have.into_iter().collect(), ..Self::default() }
     }
@@ -89,12 +89,12 @@ impl ScanLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of this scan's events.
+    /// Bytes of this scan's events in memory.
     pub fn bytes(&self) -> usize {
         self.state().bytes
     }
 
-    /// What was said last of a scan that is done, unless it was put away.
+    /// The summary of a finished scan, unless its events were unloaded.
     pub fn summary(&self) -> Option<pb::Summary> {
         match self.state().events.last().map(|event| &**event) {
             Some(Event::Summary(summary)) => Some(summary.clone()),
@@ -102,17 +102,17 @@ impl ScanLog {
         }
     }
 
-    /// Whether nothing was said yet.
+    /// Whether there are no events yet.
     pub fn is_empty(&self) -> bool {
         self.state().events.is_empty()
     }
 
-    /// Adds an event, unless all is said.
+    /// Adds an event, unless the log is closed.
     pub fn push(&self, event: Event) {
         self.add(event, false);
     }
 
-    /// Adds the last event.
+    /// Adds the last event and closes the log.
     pub fn close(&self, event: Event) {
         self.add(event, true);
     }
@@ -133,14 +133,14 @@ impl ScanLog {
         self.changed.send_replace(());
     }
 
-    /// From now on clients may read.
+    /// Makes the log visible to clients.
     pub fn show(&self) {
         self.state().shown = true;
         self.changed.send_replace(());
     }
 
-    /// Frees the memory of a log that is closed. An answer is read from the result store when somebody asks; of a scan
-    /// without one the last word stays.
+    /// Frees the memory of a closed log. An answer is read from the result store on demand; of a scan without an answer
+    /// the last event is kept.
     pub fn unload(&self) {
         let mut state = self.state();
         if !matches!(state.end, Some(End::Said)) {
@@ -154,18 +154,18 @@ impl ScanLog {
         }
     }
 
-    /// Of a scan whose answer lies in the result store.
+    /// Marks as unloaded the log of a scan whose answer is in the result store.
     pub fn put_away(&self) {
         let mut state = self.state();
         (state.end, state.unloaded) = (Some(End::Said), true);
     }
 
-    /// Whether what was said has to be read before anybody can be told.
+    /// Whether the events have to be loaded before they can be read.
     pub fn is_unloaded(&self) -> bool {
         self.state().unloaded
     }
 
-    /// Takes back what was unloaded.
+    /// Restores unloaded events.
     pub fn load(&self, events: Vec<Event>) {
         let mut state = self.state();
         if state.unloaded {
@@ -176,7 +176,7 @@ impl ScanLog {
         }
     }
 
-    /// Forgets what was said: the scan begins anew.
+    /// Drops all events, because the scan restarts.
     pub fn restart(&self, generation: u32) {
         let mut state = self.state();
         self.held.sub(state.bytes);
@@ -184,7 +184,7 @@ impl ScanLog {
         state.events.clear();
     }
 
-    /// Tells every reader that nothing more comes from here. Said of a log that is closed, it does nothing.
+    /// Closes the log with an error for every reader. No effect on a closed log.
     pub fn abandon(&self, why: Status) {
         let mut state = self.state();
         if state.end.is_none() {
@@ -197,7 +197,7 @@ impl ScanLog {
     /// The next event for a client; `None` after the last.
     ///
     /// # Errors
-    /// Why this coordinator has no more of the scan.
+    /// Why this coordinator has no further events of the scan.
     pub async fn next(&self, cursor: &mut Cursor) -> Result<Option<Arc<Event>>, Status> {
         let mut changed = self.changed.subscribe();
         loop {
@@ -250,7 +250,7 @@ impl Drop for ScanLog {
     }
 }
 
-/// About what an event takes in memory.
+/// Approximate bytes of an event in memory.
 fn weight(event: &Event) -> usize {
     const FIXED: usize = 256;
     FIXED

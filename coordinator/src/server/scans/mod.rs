@@ -1,7 +1,7 @@
-//! The scans of a coordinator: who asked for them, how far they are, what they have said.
+//! The scans of a coordinator: their owners, their progress and their events.
 //!
-//! `log` is what clients read, `admission` whose turn it is, `run_scan` takes one scan from its request to its end, `running`
-//! keeps what it has so far, `record` writes it down.
+//! `log` holds the events that clients read, `admission` limits running scans, `run_scan` takes one scan from its
+//! request to its end, `running` holds its intermediate state, `record` persists it.
 
 mod admission;
 mod log;
@@ -33,21 +33,21 @@ pub(crate) use log::{Cursor, HeldBytes};
 pub(crate) use record::Archive;
 pub(crate) use run_scan::{Environment, TakenOver, drive, reload};
 
-/// Scans that run at once, unless another number is set; further ones wait.
+/// Default maximum of running scans; further ones wait.
 pub const SCANS_MAX: usize = 64;
-/// Scans that wait, unless another number is set; further ones are refused with `RESOURCE_EXHAUSTED`.
+/// Default maximum of waiting scans; further ones are rejected with `RESOURCE_EXHAUSTED`.
 pub const SCANS_WAITING_MAX: usize = 4096;
 /// Bytes of results in memory beyond which no further scan begins.
 pub const HELD_BYTES_MAX: usize = 2 << 30;
-/// Bytes of one scan's results.
+/// Maximum bytes of one scan's results.
 pub const ANSWER_BYTES_MAX: usize = 1 << 30;
-/// Scans that have ended and are still told of from memory.
+/// Maximum number of ended scans kept in memory.
 const ENDED_KEPT_MAX: usize = 256;
-/// Bytes of their results; the oldest are forgotten first.
+/// Maximum bytes of their results; the oldest are dropped first.
 const ENDED_BYTES_MAX: usize = 256 << 20;
-/// What a shard's run takes in a report, stages and all.
+/// Estimated bytes of a shard's run in a report, including its stages.
 const SHARD_RUN_BYTES: usize = 1024;
-/// Characters of a scan's condition in lists.
+/// Maximum characters of a scan's condition in lists.
 const CONDITION_CHARS_MAX: usize = 120;
 
 /// A scan's document.
@@ -55,23 +55,23 @@ const CONDITION_CHARS_MAX: usize = 120;
 pub(crate) enum Document {
     /// Canonical JSON.
     Here(String),
-    /// An object of the result store, which is read when the document is needed.
+    /// An object of the result store, read when the document is needed.
     Stored {
-        /// Of the canonical JSON, 64 hex digits.
+        /// SHA-256 of the canonical JSON, 64 hex digits.
         sha256: String,
     },
 }
 
-/// What a client asked for.
+/// A client's request.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub document: Document,
-    /// What computes: chosen once, when it is accepted.
+    /// The backend, chosen once, when the scan is accepted.
     pub backend: OnceLock<String>,
     pub as_of: AsOf,
     pub shards: ShardSpec,
     pub priority: Priority,
-    /// How long it may take, and so when it ends, done or not.
+    /// How long it may take; `deadline` is the resulting time.
     pub allowed: Option<Duration>,
     pub deadline: Option<Instant>,
     pub allow_partial: bool,
@@ -79,16 +79,16 @@ pub(crate) struct Asked {
     pub durable: bool,
     pub received: Instant,
     pub submitted_us: i64,
-    /// The client's own name for the request.
+    /// The client's idempotency key.
     pub mark: Option<RequestMark>,
 }
 
-/// How far a scan is.
+/// The progress of a scan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stand {
     pub state: pb::ScanState,
     pub generation: u32,
-    /// 1-based.
+    /// Current step, from 1.
     pub step: u32,
     pub segments: u32,
     pub segments_ended: u32,
@@ -97,13 +97,13 @@ pub(crate) struct Stand {
     pub ended_us: Option<i64>,
     pub failure: Option<Failure>,
     pub answer_digest: String,
-    /// Symbols whose row says failed.
+    /// Number of symbols with status `failed`.
     pub failed_symbols: u64,
     /// The class whose workers it waits for.
     pub waits_for: String,
-    /// Whether it was more than a request.
+    /// Whether it was accepted.
     pub accepted: bool,
-    /// Whether it stands in the records.
+    /// Whether it is recorded.
     pub recorded: bool,
 }
 
@@ -114,15 +114,15 @@ pub(crate) struct Scan {
     /// Who submitted it.
     pub owner: String,
     pub asked: Asked,
-    /// Who brought it to this coordinator.
+    /// How it came to this coordinator.
     origin: Origin,
     pub log: ScanLog,
-    /// Set once, when nobody wants it any more.
+    /// Set once, when it is cancelled.
     cancelled: watch::Sender<bool>,
-    /// Set once, when it has ended; of a recorded one, when its end is recorded.
+    /// Set once, when it has ended; for a recorded scan, when its end is recorded.
     over: watch::Sender<bool>,
     stand: Mutex<Stand>,
-    /// Where its time goes: written as it runs; of one that is done the log's last event has it.
+    /// The report of the run so far. For a finished scan it is in the log's last event.
     report: Mutex<RunReport>,
 }
 
@@ -142,12 +142,12 @@ impl Scan {
         }
     }
 
-    /// What is known of its run so far.
+    /// The report of the run so far.
     fn report(&self) -> MutexGuard<'_, RunReport> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same as JSON; of a scan that is done, of what it said last. None where nothing is known.
+    /// The report as JSON; for a finished scan, that of its last event. `None` if there is none.
     pub fn report_json(&self) -> Option<String> {
         if let Some(summary) = self.log.summary() {
             return Some(summary.report_json);
@@ -156,7 +156,7 @@ impl Scan {
         (!report.mode.is_empty()).then(|| serde_json::to_string(&*report).unwrap_or_default())
     }
 
-    /// Bytes that its report takes.
+    /// Estimated bytes of its report.
     fn report_bytes(&self) -> usize {
         let report = self.report();
         report.shard_runs.len() * SHARD_RUN_BYTES + report.segment_runs.len() * size_of::<SegmentRun>()
@@ -166,18 +166,18 @@ impl Scan {
         self.stand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody wants it any more.
+    /// Cancels it.
     pub fn cancel(&self) {
         self.cancelled.send_replace(true);
     }
 
-    /// Ends when somebody cancels it.
+    /// Completes when the scan is cancelled.
     pub async fn until_cancelled(&self) {
         // The sender lives as long as this scan.
         let _ = self.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
     }
 
-    /// Ends when it has ended.
+    /// Completes when the scan has ended.
     pub async fn until_ended(&self) {
         // The sender lives as long as this scan.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
@@ -187,7 +187,7 @@ impl Scan {
         matches!(self.stand().state, pb::ScanState::Done | pb::ScanState::Failed | pb::ScanState::Cancelled)
     }
 
-    /// Of a leader before this one: a scan that runs, or has ended.
+    /// A scan of an earlier leader, running or ended.
     pub fn of_record(recorded: &Recorded, asked: Asked, held: HeldBytes) -> Option<Self> {
         let header = recorded.header.as_ref()?;
         let mut scan = Self::new(header.scan.clone(), header.owner.clone(), asked, held);
@@ -224,7 +224,7 @@ impl Scan {
         Some(scan)
     }
 
-    /// What is known once the scan is prepared.
+    /// Fills in what is known once the scan is prepared.
     fn describe(&self, prepared: &PreparedScan) {
         let mut stand = self.stand();
         stand.dataset = prepared.dataset_reference();
@@ -246,7 +246,7 @@ impl Scan {
         self.log.restart(generation);
     }
 
-    /// From now on it is a scan, and not only a request.
+    /// Marks it as accepted.
     fn accepted(&self) {
         let before = std::mem::replace(&mut self.stand().accepted, true);
         if !before {
@@ -257,7 +257,7 @@ impl Scan {
         }
     }
 
-    /// One line of the log for each scan that ends.
+    /// Writes one log line for each scan that ends.
     fn tell_end(&self, end: ScanEnd) {
         let Stand { dataset, failed_symbols, failure, .. } = self.stand().clone();
         let (caller, seconds) = (&self.owner, self.asked.received.elapsed().as_secs_f64());
@@ -271,7 +271,7 @@ impl Scan {
         stand.accepted || stand.recorded
     }
 
-    /// It stands in the records: from now on it has an end there.
+    /// Marks it as recorded: from now on its end has to be recorded as well.
     fn recorded(&self) {
         self.stand().recorded = true;
     }
@@ -280,7 +280,7 @@ impl Scan {
         self.stand().recorded
     }
 
-    /// Nobody serves the class, or somebody does again.
+    /// Sets the class it waits for because no worker serves it; `None` once one does.
     fn waits_for(&self, class: Option<String>) {
         match &class {
             Some(class) => tracing::warn!(scan = self.name, class, "this scan waits for a worker of its class"),
@@ -289,10 +289,10 @@ impl Scan {
         self.stand().waits_for = class.unwrap_or_default();
     }
 
-    /// Its answer's digest and how many of its symbols failed, or why it has none.
+    /// Marks it as ended, with the answer's digest and the number of failed symbols, or with the failure.
     fn ended(&self, outcome: Result<(&str, u64), &Failure>) {
         let mut stand = self.stand();
-        // Whoever waits for it reads how it ended once this is through.
+        // Waiting tasks read the outcome after this.
         self.over.send_replace(true);
         stand.ended_us = Some(now_us());
         stand.waits_for.clear();
@@ -310,7 +310,7 @@ impl Scan {
         }
     }
 
-    /// What is told of it.
+    /// Its public description.
     pub fn info(&self) -> pb::ScanInfo {
         let stand = self.stand().clone();
         let priority = match self.asked.priority {
@@ -353,23 +353,23 @@ fn condition_of(document_json: &str) -> String {
     trawl_plan::ScanDocument::from_json(document_json).map(|d| cut(&d.condition)).unwrap_or_default()
 }
 
-/// Whether `caller` may see what `owner` submitted.
+/// Whether `caller` may see scans of `owner`.
 pub(crate) fn may_see(caller: &Caller, owner: &str) -> bool {
     caller.name == owner || caller.rights.iter().any(|right| right.covers(Right::ReadAll))
 }
 
-/// Whether `caller` may end what `owner` submitted.
+/// Whether `caller` may cancel scans of `owner`.
 pub(crate) fn may_end(caller: &Caller, owner: &str) -> bool {
     caller.name == owner || caller.rights.iter().any(|right| right.covers(Right::Admin))
 }
 
-/// Microseconds since 1970 by this machine's clock; told to people, never decided by.
+/// Microseconds since 1970 by this machine's clock; for display, never for decisions.
 pub(crate) fn now_us() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// All scans that this coordinator tells of.
+/// All scans known to this coordinator.
 #[derive(Debug)]
 pub(crate) struct Scans {
     limits: ScanLimits,
@@ -379,9 +379,9 @@ pub(crate) struct Scans {
 #[derive(Debug, Default)]
 struct Inner {
     scans: BTreeMap<String, Arc<Scan>>,
-    /// Names of those that have ended, oldest first.
+    /// Ids of ended scans, oldest first.
     ended: VecDeque<String>,
-    /// By the slot of their keys: what was asked, and which scan it is.
+    /// Digest and scan of requests, by the slot of their idempotency key.
     requests: BTreeMap<String, (String, String)>,
 }
 
@@ -403,12 +403,12 @@ impl Inner {
     }
 }
 
-/// What is known of a request with an idempotency key.
+/// The earlier use of an idempotency key.
 pub(crate) enum Known {
     New,
-    /// The same was asked before.
+    /// The same request was made before.
     Same(Arc<Scan>),
-    /// Something else was, as this scan.
+    /// A different request was made with this key, as this scan.
     Other(String),
 }
 
@@ -432,10 +432,10 @@ impl Scans {
         }
     }
 
-    /// Takes a new scan in, unless too many wait already.
+    /// Adds a new scan, unless too many are waiting.
     ///
     /// # Errors
-    /// How many there are.
+    /// A message with their number.
     pub fn add(&self, scan: Arc<Scan>) -> Result<(), String> {
         let mut inner = self.inner();
         let active = inner.scans.len() - inner.ended.len();
@@ -447,7 +447,7 @@ impl Scans {
         Ok(())
     }
 
-    /// Takes in a scan that was accepted before, however many there are.
+    /// Adds a scan that was accepted earlier, regardless of limits.
     pub fn recover(&self, scan: Arc<Scan>) {
         let ended = scan.has_ended();
         let name = scan.name.clone();
@@ -457,14 +457,15 @@ impl Scans {
         }
     }
 
-    /// Forgets a scan: it was deleted.
+    /// Removes a deleted scan.
     pub fn forget(&self, name: &str) {
         let mut inner = self.inner();
         inner.ended.retain(|n| n != name);
         inner.remove(name);
     }
 
-    /// A scan has ended: as long as there are too many of those, the oldest is forgotten, or what it said if it is recorded.
+    /// Records that a scan has ended. While there are too many ended scans, the oldest is removed or, if recorded, its
+    /// events are unloaded.
     pub fn end(&self, name: &str) {
         let mut inner = self.inner();
         if !inner.scans.contains_key(name) {
@@ -499,13 +500,13 @@ impl Scans {
         self.inner().scans.get(name).cloned()
     }
 
-    /// All of them, in no order that means anything.
+    /// All scans, in unspecified order.
     pub fn all(&self) -> Vec<Arc<Scan>> {
         self.inner().scans.values().cloned().collect()
     }
 }
 
-/// A reason of bounded length.
+/// A failure with a message of bounded length.
 pub(crate) fn failure(kind: trawl_wire::ErrorKind, message: impl Into<String>) -> Failure {
     Failure::new(kind, bounded_reason(message.into()))
 }

@@ -1,4 +1,4 @@
-//! What of a scan is written down: its acceptance, its results, its end; and what is read of one that was begun before.
+//! Persists a scan: its acceptance, its results, its end; and reads back scans of earlier terms.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -24,19 +24,19 @@ use crate::durable::{
 use crate::prepare::PreparedScan;
 use crate::server::record_budget::Room;
 
-/// Wait before the control store is asked again for what it did not confirm; doubles up to [`BACK_OFF_MAX`].
+/// Wait before an unconfirmed write to the control store is retried; doubles up to [`BACK_OFF_MAX`].
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// Longest wait.
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
-/// How long the result store may be away when all of a scan is stored but its last words.
+/// How long the result store may be unavailable when only the last objects of a scan remain to be stored.
 const LAST_PUTS_PATIENCE: Duration = Duration::from_secs(600);
-/// How long an acceptance may take.
+/// Timeout of recording an acceptance.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Records of one term, in whatever control store there is.
+/// Records of one term, in any control store.
 pub(crate) type Records = Ledger<Arc<dyn ControlStore>>;
 
-/// Where scans are written down.
+/// The stores in which scans are persisted.
 #[derive(Clone)]
 pub(crate) struct Archive {
     pub ledger: Records,
@@ -45,14 +45,14 @@ pub(crate) struct Archive {
     pub room: Room,
 }
 
-/// Outcomes of segments by step, as they are stored.
+/// Stored outcomes, by step and segment.
 pub(super) type StoredSteps = BTreeMap<u32, BTreeMap<u32, Outcome>>;
 
 fn of_ledger(error: &LedgerError) -> Failure {
     failure(ErrorKind::Retryable, format!("the scan cannot be recorded: {error}; --ephemeral scans are not recorded"))
 }
 
-/// The first words about a scan.
+/// The header of a new scan.
 pub(super) fn header_of(scan: &Scan, prepared: &PreparedScan, trace: Option<pb::TraceContext>) -> Header {
     let asked = &scan.asked;
     let deadline_us = asked
@@ -64,7 +64,7 @@ pub(super) fn header_of(scan: &Scan, prepared: &PreparedScan, trace: Option<pb::
         owner: scan.owner.clone(),
         document: match &asked.document {
             Document::Here(json) => DocumentPlace::of(json),
-            // Of a scan that is recorded; its header is not made again.
+            // The scan is already recorded; its header is not written again.
             Document::Stored { sha256 } => DocumentPlace::Object { sha256: sha256.clone(), bytes: 0 },
         },
         dataset: prepared.dataset_reference(),
@@ -84,10 +84,10 @@ pub(super) fn header_of(scan: &Scan, prepared: &PreparedScan, trace: Option<pb::
     }
 }
 
-/// A scan's document, where it is not here, from the result store.
+/// Reads a scan's document from the result store if it is not in memory.
 ///
 /// # Errors
-/// Why it cannot be had.
+/// Why it cannot be read.
 pub(super) async fn stored_document(archive: &Archive, scan: &Scan) -> Result<Option<String>, Failure> {
     let Document::Stored { sha256 } = &scan.asked.document else { return Ok(None) };
     let bytes = archive.results.named(&scan.name, Named::Document).await.map_err(Failure::from)?;
@@ -100,7 +100,7 @@ pub(super) async fn stored_document(archive: &Archive, scan: &Scan) -> Result<Op
 }
 
 impl Asked {
-    /// What was asked, as a header tells it.
+    /// Restores a request from a header.
     pub fn of_header(header: &Header) -> Self {
         let left_us = header.deadline_us.map(|at| u64::try_from(at.saturating_sub(now_us())).unwrap_or(0));
         let allowed_us =
@@ -126,11 +126,11 @@ impl Asked {
     }
 }
 
-/// An acceptance on its way.
+/// An acceptance being recorded.
 pub(super) struct Accepting(Option<JoinHandle<Result<Acceptance, LedgerError>>>);
 
 impl Accepting {
-    /// Begins to record a scan.
+    /// Starts to record a scan.
     pub fn start(archive: &Archive, scan: &Arc<Scan>, header: Header) -> Self {
         let (archive, scan) = (archive.clone(), Arc::clone(scan));
         Self(Some(tokio::spawn(async move {
@@ -153,12 +153,12 @@ impl Accepting {
         })))
     }
 
-    /// Of a scan that is recorded, or never will be.
+    /// For a scan that is already recorded, or never will be.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Waits until the scan is recorded; then clients may see it.
+    /// Waits until the scan is recorded; it is then visible to clients.
     pub async fn done(&mut self, scan: &Scan) -> Result<(), Ended> {
         if let Some(accepting) = self.0.take() {
             let accepted = match tokio::time::timeout(ACCEPT_TIMEOUT, accepting).await {
@@ -185,7 +185,7 @@ impl Accepting {
     }
 }
 
-/// Writes down what becomes of one generation of a scan.
+/// Persists the outcomes of one generation of a scan.
 pub(super) struct Recorder {
     archive: Archive,
     scan: String,
@@ -202,32 +202,32 @@ impl Recorder {
         Self { archive: archive.clone(), scan: scan.name.clone(), generation, writer }
     }
 
-    /// Hands in what became of a segment; waits while the store is behind.
+    /// Queues the outcome of a segment; waits while the store is behind.
     pub async fn segment(&self, step: u32, segment: u32, outcome: Outcome) -> Result<(), Failure> {
         self.writer.store(step, Stored { segment, outcome }).await
     }
 
-    /// Ends when results cannot be stored.
+    /// Completes when results cannot be stored, with the reason.
     pub async fn failure(&self) -> Failure {
         self.writer.failure().await
     }
 
-    /// Stores what is needed to tell the answer again.
+    /// Stores what is needed to return the answer again.
     ///
     /// # Errors
-    /// The result store's.
+    /// The result store's error.
     pub async fn answer(&self, accepted: &pb::Accepted, summary: pb::Summary) -> Result<pb::Summary, Failure> {
         self.writer.flush().await?;
         self.named(Named::Accepted(self.generation), &accepted.encode_to_vec()).await?;
         let before = self.named(Named::Summary(self.generation), &summary.encode_to_vec()).await?;
-        // A leader before came as far as this: what it said is what is said.
+        // An earlier leader got this far: its summary counts.
         Ok(before.and_then(|bytes| pb::Summary::decode(&bytes[..]).ok()).unwrap_or(summary))
     }
 }
 
 impl Recorder {
-    /// Stores one of the last objects of a scan. Everything else of it is stored by then, so a store that is away for a moment
-    /// must not cost hours of work: it is tried for [`LAST_PUTS_PATIENCE`].
+    /// Stores one of the last objects of a scan. Everything else is stored by then, so a short outage must not cost
+    /// hours of work: retries for [`LAST_PUTS_PATIENCE`].
     async fn named(&self, named: Named, content: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
         let (results, scan, limits) = (&self.archive.results, &self.scan, WriterLimits::default());
         let since = Instant::now();
@@ -243,10 +243,10 @@ impl Recorder {
     }
 }
 
-/// Records the end of a scan, for as long as it takes.
+/// Records the end of a scan, retrying without limit.
 ///
 /// # Errors
-/// The term is over: another leader ends it.
+/// The term is over: another leader will end the scan.
 pub(super) async fn end(archive: &Archive, scan: &str, end: End) -> Result<(), Ended> {
     let mut wait = BACK_OFF;
     loop {
@@ -260,7 +260,7 @@ pub(super) async fn end(archive: &Archive, scan: &str, end: End) -> Result<(), E
     }
 }
 
-/// What a scan ended with, as it is recorded.
+/// The end record of a scan.
 pub(super) fn end_of(generation: u32, outcome: Result<&Answered, Failure>) -> End {
     let outcome = match outcome {
         Ok(answered) => EndOutcome::Complete {
@@ -273,7 +273,7 @@ pub(super) fn end_of(generation: u32, outcome: Result<&Answered, Failure>) -> En
     End { generation, outcome, ended_us: now_us() }
 }
 
-/// What a new leader finds of a scan, and does with it.
+/// Reads what is stored of a scan, and decides how to resume it.
 pub(super) async fn resume(
     archive: &Archive,
     scan: &Arc<Scan>,
@@ -312,7 +312,7 @@ pub(super) async fn resume(
 /// Reads the events of a scan that has ended.
 ///
 /// # Errors
-/// Why they cannot be had.
+/// Why they cannot be read.
 pub(crate) async fn reload(archive: &Archive, scan: &Scan, prepared: &PreparedScan) -> Result<Vec<Event>, Failure> {
     let generation = scan.generation();
     let (results, name) = (&archive.results, &scan.name);
@@ -323,7 +323,7 @@ pub(crate) async fn reload(archive: &Archive, scan: &Scan, prepared: &PreparedSc
     let summary = results.named(name, Named::Summary(generation)).await.map_err(Failure::from)?;
     let summary = summary.and_then(|bytes| pb::Summary::decode(&bytes[..]).ok()).ok_or_else(|| missing("the end"))?;
     let mut contents = results.contents(name, generation).await.map_err(Failure::from)?;
-    // The last step gave the answer's rows.
+    // The last step returned the answer's rows.
     let last = contents.stages.pop_last().map(|(_, found)| found.segments).unwrap_or_default();
     let mut events = vec![Event::Accepted(accepted)];
     events.extend(last.into_iter().map(|(segment, outcome)| event_of(segment, outcome, generation, prepared)));
@@ -331,7 +331,7 @@ pub(crate) async fn reload(archive: &Archive, scan: &Scan, prepared: &PreparedSc
     Ok(events)
 }
 
-/// What is told of a stored segment.
+/// The event for a stored segment.
 pub(super) fn event_of(segment: u32, outcome: Outcome, generation: u32, prepared: &PreparedScan) -> Event {
     match outcome {
         Outcome::Result { envelope, digest } => Event::SegmentDone(pb::SegmentDone {
@@ -350,7 +350,7 @@ pub(super) fn event_of(segment: u32, outcome: Outcome, generation: u32, prepared
     }
 }
 
-/// The result in a stored outcome, checked as one from a worker is.
+/// The result in a stored outcome, checked like one from a worker.
 pub(super) fn result_of(outcome: &Outcome) -> Result<trawl_wire::SegmentResultV2, Failure> {
     match outcome {
         Outcome::Result { envelope, .. } => envelope::decode(envelope).map_err(Failure::from),

@@ -1,7 +1,7 @@
 //! One scan from its request to its end: prepare, record, wait for a turn, run step by step, merge.
 //!
-//! It decides nothing about shards or attempts (the scheduler does) and nothing about clients: what it has to say goes
-//! into the scan's log.
+//! It decides nothing about shards or attempts (the scheduler does) and nothing about clients: its events go into the
+//! scan's log.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -35,14 +35,14 @@ use crate::scan_steps::{PassError, Passes};
 use crate::server::dispatcher::{Dispatcher, Submission};
 use crate::server::work::WorkShare;
 
-/// How long what an accepted scan needs may be away when it is taken over.
+/// How long the data and stores of a taken-over scan may be unavailable.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Wait before it is looked for again; doubles up to [`PATIENCE_BACK_OFF_MAX`].
+/// Wait before they are tried again; doubles up to [`PATIENCE_BACK_OFF_MAX`].
 const PATIENCE_BACK_OFF: Duration = Duration::from_millis(200);
 /// Longest wait.
 const PATIENCE_BACK_OFF_MAX: Duration = Duration::from_secs(10);
 
-/// What the scans of one term share.
+/// State shared by the scans of one term.
 #[derive(Clone)]
 pub(crate) struct Environment {
     pub store: Store,
@@ -51,32 +51,32 @@ pub(crate) struct Environment {
     pub gate: Admission,
     pub held: HeldBytes,
     pub archive: Archive,
-    /// Plans that are compiled at once.
+    /// Limits concurrent compilations of plans.
     pub preparing: Arc<Semaphore>,
-    /// The same, of scans that were taken over and wait: they hold up no new one.
+    /// The same for taken-over scans that wait, so that they do not delay new ones.
     pub resuming: Arc<Semaphore>,
-    /// What of the scans that were recorded before this term is known by now.
+    /// How many of the earlier recorded scans have been read.
     pub taken_over: watch::Receiver<TakenOver>,
     pub no_worker_timeout_ms: u64,
-    /// Set once, when the term is over: nothing more is said, recorded or dispatched.
+    /// Set once, when the term is over: no more events, records or dispatches.
     pub over: watch::Receiver<bool>,
 }
 
-/// How far a new leader has read what is recorded.
+/// How far a new leader has read the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TakenOver {
     Nothing,
-    /// The scans that run and wait.
+    /// Open scans have been read.
     Open,
-    /// Those that ended too.
+    /// Ended scans have been read as well.
     All,
 }
 
 /// Why a scan has no answer.
 pub(super) enum Ended {
-    /// It is told so.
+    /// It failed; clients are notified.
     Failed(pb::Refused),
-    /// The term is over: another coordinator goes on with it.
+    /// The term is over: another coordinator continues it.
     Over,
 }
 
@@ -86,7 +86,7 @@ impl From<Failure> for Ended {
     }
 }
 
-/// Runs a scan, from nothing or from what an earlier leader `recorded`. Its log is closed at the end, whatever happens.
+/// Runs a scan, from scratch or from what an earlier leader `recorded`. Its log is closed at the end in any case.
 pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: Option<Recorded>) {
     let driven = AssertUnwindSafe(drive_to_end(&environment, &scan, recorded)).catch_unwind();
     let ended = tokio::select! {
@@ -105,7 +105,7 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
         Ok(Err(refused)) => {
             let failure = Failure::from(refused.failure.clone().unwrap_or_default());
             scan.ended(Err(&failure));
-            // What failed is kept, whatever the sampler said; what somebody cancelled did not fail.
+            // Traces of failed scans are kept regardless of sampling; a cancelled scan has not failed.
             if failure.kind != ErrorKind::Cancelled {
                 let span = tracing::Span::current();
                 spans::fail(&span, failure.kind.name(), failure.message.clone());
@@ -124,25 +124,25 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
         }
     };
     if scan.was_accepted() {
-        // One that is recorded, and could not go on, was accepted all the same.
+        // A recorded scan that could not continue was nevertheless accepted.
         scan.accepted();
         scan.tell_end(end);
         SCANS_ENDED.of(end).inc();
         SCAN_DURATION.observe(end, scan.asked.received.elapsed(), current_trace());
         if scan.asked.durable && !scan.is_recorded() {
-            // Its recording failed: the same request may be made again, and is a new one, or what came to stand after all.
+            // Recording failed: a repeated request is a new scan, or finds the record if it was written after all.
             environment.scans.forget(&scan.name);
         } else {
             environment.scans.end(&scan.name);
         }
     } else {
-        // Refused: it never was a scan.
+        // Rejected: it was never accepted.
         REFUSALS.of(Refusal::NotAccepted).inc();
         environment.scans.forget(&scan.name);
     }
 }
 
-/// A mistake of this program ends the scan that met it, and no other.
+/// A bug in this program ends the affected scan only.
 async fn end_after_panic(environment: &Environment, scan: &Arc<Scan>) -> Result<Result<Answered, pb::Refused>, Ended> {
     tracing::error!(scan = scan.name, "internal error: the task of a scan panicked; the scan ends as failed");
     let failure = Failure::new(ErrorKind::Permanent, "internal error: the task of this scan panicked");
@@ -172,15 +172,15 @@ async fn drive_to_end(
         let outcome = answered.as_ref().map_err(|r| Failure::from(r.failure.clone().unwrap_or_default()));
         record::end(&environment.archive, &scan.name, end_of(scan.generation(), outcome)).await?;
         let (store, dataset, name) = (environment.store.clone(), scan.info().dataset, scan.name.clone());
-        // What stays is taken away when the pins are renewed.
+        // Pins left behind are removed at the next renewal.
         tokio::task::spawn_blocking(move || pins::let_go(&store, &dataset, &name));
     }
     Ok(answered)
 }
 
-/// Ends when the term does.
+/// Completes when the term is over.
 async fn until_over(over: &watch::Receiver<bool>) {
-    // A sender that is gone is a term that is over.
+    // A dropped sender also means that the term is over.
     let _ = over.clone().wait_for(|over| *over).await;
 }
 
@@ -234,7 +234,7 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
         }
         None => {
             let (asked, waits) = (Instant::now(), WorkShare::of(prepared.cost_ns()));
-            // What was compiled would fill the memory while it waits.
+            // Drop the compiled plan, which would occupy memory while the scan waits.
             let snapshot = prepared.dataset_reference();
             scan.log.push(Event::Accepted(accepted(scan, &prepared)));
             drop(prepared);
@@ -270,12 +270,12 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
     }
     let answered = steps(environment, scan, Arc::new(prepared), &mut accepting, (stored, waited)).await;
     drop(turn);
-    // One that fails before it is recorded is recorded all the same: else it would begin anew when the commit arrives.
+    // Wait for the recording even if the scan fails first: otherwise it would restart when the commit arrives.
     accepting.done(scan).await?;
     answered
 }
 
-/// What an accepted scan needs may be away for a while when it is taken over.
+/// Retry state of a taken-over scan whose data or stores are temporarily unavailable.
 struct Patience {
     accepted: bool,
     since: Instant,
@@ -287,7 +287,7 @@ impl Patience {
         Self { accepted, since: Instant::now(), wait: PATIENCE_BACK_OFF }
     }
 
-    /// Waits before another try, or has had enough.
+    /// Waits before another try, or returns the error once [`PATIENCE`] is used up.
     async fn bear(&mut self, scan: &Scan, refused: pb::Refused) -> Result<(), Ended> {
         let failure = Failure::from(refused.failure.clone().unwrap_or_default());
         let late = self.since.elapsed() > PATIENCE || scan.asked.deadline.is_some_and(|at| at <= Instant::now());
@@ -304,7 +304,7 @@ impl Patience {
     }
 }
 
-/// What clients are told first.
+/// The first event for clients.
 fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
     let (spec, manifest) = (prepared.merge_spec(), &prepared.dataset.manifest);
     pb::Accepted {
@@ -324,7 +324,7 @@ fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
     }
 }
 
-/// Compiles the document, over the newest snapshot or the one that was taken before.
+/// Compiles the document, over the newest snapshot or the one chosen earlier.
 async fn prepared(
     environment: &Environment,
     permits: &Arc<Semaphore>,
@@ -356,7 +356,7 @@ async fn prepared(
     };
     let prepared = tokio::select! {
         prepared = preparing => prepared,
-        // Files that hang hold their thread, and not the scan.
+        // Hanging files block their thread, not the scan.
         () = until(scan.asked.deadline) => return Err(late(scan).into()),
     };
     match prepared {
@@ -379,7 +379,7 @@ fn prepare_document(
     })?;
     let prepared = match snapshot {
         None => prepare(store, &document, as_of.clone()),
-        // The very one that was taken before, whatever has been imported since.
+        // The snapshot chosen earlier, regardless of later imports.
         Some(snapshot) => store
             .open(snapshot)
             .map_err(PrepareError::from)
@@ -411,7 +411,7 @@ fn of_pass(error: &PassError) -> Failure {
     Failure::new(kind, bounded_reason(text_of(error)))
 }
 
-/// The steps one after the other, and the merge.
+/// Runs the steps in order, then merges.
 async fn steps(
     environment: &Environment,
     scan: &Arc<Scan>,
@@ -449,7 +449,7 @@ async fn steps(
             let Some(submitted) = environment.dispatcher.submit(submission).await else { return Err(Ended::Over) };
             running.planned(submitted);
             let stopped = tokio::select! {
-                // Work goes on while the scan is being recorded; clients see nothing of it before it is.
+                // Work continues while the scan is being recorded; clients see nothing before that.
                 followed = async {
                     let (followed, accepted) =
                         tokio::join!(running.follow(told, environment.no_worker_timeout_ms), accepting.done(scan));
@@ -479,7 +479,7 @@ async fn steps(
             (Instant::now(), tracing::info_span!(name::CROSS_SECTION, { attribute::STEP } = i64::from(number) + 1));
         let advanced = tokio::task::spawn_blocking(move || {
             let _entered = span.entered();
-            // The dispatcher may hold its share of the step before for a moment longer.
+            // The dispatcher may hold its reference to the previous step a little longer.
             let mut passes = Arc::try_unwrap(passes).unwrap_or_else(|shared| Passes::clone(&shared));
             passes.advance(results, &failures, allow_partial).map(|()| Arc::new(passes))
         });
@@ -505,10 +505,10 @@ impl Stopped {
     }
 }
 
-/// What an ended scan said, from the result store.
+/// Reads the events of an ended scan from the result store.
 ///
 /// # Errors
-/// Why it cannot be had.
+/// Why they cannot be read.
 pub(crate) async fn reload(environment: &Environment, scan: &Arc<Scan>) -> Result<Vec<Event>, Failure> {
     let snapshot = scan.info().dataset;
     let prepared = match prepared(environment, &environment.preparing, scan, Some(snapshot)).await {

@@ -1,4 +1,4 @@
-//! What one scan has so far: turns what the dispatcher tells of it into events, results and a report.
+//! The intermediate state of one scan: turns the dispatcher's news into events, results and a report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,42 +23,42 @@ use crate::report::{
 use crate::scheduler::{self, Digest, POISONED_MAX};
 use crate::server::dispatcher::{News, Submitted, no_worker};
 
-/// Why a step was not done.
+/// Why a step did not finish.
 pub(super) enum Stopped {
-    /// Its time is over.
+    /// The deadline has passed.
     Late,
     Failed(Failure),
     /// The term is over.
     Over,
 }
 
-/// A scan's last words, and what is recorded of them.
+/// The summary of an answered scan, and what is recorded of it.
 #[derive(Debug, Clone)]
 pub(super) struct Answered {
     pub summary: pb::Summary,
-    /// Symbols whose row says failed.
+    /// Number of symbols with status `failed`.
     pub failed_symbols: u64,
     pub disputed: bool,
 }
 
-/// See the module's header.
+/// See the module documentation.
 pub(super) struct RunningScan {
     scan: Arc<Scan>,
     prepared: Arc<PreparedScan>,
     begun: Instant,
-    /// What clients were told first.
+    /// The first event for clients.
     head: pb::Accepted,
-    /// What a durable scan writes down.
+    /// Persists the outcomes of a durable scan.
     recorder: Option<Recorder>,
-    /// Of the present step, from 0.
+    /// Index of the current step, from 0.
     step: u32,
     results: BTreeMap<u32, SegmentResultV2>,
     failures: Vec<FailedSegment>,
-    /// Of the present step.
+    /// Joins parts of bisected segments of the current step.
     glue: Glue,
-    /// Segments whose first result proved wrong.
+    /// Segments whose first result was replaced.
     replaced: BTreeSet<u32>,
-    /// Whether the step that runs gives the answer's rows.
+    /// Whether the current step returns the answer's rows.
     last: bool,
 }
 
@@ -103,7 +103,8 @@ impl RunningScan {
         }
     }
 
-    /// A step, `number` of all from 0, begins; `last`: it gives the answer's rows. `stored`: what an earlier leader kept of it.
+    /// Begins step `number`, from 0. `last`: whether it returns the answer's rows. `stored`: outcomes stored by an
+    /// earlier leader.
     pub fn begin(&mut self, number: u32, step: ScanStep, last: bool, stored: BTreeMap<u32, Outcome>) {
         (self.step, self.last, self.glue) = (number, last, Glue::default());
         for (segment, outcome) in stored {
@@ -136,13 +137,13 @@ impl RunningScan {
         self.scan.runs(number + 1, self.ended());
     }
 
-    /// What the dispatcher says of the shards it made.
+    /// Records the shards made by the dispatcher.
     pub fn planned(&mut self, submitted: Submitted) {
         self.scan.report().threads = submitted.threads;
         self.scan.report().shards = u32::try_from(submitted.shards).unwrap_or(u32::MAX);
     }
 
-    /// Segments of the present step that have no outcome yet.
+    /// Segments of the current step without an outcome.
     pub fn missing(&self) -> BTreeSet<u32> {
         let failed: BTreeSet<u32> = self.failures.iter().map(|f| f.segment).collect();
         let open = |s: &u32| !self.results.contains_key(s) && !failed.contains(s);
@@ -153,16 +154,16 @@ impl RunningScan {
         u32::try_from(self.results.len() + self.failures.len()).unwrap_or(u32::MAX)
     }
 
-    /// What a step gave.
+    /// Takes the results and failures of a step.
     pub fn take_step(&mut self) -> (Vec<SegmentResultV2>, Vec<FailedSegment>) {
         if !self.last {
-            // What fails of the snapshot's own fails again in the last step.
+            // Failures that are properties of the snapshot occur again in the last step.
             self.scan.report().failed.retain(|f| !is_of_snapshot(f.kind));
         }
         (std::mem::take(&mut self.results).into_values().collect(), std::mem::take(&mut self.failures))
     }
 
-    /// Takes in what the dispatcher tells until the step ends.
+    /// Handles news of the dispatcher until the step ends.
     pub async fn follow(
         &mut self,
         mut told: mpsc::UnboundedReceiver<News>,
@@ -210,12 +211,12 @@ impl RunningScan {
         }
     }
 
-    /// Tells clients of a segment of the last step.
+    /// Adds the event of a segment of the last step to the log.
     fn tell(&self, segment: u32, outcome: Outcome) {
         if self.last {
             let mut event = event_of(segment, outcome, self.scan.generation(), &self.prepared);
             if let Event::SegmentDone(done) = &mut event {
-                // What clients may have of it already proved wrong.
+                // Clients may already have an earlier, wrong result of it.
                 done.replaces = self.replaced.contains(&segment);
             }
             self.scan.log.push(event);
@@ -223,7 +224,7 @@ impl RunningScan {
         self.scan.runs(self.step + 1, self.ended());
     }
 
-    /// Keeps what is new; what became of a segment when it is whole.
+    /// Handles one message; returns the outcome of a segment once it is complete.
     fn take(&mut self, news: News) -> Option<(u32, Outcome)> {
         match news {
             News::Started { attempt, worker, segments, purpose, queued, slow_after } => {
@@ -263,7 +264,7 @@ impl RunningScan {
             News::Result { piece, result, digest, envelope, run, replaces } => {
                 if replaces {
                     self.replaced.insert(piece.segment);
-                    // What was replaced is not in the answer.
+                    // The replaced result is not part of the answer.
                     let mut report = self.scan.report();
                     report.segment_runs.retain(|r| (r.segment, r.first) != (run.segment, run.first));
                 }
@@ -300,7 +301,7 @@ impl RunningScan {
         }
     }
 
-    /// A segment that is whole. `came`: its envelope and digest, if it came in one piece.
+    /// Completes a segment. `came`: its envelope and digest, if it arrived in one piece.
     fn segment(&mut self, segment: u32, part: PieceResult, came: Option<(pb::Envelope, Digest)>) -> (u32, Outcome) {
         let encoded = part.and_then(|result| match came {
             Some((envelope, digest)) => Ok((result, envelope, digest)),
@@ -325,11 +326,11 @@ impl RunningScan {
         (segment, outcome)
     }
 
-    /// The end of a scan whose last step is done.
+    /// Merges the answer of a scan whose last step has finished.
     ///
     /// # Errors
-    /// Segments failed for reasons beyond the snapshot, and nobody asked for an answer without them; or what was found
-    /// cannot be stored.
+    /// Segments failed for reasons beyond the snapshot and a partial answer was not allowed, or the results cannot be
+    /// stored.
     pub async fn answer(&mut self) -> Result<Answered, Failure> {
         let partial = incomplete(&self.scan.report().failed);
         if let (Some(failure), false) = (&partial, self.scan.asked.allow_partial) {
@@ -340,7 +341,7 @@ impl RunningScan {
             let run_ms = ms_since(self.begun);
             report.run_ms = run_ms;
             for run in report.shard_runs.iter_mut().filter(|r| r.ended_ms.is_none()) {
-                // Everything is answered; the end of its stream is still on its way.
+                // Everything is answered; the end of its stream has not arrived yet.
                 (run.ended_ms, run.ending) = (Some(run_ms), "done".to_owned());
             }
         }
@@ -356,7 +357,7 @@ impl RunningScan {
         });
         let merged = merging.await.map_err(|_| Failure::new(ErrorKind::Permanent, "internal error in the merge"));
         let (answer_digest, failed_symbols, partial, results) = merged?;
-        // Nobody waits while tens of thousands of rows are freed.
+        // Free tens of thousands of rows in the background.
         drop(tokio::task::spawn_blocking(move || drop(results)));
         let (report_json, disputed) = {
             let mut report = self.scan.report();

@@ -1,9 +1,10 @@
-//! Which nodes are run together: frequent groups, told by the shape of the graph.
+//! Which nodes are run together: frequent groups, recognised by the shape of the graph.
 //!
-//! What stands beside a node (the other bands of a mean, the signal of a line) is found in an index that is made in one pass:
-//! fusing takes time in proportion to the nodes, however many settings a sweep has.
+//! Siblings of a node (the other bands of a mean, the signal of a line) are found through an index built in one pass,
+//! so fusing takes time linear in the number of nodes, however many settings a sweep has.
 //!
-//! A group reads the series at its edge and makes its outputs; what lies between is made again by whoever else needs it.
+//! A group reads the series at its boundary and writes its outputs; an intermediate value that another task needs is
+//! computed again there.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use trawl_plan::scalar::TALIB_EPSILON;
 use crate::cpu::lower::fused_op::FusedOp;
 use crate::cpu::primitives::trend::{self, Pass, TrendMean};
 
-/// Work with the nodes that it reads and makes.
+/// A task's operation, with the nodes that it reads and writes.
 #[derive(Debug, Clone)]
 pub(crate) struct FusedTask {
     pub work: FusedOp,
@@ -23,12 +24,12 @@ pub(crate) struct FusedTask {
     pub outputs: Vec<NodeId>,
 }
 
-/// The program as parts, in an order in which they can be run.
+/// Splits the program into fused tasks, in topological order.
 pub(crate) fn fuse(program: &Program) -> Vec<FusedTask> {
     parts(program, &Shapes::of(program), Shapes::part)
 }
 
-/// The program as parts of one node each.
+/// Splits the program into tasks of one node each, in topological order.
 #[cfg(test)]
 pub(crate) fn separate(program: &Program) -> Vec<FusedTask> {
     parts(program, &Shapes::of(program), Shapes::alone)
@@ -41,7 +42,7 @@ fn parts<'p>(
 ) -> Vec<FusedTask> {
     let mut made = vec![false; shapes.nodes.len()];
     let mut parts = Vec::new();
-    // Depth first with a stack of its own: graphs can be deeper than a thread's stack.
+    // Depth first with an explicit stack: graphs can be deeper than a thread's stack.
     let mut open: Vec<(NodeId, Option<FusedTask>)> = program.outputs.iter().rev().map(|id| (*id, None)).collect();
     while let Some((id, part)) = open.pop() {
         if let Some(part) = part {
@@ -67,22 +68,22 @@ fn parts<'p>(
 /// A band's side, mean and deviation.
 type Band = (Binary, [NodeId; 2]);
 
-/// An average and the node that it is.
+/// The node of an average, and the average.
 type Mean = (NodeId, TrendMean);
 
-/// The nodes of a program, and those among them that are asked for by what they are made of: of equals the first.
+/// The nodes of a program, indexed by operation and inputs. Of equal nodes the first one is indexed.
 struct Shapes<'a> {
     nodes: &'a [Node],
-    /// Which are outputs of the program.
+    /// Per node: whether it is an output of the program.
     wanted: Vec<bool>,
-    /// Gates and differences, by what they are of.
+    /// Gates and differences, by operation and inputs.
     pairs: HashMap<(Binary, [NodeId; 2]), NodeId>,
     flows: HashMap<[NodeId; 4], NodeId>,
     bands: HashMap<Band, NodeId>,
-    /// Averages that are made in one pass, and the place of each among them.
+    /// Averages computed in one pass, and the index of each among them.
     means: HashMap<(Pass, &'a [NodeId]), Vec<Mean>>,
     place_of_mean: HashMap<NodeId, usize>,
-    /// How often a node was looked at.
+    /// Number of node visits, for tests.
     #[cfg(test)]
     looks: std::cell::Cell<usize>,
 }
@@ -125,7 +126,7 @@ impl<'a> Shapes<'a> {
         shapes
     }
 
-    /// The largest group that makes `id`, or its node alone.
+    /// The largest group that computes `id`, or a task of the node alone.
     fn part(&self, id: NodeId) -> FusedTask {
         let group = |(work, inputs): (FusedOp, Vec<NodeId>)| FusedTask { work, inputs, outputs: vec![id] };
         let one = || {
@@ -158,7 +159,7 @@ impl<'a> Shapes<'a> {
         self.nodes[id.index()].op
     }
 
-    /// Tests count them.
+    /// Counts a node visit in tests.
     fn look(&self) {
         #[cfg(test)]
         self.looks.set(self.looks.get() + 1);
@@ -168,7 +169,7 @@ impl<'a> Shapes<'a> {
         if let Op::Constant(bits) = self.op(id) { Some(bits) } else { None }
     }
 
-    /// The inputs of a node that is `op`.
+    /// The inputs of node `id` if its operation is `op` and it has `K` inputs.
     fn inputs<const K: usize>(&self, id: NodeId, op: Op) -> Option<[NodeId; K]> {
         self.look();
         let node = &self.nodes[id.index()];
@@ -179,7 +180,7 @@ impl<'a> Shapes<'a> {
         self.inputs(id, Op::Binary(op))
     }
 
-    /// The node that is `op` of these two.
+    /// The node that applies `op` to `of`.
     fn pair(&self, op: Binary, of: [NodeId; 2]) -> Option<NodeId> {
         self.pairs.get(&(op, of)).copied()
     }
@@ -188,7 +189,7 @@ impl<'a> Shapes<'a> {
         self.inputs(id, Op::Compare(CompareOp::Greater))
     }
 
-    /// The input of the lag by one bar.
+    /// The input of `id` if it is a lag by one bar.
     fn before(&self, id: NodeId) -> Option<NodeId> {
         self.inputs::<1>(id, Op::Lag(1)).map(|[of]| of)
     }
@@ -197,18 +198,18 @@ impl<'a> Shapes<'a> {
         (self.constant(id)? == Bits::from(value)).then_some(())
     }
 
-    /// A divisor other than 0, by which dividing is never NA.
+    /// A constant divisor other than 0, so that the quotient is NA only where the dividend is.
     fn divisor(&self, id: NodeId) -> Option<Bits> {
         self.constant(id).filter(|bits| bits.value() != 0.0)
     }
 
-    /// The input of a factor.
+    /// The other operand of a product with the constant `factor`.
     fn times(&self, id: NodeId, factor: f64) -> Option<NodeId> {
         let [x, constant] = self.two(id, Binary::Multiply)?;
         self.is(constant, factor).map(|()| x)
     }
 
-    /// Condition and value of what is 0 where the condition does not hold.
+    /// Condition and value of a selection that is 0 where the condition does not hold.
     fn or_zero(&self, id: NodeId) -> Option<[NodeId; 2]> {
         let [condition, x, zero] = self.inputs(id, Op::Select)?;
         self.is(zero, 0.0).map(|()| [condition, x])
@@ -328,7 +329,8 @@ impl<'a> Shapes<'a> {
         fits.then(|| FusedTask { work: FusedOp::Bands { up, down }, inputs: base.to_vec(), outputs })
     }
 
-    /// The averages that are made in one pass with `id`: those of the same series, so many at a time.
+    /// The task that computes `id` with the other averages of the same series and pass, at most `TOGETHER_MAX` at a
+    /// time.
     fn trend_means(&self, id: NodeId) -> Option<FusedTask> {
         let Op::TrendMean { family, .. } = self.op(id) else { return None };
         let inputs = &self.nodes[id.index()].inputs;
@@ -374,7 +376,7 @@ impl<'a> Shapes<'a> {
         let ((fast, delay, x), (slow, 0, also_x)) = (exponential(fast)?, exponential(slow)?) else { return None };
         let [gated, hist] = [Binary::Gate, Binary::Subtract].map(|op| self.pair(op, [line, signal]));
         let (gated, hist) = (gated?, hist?);
-        // Whoever needs the line ungated makes it alone.
+        // A node that needs the ungated line computes it separately.
         let outputs = vec![gated, signal, hist];
         let fits = x == also_x && outputs.contains(&id) && !self.wanted[line.index()];
         let work = FusedOp::Convergence { fast, delay, slow, signal: signal_bars };
@@ -435,7 +437,7 @@ mod tests {
 
     use super::*;
 
-    /// How often nodes are looked at when a sweep of so many settings is fused, for each of its nodes.
+    /// Visits per node when a sweep of `settings` settings is fused.
     fn looks_a_node(condition: &str, settings: usize) -> f64 {
         let text = format!("where = '{condition}'\n[sweep]\nn = {{ from = 2, to = {} }}\n", settings + 1);
         let document = ScanDocument::from_toml(&text).expect("a document");

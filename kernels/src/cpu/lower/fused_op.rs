@@ -1,4 +1,4 @@
-//! What a task computes: a primitive, or a group of them that is run in one pass.
+//! The operation of a task: one primitive, or a group of primitives run in one pass.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use trawl_plan::graph::{Bits, Op};
 
 use crate::cpu::primitives::trend::{self, TrendMean};
 
-/// What a task computes. See `composite` for the groups.
+/// The operation of a task. See `composite` for the groups.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum FusedOp {
     /// One primitive.
@@ -37,7 +37,7 @@ pub(crate) enum FusedOp {
     },
     Directional(u32),
     Weighed,
-    /// Averages of one series that are made in one pass, in the order of the outputs.
+    /// Averages of one series computed in one pass, in the order of the outputs.
     TrendMeans(Arc<[TrendMean]>),
 }
 
@@ -88,12 +88,12 @@ impl FusedOp {
         }
     }
 
-    /// Rows before the current one that it reads of its inputs.
+    /// Number of rows before the current one that it reads from its inputs.
     pub fn reads_back(&self) -> usize {
         match self {
             Self::Op(op) => op.facts().reads_back,
             Self::TrendMeans(means) => trend::reads_back(means),
-            // What a group looks back at is among its inputs or its state.
+            // Past values that these groups need are among their inputs or their state.
             Self::TrueRange
             | Self::SumOver(_)
             | Self::PairOver(_)

@@ -1,4 +1,4 @@
-//! What of a program is run, in which order, and where its series are kept.
+//! The tasks of a program, their order, and the slots in which series are stored.
 
 use trawl_plan::Program;
 use trawl_plan::graph::{Node, NodeId, Op};
@@ -6,13 +6,13 @@ use trawl_plan::graph::{Node, NodeId, Op};
 use crate::cpu::lower::fuse::{FusedTask, fuse};
 use crate::cpu::lower::fused_op::FusedOp;
 
-/// Where a node's values are read.
+/// The source of one input of a task.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TaskInput {
     /// The node that is read.
     pub of: NodeId,
     pub place: SeriesPlace,
-    /// Bars late.
+    /// Delay in bars.
     pub lag: usize,
 }
 
@@ -23,27 +23,27 @@ pub(crate) enum SeriesPlace {
     Slot(usize),
 }
 
-/// Some work, once a strip.
+/// An operation that runs once per strip.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub work: FusedOp,
     pub inputs: Vec<TaskInput>,
-    /// Slots it writes.
+    /// Slots that it writes.
     pub outputs: Vec<usize>,
-    /// What it makes: says from which row on it runs.
+    /// Nodes that it computes; they determine the first row that it runs on.
     pub nodes: Vec<NodeId>,
 }
 
-/// What a slot holds.
+/// The contents of a slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Slot {
     /// The same value at every bar.
     Constant(f64),
-    /// A ring that holds so many bars before the strip.
+    /// A ring that holds this many bars before the strip.
     Ring(usize),
 }
 
-/// The tasks of a program, and its slots. Series that nobody reads back share slots, so that they stay in cache.
+/// The tasks of a program, and its slots. Series without look-back share slots, so that they stay in cache.
 #[derive(Debug)]
 pub(crate) struct Tasks {
     pub tasks: Vec<Task>,
@@ -52,7 +52,8 @@ pub(crate) struct Tasks {
     pub outputs: Vec<TaskInput>,
 }
 
-/// The node whose values `id` repeats, and how many bars later: lags are read, not run.
+/// Resolves chains of lags: the node that `id` delays, and the delay in bars. Lags are applied when reading and have no
+/// task.
 fn origin(nodes: &[Node], id: NodeId) -> (NodeId, usize) {
     let (mut id, mut lag) = (id, 0usize);
     while let Op::Lag(bars) = nodes[id.index()].op {
@@ -63,10 +64,10 @@ fn origin(nodes: &[Node], id: NodeId) -> (NodeId, usize) {
 }
 
 impl Tasks {
-    /// Of a program that is cut into `parts`.
+    /// The tasks of a program that was split into `fused`.
     pub fn of(program: &Program, fused: Vec<FusedTask>) -> Self {
         let nodes = program.nodes();
-        // Bars that are read of each node before the current one, and the last task that reads it.
+        // Per node: bars of history that are read, and the last task that reads it.
         let mut history = vec![0usize; nodes.len()];
         let mut last = vec![0usize; nodes.len()];
         for (i, part) in fused.iter().enumerate() {
@@ -94,7 +95,7 @@ impl Tasks {
         for (i, part) in fused.into_iter().enumerate() {
             for id in &part.outputs {
                 let ring = history[id.index()];
-                // A freed slot has no room for history: it waits for the next series that needs none.
+                // Only slots without history are recycled, and only for series that need none.
                 let freed = if ring == 0 { free.pop() } else { None };
                 slot_of[id.index()] = freed.unwrap_or_else(|| {
                     slots.push(Slot::Ring(ring));
@@ -103,7 +104,7 @@ impl Tasks {
             }
             let source = |id: &NodeId| source(nodes, &slot_of, *id);
             let inputs = part.inputs.iter().map(source).collect();
-            // Slots are freed after their last use, unless later tasks still need their history.
+            // Release slots after their last use. Slots with history are kept: the next strip still needs their rows.
             let mut read: Vec<NodeId> =
                 part.inputs.iter().chain(&part.outputs).map(|id| origin(nodes, *id).0).collect();
             read.sort_unstable();
@@ -132,24 +133,25 @@ fn source(nodes: &[Node], slot_of: &[usize], id: NodeId) -> TaskInput {
     TaskInput { of, place, lag }
 }
 
-/// How many bars before the first wanted one something begins that begins with the first bar of all.
+/// Look-back of tasks and inputs that begin at the first bar.
 const EVERY_BAR: usize = usize::MAX;
 
-/// How far before the first wanted bar tasks run and inputs are read: told once, for every bar that can be wanted.
+/// Look-back, in bars before the first wanted bar, of each task and each input of the program. Independent of the
+/// wanted bar.
 #[derive(Debug)]
 pub(crate) struct Backs {
     pub tasks: Vec<usize>,
     pub inputs: Vec<usize>,
 }
 
-/// Bars from which tasks run and inputs are read.
+/// First bar of each task and of each input of the program.
 pub(crate) struct Starts {
     pub tasks: Vec<usize>,
     pub inputs: Vec<usize>,
 }
 
 impl Backs {
-    /// Told by the program's nodes: recursive ones run from the first bar.
+    /// Look-back derived from the program's nodes; recursive nodes run from the first bar.
     pub fn of_nodes(program: &Program, plan: &Tasks) -> Self {
         let nodes = program.nodes();
         let mut needed: Vec<Option<usize>> = vec![None; nodes.len()];
@@ -170,7 +172,8 @@ impl Backs {
         Self { tasks: plan.tasks.iter().map(task).collect(), inputs: inputs_of(program, &needed) }
     }
 
-    /// Told by the program's tasks: recursive ones run from the first bar, or if they are `resumed` from where they are needed.
+    /// Look-back derived from the program's tasks. Recursive tasks run from the first bar or, if `resumed`, from the
+    /// first bar that is needed.
     pub fn of_tasks(program: &Program, plan: &Tasks, resumed: bool) -> Self {
         let mut needed: Vec<Option<usize>> = vec![None; program.nodes().len()];
         let want = |needed: &mut Vec<Option<usize>>, source: &TaskInput, back: usize| {
@@ -188,23 +191,24 @@ impl Backs {
         Self { tasks, inputs: inputs_of(program, &needed) }
     }
 
-    /// Where each task begins when the outputs are wanted from bar `wanted_from` on.
+    /// Per task, the first bar that it runs on when the outputs are wanted from bar `wanted_from` on.
     pub fn tasks(&self, wanted_from: usize) -> Vec<usize> {
         self.tasks.iter().map(|back| wanted_from.saturating_sub(*back)).collect()
     }
 
-    /// The first bar that each of the program's inputs must hold when the outputs are wanted from bar `wanted_from` on.
+    /// Per input of the program, the first bar that must be given when the outputs are wanted from bar `wanted_from`
+    /// on.
     pub fn inputs(&self, wanted_from: usize) -> Vec<usize> {
         self.inputs.iter().map(|back| wanted_from.saturating_sub(*back)).collect()
     }
 
-    /// Both.
+    /// [`Self::tasks`] and [`Self::inputs`] together.
     pub fn starts(&self, wanted_from: usize) -> Starts {
         Starts { tasks: self.tasks(wanted_from), inputs: self.inputs(wanted_from) }
     }
 }
 
-/// Of each of a program's inputs how far back it is read; an input that nothing reads from the wanted bar on.
+/// Per input of the program, its look-back in bars; 0 for an input that nothing reads.
 fn inputs_of(program: &Program, needed: &[Option<usize>]) -> Vec<usize> {
     let mut inputs = vec![0; program.inputs.len()];
     for (node, needed) in program.nodes().iter().zip(needed) {
@@ -216,17 +220,17 @@ fn inputs_of(program: &Program, needed: &[Option<usize>]) -> Vec<usize> {
     inputs
 }
 
-/// A program as the CPU runs it: its tasks, and where they begin.
+/// A program scheduled for the CPU: its tasks and their look-back.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pub tasks: Tasks,
-    /// Over whole histories.
+    /// For whole histories.
     pub whole: Backs,
-    /// From the first bar on, saving states.
+    /// For runs from the first bar that save states.
     pub restarted: Backs,
-    /// From saved states on.
+    /// For runs from saved states.
     pub resumed: Backs,
-    /// Bars at which the blocks of every window begin together (see [`Self::blocks_begin`]).
+    /// Period, in bars, with which the blocks of all windows begin at the same bar (see [`Self::blocks_begin`]).
     blocks: usize,
 }
 
@@ -235,7 +239,7 @@ impl Schedule {
         Self::of(program, fuse(program))
     }
 
-    /// Of a program that is cut into `parts`.
+    /// Schedules a program that was split into `parts`.
     pub fn of(program: &Program, parts: Vec<FusedTask>) -> Self {
         let tasks = Tasks::of(program, parts);
         Self {
@@ -253,13 +257,13 @@ impl Schedule {
     }
 }
 
-/// The least number that all blocks of a program's windows divide; more than there can be bars counts as the largest number.
+/// The least common multiple of the block lengths of a program's windows, saturating at `usize::MAX`.
 fn common_blocks(program: &Program) -> usize {
     let blocks = program.nodes().iter().filter_map(|node| node.op.facts().blocks.rounding_bars());
     blocks.fold(1, |common, p| least_common_multiple(common, p as usize))
 }
 
-/// Saturating.
+/// Least common multiple, saturating at `usize::MAX`.
 pub(crate) fn least_common_multiple(a: usize, b: usize) -> usize {
     let (mut x, mut y) = (a, b);
     while y != 0 {
@@ -286,7 +290,7 @@ mod tests {
     fn a_series_with_history_leaves_freed_slots_to_those_without() {
         // One root after another: each is read once, by the next.
         assert_eq!(slots(&["sqrt(sqrt(sqrt(sqrt(close))))"]), 2);
-        // The window's input has a slot with history of its own; the two others go on taking turns.
+        // The window's input has a slot with history of its own; the two others keep alternating.
         assert_eq!(slots(&["sqrt(sqrt(sma(sqrt(sqrt(sqrt(close))), 30)))"]), 3);
     }
 }

@@ -35,7 +35,8 @@ use crate::cpu::simd::float::Real;
 use crate::cpu::simd::vector::{AnyStep, Packed, Row, RowOf};
 use crate::cpu::simd::widened::widened_bytes;
 
-/// A fresh step for `work` of `inputs` inputs over at most `bars` bars; `None` for columns and constants, which are read in place.
+/// A new step for `work` with `inputs` inputs over at most `bars` bars; `None` for columns and constants, which are
+/// read in place.
 pub(crate) fn step_for<T: Real>(
     work: &FusedOp,
     inputs: usize,
@@ -71,15 +72,16 @@ pub(crate) fn step_for<T: Real>(
 
 /// The step of a primitive.
 enum Made<T: Real> {
-    /// One that is there in every precision.
+    /// Implemented in every precision.
     Any(Box<dyn AnyStep<T>>),
-    /// One that is there in `f64` alone.
+    /// Implemented in `f64` only.
     Wide(Box<dyn AnyStep>),
-    /// None: what is read in place. Programs hold inputs in their places, so a plan's own leaves never reach the kernels.
+    /// No step: read in place. Programs contain inputs instead of a plan's own leaves, so those never reach the
+    /// kernels.
     InPlace,
 }
 
-/// A fresh step for a primitive: what every [`Op`] is run by, without a default.
+/// A new step for a primitive. The match covers every [`Op`] and has no default arm.
 fn step_of<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> Made<T> {
     let wide = |step: Box<dyn AnyStep>| Made::Wide(step);
     Made::Any(match op {
@@ -161,7 +163,7 @@ fn step_of<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> 
     })
 }
 
-/// A fresh step for averages that are made together.
+/// A new step for averages computed in one pass.
 fn trend_means<T: Real>(means: &[TrendMean], bars: usize) -> Box<dyn AnyStep<T>> {
     match means.first().map(|m| pass_of(m.family)) {
         Some(Pass::Exponential) => Box::new(Packed(Exponentials::new(means))),
@@ -170,7 +172,7 @@ fn trend_means<T: Real>(means: &[TrendMean], bars: usize) -> Box<dyn AnyStep<T>>
     }
 }
 
-/// A fresh step for a group.
+/// A new step for a group.
 fn group_for<T: Real>(work: &FusedOp) -> Box<dyn AnyStep<T>> {
     match work {
         FusedOp::Op(_) | FusedOp::TrendMeans(_) | FusedOp::Weighed => along(Weighed),
@@ -211,7 +213,7 @@ fn map<T: Real, F: Function<K> + 'static, const K: usize>(function: F) -> Box<dy
 }
 
 fn unary<T: Real>(op: Unary) -> Box<dyn AnyStep<T>> {
-    /// A closure for each function, so that the choice is made once and not at every bar.
+    /// A closure per function, so that the choice is made once and not at every bar.
     macro_rules! one {
         ($name:ident) => {
             Box::new(Scalar1(|x| scalar::unary(Unary::$name, x)))
@@ -271,7 +273,7 @@ fn compare<T: Real>(op: CompareOp) -> Box<dyn AnyStep<T>> {
     }
 }
 
-/// Bytes that a step of `inputs` inputs keeps for itself, beyond a few rows, over `bars` bars.
+/// Bytes of private state of a step with `inputs` inputs over `bars` bars, not counting a few rows.
 pub(crate) fn step_bytes<T: Real>(work: &FusedOp, inputs: usize, bars: usize) -> usize {
     let rows = tail_rows(work, bars);
     let is_wide = |op: Op| matches!(step_of::<T>(op, inputs, 1, &mut Tables::default()), Made::Wide(_));
@@ -284,7 +286,7 @@ pub(crate) fn step_bytes<T: Real>(work: &FusedOp, inputs: usize, bars: usize) ->
     rows * size_of::<RowOf<T>>()
 }
 
-/// Rows that a step keeps for itself, beyond a few, over `bars` bars.
+/// Rows of private state of a step over `bars` bars, not counting a few.
 fn tail_rows(work: &FusedOp, bars: usize) -> usize {
     let op = match work {
         FusedOp::TrendMeans(means) => return trend::rows(means, bars),

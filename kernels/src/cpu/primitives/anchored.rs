@@ -1,4 +1,4 @@
-//! Weighted means since an anchor that each period brings anew.
+//! Weighted means since an anchor, which is set again in each period.
 
 use trawl_plan::family::Anchor;
 
@@ -40,14 +40,14 @@ impl Sums {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct State {
-    /// A period began and no bar of it was there yet.
+    /// A period has begun, and no bar of it was present so far.
     begun: bool,
-    /// The key of the present anchor.
+    /// The key of the current anchor.
     key: f64,
     present: Sums,
-    /// Since the anchor of the period before; `None` in the first period.
+    /// Sums since the anchor of the previous period; `None` in the first period.
     before: Option<Sums>,
-    /// Whether there is an anchor.
+    /// Whether an anchor has been set.
     anchored: bool,
 }
 
@@ -62,7 +62,7 @@ impl ScalarStep<4> for AnchoredMean {
     }
 
     fn next(&self, state: &mut State, [begin, key, x, w]: [f64; 4]) -> f64 {
-        // Also on a bar that is missing: the next one begins the period in its place.
+        // Also on a missing bar: the next bar then begins the period.
         state.begun |= begin == 1.0;
         if !(key.is_finite() && x.is_finite() && w.is_finite()) {
             return f64::NAN;

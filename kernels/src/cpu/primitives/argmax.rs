@@ -1,4 +1,4 @@
-//! Where the extreme of a window stands.
+//! The position of the extreme of a window.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use crate::cpu::primitives::rolling_sums::{tail_bars, window_start};
 use crate::cpu::simd::state_io::{Carrier, Carry as _, carries_nothing};
 use crate::cpu::simd::vector::{LANES, Out, Row, Step, View};
 
-/// An extreme and the bar that it stands at. An undefined value makes it NaN for good.
+/// An extreme and its bar, per lane. An undefined value makes it NaN permanently.
 #[derive(Clone, Copy)]
 struct Peak {
     value: Row,
@@ -16,7 +16,7 @@ struct Peak {
 impl Peak {
     const NONE: Self = Self { value: Row([f64::NEG_INFINITY; LANES]), bar: Row::ZERO };
 
-    /// Keeps what it has where that is beyond `other`, or as far and `stays`.
+    /// Takes over `other` in lanes where it is more extreme, or equal and not `stays`; NaN takes precedence.
     #[inline(always)]
     fn join(&mut self, other: &Self, stays: bool) {
         for lane in 0..LANES {
@@ -34,8 +34,8 @@ impl Peak {
     }
 }
 
-/// Bars since the window's maximum, or with `sign` -1 its minimum, the latest of equal ones; in blocks as the extreme
-/// itself is found.
+/// Bars since the window's maximum, or with `sign` -1 its minimum, the latest of equal ones; found in blocks, as the
+/// extreme itself.
 pub(crate) struct SinceExtreme {
     p: usize,
     sign: f64,
@@ -88,14 +88,14 @@ impl Step for SinceExtreme {
     }
 }
 
-/// Bar number of the window's maximum, or with `sign` -1 of its minimum, as TA-Lib finds it: what it gives among equal
-/// ones depends on the bars before the window, so it runs from the first bar.
+/// Bar number of the window's maximum, or with `sign` -1 of its minimum, as in TA-Lib: its choice among equal values
+/// depends on the bars before the window, so it runs from the first bar.
 pub(crate) struct ExtremeIndex {
     p: usize,
     sign: f64,
-    /// Per lane the extreme's bar and value.
+    /// Per lane: bar and value of the extreme.
     held: [(usize, f64); LANES],
-    /// Per lane the first bar after the last undefined one.
+    /// Per lane: the first bar after the last undefined one.
     from: [usize; LANES],
 }
 

@@ -1,5 +1,5 @@
-//! Groups of primitives that are run together, their intermediate values in registers. Each computes what the primitives
-//! would, in the same order, with the same bits.
+//! Groups of primitives that are run together, their intermediate values in registers. Each computes what the
+//! primitives would, in the same order, with the same bits.
 
 use trawl_plan::scalar::TALIB_EPSILON;
 
@@ -82,7 +82,8 @@ impl Function<2> for MinusScaled {
     }
 }
 
-/// Inputs x, lowest, highest: 100*(x - lowest)/(highest - lowest), 0 where the range is no more than its ends' rounding.
+/// Inputs x, lowest, highest: 100*(x - lowest)/(highest - lowest), 0 where the range is no more than its ends'
+/// rounding.
 pub(crate) struct Within;
 
 impl Function<3> for Within {

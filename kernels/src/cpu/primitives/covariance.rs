@@ -1,9 +1,10 @@
 //! Two series over one window: how they vary together.
 //!
-//! Windows are cut at block borders as in `window`: what is left of the block before (`tail`, one entry an offset) and
-//! the block so far (`head`). Of each part are kept the sums of differences to the block's first values, of their squares and of
-//! their products. Those values are the window's own, which bounds what cancels; nothing is divided before it has cancelled, so a
-//! series that does not vary has exactly no variance, and whole numbers give the same whatever the block.
+//! Windows are cut at block borders as in `window`: the remainder of the previous block (`tail`, one entry per offset)
+//! and the block so far (`head`). Each part holds the sums of differences to the block's first values, of their squares
+//! and of their products. The first values belong to the window, which bounds cancellation; division happens after
+//! cancellation, so a constant series has a variance of exactly 0, and integer series give the same result whatever the
+//! block.
 
 use std::ops::Range;
 
@@ -13,10 +14,10 @@ use crate::cpu::simd::pack::{Mask, Pack};
 use crate::cpu::simd::state_io::carries_nothing;
 use crate::cpu::simd::vector::{Kernel, Out, RowOf, View};
 
-/// Numbers that are kept of a part: the sums of x, y, xx, yy and xy.
+/// Sums per part: the sums of x, y, xx, yy and xy.
 pub(crate) const SUMS: usize = 5;
 
-/// The variances of a whole window and how it varies together, each times the squared number of bars.
+/// Variances and covariance of a whole window, each multiplied by the squared number of bars.
 #[derive(Clone, Copy)]
 pub(crate) struct Moments<V> {
     xx: V,
@@ -24,7 +25,7 @@ pub(crate) struct Moments<V> {
     xy: V,
 }
 
-/// What is made of a window.
+/// A statistic of a window.
 pub(crate) trait Result: Send {
     fn of<T: Real, V: Pack<T>>(moments: Moments<V>) -> V;
 }
@@ -35,7 +36,7 @@ pub(crate) struct Correlation;
 /// Slope of the line of y over x, 0 where x does not vary.
 pub(crate) struct Beta;
 
-/// Below it a product of two variances has lost digits.
+/// Below this bound a product of two variances has lost digits.
 const PRODUCT_LEAST: f64 = 1e-290;
 /// The same in `f32`.
 const PRODUCT_LEAST_SHORT: f64 = 1e-30;
@@ -53,7 +54,7 @@ impl Result for Correlation {
         if !usual.all() {
             ratio = V::select(usual, ratio, xy / xx * (xx / yy).sqrt());
         }
-        // Rounding may have carried it beyond 1. Both take their second argument where that is NaN.
+        // Rounding can carry it beyond ±1. Both take their second argument where that is NaN.
         let ratio = V::of(1.0).smaller(V::of(-1.0).larger(ratio));
         V::select(flat, V::zero(), ratio.only(known))
     }
@@ -67,7 +68,7 @@ impl Result for Beta {
     }
 }
 
-/// A [`Result`] of the windows of two series.
+/// A step that computes a [`Result`] of windows over two series.
 pub(crate) struct Joint<T, R> {
     p: usize,
     result: std::marker::PhantomData<R>,
@@ -95,13 +96,13 @@ impl<T: Real, R: Result> Joint<T, R> {
         }
     }
 
-    /// A part with one more bar, whose values are `x` and `y` from the anchors.
+    /// Adds one bar to a part; `x` and `y` are differences to the anchors.
     #[inline(always)]
     fn grown<V: Pack<T>>([sx, sy, xx, yy, xy]: [V; SUMS], [x, y]: [V; 2]) -> [V; SUMS] {
         [sx + x, sy + y, xx + x * x, yy + y * y, xy + x * y]
     }
 
-    /// The whole window.
+    /// The moments of the whole window.
     #[inline(always)]
     fn joined<V: Pack<T>>(&self, tail: [V; SUMS], head: [V; SUMS]) -> Moments<V> {
         let p = V::of(self.p as f64);

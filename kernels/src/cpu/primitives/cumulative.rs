@@ -1,4 +1,4 @@
-//! Running results with a state of a number or two.
+//! Running results with one or two numbers of state.
 
 use crate::cpu::primitives::scalar_step::ScalarStep;
 
@@ -21,7 +21,7 @@ impl ScalarStep<1> for Product {
     }
 }
 
-/// The defined value before the current one; at the first that one itself.
+/// The previous defined value; at the first one, that value itself.
 pub(crate) struct Previous;
 
 impl ScalarStep<1> for Previous {

@@ -1,6 +1,6 @@
-//! Ehlers' dominant cycle by the Hilbert transform, and the adaptive mean that follows its phase. Definitions: J. Ehlers,
-//! Rocket Science for Traders (2001), in TA-Lib's version. Sums are taken in TA-Lib's order, the running one of the
-//! smoother included: over prices that stand still the period is rounding, and has to be the same rounding.
+//! Ehlers' dominant cycle by the Hilbert transform, and the adaptive mean that follows its phase. Definitions: J.
+//! Ehlers, Rocket Science for Traders (2001), in TA-Lib's version. Sums are taken in TA-Lib's order, the running one of
+//! the smoother included: over constant prices the period consists of rounding errors, which must be the same ones.
 
 use std::f64::consts::{FRAC_PI_4, TAU};
 use std::sync::LazyLock;
@@ -29,9 +29,8 @@ const PERIOD_MAX: usize = 50;
 const DEGREES: f64 = 45.0 / FRAC_PI_4;
 const RADIANS: f64 = 1.0 / DEGREES;
 
-/// Sine and cosine of the `i`-th of `n` equal parts of a circle, for all n up to [`PERIOD_MAX`]. Their sums over a circle
-/// are rounding alone, and the phase of a price that stands still is that rounding's direction: so they are exact to the
-/// last bit.
+/// Sine and cosine of the `i`-th of `n` equal parts of a circle, for all n up to [`PERIOD_MAX`]. Their sums over a
+/// circle are rounding errors, which decide the phase of a constant price, so the entries are exact to the last bit.
 static CIRCLES: LazyLock<Vec<Vec<(f64, f64)>>> = LazyLock::new(|| {
     let angle = |i: usize, n: usize| i as f64 * TAU / n as f64;
     let both = |angle| (elementary::sin(angle), elementary::cos(angle));
@@ -39,7 +38,7 @@ static CIRCLES: LazyLock<Vec<Vec<(f64, f64)>>> = LazyLock::new(|| {
     (0..=PERIOD_MAX).map(circle).collect()
 });
 
-/// Sine and cosine of the i-th of n parts at 2*(n*[`PERIOD_MAX`] + i), as the GPU reads them.
+/// Sine and cosine of the i-th of n parts at 2*(n*[`PERIOD_MAX`] + i), in the layout that the GPU reads.
 pub(crate) fn circle_table() -> Vec<f64> {
     let mut table = vec![0.0; 2 * (PERIOD_MAX + 1) * PERIOD_MAX];
     for (n, circle) in CIRCLES.iter().enumerate() {
@@ -85,7 +84,7 @@ impl<const N: usize> Past<N> {
 #[derive(Clone)]
 struct Smoother {
     seen: u32,
-    /// Sum of the bars, and weighted sum, after taking away what the next bar's weights take away.
+    /// Sum and weighted sum of the bars, already reduced by what the next bar's weights remove.
     sum: f64,
     weighted: f64,
     leaving: f64,
@@ -119,7 +118,7 @@ impl Smoother {
 /// The transforms and the period.
 #[derive(Clone)]
 struct Transforms {
-    /// Bars still to come before the first transform.
+    /// Bars remaining before the first transform.
     warm_up: u32,
     smoother: Smoother,
     smooth: Past<6>,
@@ -255,7 +254,7 @@ impl HilbertState {
         line
     }
 
-    /// 1 or 0, from what the bar changed.
+    /// The trend mode (1 or 0) from the changes of this bar.
     fn trend_mode(&mut self, phase_before: f64, sines_before: (f64, f64), smooth: f64, line: f64) -> f64 {
         let ((sine, lead), (sine_before, lead_before)) = (self.sines, sines_before);
         let up = sine > lead && sine_before <= lead_before;

@@ -1,5 +1,5 @@
-//! Steps without state: functions of the current bar. What each computes is said at `trawl_plan::graph::Op`; here it is
-//! said again over packs, without branches, with the same bits as `trawl_plan::scalar`.
+//! Steps without state: functions of the current bar. Each is specified at `trawl_plan::graph::Op`; this file
+//! implements them over packs, without branches, with the same bits as `trawl_plan::scalar`.
 
 use std::ops::Range;
 
@@ -59,25 +59,25 @@ macro_rules! functions {
     )+};
 }
 
-/// 1, 0, or NA where a side is NA or infinite.
+/// `truth` as 1 or 0; NA where `a` or `b` is NA or infinite.
 #[inline(always)]
 fn told<T: Real, V: Pack<T>>(a: V, b: V, truth: V::Mask) -> V {
     V::truth(truth).only(a.is_finite() & b.is_finite())
 }
 
-/// TA-Lib's quotient: 0 where `nothing` says that the divisor is none and `a` is finite.
+/// TA-Lib's quotient: `a / b`, but 0 where `nothing` (the divisor counts as zero) and `a` is finite.
 #[inline(always)]
 pub(crate) fn ratio<T: Real, V: Pack<T>>(a: V, b: V, nothing: V::Mask) -> V {
     V::select(nothing & a.is_finite(), V::zero(), a / b)
 }
 
-/// TA-Lib's idea of zero.
+/// Whether `x` counts as zero in TA-Lib.
 #[inline(always)]
 pub(crate) fn vanishes<T: Real, V: Pack<T>>(x: V) -> V::Mask {
     x.abs().lt(V::of(TALIB_EPSILON))
 }
 
-/// The larger of both, NA where one is.
+/// The larger of both; NA where either is NA.
 #[inline(always)]
 pub(crate) fn maximum<T: Real, V: Pack<T>>(a: V, b: V) -> V {
     V::select(a.is_nan(), a, a.larger(b))
@@ -95,7 +95,7 @@ functions! {
     Round(a) {
         let whole = V::splat(T::INTEGER);
         let rounded = (a.abs() + whole) - whole;
-        // The sign of -0.0 and of what rounds to it stays.
+        // Preserve the sign of -0.0 and of values that round to it.
         let signed = V::select(a.lt(V::zero()) | (V::of(1.0) / a).lt(V::zero()), rounded.negate(), rounded);
         V::select(a.abs().lt(whole), signed, a)
     }
@@ -131,7 +131,7 @@ functions! {
     }
 }
 
-/// A function of one series that has no form over packs.
+/// A function of one series, evaluated lane by lane.
 pub(crate) struct Scalar1<F>(pub F);
 
 impl<T: Real, F: Fn(f64) -> f64 + Send> Step<T> for Scalar1<F> {
@@ -145,7 +145,7 @@ impl<T: Real, F: Fn(f64) -> f64 + Send> Step<T> for Scalar1<F> {
     }
 }
 
-/// A function of two series that has no form over packs.
+/// A function of two series, evaluated lane by lane.
 pub(crate) struct Scalar2<F>(pub F);
 
 impl<T: Real, F: Fn(f64, f64) -> f64 + Send> Step<T> for Scalar2<F> {

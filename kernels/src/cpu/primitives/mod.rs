@@ -1,5 +1,5 @@
-//! The steps themselves, one file a family. Each is checked against the oracle (`kernels/tests/engine`) and written a second time
-//! for GPUs under `kernels/cuda`.
+//! The implementations of the steps, one file per family. Each is checked against the oracle (`kernels/tests/engine`)
+//! and implemented a second time for GPUs in `kernels/cuda`.
 
 pub(super) mod anchored;
 pub(super) mod argmax;

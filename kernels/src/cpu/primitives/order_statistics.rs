@@ -7,7 +7,7 @@ use crate::cpu::simd::state_io::carries_nothing;
 use crate::cpu::simd::vector::{LANES, Out, Row, Step, View};
 
 /// The `rank`-th smallest value of the window, which is kept sorted lane by lane: a value enters and one leaves by
-/// binary search. Values are only moved, so it does not matter where evaluation began.
+/// binary search. Values are only moved, so results do not depend on where evaluation began.
 pub(crate) struct Ranked {
     p: usize,
     rank: usize,
@@ -23,7 +23,7 @@ impl Ranked {
     }
 }
 
-/// Zero has one sign here: which of two zeros stands first would depend on the way there.
+/// Normalises -0.0 to 0.0: the order of two zeros would otherwise depend on the history.
 fn ordered(x: f64) -> f64 {
     x + 0.0
 }
@@ -65,7 +65,8 @@ impl Step for Ranked {
             self.sorted.iter_mut().for_each(|sorted| sorted.sort_unstable_by(f64::total_cmp));
         }
         for t in rows.clone() {
-            // What left was taken out at the end of the bar before, so that steps read no further back than the window.
+            // The value that leaves was removed at the end of the previous bar, so that the step reads no further back
+            // than the window.
             let now = input.row(t);
             let row = Row::NA.map(|lane, _| {
                 let sorted = &mut self.sorted[lane];

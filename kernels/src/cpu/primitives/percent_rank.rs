@@ -1,4 +1,4 @@
-//! Windows that are looked at whole at every bar: their cost grows with the period, nothing drifts, nothing is carried.
+//! Windows that are read in full at every bar: cost grows with the period; there is no drift and no state.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::cpu::simd::pack::Pack;
 use crate::cpu::simd::state_io::carries_nothing;
 use crate::cpu::simd::vector::{Kernel, Out, RowOf, View};
 
-/// Bars whose windows are walked together, so that what they share is loaded once.
+/// Bars whose windows are traversed together, so that shared values are loaded once.
 const TOGETHER: usize = 4;
 
 /// 0 of a defined value, NaN of any other.
@@ -54,7 +54,7 @@ impl PercentRank {
         for (k, now) in now.iter_mut().enumerate() {
             *now = V::load(input.at(t + k));
         }
-        // Oldest first: bars that not all windows hold, those that all do, and again those that not all do.
+        // Oldest first: bars in some of the windows, bars in all of them, and again bars in some.
         let first = t - self.p;
         for j in 0..K - 1 {
             let x = V::load(input.at(first + j));

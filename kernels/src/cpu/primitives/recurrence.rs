@@ -1,4 +1,4 @@
-//! Steps whose state goes back to the first bar. At an undefined bar they emit NA and hold their state.
+//! Steps whose state depends on all bars since the first. At an undefined bar they emit NA and keep their state.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use crate::cpu::simd::pack::{Mask, Pack};
 use crate::cpu::simd::state_io::{Carrier, Carry as _, carry_lane};
 use crate::cpu::simd::vector::{Kernel, Out, Row, RowOf, Step, View};
 
-/// A recurrence from `I` series to `O` series with `N` rows of state, which begin at [`Self::START`].
+/// A recurrence from `I` series to `O` series with `N` rows of state, initialised to [`Self::START`].
 pub(crate) trait Recurrence<T: Real, const I: usize, const O: usize, const N: usize>: Send {
     const START: [f64; N];
 
-    /// Whether no lane has anything left to count: then [`Self::bar`] may leave counting out.
+    /// Whether seeding has finished in every lane, so that [`Self::bar`] may skip counting.
     fn is_seeded<V: Pack<T>>(&self, _state: &[V; N]) -> bool {
         true
     }
@@ -96,8 +96,8 @@ impl<T: Real, R: Recurrence<T, I, O, N>, const I: usize, const O: usize, const N
 }
 
 /// Exponential and Wilder means, m + (x - m)*factor: seeded with the mean of `p` defined values after `delay` skipped
-/// ones. The factor is 2/(p+1) or Wilder's 1/p; in this form a flat series keeps its value exactly, and so does the
-/// seed, which is made of differences to the first value.
+/// ones. The factor is 2/(p+1) or Wilder's 1/p; in this form a flat series keeps its value exactly; so does the seed,
+/// which is computed from differences to the first value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Smoothed {
     delay: f64,
@@ -106,7 +106,8 @@ pub(crate) struct Smoothed {
 }
 
 impl Smoothed {
-    /// Defined values seen; the seed's first value, then the mean; while seeding, the sum of differences to the first.
+    /// Number of defined values; the first value while seeding, then the mean; the sum of differences to the first
+    /// value while seeding.
     pub const START: [f64; 3] = [0.0; 3];
 
     pub fn exponential(p: u32, delay: u32) -> Self {
@@ -117,7 +118,7 @@ impl Smoothed {
         Self::new(p, 0, 1.0 / f64::from(p))
     }
 
-    /// An exponential mean with a factor of its own.
+    /// An exponential mean with the given factor.
     pub fn new(p: u32, delay: u32, factor: f64) -> Self {
         Self { delay: f64::from(delay), p: f64::from(p), factor }
     }
@@ -174,7 +175,7 @@ pub(crate) struct WilderSum {
 }
 
 impl WilderSum {
-    /// The sum with one more value; `full` says where p values are there with it.
+    /// Adds one value to the sum; `full` is the mask of lanes that then hold `p` values.
     #[inline(always)]
     pub fn next<T: Real, V: Pack<T>, const SEEDED: bool>(&self, s: &mut V, x: V, defined: V::Mask, full: V::Mask) {
         let less = *s - *s * V::of(1.0 / self.p);
@@ -205,7 +206,8 @@ impl<T: Real> Recurrence<T, 1, 1, 2> for WilderSum {
     }
 }
 
-/// Inputs num, den: Wilder's mean of 100*num/den. TA-Lib adds nothing to the seed where den is 0, and later holds.
+/// Inputs num, den: Wilder's mean of 100*num/den. As in TA-Lib, a bar with den 0 adds nothing to the seed, and later
+/// keeps the mean.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WilderRatio {
     pub p: f64,
@@ -278,7 +280,7 @@ impl<T: Real> Recurrence<T, 4, 1, 1> for Kaufman {
         let change = x - far;
         // A finite change is one of finite values.
         let defined = before.is_finite() & change.is_finite() & noise.is_finite();
-        // The comparison is with the signed change: so it is in TA-Lib.
+        // Compared with the signed change, as in TA-Lib.
         let steady = noise.le(change) | noise.le(V::zero());
         let efficiency = V::select(steady, V::of(1.0), (change / noise).abs());
         let root = efficiency * V::of(KAUFMAN_SPAN) + V::of(KAUFMAN_SLOW);
@@ -293,7 +295,7 @@ impl<T: Real> Recurrence<T, 4, 1, 1> for Kaufman {
 pub(crate) struct Cumulative;
 
 impl Cumulative {
-    /// The sum with one more value (Knuth's two-sum: nothing that rounds away is lost).
+    /// Adds one value (Knuth's two-sum: the rounding error is kept in `lo`).
     #[inline(always)]
     pub fn next<T: Real, V: Pack<T>>([hi, lo]: [&mut V; 2], x: V, defined: V::Mask) -> V {
         let x = V::select(defined, x, V::zero());
@@ -319,13 +321,13 @@ impl<T: Real> Recurrence<T, 1, 1, 2> for Cumulative {
 pub(crate) struct OnBalance;
 
 impl<T: Real> Recurrence<T, 2, 1, 3> for OnBalance {
-    /// The close before, NA before the first defined bar; the balance, and what of it rounded away.
+    /// The previous close (NA before the first defined bar), the balance, and its rounding error.
     const START: [f64; 3] = [f64::NAN, 0.0, 0.0];
 
     #[inline(always)]
     fn bar<V: Pack<T>, const SEEDED: bool>(&self, [before, balance, lost]: &mut [V; 3], [c, v]: [V; 2]) -> [V; 1] {
         let defined = c.is_finite() & v.is_finite();
-        // Not at most the close before: higher, or there is none.
+        // Not at most the previous close: higher, or there is no previous close.
         let up = V::select(c.le(*before), V::zero(), v);
         let signed = V::select(c.lt(*before), v.negate(), up);
         *before = V::select(defined, c, *before);
@@ -401,18 +403,18 @@ impl Step for ValueWhen {
 
 /// Whether `e` was true: ever, or since `c` was last true. NA counts as false.
 pub(crate) struct Ever {
-    /// Whether the first input ends what was before it.
+    /// Whether the first input resets the state.
     resets: bool,
     state: Row,
 }
 
 impl Ever {
-    /// Input e.
+    /// For input e.
     pub fn new() -> Self {
         Self { resets: false, state: Row::ZERO }
     }
 
-    /// Inputs c, e.
+    /// For inputs c, e.
     pub fn since() -> Self {
         Self { resets: true, state: Row::ZERO }
     }

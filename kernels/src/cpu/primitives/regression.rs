@@ -26,10 +26,10 @@ impl Moments {
     }
 }
 
-/// Slope of the line through the window. A window is what is left of the block of `p` bars before (`tail`, one entry an
-/// offset) and the block so far (`head`). Values are taken relative to the block's first, which is in the window: what
-/// is summed is no larger than the window's range, so nothing cancels whatever the price, and an undefined value makes
-/// exactly the windows undefined that hold it.
+/// Slope of the line through the window. A window consists of the remainder of the previous block of `p` bars (`tail`,
+/// one entry per offset) and the block so far (`head`). Values are relative to the block's first, which is in the
+/// window: terms are bounded by the window's range, which avoids cancellation at any price level, and an undefined
+/// value makes exactly those windows undefined that contain it.
 pub(crate) struct Slope {
     p: usize,
     tail: Vec<Moments>,

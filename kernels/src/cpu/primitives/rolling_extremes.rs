@@ -1,4 +1,4 @@
-//! Window maxima and minima, and the conditions that look at a window: comparisons only, nothing rounds.
+//! Window maxima and minima, and conditions over a window: comparisons only, no rounding.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use crate::cpu::simd::pack::Pack;
 use crate::cpu::simd::state_io::carries_nothing;
 use crate::cpu::simd::vector::{Kernel, LANES, Out, Row, RowOf, Step, View};
 
-/// Window maximum, or with `LOWEST` minimum: extremes from the window's start to the last block border (`tail`, one
-/// row an offset) and from there to now (`head`), blocks of `p` bars: three comparisons a bar whatever the period.
+/// Window maximum, or with `LOWEST` minimum: extremes from the window's start to the last block border (`tail`, one row
+/// an offset) and from there to now (`head`), in blocks of `p` bars: three comparisons per bar whatever the period.
 pub(crate) struct Extreme<T, const LOWEST: bool> {
     p: usize,
     tail: Vec<RowOf<T>>,
@@ -23,13 +23,13 @@ impl<T: Real, const LOWEST: bool> Extreme<T, LOWEST> {
         Self { p, tail: vec![RowOf::NA; tail_bars(p, bars)], head: RowOf::NA, next: usize::MAX }
     }
 
-    /// What comparing with changes nothing.
+    /// The neutral element of the comparison.
     #[inline(always)]
     fn least<V: Pack<T>>() -> V {
         if LOWEST { V::splat(T::INFINITY) } else { V::splat(-T::INFINITY) }
     }
 
-    /// The further of both. Unless `CLEAN`, NA where one is NA.
+    /// The more extreme of both. Unless `CLEAN`, NA where one is NA.
     #[inline(always)]
     fn further<V: Pack<T>, const CLEAN: bool>(a: V, b: V) -> V {
         let further = if LOWEST { a.smaller(b) } else { a.larger(b) };
@@ -105,8 +105,8 @@ impl<T: Real, const LOWEST: bool> Kernel<T> for Extreme<T, LOWEST> {
     }
 }
 
-/// Kleene or (`wanted` 1) or and (`wanted` 0) of the last `p` bars: the answer is `wanted` when one of them is, NA when
-/// one is NA (bars before the first are), else the opposite.
+/// Kleene or (`wanted` 1) or and (`wanted` 0) of the last `p` bars: `wanted` if one of them is; otherwise NA if one is
+/// NA (bars before the first are); otherwise the opposite.
 pub(crate) struct Fold {
     p: usize,
     wanted: f64,

@@ -1,13 +1,13 @@
-//! Sliding sums and what is made of them.
+//! Sliding sums and statistics derived from them.
 //!
-//! Time is cut into blocks of `p` bars, at bar numbers divisible by `p`. A window is then what is left of the block
-//! before (its `tail`: one sum an offset, made once a block) and the block so far (its `head`): values are only ever
-//! added, each sum holds values of its own window and nothing else, so nothing drifts, nothing that left lingers, an
-//! NA is NA for exactly the windows that hold it, and it does not matter where evaluation began.
+//! Time is cut into blocks of `p` bars, at bar numbers divisible by `p`. A window consists of the remainder of the
+//! previous block (its `tail`: one sum per offset, computed once per block) and the block so far (its `head`). Values
+//! are added and never subtracted, and each sum holds values of its own window only: there is no drift, an NA affects
+//! exactly the windows that contain it, and results do not depend on where evaluation began.
 //!
-//! What is added are differences to the `anchor`, the value at the block's first bar, which every window of the block
-//! holds. So a flat window's mean is exactly its value, prices near each other add without rounding, and what
-//! subtracting squared sums cancels is bounded: the anchor is one of the window's own values.
+//! The terms are differences to the `anchor`, the value at the block's first bar, which every window of the block
+//! contains. So a flat window's mean is exactly its value, sums of nearby prices do not round, and cancellation in
+//! differences of squared sums is bounded.
 
 use std::ops::Range;
 
@@ -24,16 +24,16 @@ pub(crate) fn window_start(t: usize, p: usize) -> usize {
     (t + 1).saturating_sub(p)
 }
 
-/// Entries of a tail over `bars` bars: offsets that are reached, and the empty tail of a whole block.
+/// Entries of a tail over `bars` bars: one per reachable offset, and the empty tail of a whole block.
 pub(crate) fn tail_bars(p: usize, bars: usize) -> usize {
     p.min(bars) + 1
 }
 
-/// What is kept of a block: `M` sums.
+/// The `M` sums that are kept for a block.
 pub(crate) trait Moments<T: Real, const M: usize>: Send {
-    /// The sums of the block before with one more value, `d` from the anchor, at its front.
+    /// Prepends a value, `d` from the anchor, to the sums of the previous block.
     fn before<V: Pack<T>>(&self, sums: [V; M], d: V) -> [V; M];
-    /// The sums of this block with one more value at its end, of offset `at`.
+    /// Appends a value, `d` from the anchor at offset `at`, to the sums of this block.
     fn after<V: Pack<T>>(&self, sums: [V; M], d: V, at: usize) -> [V; M];
     /// The result of a window at offset `at`.
     fn result<V: Pack<T>>(&self, anchor: V, tail: [V; M], head: [V; M], at: usize) -> V;
@@ -43,7 +43,7 @@ pub(crate) trait Moments<T: Real, const M: usize>: Send {
 pub(crate) struct Blocks<T, K, const M: usize> {
     p: usize,
     kind: K,
-    /// Per offset the sums over what a window that ends there still holds of the block before, from its start.
+    /// Per offset: the sums over the part of the previous block that is in the window ending there.
     tail: Vec<[RowOf<T>; M]>,
     head: [RowOf<T>; M],
     anchor: RowOf<T>,
@@ -124,22 +124,22 @@ impl<T: Real, K: Moments<T, M>, const M: usize> Kernel<T> for Blocks<T, K, M> {
     }
 }
 
-/// `anchor` + `total` / `divisor`, rounded once: what the mean of values is whose differences to the anchor add up to `total`,
-/// whichever of them is the anchor. `share` is 1 / `divisor`, a whole number.
+/// `anchor` + `total` / `divisor`, rounded once: the mean of values whose differences to the anchor add up to `total`.
+/// Does not depend on which value is the anchor. `share` is 1 / `divisor`, a whole number.
 #[inline(always)]
 fn mean_about<T: Real, V: Pack<T>>(anchor: V, total: V, divisor: V, share: V) -> V {
     let near = anchor + total * share;
-    // What of `total` the distance to the anchor leaves. Nothing here rounds where values are whole numbers: a product is of half
-    // the digits, a difference of what is nearly equal.
+    // The remainder of `total` after the distance to the anchor. Exact for whole numbers: the product has half the
+    // digits, and the difference is of nearly equal numbers.
     let distance = near - anchor;
     let leading = distance.leading();
     let rest = (total - leading * divisor) - (distance - leading) * divisor;
-    // A mean of 0 is not what is left of two roundings.
+    // Return exactly 0 for a mean of 0, not the residue of two roundings.
     let cancels = (anchor * divisor + total).eq(V::zero());
     V::select(cancels, V::zero(), near + rest * share).defined()
 }
 
-/// What is made of the sum of a window's differences to its anchor.
+/// A statistic computed from the sum of a window's differences to its anchor.
 pub(crate) trait Total: Send {
     fn of<T: Real, V: Pack<T>>(&self, anchor: V, sum: V) -> V;
 }
@@ -181,7 +181,7 @@ impl Total for Sum {
     }
 }
 
-/// The moments of [`Total`].
+/// [`Moments`] of a [`Total`]: the sum of differences.
 pub(crate) struct Plain<K>(pub K);
 
 impl<T: Real, K: Total> Moments<T, 1> for Plain<K> {
@@ -201,7 +201,7 @@ impl<T: Real, K: Total> Moments<T, 1> for Plain<K> {
     }
 }
 
-/// Whether a window is so short that [`Short`] is the cheaper way.
+/// Whether a window is short enough for [`Short`] to be cheaper.
 pub(crate) fn is_short(p: u32) -> bool {
     p <= SHORT_WINDOW_BARS
 }
@@ -229,11 +229,11 @@ impl<T: Real, K: Total> Kernel<T> for Short<K> {
     }
 }
 
-/// The linearly weighted mean. Tail: the weighted sum (weights 1, 2 ... from the window's start) and the plain one.
-/// Head: the sums with weights 1, 2 ... from the block's start, and the plain one.
+/// The linearly weighted mean. Tail: weighted sum (weights 1, 2, ... from the window's start) and plain sum. Head:
+/// weighted sum (weights 1, 2, ... from the block's start) and plain sum.
 pub(crate) struct Weighted {
     p: f64,
-    /// Of all weights.
+    /// Sum of all weights.
     weights: f64,
     share: f64,
 }
@@ -248,7 +248,7 @@ impl Weighted {
 impl<T: Real> Moments<T, 2> for Weighted {
     #[inline(always)]
     fn before<V: Pack<T>>(&self, [weighted, plain]: [V; 2], d: V) -> [V; 2] {
-        // Every value behind the new one weighs one more.
+        // The weight of every later value grows by one.
         let plain = plain + d;
         [weighted + plain, plain]
     }
@@ -266,9 +266,9 @@ impl<T: Real> Moments<T, 2> for Weighted {
     }
 }
 
-/// Population standard deviation. Sums: differences to the anchor, and their squares. The anchor being one of the
-/// window's values, the squared mean difference is at most p-1 variances: that bounds what cancels. Nothing is divided before
-/// it has cancelled, so whole numbers give the same whatever the anchor.
+/// Population standard deviation. Sums: differences to the anchor, and their squares. The anchor is one of the window's
+/// values, so the squared mean difference is at most p-1 variances, which bounds cancellation. Division happens after
+/// cancellation, so whole numbers give the same result whatever the anchor.
 pub(crate) struct Deviation {
     p: f64,
     /// 1 / p^2.
@@ -305,7 +305,7 @@ impl<T: Real> Moments<T, 2> for Deviation {
 /// Inputs x, m: mean of |x_j - m_t| over the window.
 pub(crate) struct MeanDeviation {
     p: usize,
-    /// 1, which a compiler that knew it would take out of [`Pack::add_beside`].
+    /// 1 at run time: as a constant the compiler would remove it from [`Pack::add_beside`].
     one: f64,
 }
 
@@ -315,8 +315,8 @@ impl MeanDeviation {
     }
 }
 
-/// Bars whose windows [`MeanDeviation`] walks together: what they share is loaded once, and their sums wait for one
-/// another's additions instead of their own.
+/// Bars whose windows [`MeanDeviation`] traverses together: shared values are loaded once, and independent sums hide
+/// the latency of additions.
 const TOGETHER: usize = 4;
 
 impl<T: Real> Kernel<T> for MeanDeviation {
@@ -351,7 +351,7 @@ impl MeanDeviation {
             *mean = V::load(inputs[1].at(t + k));
         }
         let mut totals = [V::zero(); K];
-        // Oldest first: bars that not all windows hold, those that all do, and again those that not all do.
+        // Oldest first: bars in some of the windows, bars in all of them, and again bars in some.
         let first = t + 1 - self.p;
         for j in 0..K - 1 {
             let x = V::load(input.at(first + j));

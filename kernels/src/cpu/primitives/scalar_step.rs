@@ -1,21 +1,20 @@
-//! Recurrences written for one symbol: for those whose state is too rich to keep as rows of lanes.
+//! Recurrences written for one symbol at a time, for states that do not fit rows of lanes.
 
 use std::ops::Range;
 
 use crate::cpu::simd::state_io::{Carrier, Carry};
 use crate::cpu::simd::vector::{LANES, Out, Row, Step, View};
 
-/// What one bar does to the state of one symbol. `N` series are read, at the current bar only; every run begins at the
-/// symbol's first bar.
+/// A recurrence over one symbol. Reads `N` series at the current bar only; every run begins at the symbol's first bar.
 pub(crate) trait ScalarStep<const N: usize>: Send {
-    /// All that is remembered of the bars before.
+    /// The state after a bar.
     type State: Clone + Send + Carry;
 
     /// The state before the first bar.
     fn start(&self) -> Self::State;
 
     /// The value of the next bar, NaN for NA. A bar on which an input is not finite counts as missing: implementations
-    /// give NA, hold their state and resume.
+    /// return NA and keep their state.
     fn next(&self, state: &mut Self::State, inputs: [f64; N]) -> f64;
 }
 

@@ -1,4 +1,4 @@
-//! Steps that choose which values count.
+//! Steps that select which values count.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ use crate::cpu::primitives::scalar_step::ScalarStep;
 use crate::cpu::simd::state_io::carries_nothing;
 use crate::cpu::simd::vector::{Out, Row, Step, View};
 
-/// NA for the first so many defined values, then the input.
+/// NA for the first `self.0` defined values, then the input.
 pub(crate) struct Skip(pub u32);
 
 impl ScalarStep<1> for Skip {
-    /// Values still to skip.
+    /// Number of values still to skip.
     type State = u32;
 
     fn start(&self) -> u32 {
@@ -27,8 +27,8 @@ impl ScalarStep<1> for Skip {
     }
 }
 
-/// Inputs x, periods: the mean of so many bars as the period of the current one says, cut off to a whole number and held
-/// between `least` and `most`.
+/// Inputs x, periods: the mean over as many bars as the current value of `periods`, truncated to a whole number and
+/// clamped to `least..=most`.
 pub(crate) struct VariableMean {
     pub least: u32,
     pub most: u32,

@@ -1,4 +1,4 @@
-//! Stops that trail the price and turn with it.
+//! Trailing stops that reverse with the price.
 
 use trawl_plan::family::{self, Acceleration, SuperTrend};
 
@@ -13,7 +13,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// TA-Lib lowers what exceeds the most.
+    /// As in TA-Lib, values above the maximum are lowered to it.
     fn of(a: Acceleration) -> Self {
         let most = a.most.value();
         Self { start: a.start.value().min(most), step: a.step.value().min(most), most }
@@ -45,7 +45,7 @@ impl Parabolic {
         if long { self.long } else { self.short }
     }
 
-    /// The state as of the first bar, once the second one is known: its bounds are the second bar's.
+    /// The state as of the first bar, computed once the second one is known: its bounds are those of the second bar.
     fn begin(&self, before: Bar, now: Bar) -> Trail {
         let (rise, fall) = (now.high - before.high, before.low - now.low);
         let falls = fall > 0.0 && fall > rise;
@@ -64,7 +64,7 @@ struct Bar {
 }
 
 impl Bar {
-    /// As it is, or upside down.
+    /// Unchanged when `long`, otherwise with signs changed.
     fn facing(self, long: bool) -> Self {
         if long { self } else { Self { high: -self.low, low: -self.high } }
     }
@@ -136,7 +136,7 @@ impl ScalarStep<2> for Parabolic {
     }
 }
 
-/// Inputs: upper and lower band before they trail, close.
+/// Inputs: upper and lower band before trailing, close.
 pub(crate) struct Super(pub SuperTrend);
 
 #[derive(Clone)]

@@ -1,5 +1,5 @@
-//! Tests that need to see inside: every instruction set of this machine, and every way of cutting a program into tasks,
-//! give the same bits.
+//! Tests of internals: every instruction set of this machine, and every way of cutting a program into tasks, give the
+//! same bits.
 
 use trawl_plan::graph::{Binary, Op};
 use trawl_plan::{Program, Schema, compile_expressions};
@@ -116,7 +116,7 @@ fn market(symbols: usize, dirt: u64) -> Vec<Vec<Vec<f64>>> {
                 column.push(if random(1000) < dirt { missing } else { value as f64 / 100.0 });
             }
             if i == MINUTE {
-                // Prices that differ by about as much as may be rounding.
+                // Prices whose differences are of the order of rounding errors.
                 columns[..4]
                     .iter_mut()
                     .filter_map(|prices| prices.last_mut())

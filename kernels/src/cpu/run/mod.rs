@@ -1,4 +1,4 @@
-//! Running a lowered program: over strips of time, from saved states, and over tiles that stay in memory.
+//! Runs lowered programs: over strips of bars, from saved states, and over tiles that stay in memory.
 
 #[cfg(test)]
 mod agreement;

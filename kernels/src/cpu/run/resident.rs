@@ -1,7 +1,8 @@
-//! A tile that stays: its steps, and of each series the rows that are still read. One row at a time is added.
+//! A tile that stays in memory: its steps, and the rows of each series that are still needed. Grows by one row at a
+//! time.
 //!
-//! Columns are rings as computed series are, so that memory does not grow with time. Series that nobody reads later are
-//! made in rows that all tiles of a thread share, and stay in cache.
+//! Columns are rings, as computed series are, so memory does not grow with time. Series without look-back use rows
+//! shared by all tiles of a thread, which stay in cache.
 
 use crate::cpu::lower::fused_op::FusedOp;
 use crate::cpu::lower::schedule::{SeriesPlace, Slot, TaskInput, Tasks, least_common_multiple};
@@ -14,16 +15,16 @@ use crate::cpu::simd::float::Real;
 use crate::cpu::simd::state_io::Carrier;
 use crate::cpu::simd::vector::{AnyStep, Isa, LANES, Out, RowOf, UNLIMITED, View};
 
-/// Where a series lies.
+/// Where a series is stored.
 #[derive(Debug, Clone, Copy)]
 enum Home {
-    /// In the tile: a power of two rows from `offset` on, bar t at t mod their number.
+    /// In the tile: `rows` (a power of two) rows from `offset` on; bar t is at t mod `rows`.
     Tile { offset: usize, rows: usize },
-    /// One row of those that a thread's tiles share.
+    /// One of the rows shared by the tiles of a thread.
     Scratch(usize),
 }
 
-/// A series that is read.
+/// One input of a task.
 #[derive(Debug, Clone, Copy)]
 struct Feed {
     home: Home,
@@ -34,36 +35,36 @@ struct Feed {
 #[derive(Debug)]
 struct TaskLayout {
     work: FusedOp,
-    /// Words that it carries for a lane.
+    /// Number of state words per lane.
     words: usize,
     inputs: Vec<Feed>,
     outputs: Vec<Home>,
 }
 
-/// Where the series of a program lie in each of its tiles.
+/// Layout of a program's series within each of its tiles.
 #[derive(Debug)]
 pub(crate) struct ResidentLayout {
     isa: Isa,
     tasks: Vec<TaskLayout>,
     outputs: Vec<Feed>,
-    /// Per input of the program.
+    /// Per input of the program: where it is stored.
     columns: Vec<Home>,
-    /// Per slot of the program's tasks.
+    /// Per slot of the program's tasks: where it is stored.
     slots: Vec<Home>,
-    /// Rows of a tile.
+    /// Number of rows of a tile.
     rows: usize,
-    /// What the shared rows hold at first.
+    /// Initial values of the shared rows.
     scratch: Vec<f64>,
-    /// Bars from which no step looks before the first bar.
+    /// Number of bars after which no step reads before the first bar.
     mature: usize,
-    /// After how many bars steps do the same again; `None` when bar numbers are among the values.
+    /// Period, in bars, after which the behaviour of the steps repeats; `None` when values depend on bar numbers.
     cycle: Option<usize>,
 }
 
-/// Longer cycles are of no use: hardly two symbols would be at the same place.
+/// Longest useful cycle: in longer ones hardly any two symbols are at the same position.
 const CYCLE_BARS_MAX: usize = 1 << 12;
 
-/// The number of bars after which a step's blocks begin anew; `None` when it never repeats.
+/// The number of bars after which a step's blocks begin again; `None` if it never repeats.
 fn cycle(work: &FusedOp) -> Option<usize> {
     // No group is cut into blocks.
     let FusedOp::Op(op) = work else { return Some(1) };
@@ -138,7 +139,8 @@ impl ResidentLayout {
         }
     }
 
-    /// Symbols of the same class may share a tile whose clock stands there: no step can tell their bar numbers from it.
+    /// The equivalence class of bar numbers: symbols of the same class may share a tile, whose clock is the class,
+    /// since no step can distinguish their bar numbers.
     pub fn class(&self, bars: usize) -> usize {
         match (bars.checked_sub(self.mature), self.cycle) {
             (Some(more), Some(cycle)) => self.mature + more % cycle,
@@ -146,8 +148,8 @@ impl ResidentLayout {
         }
     }
 
-    /// A lane as of the end of a symbol's bars. Rows of computed series are taken from `workspace`, which has just made
-    /// the last of them in its lane `lane`; `words` are all that its steps carry.
+    /// A lane as of the end of a symbol's bars. Rows of computed series are taken from lane `lane` of `workspace`,
+    /// which has just computed the last of them; `words` are the state words of all its steps.
     pub fn lane<T: Real>(
         &self,
         workspace: &Workspace<'_, T>,
@@ -179,15 +181,15 @@ impl ResidentLayout {
 #[derive(Debug)]
 pub(crate) struct Lane<T> {
     pub symbol: usize,
-    /// Bars that it has seen.
+    /// Number of bars seen.
     pub bars: usize,
-    /// Of each series of the tile the values from the last bar back.
+    /// Values of each series of the tile, from the last bar backwards.
     pub rows: Vec<T>,
-    /// What each task carries, one after another.
+    /// State words of all tasks, concatenated.
     pub words: Vec<u64>,
 }
 
-/// Rows that the tiles of a thread share.
+/// Rows shared by the tiles of a thread.
 pub(crate) struct Scratch<T>(Vec<RowOf<T>>);
 
 impl<T: Real> Scratch<T> {
@@ -196,20 +198,20 @@ impl<T: Real> Scratch<T> {
     }
 }
 
-/// See the head of this file.
+/// A tile that stays in memory; see the module documentation.
 pub(crate) struct ResidentTile<T: Real = f64> {
-    /// The bar number that comes next, or one of its [`ResidentLayout::class`].
+    /// The number of the next bar, or an equivalent one (see [`ResidentLayout::class`]).
     clock: usize,
-    /// Symbol and seen bars of each lane.
+    /// Per lane: symbol and number of bars seen.
     lanes: [Option<(usize, usize)>; LANES],
     rows: Box<[RowOf<T>]>,
     steps: Vec<Box<dyn AnyStep<T>>>,
-    /// Per column the bar from which it is finite in every lane.
+    /// Per column: the bar from which it is finite in every lane.
     defined_from: Vec<usize>,
 }
 
 impl<T: Real> ResidentTile<T> {
-    /// Of up to [`LANES`] lanes of one class.
+    /// A tile of up to [`LANES`] lanes of one class.
     pub fn new(layout: &ResidentLayout, lanes: Vec<Lane<T>>) -> Self {
         let clock = lanes.first().map_or(0, |lane| layout.class(lane.bars));
         let mut tables = Tables::default();
@@ -260,12 +262,12 @@ impl<T: Real> ResidentTile<T> {
         self.clock - known.count()
     }
 
-    /// Symbols, with the lanes that they are in.
+    /// Pairs of lane and symbol.
     pub fn symbols(&self) -> impl Iterator<Item = (usize, usize)> {
         self.lanes.iter().enumerate().filter_map(|(at, lane)| lane.map(|(symbol, _)| (at, symbol)))
     }
 
-    /// Bars that the symbol in a lane has seen.
+    /// Number of bars seen by the symbol in lane `at`.
     pub fn bars(&self, at: usize) -> usize {
         self.lanes[at].map_or(0, |(_, bars)| bars)
     }
@@ -274,7 +276,7 @@ impl<T: Real> ResidentTile<T> {
         layout.class(self.clock)
     }
 
-    /// Takes a lane out; what stays behind there is never looked at.
+    /// Extracts the lane at `at`; values left in the tile are never read.
     pub fn take(&mut self, layout: &ResidentLayout, at: usize) -> Option<Lane<T>> {
         let (symbol, bars) = self.lanes.get_mut(at)?.take()?;
         let rows = self.positions(layout).map(|row| self.rows[row].0[at]).collect();
@@ -283,7 +285,7 @@ impl<T: Real> ResidentTile<T> {
         Some(Lane { symbol, bars, rows, words })
     }
 
-    /// Adds a bar: `columns[input][symbol]`.
+    /// Adds one bar to every lane: `columns[input][symbol]`.
     pub fn push(&mut self, layout: &ResidentLayout, scratch: &mut Scratch<T>, columns: &[&[f64]]) {
         let t = self.clock;
         for ((home, column), defined_from) in layout.columns.iter().zip(columns).zip(&mut self.defined_from) {
@@ -311,7 +313,7 @@ impl<T: Real> ResidentTile<T> {
         self.lanes.iter_mut().flatten().for_each(|(_, bars)| *bars += 1);
     }
 
-    /// An output at the last bar, NA before the first. NaNs are canonical.
+    /// The value of an output at the last bar in lane `at`; NA before the first bar. NaNs are canonical.
     pub fn value(&self, layout: &ResidentLayout, output: usize, at: usize) -> f64 {
         let feed = layout.outputs[output];
         let there = self.clock.checked_sub(1 + feed.lag);
@@ -323,13 +325,13 @@ impl<T: Real> ResidentTile<T> {
         if x.is_nan() { f64::NAN } else { x }
     }
 
-    /// Bytes of the rows; what steps keep for themselves is about as much again.
+    /// Bytes of the rows; the private state of the steps takes about as much again.
     pub fn bytes(&self) -> usize {
         std::mem::size_of_val(&*self.rows)
     }
 }
 
-/// Where the series of one tile are, while it takes a bar.
+/// Base pointers of the series of one tile, while a bar is added.
 struct Series<T> {
     tile: *mut RowOf<T>,
     shared: *mut RowOf<T>,
@@ -344,7 +346,7 @@ impl<T: Real> Series<T> {
         }
     }
 
-    /// Bar `t` of a task of up to `I` inputs and `O` outputs.
+    /// Runs bar `t` of a task with up to `I` inputs and `O` outputs.
     #[inline(always)]
     fn run<const I: usize, const O: usize>(
         &self,

@@ -1,8 +1,8 @@
-//! Going on from saved states: where each step does, and what is loaded and saved on the way.
+//! Resuming from saved states: the bar at which each step resumes, and the states loaded and saved on the way.
 //!
-//! Steps of one program go on from different bars. A step that wants its state as of bar b reads its inputs from b on,
-//! and windows before it reach further back: what makes those inputs has its state as of that earlier bar. So nothing
-//! but the states of recursive steps has to be kept, no row of any series.
+//! The steps of one program resume at different bars. A step with a state as of bar b reads its inputs from b on;
+//! windows among its inputs reach further back, so the steps that compute them have their state as of an earlier bar.
+//! Only the states of recursive steps are saved, and no rows of any series.
 
 use crate::cpu::lower::schedule::{Task, Tasks};
 use crate::cpu::lower::steps::step_for;
@@ -10,25 +10,25 @@ use crate::cpu::primitives::trend::Tables;
 use crate::cpu::simd::float::Real;
 use crate::cpu::simd::state_io::Carrier;
 
-/// One lane's state of one task is loaded or saved before a bar.
+/// A point before bar `bar` at which one lane's state of one task is loaded or saved.
 pub(crate) struct Cut {
     pub bar: usize,
     pub lane: usize,
-    /// What is loaded; saved without.
+    /// The state words to load; `None` saves them instead.
     pub words: Option<Vec<u64>>,
 }
 
-/// Words by lane, in the order in which they were saved.
+/// Lanes and their saved state words, in order of saving.
 pub(crate) type Saved = Vec<(usize, Vec<u64>)>;
 
-/// A run over a tile: per task the bar it begins with, and its cuts, ascending.
+/// A run over a tile: the first bar and the cuts (ascending) of each task.
 pub(crate) struct Course {
     pub wanted_from: usize,
     pub begins: Vec<usize>,
     pub cuts: Vec<Vec<Cut>>,
 }
 
-/// Words that each task carries for one lane: none but recursive ones.
+/// Per task: number of state words for one lane; 0 unless the task is recursive.
 pub(crate) fn carried<T: Real>(plan: &Tasks) -> Vec<usize> {
     let mut tables = Tables::default();
     let words = |task: &Task| {

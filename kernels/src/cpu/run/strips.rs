@@ -12,17 +12,17 @@ use crate::cpu::simd::state_io::Carrier;
 use crate::cpu::simd::vector::{AnyStep, Isa, Out, RowOf, View};
 use crate::{Cancel, Cancelled};
 
-/// Series that most tasks read and make at most.
+/// Maximum number of input and output series of most tasks.
 pub(crate) const INPUTS_USUAL: usize = 5;
 pub(crate) const OUTPUTS_USUAL: usize = 3;
 
-/// Series that the widest task reads.
+/// Maximum number of input series of any task.
 pub(crate) const INPUTS_MAX: usize = 12;
 
-/// Series that the widest task makes.
+/// Maximum number of output series of any task.
 pub(crate) const OUTPUTS_MAX: usize = TOGETHER_MAX;
 
-/// Buffers that tiles of one program use one after another.
+/// Buffers reused by successive tiles of one program.
 pub(crate) struct Workspace<'p, T: Real = f64> {
     pub schedule: &'p Schedule,
     isa: Isa,
@@ -30,8 +30,8 @@ pub(crate) struct Workspace<'p, T: Real = f64> {
     tables: Tables,
 }
 
-/// Rows of a slot over tiles of `bars` bars: a power of two, and never longer than the tile, so that a long period over
-/// short histories costs no memory.
+/// Number of rows of a slot over tiles of `bars` bars: a power of two, bounded by the tile's length, so that a long
+/// period over short histories costs no memory.
 fn slot_rows<T: Real>(slot: Slot, bars: usize) -> usize {
     match slot {
         Slot::Constant(_) => T::STRIP_BARS,
@@ -42,8 +42,8 @@ fn slot_rows<T: Real>(slot: Slot, bars: usize) -> usize {
     }
 }
 
-/// Asks for a row that is read soon: processors that look ahead stop at the borders of pages, which a strip of a column
-/// has about one of.
+/// Prefetches a row that is read soon: hardware prefetchers stop at page boundaries, of which a strip of a column has
+/// about one.
 #[inline(always)]
 fn prefetch<T>(row: &RowOf<T>) {
     #[cfg(target_arch = "x86_64")]
@@ -59,7 +59,7 @@ fn prefetch<T>(row: &RowOf<T>) {
     let _ = row;
 }
 
-/// Bytes that one thread needs beside the bars to run these tasks over histories of up to `bars` bars.
+/// Bytes of working memory per thread, besides the bars, to run these tasks over histories of up to `bars` bars.
 pub(crate) fn workspace_bytes<T: Real>(plan: &Tasks, bars: usize) -> u64 {
     let rings: usize = plan.slots.iter().map(|slot| slot_rows::<T>(*slot, bars)).sum();
     let kept: usize = plan.tasks.iter().map(|task| step_bytes::<T>(&task.work, task.inputs.len(), bars)).sum();
@@ -71,7 +71,7 @@ impl<'p, T: Real> Workspace<'p, T> {
         Self::on(Isa::detect(), schedule)
     }
 
-    /// With the code of one instruction set, which this machine must have.
+    /// A workspace that runs the code of one instruction set, which this machine must support.
     pub fn on(isa: Isa, schedule: &'p Schedule) -> Self {
         let constant = |slot: &Slot| match slot {
             Slot::Constant(value) => vec![RowOf::splat(T::of(*value)); T::STRIP_BARS],
@@ -101,8 +101,8 @@ impl<'p, T: Real> Workspace<'p, T> {
         view.late(source.lag)
     }
 
-    /// Runs the tile, whose column `columns[i]` is the program's input i, and calls `take(rows)` after each strip, when
-    /// `value` may be asked for those rows.
+    /// Runs the tile, whose column `columns[i]` is the program's input i, and calls `take(rows)` after each strip;
+    /// [`Self::value`] is then valid for those rows.
     pub fn run(
         &mut self,
         tile: &Tile<T>,
@@ -115,7 +115,7 @@ impl<'p, T: Real> Workspace<'p, T> {
         self.run_course(tile, columns, Course { wanted_from, begins, cuts: Vec::new() }, cancel, take).map(|_| ())
     }
 
-    /// As [`Self::run`], with states that are loaded and saved on the way.
+    /// As [`Self::run`], loading and saving states on the way.
     pub fn run_course(
         &mut self,
         tile: &Tile<T>,
@@ -137,7 +137,7 @@ impl<'p, T: Real> Workspace<'p, T> {
                 return Err(Cancelled);
             }
             let end = (strip + T::STRIP_BARS).min(rows);
-            // The next strip's bars are fetched while this one is computed, some before each step.
+            // Prefetch the next strip's bars while this one is computed, some before each step.
             let next = (rows - end).min(T::STRIP_BARS);
             let mut fetched = 0;
             for call in &mut calls {
@@ -153,23 +153,24 @@ impl<'p, T: Real> Workspace<'p, T> {
             }
             strip = end;
         }
-        // What is loaded or saved behind the last bar.
+        // States that are loaded or saved after the last bar.
         calls.iter_mut().for_each(|call| call.advance(self.isa, tile, rows..rows));
         Ok(calls.into_iter().map(|call| call.saved).collect())
     }
 
-    /// What a tile's strips repeat.
+    /// Binds each task to its series; repeated for every strip of the tile.
     fn calls(&mut self, tile: &Tile<T>, columns: &[usize], begins: &[usize], cuts: Vec<Vec<Cut>>) -> Vec<BoundTask<T>> {
         let bars = tile.rows();
         let tasks = &self.schedule.tasks.tasks;
         let mut calls = Vec::with_capacity(tasks.len());
         let mut cuts = cuts.into_iter();
-        // One pointer a slot, for all that read and write it: another borrow of the slot would end those before it.
+        // One pointer per slot, for all readers and writers: borrowing the slot again would invalidate earlier
+        // pointers.
         let slot = |slot: &mut Vec<RowOf<T>>| std::ptr::slice_from_raw_parts_mut(slot.as_mut_ptr(), slot.len());
         let slots: Vec<*mut [RowOf<T>]> = self.slots.iter_mut().map(slot).collect();
         for (task, begin) in tasks.iter().zip(begins) {
             let mut cuts = cuts.next().unwrap_or_default();
-            // The next one last.
+            // In reverse order, so that the next one is popped from the end.
             cuts.reverse();
             let Some(step) = step_for(&task.work, task.inputs.len(), bars, &mut self.tables) else { continue };
             let feed = |source: &TaskInput| match source.place {
@@ -189,7 +190,7 @@ impl<'p, T: Real> Workspace<'p, T> {
         calls
     }
 
-    /// The rows of the columns that steps read, where these begin with the first bar.
+    /// The rows of the columns that are read, where they begin with the first bar; used for prefetching.
     fn columns_read<'a>(&self, tile: &'a Tile<T>, columns: &[usize]) -> Vec<&'a [RowOf<T>]> {
         let mut read: Vec<usize> = Vec::new();
         for source in self.schedule.tasks.tasks.iter().flat_map(|task| &task.inputs) {
@@ -203,36 +204,36 @@ impl<'p, T: Real> Workspace<'p, T> {
         rows.filter(|(_, base)| *base == 0).map(|(rows, _)| rows).collect()
     }
 
-    /// The value of the program's output `output` at a row of the strip that was just taken. NaNs are canonical.
+    /// The value of the program's output `output` at a row of the strip just taken. NaNs are canonical.
     pub fn value(&self, tile: &Tile<T>, columns: &[usize], output: usize, lane: usize, row: usize) -> f64 {
         let x = self.view(tile, columns, self.schedule.tasks.outputs[output], row).row(row).0[lane].wide();
         if x.is_nan() { f64::NAN } else { x }
     }
 }
 
-/// A task over one tile: its step, and where its series lie.
+/// A task bound to one tile: its step and its series.
 struct BoundTask<T: Real> {
     step: Box<dyn AnyStep<T>>,
     begin: usize,
     inputs: Vec<Feed<T>>,
     outputs: Vec<*mut [RowOf<T>]>,
-    /// What is still to be loaded and saved, the next one last.
+    /// States still to be loaded or saved, the next one last.
     cuts: Vec<Cut>,
     saved: Saved,
 }
 
-/// A series that a step reads.
+/// One input of a step.
 struct Feed<T> {
     rows: *const [RowOf<T>],
     base: usize,
     ring: bool,
-    /// The tile's column, if it is one.
+    /// The tile's column, if the input is a column.
     column: usize,
     lag: usize,
 }
 
 impl<T: Real> BoundTask<T> {
-    /// Runs the step over a strip, as far as it has begun, stopping where a state is loaded or saved.
+    /// Runs the step over the rows of a strip from its first bar on, stopping where a state is loaded or saved.
     fn advance(&mut self, isa: Isa, tile: &Tile<T>, strip: Range<usize>) {
         let mut start = self.begin.max(strip.start);
         while let Some(cut) = self.cuts.pop_if(|cut| cut.bar <= strip.end) {
@@ -253,7 +254,7 @@ impl<T: Real> BoundTask<T> {
         }
     }
 
-    /// Runs the step over `rows`. The slots that the call was made over must not have moved.
+    /// Runs the step over `rows`. The slots that the task is bound to must not have moved.
     fn run(&mut self, isa: Isa, tile: &Tile<T>, rows: Range<usize>) {
         if self.inputs.len() <= INPUTS_USUAL && self.outputs.len() <= OUTPUTS_USUAL {
             self.run_up_to::<INPUTS_USUAL, OUTPUTS_USUAL>(isa, tile, rows);

@@ -1,18 +1,18 @@
-//! Bars in the engine's layout: per column one row a bar, one lane a symbol, left-aligned.
+//! Bars in the engine's layout: one row per bar and one lane per symbol in each column, left-aligned.
 
 use crate::SymbolInput;
 use crate::cpu::simd::float::Real;
 use crate::cpu::simd::vector::{LANES, RowOf};
 
-/// What stands in lanes without a symbol and past a symbol's last visible bar, where nobody looks: a number, so that
-/// such lanes do not hold back steps that are quicker where all is defined.
+/// Fills lanes without a symbol and rows after a symbol's last visible bar, which are never read. A number, so that
+/// such lanes do not prevent the faster paths for defined values.
 pub(crate) const PADDING: f64 = 1.0;
 
-/// Up to [`LANES`] symbols.
+/// Bars of up to [`LANES`] symbols.
 #[derive(Debug)]
 pub(crate) struct Tile<T = f64> {
     columns: Vec<Column<T>>,
-    /// Visible bars of each lane that has a symbol.
+    /// Number of visible bars of each lane that has a symbol.
     pub visible: Vec<usize>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Tile<T = f64> {
 struct Column<T> {
     rows: Vec<RowOf<T>>,
     base: usize,
-    /// Per strip from the first bar on: the bar from which all is finite up to the strip's end.
+    /// Per strip, from the first bar on: the bar from which all values are finite up to the strip's end.
     defined_from: Vec<usize>,
 }
 
@@ -45,7 +45,7 @@ impl<T: Real> Column<T> {
 }
 
 impl<T: Real> Tile<T> {
-    /// Transposes the bars from `bases[column]` on.
+    /// Transposes the bars of each column from `bases[column]` on.
     pub fn load(symbols: &[&SymbolInput<'_>], bases: Vec<usize>) -> Self {
         debug_assert!(symbols.len() <= LANES, "a tile has {LANES} lanes");
         let visible: Vec<usize> = symbols.iter().map(|s| s.visible).collect();
@@ -69,18 +69,18 @@ impl<T: Real> Tile<T> {
         Self { columns, visible }
     }
 
-    /// Bytes of the columns.
+    /// Size of the columns in bytes.
     pub fn bytes(&self) -> u64 {
         let rows: usize = self.columns.iter().map(|c| c.rows.len()).sum();
         (rows * size_of::<RowOf<T>>()) as u64
     }
 
-    /// Rows of the longest lane.
+    /// Number of visible bars of the longest lane.
     pub fn rows(&self) -> usize {
         self.visible.iter().copied().max().unwrap_or(0)
     }
 
-    /// Visible bars of the shortest lane.
+    /// Number of visible bars of the shortest lane.
     pub fn shortest(&self) -> usize {
         self.visible.iter().copied().min().unwrap_or(0)
     }
@@ -91,7 +91,7 @@ impl<T: Real> Tile<T> {
     }
 
     /// The bar from which the column is finite in every lane, up to the end of the strip that holds bar `t`;
-    /// unknown (never) of what is no column.
+    /// `usize::MAX` (unknown) if there is no such column.
     pub fn defined_from(&self, column: usize, t: usize) -> usize {
         let strips = self.columns.get(column).map(|c| c.defined_from.as_slice()).unwrap_or_default();
         strips.get(t / T::STRIP_BARS).copied().unwrap_or(usize::MAX)

@@ -25,11 +25,11 @@ pub(crate) trait Real:
     const ZERO: Self;
     const ONE: Self;
     const INFINITY: Self;
-    /// Where adding and taking away rounds to an integer.
+    /// Magnitude whose addition and subtraction round to an integer.
     const INTEGER: Self;
     /// Bars per strip: a series of a strip is 4 KiB, so a dozen series stay in the first-level cache.
     const STRIP_BARS: usize = 4096 / size_of::<RowOf<Self>>();
-    /// Whether plain running totals would lose too much: then they are compensated.
+    /// Whether running totals have to be compensated in this type.
     const SHORT: bool;
     /// Rows of NA, for what lies before the first bar.
     const NA_ROWS: &'static [RowOf<Self>];
@@ -40,18 +40,19 @@ pub(crate) trait Real:
     #[cfg(target_arch = "x86_64")]
     type Avx512: Pack<Self>;
 
-    /// The nearest value of this type.
+    /// Rounds to the nearest value of this type.
     fn of(x: f64) -> Self;
-    /// Exact.
+    /// Converts to `f64`; exact.
     fn wide(self) -> f64;
     fn abs(self) -> Self;
     fn sqrt(self) -> Self;
     fn is_finite(self) -> bool;
-    /// Without the lower half of its digits: a product of it with a whole number of as many as those has no rounding.
+    /// The value without the lower half of its digits, so that its product with a whole number of at most as many
+    /// digits is exact.
     fn leading(self) -> Self;
-    /// The bits that [`Self::leading`] keeps, as a number.
+    /// Mask of the bits that [`Self::leading`] keeps, as a number.
     const LEADING: Self;
-    /// A step that is there in `f64` alone, between series of this type; it reads `back` rows back.
+    /// Adapts a step that exists in `f64` only, and reads `back` rows back, to series of this type.
     fn narrow(step: Box<dyn AnyStep>, back: usize, bars: usize) -> Box<dyn AnyStep<Self>>;
 }
 

@@ -1,8 +1,8 @@
-//! Sixteen symbols side by side: the two number types, one row of values in the registers of each instruction set, and how
-//! the state of a step is saved.
+//! Sixteen symbols side by side: the two number types, one row of values in the registers of each instruction set, and
+//! how the state of a step is saved.
 //!
-//! These files refer to one another: a number type names its packs, a pack is a row of a number type, and both are loaded
-//! and saved. That is one circle, on purpose; everything above sees one vocabulary.
+//! These files refer to one another: a number type names its packs, a pack is a row of a number type, and both are
+//! loaded and saved. The cycle is deliberate; everything above sees one vocabulary.
 
 pub(super) mod float;
 pub(super) mod pack;

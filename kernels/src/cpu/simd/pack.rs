@@ -1,14 +1,14 @@
-//! A row in registers. What an instruction set offers stands behind one trait, so that a step is written once and the
-//! registers it becomes do not hang on what a compiler's vectoriser makes of loops.
+//! A row in registers. One trait abstracts over instruction sets, so that a step is written once and its code does not
+//! depend on the compiler's vectoriser.
 //!
-//! Every operation is one rounding of IEEE 754 or none, so each instruction set gives the same bits.
+//! Every operation rounds at most once, as in IEEE 754, so each instruction set gives the same bits.
 
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Sub};
 
 use crate::cpu::simd::float::Real;
 use crate::cpu::simd::vector::{LANES, RowOf};
 
-/// One truth value a lane.
+/// One truth value per lane.
 pub(crate) trait Mask: Copy + BitAnd<Output = Self> + BitOr<Output = Self> {
     /// Whether it holds in every lane.
     fn all(self) -> bool;
@@ -28,9 +28,9 @@ pub(crate) trait Pack<T: Real>:
     fn negate(self) -> Self;
     /// See [`Real::leading`].
     fn leading(self) -> Self;
-    /// `self` where it is larger, else `other`: `other` where one is NaN.
+    /// `self` where it is larger, else `other`: also `other` where either is NaN.
     fn larger(self, other: Self) -> Self;
-    /// `self` where it is smaller, else `other`: `other` where one is NaN.
+    /// `self` where it is smaller, else `other`: also `other` where either is NaN.
     fn smaller(self, other: Self) -> Self;
     fn lt(self, other: Self) -> Self::Mask;
     fn le(self, other: Self) -> Self::Mask;
@@ -38,8 +38,8 @@ pub(crate) trait Pack<T: Real>:
     fn is_nan(self) -> Self::Mask;
     /// `a` where the mask holds, else `b`.
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
-    /// `self + other`. `one` is 1 in every lane: where multiplying units are others than adding ones, they do it, and a
-    /// product with 1 is exact.
+    /// `self + other`. `one` is 1 in every lane: on machines with separate multiply and add units, the sum is computed
+    /// as a fused product with `one`, which is exact.
     fn add_beside(self, other: Self, one: Self) -> Self;
 
     #[inline(always)]
@@ -62,26 +62,26 @@ pub(crate) trait Pack<T: Real>:
         self.abs().lt(Self::splat(T::INFINITY))
     }
 
-    /// 1 or 0.
+    /// 1 where the mask holds, else 0.
     #[inline(always)]
     fn truth(mask: Self::Mask) -> Self {
         Self::select(mask, Self::splat(T::ONE), Self::zero())
     }
 
-    /// Itself where `mask` holds, else NA.
+    /// `self` where `mask` holds, else NA.
     #[inline(always)]
     fn only(self, mask: Self::Mask) -> Self {
         Self::select(mask, self, Self::na())
     }
 
-    /// Itself where finite, else NA.
+    /// `self` where finite, else NA.
     #[inline(always)]
     fn defined(self) -> Self {
         self.only(self.is_finite())
     }
 }
 
-/// A row as an array: any machine.
+/// A row as an array, for any machine.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable<T>([T; LANES]);
 

@@ -1,5 +1,5 @@
-//! Rows in the registers of AVX2 and AVX-512. The types exist everywhere on x86-64; only code that runs on a machine
-//! with the instructions may make one, which `lanes` sees to.
+//! Rows in the registers of AVX2 and AVX-512. The types exist everywhere on x86-64; values may be created only on a
+//! machine with these instructions, which `vector` ensures.
 #![allow(unused_unsafe)] // Masks of AVX-512 are plain integers, those of AVX2 are not.
 
 use std::arch::x86_64::*;

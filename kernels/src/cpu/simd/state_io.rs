@@ -1,16 +1,17 @@
-//! What one symbol's steps remember, as words: so that evaluation can go on later, in another tile, lane or process.
+//! The state of one symbol's steps as `u64` words, so that evaluation can resume later, in another tile, lane or
+//! process.
 //!
-//! One function both saves and loads, so that the two cannot disagree; [`carried`] names every field of a state, so that
-//! none is forgotten. Only what goes back to the first bar is carried: a window that starts afresh reads its values
-//! again and has the same bits.
+//! One function both saves and loads, so that the two cannot disagree; [`carried`] names every field of a state, so
+//! that none is forgotten. Only state that depends on all bars since the first is carried: a window that restarts reads
+//! its values again and has the same bits.
 
 use crate::cpu::simd::float::Real;
 use crate::cpu::simd::vector::RowOf;
 
-/// Takes words from a state, or puts words into one.
+/// Loads words into a state, or saves the words of one.
 pub(crate) enum Carrier<'a> {
     Save(&'a mut Vec<u64>),
-    /// Words that are missing leave the state as it is; whoever loads has counted them.
+    /// Words to load. Missing words leave the state unchanged; callers check the count first.
     Load(std::slice::Iter<'a, u64>),
 }
 
@@ -27,19 +28,19 @@ impl Carrier<'_> {
     }
 }
 
-/// A lane of a row, of either number type: what is saved of it is exact.
+/// Carries one lane of a row. Exact for both number types.
 pub(crate) fn carry_lane<T: Real>(row: &mut RowOf<T>, lane: usize, carrier: &mut Carrier<'_>) {
     let mut x = row.0[lane].wide();
     x.carry(carrier);
     row.0[lane] = T::of(x);
 }
 
-/// A state, or a part of one. It always has as many words, whatever it holds.
+/// A state or a part of one. The number of its words is constant.
 pub(crate) trait Carry {
     fn carry(&mut self, carrier: &mut Carrier<'_>);
 }
 
-/// No bar has a greater number: what a damaged word says must not overflow.
+/// Upper bound of bar numbers, so that a damaged word cannot cause an overflow.
 const BARS_MAX: u64 = 1 << 48;
 
 impl Carry for f64 {
@@ -91,7 +92,7 @@ impl<A: Carry + Default> Carry for Option<A> {
     }
 }
 
-/// Carries a struct field by field. It does not compile when one is left out.
+/// Implements [`Carry`] for a struct field by field; omitting a field is a compile error.
 macro_rules! carried {
     ($name:ident { $($field:ident),+ $(,)? }) => {
         impl $crate::cpu::simd::state_io::Carry for $name {
@@ -104,7 +105,7 @@ macro_rules! carried {
 }
 pub(crate) use carried;
 
-/// Says of a step that what it remembers comes back when it starts afresh.
+/// Implements carrying for a step without carried state: a restart restores it from the inputs.
 macro_rules! carries_nothing {
     () => {
         fn carry(&mut self, _lane: usize, _carrier: &mut $crate::cpu::simd::state_io::Carrier<'_>) {}

@@ -6,8 +6,8 @@ use crate::cpu::simd::float::Real;
 use crate::cpu::simd::pack::Pack;
 use crate::cpu::simd::state_io::Carrier;
 
-/// Symbols evaluated side by side: two AVX-512 registers of `f64`, so that a recurrence has two chains in flight; one
-/// of `f32`.
+/// Symbols evaluated side by side: two AVX-512 registers of `f64`, for two dependency chains in a recurrence; one
+/// register of `f32`.
 pub(crate) const LANES: usize = 16;
 /// Histories that nothing limits.
 pub(crate) const UNLIMITED: usize = usize::MAX;
@@ -20,7 +20,7 @@ pub(crate) struct RowOf<T>(pub [T; LANES]);
 /// One bar of every lane in `f64`.
 pub(crate) type Row = RowOf<f64>;
 
-/// The row of these values.
+/// A row of `f64` values.
 #[allow(non_snake_case, reason = "constructs a row, as the name of a type with one field would")]
 #[inline(always)]
 pub(crate) const fn Row(lanes: [f64; LANES]) -> Row {
@@ -46,8 +46,8 @@ impl<T: Real> RowOf<T> {
     }
 }
 
-/// A series as a step reads it: the whole of a column, the last rows of a computed series, or a constant; perhaps some
-/// bars late.
+/// A step's view of a series: a whole column, the last rows of a computed series, or a constant; optionally delayed by
+/// some bars.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a, T: 'static = f64> {
     rows: &'a [RowOf<T>],
@@ -58,15 +58,15 @@ pub(crate) struct View<'a, T: 'static = f64> {
 }
 
 impl<'a, T: Real> View<'a, T> {
-    /// Of nothing: fills unused places.
+    /// An empty view, for unused inputs.
     pub const EMPTY: Self = Self { rows: &[], mask: 0, base: 0, lag: 0, defined_from: usize::MAX };
 
-    /// Bars `base..` of a column.
+    /// A view of bars `base..` of a column.
     pub fn column((rows, base): (&'a [RowOf<T>], usize)) -> Self {
         Self { rows, mask: usize::MAX, base, ..Self::EMPTY }
     }
 
-    /// A ring whose length is a power of two: bar t lies at t mod length.
+    /// A view of a ring whose length is a power of two: bar t is at index t mod length.
     pub fn ring(rows: &'a [RowOf<T>]) -> Self {
         Self { rows, mask: rows.len().wrapping_sub(1), ..Self::EMPTY }
     }
@@ -76,7 +76,7 @@ impl<'a, T: Real> View<'a, T> {
         Self { lag: self.lag.saturating_add(bars), ..self }
     }
 
-    /// Says that every value from bar `bar` to the end of the strip is finite.
+    /// The same series, with the guarantee that every value from bar `bar` to the end of the strip is finite.
     pub fn defined(self, bar: usize) -> Self {
         Self { defined_from: bar, ..self }
     }
@@ -93,7 +93,7 @@ impl<'a, T: Real> View<'a, T> {
         if t < self.lag { RowOf::NA } else { self.rows[(t - self.lag - self.base) & self.mask] }
     }
 
-    /// The row of bar `t`, as it lies.
+    /// A reference to the row of bar `t`.
     #[inline(always)]
     pub fn at(&self, t: usize) -> &'a RowOf<T> {
         if t < self.lag { &T::NA_ROWS[0] } else { &self.rows[(t - self.lag - self.base) & self.mask] }
@@ -105,7 +105,7 @@ impl<'a, T: Real> View<'a, T> {
         if t >= back { self.row(t - back) } else { RowOf::NA }
     }
 
-    /// Rows of bar `t` and some that follow it, as they lie.
+    /// The contiguous rows from bar `t` on.
     #[inline(always)]
     pub fn from(&self, t: usize) -> &'a [RowOf<T>] {
         if t < self.lag {
@@ -132,7 +132,7 @@ impl<'a, T: Real> Out<'a, T> {
         self.rows[t & mask] = row;
     }
 
-    /// Rows of bar `t` and some that follow it, as they lie.
+    /// The contiguous rows from bar `t` on.
     #[inline(always)]
     pub fn from(&mut self, t: usize) -> &mut [RowOf<T>] {
         let mask = self.rows.len() - 1;
@@ -140,20 +140,21 @@ impl<'a, T: Real> Out<'a, T> {
     }
 }
 
-/// A step primitive over rows `rows`, which follow those of the call before; a call that does not follow starts afresh.
+/// A step primitive. Calls process consecutive ranges of rows; a call whose range does not continue the previous one
+/// restarts the step.
 pub(crate) trait Step<T: Real = f64>: Send {
     /// Implementations are `#[inline(always)]`, so that they are compiled once per instruction set.
     fn run(&mut self, inputs: &[View<'_, T>], out: &mut Out<'_, T>, rows: Range<usize>);
 
-    /// Hands over what a lane remembers that does not come back when the step starts afresh; see [`crate::cpu::simd::state_io`].
+    /// Loads or saves the state of a lane that a restart would not restore; see [`crate::cpu::simd::state_io`].
     fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>);
 
-    /// [`Self::run`] with the code of `isa`, which this machine must have.
+    /// [`Self::run`] with the code of `isa`, which this machine must support.
     fn strip_on(&mut self, isa: Isa, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         let [out] = outs else { return };
         match isa {
             Isa::Portable => self.run(inputs, out, rows),
-            // SAFETY: `Isa::all` has these only where the processor has the features.
+            // SAFETY: `Isa::all` has these only where the CPU has the features.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { run_avx2(self, inputs, out, rows) },
             // SAFETY: as above.
@@ -172,7 +173,7 @@ pub(crate) trait Kernel<T: Real>: Send {
     fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>);
 }
 
-/// Makes a kernel a step.
+/// Adapts a [`Kernel`] to a step.
 pub(crate) struct Packed<K>(pub K);
 
 impl<T: Real, K: Kernel<T>> Step<T> for Packed<K> {
@@ -187,7 +188,7 @@ impl<T: Real, K: Kernel<T>> Step<T> for Packed<K> {
     fn strip_on(&mut self, isa: Isa, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         match isa {
             Isa::Portable => self.0.run::<T::Portable>(inputs, outs, rows),
-            // SAFETY: `Isa::all` has these only where the processor has the features.
+            // SAFETY: `Isa::all` has these only where the CPU has the features.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { pack_avx2(&mut self.0, inputs, outs, rows) },
             // SAFETY: as above.
@@ -197,7 +198,7 @@ impl<T: Real, K: Kernel<T>> Step<T> for Packed<K> {
     }
 }
 
-/// A step behind a pointer, compiled for the instruction set that this machine has.
+/// An object-safe step, compiled for each instruction set.
 pub(crate) trait AnyStep<T: Real = f64>: Send {
     fn strip(&mut self, isa: Isa, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>);
 
@@ -215,7 +216,8 @@ impl<T: Real, S: Step<T>> AnyStep<T> for S {
     }
 }
 
-/// Instruction sets with code of their own. The bits are the same in each: no fused multiply-add that rounds otherwise.
+/// Instruction sets with specialised code. All give the same bits: fused multiply-add is not used where it would round
+/// differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Isa {
     Portable,
@@ -226,7 +228,7 @@ pub(crate) enum Isa {
 }
 
 impl Isa {
-    /// Those that this machine has, the best last.
+    /// Instruction sets that this machine supports, the best last.
     pub fn all() -> Vec<Self> {
         #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "there is but one"))]
         let mut all = vec![Self::Portable];
@@ -242,7 +244,7 @@ impl Isa {
         all
     }
 
-    /// The best that this machine has.
+    /// The best instruction set that this machine supports.
     pub fn detect() -> Self {
         Self::all().pop().unwrap_or(Self::Portable)
     }

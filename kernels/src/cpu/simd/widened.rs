@@ -1,4 +1,4 @@
-//! Rare steps, which run in `f64` whatever the precision.
+//! Adapter for rare steps that run in `f64` whatever the precision.
 
 use std::ops::Range;
 
@@ -6,15 +6,15 @@ use crate::cpu::simd::float::Real;
 use crate::cpu::simd::state_io::Carrier;
 use crate::cpu::simd::vector::{AnyStep, Isa, Out, Row, RowOf, Step, View};
 
-/// Series that the widest such step reads.
+/// Maximum number of input series of such a step.
 const INPUTS_MAX: usize = 4;
 
-/// An `f64` step between `f32` series.
+/// An `f64` step with `f32` inputs and outputs.
 pub(crate) struct Widened {
     step: Box<dyn AnyStep>,
-    /// Rows before the current one that it reads of its inputs.
+    /// Number of rows before the current one that the step reads.
     back: usize,
-    /// As long as is said when the first strip tells how many there are.
+    /// Rings of the widened inputs, allocated at the first strip, when their number is known.
     inputs: [Vec<Row>; INPUTS_MAX],
     ring: usize,
     output: Vec<Row>,
@@ -25,13 +25,13 @@ fn ring_rows(back: usize, bars: usize) -> usize {
     (back.min(bars) + <f32 as Real>::STRIP_BARS).next_power_of_two()
 }
 
-/// Bytes of the series of a step that is widened.
+/// Bytes of the widened series of a step.
 pub(crate) fn widened_bytes(inputs: usize, back: usize, bars: usize) -> usize {
     (inputs * ring_rows(back, bars) + <f32 as Real>::STRIP_BARS) * size_of::<Row>()
 }
 
 impl Widened {
-    /// `step` reads `back` rows back, over at most `bars` bars.
+    /// Wraps `step`, which reads `back` rows back, over at most `bars` bars.
     pub fn new(step: Box<dyn AnyStep>, back: usize, bars: usize) -> Self {
         let ring = ring_rows(back, bars);
         let output = vec![Row::NA; <f32 as Real>::STRIP_BARS];

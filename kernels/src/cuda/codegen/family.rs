@@ -1,6 +1,6 @@
-//! Averages that only feed the signal of their family are made by its step: nine windows by one walk, nine memories side by
-//! side (`kernels/cuda/family.cuh`). Recognised here, in the steps of a program; an average that somebody else wants too
-//! stays a step of its own beside it. A primitive at a time nothing is folded.
+//! Averages that only feed the signal of their family are computed by its step: nine windows in one walk, nine
+//! recursive averages side by side (`kernels/cuda/family.cuh`). They are recognised here, in the steps of a program; an
+//! average with other readers also remains a separate step. Nothing is folded in kernels of single primitives.
 
 use trawl_plan::family::{Trend, hull_half};
 use trawl_plan::graph::Op;
@@ -8,46 +8,46 @@ use trawl_plan::graph::Op;
 use crate::cuda::codegen::step_abi::RingSlots;
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 
-/// Signals that may read the same averages: beyond that, as in a sweep over growth or decay, averages that are made
-/// once and passed on cost less than walks that each signal makes for itself.
+/// Maximum number of signals that read the same averages. With more, as in a sweep over growth or decay, computing the
+/// averages once and passing them on costs less than a walk per signal.
 const SIGNALS_MAX: usize = 4;
 
-/// Bars that an average whose length is a constant of the text looks back at, at most: each is code of its own.
+/// Maximum look-back, in bars, of an average whose length is a constant of the text: each bar is unrolled code.
 const CONSTANT_BARS_MAX: u32 = 128;
 
-/// Which numbers of a plan are constants of its kernels' text.
+/// Which parameters of a plan are constants in the text of its kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Constants {
     /// None: plans of one shape share their kernels, and other periods compile nothing.
     #[default]
     None,
-    /// The lengths of families of averages: several times as fast, for these lengths alone.
+    /// The lengths of families of averages: several times as fast, for these lengths only.
     Lengths,
 }
 
-/// The averages of a family over one series, in the order in which they are added up.
+/// The averages of a family over one series, in order of summation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Averages {
     pub family: Trend,
     pub lens: Vec<u32>,
 }
 
-/// How the averages of a family are written.
+/// How the averages of a family are generated.
 #[derive(Debug, Clone)]
 pub(crate) struct Means {
     /// The type of their state.
     pub name: String,
     pub registers: usize,
-    /// Bars before the current one that they look back at; `None` for those that take the value alone.
+    /// Bars before the current one that they read; `None` if they take only the current value.
     pub past: Option<usize>,
     pub ints: Vec<i32>,
     pub doubles: Vec<f64>,
     pub ring: Option<RingSlots>,
-    /// Of each average in the order in which they are added up, its place by length.
+    /// Per average, in order of summation: its index by length.
     pub places: Vec<usize>,
-    /// Operations on numbers a bar, roughly.
+    /// Approximate number of arithmetic operations per bar.
     pub load: usize,
-    /// The lengths are constants of the text.
+    /// Whether the lengths are constants of the text.
     pub constant: bool,
 }
 
@@ -143,19 +143,20 @@ fn int(x: u32) -> i32 {
     i32::try_from(x).unwrap_or(i32::MAX)
 }
 
-/// Weights of a linearly weighted mean, added up.
+/// Sum of the weights of a linearly weighted mean.
 fn weights(len: u32) -> u64 {
     u64::from(len) * (u64::from(len) + 1) / 2
 }
 
-/// A whole number with its inverse, and what that lacks: a quotient by it takes two operations (`divided` in family.cuh).
+/// A whole number, its inverse, and the inverse's rounding error: dividing by it takes two operations (`divided` in
+/// family.cuh).
 fn divisor(by: u64) -> [f64; 3] {
     let by = by as f64;
     let share = 1.0 / by;
     [by, share, (-by).mul_add(share, 1.0) / by]
 }
 
-/// Folds averages into the steps of their signals, and puts what follows a signal behind it.
+/// Folds averages into the steps of their signals, and places the steps that follow a signal after it.
 pub(crate) fn fold(steps: KernelSteps) -> KernelSteps {
     let mut steps = steps;
     let mut readers = vec![0usize; steps.steps.len()];
@@ -176,7 +177,7 @@ pub(crate) fn fold(steps: KernelSteps) -> KernelSteps {
     if some { arranged(&steps) } else { steps }
 }
 
-/// The step of a signal whose averages are of one family over one series, with them.
+/// The step of a signal with its averages folded in, if they are of one family over one series.
 fn family_of(step: &KernelStep, steps: &[KernelStep], readers: &[usize]) -> Option<KernelStep> {
     let Op::FamilySignal { .. } = step.op else { return None };
     let (shared, averages) = step.inputs.split_at_checked(3)?;
@@ -187,7 +188,7 @@ fn family_of(step: &KernelStep, steps: &[KernelStep], readers: &[usize]) -> Opti
         let made = steps.get(at)?;
         let Op::TrendMean { family, len } = made.op else { return None };
         let x = *made.inputs.first()?;
-        // The averages of a series count the bars as the signal does.
+        // The averages must use the same bar numbers as the signal.
         if made.inputs.get(1).is_some_and(|number| *number != shared[2]) || readers[at] > SIGNALS_MAX {
             return None;
         }
@@ -201,20 +202,20 @@ fn family_of(step: &KernelStep, steps: &[KernelStep], readers: &[usize]) -> Opti
     Some(KernelStep { op: step.op, inputs, averages: Some(Averages { family, lens }) })
 }
 
-/// The steps that outputs still need, each equity behind its signal.
+/// The steps that outputs still need, each equity after its signal.
 fn arranged(steps: &KernelSteps) -> KernelSteps {
     let all = &steps.steps;
     let mut wanted = vec![false; all.len()];
     steps.outputs.iter().filter_map(|output| output.step()).for_each(|step| wanted[step] = true);
     for at in (0..all.len()).rev().filter(|at| wanted[*at]).collect::<Vec<_>>() {
-        // Marked by a later one meanwhile, or wanted itself.
+        // Already marked by a later step, or wanted itself.
         mark(all, &mut wanted, at);
     }
     let follows = |at: usize| {
         let (Op::SignalEquity { .. }, Some(StepInput::Step(signal))) = (all[at].op, all[at].inputs.first()) else {
             return None;
         };
-        // What it reads beside is read by the signal too.
+        // Its other inputs are read by the signal too.
         let known = |input: &StepInput| input.step().is_none_or(|step| step < *signal);
         let all_known = || all[at].inputs[1..].iter().all(known);
         (all[*signal].averages.is_some() && all_known()).then_some(*signal)
@@ -274,7 +275,7 @@ mod tests {
             let [by, share, rest] = divisor(by);
             for _ in 0..500 {
                 let bits = random();
-                // Of any sign and digits, and of any size that is not tiny.
+                // Any sign and digits, and any magnitude that is not tiny.
                 let x = f64::from_bits(bits & !(0x7ff << 52) | ((random() % 1_400 + 340) << 52));
                 assert_eq!(x.mul_add(share, x * rest).to_bits(), (x / by).to_bits(), "{x:e} / {by}");
                 values += 1;

@@ -1,4 +1,4 @@
-//! The text of families of averages: one ring for all that look back at a series, and the averages of a signal.
+//! Kernel text of families of averages: one ring per series with look-back, and the averages of a signal.
 
 use std::fmt::Write as _;
 
@@ -9,17 +9,19 @@ use crate::cuda::codegen::steps::StepInput;
 use crate::cuda::codegen::text::Writer;
 use crate::cuda::codegen::warp_partition::WarpPart;
 
-/// Past values that one part keeps for several families of averages: twice each, as walks want them.
+/// A ring of past values that one part keeps for several families of averages; each value is stored twice, so that
+/// walks are contiguous.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared {
     pub(crate) source: StepInput,
-    /// The part that fills the ring, which the others read a tile behind.
+    /// The part that fills the ring; the others read it one tile later.
     pub(crate) writer: usize,
     pub(crate) ring: usize,
 }
 
 impl Writer<'_> {
-    /// Rings for what families look back at: one a series, filled by a part below all of them, if there is one.
+    /// Assigns rings to series that families look back at: one per series, filled by a part of a lower level than all
+    /// readers, if there is one.
     pub(crate) fn share(&mut self) {
         let parts = self.parts;
         let mut found: Vec<(StepInput, usize, usize, usize)> = Vec::new();
@@ -42,16 +44,16 @@ impl Writer<'_> {
                 _ => part.level < low,
             };
             let Some(writer) = parts.parts.iter().position(below) else { continue };
-            // The filling part is ahead by its tile and one for each level between.
+            // The filling part is ahead by its own tile and one tile per level in between.
             let more = (high - parts.parts[writer].level + 1) * self.tile;
-            // Where lengths are arguments, they may not decide what the text is.
+            // If lengths are arguments, the text must not depend on them.
             let constant = self.forms.iter().any(Form::has_constant_lengths);
             let ring = self.ring(RingSlots::Rows { slots: bars.saturating_add(1), more, each: 2 }, constant);
             self.pasts.push(Shared { source, writer, ring });
         }
     }
 
-    /// Fills the shared rings that are this part's.
+    /// Generates code that fills the shared rings of this part.
     pub(crate) fn fill(&mut self, number: usize, part: &WarpPart, body: &mut Body) {
         for (at, past) in self.pasts.clone().into_iter().enumerate().filter(|(_, past)| past.writer == number) {
             let value = self.value(part, past.source, true, body);
@@ -61,7 +63,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What a family's signal is given: price, return and bar number, and the averages that are made here.
+    /// The arguments of a family's signal: price, return, bar number, and the averages, whose code is generated here.
     pub(crate) fn means(&mut self, part: &WarpPart, at: usize, means: &Means, body: &mut Body) -> Vec<String> {
         let inputs = self.steps.steps[at].inputs.clone();
         let mut given: Vec<String> = inputs[1..].iter().map(|input| self.value(part, *input, true, body)).collect();

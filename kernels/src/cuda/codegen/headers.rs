@@ -1,6 +1,6 @@
-//! The hand-written steps of `kernels/cuda`, inside the executable: NVRTC includes them from memory.
+//! The hand-written steps of `kernels/cuda`, embedded in the executable: NVRTC includes them from memory.
 
-/// Name and text of the headers that kernels include, in an order in which each includes earlier ones only.
+/// Name and text of the headers that kernels include, ordered so that each includes earlier ones only.
 pub const HEADERS: [(&str, &str); 20] = [
     ("base.cuh", include_str!("../../../cuda/base.cuh")),
     ("run.cuh", include_str!("../../../cuda/run.cuh")),

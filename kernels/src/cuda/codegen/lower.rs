@@ -1,4 +1,4 @@
-//! From steps to their kernel.
+//! Lowers steps to their kernel.
 
 use twox_hash::XxHash3_128;
 
@@ -9,45 +9,47 @@ use crate::cuda::codegen::steps::{KernelStep, KernelSteps};
 use crate::cuda::codegen::text::{self, Text, Values};
 use crate::cuda::codegen::warp_partition::{WarpPartition, reach};
 
-/// Bytes of a kernel's arguments that every device since compute capability 7.0 takes.
+/// Maximum bytes of kernel arguments on devices since compute capability 7.0.
 const ARGUMENT_BYTES_MAX: usize = 32_764;
 
-/// Bytes of the arguments that every kernel has.
+/// Bytes of the arguments common to all kernels.
 pub(crate) const RUN_BYTES: usize = 72;
 
-/// The text of a kernel and what its launches share: all that hangs on a plan's shape.
+/// The text of a kernel and the data shared by its launches: everything that depends on a plan's shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
-    /// Of the function, unique for the shape.
+    /// Name of the function, unique for the shape.
     pub name: String,
-    /// CUDA C++ that includes `kernel.cuh`.
+    /// CUDA C++ source, which includes `kernel.cuh`.
     pub source: String,
-    /// Of the text and of all headers: what caches go by, beside the device's architecture and the compiler's version.
+    /// Fingerprint of the text and all headers: the cache key, together with the device's architecture and the
+    /// compiler's version.
     pub fingerprint: u128,
-    /// Warps of a block.
+    /// Number of warps of a block.
     pub warps: usize,
-    /// Bars that are brought into shared memory at a time.
+    /// Number of bars loaded into shared memory at a time.
     pub tile: usize,
     /// Rows of 256 bytes of shared memory for series.
     pub series_rows: usize,
-    /// Blocks that should run on a multiprocessor side by side.
+    /// Number of blocks that should run concurrently on a multiprocessor.
     pub blocks: usize,
-    /// Columns that it reads.
+    /// Number of columns that it reads.
     pub columns: usize,
     pub outputs: usize,
 }
 
-/// A kernel and the numbers of one plan that it is called with.
+/// A kernel with the parameters of one plan.
 #[derive(Debug, Clone)]
 pub struct Lowered {
     pub kernel: Kernel,
     pub(crate) steps: KernelSteps,
     pub(crate) values: Values,
-    /// Bars before the first wanted one that steps of finite windows want; every bar where a step is recursive.
+    /// Look-back of steps with finite windows, in bars before the first wanted one. Recursive steps run from the first
+    /// bar.
     pub(crate) reach: usize,
-    /// Whether it gives maps of chunks: one value a lane and output, whichever bars are wanted.
+    /// Whether it computes maps of chunks: one value per lane and output, whichever bars are wanted.
     pub(crate) gives_maps: bool,
-    /// The last columns that it reads, so many, are of maps.
+    /// Number of trailing columns that are maps.
     pub(crate) map_columns: usize,
 }
 
@@ -56,14 +58,14 @@ pub struct Lowered {
 pub enum LowerError {
     #[error("the GPU does not run the primitive {0}")]
     Primitive(String),
-    /// The plan has a form, but none in which chunks of a history are computed side by side.
+    /// The plan can be lowered, but not to kernels over chunks of a history.
     #[error("the plan goes through time serially: {0}")]
     Serial(String),
     #[error("the plan's numbers take {bytes} bytes, and a kernel takes {ARGUMENT_BYTES_MAX}")]
     Arguments { bytes: usize },
 }
 
-/// How each step is written.
+/// The form of each step.
 pub(crate) fn forms(steps: &KernelSteps, constants: Constants) -> Result<Vec<Form>, LowerError> {
     let form = |step: &KernelStep| {
         let form = match &step.averages {
@@ -81,7 +83,7 @@ pub(crate) fn lower_steps(steps: &KernelSteps, constants: Constants) -> Result<L
     lower(steps, &forms, &WarpPartition::of(steps, &forms), false)
 }
 
-/// As [`lower_steps`], of steps without recursion over lanes that are chunks: by as many warps as they can be parted to.
+/// As [`lower_steps`], for steps without recursion over lanes that are chunks, split over up to `warps_max` warps.
 pub(crate) fn lower_over_chunks(steps: &KernelSteps, warps_max: usize) -> Result<Lowered, LowerError> {
     let forms = forms(steps, Constants::None)?;
     lower(steps, &forms, &WarpPartition::many(steps, &forms, warps_max), true)
@@ -94,7 +96,7 @@ fn lower(steps: &KernelSteps, forms: &[Form], parts: &WarpPartition, over_chunks
     Ok(Lowered { kernel, steps: steps.clone(), values: text.values, reach, gives_maps: false, map_columns: 0 })
 }
 
-/// A text with its name.
+/// Names a text, and makes it a kernel.
 pub(crate) fn kernel(text: &Text, warps: usize, columns: usize, outputs: usize) -> Result<Kernel, LowerError> {
     let values = &text.values;
     let bytes = RUN_BYTES + 8 * (columns + values.doubles.len() + values.rings.len()) + 4 * values.ints.len();

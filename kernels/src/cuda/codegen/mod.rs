@@ -1,5 +1,5 @@
-//! From a program to the text of a kernel: which step of `kernels/cuda` each primitive is, which warp runs it, and the loops
-//! around them. Pure: no driver, no compiler, no device.
+//! Generates the text of kernels from programs: maps each primitive to a step of `kernels/cuda` and to a warp, and
+//! writes the loops around them. Pure: no driver, no compiler, no device.
 
 pub(super) mod family;
 pub(super) mod family_text;

@@ -1,30 +1,31 @@
-//! The loops of a part: over tiles, and over the bars of a tile.
+//! Kernel text of a part's loops: over tiles, and over the bars of a tile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::cuda::codegen::steps::StepInput;
 
-/// In the code of a bar: the function of a step that goes a bar further, whether it is past its seed or not.
+/// Placeholder in the code of a bar for the function that advances a step by one bar: the general one, or the one for
+/// steps past their seed.
 pub(crate) const NEXT: &str = "$next";
 
-/// The same of a window in blocks, whether the bar may begin one or not.
+/// As [`NEXT`], for a window in blocks: the general function, or the one for bars that do not begin a block.
 pub(crate) const INSIDE: &str = "$inside";
 
-/// In a condition: how many bars go side by side.
+/// Placeholder in a condition for the number of bars processed side by side.
 pub(crate) const TOGETHER: &str = "$together";
 
 /// Bars side by side in the loop that runs at most bars: steps of neighbouring bars overlap, and their divisions.
 const SIDE_BY_SIDE: usize = 2;
 
-/// A statement of a bar.
+/// A statement in the code of a bar.
 #[derive(Debug, Clone)]
 pub(crate) struct Statement {
     text: String,
-    /// Divisions on the way to what it reads.
+    /// Number of divisions on the path to its inputs.
     stage: usize,
     kind: Kind,
-    /// It reads or writes past values, or stores what others read: bars have to follow one another.
+    /// Whether it reads or writes past values, or stores series for other parts, so that bars must run in order.
     in_order: bool,
 }
 
@@ -33,12 +34,12 @@ enum Kind {
     /// Reads a column, or a series of another part.
     Load,
     Plain,
-    /// A step that divides, by its number and arguments: its result is a stage behind what it reads.
+    /// A step that divides, by its number and arguments: its result is one stage after its inputs.
     Divided {
         step: usize,
         arguments: String,
     },
-    /// What runs bar by bar alone.
+    /// Runs bar by bar only.
     Fixed,
 }
 
@@ -68,22 +69,22 @@ impl Statement {
     }
 }
 
-/// Code of a part by when it runs: at every bar, and from the first bar on that finite windows are wanted from.
+/// Code of a part by when it runs: at every bar, and from the first bar on at which finite windows are needed.
 #[derive(Default)]
 pub(crate) struct Body {
     pub states: String,
     pub starts: String,
     pub every: Vec<Statement>,
     pub tail: Vec<Statement>,
-    /// Series that steps look back at, by the number of their history; whether they do at every bar.
+    /// Series with look-back, by index of their history, and whether they are used at every bar.
     pub histories: Vec<(StepInput, bool)>,
-    /// Columns and series of other parts that were read, and whether at every bar.
+    /// Columns and series of other parts that have been loaded, and whether at every bar.
     pub read: Vec<(StepInput, bool)>,
-    /// Conditions under which steps are past their seeds, once and for all.
+    /// Conditions under which steps are past their seeds for the rest of the run.
     pub settles: Vec<String>,
     /// Conditions under which no window of every bar begins a block within the next bars.
     pub blocks: Vec<String>,
-    /// Of steps, the divisions on the way to their values.
+    /// Per step: number of divisions on the path to its value.
     stages: BTreeMap<usize, usize>,
 }
 
@@ -92,12 +93,12 @@ impl Body {
         if whole { &mut self.every } else { &mut self.tail }.push(line);
     }
 
-    /// Divisions on the way to these steps; what other parts make is there.
+    /// Maximum number of divisions on the paths to these steps; series of other parts count as 0.
     pub fn stage_of(&self, steps: impl Iterator<Item = usize>) -> usize {
         steps.filter_map(|step| self.stages.get(&step)).max().copied().unwrap_or(0)
     }
 
-    /// Adds a step; the stage of its value.
+    /// Adds a step; returns the stage of its value.
     pub fn push_step(&mut self, step: usize, whole: bool, line: Statement) -> usize {
         let after = line.stage + usize::from(matches!(line.kind, Kind::Divided { .. }));
         self.stages.insert(step, after);
@@ -106,16 +107,16 @@ impl Body {
     }
 }
 
-/// What the loops of a part are like.
+/// Parameters of the loops of a part.
 pub(crate) struct Loop {
     pub number: usize,
-    /// Bars of a tile.
+    /// Number of bars of a tile.
     pub tile: usize,
     pub warps: usize,
     pub level: usize,
     /// The highest level of the kernel's parts.
     pub top: usize,
-    /// Lanes are chunks: bar numbers differ from rows, and rows before bar 0 are of nothing.
+    /// Whether lanes are chunks: bar numbers then differ from rows, and rows before bar 0 are unused.
     pub over_chunks: bool,
 }
 
@@ -160,7 +161,8 @@ impl Loop {
         text
     }
 
-    /// The bars of a tile where every step is past its seed: first those before finite windows are wanted, then the others.
+    /// The bars of a tile where every step is past its seed: first those before finite windows are wanted, then the
+    /// others.
     fn short(&self, body: &Body) -> String {
         let every = joined(&body.every, "next_settled");
         let bar = format!("const int t = tile * {} + i, at = i * LANES + b.lane;\n", self.tile);
@@ -190,7 +192,7 @@ impl Loop {
                     indent(&mut text, 1, &single);
                     text.push_str("}\n");
                 }
-                // One loop, and no tile that is unrolled: the code of families fills the caches of instructions.
+                // One loop without unrolling: the code of families fills the instruction caches.
                 None => {
                     text.push_str("#pragma unroll 1\nfor (; i < bars; ++i) {\n");
                     indent(&mut text, 1, &single);
@@ -208,7 +210,7 @@ impl Loop {
             text.push_str("for (; i < bars; ++i) {\n");
             indent(&mut text, 1, &bar);
             indent(&mut text, 1, &every);
-            // In a block of its own: it may read again what is read at every bar.
+            // In its own scope: it may load again what is loaded at every bar.
             text.push_str("    {\n");
             indent(&mut text, 2, &joined(&body.tail, "next"));
             text.push_str("    }\n}\n");
@@ -216,9 +218,9 @@ impl Loop {
         text
     }
 
-    /// Some bars at once: what they read first, then stage by stage, in each the bars one after another; between stages their
-    /// divisions side by side, with one question whether all of them may go the short way. `None` where bars have to
-    /// follow one another.
+    /// Several bars at once: first their loads, then stage by stage, with the bars in order within a stage; between
+    /// stages their divisions side by side, with a single test whether all of them may take the fast path. `None` if
+    /// bars must run in order.
     fn side_by_side(&self, lines: &[Statement], together: usize) -> Option<String> {
         let fixed = |line: &Statement| matches!(line.kind, Kind::Fixed) || line.in_order && line.stage > 0;
         if together < 2 || lines.iter().any(fixed) {
@@ -315,12 +317,12 @@ impl Loop {
     }
 }
 
-/// Statements bar by bar. `next`: what a step is asked that may be past its seed.
+/// Joins statements bar by bar. `next`: the function called on a step that may be past its seed.
 fn joined(lines: &[Statement], next: &str) -> String {
     lines.iter().map(|line| line.text.replace(NEXT, next).replace(INSIDE, "next") + "\n").collect()
 }
 
-/// A statement with the names of one of several bars: values, arrays of values, bar number and place in the tile.
+/// A statement with names specific to one of several bars: values, arrays of values, bar number and index in the tile.
 fn of_bar(text: &str, bar: usize) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     let mut rest = text;

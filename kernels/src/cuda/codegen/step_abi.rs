@@ -1,8 +1,8 @@
-//! How a primitive is written in a kernel: which step of `kernels/cuda` it is, and which of its numbers are arguments.
-//! The one place that says what the GPU runs: an [`Op`] without a form is refused when a plan is lowered.
+//! The form of a primitive in a kernel: its step of `kernels/cuda`, and which of its parameters are arguments. The only
+//! place that defines what the GPU runs: an [`Op`] without a form is rejected when a plan is lowered.
 //!
-//! Every step is called alike: inputs, the bar's number where it asks for it, whole numbers, numbers, table, rings. The
-//! state of those that have one begins with `start(bar, first whole number)`.
+//! All steps have the same calling convention: inputs, the bar's number if requested, integers, floating-point numbers,
+//! table, rings. A step's state, if any, begins with `start(bar, first integer)`.
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
@@ -12,20 +12,20 @@ use trawl_plan::graph::{Binary, Bits, Op, SHORT_WINDOW_BARS, Unary};
 
 use crate::cuda::codegen::family::{Averages, Constants, Means};
 
-/// Longest period of a dominant cycle: the length of the rings that it is found in.
+/// Longest period of a dominant cycle: the length of the rings used to find it.
 const CYCLE_BARS: usize = 50;
 
-/// Averages of a family: a bit each.
+/// Maximum averages of a family: one bit each.
 const FAMILY_MAX: usize = 32;
 
-/// Numbers that the host makes.
+/// A table computed by the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Table {
     /// Sine and cosine of the parts of circles.
     Circles,
-    /// By how much the return of a bar grows.
+    /// Growth factors of returns, by bar.
     Growth { rate: Bits, cutout: u32 },
-    /// Which bars the lanes are of, where they are chunks.
+    /// The bars of each lane, if lanes are chunks.
     Lanes,
 }
 
@@ -34,25 +34,25 @@ pub(crate) enum Table {
 pub(crate) enum Takes {
     /// The current values.
     Values,
-    /// The first input with so many bars before it, the others now.
+    /// The first input with this many bars before the current one; the others at the current bar.
     Past(usize),
     /// The inputs from this one on as one array.
     Array(usize),
 }
 
-/// A ring that a step keeps for itself.
+/// A private ring of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RingSlots {
-    /// So many slots, of which a history of n bars reaches the first n + 1.
+    /// This many slots, of which a history of n bars uses the first n + 1.
     UpTo(usize),
-    /// Exactly so many.
+    /// Exactly this many slots.
     Exactly(usize),
-    /// So many slots, of which a history of n bars reaches the first n + 1, and `more`; each of `each` rows.
+    /// `slots` slots, of which a history of n bars uses the first n + 1, plus `more`; `each` rows per slot.
     Rows { slots: usize, more: usize, each: usize },
 }
 
 impl RingSlots {
-    /// Rows of memory that it takes, whatever the history.
+    /// Rows of memory that it needs at most.
     pub fn rows(self) -> usize {
         match self {
             Self::UpTo(slots) | Self::Exactly(slots) => slots,
@@ -63,10 +63,10 @@ impl RingSlots {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Form {
-    /// The type of its state, if it has one, or else its function.
+    /// The type of its state, if it has one, otherwise its function.
     pub name: String,
     pub has_state: bool,
-    /// Registers of 32 bits that the state takes.
+    /// Number of 32-bit registers of its state.
     pub registers: usize,
     pub takes: Takes,
     pub wants_bar: bool,
@@ -74,15 +74,16 @@ pub(crate) struct Form {
     pub doubles: Vec<f64>,
     pub table: Option<Table>,
     pub rings: Vec<RingSlots>,
-    /// Bars before the first wanted one that it must have seen when it starts in the middle of a history.
+    /// Number of bars before the first wanted one that it must process when it starts in the middle of a history.
     pub back: usize,
-    /// Averages that it makes first, and takes as an array.
+    /// Averages that it computes first, and takes as an array.
     pub means: Option<Means>,
-    /// Past its seed it goes on by `next_settled`, without branches; `is_settled` says from its whole numbers when.
+    /// Whether it has a branch-free `next_settled` for bars past its seed; `is_settled` tests that from its integers.
     pub settles: bool,
-    /// Its state gives the operands of a division, and goes on with the quotient: `operands`, `with_quotient`.
+    /// Whether its state splits around a division: `operands` returns the operands, `with_quotient` continues with the
+    /// quotient.
     pub divides: bool,
-    /// It begins blocks of its period, its first whole number; at other bars `next_inside` will do.
+    /// Whether it begins blocks of its period (its first integer); at other bars `next_inside` suffices.
     pub blocks: bool,
 }
 
@@ -110,7 +111,8 @@ impl Form {
         Self { has_state: true, registers, ..Self::function(name) }
     }
 
-    /// A window that is cut into blocks of its period: it is whole one period after the first block that it saw begin.
+    /// A window that is cut into blocks of its period: it is complete one period after the first block begin that it
+    /// processed.
     fn window(name: impl Into<String>, registers: usize, p: u32, rings: usize) -> Self {
         let slots = RingSlots::UpTo(p as usize);
         Self::state(name, registers).ints([p]).rings(vec![slots; rings]).back(2 * (p as usize).saturating_sub(1))
@@ -139,7 +141,7 @@ impl Form {
         Self { divides: true, ..self }
     }
 
-    /// Whether it makes averages whose lengths are constants of the text.
+    /// Whether it computes averages whose lengths are constants of the text.
     pub fn has_constant_lengths(&self) -> bool {
         self.means.as_ref().is_some_and(|means| means.constant)
     }
@@ -168,7 +170,7 @@ impl Form {
         Self { wants_bar: true, ..self }
     }
 
-    /// How a family's signal is written that makes its averages itself.
+    /// The form of a family's signal that computes its averages itself.
     pub fn family(op: Op, averages: &Averages, constants: Constants) -> Option<Self> {
         let means = averages.means(constants);
         let form = Self::of(op, 3 + averages.lens.len())?;
@@ -176,7 +178,7 @@ impl Form {
         Some(Self { registers: form.registers + means.registers, takes, means: Some(means), ..form })
     }
 
-    /// How `op` of `inputs` inputs is written; `None` for what the GPU does not run.
+    /// The form of `op` with `inputs` inputs; `None` if the GPU does not support it.
     pub fn of(op: Op, inputs: usize) -> Option<Self> {
         let share = |p: u32| 1.0 / f64::from(p);
         Some(match op {
@@ -269,7 +271,7 @@ impl Form {
 
             Op::TrendMean { family, len } => trend_mean(family, len),
             Op::GrownReturn { rate, cutout } => {
-                // The table's length is told at the launch, in place of this number.
+                // The launch replaces this number by the table's length.
                 Self::function("grown_return").ints([0]).table(Table::Growth { rate, cutout })
             }
             Op::FamilySignal { decay, cutout } => {
@@ -285,7 +287,7 @@ impl Form {
                 Self::function("trend_vote").takes(Takes::Array(0)).doubles([long.value(), short.value()])
             }
 
-            // What stands for another frame or another symbol is a program's input, and so is every leaf.
+            // Reads of another frame or another symbol are inputs of a program, and so are all leaves.
             Op::Column(_)
             | Op::Constant(_)
             | Op::Label(_)
@@ -302,7 +304,7 @@ fn smoothed(p: u32, delay: u32, factor: f64) -> Form {
 }
 
 fn parabolic(constants: Parabolic) -> Form {
-    // TA-Lib lowers what exceeds the most.
+    // As in TA-Lib, values above the maximum are lowered to it.
     let pace = |a: Acceleration| {
         let most = a.most.value();
         [a.start.value().min(most), a.step.value().min(most), most]

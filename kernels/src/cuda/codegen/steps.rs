@@ -1,12 +1,12 @@
-//! A program as the kernels see it: steps over columns, constants and earlier steps. Constants stand at their uses, each
-//! an argument of its own, so that which of them happen to be equal does not show in a plan's shape.
+//! A program in the form used for kernels: steps over columns, constants and earlier steps. Each use of a constant is a
+//! separate argument, so that a plan's shape does not depend on which constants happen to be equal.
 
 use trawl_plan::Program;
 use trawl_plan::graph::{Leaf, NodeId, Op};
 
 use crate::cuda::codegen::family::Averages;
 
-/// What a step reads.
+/// An input of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum StepInput {
     /// An input of the program.
@@ -29,7 +29,8 @@ impl StepInput {
 pub(crate) struct KernelStep {
     pub op: Op,
     pub inputs: Vec<StepInput>,
-    /// Of a family's signal that makes its averages itself: inputs are then their series, price, return, bar number.
+    /// Set for a family's signal that computes its averages itself: its inputs are then their series, price, return,
+    /// bar number.
     pub averages: Option<Averages>,
 }
 
@@ -57,13 +58,13 @@ impl KernelSteps {
                 node.op.facts().leaf().and_then(|leaf| match leaf {
                     Leaf::Column(column) => Some(StepInput::Column(usize::from(column))),
                     Leaf::Constant(bits) => Some(StepInput::Constant(bits.value())),
-                    // A program has inputs in their places; were one to have it, lowering refuses it.
+                    // Programs have inputs instead of these leaves; lowering would reject them.
                     Leaf::Label(_) | Leaf::Window | Leaf::Begins(_) | Leaf::Cross(_) | Leaf::Read(_) => None,
                 })
             })
             .collect();
         let mut steps = Vec::new();
-        // Depth first with a stack of its own: graphs can be deeper than a thread's stack.
+        // Depth first with an explicit stack: graphs can be deeper than a thread's stack.
         let mut open: Vec<(NodeId, bool)> = program.outputs.iter().rev().map(|id| (*id, false)).collect();
         while let Some((id, inputs_done)) = open.pop() {
             if place[id.index()].is_some() {

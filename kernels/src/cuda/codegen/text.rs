@@ -8,13 +8,13 @@ use crate::cuda::codegen::step_abi::{Form, RingSlots, Table, Takes};
 use crate::cuda::codegen::steps::{KernelSteps, StepInput};
 use crate::cuda::codegen::warp_partition::{WarpPart, WarpPartition};
 
-/// Where a table that a step reads is told.
+/// Where the position of a step's table is passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TableUse {
     pub table: Table,
-    /// Whole number that says where it begins.
+    /// Index of the integer argument with the table's start.
     pub at: usize,
-    /// Whole number that says how many bars it has, if the step asks.
+    /// Index of the integer argument with its number of bars, if the step uses it.
     pub bars: Option<usize>,
 }
 
@@ -22,11 +22,11 @@ pub(crate) struct TableUse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RingUse {
     pub slots: RingSlots,
-    /// The text says that it is in shared memory; else the launch decides.
+    /// Whether the text places it in shared memory; otherwise the launch decides.
     pub shared: bool,
 }
 
-/// The numbers of one plan, in the order in which its kernel names them.
+/// The parameters of one plan, in the order of its kernel's arguments.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Values {
     pub doubles: Vec<f64>,
@@ -36,36 +36,36 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// Has the lanes' bars told: the first of the whole numbers says where.
+    /// Adds the table of the lanes' bars: the first integer is its position.
     pub fn lanes(&mut self) {
         self.tables.push(TableUse { table: Table::Lanes, at: self.ints.len(), bars: None });
         self.ints.push(0);
     }
 }
 
-/// Bars of a tile, at most.
+/// Maximum bars of a tile.
 const TILE_MAX: usize = 16;
 
-/// Bytes of shared memory that the series of a block may take; the rest is for rings.
+/// Maximum bytes of shared memory for the series of a block; the rest is for rings.
 const SERIES_BYTES_MAX: usize = 72 * 1024;
 
-/// Rows of rings that the text places in shared memory: those that are used at every bar, as far as they fit.
+/// Maximum rows of rings that the text places in shared memory: those used at every bar, as far as they fit.
 const SHARED_RING_ROWS_MAX: usize = 256;
 
-/// Warps of a multiprocessor that leave each the registers that it needs: three a scheduler, 168 registers a thread.
+/// Warps per multiprocessor that leave each thread enough registers: three per scheduler, 168 registers per thread.
 const WARPS_WANTED: usize = 12;
 
-/// Blocks of a multiprocessor, at most: more have nothing left to hide.
+/// Maximum blocks per multiprocessor: more have no further latency to hide.
 const BLOCKS_MAX: usize = 8;
 
-/// Columns whose addresses threads keep in registers.
+/// Maximum columns whose addresses are kept in registers.
 const COLUMNS_HELD_MAX: usize = 8;
 
-/// Parts of a kernel of families of which two blocks run on a multiprocessor side by side: chains of additions leave its
+/// Maximum parts of a kernel of families for two concurrent blocks per multiprocessor: chains of additions leave its
 /// units half idle, and 65,536 registers are 128 for each of 512 threads.
 const PAIRED_PARTS_MAX: usize = 8;
 
-/// What a family's signal takes before its averages: price, return, bar number.
+/// Number of inputs of a family's signal before its averages: price, return, bar number.
 const SIGNAL_SHARED: usize = 3;
 
 /// Threads of a warp.
@@ -74,15 +74,15 @@ const LANES: usize = 32;
 /// Bytes of a row of shared memory.
 pub(crate) const ROW_BYTES: usize = LANES * size_of::<f64>();
 
-/// A kernel before it has its name.
+/// A kernel's text before it is named.
 pub(crate) struct Text {
-    /// With `@` where the name goes.
+    /// Source with `@` in place of the name.
     pub source: String,
     pub values: Values,
     pub tile: usize,
-    /// Rows of shared memory in front of the rings.
+    /// Rows of shared memory before the rings.
     pub series_rows: usize,
-    /// Blocks that should run on a multiprocessor side by side.
+    /// Number of blocks that should run concurrently on a multiprocessor.
     pub blocks: usize,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Writer<'a> {
     pub(crate) steps: &'a KernelSteps,
     pub(crate) forms: &'a [Form],
     pub(crate) parts: &'a WarpPartition,
-    /// Lanes are chunks: bar numbers differ from rows, and rows before bar 0 are of nothing.
+    /// Whether lanes are chunks: bar numbers then differ from rows, and rows before bar 0 are unused.
     pub(crate) over_chunks: bool,
     pub(crate) tile: usize,
     pub(crate) values: Values,
@@ -98,12 +98,12 @@ pub(crate) struct Writer<'a> {
     pub(crate) bases: Vec<usize>,
     /// Past values of the series that families of averages look back at.
     pub(crate) pasts: Vec<Shared>,
-    /// Rows of rings that the text has placed in shared memory.
+    /// Number of rows of rings placed in shared memory so far.
     pub(crate) ring_rows: usize,
     pub(crate) out: String,
 }
 
-/// Writes the kernel; `over_chunks`: over lanes that are chunks, of steps without recursion.
+/// Writes the kernel; `over_chunks`: lanes are chunks, and no step is recursive.
 pub(crate) fn write(steps: &KernelSteps, forms: &[Form], parts: &WarpPartition, over_chunks: bool) -> Text {
     let tiles = steps.columns * parts.column_depth + parts.passed.iter().map(|p| p.depth).sum::<usize>();
     let mut tile = TILE_MAX;
@@ -130,7 +130,7 @@ pub(crate) fn write(steps: &KernelSteps, forms: &[Form], parts: &WarpPartition, 
     Text { source: writer.out, values: writer.values, tile, series_rows: tiles * tile, blocks }
 }
 
-/// Blocks of so many warps that should run on a multiprocessor side by side.
+/// Number of blocks of `warps` warps that should run concurrently on a multiprocessor.
 fn blocks(warps: usize, forms: &[Form]) -> usize {
     if forms.iter().any(|form| form.means.is_some()) {
         return if warps <= PAIRED_PARTS_MAX { 2 } else { 1 };
@@ -138,7 +138,7 @@ fn blocks(warps: usize, forms: &[Form]) -> usize {
     (WARPS_WANTED / warps).clamp(1, BLOCKS_MAX)
 }
 
-/// C++ has no arrays of nothing.
+/// C++ has no empty arrays.
 fn length(n: usize) -> usize {
     n.max(1)
 }
@@ -193,13 +193,13 @@ impl Writer<'_> {
         (column * depth * self.tile, depth)
     }
 
-    /// First row and tiles of the buffers of a series that passes between parts.
+    /// First row and tiles of the buffers of a series passed between parts.
     fn passed_buffer(&self, step: usize) -> Option<(usize, usize)> {
         let at = self.parts.passed.iter().position(|p| p.step == step)?;
         Some((self.bases[at], self.parts.passed[at].depth))
     }
 
-    /// The function of a part.
+    /// Writes the function of a part.
     fn part(&mut self, number: usize, part: &WarpPart) -> String {
         let mut body = Body::default();
         self.histories(part, &mut body);
@@ -219,7 +219,7 @@ impl Writer<'_> {
         over.around(&body, &self.buffers(part, &body))
     }
 
-    /// Loads what the part reads of others and has not read yet; gives the name of the value.
+    /// Loads a value from another part unless it is already loaded; returns its name.
     pub(crate) fn value(&mut self, part: &WarpPart, source: StepInput, whole: bool, body: &mut Body) -> String {
         match source {
             StepInput::Constant(value) => {
@@ -234,7 +234,7 @@ impl Writer<'_> {
             StepInput::Step(step) => (format!("v{step}"), format!("e{step}")),
             StepInput::Constant(_) => return String::new(),
         };
-        // What was loaded at every bar is there in the tail too.
+        // A value loaded at every bar is also available in the tail.
         let known = body.read.iter().any(|(read, every)| *read == source && (*every || !whole));
         if !known {
             body.read.push((source, whole));
@@ -243,7 +243,7 @@ impl Writer<'_> {
         name
     }
 
-    /// One history for every series that steps of the part look back at.
+    /// Writes one history per series with look-back in the part.
     fn histories(&mut self, part: &WarpPart, body: &mut Body) {
         let mut found: Vec<(StepInput, usize, bool)> = Vec::new();
         for at in part.first..part.end {
@@ -262,7 +262,7 @@ impl Writer<'_> {
             let _ = writeln!(body.states, "History h{number};\nconst Ring k{number} = {};", self.ring_of(ring));
             let _ = writeln!(body.starts, "h{number}.start(0);");
             body.histories.push((source, whole));
-            // A series of this part is pushed when it is made.
+            // A series of this part is pushed when it is computed.
             if !matches!(source, StepInput::Step(step) if part.holds(step)) {
                 let value = self.value(part, source, whole, body);
                 body.push(whole, Statement::past(0, format!("h{number}.push({value}, k{number});")));
@@ -270,7 +270,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Number of a new ring, which is used at every bar or from the first wanted one on.
+    /// Adds a ring, used at every bar or from the first wanted one on; returns its number.
     pub(crate) fn ring(&mut self, slots: RingSlots, every: bool) -> usize {
         let shared = every && self.ring_rows.saturating_add(slots.rows()) <= SHARED_RING_ROWS_MAX;
         self.ring_rows += if shared { slots.rows() } else { 0 };
@@ -278,7 +278,7 @@ impl Writer<'_> {
         self.values.rings.len() - 1
     }
 
-    /// A ring by its number.
+    /// The expression of a ring.
     pub(crate) fn ring_of(&self, ring: usize) -> String {
         let place = if self.values.rings[ring].shared { "shared_ring" } else { "ring" };
         format!("b.{place}(a.ring[{}], a.ring[{}])", 2 * ring, 2 * ring + 1)
@@ -298,7 +298,7 @@ impl Writer<'_> {
         given
     }
 
-    /// One step: its state, and the line that takes it a bar further.
+    /// Writes one step: its state, and the line that advances it by one bar.
     fn step(&mut self, part: &WarpPart, at: usize, body: &mut Body) {
         let form = self.forms[at].clone();
         let whole = self.parts.whole[at];
@@ -376,7 +376,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Outputs are told by the part that makes them; columns and constants by the first one.
+    /// Writes the stores of outputs: in the part that computes them; columns and constants in the first part.
     fn outputs(&mut self, number: usize, part: &WarpPart, body: &mut Body) {
         for (output, source) in self.steps.outputs.clone().into_iter().enumerate() {
             let mine = match source {
@@ -391,7 +391,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The tiles of the columns and series that a part reads and writes, one line each.
+    /// The tiles of the columns and series that a part reads and writes, one line each of text.
     fn buffers(&self, part: &WarpPart, body: &Body) -> String {
         let mut sources: Vec<(StepInput, String, String)> = Vec::new();
         for (source, _) in &body.read {

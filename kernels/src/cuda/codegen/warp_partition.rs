@@ -1,41 +1,41 @@
-//! Which warp of a block runs which steps.
+//! Assignment of steps to the warps of a block.
 //!
-//! Steps stand in the order in which outputs need them, so that neighbours belong together; a part is a run of them whose
-//! states fit the registers of a thread. A part's level is one above those that it reads from: it works one tile behind
-//! them. Everything here hangs on the shape of a plan alone.
+//! Steps are ordered as outputs need them, so that neighbours belong together; a part is a run of steps whose states
+//! fit the registers of a thread. A part's level is one above those that it reads from: it runs one tile behind them.
+//! Everything here depends on the shape of a plan only.
 
 use trawl_plan::graph::Op;
 
 use crate::cuda::codegen::step_abi::{Form, Takes};
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 
-/// Registers of 32 bits for the states of a part and the addresses of its rings. What is left of the 255 of a thread is
-/// for the values of a bar and the deepest step; the test of compiled kernels holds it to no spills.
+/// Registers of 32 bits for the states of a part and the addresses of its rings. The rest of a thread's 255 is for the
+/// values of a bar and the deepest step; the test of compiled kernels asserts that there are no spills.
 const STATE_REGISTERS_MAX: usize = 72;
 
-/// Registers for a ring: its address and how many slots it has.
+/// Registers for a ring: its address and number of slots.
 const RING_REGISTERS: usize = 3;
 
-/// Steps of a part, whatever their states: what a compiler can overlook.
+/// Maximum steps of a part, whatever their states: what the compiler can optimise.
 const STEPS_MAX: usize = 48;
 
-/// Shares of a thread's registers that parts are cut to, the smallest first, where there are more warps than steps need.
+/// Number of register limits tried for parts, the smallest first, when there are more warps than steps need.
 const MANY_TRIES: usize = 6;
 
-/// Schedulers of a multiprocessor, each with units of its own.
+/// Schedulers of a multiprocessor, each with its own units.
 const SCHEDULERS: usize = 4;
 
-/// Parts of a kernel, at most, if that is enough for their states: three blocks of four warps are three warps a scheduler,
-/// each with the third of its registers, and three blocks are what 10,000 symbols want of 132 multiprocessors.
+/// Maximum parts of a kernel, if sufficient for their states: three blocks of four warps are three warps per scheduler,
+/// each with a third of its registers, and 10,000 symbols need three blocks per multiprocessor on 132 multiprocessors.
 const WARPS_BEST: usize = 4;
 
-/// Steps in which the most that a part may have to do is raised, up to twice its share.
+/// Number of increments by which the maximum load of a part is raised, up to twice its share.
 const LOAD_TRIES: usize = 16;
 
-/// Equities of a family's signal that its part follows: settings of a sweep may have many.
+/// Maximum equities that follow a family's signal in its part: sweeps may have many.
 const FOLLOWERS_MAX: usize = 6;
 
-/// Some steps that one warp runs.
+/// The steps that one warp runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WarpPart {
     pub first: usize,
@@ -49,26 +49,26 @@ impl WarpPart {
     }
 }
 
-/// A series that one part makes and others read, in shared memory.
+/// A series computed by one part and read by others, in shared memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Passed {
     pub step: usize,
-    /// Tiles of it that are kept.
+    /// Number of tiles of it that are kept.
     pub depth: usize,
 }
 
 pub(crate) struct WarpPartition {
     pub parts: Vec<WarpPart>,
-    /// Ascending.
+    /// Series passed between parts, ascending.
     pub passed: Vec<Passed>,
-    /// Tiles of each column that are kept.
+    /// Number of tiles of each column that are kept.
     pub column_depth: usize,
-    /// Of each step, whether it runs from the first bar: it is recursive, or a recursive step reads it.
+    /// Per step: whether it runs from the first bar: it is recursive, or a recursive step reads it.
     pub whole: Vec<bool>,
 }
 
 impl WarpPartition {
-    /// At most [`WARPS_BEST`] parts if their states fit, with as much to do in each as in the others.
+    /// At most [`WARPS_BEST`] parts if their states fit, with balanced loads.
     pub fn of(steps: &KernelSteps, forms: &[Form]) -> Self {
         let whole = whole(steps);
         let loads: Vec<usize> = forms.iter().zip(&whole).map(|(form, whole)| load(form, *whole)).collect();
@@ -81,7 +81,8 @@ impl WarpPartition {
             .unwrap_or_else(|| Self::within(steps, forms, STATE_REGISTERS_MAX, &loads, usize::MAX))
     }
 
-    /// As many parts as there can be warps, at most: where groups are few, what a warp does at a bar is what everybody waits for.
+    /// At most `warps_max` parts, as many as useful: when there are few groups, the time of one warp per bar is the
+    /// bottleneck.
     pub fn many(steps: &KernelSteps, forms: &[Form], warps_max: usize) -> Self {
         let registers = |share: usize| STATE_REGISTERS_MAX * share / MANY_TRIES;
         let loads = vec![0; forms.len()];
@@ -89,7 +90,8 @@ impl WarpPartition {
         tries.into_iter().find(|parts| parts.parts.len() <= warps_max).unwrap_or_else(|| Self::of(steps, forms))
     }
 
-    /// Parts whose states take at most so many registers, and whose steps at every bar have so much to do.
+    /// Parts whose states take at most `registers_max` registers, and whose steps at every bar have at most `load_max`
+    /// load.
     fn within(steps: &KernelSteps, forms: &[Form], registers_max: usize, loads: &[usize], load_max: usize) -> Self {
         let last_reader = last_readers(steps);
         let mut parts: Vec<WarpPart> = Vec::new();
@@ -113,8 +115,8 @@ impl WarpPartition {
         Self { parts, passed, column_depth: top + 2, whole: whole(steps) }
     }
 
-    /// The parts in the order of the warps that run them. Warps w, w + 4, ... share a scheduler and its units for f64: the
-    /// part with the most to do stands beside one with little.
+    /// The parts in the order of the warps that run them. Warps w, w + 4, ... share a scheduler and its units for f64:
+    /// the part with the largest load is paired with one of small load.
     pub fn by_load(&self, forms: &[Form]) -> Vec<usize> {
         let load = |part: &WarpPart| -> usize {
             let of = |form: &Form| 1 + form.means.as_ref().map_or(0, |means| means.load);
@@ -136,7 +138,7 @@ impl WarpPartition {
     }
 }
 
-/// Of each step the last one that reads it, or itself.
+/// Per step: the last step that reads it, or itself.
 fn last_readers(steps: &KernelSteps) -> Vec<usize> {
     let mut last: Vec<usize> = (0..steps.steps.len()).collect();
     for (reader, step) in steps.steps.iter().enumerate() {
@@ -149,14 +151,14 @@ fn last_readers(steps: &KernelSteps) -> Vec<usize> {
     last
 }
 
-/// What a step keeps from bar to bar. A history may be another step's too: it is counted for each.
+/// Registers that a step keeps from bar to bar. A history shared with another step is counted for each.
 fn registers_of(form: &Form) -> usize {
     let means = form.means.as_ref().is_some_and(|means| means.ring.is_some());
     let rings = form.rings.len() + usize::from(matches!(form.takes, Takes::Past(_))) + usize::from(means);
     form.registers + RING_REGISTERS * rings
 }
 
-/// What a step has to do at every bar, roughly in instructions; nothing for one that runs from the first wanted bar on.
+/// Approximate load of a step at every bar, in instructions; 0 for one that runs from the first wanted bar on.
 fn load(form: &Form, whole: bool) -> usize {
     let looks_back = usize::from(matches!(form.takes, Takes::Past(_)));
     let parts =
@@ -164,8 +166,8 @@ fn load(form: &Form, whole: bool) -> usize {
     if whole { parts.iter().sum() } else { 0 }
 }
 
-/// Where the part that begins with `first` ends: as far as its states fit, and in the second half of that where the fewest
-/// series cross the border. A family of averages is a part with what follows its signal.
+/// The end of the part that begins with `first`: as far as its states fit, and in the second half of that range where
+/// the fewest series cross the boundary. A family of averages is one part with the steps that follow its signal.
 fn cut(
     first: usize,
     steps: &KernelSteps,
@@ -225,7 +227,7 @@ fn whole(steps: &KernelSteps) -> Vec<bool> {
     whole
 }
 
-/// Marks what `step` reads, and what that reads.
+/// Marks the inputs of `step`, transitively.
 fn mark(steps: &KernelSteps, whole: &mut [bool], step: usize) {
     let mut open = vec![step];
     while let Some(at) = open.pop() {
@@ -239,7 +241,7 @@ fn mark(steps: &KernelSteps, whole: &mut [bool], step: usize) {
     }
 }
 
-/// Bars before the first wanted one from which steps of finite windows must run: each behind those that read it.
+/// Look-back of steps with finite windows, in bars before the first wanted one, accumulated along their readers.
 pub(crate) fn reach(steps: &KernelSteps, forms: &[Form], whole: &[bool]) -> usize {
     let mut needed = vec![0usize; steps.steps.len()];
     let mut reach = 0;

@@ -1,7 +1,8 @@
-//! Compiled kernels, kept in memory and in a folder: a text is compiled once for an architecture, a compiler and an engine.
+//! Cache of compiled kernels, in memory and in a folder: a text is compiled once for an architecture, a compiler and an
+//! engine.
 //!
-//! Code is run that is read from the folder, so it must be ours and closed to others. A file is whole or not there; one
-//! whose checksum is wrong counts as not there and is written anew.
+//! Code read from the folder is executed, so the folder must be owned by this user and inaccessible to others. Files
+//! are written atomically; one with a wrong checksum counts as absent and is rewritten.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -11,20 +12,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use twox_hash::XxHash3_128;
 
-/// First bytes of a file.
+/// Magic bytes of a file.
 const MAGIC: &[u8; 8] = b"trawlcub";
 
-/// Largest code that is kept.
+/// Maximum bytes of cached code.
 const CUBIN_BYTES_MAX: usize = 64 << 20;
 
-/// What a compiled kernel hangs on.
+/// What a compiled kernel depends on: the cache key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     /// [`crate::cuda::Kernel::fingerprint`].
     pub fingerprint: u128,
     /// Compute capability, such as 90.
     pub architecture: u32,
-    /// Of the run-time compiler.
+    /// Version of the run-time compiler.
     pub compiler: (i32, i32),
 }
 
@@ -35,7 +36,7 @@ impl Key {
     }
 }
 
-/// Why a folder is not used.
+/// Why a folder was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     #[error("the folder for compiled kernels, '{}', cannot be used", path.display())]
@@ -50,7 +51,7 @@ pub enum CacheError {
     Mode { path: PathBuf, mode: u32 },
 }
 
-/// Compiled kernels.
+/// A cache of compiled kernels.
 #[derive(Debug, Default)]
 pub struct Cache {
     known: Mutex<HashMap<Key, Arc<[u8]>>>,
@@ -58,20 +59,20 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// In memory alone.
+    /// A cache in memory only.
     pub fn in_memory() -> Self {
         Self::default()
     }
 
-    /// In memory and in `folder`, which is made if need be.
+    /// A cache in memory and in `folder`, which is created if necessary.
     ///
     /// # Errors
-    /// [`CacheError`]: the folder is not ours alone.
+    /// [`CacheError`]: the folder is not exclusively owned by this user.
     pub fn in_folder(folder: &Path) -> Result<Self, CacheError> {
         let io = |source| CacheError::Io { path: folder.to_path_buf(), source };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io)?;
         let found = std::fs::metadata(folder).map_err(io)?;
-        // A file that we make is ours: so we learn who we are.
+        // Create a file to learn this process's user id.
         let probe = folder.join(format!("owner.{}.tmp", std::process::id()));
         let ours = std::fs::File::create(&probe).and_then(|file| file.metadata()).map(|m| m.uid());
         let _ = std::fs::remove_file(&probe);
@@ -85,12 +86,12 @@ impl Cache {
         Ok(Self { known: Mutex::default(), folder: Some(folder.to_path_buf()) })
     }
 
-    /// The code of `key`, if it is at hand.
+    /// The code of `key`, if it is cached.
     pub fn known(&self, key: Key) -> Option<Arc<[u8]>> {
         self.code(key, || Err(())).ok()
     }
 
-    /// The code of `key`, made by `compile` if nobody has made it before. A folder that fails costs time and nothing else.
+    /// The code of `key`, compiled with `compile` if it is not cached. Errors of the folder only cost time.
     ///
     /// # Errors
     /// Those of `compile`.
@@ -120,7 +121,7 @@ fn checksum(code: &[u8]) -> [u8; 16] {
     XxHash3_128::oneshot(code).to_le_bytes()
 }
 
-/// The code of a file, if the file is there and whole.
+/// The code of a file, if it exists and is intact.
 fn read(file: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = (MAGIC.len() + 16 + CUBIN_BYTES_MAX) as u64;
@@ -130,7 +131,7 @@ fn read(file: &Path) -> Option<Vec<u8>> {
     whole.then(|| code.to_vec())
 }
 
-/// Under a name of its own first: whoever reads sees a whole file or none.
+/// Writes to a temporary name first, so that readers see a complete file or none.
 fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
     let fresh = file.with_extension(format!("{}.tmp", std::process::id()));
     let written = std::fs::File::create(&fresh).and_then(|mut out| {
@@ -152,7 +153,7 @@ mod tests {
 
     const KEY: Key = Key { fingerprint: 7, architecture: 90, compiler: (13, 0) };
 
-    /// A folder that is not there yet.
+    /// A path that does not exist yet.
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("trawl-cache-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);

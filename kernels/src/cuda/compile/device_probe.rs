@@ -1,15 +1,15 @@
-//! Whether there is a GPU that plans can run on, asked in one place. The driver's bindings panic where the library or one
-//! of its functions is missing: nothing calls them that has not passed here.
+//! Detects a GPU that plans can run on. The driver's bindings panic if the library or one of its functions is missing,
+//! so they are only called after this check.
 
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 use crate::cuda::compile::library::{Library, Open, Search};
 use crate::cuda::compile::nvrtc::{CompileError, Compiler};
 
-/// Lowest compute capability: copies in the background came with it.
+/// Minimum compute capability, which introduced asynchronous copies.
 const CAPABILITY_LEAST: (i32, i32) = (8, 0);
 
-/// Functions of the driver that came last of those that are called here, or in cudarc's name.
+/// The newest functions of the driver among those called here or by cudarc.
 const FUNCTIONS: [&str; 27] = [
     "cuInit",
     "cuDriverGetVersion",
@@ -50,7 +50,7 @@ pub struct Gpu {
     pub memory_bytes: u64,
     /// Version of the driver, as `13.0`.
     pub driver: String,
-    /// Shared memory that one block may take.
+    /// Maximum bytes of shared memory per block.
     pub shared_bytes: usize,
     pub compiler: Compiler,
 }
@@ -86,7 +86,7 @@ impl From<DriverError> for Unavailable {
     }
 }
 
-/// A device that the driver tells of, whether plans can run on it or not.
+/// A device reported by the driver, whether plans can run on it or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub ordinal: usize,
@@ -96,7 +96,7 @@ pub struct Seen {
     pub memory_bytes: u64,
 }
 
-/// Every device that the driver tells of. Never panics, whatever is missing.
+/// All devices reported by the driver. Never panics, whatever is missing.
 ///
 /// # Errors
 /// [`Unavailable`].
@@ -111,7 +111,7 @@ fn seen(ordinal: usize) -> Result<Seen, Unavailable> {
     };
     let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
     let name = result::device::get_name(device)?;
-    // SAFETY: a device that the driver gave just now.
+    // SAFETY: a device just returned by the driver.
     let (memory, major, minor) = unsafe {
         let attribute = |which| result::device::get_attribute(device, which);
         (result::device::total_mem(device)?, attribute(MAJOR)?, attribute(MINOR)?)
@@ -133,10 +133,10 @@ pub fn gpu_available(search: &Search) -> Result<Gpu, Unavailable> {
             refused.get_or_insert(Unavailable::OldDevice { name, capability });
             continue;
         }
-        // Of the device, not of a context: making one takes a third of a second.
+        // Query the device, not a context: creating one takes a third of a second.
         let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
         let shared = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
-        // SAFETY: a device that the driver gave just now.
+        // SAFETY: a device just returned by the driver.
         let shared = unsafe { result::device::get_attribute(device, shared) }?;
         return Ok(Gpu {
             ordinal,
@@ -151,10 +151,10 @@ pub fn gpu_available(search: &Search) -> Result<Gpu, Unavailable> {
     Err(refused.unwrap_or_else(|| Unavailable::NoDevice("it counts none".to_owned())))
 }
 
-/// Looks for the driver, and how many devices it has. The one that the system's loader finds takes precedence: it belongs to the
-/// kernel's module, and the bindings open it by name whatever else is open.
+/// Finds the driver, and the number of its devices. The library found by the system's loader takes precedence: it
+/// matches the kernel module, and the bindings open it by name whatever else is open.
 fn driver(search: &Search) -> Result<usize, Unavailable> {
-    // SAFETY: only looks whether a library of that name opens.
+    // SAFETY: only checks whether a library of that name opens.
     let present = || unsafe { sys::is_culib_present() };
     // One of a folder stays open, and then the bindings find it by its soname, the last name that they try.
     if !present() && (Open::find(search, Library::Driver).is_none() || !present()) {
@@ -172,7 +172,7 @@ fn driver(search: &Search) -> Result<usize, Unavailable> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// The version of CUDA that the driver brings.
+/// The version of CUDA that the driver supports.
 fn driver_version() -> Result<String, DriverError> {
     let mut version = 0;
     // SAFETY: the driver is there; a place for a number.

@@ -1,10 +1,10 @@
-//! Finds NVIDIA's libraries, which need not be there and need not lie where the system's loader looks: in the folders of
-//! the toolkit, of Python wheels, or in those that are named.
+//! Finds NVIDIA's libraries, which may be absent and may be outside the paths of the system's loader: in the folders of
+//! the toolkit, of Python wheels, or in configured folders.
 //!
-//! A library that is opened by its path does not answer to its name: the loader compares names with those of open libraries (their
-//! soname, such as `libnvrtc.so.13`), and a name that is none of these, such as `libnvrtc.so`, is looked up again. So NVRTC's
-//! functions are called through the handle that is opened here. The driver's bindings open `libcuda` by names of their
-//! own; its soname `libcuda.so.1` is the last of them.
+//! A library opened by path is not found by name later: the loader compares names with the sonames of open libraries
+//! (such as `libnvrtc.so.13`), and any other name, such as `libnvrtc.so`, is looked up again. So NVRTC's functions are
+//! called through the handle that is opened here. The driver's bindings open `libcuda` by their own list of names; its
+//! soname `libcuda.so.1` is the last of them.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 /// Folders to look in first, separated as in PATH.
 pub const LIBRARIES_VARIABLE: &str = "TRAWL_CUDA_LIBRARIES";
 
-/// Where libraries lie in installations that the loader often does not know: the toolkit, containers with a mounted driver, WSL.
+/// Folders of installations that the loader often does not search: the toolkit, containers with a mounted driver, WSL.
 const USUAL_FOLDERS: [&str; 3] = ["/usr/local/cuda/lib64", "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"];
 
 /// A library of NVIDIA's.
@@ -26,7 +26,7 @@ pub enum Library {
 }
 
 impl Library {
-    /// Names of its file that say which binary interface it has, the newest first.
+    /// Names of its file that identify its binary interface, the newest first.
     fn names(self) -> &'static [&'static str] {
         match self {
             Self::Driver => &["libcuda.so.1"],
@@ -35,15 +35,15 @@ impl Library {
     }
 }
 
-/// Where libraries may lie.
+/// Where to search for libraries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Search {
     pub folders: Vec<PathBuf>,
 }
 
 impl Search {
-    /// The folders that the environment names ([`LIBRARIES_VARIABLE`], the toolkit's, those of an active Python environment), then
-    /// the usual ones.
+    /// The folders that the environment names ([`LIBRARIES_VARIABLE`], the toolkit's, those of an active Python
+    /// environment), then the usual ones.
     pub fn of_environment() -> Self {
         let mut folders: Vec<PathBuf> = Vec::new();
         if let Some(list) = std::env::var_os(LIBRARIES_VARIABLE) {
@@ -60,7 +60,7 @@ impl Search {
         Self { folders }
     }
 
-    /// The libraries that a Python environment's wheels bring.
+    /// The library folders of a Python environment's wheels.
     pub fn of_python(environment: &Path) -> Self {
         Self { folders: wheels(environment) }
     }
@@ -94,13 +94,13 @@ fn wheels(environment: &Path) -> Vec<PathBuf> {
     packages.map(|package| package.join("lib")).filter(|folder| folder.is_dir()).collect()
 }
 
-/// A library that stays open until the process ends.
+/// An open library, which stays open until the process ends.
 pub(crate) struct Open(std::mem::ManuallyDrop<Handle>);
 
 impl Open {
-    /// Opens a file, or a name where the system's loader finds it. Its symbols are visible to nobody else.
+    /// Opens a file, or a name where the system's loader finds it. Its symbols stay local to the handle.
     fn new(name: &Path) -> Option<Self> {
-        // SAFETY: NVIDIA's libraries have no initialisers that ask anything of the process.
+        // SAFETY: NVIDIA's libraries have no initialisers with requirements on the process.
         let handle = unsafe { Handle::open(Some(name), RTLD_NOW | RTLD_LOCAL) };
         handle.ok().map(|handle| Self(std::mem::ManuallyDrop::new(handle)))
     }
@@ -114,25 +114,25 @@ impl Open {
         })
     }
 
-    /// A function, of whose type the caller is sure.
+    /// Looks up a function.
     ///
     /// # Safety
-    /// `F` is the function's type.
+    /// `F` must be the function's type.
     pub(super) unsafe fn function<F: Copy>(&self, name: &str) -> Option<F> {
         // SAFETY: the caller's promise; the library is never closed.
         unsafe { self.0.get::<F>(name.as_bytes()) }.ok().map(|symbol| *symbol)
     }
 }
 
-/// NVRTC's other half has a name with its full version and is opened by that name when the first text is compiled: the one beside
-/// `compiler` is then open already, wherever the folder is.
+/// Opens NVRTC's builtins library beside `compiler`. NVRTC opens it by a name with its full version when the first text
+/// is compiled; it is then already open, wherever the folder is.
 fn open_builtins(compiler: &Path) {
     let folder = compiler.parent().filter(|folder| !folder.as_os_str().is_empty());
     let entries = folder.into_iter().flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
     let mut halves: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| is_builtins(path)).collect();
     halves.sort();
     for half in halves {
-        // It stays open without a handle; one that does not open is missed by the compiler, which reports it.
+        // It stays open without a handle; if it does not open, the compiler reports that.
         let _ = Open::new(&half);
     }
 }

@@ -1,5 +1,5 @@
-//! From text to code: NVIDIA's libraries and where they are, the compiler, the cache of what was compiled, and whether this
-//! machine has a device that can run it.
+//! Compiles kernel text: locating NVIDIA's libraries, the compiler, the cache of compiled kernels, and detection of a
+//! usable device.
 
 pub(super) mod cache;
 pub(super) mod device_probe;

@@ -1,5 +1,5 @@
-//! NVRTC: from a kernel's text to code for one architecture, headers from memory, the log kept. Needs no device and no
-//! driver.
+//! NVRTC: compiles a kernel's text for one architecture, with headers from memory, and keeps the log. Needs no device
+//! and no driver.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
@@ -9,16 +9,16 @@ use cudarc::nvrtc::sys::nvrtcProgram;
 use crate::cuda::compile::library::{Library, Open, Search};
 use crate::cuda::{HEADERS, Kernel};
 
-/// Registers that a thread has at most.
+/// Maximum registers per thread.
 pub const REGISTERS_MAX: u32 = 255;
 
-/// The least version: earlier ones refuse kernels with more than 4 KiB of arguments.
+/// Minimum version: earlier ones reject kernels with more than 4 KiB of arguments.
 const VERSION_LEAST: (c_int, c_int) = (12, 1);
-/// What every function of NVRTC returns when it succeeds. Results are numbers here: those of a version that comes later would be
-/// no value of an enumeration.
+/// Return value of NVRTC functions on success. Results are integers here, since those of later versions would not be
+/// valid values of an enum.
 const SUCCESS: c_int = 0;
 
-/// Declares the functions of NVRTC that are called here.
+/// Declares the NVRTC functions in use.
 macro_rules! functions {
     ($($field:ident = $name:literal ($($argument:ty),*) -> $result:ty;)*) => {
         #[derive(Debug, Clone, Copy)]
@@ -64,7 +64,7 @@ pub enum CompileError {
     Failed { code: String, log: String },
 }
 
-/// A compiler that was found.
+/// A compiler, loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct Compiler {
     /// Major and minor version.
@@ -72,14 +72,14 @@ pub struct Compiler {
     functions: Functions,
 }
 
-/// Code for one architecture.
+/// Compiled code for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
     pub cubin: Vec<u8>,
     pub log: String,
 }
 
-/// What a compiled text takes, as the log tells it; the largest of its functions.
+/// Resource usage of a compiled text according to the log; the maximum over its functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resources {
     pub registers: u32,
@@ -88,7 +88,7 @@ pub struct Resources {
 }
 
 impl Compiler {
-    /// Opens NVRTC from the folders, or where the system's loader finds it.
+    /// Opens NVRTC from the folders, or through the system's loader.
     ///
     /// # Errors
     /// [`CompileError::Absent`], [`CompileError::TooOld`], [`CompileError::OldVersion`].
@@ -105,8 +105,8 @@ impl Compiler {
         Ok(Self { version, functions })
     }
 
-    /// Compiles a kernel for `architecture`, a compute capability such as 90: for as many blocks of it side by side on a
-    /// multiprocessor as it asks for, or for fewer until no register has to lie in memory.
+    /// Compiles a kernel for `architecture`, a compute capability such as 90: for the number of concurrent blocks per
+    /// multiprocessor that it requests, or fewer until no register spills to memory.
     ///
     /// # Errors
     /// [`CompileError::Failed`] with the log.
@@ -121,7 +121,7 @@ impl Compiler {
         }
     }
 
-    /// As [`Self::compile`], of any text.
+    /// As [`Self::compile`], for any text.
     ///
     /// # Errors
     /// [`CompileError::Failed`] with the log.
@@ -147,7 +147,7 @@ impl Compiler {
         }
         let names: Vec<*const c_char> = headers.iter().map(|(name, _)| name.as_ptr()).collect();
         let texts: Vec<*const c_char> = headers.iter().map(|(_, header)| header.as_ptr()).collect();
-        // No contraction: the bits are the CPU's.
+        // No contraction, to get the same bits as the CPU.
         let options = ["--fmad=false", "--std=c++17", "--ptxas-options=-v", "--no-source-include"].map(text);
         let mut options = options.into_iter().collect::<Result<Vec<CString>, CompileError>>()?;
         options.push(text(&format!("--gpu-architecture=sm_{architecture}"))?);
@@ -155,8 +155,8 @@ impl Compiler {
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let functions = self.functions;
         let mut program = Program { handle: ptr::null_mut(), functions };
-        // SAFETY: every pointer is to a text or a list of texts that lives until the program is destroyed; the counts are
-        // the lists' lengths.
+        // SAFETY: every pointer is to a text or a list of texts that lives until the program is destroyed; the counts
+        // are the lists' lengths.
         let code = unsafe {
             let count = names.len() as c_int;
             let (texts, names) = (texts.as_ptr(), names.as_ptr());
@@ -188,7 +188,7 @@ impl Functions {
     }
 }
 
-/// A program of NVRTC's, destroyed at the end.
+/// An NVRTC program, destroyed on drop.
 struct Program {
     handle: nvrtcProgram,
     functions: Functions,
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_compiler_that_is_nowhere_is_told_with_the_places() {
-        // Where the machine has one all the same, that one is found.
+        // If the machine has one anyway, that one is found.
         let search = Search { folders: vec!["/nowhere/at/all".into()] };
         match Compiler::find(&search) {
             Err(CompileError::Absent { place }) => assert!(place.contains("/nowhere/at/all"), "{place}"),

@@ -1,4 +1,4 @@
-//! What a kernel is called with: a market's layout in memory, and the numbers of one plan over it.
+//! Arguments of a kernel: a market's layout in memory, and the parameters of one plan over it.
 
 use std::sync::Arc;
 
@@ -9,53 +9,53 @@ use crate::cuda::codegen::step_abi::{RingSlots, Table};
 use crate::cuda::codegen::text::ROW_BYTES;
 use crate::cuda::time_chunks::plan::Chunks;
 
-/// Symbols of a group: the threads of a warp.
+/// Number of symbols of a group: the threads of a warp.
 pub const GROUP_LANES: usize = 32;
 
-/// Says in a kernel's arguments that a ring lies in scratch memory.
+/// Flag in a kernel's arguments: a ring is in scratch memory.
 const IN_SCRATCH: u32 = 1 << 31;
 
-/// Shared memory of a multiprocessor that the system takes for each block.
+/// Bytes of a multiprocessor's shared memory that the system reserves per block.
 const SYSTEM_SHARED_BYTES: usize = 1024;
 
-/// What a device has.
+/// Resources of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Shared memory that one block may take.
+    /// Maximum bytes of shared memory per block.
     pub shared_bytes: usize,
     pub multiprocessors: usize,
 }
 
 impl Default for Limits {
-    /// Those of compute capability 9.0.
+    /// The resources of compute capability 9.0.
     fn default() -> Self {
         Self { shared_bytes: 227 * 1024, multiprocessors: 132 }
     }
 }
 
-/// Bars of some symbols as kernels read them: groups of [`GROUP_LANES`] symbols, per column one row a bar, one lane a
-/// symbol, left-aligned.
+/// Bars of symbols in the layout read by kernels: groups of [`GROUP_LANES`] symbols, per column one row per bar and one
+/// lane per symbol, left-aligned.
 #[derive(Debug, Clone)]
 pub struct Market {
-    /// Per column the rows of all groups, one after another; empty where the bars lie elsewhere.
+    /// Per column: the rows of all groups, concatenated; empty if the bars are stored elsewhere.
     pub columns: Vec<Vec<f64>>,
     /// First row of each group, and the end of the last one.
     pub first_row: Vec<i64>,
-    /// Visible bars of each lane, 0 for lanes without a symbol.
+    /// Number of visible bars of each lane, 0 for lanes without a symbol.
     pub visible: Vec<i32>,
-    /// The lane (of all groups) of each symbol.
+    /// The lane of each symbol, counted over all groups.
     pub lanes: Vec<usize>,
-    /// Which bars lanes are of, where what is a symbol here is a chunk of one.
+    /// The bars of each lane, if lanes are chunks of symbols.
     pub chunks: Option<Arc<Chunks>>,
 }
 
 impl Market {
-    /// Lays out `columns` columns of each symbol. Symbols of like length share a group.
+    /// Lays out `columns` columns of each symbol. Symbols of similar length share a group.
     pub fn new(columns: usize, symbols: &[SymbolInput<'_>]) -> Self {
         Self::places(symbols).with_columns(columns, symbols)
     }
 
-    /// With the bars of symbols that were given their places.
+    /// Fills in the bars of symbols that already have places.
     pub fn with_columns(self, columns: usize, symbols: &[SymbolInput<'_>]) -> Self {
         let mut market = self;
         let cells = market.rows() * GROUP_LANES;
@@ -67,7 +67,7 @@ impl Market {
         market
     }
 
-    /// Where symbols lie, without their bars. Symbols of like length share a group.
+    /// The layout of symbols, without their bars. Symbols of similar length share a group.
     pub fn places(symbols: &[SymbolInput<'_>]) -> Self {
         let mut order: Vec<usize> = (0..symbols.len()).collect();
         order.sort_by_key(|&i| symbols[i].visible);
@@ -86,8 +86,8 @@ impl Market {
         Self { columns: Vec::new(), first_row, visible, lanes, chunks: None }
     }
 
-    /// Where symbols lie that are grouped already, at most [`GROUP_LANES`] to a group, without their bars: lane by lane in their
-    /// order, so that where a symbol lies within its group does not depend on what other groups there are.
+    /// The layout of symbols that are already grouped, at most [`GROUP_LANES`] per group, without their bars: lanes
+    /// follow their order, so that a symbol's position within its group does not depend on other groups.
     pub(crate) fn of_groups<'a>(groups: impl Iterator<Item = &'a [SymbolInput<'a>]>) -> Self {
         let mut market =
             Self { columns: Vec::new(), first_row: vec![0], visible: Vec::new(), lanes: Vec::new(), chunks: None };
@@ -105,7 +105,7 @@ impl Market {
         market
     }
 
-    /// Writes cells `first..first + to.len()` of a column: bars, or what stands where there are none.
+    /// Writes cells `first..first + to.len()` of a column: bars, or padding.
     pub(crate) fn lay<T: Copy>(
         &self,
         symbols: &[SymbolInput<'_>],
@@ -130,17 +130,17 @@ impl Market {
         self.first_row.len() - 1
     }
 
-    /// Rows of all groups.
+    /// Number of rows of all groups.
     pub fn rows(&self) -> usize {
         self.first_row.last().map_or(0, |rows| *rows as usize)
     }
 
-    /// Rows of the longest group.
+    /// Number of rows of the longest group.
     pub fn longest(&self) -> usize {
         self.first_row.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0)
     }
 
-    /// Element of output `output` that holds bar `bar` of a symbol.
+    /// Index of the element of output `output` for bar `bar` of a symbol.
     pub fn place(&self, wanted: Wanted, output: usize, symbol: usize, bar: usize) -> usize {
         let (group, lane) = (self.lanes[symbol] / GROUP_LANES, self.lanes[symbol] % GROUP_LANES);
         let row = match wanted {
@@ -161,7 +161,7 @@ impl Market {
         last
     }
 
-    /// Elements of one output.
+    /// Number of elements of one output.
     pub fn output_stride(&self, wanted: Wanted) -> usize {
         GROUP_LANES * if wanted == Wanted::All { self.rows() } else { self.groups() }
     }
@@ -175,13 +175,13 @@ pub enum Wanted {
     All,
 }
 
-/// Says of a column's address that a table of addresses lies there, one a group: its rows are not in one piece.
+/// Flag of a column's address: it points to a table of addresses, one per group, because the rows are not contiguous.
 pub const SCATTERED: u64 = 1;
 
 /// Addresses in the device's memory.
 #[derive(Debug, Clone, Default)]
 pub struct Pointers {
-    /// One a column of the kernel: of its first row, or with [`SCATTERED`] of a table.
+    /// Per column of the kernel: address of its first row or, with [`SCATTERED`], of a table.
     pub columns: Vec<u64>,
     pub out: u64,
     pub scratch: u64,
@@ -191,20 +191,20 @@ pub struct Pointers {
     pub tail: u64,
 }
 
-/// One launch of a kernel, apart from where its data lie.
+/// One launch of a kernel, without the addresses of its data.
 #[derive(Debug, Clone)]
 pub struct Launch {
     pub blocks: usize,
     pub threads: usize,
     pub shared_bytes: usize,
-    /// Elements of the outputs, of the scratch memory.
+    /// Number of elements of the outputs; `scratch_len` is that of the scratch memory.
     pub out_len: usize,
     pub scratch_len: usize,
-    /// The host's tables.
+    /// Tables computed by the host, concatenated.
     pub table: Vec<f64>,
-    /// Of each group: the first bar that steps of finite windows are wanted from.
+    /// Per group: the first bar at which steps with finite windows are needed.
     pub tail: Vec<i32>,
-    /// Which bars lanes are of, where they are chunks.
+    /// The bars of each lane, if lanes are chunks.
     pub chunks: Option<Arc<Chunks>>,
     out_stride: i64,
     scratch_slots: i64,
@@ -220,19 +220,19 @@ impl Lowered {
     pub fn launch(&self, market: &Market, wanted: Wanted, limits: Limits) -> Launch {
         let longest = market.longest();
         let series_bytes = self.kernel.series_rows * ROW_BYTES;
-        // As many blocks side by side as the kernel allows and the market has.
+        // As many concurrent blocks as the kernel allows and the market has.
         let blocks = market.groups().div_ceil(limits.multiprocessors.max(1)).clamp(1, self.kernel.blocks.max(1));
         let of_block = (limits.shared_bytes + SYSTEM_SHARED_BYTES) / blocks;
         let room = of_block.saturating_sub(SYSTEM_SHARED_BYTES + series_bytes) / ROW_BYTES;
         let (mut shared, mut scratch) = (0usize, 0usize);
         let mut rings = vec![0u32; 2 * self.values.rings.len()];
-        // First the rings that have to be in shared memory, then the others as far as there is room.
+        // First the rings that must be in shared memory, then the others as far as they fit.
         for must in [true, false] {
             for (ring, place) in self.values.rings.iter().zip(rings.chunks_exact_mut(2)) {
                 if ring.shared != must {
                     continue;
                 }
-                // The offset behind the last bar is looked at too.
+                // The offset after the last bar is accessed too.
                 let (slots, each) = match ring.slots {
                     RingSlots::UpTo(slots) => (slots.min(longest + 1), 1),
                     RingSlots::Exactly(slots) => (slots, 1),
@@ -276,7 +276,7 @@ impl Lowered {
         }
     }
 
-    /// The tables over a market's bars, one after another, and the whole numbers that say where they begin.
+    /// The tables over a market's bars, concatenated, and the integers with their offsets.
     fn tables(&self, market: &Market) -> (Vec<f64>, Vec<i32>) {
         let bars = market.longest();
         let mut ints = self.values.ints.clone();
@@ -306,17 +306,18 @@ impl Lowered {
 }
 
 impl Launch {
-    /// Which bars the launch gives.
+    /// The bars whose values the launch computes.
     pub fn wanted(&self) -> Wanted {
         if self.all != 0 { Wanted::All } else { Wanted::Last }
     }
 
-    /// Elements of one output.
+    /// Number of elements of one output.
     pub fn output_stride(&self) -> usize {
         usize::try_from(self.out_stride).unwrap_or(0)
     }
 
-    /// The kernel's argument, byte for byte: the struct `Run` of run.cuh, then columns, numbers, whole numbers, rings.
+    /// The kernel's argument as bytes: the struct `Run` of run.cuh, then columns, floating-point numbers, integers,
+    /// rings.
     pub fn arguments(&self, pointers: &Pointers) -> Vec<u8> {
         let mut bytes = Vec::new();
         let heads =
@@ -326,7 +327,7 @@ impl Launch {
         bytes.extend(self.scratch_slots.to_ne_bytes());
         bytes.extend(self.ring_slots.to_ne_bytes());
         bytes.extend(self.all.to_ne_bytes());
-        // C++ has no arrays of nothing: each has one element at least.
+        // C++ has no empty arrays: each has at least one element.
         pointers.columns.iter().for_each(|p| bytes.extend(p.to_ne_bytes()));
         bytes.resize(bytes.len() + if pointers.columns.is_empty() { 8 } else { 0 }, 0);
         self.doubles.iter().for_each(|x| bytes.extend(x.to_ne_bytes()));

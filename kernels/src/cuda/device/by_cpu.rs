@@ -1,5 +1,5 @@
-//! Kernels of a simulated device, run by the CPU engine: no compiler, no kernel's text, the same steps. What a launch reads
-//! and writes is laid out as on a device.
+//! Kernels of a simulated device, run by the CPU engine: without a compiler or kernel text, with the same steps. Inputs
+//! and outputs of a launch are laid out as on a device.
 
 use trawl_plan::graph::{Graph, Kind, NodeId, Op};
 use trawl_plan::{Input, Program};
@@ -19,7 +19,7 @@ impl Launcher for ByCpu {
     fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
         let program = Executable::new(&program_of(&lowered.steps), Precision::F64);
         if let Some(chunks) = &launch.chunks {
-            // Nobody reads maps here: values of chunks are those of the whole history.
+            // Maps are not read here: values of chunks are those of the whole history.
             return if lowered.gives_maps { Ok(()) } else { over_chunks(&program, chunks, launch, memory) };
         }
         let stride = launch.output_stride();
@@ -50,12 +50,12 @@ impl Launcher for ByCpu {
     }
 }
 
-/// Puts each symbol's chunks together, computes, and gives every lane its rows.
+/// Joins each symbol's chunks, computes, and distributes the rows to lanes.
 fn over_chunks(program: &Executable, chunks: &Chunks, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
     let all = launch.wanted() == Wanted::All;
     let first_row = |lane: usize| usize::try_from(memory.first_row[lane / GROUP_LANES]).unwrap_or(0);
     let cell = |lane: usize, row: usize| (first_row(lane) + row) * GROUP_LANES + lane % GROUP_LANES;
-    // Bar number of a lane's row, if it is of one.
+    // Bar number of a lane's row, if it has one.
     let bar = |lane: usize, row: usize| usize::try_from(i64::from(chunks.first_bar[lane]) + row as i64).ok();
     for lanes in chunks.symbols(memory.visible) {
         let rows = |lane: usize| usize::try_from(memory.visible[lane]).unwrap_or(0);
@@ -89,7 +89,7 @@ fn over_chunks(program: &Executable, chunks: &Chunks, launch: &Launch, memory: B
     Ok(())
 }
 
-/// Steps as a program again.
+/// Converts steps back to a program.
 fn program_of(steps: &KernelSteps) -> Program {
     let mut graph = Graph::default();
     let columns: Vec<NodeId> = (0..steps.columns).map(|i| graph.add(Op::Column(i as u16), &[], Kind::Num)).collect();

@@ -1,5 +1,5 @@
-//! The CUDA driver as a [`Device`]. Every call into it stands here; nothing is called before the gate has seen that it is
-//! there.
+//! The CUDA driver as a [`Device`]. All calls into it are in this file; none is made before `device_probe` has found
+//! it.
 
 use std::ffi::{CString, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -13,39 +13,39 @@ use crate::cuda::device::arguments::{Launch, Pointers};
 use crate::cuda::device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
 use crate::cuda::{BACKEND_CUDA, Compiler};
 
-/// After so long the device's clock is compared with the host's anew: events tell milliseconds in 24 bits.
+/// Age after which the device's clock is compared with the host's again: events measure milliseconds in 24 bits.
 const ANCHOR_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// How long a wait spins before it sleeps between looks.
+/// How long a wait spins before it sleeps between polls.
 const SPIN: Duration = Duration::from_micros(100);
-/// Sleep between looks at a mark.
+/// Sleep between polls of a mark.
 const POLL: Duration = Duration::from_micros(30);
 
-/// Of the memory that a multiprocessor divides between its cache and blocks' shared memory, what kernels want shared: their tiles are
-/// read once, so a cache holds nothing that is read again.
+/// Share of a multiprocessor's memory, which is divided between its cache and shared memory, requested as shared
+/// memory: tiles are read once, so a cache would not be reused.
 const CARVE_OUT_PERCENT: i32 = 100;
 
-/// A moment on the device and on the host.
+/// The same moment on the device and on the host.
 struct Anchor {
     event: sys::CUevent,
     at: Instant,
 }
 
-/// A device of NVIDIA's.
+/// A CUDA device.
 pub struct Cuda {
     facts: Facts,
     compiler: Compiler,
-    /// Keeps the primary context.
+    /// Keeps the primary context alive.
     context: std::sync::Arc<CudaContext>,
     device: sys::CUdevice,
-    /// A stream that is always idle: what is recorded in it is reached at once.
+    /// A stream that is always idle: events recorded in it are reached at once.
     idle: sys::CUstream,
     anchor: Mutex<Anchor>,
 }
 
-// SAFETY: handles of the driver may be used by any thread whose current context is theirs; every call binds it first.
+// SAFETY: driver handles may be used by any thread whose current context is theirs; every call binds it first.
 unsafe impl Send for Cuda {}
-// SAFETY: as above; the driver serialises what must be.
+// SAFETY: as above; the driver serialises where necessary.
 unsafe impl Sync for Cuda {}
 
 impl std::fmt::Debug for Cuda {
@@ -54,13 +54,13 @@ impl std::fmt::Debug for Cuda {
     }
 }
 
-/// An error of a call before there is a device to ask whether it goes on.
+/// Maps an error that occurs before there is a device.
 fn opening(error: DriverError) -> Fault {
     Fault::Failed(format!("{error:?}"))
 }
 
 impl Cuda {
-    /// Takes the device that the gate found.
+    /// Opens the device found by the probe.
     ///
     /// # Errors
     /// [`Fault`].
@@ -93,11 +93,11 @@ impl Cuda {
         self.context.bind_to_thread().map_err(|e| self.fault(e))
     }
 
-    /// What an error that nobody expected means: every call fails from now on, or this one did. Which errors end a context depends on
-    /// the driver's version, so it is asked.
+    /// Classifies an unexpected error: all calls fail from now on, or only this one did. Which errors end a context
+    /// depends on the driver's version, so the driver is queried.
     fn fault(&self, error: DriverError) -> Fault {
         let text = format!("{error:?}");
-        // SAFETY: context and stream are ours and live as long as we do.
+        // SAFETY: context and stream are owned and live as long as `self`.
         let state = unsafe {
             match sys::cuCtxSetCurrent(self.context.cu_ctx()) {
                 sys::CUresult::CUDA_SUCCESS => sys::cuStreamQuery(self.idle),
@@ -105,13 +105,13 @@ impl Cuda {
             }
         };
         match state {
-            // With work or without, the stream goes on.
+            // Busy or idle, the stream still works.
             sys::CUresult::CUDA_SUCCESS | sys::CUresult::CUDA_ERROR_NOT_READY => Fault::Failed(text),
             _ => Fault::Lost(text),
         }
     }
 
-    /// As [`Self::fault`], of a call that takes a kernel's code: it fails for lack of memory, or because of the code.
+    /// As [`Self::fault`], for a call that loads a kernel's code: it fails for lack of memory, or because of the code.
     fn refused(&self, error: DriverError) -> Fault {
         match self.fault(error) {
             Fault::Failed(text) if error.0 != sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Fault::Code(text),
@@ -119,10 +119,10 @@ impl Cuda {
         }
     }
 
-    /// Compares the clocks.
+    /// Compares the clocks of device and host.
     fn renew(&self, anchor: &mut Anchor) -> Result<(), DriverError> {
         let before = Instant::now();
-        // SAFETY: event and stream are ours and live as long as we do.
+        // SAFETY: event and stream are owned and live as long as `self`.
         unsafe {
             result::event::record(anchor.event, self.idle)?;
             result::event::synchronize(anchor.event)?;
@@ -137,18 +137,19 @@ impl Cuda {
     }
 }
 
-/// Memory that is given back stays with the process, and an allocation never waits for another stream to give memory back.
+/// Configures the memory pool: released memory stays with the process, and an allocation never waits for another
+/// stream's release.
 fn set_up_pool(device: sys::CUdevice) -> Result<(), DriverError> {
     use sys::CUmemPool_attribute::{
         CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as THRESHOLD,
         CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES as INTERNAL_DEPENDENCIES,
     };
     let (mut all, mut off) = (u64::MAX, 0i32);
-    // SAFETY: the device is there; the first attribute is a number of 64 bits, the second one of 32.
+    // SAFETY: the device exists; the first attribute is a number of 64 bits, the second one of 32.
     unsafe {
         let pool = result::device::get_mem_pool(device)?;
         result::mem_pool::set_attribute(pool, THRESHOLD, (&raw mut all).cast())?;
-        // A driver that does not have it makes no such dependencies.
+        // A driver without this attribute has no such dependencies.
         let _ = result::mem_pool::set_attribute(pool, INTERNAL_DEPENDENCIES, (&raw mut off).cast());
     }
     Ok(())
@@ -158,13 +159,13 @@ fn new_event() -> Result<sys::CUevent, DriverError> {
     result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)
 }
 
-/// Milliseconds between two events that were reached.
+/// Milliseconds between two reached events.
 fn elapsed(first: sys::CUevent, last: sys::CUevent) -> Result<f32, DriverError> {
-    // SAFETY: events of ours that live. One that was not reached is an error.
+    // SAFETY: owned, live events. An event that was not reached is an error.
     unsafe { result::event::elapsed(first, last) }
 }
 
-/// A duration of the device's, which may lie before its start.
+/// Splits a device duration, which may be negative, into sign and magnitude.
 fn milliseconds(ms: f32) -> (bool, Duration) {
     let seconds = f64::from(ms) / 1e3;
     (seconds < 0.0, Duration::try_from_secs_f64(seconds.abs()).unwrap_or_default())
@@ -199,10 +200,10 @@ impl Device for Cuda {
 
     fn stage(&self, cells: usize) -> Result<Staging, Fault> {
         self.bind()?;
-        // SAFETY: memory of the host that is never given back before the process ends. Not write-combined: results are read.
+        // SAFETY: host memory that is not released before the process ends. Not write-combined, since results are read.
         let address = unsafe { result::malloc_host(cells * CELL_BYTES, sys::CU_MEMHOSTALLOC_PORTABLE) };
         let address = address.map_err(|e| self.fault(e))?;
-        // SAFETY: so many bytes were just had; zeroes are cells.
+        // SAFETY: that many bytes were just allocated; zeroes are valid cells.
         unsafe { address.cast::<u64>().write_bytes(0, cells) };
         Ok(Staging { address: address as u64, cells })
     }
@@ -210,23 +211,23 @@ impl Device for Cuda {
     fn fill(&self, staging: &mut Staging, at: usize, cells: usize, work: &mut dyn FnMut(&mut [u64])) {
         let end = staging.cells.min(at.saturating_add(cells));
         let at = at.min(end);
-        // SAFETY: the cells are within memory that lives as long as the device; the caller holds the only handle of it, and no
-        // copy under way reads them.
+        // SAFETY: the cells are within memory that lives as long as the device; the caller holds the only handle of it,
+        // and no copy in progress reads them.
         work(unsafe { std::slice::from_raw_parts_mut((staging.address as *mut u64).add(at), end - at) });
     }
 
     fn read(&self, staging: &Staging, at: usize, cells: usize, work: &mut dyn FnMut(&[u64])) {
         let end = staging.cells.min(at.saturating_add(cells));
         let at = at.min(end);
-        // SAFETY: as in `fill`; no copy under way writes them.
+        // SAFETY: as in `fill`; no copy in progress writes them.
         work(unsafe { std::slice::from_raw_parts((staging.address as *const u64).add(at), end - at) });
     }
 
     fn allocate(&self, stream: Stream, cells: usize) -> Result<Memory, Fault> {
         self.bind()?;
-        // The driver refuses nothing at all.
+        // The driver rejects allocations of 0 bytes.
         let bytes = cells.max(1) * CELL_BYTES;
-        // SAFETY: the stream lives; what the memory holds is not read before it is written.
+        // SAFETY: the stream lives; the memory is not read before it is written.
         match unsafe { result::malloc_async(stream.0 as sys::CUstream, bytes) } {
             Ok(address) => Ok(Memory { address, cells }),
             Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(self.out_of_memory(cells)),
@@ -236,7 +237,8 @@ impl Device for Cuda {
 
     fn release(&self, stream: Stream, memory: Memory) {
         if self.bind().is_ok() {
-            // SAFETY: had of `allocate` and given back once, since a handle has no copies. A failure is told by the next wait.
+            // SAFETY: allocated by `allocate` and released once, since a handle has no copies. A failure is reported by
+            // the next wait.
             let _ = unsafe { result::free_async(memory.address, stream.0 as sys::CUstream) };
         }
     }
@@ -267,7 +269,7 @@ impl Device for Cuda {
     ) -> Result<(), Fault> {
         within(to, from, cells)?;
         self.bind()?;
-        // SAFETY: as above. The host's cells are not looked at before a mark behind this was reached.
+        // SAFETY: as above. The host's cells are not read before a later mark is reached.
         unsafe {
             let host = (to.0.address as *mut u64).add(to.1).cast::<c_void>();
             let bytes = cells * CELL_BYTES;
@@ -304,12 +306,12 @@ impl Device for Cuda {
         let most = i32::try_from(self.facts.shared_bytes).unwrap_or(i32::MAX);
         let shared = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let carve_out = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
-        // SAFETY: the code is an image that our compiler made for this device (the cache checks sums); it is never unloaded.
+        // SAFETY: the code is an image compiled for this device (the cache verifies checksums); it is never unloaded.
         unsafe {
             let module = result::module::load_data(code.as_ptr().cast()).map_err(|e| self.refused(e))?;
             let function = result::module::get_function(module, name).map_err(|e| self.refused(e))?;
             result::function::set_function_attribute(function, shared, most).map_err(|e| self.refused(e))?;
-            // A wish: without it the driver divides the memory as it sees fit.
+            // A hint: otherwise the driver divides the memory by its own rules.
             let _ = result::function::set_function_attribute(function, carve_out, CARVE_OUT_PERCENT);
             Ok(Function(function as u64))
         }
@@ -329,8 +331,8 @@ impl Device for Cuda {
         let (blocks, threads, shared) = (count(launch.blocks)?, count(launch.threads)?, count(launch.shared_bytes)?);
         let mut arguments = launch.arguments(pointers);
         let mut parameters = [arguments.as_mut_ptr().cast::<c_void>()];
-        // SAFETY: the function was loaded of the kernel that this launch is of; its one parameter has the kernel's layout and
-        // is copied by the call; what it points to is within memory that is released behind it.
+        // SAFETY: the function was loaded from this launch's kernel; its one parameter has the kernel's layout and is
+        // copied by the call; its pointers are into memory that is released later in the stream.
         unsafe {
             let function = function.0 as sys::CUfunction;
             let stream = stream.0 as sys::CUstream;
@@ -356,10 +358,10 @@ impl Device for Cuda {
         self.bind()?;
         let started = Instant::now();
         loop {
-            // SAFETY: a mark's event lives until it is forgotten.
+            // SAFETY: a mark's event lives until `forget`.
             match unsafe { result::event::query(mark.0 as sys::CUevent) } {
                 Ok(()) => {
-                    // What failed where nobody could be told.
+                    // Errors of calls that could not report them.
                     self.context.check_err().map_err(|e| self.fault(e))?;
                     return Ok(true);
                 }
@@ -398,7 +400,7 @@ impl Device for Cuda {
 
     fn forget(&self, mark: Mark) {
         if self.bind().is_ok() {
-            // SAFETY: made by `mark` and given back once, since a mark has no copies.
+            // SAFETY: created by `mark` and released once, since a mark has no copies.
             let _ = unsafe { result::event::destroy(mark.0 as sys::CUevent) };
         }
     }

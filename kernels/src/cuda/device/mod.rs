@@ -1,8 +1,8 @@
-//! What an engine on a device is written against: memory, streams of work in order, marks in them, kernels. The driver of a
-//! real device (`driver`) and a simulated one (`simulated`) both are one.
+//! The interface of a device: memory, in-order streams of work, marks in them, kernels. Implemented by the driver of a
+//! real device (`driver`) and a simulated one (`simulated`).
 //!
-//! Everything is counted in cells of eight bytes. What is put into a stream happens later, in order; a mark tells when.
-//! Deliberately absent: plans, batches, what is kept. Those who call decide that.
+//! Sizes are in cells of eight bytes. Work put into a stream happens later, in order; a mark shows when. Deliberately
+//! absent: plans, batches, caching, which are up to the caller.
 
 pub(super) mod arguments;
 pub(super) mod by_cpu;
@@ -18,21 +18,21 @@ use arguments::{Launch, Pointers};
 /// Bytes of a cell.
 pub const CELL_BYTES: usize = 8;
 
-/// What a device is.
+/// Properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     pub name: String,
-    /// As it is named in the identity of an answer: `cuda`, or `simulated`.
+    /// The backend's name in the identity of an answer: `cuda`, or `simulated`.
     pub backend: &'static str,
     pub ordinal: usize,
     /// Major and minor compute capability.
     pub capability: (i32, i32),
-    /// Version of the driver, as `13.0`; empty where there is none.
+    /// Version of the driver, as `13.0`; empty if there is none.
     pub driver: String,
-    /// Of the run-time compiler.
+    /// Version of the run-time compiler.
     pub compiler: (i32, i32),
     pub memory_bytes: u64,
-    /// Shared memory that one block may take.
+    /// Maximum bytes of shared memory per block.
     pub shared_bytes: usize,
     pub multiprocessors: u32,
 }
@@ -44,16 +44,16 @@ impl Facts {
     }
 }
 
-/// Why a device gave no values.
+/// Why a device returned no values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Not even one group of symbols finds room.
+    /// Not even one group of symbols fits into memory.
     #[error("out of memory on the device: {needed_bytes} bytes are needed at once, {free_bytes} are free")]
     OutOfMemory { needed_bytes: u64, free_bytes: u64 },
-    /// The device ran for longer than a batch may. It is whole; somebody else may be faster.
+    /// A batch exceeded its time limit. The device is intact; another worker may be faster.
     #[error("a batch ran for {} ms on the device, {} ms are allowed", took.as_millis(), allowed.as_millis())]
     Late { took: Duration, allowed: Duration },
-    /// Every later call of this process would fail too: the device is used no more.
+    /// All later calls of this process would fail too: the device is no longer used.
     #[error("the device is lost for this process: {0}")]
     Lost(String),
     /// One call failed.
@@ -62,10 +62,10 @@ pub enum Fault {
     /// The plan cannot run on a device.
     #[error(transparent)]
     Lower(#[from] LowerError),
-    /// The compiler refused a kernel's text, or the driver its code. It would on every device of this kind.
+    /// The compiler rejected a kernel's text, or the driver its code, as on every device of this kind.
     #[error("the device refuses a kernel: {0}")]
     Code(String),
-    /// Nobody wants the values any more.
+    /// The values are no longer needed.
     #[error("the run was cancelled")]
     Cancelled,
 }
@@ -76,13 +76,13 @@ impl Fault {
         !self.has_no_kernel() && !matches!(self, Self::Cancelled)
     }
 
-    /// Whether there is no kernel for the program here, and the CPU computes it, with the same bits.
+    /// Whether there is no kernel for the program, so that the CPU has to compute it, with the same bits.
     pub fn has_no_kernel(&self) -> bool {
         matches!(self, Self::Lower(_) | Self::Code(_))
     }
 }
 
-/// Cells of the device. Given back by [`Device::release`].
+/// Device memory. Released by [`Device::release`].
 #[derive(Debug)]
 pub struct Memory {
     pub(crate) address: u64,
@@ -100,7 +100,7 @@ impl Memory {
     }
 }
 
-/// Cells of the host that the device copies from and to by itself. Lives as long as the device.
+/// Pinned host memory, which the device copies from and to asynchronously. Lives as long as the device.
 #[derive(Debug)]
 pub struct Staging {
     pub(crate) address: u64,
@@ -113,33 +113,33 @@ impl Staging {
     }
 }
 
-/// Work in order. Lives as long as the device.
+/// An in-order queue of work. Lives as long as the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stream(pub(super) u64);
 
-/// A place in a stream. Given back by [`Device::forget`].
+/// A position in a stream. Released by [`Device::forget`].
 #[derive(Debug)]
 pub struct Mark(pub(super) u64);
 
-/// A kernel that was loaded. Lives as long as the device.
+/// A loaded kernel. Lives as long as the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Function(pub(super) u64);
 
-/// A device, real or simulated. All errors are [`Fault::OutOfMemory`], [`Fault::Lost`], [`Fault::Failed`] or, of [`Device::compile`]
-/// and [`Device::load`], [`Fault::Code`].
+/// A device, real or simulated. All errors are [`Fault::OutOfMemory`], [`Fault::Lost`], [`Fault::Failed`] or, from
+/// [`Device::compile`] and [`Device::load`], [`Fault::Code`].
 pub trait Device: Send + Sync + Debug {
     fn facts(&self) -> &Facts;
 
-    /// The time by which [`Device::time`] tells marks.
+    /// Current time of the clock used by [`Device::time`].
     fn now(&self) -> Instant;
 
-    /// Bytes that nobody has.
+    /// Free bytes of device memory.
     ///
     /// # Errors
     /// [`Fault`].
     fn free_bytes(&self) -> Result<u64, Fault>;
 
-    /// Bytes of this process's share, beside what it has: kept for later allocations, given back by this call.
+    /// Returns memory that this process has released, but keeps for later allocations, to the device.
     ///
     /// # Errors
     /// [`Fault`].
@@ -149,29 +149,29 @@ pub trait Device: Send + Sync + Debug {
     /// [`Fault`].
     fn stream(&self) -> Result<Stream, Fault>;
 
-    /// Memory of the host for copies.
+    /// Allocates pinned host memory for copies.
     ///
     /// # Errors
     /// [`Fault`].
     fn stage(&self, cells: usize) -> Result<Staging, Fault>;
 
-    /// Lets `work` write cells of the host's, none of which a copy under way reads.
+    /// Lets `work` write cells of host memory. No copy in progress may read them.
     fn fill(&self, staging: &mut Staging, at: usize, cells: usize, work: &mut dyn FnMut(&mut [u64]));
 
-    /// Lets `work` read cells of the host's, none of which a copy under way writes.
+    /// Lets `work` read cells of host memory. No copy in progress may write them.
     fn read(&self, staging: &Staging, at: usize, cells: usize, work: &mut dyn FnMut(&[u64]));
 
-    /// Memory whose cells hold anything. It may be used by what follows in `stream`, and by others once a mark behind
-    /// this was reached.
+    /// Allocates uninitialised memory. It may be used by later work in `stream`, and by other streams once a later mark
+    /// in `stream` is reached.
     ///
     /// # Errors
     /// [`Fault`].
     fn allocate(&self, stream: Stream, cells: usize) -> Result<Memory, Fault>;
 
-    /// Gives memory back behind what `stream` holds; no other stream may use it any more.
+    /// Releases memory after the work in `stream`; no other stream may use it any more.
     fn release(&self, stream: Stream, memory: Memory);
 
-    /// Copies `cells` cells from `from.0`'s cell `from.1` to `to.0`'s cell `to.1`, later.
+    /// Enqueues a copy of `cells` cells from `from.0`'s cell `from.1` to `to.0`'s cell `to.1`.
     ///
     /// # Errors
     /// [`Fault`].
@@ -190,7 +190,7 @@ pub trait Device: Send + Sync + Debug {
         cells: usize,
     ) -> Result<(), Fault>;
 
-    /// Copies within the device, later.
+    /// Enqueues a copy within the device.
     ///
     /// # Errors
     /// [`Fault`].
@@ -202,7 +202,7 @@ pub trait Device: Send + Sync + Debug {
         cells: usize,
     ) -> Result<(), Fault>;
 
-    /// Code of a kernel for this device. Touches no memory of the device and may take seconds.
+    /// Compiles a kernel for this device. Does not use device memory, and may take seconds.
     ///
     /// # Errors
     /// [`Fault`].
@@ -212,7 +212,7 @@ pub trait Device: Send + Sync + Debug {
     /// [`Fault`].
     fn load(&self, kernel: &Kernel, code: &[u8]) -> Result<Function, Fault>;
 
-    /// Runs a kernel, later.
+    /// Enqueues a kernel.
     ///
     /// # Errors
     /// [`Fault`].
@@ -229,14 +229,14 @@ pub trait Device: Send + Sync + Debug {
     /// [`Fault`].
     fn mark(&self, stream: Stream) -> Result<Mark, Fault>;
 
-    /// Waits until everything before the mark is done; false if that was not by `until`. What went wrong on the device since the
-    /// last call is told here.
+    /// Waits until everything before the mark is done; returns `false` if that was not the case by `until`.
+    /// Asynchronous errors of the device since the last call are reported here.
     ///
     /// # Errors
     /// [`Fault`].
     fn wait(&self, mark: &Mark, until: Instant) -> Result<bool, Fault>;
 
-    /// When a reached mark was reached, by the host's clock.
+    /// Time at which a reached mark was reached, by the host's clock.
     ///
     /// # Errors
     /// [`Fault`].

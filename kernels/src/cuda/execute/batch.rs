@@ -1,5 +1,5 @@
-//! One batch on a device: some groups of symbols go in, a sequence of kernels runs over them, values come out. Everything is put
-//! into one stream at once; what comes out is fetched when the batch is finished.
+//! One batch on a device: groups of symbols are copied in, a sequence of kernels runs over them, values are copied out.
+//! All work is enqueued in one stream at once; values are fetched when the batch is finished.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,47 +13,47 @@ use crate::cuda::execute::sequence::Series;
 use crate::cuda::execute::transfer::{DeviceBuffer, Lent, OwnMark};
 use crate::stages::{EngineStage, StageSpan, Stages};
 
-/// Cells that one thread writes at most: 2 MiB.
+/// Maximum cells laid out by a single thread: 2 MiB.
 const LAID_ALONE_MAX: usize = 1 << 18;
-/// Threads that write more.
+/// Number of threads for more cells.
 const LAYING_THREADS: usize = 4;
 
-/// What a batch is of.
+/// The work of a batch.
 pub(super) struct Task<'a> {
     pub wanted: Wanted,
-    /// Where columns of bars that are known by a name stay.
+    /// Cache for columns of bars with a known source.
     pub resident: Option<&'a ResidentColumns>,
-    /// Whether values are fetched; without, only the device's time is of interest.
+    /// Whether values are fetched; `false` to measure the device's time only.
     pub fetch: bool,
 }
 
-/// A group of a call in a batch.
+/// One group of a request in a batch.
 pub(super) struct Batched<'a> {
-    /// Its place among the call's groups.
+    /// Its index among the request's groups.
     pub group: usize,
     pub part: usize,
-    /// In the order of their lanes.
+    /// Symbols, in the order of their lanes.
     pub symbols: Vec<SymbolInput<'a>>,
-    /// Their places among the part's symbols.
+    /// Their indices among the part's symbols.
     pub members: Vec<usize>,
-    /// What its columns are known by: one a column of the program, or none.
+    /// Cache keys of its columns, one per column of the program, or `None`.
     pub keys: Vec<Option<ColumnKey>>,
 }
 
-/// Where a column's rows lie: those of each group.
+/// Location of a column's rows, per group.
 type Column = Vec<CachedColumn>;
 
-/// Neighbouring series on the device.
+/// Contiguous series on the device.
 struct Extent {
     held: Arc<DeviceBuffer>,
-    /// First cell, and how many.
+    /// First cell; `cells` is their number.
     at: usize,
     cells: usize,
-    /// Which outputs they are, one after another.
+    /// The outputs they hold, in order.
     outputs: Vec<usize>,
 }
 
-/// Cells of an extent that are copied together with others.
+/// A run of cells of an extent, copied together with others.
 struct CopyRun {
     extent: usize,
     at: usize,
@@ -61,40 +61,40 @@ struct CopyRun {
     staging_at: usize,
 }
 
-/// A batch under way.
+/// A batch in progress.
 pub(super) struct Batch {
     number: u32,
     market: Market,
-    /// The call's groups that it is of.
+    /// The request's groups that it contains.
     pub groups: Vec<usize>,
-    /// Which part's symbol of the call has each lane.
+    /// Per lane: part and symbol of the request.
     owners: Vec<Option<(usize, usize)>>,
     wanted: Wanted,
     extents: Vec<Extent>,
-    /// What fits a pinned buffer together.
+    /// Runs of cells that fit into one pinned buffer together.
     parcels: Vec<Vec<CopyRun>>,
-    /// Marks behind the parcels that were asked for.
+    /// Marks after the parcels whose copy was enqueued.
     fetched: Vec<OwnMark>,
-    /// Columns that stay once they are there.
+    /// Columns to be cached once they have been copied.
     keep: Vec<(Arc<DeviceBuffer>, Neighbours)>,
     columns: Vec<Option<Column>>,
-    /// Before anything, behind what went in, behind the kernels.
+    /// Marks before all work, after the copies in, and after the kernels.
     marks: Vec<OwnMark>,
     bytes_in: u64,
     settled: bool,
     lent: Lent,
 }
 
-/// When a batch ran.
+/// Timing of a batch.
 pub(super) struct Ran {
-    /// What its kernels took.
+    /// Duration of its kernels.
     pub computing: Duration,
     /// From its first copy to its last.
     pub began: Instant,
     pub ended: Instant,
 }
 
-/// Where in the small numbers that every batch brings they lie, in cells.
+/// Offsets, in cells, within the small arguments that every batch copies in.
 struct Numbers {
     cells: Vec<u64>,
     first_row: usize,
@@ -116,7 +116,7 @@ impl Numbers {
         table
     }
 
-    /// Adds what a launch brings: places of its tails and its table.
+    /// Adds the arguments of a launch; returns the offsets of its tails and its table.
     fn add(&mut self, launch: &Launch) -> (usize, usize) {
         let tail = self.cells.len();
         self.cells.extend(halves(&launch.tail));
@@ -126,7 +126,7 @@ impl Numbers {
     }
 }
 
-/// Two numbers a cell.
+/// Packs two integers per cell.
 fn halves(numbers: &[i32]) -> impl Iterator<Item = u64> {
     numbers.chunks(2).map(|pair| {
         let mut bytes = [0u8; CELL_BYTES];
@@ -138,7 +138,7 @@ fn halves(numbers: &[i32]) -> impl Iterator<Item = u64> {
 }
 
 impl Batch {
-    /// Puts everything into the stream. `market`: where the groups lie.
+    /// Enqueues all work in the stream. `market`: layout of the groups.
     pub fn start(
         ready: &Ready,
         task: &Task<'_>,
@@ -182,7 +182,7 @@ impl Batch {
 
     fn send_columns(&mut self, ready: &Ready, task: &Task<'_>, groups: &[Batched<'_>]) -> Result<(), Fault> {
         let count = groups.iter().find_map(|group| group.symbols.first()).map_or(0, |symbol| symbol.columns.len());
-        // Of one column mostly the same groups are missing as of the next.
+        // Mostly the same groups are missing from one column as from the next.
         let mut laid: Option<(Vec<usize>, Market, Vec<SymbolInput<'_>>)> = None;
         for column in 0..count {
             if !ready.uses.columns.contains(&column) {
@@ -192,7 +192,7 @@ impl Batch {
             let key = |group: &Batched<'_>| group.keys.get(column).cloned().flatten();
             let there = |group: &Batched<'_>| task.resident.zip(key(group)).and_then(|(kept, key)| kept.get(&key));
             let mut places: Vec<Option<CachedColumn>> = groups.iter().map(there).collect();
-            // Who walks from chunk to chunk wants a column in one piece.
+            // Kernels that walk from chunk to chunk need a column in one piece.
             let known: Option<Column> = places.iter().cloned().collect();
             if self.market.chunks.is_some() && !known.is_some_and(|known| self.is_whole(&known)) {
                 places = vec![None; groups.len()];
@@ -225,7 +225,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Where a kernel finds a column: where its rows begin if they are in one piece, else at the cell `scattered` of the numbers.
+    /// The address of a column for a kernel: of its first row if the rows are contiguous, else of the table at cell
+    /// `scattered` of the arguments.
     fn address_of(&self, column: &Column, told: &DeviceBuffer, scattered: Option<usize>) -> u64 {
         match scattered {
             Some(table) => told.memory().at(table) | SCATTERED,
@@ -233,7 +234,7 @@ impl Batch {
         }
     }
 
-    /// Whether a column's groups lie one behind another, as those of everything that kernels make.
+    /// Whether a column's groups are contiguous, as in all series that kernels compute.
     fn is_whole(&self, column: &Column) -> bool {
         let Some((first, begin)) = column.first() else { return true };
         let lies = |((held, cell), row): (&CachedColumn, &i64)| {
@@ -304,7 +305,7 @@ impl Batch {
             let scratch = if launch.scratch_len > 0 { Some(self.lent.allocate(launch.scratch_len)?) } else { None };
             let pointers = pointers(columns, &out, scratch.as_ref(), *places);
             let function = ready.functions[number];
-            // Right before the first kernel: memory that had to be found first is not the kernel's time.
+            // Right before the first kernel, so that time spent on allocations does not count as the kernel's.
             if self.marks.len() == 1 {
                 self.marks.push(self.lent.mark()?);
             }
@@ -327,7 +328,8 @@ impl Batch {
         .map(|extents| self.extents = extents)
     }
 
-    /// Where the outputs lie. What lies there at every bar although the last ones are wanted is told by `last`.
+    /// Determines the extents of the outputs. Series with all bars of which only the last are wanted are reduced by
+    /// `last`.
     fn tell(
         &self,
         ready: &Ready,
@@ -394,7 +396,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Waits, gives every value to `value` (part and symbol, output, bar, value), and tells where the time went.
+    /// Waits, passes every value to `value` (part and symbol, output, bar, value), and returns the timing.
     pub fn finish(
         mut self,
         kept: Option<&ResidentColumns>,
@@ -439,7 +441,7 @@ impl Batch {
         Ok(Ran { computing: self.lent.device.between(sent.mark(), computed.mark())?, began, ended })
     }
 
-    /// Cells of a piece, row by row.
+    /// Reads the cells of a run, row by row.
     fn read(&self, piece: &CopyRun, cells: &[u64], value: &mut dyn FnMut((usize, usize), usize, usize, f64)) {
         let extent = &self.extents[piece.extent];
         let rows = self.market.output_stride(self.wanted) / GROUP_LANES;
@@ -475,15 +477,16 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // Memory and buffers go to others: nothing may use them any more. What went wrong was told already.
+        // Memory and buffers are reused by other batches, so all work must have ended. Errors have already been
+        // reported.
         if !self.settled {
             let _ = self.lent.settle();
         }
     }
 }
 
-/// Writes cells of a column, many of them on several threads. Not rayon's: one of its threads that waits takes other work,
-/// which may want the stream that this one holds.
+/// Writes cells of a column, on several threads if there are many. Not on rayon's threads: a waiting one would steal
+/// other work, which may need the stream that this one holds.
 fn lay(market: &Market, symbols: &[SymbolInput<'_>], column: usize, first: usize, to: &mut [u64]) {
     if to.len() < LAID_ALONE_MAX {
         return market.lay(symbols, column, first, to, f64::to_bits);

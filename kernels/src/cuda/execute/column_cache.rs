@@ -1,8 +1,8 @@
-//! Columns that stay in the device's memory between scans, least recently used out first, bounded in bytes.
+//! Columns cached in the device's memory between scans, evicted least recently used first, bounded in bytes.
 //!
-//! What is known by a key is one column of one group of symbols, so that it is found whatever else shares a call. Columns
-//! came to the device several groups at a time: such a piece of memory comes and goes as one. What is used stays for its users
-//! after it went: memory is given back when the last of them is done.
+//! A key identifies one column of one group of symbols, so that it is found whatever else shares a request. Several
+//! columns and groups are copied at a time: such an allocation is cached and evicted as a whole. Evicted memory in use
+//! stays valid for its users, and is released when the last of them is done.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,44 +10,44 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::cuda::device::CELL_BYTES;
 use crate::cuda::execute::transfer::DeviceBuffer;
 
-/// What a column of a group is known by on the device.
+/// Cache key of a column of a group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ColumnKey {
-    /// Of the symbols, their lanes and lengths. First, since it tells most keys apart.
+    /// Hash of the symbols, their lanes and lengths. First, since it distinguishes most keys.
     pub shape: u128,
     pub column: Arc<str>,
-    /// Dataset, snapshot, adjustment, frame and as-of: whatever bars depend on beside these.
+    /// Dataset, snapshot, adjustment, frame and as-of: whatever else the bars depend on.
     pub source: Arc<str>,
     pub group: u32,
 }
 
-/// Where a column of a group lies: its memory, and its first cell there.
+/// Location of a column of a group: its memory, and its first cell in it.
 pub(super) type CachedColumn = (Arc<DeviceBuffer>, usize);
 
 /// Columns in one piece of memory, each with its first cell.
 pub(super) type Neighbours = Vec<(ColumnKey, usize)>;
 
-/// Memory that came as one.
+/// Memory that is cached as a whole.
 #[derive(Debug)]
 struct Allocation {
     held: Arc<DeviceBuffer>,
     keys: Vec<ColumnKey>,
-    /// When it was last used.
+    /// Sequence number of its last use.
     used: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Key -> number of the piece, and first cell there.
+    /// Allocation id and first cell, by key.
     columns: BTreeMap<ColumnKey, (u64, usize)>,
     pieces: BTreeMap<u64, Allocation>,
-    /// Last use -> number of the piece.
+    /// Allocation ids by last use.
     order: BTreeMap<u64, u64>,
     bytes: u64,
     clock: u64,
 }
 
-/// Columns on a device.
+/// The column cache of a device.
 #[derive(Debug)]
 pub(super) struct ResidentColumns {
     bytes_max: u64,
@@ -82,7 +82,8 @@ impl ResidentColumns {
         Some((Arc::clone(&piece.held), cell))
     }
 
-    /// Keeps columns that are wholly there, each with its first cell; those that others brought meanwhile stay theirs.
+    /// Caches completely copied columns, each with its first cell. Columns that were cached meanwhile keep their
+    /// existing entry.
     pub fn keep(&self, columns: &[(ColumnKey, usize)], held: &Arc<DeviceBuffer>) {
         let bytes = bytes_of(held);
         let mut gone = Vec::new();
@@ -106,7 +107,7 @@ impl ResidentColumns {
         state.pieces.insert(number, Allocation { held: Arc::clone(held), keys, used: number });
     }
 
-    /// Lets go of the memory that was used least recently of what nobody uses now; false when there is none.
+    /// Evicts the least recently used allocation that is not in use; returns `false` if there is none.
     pub fn let_go_of_one(&self) -> bool {
         let gone = {
             let state = &mut *self.state();

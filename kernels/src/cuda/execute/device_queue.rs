@@ -1,7 +1,7 @@
-//! Runs programs on a device: cuts symbols into batches, keeps two or three under way, halves one that finds no memory, ends
-//! where it was cancelled or took too long, and gives the device up once it is lost.
+//! Runs programs on a device: cuts symbols into batches, keeps up to three in flight, halves a batch that does not fit
+//! into memory, stops on cancellation or timeout, and gives up the device once it is lost.
 //!
-//! None of that shows in a value: groups of symbols are computed each for itself.
+//! Values do not depend on any of this: each group of symbols is computed independently.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,34 +22,34 @@ use crate::cuda::execute::transfer::{Budget, Lent, Pool};
 use crate::stages::Stages;
 use crate::{Cancel, Executable, SymbolInput};
 
-/// Batches of one call that are under way at once: one goes in, one is computed, one comes out.
+/// Maximum batches of one request in flight: one copied in, one computed, one copied out.
 const UNDER_WAY_MAX: usize = 3;
-/// Bytes that one batch brings to the device, at most: small enough that copying and computing overlap.
+/// Maximum bytes that one batch copies to the device: small enough that copying and computing overlap.
 const BYTES_IN_MAX: u64 = 128 << 20;
-/// Share of the budget that is for columns that stay.
+/// Cached columns may take 1/`RESIDENT_SHARE` of the budget.
 pub(super) const RESIDENT_SHARE: u64 = 2;
-/// Streams when nothing else is said.
+/// Default number of streams.
 const STREAMS_DEFAULT: usize = 4;
-/// Pinned memory of one buffer when nothing else is said.
+/// Default bytes of one pinned buffer.
 const STAGING_BYTES: usize = 8 << 20;
-/// How long one batch may run on the device when nothing else is said.
+/// Default time limit of one batch on the device.
 const BATCH_TIME_MAX: Duration = Duration::from_secs(10);
-/// Of free memory, what is taken when nothing else is said: in tenths.
+/// Default share of free memory that is used, in tenths.
 const SHARE_OF_FREE: u64 = 9;
 
 /// How an engine uses its device.
 #[derive(Debug, Clone)]
 pub struct ExecutorOptions {
-    /// Bytes of the device that it may take; nine tenths of what is free when `None`.
+    /// Maximum bytes of device memory; `None` for nine tenths of the free memory.
     pub device_memory_bytes: Option<u64>,
     pub streams: usize,
-    /// Of each of the four pinned buffers of a stream.
+    /// Bytes of each of the four pinned buffers of a stream.
     pub staging_bytes: usize,
-    /// How long one batch may run on the device.
+    /// Time limit of one batch on the device.
     pub batch_time_max: Duration,
-    /// Bytes of series of one batch; what fits well when `None`.
+    /// Maximum bytes of the series of one batch; `None` chooses by the available memory.
     pub batch_bytes_max: Option<u64>,
-    /// Waits for fused kernels instead of answering a primitive at a time meanwhile.
+    /// Whether to wait for fused kernels instead of using kernels of single primitives meanwhile.
     pub wait_for_fused: bool,
 }
 
@@ -66,10 +66,10 @@ impl Default for ExecutorOptions {
     }
 }
 
-/// What is told when a device is lost.
+/// Callback for the loss of a device.
 type OnLost = Box<dyn FnOnce(&str) + Send>;
 
-/// A device and what runs on it.
+/// A device with its kernels, memory and streams.
 pub struct Executor {
     pub(super) device: Arc<dyn Device>,
     pub(super) options: ExecutorOptions,
@@ -77,7 +77,7 @@ pub struct Executor {
     pub(super) pool: Arc<Pool>,
     pub(super) programs: Programs,
     pub(super) resident: ResidentColumns,
-    /// Held by the one call that waits for other calls' memory: two would wake each other for nothing.
+    /// Held by the one request that waits for memory of other requests: two would wake each other in vain.
     pub(super) tight: Mutex<()>,
     lost: OnceLock<String>,
     on_lost: Mutex<Option<OnLost>>,
@@ -90,7 +90,7 @@ impl std::fmt::Debug for Executor {
 }
 
 impl Executor {
-    /// Takes a device.
+    /// An executor on `device`.
     ///
     /// # Errors
     /// [`Fault`].
@@ -117,22 +117,22 @@ impl Executor {
         self.device.facts()
     }
 
-    /// Bytes of the device that it may take.
+    /// Maximum bytes of device memory that it may use.
     pub fn device_memory_bytes(&self) -> u64 {
         self.budget.bytes_max
     }
 
-    /// Bytes of columns that stay on the device now.
+    /// Bytes of columns currently cached on the device.
     pub fn resident_bytes(&self) -> u64 {
         self.resident.bytes()
     }
 
-    /// Why the device is used no more.
+    /// Why the device is no longer used; `None` while it is.
     pub fn lost(&self) -> Option<&str> {
         self.lost.get().map(String::as_str)
     }
 
-    /// Has `tell` told, once, when the device is lost; at once when it is already.
+    /// Calls `tell` once when the device is lost, or immediately if it is lost already.
     pub fn on_lost(&self, tell: impl FnOnce(&str) + Send + 'static) {
         *self.on_lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tell));
         if let Some(why) = self.lost() {
@@ -147,19 +147,19 @@ impl Executor {
         }
     }
 
-    /// Whether the fused kernels of a program answer.
+    /// Whether the fused kernels of a program are in use.
     pub fn is_fused(&self, program: &Executable) -> bool {
         self.programs.ready(program, Lowering::Serial, false).is_ok_and(|ready| ready.fused)
     }
 
-    /// Has what answers programs until their fused kernels are there compiled in the background, so that new plans need not wait for
-    /// it. Returns at once.
+    /// Starts compiling the kernels of single primitives of `programs` in the background, so that new plans do not wait
+    /// for them. Returns immediately.
     pub fn warm(&self, programs: Vec<Program>) {
         self.programs.warm(programs);
     }
 
-    /// Evaluates the program's outputs on the bars `from[i]..visible` of each symbol i: `[symbol][output][bar - from]`, as
-    /// [`Executable::evaluate_from`]. Bars of a known `source` stay on the device.
+    /// Evaluates the program's outputs on the bars `from[i]..visible` of each symbol i: `[symbol][output][bar - from]`,
+    /// as [`Executable::evaluate_from`]. Bars of a known `source` are cached on the device.
     ///
     /// # Errors
     /// [`Fault`].
@@ -176,7 +176,7 @@ impl Executor {
         self.evaluate_one(program, &part, cancel, stages, true)
     }
 
-    /// As [`Self::evaluate_from`], and fetches nothing: for measuring the device.
+    /// As [`Self::evaluate_from`], without fetching values: for benchmarks of the device.
     ///
     /// # Errors
     /// [`Fault`].
@@ -208,9 +208,9 @@ impl Executor {
         came
     }
 
-    /// Evaluates the program's outputs on all parts in one call: batches span them. Each part is told once, as soon as its
-    /// values are there or will not come; what goes wrong with one group of symbols fails its part alone where the device can
-    /// go on. Which parts share a call shows in no value.
+    /// Evaluates the program's outputs on all parts in one call: batches span them. Each part is reported once, as soon
+    /// as it has values or has failed; an error in one group of symbols fails only its part if the device can continue.
+    /// Values do not depend on which parts share a call.
     pub fn evaluate_parts(
         &self,
         program: &Executable,
@@ -256,7 +256,7 @@ impl Executor {
         }
     }
 
-    /// Gives the device up if it is lost.
+    /// Gives up the device if the fault means that it is lost.
     pub(super) fn notice(&self, fault: &Fault) {
         if let Fault::Lost(why) = fault {
             // The first reason counts.
@@ -286,7 +286,7 @@ impl Executor {
                 self.finish(batch, call, told)?;
                 continue;
             };
-            // Without waiting where something of this call is under way: two calls must not wait for each other.
+            // Do not wait while a batch of this request is in flight: two requests must not wait for each other.
             let Some(lent) = self.pool.lend(under_way.is_empty())? else {
                 waiting.push_front(groups);
                 if let Some(batch) = under_way.pop_front() {
@@ -307,7 +307,7 @@ impl Executor {
                     }
                 }
                 Err(Fault::OutOfMemory { .. }) if !trimmed => {
-                    // What was given back is kept in pieces of other sizes.
+                    // Released memory is kept in allocations of other sizes.
                     self.device.trim()?;
                     trimmed = true;
                     waiting.push_front(groups);
@@ -319,7 +319,7 @@ impl Executor {
                 }
                 Err(Fault::OutOfMemory { .. }) => match self.start_when_others_end(call, groups.clone()) {
                     Ok(batch) => under_way.extend(batch),
-                    // Others may fit.
+                    // Other groups may fit.
                     Err(fault @ Fault::OutOfMemory { .. }) => call.fail(groups, &fault, told),
                     Err(fault) => return Err(fault),
                 },
@@ -329,11 +329,12 @@ impl Executor {
         Ok(())
     }
 
-    /// Starts a batch of one group that found no memory although nothing of its call is under way: other calls' batches end.
+    /// Starts a batch of one group that did not fit into memory although no batch of its request is in flight, after
+    /// batches of other requests have ended.
     fn start_when_others_end(&self, call: &mut Request<'_>, groups: Range<usize>) -> Result<Option<Batch>, Fault> {
         let _alone = self.tight.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            // What other calls have given back since.
+            // Memory that other requests have released since.
             self.device.trim()?;
             let returns = self.pool.returns();
             let Some(lent) = self.pool.lend(true)? else { continue };
@@ -349,7 +350,7 @@ impl Executor {
         }
     }
 
-    /// Groups of symbols by batch.
+    /// Cuts the groups of symbols into batches.
     fn cut(&self, call: &Request<'_>) -> VecDeque<Range<usize>> {
         let fits = self.budget.bytes_max / RESIDENT_SHARE / UNDER_WAY_MAX as u64;
         let fits = self.options.batch_bytes_max.unwrap_or(fits);
@@ -369,7 +370,7 @@ impl Executor {
         batches
     }
 
-    /// Starts a batch; nothing where all of its parts have failed meanwhile.
+    /// Starts a batch; `None` if all of its parts have failed meanwhile.
     fn start(&self, call: &mut Request<'_>, groups: Range<usize>, lent: Lent) -> Result<Option<Batch>, Fault> {
         let (number, batched) = call.batch(groups);
         if batched.is_empty() {

@@ -1,5 +1,5 @@
-//! Running programs on a device: requests cut into batches, streams and pinned memory, columns that stay in the device's
-//! memory, and which lowering a scan gets (docs/adr/0018).
+//! Runs programs on a device: requests cut into batches, streams and pinned memory, columns cached in the device's
+//! memory, and the choice of a scan's lowering (docs/adr/0018).
 
 pub(super) mod batch;
 pub(super) mod column_cache;

@@ -1,5 +1,5 @@
-//! Runs programs over chunks of symbols on a device. All chunks of a symbol are in one batch, since each has its state from those
-//! before it; otherwise a chunk is to batches what a symbol is.
+//! Runs programs over chunks of symbols on a device. All chunks of a symbol are in one batch, since each takes its
+//! state from the preceding ones; otherwise a batch treats a chunk like a symbol.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
@@ -18,7 +18,7 @@ use crate::cuda::time_chunks::plan::{CHUNK_BARS, Cut, Lane};
 use crate::stages::Stages;
 use crate::{Cancel, Executable, SymbolInput};
 
-/// One call, and what came of it so far.
+/// One request and its results so far.
 struct ChunkedRequest<'a> {
     program: &'a Program,
     part: RequestPart<'a>,
@@ -31,9 +31,9 @@ struct ChunkedRequest<'a> {
 }
 
 impl Executor {
-    /// As [`Executor::evaluate_from`], each symbol's bars in chunks side by side: for few symbols with long histories. Values
-    /// agree with the processors' to 1e-12 where steps are recursive. A program without such kernels fails with
-    /// [`crate::cuda::LowerError::Serial`]. Without `fetch` only the device's time is of interest.
+    /// As [`Executor::evaluate_from`], each symbol's bars in chunks side by side: for few symbols with long histories.
+    /// Values agree with those of the CPU to 1e-12 where steps are recursive. A program without such kernels fails with
+    /// [`crate::cuda::LowerError::Serial`]. `fetch`: whether to fetch values, or only measure the device's time.
     ///
     /// # Errors
     /// [`Fault`].
@@ -101,8 +101,8 @@ impl Executor {
         Ok(call.values)
     }
 
-    /// Runs a batch of whole symbols. One that finds no memory has bars let go of; of a single symbol it also waits for others'
-    /// batches.
+    /// Runs a batch of whole symbols. If it does not fit into memory, cached bars are evicted; for a single symbol it
+    /// also waits for other requests' batches.
     fn run_batch(
         &self,
         call: &mut ChunkedRequest<'_>,
@@ -163,14 +163,14 @@ impl Executor {
 }
 
 impl ChunkedRequest<'_> {
-    /// Bytes of the series of some symbols that lie on the device at once.
+    /// Peak bytes of device memory for the series of some symbols.
     fn bytes(&self, symbols: &Range<usize>) -> u64 {
         let lanes: usize = self.part.symbols[symbols.clone()].iter().map(|s| s.visible.div_ceil(self.cut.width)).sum();
         let rows = (lanes.div_ceil(GROUP_LANES) * (self.cut.width + self.cut.lead)) as u64;
         rows * self.ready.uses.series_at_once(self.task.wanted) as u64 * (GROUP_LANES * CELL_BYTES) as u64
     }
 
-    /// What the columns of a group of lanes are known by: laid out otherwise than the same bars of whole symbols.
+    /// Cache keys of the columns of a group of lanes, whose layout differs from the same bars of whole symbols.
     fn keys(&self, members: &[usize]) -> Vec<Option<ColumnKey>> {
         let Some(source) = self.part.source.as_ref().filter(|_| self.task.resident.is_some()) else {
             return Vec::new();
@@ -178,7 +178,7 @@ impl ChunkedRequest<'_> {
         let bars = format!("{} in chunks of {} behind {}", source.bars, self.cut.width, self.cut.lead);
         let source = BarsSource { bars: Arc::from(bars), ..source.clone() };
         let lane = |lane: &Lane| {
-            // A lane's first bar and rows say which bars it holds; both are below 2^32.
+            // A lane's first bar and number of rows identify its bars; both are below 2^32.
             let number = (lane.first_bar.cast_unsigned() << 32) ^ lane.rows as u64;
             (number, source.symbols[lane.symbol])
         };

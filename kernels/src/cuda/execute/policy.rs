@@ -1,4 +1,4 @@
-//! How a device goes through time, and for which scans it does what.
+//! The lowering of plans for a device, and the choice between lowerings.
 
 use trawl_plan::Program;
 
@@ -9,28 +9,28 @@ use crate::cuda::codegen::steps::KernelSteps;
 use crate::cuda::execute::sequence::Sequence;
 use crate::cuda::time_chunks::plan::{CHUNK_BARS, Levels};
 
-/// Symbols of a universe, at most, whose histories are cut. One thread a symbol, 256 of them keep 8 of an H200's 132
-/// multiprocessors busy; from some thousands on nothing is won.
+/// Maximum number of symbols of a universe for histories to be cut into chunks. With one thread per symbol, 256 symbols
+/// keep 8 of an H200's 132 multiprocessors busy; from some thousands on there is no gain.
 pub const FEW_SYMBOLS_MAX: u64 = 256;
 
-/// Bars of the longest history, at least. The kernels of a plan with two levels of recursion go through about 5,000 rows and maps
-/// in a row, however long the history is: below ten times that the gain is not worth other bits.
+/// Minimum number of bars of the longest history for it to be cut. The kernels of a plan with two levels of recursion
+/// process about 5,000 rows and maps sequentially, however long the history is: below ten times that the gain does not
+/// justify different bits.
 pub const LONG_BARS_MIN: u64 = 50_000;
 
 /// How a plan is lowered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Lowering {
-    /// A thread goes through all bars of a symbol: the CPU's bits.
+    /// One thread processes all bars of a symbol; same bits as the CPU.
     #[default]
     Serial,
-    /// Chunks of a symbol's bars side by side: within 1e-12 of the CPU, the CPU's bits where nothing is recursive.
+    /// Chunks of a symbol's bars run in parallel; within 1e-12 of the CPU, and the same bits if no step is recursive.
     Chunks,
 }
 
 impl Lowering {
-    /// What programs of a scan over a universe are lowered to, and why, where that is in question: few symbols with long
-    /// histories. It hangs on nothing but the scan: not on segments, shards, workers or devices. `bars`: of the longest
-    /// history in the snapshot.
+    /// The lowering of a scan over a universe, and the reason for few symbols with long histories. It depends only on
+    /// the scan, not on segments, shards, workers or devices. `bars`: length of the longest history in the snapshot.
     pub fn of_scan<'a>(
         programs: impl IntoIterator<Item = &'a Program>,
         symbols: u64,
@@ -46,7 +46,7 @@ impl Lowering {
         }
     }
 
-    /// What changes whenever the same plan over the same bars could give other bits.
+    /// Identifies the numerics: changes whenever the same plan over the same bars could give other bits.
     pub fn numerics(self) -> String {
         match self {
             Self::Serial => NUMERICS_ID.to_owned(),
@@ -54,7 +54,7 @@ impl Lowering {
         }
     }
 
-    /// As few kernels as there can be.
+    /// Lowers to the smallest possible number of kernels.
     pub(crate) fn fused(self, program: &Program, constants: Constants) -> Result<Sequence, LowerError> {
         match self {
             Self::Serial => Sequence::fused_with(program, constants),
@@ -62,7 +62,7 @@ impl Lowering {
         }
     }
 
-    /// A primitive at a time.
+    /// Lowers to kernels of single primitives.
     pub(super) fn apart(self, program: &Program) -> Result<Sequence, LowerError> {
         match self {
             Self::Serial => Sequence::apart(program),

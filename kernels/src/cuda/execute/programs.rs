@@ -1,10 +1,10 @@
-//! From a program to loaded kernels: fused where that was compiled, a primitive at a time until then.
+//! Loaded kernels of programs: fused once compiled, kernels of single primitives until then.
 //!
-//! A fused kernel is compiled in the background, by one thread; nobody waits for it who did not ask to. Kernels of single
-//! primitives are few, shared by all programs, and compiled where they are wanted.
+//! A fused kernel is compiled in the background by one thread; callers wait for it only on request. Kernels of single
+//! primitives are few, shared by all programs, and compiled on demand.
 //!
-//! A program with families of averages has a third form, with their lengths as constants. It is compiled in the background
-//! once the program runs a second time, so that a sweep over lengths compiles nothing.
+//! A program with families of averages has a third form, with their lengths as constants. It is compiled in the
+//! background once the program runs a second time, so that a sweep over lengths compiles nothing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,53 +21,53 @@ use crate::cuda::device::{Device, Fault, Function};
 use crate::cuda::execute::policy::Lowering;
 use crate::cuda::execute::sequence::{Sequence, Uses, identity};
 
-/// Programs whose kernels are remembered; then all are forgotten.
+/// Maximum programs whose kernels are cached; beyond it the cache is cleared.
 const PROGRAMS_MAX: usize = 256;
-/// Kernels with lengths as constants that a process compiles: they are code for one program alone.
+/// Maximum kernels with lengths as constants per process: each serves a single program.
 const CONSTANT_KERNELS_MAX: usize = 64;
-/// Fused kernels that wait to be compiled; more are asked for again when their program is run again.
+/// Maximum fused kernels waiting to be compiled; further ones are requested again when their program runs again.
 const WAITING_MAX: usize = 64;
-/// Threads that compile kernels of single primitives.
+/// Maximum threads that compile kernels of single primitives on demand.
 const COMPILERS_MAX: usize = 8;
-/// Threads that compile them ahead, before anybody asks: a program that is asked for comes first.
+/// Threads that compile them in advance; few, since requested programs take precedence.
 const WARMING_THREADS: usize = 2;
 
-/// Kernels in the order of their calls, loaded.
+/// Loaded kernels, in the order of their calls.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub sequence: Sequence,
     pub uses: Uses,
-    /// One a call.
+    /// One function per call.
     pub functions: Vec<Function>,
-    /// Gives a series as it is.
+    /// Copies a series unchanged.
     pub identity: Option<(Lowered, Function)>,
     pub fused: bool,
-    /// Its lengths are constants of the kernels.
+    /// Whether its lengths are constants of the kernels.
     constant: bool,
 }
 
-/// A program as it was lowered.
+/// A cached program.
 struct Known {
     executable: Executable,
     lowering: Lowering,
     fused: Arc<Sequence>,
-    /// What is run now.
+    /// The kernels in use.
     ready: Option<Arc<Ready>>,
 }
 
-/// A program's fused sequence, what is run of it now, and whether it was run before.
+/// A program's fused sequence, its kernels in use, and whether it has run before.
 type Found = (Arc<Sequence>, Option<Arc<Ready>>, bool);
 
-/// Compiles and loads; shared with the thread in the background.
+/// Compiles and loads kernels; shared with the background thread.
 struct Loader {
     device: Arc<dyn Device>,
     cache: Cache,
     functions: Mutex<HashMap<u128, Function>>,
-    /// Kernels that were given to the thread and are not loaded yet, or failed.
+    /// Kernels passed to the thread that are not loaded yet, or failed.
     asked: Mutex<HashSet<u128>>,
-    /// Kernels with lengths as constants that programs have or wait for.
+    /// Kernels with lengths as constants that programs use or wait for.
     constant: Mutex<HashSet<u128>>,
-    /// Nobody wants kernels any more.
+    /// Set when kernels are no longer needed.
     over: AtomicBool,
 }
 
@@ -81,7 +81,7 @@ impl Loader {
         Key { fingerprint: kernel.fingerprint, architecture: facts.architecture(), compiler: facts.compiler }
     }
 
-    /// The kernel, if nothing has to be compiled for it.
+    /// The kernel, if it is loaded or can be loaded without compiling.
     fn at_hand(&self, kernel: &Kernel) -> Option<Function> {
         let loaded = locked(&self.functions).get(&kernel.fingerprint).copied();
         loaded.or_else(|| {
@@ -115,7 +115,7 @@ impl Loader {
         let missing: Vec<&Kernel> = kernels.into_values().filter(|k| self.at_hand(k).is_none()).collect();
         let share = missing.len().div_ceil(COMPILERS_MAX).max(1);
         std::thread::scope(|scope| {
-            // What fails fails again below, where it is told.
+            // Errors occur again below, where they are reported.
             for kernels in missing.chunks(share) {
                 scope.spawn(move || kernels.iter().for_each(|kernel| drop(self.get(kernel))));
             }
@@ -123,10 +123,10 @@ impl Loader {
         sequence.calls.iter().map(|call| self.get(&call.lowered.kernel)).collect()
     }
 
-    /// Compiles and loads the kernels of programs a primitive at a time, until nobody wants kernels any more.
+    /// Compiles and loads the single-primitive kernels of programs, until kernels are no longer needed.
     fn warm(&self, programs: &[Program], next: &AtomicUsize) {
         while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // What has no kernels, or does not compile, is told to who runs it.
+            // Missing kernels and compile errors are reported when the program runs.
             let Ok(apart) = Sequence::apart(program) else { continue };
             for call in &apart.calls {
                 if self.over.load(Ordering::Relaxed) {
@@ -142,7 +142,7 @@ impl Loader {
             if self.over.load(Ordering::Relaxed) {
                 return;
             }
-            // A kernel that does not compile is not asked for again: its programs go on a primitive at a time.
+            // A kernel that does not compile is not requested again: its programs stay with single-primitive kernels.
             if self.get(&kernel).is_ok() {
                 locked(&self.asked).remove(&kernel.fingerprint);
             }
@@ -150,24 +150,24 @@ impl Loader {
     }
 }
 
-/// The kernels of all programs that were run.
+/// The kernels of all programs that have run.
 pub(super) struct Programs {
     loader: Arc<Loader>,
     known: Mutex<HashMap<u64, Vec<Known>>>,
-    /// Taken when the last handle goes.
+    /// Taken when the last handle is dropped.
     background: Option<SyncSender<Kernel>>,
     thread: Option<JoinHandle<()>>,
-    /// Those that compile ahead.
+    /// Threads that compile in advance.
     warming: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Drop for Programs {
-    /// Waits for the kernels that are being compiled, one a thread: a process that ends under the compiler may crash.
+    /// Waits for compilations in progress, at most one per thread: a process that exits during a compilation may crash.
     fn drop(&mut self) {
         self.loader.over.store(true, Ordering::Relaxed);
         drop(self.background.take());
         for thread in self.thread.take().into_iter().chain(locked(&self.warming).drain(..)) {
-            // A thread that panicked told so already.
+            // A panic of the thread has already been reported.
             let _ = thread.join();
         }
     }
@@ -180,7 +180,7 @@ impl std::fmt::Debug for Programs {
 }
 
 impl Programs {
-    /// Starts the thread that compiles.
+    /// Starts the compiling thread.
     ///
     /// # Errors
     /// No thread could be started.
@@ -207,7 +207,7 @@ impl Programs {
         })
     }
 
-    /// Kernels for a program. With `wait` the fused ones, however long that takes.
+    /// Kernels for a program. With `wait`, the fused ones, however long compiling takes.
     ///
     /// # Errors
     /// [`Fault`].
@@ -219,7 +219,7 @@ impl Programs {
         }
         let constant = if wait || again { program.constant_sequence(lowering) } else { None };
         let constant = constant.filter(|constant| self.may_have(constant));
-        // One that does not compile is left to the kernels that take lengths as numbers.
+        // If it does not compile, the kernels with lengths as arguments are used.
         let faster = constant.as_ref().filter(|constant| wait || self.at_hand(constant));
         let faster = faster.and_then(|constant| Some((constant, self.loader.get_all(constant).ok()?)));
         if let (Some(constant), None) = (&constant, &faster) {
@@ -250,13 +250,13 @@ impl Programs {
         Ok(made)
     }
 
-    /// Has what answers programs until their fused kernels are there compiled and loaded in the background. Nobody waits for it.
+    /// Starts compiling and loading the single-primitive kernels of `programs` in the background.
     pub fn warm(&self, programs: Vec<Program>) {
         let work = Arc::new((programs, AtomicUsize::new(0)));
         for number in 0..WARMING_THREADS {
             let (loader, work) = (Arc::clone(&self.loader), Arc::clone(&work));
             let thread = std::thread::Builder::new().name(format!("trawl-warm-{number}"));
-            // Without a thread they are compiled when they are wanted.
+            // Without a thread they are compiled on demand.
             locked(&self.warming).extend(thread.spawn(move || loader.warm(&work.0, &work.1)).ok());
         }
     }
@@ -276,7 +276,7 @@ impl Programs {
         sequence.calls.iter().all(|call| self.loader.at_hand(&call.lowered.kernel).is_some())
     }
 
-    /// Whether a sequence with constants is among those that a process has kernels of.
+    /// Whether the process may compile kernels for a sequence with constants.
     fn may_have(&self, constant: &Sequence) -> bool {
         let mut known = locked(&self.loader.constant);
         let kernels = || constant.calls.iter().map(|call| call.lowered.kernel.fingerprint);

@@ -1,7 +1,7 @@
-//! One call of the executor: parts that belong together, cut into groups of symbols, and what came of them so far.
+//! One request to the executor: parts, cut into groups of symbols, and their results so far.
 //!
-//! A group holds symbols of one part only, in an order that its lengths decide: how a part is laid out, and what its bars are
-//! known by on the device, does not depend on which other parts share its call.
+//! A group contains symbols of one part only, ordered by length: the layout of a part and the cache keys of its bars do
+//! not depend on which other parts share its request.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,34 +19,34 @@ use crate::cuda::execute::programs::Ready;
 use crate::cuda::execute::sequence::Series;
 use crate::stages::Stages;
 
-/// What bars are of, so that they can stay on the device.
+/// The source of bars, under which they can be cached on the device.
 #[derive(Debug, Clone)]
 pub struct BarsSource<'a> {
-    /// Dataset, snapshot, adjustment, frame, as-of: whatever the bars depend on beside what follows.
+    /// Dataset, snapshot, adjustment, frame, as-of: whatever the bars depend on besides the symbols.
     pub bars: Arc<str>,
     pub group: u32,
-    /// Names of the symbols, in the order of the part's.
+    /// Names of the symbols, in the order of the part.
     pub symbols: &'a [&'a str],
 }
 
-/// Symbols of a call whose values are told together, as soon as they are there: those of one segment.
+/// Symbols of a request whose values are reported together: those of one segment.
 #[derive(Debug, Clone)]
 pub struct RequestPart<'a> {
     pub symbols: Vec<SymbolInput<'a>>,
     /// The first wanted bar of each symbol.
     pub from: Vec<usize>,
-    /// Bars of a known source stay on the device.
+    /// Bars of a known source are cached on the device.
     pub source: Option<BarsSource<'a>>,
 }
 
-/// What a call tells while it runs.
+/// A report of a running request.
 #[derive(Debug)]
 pub enum RequestEvent<'a> {
-    /// Where the time of one batch went, whatever parts it was of.
+    /// Stages of one batch, over all its parts.
     Stages(&'a Stages),
-    /// A part has ended; each does so once.
+    /// A part has ended; reported once per part.
     Part {
-        /// Its place among the call's.
+        /// Its index in the request.
         part: usize,
         /// `[symbol][output][bar - from]`.
         values: Result<Vec<Vec<Vec<f64>>>, Fault>,
@@ -55,30 +55,30 @@ pub enum RequestEvent<'a> {
     },
 }
 
-/// Symbols that one warp computes side by side.
+/// Symbols that one warp computes together.
 #[derive(Debug)]
 pub(super) struct Group {
     part: usize,
-    /// Their places among the part's, the shortest history first.
+    /// Their indices in the part, the shortest history first.
     members: Vec<usize>,
-    /// Bars of the longest.
+    /// Number of bars of the longest history.
     rows: usize,
-    /// One a column of the program; of none whose bars are of no known source.
+    /// Cache keys, one per column of the program; `None` if the bars have no known source.
     pub keys: Vec<Option<ColumnKey>>,
 }
 
-/// What came of a part so far.
+/// The results of a part so far.
 #[derive(Debug, Default)]
 struct State {
     values: Vec<Vec<Vec<f64>>>,
-    /// Groups that are not done.
+    /// Number of groups that are not done.
     left: usize,
     begun: bool,
     ended: bool,
     took: Duration,
 }
 
-/// A call under way.
+/// A request in progress.
 pub(super) struct Request<'a> {
     program: &'a Program,
     parts: &'a [RequestPart<'a>],
@@ -87,7 +87,7 @@ pub(super) struct Request<'a> {
     pub groups: Vec<Group>,
     states: Vec<State>,
     next_batch: u32,
-    /// When the batch before was done: batches that overlap are not counted twice.
+    /// End of the previous batch, so that overlapping time is not counted twice.
     before: Option<Instant>,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Request<'a> {
         Self { program, parts, ready, task, groups, states, next_batch: 0, before: None }
     }
 
-    /// Tells parts without bars, which nobody has to compute.
+    /// Reports parts without bars, which need no computation.
     pub fn tell_empty(&mut self, told: &mut dyn FnMut(RequestEvent<'_>)) {
         for part in 0..self.parts.len() {
             if self.states[part].left == 0 {
@@ -119,7 +119,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Bytes of the series of some groups that lie on the device at once.
+    /// Peak bytes of device memory for the series of some groups.
     pub fn bytes_of(&self, groups: &Range<usize>) -> u64 {
         let rows: u64 = self.groups[groups.clone()].iter().map(|group| group.rows as u64).sum();
         let series = self.ready.uses.series_at_once(self.task.wanted) as u64;
@@ -137,7 +137,7 @@ impl<'a> Request<'a> {
         (columns * group.rows * GROUP_LANES * CELL_BYTES) as u64
     }
 
-    /// What a batch of these groups is started with: its number, and the groups whose part has not failed meanwhile.
+    /// Prepares a batch of these groups: its number, and the groups whose part has not failed meanwhile.
     pub fn batch(&mut self, groups: Range<usize>) -> (u32, Vec<Batched<'a>>) {
         let mut batched = Vec::with_capacity(groups.len());
         for number in groups {
@@ -158,7 +158,7 @@ impl<'a> Request<'a> {
         (self.next_batch - 1, batched)
     }
 
-    /// Makes room for a part's values; those that are columns or constants are there already.
+    /// Allocates a part's values; outputs that are columns or constants are filled in.
     fn begin(&mut self, part: usize) {
         let state = &mut self.states[part];
         if !std::mem::replace(&mut state.begun, true) && self.task.fetch {
@@ -166,7 +166,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Keeps one value of a symbol of a part.
+    /// Stores one value of a symbol of a part.
     pub fn keep(&mut self, (part, symbol): (usize, usize), output: usize, bar: usize, value: f64) {
         let state = &mut self.states[part];
         if state.ended {
@@ -177,7 +177,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// A batch of these groups is done, which ran from `began` to `ended`: tells the parts that it was the last of.
+    /// Records that a batch of these groups ran from `began` to `ended`; reports the parts that it completes.
     pub fn done(
         &mut self,
         groups: &[usize],
@@ -206,7 +206,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The parts of these groups have no values.
+    /// Fails the parts of these groups.
     pub fn fail(&mut self, groups: Range<usize>, fault: &Fault, told: &mut dyn FnMut(RequestEvent<'_>)) {
         for group in groups {
             let part = self.groups[group].part;
@@ -219,7 +219,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Room for all values; those that are columns or constants are there already.
+/// Allocates all values, `[symbol][output][bar - from]`; outputs that are columns or constants are filled in.
 pub(super) fn of_host(program: &Program, part: &RequestPart<'_>, outputs: &[Series]) -> Vec<Vec<Vec<f64>>> {
     let of_symbol = |(symbol, from): (&SymbolInput<'_>, &usize)| {
         let bars = symbol.visible.saturating_sub(*from);
@@ -237,7 +237,7 @@ pub(super) fn of_host(program: &Program, part: &RequestPart<'_>, outputs: &[Seri
     part.symbols.iter().zip(&part.from).map(of_symbol).collect()
 }
 
-/// What the columns of a group are known by: of which symbols its lanes are, and how long. Only columns of bars stay.
+/// Cache keys of a group's columns, from the symbols and lengths of its lanes. Only columns of bars are cached.
 fn keys_of(program: &Program, part: &RequestPart<'_>, members: &[usize]) -> Vec<Option<ColumnKey>> {
     let Some(source) = part.source.as_ref().filter(|source| source.symbols.len() == part.symbols.len()) else {
         return Vec::new();
@@ -245,7 +245,7 @@ fn keys_of(program: &Program, part: &RequestPart<'_>, members: &[usize]) -> Vec<
     keys_by(program, source, members.iter().map(|i| (part.symbols[*i].visible as u64, source.symbols[*i])))
 }
 
-/// What the columns of a group are known by whose lanes are told by a number and a name.
+/// Cache keys of a group's columns, from a number and a name per lane.
 pub(super) fn keys_by<'a>(
     program: &Program,
     source: &BarsSource<'_>,

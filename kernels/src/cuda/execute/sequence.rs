@@ -1,9 +1,8 @@
-//! A program as kernels that are called one after another. What one makes for another lies in the device's memory between
-//! them, every bar of it.
+//! A program as a sequence of kernels. Series passed between them are stored in device memory, with every bar.
 //!
-//! Fused, nearly every plan is one kernel; only one whose states would fill more warps than a block should have is cut. A
-//! primitive at a time, every program is made of the same few small kernels, so that an answer need not wait for a fused
-//! kernel to be compiled. The steps are the same, and so are the bits.
+//! Fused, nearly every plan is one kernel; only a plan whose states need more warps than a block should have is split.
+//! With kernels of single primitives, every program consists of the same few small kernels, so that an answer need not
+//! wait for a fused kernel to be compiled. The steps are the same, and so are the bits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,23 +18,24 @@ use crate::cuda::device::simulated::{Bound, Launcher};
 use crate::cuda::time_chunks::codegen::{lower_maps, lower_walks};
 use crate::cuda::time_chunks::plan::Levels;
 
-/// Warps of a block: more would leave a thread too few registers.
+/// Maximum warps of a block: more would leave a thread too few registers.
 const PARTS_MAX: usize = 8;
 
-/// Recursive steps of a kernel over chunks: each is a warp, with registers for as many rows ahead as it reads.
+/// Maximum recursive steps of a kernel over chunks: each takes a warp, with registers for the rows that it reads ahead.
 const WALKS_MAX: usize = 16;
 
-/// Series that a kernel between levels of recursion tells, unless one step is all of it: each takes an address's registers.
+/// Maximum series written by a kernel between levels of recursion, unless it is a single step: each takes registers for
+/// an address.
 const TOLD_MAX: usize = 32;
 
-/// What a call reads.
+/// An input of a call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Series {
     /// A column of the market.
     Column(usize),
     /// The same value at every bar.
     Constant(f64),
-    /// What an earlier call made.
+    /// An output of an earlier call.
     Made { call: usize, output: usize },
 }
 
@@ -43,21 +43,21 @@ pub enum Series {
 #[derive(Debug, Clone)]
 pub struct KernelCall {
     pub lowered: Lowered,
-    /// One a column of the kernel.
+    /// Inputs, one per column of the kernel.
     pub reads: Vec<Series>,
 }
 
-/// Calls in order, and what the program gives.
+/// Calls in order, and the outputs of the program.
 #[derive(Debug, Clone)]
 pub struct Sequence {
     pub calls: Vec<KernelCall>,
     pub outputs: Vec<Series>,
-    /// Where it is over chunks of symbols: rows of a lane before its chunk.
+    /// For sequences over chunks: number of rows of a lane before its chunk.
     pub lead: Option<usize>,
 }
 
 impl Sequence {
-    /// As few kernels as there can be.
+    /// Lowers to the smallest possible number of kernels.
     ///
     /// # Errors
     /// [`LowerError`].
@@ -65,7 +65,7 @@ impl Sequence {
         Self::fused_with(program, Constants::None)
     }
 
-    /// As [`Sequence::fused`], with numbers of the plan as constants of the text: the same values.
+    /// As [`Sequence::fused`], with parameters of the plan as constants of the text: the same values.
     ///
     /// # Errors
     /// [`LowerError`].
@@ -77,7 +77,7 @@ impl Sequence {
         Self::cut(&steps, cuts.collect(), constants)
     }
 
-    /// A kernel for each primitive.
+    /// Lowers to one kernel per primitive.
     ///
     /// # Errors
     /// [`LowerError`].
@@ -102,8 +102,8 @@ impl Sequence {
         Ok(Self { calls, outputs, lead: None })
     }
 
-    /// Kernels over chunks of each symbol's bars, computed side by side; with `apart` one for each primitive, or two for those
-    /// that are recursive. See `chunks`.
+    /// Lowers to kernels over chunks of each symbol's bars, computed in parallel; with `apart` one for each primitive,
+    /// or two for those that are recursive. See `chunks`.
     ///
     /// # Errors
     /// [`LowerError`]; [`LowerError::Serial`] for a plan that cannot be cut.
@@ -122,7 +122,7 @@ impl Sequence {
         Ok(Self { calls: made.calls, outputs, lead: Some(lead) })
     }
 
-    /// Whether it calls the same kernels.
+    /// Whether it calls the same kernels as `other`.
     pub(crate) fn has_kernels_of(&self, other: &Self) -> bool {
         let kernels = |sequence: &'_ Self| -> Vec<u128> {
             sequence.calls.iter().map(|call| call.lowered.kernel.fingerprint).collect()
@@ -136,11 +136,11 @@ impl Sequence {
         kernels.map(|kernel| (kernel.name.clone(), kernel.source.clone())).collect()
     }
 
-    /// The program's outputs, each laid out as [`Market::place`] says, from kernels that `launcher` runs over the host's
-    /// memory: what kernels are tested by without a device.
+    /// The program's outputs, in the layout of [`Market::place`], from kernels that `launcher` runs over host memory.
+    /// Used to test kernels without a device.
     ///
     /// # Errors
-    /// The launcher's.
+    /// The launcher's error.
     pub fn run(
         &self,
         launcher: &dyn Launcher,
@@ -178,7 +178,7 @@ impl Sequence {
     }
 }
 
-/// A sequence over chunks as it grows.
+/// Builds a sequence over chunks.
 struct InChunks<'a> {
     steps: &'a KernelSteps,
     right_from: &'a [usize],
@@ -187,7 +187,7 @@ struct InChunks<'a> {
 }
 
 impl InChunks<'_> {
-    /// Steps without recursion: as few kernels as there can be, of `most` steps each.
+    /// Adds steps without recursion, as the smallest possible number of kernels of at most `most` steps each.
     fn others(&mut self, cut: Range<usize>, most: usize) -> Result<(), LowerError> {
         if cut.is_empty() {
             return Ok(());
@@ -204,7 +204,7 @@ impl InChunks<'_> {
         Ok(())
     }
 
-    /// Recursive steps of one level: the maps of their chunks, then their values.
+    /// Adds recursive steps of one level: first the maps of their chunks, then their values.
     fn recursive(&mut self, cut: Range<usize>) -> Result<(), LowerError> {
         let (piece, mut reads, told) = piece(self.steps, &cut, &self.place);
         let from = &self.right_from[cut.clone()];
@@ -217,7 +217,7 @@ impl InChunks<'_> {
         Ok(())
     }
 
-    /// Steps that the next call makes, of which it tells some.
+    /// Records that the next call computes steps `cut` and writes the series `told`.
     fn told(&mut self, cut: Range<usize>, told: &[usize]) {
         let call = self.calls.len();
         let output = |step: usize| told.iter().position(|t| *t == step).unwrap_or(0);
@@ -225,23 +225,23 @@ impl InChunks<'_> {
     }
 }
 
-/// Who reads what in a sequence.
+/// Readers of series in a sequence.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Uses {
     /// The columns that are read by kernels.
     pub columns: BTreeSet<usize>,
-    /// Of each call, whether a later one reads what it makes: then that is needed at every bar.
+    /// Per call: whether a later call reads its outputs, which are then needed at every bar.
     read: Vec<bool>,
-    /// Of each call, whether it gives maps of chunks.
+    /// Per call: whether it computes maps of chunks.
     maps: Vec<bool>,
-    /// Of each call, the calls whose series nobody reads after it.
+    /// Per call: the calls whose series are not read after it.
     pub over: Vec<Vec<usize>>,
-    /// Series of every bar that lie on the device at once, at most, where every bar is wanted and where the last is.
+    /// Peak number of full series on the device, if every bar is wanted, and if only the last one is.
     at_once: (usize, usize),
 }
 
 impl Uses {
-    /// Which bars a call has to give where `wanted` are.
+    /// The bars that a call has to compute when `wanted` is requested.
     pub fn bars(&self, call: usize, wanted: Wanted) -> Wanted {
         let told = |of: &[bool]| of.get(call).copied().unwrap_or(false);
         match (told(&self.maps), told(&self.read)) {
@@ -294,13 +294,13 @@ impl Sequence {
     }
 }
 
-/// A kernel that gives one series as it is: of one that lies there at every bar, the last ones.
+/// A kernel that copies one series unchanged: it extracts the last bars of a full series.
 pub(super) fn identity() -> Result<Lowered, LowerError> {
     let steps = KernelSteps { columns: 1, steps: Vec::new(), outputs: vec![StepInput::Column(0)] };
     lower_steps(&steps, Constants::None)
 }
 
-/// A series of what was made so far, laid out.
+/// The layout of a series among those computed so far.
 fn whole(series: Series, made: &[Vec<Vec<f64>>], market: &Market) -> Vec<f64> {
     match series {
         Series::Column(column) => market.columns[column].clone(),
@@ -317,8 +317,8 @@ fn series(source: StepInput, place: &[Series]) -> Series {
     }
 }
 
-/// Steps `cut` as steps of their own: what they read from outside becomes columns, what is read from outside outputs.
-/// Also what the columns are, and which steps the outputs are.
+/// Extracts steps `cut` as separate steps: series read from other steps become columns, and series read by other steps
+/// become outputs. Also returns the series of the columns, and the steps of the outputs.
 fn piece(steps: &KernelSteps, cut: &Range<usize>, place: &[Series]) -> (KernelSteps, Vec<Series>, Vec<usize>) {
     let mut reads: Vec<Series> = Vec::new();
     let mut inner = Vec::with_capacity(cut.len());

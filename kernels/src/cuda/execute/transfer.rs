@@ -1,5 +1,5 @@
-//! A stream with its pinned memory, and memory that gives itself back. Copies go through two buffers each way: while the device
-//! works on one, the host works on the other.
+//! Streams with their pinned memory, and device memory released on drop. Copies use two buffers in each direction:
+//! while the device copies one, the host works on the other.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::cuda::device::arguments::GROUP_LANES;
 use crate::cuda::device::{CELL_BYTES, Device, Fault, Mark, Memory, Staging, Stream};
 
-/// How long a device may say nothing before it counts as lost.
+/// How long a device may be silent before it counts as lost.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Bytes of the device that an engine may take, and has.
+/// Budget of device memory in bytes, and the part in use.
 #[derive(Debug)]
 pub(super) struct Budget {
     pub bytes_max: u64,
@@ -40,7 +40,7 @@ impl Budget {
     }
 }
 
-/// Memory of the device that is given back when it is dropped. Whoever drops it has waited for other streams that use it.
+/// Device memory that is released on drop. Before dropping it, wait for other streams that use it.
 #[derive(Debug)]
 pub(super) struct DeviceBuffer {
     device: Arc<dyn Device>,
@@ -49,7 +49,7 @@ pub(super) struct DeviceBuffer {
     memory: Option<Memory>,
 }
 
-/// What there is of nothing.
+/// The handle of an empty allocation.
 static NOTHING: Memory = Memory { address: 0, cells: 0 };
 
 impl DeviceBuffer {
@@ -67,7 +67,7 @@ impl Drop for DeviceBuffer {
     }
 }
 
-/// A mark that forgets itself.
+/// A mark that is released on drop.
 #[derive(Debug)]
 pub(super) struct OwnMark {
     device: Arc<dyn Device>,
@@ -81,7 +81,7 @@ impl OwnMark {
         self.mark.as_ref().unwrap_or(&NOWHERE)
     }
 
-    /// Waits for it; a device that says nothing for too long is lost.
+    /// Waits for the mark; a device that is silent for [`SILENCE_MAX`] counts as lost.
     pub fn wait(&self) -> Result<(), Fault> {
         let until = self.device.now() + SILENCE_MAX;
         if self.device.wait(self.mark(), until)? {
@@ -118,9 +118,9 @@ pub(super) struct Track {
     budget: Arc<Budget>,
     pub stream: Stream,
     inward: [Buffer; 2],
-    /// Which of them is filled now.
+    /// Index of the buffer that is filled next.
     filling: usize,
-    /// Of each buffer.
+    /// Cells of each buffer.
     pub staging_cells: usize,
     pub outward: [Staging; 2],
 }
@@ -160,7 +160,7 @@ impl Track {
         Ok(OwnMark { mark: Some(self.device.mark(self.stream)?), device: Arc::clone(&self.device) })
     }
 
-    /// Copies cells to the device; `fill` is asked for them piece by piece: the first cell of the piece, and where to.
+    /// Copies cells to the device; `fill` is called for each piece with its first cell and its destination.
     pub fn send(&mut self, to: &Memory, cells: usize, fill: &mut dyn FnMut(usize, &mut [u64])) -> Result<(), Fault> {
         let mut done = 0;
         while done < cells {
@@ -180,7 +180,7 @@ impl Track {
         Ok(())
     }
 
-    /// Waits until the buffer that is filled next is no longer read.
+    /// Waits until the device no longer reads the buffer that is filled next.
     fn free_buffer(&mut self) -> Result<(), Fault> {
         let buffer = &mut self.inward[self.filling];
         buffer.used = 0;
@@ -190,14 +190,14 @@ impl Track {
         }
     }
 
-    /// After a wait for everything in the stream: no buffer is read any more.
+    /// Marks all buffers as free, after a wait for all work in the stream.
     pub fn settled(&mut self) {
         for buffer in &mut self.inward {
             (buffer.used, buffer.busy) = (0, None);
         }
     }
 
-    /// Waits for everything in the stream, whatever comes of it.
+    /// Waits for all work in the stream, and marks the buffers as free even on error.
     pub fn settle(&mut self) -> Result<(), Fault> {
         let waited = self.mark().and_then(|mark| mark.wait());
         self.settled();
@@ -205,7 +205,7 @@ impl Track {
     }
 }
 
-/// Tracks that are lent to batches; made when they are first wanted.
+/// Tracks lent to batches; created on demand.
 #[derive(Debug)]
 pub(super) struct Pool {
     device: Arc<dyn Device>,
@@ -220,11 +220,11 @@ pub(super) struct Pool {
 struct PoolState {
     idle: Vec<Track>,
     made: usize,
-    /// How often a track came back.
+    /// Number of returned tracks.
     returns: u64,
 }
 
-/// A track that goes back to its pool.
+/// A borrowed track, returned to its pool on drop.
 #[derive(Debug)]
 pub(super) struct Lent {
     pool: Arc<Pool>,
@@ -232,14 +232,14 @@ pub(super) struct Lent {
 }
 
 impl Pool {
-    /// `tracks_max` streams, with buffers of whole rows.
+    /// A pool of at most `tracks_max` streams, with buffers of whole rows.
     pub fn new(device: Arc<dyn Device>, budget: Arc<Budget>, tracks_max: usize, staging_bytes: usize) -> Self {
         let rows = (staging_bytes / CELL_BYTES / GROUP_LANES).max(1);
         let (tracks_max, staging_cells) = (tracks_max.max(1), rows * GROUP_LANES);
         Self { device, budget, tracks_max, staging_cells, state: Mutex::default(), returned: Condvar::new() }
     }
 
-    /// A track; waits for one where `wait` says so.
+    /// Borrows a track; if none is free, waits if `wait`, otherwise returns `None`.
     pub fn lend(self: &Arc<Self>, wait: bool) -> Result<Option<Lent>, Fault> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -260,12 +260,13 @@ impl Pool {
 }
 
 impl Pool {
-    /// How often a track came back so far.
+    /// Number of returned tracks so far.
     pub fn returns(&self) -> u64 {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).returns
     }
 
-    /// Waits until a track came back since `returns` was told, beside the caller's own, and so memory; false when none is lent.
+    /// Waits until another track, and so memory, has been returned since `returns` was read; `false` if no other track
+    /// is lent.
     pub fn wait_for_return(&self, returns: u64) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -296,7 +297,7 @@ impl DerefMut for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // SAFETY: taken once, here, where nobody looks at it any more.
+        // SAFETY: taken once, here, and not accessed afterwards.
         let track = unsafe { ManuallyDrop::take(&mut self.track) };
         let mut state = self.pool.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.idle.push(track);

@@ -1,5 +1,5 @@
-//! The text of kernels of recursive steps over chunks: one makes the maps of chunks, one the values. Each step is a warp; nothing
-//! passes between warps, and what is read comes straight from the device's memory.
+//! Kernel text of recursive steps over chunks: one kernel computes the maps of chunks, one the values. Each step is a
+//! warp; no data is passed between warps, and inputs are read directly from device memory.
 
 use std::fmt::Write as _;
 
@@ -9,21 +9,22 @@ use crate::cuda::codegen::step_abi::Form;
 use crate::cuda::codegen::steps::{KernelSteps, StepInput};
 use crate::cuda::codegen::text::{Text, Values};
 
-/// What a kernel of recursive steps gives.
+/// The outputs of a kernel of recursive steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gives {
-    /// Of each step the words of its map, as outputs of one value a lane.
+    /// Per step: the words of its map, as outputs of one value per lane.
     Maps,
-    /// The steps' values. The words of the maps are columns behind the others.
+    /// The steps' values. The words of the maps are columns after the others.
     Values,
 }
 
-/// The kernel that makes the maps of recursive steps. `right_from`: of each step, the row from which its inputs are right.
+/// The kernel that computes the maps of recursive steps. `right_from`: per step, the first row at which its inputs are
+/// valid.
 pub(crate) fn lower_maps(steps: &KernelSteps, right_from: &[usize]) -> Result<Lowered, LowerError> {
     lower(steps, right_from, Gives::Maps)
 }
 
-/// The kernel that walks recursive steps through each chunk, from the state that the maps before it lead to.
+/// The kernel that walks recursive steps through each chunk, from the state given by the maps of earlier chunks.
 pub(crate) fn lower_walks(steps: &KernelSteps, right_from: &[usize]) -> Result<Lowered, LowerError> {
     lower(steps, right_from, Gives::Values)
 }
@@ -71,9 +72,9 @@ struct Given<'a> {
     steps: &'a KernelSteps,
     at: usize,
     form: &'a Form,
-    /// The row from which its inputs are right.
+    /// The first row at which its inputs are valid.
     from: usize,
-    /// Those of its map among all maps.
+    /// Range of its map's words among those of all maps.
     words: std::ops::Range<usize>,
     gives: Gives,
 }
@@ -95,7 +96,7 @@ fn step(given: Given<'_>, values: &mut Values) -> String {
                 inputs.push(format!("a.f[{}]", values.doubles.len()));
                 values.doubles.push(value);
             }
-            // Recursive steps of one level read none of each other.
+            // Recursive steps of one level do not read each other.
             StepInput::Step(_) => inputs.push("na()".to_owned()),
         }
     }

@@ -1,9 +1,9 @@
-//! Few symbols with long histories: a symbol's bars are cut into chunks of one width, and a lane of a group is a chunk. The
-//! steps, the frame of kernels, batches and transfers are those of symbols; see docs/adr/0019.
+//! Few symbols with long histories: a symbol's bars are cut into chunks of one width, and a lane of a group is a chunk.
+//! Steps, kernel frames, batches and transfers are the same as for whole symbols; see docs/adr/0019.
 //!
-//! A lane begins some rows before its chunk (its *lead*), so that steps that look back a bounded number of bars have what they
-//! look at: their bits are the CPU's. A map describes what a chunk does to the state of a recursive step (`OpFacts::chunk_words` numbers,
-//! `kernels/cuda/chunked.cuh`); a plan with a recursive step that has none is not cut.
+//! A lane begins some rows before its chunk (its *lead*), so that steps with bounded look-back have their inputs, and
+//! give the same bits as the CPU. A map describes what a chunk does to the state of a recursive step
+//! (`OpFacts::chunk_words` numbers, `kernels/cuda/chunked.cuh`); a plan with a recursive step without a map is not cut.
 
 use crate::SymbolInput;
 use crate::cuda::codegen::family::Constants;
@@ -12,30 +12,30 @@ use crate::cuda::codegen::step_abi::Table;
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 use crate::cuda::device::arguments::{GROUP_LANES, Market};
 
-/// Bars of a chunk. Divided by the usual periods (5, 7, 10, 12, 14, 20, 21, 30, 60), so that the blocks of windows begin in all
-/// lanes of a warp at once. A million bars are 1,191 lanes, 38 warps a part: the serial way is 840 bars in each kernel and 1,190
-/// maps a level, and the sum of both is least near this width.
+/// Number of bars of a chunk. Divisible by the usual periods (5, 7, 10, 12, 14, 20, 21, 30, 60), so that the blocks of
+/// windows begin in all lanes of a warp at once. A million bars are 1,191 lanes, 38 warps per part: the critical path
+/// is 840 bars in each kernel and 1,190 maps per level, and the sum of both is smallest near this width.
 pub const CHUNK_BARS: usize = 840;
 
-/// Leads are multiples of it: plans of like look-backs share bars that stay on the device.
+/// Leads are multiples of it, so that plans with similar look-back share bars cached on the device.
 const LEAD_STEP: usize = 60;
 
-/// What stands before the lanes' first bars in the table that kernels read; `CHUNK_TABLE_HEAD` of chunked.cuh.
+/// Number of entries before the lanes' first bars in the table read by kernels; `CHUNK_TABLE_HEAD` of chunked.cuh.
 const TABLE_HEAD: usize = 2;
 
-/// How a market was cut.
+/// The chunks of a market.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunks {
-    /// Bars of a chunk.
+    /// Number of bars of a chunk.
     pub width: usize,
-    /// Rows of a lane before its chunk.
+    /// Number of rows of a lane before its chunk.
     pub lead: usize,
-    /// Of each lane the bar number of its row 0, below 0 by the lead in a symbol's first chunk.
+    /// Per lane: the bar number of its row 0; in a symbol's first chunk it is negative, by the lead.
     pub first_bar: Vec<i32>,
 }
 
 impl Chunks {
-    /// As kernels read it.
+    /// The table read by kernels.
     pub(crate) fn table(&self) -> Vec<f64> {
         let head: [f64; TABLE_HEAD] = [self.width as f64, self.lead as f64];
         let mut table = head.to_vec();
@@ -43,7 +43,7 @@ impl Chunks {
         table
     }
 
-    /// The lanes of each symbol, of a market whose lanes have these visible rows.
+    /// The lanes of each symbol of a market with these visible rows per lane.
     pub(crate) fn symbols(&self, visible: &[i32]) -> Vec<std::ops::Range<usize>> {
         let lanes = visible.iter().take_while(|rows| **rows > 0).count();
         let begins = |lane: &usize| i64::from(self.first_bar[*lane]) == -(self.lead as i64);
@@ -53,7 +53,7 @@ impl Chunks {
     }
 }
 
-/// Bars of some symbols, cut.
+/// How symbols are cut into chunks: width of a chunk and lead, in bars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     pub width: usize,
@@ -61,7 +61,7 @@ pub struct Cut {
     pub lead: usize,
 }
 
-/// A lane: which symbol it is of, and which bars of it its rows are.
+/// A lane: its symbol, and the bars of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane {
     pub symbol: usize,
@@ -71,14 +71,14 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// The bar of a row that is of the lane's own chunk.
+    /// The bar of a row, if the row belongs to the lane's own chunk.
     pub fn own_bar(&self, row: usize, lead: usize) -> Option<usize> {
         usize::try_from(self.first_bar + row as i64).ok().filter(|_| row >= lead && row < self.rows)
     }
 }
 
 impl Cut {
-    /// The lanes of symbols of so many bars, chunk after chunk, symbol after symbol.
+    /// The lanes of symbols with `bars` bars each, in order of symbols and chunks.
     pub fn lanes(&self, bars: impl IntoIterator<Item = usize>) -> Vec<Lane> {
         let mut lanes = Vec::new();
         for (symbol, bars) in bars.into_iter().enumerate() {
@@ -90,7 +90,7 @@ impl Cut {
         lanes
     }
 
-    /// Columns of each symbol's first lane: its first bars, behind rows of nothing.
+    /// Columns of each symbol's first lane: its first bars, after NA rows.
     pub fn heads(&self, symbols: &[SymbolInput<'_>]) -> Vec<Vec<Vec<f64>>> {
         let head = |column: &&[f64], visible: usize| {
             let bars = self.width.min(visible).min(column.len());
@@ -102,7 +102,7 @@ impl Cut {
         symbols.iter().map(of).collect()
     }
 
-    /// Each lane as a symbol of its own.
+    /// Each lane as a separate symbol.
     pub fn pieces<'a>(
         &self,
         symbols: &[SymbolInput<'a>],
@@ -122,7 +122,7 @@ impl Cut {
         lanes.iter().map(piece).collect()
     }
 
-    /// Where lanes lie: one after another, whatever their lengths.
+    /// The layout of lanes: in order, regardless of their lengths.
     pub fn places(&self, lanes: &[Lane]) -> Market {
         let groups = lanes.len().div_ceil(GROUP_LANES);
         let of = |lane: usize| lanes.get(lane).copied();
@@ -141,20 +141,20 @@ impl Cut {
     }
 }
 
-/// Steps in an order in which they are computed over chunks: what hangs on no recursive step, the recursive steps over that, what
-/// hangs on those, and so on.
+/// Steps ordered for computation over chunks: steps that do not depend on recursive ones, the recursive steps over
+/// those, the steps that depend on these, and so on.
 pub(crate) struct Levels {
     pub steps: KernelSteps,
-    /// Ends of each level's other and recursive steps.
+    /// Per level: end of its non-recursive steps, and end of its recursive steps.
     pub ends: Vec<(usize, usize)>,
-    /// Of each step the row from which it is right, whatever stood before row 0.
+    /// Per step: the first row at which it is valid, whatever came before row 0.
     pub right_from: Vec<usize>,
     pub lead: usize,
 }
 
 impl Levels {
     /// # Errors
-    /// [`LowerError::Primitive`]; [`LowerError::Serial`] for a step that has no map, or when the plan looks back too far.
+    /// [`LowerError::Primitive`]; [`LowerError::Serial`] for a step without a map, or if the plan looks back too far.
     pub fn of(steps: &KernelSteps) -> Result<Self, LowerError> {
         let found = forms(steps, Constants::None)?;
         if let Some(step) = steps.steps.iter().find(|s| s.is_recursive() && s.op.facts().chunk_words().is_none()) {
@@ -165,7 +165,7 @@ impl Levels {
         }
         let mut level = vec![0usize; steps.steps.len()];
         for (at, step) in steps.steps.iter().enumerate() {
-            // What a recursive step of a level makes is there from the next level on.
+            // The output of a recursive step is available from the next level on.
             let from = |read: usize| level[read] + usize::from(steps.steps[read].is_recursive());
             level[at] = step.inputs.iter().filter_map(|input| input.step()).map(from).max().unwrap_or(0);
         }

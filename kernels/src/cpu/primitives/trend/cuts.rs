@@ -1,4 +1,4 @@
-//! However time is cut, the bits are the same: strips, single bars, and beginning anew in the middle.
+//! Results have the same bits however time is cut: strips, single bars, and restarts in the middle.
 
 use trawl_plan::graph::Op;
 use trawl_plan::{Schema, compile_expressions};
@@ -23,7 +23,7 @@ fn market() -> Vec<Row> {
     (0..BARS).map(|t| Row(std::array::from_fn(|lane| value(t, lane)))).collect()
 }
 
-/// Outputs of `work` whose strips are cut at `cuts`; `anew` takes a fresh step for each.
+/// Outputs of `work` whose strips are cut at `cuts`; with `anew`, each strip gets a new step.
 fn run(work: &FusedOp, inputs: &[Vec<Row>], outputs: usize, cuts: &[usize], anew: bool) -> Vec<Vec<[u64; LANES]>> {
     let views: Vec<View<'_>> = inputs.iter().map(|rows| View::column((rows, 0))).collect();
     let mut tables = Tables::default();
@@ -53,7 +53,7 @@ fn the_bits_do_not_depend_on_how_time_is_cut() {
     let plan = compile_expressions(&items, "test", &schema).expect("legal");
     let strips: Vec<usize> = (0..BARS).step_by(f64::STRIP_BARS).chain([BARS]).collect();
     let single: Vec<usize> = (0..=BARS).collect();
-    // No run passes the end of a strip: that is the end of a ring.
+    // No run crosses the end of a strip, which is the end of a ring.
     let mut uneven: Vec<usize> = (0..BARS).step_by(5).map(|t| t + t % 2 * 3).chain(strips.iter().copied()).collect();
     uneven.retain(|t| *t <= BARS);
     uneven.sort_unstable();

@@ -1,8 +1,8 @@
 //! Exponential averages that carry their value over missing bars (EMA), and the double ones (DEMA).
 //!
-//! The first value, at the L-th bar, is the mean of the values that there were until then. A missing bar leaves the mean
-//! and lets its weight fall by 1 - a; the next value is weighed against what is left. DEMA is twice the average less the
-//! average of it, which begins with its first value.
+//! The first value, at the L-th bar, is the mean of the values so far. A missing bar keeps the mean and multiplies its
+//! weight by 1 - a; the next value is weighted against the remaining weight. DEMA is twice the average minus the
+//! average of the average, which begins with its first value.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::cpu::simd::pack::{Mask, Pack};
 use crate::cpu::simd::state_io::{Carrier, carry_lane};
 use crate::cpu::simd::vector::{Kernel, Out, RowOf, View};
 
-/// Averages whose chains of operations are worked on side by side.
+/// Averages computed side by side, to overlap their dependency chains.
 const SIDE_BY_SIDE: usize = 3;
 
 /// The averages of one length.
@@ -27,7 +27,7 @@ struct Length<T> {
     mean: RowOf<T>,
     /// Its weight: 1 unless bars are missing.
     weight: RowOf<T>,
-    /// The average of it.
+    /// The average of the average (DEMA).
     second: RowOf<T>,
 }
 
@@ -35,7 +35,7 @@ struct Length<T> {
 pub(crate) struct Exponentials<T> {
     lengths: Vec<Length<T>>,
     x: Recent<T>,
-    /// First value, sum of differences to it, values: of the mean that averages begin with.
+    /// First value, sum of differences to it, and number of values of the mean that seeds the averages.
     first: RowOf<T>,
     sum: RowOf<T>,
     seen: RowOf<T>,
@@ -78,7 +78,7 @@ impl<T: Real> Exponentials<T> {
             first = V::select(first.is_nan(), x, first);
             sum = V::select(there, sum + (x - first), sum);
             seen = V::select(there, seen + V::of(1.0), seen);
-            // Without a value the first one is NA.
+            // The first value is NA while there is none.
             (first + sum / seen).store(seed);
         }
         first.store(&mut self.first);
@@ -87,13 +87,13 @@ impl<T: Real> Exponentials<T> {
     }
 }
 
-/// The state after one more value, where nothing is missing. The weights (1 - a) and a then add up to exactly 1.
+/// The mean after one more value, when no bar is missing. The weights (1 - a) and a then add up to exactly 1.
 #[inline(always)]
 fn follow<T: Real, V: Pack<T>>(mean: V, x: V, kept: V, factor: V) -> V {
     V::select(mean.eq(x), mean, mean * kept + factor * x)
 }
 
-/// What the loop over a strip keeps in registers.
+/// The loop over a strip whose state stays in registers.
 #[inline(always)]
 fn settled<T: Real, V: Pack<T>, const K: usize>(
     lengths: &mut [Length<T>; K],
@@ -129,7 +129,8 @@ fn settled<T: Real, V: Pack<T>, const K: usize>(
 }
 
 impl<T: Real> Length<T> {
-    /// Whether a strip that begins at bar number `number` and misses nothing finds the average at full weight.
+    /// Whether the average has full weight at the start of a strip that begins at bar number `number` and has no
+    /// missing bar.
     #[inline(always)]
     fn is_settled<V: Pack<T>>(&self, number: V) -> bool {
         let begun = V::load(&self.mean).is_finite() & V::of(self.len).lt(number);
@@ -137,7 +138,7 @@ impl<T: Real> Length<T> {
         (begun & V::load(&self.weight).eq(V::of(1.0))).all() && second
     }
 
-    /// One bar, whatever is missing.
+    /// One bar, with or without missing values.
     #[inline(always)]
     fn bar<V: Pack<T>>(&mut self, x: V, seed: V, number: V, outs: &mut [Out<'_, T>], t: usize) {
         let (mean, weight, second) = (V::load(&self.mean), V::load(&self.weight), V::load(&self.second));
@@ -163,7 +164,7 @@ impl<T: Real> Length<T> {
 
 impl<T: Real> Kernel<T> for Exponentials<T> {
     fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
-        // The strip's values and the means they begin with are made again.
+        // The strip's values and seeds are recomputed.
         let Self { lengths, x: _, first, sum, seen, seeds: _ } = self;
         for Length { len: _, factor: _, ema: _, dema: _, mean, weight, second } in lengths {
             [mean, weight, second].into_iter().for_each(|row| carry_lane(row, lane, carrier));

@@ -1,5 +1,5 @@
-//! Every golden case of Adaptive Trend Classification, made with another implementation: all columns, down to the
-//! averages, their crossings and their equities. `just atc-golden` prints what is said at the end.
+//! Every golden case of Adaptive Trend Classification, computed by another implementation: all columns, including the
+//! averages, their crossings and their equities. `just atc-golden` prints the errors found.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -181,7 +181,7 @@ fn every_golden_case_is_met_in_every_column() {
                 let family = find(&|op| matches!(op, Op::FamilySignal { .. }));
                 let number = nodes[family].inputs[2].index();
                 let Op::FamilySignal { decay, cutout } = nodes[family].op else { continue };
-                // The signal of a family of one is that average's crossing; what it earned is its equity.
+                // The signal of a family of one average is its crossing; its equity is that of following the crossing.
                 let inputs = [table["price"].as_slice(), &series[grown], &series[number], average(column)];
                 let crossing = step(nodes[family].op, &inputs);
                 let equity = Op::SignalEquity { start: 1.0.into(), decay, cutout };

@@ -1,5 +1,5 @@
 //! Adaptive averages after Kaufman with the constants of Adaptive Trend Classification: their windows nest, so one walk
-//! back in time sums every length's noise. The sums are direct: noise of nothing is exactly 0.
+//! back in time sums every length's noise. The sums are direct, so the noise of a flat series is exactly 0.
 
 use std::ops::Range;
 
@@ -17,11 +17,11 @@ const SPAN: f64 = 0.666 - 0.064;
 struct Length<T> {
     len: usize,
     out: usize,
-    /// NA where it begins anew with the next value.
+    /// NA where the next value starts it again.
     mean: RowOf<T>,
 }
 
-/// Inputs x and the bar's number from 1 on. The first bar's value stands for the first `len` bars.
+/// Inputs x and the bar's number from 1 on. The first bar's value is used for the first `len` bars.
 pub(crate) struct Kaufmans<T> {
     /// By length, ascending.
     lengths: Vec<Length<T>>,

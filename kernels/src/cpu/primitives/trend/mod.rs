@@ -1,9 +1,9 @@
-//! The steps of Adaptive Trend Classification: averages in which NA is data, returns that grow, the signal of a family of
+//! The steps of Adaptive Trend Classification: averages in which NA is data, grown returns, the signal of a family of
 //! averages and what following it earns.
 //!
-//! Averages of one series whose windows nest are made in one pass over it (`windows`, `kaufman`), those that remember
-//! side by side (`exponential`): each has the bits that it has alone. A flat series gives each average exactly its value,
-//! since it is the value plus a mean of differences: ties are no crossings.
+//! Averages of one series whose windows nest are computed in one pass over it (`windows`, `kaufman`), recursive ones
+//! side by side (`exponential`); each has the same bits as if computed alone. On a flat series each average is exactly
+//! the value, since it is the value plus a mean of differences, so ties do not count as crossings.
 
 #[cfg(test)]
 mod cuts;
@@ -26,7 +26,7 @@ use crate::cpu::simd::float::Real;
 use crate::cpu::simd::pack::{Mask, Pack};
 use crate::cpu::simd::vector::{RowOf, View};
 
-/// Averages that are made in one pass at most.
+/// Maximum number of averages computed in one pass.
 pub(crate) const TOGETHER_MAX: usize = 27;
 
 /// An average of a family.
@@ -36,7 +36,7 @@ pub(crate) struct TrendMean {
     pub len: u32,
 }
 
-/// The ways in which averages are made together.
+/// The kinds of passes that compute averages together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Pass {
     Window,
@@ -44,7 +44,7 @@ pub(crate) enum Pass {
     Kaufman,
 }
 
-/// How averages of a family are made.
+/// The kind of pass that computes a family of averages.
 pub(crate) fn pass_of(family: Trend) -> Pass {
     match family {
         Trend::Wma | Trend::Lsma | Trend::Hma => Pass::Window,
@@ -83,15 +83,14 @@ impl TrendMean {
     }
 }
 
-/// Rows before the current one that a pass of averages reads: its longest window, from the first bar that Hull's longest
-/// smoothing takes.
+/// Rows before the current one that a pass of averages reads: its longest window plus Hull's longest smoothing.
 pub(crate) fn reads_back(means: &[TrendMean]) -> usize {
     let window = means.iter().map(|m| m.window()).max().unwrap_or(0);
     let smooth = means.iter().map(|m| m.smoothed_over()).max().unwrap_or(0);
     window + smooth
 }
 
-/// Rows that the averages keep for themselves over `bars` bars.
+/// Rows of private state of the averages over `bars` bars.
 pub(crate) fn rows(means: &[TrendMean], bars: usize) -> usize {
     let back = reads_back(means).min(bars);
     let each = |m: &TrendMean| if m.family == Trend::Hma { 2 * m.hull_smooth().min(bars) + 8 } else { 8 };
@@ -110,7 +109,7 @@ impl<T: Real> Recent<T> {
         Self { back, rows: vec![RowOf::NA; back + T::STRIP_BARS] }
     }
 
-    /// Takes bars `start..end`, at most a strip, and those before. Whether all of them are finite.
+    /// Loads bars `start..end`, at most a strip, and those before. Returns whether all of them are finite.
     #[inline(always)]
     fn take<V: Pack<T>>(&mut self, input: &View<'_, T>, start: usize, end: usize) -> bool {
         let mut size = V::zero();
@@ -126,7 +125,7 @@ impl<T: Real> Recent<T> {
         size.eq(V::zero()).all()
     }
 
-    /// The bar that is `at` bars behind the strip's first one, with what precedes it.
+    /// The rows up to and including the bar `at` bars after the strip's first one.
     #[inline(always)]
     fn until(&self, at: usize) -> &[RowOf<T>] {
         &self.rows[..=self.back + at]

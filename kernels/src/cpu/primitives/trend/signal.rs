@@ -1,4 +1,4 @@
-//! What the averages of a trend classification say, and what following them earns.
+//! The signals of the averages of a trend classification, and the equity of following them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::cpu::simd::pack::{Mask, Pack};
 use crate::cpu::simd::state_io::{Carrier, carries_nothing, carry_lane};
 use crate::cpu::simd::vector::{Kernel, LANES, Out, RowOf, UNLIMITED, View};
 
-/// No equity falls below it.
+/// Lower bound of every equity.
 const FLOOR: f64 = 0.25;
 
 /// Largest return and equity of strips in which no equity can overflow: (1 + RETURN)^bars * EQUITY is finite in either
@@ -22,29 +22,29 @@ const FLOOR: f64 = 0.25;
 const QUIET_RETURN: f64 = 1.0;
 const QUIET_EQUITY: f64 = 1e10;
 
-/// Tables that the steps of a program share, whatever tile they run over.
+/// Tables shared by the steps of a program over all tiles.
 #[derive(Default)]
 pub(crate) struct Tables {
     growths: HashMap<(Bits, u32), Arc<[f64]>>,
 }
 
-/// By how much a return grows.
+/// The growth factor of returns, by bar.
 #[derive(Clone)]
 pub(crate) struct Growth {
     rate: f64,
     cutout: u32,
-    /// Of bars from the first one on.
+    /// Factors by bar, from the first one on.
     table: Arc<[f64]>,
 }
 
 impl Growth {
-    /// e^(rate*(max(i, 1) - cutout)) for bar i, 1 before `cutout`; what overflows is the largest number.
+    /// e^(rate*(max(i, 1) - cutout)) for bar i, 1 before `cutout`; values that overflow become the largest number.
     fn computed(rate: f64, cutout: u32, i: usize) -> f64 {
         let (bar, cutout) = (i.max(1) as f64, f64::from(cutout));
         if bar < cutout { 1.0 } else { elementary::exp(rate * (bar - cutout)).min(f64::MAX) }
     }
 
-    /// Of bar i, counted from 0.
+    /// The factor of bar `i`, from 0.
     #[inline(always)]
     fn at(&self, i: usize) -> f64 {
         match self.table.get(i) {
@@ -54,13 +54,14 @@ impl Growth {
     }
 }
 
-/// By how much the return of bar i, counted from 0, grows.
+/// The growth factor of the return of bar `i`, from 0.
 pub(crate) fn growth_of(rate: f64, cutout: u32, i: usize) -> f64 {
     Growth::computed(rate, cutout, i)
 }
 
 impl Tables {
-    /// With a table of `bars` bars; of [`UNLIMITED`] ones there is none, and it is computed at every bar.
+    /// The growth with a table of `bars` bars. For [`UNLIMITED`] bars there is no table, and factors are computed at
+    /// every bar.
     pub fn growth(&mut self, rate: Bits, cutout: u32, bars: usize) -> Growth {
         let table = self.growths.entry((rate, cutout)).or_insert_with(|| Arc::from([]));
         if bars != UNLIMITED && table.len() < bars {
@@ -70,7 +71,7 @@ impl Tables {
     }
 }
 
-/// Inputs x, x one bar ago, the bar's number from 1 on: the return, grown.
+/// Inputs x, x one bar ago, the bar's number from 1 on: the return times its growth factor.
 pub(crate) struct GrownReturn {
     pub growth: Growth,
 }
@@ -84,7 +85,7 @@ impl<T: Real> Kernel<T> for GrownReturn {
             let numbers = inputs[2].at(t);
             let mut growth = RowOf::<T>::NA;
             for lane in 0..LANES {
-                // Before the first bar that is seen the number is NA, and so is the return.
+                // Before the first bar seen, the number is NA, and so is the return.
                 let at = (numbers.0[lane].wide() as usize).saturating_sub(1);
                 growth.0[lane] = T::of(self.growth.at(at));
             }
@@ -94,16 +95,16 @@ impl<T: Real> Kernel<T> for GrownReturn {
     }
 }
 
-/// The equity after a bar: `sign` is that of the signal one bar ago, 0 where there was none.
+/// The equity after a bar: `sign` is the sign of the signal one bar ago, 0 if there was none.
 #[inline(always)]
 fn grown<T: Real, V: Pack<T>>(equity: V, sign: V, growth: V, start: V, decay: V) -> V {
-    // Nothing times an infinite return is nothing.
+    // Treat 0 times an infinite return as 0.
     let gain = V::select(sign.eq(V::zero()) | growth.is_nan(), V::zero(), sign * growth);
     let next = V::select(equity.is_nan(), start, equity * decay * (V::of(1.0) + gain));
     V::of(FLOOR).larger(next)
 }
 
-/// Rounded to hundredths, half to even, of numbers that are small.
+/// Rounded to hundredths, half to even, for small numbers.
 #[inline(always)]
 fn hundredths<T: Real, V: Pack<T>>(x: V) -> V {
     // Adding and taking away rounds to an integer, of either sign.
@@ -112,9 +113,9 @@ fn hundredths<T: Real, V: Pack<T>>(x: V) -> V {
     ((hundred * x + whole) - whole) / hundred
 }
 
-/// What is remembered of one average.
+/// The state of one average.
 struct Followed<T> {
-    /// Its last value, NA before the first bar.
+    /// The previous value of the average, NA before the first bar.
     average: RowOf<T>,
     signal: RowOf<T>,
     /// NA before the first bar that counts.
@@ -134,11 +135,11 @@ pub(crate) struct FamilySignal<T> {
     votes: Vec<[RowOf<T>; 2]>,
 }
 
-/// Averages whose chains of operations are worked on side by side.
+/// Averages computed side by side, to overlap their dependency chains.
 const SIDE_BY_SIDE: usize = 3;
 
 impl<T: Real> FamilySignal<T> {
-    /// Of `averages` averages.
+    /// A step over `averages` averages.
     pub fn new(decay: f64, cutout: u32, averages: usize) -> Self {
         let strip = vec![RowOf::NA; T::STRIP_BARS];
         let fresh = || Followed { average: RowOf::NA, signal: RowOf::ZERO, equity: RowOf::NA };
@@ -165,7 +166,7 @@ impl<T: Real> FamilySignal<T> {
     }
 }
 
-/// What all averages of a family share: prices from the one before the strip on, returns, the sums.
+/// Data shared by all averages of a family: prices from the one before the strip on, returns, sums.
 struct Strip<'a, T> {
     prices: &'a [RowOf<T>],
     returns: &'a [RowOf<T>],
@@ -288,7 +289,7 @@ impl<T: Real> Recurrence<T, 3, 1, 2> for SignalEquity {
     }
 }
 
-/// Inputs six signals, six equities: the votes weighed by the equities; 0 where that is not finite.
+/// Inputs six signals, six equities: the signals weighted by the equities; 0 where that is not finite.
 pub(crate) struct TrendVote {
     pub long: f64,
     pub short: f64,

@@ -1,8 +1,8 @@
 //! Averages of nested windows: linearly weighted (WMA), Hull's (HMA), the end of the least-squares line (LSMA).
 //!
-//! With d_k the difference of the value k bars ago to the current one, S(L) = d_1 + ... + d_(L-1) and T(L) = S(2) + ... +
-//! S(L): the weighted mean of L bars is the current value + T/(L(L+1)/2), the line's end the current value +
-//! (6T - 2(L+1)S)/(L(L+1)). One walk back in time meets both for every L.
+//! With d_k the difference of the value k bars ago to the current one, S(L) = d_1 + ... + d_(L-1) and T(L) = S(2) + ...
+//! + S(L): the weighted mean of L bars is the current value + T/(L(L+1)/2), the line's end the current value + (6T -
+//! 2(L+1)S)/(L(L+1)). One walk back in time meets both for every L.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ struct Hull<T> {
     half: usize,
     whole: usize,
     smooth: usize,
-    /// What is smoothed, bar t at t mod length.
+    /// The series to be smoothed; bar t is at index t mod length.
     raw: Vec<RowOf<T>>,
 }
 
@@ -74,7 +74,7 @@ impl<T: Real> Windows<T> {
         Self { stops, hulls, recent: Recent::new(back), means, next: usize::MAX }
     }
 
-    /// The means of the bar that `until` ends with, into `outs` from bar `t` on if it is wanted.
+    /// Computes the means of bar `at` and writes them to `outs` at bar `t`, if given.
     #[inline(always)]
     fn walk<V: Pack<T>>(&mut self, at: usize, outs: Option<(&mut [Out<'_, T>], usize)>) {
         let until = self.recent.until(at);
@@ -139,7 +139,7 @@ impl<T: Real> Kernel<T> for Windows<T> {
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         if rows.start != self.next {
-            // What is smoothed of the bars before.
+            // Fill the smoothing windows from the bars before.
             let warm = self.hulls.iter().map(|h| h.smooth - 1).max().unwrap_or(0).min(rows.start);
             self.hulls.iter_mut().for_each(|h| h.raw.fill(RowOf::NA));
             let mut t = rows.start - warm;

@@ -1,9 +1,9 @@
-//! A device that is not there: memory, streams and marks of a device, with as little memory, as slow and as faulty as a test
-//! wants. Kernels are run by a [`Launcher`].
+//! A simulated device: memory, streams and marks, with memory size, speed and faults chosen by a test. Kernels are run
+//! by a [`Launcher`].
 //!
-//! What is put into a stream is *timed* when it is put there (one copy in, one kernel and one copy out go on at once, as on a
-//! device) and *done* when a mark behind it is waited for: whoever looks at a result too early, or changes what is still
-//! to be copied, gets something wrong. Time is virtual unless it is told to be real.
+//! Work put into a stream is *timed* when it is enqueued (one copy in, one kernel and one copy out run concurrently, as
+//! on a device) and *done* when a later mark is waited for: reading a result too early, or changing a source that is
+//! still to be copied, gives wrong values. Time is virtual unless configured to be real.
 
 mod simulation;
 mod streams;
@@ -20,17 +20,17 @@ use streams::{MarkPlace, Queue, State, StreamOp};
 
 pub use simulation::Simulation;
 
-/// The backend's name, so that nothing that it gives is taken for a device's.
+/// The backend's name, which distinguishes its answers from those of a real device.
 pub const BACKEND_SIMULATED: &str = "simulated";
 
-/// Bytes from one allocation to the next: an address tells which it belongs to.
+/// Distance in bytes between allocations, so that an address identifies its allocation.
 const ADDRESSES_APART: u64 = 1 << 40;
-/// Never written: a NaN.
+/// Content of memory that was never written: a NaN.
 const POISON: u64 = u64::MAX;
 
-/// What a kernel reads and writes.
+/// Memory that a kernel reads and writes.
 pub struct Bound<'a> {
-    /// One a column of the kernel.
+    /// Columns of the kernel.
     pub columns: Vec<&'a [f64]>,
     pub out: &'a mut [f64],
     pub scratch: &'a mut [f64],
@@ -40,29 +40,29 @@ pub struct Bound<'a> {
     pub tail: &'a [i32],
 }
 
-/// Runs kernels somewhere.
+/// Runs kernels of a simulated device.
 pub trait Launcher: Send + Sync + Debug {
     /// # Errors
     /// A sentence.
     fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String>;
 }
 
-/// What was done on a simulated device.
+/// Counts of operations on a simulated device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     pub allocations: u64,
     pub launches: u64,
     pub compiled: u64,
     pub trims: u64,
-    /// Copies to the device, and their bytes.
+    /// Number of copies to the device; `copied_in_bytes` is their total size.
     pub copies_in: u64,
     pub copied_in_bytes: u64,
-    /// Bytes that are taken now, and the most that ever were.
+    /// Bytes currently allocated; `most_bytes` is their maximum.
     pub used_bytes: u64,
     pub most_bytes: u64,
 }
 
-/// See the module.
+/// A simulated device; see the module documentation.
 #[derive(Debug)]
 pub struct Simulated {
     facts: Facts,
@@ -100,7 +100,7 @@ impl Simulated {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was done so far.
+    /// The counts so far.
     pub fn counts(&self) -> Counts {
         let state = self.state();
         Counts {
@@ -115,18 +115,18 @@ impl Simulated {
         }
     }
 
-    /// Lets the compiler wait at this kernel until [`Self::let_go`].
+    /// Makes the compiler wait at this kernel until [`Self::let_go`].
     pub fn hold(&self, fingerprint: u128) {
         self.state().held.insert(fingerprint);
     }
 
-    /// Ends all waiting of the compiler.
+    /// Releases all waiting compilations.
     pub fn let_go(&self) {
         self.state().held.clear();
         self.let_go.notify_all();
     }
 
-    /// Has the compiler refuse this kernel.
+    /// Makes the compiler reject this kernel.
     pub fn refuse(&self, fingerprint: u128) {
         self.state().refused.insert(fingerprint);
     }

@@ -1,25 +1,25 @@
-//! What a simulated device is told to be: its size, its speed, and what goes wrong on it.
+//! Configuration of a simulated device: its size, speed and faults.
 
 use std::time::Duration;
 
 use crate::cuda::device::arguments::Limits;
 
-/// What a simulated device is, and what goes wrong on it. Allocations and launches are counted from 1.
+/// Configuration of a simulated device. Allocations and launches are counted from 1.
 #[derive(Debug, Clone)]
 pub struct Simulation {
     pub memory_bytes: u64,
     pub shared_bytes: usize,
-    /// Bytes that are copied in a second, each way.
+    /// Copy bandwidth in bytes per second, in each direction.
     pub copied_bytes_per_s: f64,
-    /// Of every kernel.
+    /// Duration of every kernel.
     pub kernel: Duration,
-    /// Time goes by for real.
+    /// Whether time is real instead of virtual.
     pub real_time: bool,
-    /// Memory that is given back is kept for allocations of the same size until the device is trimmed.
+    /// Whether released memory is kept for allocations of the same size until the device is trimmed.
     pub keeps_freed: bool,
-    /// The allocation that finds no memory.
+    /// The allocation that fails for lack of memory.
     pub no_memory_at: Option<u64>,
-    /// The launch that takes so long.
+    /// The launch that is slow, and its duration.
     pub slow_at: Option<(u64, Duration)>,
     /// The launch that writes to an illegal address.
     pub illegal_at: Option<u64>,
@@ -42,11 +42,11 @@ impl Default for Simulation {
 }
 
 impl Simulation {
-    /// Reads what a test's environment says: `memory=BYTES kernel=MS no_memory_at=N slow_at=N:MS illegal_at=N`, any of
-    /// them. Time is real.
+    /// Parses a test's environment variable: `memory=BYTES kernel=MS no_memory_at=N slow_at=N:MS illegal_at=N`, any
+    /// subset. Time is real.
     ///
     /// # Errors
-    /// A sentence that says what is expected.
+    /// A sentence stating what is expected.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut simulation = Self { real_time: true, ..Self::default() };
         let number = |text: &str| text.parse::<u64>().map_err(|_| format!("'{text}' is no whole number"));

@@ -1,4 +1,4 @@
-//! What a simulated device holds, and what its streams do once somebody waits for it.
+//! The state of a simulated device, and the execution of its streams when a mark is waited for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
@@ -21,7 +21,7 @@ pub(super) enum StreamOp {
 #[derive(Default)]
 pub(super) struct Queue {
     pub work: VecDeque<StreamOp>,
-    /// When all of it is done.
+    /// Time at which all its work is done.
     pub end: Duration,
 }
 
@@ -35,13 +35,13 @@ pub(super) struct State {
     pub memory: BTreeMap<u64, Vec<u64>>,
     pub used_bytes: u64,
     pub most_bytes: u64,
-    /// Pieces that were given back and are kept, by their cells.
+    /// Released allocations that are kept, by size in cells.
     pub kept: BTreeMap<usize, u64>,
     pub trims: u64,
     pub staging: Vec<Vec<u64>>,
     pub streams: Vec<Queue>,
     pub marks: BTreeMap<u64, MarkPlace>,
-    /// When copies in, kernels and copies out end that were put in so far.
+    /// End of the copies in, kernels and copies out enqueued so far.
     pub engines: [Duration; 3],
     pub now: Duration,
     pub allocations: u64,
@@ -69,7 +69,7 @@ impl State {
 }
 
 impl Simulated {
-    /// Does what a stream holds, up to a mark.
+    /// Executes the work of a stream up to a mark.
     pub(super) fn catch_up(&self, state: &mut State, stream: u64, mark: u64) {
         while let Some(work) = state.streams[stream as usize].work.pop_front() {
             let done = match work {
@@ -107,7 +107,7 @@ impl Simulated {
 
     fn run(&self, memory: &mut BTreeMap<u64, Vec<u64>>, launch: &(Lowered, Launch, Pointers)) -> Result<(), String> {
         let (lowered, launch, pointers) = launch;
-        // Out of the map, so that one may be written while others are read.
+        // Taken out of the map, so that it can be written while others are read.
         let mut out = taken(memory, pointers.out, launch.out_len)?;
         let mut scratch = taken(memory, pointers.scratch, launch.scratch_len)?;
         let groups = launch.blocks;
@@ -164,7 +164,7 @@ fn halves_of(cells: &[u64]) -> Vec<i32> {
     cells.iter().flat_map(|x| x.to_ne_bytes().as_chunks::<4>().0.to_vec()).map(i32::from_ne_bytes).collect()
 }
 
-/// The allocation that an address lies in, out of the map; its base, its cells, and which of them the address is.
+/// Takes the allocation of an address out of the map; returns its base, its cells, and the index of the addressed cell.
 fn taken(memory: &mut BTreeMap<u64, Vec<u64>>, address: u64, cells: usize) -> Result<(u64, Vec<u64>, usize), String> {
     if cells == 0 {
         return Ok((u64::MAX, Vec::new(), 0));
