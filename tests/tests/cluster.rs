@@ -1,11 +1,12 @@
 //! The same scan through a coordinator and workers registered in a real etcd: the same bytes, whatever dies.
 
+use std::process::Command;
 use std::time::Duration;
 
 use trawl_tests::cluster::Cluster;
 use trawl_tests::etcd::{OwnEtcd, fresh_cluster_name};
 use trawl_tests::home::Home;
-use trawl_tests::process::Background;
+use trawl_tests::process::{self, Background};
 use trawl_tests::wait;
 
 use crate::answers::{BARS, CLAUSES, SYMBOLS, answer_files, check_counts};
@@ -215,6 +216,70 @@ fn a_cluster_on_one_machine_starts_scans_and_ends_with_ctrl_c() {
         let address = url.trim_start_matches("http://").to_owned();
         assert!(std::net::TcpStream::connect(&address).is_err(), "something still listens on {address}");
     }
+}
+
+/// Process ids of the children of a process whose command line contains `word`.
+fn children_of(parent: u32, word: &str) -> Vec<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    let has_word = |id: &u32| {
+        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
+    };
+    children.split_whitespace().filter_map(|id| id.parse().ok()).filter(has_word).collect()
+}
+
+#[test]
+fn a_cluster_on_one_machine_starts_a_killed_worker_again() {
+    let home = Home::new();
+    home.synth("market", 60, 100);
+    let etcd = trawl_tests::etcd::executable();
+    let etcd = etcd.to_str().expect("a path");
+    let up = ["cluster", "up", "--workers", "2", "--listen", "127.0.0.1:0", "--etcd-binary", etcd];
+    let mut cluster = Background::start("cluster up", &mut home.command(&up));
+    let url = cluster.wait_for_line(LOSS_BOUND, |line| {
+        let words = line.strip_prefix("ready cluster ")?;
+        words.split_whitespace().find_map(|w| w.strip_prefix("url=")).map(str::to_owned)
+    });
+    let before = children_of(cluster.id(), "worker");
+    assert_eq!(before.len(), 2, "{before:?}");
+    assert!(Command::new("kill").args(["-KILL", &before[0].to_string()]).status().expect("kill").success());
+    let scan = ["scan", "--coordinator", &url, "--dataset", "market", "--where", "close > 0", "--quiet"];
+    home.trawl(&scan).expect_code(0);
+    let again = wait::until(LOSS_BOUND, || {
+        let now = children_of(cluster.id(), "worker");
+        (now.len() == 2 && !now.contains(&before[0])).then_some(now)
+    });
+    let again = again.unwrap_or_else(|| panic!("no second worker: {}", cluster.output()));
+    assert!(again.contains(&before[1]), "only the killed one is replaced: {before:?} {again:?}");
+    assert!(cluster.running(), "{}", cluster.output());
+    cluster.signal("INT");
+    cluster.wait(LOSS_BOUND).expect_code(0);
+}
+
+#[test]
+fn a_demonstration_that_loses_a_worker_shows_two_equal_answers() {
+    let home = Home::new();
+    let etcd = trawl_tests::etcd::executable();
+    let ended = home.trawl(&["demo", "--kill-worker", "--etcd-binary", etcd.to_str().expect("a path")]).expect_code(0);
+    let shown = ended.stdout;
+    assert!(shown.contains("worker 2 killed with SIGKILL"), "{shown}");
+    assert!(shown.contains("Equal, byte for byte, although a worker was lost."), "{shown}");
+    let digests: Vec<&str> =
+        shown.lines().filter_map(|line| line.split_whitespace().last()).filter(|word| word.len() == 64).collect();
+    assert!(digests.len() == 2 && digests[0] == digests[1], "{shown}");
+    // The waterfall shows that the fault had an effect.
+    assert!(shown.contains("lost") || shown.contains("retr") || shown.contains("again"), "{shown}");
+}
+
+#[test]
+fn the_address_of_a_coordinator_can_come_from_the_environment() {
+    let home = Home::new();
+    home.synth("market", 10, 50);
+    let cluster = Cluster::start(&home, 1);
+    let mut scan = home.command(&["scan", "--dataset", "market", "--where", "close > 0", "--detach"]);
+    let id = process::run(scan.env("TRAWL_COORDINATOR", &cluster.url)).expect_code(0).stdout;
+    let listed = home.trawl(&["scans", "list", "--coordinator", &cluster.url]).expect_code(0).stdout;
+    assert!(!id.trim().is_empty() && listed.contains(id.trim()), "{id} {listed}");
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn every_line_of_the_readme_runs_in_a_fresh_clone_and_prints_what_it_shows() {
 
 #[test]
 fn every_line_of_the_tour_runs_in_a_fresh_clone_and_prints_what_it_shows() {
-    let elsewhere = ["tools/get-etcd", "trawl cluster up", "trawl scan --coordinator"];
+    let elsewhere = ["tools/get-etcd", "trawl cluster up", "trawl demo", "trawl scan --coordinator"];
     let (run, printed) = run_page("docs/tour.md", &elsewhere);
     assert!(run > 15 && printed.contains("still there"), "{run}");
 }

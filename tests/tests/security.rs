@@ -186,6 +186,21 @@ fn check_ended(ended: Ended, code: i32, texts: &[&str]) {
     }
 }
 
+/// The most common mistake: `http://` for a coordinator that has certificates. Asking again would not help.
+#[test]
+fn plain_text_to_a_coordinator_with_certificates_is_explained_at_once() {
+    let secure = Secure::start(1, &[], &[]);
+    let url = secure.cluster.url.replace("https://", "http://");
+    let scan = ["scan", "--dataset", "market", "--where", "close > 0", "--coordinator", &url];
+    let started = std::time::Instant::now();
+    for arguments in [&scan[..], &["scans", "list", "--coordinator", &url]] {
+        let ended = secure.home.trawl(arguments).expect_code(1);
+        assert!(ended.stderr.contains("expects TLS: write https://"), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("asking again"), "{}", ended.stderr);
+    }
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+}
+
 #[test]
 fn development_certificates_make_a_cluster_that_answers_as_one_process() {
     let home = Home::new();

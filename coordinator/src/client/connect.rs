@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 use trawl_security::{ClientSecurity, Connector, Expect, Role};
 use trawl_wire::limits::MESSAGE_BYTES_MAX;
@@ -14,6 +16,13 @@ use super::ClientError;
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval and timeout of pings to an idle coordinator.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
+
+/// Maximum time to find out whether a server expects TLS.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The first bytes of an HTTP/2 connection (RFC 9113, section 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The first byte of a TLS record that carries an alert (RFC 8446, section 5.1).
+const TLS_ALERT: u8 = 21;
 
 /// A client, and the connector, which knows why a TLS handshake failed.
 pub(super) async fn connect(
@@ -70,6 +79,23 @@ fn check_secure(url: &str, host: &str, encrypted: bool, security: &ClientSecurit
             Ok(())
         }
     }
+}
+
+/// Whether a server that was addressed in plain text expects TLS: it answers the beginning of HTTP/2 with an alert.
+pub(super) async fn expects_tls(url: &str) -> bool {
+    let Some(host) = url.strip_prefix("http://") else { return false };
+    let first_byte = async {
+        let mut stream = TcpStream::connect(host.trim_end_matches('/')).await?;
+        stream.write_all(HTTP2_PREFACE).await?;
+        stream.read_u8().await
+    };
+    matches!(tokio::time::timeout(PROBE_TIMEOUT, first_byte).await, Ok(Ok(TLS_ALERT)))
+}
+
+/// The error of a server that expects TLS and was addressed in plain text.
+pub(super) fn needs_tls(url: &str) -> ClientError {
+    let why = "it expects TLS: write https:// and give --tls-ca, --tls-cert and --tls-key".to_owned();
+    ClientError::Untrusted { url: url.to_owned(), why }
 }
 
 /// The innermost cause: the error of the operating system.

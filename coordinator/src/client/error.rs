@@ -55,6 +55,19 @@ pub enum ClientError {
         /// The error of the connection.
         why: String,
     },
+    /// No coordinator answered for a long time; the scan is recorded and goes on without this client.
+    #[error(
+        "no coordinator has answered for {seconds} s ({why}); scan {scan} is recorded and goes on: \
+         'trawl scans watch {scan}' shows its answer"
+    )]
+    Abandoned {
+        /// Id of the scan.
+        scan: String,
+        /// How long the client has tried.
+        seconds: u64,
+        /// The last error.
+        why: Box<ClientError>,
+    },
     /// The scan was interrupted and cancelled.
     #[error("interrupted: {0}")]
     Interrupted(String),

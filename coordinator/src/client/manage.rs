@@ -37,13 +37,16 @@ impl<'a> Manager<'a> {
         request
     }
 
-    fn answered<T>(&self, answer: Result<tonic::Response<T>, tonic::Status>) -> Result<T, ClientError> {
-        answer.map(tonic::Response::into_inner).map_err(|status| {
-            match (Failure::from_status(&status), self.connector.reason()) {
-                (Some(failure), _) => ClientError::Refused(failure),
-                (None, Some(why)) => ClientError::Untrusted { url: self.url.clone(), why },
-                (None, None) => ClientError::Broken { url: self.url.clone(), why: status.message().to_owned() },
-            }
+    async fn answered<T>(&self, answer: Result<tonic::Response<T>, tonic::Status>) -> Result<T, ClientError> {
+        let status = match answer {
+            Ok(response) => return Ok(response.into_inner()),
+            Err(status) => status,
+        };
+        Err(match (Failure::from_status(&status), self.connector.reason()) {
+            (Some(failure), _) => ClientError::Refused(failure),
+            (None, Some(why)) => ClientError::Untrusted { url: self.url.clone(), why },
+            (None, None) if connect::expects_tls(&self.url).await => connect::needs_tls(&self.url),
+            (None, None) => ClientError::Broken { url: self.url.clone(), why: status.message().to_owned() },
         })
     }
 
@@ -54,7 +57,7 @@ impl<'a> Manager<'a> {
     pub async fn cancel(&mut self, scan: &str) -> Result<pb::ScanInfo, ClientError> {
         let request = self.request(pb::CancelRequest { scan_id: scan.to_owned() });
         let answer = self.client.cancel(request).await;
-        self.answered(answer)
+        self.answered(answer).await
     }
 
     /// The state of one scan.
@@ -64,7 +67,7 @@ impl<'a> Manager<'a> {
     pub async fn status(&mut self, scan: &str) -> Result<pb::ScanInfo, ClientError> {
         let request = self.request(pb::GetScanRequest { scan_id: scan.to_owned() });
         let answer = self.client.get_scan(request).await;
-        self.answered(answer)
+        self.answered(answer).await
     }
 
     /// The state of one scan, and its run report as JSON; empty if there is none.
@@ -78,7 +81,7 @@ impl<'a> Manager<'a> {
             let why = "this coordinator is older than this command and tells nothing of traces: upgrade it";
             return Err(ClientError::Refused(Failure::new(ErrorKind::Invalid, why)));
         }
-        self.answered(answer)
+        self.answered(answer).await
     }
 
     /// Scans, newest first; `limit` 0 selects the coordinator's default.
@@ -88,7 +91,7 @@ impl<'a> Manager<'a> {
     pub async fn list(&mut self, limit: u32, active: bool) -> Result<pb::ListScansReply, ClientError> {
         let request = self.request(pb::ListScansRequest { limit, active });
         let answer = self.client.list_scans(request).await;
-        self.answered(answer)
+        self.answered(answer).await
     }
 
     /// All registered workers.
@@ -98,7 +101,7 @@ impl<'a> Manager<'a> {
     pub async fn workers(&mut self) -> Result<Vec<pb::WorkerInfo>, ClientError> {
         let request = self.request(pb::ListWorkersRequest { all: true });
         let answer = self.client.list_workers(request).await;
-        self.answered(answer).map(|reply| reply.workers)
+        self.answered(answer).await.map(|reply| reply.workers)
     }
 
     /// Drains a worker; returns how many shards it still has.
@@ -108,6 +111,6 @@ impl<'a> Manager<'a> {
     pub async fn drain(&mut self, worker: &str) -> Result<u32, ClientError> {
         let request = self.request(pb::DrainWorkerRequest { worker: worker.to_owned() });
         let answer = self.client.drain_worker(request).await;
-        self.answered(answer).map(|reply| reply.shards_in_flight)
+        self.answered(answer).await.map(|reply| reply.shards_in_flight)
     }
 }

@@ -243,6 +243,10 @@ impl<'a> Following<'a> {
                 Streamed::Accepted => return Err(ClientError::Interrupted("detached".to_owned())),
                 Streamed::Broken(broken) => broken,
             };
+            // The most common mistake about TLS; asking again would not help.
+            if !self.heard && matches!(broken, ClientError::Broken { .. }) && connect::expects_tls(&url).await {
+                return Err(connect::needs_tls(&url));
+            }
             turn += 1;
             if self.heard {
                 (quiet_since, wait) = (Instant::now(), RECONNECT_WAIT);
@@ -264,7 +268,11 @@ impl<'a> Following<'a> {
                 }
             }
             if quiet_since.elapsed() > RECONNECT_TIMEOUT {
-                return Err(broken);
+                let seconds = RECONNECT_TIMEOUT.as_secs();
+                return Err(match name_in(&self.name) {
+                    Some(scan) => ClientError::Abandoned { scan, seconds, why: Box::new(broken) },
+                    None => broken,
+                });
             }
             tracing::warn!(error = %broken, "asking again");
             tokio::time::sleep(wait).await;

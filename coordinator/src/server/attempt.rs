@@ -145,8 +145,17 @@ async fn replies(
 fn ending_of(status: &tonic::Status) -> Ending {
     match Failure::from_status(status) {
         Some(failure) => Ending::Refused(failure),
-        None => Ending::Broken(format!("{:?}: {}", status.code(), text_of(status))),
+        None => Ending::Broken(cause_of(status)),
     }
+}
+
+/// The innermost cause of a broken connection, such as "connection reset by peer" or "keep-alive timed out".
+fn cause_of(status: &tonic::Status) -> String {
+    let mut cause = std::error::Error::source(status);
+    while let Some(deeper) = cause.and_then(std::error::Error::source) {
+        cause = Some(deeper);
+    }
+    cause.map_or_else(|| text_of(status), |cause| text_of(cause))
 }
 
 /// The result in a reply, checked against envelope, segment and the snapshot's symbols.

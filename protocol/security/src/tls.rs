@@ -232,8 +232,13 @@ impl Loaded {
         }
         let soon = UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs()) + EXPIRY_WARNING);
         if let Err(error) = self.verify(&leaf, &intermediates, soon, role.is_some()) {
-            let days = EXPIRY_WARNING.as_secs() / 86_400;
-            tracing::warn!("'{}' ends within {days} days: {}", file.display(), self.explain(&error, &leaf));
+            let why = match &error {
+                Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
+                    format!("the certificate of {} ends on {}", subject_of(&leaf), date(*not_after))
+                }
+                _ => self.explain(&error, &leaf),
+            };
+            tracing::warn!("'{}': {why}, that is within {} days", file.display(), EXPIRY_WARNING.as_secs() / 86_400);
         }
         // In the far future every certificate has expired, and the verifier returns the expiry date.
         let late = UnixTime::since_unix_epoch(Duration::from_secs(FAR_FUTURE_S));

@@ -114,7 +114,14 @@ pub struct Args {
 
     /// Send the scan to a coordinator, such as http://127.0.0.1:7400, instead of running it in this process; https://
     /// with certificates
-    #[arg(long, value_name = "URL", conflicts_with = "threads", help_heading = "Running")]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TRAWL_COORDINATOR",
+        hide_env = true,
+        conflicts_with = "threads",
+        help_heading = "Running"
+    )]
     coordinator: Option<String>,
 
     /// Share of the workers' time while other scans compete for it: high gets four times as much as normal, low a

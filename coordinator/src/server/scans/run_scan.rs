@@ -115,11 +115,12 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
             if failure.kind == ErrorKind::Cancelled { ScanEnd::Cancelled } else { ScanEnd::Failed }
         }
         Err(_) => {
-            scan.log.abandon(status_of(
-                Code::Unavailable,
-                ErrorKind::Retryable,
-                "this coordinator leads no longer; another goes on with the scan",
-            ));
+            let why = if scan.is_recorded() {
+                "this coordinator leads no longer; the next leader continues the scan"
+            } else {
+                "this coordinator leads no longer, and the scan was not recorded: submit it again"
+            };
+            scan.log.abandon(status_of(Code::Unavailable, ErrorKind::Retryable, why));
             ScanEnd::HandedOver
         }
     };
