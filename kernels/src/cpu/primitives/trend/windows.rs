@@ -1,8 +1,8 @@
 //! Averages of nested windows: linearly weighted (WMA), Hull's (HMA), the end of the least-squares line (LSMA).
 //!
-//! With d_k the difference of the value k bars ago to the current one, S(L) = d_1 + ... + d_(L-1) and T(L) = S(2) + ...
-//! + S(L): the weighted mean of L bars is the current value + T/(L(L+1)/2), the line's end the current value + (6T -
-//! 2(L+1)S)/(L(L+1)). One walk back in time meets both for every L.
+//! With d_k the difference of the value k bars ago to the current one, let S(L) = d_1 + ... + d_(L-1), and let T(L) be the
+//! sum of S(2) to S(L). The weighted mean of L bars is the current value + T/(L(L+1)/2); the end of the line is the current
+//! value + (6T - 2(L+1)S)/(L(L+1)). One walk back in time gives both for every L.
 
 use std::ops::Range;
 
