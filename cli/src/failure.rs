@@ -3,12 +3,11 @@
 //! Everything else that goes wrong travels as `anyhow::Error` and ends with [`NOT_DONE`].
 
 use std::fmt;
+use std::io;
 use std::process::ExitCode;
 
 use trawl_market::{MarketError, MarketErrorKind};
 use trawl_plan::Diagnostic;
-
-use crate::output::atomic_file::plain;
 
 /// The job was done.
 pub const DONE: u8 = 0;
@@ -123,6 +122,24 @@ fn chain_text(error: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// An I/O error without its number and without the temporary file's name.
+pub fn io_reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file or folder".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+        io::ErrorKind::NotADirectory => "a part of its path is not a folder".to_owned(),
+        io::ErrorKind::StorageFull => "no space left".to_owned(),
+        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only".to_owned(),
+        _ => {
+            let text = error.to_string();
+            let text = text.split(" (os error").next().unwrap_or_default();
+            let mut letters = text.chars();
+            letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+        }
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod election;
 pub mod local;
 pub mod membership;
 pub mod merge;
+pub mod merge_spec;
 pub mod planner;
 pub mod prepare;
 pub mod profile;
@@ -27,7 +28,8 @@ pub mod server;
 mod why;
 
 pub use all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars};
-pub use merge::{FailedSegment, MergeSpec, merge, merge_results};
+pub use merge::{FailedSegment, merge, merge_results};
+pub use merge_spec::MergeSpec;
 pub use planner::ShardSpec;
 pub use prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
 pub use report::{NoProgress, Progress, RunReport, UpdateReport};

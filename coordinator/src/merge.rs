@@ -8,25 +8,8 @@ use std::collections::BTreeMap;
 use trawl_wire::digest::{AnswerHead, digest_of_rows};
 use trawl_wire::{Answer, AnswerRow, ErrorKind, Identity, SegmentOutput, SegmentResultV2, Status, SymbolRow};
 
+use crate::merge_spec::MergeSpec;
 use crate::prepare::PreparedScan;
-use trawl_plan::Setting;
-
-/// What merging needs to know of a scan; travels to a client in the header of its stream.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MergeSpec {
-    /// Identity, part of the answer.
-    pub identity: Identity,
-    /// Headings of the values.
-    pub select: Vec<String>,
-    /// Values of the sweep's variables at each point; one point without settings when there is no sweep.
-    pub points: Vec<Vec<(String, Setting)>>,
-    /// Whether each symbol keeps only its best points.
-    pub best: bool,
-    /// Per rank key: whether the largest value comes first.
-    pub descending: Vec<bool>,
-    /// Maximum number of matches that get a rank.
-    pub limit: Option<u32>,
-}
 
 /// A segment without a result: each of its symbols fails with the reason.
 #[derive(Debug, Clone, PartialEq)]

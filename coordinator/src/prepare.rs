@@ -21,7 +21,7 @@ use trawl_worker::{
     ExecutablePlan, ScanSource, ScanStep, StepKind, execution_class_in, lowering_of, precision_of, schema_of,
 };
 
-use crate::merge::MergeSpec;
+use crate::merge_spec::MergeSpec;
 use crate::planner::SegmentCost;
 use crate::scheduler::Piece;
 

@@ -7,30 +7,18 @@
 use std::sync::OnceLock;
 
 use crate::arrow_file::SymbolBars;
+use crate::bundled_names::{BUNDLED, US5};
 use crate::calendar::Calendar;
 use crate::dataset::Dataset;
 use crate::demo;
 use crate::error::MarketError;
-use crate::import::{Labels, ORIGIN_IMPORT, label_rows};
+use crate::import::{Labels, label_rows};
 use crate::limits::IMPORT_ROWS_MAX;
+use crate::manifest::ORIGIN_IMPORT;
 use crate::memory::{MemoryMarket, build as build_memory};
 use crate::name::{TimeUnit, Timeframe};
 use crate::reading::{ImportFormat, Policy, ReadOptions, RowBudget, read_rows};
 use crate::sources::decompress;
-
-/// Five real stocks.
-pub const US5: &str = "us5";
-/// An invented market with sectors, daily.
-pub const DEMO: &str = "demo";
-/// Its minutes.
-pub const DEMO_1M: &str = "demo-1m";
-/// Names of the bundled datasets; other datasets may not have them.
-pub(crate) const BUNDLED: [&str; 3] = [US5, DEMO, DEMO_1M];
-
-/// Whether a dataset of this name is bundled.
-pub fn is_bundled(name: &str) -> bool {
-    BUNDLED.contains(&name)
-}
 
 const FILES: [(&str, &[u8]); 5] = [
     ("AAPL", include_bytes!("../data/us5/AAPL.csv.gz")),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use crate::arrow_file::{SymbolBars, decode};
-use crate::bundled::is_bundled;
+use crate::bundled_names::is_bundled;
 use crate::error::{MarketError, nearest};
 use crate::manifest::{Manifest, TableFile, sha256_hex};
 use crate::reference::{

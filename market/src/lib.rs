@@ -8,9 +8,11 @@
 mod arrow_file;
 mod as_of;
 mod bundled;
+mod bundled_names;
 mod calendar;
 mod dataset;
 mod demo;
+mod draws;
 mod error;
 mod group;
 mod import;
@@ -37,7 +39,7 @@ mod zone;
 
 pub use arrow_file::SymbolBars;
 pub use as_of::{AsOf, AsOfMistake, ResolvedAsOf};
-pub use bundled::{DEMO, DEMO_1M, US5, is_bundled};
+pub use bundled_names::{DEMO, DEMO_1M, US5, is_bundled};
 pub use calendar::{CALENDARS, Calendar, CalendarPeriod, Session};
 pub use dataset::Dataset;
 pub use error::{MarketError, MarketErrorKind};

@@ -14,6 +14,9 @@ use crate::name::{Timeframe, is_column, is_digest, is_symbol};
 use crate::reference::check_labels;
 use crate::time::TimeMicros;
 
+/// Origin of imported bars in a manifest.
+pub(crate) const ORIGIN_IMPORT: &str = "import";
+
 /// Newest version of the layout that this build writes and reads. A snapshot that uses nothing beyond version 1 is
 /// written as version 1, so that its id remains unchanged.
 pub const MANIFEST_VERSION: u32 = 2;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::bundled::is_bundled;
+use crate::bundled_names::is_bundled;
 use crate::error::MarketError;
 use crate::name::{HEX_DIGITS, is_digest, split_reference};
 use crate::snapshot::write_atomically;

@@ -9,7 +9,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::bundled::{self, BUNDLED, is_bundled};
+use crate::bundled;
+use crate::bundled_names::{BUNDLED, is_bundled};
 use crate::dataset::{Dataset, Files};
 use crate::error::{MarketError, nearest};
 use crate::limits::MANIFEST_BYTES_MAX;

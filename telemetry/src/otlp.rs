@@ -7,11 +7,11 @@ use opentelemetry_otlp::{ExporterBuildError, MetricExporter, SpanExporter, WithH
 use opentelemetry_sdk::trace::{Config, SdkTracer, SdkTracerProvider, ShouldSample, SpanExporter as _};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::Role;
 use crate::connector::{Dial, Http, Speaks};
 use crate::environment::{Protocol, Signal, endpoint, export_timeout, shown, variable};
 use crate::queue::{Bounds, COUNTS, Queue};
 use crate::resource::resource;
+use crate::role::Role;
 use crate::tail_sampling::{Keeper, Recording};
 
 /// Most characters of an exporter's reason that are shown.

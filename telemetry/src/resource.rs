@@ -5,9 +5,9 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{IdGenerator as _, RandomIdGenerator};
 
-use crate::Role;
 use crate::environment::variable;
 use crate::names::attribute;
+use crate::role::Role;
 
 /// Where NVIDIA's driver describes its devices.
 const NVIDIA_DEVICES: &str = "/proc/driver/nvidia/gpus";

@@ -16,6 +16,7 @@ use crate::logs::{self, LogFormat};
 use crate::metrics::{self, Place};
 use crate::otlp::Export;
 use crate::resource::resource;
+use crate::role::Role;
 use crate::spans;
 
 /// Variable with the log filter, in the syntax of tracing's filters.
@@ -24,17 +25,6 @@ const LOG_VARIABLE: &str = "TRAWL_LOG";
 const COMMAND_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 /// The same for a server.
 const SERVER_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// What the process is; decides the service name of its spans.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// A command run by a person.
-    Command,
-    /// `trawl coordinator`.
-    Coordinator,
-    /// `trawl worker`.
-    Worker,
-}
 
 impl Role {
     /// `service.name` of its spans, unless `OTEL_SERVICE_NAME` is set.

@@ -20,6 +20,7 @@ mod schema;
 pub mod server;
 mod service;
 mod shard_on_device;
+mod stage_run;
 mod status;
 pub mod timeline;
 mod warm;

@@ -9,7 +9,7 @@ use trawl_plan::frame::{BarSize, Frame};
 use trawl_plan::{Input, Program};
 
 use crate::axis::{Axis, Higher};
-use crate::evaluate::{Computed, StageRun, Trim};
+use crate::stage_run::{Computed, StageRun, Trim};
 
 /// Values of some symbols: `[symbol][output][bar]`.
 pub(crate) type Values = Vec<Vec<Vec<f64>>>;

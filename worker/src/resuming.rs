@@ -6,7 +6,7 @@ use std::sync::Arc;
 use trawl_kernels::{Cancel, Cancelled, Resuming, State, SymbolInput};
 
 use crate::checkpoints::{Checkpoint, Checkpoints, Digests, OPEN_BARS, Outcome};
-use crate::evaluate::{Computed, StageRun};
+use crate::stage_run::{Computed, StageRun};
 
 /// One symbol, ready to be evaluated.
 struct Ready<'a> {

@@ -11,7 +11,7 @@ use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::catalogue::{Function, functions, sample};
 use trawl_plan::{Input, Program};
 
-use super::figures::{CHUNK_ERROR_MAX, compiled};
+use super::figures::{CHUNK_ERROR_MAX, compiled, largest_error};
 use super::unfused::Unfused;
 use super::{Ending, Outcome, Size, executor};
 use crate::screen::COLUMNS;
@@ -44,22 +44,6 @@ fn market() -> Vec<[Vec<f64>; 5]> {
             columns
         })
         .collect()
-}
-
-/// The largest difference, relative to the largest value of the same output; NaN where one value is defined and the
-/// other is not.
-pub(super) fn largest_error(a: &[Vec<Vec<f64>>], b: &[Vec<Vec<f64>>]) -> f64 {
-    let mut largest = 0.0f64;
-    for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
-        let scale = a.iter().filter(|x| x.is_finite()).fold(0.0f64, |scale, x| scale.max(x.abs()));
-        for (a, b) in a.iter().zip(b).filter(|(a, b)| a.to_bits() != b.to_bits()) {
-            if a.is_nan() || b.is_nan() {
-                return f64::NAN;
-            }
-            largest = largest.max((a - b).abs() / scale.max(f64::MIN_POSITIVE));
-        }
-    }
-    largest
 }
 
 /// How a plan is computed.

@@ -169,7 +169,7 @@ fn failed(error: &Error) -> Attempt {
         // Untrusted certificates and the like are reported as invalid data; another attempt would fail the same way.
         Error::Io(e) if e.kind() != io::ErrorKind::InvalidData => again(&match e.kind() {
             io::ErrorKind::UnexpectedEof => "it ended the connection without an answer".to_owned(),
-            _ => crate::output::atomic_file::plain(e),
+            _ => crate::failure::io_reason(e),
         }),
         Error::Io(e) => Attempt::Refused(excerpt(e.to_string().as_bytes())),
         Error::Rustls(e) => Attempt::Refused(format!("no secure connection: {}", excerpt(e.to_string().as_bytes()))),

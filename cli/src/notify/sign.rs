@@ -9,7 +9,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
 use crate::failure::UserMistake;
-use crate::output::atomic_file::plain;
+use crate::failure::io_reason;
 
 /// The variable with the secret when no file is named.
 const SECRET_VARIABLE: &str = "TRAWL_NOTIFY_SECRET";
@@ -87,10 +87,10 @@ fn read(path: &Path) -> Result<Vec<u8>, UserMistake> {
             "name a file that holds the secret and nothing else",
         )
     };
-    let file = std::fs::File::open(path).map_err(|e| refused(plain(&e)))?;
+    let file = std::fs::File::open(path).map_err(|e| refused(io_reason(&e)))?;
     let mut bytes = Vec::new();
     // Room for a line end, and for one more byte to notice a file that is too long.
-    file.take(SECRET_BYTES_MAX as u64 + 3).read_to_end(&mut bytes).map_err(|e| refused(plain(&e)))?;
+    file.take(SECRET_BYTES_MAX as u64 + 3).read_to_end(&mut bytes).map_err(|e| refused(io_reason(&e)))?;
     Ok(bytes)
 }
 

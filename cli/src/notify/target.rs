@@ -8,7 +8,7 @@ use ureq::http::Uri;
 use ureq::tls::{Certificate, PemItem, parse_pem};
 
 use crate::failure::UserMistake;
-use crate::output::atomic_file::plain;
+use crate::failure::io_reason;
 
 /// Bytes of a URL.
 const URL_BYTES_MAX: usize = 2048;
@@ -102,9 +102,9 @@ pub fn authorities(path: &Path) -> Result<Vec<Certificate<'static>>, UserMistake
             "give a PEM file that holds '-----BEGIN CERTIFICATE-----'",
         )
     };
-    let file = std::fs::File::open(path).map_err(|e| refused(&plain(&e)))?;
+    let file = std::fs::File::open(path).map_err(|e| refused(&io_reason(&e)))?;
     let mut bytes = Vec::new();
-    file.take(CERTIFICATES_BYTES_MAX).read_to_end(&mut bytes).map_err(|e| refused(&plain(&e)))?;
+    file.take(CERTIFICATES_BYTES_MAX).read_to_end(&mut bytes).map_err(|e| refused(&io_reason(&e)))?;
     let mut found = Vec::new();
     for item in parse_pem(&bytes) {
         match item {

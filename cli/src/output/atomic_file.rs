@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use crate::failure::UserMistake;
+use crate::failure::{UserMistake, io_reason};
 
 /// Size of the write buffer in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -40,7 +40,7 @@ impl StagedFile {
                 io::ErrorKind::IsADirectory => "name a file inside it",
                 _ => "choose a place you may write to",
             };
-            UserMistake::with_help(format!("cannot write '{}': {}", path.display(), plain(&e)), help)
+            UserMistake::with_help(format!("cannot write '{}': {}", path.display(), io_reason(&e)), help)
         })
     }
 
@@ -122,24 +122,6 @@ pub fn target(path: &Path) -> PathBuf {
         Some(folder.canonicalize().ok()?.join(path.file_name()?))
     };
     path.canonicalize().ok().or_else(in_folder).unwrap_or_else(|| path.to_owned())
-}
-
-/// An I/O error without its number and without the temporary file's name.
-pub fn plain(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "no such file or folder".to_owned(),
-        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
-        io::ErrorKind::NotADirectory => "a part of its path is not a folder".to_owned(),
-        io::ErrorKind::StorageFull => "no space left".to_owned(),
-        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only".to_owned(),
-        _ => {
-            let text = error.to_string();
-            let text = text.split(" (os error").next().unwrap_or_default();
-            let mut letters = text.chars();
-            letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
-        }
-    }
 }
 
 #[cfg(test)]

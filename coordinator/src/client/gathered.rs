@@ -8,7 +8,8 @@ use trawl_wire::limits::PROTOCOL_VERSION;
 use trawl_wire::{Failure, Identity, SegmentResultV2, envelope, pb, segment_digest};
 
 use super::{ClientError, Scanned};
-use crate::merge::{FailedSegment, MergeSpec, Placed};
+use crate::merge::{FailedSegment, Placed};
+use crate::merge_spec::MergeSpec;
 use crate::report::{Progress, RunReport, ms_since};
 
 /// Events received so far.

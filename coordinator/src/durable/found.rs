@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use trawl_cluster_store::{ControlStore, Entry, Pages};
 
-use super::ledger::{LedgerError, Loaded, Recorded};
+use super::recorded::{LedgerError, Loaded, Recorded};
 use super::records::{Closed, End, Header, KeyKind, Keys, Progress, Record as _, RecordError, Tombstone};
 
 /// Name in [`Recorded::created`] of the record of a scan that has ended.

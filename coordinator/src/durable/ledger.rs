@@ -9,16 +9,17 @@
 //! replaced and has not noticed changes nothing. A commit that was not answered, or that finds its own earlier try, is
 //! resolved by reading: ids of scans are used once, so a record with the same bytes is its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use trawl_cluster_store::{ControlError, ControlStore, Guard, PageRequest, Pages, Write};
+use trawl_cluster_store::{ControlStore, Guard, PageRequest, Pages, Write};
 
 use super::found::{CLOSED, EndedPages, Found};
+pub use super::recorded::{LedgerError, Loaded, Recorded};
 use super::records::{
-    Closed, DocumentPlace, End, Header, KeyKind, Keys, Progress, Record as _, RecordError, RequestMark, RequestRecord,
-    Tombstone, is_scan_id,
+    Closed, DocumentPlace, End, Header, KeyKind, Keys, Progress, Record as _, RequestMark, RequestRecord, Tombstone,
+    is_scan_id,
 };
 
 /// Tries of an acceptance whose idempotency key is taken by a scan that is being deleted.
@@ -31,23 +32,6 @@ pub struct Term {
     pub key: String,
     /// Create revision of the key; increases from leader to leader.
     pub epoch: i64,
-}
-
-/// Why the records could not be read or written.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LedgerError {
-    /// The control store failed. The write may have been applied, or may be applied later.
-    #[error("{0}")]
-    Control(#[from] ControlError),
-    /// A record that cannot be written, or is not valid.
-    #[error("{0}")]
-    Record(#[from] RecordError),
-    /// An id that was used before, or is not valid.
-    #[error("'{0}' is not a new scan's id")]
-    Id(String),
-    /// The idempotency key's scan is being deleted, and its place was not free in time.
-    #[error("the scan of this idempotency key is being deleted; try again in a while")]
-    Busy,
 }
 
 /// The outcome of [`Ledger::accept`].
@@ -88,39 +72,6 @@ pub enum Ending {
     Unknown,
     /// Another coordinator leads; nothing was written.
     NotLeader,
-}
-
-/// All records of one scan.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Recorded {
-    /// Its id.
-    pub scan: String,
-    /// `None` if there is only a tombstone, for objects that belong to no scan.
-    pub header: Option<Header>,
-    /// The latest progress record.
-    pub progress: Option<Progress>,
-    /// Its end.
-    pub end: Option<End>,
-    /// Present if its objects are going to be deleted.
-    pub tombstone: Option<Tombstone>,
-    /// Create revision of each part.
-    pub created: BTreeMap<&'static str, i64>,
-}
-
-impl Recorded {
-    /// Whether it still has to be run.
-    pub fn is_open(&self) -> bool {
-        self.header.is_some() && self.end.is_none() && self.tombstone.is_none()
-    }
-}
-
-/// All records of a set of scans.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Loaded {
-    /// By id.
-    pub scans: Vec<Recorded>,
-    /// Scans with a record that this program cannot read; they are neither run nor deleted.
-    pub unreadable: BTreeMap<String, RecordError>,
 }
 
 /// The records, for one term. Cheap to clone.

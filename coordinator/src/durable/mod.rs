@@ -14,6 +14,7 @@ mod http;
 pub mod ledger;
 pub mod pins;
 pub mod placement;
+mod recorded;
 pub mod records;
 pub mod recovery;
 pub mod results;

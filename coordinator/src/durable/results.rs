@@ -120,7 +120,7 @@ impl ResultStore {
                 "credentials and options do not belong into the address; they are taken from the environment \
                  (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)",
             ),
-            "s3" => super::s3::open(rest),
+            "s3" => super::s3::open(rest).map(|objects| Self::over(objects, &format!("s3://{rest}"))),
             _ => refuse(address, "expected a directory, file:///DIRECTORY or s3://BUCKET/PREFIX"),
         }
     }

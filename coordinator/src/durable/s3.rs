@@ -12,7 +12,6 @@ use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 
 use super::http::RustlsHttp;
-use super::results::ResultStore;
 use super::store_error::StoreError;
 
 /// Tries of one request inside the object store; the caller retries with longer waits.
@@ -24,11 +23,11 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// [`StoreError::Address`]: no bucket, or an inconsistent environment.
-pub(crate) fn open(rest: &str) -> Result<ResultStore, StoreError> {
+pub(crate) fn open(rest: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
     open_as(rest, AmazonS3Builder::from_env())
 }
 
-fn open_as(rest: &str, environment: AmazonS3Builder) -> Result<ResultStore, StoreError> {
+fn open_as(rest: &str, environment: AmazonS3Builder) -> Result<Arc<dyn ObjectStore>, StoreError> {
     let shown = format!("s3://{rest}");
     let refuse = |expected: String| StoreError::Address { address: shown.clone(), expected };
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -50,7 +49,7 @@ fn open_as(rest: &str, environment: AmazonS3Builder) -> Result<ResultStore, Stor
     let prefix = prefix.trim_matches('/');
     let objects: Arc<dyn ObjectStore> =
         if prefix.is_empty() { Arc::new(bucket) } else { Arc::new(PrefixStore::new(bucket, prefix)) };
-    Ok(ResultStore::over(objects, &shown))
+    Ok(objects)
 }
 
 #[cfg(test)]

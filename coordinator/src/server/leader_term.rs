@@ -9,18 +9,16 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, watch};
 use trawl_cluster_store::{ControlError, ControlStore};
-use trawl_market::Store;
-use trawl_security::Connector;
 
+use super::cluster_context::ClusterContext;
 use super::dispatcher::Dispatcher;
 use super::leadership::{Leadership, Term};
+use super::membership;
 use super::record_budget::Room;
 use super::scans::{Admission, Archive, Environment, HELD_BYTES_MAX, HeldBytes, Scans, TakenOver};
 use super::service::CoordinatorRole;
 use super::upkeep::{keep_tidy, take_over};
-use super::{ScanLimits, membership};
-use crate::durable::{self, Ledger, ResultStore, RetentionPolicy};
-use crate::scheduler::Limits;
+use crate::durable::{self, Ledger};
 
 /// Capacity of the channel of membership changes to the dispatcher.
 const MEMBERS_WAITING_MAX: usize = 256;
@@ -30,20 +28,6 @@ const PREPARING_MAX: usize = 4;
 const RESUMING_MAX: usize = 2;
 /// Wait before retrying to begin a term.
 const BACK_OFF: Duration = Duration::from_millis(200);
-
-/// State shared by all terms.
-pub(crate) struct ClusterContext {
-    pub store: Store,
-    pub control: Arc<dyn ControlStore>,
-    pub cluster_name: String,
-    pub results: ResultStore,
-    pub retention: RetentionPolicy,
-    /// Connector to workers.
-    pub connector: Connector,
-    pub scans: ScanLimits,
-    pub limits: Limits,
-    pub start_timeout: Duration,
-}
 
 /// A task that a leader depends on ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,6 +9,7 @@
 //! - `work` estimates the remaining work, `scaler` answers autoscalers.
 
 mod attempt;
+mod cluster_context;
 mod dispatcher;
 mod leader_term;
 pub mod leadership;
@@ -38,7 +39,7 @@ use trawl_wire::{keda, pb};
 
 use crate::durable::{PlacementError, ResultStore, RetentionPolicy, StoreError, check_placement};
 use crate::scheduler::Limits;
-use leader_term::ClusterContext;
+use cluster_context::ClusterContext;
 use leadership::Candidacy;
 use proxy::Proxy;
 use service::{CoordinatorRole, CoordinatorService, Handle};

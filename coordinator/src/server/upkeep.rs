@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_wire::{pb, trace};
 
-use super::leader_term::ClusterContext;
+use super::cluster_context::ClusterContext;
 use super::scans::{Archive, Asked, Environment, Scan, TakenOver, drive, now_us};
 use crate::durable::{LedgerError, PIN_REFRESH, Recorded, refresh_pins, sweep};
 

@@ -17,7 +17,7 @@ mod device;
 mod execute;
 mod time_chunks;
 
-pub use codegen::family::Constants;
+pub use codegen::averages::Constants;
 pub use codegen::headers::HEADERS;
 pub use codegen::lower::{Kernel, LowerError, Lowered};
 pub use compile::cache::{Cache, CacheError, Key};
@@ -27,7 +27,8 @@ pub use compile::nvrtc::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resour
 pub use device::arguments::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
 pub use device::by_cpu::ByCpu;
 pub use device::driver::Cuda;
-pub use device::simulated::{BACKEND_SIMULATED, Bound, Counts, Launcher, Simulated, Simulation};
+pub use device::launcher::{Bound, Launcher};
+pub use device::simulated::{BACKEND_SIMULATED, Counts, Simulated, Simulation};
 pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
 pub use execute::device_queue::{Executor, ExecutorOptions};
 pub use execute::policy::{FEW_SYMBOLS_MAX, LONG_BARS_MIN, Lowering};

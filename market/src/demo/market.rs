@@ -6,8 +6,8 @@
 
 use super::symbols::{COMPANIES, DELISTED, HALTED, LISTED_LATE, PAYERS, SECTORS, SPLIT, THIN, UNCORRELATED};
 use crate::calendar::{Calendar, Session};
+use crate::draws::{Draws, cents, growth};
 use crate::reference::FactorRow;
-use crate::synth::{Draws, cents, growth};
 use crate::time::{MINUTE, TimeMicros, month_index, parse_time};
 
 const SEED: u64 = 20_241_206;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use self::market::{Bar, generate};
 use self::symbols::{COMPANIES, INDEX, RENAMED};
 use crate::arrow_file::SymbolBars;
-use crate::bundled::DEMO;
+use crate::bundled_names::DEMO;
 use crate::calendar::Calendar;
 use crate::dataset::Dataset;
 use crate::error::MarketError;

@@ -27,20 +27,18 @@ use self::settle::other_timeframe;
 pub(crate) use self::settle::{Labels, label_rows};
 use self::tables::{NewTables, read_tables, store_tables};
 use crate::as_of::AsOf;
-use crate::bundled::is_bundled;
+use crate::bundled_names::is_bundled;
 use crate::dataset::{Dataset, Files};
 use crate::error::MarketError;
 use crate::jumps::Jump;
 use crate::limits::JUMPS_LISTED_MAX;
+use crate::manifest::ORIGIN_IMPORT;
 use crate::name::{Timeframe, check_dataset_name};
 use crate::quarantine::write_quarantine;
 use crate::reading::ReadOptions;
 use crate::snapshot::{Heading, Sink, WriteLock, assemble, publish};
 use crate::store::Store;
 use crate::time::{TimeMicros, now};
-
-/// Origin of imported bars in a manifest.
-pub(crate) const ORIGIN_IMPORT: &str = "import";
 
 /// What to import and how to read it.
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::presets::{ImportFormat, SYMBOL_ALIASES, TIME_ALIASES, VALUE_ALIASES, bare};
+use super::presets::{ImportFormat, SYMBOL_ALIASES, TIME_ALIASES, VALUE_ALIASES, bare, role, snake};
 use crate::error::MarketError;
 use crate::limits::COLUMNS_MAX;
 use crate::name::column_name;
@@ -25,15 +25,6 @@ pub(crate) struct Binding {
     pub values: Vec<(usize, String)>,
     /// Headers without a meaning here.
     pub ignored: Vec<String>,
-}
-
-/// Meaning of a header, or of a mapping's target, other than a numeric column.
-fn role(name: &str) -> Option<&'static str> {
-    match name {
-        "date" | "time" | "datetime" | "timestamp" => Some("time"),
-        "symbol" | "ticker" => Some("symbol"),
-        _ => None,
-    }
 }
 
 /// Binds a header; `map` holds (meaning, header) pairs. With `counted` a column `i` is accepted as the time.
@@ -139,13 +130,6 @@ pub(crate) fn bind(
     }
     values.extend(meaning.into_iter().map(|(column, cell)| (cell, column)));
     Ok(Binding { width: headers.len(), time, clock, symbol, symbol_by_alias, values, ignored })
-}
-
-/// Lower snake case, even of names with another meaning than a numeric column.
-pub(super) fn snake(header: &str) -> String {
-    let lower = header.trim().to_ascii_lowercase();
-    let inner = lower.trim_start_matches('<').trim_end_matches('>').trim();
-    if role(inner).is_some() { inner.to_owned() } else { bare(header) }
 }
 
 #[cfg(test)]

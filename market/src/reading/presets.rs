@@ -124,7 +124,7 @@ impl ImportFormat {
 
     /// The vendor with this header; [`ImportFormat::Csv`] for any other.
     pub(crate) fn of_header(columns: &[String]) -> Self {
-        let names: Vec<String> = columns.iter().map(|c| super::bind::snake(c)).collect();
+        let names: Vec<String> = columns.iter().map(|c| snake(c)).collect();
         let has = |wanted: &[&str]| wanted.iter().all(|w| names.iter().any(|n| n == w));
         let bracketed = columns.iter().filter(|c| c.trim().starts_with('<')).count() == columns.len();
         if bracketed && has(&["ticker", "date"]) {
@@ -264,6 +264,22 @@ pub(super) const VALUE_ALIASES: [(&str, &str); 7] =
 /// A header's name without brackets.
 pub(super) fn bare(header: &str) -> String {
     column_name(header).unwrap_or_default()
+}
+
+/// Meaning of a header, or of a mapping's target, other than a numeric column.
+pub(super) fn role(name: &str) -> Option<&'static str> {
+    match name {
+        "date" | "time" | "datetime" | "timestamp" => Some("time"),
+        "symbol" | "ticker" => Some("symbol"),
+        _ => None,
+    }
+}
+
+/// Lower snake case, even of names with another meaning than a numeric column.
+pub(super) fn snake(header: &str) -> String {
+    let lower = header.trim().to_ascii_lowercase();
+    let inner = lower.trim_start_matches('<').trim_end_matches('>').trim();
+    if role(inner).is_some() { inner.to_owned() } else { bare(header) }
 }
 
 #[cfg(test)]

@@ -18,20 +18,11 @@ use tokio_rustls::client::TlsStream;
 use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
 
-use crate::identity::Role;
+use crate::identity::Expect;
 use crate::tls::{Credentials, Reason};
 
 /// Timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The peer that has to be at the other end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
-    /// A process of the cluster, wherever it runs: certificates name roles, not hosts.
-    Role(Role),
-    /// Another program, known by the name of its host: etcd.
-    Host,
-}
 
 /// Connects; clones share the reason.
 #[derive(Debug, Clone)]

@@ -119,6 +119,15 @@ fn common_name(name: &[u8]) -> String {
     }
 }
 
+/// The peer that has to be at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// A process of the cluster, wherever it runs: certificates name roles, not hosts.
+    Role(Role),
+    /// Another program, known by the name of its host: etcd.
+    Host,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,9 +18,9 @@ pub mod tokens;
 use std::sync::Arc;
 
 pub use access::{Access, Caller, Guarded, RETRY_AFTER_METADATA_KEY, Shown, authorise};
-pub use connector::{Connector, Expect};
+pub use connector::Connector;
 pub use files::{FileError, RELOAD_INTERVAL, Watched};
-pub use identity::{Identity, Role};
+pub use identity::{Expect, Identity, Role};
 pub use listen::{Peer, PeerIdentity, incoming};
 pub use tls::{Credentials, TlsFiles};
 pub use tokens::{Right, Token, TokenTable};

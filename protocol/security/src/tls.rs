@@ -22,9 +22,8 @@ use rustls::{
 };
 use trawl_telemetry::metrics::catalogue::process::CERTIFICATE_EXPIRY;
 
-use crate::connector::Expect;
 use crate::files::{FileError, Watched};
-use crate::identity::{Identity, Role, issuer_of, subject_of};
+use crate::identity::{Expect, Identity, Role, issuer_of, subject_of};
 
 /// Maximum certificates in one file; a longer one is the wrong file.
 const CERTIFICATES_MAX: usize = 64;

@@ -21,7 +21,6 @@ pub use kinds::{Counter, Facts, Gauge, Histogram, SECONDS_BOUNDS};
 pub use labels::Label;
 pub(crate) use otlp::{Export, export};
 pub use page::page;
-pub use process::begin;
 pub use serve::{METRICS_PORT, Scrapes};
 pub use text::{Format, render};
 
@@ -126,4 +125,9 @@ pub fn declared() -> Vec<About> {
 fn of(place: Place) -> impl Iterator<Item = &'static dyn Metric> {
     catalogue::all()
         .filter(move |metric| place == Place::Every || [place, Place::Every].contains(&metric.about().place))
+}
+/// Records the start of the process (the first call wins) and what it was built from.
+pub fn begin() {
+    process::begin();
+    catalogue::process::BUILD.add(&[env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS]);
 }

@@ -67,7 +67,7 @@ pub(crate) fn export(place: Place, resource: impl FnOnce() -> Resource) -> Resul
         let _entered = runtime.enter();
         metric_exporter(protocol)?
     };
-    super::process::begin();
+    super::begin();
     let provider = start(place, exporter, resource());
     Ok(Some(Export { provider: Some(provider), runtime: Some(runtime) }))
 }

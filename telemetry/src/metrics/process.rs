@@ -4,17 +4,14 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::catalogue::process::BUILD;
-
 /// Clock ticks per second, as `/proc` counts them on every Linux.
 const TICKS_PER_S: f64 = 100.0;
 /// When this process started counting.
 static BEGAN_S: OnceLock<f64> = OnceLock::new();
 
-/// Records the start of the process (the first call wins) and what it was built from.
+/// Records the start of the process (the first call wins).
 pub fn begin() {
     BEGAN_S.get_or_init(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64());
-    BUILD.add(&[env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS]);
 }
 
 pub(super) fn start_time_s() -> Option<f64> {

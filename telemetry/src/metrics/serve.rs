@@ -61,7 +61,7 @@ impl Scrapes {
     /// The runtime does not accept the listener.
     pub fn serve(self, place: Place) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        super::process::begin();
+        super::begin();
         tokio::spawn(accept(listener, place));
         Ok(())
     }

@@ -20,8 +20,9 @@ use trawl_wire::{SegmentResultV2, StepInputV1};
 use super::step::StepRun;
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
 use crate::axis::Axis;
-use crate::evaluate::{Computed, Needed, StageRun};
+use crate::evaluate::Needed;
 use crate::piece::{Forming, PieceInputs, Values, inputs_of_states, push_last};
+use crate::stage_run::{Computed, StageRun};
 
 /// Number of states of forming bars in one call of a device: more lanes than it computes at once.
 const FORMING_CALL: usize = 1024;

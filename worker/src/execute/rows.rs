@@ -8,7 +8,7 @@ use trawl_wire::{CrossValues, SymbolRow};
 
 use super::ScanSource;
 use crate::axis::{Axis, row_at};
-use crate::evaluate::{Computed, StageRun};
+use crate::stage_run::{Computed, StageRun};
 use crate::status;
 
 impl ScanSource {

@@ -10,8 +10,9 @@ use trawl_wire::{CrossTable, CrossTimes, StepInputV1};
 
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
 use crate::axis::{Axis, Span, first_from};
-use crate::evaluate::{Computed, Needed, StageRun};
+use crate::evaluate::Needed;
 use crate::executable::ExecutablePlan;
+use crate::stage_run::{Computed, StageRun};
 
 /// A step of a scan, with its times and references.
 pub(super) struct StepRun<'a> {

@@ -9,7 +9,7 @@ use trawl_plan::{Best, History, ScanDocument, Setting, SweepRange, SweepValues};
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
 use crate::failure::UserMistake;
-use crate::output::atomic_file::plain;
+use crate::failure::io_reason;
 
 /// The file name that means standard input.
 pub(super) const STANDARD_STREAM: &str = "-";
@@ -172,7 +172,7 @@ impl Clauses {
     fn read(&self, path: &Path) -> Result<ScanDocument, UserMistake> {
         let text = read(path).map_err(|e| {
             let why =
-                if e.kind() == io::ErrorKind::InvalidData { "it is not UTF-8 text".to_owned() } else { plain(&e) };
+                if e.kind() == io::ErrorKind::InvalidData { "it is not UTF-8 text".to_owned() } else { io_reason(&e) };
             UserMistake::plain(format!("cannot read {}: {why}", shown(path)))
         })?;
         if text.len() > DOCUMENT_BYTES_MAX {

@@ -17,8 +17,9 @@ use trawl_worker::{Checkpoints, Outcome as Of, STATE_BYTES_MAX, StateError};
 use super::{Clauses, Running, ShownArgs, asked, embedded, files, finish, prepare};
 use crate::app::Context;
 use crate::failure::UserMistake;
+use crate::failure::io_reason;
 use crate::human::counted;
-use crate::output::atomic_file::{StagedFile, plain};
+use crate::output::atomic_file::StagedFile;
 
 /// The one file of a state's folder.
 const FILE: &str = "state.trawl";
@@ -75,7 +76,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
     let files = files(&shown, &running)?;
     fs::create_dir_all(&state).map_err(|e| {
-        UserMistake::with_help(format!("cannot use '{}': {}", state.display(), plain(&e)), "--state names a folder")
+        UserMistake::with_help(format!("cannot use '{}': {}", state.display(), io_reason(&e)), "--state names a folder")
     })?;
     let path = state.join(FILE);
     // Checked before anything is computed.
@@ -102,7 +103,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
 fn load(checkpoints: &mut Checkpoints, path: &Path) -> anyhow::Result<String> {
     let unreadable = |e: &io::Error| {
         UserMistake::with_help(
-            format!("cannot read '{}': {}", path.display(), plain(e)),
+            format!("cannot read '{}': {}", path.display(), io_reason(e)),
             "name another folder with --state, or make it readable",
         )
     };

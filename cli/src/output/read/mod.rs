@@ -18,8 +18,8 @@ use trawl_wire::Status;
 
 use super::{Format, identity_path};
 use crate::failure::UserMistake;
+use crate::failure::io_reason;
 use crate::human::push_exact;
-use crate::output::atomic_file::plain;
 
 /// Most bytes of an answer file that are read.
 const FILE_BYTES_MAX: u64 = 1 << 30;
@@ -136,9 +136,9 @@ fn damaged(path: &Path, damage: &Damage) -> UserMistake {
 
 fn bytes(path: &Path, most: u64) -> Result<Vec<u8>, UserMistake> {
     let refused = |why: String| UserMistake::plain(format!("cannot read '{}': {why}", path.display()));
-    let file = std::fs::File::open(path).map_err(|e| refused(plain(&e)))?;
+    let file = std::fs::File::open(path).map_err(|e| refused(io_reason(&e)))?;
     let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes).map_err(|e| refused(plain(&e)))?;
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|e| refused(io_reason(&e)))?;
     if bytes.len() as u64 > most {
         return Err(refused(format!("it is larger than {}", crate::human::bytes(most))));
     }

@@ -5,6 +5,7 @@
 
 mod admission;
 mod log;
+mod outcome;
 mod record;
 mod run_scan;
 mod running;

@@ -11,8 +11,7 @@ use trawl_market::AsOf;
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, envelope, pb};
 
-use super::run_scan::Ended;
-use super::running::Answered;
+use super::outcome::{Answered, Ended};
 use super::{Asked, Document, Scan, failure, now_us};
 use crate::durable::ledger::{Ending, Written};
 use crate::durable::records::{DocumentPlace, Level, sha256_hex};

@@ -24,8 +24,9 @@ use trawl_wire::limits::bounded_reason;
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, pb, trace};
 
+use super::outcome::{Answered, Ended};
 use super::record::{self, Accepting, Archive, Recorder, StoredSteps, end_of, header_of};
-use super::running::{Answered, RunningScan, Stopped};
+use super::running::{RunningScan, Stopped};
 use super::{Admission, Document, HeldBytes, Scan, Scans, failure, now_us};
 use crate::durable::{Recorded, pins};
 use crate::local::seconds;
@@ -70,20 +71,6 @@ pub(crate) enum TakenOver {
     Open,
     /// Ended scans have been read as well.
     All,
-}
-
-/// Why a scan has no answer.
-pub(super) enum Ended {
-    /// It failed; clients are notified.
-    Failed(pb::Refused),
-    /// The term is over: another coordinator continues it.
-    Over,
-}
-
-impl From<Failure> for Ended {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(pb::Refused { failure: Some(failure.into()), diagnostics_json: String::new() })
-    }
 }
 
 /// Runs a scan, from scratch or from what an earlier leader `recorded`. Its log is closed at the end in any case.

@@ -11,6 +11,7 @@ use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest};
 use trawl_worker::ScanStep;
 
+use super::outcome::Answered;
 use super::record::{Recorder, event_of, result_of};
 use super::{ANSWER_BYTES_MAX, Scan};
 use crate::bisection_join::{Glue, PieceResult};
@@ -30,15 +31,6 @@ pub(super) enum Stopped {
     Failed(Failure),
     /// The term is over.
     Over,
-}
-
-/// The summary of an answered scan, and what is recorded of it.
-#[derive(Debug, Clone)]
-pub(super) struct Answered {
-    pub summary: pb::Summary,
-    /// Number of symbols with status `failed`.
-    pub failed_symbols: u64,
-    pub disputed: bool,
 }
 
 /// See the module documentation.

@@ -2,22 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::cuda::codegen::family::Means;
-use crate::cuda::codegen::part_text::{Body, Statement};
+use crate::cuda::codegen::averages::Means;
+use crate::cuda::codegen::part_text::{Body, Shared, Statement};
 use crate::cuda::codegen::step_abi::{Form, RingSlots, Takes};
 use crate::cuda::codegen::steps::StepInput;
 use crate::cuda::codegen::text::Writer;
 use crate::cuda::codegen::warp_partition::WarpPart;
-
-/// A ring of past values that one part keeps for several families of averages; each value is stored twice, so that
-/// walks are contiguous.
-#[derive(Clone, Copy)]
-pub(crate) struct Shared {
-    pub(crate) source: StepInput,
-    /// The part that fills the ring; the others read it one tile later.
-    pub(crate) writer: usize,
-    pub(crate) ring: usize,
-}
 
 impl Writer<'_> {
     /// Assigns rings to series that families look back at: one per series, filled by a part of a lower level than all

@@ -3,7 +3,7 @@
 use twox_hash::XxHash3_128;
 
 use crate::cuda::HEADERS;
-use crate::cuda::codegen::family::Constants;
+use crate::cuda::codegen::averages::Constants;
 use crate::cuda::codegen::step_abi::Form;
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps};
 use crate::cuda::codegen::text::{self, Text, Values};

@@ -1,6 +1,7 @@
 //! Generates the text of kernels from programs: maps each primitive to a step of `kernels/cuda` and to a warp, and
 //! writes the loops around them. Pure: no driver, no compiler, no device.
 
+pub(super) mod averages;
 pub(super) mod family;
 pub(super) mod family_text;
 pub(super) mod headers;

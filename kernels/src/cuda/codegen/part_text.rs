@@ -347,3 +347,13 @@ fn indent(text: &mut String, levels: usize, lines: &str) {
         let _ = writeln!(text, "{:1$}{line}", "", 4 * levels);
     }
 }
+
+/// A ring of past values that one part keeps for several families of averages; each value is stored twice, so that
+/// walks are contiguous.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared {
+    pub(crate) source: StepInput,
+    /// The part that fills the ring; the others read it one tile later.
+    pub(crate) writer: usize,
+    pub(crate) ring: usize,
+}

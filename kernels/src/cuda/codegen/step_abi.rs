@@ -10,7 +10,7 @@ use trawl_plan::ast::CompareOp;
 use trawl_plan::family::{Acceleration, Anchor, Cycle, Mesa, Parabolic, SuperTrend, Trend, hull_half};
 use trawl_plan::graph::{Binary, Bits, Op, SHORT_WINDOW_BARS, Unary};
 
-use crate::cuda::codegen::family::{Averages, Constants, Means};
+use crate::cuda::codegen::averages::{Averages, Constants, Means};
 
 /// Longest period of a dominant cycle: the length of the rings used to find it.
 const CYCLE_BARS: usize = 50;

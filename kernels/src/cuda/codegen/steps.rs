@@ -4,7 +4,7 @@
 use trawl_plan::Program;
 use trawl_plan::graph::{Leaf, NodeId, Op};
 
-use crate::cuda::codegen::family::Averages;
+use crate::cuda::codegen::averages::Averages;
 
 /// An input of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]

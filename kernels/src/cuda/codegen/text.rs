@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::cuda::codegen::family_text::Shared;
-use crate::cuda::codegen::part_text::{Body, INSIDE, Loop, NEXT, Statement, TOGETHER};
+use crate::cuda::codegen::part_text::{Body, INSIDE, Loop, NEXT, Shared, Statement, TOGETHER};
 use crate::cuda::codegen::step_abi::{Form, RingSlots, Table, Takes};
 use crate::cuda::codegen::steps::{KernelSteps, StepInput};
 use crate::cuda::codegen::warp_partition::{WarpPart, WarpPartition};

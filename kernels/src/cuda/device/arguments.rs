@@ -7,7 +7,7 @@ use crate::cpu::{PADDING, circle_table, growth_of};
 use crate::cuda::codegen::lower::Lowered;
 use crate::cuda::codegen::step_abi::{RingSlots, Table};
 use crate::cuda::codegen::text::ROW_BYTES;
-use crate::cuda::time_chunks::plan::Chunks;
+use crate::cuda::time_chunks::plan::{Chunks, Cut, Lane};
 
 /// Number of symbols of a group: the threads of a warp.
 pub const GROUP_LANES: usize = 32;
@@ -338,5 +338,25 @@ impl Launch {
         bytes.resize(bytes.len() + if self.rings.is_empty() { 4 } else { 0 }, 0);
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         bytes
+    }
+}
+
+impl Cut {
+    /// The layout of lanes: in order, regardless of their lengths.
+    pub fn places(&self, lanes: &[Lane]) -> Market {
+        let groups = lanes.len().div_ceil(GROUP_LANES);
+        let of = |lane: usize| lanes.get(lane).copied();
+        let number = |x: i64| i32::try_from(x).unwrap_or(i32::MAX);
+        let all = 0..groups * GROUP_LANES;
+        let visible: Vec<i32> = all.clone().map(|lane| of(lane).map_or(0, |lane| number(lane.rows as i64))).collect();
+        let first_bar = all.map(|lane| of(lane).map_or(-number(self.lead as i64), |lane| number(lane.first_bar)));
+        let chunks = Chunks { width: self.width, lead: self.lead, first_bar: first_bar.collect() };
+        let mut first_row = vec![0i64];
+        for group in visible.chunks(GROUP_LANES) {
+            let rows = group.iter().copied().max().unwrap_or(0);
+            first_row.push(first_row[first_row.len() - 1] + i64::from(rows));
+        }
+        let lanes = (0..lanes.len()).collect();
+        Market { columns: Vec::new(), first_row, visible, lanes, chunks: Some(chunks.into()) }
     }
 }

@@ -7,7 +7,7 @@ use trawl_plan::{Input, Program};
 use crate::cuda::codegen::lower::Lowered;
 use crate::cuda::codegen::steps::{KernelSteps, StepInput};
 use crate::cuda::device::arguments::{GROUP_LANES, Launch, Wanted};
-use crate::cuda::device::simulated::{Bound, Launcher};
+use crate::cuda::device::launcher::{Bound, Launcher};
 use crate::cuda::time_chunks::plan::Chunks;
 use crate::{Executable, NoCancel, Precision, SymbolInput};
 

@@ -7,6 +7,7 @@
 pub(super) mod arguments;
 pub(super) mod by_cpu;
 pub(super) mod driver;
+pub(super) mod launcher;
 pub(super) mod simulated;
 
 use std::fmt::Debug;

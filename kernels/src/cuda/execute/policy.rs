@@ -3,7 +3,7 @@
 use trawl_plan::Program;
 
 use crate::NUMERICS_ID;
-use crate::cuda::codegen::family::Constants;
+use crate::cuda::codegen::averages::Constants;
 use crate::cuda::codegen::lower::LowerError;
 use crate::cuda::codegen::steps::KernelSteps;
 use crate::cuda::execute::sequence::Sequence;

@@ -9,12 +9,13 @@ use std::ops::Range;
 
 use trawl_plan::Program;
 
-use crate::cuda::codegen::family::{Constants, fold};
+use crate::cuda::codegen::averages::Constants;
+use crate::cuda::codegen::family::fold;
 use crate::cuda::codegen::lower::{LowerError, Lowered, forms, lower_over_chunks, lower_steps};
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 use crate::cuda::codegen::warp_partition::WarpPartition;
 use crate::cuda::device::arguments::{GROUP_LANES, Limits, Market, Wanted};
-use crate::cuda::device::simulated::{Bound, Launcher};
+use crate::cuda::device::launcher::{Bound, Launcher};
 use crate::cuda::time_chunks::codegen::{lower_maps, lower_walks};
 use crate::cuda::time_chunks::plan::Levels;
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::cuda::codegen::family::Constants;
+use crate::cuda::codegen::averages::Constants;
 use crate::cuda::codegen::lower::{LowerError, Lowered, forms, kernel};
 use crate::cuda::codegen::step_abi::Form;
 use crate::cuda::codegen::steps::{KernelSteps, StepInput};

@@ -6,11 +6,10 @@
 //! (`OpFacts::chunk_words` numbers, `kernels/cuda/chunked.cuh`); a plan with a recursive step without a map is not cut.
 
 use crate::SymbolInput;
-use crate::cuda::codegen::family::Constants;
+use crate::cuda::codegen::averages::Constants;
 use crate::cuda::codegen::lower::{LowerError, forms};
 use crate::cuda::codegen::step_abi::Table;
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
-use crate::cuda::device::arguments::{GROUP_LANES, Market};
 
 /// Number of bars of a chunk. Divisible by the usual periods (5, 7, 10, 12, 14, 20, 21, 30, 60), so that the blocks of
 /// windows begin in all lanes of a warp at once. A million bars are 1,191 lanes, 38 warps per part: the critical path
@@ -120,24 +119,6 @@ impl Cut {
             SymbolInput { columns, visible: lane.rows }
         };
         lanes.iter().map(piece).collect()
-    }
-
-    /// The layout of lanes: in order, regardless of their lengths.
-    pub fn places(&self, lanes: &[Lane]) -> Market {
-        let groups = lanes.len().div_ceil(GROUP_LANES);
-        let of = |lane: usize| lanes.get(lane).copied();
-        let number = |x: i64| i32::try_from(x).unwrap_or(i32::MAX);
-        let all = 0..groups * GROUP_LANES;
-        let visible: Vec<i32> = all.clone().map(|lane| of(lane).map_or(0, |lane| number(lane.rows as i64))).collect();
-        let first_bar = all.map(|lane| of(lane).map_or(-number(self.lead as i64), |lane| number(lane.first_bar)));
-        let chunks = Chunks { width: self.width, lead: self.lead, first_bar: first_bar.collect() };
-        let mut first_row = vec![0i64];
-        for group in visible.chunks(GROUP_LANES) {
-            let rows = group.iter().copied().max().unwrap_or(0);
-            first_row.push(first_row[first_row.len() - 1] + i64::from(rows));
-        }
-        let lanes = (0..lanes.len()).collect();
-        Market { columns: Vec::new(), first_row, visible, lanes, chunks: Some(chunks.into()) }
     }
 }
 

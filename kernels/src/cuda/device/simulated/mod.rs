@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use crate::cuda::codegen::lower::{Kernel, Lowered};
 use crate::cuda::device::arguments::{Launch, Pointers};
 use crate::cuda::device::by_cpu::ByCpu;
+use crate::cuda::device::launcher::{Bound, Launcher};
 use crate::cuda::device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
 use streams::{MarkPlace, Queue, State, StreamOp};
 
@@ -27,25 +28,6 @@ pub const BACKEND_SIMULATED: &str = "simulated";
 const ADDRESSES_APART: u64 = 1 << 40;
 /// Content of memory that was never written: a NaN.
 const POISON: u64 = u64::MAX;
-
-/// Memory that a kernel reads and writes.
-pub struct Bound<'a> {
-    /// Columns of the kernel.
-    pub columns: Vec<&'a [f64]>,
-    pub out: &'a mut [f64],
-    pub scratch: &'a mut [f64],
-    pub table: &'a [f64],
-    pub first_row: &'a [i64],
-    pub visible: &'a [i32],
-    pub tail: &'a [i32],
-}
-
-/// Runs kernels of a simulated device.
-pub trait Launcher: Send + Sync + Debug {
-    /// # Errors
-    /// A sentence.
-    fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String>;
-}
 
 /// Counts of operations on a simulated device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

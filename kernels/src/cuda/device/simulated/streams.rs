@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::time::Duration;
 
-use super::{ADDRESSES_APART, Bound, Simulated};
+use super::{ADDRESSES_APART, Simulated};
 use crate::cuda::codegen::lower::Lowered;
 use crate::cuda::device::CELL_BYTES;
 use crate::cuda::device::arguments::{Launch, Pointers, SCATTERED};
+use crate::cuda::device::launcher::Bound;
 
 pub(super) enum StreamOp {
     CopyIn { from: (u64, usize), to: u64, cells: usize },

@@ -1,0 +1,21 @@
+//! What merging needs to know of a scan.
+
+use trawl_plan::Setting;
+use trawl_wire::Identity;
+
+/// What merging needs to know of a scan; travels to a client in the header of its stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MergeSpec {
+    /// Identity, part of the answer.
+    pub identity: Identity,
+    /// Headings of the values.
+    pub select: Vec<String>,
+    /// Values of the sweep's variables at each point; one point without settings when there is no sweep.
+    pub points: Vec<Vec<(String, Setting)>>,
+    /// Whether each symbol keeps only its best points.
+    pub best: bool,
+    /// Per rank key: whether the largest value comes first.
+    pub descending: Vec<bool>,
+    /// Maximum number of matches that get a rank.
+    pub limit: Option<u32>,
+}

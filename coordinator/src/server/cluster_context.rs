@@ -1,0 +1,26 @@
+//! What all terms of a leader share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use trawl_cluster_store::ControlStore;
+use trawl_market::Store;
+use trawl_security::Connector;
+
+use super::scans::ScanLimits;
+use crate::durable::{ResultStore, RetentionPolicy};
+use crate::scheduler::Limits;
+
+/// State shared by all terms.
+pub(crate) struct ClusterContext {
+    pub store: Store,
+    pub control: Arc<dyn ControlStore>,
+    pub cluster_name: String,
+    pub results: ResultStore,
+    pub retention: RetentionPolicy,
+    /// Connector to workers.
+    pub connector: Connector,
+    pub scans: ScanLimits,
+    pub limits: Limits,
+    pub start_timeout: Duration,
+}

@@ -1,0 +1,26 @@
+//! How a scan ended.
+
+use trawl_wire::{Failure, pb};
+
+/// The summary of an answered scan, and what is recorded of it.
+#[derive(Debug, Clone)]
+pub(super) struct Answered {
+    pub summary: pb::Summary,
+    /// Number of symbols with status `failed`.
+    pub failed_symbols: u64,
+    pub disputed: bool,
+}
+
+/// Why a scan has no answer.
+pub(super) enum Ended {
+    /// It failed; clients are notified.
+    Failed(pb::Refused),
+    /// The term is over: another coordinator continues it.
+    Over,
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(pb::Refused { failure: Some(failure.into()), diagnostics_json: String::new() })
+    }
+}

@@ -1,0 +1,66 @@
+//! What one stage of a plan is evaluated over, and the values of its pieces.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use trawl_kernels::{Engine, Executable};
+use trawl_market::{Calendar, SymbolTable};
+use trawl_plan::{Plan, Stage};
+use trawl_wire::CrossTable;
+
+use crate::axis::Axis;
+use crate::checkpoints::Checkpoints;
+
+/// The data over which one stage is evaluated.
+pub(crate) struct StageRun<'a> {
+    pub plan: &'a Plan,
+    /// The lowered pieces of the stage.
+    pub executables: &'a [Executable],
+    pub engine: &'a Engine,
+    /// What bars depend on besides their frame and symbol.
+    pub bars: &'a str,
+    pub stage: &'a Stage,
+    /// Index of the stage in the plan.
+    pub number: usize,
+    /// States to resume from, and the place to save new ones.
+    pub kept: Option<&'a Checkpoints>,
+    /// The segment's symbols, then the references in the order of `references`.
+    pub axes: &'a [Axis<'a>],
+    /// How many of the axes are the segment's own.
+    pub own: usize,
+    /// Symbols of the other axes, ascending.
+    pub references: &'a [String],
+    pub labels: &'a SymbolTable,
+    /// By which periods begin.
+    pub calendar: Calendar,
+    /// Whether base bars are of a day or longer.
+    pub dated: bool,
+    /// Tables of cross-sections, by index into the plan's.
+    pub tables: BTreeMap<u16, &'a CrossTable>,
+}
+
+/// The rows of one axis that are passed to the kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Trim {
+    /// The first row.
+    pub given: usize,
+    /// The first row in a limited history; rows before it are NA, and keep the blocks of sums aligned as in the whole
+    /// history.
+    pub there: usize,
+}
+
+/// Values of one piece for one axis, from row `from` on.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Computed {
+    pub from: usize,
+    /// `[output][row - from]`. For a reference, shared by all segments that were computed together.
+    pub outputs: Arc<Vec<Vec<f64>>>,
+}
+
+impl Computed {
+    /// An output at a row; NaN where it was not computed.
+    pub fn at(&self, output: usize, row: usize) -> f64 {
+        let series = self.outputs.get(output);
+        series.zip(row.checked_sub(self.from)).and_then(|(s, i)| s.get(i)).copied().unwrap_or(f64::NAN)
+    }
+}
