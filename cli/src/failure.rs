@@ -110,7 +110,7 @@ fn chain_text(error: &anyhow::Error) -> String {
     for cause in error.chain() {
         let raw = cause.to_string();
         // The operating system's message without its number.
-        let part = cause.downcast_ref::<std::io::Error>().map_or_else(|| raw.clone(), plain);
+        let part = cause.downcast_ref::<std::io::Error>().map_or_else(|| raw.clone(), io_reason);
         if text.is_empty() {
             text = part;
         } else if text.ends_with(&raw) {

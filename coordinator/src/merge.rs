@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use trawl_wire::digest::{AnswerHead, digest_of_rows};
-use trawl_wire::{Answer, AnswerRow, ErrorKind, Identity, SegmentOutput, SegmentResultV2, Status, SymbolRow};
+use trawl_wire::{Answer, AnswerRow, ErrorKind, SegmentOutput, SegmentResultV2, Status, SymbolRow};
 
 use crate::merge_spec::MergeSpec;
 use crate::prepare::PreparedScan;
@@ -211,7 +211,7 @@ fn by_rank(a: &Entry<'_>, b: &Entry<'_>, descending: &[bool]) -> Ordering {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use trawl_wire::answer_digest;
+    use trawl_wire::{Identity, answer_digest};
 
     fn spec(descending: &[bool], limit: Option<u32>) -> MergeSpec {
         let text = || "x".to_owned();

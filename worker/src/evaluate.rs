@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
 use trawl_kernels::{Cancel, EngineError};
-use trawl_market::{Calendar, CalendarPeriod, TimeMicros, Timeframe};
+use trawl_market::{CalendarPeriod, TimeMicros, Timeframe};
 use trawl_plan::family::Period;
 use trawl_plan::frame::{BarSize, Frame, Read, Subject};
 use trawl_plan::{FrameProgram, Input};

@@ -9,7 +9,7 @@
 //! replaced and has not noticed changes nothing. A commit that was not answered, or that finds its own earlier try, is
 //! resolved by reading: ids of scans are used once, so a record with the same bytes is its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 

@@ -1,7 +1,8 @@
+use trawl_cluster_store::ControlError;
 use trawl_testing::{MemoryLimits, MemoryStore};
 use trawl_wire::ErrorKind;
 
-use super::super::records::EndOutcome;
+use super::super::records::{EndOutcome, RecordError};
 use super::super::testing::{header, next_term};
 use super::*;
 

@@ -4,7 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Mutex, PoisonError};
 
 use super::super::group::GroupName;
-use super::super::results::Named;
+use super::super::results::{Named, ResultStore};
 use super::super::testing::stored;
 use super::*;
 
@@ -105,7 +105,7 @@ fn environment(address: &str) -> AmazonS3Builder {
 fn a_bucket_is_needed_and_an_address_is_shown_as_it_was_given() {
     assert!(matches!(open(""), Err(StoreError::Address { .. })));
     assert!(matches!(open("/prefix"), Err(StoreError::Address { .. })));
-    let store = open("bucket/some/prefix/").unwrap();
+    let store = ResultStore::open("s3://bucket/some/prefix/").unwrap();
     assert_eq!((store.shown(), store.is_local()), ("s3://bucket/some/prefix/", false));
 }
 
@@ -117,7 +117,7 @@ async fn a_bucket_keeps_what_a_directory_keeps() {
         Ok(bucket) => ResultStore::open(&bucket).unwrap(),
         Err(_) => {
             let environment = environment(&address).with_access_key_id("id").with_secret_access_key("hunter2");
-            open_as("bucket/pre/fix", environment).unwrap()
+            ResultStore::over(open_as("bucket/pre/fix", environment).unwrap(), "s3://bucket/pre/fix")
         }
     };
     assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
@@ -150,7 +150,8 @@ async fn a_bucket_keeps_what_a_directory_keeps() {
 #[tokio::test]
 async fn a_bucket_that_refuses_says_that_this_process_may_not() {
     let (address, _objects) = serve();
-    let store = open_as("bucket", environment(&address).with_skip_signature(true)).unwrap();
+    let objects = open_as("bucket", environment(&address).with_skip_signature(true)).unwrap();
+    let store = ResultStore::over(objects, "s3://bucket");
     let error = store.probe("test").await.unwrap_err();
     assert!(matches!(error, StoreError::Denied { .. }), "{error}");
     assert!(error.to_string().contains("s3://bucket"), "{error}");

@@ -7,7 +7,7 @@ use trawl_cluster_store::ControlStore;
 use trawl_market::Store;
 use trawl_security::Connector;
 
-use super::scans::ScanLimits;
+use super::ScanLimits;
 use crate::durable::{ResultStore, RetentionPolicy};
 use crate::scheduler::Limits;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, watch};
-use trawl_cluster_store::{ControlError, ControlStore};
+use trawl_cluster_store::ControlError;
 
 use super::cluster_context::ClusterContext;
 use super::dispatcher::Dispatcher;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::presets::{ImportFormat, SYMBOL_ALIASES, TIME_ALIASES, VALUE_ALIASES, bare, role, snake};
+use super::presets::{ImportFormat, SYMBOL_ALIASES, TIME_ALIASES, VALUE_ALIASES, role, snake};
 use crate::error::MarketError;
 use crate::limits::COLUMNS_MAX;
 use crate::name::column_name;

@@ -1,5 +1,9 @@
 //! The averages that a family's signal computes itself, as data of a step.
 
+use trawl_plan::family::Trend;
+
+use crate::cuda::codegen::ring_slots::RingSlots;
+
 /// Which parameters of a plan are constants in the text of its kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Constants {

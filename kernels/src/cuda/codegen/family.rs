@@ -6,7 +6,7 @@ use trawl_plan::family::{Trend, hull_half};
 use trawl_plan::graph::Op;
 
 use crate::cuda::codegen::averages::{Averages, Constants, Means};
-use crate::cuda::codegen::step_abi::RingSlots;
+use crate::cuda::codegen::ring_slots::RingSlots;
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 
 /// Maximum number of signals that read the same averages. With more, as in a sweep over growth or decay, computing the

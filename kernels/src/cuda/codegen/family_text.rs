@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use crate::cuda::codegen::averages::Means;
 use crate::cuda::codegen::part_text::{Body, Shared, Statement};
-use crate::cuda::codegen::step_abi::{Form, RingSlots, Takes};
+use crate::cuda::codegen::ring_slots::RingSlots;
+use crate::cuda::codegen::step_abi::{Form, Takes};
 use crate::cuda::codegen::steps::StepInput;
 use crate::cuda::codegen::text::Writer;
 use crate::cuda::codegen::warp_partition::WarpPart;

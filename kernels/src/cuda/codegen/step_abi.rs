@@ -11,6 +11,7 @@ use trawl_plan::family::{Acceleration, Anchor, Cycle, Mesa, Parabolic, SuperTren
 use trawl_plan::graph::{Binary, Bits, Op, SHORT_WINDOW_BARS, Unary};
 
 use crate::cuda::codegen::averages::{Averages, Constants, Means};
+use crate::cuda::codegen::ring_slots::RingSlots;
 
 /// Longest period of a dominant cycle: the length of the rings used to find it.
 const CYCLE_BARS: usize = 50;
@@ -38,27 +39,6 @@ pub(crate) enum Takes {
     Past(usize),
     /// The inputs from this one on as one array.
     Array(usize),
-}
-
-/// A private ring of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RingSlots {
-    /// This many slots, of which a history of n bars uses the first n + 1.
-    UpTo(usize),
-    /// Exactly this many slots.
-    Exactly(usize),
-    /// `slots` slots, of which a history of n bars uses the first n + 1, plus `more`; `each` rows per slot.
-    Rows { slots: usize, more: usize, each: usize },
-}
-
-impl RingSlots {
-    /// Rows of memory that it needs at most.
-    pub fn rows(self) -> usize {
-        match self {
-            Self::UpTo(slots) | Self::Exactly(slots) => slots,
-            Self::Rows { slots, more, each } => slots.saturating_add(more).saturating_mul(each),
-        }
-    }
 }
 
 #[derive(Debug, Clone)]

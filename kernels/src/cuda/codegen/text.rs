@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::cuda::codegen::part_text::{Body, INSIDE, Loop, NEXT, Shared, Statement, TOGETHER};
-use crate::cuda::codegen::step_abi::{Form, RingSlots, Table, Takes};
+use crate::cuda::codegen::ring_slots::RingSlots;
+use crate::cuda::codegen::step_abi::{Form, Table, Takes};
 use crate::cuda::codegen::steps::{KernelSteps, StepInput};
 use crate::cuda::codegen::warp_partition::{WarpPart, WarpPartition};
 

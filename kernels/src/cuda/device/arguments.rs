@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::SymbolInput;
 use crate::cpu::{PADDING, circle_table, growth_of};
 use crate::cuda::codegen::lower::Lowered;
-use crate::cuda::codegen::step_abi::{RingSlots, Table};
+use crate::cuda::codegen::ring_slots::RingSlots;
+use crate::cuda::codegen::step_abi::Table;
 use crate::cuda::codegen::text::ROW_BYTES;
 use crate::cuda::time_chunks::plan::{Chunks, Cut, Lane};
 

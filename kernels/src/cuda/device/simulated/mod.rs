@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::cuda::codegen::lower::{Kernel, Lowered};
 use crate::cuda::device::arguments::{Launch, Pointers};
 use crate::cuda::device::by_cpu::ByCpu;
-use crate::cuda::device::launcher::{Bound, Launcher};
+use crate::cuda::device::launcher::Launcher;
 use crate::cuda::device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
 use streams::{MarkPlace, Queue, State, StreamOp};
 
