@@ -103,6 +103,7 @@ async fn demonstrate(args: &Args, cluster: &mut LocalCluster, etcd: &Etcd) -> an
         data_root: &data_root,
         metrics: Vec::new(),
         delay_ms_per_segment: DELAY_MS,
+        quiet: true,
     };
     let url = cluster.start(&size, etcd).await?.coordinator;
     let to = ["--coordinator", url.as_str()];

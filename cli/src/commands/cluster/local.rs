@@ -24,6 +24,9 @@ const RESTART_WAIT_MAX: Duration = Duration::from_secs(30);
 /// A worker that has run for this long is started again after [`RESTART_WAIT`].
 const RUN_PROVEN: Duration = Duration::from_secs(60);
 
+/// The environment variable of the log filter.
+const LOG_VARIABLE: &str = "TRAWL_LOG";
+
 /// What a local cluster consists of.
 pub struct Size<'a> {
     /// Number of workers, at least 1.
@@ -40,6 +43,8 @@ pub struct Size<'a> {
     pub metrics: Vec<u16>,
     /// Milliseconds added to each segment, for demonstrations and tests.
     pub delay_ms_per_segment: u64,
+    /// Whether its processes log errors only.
+    pub quiet: bool,
 }
 
 /// Where a started cluster is reached.
@@ -123,9 +128,12 @@ impl LocalCluster {
             size.name.to_owned(),
             "--until-stdin-ends".to_owned(),
         ];
-        let data_root = size.data_root.to_owned();
+        let (data_root, quiet) = (size.data_root.to_owned(), size.quiet);
         let role = move |role: &str| {
             let mut command = process::own_command()?;
+            if quiet {
+                command.env(LOG_VARIABLE, "error");
+            }
             command.arg("--data-root").arg(&data_root).arg(role).args(&shared);
             anyhow::Ok(command)
         };

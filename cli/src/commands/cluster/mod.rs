@@ -79,6 +79,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         data_root: &context.data_root,
         metrics: metrics_ports(args.metrics, args.workers)?,
         delay_ms_per_segment: args.fault_delay_ms_per_segment,
+        quiet: false,
     };
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
