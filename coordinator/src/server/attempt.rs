@@ -155,7 +155,7 @@ fn cause_of(status: &tonic::Status) -> String {
     while let Some(deeper) = cause.and_then(std::error::Error::source) {
         cause = Some(deeper);
     }
-    cause.map_or_else(|| text_of(status), |cause| text_of(cause))
+    cause.map_or_else(|| text_of(status), text_of)
 }
 
 /// The result in a reply, checked against envelope, segment and the snapshot's symbols.
