@@ -7,7 +7,7 @@ that is what `trawl bench gpu --dump` writes.
 
 import math
 
-# The outputs of W1 in the order of `trawl bench screen`.
+# The outputs of W1 in the order of `trawl-bench screen`.
 W1 = (
     "sma", "ema", "wma", "rsi", "macd", "macd_signal", "macd_hist", "bb_upper", "bb_middle", "bb_lower", "atr",
     "stoch_k", "stoch_d", "adx", "cci", "obv", "vwap", "mfi", "kama", "donchian_upper", "donchian_middle", "donchian_lower",

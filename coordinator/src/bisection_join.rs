@@ -16,11 +16,11 @@ pub(crate) type PieceResult = Result<SegmentResultV2, Failure>;
 
 /// The parts of one scan's bisected segments; their number is bounded by the number of symbols.
 #[derive(Debug, Default)]
-pub(crate) struct Glue {
+pub(crate) struct BisectionJoin {
     segments: BTreeMap<u32, BTreeMap<Piece, PieceResult>>,
 }
 
-impl Glue {
+impl BisectionJoin {
     /// Adds the result of a piece. Returns the whole segment once all its parts are present, and again when one is
     /// replaced. `last`: whether the step returns the answer's rows.
     pub fn take(

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::process::Command;
 use trawl_coordinator::client::Manager;
 use trawl_security::ClientSecurity;
+use trawl_wire::digest::to_hex;
 use trawl_wire::pb::{ScanInfo, ScanState};
 
 use super::cluster::etcd::{self, Etcd};
@@ -175,7 +176,7 @@ async fn progressed(manager: &mut Manager<'_>, id: &str) -> anyhow::Result<ScanI
 
 fn digest(file: &Path) -> anyhow::Result<String> {
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    Ok(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(to_hex(&Sha256::digest(bytes)))
 }
 
 fn path(file: &Path) -> anyhow::Result<&str> {

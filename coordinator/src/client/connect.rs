@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 use trawl_security::{ClientSecurity, Connector, Expect, Role};
+use trawl_wire::error::innermost;
 use trawl_wire::limits::MESSAGE_BYTES_MAX;
 use trawl_wire::loopback::is_loopback;
 use trawl_wire::pb::coordinator_client::CoordinatorClient;
@@ -96,13 +97,4 @@ pub(super) async fn expects_tls(url: &str) -> bool {
 pub(super) fn needs_tls(url: &str) -> ClientError {
     let why = "it expects TLS: write https:// and give --tls-ca, --tls-cert and --tls-key".to_owned();
     ClientError::Untrusted { url: url.to_owned(), why }
-}
-
-/// The innermost cause: the error of the operating system.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    cause.to_string()
 }

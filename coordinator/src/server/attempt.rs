@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 use trawl_security::Connector;
-use trawl_wire::error::text_of;
+use trawl_wire::error::{innermost, text_of};
 use trawl_wire::limits::MESSAGE_BYTES_MAX;
 use trawl_wire::pb::worker_client::WorkerClient;
 use trawl_wire::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest, trace};
@@ -145,17 +145,9 @@ async fn replies(
 fn ending_of(status: &tonic::Status) -> Ending {
     match Failure::from_status(status) {
         Some(failure) => Ending::Refused(failure),
-        None => Ending::Broken(cause_of(status)),
+        None if std::error::Error::source(status).is_some() => Ending::Broken(innermost(status)),
+        None => Ending::Broken(text_of(status)),
     }
-}
-
-/// The innermost cause of a broken connection, such as "connection reset by peer" or "keep-alive timed out".
-fn cause_of(status: &tonic::Status) -> String {
-    let mut cause = std::error::Error::source(status);
-    while let Some(deeper) = cause.and_then(std::error::Error::source) {
-        cause = Some(deeper);
-    }
-    cause.map_or_else(|| text_of(status), text_of)
 }
 
 /// The result in a reply, checked against envelope, segment and the snapshot's symbols.

@@ -14,7 +14,7 @@ use super::cluster_context::ClusterContext;
 use super::dispatcher::Dispatcher;
 use super::leadership::{Leadership, Term};
 use super::membership;
-use super::record_budget::Room;
+use super::record_budget::RecordBudget;
 use super::scans::{Admission, Archive, Environment, HELD_BYTES_MAX, HeldBytes, Scans, TakenOver};
 use super::service::CoordinatorRole;
 use super::upkeep::{keep_tidy, take_over};
@@ -123,7 +123,7 @@ async fn try_begin(
         archive: Archive {
             ledger: Ledger::new(Arc::new(Arc::clone(&cluster.control)), &cluster.cluster_name, durable_term),
             results: cluster.results.clone(),
-            room: Room::default(),
+            room: RecordBudget::default(),
         },
         preparing: Arc::new(Semaphore::new(PREPARING_MAX)),
         resuming: Arc::new(Semaphore::new(RESUMING_MAX)),

@@ -24,7 +24,7 @@ pub(crate) struct NoRoom {
 
 /// See the module's header. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Room(Arc<State>);
+pub(crate) struct RecordBudget(Arc<State>);
 
 #[derive(Debug)]
 struct State {
@@ -34,13 +34,13 @@ struct State {
     full: Mutex<Option<(String, Instant)>>,
 }
 
-impl Default for Room {
+impl Default for RecordBudget {
     fn default() -> Self {
         Self::new(RECORDS_MAX)
     }
 }
 
-impl Room {
+impl RecordBudget {
     pub fn new(records_max: usize) -> Self {
         Self(Arc::new(State { records_max, records: AtomicUsize::new(0), full: Mutex::default() }))
     }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn there_is_room_up_to_the_budget_and_again_once_records_are_gone() {
-        let (room, now) = (Room::new(2), Instant::now());
+        let (room, now) = (RecordBudget::new(2), Instant::now());
         room.set(1);
         assert_eq!(room.check(now), Ok(()));
         room.add();
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_store_without_space_is_left_alone_for_a_while_and_named() {
-        let (room, now) = (Room::default(), Instant::now());
+        let (room, now) = (RecordBudget::default(), Instant::now());
         room.is_full("database space exceeded", now);
         let full = room.check(now + NO_SPACE_PAUSE / 2).unwrap_err();
         assert!(full.why.contains("no space left (database space exceeded)"), "{full:?}");

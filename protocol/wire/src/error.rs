@@ -153,6 +153,15 @@ impl From<pb::Failure> for Failure {
     }
 }
 
+/// The innermost cause of an error, usually the operating system's, such as "connection reset by peer".
+pub fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}
+
 /// An error and its causes in one line, without duplicates.
 pub fn text_of(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

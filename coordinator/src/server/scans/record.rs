@@ -21,7 +21,7 @@ use crate::durable::{
     Situation, Stored, Writer, decide,
 };
 use crate::prepare::PreparedScan;
-use crate::server::record_budget::Room;
+use crate::server::record_budget::RecordBudget;
 
 /// Wait before an unconfirmed write to the control store is retried; doubles up to [`BACK_OFF_MAX`].
 const BACK_OFF: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ pub(crate) struct Archive {
     pub ledger: Records,
     pub results: ResultStore,
     /// Whether there is room for another record.
-    pub room: Room,
+    pub room: RecordBudget,
 }
 
 /// Stored outcomes, by step and segment.

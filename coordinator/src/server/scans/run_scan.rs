@@ -190,11 +190,11 @@ fn cancelled() -> Failure {
 
 async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recorded>) -> Result<Answered, Ended> {
     let known = recorded.as_ref().and_then(|r| r.header.as_ref()).map(|header| header.dataset.clone());
-    let mut patience = Patience::new(recorded.is_some());
+    let mut retries = RetryBudget::new(recorded.is_some());
     let permits = if recorded.is_some() { &environment.resuming } else { &environment.preparing };
     let mut prepared = loop {
         match prepared(environment, permits, scan, known.clone()).await {
-            Err(Ended::Failed(refused)) => patience.bear(scan, refused).await?,
+            Err(Ended::Failed(refused)) => retries.allow(scan, refused).await?,
             other => break other?,
         }
     };
@@ -242,10 +242,10 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
     let waited = waiting.elapsed();
     let stored = match &recorded {
         Some(recorded) => {
-            let mut patience = Patience::new(true);
+            let mut retries = RetryBudget::new(true);
             loop {
                 match record::resume(&environment.archive, scan, recorded, &prepared).await {
-                    Err(Ended::Failed(refused)) => patience.bear(scan, refused).await?,
+                    Err(Ended::Failed(refused)) => retries.allow(scan, refused).await?,
                     other => break other?,
                 }
             }
@@ -264,19 +264,19 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
 }
 
 /// Retry state of a taken-over scan whose data or stores are temporarily unavailable.
-struct Patience {
+struct RetryBudget {
     accepted: bool,
     since: Instant,
     wait: Duration,
 }
 
-impl Patience {
+impl RetryBudget {
     fn new(accepted: bool) -> Self {
         Self { accepted, since: Instant::now(), wait: PATIENCE_BACK_OFF }
     }
 
     /// Waits before another try, or returns the error once [`PATIENCE`] is used up.
-    async fn bear(&mut self, scan: &Scan, refused: pb::Refused) -> Result<(), Ended> {
+    async fn allow(&mut self, scan: &Scan, refused: pb::Refused) -> Result<(), Ended> {
         let failure = Failure::from(refused.failure.clone().unwrap_or_default());
         let late = self.since.elapsed() > PATIENCE || scan.asked.deadline.is_some_and(|at| at <= Instant::now());
         if !self.accepted || failure.kind != ErrorKind::Retryable || late {

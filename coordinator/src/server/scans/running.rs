@@ -14,7 +14,7 @@ use trawl_worker::ScanStep;
 use super::outcome::Answered;
 use super::record::{Recorder, event_of, result_of};
 use super::{ANSWER_BYTES_MAX, Scan};
-use crate::bisection_join::{Glue, PieceResult};
+use crate::bisection_join::{BisectionJoin, PieceResult};
 use crate::durable::Outcome;
 use crate::merge::{FailedSegment, Placed};
 use crate::prepare::PreparedScan;
@@ -47,7 +47,7 @@ pub(super) struct RunningScan {
     results: BTreeMap<u32, SegmentResultV2>,
     failures: Vec<FailedSegment>,
     /// Joins parts of bisected segments of the current step.
-    glue: Glue,
+    glue: BisectionJoin,
     /// Segments whose first result was replaced.
     replaced: BTreeSet<u32>,
     /// Whether the current step returns the answer's rows.
@@ -89,7 +89,7 @@ impl RunningScan {
             step: 0,
             results: BTreeMap::new(),
             failures: Vec::new(),
-            glue: Glue::default(),
+            glue: BisectionJoin::default(),
             replaced: BTreeSet::new(),
             last: true,
         }
@@ -98,7 +98,7 @@ impl RunningScan {
     /// Begins step `number`, from 0. `last`: whether it returns the answer's rows. `stored`: outcomes stored by an
     /// earlier leader.
     pub fn begin(&mut self, number: u32, step: ScanStep, last: bool, stored: BTreeMap<u32, Outcome>) {
-        (self.step, self.last, self.glue) = (number, last, Glue::default());
+        (self.step, self.last, self.glue) = (number, last, BisectionJoin::default());
         for (segment, outcome) in stored {
             match result_of(&outcome) {
                 Ok(result) if result.segment == segment && self.prepared.check_step(step, &result).is_ok() => {
