@@ -24,9 +24,9 @@ lint:
 bless:
     tools/bless
 
-# Benchmarks: `just bench scheduler` plans and schedules for 1,000 workers; `just bench screen` compares with TA-Lib in the same run, `just bench atc` with the definition; `just bench metrics` tells what counting costs, `just bench plan` how long a wide sweep takes to plan, `just bench takeover` how long a new leader takes with 100,000 scans in etcd
-bench name:
-    benches/{{ name }}.sh
+# Benchmarks: `just bench scheduler` plans and schedules for 1,000 workers; `just bench screen` compares with TA-Lib in the same run, `just bench atc` with the definition, `just bench jobs` whole jobs of users with other libraries; `just bench metrics` tells what counting costs, `just bench plan` how long a wide sweep takes to plan, `just bench takeover` how long a new leader takes with 100,000 scans in etcd
+bench name *options:
+    benches/{{ name }}.sh {{ options }}
 
 # etcd, a coordinator and three workers on loopback, until Ctrl-C
 demo:
@@ -65,6 +65,14 @@ elementary points="1000000":
 # Parser and planner under random and mutated text for so many seconds: `just fuzz 300 SEED`
 fuzz seconds="60" seed="1":
     cargo run --profile ci -p trawl-plan --example fuzz -- {{ seconds }} {{ seed }}
+
+# The CPU engine under Valgrind: reads and writes outside of allocations, values that were never written. Minutes a test
+memcheck *filter="resident::symbols_of_many_ages_share_tiles properties::the_last_bar_alone_equals_that_bar_of_the_whole_history":
+    tools/memcheck {{ filter }}
+
+# The CPU engine's unit tests under Miri. Needs a nightly toolchain with its component miri; has not been run yet
+miri *filter:
+    MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p trawl-kernels --lib -- {{ filter }}
 
 # The pages of docs/indicators, written anew from the declarations
 docs:

@@ -18,6 +18,8 @@ RESULTS = ROOT / "benches/results"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- comparison: begin -->", "<!-- comparison: end -->"
 LIBRARIES = ("trawl", "TA-Lib", "polars", "vectorbt")
+# These have a column where the file of jobs has them.
+MORE_LIBRARIES = ("DuckDB", "numpy", "pandas")
 # A median of fewer runs is not shown.
 RUNS_MIN = 3
 
@@ -47,18 +49,23 @@ def table():
     """The text between the markers."""
     jobs_file, jobs = newest("jobs")
     screen_file, screen = newest("screen")
-    lines = ["| Job | Trawl | TA-Lib | polars | vectorbt |", "|---|---:|---:|---:|---:|"]
-    lines += [row(job["what"] + ", s", [fastest(job, library) for library in LIBRARIES], ".2f") for job in jobs["jobs"]]
-    inside = [screen["trawl"]["together_ns_per_bar"], screen["talib"]["sum_ns_per_bar"], None, None]
+    more = [library for library in MORE_LIBRARIES if any(fastest(job, library) is not None for job in jobs["jobs"])]
+    libraries = [*LIBRARIES, *more]
+    heads = ["Trawl" if library == "trawl" else library for library in libraries]
+    lines = [f"| Job | {' | '.join(heads)} |", "|---|" + "---:|" * len(libraries)]
+    lines += [row(job["what"] + ", s", [fastest(job, library) for library in libraries], ".2f") for job in jobs["jobs"]]
+    inside = [screen["trawl"]["together_ns_per_bar"], screen["talib"]["sum_ns_per_bar"]]
+    inside += [None] * (len(libraries) - len(inside))
     shape = f"{screen['trawl']['symbols']:,} symbols x {screen['trawl']['bars']:,} bars"
     lines.append(row(f"the fifteen at every bar, {shape} in memory, one thread, ns a bar", inside, ".1f"))
     machine = jobs["machine"]
+    tails = "TA-Lib, polars and DuckDB" if "DuckDB" in more else "TA-Lib and polars"
     lines += [
         "",
         f"Seconds are medians of whole processes on {machine['cores']} cores of an {machine['processor']}, shared with others: compare",
         f"ratios within a row ([{jobs_file}](benches/results/{jobs_file}), commit {jobs['commit']}). The last row was measured inside one",
         f"process on another machine ([{screen_file}](benches/results/{screen_file})). Each cell is the library's fastest",
-        "measured way, which for TA-Lib and polars may read only the last bars; empty cells were not measured.",
+        f"measured way, which for {tails} may read only the last bars; empty cells were not measured.",
     ]
     return "\n".join(lines)
 

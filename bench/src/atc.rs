@@ -17,8 +17,8 @@ use trawl_kernels::{Bars, Executable, NoCancel, Precision, SymbolInput, Tiles, e
 use trawl_plan::{Plan, Schema, compile_expressions};
 
 use super::plain::{Parameters, classify};
-use super::{Machine, machine, walk};
 use indicatif::BinaryBytes;
+use trawl_bench::{Machine, machine, walk};
 
 /// Symbols that a thread takes at a time.
 const BATCH: usize = 64;
@@ -26,6 +26,7 @@ const BATCH: usize = 64;
 /// round, so its answers differ. Quoted, not measured here.
 const PEER: (u32, u32, f64) = (500, 2000, 1.9);
 
+/// Arguments of the benchmark.
 #[derive(Debug, clap::Args)]
 pub struct AtcArgs {
     /// Symbols in the synthetic market

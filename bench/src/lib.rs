@@ -1,33 +1,53 @@
 //! Benchmarks: how long this machine takes for fixed workloads. They only measure; scripts compare with other programs
 //! (`just bench screen`).
 //!
-//! `trawl bench gpu` is [`gpu`], which users run on their own device; the program `trawl-bench` of this crate has the rest and is not
-//! shipped.
+//! This library is what `trawl bench gpu` needs, which users run on their own device; the program `trawl-bench` of this
+//! crate has the rest and is not shipped.
 
 #![forbid(unsafe_code)]
 
-pub mod atc;
 pub mod gpu;
-pub mod overhead;
-mod plain;
-pub mod screen;
-pub mod tracing;
-pub mod update;
 
 use serde::Serialize;
 
+/// What a report says about the machine that it was measured on.
 #[derive(Serialize)]
-struct Machine {
-    architecture: &'static str,
-    processor: String,
-    cores: usize,
+pub struct Machine {
+    /// Of its instructions, such as `x86_64`.
+    pub architecture: &'static str,
+    /// The CPU as it names itself.
+    pub processor: String,
+    /// Threads that can run at the same time.
+    pub cores: usize,
 }
 
 /// The same market in every run.
 const SEED: u64 = 0x5eed;
 
-/// One symbol's bars: a seeded walk on a cent grid.
-fn walk(symbol: u64, bars: usize) -> [Vec<f64>; 5] {
+/// The screen W1: name, and the outputs that are computed.
+pub const SCREEN: [(&str, &[&str]); 15] = [
+    ("SMA", &["sma(close, 20)"]),
+    ("EMA", &["ema(close, 20)"]),
+    ("WMA", &["wma(close, 20)"]),
+    ("RSI", &["rsi(close, 14)"]),
+    ("MACD", &["macd(close, 12, 26, 9).line", "macd(close, 12, 26, 9).signal", "macd(close, 12, 26, 9).hist"]),
+    ("BBANDS", &["bbands(close, 20, 2).upper", "bbands(close, 20, 2).middle", "bbands(close, 20, 2).lower"]),
+    ("ATR", &["atr(14)"]),
+    ("STOCH", &["stoch(14, 3, 3).k", "stoch(14, 3, 3).d"]),
+    ("ADX", &["adx(14)"]),
+    ("CCI", &["cci(20)"]),
+    ("OBV", &["obv()"]),
+    ("VWAP", &["vwap()"]),
+    ("MFI", &["mfi(14)"]),
+    ("KAMA", &["kama(close, 10)"]),
+    ("DONCHIAN", &["donchian(20).upper", "donchian(20).middle", "donchian(20).lower"]),
+];
+
+/// Columns of the synthetic markets, in the order of [`walk`].
+pub const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
+
+/// One symbol's bars in the order of [`COLUMNS`], each `bars` long: a seeded walk on a cent grid.
+pub fn walk(symbol: u64, bars: usize) -> [Vec<f64>; 5] {
     let mut state = (SEED ^ symbol.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
     let mut random = move |below: u64| {
         state ^= state << 13;
@@ -50,7 +70,8 @@ fn walk(symbol: u64, bars: usize) -> [Vec<f64>; 5] {
     columns
 }
 
-fn machine() -> Machine {
+/// This machine.
+pub fn machine() -> Machine {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|l| l.strip_prefix("model name").and_then(|l| l.split(':').nth(1)));
     Machine {

@@ -2,10 +2,16 @@
 
 #![forbid(unsafe_code)]
 
+mod atc;
+mod overhead;
+mod plain;
+mod screen;
+mod tracing;
+mod update;
+
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use trawl_bench::{atc, overhead, screen, tracing, update};
 
 // That of `trawl`, so that what is measured is what runs.
 #[global_allocator]

@@ -16,7 +16,7 @@ use trawl_coordinator::client::{self, ScanCall, Scanned};
 use trawl_coordinator::{NoProgress, answer_digest};
 use trawl_plan::ScanDocument;
 
-use super::{Machine, machine};
+use trawl_bench::{Machine, machine};
 
 /// Runs before measuring starts: they load the bars into the memory of every worker that may be given them.
 const WARM_UPS: usize = 50;
@@ -26,6 +26,7 @@ const DIGITS: u8 = 3;
 /// Puts into the control store that are timed.
 const COMMITS: usize = 100;
 
+/// Arguments of the benchmark.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The cluster's coordinator

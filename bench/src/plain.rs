@@ -7,6 +7,7 @@
 pub struct Parameters {
     /// Base lengths: EMA, HMA, WMA, DEMA, LSMA, KAMA.
     pub lens: [usize; 6],
+    /// Equity that each family's signal starts from, in the order of `lens`.
     pub weights: [f64; 6],
     /// How far the other lengths of a family are from its base.
     pub offsets: [usize; 4],
@@ -14,9 +15,13 @@ pub struct Parameters {
     pub la: f64,
     /// In percent.
     pub de: f64,
+    /// Bars at the beginning without a vote.
     pub cutout: usize,
+    /// A signal above it votes 1.
     pub long: f64,
+    /// A signal below it votes -1.
     pub short: f64,
+    /// Whether each bar has the signal of the bar before it.
     pub strategy_mode: bool,
 }
 
@@ -39,6 +44,7 @@ impl Default for Parameters {
 /// One value per bar each.
 #[derive(Debug, Clone)]
 pub struct Classification {
+    /// The mean of the families' votes, weighed by their equities.
     pub signal: Vec<f64>,
     /// Layer 1, by family.
     pub families: Vec<Vec<f64>>,

@@ -9,12 +9,13 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
-use trawl_kernels::{Bars, Executable, NoCancel, PRECISION_F32, PRECISION_F64, Precision, SymbolInput, Tiles};
+use trawl_kernels::{Bars, Executable, NoCancel, Precision, SymbolInput, Tiles};
 use trawl_plan::{Plan, Schema, compile_expressions};
 
-use super::{Machine, machine, walk};
 use indicatif::BinaryBytes;
+use trawl_bench::{COLUMNS, Machine, SCREEN, machine, walk};
 
+/// Arguments of the benchmark.
 #[derive(Debug, clap::Args)]
 pub struct ScreenArgs {
     /// Symbols in the synthetic market
@@ -27,33 +28,13 @@ pub struct ScreenArgs {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
     /// Number type of the arithmetic
-    #[arg(long, default_value = PRECISION_F64, value_parser = [PRECISION_F64, PRECISION_F32])]
+    #[arg(long, default_value = Precision::F64.name(), value_parser = Precision::ALL.map(Precision::name))]
     precision: String,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
 }
 
-/// The screen: name, and the outputs that are computed.
-pub(super) const SCREEN: [(&str, &[&str]); 15] = [
-    ("SMA", &["sma(close, 20)"]),
-    ("EMA", &["ema(close, 20)"]),
-    ("WMA", &["wma(close, 20)"]),
-    ("RSI", &["rsi(close, 14)"]),
-    ("MACD", &["macd(close, 12, 26, 9).line", "macd(close, 12, 26, 9).signal", "macd(close, 12, 26, 9).hist"]),
-    ("BBANDS", &["bbands(close, 20, 2).upper", "bbands(close, 20, 2).middle", "bbands(close, 20, 2).lower"]),
-    ("ATR", &["atr(14)"]),
-    ("STOCH", &["stoch(14, 3, 3).k", "stoch(14, 3, 3).d"]),
-    ("ADX", &["adx(14)"]),
-    ("CCI", &["cci(20)"]),
-    ("OBV", &["obv()"]),
-    ("VWAP", &["vwap()"]),
-    ("MFI", &["mfi(14)"]),
-    ("KAMA", &["kama(close, 10)"]),
-    ("DONCHIAN", &["donchian(20).upper", "donchian(20).middle", "donchian(20).lower"]),
-];
-
-pub(super) const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 /// Memory is measured over two markets; the smaller one has one of this many symbols.
 const SMALLER_MARKET: u32 = 4;
 

@@ -13,15 +13,16 @@ use trawl_coordinator::client::{self, ScanCall};
 use trawl_coordinator::{NoProgress, answer_digest};
 use trawl_kernels::stages::EngineStage;
 use trawl_plan::ScanDocument;
-use trawl_worker::timeline::{SegmentTold, Timeline};
+use trawl_worker::timeline::{SegmentRecord, Timeline};
 
-use super::{Machine, machine};
+use trawl_bench::{Machine, machine};
 
 /// Rounds before measuring starts.
 const WARM_UPS: u32 = 30;
 /// Records of a scan's stages that are timed.
 const RECORDS: u32 = 200;
 
+/// Arguments of the benchmark.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A cluster: what it traces, and its coordinator; the others are compared with the first
@@ -93,7 +94,7 @@ fn record(segments: u32) -> Duration {
     let timeline = Timeline::new(started, segments as usize, trawl_kernels::BACKEND_CPU);
     for segment in 0..segments {
         timeline.begin();
-        let mut record = SegmentTold::default();
+        let mut record = SegmentRecord::default();
         for stage in
             [EngineStage::Load, EngineStage::Load, EngineStage::Kernel, EngineStage::Encode, EngineStage::Encode]
         {

@@ -12,9 +12,9 @@ use serde::Serialize;
 use trawl_kernels::{Bars, Executable, NoCancel, Precision, Resident, SymbolInput, Tiles};
 use trawl_plan::{Input, Plan, Schema, compile_expressions};
 
-use super::screen::{COLUMNS, SCREEN};
-use super::{Machine, machine, walk};
+use trawl_bench::{COLUMNS, Machine, SCREEN, machine, walk};
 
+/// Arguments of the benchmark.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Symbols in the synthetic market

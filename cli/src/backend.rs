@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use trawl_kernels::Engine;
-use trawl_kernels::cuda::{self, Cache, Device, Executor, ExecutorOptions, Search, Simulated, Simulation};
+use trawl_kernels::cuda::{self, Cache, Device, Executor, ExecutorOptions, Search};
 
 use crate::failure::UserMistake;
 
@@ -55,13 +55,20 @@ pub enum Workload {
     /// Work that only the CPU supports, named as the start of a sentence.
     CpuOnly(&'static str),
     /// One scan.
-    Scan { estimated_ns: f64, is_f64: bool },
+    Scan {
+        /// Estimated nanoseconds of one core.
+        estimated_ns: f64,
+        /// Whether it computes in f64, the only precision of a device.
+        is_f64: bool,
+    },
 }
 
 /// The choice, and the reason for it.
 #[derive(Debug, Clone)]
 pub struct Chosen {
+    /// What computes.
     pub engine: Engine,
+    /// Why, as a sentence.
     pub reason: String,
 }
 
@@ -128,20 +135,17 @@ impl BackendArgs {
 /// # Errors
 /// Why there is none.
 pub fn device() -> Result<Arc<dyn Device>, String> {
-    if let Some(simulation) = simulation()? {
-        return Ok(Arc::new(Simulated::new(simulation)));
+    if let Ok(settings) = std::env::var(SIMULATED_VARIABLE) {
+        return cuda::simulated_device(&settings).map_err(|why| format!("{SIMULATED_VARIABLE}: {why}"));
     }
     let gpu = cuda::gpu_available(&Search::of_environment()).map_err(|why| why.to_string())?;
     let device = cuda::Cuda::open(&gpu).map_err(|fault| fault.to_string())?;
     Ok(Arc::new(device))
 }
 
-/// The simulation that a test's environment asks for.
-pub fn simulation() -> Result<Option<Simulation>, String> {
-    match std::env::var(SIMULATED_VARIABLE) {
-        Ok(text) => Simulation::parse(&text).map(Some).map_err(|why| format!("{SIMULATED_VARIABLE}: {why}")),
-        Err(_) => Ok(None),
-    }
+/// Whether a test asks for a simulated device in place of a GPU.
+pub fn is_simulated() -> bool {
+    std::env::var_os(SIMULATED_VARIABLE).is_some()
 }
 
 /// The cache of compiled kernels, shared between processes when a folder exists that only this user can write.

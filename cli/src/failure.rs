@@ -20,7 +20,12 @@ pub const USER_MISTAKE: u8 = 2;
 #[derive(Debug)]
 pub enum UserMistake {
     /// One sentence, with what was expected and a suggestion after it.
-    Plain { message: String, help: Option<String> },
+    Plain {
+        /// What is wrong.
+        message: String,
+        /// What to do instead.
+        help: Option<String>,
+    },
     /// Places in expressions or in a document.
     Drawn(Vec<Diagnostic>),
 }

@@ -4,6 +4,8 @@
 //! bar) is beside it. Nothing here knows how bars are stored or how scans are scheduled.
 
 #![forbid(unsafe_code)]
+// A panic when the reader of `trawl ... | head` has closed the pipe; a failed write ends without an error instead.
+#![deny(clippy::print_stdout)]
 
 mod app;
 mod backend;
@@ -90,11 +92,11 @@ fn run(cli: Cli) -> ExitCode {
 
 /// One line instead of a panic's message and backtrace; only for the first panic, whatever other threads do then.
 fn report_internal_error(panic: &PanicHookInfo<'_>) {
-    static TOLD: AtomicBool = AtomicBool::new(false);
+    static REPORTED: AtomicBool = AtomicBool::new(false);
     if output::read::panics_are_reported_elsewhere() {
         return;
     }
-    if TOLD.swap(true, Ordering::Relaxed) {
+    if REPORTED.swap(true, Ordering::Relaxed) {
         return;
     }
     let payload = panic.payload();
@@ -104,10 +106,6 @@ fn report_internal_error(panic: &PanicHookInfo<'_>) {
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message");
     let message = message.lines().next().unwrap_or_default();
-    // println! panics when the reader of `trawl ... | head` has closed the pipe: not an error.
-    if message.starts_with("failed printing to stdout") && message.contains("Broken pipe") {
-        std::process::exit(i32::from(failure::DONE));
-    }
     let place = panic.location().map_or_else(String::new, |l| {
         let file = Path::new(l.file()).file_name().unwrap_or_default().to_string_lossy();
         format!(" ({file}:{})", l.line())

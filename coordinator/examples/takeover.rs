@@ -101,7 +101,7 @@ async fn main() -> Result<(), Error> {
     let (ended, waiting) = (number(ENDED)?, number(WAITING)?);
     let data = tempfile::tempdir()?;
     let store = Store::new(data.path().to_owned());
-    let (name, timeframe) = ("market".to_owned(), "1d".to_owned());
+    let (name, timeframe) = ("market".to_owned(), trawl_market::Timeframe::DAY);
     synthesise(&store, &SynthOptions { name, symbols: 300, bars: 60, seed: 1, timeframe })?;
     let document = ScanDocument {
         dataset: Some("market".to_owned()),

@@ -6,6 +6,7 @@
 //! the bars of as many segments as there are threads.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use trawl_kernels::Cancel;
@@ -13,18 +14,21 @@ use trawl_kernels::stages::Stages;
 use trawl_market::{Adjustment, MarketError, TimeMicros};
 use trawl_wire::error::text_of;
 use trawl_wire::limits::bounded_reason;
-use trawl_wire::{Answer, ErrorKind, Identity, SegmentOutput, SegmentResultV2, SymbolRow};
-use trawl_worker::{ExecuteError, References, ScanSource, StepOutput, changing_name, reads_earlier_crosses};
+use trawl_wire::{Answer, ErrorKind, Identity, SegmentOutput, SegmentResultV2};
+use trawl_worker::{
+    ExecuteError, References, ScanSource, SegmentPanel, StepOutput, changing_name, reads_earlier_crosses,
+};
 
 use crate::local::LocalOptions;
-use crate::merge::{FailedSegment, failed_rows, place_rows};
-use crate::prepare::{PreparedScan, adjustment_text};
+use crate::merge::FailedSegment;
+use crate::panel::PanelChunk;
+use crate::prepare::{KEPT_BYTES_MAX, PreparedScan, adjustment_text};
 use crate::scan_steps::{PassError, Passes};
 
 /// Maximum bytes of rows held at once.
 pub const CHUNK_BYTES_MAX: u64 = 256 << 20;
-/// Bytes of a row besides its values: name, reason, vectors, allocator.
-const ROW_BYTES: u64 = 160;
+/// Bytes of a row in a panel besides its values: status, edge and reason.
+const ROW_BYTES: u64 = 6;
 const VALUE_BYTES: u64 = 8;
 /// Maximum bytes of one segment's vintages, besides its bars.
 const VINTAGES_BYTES_MAX: u64 = 256 << 20;
@@ -64,7 +68,7 @@ pub enum AllBarsError {
 }
 
 /// Runs the scan at every time of the dataset from `from` (the first when `None`) up to its as-of and passes each
-/// time's answer to `take`, in order of time.
+/// time's answer to `take`, in order of time; see [`all_bars_by_column`].
 ///
 /// # Errors
 /// [`AllBarsError`]; [`AllBarsError::Taker`] with the error of `take`.
@@ -74,7 +78,40 @@ pub fn all_bars(
     from: Option<TimeMicros>,
     chunk_bytes_max: u64,
     cancel: &dyn Cancel,
-    mut take: impl FnMut(TimeMicros, Answer) -> Result<(), String>,
+    mut take: impl FnMut(TimeMicros, Answer) -> Result<(), String> + Send,
+) -> Result<(), AllBarsError> {
+    all_bars_by_column(prepared, options, from, chunk_bytes_max, cancel, |chunk| {
+        (0..chunk.times.len()).try_for_each(|time| take(chunk.times[time], answer_at(prepared, chunk, time)))
+    })
+}
+
+/// The answer at one time of a chunk.
+pub fn answer_at(prepared: &PreparedScan, chunk: &PanelChunk, time: usize) -> Answer {
+    let (spec, at) = (prepared.merge_spec(), chunk.times[time]);
+    let adjustment = prepared.adjustment;
+    let known = if adjustment.at_last { adjustment } else { adjustment.known_at(at) };
+    let as_of = prepared.dataset.manifest.as_of_text(at);
+    Answer {
+        identity: Identity { as_of, adjustment: adjustment_text(known), ..spec.identity },
+        rows: chunk.answer_rows(time),
+        select: spec.select,
+        points: spec.points,
+        best: spec.best,
+    }
+}
+
+/// Runs the scan at every time of the dataset from `from` (the first when `None`) up to its as-of and passes the rows
+/// of chunks of times to `take`, in order of time. `take` is called inside the pool of the scan's threads.
+///
+/// # Errors
+/// [`AllBarsError`]; [`AllBarsError::Taker`] with the error of `take`.
+pub fn all_bars_by_column(
+    prepared: &PreparedScan,
+    options: LocalOptions,
+    from: Option<TimeMicros>,
+    chunk_bytes_max: u64,
+    cancel: &dyn Cancel,
+    mut take: impl FnMut(&PanelChunk) -> Result<(), String> + Send,
 ) -> Result<(), AllBarsError> {
     if prepared.plan.history.is_some() {
         return Err(AllBarsError::History);
@@ -94,26 +131,28 @@ pub fn all_bars(
     let a_time = row * prepared.symbol_count() as u64 * prepared.plan.points.len() as u64;
     let chunk = (chunk_bytes_max / a_time.max(1)).max(1) as usize;
     let parts = Parts::new(prepared, times)?;
+    let spec = Arc::new(prepared.merge_spec());
+    let mut symbols: Vec<String> = prepared.segments.iter().flat_map(|s| prepared.symbols_of(*s)).collect();
+    symbols.sort_unstable();
+    let symbols = Arc::new(symbols);
+    // All chunks read the same bars.
+    let dataset = match times.len() <= chunk {
+        true => prepared.source().dataset,
+        false => prepared.dataset.clone().keeping_columns(prepared.plan.columns.clone(), KEPT_BYTES_MAX),
+    };
     for chunk in parts.of(times).flat_map(|part| part.chunks(chunk)) {
-        let source = ScanSource { adjustment: parts.adjustment_at(chunk), ..prepared.source() };
+        let adjustment = parts.adjustment_at(chunk);
+        let source = ScanSource { adjustment, dataset: dataset.clone(), ..prepared.source() };
         let references = source.load_references();
-        let rows =
-            pool.install(|| Chunk { prepared, source: &source, references: &references, cancel, times: chunk }.rows())?;
-        for (time, rows) in chunk.iter().zip(rows) {
-            let spec = prepared.merge_spec();
-            let answer = Answer {
-                identity: Identity {
-                    as_of: prepared.dataset.manifest.as_of_text(*time),
-                    adjustment: adjustment_text(parts.adjustment_at(&[*time])),
-                    ..spec.identity.clone()
-                },
-                rows: place_rows(rows, &spec),
-                select: spec.select,
-                points: spec.points,
-                best: spec.best,
-            };
-            take(*time, answer).map_err(AllBarsError::Taker)?;
-        }
+        let provisional = chunk.iter().map(|time| prepared.dataset.is_forming(*time)).collect();
+        let segments = pool
+            .install(|| Chunk { prepared, source: &source, references: &references, cancel, times: chunk }.panels())?;
+        let unexpected = || {
+            let what = "the symbols of the segments are not those of the scan".to_owned();
+            AllBarsError::Execute(ExecuteError::Inconsistent(what))
+        };
+        let chunk = PanelChunk::new(chunk.to_vec(), provisional, &symbols, segments, &spec).ok_or_else(unexpected)?;
+        pool.install(|| take(&chunk)).map_err(AllBarsError::Taker)?;
     }
     Ok(())
 }
@@ -181,8 +220,8 @@ struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// The rows of all symbols at each time.
-    fn rows(&self) -> Result<Vec<Vec<SymbolRow>>, AllBarsError> {
+    /// The rows of all segments at each time.
+    fn panels(&self) -> Result<Vec<SegmentPanel>, AllBarsError> {
         let mut passes = Passes::new(self.prepared)?;
         loop {
             let outputs = self.pass(&passes)?;
@@ -194,7 +233,7 @@ impl Chunk<'_> {
                 let output = match output {
                     Ok(StepOutput::Times(times)) => SegmentOutput::Times(times),
                     Ok(StepOutput::Values(values)) => SegmentOutput::Values(values),
-                    Ok(StepOutput::Rows(_)) => continue,
+                    Ok(StepOutput::Rows(_) | StepOutput::Panel(_)) => continue,
                     Err(message) => {
                         failures.push(self.failed(segment, message));
                         continue;
@@ -215,9 +254,9 @@ impl Chunk<'_> {
         let span = self.times.first().copied().zip(self.times.last().copied()).unwrap_or_default();
         let run = |segment: &u32| {
             let output = match self.references {
-                Ok(references) => known.load_vintages(*segment, span).and_then(|vintages| {
-                    let mut untold = Stages::default();
-                    known.run_vintages(step, &input, self.times, &vintages, references, self.cancel, &mut untold)
+                Ok(references) => known.load_vintages_for(*segment, span, step).and_then(|vintages| {
+                    let mut unreported = Stages::default();
+                    known.run_vintages(step, &input, self.times, &vintages, references, self.cancel, &mut unreported)
                 }),
                 Err(error) if !fails_only_its_symbols(error.kind()) => {
                     return Err(AllBarsError::Taker(text_of(error)));
@@ -240,24 +279,18 @@ impl Chunk<'_> {
         FailedSegment { segment, symbols, kind: ErrorKind::Permanent, message }
     }
 
-    fn gathered(&self, outputs: Vec<(u32, Result<StepOutput, String>)>) -> Vec<Vec<SymbolRow>> {
-        let mut rows: Vec<Vec<SymbolRow>> = vec![Vec::new(); self.times.len()];
-        let spec = self.prepared.merge_spec();
-        for (segment, output) in outputs {
-            match output {
-                Ok(StepOutput::Rows(of_times)) => {
-                    rows.iter_mut().zip(of_times).for_each(|(all, mine)| all.extend(mine));
-                }
-                Ok(StepOutput::Times(_) | StepOutput::Values(_)) => {}
-                Err(reason) => {
-                    let failed = self.failed(segment, reason);
-                    for all in &mut rows {
-                        all.extend(failed_rows(&failed, &spec));
-                    }
-                }
-            }
-        }
-        rows
+    fn gathered(&self, outputs: Vec<(u32, Result<StepOutput, String>)>) -> Vec<SegmentPanel> {
+        let panel = |(segment, output)| match output {
+            Ok(StepOutput::Panel(panel)) => panel,
+            Ok(_) => self.failed_panel(segment, format!("segment {segment} has no result")),
+            Err(reason) => self.failed_panel(segment, reason),
+        };
+        outputs.into_iter().map(panel).collect()
+    }
+
+    fn failed_panel(&self, segment: u32, reason: String) -> SegmentPanel {
+        let symbols = self.prepared.symbols_of(segment).into_iter().map(Arc::from).collect();
+        SegmentPanel::failed(symbols, self.times.len(), reason, self.source)
     }
 }
 

@@ -16,7 +16,7 @@ use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
 use trawl_wire::{Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV2, StepInputV1, pb, segment_digest};
 use trawl_worker::ScanStep;
-use trawl_worker::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
+use trawl_worker::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
 
 use crate::merge::{FailedSegment, merge};
 use crate::planner::{ShardSpec, WorkerSeat, name_key, plan_shards};
@@ -149,12 +149,13 @@ fn run_shard(
         timeline.begin();
         let (symbols, bars) = prepared.size_of(segment);
         let bytes = bars * values * size_of::<f64>() as u64;
-        let mut told = SegmentTold { cache: Some(CacheLevel::Disk), symbols, bars, bytes, ..SegmentTold::default() };
+        let mut record =
+            SegmentRecord { cache: Some(CacheLevel::Disk), symbols, bars, bytes, ..SegmentRecord::default() };
         // A panic is a mistake of this program; it costs the segment, not the scan.
-        let result = catch_unwind(AssertUnwindSafe(|| execute(segment, &mut told.stages)))
+        let result = catch_unwind(AssertUnwindSafe(|| execute(segment, &mut record.stages)))
             .unwrap_or_else(|_| Err((ErrorKind::Permanent, "internal error: the evaluation panicked".to_owned())));
-        told.failed = result.is_err();
-        let timings = timeline.take(segment, &told).map(Box::new);
+        record.failed = result.is_err();
+        let timings = timeline.take(segment, &record).map(Box::new);
         // Fails only when the run is over; the result is then not needed.
         let _ = sender.send(ThreadEvent::Segment { attempt, segment, result, busy_ms: ms_since(started), timings });
     });
@@ -268,7 +269,7 @@ impl<'a> Run<'a> {
             self.event(Event::Submitted { scan: self.scan, request }, &start);
             while !self.scheduler.is_idle() {
                 match receiver.recv_timeout(TICK) {
-                    Ok(said) => self.hear(said, &start),
+                    Ok(event) => self.hear(event, &start),
                     Err(RecvTimeoutError::Timeout) => self.event(Event::Tick, &start),
                     // Unreachable: `sender` lives as long as the loop.
                     Err(RecvTimeoutError::Disconnected) => break,
@@ -276,8 +277,8 @@ impl<'a> Run<'a> {
             }
         });
         // All threads are done: drain the ends of their shards.
-        while let Ok(said) = receiver.try_recv() {
-            self.hear(said, &|_, _, _| {});
+        while let Ok(event) = receiver.try_recv() {
+            self.hear(event, &|_, _, _| {});
         }
     }
 
@@ -289,8 +290,8 @@ impl<'a> Run<'a> {
         (std::mem::take(&mut self.results), std::mem::take(&mut self.failures))
     }
 
-    fn hear(&mut self, said: ThreadEvent, start: &Start<'_>) {
-        match said {
+    fn hear(&mut self, event: ThreadEvent, start: &Start<'_>) {
+        match event {
             ThreadEvent::Segment { attempt, segment, result, busy_ms, timings } => {
                 if let Some(timings) = timings
                     && let Some(run) = self.report.shard_runs.iter_mut().rev().find(|r| r.attempt == attempt)

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn when_most_go_together_they_are_suspects_also_those_that_were_told_gone() {
+    fn when_most_go_together_they_are_suspects_also_those_that_were_reported_gone() {
         let mut roster = roster(&["w1", "w2", "w3", "w4"]);
         assert_eq!(roster.step(deleted("w1"), 1_000), [gone("w1")]);
         assert_eq!(roster.step(deleted("w2"), 2_000), [gone("w2")]);
@@ -257,7 +257,7 @@ mod tests {
     fn a_listing_without_anybody_makes_suspects_of_all() {
         let mut roster = roster(&["w1", "w2"]);
         assert_eq!(roster.step(listed(&[]), 10), [suspect("w1"), suspect("w2")]);
-        assert_eq!(roster.step(listed(&[]), 20), [], "told once");
+        assert_eq!(roster.step(listed(&[]), 20), [], "reported once");
     }
 
     #[test]
@@ -288,8 +288,8 @@ mod tests {
         let mut roster = roster(&["w1", "w2", "w3"]);
         for id in ["w1", "w2"] {
             let leaving = WorkerRecord { draining: true, ..record(id, "a") };
-            let told = Member::Draining { id: id.to_owned(), boot: "a".to_owned() };
-            assert_eq!(roster.step(Event::Put(id.to_owned(), Some(leaving)), 10), [told]);
+            let expected = Member::Draining { id: id.to_owned(), boot: "a".to_owned() };
+            assert_eq!(roster.step(Event::Put(id.to_owned(), Some(leaving)), 10), [expected]);
             assert_eq!(roster.step(deleted(id), 11), [gone(id)]);
         }
         assert_eq!(roster.step(put("w3", "b"), 12), [gone("w3"), Member::Here(record("w3", "b"))]);
@@ -306,14 +306,14 @@ mod tests {
         proptest! {
             /// Applied one by one, the changes always yield the registered and the suspected workers.
             #[test]
-            fn what_is_told_adds_up(
-                told in vec((0..3u8, 0..6usize, btree_set(0..6usize, 0..6), 0..4_000u64), 1..60),
+            fn what_is_reported_adds_up(
+                steps in vec((0..3u8, 0..6usize, btree_set(0..6usize, 0..6), 0..4_000u64), 1..60),
             ) {
                 let mut roster = Roster::default();
                 let (mut there, mut members) = (BTreeSet::new(), BTreeSet::new());
                 let mut now_ms = 0;
                 let name = |i: usize| format!("w{i}");
-                for (kind, one, some, later_ms) in told {
+                for (kind, one, some, later_ms) in steps {
                     now_ms += later_ms;
                     let event = match kind {
                         0 => { there.insert(name(one)); put(&name(one), "a") }

@@ -184,6 +184,18 @@ fn places(rows: &[&SymbolRow], spec: &MergeSpec) -> Vec<RowPlace> {
     order
 }
 
+/// The order of two values of a rank key: NA last whichever the direction; 0 and -0 are equal.
+pub(crate) fn by_key(x: f64, y: f64, descending: bool) -> Ordering {
+    match (x.is_nan(), y.is_nan()) {
+        (true, true) => Ordering::Equal,
+        (true, false) => Ordering::Greater,
+        (false, true) => Ordering::Less,
+        // Neither is NaN.
+        (false, false) if descending => y.partial_cmp(&x).unwrap_or(Ordering::Equal),
+        (false, false) => x.partial_cmp(&y).unwrap_or(Ordering::Equal),
+    }
+}
+
 /// The order of matches: key by key, NA last whichever the direction, ties by symbol.
 fn by_rank(a: &Entry<'_>, b: &Entry<'_>, descending: &[bool]) -> Ordering {
     for (i, &descending) in descending.iter().enumerate() {
@@ -191,15 +203,7 @@ fn by_rank(a: &Entry<'_>, b: &Entry<'_>, descending: &[bool]) -> Ordering {
             0 => entry.key,
             _ => entry.row.rank.get(i).copied().unwrap_or(f64::NAN),
         };
-        let (x, y) = (key(a), key(b));
-        let order = match (x.is_nan(), y.is_nan()) {
-            (true, true) => Ordering::Equal,
-            (true, false) => Ordering::Greater,
-            (false, true) => Ordering::Less,
-            // Neither is NaN; 0 and -0 are equal.
-            (false, false) if descending => y.partial_cmp(&x).unwrap_or(Ordering::Equal),
-            (false, false) => x.partial_cmp(&y).unwrap_or(Ordering::Equal),
-        };
+        let order = by_key(key(a), key(b), descending);
         if order.is_ne() {
             return order;
         }

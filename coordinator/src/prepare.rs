@@ -9,10 +9,10 @@ use tracing::field::Empty;
 use trawl_kernels::cuda::Lowering;
 use trawl_kernels::{BACKEND_CPU, Engine, Precision};
 use trawl_market::{
-    Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time, now,
+    Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, format_time, now,
 };
 use trawl_plan::frame::BarSize;
-use trawl_plan::{Choice, Diagnostic, Direction, Input, Plan, ScanDocument, Schema, compile_scan};
+use trawl_plan::{Choice, Diagnostic, Direction, Input, Plan, ScanDocument, Schema, Stage, compile_scan};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_wire::limits::SEGMENTS_MAX;
 use trawl_wire::record::ExecutionClass;
@@ -24,6 +24,9 @@ use trawl_worker::{
 use crate::merge_spec::MergeSpec;
 use crate::planner::SegmentCost;
 use crate::scheduler::Piece;
+
+/// Maximum bytes of bars that a scan of several steps in this process keeps in memory.
+pub const KEPT_BYTES_MAX: u64 = 256 << 20;
 
 /// Why a scan cannot begin. All variants except [`PrepareError::Dataset`] are mistakes of the user.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +113,7 @@ pub fn prepare(store: &Store, document: &ScanDocument, as_of: impl Into<AsOf>) -
 fn open(store: &Store, document: &ScanDocument) -> Result<Dataset, PrepareError> {
     let reference = document.dataset.as_deref().ok_or(PrepareError::NoDataset)?;
     tracing::Span::current().record(attribute::DATASET, reference);
-    Ok(match document.timeframe.as_deref().filter(|t| t.parse::<Timeframe>().is_ok()) {
+    Ok(match document.timeframe.as_deref().and_then(|t| t.parse().ok()) {
         Some(timeframe) => store.sibling(reference, timeframe)?,
         None => store.open(reference)?,
     })
@@ -142,7 +145,7 @@ pub(crate) fn prepare_with(
         .resolve_as_of(&wanted, document.forming, now())?
         .ok_or_else(|| PrepareError::NoBar { dataset: manifest.name.clone(), as_of: wanted.to_string() })?;
     let as_of = resolved.bar;
-    let timeframe: Timeframe = manifest.timeframe.parse()?;
+    let timeframe = manifest.timeframe;
     let adjustment = Adjustment::parse(document.adjust.as_deref().unwrap_or("none"))?
         .on(manifest.calendar(), timeframe)
         .known_at(as_of);
@@ -200,7 +203,7 @@ pub(crate) fn prepare_with(
 
 /// A warning when the plan asks the calendar for sessions of years that it does not cover.
 fn coverage_warning(plan: &Plan, manifest: &Manifest, as_of: TimeMicros) -> Result<Option<String>, MarketError> {
-    let timeframe: Timeframe = manifest.timeframe.parse()?;
+    let timeframe = manifest.timeframe;
     let begins = |input: &Input| matches!(input, Input::Begins(_));
     let mut pieces = plan.stages().iter().flat_map(|stage| &stage.pieces);
     let asked = plan.frames.iter().any(|frame| frame.bars != BarSize::Base)
@@ -263,16 +266,31 @@ impl PreparedScan {
         }
     }
 
-    /// The source for executing steps of the scan; on the CPU unless another engine is set.
+    /// The source for executing steps of the scan; on the CPU unless another engine is set. Steps after the first find
+    /// the bars in memory, as far as [`KEPT_BYTES_MAX`] allows.
     pub fn source(&self) -> ScanSource {
+        let dataset = match self.plan.stages().len() {
+            0 | 1 => self.dataset.clone(),
+            _ => self.dataset.clone().keeping_columns(self.columns_read_again(), KEPT_BYTES_MAX),
+        };
         ScanSource {
             engine: Engine::Cpu,
             executable: self.executable.clone(),
-            dataset: self.dataset.clone(),
+            dataset,
             as_of: self.as_of,
             adjustment: self.adjustment,
             checkpoints: None,
         }
+    }
+
+    /// Columns that more than one stage reads.
+    fn columns_read_again(&self) -> impl Iterator<Item = String> {
+        let reads = |stage: &Stage, name: &str| {
+            let mut inputs = stage.pieces.iter().flat_map(|piece| &piece.program.inputs);
+            inputs.any(|input| matches!(input, Input::Column(read) if read == name))
+        };
+        let again = move |name: &&String| self.plan.stages().iter().filter(|stage| reads(stage, name)).count() > 1;
+        self.plan.columns.iter().filter(again).cloned()
     }
 
     /// `NAME@SNAPSHOT`, with the full snapshot id, as opened by every worker.

@@ -31,7 +31,9 @@ pub struct Profile {
     pub trace: String,
     /// All phases together.
     pub total_ms: f64,
+    /// Number of symbols of the snapshot.
     pub symbols: u64,
+    /// Number of bars of the snapshot.
     pub bars: u64,
     /// The phases in order.
     pub phases: Vec<Phase>,
@@ -48,13 +50,16 @@ pub struct Profile {
 pub struct Phase {
     /// `plan`, `queue`, `shards`, `cross_section`, `merge`.
     pub phase: &'static str,
+    /// Its duration in milliseconds.
     pub ms: f64,
 }
 
 /// One kind of work over all shards.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StageSum {
+    /// Name of the stage, as in [`StageTime::stage`].
     pub stage: String,
+    /// Busy time in milliseconds, summed over threads and workers.
     pub busy_ms: f64,
     /// Share of all work.
     pub share: f64,
@@ -63,6 +68,7 @@ pub struct StageSum {
 /// Totals of one worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkerSum {
+    /// Name of the worker.
     pub worker: String,
     /// Number of dispatches to it.
     pub shards: u32,
@@ -70,25 +76,34 @@ pub struct WorkerSum {
     pub stragglers: u32,
     /// Sum of times from dispatch to end.
     pub took_ms: f64,
+    /// Bars of its shards.
     pub bars: u64,
 }
 
 /// One dispatch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShardLine {
+    /// Number of the attempt, as the scheduler gave it.
     pub attempt: u64,
     /// The scan's step, from 1.
     pub step: u32,
+    /// Name of the worker.
     pub worker: String,
     /// The first of its segments.
     pub shard: u32,
+    /// Number of its segments.
     pub segments: u32,
+    /// Number of symbols; 0 without the worker's timings.
     pub symbols: u64,
+    /// Number of bars; 0 without the worker's timings.
     pub bars: u64,
+    /// Where its bars were; `None` if the worker did not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<&'static str>,
+    /// `cpu`, or the device's name; empty if the worker did not report it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub device: String,
+    /// Why it was dispatched.
     pub purpose: RunPurpose,
     /// `done`, `stopped`, or how it failed.
     pub ending: String,
@@ -98,6 +113,7 @@ pub struct ShardLine {
     pub started_ms: f64,
     /// From its dispatch to its end; of a running shard, to the end of the report.
     pub took_ms: f64,
+    /// How long it may take before it counts as slow; `None` if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slow_after_ms: Option<f64>,
     /// Stages at its worker; times are since the request's arrival there.
@@ -110,6 +126,7 @@ pub struct ShardLine {
 /// The probable cause of a late shard.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Straggler {
+    /// The probable cause.
     pub cause: Cause,
     /// A sentence with the figures.
     pub why: String,
@@ -291,12 +308,12 @@ fn cause_of(run: &ShardRun, all: &[ShardRun], end_ms: f64) -> (Cause, String) {
     let mine = took(run, end_ms);
     let peers = || all.iter().filter(|other| other.step == run.step && other.attempt != run.attempt);
     if run.ending.contains(':') {
-        return (Cause::Failed, format!("it {} after {}", run.ending, told(mine)));
+        return (Cause::Failed, format!("it {} after {}", run.ending, duration_text(mine)));
     }
     let shares = |other: &&ShardRun| other.segments.iter().any(|segment| run.segments.contains(segment));
     let before = |other: &&ShardRun| other.attempt < run.attempt && other.ending.contains(':');
     if let Some(first) = peers().filter(shares).find(before) {
-        let lost = told(took(first, end_ms));
+        let lost = duration_text(took(first, end_ms));
         let why = format!("attempt {} on {} {} after {lost}", first.attempt, first.worker, first.ending);
         return (Cause::Retry, why);
     }
@@ -304,7 +321,8 @@ fn cause_of(run: &ShardRun, all: &[ShardRun], end_ms: f64) -> (Cause, String) {
     let busy = |name: &str| stages.iter().filter(|s| s.stage == name).map(|s| s.busy_ms).sum::<f64>();
     let waited = run.queued_ms + busy("queue");
     if waited >= CAUSE_SHARE * (run.queued_ms + mine) && waited > 0.0 {
-        let why = format!("it waited {} of {} for a worker", told(waited), told(run.queued_ms + mine));
+        let why =
+            format!("it waited {} of {} for a worker", duration_text(waited), duration_text(run.queued_ms + mine));
         return (Cause::Queueing, why);
     }
     let Some(times) = &run.timings else {
@@ -312,21 +330,30 @@ fn cause_of(run: &ShardRun, all: &[ShardRun], end_ms: f64) -> (Cause, String) {
         let quicker = peers().filter(|other| is_done(other) && other.worker != run.worker);
         return match median(quicker.map(|other| took(other, end_ms))) {
             Some(usual) if mine >= usual * STRAGGLER_MULTIPLE => {
-                let why = format!("{} did not answer within {}, others took {}", run.worker, told(mine), told(usual));
+                let why = format!(
+                    "{} did not answer within {}, others took {}",
+                    run.worker,
+                    duration_text(mine),
+                    duration_text(usual)
+                );
                 (Cause::SlowWorker, why)
             }
-            _ => (Cause::Unclear, format!("nothing is known of it but that it took {}", told(mine))),
+            _ => (Cause::Unclear, format!("nothing is known of it but that it took {}", duration_text(mine))),
         };
     };
     if busy("receive") >= CAUSE_SHARE * mine {
-        let why = format!("{} opened the snapshot and compiled the scan for {}", run.worker, told(busy("receive")));
+        let why =
+            format!("{} opened the snapshot and compiled the scan for {}", run.worker, duration_text(busy("receive")));
         return (Cause::ColdCache, why);
     }
     let work: f64 = ["load", "h2d", "kernel", "d2h", "encode"].map(busy).iter().sum();
     // A large share of little work does not explain a long time.
     if times.from_disk > 0 && busy("load") >= CAUSE_SHARE * work && work >= CAUSE_SHARE * mine {
-        let (cold, loading) = (segments(times.from_disk), told(busy("load")));
-        return (Cause::ColdCache, format!("{cold} came from disk: {loading} of {} of work were loading", told(work)));
+        let (cold, loading) = (segments(times.from_disk), duration_text(busy("load")));
+        return (
+            Cause::ColdCache,
+            format!("{cold} came from disk: {loading} of {} of work were loading", duration_text(work)),
+        );
     }
     let known = || peers().filter(|other| is_done(other)).filter_map(|o| o.timings.as_ref().map(|t| (o, t)));
     let pace = |took: f64, bars: u64| took / (bars.max(1) as f64);
@@ -341,7 +368,7 @@ fn cause_of(run: &ShardRun, all: &[ShardRun], end_ms: f64) -> (Cause, String) {
         return (Cause::BigShard, why);
     }
     if busy("send") >= CAUSE_SHARE * mine {
-        return (Cause::Sending, format!("its results waited {} for the coordinator", told(busy("send"))));
+        return (Cause::Sending, format!("its results waited {} for the coordinator", duration_text(busy("send"))));
     }
     let elsewhere = median(known().filter(|(o, _)| o.worker != run.worker).map(|(o, t)| pace(took(o, end_ms), t.bars)));
     match elsewhere {
@@ -349,7 +376,7 @@ fn cause_of(run: &ShardRun, all: &[ShardRun], end_ms: f64) -> (Cause, String) {
             let why = format!("{} took {:.1} times as long for each bar as other workers", run.worker, my_pace / usual);
             (Cause::SlowWorker, why)
         }
-        _ => (Cause::Unclear, format!("it took {}, and no stage of it stands out", told(mine))),
+        _ => (Cause::Unclear, format!("it took {}, and no stage of it stands out", duration_text(mine))),
     }
 }
 
@@ -358,7 +385,7 @@ fn segments(count: u32) -> String {
 }
 
 /// A duration in milliseconds, formatted for people.
-pub fn told(ms: f64) -> String {
+pub fn duration_text(ms: f64) -> String {
     match ms {
         ms if ms >= 10_000.0 => format!("{:.1} s", ms / 1e3),
         ms if ms >= 1_000.0 => format!("{:.2} s", ms / 1e3),
@@ -424,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_is_told_from_the_others() {
+    fn each_cause_is_distinguished_from_the_others() {
         let cause = |odd: ShardRun| found(odd).map(|s| s.cause);
         assert_eq!(cause(run(9, "w3", 400.0)), Some(Cause::SlowWorker));
         let queued = ShardRun { queued_ms: 300.0, ..run(9, "w1", 20.0) };
@@ -448,9 +475,9 @@ mod tests {
         let broken = ShardRun { ending: "broken: connection reset".to_owned(), timings: None, ..run(9, "w3", 5.0) };
         assert_eq!(cause(broken), Some(Cause::Failed));
         let silent = ShardRun { ending: "stopped".to_owned(), timings: None, ..run(9, "w3", 700.0) };
-        let told = found(silent).unwrap();
-        assert_eq!(told.cause, Cause::SlowWorker);
-        assert_eq!(told.why, "w3 did not answer within 700 ms, others took 20 ms");
+        let late = found(silent).unwrap();
+        assert_eq!(late.cause, Cause::SlowWorker);
+        assert_eq!(late.why, "w3 did not answer within 700 ms, others took 20 ms");
     }
 
     #[test]

@@ -196,7 +196,9 @@ impl ShardRun {
 pub struct ShardTimes {
     /// From the request's arrival until the last result was ready.
     pub total_ms: f64,
+    /// Number of symbols.
     pub symbols: u64,
+    /// Number of bars, over all symbols.
     pub bars: u64,
     /// Size of these bars in bytes.
     pub bytes: u64,
@@ -239,7 +241,7 @@ const STAGES_MAX: usize = 64;
 const STAGE_NAME_BYTES_MAX: usize = 64;
 
 impl From<pb::ShardTimings> for ShardTimes {
-    fn from(told: pb::ShardTimings) -> Self {
+    fn from(reported: pb::ShardTimings) -> Self {
         let ms = |us: u64| us as f64 / 1e3;
         let name = |text: String| text.chars().filter(|c| !c.is_control()).take(STAGE_NAME_BYTES_MAX).collect();
         let stage = |s: pb::StageTiming| StageTime {
@@ -252,15 +254,15 @@ impl From<pb::ShardTimings> for ShardTimes {
             bytes: s.bytes,
         };
         Self {
-            total_ms: ms(told.total_us),
-            symbols: told.symbols,
-            bars: told.bars,
-            bytes: told.bytes,
-            from_device: told.from_device,
-            from_memory: told.from_memory,
-            from_disk: told.from_disk,
-            device: name(told.device),
-            stages: told.stages.into_iter().take(STAGES_MAX).map(stage).collect(),
+            total_ms: ms(reported.total_us),
+            symbols: reported.symbols,
+            bars: reported.bars,
+            bytes: reported.bytes,
+            from_device: reported.from_device,
+            from_memory: reported.from_memory,
+            from_disk: reported.from_disk,
+            device: name(reported.device),
+            stages: reported.stages.into_iter().take(STAGES_MAX).map(stage).collect(),
         }
     }
 }

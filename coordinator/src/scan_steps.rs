@@ -30,12 +30,24 @@ pub enum PassError {
         "the cross-sections of this scan take {needed} bytes ({times} times), at most {TABLES_BYTES_MAX} are kept; \
          use shorter windows over them"
     )]
-    TooLarge { needed: u64, times: usize },
+    TooLarge {
+        /// Bytes of one value for each symbol and time.
+        needed: u64,
+        /// Number of times, over all cross-sections.
+        times: usize,
+    },
     /// A segment failed for a reason that may not recur: a cross-section without it would change the answer.
     #[error(
         "segment {segment} failed before the cross-sections were made: {message}; --allow-partial makes them without it"
     )]
-    Incomplete { segment: u32, kind: ErrorKind, message: String },
+    Incomplete {
+        /// Group id.
+        segment: u32,
+        /// The kind of its failure.
+        kind: ErrorKind,
+        /// Its failure as text.
+        message: String,
+    },
     /// The snapshot's symbol table cannot be read.
     #[error("{0}")]
     Labels(String),

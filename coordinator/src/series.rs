@@ -12,15 +12,19 @@ use crate::prepare::PreparedScan;
 /// Why the series of a symbol could not be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum SeriesError {
+    /// The dataset has no such symbol as of the scan's time.
     #[error(transparent)]
     Symbol(#[from] NoSymbol),
+    /// The dataset cannot be read.
     #[error(transparent)]
     Market(#[from] MarketError),
+    /// The scan could not be computed along the bars.
     #[error(transparent)]
     AllBars(#[from] AllBarsError),
     /// Its bars cannot be read.
     #[error("{symbol}: {reason}")]
     Failed {
+        /// The symbol as the dataset names it.
         symbol: String,
         /// The reason given by its rows.
         reason: String,
@@ -44,6 +48,7 @@ pub struct NoSymbol {
 pub struct SymbolSeries {
     /// The symbol as the dataset calls it.
     pub symbol: String,
+    /// Time of each bar, ascending.
     pub times: Vec<TimeMicros>,
     /// A series for each column of the scan's `select`; NaN for NA.
     pub columns: Vec<Vec<f64>>,

@@ -17,8 +17,10 @@ pub enum WhyError {
     /// A sweep cannot be explained: each combination is a separate scan.
     #[error("the sweep has {0} combinations, and one scan is explained at a time")]
     Sweep(usize),
+    /// The dataset cannot be read.
     #[error(transparent)]
     Market(#[from] MarketError),
+    /// The scan of the parts cannot be prepared.
     #[error(transparent)]
     Prepare(#[from] PrepareError),
 }
@@ -41,6 +43,7 @@ pub struct Question {
 /// One part of the conditions, and its value for the symbol.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartValue {
+    /// The part as written, and where its value is.
     pub part: ConditionPart,
     /// Value; NaN for NA.
     pub value: f64,

@@ -142,7 +142,7 @@ fn fails(kind: ErrorKind, attempts: u32) -> Command {
 
 #[test]
 fn a_failure_for_good_needs_a_second_host_that_says_the_same() {
-    for (kind, told) in [
+    for (kind, reported) in [
         (ErrorKind::Permanent, ErrorKind::Permanent),
         (ErrorKind::Invalid, ErrorKind::Invalid),
         // Damage found by all hosts is a property of the snapshot.
@@ -153,7 +153,7 @@ fn a_failure_for_good_needs_a_second_host_that_says_the_same() {
         assert_eq!(case.places(), [(2, vec![0])], "at once, and elsewhere");
         assert_eq!(case.commands.len(), 1, "{:?}", case.commands);
         case.failed(2, 0, kind);
-        assert_eq!(case.commands, [fails(told, 2)]);
+        assert_eq!(case.commands, [fails(reported, 2)]);
     }
 }
 
@@ -228,6 +228,20 @@ fn an_attempt_that_says_nothing_for_too_long_is_ended_and_gets_longer_the_next_t
     case.wait(10_000);
     case.wait(20_000);
     assert!(case.says(&fails(ErrorKind::Retryable, 3)), "and its attempts are bounded");
+}
+
+#[test]
+fn an_attempt_whose_replies_wait_for_room_is_not_late() {
+    let mut case = Case::one_scan(1, &[&[0]]);
+    for _ in 0..10 {
+        case.wait(4_999);
+        case.step(Event::AttemptPaused { attempt: 1 });
+    }
+    assert_eq!(case.wait(4_999), []);
+    case.wait(1);
+    assert_eq!(case.commands[0], Command::Stop { attempt: 1 }, "silent again, it is");
+    // Unknown attempts change nothing.
+    case.step(Event::AttemptPaused { attempt: 99 });
 }
 
 #[test]
@@ -453,12 +467,18 @@ fn no_scan_ends_while_answers_of_a_liar_are_being_looked_at() {
     says(2, 1, 1, 9);
     says(1, 1, 0, 9);
     says(1, 2, 0, 0);
-    let said = says(1, 3, 0, 0);
-    assert!(said.contains(&Command::Quarantine { host: 1, scan: 1, piece: whole(0) }), "{said:?}");
-    assert!(!said.iter().any(|c| matches!(c, Command::End { scan: 2, .. })), "its last word was the liar's: {said:?}");
-    let said = says(2, 2, 1, 0);
-    assert!(said.contains(&Command::Replace { scan: 2, piece: whole(1) }), "{said:?}");
-    assert!(said.contains(&Command::End { scan: 2, outcome: Outcome::Complete { disputed: false } }), "{said:?}");
+    let commands = says(1, 3, 0, 0);
+    assert!(commands.contains(&Command::Quarantine { host: 1, scan: 1, piece: whole(0) }), "{commands:?}");
+    assert!(
+        !commands.iter().any(|c| matches!(c, Command::End { scan: 2, .. })),
+        "its last word was the liar's: {commands:?}"
+    );
+    let commands = says(2, 2, 1, 0);
+    assert!(commands.contains(&Command::Replace { scan: 2, piece: whole(1) }), "{commands:?}");
+    assert!(
+        commands.contains(&Command::End { scan: 2, outcome: Outcome::Complete { disputed: false } }),
+        "{commands:?}"
+    );
 }
 
 #[test]
@@ -471,7 +491,7 @@ fn a_dispute_that_nobody_can_settle_marks_the_scan() {
 }
 
 #[test]
-fn another_result_for_a_delivered_scan_is_said_once() {
+fn another_result_for_a_delivered_scan_is_reported_once() {
     let mut case = Case::one_scan(1, &[&[0]]);
     case.done(1, 1, whole(0), 0);
     assert_eq!(case.done(AttemptId::MAX, 2, whole(0), 0), []);

@@ -22,8 +22,10 @@ pub enum Engine {
 /// Why an engine gave no values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
+    /// The run was cancelled; nothing was computed.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
+    /// The device returned no values.
     #[error(transparent)]
     Device(Fault),
 }

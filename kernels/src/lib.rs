@@ -17,45 +17,14 @@ use trawl_plan::Program;
 pub use engine::{Engine, EngineError};
 pub use executable::Executable;
 pub use resident::{Resident, ResidentError};
+pub use trawl_terms::Precision;
+
 pub use resume::{Resumed, Resuming, State};
 
 /// Name of the backend in the identity of an answer.
 pub const BACKEND_CPU: &str = "cpu";
-/// Name of the precision in the identity of an answer.
-pub const PRECISION_F64: &str = "f64";
-/// See [`Precision::F32`].
-pub const PRECISION_F32: &str = "f32";
 /// Changes whenever the same plan over the same bars could give other bits.
 pub const NUMERICS_ID: &str = "n6";
-
-/// The number type of the arithmetic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Precision {
-    /// Agreement with the references is guaranteed in this precision.
-    #[default]
-    F64,
-    /// Bars and values of half the size. Running totals are unevaluated sums of two; the rarer steps run in `f64`
-    /// between series of `f32`. The error is published, not guaranteed: docs/precision.md.
-    F32,
-}
-
-impl Precision {
-    /// All variants.
-    pub const ALL: [Self; 2] = [Self::F64, Self::F32];
-
-    /// The precision of this name, or `None`.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == name)
-    }
-
-    /// The name of this variant, as it appears in the identity of an answer.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F64 => PRECISION_F64,
-            Self::F32 => PRECISION_F32,
-        }
-    }
-}
 
 /// Bytes that one thread may need beside the bars; planning rejects programs that need more (see
 /// [`Executable::workspace_bytes`]).
@@ -156,10 +125,13 @@ pub enum Bars {
 /// Why tiles could not be evaluated.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TilesError {
+    /// The run was cancelled; nothing was computed.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
+    /// The tiles lack this column of the program.
     #[error("the program reads the column '{0}', which these tiles do not hold")]
     MissingColumn(String),
+    /// The program has inputs that are not columns of bars.
     #[error("the program reads more than columns of the symbol's own bars")]
     OtherInput,
 }

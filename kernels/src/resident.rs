@@ -13,10 +13,22 @@ const TILES_TOGETHER: usize = 4;
 /// Why a push of bars was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResidentError {
+    /// The number of columns is not that of the program's inputs.
     #[error("{found} columns of new bars where the program reads {expected}")]
-    Columns { found: usize, expected: usize },
+    Columns {
+        /// Columns given.
+        found: usize,
+        /// Columns that the program reads.
+        expected: usize,
+    },
+    /// A column has not one value for each symbol.
     #[error("{found} values of new bars for {expected} symbols")]
-    Symbols { found: usize, expected: usize },
+    Symbols {
+        /// Values given.
+        found: usize,
+        /// Symbols of the state.
+        expected: usize,
+    },
 }
 
 /// The state of a program over many symbols, as of the last bar of each.

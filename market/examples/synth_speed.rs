@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use trawl_market::Timeframe;
 use trawl_market::{Store, SynthOptions, synthesise};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -10,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = Store::new(args.next().ok_or(usage)?.into());
     let (symbols, bars) = (args.next().ok_or(usage)?.parse()?, args.next().ok_or(usage)?.parse()?);
     let name = format!("speed-{symbols}-{bars}");
-    let options = SynthOptions { name: name.clone(), symbols, bars, seed: 1, timeframe: "1d".to_owned() };
+    let options = SynthOptions { name: name.clone(), symbols, bars, seed: 1, timeframe: Timeframe::DAY };
     let start = Instant::now();
     let report = synthesise(&store, &options)?;
     println!("made {} bars, {} MB, in {:.2?}", report.bars, report.bytes / 1_000_000, start.elapsed());

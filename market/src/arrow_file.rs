@@ -4,24 +4,27 @@
 //! float64 per numeric column; rows sorted by (symbol, time); no nulls, a missing number is NaN. The same bars are
 //! always the same bytes: no metadata, no compression, fixed batches.
 
-use std::io::Cursor;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::types::Int32Type;
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, Float64Array, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+    ArrayRef, DictionaryArray, Float64Array, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray,
 };
-use arrow_ipc::reader::FileReader;
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema, TimeUnit};
 
+use zerocopy::IntoBytes as _;
+
 use crate::limits::BATCH_ROWS_MAX;
+use crate::series::{Series, VALUE_BYTES, Value};
 use crate::time::TimeMicros;
 
 const SYMBOL: &str = "symbol";
-const TIME: &str = "time";
+/// The column of times.
+pub(crate) const TIME: &str = "time";
 
-/// One symbol's bars, columns in the requested order; times strictly increasing.
+/// One symbol's bars that are being made; times strictly increasing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SymbolBars {
     /// As in the manifest.
@@ -30,6 +33,32 @@ pub struct SymbolBars {
     pub times: Vec<TimeMicros>,
     /// One vector per column, one value per bar; NaN where missing.
     pub columns: Vec<Vec<f64>>,
+}
+
+/// One symbol's bars as they were loaded, columns in the requested order; times strictly increasing. Shares its values
+/// with the other symbols of its group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadedBars {
+    /// As in the manifest.
+    pub symbol: Arc<str>,
+    /// One per bar.
+    pub times: Series<TimeMicros>,
+    /// One series per column, one value per bar; NaN where missing.
+    pub columns: Vec<Series<f64>>,
+}
+
+impl From<SymbolBars> for LoadedBars {
+    fn from(bars: SymbolBars) -> Self {
+        let columns = bars.columns.into_iter().map(Series::from).collect();
+        Self { symbol: bars.symbol, times: bars.times.into(), columns }
+    }
+}
+
+impl From<LoadedBars> for SymbolBars {
+    fn from(bars: LoadedBars) -> Self {
+        let columns = bars.columns.iter().map(|column| column.to_vec()).collect();
+        Self { symbol: bars.symbol, times: bars.times.to_vec(), columns }
+    }
 }
 
 fn time_field() -> Field {
@@ -80,40 +109,114 @@ fn encode(schema: Schema, arrays: Vec<ArrayRef>) -> Result<Vec<u8>, ArrowError> 
     Ok(bytes)
 }
 
-/// The result of [`decode`]: the times and the requested columns, one symbol after the other.
-pub(crate) struct Decoded {
-    pub times: Vec<TimeMicros>,
-    pub columns: Vec<Vec<f64>>,
+/// Where the values of a column are in a file: as many bytes in a row as the segment has rows of eight bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ColumnPlace {
+    /// `time`, or a numeric column.
+    pub name: String,
+    /// Offset in the file, and number of rows; in order of the rows.
+    pub segments: Vec<(u64, u64)>,
 }
 
-/// Decodes the times and some columns; the other columns are skipped. The error says what is wrong with the bytes.
-pub(crate) fn decode(bytes: &[u8], columns: &[String]) -> Result<Decoded, String> {
-    let message = |e: ArrowError| e.to_string();
-    let schema = FileReader::try_new(Cursor::new(bytes), None).map_err(message)?.schema();
-    let index = |name: &str| schema.index_of(name).map_err(|_| format!("it has no column '{name}'"));
-    let mut projection = vec![index(TIME)?];
-    for column in columns {
-        projection.push(index(column)?);
+impl ColumnPlace {
+    /// All rows.
+    pub fn rows(&self) -> u64 {
+        self.segments.iter().fold(0, |sum, (_, rows)| sum.saturating_add(*rows))
     }
-    projection.sort_unstable();
-    projection.dedup();
-    let reader = FileReader::try_new(Cursor::new(bytes), Some(projection)).map_err(message)?;
-    let mut decoded = Decoded { times: Vec::new(), columns: vec![Vec::new(); columns.len()] };
-    for batch in reader {
-        let batch = batch.map_err(message)?;
-        let times = column_of::<TimestampMicrosecondArray>(&batch, TIME)?;
-        decoded.times.extend_from_slice(times.values());
-        for (values, name) in decoded.columns.iter_mut().zip(columns) {
-            values.extend_from_slice(column_of::<Float64Array>(&batch, name)?.values());
+
+    /// Ranges of bytes in the file that contain a range of rows.
+    pub fn bytes_of(&self, rows: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let mut first = 0;
+        self.segments.iter().filter_map(move |&(offset, count)| {
+            let (from, to) = (rows.start.max(first), rows.end.min(first + count));
+            let range = (from < to).then(|| offset + (from - first) * VALUE_BYTES..offset + (to - first) * VALUE_BYTES);
+            first += count;
+            range
+        })
+    }
+
+    /// Copies a range of rows from the content of the file.
+    pub fn copy<T: Value>(&self, bytes: &[u8], rows: Range<u64>, to: &mut [T]) -> Result<(), String> {
+        let mut rest = to.as_mut_bytes();
+        for range in self.bytes_of(rows) {
+            let from = bytes.get(range.start as usize..range.end as usize).ok_or("it is too short")?;
+            let (part, behind) = rest.split_at_mut_checked(from.len()).ok_or("it has too many rows")?;
+            part.copy_from_slice(from);
+            rest = behind;
+        }
+        in_own_order(to);
+        Ok(())
+    }
+}
+
+/// Converts values as read from a file to the byte order of this machine.
+pub(crate) fn in_own_order<T: Value>(values: &mut [T]) {
+    if cfg!(target_endian = "big") {
+        values.iter_mut().for_each(|value| *value = value.in_native_order());
+    }
+}
+
+/// Finds the times and the numeric columns in the content of a file that [`encode`] wrote. The error says what is wrong
+/// with the bytes; every range that is returned is inside them.
+pub(crate) fn places(bytes: &[u8]) -> Result<Vec<ColumnPlace>, String> {
+    const TRAILER: usize = 10;
+    const ENDING: &[u8] = b"ARROW1";
+    let short = || "it is too short".to_owned();
+    let at = |offset: i64, length: i64| {
+        let (from, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
+        bytes.get(from..from.checked_add(length)?)
+    };
+    let trailer = bytes.len().checked_sub(TRAILER).and_then(|from| bytes.get(from..)).ok_or_else(short)?;
+    let (length, ending) = trailer.split_first_chunk::<4>().ok_or_else(short)?;
+    if ending != ENDING {
+        return Err("it does not end as an Arrow file".to_owned());
+    }
+    let length = i64::from(i32::from_le_bytes(*length));
+    let footer = at((bytes.len() - TRAILER) as i64 - length, length).ok_or_else(short)?;
+    let footer = arrow_ipc::root_as_footer(footer).map_err(|e| e.to_string())?;
+    let schema =
+        arrow_ipc::convert::try_fb_to_schema(footer.schema().ok_or("it has no schema")?).map_err(|e| e.to_string())?;
+    let mut places = Vec::new();
+    for (index, field) in schema.fields().iter().enumerate() {
+        match field.data_type() {
+            DataType::Dictionary(..) => continue,
+            DataType::Float64 | DataType::Timestamp(TimeUnit::Microsecond, _) => {}
+            other => return Err(format!("its column '{}' has type {other}", field.name())),
+        }
+        places.push((index, ColumnPlace { name: field.name().clone(), segments: Vec::new() }));
+    }
+    for block in footer.recordBatches().iter().flatten() {
+        let head = at(block.offset(), i64::from(block.metaDataLength())).ok_or_else(short)?;
+        // A mark and the length of the message come first.
+        let message = arrow_ipc::root_as_message(head.get(8..).ok_or_else(short)?).map_err(|e| e.to_string())?;
+        let batch = message.header_as_record_batch().ok_or("it has a block that is no record batch")?;
+        let (Some(nodes), Some(buffers), None) = (batch.nodes(), batch.buffers(), batch.compression()) else {
+            return Err("it is compressed, or has no buffers".to_owned());
+        };
+        // Each field has two buffers, its nulls and its values.
+        if nodes.len() != schema.fields().len() || buffers.len() != 2 * schema.fields().len() {
+            return Err("its columns are not as they were written".to_owned());
+        }
+        let body = block.offset() + i64::from(block.metaDataLength());
+        for (index, place) in &mut places {
+            let (node, values) = (nodes.get(*index), buffers.get(2 * *index + 1));
+            if node.null_count() > 0 {
+                return Err(format!("its column '{}' has nulls", place.name));
+            }
+            let offset = body.checked_add(values.offset()).ok_or_else(short)?;
+            let length = node.length().checked_mul(VALUE_BYTES as i64).ok_or_else(short)?;
+            at(offset, length).ok_or_else(short)?;
+            place.segments.push((offset as u64, node.length() as u64));
         }
     }
-    Ok(decoded)
+    Ok(places.into_iter().map(|(_, place)| place).collect())
 }
 
-fn column_of<'a, T: Array + 'static>(batch: &'a RecordBatch, name: &str) -> Result<&'a T, String> {
-    let column = batch.column_by_name(name).ok_or_else(|| format!("it has no column '{name}'"))?;
-    if column.null_count() > 0 {
-        return Err(format!("its column '{name}' has nulls"));
-    }
-    column.as_any().downcast_ref().ok_or_else(|| format!("its column '{name}' has type {}", column.data_type()))
+/// The times of a file of distinct times.
+pub(crate) fn decode_times(bytes: &[u8]) -> Result<Vec<TimeMicros>, String> {
+    let places = places(bytes)?;
+    let place = places.iter().find(|place| place.name == TIME).ok_or_else(|| format!("it has no column '{TIME}'"))?;
+    let mut times = vec![0; place.rows() as usize];
+    place.copy(bytes, 0..place.rows(), &mut times)?;
+    Ok(times)
 }

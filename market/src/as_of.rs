@@ -13,8 +13,8 @@ use crate::calendar::{Calendar, day};
 use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::manifest::Manifest;
-use crate::name::{TimeUnit, Timeframe};
 use crate::time::{DAY, TimeMicros, add_months, format_time};
+use trawl_terms::{TimeUnit, Timeframe};
 
 /// The bar that an as-of selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,7 +179,7 @@ impl Manifest {
 
     /// Whether a bar covers a day or longer, and is therefore labelled by a date.
     pub fn is_dated(&self) -> bool {
-        self.timeframe.parse::<Timeframe>().is_ok_and(Timeframe::is_dated)
+        self.timeframe.is_dated()
     }
 
     /// The date on the exchange's clock at which a bar ends.
@@ -194,8 +194,7 @@ impl Manifest {
             return start;
         }
         let calendar = self.calendar();
-        let timeframe = self.timeframe.parse::<Timeframe>();
-        let first_date = timeframe.map_or(start, |timeframe| calendar.period_start(timeframe, start));
+        let first_date = calendar.period_start(self.timeframe, start);
         let first = calendar.session_on(first_date).or_else(|| calendar.next_session(first_date));
         let end = self.bar_end(start);
         first.filter(|s| s.open < end).map_or_else(|| calendar.zone().to_utc(first_date), |s| s.open)
@@ -203,7 +202,7 @@ impl Manifest {
 
     /// When the bar that should follow a given one ends, by the calendar; `None` beyond the calendar's years.
     fn expected_after(&self, bar: TimeMicros) -> Option<TimeMicros> {
-        let timeframe: Timeframe = self.timeframe.parse().ok()?;
+        let timeframe = self.timeframe;
         let calendar = self.calendar();
         let next = next_start(calendar, timeframe, bar)?;
         calendar.check_known(next).ok()?;

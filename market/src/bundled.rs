@@ -16,9 +16,9 @@ use crate::import::{Labels, label_rows};
 use crate::limits::IMPORT_ROWS_MAX;
 use crate::manifest::ORIGIN_IMPORT;
 use crate::memory::{MemoryMarket, build as build_memory};
-use crate::name::{TimeUnit, Timeframe};
 use crate::reading::{ImportFormat, Policy, ReadOptions, RowBudget, read_rows};
 use crate::sources::decompress;
+use trawl_terms::{TimeUnit, Timeframe};
 
 const FILES: [(&str, &[u8]); 5] = [
     ("AAPL", include_bytes!("../data/us5/AAPL.csv.gz")),
@@ -61,7 +61,7 @@ fn us5() -> Result<Dataset, MarketError> {
         ORIGIN_IMPORT,
         MemoryMarket {
             name: US5.to_owned(),
-            timeframe: timeframe.to_string(),
+            timeframe,
             calendar: Calendar::XNYS.name().to_owned(),
             columns,
             bars,

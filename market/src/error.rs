@@ -2,6 +2,7 @@
 //! may become part of an answer.
 
 use std::io;
+use trawl_terms::TimeframeError;
 
 /// Who can correct an error, and whether a retry may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,10 @@ pub enum MarketError {
         /// Nearest existing name.
         suggestion: Option<String>,
     },
-    /// A text that is not a valid name of a dataset, a snapshot, a symbol or a timeframe.
+    /// A text that is not a length of a bar.
+    #[error(transparent)]
+    Timeframe(#[from] TimeframeError),
+    /// A text that is not a valid name of a dataset, a snapshot or a symbol.
     #[error("'{text}' is not a {what}: {expected}")]
     BadName {
         /// The text, shortened.
@@ -164,6 +168,7 @@ impl MarketError {
         match self {
             Self::UnknownDataset { .. }
             | Self::BadName { .. }
+            | Self::Timeframe(_)
             | Self::UnknownSnapshot { .. }
             | Self::AmbiguousSnapshot { .. }
             | Self::UnknownColumn { .. }
@@ -192,19 +197,4 @@ impl MarketError {
 
 fn did_you_mean(suggestion: &Option<String>) -> String {
     suggestion.as_ref().map(|s| format!(" (did you mean '{s}'?)")).unwrap_or_default()
-}
-
-/// The candidate most similar to `text`, when it is similar enough to be what was meant.
-pub(crate) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    /// Jaro-Winkler similarity from which a name is suggested.
-    const NEAR_ENOUGH: f64 = 0.75;
-    let text = text.to_lowercase();
-    let mut best: Option<(f64, &str)> = None;
-    for candidate in candidates {
-        let similarity = strsim::jaro_winkler(&text, &candidate.to_lowercase());
-        if similarity >= NEAR_ENOUGH && best.is_none_or(|(s, _)| similarity > s) {
-            best = Some((similarity, candidate));
-        }
-    }
-    best.map(|(_, name)| name.to_owned())
 }

@@ -6,7 +6,9 @@ use crate::jumps::{Jump, find_jumps};
 use crate::limits::JUMPS_LISTED_MAX;
 use crate::manifest::{GroupFile, SymbolEntry};
 use crate::reference::{FactorRow, ListingRow};
+use crate::series::Series;
 use crate::time::TimeMicros;
+use trawl_terms::Timeframe;
 
 /// What to look at.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,7 +33,7 @@ pub struct Inspection {
     /// Id of the snapshot.
     pub snapshot: String,
     /// Length of a bar.
-    pub timeframe: String,
+    pub timeframe: Timeframe,
     /// Number of symbols.
     pub symbols: u64,
     /// Bars of all symbols.
@@ -149,7 +151,7 @@ pub fn inspect(dataset: &Dataset, options: InspectOptions<'_>) -> Result<Inspect
         synthetic: manifest.synthetic,
         origin: manifest.origin.clone(),
         snapshot: manifest.snapshot.clone(),
-        timeframe: manifest.timeframe.clone(),
+        timeframe: manifest.timeframe,
         symbols: manifest.symbols.len() as u64,
         bars: manifest.bars,
         times: manifest.times.rows,
@@ -176,11 +178,17 @@ fn check(dataset: &Dataset) -> Checks {
     let manifest = &*dataset.manifest;
     let mut problems = Vec::new();
     let mut jumps = Vec::new();
-    if let Err(error) = dataset.times() {
-        problems.push(describe(&error));
-    }
-    for table in [dataset.symbol_table().err(), dataset.factors().err()] {
-        problems.extend(table.map(|error| describe(&error)));
+    let damaged = dataset.verify();
+    // A damaged file is reported once, though its bars are read again for the jumps.
+    let mut problem = |error: &MarketError| {
+        let text = describe(error);
+        if !problems.contains(&text) {
+            problems.push(text);
+        }
+    };
+    damaged.iter().for_each(&mut problem);
+    for error in [dataset.times().err(), dataset.symbol_table().err(), dataset.factors().err()].iter().flatten() {
+        problem(error);
     }
     let close: Vec<String> = manifest.columns.iter().filter(|c| *c == "close").cloned().collect();
     for file in &manifest.files {
@@ -192,11 +200,11 @@ fn check(dataset: &Dataset) -> Checks {
                     }
                 }
             }
-            Err(error) => problems.push(describe(&error)),
+            Err(error) => problem(&error),
         }
     }
     if let Err(error) = dataset.retain_unadjusted(&mut jumps) {
-        problems.push(describe(&error));
+        problem(&error);
     }
     jumps.sort_by(|a, b| (&a.symbol, a.time).cmp(&(&b.symbol, b.time)));
     let tables = manifest.factors.iter().chain(&manifest.symbol_table).count();
@@ -223,7 +231,7 @@ fn inspect_symbol(dataset: &Dataset, symbol: &str) -> Result<SymbolInspection, M
         suggestion: None,
     })?;
     let within = times.partition_point(|&t| t <= entry.last_time) - times.partition_point(|&t| t < entry.first_time);
-    let summarise = |(column, values): (&String, &Vec<f64>)| {
+    let summarise = |(column, values): (&String, &Series<f64>)| {
         let known = || values.iter().copied().filter(|v| !v.is_nan());
         ColumnSummary {
             column: column.clone(),

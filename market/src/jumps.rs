@@ -49,7 +49,7 @@ impl Dataset {
             return Ok(());
         }
         let factors = self.factor_table()?;
-        let (calendar, timeframe) = (self.manifest.calendar(), self.manifest.timeframe.parse()?);
+        let (calendar, timeframe) = (self.manifest.calendar(), self.manifest.timeframe);
         jumps.retain(|jump| {
             let known = |e: &crate::reference::FactorRow| {
                 let from = known_from(e, calendar, timeframe);

@@ -51,6 +51,8 @@ pub const SPLIT_RATIOS: [(u32, u32); 12] =
 pub const SPLIT_TOLERANCE: f64 = 0.04;
 /// Rows of one Arrow record batch.
 pub const BATCH_ROWS_MAX: usize = 1 << 20;
+/// Bytes of checksums of bars that an open snapshot keeps in memory.
+pub const SUMS_KEPT_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of a manifest that is read.
 pub const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 /// Least number of hex digits in a snapshot's prefix.

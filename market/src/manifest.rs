@@ -7,10 +7,12 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
+use trawl_terms::Timeframe;
+
 use crate::calendar::{CALENDARS, Calendar};
 use crate::group::group_of;
 use crate::limits::{COLUMNS_MAX, GROUPS_MAX, SYMBOLS_MAX};
-use crate::name::{Timeframe, is_column, is_digest, is_symbol};
+use crate::name::{is_column, is_digest, is_symbol};
 use crate::reference::check_labels;
 use crate::time::TimeMicros;
 
@@ -85,8 +87,8 @@ pub struct Manifest {
     pub name: String,
     /// Id derived from the content, 64 hex digits; `NAME@` takes any unambiguous prefix of at least 8.
     pub snapshot: String,
-    /// Length of a bar, such as `1d`.
-    pub timeframe: String,
+    /// Length of a bar.
+    pub timeframe: Timeframe,
     /// True for generated markets: shown wherever the data are shown.
     pub synthetic: bool,
     /// Where the bars come from: `import`, or the generator's description.
@@ -149,10 +151,7 @@ impl Manifest {
 
     /// When the bar that starts at a time ends.
     pub fn bar_end(&self, start: TimeMicros) -> TimeMicros {
-        match self.timeframe.parse() {
-            Ok(timeframe) => self.calendar().bar_end(timeframe, start),
-            Err(_) => start,
-        }
+        self.calendar().bar_end(self.timeframe, start)
     }
 
     /// The instant up to which the data are complete: as given at the import, else the end of the last bar. A bar that
@@ -211,7 +210,7 @@ impl Manifest {
             );
         }
         hasher.update(text.as_bytes());
-        hex(&hasher.finalize())
+        hex::encode(hasher.finalize())
     }
 
     /// Checks everything that reading relies on; the error says what is wrong.
@@ -228,7 +227,6 @@ impl Manifest {
         check_labels(self.labels(), &self.columns)?;
         wrong(self.labels().is_sorted_by(|a, b| a < b), "its labels are not sorted")?;
         wrong(is_digest(&self.snapshot), "its snapshot id is not 64 hex digits")?;
-        wrong(self.timeframe.parse::<Timeframe>().is_ok(), "its timeframe is invalid")?;
         wrong(!self.origin.contains('\n'), "its origin has several lines")?;
         wrong((1..=GROUPS_MAX).contains(&self.groups), "its number of groups is out of bounds")?;
         wrong(self.columns.len() <= COLUMNS_MAX, "it has too many columns")?;
@@ -261,13 +259,5 @@ impl Manifest {
 
 /// sha256 of bytes, in lower-case hex.
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(digest: &[u8]) -> String {
-    let mut text = String::with_capacity(digest.len() * 2);
-    for byte in digest {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    hex::encode(Sha256::digest(bytes))
 }

@@ -12,7 +12,9 @@ use crate::dataset::{Dataset, Files};
 use crate::error::MarketError;
 use crate::group::{group_of, groups_for};
 use crate::limits::GROUPS_MAX;
-use crate::name::{Timeframe, check_dataset_name, is_column, is_symbol};
+use trawl_terms::Timeframe;
+
+use crate::name::{check_dataset_name, is_column, is_symbol};
 use crate::reference::{FactorRow, Listing, ListingRow, check_labels, encode_factors, encode_listing, merge_factors};
 use crate::snapshot::{Heading, MemoryFiles, Sink, assemble, store_group, store_table, unite};
 use crate::time::TimeMicros;
@@ -23,7 +25,7 @@ pub struct MemoryMarket {
     /// Name of the dataset.
     pub name: String,
     /// Length of a bar, such as `1d`.
-    pub timeframe: String,
+    pub timeframe: Timeframe,
     /// `XNYS`, `24/7` or `weekdays`.
     pub calendar: String,
     /// Generated, not a real market.
@@ -55,7 +57,7 @@ pub fn memory_dataset(market: MemoryMarket) -> Result<Dataset, MarketError> {
 /// The same with a description of where the bars come from.
 pub(crate) fn build(origin: &str, mut market: MemoryMarket) -> Result<Dataset, MarketError> {
     check_dataset_name(&market.name)?;
-    let timeframe: Timeframe = market.timeframe.parse()?;
+    let timeframe = market.timeframe;
     let calendar = Calendar::named(&market.calendar)?;
     market.bars.retain(|b| !b.times.is_empty());
     market.bars.sort_by(|a, b| a.symbol.cmp(&b.symbol));
@@ -94,7 +96,7 @@ pub(crate) fn build(origin: &str, mut market: MemoryMarket) -> Result<Dataset, M
     };
     let heading = Heading {
         name: market.name,
-        timeframe: timeframe.to_string(),
+        timeframe,
         synthetic: market.synthetic,
         origin: origin.to_owned(),
         groups,

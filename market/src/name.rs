@@ -2,9 +2,6 @@
 //!
 //! Every name that becomes part of a path is checked here, so a path can never leave the data root.
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::error::MarketError;
 use crate::limits::{COLUMN_NAME_BYTES_MAX, DATASET_NAME_BYTES_MAX, SNAPSHOT_PREFIX_MIN, SYMBOL_BYTES_MAX};
 
@@ -93,84 +90,6 @@ pub(crate) fn column_name(header: &str) -> Option<String> {
     is_column(&name).then_some(name)
 }
 
-/// Unit of a [`Timeframe`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TimeUnit {
-    /// `m`
-    Minute,
-    /// `h`
-    Hour,
-    /// `d`
-    Day,
-    /// `w`
-    Week,
-    /// `mo`
-    Month,
-}
-
-/// Length of a bar, written `<int><m|h|d|w|mo>`: `1d`, `15m`, `1h`, `1w`, `1mo`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeframe {
-    /// 1 to 9999.
-    pub count: u32,
-    /// The unit.
-    pub unit: TimeUnit,
-}
-
-impl Timeframe {
-    /// Whether bars are labelled by a date alone.
-    pub fn is_dated(self) -> bool {
-        matches!(self.unit, TimeUnit::Day | TimeUnit::Week | TimeUnit::Month)
-    }
-
-    /// Minutes of an intraday bar; `None` for dated ones.
-    pub fn minutes(self) -> Option<i64> {
-        match self.unit {
-            TimeUnit::Minute => Some(i64::from(self.count)),
-            TimeUnit::Hour => Some(i64::from(self.count) * 60),
-            TimeUnit::Day | TimeUnit::Week | TimeUnit::Month => None,
-        }
-    }
-}
-
-impl FromStr for Timeframe {
-    type Err = MarketError;
-
-    fn from_str(text: &str) -> Result<Self, MarketError> {
-        let bad = || MarketError::BadName {
-            text: shortened(text),
-            what: "timeframe",
-            expected: "expected a number from 1 to 9999 and a unit of m, h, d, w or mo, such as 1d or 15m".to_owned(),
-        };
-        let letters = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (digits, unit) = text.split_at(letters);
-        let unit = match unit {
-            "m" => TimeUnit::Minute,
-            "h" => TimeUnit::Hour,
-            "d" => TimeUnit::Day,
-            "w" => TimeUnit::Week,
-            "mo" => TimeUnit::Month,
-            _ => return Err(bad()),
-        };
-        let plain = (1..=4).contains(&digits.len()) && digits.bytes().all(|c| c.is_ascii_digit());
-        let count = if plain && !digits.starts_with('0') { digits.parse().ok() } else { None };
-        Ok(Self { count: count.ok_or_else(bad)?, unit })
-    }
-}
-
-impl fmt::Display for Timeframe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unit = match self.unit {
-            TimeUnit::Minute => "m",
-            TimeUnit::Hour => "h",
-            TimeUnit::Day => "d",
-            TimeUnit::Week => "w",
-            TimeUnit::Month => "mo",
-        };
-        write!(f, "{}{unit}", self.count)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,15 +124,5 @@ mod tests {
         assert_eq!(column_name(""), None);
         assert_eq!(column_name("52w"), None);
         assert_eq!(column_name("Symbol"), None);
-    }
-
-    #[test]
-    fn timeframes_are_a_count_and_a_unit() {
-        for good in ["1d", "15m", "4h", "1w", "1mo", "9999m"] {
-            assert_eq!(good.parse::<Timeframe>().unwrap().to_string(), good);
-        }
-        for bad in ["", "d", "0d", "01d", "1", "1 d", "1D", "-1d", "10000d", "1y", "1é", "1mon", "mo"] {
-            assert!(bad.parse::<Timeframe>().is_err(), "{bad}");
-        }
     }
 }

@@ -14,7 +14,7 @@ use crate::error::MarketError;
 use crate::import::check_writable_name;
 use crate::name::split_reference;
 use crate::pins::pinned_in;
-use crate::snapshot::{HEAD, WriteLock, file_path, manifest_path, table_path, write_atomically};
+use crate::snapshot::{HEAD, WriteLock, file_path, manifest_path, sums_path, table_path, write_atomically};
 use crate::store::{Store, read_manifest, snapshots};
 use crate::time::{TimeMicros, format_time};
 
@@ -288,6 +288,7 @@ fn sweep(name: &str, directory: &Path, report: &mut RemovalReport) -> Result<(),
         let manifest = read_manifest(directory, name, id)?.0;
         let bars = manifest.files.iter().map(|f| &f.sha256).chain([&manifest.times.sha256]);
         named.extend(bars.map(|sha256| file_path(sha256)));
+        named.extend(manifest.files.iter().map(|f| sums_path(&f.sha256)));
         named.extend(manifest.factors.iter().chain(&manifest.symbol_table).map(|t| table_path(&t.sha256)));
     }
     let quarantine: BTreeSet<String> = report.removed.iter().map(|id| format!("quarantine/{id}.csv")).collect();

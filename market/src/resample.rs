@@ -16,8 +16,8 @@ use std::ops::Range;
 
 use crate::calendar::{Calendar, Session, day, weekday};
 use crate::error::MarketError;
-use crate::name::{TimeUnit, Timeframe};
 use crate::time::{DAY, MINUTE, TimeMicros, month_index, month_start};
+use trawl_terms::{TimeUnit, Timeframe, TimeframeError};
 
 /// Minutes of the longest bar whose length may be written in minutes or hours.
 const INTRADAY_MINUTES_MAX: i64 = 24 * 60;
@@ -109,10 +109,8 @@ pub fn aggregate(column: &str, values: &[f64], range: Range<usize>) -> f64 {
 ///
 /// # Errors
 /// A sentence for a diagnostic.
-pub fn check_resampling(base: &str, higher: &str) -> Result<Timeframe, String> {
-    let base: Timeframe = base.parse().map_err(|e: MarketError| e.to_string())?;
-    let higher: Timeframe = higher.parse().map_err(|e: MarketError| e.to_string())?;
-    check(base, higher)
+pub fn check_resampling(base: Timeframe, higher: &str) -> Result<Timeframe, String> {
+    check(base, higher.parse().map_err(|e: TimeframeError| e.to_string())?)
 }
 
 fn check(base: Timeframe, higher: Timeframe) -> Result<Timeframe, String> {
@@ -150,22 +148,22 @@ fn check(base: Timeframe, higher: Timeframe) -> Result<Timeframe, String> {
 
 /// One period of a higher timeframe.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Period {
+struct BarSpan {
     label: TimeMicros,
     /// When its higher bar is complete; never, if the calendar ends inside a period of several days.
     end: TimeMicros,
 }
 
 /// Finds periods and the ends of base bars; consecutive bars are mostly of one session or period.
-struct Periods<'a> {
+struct BarSpans<'a> {
     calendar: &'a Calendar,
     base: Timeframe,
     higher: Timeframe,
     session: Option<Session>,
-    dated: Option<(Session, Period)>,
+    dated: Option<(Session, BarSpan)>,
 }
 
-impl Periods<'_> {
+impl BarSpans<'_> {
     /// The session of a base bar; `None` outside regular sessions.
     fn session(&mut self, time: TimeMicros) -> Option<Session> {
         let dated = self.base.is_dated();
@@ -197,11 +195,11 @@ impl Periods<'_> {
     }
 
     /// The period that contains a regular base bar.
-    fn period(&mut self, time: TimeMicros, session: Session) -> Period {
+    fn period(&mut self, time: TimeMicros, session: Session) -> BarSpan {
         if let Some(minutes) = self.higher.minutes() {
             let (from, to) = session.stretch(time);
             let label = time - (time - from) % (minutes * MINUTE);
-            return Period { label, end: to.min(label + minutes * MINUTE) };
+            return BarSpan { label, end: to.min(label + minutes * MINUTE) };
         }
         if let Some((known, period)) = self.dated
             && known == session
@@ -212,20 +210,20 @@ impl Periods<'_> {
         let period = match self.higher.unit {
             TimeUnit::Week => {
                 let label = week(session.date, count);
-                Period { label, end: self.last_close(label, label + count * 7 * DAY) }
+                BarSpan { label, end: self.last_close(label, label + count * 7 * DAY) }
             }
             TimeUnit::Month => {
                 let month = month_index(session.date);
                 let first = month - month.rem_euclid(count);
                 let label = month_start(first);
-                Period { label, end: self.last_close(label, month_start(first + count)) }
+                BarSpan { label, end: self.last_close(label, month_start(first + count)) }
             }
-            _ if count == 1 => Period { label: session.date, end: session.close },
+            _ if count == 1 => BarSpan { label: session.date, end: session.close },
             _ => {
                 let ordinal = self.calendar.ordinal(session.date);
                 let first = ordinal - ordinal.rem_euclid(count);
                 let label = self.calendar.nth(first).map_or(session.date, |s| s.date);
-                Period { label, end: self.calendar.nth(first + count - 1).map_or(TimeMicros::MAX, |s| s.close) }
+                BarSpan { label, end: self.calendar.nth(first + count - 1).map_or(TimeMicros::MAX, |s| s.close) }
             }
         };
         self.dated = Some((session, period));
@@ -267,7 +265,7 @@ pub fn higher_bars(
         }
     }
     debug_assert!(times.is_sorted_by(|a, b| a < b));
-    let mut periods = Periods { calendar, base, higher, session: None, dated: None };
+    let mut periods = BarSpans { calendar, base, higher, session: None, dated: None };
     let mut bars = HigherBars {
         times: Vec::new(),
         completed: Vec::with_capacity(times.len()),

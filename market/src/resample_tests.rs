@@ -160,13 +160,13 @@ fn a_higher_bar_that_cannot_be_built_is_refused_with_the_reason() {
         ("1w", "1mo", "a week may lie in two months"),
         ("1d", "weekly", "is not a timeframe"),
     ] {
-        let error = check_resampling(base, higher).unwrap_err();
+        let error = check_resampling(frame(base), higher).unwrap_err();
         assert!(error.contains(expected), "{base} {higher}: {error}");
     }
     for (base, higher, canonical) in
         [("1m", "60m", "1h"), ("1m", "90m", "90m"), ("1d", "1w", "1w"), ("5m", "1d", "1d"), ("1d", "1d", "1d")]
     {
-        assert_eq!(check_resampling(base, higher).unwrap().to_string(), canonical);
+        assert_eq!(check_resampling(frame(base), higher).unwrap().to_string(), canonical);
     }
     let beyond = dates(&["1960-01-04"]);
     for (base, higher) in [("1d", "3d"), ("1m", "1h"), ("1m", "1d")] {

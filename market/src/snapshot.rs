@@ -2,8 +2,8 @@
 //! dataset's HEAD name it.
 //!
 //! Layout under the data root: `NAME/HEAD` (the newest snapshot's id), `NAME/snapshots/<id>.json`,
-//! `NAME/files/<sha256>.arrow`, `NAME/quarantine/<id>.csv`. Files are named by content and never change, so snapshots
-//! share them. Every file is written under a temporary name, synced and renamed; HEAD comes last. Nothing is deleted
+//! `NAME/files/<sha256>.arrow` with its checksums in `NAME/files/<sha256>.sums`, `NAME/quarantine/<id>.csv`. Files are
+//! named by content and never change, so snapshots share them. Every file is written under a temporary name, synced and renamed; HEAD comes last. Nothing is deleted
 //! here: see `removal`.
 
 use std::collections::BTreeMap;
@@ -16,13 +16,20 @@ use crate::arrow_file::{SymbolBars, encode_group, encode_times};
 use crate::calendar::Calendar;
 use crate::error::MarketError;
 use crate::manifest::{GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TableFile, TimesFile, sha256_hex};
+use crate::sums::{Run, Sums};
 use crate::time::TimeMicros;
+use trawl_terms::Timeframe;
 
 pub(crate) const HEAD: &str = "HEAD";
 
 /// Path of a content-addressed file, relative to the dataset.
 pub(crate) fn file_path(sha256: &str) -> String {
     format!("files/{sha256}.arrow")
+}
+
+/// Path of the checksums of a file of bars, relative to the dataset.
+pub(crate) fn sums_path(sha256: &str) -> String {
+    format!("files/{sha256}.sums")
 }
 
 /// Path of a table of reference data, relative to the dataset.
@@ -83,6 +90,18 @@ pub(crate) fn write_atomically(dataset: &Path, relative: &str, bytes: &[u8], nam
     Ok(())
 }
 
+/// Writes the checksums of a file of bars. Not synced: what a crash leaves of it is not used.
+pub(crate) fn store_sums(dataset: &Path, file: &GroupFile, sums: &Sums) -> std::io::Result<()> {
+    let path = dataset.join(sums_path(&file.sha256));
+    let directory = path.parent().unwrap_or(dataset);
+    fs::create_dir_all(directory)?;
+    let mut staged = tempfile::NamedTempFile::new_in(directory)?;
+    staged.write_all(&sums.encode(&file.sha256, file.bytes, file.rows))?;
+    make_readable(staged.as_file())?;
+    staged.persist(&path).map_err(|e| e.error)?;
+    Ok(())
+}
+
 /// Makes a file readable by others: temporary files are private to their user, but servers under another user read
 /// datasets.
 fn make_readable(file: &fs::File) -> std::io::Result<()> {
@@ -131,6 +150,12 @@ pub(crate) fn store_group(
     times.dedup();
     let bytes = encode_group(columns, bars).map_err(|e| MarketError::Refused(format!("group {group}: {e}")))?;
     let file = GroupFile { group, sha256: sha256_hex(&bytes), bytes: bytes.len() as u64, rows: row_start };
+    if let Sink::Directory { path, name } = sink {
+        let refused = |why: String| MarketError::Refused(format!("group {group}: {why}"));
+        let sums = Sums::of(&bytes, &Run::all(symbols.iter())).map_err(refused)?;
+        store_sums(path, &file, &sums)
+            .map_err(MarketError::io("write", format!("{name}/{}", sums_path(&file.sha256))))?;
+    }
     let new = sink.put(&file.sha256, &file_path(&file.sha256), bytes)?;
     Ok(StoredGroup { file, symbols, times, new })
 }
@@ -161,7 +186,7 @@ pub(crate) fn store_table(
 /// The parts of a manifest besides its files of bars.
 pub(crate) struct Heading {
     pub name: String,
-    pub timeframe: String,
+    pub timeframe: Timeframe,
     pub synthetic: bool,
     pub origin: String,
     pub groups: u32,

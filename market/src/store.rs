@@ -12,10 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::bundled;
 use crate::bundled_names::{BUNDLED, is_bundled};
 use crate::dataset::{Dataset, Files};
-use crate::error::{MarketError, nearest};
+use trawl_terms::suggest;
+
+use crate::error::MarketError;
 use crate::limits::MANIFEST_BYTES_MAX;
 use crate::manifest::{MANIFEST_VERSION, Manifest};
-use crate::name::{HEX_DIGITS, Timeframe, check_dataset_name, is_digest, split_reference};
+use trawl_terms::Timeframe;
+
+use crate::name::{HEX_DIGITS, check_dataset_name, is_digest, split_reference};
 use crate::snapshot::{HEAD, manifest_path};
 use crate::time::TimeMicros;
 
@@ -43,7 +47,7 @@ pub struct DatasetSummary {
     /// Number of snapshots kept.
     pub snapshots: usize,
     /// Length of a bar.
-    pub timeframe: String,
+    pub timeframe: Option<Timeframe>,
     /// Generated, not a real market.
     pub synthetic: bool,
     /// Name of the exchange calendar.
@@ -153,12 +157,11 @@ impl Store {
     /// exists. Without a sibling, and for `NAME@SNAPSHOT`, `NAME` itself is opened: check its timeframe.
     ///
     /// # Errors
-    /// Those of [`Store::open`]; [`MarketError::BadName`] for an invalid timeframe.
-    pub fn sibling(&self, reference: &str, timeframe: &str) -> Result<Dataset, MarketError> {
-        let wanted: Timeframe = timeframe.parse()?;
+    /// Those of [`Store::open`].
+    pub fn sibling(&self, reference: &str, timeframe: Timeframe) -> Result<Dataset, MarketError> {
         let dataset = self.open(reference)?;
-        let has: Timeframe = dataset.manifest.timeframe.parse()?;
-        let same = has == wanted || (has.minutes().is_some() && has.minutes() == wanted.minutes());
+        let has = dataset.manifest.timeframe;
+        let same = has == timeframe || (has.minutes().is_some() && has.minutes() == timeframe.minutes());
         if same || reference.contains('@') {
             return Ok(dataset);
         }
@@ -241,7 +244,7 @@ impl Store {
         MarketError::UnknownDataset {
             name: name.to_owned(),
             root: self.root.display().to_string(),
-            suggestion: nearest(name, candidates),
+            suggestion: suggest(name, candidates).map(str::to_owned),
         }
     }
 }
@@ -253,7 +256,7 @@ fn summary(name: &str, bundled: bool, snapshots: usize, opened: Result<Dataset, 
         bundled,
         snapshot: manifest.map(|m| m.snapshot.clone()).unwrap_or_default(),
         snapshots,
-        timeframe: manifest.map(|m| m.timeframe.clone()).unwrap_or_default(),
+        timeframe: manifest.map(|m| m.timeframe),
         synthetic: manifest.is_some_and(|m| m.synthetic),
         calendar: manifest.map(|m| m.calendar().name().to_owned()).unwrap_or_default(),
         labels: manifest.map(|m| m.labels().to_vec()).unwrap_or_default(),
@@ -293,18 +296,22 @@ pub(crate) fn read_manifest(
     let mut bytes = Vec::new();
     opened.read_to_end(&mut bytes).map_err(MarketError::io("read", &file))?;
     let corrupt = |why: String| MarketError::Corrupt { file: file.clone(), why };
-    // The version first: a newer layout may not be readable at all.
+    // A newer layout may not be readable, but its version is.
     #[derive(serde::Deserialize)]
     struct Version {
         version: u32,
     }
-    let Version { version } = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
+    let read: Result<Manifest, serde_json::Error> = serde_json::from_slice(&bytes);
+    let version = match &read {
+        Ok(manifest) => manifest.version,
+        Err(_) => serde_json::from_slice::<Version>(&bytes).map_err(|e| corrupt(e.to_string()))?.version,
+    };
     if !(1..=MANIFEST_VERSION).contains(&version) {
         let why =
             format!("its version is {version}, but this program reads 1 to {MANIFEST_VERSION}: a newer one wrote it");
         return Err(corrupt(why));
     }
-    let mut manifest: Manifest = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
+    let mut manifest = read.map_err(|e| corrupt(e.to_string()))?;
     let found = manifest.content_id();
     if found != snapshot || manifest.snapshot != snapshot {
         return Err(MarketError::Checksum { file, expected: snapshot.to_owned(), found });

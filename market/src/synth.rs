@@ -15,10 +15,10 @@ use crate::error::MarketError;
 use crate::group::{group_of, groups_for};
 use crate::limits::{GROUPS_MAX, SYMBOLS_MAX, SYMBOLS_PER_GROUP, SYNTH_BARS_MAX, SYNTH_GROUP_ROWS_MAX, SYNTH_ROWS_MAX};
 use crate::manifest::Manifest;
-use crate::name::{TimeUnit, Timeframe};
 use crate::snapshot::{Heading, Sink, WriteLock, assemble, publish, store_group, unite};
 use crate::store::Store;
 use crate::time::{DAY, MINUTE, TimeMicros, add_months, parse_time};
+use trawl_terms::{TimeUnit, Timeframe};
 
 /// The market to generate.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +32,7 @@ pub struct SynthOptions {
     /// The same seed gives the same market.
     pub seed: u64,
     /// Such as `1d`; minutes and hours up to one session of 390 minutes.
-    pub timeframe: String,
+    pub timeframe: Timeframe,
 }
 
 /// The generated market.
@@ -74,7 +74,7 @@ const GENERATOR: &str = "synth-1";
 /// [`MarketError::Io`], [`MarketError::Busy`].
 pub fn synthesise(store: &Store, options: &SynthOptions) -> Result<SynthReport, MarketError> {
     crate::import::check_writable_name(&options.name)?;
-    let timeframe: Timeframe = options.timeframe.parse()?;
+    let timeframe = options.timeframe;
     check_limits(options, timeframe)?;
     let times = calendar(timeframe, options.bars);
     let groups = groups_for(options.symbols as usize);
@@ -114,7 +114,7 @@ pub fn synthesise(store: &Store, options: &SynthOptions) -> Result<SynthReport, 
     }
     let heading = Heading {
         name: name.clone(),
-        timeframe: timeframe.to_string(),
+        timeframe,
         synthetic: true,
         origin,
         groups,

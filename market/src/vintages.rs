@@ -6,18 +6,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::arrow_file::SymbolBars;
+use crate::arrow_file::LoadedBars;
 use crate::dataset::Dataset;
 use crate::error::MarketError;
-use crate::name::Timeframe;
 use crate::reference::{Adjustment, AdjustmentMode, adjust, known_from};
 use crate::time::TimeMicros;
+use trawl_terms::Timeframe;
 
 /// One symbol's bars as they were known at the bars from `from` to `until`.
 #[derive(Debug, Clone)]
 pub struct Vintage {
     /// Its bars up to `until`, adjusted as of `from`.
-    pub bars: SymbolBars,
+    pub bars: LoadedBars,
     /// First time of a bar that sees this state.
     pub from: TimeMicros,
     /// Last time of a bar that sees this state.
@@ -74,7 +74,7 @@ impl Dataset {
         }
         let (wanted, close) = self.with_close(columns, adjustment);
         let factors = self.factor_table()?;
-        let when = (self.manifest.calendar(), self.manifest.timeframe.parse()?);
+        let when = (self.manifest.calendar(), self.manifest.timeframe);
         let mut vintages = Vec::new();
         for raw in self.load_group(group, &wanted)? {
             let cuts = by_symbol.get(&*raw.symbol).map_or(&[][..], Vec::as_slice);
@@ -82,10 +82,10 @@ impl Dataset {
             let ends = cuts.iter().map(|cut| cut - 1).chain([until]);
             for (from, until) in starts.zip(ends) {
                 let visible = raw.times.partition_point(|t| *t <= until);
-                let mut bars = SymbolBars {
+                let mut bars = LoadedBars {
                     symbol: raw.symbol.clone(),
-                    times: raw.times[..visible].to_vec(),
-                    columns: raw.columns.iter().map(|c| c[..visible].to_vec()).collect(),
+                    times: raw.times.part(0..visible),
+                    columns: raw.columns.iter().map(|c| c.part(0..visible)).collect(),
                 };
                 let closes = close.map(|i| &raw.columns[i][..visible]);
                 adjust(&mut bars, &wanted, closes, factors.of(&raw.symbol), &seen(from), when);
@@ -103,7 +103,7 @@ impl Dataset {
         symbol: &str,
         adjustment: &Adjustment,
     ) -> Result<Vec<TimeMicros>, MarketError> {
-        let (calendar, timeframe): (_, Timeframe) = (self.manifest.calendar(), self.manifest.timeframe.parse()?);
+        let (calendar, timeframe): (_, Timeframe) = (self.manifest.calendar(), self.manifest.timeframe);
         let dividends = adjustment.mode == AdjustmentMode::SplitAndDividend;
         let matters = factors.of(symbol).iter().filter(|e| e.split != 1.0 || (dividends && e.dividend > 0.0));
         let mut times: Vec<TimeMicros> =

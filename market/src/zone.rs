@@ -9,7 +9,9 @@ use std::fmt;
 use chrono::{DateTime, MappedLocalTime, Offset as _, TimeZone as _};
 use chrono_tz::{OffsetName as _, TZ_VARIANTS, Tz};
 
-use crate::error::{MarketError, nearest};
+use trawl_terms::suggest;
+
+use crate::error::MarketError;
 use crate::time::{DAY, MINUTE, SECOND, TimeMicros};
 
 /// A time zone; cheap to copy.
@@ -34,7 +36,7 @@ impl Zone {
     pub fn named(name: &str) -> Result<Self, MarketError> {
         let found = TZ_VARIANTS.iter().find(|tz| tz.name().eq_ignore_ascii_case(name.trim()));
         found.map(|&tz| Self { tz }).ok_or_else(|| {
-            let near = nearest(name, TZ_VARIANTS.iter().map(|tz| tz.name()));
+            let near = suggest(name, TZ_VARIANTS.iter().map(|tz| tz.name()));
             let near = near.map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
             MarketError::BadName {
                 text: crate::name::shortened(name),

@@ -24,7 +24,7 @@ fn it_has_12154_bars_of_five_symbols() {
     assert_eq!(rows, [("AAPL", 3270), ("FB", 196), ("GOOG", 2148), ("IBM", 3270), ("MSFT", 3270)]);
     assert_eq!(manifest.bars, 12_154);
     assert_eq!(manifest.columns, names(&["open", "high", "low", "close", "volume", "adj_close"]));
-    assert_eq!((manifest.timeframe.as_str(), manifest.groups, manifest.synthetic), ("1d", 1, false));
+    assert_eq!((manifest.timeframe.to_string().as_str(), manifest.groups, manifest.synthetic), ("1d", 1, false));
     assert_eq!(format_time(manifest.first_time), "2000-03-01");
     assert_eq!(format_time(manifest.last_time), "2013-03-01");
     assert!(us5.is_bundled() && us5.verify().is_empty());

@@ -11,6 +11,7 @@ use arrow_array::{
     Time64MicrosecondArray, Time64NanosecondArray, TimestampMicrosecondArray,
 };
 use common::{Place, load_all, options, quarantine};
+use trawl_market::Timeframe;
 use trawl_market::{
     Calendar, FileSeries, ImportOptions, ImportReport, MarketError, ReadOptions, Zone, format_time, import_files,
     read_series,
@@ -118,7 +119,11 @@ fn a_time_of_day_in_a_column_of_its_own_is_added_to_the_date() {
         let file = place.write(&format!("{i}/SPY.parquet"), bytes);
         let dataset = format!("clock{i}");
         let report = import(&place, &dataset, from_ref(&file), |o| o.read.zone = Some(Zone::NEW_YORK)).unwrap();
-        assert_eq!((report.timeframe.as_str(), report.rows_added, report.rows_quarantined), ("1m", 5, 0), "{i}");
+        assert_eq!(
+            (report.timeframe.to_string().as_str(), report.rows_added, report.rows_quarantined),
+            ("1m", 5, 0),
+            "{i}"
+        );
         assert_eq!(times(&place, &dataset)[..2], ["2024-06-20T13:30:00Z", "2024-06-20T13:31:00Z"], "{i}");
         let series = read_series(file, &ReadOptions::default()).unwrap();
         assert!(series.symbols[0].texts[1].contains(if i == 7 { "13:31" } else { "09:31" }), "{i}");
@@ -150,7 +155,7 @@ fn a_time_of_day_that_cannot_be_read_is_refused() {
     ]);
     let file = place.write("A.parquet", bytes);
     let minute = |o: &mut ImportOptions| {
-        (o.timeframe, o.read.zone) = (Some("1m".to_owned()), Some(Zone::NEW_YORK));
+        (o.timeframe, o.read.zone) = (Some(Timeframe::MINUTE), Some(Zone::NEW_YORK));
     };
     let report = import(&place, "a", &[file], minute).unwrap();
     assert_eq!(
@@ -180,7 +185,7 @@ fn one_minute_of_each_symbol_does_not_replace_daily_bars() {
     // Midnight of the exchange is the date of a bar, and who says that these are days is believed.
     let midnight = place.write("m.csv", "symbol,time,close\nA,2024-06-21T04:00:00Z,5\n");
     assert_eq!(place.import("d", &[midnight]).unwrap().rows_added, 1);
-    let report = import(&place, "d", &[minute], |o| o.timeframe = Some("1d".to_owned())).unwrap();
+    let report = import(&place, "d", &[minute], |o| o.timeframe = Some(Timeframe::DAY)).unwrap();
     assert_eq!(report.rows_revised, 2);
     // Daily bars that are labelled by their close follow each other.
     let at_close = (17..=21).filter(|day| *day != 19).map(|day| format!("C,2024-06-{day}T20:00:00Z,7\n"));
@@ -273,14 +278,14 @@ fn weekly_bars_are_recognised_by_few_and_do_not_become_daily_ones() {
     };
     let file = |name: &str, count: i64| place.write(name, format!("date,close\n{}", weeks(count)));
     let report = place.import("w", &[file("W.csv", 3)]).unwrap();
-    assert_eq!((report.timeframe.as_str(), report.timeframe_inferred), ("1w", true));
+    assert_eq!((report.timeframe.to_string().as_str(), report.timeframe_inferred), ("1w", true));
     place.import("d", &[place.write("days.csv", DAILY)]).unwrap();
     for count in [3, 15] {
         let expected = ["dataset 'd' holds bars of 1d", "the bars are 1w apart", "--dataset d-1w"];
         refused(place.import("d", &[file("X.csv", count)]), &expected);
     }
     // A symbol that is seldom traded: the user knows better.
-    let report = import(&place, "d", &[file("X.csv", 3)], |o| o.timeframe = Some("1d".to_owned())).unwrap();
+    let report = import(&place, "d", &[file("X.csv", 3)], |o| o.timeframe = Some(Timeframe::DAY)).unwrap();
     assert_eq!(report.rows_added, 3);
     let alone = place.import("one", &[place.write("O.csv", "date,close\n2024-06-20,1\n")]).unwrap();
     assert!(alone.notes.iter().any(|note| note.contains("taken for daily bars")), "{:?}", alone.notes);
@@ -337,7 +342,7 @@ fn timestamps_are_read_in_the_years_of_text() {
             let stamps: ArrayRef = Arc::new(stamps.with_timezone_opt(zone));
             let file = place.write("A.parquet", parquet(vec![("time", stamps), ("close", closes(3))]));
             let dataset = format!("y{i}{}", zone.map_or(0, str::len));
-            let report = import(&place, &dataset, &[file], |o| o.timeframe = Some("1d".to_owned())).unwrap();
+            let report = import(&place, &dataset, &[file], |o| o.timeframe = Some(Timeframe::DAY)).unwrap();
             assert_eq!((report.rows_kept, report.quarantined["unreadable time"]), (2, 1), "{bad} {zone:?}");
         }
     }

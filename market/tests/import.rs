@@ -7,6 +7,7 @@ use std::io::Write;
 
 use common::{Place, load_all, names, options, quarantine};
 use proptest::prelude::*;
+use trawl_market::Timeframe;
 use trawl_market::{
     AsOf, DateOrder, ImportFormat, ImportOptions, MarketError, MarketErrorKind, ReadOptions, format_time, import_files,
 };
@@ -45,12 +46,12 @@ fn one_file_of_many_symbols_is_read_by_its_symbol_column() {
     let polygon = "ticker,volume,open,close,high,low,window_start,transactions\n\
         B,5.5,1,1,1,1,1632743100000000000,3\nA,1,2,2,2,2,1632743100000000000,1\nB,1,1,1,1,1,1632743160000000000,1\n";
     let file = place.write("day.csv", polygon);
-    let minute = ImportOptions { timeframe: Some("1m".to_owned()), ..options("minutes", &[file]) };
+    let minute = ImportOptions { timeframe: Some(Timeframe::MINUTE), ..options("minutes", &[file]) };
     let report = import_files(&place.store, &minute).unwrap();
     assert_eq!(report.rows_quarantined, 0);
     let dataset = place.store.open("minutes").unwrap();
     let b = dataset.load_symbol("B", &names(&["volume", "transactions"])).unwrap();
-    assert_eq!(b.columns, [[5.5, 1.0], [3.0, 1.0]]);
+    assert_eq!([&b.columns[0][..], &b.columns[1]], [[5.5, 1.0], [3.0, 1.0]]);
     assert_eq!(format_time(b.times[1]), "2021-09-27T11:46:00Z");
     let at = dataset.resolve_as_of(&AsOf::Bar(b.times[1] - 1), false, 0).unwrap();
     assert_eq!(at.map(|found| found.bar), Some(b.times[0]));
@@ -127,7 +128,7 @@ fn days_of_an_exchange_keep_the_date_that_was_written() {
     let bars = load_all(&place.store.open("zoned").unwrap());
     assert_eq!(format_time(bars[0].times[0]), "2021-09-27");
     let file = place.write("Y.csv", "Date,Time,Close\n27.09.2021,14:45,1\n27.09.2021,14:50:30.5,2\n");
-    let minutes = ImportOptions { timeframe: Some("5m".to_owned()), ..options("clock", &[file]) };
+    let minutes = ImportOptions { timeframe: "5m".parse().ok(), ..options("clock", &[file]) };
     import_files(&place.store, &minutes).unwrap();
     let bars = load_all(&place.store.open("clock").unwrap());
     assert_eq!(format_time(bars[0].times[1]), "2021-09-27T14:50:30.500000Z");
@@ -258,7 +259,7 @@ fn a_file_that_cannot_be_imported_is_refused_and_changes_nothing() {
     assert!(place.import("refused", &[]).is_err());
     assert!(!place.store.root.exists(), "nothing was written");
     place.import("daily", std::slice::from_ref(&good)).unwrap();
-    let hourly = ImportOptions { timeframe: Some("1h".to_owned()), ..options("daily", &[good]) };
+    let hourly = ImportOptions { timeframe: "1h".parse().ok(), ..options("daily", &[good]) };
     let error = import_files(&place.store, &hourly).unwrap_err().to_string();
     assert!(error.starts_with("dataset 'daily' holds bars of 1d, and bars of 1h cannot be added"), "{error}");
     assert!(error.contains("--dataset daily-1h") && error.contains("trawl data rm daily"), "{error}");
@@ -295,7 +296,7 @@ fn bars_of_two_timeframes_are_not_one_dataset() {
         [place.write("A.csv", format!("time,close\n{daily}")), place.write("B.csv", format!("time,close\n{minutes}"))];
     let error = place.import("mixed", &files).unwrap_err().to_string();
     assert!(error.contains("A.csv: the bars are 1d apart, but those of the other files are 1m apart"), "{error}");
-    assert_eq!(place.import("minutes", &files[1..]).unwrap().timeframe, "1m");
+    assert_eq!(place.import("minutes", &files[1..]).unwrap().timeframe, Timeframe::MINUTE);
     let error = place.import("minutes", &files[..1]).unwrap_err().to_string();
     assert!(error.contains("dataset 'minutes' holds bars of 1m, and the bars are 1d apart in"), "{error}");
 }

@@ -7,10 +7,12 @@ mod facts;
 use std::fs;
 
 use common::{Place, load_all, names};
-use trawl_market::{InspectOptions, MarketError, MarketErrorKind, SynthOptions, inspect, synthesise};
+use trawl_market::{
+    Dataset, InspectOptions, MarketError, MarketErrorKind, SynthOptions, Timeframe, inspect, synthesise,
+};
 
 fn synth(name: &str, symbols: u32, bars: u32) -> SynthOptions {
-    SynthOptions { name: name.to_owned(), symbols, bars, seed: 9, timeframe: "1d".to_owned() }
+    SynthOptions { name: name.to_owned(), symbols, bars, seed: 9, timeframe: Timeframe::DAY }
 }
 
 #[test]
@@ -20,17 +22,23 @@ fn a_damaged_group_is_reported_with_both_checksums_and_the_others_are_not() {
     let dataset = place.store.open("market").unwrap();
     let path = place.group_file(&dataset, 2);
     let whole = fs::read(&path).unwrap();
-    for at in [0, whole.len() / 2, whole.len() - 1] {
-        let mut damaged = whole.clone();
-        damaged[at] ^= 1;
-        fs::write(&path, &damaged).unwrap();
-        match dataset.load_group(2, &names(&["close"])) {
-            Err(MarketError::Checksum { file, expected, found }) => {
-                assert!(file.starts_with("market/files/"), "{file}");
-                assert_eq!(expected, dataset.manifest.file(2).unwrap().sha256);
-                assert_ne!(expected, found);
+    for sums in [true, false] {
+        if !sums {
+            fs::remove_file(path.with_extension("sums")).unwrap();
+        }
+        // Without checksums of columns, damage anywhere in the file; with them, in what is read: the close.
+        let places = if sums { vec![at_of(&dataset, &whole, 2)] } else { vec![0, whole.len() / 2, whole.len() - 1] };
+        for at in places {
+            flip(&path, &whole, at);
+            // Opened anew: an open dataset knows the checksums of what it has read.
+            match place.store.open("market").unwrap().load_group(2, &names(&["close"])) {
+                Err(MarketError::Checksum { file, expected, found }) => {
+                    assert!(file.starts_with("market/files/"), "{file}");
+                    assert_eq!(expected, dataset.manifest.file(2).unwrap().sha256);
+                    assert_ne!(expected, found);
+                }
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
         }
     }
     assert!(dataset.load_group(1, &names(&["close"])).is_ok());
@@ -45,6 +53,91 @@ fn a_damaged_group_is_reported_with_both_checksums_and_the_others_are_not() {
     // Generating the same market again repairs it.
     synthesise(&place.store, &synth("market", 200, 30)).unwrap();
     assert!(dataset.verify().is_empty());
+}
+
+/// A byte of the close of a group's first symbol.
+fn at_of(dataset: &Dataset, whole: &[u8], group: u32) -> usize {
+    let close = dataset.load_group(group, &names(&["close"])).unwrap()[0].columns[0][0].to_le_bytes();
+    let next = dataset.load_group(group, &names(&["close"])).unwrap()[0].columns[0][1].to_le_bytes();
+    let both = [close, next].concat();
+    whole.windows(16).position(|bytes| *bytes == both[..]).unwrap()
+}
+
+/// Flips a bit of a file in place: its size, its inode and the time of its last change stay.
+fn flip(path: &std::path::Path, whole: &[u8], at: usize) {
+    use std::io::{Seek as _, Write as _};
+    let mut file = fs::File::options().write(true).open(path).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    file.write_all(whole).unwrap();
+    file.seek(std::io::SeekFrom::Start(at as u64)).unwrap();
+    file.write_all(&[whole[at] ^ 4]).unwrap();
+    file.set_modified(modified).unwrap();
+}
+
+#[test]
+fn no_flipped_byte_enters_bars_with_and_without_checksums_in_the_same_process_and_in_a_new_one() {
+    let place = Place::new();
+    synthesise(&place.store, &synth("market", 3, 40)).unwrap();
+    let dataset = place.store.open("market").unwrap();
+    let (path, read) = (place.group_file(&dataset, 0), names(&["close", "open"]));
+    let intact = dataset.load_group(0, &read).unwrap();
+    let whole = fs::read(&path).unwrap();
+    let sums = path.with_extension("sums");
+    let stored = fs::read(&sums).unwrap();
+    let (mut found, mut unread) = (0, 0);
+    for at in 0..whole.len() {
+        flip(&path, &whole, at);
+        for opened in [&dataset, &place.store.open("market").unwrap()] {
+            match opened.load_group(0, &read) {
+                Err(MarketError::Checksum { .. }) => found += 1,
+                Ok(bars) => {
+                    assert_eq!(bars, intact, "byte {at} entered the bars");
+                    unread += 1;
+                }
+                Err(other) => panic!("byte {at}: {other}"),
+            }
+            assert!(
+                opened.load_symbol(&intact[1].symbol, &read).is_err()
+                    || opened.load_symbol(&intact[1].symbol, &read).unwrap() == intact[1]
+            );
+        }
+        assert_eq!(dataset.verify().len(), 1, "the sha256 notices byte {at}");
+    }
+    // Three of the seven columns are read: times, open and close.
+    assert!(found >= 2 * 3 * 8 * 3 * 40 / 2 && unread > 0, "{found} found, {unread} not read");
+    // A damaged or missing file of checksums costs time, and nothing else.
+    fs::write(&path, &whole).unwrap();
+    for at in 0..stored.len() {
+        flip(&sums, &stored, at);
+        assert_eq!(place.store.open("market").unwrap().load_group(0, &read).unwrap(), intact);
+    }
+    for cut in [0, 7, stored.len() / 2, stored.len() - 1] {
+        fs::write(&sums, &stored[..cut]).unwrap();
+        assert_eq!(place.store.open("market").unwrap().load_group(0, &read).unwrap(), intact);
+    }
+    // And a dataset that has none is given them when it is verified.
+    fs::remove_file(&sums).unwrap();
+    assert_eq!(place.store.open("market").unwrap().load_group(0, &read).unwrap(), intact);
+    assert!(!sums.exists(), "reading writes nothing");
+    assert!(dataset.verify().is_empty());
+    assert_eq!(fs::read(&sums).unwrap(), stored);
+}
+
+#[test]
+fn kept_columns_are_read_once_and_no_more_than_the_bound_are_kept() {
+    let place = Place::new();
+    synthesise(&place.store, &synth("market", 100, 300)).unwrap();
+    let dataset = place.store.open("market").unwrap();
+    let (group, close) = (dataset.manifest.files[0].group, names(&["close"]));
+    let kept = dataset.clone().keeping_columns(close.clone(), 1 << 20);
+    let little = dataset.clone().keeping_columns(close.clone(), 1 << 10);
+    let bars = kept.load_group(group, &close).unwrap();
+    assert_eq!(little.load_group(group, &close).unwrap(), bars);
+    fs::remove_file(place.group_file(&dataset, group)).unwrap();
+    assert_eq!(kept.clone().load_group(group, &close).unwrap(), bars, "clones share what is kept");
+    assert_eq!(kept.load_group(group, &[]).unwrap()[3].times, bars[3].times);
+    assert!(kept.load_group(group, &names(&["close", "open"])).is_err(), "the open was never read");
+    assert!(little.load_group(group, &close).is_err() && dataset.load_group(group, &close).is_err());
 }
 
 #[test]
@@ -121,8 +214,8 @@ fn a_synthetic_market_is_labelled_and_never_overwritten_or_mixed() {
     {
         assert_eq!(synthesise(&place.store, &bad).unwrap_err().kind(), MarketErrorKind::Invalid, "{bad:?}");
     }
-    for timeframe in ["", "1y", "7h", "9999w"] {
-        let bad = SynthOptions { timeframe: timeframe.to_owned(), ..synth("x", 1, 1000) };
+    for timeframe in ["7h", "9999w"] {
+        let bad = SynthOptions { timeframe: timeframe.parse().unwrap(), ..synth("x", 1, 1000) };
         assert_eq!(synthesise(&place.store, &bad).unwrap_err().kind(), MarketErrorKind::Invalid, "{timeframe}");
     }
 }

@@ -8,7 +8,9 @@ pub type Span = Range<usize>;
 /// An expression and its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expr {
+    /// Its form, with its operands.
     pub kind: ExprKind,
+    /// Its place in the clause, operands included.
     pub span: Span,
     /// Height of the tree below and including this node; bounded while parsing.
     pub depth: usize,
@@ -17,43 +19,62 @@ pub struct Expr {
 /// The forms of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExprKind {
+    /// A number as written, read as `f64`.
     Number(f64),
     /// A single-quoted string, without its quotes.
     Text(String),
     /// `true` or `false`.
     Truth(bool),
+    /// A name without parentheses: a column, a constant, a `let` or a sweep's variable.
     Name(String),
+    /// `name(args)`
     Call {
+        /// As written.
         name: String,
+        /// Place of the name alone.
         name_span: Span,
+        /// As written, positional and named ones in order.
         args: Vec<Arg>,
     },
     /// `expr.field`
     Field {
+        /// What the field is taken of: a call with several outputs.
         of: Box<Expr>,
+        /// Name after the dot.
         field: String,
+        /// Place of that name.
         field_span: Span,
     },
     /// `expr[bars]`
     Offset {
+        /// The series that is shifted.
         of: Box<Expr>,
+        /// How many bars back, not yet checked to be a whole constant.
         bars: Box<Expr>,
     },
+    /// `-expr`
     Negate(Box<Expr>),
+    /// `not expr`
     Not(Box<Expr>),
     /// From the left: a run of one associative operator is one node however long it is, another operator has two operands.
     Binary {
+        /// The one operator between all operands.
         op: BinaryOp,
+        /// At least two, from left to right.
         operands: Vec<Expr>,
     },
     /// `label in ('a', 'b')`
     In {
+        /// The label.
         of: Box<Expr>,
+        /// The texts without quotes, each with its place.
         values: Vec<(String, Span)>,
     },
     /// `a < b <= c`: operands one more than operators.
     Chain {
+        /// At least two, from left to right.
         operands: Vec<Expr>,
+        /// `ops[i]` is between operands `i` and `i + 1`.
         ops: Vec<CompareOp>,
     },
 }
@@ -63,18 +84,26 @@ pub enum ExprKind {
 pub struct Arg {
     /// `name=` and its place.
     pub name: Option<(String, Span)>,
+    /// What is passed.
     pub value: Expr,
 }
 
 /// Operators of two operands other than comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BinaryOp {
+    /// `or`
     Or,
+    /// `and`
     And,
+    /// `+`
     Add,
+    /// `-`
     Subtract,
+    /// `*`
     Multiply,
+    /// `/`
     Divide,
+    /// `%`
     Remainder,
 }
 
@@ -104,11 +133,17 @@ impl BinaryOp {
 /// Comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CompareOp {
+    /// `<`
     Less,
+    /// `<=`
     LessEqual,
+    /// `>`
     Greater,
+    /// `>=`
     GreaterEqual,
+    /// `==`
     Equal,
+    /// `!=`
     NotEqual,
 }
 

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 
 use crate::ast::{Arg, Expr, ExprKind, Span};
 use crate::catalogue::{self, Arguments, Formula, Function, Param, ParamDefault, ParamType};
-use crate::diagnostic::suggest;
 use crate::foreign::hint;
 use crate::frame::Subject;
 use crate::graph::{Binary, Kind, NodeId, Op};
 use crate::resolve::{Clause, Resolver, Stop, Value};
 use crate::sweep::Setting;
+use trawl_terms::suggest;
 
 type Resolved<T> = Result<T, Stop>;
 
@@ -380,10 +380,10 @@ impl Resolver<'_> {
                 Some("leave 'history' out, or add origin = true: it begins at the first of those bars".to_owned()),
             ));
         }
-        let window = self.leaf(Op::Window, Kind::Bool);
+        let window = self.leaf(Op::HistoryMask, Kind::Bool);
         let gated = |r: &mut Self, x: &NodeId| {
             let kind = r.graph.node(*x).kind;
-            r.graph.add(Op::Binary(Binary::Gate), &[*x, window], kind)
+            r.graph.add(Op::Binary(Binary::MaskUndefined), &[*x, window], kind)
         };
         Ok((series.iter().map(|x| gated(self, x)).collect(), window))
     }

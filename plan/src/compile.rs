@@ -3,8 +3,8 @@
 use crate::ast::Expr;
 use crate::catalogue;
 use crate::deep::{levels, with_room};
-use crate::diagnostic::{Diagnostic, suggest};
-use crate::document::{ANSWER_COLUMNS, PRECISIONS, ScanDocument};
+use crate::diagnostic::Diagnostic;
+use crate::document::{ANSWER_COLUMNS, ScanDocument};
 use crate::edge_flags::Edges;
 use crate::exact::Facts;
 use crate::graph::{Kind, NodeId, Op};
@@ -14,9 +14,10 @@ use crate::limits::{
 };
 use crate::parse::{RESERVED, Suffix, parse_expression, parse_output, parse_rank};
 use crate::resolve::{Clause, Resolver, Stop};
-use crate::scan_plan::{Direction, Plan, Point};
+use crate::scan_plan::{Plan, Point};
 use crate::schema::Schema;
 use crate::sweep::{Best, Choice, Setting};
+use trawl_terms::{Direction, Precision, suggest};
 
 /// Collects the mistakes of all clauses.
 struct Compiler<'a> {
@@ -139,9 +140,9 @@ impl<'a> Compiler<'a> {
         for (i, text) in document.select.iter().enumerate().take(SELECT_COLUMNS_MAX) {
             self.outputs(&format!("select[{}]", i + 1), text, &mut select);
         }
-        let mut descending = true;
+        let mut best_direction = Direction::Descending;
         if let Some((node, direction)) = document.best.as_ref().and_then(|best| self.best(best, &mut select)) {
-            descending = direction == Direction::Descending;
+            best_direction = direction;
             // The best of all symbols come first when no order is asked for.
             if document.rank.is_none() {
                 rank.push((node, direction));
@@ -160,7 +161,12 @@ impl<'a> Compiler<'a> {
         let edge = flags.into_iter().reduce(|a, b| graph.add(Op::Or, &[a, b], Kind::Bool));
         let (headings, select) = select.into_iter().unzip();
         let (rank, directions) = rank.into_iter().unzip();
-        Wanted { point: Point { settings, universe, condition, edge, rank, select }, headings, directions, descending }
+        Wanted {
+            point: Point { settings, universe, condition, edge, rank, select },
+            headings,
+            directions,
+            best_direction,
+        }
     }
 
     /// Adds what a sweep's combinations are compared by as the last column.
@@ -215,7 +221,7 @@ struct Wanted {
     headings: Vec<String>,
     directions: Vec<Direction>,
     /// Of `best`.
-    descending: bool,
+    best_direction: Direction,
 }
 
 fn heading_taken(name: &str) -> String {
@@ -237,15 +243,16 @@ fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
     let headings = ANSWER_COLUMNS.into_iter().chain(document.sweep.keys().map(String::as_str)).collect();
     let mut compiler = Compiler { resolver: Resolver::new(schema, document), mistakes: Vec::new(), headings };
     check_names(&mut compiler, document, schema);
-    if let Some(asked) = document.precision.as_deref().filter(|asked| !PRECISIONS.contains(asked)) {
-        let help = match suggest(asked, PRECISIONS) {
+    if let Some(asked) = document.precision.as_deref().filter(|asked| Precision::named(asked).is_none()) {
+        let names = Precision::ALL.map(Precision::name);
+        let help = match suggest(asked, names) {
             Some(near) => format!("did you mean '{near}'?"),
-            None => format!("'{}' are there; '{}' is the default", PRECISIONS.join("' and '"), PRECISIONS[0]),
+            None => format!("'{}' are there; '{}' is the default", names.join("' and '"), Precision::default().name()),
         };
         compiler.mistake_in("precision", asked, format!("'{asked}' is no precision known here"), Some(help));
     }
-    if let (Some(wanted), Some(has)) = (&document.timeframe, &schema.timeframe)
-        && wanted != has
+    if let (Some(wanted), Some(has)) = (&document.timeframe, schema.timeframe)
+        && wanted.parse() != Ok(has)
     {
         let help = Some(format!("leave timeframe out or write '{has}'"));
         compiler.mistake_in("timeframe", wanted, format!("this dataset holds {has} bars, not {wanted}"), help);
@@ -272,12 +279,12 @@ fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
     }
     check_used(&mut compiler, document);
     let (mut points, mut headings, mut rank) = (Vec::new(), Vec::new(), Vec::new());
-    let mut descending = true;
+    let mut direction = Direction::Descending;
     for one in wanted {
         points.push(one.point);
-        (headings, rank, descending) = (one.headings, one.directions, one.descending);
+        (headings, rank, direction) = (one.headings, one.directions, one.best_direction);
     }
-    let best = document.best.as_ref().map(|best| Choice { descending, keep: best.keep as usize });
+    let best = document.best.as_ref().map(|best| Choice { direction, keep: best.keep as usize });
     let plan = Plan { best, ..compiler.finish(points, headings, rank, document.limit)? };
     let look_back = plan.graph.look_backs().into_iter().max().unwrap_or(0);
     if look_back > LOOK_BACK_MAX {

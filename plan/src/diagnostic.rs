@@ -1,4 +1,4 @@
-//! A user's mistake, told as place, expectation and suggestion.
+//! A user's mistake: its place, what was expected, and a suggestion.
 //!
 //! This room only describes the mistake; the command line draws it (and a server sends it as JSON),
 //! so nothing here knows of terminals or colours.
@@ -51,18 +51,3 @@ impl fmt::Display for Diagnostic {
 }
 
 impl std::error::Error for Diagnostic {}
-
-/// The nearest of `known` to `name` when it is near enough to be what was meant: one slip in short words, none in those
-/// of one or two letters, where everything is near.
-pub fn suggest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let lower = name.to_lowercase();
-    known
-        .into_iter()
-        .map(|k| (strsim::damerau_levenshtein(&lower, &k.to_lowercase()), k))
-        .filter(|(distance, k)| match k.len().min(lower.len()) {
-            0..=2 => *distance == 0,
-            length => *distance <= 1 + (length - 3) / 4,
-        })
-        .min_by(|a, b| a.0.cmp(&b.0).then(a.1.cmp(b.1)))
-        .map(|(_, k)| k)
-}

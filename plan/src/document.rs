@@ -11,9 +11,6 @@ use toml::de::DeTable;
 use crate::diagnostic::Diagnostic;
 use crate::sweep::{Best, SweepValues};
 
-/// What `precision` may be. It changes the values, not the plan.
-pub const PRECISIONS: [&str; 2] = ["f64", "f32"];
-
 /// Columns of every answer, after the sweep's variables and before those of `select`; nothing else may be called so.
 pub const ANSWER_COLUMNS: [&str; 6] = ["place", "symbol", "status", "edge", "provisional", "reason"];
 
@@ -34,7 +31,7 @@ pub struct ScanDocument {
     /// scan's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjust: Option<String>,
-    /// Number type of the arithmetic, one of [`PRECISIONS`]; the first when absent.
+    /// Number type of the arithmetic, a name of [`Precision`](trawl_terms::Precision); the default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<String>,
     /// Looks at the newest bar even when it is not closed yet; its rows are marked provisional.
@@ -49,7 +46,7 @@ pub struct ScanDocument {
     /// The condition that is looked for; empty when the document has none, which no scan is.
     #[serde(rename = "where", default)]
     pub condition: String,
-    /// `expr [asc|desc]{, expr [asc|desc]}`; descending when not said.
+    /// `expr [asc|desc]{, expr [asc|desc]}`; descending when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<String>,
     /// How many of the ranked matches are kept in the table; applied after sorting.
@@ -180,9 +177,7 @@ impl ScanDocument {
                 text: text.to_owned(),
                 span,
                 label: "here".to_owned(),
-                help: crate::diagnostic::suggest(word, keys)
-                    .filter(|k| *k != word)
-                    .map(|k| format!("did you mean '{k}'?")),
+                help: trawl_terms::suggest(word, keys).filter(|k| *k != word).map(|k| format!("did you mean '{k}'?")),
             })
         })
     }

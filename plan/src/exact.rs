@@ -90,7 +90,7 @@ pub(crate) fn exactness(facts: &Facts, graph: &Graph, id: NodeId, inputs: &[Exac
         Class::Leaf(leaf) => match leaf {
             Leaf::Column(i) => facts.column(i, node.frame.index()),
             Leaf::Constant(bits) => Exactness::constant(bits.value()),
-            Leaf::Label(_) | Leaf::Window | Leaf::Begins(_) => Exactness::WHOLE,
+            Leaf::Label(_) | Leaf::HistoryMask | Leaf::Begins(_) => Exactness::WHOLE,
             Leaf::Cross(i) => match facts.function(i) {
                 CrossFunction::Rank => Exactness::WHOLE,
                 // One quotient of whole numbers.
@@ -177,8 +177,8 @@ fn binary(op: Binary, [a, b]: [Exactness; 2], constants: [Option<f64>; 2], same:
         Binary::Remainder if wholes => Exactness { positive: b.positive, ..a },
         Binary::Remainder => Exactness::ROUNDED,
         Binary::Maximum => Exactness { positive: a.positive || b.positive, ..a.selected(b) },
-        Binary::Minimum | Binary::OrElse => a.selected(b),
-        Binary::Gate => a,
+        Binary::Minimum | Binary::Coalesce => a.selected(b),
+        Binary::MaskUndefined => a,
         Binary::Near => Exactness::WHOLE,
     }
 }
@@ -199,6 +199,7 @@ const SELECTED: [&str; 4] = ["open", "high", "low", "close"];
 const VOLUME: &str = "volume";
 
 impl Facts {
+    /// What `resolver` knows so far.
     pub fn of(resolver: &Resolver<'_>) -> Self {
         let higher = |frame: &crate::frame::Frame| frame.bars != BarSize::Base;
         Self {

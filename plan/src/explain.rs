@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use crate::frame::{Frame, FrameId};
 use crate::graph::{Leaf, Node, NodeId};
-use crate::scan_plan::{Direction, Plan};
+use trawl_terms::Direction;
+
+use crate::scan_plan::Plan;
 
 impl Plan {
     /// The text that `--explain` prints.
@@ -42,7 +44,7 @@ impl Plan {
                 let test = &self.labels[usize::from(l)];
                 format!("{} == '{}'", test.label, test.value)
             }
-            Leaf::Window => "inside the history's bars".to_owned(),
+            Leaf::HistoryMask => "inside the history's bars".to_owned(),
             Leaf::Begins(period) => format!("first bar of a {}", format!("{period:?}").to_lowercase()),
             Leaf::Cross(c) => {
                 let cross = &self.crosses[usize::from(c)];
@@ -164,8 +166,10 @@ impl Plan {
                 shared.steps_computed, shared.steps, shared.averages_computed, shared.averages
             );
             if let Some(best) = self.best {
-                let (which, plural) =
-                    (if best.descending { "largest" } else { "smallest" }, if best.keep == 1 { "" } else { "s" });
+                let (which, plural) = (
+                    if best.direction == Direction::Descending { "largest" } else { "smallest" },
+                    if best.keep == 1 { "" } else { "s" },
+                );
                 let _ = writeln!(
                     text,
                     "best      each symbol keeps the {} combination{plural} with the {which} value",

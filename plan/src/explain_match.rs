@@ -23,6 +23,7 @@ pub enum Role {
     And,
     /// Kleene or.
     Or,
+    /// Kleene negation of the one part below it.
     Not,
     /// Any other way.
     Other,
@@ -39,7 +40,9 @@ pub struct ConditionPart {
     pub seen: Vec<String>,
     /// How deep it stands, 0 for a whole clause.
     pub depth: usize,
+    /// A number or a condition.
     pub kind: Kind,
+    /// How its value follows from the parts right below it.
     pub role: Role,
     /// Its value's place among the plan's columns.
     pub column: usize,
@@ -56,6 +59,7 @@ pub struct ConditionPart {
 pub struct ConditionParts {
     /// Its columns are the parts' values; every symbol with a bar matches.
     pub plan: Plan,
+    /// At most [`WHY_PARTS_MAX`], each before the parts below it.
     pub parts: Vec<ConditionPart>,
     /// The column that tells how many own bars there are.
     pub bars: usize,
@@ -166,14 +170,14 @@ impl<'a> Walk<'a> {
             // One of several outputs was not chosen, a string, a label: nothing with a value.
             _ => return,
         };
-        // Constants tell nothing that the text does not.
+        // Constants add nothing to the text.
         if self.resolver.graph.node(node).frame == FrameId::ANY && depth > 0 {
             return;
         }
         let text = clause.text.get(expr.span.clone()).unwrap_or("").trim().to_owned();
         let kind = self.resolver.graph.node(node).kind;
         let column = self.column(node);
-        // The bar's own values are told once.
+        // The bar's own values are listed once.
         let leaf = matches!(expr.kind, ExprKind::Name(_));
         if leaf && self.parts.iter().any(|p| p.column == column && p.text == text) {
             return;

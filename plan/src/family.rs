@@ -5,11 +5,17 @@ use crate::op::Bits;
 /// Families of averages that a trend classification follows (see [`crate::graph::Op::TrendMean`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Trend {
+    /// Exponential mean.
     Ema,
+    /// Hull's mean: weighted means of two windows, smoothed by a third.
     Hma,
+    /// Linearly weighted mean.
     Wma,
+    /// Double exponential mean.
     Dema,
+    /// End of the least-squares line through the window.
     Lsma,
+    /// Kaufman's adaptive mean.
     Kama,
 }
 
@@ -57,7 +63,9 @@ pub fn hull_half(len: u32) -> u32 {
 pub enum Cycle {
     /// Smoothed period in bars.
     Period,
+    /// In-phase component of the price.
     InPhase,
+    /// Quadrature component of the price, a quarter cycle from the other.
     Quadrature,
     /// Degrees, above -45 and up to 315.
     Phase,
@@ -87,17 +95,6 @@ pub enum Mesa {
     Fama,
 }
 
-/// Stretches of time by the dataset's calendar.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Period {
-    /// From the open of a regular session to the next one.
-    Session,
-    /// A trading day, its early and late trading included.
-    Day,
-    Week,
-    Month,
-}
-
 /// Where an anchored mean begins in each period (see [`crate::graph::Op::AnchoredMean`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Anchor {
@@ -121,8 +118,11 @@ pub enum SuperTrend {
 /// Acceleration of a parabolic stop in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Acceleration {
+    /// Factor when the direction begins.
     pub start: Bits,
+    /// Added to the factor at each new extreme.
     pub step: Bits,
+    /// The largest factor.
     pub most: Bits,
 }
 
@@ -133,7 +133,9 @@ pub struct Parabolic {
     pub start: Bits,
     /// Share of the stop that is added to it, away from the price, when it reverses.
     pub offset: Bits,
+    /// While the stop is below the price.
     pub long: Acceleration,
+    /// While the stop is above the price.
     pub short: Acceleration,
     /// Whether a stop above the price is given as a negative number.
     pub signed: bool,

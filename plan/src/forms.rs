@@ -2,11 +2,11 @@
 
 use crate::ast::{Arg, CompareOp, Expr, ExprKind, Span};
 use crate::catalogue::{CrossForm, Form, FormKind};
-use crate::diagnostic::suggest;
 use crate::frame::{BarSize, CrossFunction, CrossSection, Frame, FrameId, Read, Subject};
 use crate::graph::{Kind, NodeId, Op};
 use crate::limits::{CROSS_SECTIONS_MAX, FRAMES_MAX, PERIOD_MAX, SWEEP_CROSS_SECTIONS_MAX};
 use crate::resolve::{Clause, Resolver, Scope, Stop, Value};
+use trawl_terms::suggest;
 
 type Resolved<T> = Result<T, Stop>;
 

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use trawl_terms::Timeframe;
+
 use crate::graph::NodeId;
 
 /// Index of a frame inside its plan.
@@ -39,13 +41,20 @@ pub enum BarSize {
     /// As the dataset has them.
     Base,
     /// Built from the dataset's bars: `tf('1w', ...)`. `forming`: the bar that is not complete yet is the last one.
-    Higher { timeframe: String, forming: bool },
+    Higher {
+        /// Length of a higher bar, such as `1w`.
+        timeframe: Timeframe,
+        /// Whether the bar that is not complete yet is the last one.
+        forming: bool,
+    },
 }
 
 /// An axis of bars.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Frame {
+    /// Whose bars they are.
     pub subject: Subject,
+    /// Which bars of the subject.
     pub bars: BarSize,
 }
 
@@ -130,6 +139,7 @@ impl CrossFunction {
 /// One cross-section of a plan: what every symbol gives, and what is made of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CrossSection {
+    /// What is made of the values of all symbols at one time.
     pub function: CrossFunction,
     /// What each symbol gives, on a frame of [`Subject::Own`]: NA for symbols that are not in the population.
     pub value: NodeId,
@@ -142,6 +152,8 @@ pub struct CrossSection {
 /// A label compared with a text: 1 or 0, NA for a symbol without the label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelTest {
+    /// Name of the label.
     pub label: String,
+    /// The text that it is compared with.
     pub value: String,
 }

@@ -34,8 +34,11 @@ pub enum Kind {
 /// A primitive applied to earlier nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Node {
+    /// What it computes.
     pub op: Op,
+    /// Earlier nodes, in the order that the primitive states.
     pub inputs: Vec<NodeId>,
+    /// What its value means.
     pub kind: Kind,
     /// Whose bars it runs along.
     pub frame: FrameId,

@@ -1,10 +1,10 @@
 //! Conditions on labels: `sector == 'Tech'`, `sector != 'Tech'`, `sector in ('Tech', 'Energy')`.
 
 use crate::ast::{CompareOp, Expr, ExprKind, Span};
-use crate::diagnostic::suggest;
 use crate::frame::LabelTest;
 use crate::graph::{Kind, NodeId, Op};
 use crate::resolve::{Clause, Resolver, Stop, Value};
+use trawl_terms::suggest;
 
 type Resolved<T> = Result<T, Stop>;
 
@@ -84,7 +84,7 @@ impl Resolver<'_> {
             ExprKind::Name(name) => name.as_str(),
             _ => return false,
         };
-        // As many steps as there are lets: a longer way is a cycle, which is told elsewhere.
+        // As many steps as there are lets: a longer way is a cycle, which is reported elsewhere.
         for _ in 0..=self.let_count() {
             match self.let_text(name) {
                 Some(text) => name = text.trim(),

@@ -25,7 +25,7 @@ impl Plan {
                         let price = self.columns.get(usize::from(i)).is_some_and(|c| PRICES.contains(&c.as_str()));
                         Some(f64::from(u8::from(price)))
                     }
-                    Leaf::Constant(_) | Leaf::Label(_) | Leaf::Window | Leaf::Begins(_) => Some(0.0),
+                    Leaf::Constant(_) | Leaf::Label(_) | Leaf::HistoryMask | Leaf::Begins(_) => Some(0.0),
                     Leaf::Read(_) => of(0),
                     Leaf::Cross(_) => None,
                 },
@@ -55,7 +55,7 @@ impl Plan {
                         Binary::Add => of(0).zip(of(1)).map(|(a, b)| a + b),
                         Binary::Subtract => of(0).zip(of(1)).map(|(a, b)| a - b),
                         Binary::Maximum | Binary::Minimum => equal(0, 1),
-                        Binary::Gate | Binary::OrElse => of(0),
+                        Binary::MaskUndefined | Binary::Coalesce => of(0),
                         Binary::Multiply => match (constant(0), constant(1)) {
                             (Some(factor), _) => of(1).map(|rise| rise * factor),
                             (_, Some(factor)) => of(0).map(|rise| rise * factor),

@@ -39,9 +39,10 @@ mod sweep;
 
 pub use call::{default_text, legal_values, signature};
 pub use compile::{compile_expressions, compile_scan, parse};
-pub use diagnostic::{Diagnostic, suggest};
-pub use document::{ANSWER_COLUMNS, History, PRECISIONS, ScanDocument};
+pub use diagnostic::Diagnostic;
+pub use document::{ANSWER_COLUMNS, History, ScanDocument};
 pub use program::{FrameProgram, Input, Program, Stage};
-pub use scan_plan::{Direction, Plan, Point, PointValues};
+pub use scan_plan::{Plan, Point, PointValues};
 pub use schema::{Directory, Schema};
 pub use sweep::{Best, Choice, Setting, Sharing, SweepRange, SweepValues};
+pub use trawl_terms::{Direction, Timeframe, suggest};

@@ -2,12 +2,12 @@
 
 use crate::ast::Span;
 use crate::catalogue;
-use crate::diagnostic::suggest;
 use crate::foreign::{NAMESPACES, hint};
 use crate::graph::{Binary, Kind, NodeId, Op};
 use crate::parse::parse_expression;
 use crate::resolve::{Clause, Let, Resolved, Resolver, Stop, Value};
 use crate::sweep::Setting;
+use trawl_terms::suggest;
 
 impl<'a> Resolver<'a> {
     pub(crate) fn name(&mut self, clause: Clause<'_>, name: &str, span: &Span) -> Resolved<Value> {
@@ -138,7 +138,7 @@ impl<'a> Resolver<'a> {
         self.lets.len()
     }
 
-    /// Resolves a let that no clause may have used, so that its mistakes are told too.
+    /// Resolves a let that no clause may have used, so that its mistakes are reported too.
     pub(crate) fn check_let(&mut self, name: &'a str) {
         if let Some((key, text)) = self.lets.get_key_value(name) {
             let nowhere = Clause { name: "let", text: "" };

@@ -1,15 +1,16 @@
-//! The step primitives: what each computes is said at [`Op`], once for every back end. "Defined" means finite: an infinity
+//! The step primitives: what each computes is defined at [`Op`], once for every back end. "Defined" means finite: an infinity
 //! that reaches a window, a recurrence, a cross-section or a comparison counts as NA there.
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
 use crate::ast::CompareOp;
-use crate::family::{Anchor, Cycle, Mesa, Parabolic, Period, SuperTrend, Trend};
+use crate::family::{Anchor, Cycle, Mesa, Parabolic, SuperTrend, Trend};
 use crate::frame::Read;
 use crate::op_facts::{
     Blocks, Class, Decides, Leaf, OpFacts, Past, Pointwise, Shift, Values, WARM_UP_PERIODS, fading, finite, unbounded,
     window,
 };
+use trawl_terms::Period;
 
 /// An `f64` by its bits, so that plans can be compared and hashed. Zero has one sign, NaN one payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,40 +39,56 @@ impl Bits {
 /// Element-wise functions of one value. NA in, NA out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unary {
+    /// -x.
     Negate,
+    /// |x|.
     Abs,
+    /// Square root, IEEE: NaN below 0.
     Sqrt,
     /// NA for 0 and below (the helper `log`).
     Log,
+    /// e^x.
     Exp,
     /// -1, 0 or 1.
     Sign,
     /// Half to even.
     Round,
+    /// The least whole number that is not below x.
     Ceil,
+    /// The largest whole number that is not above x.
     Floor,
     /// TA-Lib's `ln`, IEEE: -infinity for 0.
     Ln,
     /// IEEE, as [`Self::Ln`].
     Log10,
+    /// Sine of radians.
     Sin,
+    /// Cosine of radians.
     Cos,
+    /// Tangent of radians.
     Tan,
     /// NA outside -1..1.
     Asin,
     /// NA outside -1..1.
     Acos,
+    /// Arc tangent in radians.
     Atan,
+    /// Hyperbolic sine.
     Sinh,
+    /// Hyperbolic cosine.
     Cosh,
+    /// Hyperbolic tangent.
     Tanh,
 }
 
 /// Element-wise functions of two values. NA in, NA out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Binary {
+    /// a + b.
     Add,
+    /// a - b.
     Subtract,
+    /// a * b.
     Multiply,
     /// NA when the divisor is 0.
     Divide,
@@ -79,7 +96,9 @@ pub enum Binary {
     Quotient,
     /// Floored remainder, the divisor's sign; NA when the divisor is 0.
     Remainder,
+    /// The larger one.
     Maximum,
+    /// The smaller one.
     Minimum,
     /// NA where the power is undefined.
     Power,
@@ -89,9 +108,9 @@ pub enum Binary {
     RatioOrZeroEpsilon,
     /// The first value where the second is defined (finite), else NA: aligns outputs that TA-Lib starts together, and
     /// makes the parts of an indicator skip the same bars.
-    Gate,
+    MaskUndefined,
     /// The first value unless it is NA, then the second.
-    OrElse,
+    Coalesce,
     /// 1 where |a - b| <= 1e-9 * max(1, |a|, |b|), else 0; NA when a side is NA or infinite.
     Near,
 }
@@ -104,18 +123,21 @@ pub enum Binary {
 pub enum Op {
     /// In a plan: column `plan.columns[i]` of the bar. In a program: its input i.
     Column(u16),
+    /// The same value at every bar.
     Constant(Bits),
     /// Test `plan.labels[i]` of the symbol at the bar's time.
     Label(u16),
     /// 1 on the bars of the scan's `history`, NA before them.
-    Window,
+    HistoryMask,
     /// 1 on the first bar of each period, 0 on the others.
     Begins(Period),
     /// What cross-section `plan.crosses[i]` gives the frame's subject at the bar's time.
     Cross(u16),
     /// A series of another frame.
     Read(Read),
+    /// A function of one input.
     Unary(Unary),
+    /// A function of two inputs.
     Binary(Binary),
     /// NA when a side is NA or infinite.
     Compare(CompareOp),
@@ -123,6 +145,7 @@ pub enum Op {
     And,
     /// Kleene.
     Or,
+    /// Kleene.
     Not,
     /// Inputs condition, a, b: `a` where true, `b` where false, NA where NA.
     Select,
@@ -142,20 +165,22 @@ pub enum Op {
     /// Window minimum.
     Min(u32),
     /// Population standard deviation.
-    Deviation(u32),
+    StdDev(u32),
     /// Inputs x, m: mean of |x_j - m_t| over the window.
-    MeanDeviation(u32),
+    MeanAbsDev(u32),
     /// 100 * share of the `p` values before the current one that are below it.
     PercentRank(u32),
     /// The window's `rank`-th value in ascending order, 1 = smallest.
-    Ranked {
+    OrderStatistic {
+        /// Bars of the window.
         p: u32,
+        /// From 1 to `p`.
         rank: u32,
     },
     /// Bars since the window's maximum; of equal ones the latest counts.
-    SinceMax(u32),
+    BarsSinceMax(u32),
     /// Bars since the window's minimum; of equal ones the latest counts.
-    SinceMin(u32),
+    BarsSinceMin(u32),
     /// Slope a bar of the least-squares line through the window.
     Slope(u32),
     /// Inputs x, y: slope of the least-squares line of y over x of the window; 0 where x does not vary.
@@ -164,21 +189,26 @@ pub enum Op {
     Correlation(u32),
 
     /// Exponential mean, factor 2/(p+1), seeded with the mean of `p` values after skipping `delay` defined ones.
-    Exponential {
+    Ema {
+        /// Period in bars.
         p: u32,
+        /// Defined values before the first that enters the seed.
         delay: u32,
     },
-    /// Exponential mean as [`Self::Exponential`] with a factor of its own.
-    ExponentialBy {
+    /// Exponential mean as [`Self::Ema`] with a factor of its own.
+    EmaBy {
+        /// Values whose mean is the seed.
         p: u32,
+        /// Defined values before the first that enters the seed.
         delay: u32,
+        /// Share of the current value.
         factor: Bits,
     },
     /// Wilder's mean: seeded with the mean of `p` values, then (m*(p-1) + x)/p.
     Wilder(u32),
     /// Wilder's sum: the sum of `p-1` values, then s - s/p + x from the p-th value on.
     WilderSum(u32),
-    /// [`Self::WilderSum`] told one value earlier: from the sum of `p-1` values on.
+    /// [`Self::WilderSum`] one value earlier: from the sum of `p-1` values on.
     WilderTotal(u32),
     /// Inputs num, den: Wilder's mean of 100*num/den; where den is 0 the seed adds 0 and later the state holds.
     WilderRatio(u32),
@@ -189,8 +219,11 @@ pub enum Op {
     /// Ehlers' adaptive mean: factor `fast` over the degrees that the phase fell by, between `slow` and `fast`; starts
     /// from 0 after 12 values.
     Mesa {
+        /// The largest factor.
         fast: Bits,
+        /// The least factor.
         slow: Bits,
+        /// Which of the two means.
         result: Mesa,
     },
     /// Inputs high, low: Wilder's parabolic stop. It starts at the first bar's end in the direction of the second bar's
@@ -204,7 +237,9 @@ pub enum Op {
     /// Inputs x, periods: mean of as many values as the current bar's period says, cut off to a whole number and held
     /// between the two.
     VariableMean {
+        /// The least number of bars.
         least: u32,
+        /// The largest number of bars.
         most: u32,
     },
     /// Running sum of the defined values.
@@ -212,7 +247,9 @@ pub enum Op {
     /// Inputs begin, key, x, w: sum of x*w over sum of w since the anchor, which is sought anew from each bar where begin is
     /// 1; with `previous` since the anchor that was found in the period before. NA where the weights add up to 0.
     AnchoredMean {
+        /// Where in a period it begins.
         anchor: Anchor,
+        /// Whether the anchor is that of the period before.
         previous: bool,
     },
     /// Running product of the defined values.
@@ -228,16 +265,20 @@ pub enum Op {
     OnBalance,
 
     /// Inputs x, and for the families that count bars the bar's number from 1 on: an average as Adaptive Trend
-    /// Classification has it. NA is data: what each family makes of it is said at the kernels. A window is NA while an NA
+    /// Classification has it. NA is data: what each family makes of it is documented at the kernels. A window is NA while an NA
     /// is in it; `Ema` and `Dema` carry their last value; `Kama` begins anew behind it.
     TrendMean {
+        /// Which average.
         family: Trend,
+        /// Its length in bars.
         len: u32,
     },
     /// Inputs x, x one bar ago, the bar's number n from 1 on: (x/before - 1) * e^(rate*(max(n - 1, 1) - cutout)), without
     /// the factor before `cutout`. IEEE: an infinity where only the bar before is 0.
     GrownReturn {
+        /// Growth per bar, the exponent's factor.
         rate: Bits,
+        /// Number of the bar from which returns grow.
         cutout: u32,
     },
     /// Inputs x, return, the bar's number from 1 on, averages of x in order: each average's last crossing (1 above, -1
@@ -245,19 +286,26 @@ pub enum Op {
     /// the first `cutout` bars. An equity is what it was, times `decay`, times 1 + the last bar's sign * the return; no
     /// return counts as 0; at least 0.25.
     FamilySignal {
+        /// Factor of the equity per bar.
         decay: Bits,
+        /// Bars at the beginning without a signal.
         cutout: u32,
     },
     /// Inputs signal, return, the bar's number from 1 on: the equity of following the signal from `start` on.
     SignalEquity {
+        /// Equity at the first bar that has one.
         start: Bits,
+        /// Factor of the equity per bar.
         decay: Bits,
+        /// Bars at the beginning without an equity.
         cutout: u32,
     },
     /// Inputs six signals, then six equities: the mean of the votes (1 above `long`, -1 below `short`, else 0) weighed by
     /// the equities; 0 where that is not finite.
     TrendVote {
+        /// A signal above it votes 1.
         long: Bits,
+        /// A signal below it votes -1.
         short: Bits,
     },
 
@@ -280,6 +328,29 @@ pub enum Op {
     EverSince,
 }
 
+/// Primitives that were renamed in the code: the name now, and the one that fingerprints and `--explain` keep.
+const LASTING_NAMES: [(&str, &str); 10] = [
+    ("barssincemax", "sincemax"),
+    ("barssincemin", "sincemin"),
+    ("coalesce", "orelse"),
+    ("ema", "exponential"),
+    ("emaby", "exponentialby"),
+    ("historymask", "window"),
+    ("maskundefined", "gate"),
+    ("meanabsdev", "meandeviation"),
+    ("orderstatistic", "ranked"),
+    ("stddev", "deviation"),
+];
+
+/// `text`, which begins with a primitive's name in lower case, with the name that fingerprints keep.
+fn lasting(text: String) -> String {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(text.len());
+    match LASTING_NAMES.iter().find(|(now, _)| *now == &text[..end]) {
+        Some((_, before)) => format!("{before}{}", &text[end..]),
+        None => text,
+    }
+}
+
 impl Op {
     /// Name and parameters, canonical: part of the fingerprint and of `--explain`.
     pub fn canonical(&self) -> String {
@@ -287,10 +358,10 @@ impl Op {
             Class::Leaf(Leaf::Read(read)) => format!("read {read:?}").to_lowercase(),
             Class::Leaf(Leaf::Constant(bits)) => format!("constant({:?})", bits.value()),
             Class::Pointwise(Pointwise::Unary(u)) => format!("{u:?}").to_lowercase(),
-            Class::Pointwise(Pointwise::Binary(b)) => format!("{b:?}").to_lowercase(),
+            Class::Pointwise(Pointwise::Binary(b)) => lasting(format!("{b:?}").to_lowercase()),
             Class::Pointwise(Pointwise::Compare(c)) => c.symbol().to_owned(),
             // Named as they are written in the code.
-            Class::Leaf(_) | Class::Pointwise(_) | Class::StepFacts(_) => format!("{self:?}").to_lowercase(),
+            Class::Leaf(_) | Class::Pointwise(_) | Class::StepFacts(_) => lasting(format!("{self:?}").to_lowercase()),
         }
     }
 
@@ -304,7 +375,7 @@ impl Op {
             Self::Column(i) => OpFacts::given(Leaf::Column(i), 0.0),
             Self::Constant(bits) => OpFacts::given(Leaf::Constant(bits), 0.0),
             Self::Label(i) => OpFacts::given(Leaf::Label(i), 0.0),
-            Self::Window => OpFacts::given(Leaf::Window, 0.0),
+            Self::HistoryMask => OpFacts::given(Leaf::HistoryMask, 0.0),
             Self::Begins(period) => OpFacts::given(Leaf::Begins(period), 0.0),
             Self::Cross(i) => OpFacts::given(Leaf::Cross(i), 0.0),
             Self::Read(read) => OpFacts::given(Leaf::Read(read), 2.0),
@@ -326,8 +397,8 @@ impl Op {
             Self::Max(p) | Self::Min(p) => {
                 window(p, Blocks::Extremes(p), 1.0).values(Values::Of(0), Shift::Of(0), Window)
             }
-            Self::Deviation(p) => window(p, Blocks::Sums(p), 1.5).values(Rounded, Shift::None, Window),
-            Self::MeanDeviation(p) => {
+            Self::StdDev(p) => window(p, Blocks::Sums(p), 1.5).values(Rounded, Shift::None, Window),
+            Self::MeanAbsDev(p) => {
                 let cost_ns = 0.3 + 0.07 * f64::from(p);
                 window(p, Blocks::None, cost_ns).values(Rounded, Shift::None, Window).now_only(1)
             }
@@ -336,11 +407,11 @@ impl Op {
                 // A share of counts, times 100: rounded twice.
                 finite(p as usize, Blocks::None, cost_ns).values(Values::Share, Shift::None, Window)
             }
-            Self::Ranked { p, .. } => {
+            Self::OrderStatistic { p, .. } => {
                 let cost_ns = 10.0 + 0.02 * f64::from(p);
                 window(p, Blocks::None, cost_ns).values(Values::Of(0), Shift::Of(0), Window)
             }
-            Self::SinceMax(p) | Self::SinceMin(p) => {
+            Self::BarsSinceMax(p) | Self::BarsSinceMin(p) => {
                 window(p, Blocks::Extremes(p), 2.0).values(Whole, Shift::None, Window)
             }
             Self::Slope(p) => window(p, Blocks::Sums(p), 1.5).values(Rounded, Shift::None, Window),
@@ -348,10 +419,10 @@ impl Op {
                 window(p, Blocks::Sums(p), 2.5).values(Rounded, Shift::None, Window)
             }
 
-            Self::Exponential { p, delay } => {
+            Self::Ema { p, delay } => {
                 fading((p + delay) as usize - 1, filter(p), Some(6), 0.8).values(Averaged, Shift::Of(0), Held).average()
             }
-            Self::ExponentialBy { p, delay, factor } => {
+            Self::EmaBy { p, delay, factor } => {
                 // Of the period that has this factor.
                 let warm_up = (WARM_UP_PERIODS as f64 * 2.0 / factor.value()).ceil() as usize;
                 let time = fading((p + delay) as usize - 1, warm_up, Some(6), 0.8);
@@ -429,5 +500,30 @@ impl Op {
             Self::Ever => fading(0, 0, Some(1), 0.3).values(Whole, Unknown, Past::Ever),
             Self::EverSince => fading(0, 0, Some(2), 0.3).values(Whole, Unknown, Past::Ever),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renamed_primitives_keep_their_names_in_fingerprints() {
+        let names = [
+            (Op::Ema { p: 9, delay: 0 }, "exponential { p: 9, delay: 0 }"),
+            (Op::OrderStatistic { p: 5, rank: 2 }, "ranked { p: 5, rank: 2 }"),
+            (Op::StdDev(20), "deviation(20)"),
+            (Op::MeanAbsDev(20), "meandeviation(20)"),
+            (Op::BarsSinceMax(3), "sincemax(3)"),
+            (Op::BarsSinceMin(3), "sincemin(3)"),
+            (Op::HistoryMask, "window"),
+            (Op::Binary(Binary::MaskUndefined), "gate"),
+            (Op::Binary(Binary::Coalesce), "orelse"),
+            (Op::Mean(20), "mean(20)"),
+        ];
+        for (op, text) in names {
+            assert_eq!(op.canonical(), text);
+        }
+        assert_eq!(lasting("emaby { p: 9 }".to_owned()), "exponentialby { p: 9 }");
     }
 }

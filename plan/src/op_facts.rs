@@ -5,10 +5,10 @@
 //! Deliberately not here: the steps themselves (`kernels`), and how values are written in a kernel (`kernels/src/cuda/codegen/step_abi.rs`).
 
 use crate::ast::CompareOp;
-use crate::family::Period;
 use crate::frame::Read;
 use crate::op::{Binary, Bits, Unary};
 use crate::scalar;
+use trawl_terms::Period;
 
 /// Periods of warm-up of exponential and Wilder filters under a limited history. At 12 an RSI(14) of real stocks was off
 /// by at most 0.002 points, at 5 by 0.83.
@@ -20,6 +20,7 @@ pub const SHORT_WINDOW_BARS: u32 = 4;
 /// One row of the table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OpFacts {
+    /// What makes its series.
     pub class: Class,
     /// Bars that the primitive needs before the current one, given its inputs are defined: 0 for element-wise ones, and
     /// for the averages of a trend classification, whose NA at the beginning are data of what is made of them.
@@ -28,7 +29,9 @@ pub struct OpFacts {
     pub now_only: Option<usize>,
     /// Bars before the current one that its step reads of its inputs; a recursive step keeps what it needs itself.
     pub reads_back: usize,
+    /// How much of the past it depends on.
     pub memory: Memory,
+    /// How it depends on the numbers of bars.
     pub blocks: Blocks,
     /// Estimated nanoseconds of one core per bar and symbol, for the cost model; measured once on the portable path.
     pub cost_ns: f64,
@@ -50,24 +53,38 @@ pub enum Class {
 /// Primitives without a step. In a program all but constants and lags are inputs, that is `Column`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Leaf {
+    /// As [`Op::Column`](crate::graph::Op::Column).
     Column(u16),
+    /// As [`Op::Constant`](crate::graph::Op::Constant).
     Constant(Bits),
+    /// As [`Op::Label`](crate::graph::Op::Label).
     Label(u16),
-    Window,
+    /// As [`Op::HistoryMask`](crate::graph::Op::HistoryMask).
+    HistoryMask,
+    /// As [`Op::Begins`](crate::graph::Op::Begins).
     Begins(Period),
+    /// As [`Op::Cross`](crate::graph::Op::Cross).
     Cross(u16),
+    /// As [`Op::Read`](crate::graph::Op::Read).
     Read(Read),
 }
 
 /// Functions of values, which are computed at once where the values are constants.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pointwise {
+    /// Of one input.
     Unary(Unary),
+    /// Of two inputs.
     Binary(Binary),
+    /// A comparison of two inputs: 1, 0 or NA.
     Compare(CompareOp),
+    /// Kleene and of two inputs.
     And,
+    /// Kleene or of two inputs.
     Or,
+    /// Kleene not of one input.
     Not,
+    /// As [`Op::Select`](crate::graph::Op::Select), of three inputs.
     Select,
 }
 
@@ -117,8 +134,8 @@ impl Pointwise {
                 | Binary::Multiply
                 | Binary::Maximum
                 | Binary::Minimum
-                | Binary::Gate
-                | Binary::OrElse
+                | Binary::MaskUndefined
+                | Binary::Coalesce
                 | Binary::Near => 0.3,
             },
             Self::Compare(_) | Self::And | Self::Or | Self::Not | Self::Select => 0.3,
@@ -129,9 +146,13 @@ impl Pointwise {
 /// What planning must know of a step's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepFacts {
+    /// How much of its values is exact.
     pub values: Values,
+    /// How its values rise with prices.
     pub shift: Shift,
+    /// Which earlier bars its values are made of.
     pub past: Past,
+    /// Which comparisons it decides by.
     pub decides: Decides,
 }
 
@@ -156,6 +177,7 @@ pub enum Values {
     Mean,
     /// Means of the first input, rounded on the way.
     Averaged,
+    /// Rounded in any other way.
     Rounded,
 }
 
@@ -193,7 +215,12 @@ pub enum Past {
     /// NA is data.
     Data,
     /// As many of the first input as the second says, between the two.
-    Varying { least: u32, most: u32 },
+    Varying {
+        /// The least number of bars.
+        least: u32,
+        /// The largest number of bars.
+        most: u32,
+    },
 }
 
 /// Which comparisons a step decides by, for the `edge` flag (see `edge_flags`).
@@ -217,13 +244,17 @@ pub enum Memory {
     Finite,
     /// The whole history, but what lies further back than the look-back and `warm_up` bars counts for nothing.
     Fading {
+        /// Bars before the look-back that still count.
         warm_up: usize,
         /// Numbers of the map by which the chunks of a long history are computed side by side (docs/adr/0019, `ChunkMap` of
         /// `kernels/cuda/chunked.cuh`); `None` where there is no such map, and time is gone through serially.
         chunk_words: Option<usize>,
     },
     /// The whole history: no warm-up is long enough.
-    Unbounded { chunk_words: Option<usize> },
+    Unbounded {
+        /// As in [`Self::Fading`].
+        chunk_words: Option<usize>,
+    },
 }
 
 /// How a step depends on the numbers of bars.
@@ -325,7 +356,7 @@ impl OpFacts {
 
     /// A function of current values.
     pub(crate) fn of_values(function: Pointwise) -> Self {
-        Self { class: Class::Pointwise(function), ..Self::given(Leaf::Window, function.cost_ns()) }
+        Self { class: Class::Pointwise(function), ..Self::given(Leaf::HistoryMask, function.cost_ns()) }
     }
 
     /// A moving average.

@@ -1,9 +1,10 @@
 //! Tokens to a tree, by precedence climbing. Depth and length are bounded, so no input can exhaust the stack.
 
 use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, Span};
-use crate::diagnostic::{Diagnostic, suggest};
+use crate::diagnostic::Diagnostic;
 use crate::lex::{LexError, Token, TokenKind, lex};
 use crate::limits::{CLAUSE_BYTES_MAX, EXPRESSION_DEPTH_MAX, LABEL_VALUES_MAX};
+use trawl_terms::suggest;
 
 /// What a message shows of a clause that is too long.
 const SHOWN_BYTES: usize = 60;

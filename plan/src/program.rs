@@ -9,9 +9,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::family::Period;
 use crate::frame::{CrossSection, FrameId, LabelTest, Read};
 use crate::graph::{Graph, Leaf, Node, NodeId, Op};
+use trawl_terms::Period;
 
 /// What a program reads, one series each.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +21,7 @@ pub enum Input {
     /// A label of the frame's subject at each bar's time.
     Label(LabelTest),
     /// 1 on the bars of the scan's `history`, NA before them.
-    Window,
+    HistoryMask,
     /// 1 on the first bar of each period by the dataset's calendar, 0 on the others.
     Begins(Period),
     /// An output of an earlier piece of the same stage, on another frame.
@@ -30,6 +30,7 @@ pub enum Input {
         piece: usize,
         /// Index into that piece's program's outputs.
         output: usize,
+        /// How bars of the other frame are found for bars of this one.
         how: Read,
     },
     /// A cross-section that an earlier stage made, at each bar's time: index into the plan's.
@@ -39,7 +40,9 @@ pub enum Input {
 /// A graph over series of one frame: `Column(i)` is input i. What the kernels run.
 #[derive(Debug, Clone)]
 pub struct Program {
+    /// What `Column(i)` reads, by `i`.
     pub inputs: Vec<Input>,
+    /// Nodes whose series are wanted, in order.
     pub outputs: Vec<NodeId>,
     /// Shared by its copies.
     graph: Arc<Graph>,
@@ -81,7 +84,9 @@ impl Program {
 /// A program and the frame it runs along.
 #[derive(Debug, Clone)]
 pub struct FrameProgram {
+    /// Index into the plan's frames.
     pub frame: FrameId,
+    /// What runs along that frame's bars.
     pub program: Program,
 }
 
@@ -211,7 +216,7 @@ impl Whole<'_> {
             let input = node.op.facts().leaf().and_then(|leaf| match leaf {
                 Leaf::Column(c) => Some(Input::Column(self.columns[usize::from(c)].clone())),
                 Leaf::Label(l) => Some(Input::Label(self.labels[usize::from(l)].clone())),
-                Leaf::Window => Some(Input::Window),
+                Leaf::HistoryMask => Some(Input::HistoryMask),
                 Leaf::Begins(period) => Some(Input::Begins(period)),
                 Leaf::Cross(c) => Some(Input::Cross(c)),
                 Leaf::Read(how) => {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::ast::{BinaryOp, CompareOp, Expr, ExprKind, Span};
 use crate::catalogue::{self, Function};
-use crate::diagnostic::{Diagnostic, suggest};
+use crate::diagnostic::Diagnostic;
 use crate::document::{History, ScanDocument};
 use crate::frame::{CrossSection, Frame, FrameId, LabelTest};
 use crate::graph::{Binary, Graph, Kind, NodeId, Op, Unary};
@@ -12,6 +12,7 @@ use crate::limits::{EXPRESSION_DEPTH_MAX, FRAMES_MAX, PERIOD_MAX, PLAN_NODES_MAX
 use crate::scan_plan::{Plan, Point};
 use crate::schema::Schema;
 use crate::sweep::Setting;
+use trawl_terms::suggest;
 
 /// What an expression means before it has to be one series.
 #[derive(Debug, Clone)]
@@ -87,7 +88,7 @@ pub(crate) struct Resolver<'a> {
     pub(crate) bars_needed: (&'static str, usize),
     pub(crate) scope: Scope,
     depth: usize,
-    limit_told: bool,
+    limit_reported: bool,
 }
 
 /// Why a resolution stopped.
@@ -158,7 +159,7 @@ impl<'a> Resolver<'a> {
             bars_needed: ("", 0),
             scope: Scope::OWN,
             depth: 0,
-            limit_told: false,
+            limit_reported: false,
         }
     }
 
@@ -325,7 +326,7 @@ impl<'a> Resolver<'a> {
 
     /// The first limit that a scan passes; what comes after it passes it too and says nothing new.
     pub(crate) fn past_limit(&mut self, clause: Clause<'_>, message: String, span: &Span) -> Stop {
-        if std::mem::replace(&mut self.limit_told, true) {
+        if std::mem::replace(&mut self.limit_reported, true) {
             return Stop::Reported;
         }
         clause.mistake(message, span, "passes the limit here", Some("split it into several scans".to_owned()))

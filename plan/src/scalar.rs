@@ -99,14 +99,14 @@ pub fn binary(op: Binary, a: f64, b: f64) -> f64 {
             let ratio = a / b;
             if b.abs() < TALIB_EPSILON && a.is_finite() { 0.0 } else { ratio }
         }
-        Binary::Gate => {
+        Binary::MaskUndefined => {
             if b.is_finite() {
                 a
             } else {
                 f64::NAN
             }
         }
-        Binary::OrElse => {
+        Binary::Coalesce => {
             if a.is_nan() {
                 b
             } else {

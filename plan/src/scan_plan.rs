@@ -3,21 +3,13 @@
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
+use trawl_terms::Direction;
 
 use crate::document::History;
 use crate::frame::{CrossSection, Frame, FrameId, LabelTest};
 use crate::graph::{Graph, Leaf, Node, NodeId, Op};
 use crate::program::{Program, Stage, Whole};
 use crate::sweep::{Choice, Setting, Sharing};
-
-/// Which end of a rank key comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// Smallest first.
-    Ascending,
-    /// Largest first.
-    Descending,
-}
 
 /// What is wanted at one point of a sweep; a plan without a sweep has one point without settings.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -173,17 +165,16 @@ impl Plan {
         }
         let _ = writeln!(text, "limit {:?}\nhistory {:?}", self.limit, self.history);
         if let Some(best) = self.best {
-            let _ = writeln!(text, "best {best:?}");
+            // The spelling of format n6, which fingerprints keep.
+            let descending = best.direction == Direction::Descending;
+            let _ = writeln!(text, "best Choice {{ descending: {descending}, keep: {} }}", best.keep);
         }
         text
     }
 
     /// SHA-256 of the canonical form, 64 hex digits: equal exactly when the same is computed under the same headings.
     pub fn fingerprint(&self) -> String {
-        Sha256::digest(self.canonical().as_bytes()).iter().fold(String::with_capacity(64), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        hex::encode(Sha256::digest(self.canonical().as_bytes()))
     }
 
     /// Bars before the first bar at which every wanted output can be defined, along the own bars.
@@ -214,7 +205,7 @@ impl Plan {
         let counts = |id: NodeId| {
             let facts = nodes[id.index()].op.facts();
             let computed = match facts.leaf() {
-                Some(Leaf::Column(_) | Leaf::Constant(_) | Leaf::Label(_) | Leaf::Window) => false,
+                Some(Leaf::Column(_) | Leaf::Constant(_) | Leaf::Label(_) | Leaf::HistoryMask) => false,
                 Some(Leaf::Begins(_) | Leaf::Cross(_) | Leaf::Read(_)) | None => true,
             };
             (u64::from(computed), u64::from(facts.is_average))

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use trawl_terms::Timeframe;
+
 /// Looks up what a schema does not list.
 pub trait Directory: Send + Sync {
     /// The dataset's symbol that a user means by `name`.
@@ -12,11 +14,11 @@ pub trait Directory: Send + Sync {
     /// The nearest name when there is one.
     fn symbol(&self, name: &str) -> Result<String, Option<String>>;
 
-    /// The canonical spelling of a timeframe whose bars can be built from the dataset's.
+    /// The timeframe of this text, in its canonical form (`1h` for `60m`), whose bars can be built from the dataset's.
     ///
     /// # Errors
     /// A sentence that says why not.
-    fn higher(&self, timeframe: &str) -> Result<String, String>;
+    fn higher(&self, timeframe: &str) -> Result<Timeframe, String>;
 }
 
 /// What a plan may refer to.
@@ -24,8 +26,8 @@ pub trait Directory: Send + Sync {
 pub struct Schema {
     /// Numeric columns in lower case, time excluded, in the dataset's order.
     pub columns: Vec<String>,
-    /// As the dataset states it, e.g. `1d`; `None` for a bare CSV.
-    pub timeframe: Option<String>,
+    /// Of the dataset; `None` for a bare CSV.
+    pub timeframe: Option<Timeframe>,
     /// Labels of the symbol table with their values, sorted.
     pub labels: BTreeMap<String, Vec<String>>,
     /// Symbols and timeframes; `None` where there is one symbol without a name, as in a bare CSV.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use trawl_terms::Direction;
 
 use crate::limits::{SETTING_TEXT_BYTES_MAX, SWEEP_POINTS_MAX};
 
@@ -10,6 +11,7 @@ use crate::limits::{SETTING_TEXT_BYTES_MAX, SWEEP_POINTS_MAX};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Setting {
+    /// A number.
     Number(f64),
     /// A word that a parameter takes, such as `narrow`.
     Text(String),
@@ -47,7 +49,9 @@ pub enum SweepValues {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SweepRange {
+    /// The first value.
     pub from: f64,
+    /// The end, itself a value if the steps reach it.
     pub to: f64,
     /// 1 when absent.
     #[serde(default = "one")]
@@ -106,7 +110,7 @@ fn tidy(value: f64) -> f64 {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a criterion in braces, such as { by = 'roc(close, n)', keep = 3 }")]
 pub struct Best {
-    /// `EXPR [asc|desc]`; descending when not said. NA is worse than any number.
+    /// `EXPR [asc|desc]`; descending when absent. NA is worse than any number.
     pub by: String,
     /// How many are kept for each symbol; 1 when absent.
     #[serde(default = "one_kept")]
@@ -120,8 +124,8 @@ fn one_kept() -> u32 {
 /// How the points of a plan are compared symbol by symbol: by the last select column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// Whether the largest is the best.
-    pub descending: bool,
+    /// Which end is the best.
+    pub direction: Direction,
     /// Points that each symbol keeps.
     pub keep: usize,
 }
@@ -134,7 +138,10 @@ impl Choice {
         order.sort_by(|&a, &b| {
             let ((in_a, x), (in_b, y)) = (values[a], values[b]);
             let there = (!in_a, x.is_nan()).cmp(&(!in_b, y.is_nan()));
-            let by_value = if self.descending { y.partial_cmp(&x) } else { x.partial_cmp(&y) };
+            let by_value = match self.direction {
+                Direction::Ascending => x.partial_cmp(&y),
+                Direction::Descending => y.partial_cmp(&x),
+            };
             there.then(by_value.unwrap_or(std::cmp::Ordering::Equal)).then(a.cmp(&b))
         });
         order.truncate(self.keep);
@@ -146,6 +153,7 @@ impl Choice {
 /// How much of a sweep is computed once for several combinations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sharing {
+    /// Points of the sweep; 1 without one.
     pub combinations: u64,
     /// Steps of all combinations one by one.
     pub steps: u64,
@@ -163,14 +171,14 @@ mod tests {
 
     #[test]
     fn the_best_are_those_in_the_universe_with_the_largest_value_and_ties_go_to_the_first() {
-        let choice = Choice { descending: true, keep: 2 };
+        let choice = Choice { direction: Direction::Descending, keep: 2 };
         let nan = f64::NAN;
         assert_eq!(choice.best(&[(true, 1.0), (true, 3.0), (true, 2.0)]), [1, 2]);
         assert_eq!(choice.best(&[(true, 1.0), (true, 1.0), (true, 1.0)]), [0, 1]);
         assert_eq!(choice.best(&[(false, 9.0), (true, nan), (true, 0.0)]), [1, 2]);
         assert_eq!(choice.best(&[(false, nan), (false, 1.0), (true, nan)]), [1, 2]);
         assert_eq!(choice.best(&[(true, 1.0)]), [0]);
-        let ascending = Choice { descending: false, keep: 1 };
+        let ascending = Choice { direction: Direction::Ascending, keep: 1 };
         assert_eq!(ascending.best(&[(true, nan), (true, 3.0), (true, 2.0), (true, f64::INFINITY)]), [2]);
         assert_eq!(ascending.best(&[(true, -0.0), (true, 0.0)]), [0]);
     }

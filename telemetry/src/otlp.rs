@@ -7,7 +7,9 @@ use opentelemetry_otlp::{ExporterBuildError, MetricExporter, SpanExporter, WithH
 use opentelemetry_sdk::trace::{Config, SdkTracer, SdkTracerProvider, ShouldSample, SpanExporter as _};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::connector::{Dial, Http, Speaks};
+use trawl_connect::HttpVersion;
+
+use crate::connector::{Http, connector};
 use crate::environment::{Protocol, Signal, endpoint, export_timeout, shown, variable};
 use crate::queue::{Bounds, COUNTS, Queue};
 use crate::resource::resource;
@@ -110,10 +112,10 @@ fn connect(signal: Signal, protocol: Protocol) -> Result<Connected, String> {
             let url = endpoint(signal, protocol);
             let address = Endpoint::from_shared(url.clone()).map_err(|error| format!("{}: {error}", shown(&url)))?;
             // The scheme decides whether the connection is encrypted; the connector does TLS.
-            Ok(Connected::Grpc(address.connect_with_connector_lazy(Dial::new(signal, Speaks::Http2)?)))
+            Ok(Connected::Grpc(address.connect_with_connector_lazy(connector(signal, HttpVersion::Http2)?)))
         }
         Protocol::Http => {
-            Ok(Connected::Http(Box::new(Http::new(Dial::new(signal, Speaks::Http1)?, export_timeout(signal)))))
+            Ok(Connected::Http(Box::new(Http::new(connector(signal, HttpVersion::Http1)?, export_timeout(signal)))))
         }
     }
 }

@@ -116,12 +116,12 @@ impl State {
             if self.stalled {
                 self.withheld.push(change);
             } else {
-                self.tell(&change);
+                self.notify(&change);
             }
         }
     }
 
-    fn tell(&mut self, change: &Change) {
+    fn notify(&mut self, change: &Change) {
         self.watchers
             .retain(|(prefix, sender)| !change.key().starts_with(prefix) || sender.try_send(change.clone()).is_ok());
     }
@@ -321,7 +321,7 @@ impl MemoryStore {
             state.stalled = stalled;
             if !stalled {
                 let withheld = std::mem::take(&mut state.withheld);
-                withheld.iter().for_each(|change| state.tell(change));
+                withheld.iter().for_each(|change| state.notify(change));
             }
         }
         self.stalled.send_replace(stalled);
@@ -383,8 +383,9 @@ impl ControlStore for MemoryStore {
         self.call(|state| {
             let (sender, receiver) = mpsc::channel(WATCH_BACKLOG_MAX);
             let withheld = state.history.len().saturating_sub(state.withheld.len());
-            let told = state.history.get(..withheld).unwrap_or_default();
-            let missed = told.iter().filter(|past| past.revision > revision && past.change.key().starts_with(prefix));
+            let published = state.history.get(..withheld).unwrap_or_default();
+            let missed =
+                published.iter().filter(|past| past.revision > revision && past.change.key().starts_with(prefix));
             let delivered = missed.into_iter().all(|past| sender.try_send(past.change.clone()).is_ok());
             if delivered && revision >= state.compacted {
                 state.watchers.push((prefix.to_owned(), sender));

@@ -83,9 +83,8 @@ def dockerfile():
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     members = re.search(r"^members = \[(.*)\]", (ROOT / "Cargo.toml").read_text(), re.M)[1].replace('"', "").split(", ")
     for member in members:
-        check(
-            any(k == member or k.startswith(f"{member}/Cargo.toml") for k in kept), f".dockerignore leaves {member} out"
-        )
+        there = any(k == member or member.startswith(f"{k}/") or k.startswith(f"{member}/Cargo.toml") for k in kept)
+        check(there, f".dockerignore leaves {member} out")
     for path in kept:
         check((ROOT / path).exists(), f".dockerignore keeps {path}, which is not there")
     return f"{len(IMAGES)} images of {len(stages)} stages"

@@ -86,14 +86,14 @@ fn span_of(resource: &Attributes, span: Sent) -> Span {
         service: resource.get("service.name").cloned().unwrap_or_default(),
         resource: resource.clone(),
         name: span.name,
-        trace: hex(&span.trace_id),
-        span: hex(&span.span_id),
-        parent: hex(&span.parent_span_id),
+        trace: hex::encode(&span.trace_id),
+        span: hex::encode(&span.span_id),
+        parent: hex::encode(&span.parent_span_id),
         kind: span.kind,
         start_ns: span.start_time_unix_nano,
         end_ns: span.end_time_unix_nano,
         attributes: attributes_of(&span.attributes),
-        links: span.links.iter().map(|link| (hex(&link.span_id), attributes_of(&link.attributes))).collect(),
+        links: span.links.iter().map(|link| (hex::encode(&link.span_id), attributes_of(&link.attributes))).collect(),
         failed: span.status.is_some_and(|status| status.code == 2),
     }
 }
@@ -151,8 +151,4 @@ fn text_of(value: &Value) -> String {
         Value::DoubleValue(value) => value.to_string(),
         other => format!("{other:?}"),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -31,7 +31,7 @@ fn assert_signed(posted: &Posted, secret: &str) {
     mac.update(posted.headers["trawl-timestamp"].as_bytes());
     mac.update(b".");
     mac.update(&posted.body);
-    let digest: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = hex::encode(mac.finalize().into_bytes());
     assert_eq!(posted.headers["trawl-signature"], format!("v1={digest}"));
 }
 

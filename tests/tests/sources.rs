@@ -469,7 +469,7 @@ fn compute_refuses_what_an_import_refuses() {
 }
 
 #[test]
-fn an_inferred_timeframe_is_always_said_and_daily_bars_are_not_replaced_by_minutes() {
+fn an_inferred_timeframe_is_always_reported_and_daily_bars_are_not_replaced_by_minutes() {
     let home = Home::new();
     home.write("W.csv", "date,close\n2024-06-03,1\n2024-06-10,2\n2024-06-17,3\n");
     imports(&home, &["W.csv"], &["3 bars of 1w (inferred from their spacing)"]);

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use trawl_market::{HigherBars, SymbolBars, TimeMicros};
+use trawl_market::{HigherBars, LoadedBars, TimeMicros, Timeframe};
 use trawl_plan::frame::{BarSize, Read};
 
 /// Higher bars of one timeframe, and their columns in the order of the loaded ones.
@@ -30,12 +30,12 @@ impl Span {
 /// One subject's bars up to the horizon.
 #[derive(Debug)]
 pub(crate) struct Axis<'a> {
-    pub bars: &'a SymbolBars,
+    pub bars: &'a LoadedBars,
     /// Number of visible base bars.
     pub visible: usize,
     /// The times at which this axis applies; a symbol has one axis per vintage.
     pub span: Span,
-    pub higher: BTreeMap<String, Higher>,
+    pub higher: BTreeMap<Timeframe, Higher>,
     /// First base bar of a limited history; 0 without a limit.
     pub window: usize,
 }
@@ -61,7 +61,7 @@ impl Axis<'_> {
         &self.bars.times[..self.visible]
     }
 
-    fn higher(&self, timeframe: &str) -> Option<&Higher> {
+    fn higher(&self, timeframe: &Timeframe) -> Option<&Higher> {
         self.higher.get(timeframe)
     }
 

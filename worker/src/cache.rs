@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use trawl_market::SymbolBars;
+use trawl_market::LoadedBars;
 use trawl_telemetry::metrics::catalogue::worker::{CACHE_BUDGET, CACHE_HITS, CACHE_MISSES, CACHE_RESIDENT, CacheLevel};
 
 /// Default capacity in bytes.
@@ -28,7 +28,7 @@ pub struct GroupKey {
 }
 
 /// The bars of a group, shared.
-pub type Group = Arc<Vec<SymbolBars>>;
+pub type Group = Arc<Vec<LoadedBars>>;
 
 /// The cache, one per worker.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl GroupCache {
     pub fn get_or_load<E>(
         &self,
         key: &GroupKey,
-        load: impl FnOnce() -> Result<Vec<SymbolBars>, E>,
+        load: impl FnOnce() -> Result<Vec<LoadedBars>, E>,
     ) -> Result<(Group, bool), E> {
         if let Some(group) = self.get(key) {
             CACHE_HITS.of(CacheLevel::Memory).inc();
@@ -118,9 +118,9 @@ impl GroupCache {
     }
 }
 
-fn size_of_bars(bars: &[SymbolBars]) -> u64 {
-    let of_symbol = |symbol: &SymbolBars| {
-        let values = symbol.times.capacity() + symbol.columns.iter().map(Vec::capacity).sum::<usize>();
+fn size_of_bars(bars: &[LoadedBars]) -> u64 {
+    let of_symbol = |symbol: &LoadedBars| {
+        let values = symbol.times.len() + symbol.columns.iter().map(|column| column.len()).sum::<usize>();
         SYMBOL_OVERHEAD_BYTES + values as u64 * VALUE_BYTES
     };
     bars.iter().map(of_symbol).sum()
@@ -135,8 +135,8 @@ mod tests {
     }
 
     /// Bars of about 8 kB.
-    fn bars() -> Vec<SymbolBars> {
-        vec![SymbolBars { symbol: Arc::from("A"), times: vec![0; 500], columns: vec![vec![0.0; 500]] }]
+    fn bars() -> Vec<LoadedBars> {
+        vec![LoadedBars { symbol: Arc::from("A"), times: vec![0; 500].into(), columns: vec![vec![0.0; 500].into()] }]
     }
 
     fn load(cache: &GroupCache, group: u32) -> bool {

@@ -32,6 +32,7 @@ type Key = (u32, u32, String);
 pub struct Checkpoint {
     /// Digest of the series that enter the state, up to its bar; see [`digest`].
     pub digest: u128,
+    /// The engine's state.
     pub state: State,
 }
 
@@ -68,12 +69,16 @@ pub enum StateError {
     Damaged,
     /// Written by another version of the program, or for other arithmetic.
     #[error("the state was kept by another engine ({found})")]
-    Engine { found: String },
+    Engine {
+        /// The engine that wrote it.
+        found: String,
+    },
     /// Written for another scan: the caller passed the wrong file.
     #[error("the state is of another {what}: '{found}'")]
     Other {
         /// `scan`, `dataset` or `precision`.
         what: &'static str,
+        /// What the state names.
         found: String,
     },
 }

@@ -9,8 +9,7 @@ use std::time::Instant;
 
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
 use trawl_kernels::{Cancel, EngineError};
-use trawl_market::{CalendarPeriod, TimeMicros, Timeframe};
-use trawl_plan::family::Period;
+use trawl_market::{TimeMicros, Timeframe};
 use trawl_plan::frame::{BarSize, Frame, Read, Subject};
 use trawl_plan::{FrameProgram, Input};
 
@@ -108,7 +107,7 @@ impl<'a> StageRun<'a> {
                         Input::Cross(cross) => {
                             times.entry(*cross).or_default().extend(&axis.times(&frame.bars)[begin.min(rows)..]);
                         }
-                        Input::Column(_) | Input::Label(_) | Input::Window | Input::Begins(_) => {}
+                        Input::Column(_) | Input::Label(_) | Input::HistoryMask | Input::Begins(_) => {}
                     }
                 }
             }
@@ -129,14 +128,14 @@ impl<'a> StageRun<'a> {
     ) -> Result<Vec<Vec<Computed>>, EngineError> {
         let mut computed: Vec<Vec<Computed>> = Vec::with_capacity(self.stage.pieces.len());
         for (p, piece) in self.stage.pieces.iter().enumerate() {
-            let (told, started) = (stages.spans().len(), Instant::now());
+            let (recorded, started) = (stages.spans().len(), Instant::now());
             let frame = self.frame(piece);
             let mut mine: Vec<Computed> = Vec::new();
             mine.resize_with(self.axes.len(), Computed::default);
             let wanted = self.wanted(frame, &needed[p]);
             if let BarSize::Higher { timeframe, forming: true } = &frame.bars {
                 for &a in &wanted {
-                    mine[a] = self.forming(p, a, timeframe, needed[p][a], cancel, stages)?;
+                    mine[a] = self.forming(p, a, *timeframe, needed[p][a], cancel, stages)?;
                 }
             } else if let Some(kept) = self.kept.filter(|kept| kept.keeps(self.number, p)) {
                 self.whole_resuming(p, &wanted, &needed[p], &computed, kept, cancel, &mut mine)?;
@@ -144,7 +143,7 @@ impl<'a> StageRun<'a> {
                 self.whole(p, &wanted, &needed[p], &computed, (cancel, stages), &mut mine)?;
             }
             computed.push(mine);
-            if stages.spans().len() == told {
+            if stages.spans().len() == recorded {
                 let part = u32::try_from(p).unwrap_or(u32::MAX);
                 stages.record(StageSpan { stage: EngineStage::Kernel, part, bytes: 0, started, ended: Instant::now() });
             }
@@ -201,16 +200,16 @@ impl<'a> StageRun<'a> {
                     self.label(axis, &test.label, times[row]).map_or(f64::NAN, |v| truth(v == test.value))
                 })
             }
-            Input::Window => {
+            Input::HistoryMask => {
                 let first = axis.window_row(&frame.bars);
                 filled(&mut |row| if row >= first { 1.0 } else { f64::NAN })
             }
             Input::Begins(period) => {
                 let dated = match &frame.bars {
                     BarSize::Base => self.dated,
-                    BarSize::Higher { timeframe, .. } => timeframe.parse().is_ok_and(Timeframe::is_dated),
+                    BarSize::Higher { timeframe, .. } => timeframe.is_dated(),
                 };
-                let begins = self.calendar.begins(calendar_period(*period), dated, axis.times(&frame.bars));
+                let begins = self.calendar.begins(*period, dated, axis.times(&frame.bars));
                 filled(&mut |row| truth(begins[row]))
             }
             Input::Read { piece, output, how } => {
@@ -262,7 +261,7 @@ impl<'a> StageRun<'a> {
         &self,
         p: usize,
         a: usize,
-        timeframe: &str,
+        timeframe: Timeframe,
         from: usize,
         cancel: &dyn Cancel,
         stages: &mut Stages,
@@ -283,16 +282,6 @@ impl<'a> StageRun<'a> {
     /// [`Needed`] without any row.
     pub fn nothing_needed(&self) -> Needed {
         vec![vec![NONE; self.axes.len()]; self.stage.pieces.len()]
-    }
-}
-
-/// Converts a plan's period to the calendar's.
-pub fn calendar_period(period: Period) -> CalendarPeriod {
-    match period {
-        Period::Session => CalendarPeriod::Session,
-        Period::Day => CalendarPeriod::Day,
-        Period::Week => CalendarPeriod::Week,
-        Period::Month => CalendarPeriod::Month,
     }
 }
 

@@ -27,10 +27,10 @@ mod warm;
 mod watchdog;
 
 pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
-pub use evaluate::calendar_period;
 pub use executable::ExecutablePlan;
 pub use execute::{
-    BatchEvent, ExecuteError, Loaded, References, ScanSource, ScanStep, StepKind, StepOutput, reads_earlier_crosses,
+    BatchEvent, ExecuteError, Loaded, References, ScanSource, ScanStep, SegmentPanel, StepKind, StepOutput,
+    reads_earlier_crosses,
 };
 pub use schema::{changing_name, schema_of};
 pub use watchdog::STALL_TIMEOUT;

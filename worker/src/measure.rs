@@ -11,13 +11,13 @@ use trawl_telemetry::metrics::catalogue::worker::{
 use trawl_telemetry::metrics::current_trace;
 use trawl_wire::{ErrorKind, Failure, pb};
 
-use crate::timeline::SegmentTold;
+use crate::timeline::SegmentRecord;
 
 /// How bars are transferred to a device: copied from pinned host memory.
 const MEMORY_MODE: &str = "pinned";
 
 /// Records the end of a segment, from its reply and its timings. Must be called inside the shard's span.
-pub(crate) fn segment(reply: &pb::SegmentReply, told: &SegmentTold, took: Duration) {
+pub(crate) fn segment(reply: &pb::SegmentReply, record: &SegmentRecord, took: Duration) {
     let end = match &reply.outcome {
         Some(pb::segment_reply::Outcome::Result(_)) => RunEnd::Result,
         // Only a panic has no timings.
@@ -30,12 +30,12 @@ pub(crate) fn segment(reply: &pb::SegmentReply, told: &SegmentTold, took: Durati
     };
     SEGMENTS_RUN.of(end).inc();
     SEGMENT_DURATION.observe((), took, current_trace());
-    stages(&told.stages);
+    stages(&record.stages);
     let Some(timings) = &reply.timings else { return };
     COMPUTE_TIME.add_time(Duration::from_micros(timings.compute_us));
     SYMBOLS.add(timings.symbols);
     BARS.add(timings.bars);
-    BAR_BYTES.add(told.bytes);
+    BAR_BYTES.add(record.bytes);
 }
 
 /// Records the stages of a segment's threads or of a device's batch.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use trawl_kernels::cuda::BarsSource;
 use trawl_kernels::{Engine, SymbolInput};
+use trawl_market::Timeframe;
 use trawl_plan::frame::{BarSize, Frame};
 use trawl_plan::{Input, Program};
 
@@ -120,14 +121,11 @@ pub(crate) struct Forming<'r> {
 
 impl<'r> Forming<'r> {
     /// The states from base bar `from` on; `None` if the axis has no such bars.
-    pub fn new(run: &'r StageRun<'r>, p: usize, a: usize, timeframe: &str, from: usize) -> Option<Self> {
+    pub fn new(run: &'r StageRun<'r>, p: usize, a: usize, timeframe: Timeframe, from: usize) -> Option<Self> {
         let (piece, axis) = (&run.stage.pieces[p], &run.axes[a]);
         let frame = run.frame(piece);
-        let whole = Frame {
-            subject: frame.subject.clone(),
-            bars: BarSize::Higher { timeframe: timeframe.to_owned(), forming: false },
-        };
-        let higher = axis.higher.get(timeframe)?;
+        let whole = Frame { subject: frame.subject.clone(), bars: BarSize::Higher { timeframe, forming: false } };
+        let higher = axis.higher.get(&timeframe)?;
         // A forming frame contains only columns, labels and the window.
         let trim = run.trim(p, axis, from);
         let complete = |input: &Input| trim.masked(run.input(&whole, a, input, trim.there, &[]));

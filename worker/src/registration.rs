@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use trawl_cluster_store::{ControlError, ControlStore, Guard, LeaseId, Write};
+use trawl_cluster_store::{Backoff, ControlError, ControlStore, Guard, LeaseId, Write};
 use trawl_telemetry::metrics::catalogue::worker::{LEASE_FAILURES, LEASE_RENEWALS, LEASES_LOST};
 use trawl_wire::WorkerRecord;
 use trawl_wire::record::worker_key;
@@ -57,21 +57,21 @@ pub struct Registered {
 pub async fn register(store: impl ControlStore, registration: Registration) -> Result<Registered, ControlError> {
     let (stop, stopped) = oneshot::channel();
     let (drain, drained) = mpsc::channel(1);
-    let (tell, told) = oneshot::channel();
+    let (answer, answered) = oneshot::channel();
     let replaced = Arc::new(Notify::new());
     let notify = Arc::clone(&replaced);
     let thread = std::thread::Builder::new().name("trawl-lease".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
-            Ok(runtime) => runtime.block_on(keep(store, registration, tell, (stopped, drained), &notify)),
+            Ok(runtime) => runtime.block_on(keep(store, registration, answer, (stopped, drained), &notify)),
             Err(error) => {
-                let _ = tell.send(Err(no_thread(&error)));
+                let _ = answer.send(Err(no_thread(&error)));
             }
         }
     });
     let thread = thread.map_err(|error| no_thread(&error))?;
     // The sender is dropped only by a thread that died.
-    told.await.unwrap_or_else(|error| Err(no_thread(&error)))?;
+    answered.await.unwrap_or_else(|error| Err(no_thread(&error)))?;
     Ok(Registered { stop, drain, replaced, thread })
 }
 
@@ -82,8 +82,9 @@ fn no_thread(error: &dyn std::error::Error) -> ControlError {
 impl Registered {
     /// Marks the record as draining; bounded in time. The lease is kept.
     pub async fn drain(&self) {
-        let (tell, told) = oneshot::channel();
-        if self.drain.send(tell).await.is_ok() && !matches!(tokio::time::timeout(LEAVE_TIMEOUT, told).await, Ok(Ok(())))
+        let (answer, answered) = oneshot::channel();
+        if self.drain.send(answer).await.is_ok()
+            && !matches!(tokio::time::timeout(LEAVE_TIMEOUT, answered).await, Ok(Ok(())))
         {
             tracing::warn!("the record could not be changed; whoever sends work here is refused");
         }
@@ -104,7 +105,7 @@ impl Registered {
 async fn keep(
     store: impl ControlStore,
     mut registration: Registration,
-    tell: oneshot::Sender<Result<(), ControlError>>,
+    answer: oneshot::Sender<Result<(), ControlError>>,
     (mut stopped, mut drained): (oneshot::Receiver<()>, mpsc::Receiver<oneshot::Sender<()>>),
     replaced: &Notify,
 ) {
@@ -116,24 +117,24 @@ async fn keep(
         Err(_) => match put_record(&store, &key, &registration).await {
             Ok(lease) => lease,
             Err(error) => {
-                let _ = tell.send(Err(error));
+                let _ = answer.send(Err(error));
                 return;
             }
         },
     };
-    let _ = tell.send(Ok(()));
+    let _ = answer.send(Ok(()));
     let period = registration.lease_ttl / RENEWALS_PER_TTL;
-    let (mut wait, mut back_off) = (period, BACK_OFF);
+    let (mut wait, mut backoff) = (period, Backoff::new(BACK_OFF, period));
     loop {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             // Also when the handle was dropped without leaving.
             _ = &mut stopped => break,
-            Some(tell) = drained.recv() => {
+            Some(answer) = drained.recv() => {
                 registration.record.draining = true;
                 let record = serde_json::to_vec(&registration.record).unwrap_or_default();
                 match store.put(&key, record, Some(lease)).await {
-                    Ok(()) => drop(tell.send(())),
+                    Ok(()) => drop(answer.send(())),
                     Err(error) => tracing::warn!(%error, "the record could not be changed"),
                 }
             }
@@ -172,15 +173,14 @@ async fn keep(
         match renewed.await {
             Ok(kept) => {
                 LEASE_RENEWALS.inc();
-                (lease, wait, back_off) = (kept, period, BACK_OFF);
+                (lease, wait) = (kept, period);
+                backoff.reset();
             }
             Err(error) => {
                 LEASE_FAILURES.inc();
                 tracing::warn!(%error, "the lease could not be renewed, trying again");
-                // Exponential back-off with jitter: soon at first, since the lease is running out, and not all workers
-                // at once.
-                wait = jittered(back_off);
-                back_off = (back_off * 2).min(period);
+                // Soon at first, since the lease is running out.
+                wait = backoff.next_wait();
             }
         }
     }
@@ -212,23 +212,15 @@ async fn whose(store: &impl ControlStore, key: &str, registration: &Registration
     Ok(if own { Whose::Own(entry.created) } else { Whose::Others })
 }
 
-/// A random duration between half of `wait` and `wait`.
-fn jittered(wait: Duration) -> Duration {
-    // The seed of a hash map is random.
-    let random = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0u8);
-    wait / 2 + wait.mul_f64((random % 1_000) as f64 / 2_000.0)
-}
-
 /// Registers for the first time, retrying without limit.
 async fn first_lease(store: &impl ControlStore, key: &str, registration: &Registration) -> LeaseId {
-    let mut wait = BACK_OFF;
+    let mut backoff = Backoff::new(BACK_OFF, BACK_OFF_MAX);
     loop {
         match put_record(store, key, registration).await {
             Ok(lease) => return lease,
             Err(error) => tracing::debug!(%error, "not registered yet"),
         }
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(BACK_OFF_MAX);
+        backoff.wait().await;
     }
 }
 

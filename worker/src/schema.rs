@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use trawl_market::{Dataset, MarketError, SymbolTable, TimeMicros, check_resampling};
+use trawl_market::{Dataset, MarketError, SymbolTable, TimeMicros, Timeframe, check_resampling};
 use trawl_plan::{Directory, ScanDocument, Schema, compile_scan, suggest};
 
 /// Symbols and timeframes of an opened dataset, as of a time.
@@ -29,8 +29,8 @@ impl Directory for DatasetDirectory {
         Err(suggest(name, manifest.symbols.iter().map(|s| s.symbol.as_str())).map(str::to_owned))
     }
 
-    fn higher(&self, timeframe: &str) -> Result<String, String> {
-        check_resampling(&self.dataset.manifest.timeframe, timeframe).map(|t| t.to_string())
+    fn higher(&self, timeframe: &str) -> Result<Timeframe, String> {
+        check_resampling(self.dataset.manifest.timeframe, timeframe)
     }
 }
 
@@ -68,7 +68,7 @@ fn schema_with(dataset: &Dataset, as_of: TimeMicros, asked: Asked) -> Result<Sch
     let labels: BTreeMap<String, Vec<String>> = table.labels().iter().map(values).collect();
     Ok(Schema {
         columns: dataset.manifest.columns.clone(),
-        timeframe: Some(dataset.manifest.timeframe.clone()),
+        timeframe: Some(dataset.manifest.timeframe),
         labels,
         directory: Some(Arc::new(DatasetDirectory { dataset: dataset.clone(), table, as_of, asked })),
     })

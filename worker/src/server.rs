@@ -133,13 +133,13 @@ pub async fn run(
         (options.engine.clone(), options.cache_bytes),
         options.fault_delay,
     ));
-    let (tell_lost, lost) = tokio::sync::oneshot::channel::<String>();
+    let (report_lost, lost) = tokio::sync::oneshot::channel::<String>();
     if let Engine::Device(executor) = &options.engine {
         measure::device(executor.facts());
         warm::start(executor);
         executor.on_lost(move |why| {
             measure::device_lost();
-            drop(tell_lost.send(why.to_owned()));
+            drop(report_lost.send(why.to_owned()));
         });
     }
     let (close, closed) = tokio::sync::oneshot::channel::<()>();

@@ -14,7 +14,7 @@ use tonic::{Code, Request, Response, Status};
 use trawl_kernels::cuda::Lowering;
 use trawl_kernels::stages::EngineStage;
 use trawl_kernels::{BACKEND_CPU, Cancel, Engine};
-use trawl_market::{Adjustment, Dataset, Store, SymbolBars};
+use trawl_market::{Adjustment, Dataset, LoadedBars, Store};
 use trawl_plan::{ScanDocument, compile_scan};
 use trawl_telemetry::metrics::catalogue::worker::{
     DAMAGED_READS, SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal,
@@ -30,7 +30,7 @@ use crate::cache::{Group, GroupCache, GroupKey};
 use crate::executable::ExecutablePlan;
 use crate::execute::{ExecuteError, References, ScanSource, ScanStep, StepKind};
 use crate::plans::{self, Plans};
-use crate::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
+use crate::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
 use crate::watchdog::Pulse;
 use crate::{execution_class_on, lowering_of, measure, precision_of};
 
@@ -111,7 +111,7 @@ pub(crate) struct AtHand {
 }
 
 impl AtHand {
-    pub fn bars(&self) -> &[SymbolBars] {
+    pub fn bars(&self) -> &[LoadedBars] {
         self.group.get(self.wanted.clone()).unwrap_or_default()
     }
 }
@@ -216,8 +216,8 @@ impl WorkerService {
             None => {
                 let schema = crate::schema_of(&dataset, request.as_of_us).map_err(unreadable)?;
                 let plan = compile_scan(&document, &schema).map_err(|mistakes| {
-                    let told = mistakes.first().map(ToString::to_string);
-                    invalid(told.unwrap_or_else(|| "the document does not compile".to_owned()))
+                    let mistake = mistakes.first().map(ToString::to_string);
+                    invalid(mistake.unwrap_or_else(|| "the document does not compile".to_owned()))
                 })?;
                 let executable = ExecutablePlan::new(Arc::new(plan), precision);
                 self.plans.keep(asked, &executable);
@@ -245,7 +245,7 @@ impl WorkerService {
         let reference = Arc::from(format!("{}@{} {}", manifest.name, manifest.snapshot, request.adjustment));
         let columns = Arc::from(plan.columns.clone());
         let source = ScanSource { executable, dataset, as_of: request.as_of_us, adjustment, engine, checkpoints: None };
-        let references = source.load_references().inspect_err(|error| self.tell_damage(error))?;
+        let references = source.load_references().inspect_err(|error| self.log_damage(error))?;
         Ok(Shard {
             references,
             source,
@@ -277,10 +277,16 @@ impl WorkerService {
     }
 
     /// Runs one segment, from bars in memory or on disk to an envelope.
-    fn segment(&self, shard: &Shard, segment: u32, cancel: &dyn Cancel, told: &mut SegmentTold) -> pb::SegmentReply {
+    fn segment(
+        &self,
+        shard: &Shard,
+        segment: u32,
+        cancel: &dyn Cancel,
+        record: &mut SegmentRecord,
+    ) -> pb::SegmentReply {
         let mut timings = pb::SegmentTimings::default();
-        let outcome = self.timed_segment(shard, segment, cancel, &mut timings, told);
-        reply_of(segment, outcome, Some(timings), told)
+        let outcome = self.timed_segment(shard, segment, cancel, &mut timings, record);
+        reply_of(segment, outcome, Some(timings), record)
     }
 
     fn timed_segment(
@@ -289,16 +295,16 @@ impl WorkerService {
         segment: u32,
         cancel: &dyn Cancel,
         timings: &mut pb::SegmentTimings,
-        told: &mut SegmentTold,
+        record: &mut SegmentRecord,
     ) -> Result<pb::Envelope, Failure> {
-        let at_hand = self.load(shard, segment, cancel, timings, told)?;
+        let at_hand = self.load(shard, segment, cancel, timings, record)?;
         let (bars, started) = (at_hand.bars(), Instant::now());
         let result = shard
             .source
-            .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel, &mut told.stages)
+            .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel, &mut record.stages)
             .map_err(Failure::from)?;
         timings.compute_us = micros(started.elapsed());
-        told.stages.time(EngineStage::Encode, 0, 0, || envelope::encode(&result)).map_err(Failure::from)
+        record.stages.time(EngineStage::Encode, 0, 0, || envelope::encode(&result)).map_err(Failure::from)
     }
 
     /// A segment's bars, from memory or from disk.
@@ -308,7 +314,7 @@ impl WorkerService {
         segment: u32,
         cancel: &dyn Cancel,
         timings: &mut pb::SegmentTimings,
-        told: &mut SegmentTold,
+        record: &mut SegmentRecord,
     ) -> Result<AtHand, Failure> {
         self.delay(cancel);
         if cancel.cancelled() {
@@ -318,11 +324,11 @@ impl WorkerService {
         let key =
             GroupKey { dataset: Arc::clone(&shard.reference), group: segment, columns: Arc::clone(&shard.columns) };
         let load = || shard.source.load_segment(segment);
-        let loaded = told.stages.time(EngineStage::Load, 0, 0, || self.cache.get_or_load(&key, load));
-        let (group, resident) = loaded.inspect_err(|error| self.tell_damage(error))?;
+        let loaded = record.stages.time(EngineStage::Load, 0, 0, || self.cache.get_or_load(&key, load));
+        let (group, resident) = loaded.inspect_err(|error| self.log_damage(error))?;
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;
-        told.cache = Some(if resident { CacheLevel::Memory } else { CacheLevel::Disk });
+        record.cache = Some(if resident { CacheLevel::Memory } else { CacheLevel::Disk });
         let symbols = group.len();
         let wanted = shard.part.clone().unwrap_or(0..symbols);
         let bars = group.get(wanted.clone()).ok_or_else(|| {
@@ -330,13 +336,13 @@ impl WorkerService {
         })?;
         timings.symbols = bars.len() as u64;
         timings.bars = bars.iter().map(|s| s.times.len() as u64).sum();
-        (told.symbols, told.bars) = (timings.symbols, timings.bars);
-        told.bytes = shard.bytes_of(timings.bars);
+        (record.symbols, record.bars) = (timings.symbols, timings.bars);
+        record.bytes = shard.bytes_of(timings.bars);
         Ok(AtHand { group, wanted })
     }
 
     /// Logs that a file in this worker's data root has changed since it was imported, which an operator has to repair.
-    fn tell_damage(&self, error: &ExecuteError) {
+    fn log_damage(&self, error: &ExecuteError) {
         if error.kind() == ErrorKind::Damaged {
             DAMAGED_READS.inc();
             tracing::warn!(
@@ -363,12 +369,12 @@ impl WorkerService {
             }
             let (_entered, began) = (span.enter(), Instant::now());
             timeline.begin();
-            let mut told = SegmentTold::default();
+            let mut record = SegmentRecord::default();
             // A panic is a bug that fails the segment, not the worker.
-            let reply = catch_unwind(AssertUnwindSafe(|| self.segment(shard, segment, &cancel, &mut told)));
+            let reply = catch_unwind(AssertUnwindSafe(|| self.segment(shard, segment, &cancel, &mut record)));
             let reply =
-                reply.unwrap_or_else(|_| reply_of(segment, Err(ExecuteError::Panicked.into()), None, &mut told));
-            send(reply, &told, began, replies, timeline);
+                reply.unwrap_or_else(|_| reply_of(segment, Err(ExecuteError::Panicked.into()), None, &mut record));
+            send(reply, &record, began, replies, timeline);
         });
     }
 }
@@ -385,10 +391,10 @@ pub(crate) fn reply_of(
     segment: u32,
     outcome: Result<pb::Envelope, Failure>,
     timings: Option<pb::SegmentTimings>,
-    told: &mut SegmentTold,
+    record: &mut SegmentRecord,
 ) -> pb::SegmentReply {
     // A cancelled segment has not failed.
-    told.failed = outcome.as_ref().is_err_and(|failure| failure.kind != ErrorKind::Cancelled);
+    record.failed = outcome.as_ref().is_err_and(|failure| failure.kind != ErrorKind::Cancelled);
     let outcome = match outcome {
         Ok(envelope) => pb::segment_reply::Outcome::Result(envelope),
         Err(failure) => pb::segment_reply::Outcome::Failure(failure.into()),
@@ -399,14 +405,14 @@ pub(crate) fn reply_of(
 /// Records the metrics of a segment that has ended, and sends its reply. Blocks while the reply buffer is full.
 pub(crate) fn send(
     mut reply: pb::SegmentReply,
-    told: &SegmentTold,
+    record: &SegmentRecord,
     began: Instant,
     replies: &Replies,
     timeline: &Timeline,
 ) {
     let segment = reply.segment;
-    measure::segment(&reply, told, began.elapsed());
-    reply.shard = timeline.take(segment, told);
+    measure::segment(&reply, record, began.elapsed());
+    reply.shard = timeline.take(segment, record);
     let sending = Instant::now();
     // Fails only when the receiver is dropped.
     let _ = replies.blocking_send(Ok(reply));

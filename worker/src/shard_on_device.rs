@@ -20,7 +20,7 @@ use trawl_wire::{Failure, envelope, pb};
 use crate::execute::{BatchEvent, ExecuteError, Loaded};
 use crate::measure;
 use crate::service::{AtHand, Replies, Shard, Unwanted, WorkerService, micros, reply_of, send};
-use crate::timeline::{SegmentTold, Timeline};
+use crate::timeline::{SegmentRecord, Timeline};
 
 /// Maximum bytes of bars in one call of a device: some 2,500 symbols of 2,000 bars, enough lanes for a large device.
 /// The worker's memory holds twice as many for each running shard.
@@ -33,7 +33,7 @@ struct Coming {
     at: usize,
     loaded: Result<AtHand, Failure>,
     timings: pb::SegmentTimings,
-    told: SegmentTold,
+    record: SegmentRecord,
     began: Instant,
     panicked: bool,
 }
@@ -145,13 +145,13 @@ impl<'a> Run<'a> {
     fn load_one(&self, at: usize) -> Coming {
         let (_entered, began) = (self.span.enter(), Instant::now());
         self.timeline.begin();
-        let (mut timings, mut told) = (pb::SegmentTimings::default(), SegmentTold::default());
+        let (mut timings, mut record) = (pb::SegmentTimings::default(), SegmentRecord::default());
         let segment = self.shard.segments[at];
-        let load = || self.service.load(self.shard, segment, &self.cancel, &mut timings, &mut told);
+        let load = || self.service.load(self.shard, segment, &self.cancel, &mut timings, &mut record);
         let loaded = catch_unwind(AssertUnwindSafe(load));
         let panicked = loaded.is_err();
         let loaded = loaded.unwrap_or_else(|_| Err(ExecuteError::Panicked.into()));
-        Coming { at, loaded, timings, told, began, panicked }
+        Coming { at, loaded, timings, record, began, panicked }
     }
 
     /// Runs one call: computes loaded segments, and reports those that failed to load.
@@ -175,16 +175,16 @@ impl<'a> Run<'a> {
             .map(|(bars, coming)| Loaded { segment: self.shard.segments[held(coming).at], bars: bars.bars() })
             .collect();
         let Shard { source, step, input, references, .. } = self.shard;
-        let said = |said: BatchEvent| match said {
+        let report = |event: BatchEvent| match event {
             BatchEvent::Stages(stages) => self.record(&stages),
             BatchEvent::Segment { at, result, stages, took } => {
                 let mut coming = held(&at_hand[at].1).take();
-                coming.told.stages.extend(&stages);
+                coming.record.stages.extend(&stages);
                 coming.timings.compute_us = micros(took);
                 let panicked = matches!(result, Err(ExecuteError::Panicked));
                 let outcome = result.map_err(Failure::from).and_then(|result| {
                     coming
-                        .told
+                        .record
                         .stages
                         .time(EngineStage::Encode, 0, 0, || envelope::encode(&result))
                         .map_err(Failure::from)
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
         };
         let (pool, cancel) = (&self.service.pool, &self.cancel);
         let whole = catch_unwind(AssertUnwindSafe(|| {
-            source.evaluate_together(executor, *step, input, &loaded, references, pool, cancel, &said);
+            source.evaluate_together(executor, *step, input, &loaded, references, pool, cancel, &report);
         }));
         if whole.is_err() {
             for (_, coming) in &at_hand {
@@ -215,12 +215,12 @@ impl<'a> Run<'a> {
     }
 
     fn answer(&self, coming: Coming, outcome: Result<pb::Envelope, Failure>, timings: Option<pb::SegmentTimings>) {
-        let Coming { at, mut told, began, .. } = coming;
+        let Coming { at, mut record, began, .. } = coming;
         if self.answered[at].swap(true, Ordering::Relaxed) {
             return;
         }
-        let reply = reply_of(self.shard.segments[at], outcome, timings, &mut told);
-        send(reply, &told, began, self.replies, self.timeline);
+        let reply = reply_of(self.shard.segments[at], outcome, timings, &mut record);
+        send(reply, &record, began, self.replies, self.timeline);
     }
 }
 
@@ -236,7 +236,7 @@ impl Coming {
             at: self.at,
             loaded: Err(ExecuteError::Cancelled.into()),
             timings: std::mem::take(&mut self.timings),
-            told: std::mem::take(&mut self.told),
+            record: std::mem::take(&mut self.record),
             began: self.began,
             panicked: self.panicked,
         }

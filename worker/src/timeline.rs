@@ -34,11 +34,14 @@ pub enum CacheLevel {
 
 /// The timings of one segment's execution.
 #[derive(Debug, Clone, Default)]
-pub struct SegmentTold {
+pub struct SegmentRecord {
+    /// Stages that its threads went through.
     pub stages: Stages,
     /// Where its bars were; `None` if they were not loaded.
     pub cache: Option<CacheLevel>,
+    /// Number of its symbols.
     pub symbols: u64,
+    /// Number of bars loaded, over all its symbols.
     pub bars: u64,
     /// Size of these bars in bytes.
     pub bytes: u64,
@@ -135,14 +138,14 @@ impl Timeline {
     }
 
     /// Adds the timings of a segment; returns the timings of the whole shard if it was the last one.
-    pub fn take(&self, segment: u32, told: &SegmentTold) -> Option<pb::ShardTimings> {
+    pub fn take(&self, segment: u32, record: &SegmentRecord) -> Option<pb::ShardTimings> {
         let mut state = self.state();
-        state.add_all(&told.stages, Some(segment));
-        state.symbols += told.symbols;
-        state.bars += told.bars;
-        state.bytes += told.bytes;
-        state.failed += u32::from(told.failed);
-        if let Some(level) = told.cache {
+        state.add_all(&record.stages, Some(segment));
+        state.symbols += record.symbols;
+        state.bars += record.bars;
+        state.bytes += record.bytes;
+        state.failed += u32::from(record.failed);
+        if let Some(level) = record.cache {
             state.cached[level as usize] += 1;
         }
         (self.left.fetch_sub(1, Ordering::Relaxed) == 1).then(|| self.timings(&state))
@@ -304,31 +307,31 @@ mod tests {
     use super::*;
 
     /// Stages of a segment: milliseconds from `start`.
-    fn told(start: Instant, stages: &[(EngineStage, u32, u64, u64)]) -> SegmentTold {
-        let mut told = SegmentTold { symbols: 64, bars: 100, bytes: 4800, ..SegmentTold::default() };
+    fn segment_record(start: Instant, stages: &[(EngineStage, u32, u64, u64)]) -> SegmentRecord {
+        let mut record = SegmentRecord { symbols: 64, bars: 100, bytes: 4800, ..SegmentRecord::default() };
         for &(stage, part, from, to) in stages {
             let at = |ms| start + Duration::from_millis(ms);
-            told.stages.record(StageSpan { stage, part, bytes: 10, started: at(from), ended: at(to) });
+            record.stages.record(StageSpan { stage, part, bytes: 10, started: at(from), ended: at(to) });
         }
-        told
+        record
     }
 
     #[test]
-    fn stages_of_all_segments_are_summed_up_and_told_with_the_last() {
+    fn stages_of_all_segments_are_summed_up_and_reported_with_the_last() {
         let start = Instant::now();
         let timeline = Timeline::new(start, 2, "cpu");
         timeline.begin();
         timeline.begin();
         let first =
             [(EngineStage::Load, 0, 10, 20), (EngineStage::Kernel, 0, 20, 50), (EngineStage::Kernel, 1, 50, 60)];
-        let first = SegmentTold { cache: Some(CacheLevel::Disk), ..told(start, &first) };
+        let first = SegmentRecord { cache: Some(CacheLevel::Disk), ..segment_record(start, &first) };
         assert_eq!(timeline.take(7, &first), None);
         let second = [
             (EngineStage::HostToDevice, 0, 12, 15),
             (EngineStage::Kernel, 0, 15, 90),
             (EngineStage::DeviceToHost, 3, 90, 91),
         ];
-        let second = SegmentTold { cache: Some(CacheLevel::Device), ..told(start, &second) };
+        let second = SegmentRecord { cache: Some(CacheLevel::Device), ..segment_record(start, &second) };
         let timings = timeline.take(8, &second).expect("the last");
         let names: Vec<(&str, u32)> = timings.stages.iter().map(|s| (s.stage.as_str(), s.part)).collect();
         let expected =

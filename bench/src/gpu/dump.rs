@@ -15,7 +15,7 @@ use trawl_kernels::{Executable, NoCancel, Precision};
 
 use super::figures::{ATC, compiled, inputs, market, screen_items};
 use super::{Outcome, Size};
-use crate::screen::COLUMNS;
+use crate::COLUMNS;
 
 /// Bytes that are written at once.
 const BUFFER_BYTES: usize = 1 << 20;

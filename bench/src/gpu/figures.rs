@@ -11,8 +11,8 @@ use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::{Input, Plan, Program, Schema, compile_expressions};
 
 use super::{Ending, Outcome, Size};
-use crate::screen::{COLUMNS, SCREEN};
 use crate::walk;
+use crate::{COLUMNS, SCREEN};
 
 /// Cells that are copied: 2 GiB on a device that has them, or a quarter of its memory.
 const COPY_CELLS_MAX: usize = 1 << 28;

@@ -4,6 +4,9 @@
 //! Each section runs in a process of its own with a time limit, so that one that fails, hangs or loses the device does
 //! not affect the others. Without a GPU it reports that and gives no figures.
 
+// Part of the `trawl` executable.
+#![deny(clippy::print_stdout)]
+
 mod dump;
 mod figures;
 mod first;
@@ -13,7 +16,7 @@ mod sanitizer;
 mod sweeps;
 mod unfused;
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -30,6 +33,7 @@ use super::{Machine, machine};
 /// Time limit of all sections together.
 const TOTAL_MAX: Duration = Duration::from_secs(480);
 
+/// Arguments of `trawl bench gpu`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Where the report is written, as JSON
@@ -136,9 +140,11 @@ impl Section {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
+    /// It ran, and every check passed.
     Done,
     /// It ran, and a check failed.
     Failed,
+    /// It ran past its time limit and was ended.
     TimedOut,
     /// Something that it needs is missing.
     Skipped,
@@ -239,7 +245,7 @@ pub fn run(args: &Args, open: OpenDevice) -> Result<ExitCode> {
     if let Some(section) = args.section {
         let outcome =
             in_this_process(section, args, open).unwrap_or_else(|e| Outcome::other(Ending::Failed, format!("{e:#}")));
-        println!("{}", serde_json::to_string(&outcome)?);
+        writeln!(io::stdout(), "{}", serde_json::to_string(&outcome)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let started = Instant::now();
@@ -252,7 +258,9 @@ pub fn run(args: &Args, open: OpenDevice) -> Result<ExitCode> {
     };
     if let Some(folder) = &args.dump {
         let outcome = dump::write(&executor(&gpu(open)?, true)?, &args.size, folder)?;
-        outcome.lines.iter().for_each(|(what, value)| println!("{what}: {value}"));
+        for (what, value) in &outcome.lines {
+            writeln!(io::stdout(), "{what}: {value}")?;
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let simulated = facts.backend != BACKEND_CUDA;

@@ -14,7 +14,7 @@ use trawl_plan::{Input, Program};
 use super::figures::{CHUNK_ERROR_MAX, compiled, largest_error};
 use super::unfused::Unfused;
 use super::{Ending, Outcome, Size, executor};
-use crate::screen::COLUMNS;
+use crate::COLUMNS;
 use crate::walk;
 
 /// Functions in one plan.
@@ -22,7 +22,7 @@ const TOGETHER: usize = 12;
 /// Bars of the longest symbol.
 const BARS: usize = 500;
 /// Most differences that are reported.
-const TOLD_MAX: usize = 20;
+const SHOWN_MAX: usize = 20;
 
 /// Symbols with lengths around the sizes of tiles and warps; some with missing and infinite values, constant prices,
 /// days without trades, and prices at both ends of the number range.
@@ -162,7 +162,7 @@ fn fail(outcome: &mut Outcome, prefix: &str, what: &str, differs: Vec<String>) {
         return;
     }
     (outcome.ending, outcome.why) = (Ending::Failed, format!("{} {what}", differs.len()));
-    let shown: Vec<String> = differs.into_iter().take(TOLD_MAX).collect();
+    let shown: Vec<String> = differs.into_iter().take(SHOWN_MAX).collect();
     shown.iter().for_each(|line| outcome.line("differs", line.clone()));
     outcome.figure(&format!("{prefix}first_differences"), shown);
 }

@@ -1,7 +1,7 @@
 //! `trawl certs dev`: a CA and certificates for development and trials. Not for production: the CA's key is kept beside
 //! them.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -100,10 +100,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Credentials::load(TlsFiles { ca: file("ca.pem"), own }, expected).map_err(|error| mistake(&error))?;
     }
     let ca = if made { "a new CA" } else { "the existing CA" };
-    println!(
+    writeln!(
+        io::stdout(),
         "wrote {} ({ca}): ca, coordinator, worker, operator, client, etcd; for development only",
         args.dir.display()
-    );
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -143,7 +144,7 @@ fn authority(dir: &Path) -> anyhow::Result<(Issuer<'static, KeyPair>, bool)> {
 fn authority_params(key: &KeyPair) -> CertificateParams {
     let mut params = CertificateParams::default();
     let digest = Sha256::digest(key.der_bytes());
-    let short: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let short = hex::encode(&digest[..4]);
     params.distinguished_name = named(&format!("Trawl development CA {short}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

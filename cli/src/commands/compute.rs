@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use trawl_kernels::{Executable, NoCancel, PRECISION_F32, PRECISION_F64, Precision, SymbolInput};
+use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
+use trawl_market::Period;
 use trawl_market::{Calendar, FileSeries, SymbolSeries, read_series};
-use trawl_plan::family::Period;
 use trawl_plan::{Input, Plan, Schema};
 
 use super::reading::{FORMATS_HELP, ReadArgs};
@@ -56,7 +56,7 @@ pub struct Args {
     calendar: Calendar,
 
     /// Number type of the arithmetic; f32 is less exact
-    #[arg(long, value_name = "TYPE", default_value = PRECISION_F64, value_parser = [PRECISION_F64, PRECISION_F32])]
+    #[arg(long, value_name = "TYPE", default_value = Precision::F64.name(), value_parser = Precision::ALL.map(Precision::name))]
     precision: String,
 
     /// File to write, replaced as a whole at the end; its extension decides the format [default: CSV to standard
@@ -218,7 +218,7 @@ fn begins(series: &SymbolSeries, period: Period, calendar: Calendar) -> anyhow::
         return Err(UserMistake::plain(message).into());
     }
     let dated = times.iter().all(|t| t.rem_euclid(DAY_MICROS) == 0);
-    let begins = calendar.begins(trawl_worker::calendar_period(period), dated, times);
+    let begins = calendar.begins(period, dated, times);
     Ok(begins.into_iter().map(|b| f64::from(u8::from(b))).collect())
 }
 

@@ -2,6 +2,7 @@
 //!
 //! It runs the same commands that a user would, as processes, and prints each of them.
 
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +12,6 @@ use sha2::{Digest as _, Sha256};
 use tokio::process::Command;
 use trawl_coordinator::client::Manager;
 use trawl_security::ClientSecurity;
-use trawl_wire::digest::to_hex;
 use trawl_wire::pb::{ScanInfo, ScanState};
 
 use super::cluster::etcd::{self, Etcd};
@@ -89,13 +89,16 @@ async fn demonstrate(args: &Args, cluster: &mut LocalCluster, etcd: &Etcd) -> an
     let data_root = folder.join("data");
     let [alone, there] = ["one-process.csv", "cluster.csv"].map(|name| folder.join(name));
 
-    println!("A synthetic market of {SYMBOLS} symbols and {BARS} bars, scanned in one process:\n");
+    writeln!(io::stdout(), "A synthetic market of {SYMBOLS} symbols and {BARS} bars, scanned in one process:\n")?;
     let synth = ["data", "synth", "--symbols", SYMBOLS, "--bars", BARS, "--dataset", "market"];
     quietly(trawl(&data_root, &synth)?).await?;
     let scan = ["scan", "--dataset", "market", "--where", WHERE];
     quietly(trawl(&data_root, &[&scan[..], &["--quiet", "--output", path(&alone)?]].concat())?).await?;
 
-    println!("\nThe same scan on a cluster of {WORKERS} workers, each segment {DELAY_MS} ms slower than it is:\n");
+    writeln!(
+        io::stdout(),
+        "\nThe same scan on a cluster of {WORKERS} workers, each segment {DELAY_MS} ms slower than it is:\n"
+    )?;
     let size = Size {
         workers: WORKERS,
         threads: threads_each(WORKERS),
@@ -114,28 +117,33 @@ async fn demonstrate(args: &Args, cluster: &mut LocalCluster, etcd: &Etcd) -> an
         let mut manager = Manager::connect(&url, &security).await?;
         let info = progressed(&mut manager, &id).await?;
         cluster.kill_worker(KILLED).await;
-        println!(
+        writeln!(
+            io::stdout(),
             "  worker {KILLED} killed with SIGKILL when {} of {} were done",
             info.segments_ended,
             counted(info.segments as usize, "segment")
-        );
+        )?;
     }
     quietly(trawl(&data_root, &[&["scans", "watch", &id], &to[..], &["--quiet", "--output", path(&there)?]].concat())?)
         .await?;
 
-    println!("\nWhere the time went:\n");
+    writeln!(io::stdout(), "\nWhere the time went:\n")?;
     let mut trace = trawl(&data_root, &[&["scans", "trace", &id], &to[..]].concat())?;
     ensure!(trace.status().await.context("cannot run this program")?.success(), "'trawl scans trace' failed");
 
-    println!("\nSHA-256 of the two answers:\n");
+    writeln!(io::stdout(), "\nSHA-256 of the two answers:\n")?;
     let [alone, there] = [&alone, &there].map(|file| digest(file));
     let (alone, there) = (alone?, there?);
-    println!("  one process  {alone}\n  cluster      {there}");
+    writeln!(io::stdout(), "  one process  {alone}\n  cluster      {there}")?;
     if alone != there {
-        println!("\nThe answers differ. That must not happen: please report it.");
+        writeln!(io::stdout(), "\nThe answers differ. That must not happen: please report it.")?;
         return Ok(ExitCode::FAILURE);
     }
-    println!("\nEqual, byte for byte{}.", if args.kill_worker { ", although a worker was lost" } else { "" });
+    writeln!(
+        io::stdout(),
+        "\nEqual, byte for byte{}.",
+        if args.kill_worker { ", although a worker was lost" } else { "" }
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -145,7 +153,7 @@ fn trawl(data_root: &Path, arguments: &[&str]) -> anyhow::Result<Command> {
         .iter()
         .map(|a| if a.contains(|c: char| c.is_whitespace() || c == '(') { format!("'{a}'") } else { (*a).to_owned() })
         .collect();
-    println!("  $ trawl {}", shown.join(" "));
+    writeln!(io::stdout(), "  $ trawl {}", shown.join(" "))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
     command.arg("--data-root").arg(data_root).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
     Ok(command)
@@ -176,7 +184,7 @@ async fn progressed(manager: &mut Manager<'_>, id: &str) -> anyhow::Result<ScanI
 
 fn digest(file: &Path) -> anyhow::Result<String> {
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    Ok(to_hex(&Sha256::digest(bytes)))
+    Ok(hex::encode(Sha256::digest(bytes)))
 }
 
 fn path(file: &Path) -> anyhow::Result<&str> {

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use trawl_kernels::cuda::{self, Search};
 
-use crate::backend::{device, simulation};
+use crate::backend::{device, is_simulated};
 use crate::human::bytes;
 use crate::output::table::{new_table, push_table};
 
@@ -62,8 +62,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn shown() -> Shown {
     let search = Search::of_environment();
-    let found =
-        if simulation().is_ok_and(|s| s.is_some()) { Vec::new() } else { cuda::devices(&search).unwrap_or_default() };
+    let found = if is_simulated() { Vec::new() } else { cuda::devices(&search).unwrap_or_default() };
     let chosen = device();
     let (facts, free_bytes, refusal) = match &chosen {
         Ok(device) => (Some(device.facts().clone()), device.free_bytes().ok(), None),

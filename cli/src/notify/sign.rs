@@ -1,7 +1,6 @@
 //! The secret, the signature, and the key by which a receiver recognises a repeated notification.
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -76,7 +75,7 @@ impl Secret {
         mac.update(timestamp.as_bytes());
         mac.update(b".");
         mac.update(body);
-        format!("v1={}", hex(&mac.finalize().into_bytes()))
+        format!("v1={}", hex::encode(mac.finalize().into_bytes()))
     }
 }
 
@@ -96,14 +95,7 @@ fn read(path: &Path) -> Result<Vec<u8>, UserMistake> {
 
 /// The same for the same answer posted to the same URL, in this run or another; 64 hex digits.
 pub fn idempotency_key(answer_digest: &str, url: &str) -> String {
-    hex(&Sha256::digest(format!("{KEY_DOMAIN}\n{answer_digest}\n{url}")))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex::encode(Sha256::digest(format!("{KEY_DOMAIN}\n{answer_digest}\n{url}")))
 }
 
 #[cfg(test)]

@@ -68,6 +68,7 @@ impl Target {
         Ok(Self { uri, whole: text.to_owned(), shown })
     }
 
+    /// Where it posts to.
     pub fn uri(&self) -> &Uri {
         &self.uri
     }

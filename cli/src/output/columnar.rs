@@ -7,10 +7,8 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow_array::{
-    ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array,
-};
-use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt32Array};
+use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
@@ -22,80 +20,17 @@ use super::{About, DIGEST_KEY, IDENTITY_KEY, setting_names, settings_of};
 /// Rows in one record batch.
 const BATCH_ROWS: usize = 64 * 1024;
 
-fn metadata(about: &About<'_>) -> [(String, String); 2] {
+pub(super) fn metadata(about: &About<'_>) -> [(String, String); 2] {
     [(DIGEST_KEY.to_owned(), about.answer_digest.to_owned()), (IDENTITY_KEY.to_owned(), about.identity_json())]
 }
 
-/// Answers of many times as one file: a column `time` (timestamp, UTC), then those of an answer.
-pub enum History<W: Write + Send> {
-    Arrow(arrow_ipc::writer::FileWriter<W>),
-    Parquet(ArrowWriter<W>),
-}
-
-/// The first column of a file with many times.
-pub const TIME: &str = "time";
-
-fn with_time(schema: &Schema) -> Arc<Schema> {
-    let time = Field::new(TIME, DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false);
-    let fields = std::iter::once(Arc::new(time)).chain(schema.fields().iter().cloned());
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()).with_metadata(schema.metadata().clone()))
-}
-
-impl<W: Write + Send> History<W> {
-    /// Starts a file for answers with the columns of `answer`; the metadata contain its identity.
-    ///
-    /// # Errors
-    /// The writer's error.
-    pub fn begin(parquet: bool, answer: &Answer, about: &About<'_>, writer: W) -> anyhow::Result<Self> {
-        let schema = with_time(&schema(answer, about));
-        if !parquet {
-            return Ok(Self::Arrow(arrow_ipc::writer::FileWriter::try_new(writer, &schema)?));
-        }
-        let pairs = metadata(about).into_iter().map(|(key, value)| KeyValue { key, value: Some(value) }).collect();
-        let properties = WriterProperties::builder().set_key_value_metadata(Some(pairs)).build();
-        Ok(Self::Parquet(ArrowWriter::try_new(writer, schema, Some(properties))?))
-    }
-
-    /// Appends the answer of one time.
-    ///
-    /// # Errors
-    /// The writer's error.
-    pub fn push(&mut self, time: i64, answer: &Answer, about: &About<'_>) -> anyhow::Result<()> {
-        let plain = schema(answer, about);
-        for rows in answer.rows.chunks(BATCH_ROWS) {
-            let inner = batch(&plain, answer, rows)?;
-            let times = TimestampMicrosecondArray::from(vec![time; rows.len()]).with_timezone("UTC");
-            let columns = std::iter::once(Arc::new(times) as ArrayRef).chain(inner.columns().iter().cloned());
-            let whole = RecordBatch::try_new(with_time(&plain), columns.collect())?;
-            match self {
-                Self::Arrow(file) => file.write(&whole)?,
-                Self::Parquet(file) => file.write(&whole)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Finishes the file and returns the writer.
-    ///
-    /// # Errors
-    /// The writer's error.
-    pub fn finish(self) -> anyhow::Result<W> {
-        Ok(match self {
-            Self::Arrow(mut file) => {
-                file.finish()?;
-                file.into_inner()?
-            }
-            Self::Parquet(file) => file.into_inner()?,
-        })
-    }
-}
-
 /// Whether a sweep's variable is text at any point.
-fn is_word(answer: &Answer, variable: usize) -> bool {
+pub(super) fn is_word(answer: &Answer, variable: usize) -> bool {
     answer.points.iter().any(|point| matches!(point.get(variable), Some((_, Setting::Text(_)))))
 }
 
-fn schema(answer: &Answer, about: &About<'_>) -> Arc<Schema> {
+/// The schema of a file with one answer.
+pub(super) fn schema(answer: &Answer, about: &About<'_>) -> Arc<Schema> {
     use DataType::{Boolean, UInt32, Utf8};
     let fixed = ANSWER_COLUMNS.into_iter().zip([UInt32, Utf8, Utf8, Boolean, Boolean, Utf8]).enumerate();
     let kind = |i| if is_word(answer, i) { Utf8 } else { DataType::Float64 };

@@ -76,6 +76,7 @@ impl Serialize for Row<'_> {
 pub struct Settings<'a>(pub &'a [(String, Setting)]);
 
 impl Settings<'_> {
+    /// Whether there is no sweep.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

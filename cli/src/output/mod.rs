@@ -6,6 +6,7 @@ pub mod atomic_file;
 pub mod columnar;
 pub mod csv;
 pub mod json;
+pub mod panel;
 pub mod read;
 pub mod series;
 pub mod table;
@@ -71,12 +72,16 @@ impl Format {
 /// The metadata of an answer.
 #[derive(Debug, Serialize)]
 pub struct About<'a> {
+    /// What determines the answer.
     pub identity: &'a Identity,
+    /// Digest of the answer, 64 hex digits.
     pub answer_digest: &'a str,
+    /// Rows per status.
     pub counts: Counts,
 }
 
 impl<'a> About<'a> {
+    /// The metadata of `answer`, whose digest is given.
     pub fn new(answer: &'a Answer, answer_digest: &'a str) -> Self {
         Self { identity: &answer.identity, answer_digest, counts: Counts::of(answer) }
     }
@@ -91,11 +96,14 @@ impl<'a> About<'a> {
 /// of rows where a sweep gives a symbol several.
 #[derive(Debug, Clone, Copy)]
 pub struct Counts {
+    /// In the order of [`Status::ALL`].
     pub rows: [usize; 6],
+    /// Number of symbols.
     pub symbols: usize,
 }
 
 impl Counts {
+    /// Counts the rows of an answer.
     pub fn of(answer: &Answer) -> Self {
         let rows = answer.counts();
         let symbols = if answer.best {

@@ -18,7 +18,9 @@ use crate::human::push_exact;
 /// A file, and the values computed for each of its symbols: a column for each heading.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'a> {
+    /// The file's bars.
     pub file: &'a FileSeries,
+    /// One for each expression, in order.
     pub headings: &'a [String],
     /// By symbol of the file, then by heading.
     pub outputs: &'a [Vec<Vec<f64>>],

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
-use trawl_kernels::PRECISION_F64;
+use trawl_kernels::Precision;
 use trawl_plan::Setting;
 use trawl_wire::{Answer, AnswerRow, Status};
 
@@ -67,7 +67,7 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
     let identity = &answer.identity;
     let timeframe = if options.timeframe.is_empty() { String::new() } else { format!(", {} bars", options.timeframe) };
     let precision = match identity.precision.as_str() {
-        PRECISION_F64 => String::new(),
+        text if Precision::named(text) == Some(Precision::F64) => String::new(),
         other => format!(", in {other}"),
     };
     let _ = writeln!(

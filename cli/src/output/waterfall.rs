@@ -2,7 +2,7 @@
 //!
 //! It draws what `trawl_coordinator::profile` found; the causes of delays are decided there.
 
-use trawl_coordinator::profile::{Profile, ShardLine, told as duration};
+use trawl_coordinator::profile::{Profile, ShardLine, duration_text as duration};
 
 use crate::human::thousands;
 

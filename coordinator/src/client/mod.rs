@@ -358,21 +358,21 @@ mod tests {
 
     #[test]
     fn plain_text_and_tokens_stay_on_this_machine() {
-        let told = |url: &str, security: ClientSecurity| {
+        let refusal = |url: &str, security: ClientSecurity| {
             let error = scan_blocking(url, &ScanCall { security, ..ScanCall::default() }, &NoProgress).unwrap_err();
             assert!(matches!(error, ClientError::Insecure { .. }) && error.is_users_mistake(), "{url}: {error}");
             error.to_string()
         };
         let token = trawl_security::Token::fresh().ok();
         let insisting = ClientSecurity { token, insecure: true, tls: None };
-        assert!(told("https://127.0.0.1:7400", ClientSecurity::default()).contains("--tls-ca FILE"));
-        assert!(told("http://10.255.255.1:7400", ClientSecurity::default()).contains("--insecure"));
-        assert!(told("http://localhost.example.org:7400", ClientSecurity::default()).contains("--insecure"));
-        assert!(told("http://10.255.255.1:7400", insisting).contains("a token is not sent"));
+        assert!(refusal("https://127.0.0.1:7400", ClientSecurity::default()).contains("--tls-ca FILE"));
+        assert!(refusal("http://10.255.255.1:7400", ClientSecurity::default()).contains("--insecure"));
+        assert!(refusal("http://localhost.example.org:7400", ClientSecurity::default()).contains("--insecure"));
+        assert!(refusal("http://10.255.255.1:7400", insisting).contains("a token is not sent"));
     }
 
     #[test]
-    fn a_coordinator_that_is_not_there_is_told_with_what_to_do() {
+    fn a_coordinator_that_is_not_there_is_reported_with_what_to_do() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = error_of(&format!("http://{free}"));
         let text = error.to_string();

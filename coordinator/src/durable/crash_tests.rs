@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use object_store::memory::InMemory;
 use trawl_testing::MemoryStore;
-use trawl_wire::digest::to_hex;
 
 use super::group::Outcome;
 use super::ledger::{Acceptance, Ending, Ledger, Term, Written};
@@ -54,7 +53,7 @@ fn digest(outcomes: &BTreeMap<u32, Outcome>) -> String {
         Outcome::Result { envelope, .. } => envelope.payload.clone(),
         Outcome::Failed(_) => Vec::new(),
     };
-    to_hex(&outcomes.values().flat_map(payload).collect::<Vec<u8>>())
+    hex::encode(outcomes.values().flat_map(payload).collect::<Vec<u8>>())
 }
 
 /// The process died; an error type for `?`.
@@ -134,7 +133,7 @@ async fn check(life: &Life, scan: &str) {
 /// One leader after another with the fuses given, then one that lives. Returns whether all of them died.
 async fn history(fuses: &[(i64, Death)]) -> bool {
     let world = World::default();
-    let mut told = None;
+    let mut acknowledged = None;
     let mut all_died = true;
     let mut deposed = Vec::new();
     for (number, (calls, death)) in fuses.iter().enumerate() {
@@ -143,7 +142,7 @@ async fn history(fuses: &[(i64, Death)]) -> bool {
             && let Ok(accepted) = life.accept(&asked("a-1")).await
         {
             assert_eq!(accepted, Acceptance::Accepted);
-            told = Some("a-1");
+            acknowledged = Some("a-1");
         }
         let _ = life.run().await;
         all_died &= life.fuse.is_dead();
@@ -155,7 +154,7 @@ async fn history(fuses: &[(i64, Death)]) -> bool {
     let scan = match life.accept(&asked("b-1")).await.unwrap_or_else(|_| panic!("the living leader died")) {
         Acceptance::Existing(header) => header.scan,
         Acceptance::Accepted => {
-            assert_eq!(told, None, "what was accepted was forgotten");
+            assert_eq!(acknowledged, None, "what was accepted was forgotten");
             "b-1".to_owned()
         }
         other => panic!("{other:?}"),

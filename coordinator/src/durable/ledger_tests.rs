@@ -289,7 +289,7 @@ async fn a_scan_of_a_newer_program_is_left_alone_and_does_not_hide_the_others() 
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_told_and_a_marked_id_is_not_used_again() {
+async fn a_store_that_is_away_is_reported_and_a_marked_id_is_not_used_again() {
     let control = Arc::new(MemoryStore::default());
     let ledger = new_leader(&control).await;
     control.set_away(true);

@@ -42,9 +42,9 @@ mod tests {
         assert_eq!(check_placement("file:///r", true, false, 1), Ok(()));
         assert_eq!(check_placement("file:///r", true, true, 3), Ok(()));
         assert_eq!(check_placement("s3://b", false, false, 3), Ok(()));
-        let told = check_placement("file:///r", true, false, 2).unwrap_err().to_string();
+        let message = check_placement("file:///r", true, false, 2).unwrap_err().to_string();
         for part in ["file:///r", "2 coordinators", "--results-shared", "s3://"] {
-            assert!(told.contains(part), "{told}");
+            assert!(message.contains(part), "{message}");
         }
     }
 }

@@ -6,7 +6,6 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use trawl_wire::digest::to_hex;
 use trawl_wire::limits::NAME_BYTES_MAX;
 use trawl_wire::record::{ExecutionClass, checked_name};
 use trawl_wire::{ErrorKind, Failure, pb};
@@ -33,13 +32,36 @@ pub enum RecordError {
     #[error(
         "the {what} of scan '{scan}' has version {found}, this program reads up to {RECORD_VERSION}: a newer one wrote it"
     )]
-    Version { what: &'static str, scan: String, found: u32 },
+    Version {
+        /// Name of the record, [`Record::WHAT`].
+        what: &'static str,
+        /// Id of the scan.
+        scan: String,
+        /// Version in the record.
+        found: u32,
+    },
     /// Not JSON, or not of this shape.
     #[error("the {what} of scan '{scan}' cannot be read: {why}")]
-    Malformed { what: &'static str, scan: String, why: String },
+    Malformed {
+        /// Name of the record, [`Record::WHAT`].
+        what: &'static str,
+        /// Id of the scan.
+        scan: String,
+        /// The parser's error.
+        why: String,
+    },
     /// Beyond its bound.
     #[error("the {what} of scan '{scan}' has {found} bytes, at most {limit} are kept in the control store")]
-    TooLarge { what: &'static str, scan: String, found: usize, limit: usize },
+    TooLarge {
+        /// Name of the record, [`Record::WHAT`].
+        what: &'static str,
+        /// Id of the scan.
+        scan: String,
+        /// Bytes of the record.
+        found: usize,
+        /// Maximum bytes, [`Record::BYTES_MAX`].
+        limit: usize,
+    },
 }
 
 /// A record with its name in messages.
@@ -135,7 +157,7 @@ impl RequestMark {
                 hasher.update((part.len() as u64).to_le_bytes());
                 hasher.update(part);
             }
-            to_hex(&hasher.finalize())
+            hex::encode(hasher.finalize())
         };
         Self { slot: hash(&[owner.as_bytes(), key.as_bytes()]), digest: hash(parts) }
     }
@@ -314,7 +336,7 @@ impl Progress {
                 }
             }
         }
-        Self { generation, stage, stored: count, bitmap: to_hex(&bits) }
+        Self { generation, stage, stored: count, bitmap: hex::encode(bits) }
     }
 
     /// The segments whose bit is set; none for a bitmap that is left out or damaged.
@@ -431,9 +453,13 @@ pub struct Keys {
 /// The kind of a key under `{cluster}/scans/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {
+    /// A scan that was accepted.
     Header,
+    /// Which of its segments are done.
     Progress,
+    /// How it ended.
     End,
+    /// Its objects are going to be deleted.
     Tombstone,
 }
 
@@ -509,7 +535,7 @@ pub fn is_scan_id(text: &str) -> bool {
 
 /// Lower-case hex of a SHA-256.
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
-    to_hex(&Sha256::digest(bytes))
+    hex::encode(Sha256::digest(bytes))
 }
 
 #[cfg(test)]

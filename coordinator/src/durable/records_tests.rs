@@ -45,8 +45,11 @@ fn golden<R: Record + PartialEq + std::fmt::Debug>(record: &R, json: &str) {
     more["version"] = 2.into();
     let refused = R::from_bytes("s-1", more.to_string().as_bytes()).unwrap_err();
     assert!(matches!(refused, RecordError::Version { found: 2, .. }), "{refused}");
-    let told = refused.to_string();
-    assert!(told.contains(R::WHAT) && told.contains("s-1") && told.contains("a newer one wrote it"), "{told}");
+    let message = refused.to_string();
+    assert!(
+        message.contains(R::WHAT) && message.contains("s-1") && message.contains("a newer one wrote it"),
+        "{message}"
+    );
 }
 
 #[test]

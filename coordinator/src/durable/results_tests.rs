@@ -58,7 +58,7 @@ async fn a_second_group_of_one_name_is_refused_and_the_first_stays() {
 }
 
 #[tokio::test]
-async fn of_many_who_put_at_once_one_wins_and_the_others_are_told_its_bytes() {
+async fn of_many_who_put_at_once_one_wins_and_the_others_receive_its_bytes() {
     let (_directory, stores) = stores();
     for store in stores {
         let put = |i: u8| {
@@ -66,21 +66,21 @@ async fn of_many_who_put_at_once_one_wins_and_the_others_are_told_its_bytes() {
             tokio::spawn(async move { store.put_named("b-1", Named::Summary(0), &[i; 100]).await.unwrap() })
         };
         let puts: Vec<_> = (0..16).map(put).collect();
-        let mut told = BTreeSet::new();
+        let mut bytes_found = BTreeSet::new();
         let mut won = 0;
         for (i, put) in (0u8..).zip(puts) {
             match put.await.unwrap() {
                 None => {
                     won += 1;
-                    told.insert(vec![i; 100]);
+                    bytes_found.insert(vec![i; 100]);
                 }
                 Some(other) => {
-                    told.insert(other);
+                    bytes_found.insert(other);
                 }
             }
         }
-        assert_eq!((won, told.len()), (1, 1));
-        assert_eq!(store.named("b-1", Named::Summary(0)).await.unwrap(), told.into_iter().next());
+        assert_eq!((won, bytes_found.len()), (1, 1));
+        assert_eq!(store.named("b-1", Named::Summary(0)).await.unwrap(), bytes_found.into_iter().next());
     }
 }
 
@@ -120,7 +120,7 @@ async fn an_object_torn_at_any_length_counts_as_absent_and_can_be_written_again(
 }
 
 #[tokio::test]
-async fn a_torn_named_object_is_told_and_mended() {
+async fn a_torn_named_object_is_reported_and_mended() {
     let (_directory, stores) = stores();
     for store in stores {
         assert_eq!(store.named("b-1", Named::Document).await.unwrap(), None);
@@ -171,8 +171,8 @@ fn an_address_says_what_it_may_be_and_keeps_secrets_to_itself() {
         assert!(matches!(ResultStore::open(bad), Err(StoreError::Address { .. })), "{bad}");
     }
     for secret in ["s3://AKIA:hunter2@bucket/x", "s3://bucket/x?secret=hunter2", "https://u:hunter2@h/x"] {
-        let told = ResultStore::open(secret).unwrap_err();
-        assert!(!format!("{told} {told:?}").contains("hunter2"), "{told}");
+        let error = ResultStore::open(secret).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
     }
 }
 

@@ -96,7 +96,7 @@ impl StoreError {
                 Self::Denied { store, cause }
             }
             // Messages of S3-compatible stores when a bucket or its disks are full.
-            _ if ["QuotaExceeded", "StorageFull", "507 Insufficient"].iter().any(|said| cause.contains(said)) => {
+            _ if ["QuotaExceeded", "StorageFull", "507 Insufficient"].iter().any(|text| cause.contains(text)) => {
                 Self::Full { store, cause }
             }
             _ => Self::Unreachable { store, cause },
@@ -135,14 +135,14 @@ mod tests {
         for kind in [std::io::ErrorKind::StorageFull, std::io::ErrorKind::QuotaExceeded] {
             assert!(matches!(StoreError::of(&io(kind), "x"), StoreError::Full { .. }));
         }
-        let said = "Error: 507 Insufficient Storage: <Code>XMinioStorageFull</Code>".into();
-        let error = StoreError::of(&object_store::Error::Generic { store: "S3", source: said }, "s3://b");
+        let text = "Error: 507 Insufficient Storage: <Code>XMinioStorageFull</Code>".into();
+        let error = StoreError::of(&object_store::Error::Generic { store: "S3", source: text }, "s3://b");
         assert!(matches!(error, StoreError::Full { .. }), "{error}");
         assert_eq!(Failure::from(error).kind, ErrorKind::Retryable);
     }
 
     #[test]
-    fn a_refusal_is_told_apart_from_an_absence() {
+    fn a_refusal_is_distinguished_from_an_absence() {
         assert!(matches!(StoreError::of(&io(std::io::ErrorKind::PermissionDenied), "x"), StoreError::Denied { .. }));
         assert!(matches!(
             StoreError::of(&io(std::io::ErrorKind::ConnectionRefused), "x"),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use trawl_cluster_store::ControlStore;
+use trawl_cluster_store::{Backoff, ControlStore};
 use trawl_wire::{ErrorKind, Failure};
 
 use super::group::{COMMIT_BYTES_MAX, GroupName, Stored};
@@ -298,7 +298,7 @@ pub(crate) async fn put_patiently<T, F: Future<Output = Result<T, StoreError>>>(
     limits: &WriterLimits,
     put: impl Fn() -> F,
 ) -> Result<T, StoreError> {
-    let mut back_off = limits.back_off;
+    let mut backoff = Backoff::new(limits.back_off, BACK_OFF_MAX);
     let mut tried = 0;
     loop {
         tried += 1;
@@ -314,8 +314,7 @@ pub(crate) async fn put_patiently<T, F: Future<Output = Result<T, StoreError>>>(
             return Err(error);
         }
         tracing::debug!(%error, tried, "an object was not stored yet");
-        sleep(back_off).await;
-        back_off = (back_off * 2).min(BACK_OFF_MAX);
+        backoff.wait().await;
     }
 }
 

@@ -43,30 +43,67 @@ pub struct Incumbent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreCall {
     /// [`Command::GrantLease`].
-    Grant { sent_ms: u64 },
+    Grant {
+        /// As in the command.
+        sent_ms: u64,
+    },
     /// [`Command::Campaign`].
-    Campaign { campaign: u64 },
+    Campaign {
+        /// Number of the campaign in the record.
+        campaign: u64,
+    },
     /// [`Command::Look`].
     Look,
     /// [`Command::KeepAlive`].
-    KeepAlive { sent_ms: u64 },
+    KeepAlive {
+        /// As in the command.
+        sent_ms: u64,
+    },
 }
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The record under the leader's key at a revision of the store: listed, read, or from a watch.
-    Seen { leader: Option<Incumbent>, revision: i64 },
+    Seen {
+        /// The incumbent; `None` if the key is absent.
+        leader: Option<Incumbent>,
+        /// The store's revision of this view.
+        revision: i64,
+    },
     /// The lease that was asked for at `sent_ms`.
-    Granted { lease: LeaseId, sent_ms: u64 },
+    Granted {
+        /// The lease granted.
+        lease: LeaseId,
+        /// As in [`Command::GrantLease`].
+        sent_ms: u64,
+    },
     /// The outcome of the put of a campaign's record. If not `applied`, an earlier try of it may have been.
-    Committed { campaign: u64, applied: bool, revision: i64 },
+    Committed {
+        /// Number of the campaign in the record.
+        campaign: u64,
+        /// Whether this put created the key.
+        applied: bool,
+        /// The store's revision afterwards; if applied, the epoch.
+        revision: i64,
+    },
     /// The keep-alive that was sent at `sent_ms` was answered.
-    Renewed { lease: LeaseId, sent_ms: u64 },
+    Renewed {
+        /// The lease renewed.
+        lease: LeaseId,
+        /// As in [`Command::KeepAlive`].
+        sent_ms: u64,
+    },
     /// The store reports that a lease is over.
-    LeaseOver { lease: LeaseId },
+    LeaseOver {
+        /// The lease that is over.
+        lease: LeaseId,
+    },
     /// A call failed; it may have been applied.
-    Failed { call: StoreCall },
+    Failed {
+        /// The call that failed.
+        call: StoreCall,
+    },
     /// The key was deleted and the lease revoked, or neither was possible.
     Abdicated,
     /// This process leaves: it hands over and never leads again.
@@ -106,21 +143,50 @@ impl std::fmt::Display for Reason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Take a lease of the time to live this election was made with.
-    GrantLease { sent_ms: u64 },
+    GrantLease {
+        /// When it was asked for, by the candidate's clock in milliseconds.
+        sent_ms: u64,
+    },
     /// Put the record under the leader's key with this lease, if the key is absent.
-    Campaign { lease: LeaseId, record: LeaderRecord },
+    Campaign {
+        /// The lease that the record depends on.
+        lease: LeaseId,
+        /// The record to put, with the number of its campaign.
+        record: LeaderRecord,
+    },
     /// Read the leader's key.
     Look,
     /// Renew the lease; the answer names `sent_ms`.
-    KeepAlive { lease: LeaseId, sent_ms: u64 },
+    KeepAlive {
+        /// The lease to renew.
+        lease: LeaseId,
+        /// When it is sent, by the candidate's clock in milliseconds.
+        sent_ms: u64,
+    },
     /// From now on this coordinator leads, until the deadline in [`Election::standing`], which every step may extend.
-    BecomeLeader { epoch: i64 },
+    BecomeLeader {
+        /// The revision at which its key was created.
+        epoch: i64,
+    },
     /// It no longer leads. Always the first command of a step.
-    StepDown { epoch: i64, reason: Reason },
+    StepDown {
+        /// The epoch in which it led.
+        epoch: i64,
+        /// Why it steps down.
+        reason: Reason,
+    },
     /// Delete the key if it is still of this epoch, then revoke the lease.
-    Abdicate { epoch: i64, lease: LeaseId },
+    Abdicate {
+        /// The revision at which its key was created.
+        epoch: i64,
+        /// The lease to revoke.
+        lease: LeaseId,
+    },
     /// Revoke the lease, and with it any record it put. Not answered, since the lease also expires by itself.
-    RevokeLease { lease: LeaseId },
+    RevokeLease {
+        /// The lease to revoke.
+        lease: LeaseId,
+    },
 }
 
 /// The role of a coordinator in the election.

@@ -122,7 +122,11 @@ fn a_keep_alive_that_fails_is_sent_again_until_the_deadline() {
     assert_eq!(election.step(Event::Failed { call: StoreCall::KeepAlive { sent_ms: 1_700 } }, 2_000), []);
     assert_eq!(election.wake_ms(), Some(2_000 + RETRY_MS));
     assert_eq!(election.step(Event::Tick, 2_200), [Command::KeepAlive { lease: 7, sent_ms: 2_200 }]);
-    assert_eq!(election.step(Event::Failed { call: StoreCall::KeepAlive { sent_ms: 1_700 } }, 2_201), [], "told twice");
+    assert_eq!(
+        election.step(Event::Failed { call: StoreCall::KeepAlive { sent_ms: 1_700 } }, 2_201),
+        [],
+        "reported twice"
+    );
     assert_eq!(election.wake_ms(), Some(LIFE_MS));
     assert_eq!(election.step(Event::Tick, LIFE_MS), [down(5, Reason::NotRenewed), revoke(7)]);
     assert_eq!(election.standing(), ElectionRole::Standby { leader: None }, "its own old record is no other's");
@@ -142,8 +146,8 @@ fn whoever_wakes_past_its_deadline_steps_down_before_it_acts_on_anything() {
         for _ in 0..3 {
             election.step(Event::Tick, 1_700);
         }
-        let said = election.step(event.clone(), 600_000);
-        assert_eq!(said, [down(5, Reason::NotRenewed), revoke(7)], "{event:?}");
+        let commands = election.step(event.clone(), 600_000);
+        assert_eq!(commands, [down(5, Reason::NotRenewed), revoke(7)], "{event:?}");
     }
 }
 
@@ -322,12 +326,12 @@ mod whatever_happens {
     proptest! {
         #[test]
         fn it_leads_between_its_two_words_only_and_never_past_its_deadline(
-            told in vec((events(), 0..4u64), 1..60), resigns_at in 0..80usize,
+            steps in vec((events(), 0..4u64), 1..60), resigns_at in 0..80usize,
         ) {
             let mut election = election();
             let (mut now_ms, mut term) = (0, None);
             let mut latest_sent_ms = 0;
-            for (i, (event, half_seconds)) in told.into_iter().enumerate() {
+            for (i, (event, half_seconds)) in steps.into_iter().enumerate() {
                 now_ms += half_seconds * 500;
                 let event = if i == resigns_at { Event::Resign } else { event };
                 for (place, command) in election.step(event, now_ms).into_iter().enumerate() {

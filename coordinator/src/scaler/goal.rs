@@ -33,10 +33,22 @@ impl Default for Goal {
 pub enum GoalError {
     /// Not a number in its range.
     #[error("{key} is '{value}': {expected} is expected")]
-    Value { key: &'static str, value: String, expected: String },
+    Value {
+        /// The key as documented.
+        key: &'static str,
+        /// Its value, without control characters and truncated.
+        value: String,
+        /// The values that are legal, as a phrase.
+        expected: String,
+    },
     /// A likely misspelling of a known key.
     #[error("there is no metadata '{found}': did you mean '{meant}'?")]
-    Key { found: String, meant: &'static str },
+    Key {
+        /// The key given.
+        found: String,
+        /// The known key that it resembles.
+        meant: &'static str,
+    },
 }
 
 /// Normalises a key for comparison with misspellings.

@@ -41,6 +41,7 @@ pub struct Sample {
     pub scans: usize,
     /// Number of workers that take shards; `threads` is the total of their threads.
     pub workers: u32,
+    /// Total compute threads of these workers.
     pub threads: u32,
 }
 

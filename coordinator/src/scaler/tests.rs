@@ -84,15 +84,15 @@ fn samples_are_bounded_and_time_that_runs_backwards_replaces_the_last() {
 }
 
 #[test]
-fn metadata_is_read_and_mistakes_are_told() {
+fn metadata_is_read_and_mistakes_are_reported() {
     let of = |pairs: &[(&str, &str)]| Goal::of(pairs.iter().copied());
     assert_eq!(of(&[("scalerAddress", "trawl:7400")]), Ok(Goal::default()));
     let read = of(&[("targetSecondsPerWorker", "12.5"), ("holdSeconds", "0"), ("threadsPerWorker", "16")]);
     assert_eq!(read, Ok(Goal { target_s: 12.5, hold_s: 0, threads_per_worker: Some(16.0) }));
     for bad in ["", "abc", "0", "-1", "NaN", "inf", "1e9"] {
-        let told = of(&[("targetSecondsPerWorker", bad)]).unwrap_err().to_string();
-        assert_eq!(told, format!("targetSecondsPerWorker is '{bad}': a number from 0.1 to 3600 is expected"));
+        let message = of(&[("targetSecondsPerWorker", bad)]).unwrap_err().to_string();
+        assert_eq!(message, format!("targetSecondsPerWorker is '{bad}': a number from 0.1 to 3600 is expected"));
     }
-    let told = of(&[("target_seconds_per_worker", "3")]).unwrap_err().to_string();
-    assert_eq!(told, "there is no metadata 'target_seconds_per_worker': did you mean 'targetSecondsPerWorker'?");
+    let message = of(&[("target_seconds_per_worker", "3")]).unwrap_err().to_string();
+    assert_eq!(message, "there is no metadata 'target_seconds_per_worker': did you mean 'targetSecondsPerWorker'?");
 }

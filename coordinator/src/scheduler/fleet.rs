@@ -7,6 +7,7 @@ use super::{AttemptId, ClassId, HostId, WorkerId};
 /// Whether a worker receives work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
+    /// It receives work.
     Serving,
     /// It only finishes its current work.
     Draining,

@@ -4,17 +4,18 @@
 //! (`local`), a cluster (`server`) and the simulator alike. It never sees a result, only its digest. For the required
 //! properties see `README.md` of this crate.
 //!
-//! `state` holds scans, pieces and attempts; `wait_queue` the waiting work of one scan; `fleet` the workers and their
-//! free slots; `dispatch` assigns work to workers, scan by scan in fair turns; `retry` handles work that failed or
-//! whose worker died, including bisection; `proof` decides when a failure is final; `attempt_deadline` limits how long
-//! an attempt may go without a reply; `hedge` makes second attempts at stragglers; `result_vote` compares digests and
-//! settles disputes.
+//! `messages` defines ids, events and commands; `state` holds scans, pieces and attempts; `wait_queue` the waiting work of
+//! one scan; `fleet` the workers and their free slots; `dispatch` assigns work to workers, scan by scan in fair turns;
+//! `retry` handles work that failed or whose worker died, including bisection; `proof` decides when a failure is final;
+//! `attempt_deadline` limits how long an attempt may go without a reply; `hedge` makes second attempts at stragglers;
+//! `result_vote` compares digests and settles disputes.
 
 mod attempt_deadline;
 mod dispatch;
 mod fleet;
 mod hedge;
 mod limits;
+mod messages;
 mod proof;
 mod result_vote;
 mod retry;
@@ -25,206 +26,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use trawl_wire::ErrorKind;
 
-use crate::planner::Shard;
 use fleet::Fleet;
 pub use limits::*;
+pub use messages::{
+    AttemptId, Check, ClassId, Command, Digest, Event, HostId, Loss, Outcome, Piece, Priority, Purpose, Request,
+    ScanId, WorkerId,
+};
 use state::{Attempt, Delivered, PieceState, Scan};
-
-/// A running scan.
-pub type ScanId = u64;
-/// One registration of a worker: a worker that is lost and returns gets a new id.
-pub type WorkerId = u64;
-/// A worker by name, across registrations and restarts. Votes and blame are attributed to hosts: a broken machine that
-/// restarts is not a second witness.
-pub type HostId = u64;
-/// An execution class, which determines the bits of an answer, numbered by the shell: all attempts of a scan run in one
-/// class.
-pub type ClassId = u32;
-/// One dispatch of some pieces to one worker.
-pub type AttemptId = u64;
-/// Digest of a piece's result; equal digests mean equal results.
-pub type Digest = [u8; 32];
-
-/// The unit of dispatch and accounting: a segment or, after bisection, a run of its symbols.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Piece {
-    /// Group id.
-    pub segment: u32,
-    /// Index of its first symbol among the segment's.
-    pub first: u32,
-    /// Number of symbols, at least 1.
-    pub count: u32,
-}
-
-impl Piece {
-    /// The two halves; `None` for a single symbol.
-    pub fn halves(self) -> Option<[Self; 2]> {
-        let half = self.count / 2;
-        let second = Self { first: self.first + half, count: self.count - half, ..self };
-        (half > 0).then_some([Self { count: half, ..self }, second])
-    }
-}
-
-/// Share of the workers' time that a scan gets while scans compete for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Priority {
-    /// A quarter of the share of a normal scan.
-    Low,
-    #[default]
-    Normal,
-    /// Four times the share of a normal scan.
-    High,
-}
-
-impl Priority {
-    /// All variants, lowest first.
-    pub const ALL: [Self; 3] = [Self::Low, Self::Normal, Self::High];
-
-    /// The name of this variant on command lines and in requests.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Normal => "normal",
-            Self::High => "high",
-        }
-    }
-
-    /// The inverse of [`Self::name`].
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == name)
-    }
-
-    /// Share of the workers' time, relative to other scans.
-    fn weight(self) -> u64 {
-        match self {
-            Self::Low => 1,
-            Self::Normal => 4,
-            Self::High => 16,
-        }
-    }
-}
-
-/// A scan as submitted.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Request {
-    /// Shards; each segment of the scan is in exactly one.
-    pub shards: Vec<Shard>,
-    /// Symbols of each segment; a segment that is not listed counts as one symbol and is never bisected.
-    pub symbols: BTreeMap<u32, u32>,
-    /// Class of workers that it may run on.
-    pub class: ClassId,
-    /// See [`Priority`].
-    pub priority: Priority,
-    /// Whether it waits without limit while there is no worker of its class; otherwise it ends.
-    pub waits: bool,
-    /// Time at which it ends, finished or not.
-    pub deadline_ms: Option<u64>,
-}
-
-/// Why a worker is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loss {
-    /// It died or cannot be reached, possibly because of its work.
-    Died,
-    /// It left on purpose: its work is not to blame.
-    Left,
-}
-
-/// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// A scan was accepted.
-    Submitted { scan: ScanId, request: Request },
-    /// A scan was cancelled.
-    Cancelled { scan: ScanId },
-    /// A worker of a class joined; it may run `slots` shards at a time.
-    WorkerJoined { worker: WorkerId, host: HostId, class: ClassId, slots: usize },
-    /// A worker finishes its current work and receives nothing more.
-    WorkerDraining { worker: WorkerId },
-    /// A worker is gone.
-    WorkerLost { worker: WorkerId, loss: Loss },
-    /// A valid result arrived. Also accepted from attempts that were given up: a result is a pure function of its
-    /// piece.
-    PieceDone { scan: ScanId, attempt: AttemptId, host: HostId, piece: Piece, digest: Digest },
-    /// An attempt reports that one of its pieces failed.
-    PieceFailed { attempt: AttemptId, piece: Piece, kind: ErrorKind },
-    /// An attempt is over; its unanswered pieces are tried elsewhere.
-    AttemptEnded { attempt: AttemptId },
-    /// The result of a [`Command::Check`].
-    Checked { scan: ScanId, piece: Piece, found: Check },
-    /// Time has passed.
-    Tick,
-}
-
-/// The state of the coordinator's own copy of a piece's data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Check {
-    /// It matches the manifest.
-    Sound,
-    /// It does not match, or is missing.
-    Damaged,
-    /// It could not be read in time.
-    Unknown,
-}
-
-/// How a scan ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// Every piece was accepted or failed. `disputed`: workers returned different results for one, and it could not be
-    /// settled which is right.
-    Complete { disputed: bool },
-    /// Cancelled on request.
-    Cancelled,
-    /// There was no worker of its class for too long.
-    NoWorker,
-    /// Its deadline passed.
-    DeadlineExceeded,
-    /// Too many of its symbols killed workers.
-    Poisoned,
-}
-
-/// Why pieces were dispatched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// No other worker runs them.
-    Work,
-    /// They are suspected of killing workers: nothing else runs on this worker meanwhile.
-    Isolation,
-    /// Another worker is running them, and is late.
-    Hedge,
-    /// They are answered, but it is unconfirmed which answer is right.
-    Vote,
-}
-
-/// An action of the shell; commands are to be executed in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
-    /// Send `pieces` (ascending; a part of a segment is always alone) to `worker`.
-    Dispatch { attempt: AttemptId, scan: ScanId, worker: WorkerId, pieces: Vec<Piece>, purpose: Purpose },
-    /// This attempt is no longer awaited.
-    Stop { attempt: AttemptId },
-    /// The result just reported counts; sent once per piece.
-    Accept { scan: ScanId, piece: Piece },
-    /// The result just reported replaces the accepted one, which was wrong.
-    Replace { scan: ScanId, piece: Piece },
-    /// The piece has no result and gets no more attempts; sent once per piece, and never for an accepted one.
-    Fail { scan: ScanId, piece: Piece, kind: ErrorKind, attempts: u32 },
-    /// Two hosts returned different results for this piece; others are asked.
-    Contest { scan: ScanId, piece: Piece },
-    /// One host reports that the piece fails, and there is no other host to ask: read the coordinator's own copy of its
-    /// data, and report [`Event::Checked`].
-    Check { scan: ScanId, piece: Piece },
-    /// This host failed a piece whose data are sound elsewhere: it receives nothing more. Its other results are still
-    /// accepted.
-    Distrust { host: HostId, scan: ScanId, piece: Piece },
-    /// The majority contradicts this host's result for the piece: it receives nothing more, and none of its results
-    /// count.
-    Quarantine { host: HostId, scan: ScanId, piece: Piece },
-    /// A scan that ended complete contains a result that has become unconfirmed.
-    Doubt { scan: ScanId },
-    /// The last command about this scan, except for `Doubt`.
-    End { scan: ScanId, outcome: Outcome },
-}
 
 /// The state; see the module's header.
 #[derive(Debug)]
@@ -276,6 +84,11 @@ impl Scheduler {
                 self.done(scan, attempt, host, (piece, digest), now_ms, out);
             }
             Event::PieceFailed { attempt, piece, kind } => self.piece_failed(attempt, piece, kind, now_ms, out),
+            Event::AttemptPaused { attempt } => {
+                if let Some(attempt) = self.attempts.get_mut(&attempt) {
+                    attempt.heard_ms = now_ms;
+                }
+            }
             Event::AttemptEnded { attempt } => self.attempt_ended(attempt, now_ms, out),
             Event::Checked { scan, piece, found } => self.checked(scan, piece, found, now_ms, out),
             Event::Tick => self.tick(now_ms, out),

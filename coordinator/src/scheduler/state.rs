@@ -61,6 +61,7 @@ pub(super) struct Progress {
     pub timeouts: u32,
     /// Attempts that are running it.
     pub running: Vec<AttemptId>,
+    /// Whether it is open, accepted or failed.
     pub standing: PieceState,
 }
 
@@ -184,10 +185,12 @@ impl Progress {
         Self { deaths, alone: true, ..Self::new(cost) }
     }
 
+    /// The workers that may run it.
     pub fn claim(&self) -> Claim {
         if self.alone { Claim::Alone } else { Claim::Anyone }
     }
 
+    /// Accepts the result that `host` gave; it is the first vote.
     pub fn accept(&mut self, host: HostId, digest: Digest) {
         self.standing = PieceState::Accepted(Verdict {
             accepted: digest,
@@ -200,6 +203,7 @@ impl Progress {
         });
     }
 
+    /// The votes on it, if it is accepted.
     pub fn verdict(&mut self) -> Option<&mut Verdict> {
         match &mut self.standing {
             PieceState::Accepted(verdict) => Some(verdict),

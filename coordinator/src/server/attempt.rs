@@ -15,6 +15,7 @@ use trawl_wire::pb::worker_client::WorkerClient;
 use trawl_wire::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest, trace};
 use trawl_worker::ScanStep;
 
+use super::transit_bytes::{TransitBytes, TransitPermit};
 use crate::prepare::PreparedScan;
 use crate::scheduler::{AttemptId, Digest, HostId, Piece, ScanId};
 
@@ -22,6 +23,8 @@ use crate::scheduler::{AttemptId, Digest, HostId, Piece, ScanId};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval and timeout of pings to a worker; a stopped one is detected within their sum.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(2));
+/// How often an attempt that is not read for lack of room is reported as alive.
+const PAUSE_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a worker may take to answer a ping of ours.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -51,6 +54,8 @@ pub(crate) struct Found {
     pub digest: Digest,
     pub envelope: pb::Envelope,
     pub timings: pb::SegmentTimings,
+    /// Its share of the bytes under way.
+    pub transit: TransitPermit,
 }
 
 /// A message from an attempt.
@@ -62,6 +67,10 @@ pub(crate) enum AttemptEvent {
         outcome: Result<Box<Found>, Failure>,
         /// Timings of the whole shard, with its last reply.
         timings: Option<Box<pb::ShardTimings>>,
+    },
+    /// The attempt is not read, because too many results are under way already.
+    Paused {
+        attempt: AttemptId,
     },
     End {
         attempt: AttemptId,
@@ -101,11 +110,11 @@ pub(crate) async fn run(
     request: pb::ShardRequest,
     (ticket, pieces): (Ticket, Vec<Piece>),
     (prepared, step): (Arc<PreparedScan>, ScanStep),
-    said: mpsc::Sender<AttemptEvent>,
+    (events, transit): (mpsc::Sender<AttemptEvent>, Arc<TransitBytes>),
 ) {
-    let ending = replies(channel, request, (ticket, &pieces), (&prepared, step), &said).await;
+    let ending = replies(channel, request, (ticket, &pieces), (&prepared, step), (&events, &transit)).await;
     // Fails only while the coordinator is shutting down.
-    let _ = said.send(AttemptEvent::End { attempt: ticket.attempt, ending }).await;
+    let _ = events.send(AttemptEvent::End { attempt: ticket.attempt, ending }).await;
 }
 
 async fn replies(
@@ -113,7 +122,7 @@ async fn replies(
     request: pb::ShardRequest,
     (ticket, pieces): (Ticket, &[Piece]),
     (prepared, step): (&PreparedScan, ScanStep),
-    said: &mpsc::Sender<AttemptEvent>,
+    (events, transit): (&mpsc::Sender<AttemptEvent>, &Arc<TransitBytes>),
 ) -> Ending {
     let mut client = WorkerClient::new(channel)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -126,13 +135,18 @@ async fn replies(
         Err(status) => return ending_of(&status),
     };
     loop {
+        while !transit.room(PAUSE_REPORT_INTERVAL).await {
+            if events.send(AttemptEvent::Paused { attempt: ticket.attempt }).await.is_err() {
+                return Ending::Done;
+            }
+        }
         match stream.message().await {
             Ok(Some(mut reply)) => {
                 let timings = reply.shard.take().map(Box::new);
                 // Ignore pieces that were not requested.
                 let Some(&piece) = pieces.iter().find(|p| p.segment == reply.segment) else { continue };
-                let outcome = outcome_of(reply, piece, prepared, step);
-                if said.send(AttemptEvent::Piece { ticket, piece, outcome, timings }).await.is_err() {
+                let outcome = outcome_of(reply, piece, (prepared, step), transit);
+                if events.send(AttemptEvent::Piece { ticket, piece, outcome, timings }).await.is_err() {
                     return Ending::Done;
                 }
             }
@@ -154,19 +168,20 @@ fn ending_of(status: &tonic::Status) -> Ending {
 fn outcome_of(
     reply: pb::SegmentReply,
     piece: Piece,
-    prepared: &PreparedScan,
-    step: ScanStep,
+    (prepared, step): (&PreparedScan, ScanStep),
+    transit: &Arc<TransitBytes>,
 ) -> Result<Box<Found>, Failure> {
     let retryable = |message: String| Failure::new(ErrorKind::Retryable, message);
     match reply.outcome {
         Some(pb::segment_reply::Outcome::Result(envelope)) => {
+            let transit = transit.hold(envelope.payload.len());
             let result = envelope::decode(&envelope)?;
             if result.segment != reply.segment {
                 return Err(retryable(format!("segment {} came for segment {}", result.segment, reply.segment)));
             }
             prepared.check_piece(step, piece, &result).map_err(retryable)?;
             let (digest, timings) = (segment_digest(&result), reply.timings.unwrap_or_default());
-            Ok(Box::new(Found { result, digest, envelope, timings }))
+            Ok(Box::new(Found { result, digest, envelope, timings, transit }))
         }
         Some(pb::segment_reply::Outcome::Failure(failure)) => Err(failure.into()),
         None => Err(retryable(format!("an empty reply for segment {}", reply.segment))),

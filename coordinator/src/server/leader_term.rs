@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, watch};
-use trawl_cluster_store::ControlError;
+use trawl_cluster_store::{Backoff, ControlError};
 
 use super::cluster_context::ClusterContext;
 use super::dispatcher::Dispatcher;
@@ -26,8 +26,10 @@ const MEMBERS_WAITING_MAX: usize = 256;
 const PREPARING_MAX: usize = 4;
 /// Number of documents of taken-over scans compiled concurrently, in addition.
 const RESUMING_MAX: usize = 2;
-/// Wait before retrying to begin a term.
+/// Wait before retrying to begin a term; doubles up to [`BACK_OFF_MAX`].
 const BACK_OFF: Duration = Duration::from_millis(200);
+/// See [`BACK_OFF`].
+const BACK_OFF_MAX: Duration = Duration::from_secs(2);
 
 /// A task that a leader depends on ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,12 +55,12 @@ pub(crate) async fn lead(
             Leadership::Leading(term) => {
                 let (over, is_over) = watch::channel(false);
                 tracing::info!(epoch = term.epoch, "this coordinator leads");
-                let (tell, taken_over) = watch::channel(TakenOver::Nothing);
+                let (progress, taken_over) = watch::channel(TakenOver::Nothing);
                 let reign = async {
                     let environment = begin(&cluster, &term, (is_over, taken_over)).await;
                     standing.send_replace(CoordinatorRole::Leading(Box::new(environment.clone())));
                     let tidy = async {
-                        take_over(&cluster, &environment, &tell).await;
+                        take_over(&cluster, &environment, &progress).await;
                         keep_tidy(&cluster, &environment).await;
                     };
                     tokio::select! {
@@ -95,12 +97,13 @@ async fn begin(
     term: &Term,
     (over, taken_over): (watch::Receiver<bool>, watch::Receiver<TakenOver>),
 ) -> Environment {
+    let mut backoff = Backoff::new(BACK_OFF, BACK_OFF_MAX);
     loop {
         match try_begin(cluster, term, (over.clone(), taken_over.clone())).await {
             Ok(environment) => return environment,
             Err(error) => tracing::warn!(%error, "this coordinator cannot take over yet"),
         }
-        tokio::time::sleep(BACK_OFF).await;
+        backoff.wait().await;
     }
 }
 
@@ -109,14 +112,14 @@ async fn try_begin(
     term: &Term,
     (over, taken_over): (watch::Receiver<bool>, watch::Receiver<TakenOver>),
 ) -> Result<Environment, ControlError> {
-    let (members, told) = mpsc::channel(MEMBERS_WAITING_MAX);
+    let (members, changes) = mpsc::channel(MEMBERS_WAITING_MAX);
     let control = Arc::clone(&cluster.control);
     membership::follow(control, &cluster.cluster_name, cluster.start_timeout, members).await?;
     let held = HeldBytes::default();
     let durable_term = durable::Term { key: term.leader_key.to_string(), epoch: term.epoch };
     Ok(Environment {
         store: cluster.store.clone(),
-        dispatcher: Dispatcher::start(cluster.limits, told, cluster.connector.clone(), term.epoch),
+        dispatcher: Dispatcher::start(cluster.limits, changes, cluster.connector.clone(), term.epoch),
         scans: Arc::new(Scans::new(cluster.scans)),
         gate: Admission::new(cluster.scans.running, HELD_BYTES_MAX, held.clone()),
         held,

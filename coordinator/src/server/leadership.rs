@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use trawl_cluster_store::{Change, ControlError, ControlStore, Entry, Guard, LeaseId, Write};
+use trawl_cluster_store::{Backoff, Change, ControlError, ControlStore, Entry, Guard, LeaseId, Write};
 use trawl_telemetry::metrics::catalogue::coordinator::{ELECTIONS_WON, LEADER, LEADER_EPOCH, TERMS_ENDED};
 use trawl_wire::LeaderRecord;
 use trawl_wire::limits::{LEADER_RECORD_BYTES_MAX, PROTOCOL_VERSION};
@@ -102,10 +102,10 @@ pub struct Candidate {
 /// When the thread cannot be started.
 pub fn stand(store: impl ControlStore, candidacy: Candidacy) -> std::io::Result<Candidate> {
     let (stop, stopped) = oneshot::channel();
-    let (tell, leadership) = watch::channel(Leadership::Standby { leader: None });
+    let (sender, leadership) = watch::channel(Leadership::Standby { leader: None });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = std::thread::Builder::new().name("trawl-election".to_owned());
-    let thread = thread.spawn(move || runtime.block_on(run(Arc::new(store), candidacy, tell, stopped)))?;
+    let thread = thread.spawn(move || runtime.block_on(run(Arc::new(store), candidacy, sender, stopped)))?;
     Ok(Candidate { leadership, stop, thread })
 }
 
@@ -125,7 +125,7 @@ impl Candidate {
 async fn run<S: ControlStore>(
     store: Arc<S>,
     candidacy: Candidacy,
-    tell: watch::Sender<Leadership>,
+    sender: watch::Sender<Leadership>,
     mut stopped: oneshot::Receiver<()>,
 ) {
     let started = Instant::now();
@@ -168,9 +168,9 @@ async fn run<S: ControlStore>(
                 Leadership::Standby { leader: None }
             }
         };
-        tell.send_if_modified(|told| {
-            let changed = *told != leadership;
-            *told = leadership;
+        sender.send_if_modified(|known| {
+            let changed = *known != leadership;
+            *known = leadership;
             changed
         });
     }
@@ -296,25 +296,24 @@ fn incumbent(entry: &Entry) -> Incumbent {
 
 /// Lists and watches the key until the receiver is dropped. A broken watch is followed by a new listing.
 async fn follow_key<S: ControlStore>(store: Arc<S>, key: Arc<str>, views: mpsc::Sender<Event>) {
-    let (mut wait, mut told) = (BACK_OFF, None::<Instant>);
+    let (mut backoff, mut logged) = (Backoff::new(BACK_OFF, BACK_OFF_MAX), None::<Instant>);
     while !views.is_closed() {
         match follow_key_once(&*store, &key, &views).await {
             Ok(()) => {
-                wait = BACK_OFF;
-                if told.take().is_some() {
+                backoff.reset();
+                if logged.take().is_some() {
                     tracing::info!("sees again who leads");
                 }
             }
             Err(error) => {
                 // Log it at once and then periodically: a silent standby looks healthy.
-                if told.is_none_or(|at| at.elapsed() >= BLIND_REMINDER) {
-                    told = Some(Instant::now());
+                if logged.is_none_or(|at| at.elapsed() >= BLIND_REMINDER) {
+                    logged = Some(Instant::now());
                     tracing::warn!(%error, "cannot see who leads, trying again");
                 }
-                wait = (wait * 2).min(BACK_OFF_MAX);
             }
         }
-        tokio::time::sleep(wait).await;
+        backoff.wait().await;
     }
 }
 

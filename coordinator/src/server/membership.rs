@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use trawl_cluster_store::{Change, ControlError, ControlStore};
+use trawl_cluster_store::{Backoff, Change, ControlError, ControlStore};
 use trawl_wire::WorkerRecord;
 use trawl_wire::limits::WORKER_RECORD_BYTES_MAX;
 use trawl_wire::record::workers_prefix;
@@ -33,16 +33,15 @@ pub(crate) async fn follow(
     let mut following = Following { roster: Roster::default(), started: Instant::now(), news };
     reachable(&store, cluster_name, start_timeout).await?;
     tokio::spawn(async move {
-        let mut wait = BACK_OFF;
+        let mut backoff = Backoff::new(BACK_OFF, BACK_OFF_MAX);
         while !following.news.is_closed() {
             match following.once(&store, &prefix).await {
-                Ok(()) => wait = BACK_OFF,
+                Ok(()) => backoff.reset(),
                 Err(error) => {
                     tracing::warn!(%error, "cannot see which workers are registered, trying again");
-                    wait = (wait * 2).min(BACK_OFF_MAX);
                 }
             }
-            tokio::time::sleep(wait).await;
+            backoff.wait().await;
         }
     });
     Ok(())
@@ -59,11 +58,10 @@ pub(crate) async fn reachable(
 ) -> Result<(), ControlError> {
     let prefix = workers_prefix(cluster_name);
     let first = async {
-        let mut wait = BACK_OFF;
+        let mut backoff = Backoff::new(BACK_OFF, BACK_OFF_MAX);
         while let Err(error) = store.list(&prefix).await {
             tracing::debug!(%error, "the control store is not there yet");
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(BACK_OFF_MAX);
+            backoff.wait().await;
         }
     };
     if tokio::time::timeout(timeout, first).await.is_err() {
@@ -182,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changes_are_told_also_those_made_while_the_watch_was_broken() {
+    async fn changes_are_reported_also_those_made_while_the_watch_was_broken() {
         let store = Arc::new(MemoryStore::default());
         put(&store, "w1", "a").await;
         let (sender, mut news) = mpsc::channel(16);
@@ -202,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_that_drains_is_told_as_such_and_not_as_gone() {
+    async fn a_worker_that_drains_is_reported_as_such_and_not_as_gone() {
         let store = Arc::new(MemoryStore::default());
         put(&store, "w1", "a").await;
         let (sender, mut news) = mpsc::channel(16);

@@ -21,6 +21,7 @@ mod registry;
 mod scaler;
 mod scans;
 mod service;
+mod transit_bytes;
 mod upkeep;
 mod work;
 

@@ -165,14 +165,14 @@ impl ExternalScaler for Scaler {
         let scaled = request.into_inner();
         if let Some(mut leader) = leader {
             let stream = leader.stream_is_active(pass_on(scaled)).await.map_err(of_leader)?.into_inner();
-            return Ok(Response::new(Box::pin(stream.map(|told| told.map_err(of_leader)))));
+            return Ok(Response::new(Box::pin(stream.map(|reply| reply.map_err(of_leader)))));
         }
         let goal = goal_of(&scaled)?;
         let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
             let message = format!("{STREAMS_MAX} streams are open already");
             status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message)
         })?;
-        let (tell, told) = mpsc::channel(1);
+        let (sender, replies) = mpsc::channel(1);
         let (demand, mut standing) = (Arc::clone(&self.demand), self.service.standing());
         tokio::spawn(async move {
             let _permit = permit;
@@ -181,18 +181,18 @@ impl ExternalScaler for Scaler {
             while matches!(&*standing.borrow_and_update(), CoordinatorRole::Leading(_)) {
                 let result = reading(&demand, &goal).active;
                 if known.is_none_or(|(before, at)| before != result || at.elapsed() >= REPEAT_INTERVAL) {
-                    if tell.send(Ok(keda::IsActiveResponse { result })).await.is_err() {
+                    if sender.send(Ok(keda::IsActiveResponse { result })).await.is_err() {
                         return;
                     }
                     known = Some((result, Instant::now()));
                 }
                 tokio::select! {
                     () = tokio::time::sleep(SAMPLE_INTERVAL) => {}
-                    () = tell.closed() => return,
+                    () = sender.closed() => return,
                 }
             }
         });
-        Ok(Response::new(Box::pin(ReceiverStream::new(told))))
+        Ok(Response::new(Box::pin(ReceiverStream::new(replies))))
     }
 
     async fn get_metric_spec(

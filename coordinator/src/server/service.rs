@@ -360,17 +360,17 @@ fn stream(
         span
     });
     tokio::spawn(async move {
-        let mut told = 0i64;
+        let mut events_sent = 0i64;
         let reading = async {
             while let Some(event) = scan.log.next(&mut cursor).await.transpose() {
                 let event = event.map(|event| pb::ScanEvent { event: Some((*event).clone()) });
                 let broken = event.is_err();
                 let enough = detached && matches!(&event, Ok(pb::ScanEvent { event: Some(Event::Accepted(_)) }));
                 let last = matches!(&event, Ok(pb::ScanEvent { event: Some(Event::Summary(_) | Event::Refused(_)) }));
-                told += 1;
+                events_sent += 1;
                 if last || enough || broken {
                     // End it before the client can have read the event, so that the client's span ends later.
-                    span.record(attribute::EVENTS, told);
+                    span.record(attribute::EVENTS, events_sent);
                     drop(std::mem::replace(&mut span, tracing::Span::none()));
                 }
                 let waits = Instant::now();

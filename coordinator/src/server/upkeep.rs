@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tracing::Instrument as _;
+use trawl_cluster_store::Backoff;
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_wire::{pb, trace};
 
@@ -26,25 +27,28 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval of sweeps for objects that belong to no scan.
 const ORPHAN_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-/// Takes over all recorded scans, retrying until it succeeds; publishes its progress to `told`.
-pub(super) async fn take_over(cluster: &ClusterContext, environment: &Environment, told: &watch::Sender<TakenOver>) {
-    let mut wait = BACK_OFF;
+/// Takes over all recorded scans, retrying until it succeeds; sends what it has reached to `progress`.
+pub(super) async fn take_over(
+    cluster: &ClusterContext,
+    environment: &Environment,
+    progress: &watch::Sender<TakenOver>,
+) {
+    let mut backoff = Backoff::new(BACK_OFF, BACK_OFF_MAX);
     loop {
-        match try_take_over(cluster, environment, told).await {
+        match try_take_over(cluster, environment, progress).await {
             Ok(()) => break,
             Err(error) => tracing::warn!(%error, "the records of scans cannot be read yet"),
         }
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(BACK_OFF_MAX);
+        backoff.wait().await;
     }
-    told.send_replace(TakenOver::All);
+    progress.send_replace(TakenOver::All);
 }
 
 /// Known scans are left unchanged, so this may be called again.
 async fn try_take_over(
     cluster: &ClusterContext,
     environment: &Environment,
-    told: &watch::Sender<TakenOver>,
+    progress: &watch::Sender<TakenOver>,
 ) -> Result<(), LedgerError> {
     let ledger = &environment.archive.ledger;
     let loaded = ledger.open().await?;
@@ -64,7 +68,7 @@ async fn try_take_over(
     if open > 0 {
         tracing::info!(open, "took over the scans that were accepted before");
     }
-    told.send_replace(TakenOver::Open);
+    progress.send_replace(TakenOver::Open);
     let mut pages = ledger.ended();
     while let Some(page) = pages.next().await? {
         recorded += page.scans.len();

@@ -164,7 +164,7 @@ async fn a_group_that_no_device_has_room_for_fails_its_scan_with_the_bytes() {
     world.device_worker("a", Simulation { memory_bytes: 10_000, ..Simulation::default() }, waits()).await;
     world.wait_for(&["a"]).await;
     let error = world.scan(ShardSpec::Automatic).await.unwrap_err();
-    let told = error.to_string();
-    assert!(told.contains("bytes are needed at once") && told.contains("are free"), "{told}");
+    let message = error.to_string();
+    assert!(message.contains("bytes are needed at once") && message.contains("are free"), "{message}");
     assert!(!error.is_users_mistake());
 }

@@ -41,14 +41,14 @@ async fn a_recorded_scan_waits_for_a_worker_and_says_for_which() {
     let (url, call) = (world.url.clone(), ScanCall { document: World::document(), ..ScanCall::default() });
     let scan = tokio::spawn(async move { trawl_coordinator::client::scan(&url, &call, &NoProgress).await });
     let mut client = world.client().await;
-    let mut told = async |wanted: bool| loop {
+    let mut listed = async |wanted: bool| loop {
         let scans = client.list_scans(pb::ListScansRequest::default()).await.unwrap().into_inner().scans;
         if let Some(scan) = scans.first().filter(|scan| scan.waits_for.is_empty() != wanted) {
             return scan.clone();
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
-    let waits = tokio::time::timeout(BOUND, told(true)).await.expect("it says so");
+    let waits = tokio::time::timeout(BOUND, listed(true)).await.expect("it says so");
     assert!(waits.waits_for.contains("cpu") && waits.state() == pb::ScanState::Running, "{waits:?}");
     // Longer than a scan that does not wait would have run.
     tokio::time::sleep(Duration::from_millis(900)).await;
@@ -56,7 +56,7 @@ async fn a_recorded_scan_waits_for_a_worker_and_says_for_which() {
     world.real_worker("late").await;
     let scanned = tokio::time::timeout(BOUND, scan).await.expect("in time").unwrap().unwrap();
     assert_eq!(answer_digest(&scanned.answer), world.expected());
-    assert_eq!(tokio::time::timeout(BOUND, told(false)).await.expect("it says so").state(), pb::ScanState::Done);
+    assert_eq!(tokio::time::timeout(BOUND, listed(false)).await.expect("it says so").state(), pb::ScanState::Done);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,7 +151,7 @@ async fn a_worker_refuses_what_it_would_compute_otherwise() {
     for (why, spoil) in spoilt {
         let mut bad = good.clone();
         spoil(&mut bad);
-        let failure = Failure::from_status(&client.execute(bad).await.unwrap_err()).expect("said on purpose");
+        let failure = Failure::from_status(&client.execute(bad).await.unwrap_err()).expect("a failure in the status");
         assert!(failure.kind == ErrorKind::Invalid && failure.message.contains(why), "{why}: {failure:?}");
     }
     // Another worker may see the dataset.

@@ -28,19 +28,19 @@ async fn work_seconds(keda: &mut ExternalScalerClient<Channel>) -> f64 {
         scaled_object_ref: Some(scaled(&[("holdSeconds", "0")])),
         metric_name: "trawl-work-seconds".to_owned(),
     };
-    let told = keda.get_metrics(asked).await.unwrap().into_inner().metric_values;
-    assert_eq!(told.len(), 1);
-    assert!(told[0].metric_value as f64 >= told[0].metric_value_float, "{told:?}");
-    assert_eq!(told[0].metric_name, "trawl-work-seconds");
-    told[0].metric_value_float
+    let metrics = keda.get_metrics(asked).await.unwrap().into_inner().metric_values;
+    assert_eq!(metrics.len(), 1);
+    assert!(metrics[0].metric_value as f64 >= metrics[0].metric_value_float, "{metrics:?}");
+    assert_eq!(metrics[0].metric_name, "trawl-work-seconds");
+    metrics[0].metric_value_float
 }
 
 /// Waits until the reply on whether workers are needed is `expected`.
 async fn until_active(keda: &mut ExternalScalerClient<Channel>, expected: bool) {
     let asked = async {
         loop {
-            let told = keda.is_active(scaled(&[("holdSeconds", "0")])).await.unwrap().into_inner();
-            if told.result == expected {
+            let reply = keda.is_active(scaled(&[("holdSeconds", "0")])).await.unwrap().into_inner();
+            if reply.result == expected {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -57,8 +57,8 @@ async fn a_scan_wakes_a_cluster_without_workers_and_leaves_it_idle() {
     until_active(&mut leader, false).await;
     assert_eq!(work_seconds(&mut leader).await, 0.0);
     let mut stream = other.stream_is_active(scaled(&[("holdSeconds", "0")])).await.unwrap().into_inner();
-    let mut told = async || tokio::time::timeout(BOUND, stream.next()).await.unwrap().unwrap().unwrap().result;
-    assert!(!told().await, "told at once");
+    let mut next = async || tokio::time::timeout(BOUND, stream.next()).await.unwrap().unwrap().unwrap().result;
+    assert!(!next().await, "reported at once");
 
     let (url, document) = (world.url.clone(), World::document());
     let scan = tokio::spawn(async move {
@@ -66,14 +66,14 @@ async fn a_scan_wakes_a_cluster_without_workers_and_leaves_it_idle() {
         trawl_coordinator::client::scan(&url, &call, &NoProgress).await
     });
     until_active(&mut leader, true).await;
-    assert!(told().await, "told when it changes, through a coordinator that does not lead");
+    assert!(next().await, "reported when it changes, through a coordinator that does not lead");
     assert!(work_seconds(&mut leader).await > 0.0, "accepted work counts before any worker is there");
     assert!(work_seconds(&mut other).await > 0.0);
 
     world.slow_worker("w1", Duration::ZERO).await;
     tokio::time::timeout(BOUND, scan).await.expect("in time").unwrap().unwrap();
     until_active(&mut leader, false).await;
-    assert!(!told().await);
+    assert!(!next().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

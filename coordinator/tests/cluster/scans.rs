@@ -40,7 +40,7 @@ async fn read(
         while let Some(event) = events.message().await.unwrap() {
             match event.event.unwrap() {
                 Event::Accepted(accepted) => header = Some(accepted),
-                Event::SegmentDone(done) => assert!(segments.insert(done.segment), "told twice"),
+                Event::SegmentDone(done) => assert!(segments.insert(done.segment), "reported twice"),
                 Event::Summary(last) => summary = Some(last),
                 other => panic!("{other:?}"),
             }
@@ -67,7 +67,7 @@ async fn wait_for_state(world: &World, scan: &str, state: pb::ScanState) -> pb::
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scan_goes_on_without_its_client_and_is_told_again() {
+async fn a_scan_goes_on_without_its_client_and_is_reported_again() {
     let mut world = World::new().await;
     world.slow_worker("w", Duration::from_millis(40)).await;
     world.wait_for(&["w"]).await;
@@ -209,7 +209,7 @@ async fn the_same_request_twice_is_one_scan_and_another_under_its_key_is_refused
 }
 
 fn kind(status: &tonic::Status) -> ErrorKind {
-    Failure::from_status(status).expect("said on purpose").kind
+    Failure::from_status(status).expect("a failure in the status").kind
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -258,7 +258,7 @@ async fn a_client_that_reads_nothing_holds_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelling_reaches_the_workers_and_unknown_scans_are_told_as_such() {
+async fn cancelling_reaches_the_workers_and_unknown_scans_are_reported_as_such() {
     let mut world = World::new().await;
     let seen = world.odd_worker("odd", Oddity::Hangs, |_| {}).await;
     world.wait_for(&["odd"]).await;
@@ -268,12 +268,12 @@ async fn cancelling_reaches_the_workers_and_unknown_scans_are_told_as_such() {
     client.cancel(pb::CancelRequest { scan_id: header.scan_id.clone() }).await.unwrap();
     let info = wait_for_state(&world, &header.scan_id, pb::ScanState::Cancelled).await;
     assert_eq!(info.failure.unwrap().kind(), pb::ErrorKind::Cancelled);
-    let told = async {
+    let notified = async {
         while seen.dropped.load(Ordering::SeqCst) < seen.shards.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(BOUND, told).await.expect("the worker is told");
+    tokio::time::timeout(BOUND, notified).await.expect("the worker is notified");
     let refused = |status: tonic::Status| (status.code(), kind(&status));
     let unknown = (Code::NotFound, ErrorKind::Invalid);
     let name = || "nobody-1".to_owned();

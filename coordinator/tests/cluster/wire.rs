@@ -74,7 +74,7 @@ async fn a_failure_for_good_of_the_only_worker_fails_its_symbols_once_the_data_p
     assert!(!scanned.report.is_complete());
     assert_eq!(seen.shards.load(Ordering::SeqCst), 1, "a permanent failure is not tried again");
     assert_eq!(scanned.answer.counts()[Status::Failed as usize], 300);
-    assert!(scanned.answer.rows.iter().all(|r| r.row.reason == "as told"));
+    assert!(scanned.answer.rows.iter().all(|r| r.row.reason == "as configured"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,12 +154,12 @@ async fn a_worker_whose_record_goes_loses_its_work_to_another() {
     assert_eq!(answer_digest(&scanned.answer), world.expected());
     assert_eq!(scanned.report.workers_lost, ["odd"]);
     let seen = gone.await.unwrap();
-    let told = async {
+    let dropped = async {
         while seen.dropped.load(Ordering::SeqCst) == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(BOUND, told).await.expect("the lost worker's stream is dropped");
+    tokio::time::timeout(BOUND, dropped).await.expect("the lost worker's stream is dropped");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,7 +188,7 @@ async fn a_client_that_goes_away_cancels_its_scan_down_to_the_worker() {
     wait("work is sent", Box::new(move || shards.shards.load(Ordering::SeqCst) > 0)).await;
     drop(events);
     wait(
-        "the worker is told",
+        "the worker is notified",
         Box::new(move || seen.dropped.load(Ordering::SeqCst) == seen.shards.load(Ordering::SeqCst)),
     )
     .await;

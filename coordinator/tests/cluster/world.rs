@@ -78,7 +78,7 @@ impl World {
     pub async fn with(change: impl FnOnce(&mut server::Options)) -> Self {
         let data = TempDir::new().unwrap();
         let store = Store::new(data.path().to_owned());
-        let (name, timeframe) = ("market".to_owned(), "1d".to_owned());
+        let (name, timeframe) = ("market".to_owned(), trawl_market::Timeframe::DAY);
         synthesise(&store, &SynthOptions { name, symbols: 300, bars: 60, seed: 1, timeframe }).unwrap();
         let control = Arc::new(MemoryStore::default());
         let mut world =
@@ -244,9 +244,9 @@ impl World {
         files.sort();
         assert!(files.len() > 3, "{files:?}");
         for file in files.iter().step_by(2) {
+            // One bit in each stretch of 64 bytes, so that whatever a scan reads of the file is damaged.
             let mut bytes = std::fs::read(file).unwrap();
-            let middle = bytes.len() / 2;
-            bytes[middle] ^= 0x40;
+            bytes.iter_mut().skip(1).step_by(64).for_each(|byte| *byte ^= 0x40);
             std::fs::write(file, bytes).unwrap();
         }
         let (_, running) = self.worker_at(copy.path().to_owned(), id, Duration::ZERO, Engine::Cpu).await;
@@ -424,7 +424,7 @@ impl OddWorker {
             envelope.payload[0] ^= 1;
         }
         let outcome = match self.oddity {
-            Oddity::Fails(kind) => pb::segment_reply::Outcome::Failure(Failure::new(kind, "as told").into()),
+            Oddity::Fails(kind) => pb::segment_reply::Outcome::Failure(Failure::new(kind, "as configured").into()),
             _ => pb::segment_reply::Outcome::Result(envelope),
         };
         Ok(pb::SegmentReply { segment, outcome: Some(outcome), timings: None, shard: None })
@@ -443,7 +443,7 @@ impl pb::worker_server::Worker for OddWorker {
         let segments = request.segments;
         let (sender, receiver) = mpsc::channel(segments.len() + 1);
         match self.oddity {
-            Oddity::Refuses => return Err(Failure::new(ErrorKind::Retryable, "as told").to_status()),
+            Oddity::Refuses => return Err(Failure::new(ErrorKind::Retryable, "as configured").to_status()),
             Oddity::SaysNothing => {}
             Oddity::BreaksOnce if before == 0 => {
                 sender.send(Err(Status::unknown("connection reset"))).await.unwrap();

@@ -425,10 +425,10 @@ impl World {
         let state = &mut self.coordinators[c];
         let (clock, life) = (state.clock(now_ms), state.life);
         let Some(election) = &mut state.election else { return Ok(()) };
-        let told = self.traced.then(|| format!("{event:?}"));
+        let text = self.traced.then(|| format!("{event:?}"));
         let commands = election.step(event, clock);
-        if let Some(told) = told.filter(|_| !commands.is_empty()) {
-            println!("{now_ms:>7} c{c} at {clock}: {told} -> {commands:?}");
+        if let Some(text) = text.filter(|_| !commands.is_empty()) {
+            println!("{now_ms:>7} c{c} at {clock}: {text} -> {commands:?}");
         }
         for command in commands {
             match command {

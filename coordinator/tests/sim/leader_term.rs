@@ -167,11 +167,11 @@ impl World {
         let clock = self.clock(c);
         let Some(term) = &mut self.coordinators[c].term else { return Ok(()) };
         term.ledger.before(&event, clock);
-        let told = match &mut self.sabotage {
+        let passed = match &mut self.sabotage {
             Some(sabotage) => sabotage.event(event.clone()),
             None => Some(event.clone()),
         };
-        let mut commands = told.map_or_else(Vec::new, |told| term.scheduler.step(told, clock));
+        let mut commands = passed.map_or_else(Vec::new, |passed| term.scheduler.step(passed, clock));
         if let Some(sabotage) = &mut self.sabotage {
             sabotage.commands(&mut commands);
         }

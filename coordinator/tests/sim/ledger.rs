@@ -203,6 +203,11 @@ impl Ledger {
                     seen.checked.insert(*piece, *found);
                 }
             }
+            Event::AttemptPaused { attempt } => {
+                if let Some(running) = self.running.get_mut(attempt) {
+                    running.heard_ms = now_ms;
+                }
+            }
             Event::AttemptEnded { attempt } => drop(self.running.remove(attempt)),
             Event::Cancelled { .. } | Event::Tick => {}
         }
@@ -248,7 +253,7 @@ impl Ledger {
         for (attempt, running) in self.running.iter().filter(|_| matches!(event, Event::Tick)) {
             let silent = !running.left.is_empty() && now_ms.saturating_sub(running.heard_ms) > bound;
             ensure(!silent, Invariant::EveryAttemptEnds, || {
-                format!("attempt {attempt} has said nothing for {bound} ms and runs")
+                format!("attempt {attempt} has not answered for {bound} ms and runs")
             })?;
         }
         for (id, seen) in &self.scans {
@@ -373,7 +378,7 @@ impl Ledger {
     }
 
     fn alive(&mut self, scan: ScanId) -> Result<&mut Seen, Violation> {
-        let what = format!("something is said of scan {scan}, which has ended or never was");
+        let what = format!("something is reported of scan {scan}, which has ended or never was");
         let seen = self.scans.get_mut(&scan).filter(|seen| seen.outcome.is_none());
         seen.ok_or(Violation { invariant: Invariant::NothingAfterTheEnd, what })
     }
@@ -464,8 +469,8 @@ impl Ledger {
         for (piece, end) in &seen.ends {
             let (End::Accepted(digest), false) = (end, disputed) else { continue };
             // A lie that no host contradicted cannot be detected.
-            let said = seen.reported.get(piece).map_or(&[][..], Vec::as_slice);
-            let believed = said.iter().filter(|(host, _)| !self.quarantined.contains(host));
+            let reports = seen.reported.get(piece).map_or(&[][..], Vec::as_slice);
+            let believed = reports.iter().filter(|(host, _)| !self.quarantined.contains(host));
             let contradicted = believed.clone().any(|(_, d)| d != digest) || believed.count() == 0;
             ensure(*digest == truth.digest(scan, *piece) || !contradicted, Invariant::SameBytes, || {
                 format!("scan {scan} ended undisputed with a wrong result for {piece:?}")

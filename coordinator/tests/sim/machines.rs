@@ -287,16 +287,16 @@ impl World {
         let copies = if self.disturbed() && self.random.percent(self.faults.twice_percent) { 2 } else { 1 };
         for _ in 0..copies {
             let wait = self.latency();
-            self.soon(wait, Happening::Said { machine, to, event: event.clone() });
+            self.soon(wait, Happening::Reported { machine, to, event: event.clone() });
         }
     }
 
     /// Delivers a machine's message to its term.
-    pub fn said(&mut self, machine: usize, to: Source, event: Event) -> Checked {
+    pub fn reported(&mut self, machine: usize, to: Source, event: Event) -> Checked {
         let stopped_until = self.coordinators[to.coordinator].stopped_until;
         let held = self.machines[machine].mute_until.max(stopped_until);
         if held > self.now_ms {
-            self.at(held, Happening::Said { machine, to, event });
+            self.at(held, Happening::Reported { machine, to, event });
             return Ok(());
         }
         let Some(term) = self.term(to.coordinator, to.serial) else { return Ok(()) };

@@ -136,7 +136,7 @@ pub enum Happening {
         machine: usize,
         life: u64,
     },
-    Said {
+    Reported {
         machine: usize,
         to: Source,
         event: Event,
@@ -379,7 +379,7 @@ impl World {
             Happening::Leave { machine, life } => self.leave(machine, life),
             Happening::Arrive { machine, life, work } => self.arrive(machine, life, work),
             Happening::Computed { machine, life } => self.computed(machine, life),
-            Happening::Said { machine, to, event } => self.said(machine, to, event),
+            Happening::Reported { machine, to, event } => self.reported(machine, to, event),
             Happening::Detect { from, machine, life } => self.detect(from, machine, life),
             Happening::Ping { coordinator, serial, machine, life } => self.ping(coordinator, serial, machine, life),
             Happening::Checked { coordinator, serial, scan, piece, found } => {

@@ -54,7 +54,7 @@ fn is_recursive(program: &Program) -> bool {
 #[allow(dead_code)] // Shown by Debug.
 struct Worst {
     error: f64,
-    told: String,
+    text: String,
 }
 
 struct Plan {
@@ -126,8 +126,8 @@ impl Plan {
                         }
                         if error > worst.error || error.is_nan() {
                             let symbol = lane.symbol;
-                            let told = format!("{cut:?} {wanted:?} symbol {symbol} bar {bar}: {want:?}, {got:?}");
-                            *worst = Worst { error, told };
+                            let text = format!("{cut:?} {wanted:?} symbol {symbol} bar {bar}: {want:?}, {got:?}");
+                            *worst = Worst { error, text };
                         }
                     }
                 }
@@ -436,7 +436,7 @@ fn an_executor_gives_the_same_bits_whatever_is_wanted_and_however_batches_are_cu
 }
 
 #[test]
-fn a_symbol_that_finds_no_memory_is_told_with_bytes() {
+fn a_symbol_that_finds_no_memory_is_reported_with_bytes() {
     let program = program(&named(EXECUTED));
     let bars = market(&[5_000, 5_000, 5_000], 8);
     let symbols = inputs(&program, &bars, &[]);

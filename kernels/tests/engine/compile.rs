@@ -195,8 +195,8 @@ fn code_bytes(cubin: &[u8]) -> usize {
 }
 
 #[test]
-fn what_does_not_compile_is_told_with_the_log() {
-    let told = compiler().compile_text("wrong", "#include \"kernel.cuh\"\nint x = nothing;\n", ARCHITECTURE);
-    let Err(CompileError::Failed { log, .. }) = told else { panic!("{told:?}") };
+fn what_does_not_compile_is_reported_with_the_log() {
+    let outcome = compiler().compile_text("wrong", "#include \"kernel.cuh\"\nint x = nothing;\n", ARCHITECTURE);
+    let Err(CompileError::Failed { log, .. }) = outcome else { panic!("{outcome:?}") };
     assert!(log.contains("nothing") && log.contains("wrong.cu"), "{log}");
 }

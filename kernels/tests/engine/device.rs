@@ -293,10 +293,10 @@ fn one_group_that_does_not_fit_is_an_error_that_names_bytes() {
     let (program, bars) = (plan(), bars());
     let symbols = inputs(&program, &bars, &[]);
     let tiny = world(Simulation { memory_bytes: 100_000, ..Simulation::default() }, waits());
-    let told = tiny.values(&program, &symbols, &vec![0; symbols.len()]).expect_err("no room");
-    let Fault::OutOfMemory { needed_bytes, free_bytes } = told else { panic!("{told}") };
+    let fault = tiny.values(&program, &symbols, &vec![0; symbols.len()]).expect_err("no room");
+    let Fault::OutOfMemory { needed_bytes, free_bytes } = fault else { panic!("{fault}") };
     assert!(needed_bytes > 100_000 && free_bytes <= 90_000, "{needed_bytes} {free_bytes}");
-    assert!(told.to_string().contains(&needed_bytes.to_string()) && told.is_retryable());
+    assert!(fault.to_string().contains(&needed_bytes.to_string()) && fault.is_retryable());
     assert_eq!(tiny.device.counts().used_bytes, 0, "nothing stays behind");
 }
 
@@ -307,9 +307,9 @@ fn a_batch_that_runs_too_long_ends_the_call_at_its_end() {
     let slow = Simulation { slow_at: Some((1, Duration::from_secs(12))), ..Simulation::default() };
     let one = ExecutorOptions { streams: 1, ..small() };
     let world = world(slow, one);
-    let told = world.values(&program, &symbols, &vec![0; symbols.len()]).expect_err("too late");
-    assert!(matches!(told, Fault::Late { took, .. } if took >= Duration::from_secs(12)), "{told}");
-    assert!(told.is_retryable());
+    let fault = world.values(&program, &symbols, &vec![0; symbols.len()]).expect_err("too late");
+    assert!(matches!(fault, Fault::Late { took, .. } if took >= Duration::from_secs(12)), "{fault}");
+    assert!(fault.is_retryable());
     assert_eq!(world.device.counts().launches, 1, "nothing behind it was begun");
     assert_eq!(world.executor.lost(), None);
     world.agrees(&program, &bars);
@@ -322,8 +322,8 @@ fn a_device_that_says_nothing_for_too_long_is_lost() {
     let symbols = inputs(&program, &bars, &[]);
     let hangs = Simulation { slow_at: Some((1, Duration::from_secs(1_000_000))), ..Simulation::default() };
     let world = world(hangs, waits());
-    let told = world.values(&program, &symbols, &vec![0; symbols.len()]).expect_err("it hangs");
-    assert!(matches!(told, Fault::Lost(_)), "{told}");
+    let fault = world.values(&program, &symbols, &vec![0; symbols.len()]).expect_err("it hangs");
+    assert!(matches!(fault, Fault::Lost(_)), "{fault}");
 }
 
 #[test]
@@ -331,21 +331,21 @@ fn a_sticky_error_gives_the_device_up_and_tells_so_once() {
     let (program, bars) = (plan(), bars());
     let symbols = inputs(&program, &bars, &[]);
     let world = world(Simulation { illegal_at: Some(2), ..Simulation::default() }, small());
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let telling = Arc::clone(&told);
-    world.executor.on_lost(move |why| telling.lock().expect("held shortly").push(why.to_owned()));
+    let notices = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&notices);
+    world.executor.on_lost(move |why| sink.lock().expect("held shortly").push(why.to_owned()));
     let from = vec![0; symbols.len()];
     let first = world.values(&program, &symbols, &from).expect_err("an illegal address");
     assert!(matches!(&first, Fault::Lost(why) if why.contains("illegal")), "{first}");
     let launches = world.device.counts().launches;
     assert_eq!(world.values(&program, &symbols, &from), Err(first), "every later call");
     assert_eq!(world.device.counts().launches, launches, "nothing more is tried");
-    assert_eq!(told.lock().expect("held shortly").len(), 1);
+    assert_eq!(notices.lock().expect("held shortly").len(), 1);
     assert!(world.executor.lost().is_some());
     // A callback registered late is called too.
-    let late = Arc::clone(&told);
+    let late = Arc::clone(&notices);
     world.executor.on_lost(move |why| late.lock().expect("held shortly").push(why.to_owned()));
-    assert_eq!(told.lock().expect("held shortly").len(), 2);
+    assert_eq!(notices.lock().expect("held shortly").len(), 2);
 }
 
 /// Cancels after this many polls.
@@ -364,8 +364,9 @@ fn a_cancelled_call_ends_between_batches() {
     let world = world(Simulation::default(), small());
     let from = vec![0; symbols.len()];
     let cancel = Asked(AtomicUsize::new(3));
-    let told = world.executor.evaluate_from(&lowered(&program), &symbols, &from, None, &cancel, &mut Stages::default());
-    assert_eq!(told, Err(Fault::Cancelled));
+    let outcome =
+        world.executor.evaluate_from(&lowered(&program), &symbols, &from, None, &cancel, &mut Stages::default());
+    assert_eq!(outcome, Err(Fault::Cancelled));
     assert!((1..=2).contains(&world.device.counts().launches));
     assert_eq!(world.device.counts().used_bytes, 0);
 }

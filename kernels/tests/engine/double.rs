@@ -301,14 +301,14 @@ impl Number for Double {
             Binary::RatioOrZero if b == 0.0 && a.is_finite() => Self::ZERO,
             Binary::RatioOrZeroEpsilon if b.abs() < TALIB_EPSILON && a.is_finite() => Self::ZERO,
             Binary::RatioOrZero | Binary::RatioOrZeroEpsilon => a / b,
-            Binary::Gate => {
+            Binary::MaskUndefined => {
                 if b.is_finite() {
                     a
                 } else {
                     Self::NAN
                 }
             }
-            Binary::OrElse => {
+            Binary::Coalesce => {
                 if a.is_nan() {
                     b
                 } else {

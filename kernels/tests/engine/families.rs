@@ -52,7 +52,7 @@ fn held(plans: &[(String, Program, Sequence)], bars: &[Vec<Vec<f64>>]) -> usize 
     let kernels: BTreeMap<String, String> = plans.iter().flat_map(|(.., plan)| plan.kernels()).collect();
     let mut device = Emulator::new(&kernels);
     let (mut wrong, mut values) = (Vec::new(), 0);
-    for (i, (told, program, plan)) in plans.iter().enumerate() {
+    for (i, (label, program, plan)) in plans.iter().enumerate() {
         device.order = ORDERS[i % 3];
         // Some of the rings fit into shared memory, or none.
         let limits = [
@@ -62,7 +62,7 @@ fn held(plans: &[(String, Program, Sequence)], bars: &[Vec<Vec<f64>>]) -> usize 
         ][i % 3];
         let comparison = check(&device, program, plan, bars, limits);
         values += comparison.values;
-        wrong.extend(comparison.differs.iter().map(|d| format!("{told}: {d:?}")));
+        wrong.extend(comparison.differs.iter().map(|d| format!("{label}: {d:?}")));
     }
     assert!(wrong.is_empty(), "{} series differ: {:#?}", wrong.len(), &wrong[..wrong.len().min(20)]);
     assert!(values > 0);
@@ -270,7 +270,7 @@ fn the_averages_themselves_have_the_bits_of_the_cpu() {
         let families = by_hand(&FAMILIES.map(|family| (family, lens)));
         let sequence = lower(&families);
         // Signals reveal little of averages: replace them by one of the averages at each bar.
-        let told = |(name, text): (String, String)| {
+        let observed = |(name, text): (String, String)| {
             let text: Vec<String> = text
                 .lines()
                 .map(|line| match line.split_once("const double v").and_then(|(_, rest)| rest.split_once(" = s")) {
@@ -282,7 +282,7 @@ fn the_averages_themselves_have_the_bits_of_the_cpu() {
                 .collect();
             (name, text.join("\n") + "\n")
         };
-        let kernels: BTreeMap<String, String> = sequence.kernels().into_iter().map(told).collect();
+        let kernels: BTreeMap<String, String> = sequence.kernels().into_iter().map(observed).collect();
         assert_eq!(kernels.values().map(|text| lines(text, "const_cast")).sum::<usize>(), FAMILIES.len());
         let device = Emulator::new(&kernels);
         let nodes = (0..families.nodes().len() as u32).map(NodeId);
@@ -298,8 +298,8 @@ fn the_averages_themselves_have_the_bits_of_the_cpu() {
                 for (bar, family) in (0..symbol.visible).flat_map(|bar| (0..FAMILIES.len()).map(move |f| (bar, f))) {
                     let want = want[family * 9 + bar % 9][bar];
                     let got = got[family][market.place(Wanted::All, 0, number, bar)];
-                    let told = format!("{:?}({}) symbol {number} bar {bar}", FAMILIES[family], lens[bar % 9]);
-                    assert!(want.to_bits() == got.to_bits(), "{told}: CPU {want:?}, GPU {got:?}");
+                    let label = format!("{:?}({}) symbol {number} bar {bar}", FAMILIES[family], lens[bar % 9]);
+                    assert!(want.to_bits() == got.to_bits(), "{label}: CPU {want:?}, GPU {got:?}");
                 }
             }
         }

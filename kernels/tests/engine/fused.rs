@@ -260,8 +260,8 @@ fn fused_kernels_of_the_whole_catalogue_have_the_bits_of_the_cpu() {
         values += comparison.values;
         outputs += items.len();
         for (output, symbol, bar, want, got) in comparison.differs {
-            let told = format!("symbol {symbol} bar {bar}: CPU {want:?}, GPU {got:?}");
-            wrong.entry(items[output].clone()).or_insert(told);
+            let difference = format!("symbol {symbol} bar {bar}: CPU {want:?}, GPU {got:?}");
+            wrong.entry(items[output].clone()).or_insert(difference);
         }
     }
     assert!(wrong.is_empty(), "{} of {outputs} outputs differ: {wrong:#?}", wrong.len());
@@ -269,7 +269,7 @@ fn fused_kernels_of_the_whole_catalogue_have_the_bits_of_the_cpu() {
 }
 
 /// A number from an environment variable, for `just cuda-emulate`.
-fn told(variable: &str) -> Option<u64> {
+fn number_in(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
@@ -285,7 +285,7 @@ fn order(plan: usize) -> Order {
 
 /// Random expressions, from the generators of the CPU engine's property tests.
 fn random_plans(count: usize, depth: u32) -> Vec<(String, Program)> {
-    let seed = told("TRAWL_EMULATOR_SEED").unwrap_or(0);
+    let seed = number_in("TRAWL_EMULATOR_SEED").unwrap_or(0);
     let mut bytes = [0u8; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
@@ -325,13 +325,13 @@ fn check_random(count: usize, depth: u32, cut: impl Fn(&Program) -> Sequence) {
 
 #[test]
 fn random_plans_have_the_bits_of_the_cpu_a_primitive_at_a_time() {
-    let count = told("TRAWL_EMULATOR_PLANS").map_or(RANDOM_PLANS, |plans| plans as usize);
+    let count = number_in("TRAWL_EMULATOR_PLANS").map_or(RANDOM_PLANS, |plans| plans as usize);
     check_random(count, 3, |program| Sequence::apart(program).expect("every primitive"));
 }
 
 #[test]
 fn random_plans_have_the_bits_of_the_cpu_fused() {
-    let count = told("TRAWL_EMULATOR_PLANS").map_or(RANDOM_FUSED, |plans| plans as usize / 10);
+    let count = number_in("TRAWL_EMULATOR_PLANS").map_or(RANDOM_FUSED, |plans| plans as usize / 10);
     check_random(count, 4, |program| Sequence::fused(program).expect("every primitive"));
 }
 

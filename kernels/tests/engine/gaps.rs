@@ -190,9 +190,9 @@ fn every_function_is_na_after_a_missing_bar_for_as_long_as_its_page_says() {
         for case in cases {
             let mut gap = whole.clone();
             case.iter().for_each(|at| gap[named(at)][missing] = f64::NAN);
-            let told = catalogue::gaps(program, &case, horizon);
-            for ((with, without), told) in run(&gap).iter().zip(&without).zip(&told) {
-                for (bar, there) in told.iter().enumerate() {
+            let predicted = catalogue::gaps(program, &case, horizon);
+            for ((with, without), predicted) in run(&gap).iter().zip(&without).zip(&predicted) {
+                for (bar, there) in predicted.iter().enumerate() {
                     let (is, was) = (with[missing + bar], without[missing + bar]);
                     let agrees = match there {
                         There::No => is.is_nan(),
@@ -200,8 +200,10 @@ fn every_function_is_na_after_a_missing_bar_for_as_long_as_its_page_says() {
                         There::Perhaps => true,
                     };
                     if !agrees {
-                        wrong
-                            .push(format!("{} without {case:?}: {bar} bars later {is}, told {there:?}", facts.example));
+                        wrong.push(format!(
+                            "{} without {case:?}: {bar} bars later {is}, predicted {there:?}",
+                            facts.example
+                        ));
                     }
                     if case.len() == columns.len() && is.is_nan() && !was.is_nan() {
                         longest = longest.max(bar + 1);
@@ -234,7 +236,7 @@ fn every_function_is_na_after_a_missing_bar_for_as_long_as_its_page_says() {
             }
         }
         if facts.gap.span < longest || (!facts.gap.depends && facts.gap.span != longest) {
-            wrong.push(format!("{}: NA up to {longest} bars, told {:?}", facts.example, facts.gap));
+            wrong.push(format!("{}: NA up to {longest} bars, predicted {:?}", facts.example, facts.gap));
         }
     }
     assert!(checked > 180, "{checked} functions");

@@ -170,12 +170,12 @@ fn differences(function: &Function, file: &str) -> Vec<String> {
     let calls = &headers[2..];
     for output in function.outputs {
         let of_output = |call: &&String| function.outputs.len() == 1 || call.ends_with(&format!(".{}", output.name));
-        let told: Vec<&String> = calls.iter().filter(of_output).collect();
-        let own = told.iter().all(|call| call.starts_with(&format!("{}(", function.name)));
-        let defaults = told.iter().any(|call| call.starts_with(&format!("{}()", function.name)));
+        let matching: Vec<&String> = calls.iter().filter(of_output).collect();
+        let own = matching.iter().all(|call| call.starts_with(&format!("{}(", function.name)));
+        let defaults = matching.iter().any(|call| call.starts_with(&format!("{}()", function.name)));
         assert!(
-            own && defaults && told.len() > 1,
-            "{file} has defaults and other arguments of {}: {told:?}",
+            own && defaults && matching.len() > 1,
+            "{file} has defaults and other arguments of {}: {matching:?}",
             output.name
         );
     }

@@ -2,7 +2,6 @@
 //! reads.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -81,13 +80,6 @@ impl Buffers {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 impl Launcher for Recorder {
     fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
         let mut buffers = Buffers::default();
@@ -127,7 +119,7 @@ impl Launcher for Recorder {
             "lanes": self.lanes,
             "bars": memory.visible.first(),
             "tail": memory.tail.first(),
-            "arguments": hex(&launch.arguments(&pointers)),
+            "arguments": hex::encode(launch.arguments(&pointers)),
             "memory": buffers.places,
             "expected": expected,
         }));

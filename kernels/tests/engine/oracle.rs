@@ -18,20 +18,24 @@ pub fn primitive<N: Number>(op: Op, inputs: &[&[N]], bars: usize) -> Vec<N> {
     let each = |f: &dyn Fn(usize) -> N| (0..bars).map(f).collect::<Vec<N>>();
     let x = inputs[0];
     match op {
-        Op::Column(_) | Op::Constant(_) | Op::Label(_) | Op::Window | Op::Begins(_) | Op::Cross(_) | Op::Read(_) => {
-            Vec::new()
-        }
+        Op::Column(_)
+        | Op::Constant(_)
+        | Op::Label(_)
+        | Op::HistoryMask
+        | Op::Begins(_)
+        | Op::Cross(_)
+        | Op::Read(_) => Vec::new(),
         Op::PercentRank(p) => window(x, p + 1, |w| {
             let (now, before) = w.split_last().expect("more than one value");
             N::of(before.iter().filter(|v| *v < now).count() as f64) / f64::from(p) * 100.0
         }),
-        Op::Ranked { p, rank } => window(x, p, |w| {
+        Op::OrderStatistic { p, rank } => window(x, p, |w| {
             let mut sorted = w.to_vec();
             sorted.sort_by(|a, b| a.partial_cmp(b).expect("defined values"));
             sorted[rank as usize - 1]
         }),
-        Op::SinceMax(p) => window(x, p, |w| since(w, |a, b| a > b)),
-        Op::SinceMin(p) => window(x, p, |w| since(w, |a, b| a < b)),
+        Op::BarsSinceMax(p) => window(x, p, |w| since(w, |a, b| a > b)),
+        Op::BarsSinceMin(p) => window(x, p, |w| since(w, |a, b| a < b)),
         Op::MaxIndex(p) => extreme_index(x, p as usize, |a, b| a > b),
         Op::MinIndex(p) => extreme_index(x, p as usize, |a, b| a < b),
         Op::Slope(p) => window(x, p, |w| {
@@ -41,7 +45,7 @@ pub fn primitive<N: Number>(op: Op, inputs: &[&[N]], bars: usize) -> Vec<N> {
             N::sum(&products) / (0..p).map(|k| (f64::from(k) - middle).powi(2)).sum::<f64>()
         }),
         Op::Beta(p) => each(&|t| beta(x, inputs[1], t, p as usize)),
-        Op::ExponentialBy { p, delay, factor } => smoothed(x, p, delay, |m, x| (x - m) * factor.value() + m),
+        Op::EmaBy { p, delay, factor } => smoothed(x, p, delay, |m, x| (x - m) * factor.value() + m),
         Op::WilderTotal(p) => {
             let (mut n, mut s) = (0, N::ZERO);
             over_defined(inputs, bars, |t| {
@@ -106,19 +110,19 @@ pub fn primitive<N: Number>(op: Op, inputs: &[&[N]], bars: usize) -> Vec<N> {
         }),
         Op::Max(p) => window(x, p, |w| w.iter().copied().fold(N::of(f64::NEG_INFINITY), N::max)),
         Op::Min(p) => window(x, p, |w| w.iter().copied().fold(N::of(f64::INFINITY), N::min)),
-        Op::Deviation(p) => sums(x, p, |w| {
+        Op::StdDev(p) => sums(x, p, |w| {
             let mean = N::sum(w) / f64::from(p);
             let squares = w.iter().map(|x| (*x - mean) * (*x - mean));
             (total(squares) / f64::from(p)).sqrt()
         }),
-        Op::MeanDeviation(p) => {
+        Op::MeanAbsDev(p) => {
             let p = p as usize;
             each(&|t| match defined_window(x, t, p, f64::MAX) {
                 Some(w) => total(w.iter().map(|x| (*x - at(1, t)).abs())) / p as f64,
                 None => N::NAN,
             })
         }
-        Op::Exponential { p, delay } => smoothed(x, p, delay, |m, x| (x - m) * (N::of(2.0) / (f64::from(p) + 1.0)) + m),
+        Op::Ema { p, delay } => smoothed(x, p, delay, |m, x| (x - m) * (N::of(2.0) / (f64::from(p) + 1.0)) + m),
         Op::Wilder(p) => smoothed(x, p, 0, |m, x| (m * (f64::from(p) - 1.0) + x) / f64::from(p)),
         Op::WilderSum(p) => {
             let (mut n, mut s) = (0, N::ZERO);

@@ -86,15 +86,15 @@ impl Shard {
             })
             .collect();
         let mut came = Came::default();
-        world.executor.evaluate_parts(&lowered(program), &given, cancel, &mut |told| match told {
+        world.executor.evaluate_parts(&lowered(program), &given, cancel, &mut |event| match event {
             RequestEvent::Stages(stages) => came.stages.extend(stages),
             RequestEvent::Part { part, values, took } => {
                 came.took += took;
                 came.launches.push(world.device.counts().launches);
-                assert!(came.parts.insert(parts.start + part, values).is_none(), "part {part} was told twice");
+                assert!(came.parts.insert(parts.start + part, values).is_none(), "part {part} was reported twice");
             }
         });
-        assert_eq!(came.parts.len(), parts.len(), "every part is told");
+        assert_eq!(came.parts.len(), parts.len(), "every part is reported");
         came
     }
 
@@ -136,7 +136,7 @@ fn batches_span_parts_and_each_part_has_the_values_that_it_has_alone() {
 }
 
 #[test]
-fn parts_are_told_when_their_batch_is_done_and_share_its_time() {
+fn parts_are_reported_when_their_batch_is_done_and_share_its_time() {
     let (program, shard) = (plan(), shard());
     let world = world(Simulation::default(), batches());
     let came = shard.run(&world, &program, 0..PARTS, &NoCancel);
@@ -144,7 +144,7 @@ fn parts_are_told_when_their_batch_is_done_and_share_its_time() {
     let launches = world.device.counts().launches;
     assert!((6..PARTS as u64 - 1).contains(&launches), "{launches} batches");
     assert_eq!(came.launches[0], 0, "a part without bars waits for nobody");
-    assert!(came.launches[1] <= 3, "the first parts are told with {} batches begun", came.launches[1]);
+    assert!(came.launches[1] <= 3, "the first parts are reported with {} batches begun", came.launches[1]);
     assert!(came.launches.is_sorted());
     // Overlapping time is not counted twice.
     let spans = came.stages.spans();
@@ -197,7 +197,7 @@ fn kernels_read_columns_that_lie_group_by_group() {
 }
 
 #[test]
-fn a_lost_device_costs_what_was_not_told_and_nothing_else() {
+fn a_lost_device_costs_what_was_not_reported_and_nothing_else() {
     let (program, shard) = (plan(), shard());
     let broken = world(Simulation { illegal_at: Some(5), ..Simulation::default() }, batches());
     let came = shard.run(&broken, &program, 0..PARTS, &NoCancel);

@@ -132,8 +132,9 @@ fn outputs_scale_with_prices_and_volumes_bit_for_bit() {
                         floored.extend(differs.map(|_| function.name));
                     } else if let Some(t) = differs {
                         let what = if volumes { "volumes" } else { "prices" };
-                        let told = format!("{what} times 2^{exponent}, bar {t}: {:?} became {:?}", before[t], after[t]);
-                        wrong.entry(format!("{}.{}", function.name, output.name)).or_insert(told);
+                        let difference =
+                            format!("{what} times 2^{exponent}, bar {t}: {:?} became {:?}", before[t], after[t]);
+                        wrong.entry(format!("{}.{}", function.name, output.name)).or_insert(difference);
                     }
                 }
             }

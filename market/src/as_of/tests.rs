@@ -16,7 +16,7 @@ fn market(timeframe: &str, calendar: &str, times: Vec<TimeMicros>, complete_to: 
     let bars = SymbolBars { symbol: "A".into(), columns: vec![vec![1.0; times.len()]], times };
     memory_dataset(MemoryMarket {
         name: "m".to_owned(),
-        timeframe: timeframe.to_owned(),
+        timeframe: timeframe.parse().unwrap(),
         calendar: calendar.to_owned(),
         columns: vec!["close".to_owned()],
         bars: vec![bars],

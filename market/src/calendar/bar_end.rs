@@ -2,8 +2,8 @@
 //! of the last session that they cover.
 
 use super::{Calendar, day, weekday};
-use crate::name::{TimeUnit, Timeframe};
 use crate::time::{DAY, MINUTE, TimeMicros, add_months};
+use trawl_terms::{TimeUnit, Timeframe};
 
 impl Calendar {
     /// The instant from which a bar is closed, and therefore visible.

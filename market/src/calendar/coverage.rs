@@ -5,8 +5,8 @@
 //! refused.
 
 use super::Calendar;
-use crate::name::Timeframe;
 use crate::time::{TimeMicros, format_time};
+use trawl_terms::Timeframe;
 
 impl Calendar {
     /// A warning when bars of a timeframe between two times lie where the calendar does not know the sessions, or not

@@ -14,8 +14,6 @@ mod sessions;
 
 use std::fmt;
 
-pub use periods::CalendarPeriod;
-
 use crate::error::MarketError;
 use crate::time::{DAY, TimeMicros, format_time};
 use crate::zone::Zone;

@@ -1,7 +1,9 @@
 //! Finds a calendar by name.
 
 use super::{CALENDARS, Calendar};
-use crate::error::{MarketError, nearest};
+use trawl_terms::suggest;
+
+use crate::error::MarketError;
 
 impl Calendar {
     /// A calendar by its name, such as `XNYS`, `24/7` or `weekdays`; case is ignored.
@@ -32,7 +34,7 @@ impl Calendar {
         let plain = name.replace([' ', '_', '-', '/'], "");
         let same = |calendar: &Self| names(*calendar).any(|known| known.eq_ignore_ascii_case(&plain));
         Self::all().find(same).or_else(|| {
-            let near = nearest(name, Self::all().flat_map(names))?;
+            let near = suggest(name, Self::all().flat_map(names))?;
             Self::all().find(|calendar| names(*calendar).any(|known| known == near))
         })
     }

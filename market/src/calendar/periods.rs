@@ -1,20 +1,9 @@
 //! Which bars are the first of a session, a day, a week, a month.
 
+use trawl_terms::Period;
+
 use super::{Calendar, day, weekday};
 use crate::time::{DAY, TimeMicros, month_index};
-
-/// A period of time by which bars are grouped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CalendarPeriod {
-    /// From the open of a regular session to the next open.
-    Session,
-    /// A trading day, its early and late trading included.
-    Day,
-    /// Monday to Sunday, by the trading day.
-    Week,
-    /// By the trading day.
-    Month,
-}
 
 /// Remembers the last day found, because bars come in order of time.
 struct Days<'a> {
@@ -55,15 +44,15 @@ impl Days<'_> {
 impl Calendar {
     /// For each of `times`, which ascend, whether it is the first of its period. With `dated` the times are dates of
     /// bars of a day or longer.
-    pub fn begins(&self, period: CalendarPeriod, dated: bool, times: &[TimeMicros]) -> Vec<bool> {
-        let mut days = Days { calendar: self, session: period == CalendarPeriod::Session, known: None };
+    pub fn begins(&self, period: Period, dated: bool, times: &[TimeMicros]) -> Vec<bool> {
+        let mut days = Days { calendar: self, session: period == Period::Session, known: None };
         let mut before = None;
         let begins = times.iter().map(|&time| {
             let date = if dated { day(time) } else { days.date(time) };
             let name = match period {
-                CalendarPeriod::Session | CalendarPeriod::Day => date,
-                CalendarPeriod::Week => date - weekday(date) * DAY,
-                CalendarPeriod::Month => month_index(date),
+                Period::Session | Period::Day => date,
+                Period::Week => date - weekday(date) * DAY,
+                Period::Month => month_index(date),
             };
             before.replace(name) != Some(name)
         });
@@ -76,7 +65,7 @@ mod tests {
     use super::*;
     use crate::time::parse_time;
 
-    fn begins(calendar: Calendar, period: CalendarPeriod, times: &[&str]) -> String {
+    fn begins(calendar: Calendar, period: Period, times: &[&str]) -> String {
         let times: Vec<TimeMicros> = times.iter().map(|t| parse_time(t).expect("a time")).collect();
         let dated = times.iter().all(|t| t % DAY == 0);
         calendar.begins(period, dated, &times).iter().map(|b| if *b { '1' } else { '0' }).collect()
@@ -95,28 +84,28 @@ mod tests {
             "2024-01-08T14:31:00Z",
             "2024-01-09T14:30:00Z",
         ];
-        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Session, &times), "10000101");
-        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Day, &times), "10010001");
-        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Week, &times), "10010000");
-        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Month, &times), "10000000");
+        assert_eq!(begins(Calendar::XNYS, Period::Session, &times), "10000101");
+        assert_eq!(begins(Calendar::XNYS, Period::Day, &times), "10010001");
+        assert_eq!(begins(Calendar::XNYS, Period::Week, &times), "10010000");
+        assert_eq!(begins(Calendar::XNYS, Period::Month, &times), "10000000");
     }
 
     #[test]
     fn weeks_of_different_years_are_different_and_a_missing_first_bar_changes_nothing() {
         // Week 1 of two years; Monday 2025-12-29 is of the week of 2026-01-02.
         let dates = ["2024-12-31", "2025-01-02", "2025-01-06", "2025-12-29", "2026-01-02", "2026-01-05"];
-        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Week, &dates), "101101");
-        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Month, &dates), "110110");
-        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Session, &dates), "111111");
+        assert_eq!(begins(Calendar::XNYS, Period::Week, &dates), "101101");
+        assert_eq!(begins(Calendar::XNYS, Period::Month, &dates), "110110");
+        assert_eq!(begins(Calendar::XNYS, Period::Session, &dates), "111111");
         // The session's first minutes are missing.
         let late = ["2024-01-08T20:00:00Z", "2024-01-09T15:10:00Z", "2024-01-09T15:11:00Z"];
-        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Session, &late), "110");
+        assert_eq!(begins(Calendar::XNYS, Period::Session, &late), "110");
     }
 
     #[test]
     fn days_of_a_market_around_the_clock_are_utc_days() {
         let times = ["2024-01-07T23:59:00Z", "2024-01-08T00:00:00Z", "2024-01-08T12:00:00Z"];
-        assert_eq!(begins(Calendar::ALWAYS, CalendarPeriod::Session, &times), "110");
-        assert_eq!(begins(Calendar::ALWAYS, CalendarPeriod::Week, &times), "110");
+        assert_eq!(begins(Calendar::ALWAYS, Period::Session, &times), "110");
+        assert_eq!(begins(Calendar::ALWAYS, Period::Week, &times), "110");
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
-use crate::name::Timeframe;
 use crate::time::{MINUTE, format_time, parse_time};
+use trawl_terms::Period;
+use trawl_terms::Timeframe;
 
 fn at(text: &str) -> TimeMicros {
     parse_time(text).unwrap()
@@ -245,9 +246,9 @@ fn a_session_over_midnight_has_the_trading_date() {
     assert_eq!(format_time(chicago.bar_end("1d".parse().unwrap(), at("2025-01-06"))), "2025-01-06T23:00:00Z");
     assert_eq!(chicago.trading_day_start(at("2025-01-06")), monday.open);
     let times = ["2025-01-03 22:59", "2025-01-05 23:00", "2025-01-06 12:00", "2025-01-06 23:00", "2025-01-07 01:00"];
-    let begins = chicago.begins(CalendarPeriod::Session, false, &times.map(at));
+    let begins = chicago.begins(Period::Session, false, &times.map(at));
     assert_eq!(begins, [true, true, false, true, false]);
-    assert_eq!(chicago.begins(CalendarPeriod::Week, false, &times.map(at)), [true, true, false, false, false]);
+    assert_eq!(chicago.begins(Period::Week, false, &times.map(at)), [true, true, false, false, false]);
 }
 
 #[test]
@@ -285,5 +286,5 @@ fn bars_beyond_the_years_of_a_calendar_cause_a_warning() {
 #[test]
 fn days_after_the_last_year_are_distinguished_by_their_date() {
     let times = ["2035-12-31 20:59", "2036-01-02 15:00", "2036-01-03 15:00", "2036-01-03 15:01"].map(at);
-    assert_eq!(Calendar::XNYS.begins(CalendarPeriod::Session, false, &times), [true, true, true, false]);
+    assert_eq!(Calendar::XNYS.begins(Period::Session, false, &times), [true, true, true, false]);
 }

@@ -21,6 +21,7 @@ use crate::error::MarketError;
 use crate::memory::{MemoryMarket, build as build_memory};
 use crate::reference::ListingRow;
 use crate::time::{TimeMicros, parse_time};
+use trawl_terms::Timeframe;
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 /// Version of the generator: part of the snapshot id.
@@ -39,7 +40,7 @@ pub(crate) fn build(name: &str) -> Result<Dataset, MarketError> {
         GENERATOR,
         MemoryMarket {
             name: name.to_owned(),
-            timeframe: if daily { "1d" } else { "1m" }.to_owned(),
+            timeframe: if daily { Timeframe::DAY } else { Timeframe::MINUTE },
             calendar: Calendar::XNYS.name().to_owned(),
             synthetic: true,
             columns: COLUMNS.map(str::to_owned).to_vec(),

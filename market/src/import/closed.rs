@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::ImportOptions;
 use crate::calendar::Calendar;
 use crate::manifest::Manifest;
-use crate::name::Timeframe;
 use crate::time::TimeMicros;
+use trawl_terms::Timeframe;
 
 /// Ends of the imported bars, relative to the clock.
 pub(super) struct Closed {

@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use crate::arrow_file::SymbolBars;
 use crate::calendar::{CALENDARS, Calendar};
 use crate::limits::FIT_BARS_MAX;
-use crate::name::Timeframe;
 use crate::time::{DAY, TimeMicros, format_time};
+use trawl_terms::Timeframe;
 
 /// Share of bars on dates without a session from which a calendar does not fit. Markets that trade on weekends have two
 /// days of seven, the holidays of another exchange about one day of thirty.
@@ -100,7 +100,7 @@ impl Fit {
             sample: bars.values().flat_map(|b| &b.times).step_by(total / FIT_BARS_MAX + 1).copied().collect(),
         };
         // The labels of weeks and months may be any day.
-        if timeframe.is_dated() && timeframe.to_string() != "1d" {
+        if timeframe.is_dated() && timeframe != Timeframe::DAY {
             return fit;
         }
         let of = |bars: &SymbolBars| {

@@ -103,7 +103,7 @@ pub(super) fn merge_into(
         .into_par_iter()
         .map(|(group, new)| {
             let mut old = match existing {
-                Some(dataset) => dataset.load_group(group, &old_columns)?,
+                Some(dataset) => dataset.load_group(group, &old_columns)?.into_iter().map(SymbolBars::from).collect(),
                 None => Vec::new(),
             };
             for bars in &mut old {

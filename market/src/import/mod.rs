@@ -26,6 +26,8 @@ use self::prepare::{Prepared, by_reason, prepare};
 use self::settle::other_timeframe;
 pub(crate) use self::settle::{Labels, label_rows};
 use self::tables::{NewTables, read_tables, store_tables};
+use trawl_terms::Timeframe;
+
 use crate::as_of::AsOf;
 use crate::bundled_names::is_bundled;
 use crate::dataset::{Dataset, Files};
@@ -33,7 +35,7 @@ use crate::error::MarketError;
 use crate::jumps::Jump;
 use crate::limits::JUMPS_LISTED_MAX;
 use crate::manifest::ORIGIN_IMPORT;
-use crate::name::{Timeframe, check_dataset_name};
+use crate::name::check_dataset_name;
 use crate::quarantine::write_quarantine;
 use crate::reading::ReadOptions;
 use crate::snapshot::{Heading, Sink, WriteLock, assemble, publish};
@@ -51,7 +53,7 @@ pub struct ImportOptions {
     /// How to read the files.
     pub read: ReadOptions,
     /// Such as `1d`; `None` takes that of the dataset; for a new one it is inferred from the spacing of the bars.
-    pub timeframe: Option<String>,
+    pub timeframe: Option<Timeframe>,
     /// Refuses the import for a file that cannot be read, which otherwise is left out and reported.
     pub strict: bool,
     /// Name of the exchange calendar; `None` keeps the dataset's; for a new one it is that of the files' format, or
@@ -81,7 +83,7 @@ pub struct ImportReport {
     /// The dataset had all this already; no snapshot was created.
     pub unchanged: bool,
     /// Length of a bar.
-    pub timeframe: String,
+    pub timeframe: Timeframe,
     /// The timeframe was inferred from the bars.
     pub timeframe_inferred: bool,
     /// The zone of times without one; `None` where it was not given.
@@ -213,7 +215,7 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     let stored = store_tables(&sink, existing.as_ref(), factors, listing, &merged.columns)?;
     let heading = Heading {
         name: name.clone(),
-        timeframe: timeframe.to_string(),
+        timeframe,
         synthetic: false,
         origin: ORIGIN_IMPORT.to_owned(),
         groups: merged.groups,
@@ -291,7 +293,7 @@ fn existing(store: &Store, name: &str) -> Result<Option<Dataset>, MarketError> {
 }
 
 fn check_compatible(existing: &Dataset, timeframe: Timeframe) -> Result<(), MarketError> {
-    let held: Timeframe = existing.manifest.timeframe.parse()?;
+    let held = existing.manifest.timeframe;
     if held == timeframe {
         return Ok(());
     }

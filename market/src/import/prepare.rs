@@ -16,12 +16,12 @@ use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::limits::{PREVIEW_BAD_ROWS_MAX, PREVIEW_BARS_MAX};
 use crate::merge::{SymbolRows, combine_files};
-use crate::name::Timeframe;
 use crate::quarantine::{QuarantinedRow, Reason};
 use crate::reading::{Rows, map_symbol};
 use crate::sources::expand;
 use crate::store::Store;
 use crate::time::TimeMicros;
+use trawl_terms::Timeframe;
 
 /// Files with the same columns.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -57,7 +57,7 @@ pub struct ImportPreview {
     /// The dataset does not exist yet.
     pub created: bool,
     /// Length of a bar.
-    pub timeframe: String,
+    pub timeframe: Timeframe,
     /// The timeframe is inferred from the bars.
     pub timeframe_inferred: bool,
     /// Name of the exchange calendar.
@@ -279,7 +279,7 @@ pub fn preview_files(store: &Store, options: &ImportOptions) -> Result<ImportPre
     Ok(ImportPreview {
         dataset: options.dataset.clone(),
         created: existing.is_none(),
-        timeframe: prepared.timeframe.to_string(),
+        timeframe: prepared.timeframe,
         timeframe_inferred: prepared.inferred,
         calendar: prepared.calendar.name().to_owned(),
         zone: prepared.zone,

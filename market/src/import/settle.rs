@@ -13,12 +13,12 @@ use crate::calendar::Calendar;
 use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::merge::SymbolRows;
-use crate::name::{TimeUnit, Timeframe};
 use crate::quarantine::Reason;
 use crate::reading::{DATED_STEPS, Inferred, MANY_STEPS, NAIVE, Rows, SURE_STEPS, Spacing, length, newest_first};
 use crate::sources::Input;
 use crate::time::{DAY, SECOND, TimeMicros, format_time};
 use crate::zone::Zone;
+use trawl_terms::{TimeUnit, Timeframe};
 
 const DAILY: Timeframe = Timeframe { count: 1, unit: TimeUnit::Day };
 
@@ -65,8 +65,8 @@ pub(super) fn choose_timeframe(
     existing: Option<&Dataset>,
     calendar: Calendar,
 ) -> Result<Chosen, MarketError> {
-    let requested: Option<Timeframe> = options.timeframe.as_deref().map(str::parse).transpose()?;
-    let held: Option<Timeframe> = existing.map(|e| e.manifest.timeframe.parse()).transpose()?;
+    let requested = options.timeframe;
+    let held = existing.map(|e| e.manifest.timeframe);
     if let (Some(requested), Some(held)) = (requested, held)
         && requested != held
     {

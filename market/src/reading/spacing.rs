@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::limits::SPACINGS_MAX;
-use crate::name::{TimeUnit, Timeframe};
 use crate::time::{DAY, HOUR, MINUTE};
+use trawl_terms::{TimeUnit, Timeframe};
 
 /// Shorter steps are between bars of one day, longer ones between days.
 const STEP_OF_DAYS: i64 = 20 * HOUR;

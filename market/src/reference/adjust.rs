@@ -7,10 +7,12 @@
 //! is an as-of of its own (all bars, backtests), `known_from` gives the bar from which an event is known.
 
 use super::factors::FactorRow;
-use crate::arrow_file::SymbolBars;
+use crate::arrow_file::LoadedBars;
 use crate::calendar::Calendar;
 use crate::error::MarketError;
-use crate::name::{TimeUnit, Timeframe, shortened};
+use trawl_terms::{TimeUnit, Timeframe};
+
+use crate::name::shortened;
 use crate::time::{DAY, TimeMicros, YearFirst, add_months, parse_year_first};
 
 /// What bars are adjusted for.
@@ -142,7 +144,7 @@ fn scale(column: &str) -> Scale {
 
 /// Adjusts the bars of one symbol in place. `columns` names them; `closes` are the raw closes.
 pub(crate) fn adjust(
-    bars: &mut SymbolBars,
+    bars: &mut LoadedBars,
     columns: &[String],
     closes: Option<&[f64]>,
     events: &[FactorRow],
@@ -173,7 +175,7 @@ pub(crate) fn adjust(
     rescale(bars, columns, 0..end, price, volume);
 }
 
-fn rescale(bars: &mut SymbolBars, columns: &[String], range: std::ops::Range<usize>, price: f64, volume: f64) {
+fn rescale(bars: &mut LoadedBars, columns: &[String], range: std::ops::Range<usize>, price: f64, volume: f64) {
     for (column, values) in columns.iter().zip(&mut bars.columns) {
         let by = match scale(column) {
             Scale::Price => price,
@@ -181,7 +183,7 @@ fn rescale(bars: &mut SymbolBars, columns: &[String], range: std::ops::Range<usi
             Scale::Not => continue,
         };
         if by != 1.0 {
-            values[range.clone()].iter_mut().for_each(|v| *v *= by);
+            values.to_mut()[range.clone()].iter_mut().for_each(|v| *v *= by);
         }
     }
 }
@@ -189,6 +191,7 @@ fn rescale(bars: &mut SymbolBars, columns: &[String], range: std::ops::Range<usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::series::Series;
     use crate::time::parse_time;
 
     fn at(text: &str) -> TimeMicros {
@@ -203,15 +206,15 @@ mod tests {
         let n = times.len();
         let closes = vec![100.0; n];
         let columns = ["close", "volume", "rank"].map(str::to_owned);
-        let mut bars = SymbolBars {
+        let mut bars = LoadedBars {
             symbol: "A".into(),
             times: times.iter().map(|t| at(t)).collect(),
-            columns: vec![closes.clone(), vec![10.0; n], vec![7.0; n]],
+            columns: [closes.clone(), vec![10.0; n], vec![7.0; n]].map(Series::from).to_vec(),
         };
         let how = Adjustment::parse(how).unwrap();
         let frame = frame.parse().unwrap();
         adjust(&mut bars, &columns, Some(&closes), events, &how.on(Calendar::XNYS, frame), (Calendar::XNYS, frame));
-        bars.columns
+        bars.columns.iter().map(|column| column.to_vec()).collect()
     }
 
     const DAYS: [&str; 4] = ["2024-12-03", "2024-12-04", "2024-12-05", "2024-12-06"];

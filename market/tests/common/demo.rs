@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use trawl_market::{
-    Adjustment, AsOf, Calendar, Dataset, Store, SymbolBars, check_resampling, format_time, higher_bars, parse_time,
+    Adjustment, AsOf, Calendar, Dataset, LoadedBars, Store, Timeframe, check_resampling, format_time, higher_bars,
+    parse_time,
 };
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
@@ -12,14 +13,14 @@ fn open(name: &str) -> Dataset {
     Store::new("/nonexistent/trawl-data".into()).open(name).unwrap()
 }
 
-fn all(dataset: &Dataset) -> BTreeMap<String, SymbolBars> {
+fn all(dataset: &Dataset) -> BTreeMap<String, LoadedBars> {
     let columns = COLUMNS.map(str::to_owned);
     let groups = (0..dataset.manifest.groups).flat_map(|g| dataset.load_group(g, &columns).unwrap());
     groups.map(|b| (b.symbol.to_string(), b)).collect()
 }
 
 /// Simple returns by time.
-fn returns(bars: &SymbolBars) -> BTreeMap<i64, f64> {
+fn returns(bars: &LoadedBars) -> BTreeMap<i64, f64> {
     let closes = &bars.columns[3];
     (1..closes.len()).map(|i| (bars.times[i], closes[i] / closes[i - 1] - 1.0)).collect()
 }
@@ -38,7 +39,7 @@ fn correlation(a: &BTreeMap<i64, f64>, b: &BTreeMap<i64, f64>) -> f64 {
 fn demo_has_sixty_companies_with_sectors_and_an_index() {
     let demo = open("demo");
     let manifest = &demo.manifest;
-    assert_eq!((manifest.symbols.len(), manifest.synthetic, manifest.timeframe.as_str()), (61, true, "1d"));
+    assert_eq!((manifest.symbols.len(), manifest.synthetic, manifest.timeframe.to_string().as_str()), (61, true, "1d"));
     assert_eq!(manifest.calendar(), Calendar::XNYS);
     assert_eq!(format_time(manifest.first_time), "2021-01-04");
     let newest = demo.resolve_as_of(&AsOf::Newest, false, 0).unwrap();
@@ -72,7 +73,7 @@ fn every_bar_of_demo_is_a_good_bar_of_a_session() {
 #[test]
 fn the_days_of_demo_are_the_sums_of_its_minutes() {
     let (daily, minutes) = (all(&open("demo")), all(&open("demo-1m")));
-    let (base, day) = ("1m".parse().unwrap(), check_resampling("1m", "1d").unwrap());
+    let (base, day) = ("1m".parse().unwrap(), check_resampling(Timeframe::MINUTE, "1d").unwrap());
     let mut compared = 0;
     for (symbol, bars) in &minutes {
         let built = higher_bars(&Calendar::XNYS, base, day, &bars.times).unwrap();
@@ -92,7 +93,7 @@ fn the_days_of_demo_are_the_sums_of_its_minutes() {
 #[test]
 fn the_minutes_have_a_holiday_a_half_day_pre_market_bars_and_holes() {
     let minutes = all(&open("demo-1m"));
-    let on = |bars: &SymbolBars, date: &str| {
+    let on = |bars: &LoadedBars, date: &str| {
         let day = parse_time(date).unwrap();
         let regular = bars.times.iter().filter(|&&t| Calendar::XNYS.is_regular(t));
         regular.filter(|&&t| (day..day + 86_400_000_000).contains(&t)).count()
@@ -131,7 +132,7 @@ fn the_split_of_demo_vanishes_when_it_is_adjusted() {
     let (raw, split, unknown) = (load("none"), load("split"), load("split@2023-06-09"));
     assert_eq!(raw, unknown);
     let i = raw.times.binary_search(&at).unwrap();
-    let step = |b: &SymbolBars| b.columns[0][i] / b.columns[0][i - 1];
+    let step = |b: &LoadedBars| b.columns[0][i] / b.columns[0][i - 1];
     assert!(step(&raw) < 0.3 && step(&split) > 0.7, "{} {}", step(&raw), step(&split));
     assert_eq!(split.columns[0][i - 1], raw.columns[0][i - 1] / 4.0);
     assert_eq!(split.columns[1][i - 1], raw.columns[1][i - 1] * 4.0);
@@ -154,7 +155,11 @@ fn a_sibling_has_the_timeframe_that_is_wanted() {
         ("demo", "5m", "demo"),
         ("us5", "1m", "us5"),
     ] {
-        assert_eq!(store.sibling(name, timeframe).unwrap().manifest.name, opened, "{name} {timeframe}");
+        assert_eq!(
+            store.sibling(name, timeframe.parse().unwrap()).unwrap().manifest.name,
+            opened,
+            "{name} {timeframe}"
+        );
     }
-    assert!(store.sibling("none", "1m").is_err() && store.sibling("demo", "often").is_err());
+    assert!(store.sibling("none", Timeframe::MINUTE).is_err());
 }

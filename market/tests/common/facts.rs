@@ -1,5 +1,6 @@
 //! Data of a dataset besides bars: tables, calendar, up to when it is complete.
 
+use trawl_market::Timeframe;
 use trawl_market::{
     Adjustment, AsOf, Calendar, Dataset, FactorRow, ImportOptions, ImportReport, ListingRow, MemoryMarket, SymbolBars,
     format_time, import_files, memory_dataset, parse_time,
@@ -33,7 +34,7 @@ fn closes(dataset: &Dataset, how: &str) -> Vec<f64> {
         .flat_map(|g| dataset.load_group_adjusted(g, &names(&["close"]), &how).unwrap())
         .collect::<Vec<_>>();
     groups.retain(|b| &*b.symbol == "FB");
-    groups.remove(0).columns.remove(0)
+    groups[0].columns[0].to_vec()
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn minutes(times: &[&str]) -> MemoryMarket {
     };
     MemoryMarket {
         name: "m".to_owned(),
-        timeframe: "1m".to_owned(),
+        timeframe: Timeframe::MINUTE,
         calendar: "XNYS".to_owned(),
         columns: names(&["close"]),
         bars: vec![bars],
@@ -203,7 +204,7 @@ fn a_market_in_memory_is_checked_and_has_one_id() {
     let made = memory_dataset(tables.clone()).unwrap();
     assert_eq!(made.manifest.snapshot, memory_dataset(tables).unwrap().manifest.snapshot);
     assert_eq!((made.manifest.groups, made.is_bundled(), made.manifest.calendar()), (3, false, Calendar::XNYS));
-    assert_eq!(made.load_symbol("A", &names(&["close"])).unwrap().columns[0], [1.0, 1.0]);
+    assert_eq!(made.load_symbol("A", &names(&["close"])).unwrap().columns[0][..], [1.0, 1.0]);
     let bad: [fn(&mut MemoryMarket); 8] = [
         |m| m.bars.clear(),
         |m| m.bars.push(m.bars[0].clone()),

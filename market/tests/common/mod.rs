@@ -49,8 +49,10 @@ pub fn names(columns: &[&str]) -> Vec<String> {
 /// All bars of a snapshot with all columns, by symbol.
 pub fn load_all(dataset: &Dataset) -> Vec<SymbolBars> {
     let columns = &dataset.manifest.columns;
-    let mut bars: Vec<SymbolBars> =
-        (0..dataset.manifest.groups).flat_map(|g| dataset.load_group(g, columns).unwrap()).collect();
+    let mut bars: Vec<SymbolBars> = (0..dataset.manifest.groups)
+        .flat_map(|g| dataset.load_group(g, columns).unwrap())
+        .map(SymbolBars::from)
+        .collect();
     bars.sort_by(|a, b| a.symbol.cmp(&b.symbol));
     bars
 }

@@ -148,9 +148,19 @@ pub struct SeriesArg {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ParamType {
     /// A whole number, both ends legal.
-    Integer { min: u32, max: u32 },
+    Integer {
+        /// The least legal value.
+        min: u32,
+        /// The largest legal value.
+        max: u32,
+    },
     /// A number, both ends legal.
-    Real { min: f64, max: f64 },
+    Real {
+        /// The least legal value.
+        min: f64,
+        /// The largest legal value.
+        max: f64,
+    },
     /// A moving average's name or TA-Lib number; by keyword only.
     Average,
     /// One of these words, in any case; its value is its place among them.
@@ -162,7 +172,9 @@ pub enum ParamType {
 /// What a parameter is when the call does not say.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ParamDefault {
+    /// Nothing: a call without it is rejected.
     Required,
+    /// This value; of a [`ParamType::Choice`] the place among its words, of a truth 0 or 1.
     Value(f64),
     /// The value of another, earlier parameter.
     SameAs(&'static str),
@@ -173,7 +185,9 @@ pub enum ParamDefault {
 pub struct Param {
     /// TA-Lib's name where it is TA-Lib's function.
     pub name: &'static str,
+    /// What values are legal.
     pub kind: ParamType,
+    /// Its value in a call without it.
     pub default: ParamDefault,
 }
 
@@ -184,6 +198,7 @@ pub struct OutputDecl {
     pub name: &'static str,
     /// Customary names.
     pub aliases: &'static [&'static str],
+    /// A number or a condition.
     pub kind: Kind,
     /// Whether it is a plain number beside outputs that scale with prices.
     pub pure: bool,

@@ -200,6 +200,6 @@ fn adx(f: &Formula) -> Num<'_> {
 /// Of the lowest low and of the highest high: 100 when it is this bar's, 0 when it is the oldest of the window's.
 fn aroon(f: &Formula) -> [Num<'_>; 2] {
     let ([high, low], p) = (f.series(), f64::from(f.bars(0)));
-    let since = [low.step(Op::SinceMin(f.bars(0) + 1)), high.step(Op::SinceMax(f.bars(0) + 1))];
+    let since = [low.step(Op::BarsSinceMin(f.bars(0) + 1)), high.step(Op::BarsSinceMax(f.bars(0) + 1))];
     since.map(|bars| 100.0 * (p - bars) / p)
 }

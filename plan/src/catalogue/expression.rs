@@ -101,7 +101,7 @@ impl<'f> Num<'f> {
 
     /// NA where `other` is NA or infinite.
     pub(super) fn where_finite(self, other: Self) -> Self {
-        self.binary(Binary::Gate, other)
+        self.binary(Binary::MaskUndefined, other)
     }
 
     /// NA where `condition` is NA.
@@ -111,7 +111,7 @@ impl<'f> Num<'f> {
 
     /// `other` where this is NA.
     pub(super) fn or_else(self, other: impl Operand<'f>) -> Self {
-        self.binary(Binary::OrElse, other)
+        self.binary(Binary::Coalesce, other)
     }
 
     /// As it was `bars` bars ago.
@@ -156,12 +156,12 @@ impl<'f> Num<'f> {
 
     /// The population deviation of the last `bars` values.
     pub(super) fn deviation(self, bars: u32) -> Self {
-        self.step(Op::Deviation(bars))
+        self.step(Op::StdDev(bars))
     }
 
     /// The mean distance of the last `bars` values from `mean`, which is theirs.
     pub(super) fn mean_deviation(self, bars: u32, mean: Self) -> Self {
-        self.formula.step(Op::MeanDeviation(bars), &[self, mean])
+        self.formula.step(Op::MeanAbsDev(bars), &[self, mean])
     }
 
     /// The slope a bar of the least-squares line through the last `bars` values.

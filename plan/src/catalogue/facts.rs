@@ -1,4 +1,4 @@
-//! What can be told of a function beside its declaration: an example that runs, look-back, warm-up, what a missing bar does.
+//! What can be derived of a function beside its declaration: an example that runs, look-back, warm-up, what a missing bar does.
 
 use super::gap::{Gap, gap};
 use super::{Function, ParamDefault, ParamType};

@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 
 use super::expression::{Num, Truth};
-use crate::family::Period;
 use crate::graph::{Graph, Kind, NodeId, Op};
+use trawl_terms::Period;
 
 /// Holds the graph while a formula is built: operators have no place for a `&mut`.
 pub struct Formula {

@@ -1,7 +1,7 @@
 //! What one missing bar, or a value of it, does to a function: at which bars after it the function's value is missing too.
 //!
 //! The rules are those of [`Op`]: windows are NA while the bar is in them; recurrences emit NA where something that they read is NA,
-//! hold their state and go on; cumulative functions skip the bar. Told from a program alone; `kernels/tests/engine/gaps.rs` holds
+//! hold their state and go on; cumulative functions skip the bar. Derived from the program alone; `kernels/tests/engine/gaps.rs` holds
 //! the engine to it for every function.
 
 use crate::graph::{Binary, Class, Node, Op, Pointwise};
@@ -11,9 +11,11 @@ use crate::program::{Input, Program};
 /// Whether a value is there, from the best on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum There {
+    /// It is there, whatever the values are.
     Yes,
     /// As the values decide.
     Perhaps,
+    /// It is missing, whatever the values are.
     No,
 }
 
@@ -107,7 +109,7 @@ fn at(node: &Node, inputs: &[&[There]], bar: usize) -> There {
                 There::Yes if now(1) == now(2) => now(1),
                 _ => decided(vec![now(1), now(2), There::Perhaps]),
             },
-            Pointwise::Binary(Binary::OrElse) => match (now(0), now(1)) {
+            Pointwise::Binary(Binary::Coalesce) => match (now(0), now(1)) {
                 (There::Yes, _) | (_, There::Yes) => There::Yes,
                 (There::No, other) => other,
                 _ => There::Perhaps,

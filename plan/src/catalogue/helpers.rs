@@ -26,7 +26,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[num("x", Some("close"))])
         .params(&[count_of_bars(1)])
         .scaling(Scaling::PURE)
-        .number(|f| f.x().step(Op::SinceMax(f.bars(0)))),
+        .number(|f| f.x().step(Op::BarsSinceMax(f.bars(0)))),
     declare("lowestbars", GROUP)
         .summary("bars since the lowest value of the last n bars")
         .formula("0 when it is this bar's; of equal values the latest counts")
@@ -34,7 +34,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[num("x", Some("close"))])
         .params(&[count_of_bars(1)])
         .scaling(Scaling::PURE)
-        .number(|f| f.x().step(Op::SinceMin(f.bars(0)))),
+        .number(|f| f.x().step(Op::BarsSinceMin(f.bars(0)))),
     declare("abs", GROUP)
         .summary("absolute value")
         .formula("|x|")

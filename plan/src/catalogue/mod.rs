@@ -51,13 +51,15 @@ use moving::{
 };
 use steps::{true_range, typical};
 
-use crate::family::{Acceleration, Anchor, Cycle, Mesa, Parabolic, Period, SuperTrend, Trend};
+use trawl_terms::Period;
+
+use crate::family::{Acceleration, Anchor, Cycle, Mesa, Parabolic, SuperTrend, Trend};
 use crate::graph::{Binary, Kind, Op, Unary};
 use crate::limits::{PERIOD_MAX, PLAN_NODES_MAX};
 use crate::scalar::TALIB_EPSILON;
 
 /// Moving averages that `*matype` parameters choose among, with TA-Lib's numbers. `disabled` is the series itself,
-/// `default` what the function takes when nothing is said.
+/// `default` what the function takes when nothing is given.
 pub const AVERAGES: [(&str, u32); 14] = [
     ("sma", SMA),
     ("ema", EMA),

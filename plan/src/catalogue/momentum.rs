@@ -27,9 +27,9 @@ pub(super) const LIST: &[Function] = &[
         .fused(&[Fused::Convergence])
         .numbers(|f| {
             let (x, fast, slow) = (f.x(), f.bars(0).min(f.bars(1)), f.bars(0).max(f.bars(1)));
-            let line = x.step(Op::Exponential { p: fast, delay: slow - fast }) - x.ema(slow);
+            let line = x.step(Op::Ema { p: fast, delay: slow - fast }) - x.ema(slow);
             // A step even over one bar: the fused group has it.
-            let signal = line.step(Op::Exponential { p: f.bars(2), delay: 0 });
+            let signal = line.step(Op::Ema { p: f.bars(2), delay: 0 });
             with_signal(line, signal)
         }),
     declare("cci", MOMENTUM)

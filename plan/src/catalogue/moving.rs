@@ -73,7 +73,7 @@ impl Num<'_> {
 
     /// Exponential mean, seeded with the mean of its first `p` values.
     pub(super) fn ema(self, p: u32) -> Self {
-        if p == 1 { self } else { self.step(Op::Exponential { p, delay: 0 }) }
+        if p == 1 { self } else { self.step(Op::Ema { p, delay: 0 }) }
     }
 
     /// Wilder's mean, seeded with the mean of its first `p` values.

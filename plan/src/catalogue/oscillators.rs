@@ -94,8 +94,8 @@ pub(super) const LIST: &[Function] = &[
         .outputs(MACD)
         .numbers(|f| {
             let x = f.x();
-            let fast = x.step(Op::ExponentialBy { p: 12, delay: 14, factor: 0.15.into() });
-            let slow = x.step(Op::ExponentialBy { p: 26, delay: 0, factor: 0.075.into() });
+            let fast = x.step(Op::EmaBy { p: 12, delay: 14, factor: 0.15.into() });
+            let slow = x.step(Op::EmaBy { p: 26, delay: 0, factor: 0.075.into() });
             let line = fast - slow;
             with_signal(line, line.ema(f.bars(0)))
         }),

@@ -80,7 +80,7 @@ pub(super) const LIST: &[Function] = &[
             let p = f.bars(0);
             // Multiplied first, so that round percentages of round periods stay whole.
             let rank = (f.real(1) * f64::from(p) / 100.0).ceil();
-            f.x().step(Op::Ranked { p, rank: (rank as u32).clamp(1, p) })
+            f.x().step(Op::OrderStatistic { p, rank: (rank as u32).clamp(1, p) })
         }),
     declare("percentrank", GROUP)
         .summary("share of the last values that the current one exceeds, in percent")

@@ -1,5 +1,5 @@
 //! Adaptive Trend Classification: fifty-four averages, what following each of them would have earned, and the trend that
-//! the families which earned most agree on. The steps are said at [`Op`]; docs/adr/0010 says how they are run.
+//! the families which earned most agree on. The steps are defined at [`Op`]; docs/adr/0010 explains how they are run.
 
 use super::*;
 
@@ -123,7 +123,7 @@ fn conflict(params: &[f64]) -> Option<Conflict> {
     let word = ROBUSTNESS[(params[ROBUST] as usize).min(ROBUSTNESS.len() - 1)];
     let short = (0..FAMILIES.len()).map(|k| LENGTHS + k).find(|at| params[*at] <= f64::from(most));
     if let Some(at) = short {
-        // What sets all lengths is told where they are the same.
+        // What sets all lengths is reported where they are the same.
         let name = if params[at] == params[0] { "len" } else { LIST[0].params[at].name };
         return Some(Conflict {
             places: vec![LIST[0].params[at].name, "len", "robustness"],

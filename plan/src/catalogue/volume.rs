@@ -46,7 +46,7 @@ pub(super) const LIST: &[Function] = &[
             let line = accumulation(f);
             let [fast, slow] = [0, 1].map(|i| {
                 let factor = 2.0 / (f64::from(f.bars(i)) + 1.0);
-                line.step(Op::ExponentialBy { p: 1, delay: 0, factor: factor.into() })
+                line.step(Op::EmaBy { p: 1, delay: 0, factor: factor.into() })
             });
             (fast - slow).skip(f.bars(0).max(f.bars(1)) - 1)
         }),

@@ -55,7 +55,7 @@ fn a_let_means_the_bars_of_the_place_where_it_is_used() {
 fn a_reference_inside_a_timeframe_has_that_timeframe() {
     let found = plan("tf('1w', close > ref('SPY', close))");
     let spy = found.frames.iter().find(|f| f.subject == Subject::Reference("SPY".to_owned())).expect("a frame of SPY");
-    assert!(matches!(&spy.bars, BarSize::Higher { timeframe, forming: false } if timeframe == "1w"));
+    assert!(matches!(&spy.bars, BarSize::Higher { timeframe, forming: false } if timeframe.to_string() == "1w"));
     assert!(found.nodes().iter().any(|n| n.op == Op::Read(Read::Same)));
     assert_eq!(found.references(), ["SPY"]);
 }
@@ -154,10 +154,10 @@ fn under_a_limited_history_what_never_forgets_needs_an_origin() {
         let refused = limited(false, condition).expect_err(condition);
         assert!(refused[0].message.contains("depends on where the history begins"), "{condition}: {}", refused[0]);
         let found = limited(true, condition).expect(condition);
-        assert!(found.nodes().iter().any(|n| n.op == Op::Window), "{condition}");
+        assert!(found.nodes().iter().any(|n| n.op == Op::HistoryMask), "{condition}");
     }
     let bounded = limited(false, "rsi(close, 14) < 30 and macd().hist > 0 and adx(14) > 20").expect("legal");
-    assert!(!bounded.nodes().iter().any(|n| n.op == Op::Window));
+    assert!(!bounded.nodes().iter().any(|n| n.op == Op::HistoryMask));
     // 14 periods of look-back, 12 times that of warm-up.
     assert!(bounded.program().reach() > 12 * 14);
     // A reference is seen whole.

@@ -61,17 +61,17 @@ fn illegal_values_of_every_parameter_are_refused_with_the_legal_ones() {
         let not_a_number = (param.kind != ParamType::Truth).then(|| "1/0".to_owned());
         for value in numbers.into_iter().chain(not_a_number) {
             let expression = call(function, param.name, &value);
-            let told = refused(&expression);
+            let mistake = refused(&expression);
             let message = format!("is not legal for '{}' of {}", param.name, function.name);
-            assert!(told.message.ends_with(&message), "{expression}: {}", told.message);
-            assert_eq!(told.label, expected, "{expression}");
-            assert_eq!(&told.text[told.span.clone()], value, "{expression}");
+            assert!(mistake.message.ends_with(&message), "{expression}: {}", mistake.message);
+            assert_eq!(mistake.label, expected, "{expression}");
+            assert_eq!(&mistake.text[mistake.span.clone()], value, "{expression}");
             seen += 1;
         }
         for word in words {
             let expression = call(function, param.name, &format!("'{word}'"));
-            let told = refused(&expression);
-            assert_eq!(told.label, expected, "{expression}: {}", told.message);
+            let mistake = refused(&expression);
+            assert_eq!(mistake.label, expected, "{expression}: {}", mistake.message);
             seen += 1;
         }
     }
@@ -85,16 +85,16 @@ fn every_parameter_refuses_what_is_of_another_type() {
             ParamType::Truth => ("close > 1", "close", "condition"),
             _ => ("close", "close > 1", "number"),
         };
-        let told = refused(&call(function, param.name, own));
+        let mistake = refused(&call(function, param.name, own));
         let constant = format!("'{}' must be a constant", param.name);
-        assert!(told.message.starts_with(&constant), "{}: {}", function.name, told.message);
-        let told = refused(&call(function, param.name, other));
+        assert!(mistake.message.starts_with(&constant), "{}: {}", function.name, mistake.message);
+        let mistake = refused(&call(function, param.name, other));
         let wanted = format!("'{}' must be a {kind}", param.name);
-        assert!(told.message.starts_with(&wanted), "{}: {}", function.name, told.message);
+        assert!(mistake.message.starts_with(&wanted), "{}: {}", function.name, mistake.message);
         if matches!(param.kind, ParamType::Integer { .. } | ParamType::Real { .. }) {
             let expression = call(function, param.name, "'text'");
-            let told = refused(&expression);
-            assert_eq!(&told.text[told.span.clone()], "'text'", "{expression}: {}", told.message);
+            let mistake = refused(&expression);
+            assert_eq!(&mistake.text[mistake.span.clone()], "'text'", "{expression}: {}", mistake.message);
         }
     }
 }
@@ -136,8 +136,8 @@ fn every_parameter_takes_the_ends_of_its_range() {
 fn parameters_that_contradict_each_other_are_refused() {
     let mut seen = 0;
     for (function, (less, more)) in functions().flat_map(|f| f.at_most.iter().map(move |pair| (f, pair))) {
-        let told = refused(&call(function, less, &format!("9, {more}=8")));
-        assert_eq!(told.message, format!("{less} (9) is larger than {more} (8)"));
+        let mistake = refused(&call(function, less, &format!("9, {more}=8")));
+        assert_eq!(mistake.message, format!("{less} (9) is larger than {more} (8)"));
         assert!(compiled(&call(function, less, &format!("8, {more}=8"))).is_ok());
         seen += 1;
     }

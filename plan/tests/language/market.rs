@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trawl_plan::{Directory, Schema, suggest};
+use trawl_plan::{Directory, Schema, Timeframe, suggest};
 
 struct Market;
 
@@ -16,9 +16,9 @@ impl Directory for Market {
         }
     }
 
-    fn higher(&self, timeframe: &str) -> Result<String, String> {
+    fn higher(&self, timeframe: &str) -> Result<Timeframe, String> {
         match timeframe {
-            "1w" | "1mo" => Ok(timeframe.to_owned()),
+            "1w" | "1mo" => timeframe.parse().map_err(|_| unreachable!()),
             _ => Err(format!("bars of {timeframe} cannot be built from bars of 1d")),
         }
     }
@@ -29,7 +29,7 @@ pub fn schema() -> Schema {
     let values = |values: &[&str]| values.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
     Schema {
         columns: values(&["open", "high", "low", "close", "volume"]),
-        timeframe: Some("1d".to_owned()),
+        timeframe: Some(Timeframe::DAY),
         labels: BTreeMap::from([
             ("sector".to_owned(), values(&["Energy", "Tech"])),
             ("industry".to_owned(), values(&["Chips"])),

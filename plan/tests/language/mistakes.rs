@@ -5,7 +5,7 @@ use trawl_plan::{ScanDocument, compile_scan};
 use crate::{mistake, plan, scan, schema};
 
 /// The message, and the text it points at.
-fn told(condition: &str) -> (String, String, String) {
+fn reported(condition: &str) -> (String, String, String) {
     let d = mistake(condition);
     let at = d.text[d.span.clone()].to_owned();
     (d.message, at, d.help.unwrap_or_default())
@@ -13,27 +13,27 @@ fn told(condition: &str) -> (String, String, String) {
 
 #[test]
 fn a_misspelt_function_is_pointed_at_with_the_nearest_name() {
-    let (message, at, help) = told("within(croses_above(close, 5), 3)");
+    let (message, at, help) = reported("within(croses_above(close, 5), 3)");
     assert_eq!(message, "unknown function 'croses_above'");
     assert_eq!(at, "croses_above");
     assert_eq!(help, "did you mean 'crosses_above'?");
-    assert_eq!(told("SMA(close, 5) > 1").2, "did you mean 'sma'?");
+    assert_eq!(reported("SMA(close, 5) > 1").2, "did you mean 'sma'?");
 }
 
 #[test]
 fn a_far_name_is_no_suggestion_and_words_of_other_languages_have_ours() {
-    assert_eq!(told("hour() > 1").2, "'trawl indicators' lists them");
-    assert_eq!(told("mean(close, 5) > 1").2, "write sma(x, n) for a mean over time, (a + b) / 2 for one of values");
-    assert_eq!(told("crossover(close, open)").2, "write crosses_above(a, b)");
-    assert_eq!(told("change(close) > 1").2, "write x - x[1], or roc(x, n) in percent");
-    assert_eq!(told("ta.rsi(14) > 1").2, "write rsi(...), without what is before it");
-    assert_eq!(told("close.shift(1) > 1").2, "x[1] is x one bar before");
-    assert_eq!(told("ta.tr > 1").2, "functions have no prefix: leave 'ta.' out");
-    assert!(told("q > 1").2.starts_with("columns: "));
+    assert_eq!(reported("hour() > 1").2, "'trawl indicators' lists them");
+    assert_eq!(reported("mean(close, 5) > 1").2, "write sma(x, n) for a mean over time, (a + b) / 2 for one of values");
+    assert_eq!(reported("crossover(close, open)").2, "write crosses_above(a, b)");
+    assert_eq!(reported("change(close) > 1").2, "write x - x[1], or roc(x, n) in percent");
+    assert_eq!(reported("ta.rsi(14) > 1").2, "write rsi(...), without what is before it");
+    assert_eq!(reported("close.shift(1) > 1").2, "x[1] is x one bar before");
+    assert_eq!(reported("ta.tr > 1").2, "functions have no prefix: leave 'ta.' out");
+    assert!(reported("q > 1").2.starts_with("columns: "));
 }
 
 #[test]
-fn extremes_are_of_the_close_when_nothing_is_said() {
+fn extremes_are_of_the_close_by_default() {
     assert_eq!(plan("close > highest(20)").fingerprint(), plan("close > highest(close, 20)").fingerprint());
     assert_eq!(
         plan("zscore(20) > lowest(n=5)").fingerprint(),
@@ -43,21 +43,21 @@ fn extremes_are_of_the_close_when_nothing_is_said() {
 
 #[test]
 fn a_misspelt_column_is_pointed_at_with_the_nearest_name() {
-    let (message, at, help) = told("clsoe > 5");
+    let (message, at, help) = reported("clsoe > 5");
     assert_eq!((message.as_str(), at.as_str()), ("unknown name 'clsoe'", "clsoe"));
     assert_eq!(help, "did you mean 'close'?");
-    assert!(told("zzz > 5").2.contains("open, high, low, close, volume"));
+    assert!(reported("zzz > 5").2.contains("open, high, low, close, volume"));
 }
 
 #[test]
 fn types_are_checked_where_they_meet() {
-    assert!(told("close").0.contains("'where' must be a condition"));
-    assert!(told("close and open > 1").0.contains("each side of 'and'"));
-    assert!(told("(close > 1) + 1 > 0").0.contains("each side of '+'"));
-    assert!(told("not close").0.contains("'not'"));
-    assert!(told("sma(close > 1, 5) > 0").0.contains("'real' must be a number"));
-    assert!(told("within(close, 3)").0.contains("'c' must be a condition"));
-    assert!(told("close == 'SPY'").0.contains("no series"));
+    assert!(reported("close").0.contains("'where' must be a condition"));
+    assert!(reported("close and open > 1").0.contains("each side of 'and'"));
+    assert!(reported("(close > 1) + 1 > 0").0.contains("each side of '+'"));
+    assert!(reported("not close").0.contains("'not'"));
+    assert!(reported("sma(close > 1, 5) > 0").0.contains("'real' must be a number"));
+    assert!(reported("within(close, 3)").0.contains("'c' must be a condition"));
+    assert!(reported("close == 'SPY'").0.contains("no series"));
 }
 
 #[test]
@@ -74,47 +74,47 @@ fn illegal_arguments_are_refused_with_the_legal_range() {
 }
 
 #[test]
-fn arguments_that_do_not_fit_are_told_with_the_signature() {
-    assert!(told("rsi(close, 14, 15) > 1").0.contains("too many"));
-    assert!(told("rsi(close, open) > 1").0.contains("takes 1 series"));
-    assert!(told("atr(14, close) > 1").0.contains("a series stands after a parameter"));
-    assert!(told("rsi(period=5) > 1").0.contains("no argument 'period'"));
-    assert!(told("rsi(14, timeperiod=5) > 1").0.contains("given twice"));
-    assert!(told("within(close > 1)").0.contains("needs 'n'"));
-    assert!(told("crosses_above(close)").0.contains("needs the series 'b'"));
-    assert!(told("rsi(period=5) > 1").0.ends_with("did you mean 'timeperiod'?"));
-    assert!(told("rsi(period=5) > 1").2.contains("rsi(real=close, timeperiod=14)"));
+fn arguments_that_do_not_fit_are_reported_with_the_signature() {
+    assert!(reported("rsi(close, 14, 15) > 1").0.contains("too many"));
+    assert!(reported("rsi(close, open) > 1").0.contains("takes 1 series"));
+    assert!(reported("atr(14, close) > 1").0.contains("a series stands after a parameter"));
+    assert!(reported("rsi(period=5) > 1").0.contains("no argument 'period'"));
+    assert!(reported("rsi(14, timeperiod=5) > 1").0.contains("given twice"));
+    assert!(reported("within(close > 1)").0.contains("needs 'n'"));
+    assert!(reported("crosses_above(close)").0.contains("needs the series 'b'"));
+    assert!(reported("rsi(period=5) > 1").0.ends_with("did you mean 'timeperiod'?"));
+    assert!(reported("rsi(period=5) > 1").2.contains("rsi(real=close, timeperiod=14)"));
 }
 
 #[test]
 fn outputs_must_exist_and_be_chosen() {
-    let (message, _, help) = told("macd() > 0");
+    let (message, _, help) = reported("macd() > 0");
     assert!(message.contains("3 outputs") && help.contains(".line, .signal, .hist"), "{message}; {help}");
-    let (message, at, help) = told("macd().lin > 0");
+    let (message, at, help) = reported("macd().lin > 0");
     assert_eq!((message.as_str(), at.as_str()), ("macd has no output 'lin'", "lin"));
     assert!(help.contains("did you mean '.line'?"));
 }
 
 #[test]
 fn syntax_mistakes_say_what_was_expected() {
-    assert!(told("close = 5").2.contains("'=='"));
-    assert_eq!(told("close > ").0, "the text ends too early");
-    assert!(told("(close > 5").2.contains("still open"));
-    assert!(told("close > 5 && open > 5").2.contains("'and'"));
-    assert!(told("close > \"a\"").2.contains("single quotes"));
-    assert!(told("20 < close > 30").0.contains("one direction"));
-    assert!(told("1 != close != 3").0.contains("one direction"));
-    assert!(told("close > 5 AND open > 1").0.contains("'AND' is not expected"));
-    assert!(told("'abc").0.contains("no closing quote"));
-    assert!(told("close > 5x").0.contains("not a number"));
-    assert_eq!(told("").0, "the text ends too early");
-    assert!(told("close[-1] > 5").2.contains("future"));
+    assert!(reported("close = 5").2.contains("'=='"));
+    assert_eq!(reported("close > ").0, "the text ends too early");
+    assert!(reported("(close > 5").2.contains("still open"));
+    assert!(reported("close > 5 && open > 5").2.contains("'and'"));
+    assert!(reported("close > \"a\"").2.contains("single quotes"));
+    assert!(reported("20 < close > 30").0.contains("one direction"));
+    assert!(reported("1 != close != 3").0.contains("one direction"));
+    assert!(reported("close > 5 AND open > 1").0.contains("'AND' is not expected"));
+    assert!(reported("'abc").0.contains("no closing quote"));
+    assert!(reported("close > 5x").0.contains("not a number"));
+    assert_eq!(reported("").0, "the text ends too early");
+    assert!(reported("close[-1] > 5").2.contains("future"));
 }
 
 #[test]
 fn a_function_without_parentheses_and_a_column_with_them_are_recognised() {
-    assert!(told("rsi > 5").2.contains("rsi(...)"));
-    assert!(told("close(5) > 5").2.contains("without parentheses"));
+    assert!(reported("rsi > 5").2.contains("rsi(...)"));
+    assert!(reported("close(5) > 5").2.contains("without parentheses"));
 }
 
 fn document() -> ScanDocument {

@@ -8,7 +8,7 @@ use crate::{mistake, plan, scan, schema};
 
 /// Stack of the threads that must suffice whatever the text is: a quarter of what Rust gives a thread.
 const STACK_BYTES: usize = 512 * 1024;
-/// Random documents when nothing else is said.
+/// Random documents unless set otherwise.
 const DOCUMENTS: u64 = 30_000;
 
 /// Runs `f` on a thread with little stack: an overflow ends the test run, and a panic fails the test.

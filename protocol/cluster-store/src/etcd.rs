@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tonic::transport::Endpoint;
 
 use crate::{
-    ANSWER_BYTES_MAX, Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest,
+    ANSWER_BYTES_MAX, Backoff, Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest,
     WATCH_BACKLOG_MAX, Watch, Write, after, checked,
 };
 use trawl_security::{Connector, Credentials, Expect};
@@ -29,6 +29,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Wait before the second try; doubles with each.
 const BACK_OFF: Duration = Duration::from_millis(50);
+/// See [`BACK_OFF`].
+const BACK_OFF_MAX: Duration = Duration::from_millis(400);
 /// Interval and timeout of pings, also on idle connections. etcd disconnects clients that ping more often than every 5
 /// s (`--grpc-keepalive-min-time`); a stopped server is detected sooner by unanswered calls.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(2));
@@ -163,9 +165,10 @@ impl EtcdStore {
         F: Future<Output = Result<T, Error>> + Send,
     {
         let mut cause = String::new();
+        let mut backoff = Backoff::new(BACK_OFF, BACK_OFF_MAX);
         for tried in 0..CALL_TRIES_MAX {
             if tried > 0 {
-                tokio::time::sleep(BACK_OFF * (1 << (tried - 1))).await;
+                backoff.wait().await;
             }
             let unanswered = Unanswered { store: self, turn: self.turn() };
             let attempt = async {
@@ -218,19 +221,21 @@ fn answer_of(error: &Error) -> Option<ControlError> {
         Error::GRpcStatus(status) => status,
         _ => return None,
     };
-    let said = status.message();
+    let message = status.message();
     match status.code() {
         // etcd returns it for leases only.
         tonic::Code::NotFound => Some(ControlError::LeaseOver),
-        tonic::Code::InvalidArgument => Some(ControlError::Refused(said.to_owned())),
-        tonic::Code::ResourceExhausted if said.contains("space exceeded") => {
-            Some(ControlError::NoSpace(said.to_owned()))
+        tonic::Code::InvalidArgument => Some(ControlError::Refused(message.to_owned())),
+        tonic::Code::ResourceExhausted if message.contains("space exceeded") => {
+            Some(ControlError::NoSpace(message.to_owned()))
         }
-        tonic::Code::OutOfRange if said.contains("compacted") => Some(ControlError::Compacted),
-        tonic::Code::OutOfRange if said.contains("future revision") => Some(ControlError::Refused(said.to_owned())),
+        tonic::Code::OutOfRange if message.contains("compacted") => Some(ControlError::Compacted),
+        tonic::Code::OutOfRange if message.contains("future revision") => {
+            Some(ControlError::Refused(message.to_owned()))
+        }
         // From this side's decoder, or the server's.
-        tonic::Code::OutOfRange | tonic::Code::ResourceExhausted if said.contains("large") => {
-            Some(ControlError::TooLarge(said.to_owned()))
+        tonic::Code::OutOfRange | tonic::Code::ResourceExhausted if message.contains("large") => {
+            Some(ControlError::TooLarge(message.to_owned()))
         }
         _ => None,
     }
@@ -401,7 +406,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_etcd_that_is_not_there_is_told_with_address_and_cause() {
+    async fn an_etcd_that_is_not_there_is_reported_with_address_and_cause() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let store = EtcdStore::new(&format!("http://{free}")).unwrap();
         let error = store.list("x/").await.unwrap_err().to_string();

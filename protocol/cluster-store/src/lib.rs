@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backoff;
 mod etcd;
 mod metered;
 mod page;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+pub use backoff::Backoff;
 pub use etcd::EtcdStore;
 pub use metered::Metered;
 use page::listed;

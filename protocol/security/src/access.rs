@@ -450,14 +450,14 @@ mod tests {
         assert_eq!(check(Some(&alice), SCAN, &client).unwrap(), "user alice");
         let list = "/trawl.v1.Coordinator/ListWorkers";
         assert_eq!(check(Some(&bob), list, &client).unwrap(), "user bob");
-        for (token, path, code, told) in [
+        for (token, path, code, expected) in [
             (None, SCAN, Code::Unauthenticated, "--token-file"),
             (Some(&stranger), SCAN, Code::Unauthenticated, "not known"),
             (Some(&bob), SCAN, Code::PermissionDenied, "roles are read-all, 'submit' is needed"),
             (Some(&alice), list, Code::PermissionDenied, "'read' is needed"),
         ] {
             let (found, message) = check(token, path, &client).unwrap_err();
-            assert!(found == code && message.contains(told), "{found:?}: {message}");
+            assert!(found == code && message.contains(expected), "{found:?}: {message}");
             assert!(token.is_none_or(|t| !message.contains(t.secret())), "{message}");
         }
         // A token does not make a worker a client, and is not accepted over plain text from other machines.

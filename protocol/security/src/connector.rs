@@ -74,8 +74,8 @@ impl Connector {
             Ok(io) => Ok(Dialled { io: Io::Tls(Box::new(io)), refused: Some(refused) }),
             Err(error) => {
                 refused.keep(&error);
-                let told = self.reason.peek();
-                Err(told.map_or(error, io::Error::other))
+                let reason = self.reason.peek();
+                Err(reason.map_or(error, io::Error::other))
             }
         }
     }

@@ -173,8 +173,8 @@ mod tests {
         let path = folder.path().join("n");
         assert!(number(&path).unwrap_err().to_string().contains("no such file"));
         std::fs::write(&path, "x").unwrap();
-        let told = number(&path).unwrap_err().to_string();
-        assert_eq!(told, format!("'{}': it is no number; write one", path.display()));
+        let message = number(&path).unwrap_err().to_string();
+        assert_eq!(message, format!("'{}': it is no number; write one", path.display()));
         std::fs::write(&path, "1").unwrap();
         let watched = number(&path).unwrap();
         for (text, wanted) in [("2", 2), ("broken", 2), ("3", 3)] {

@@ -35,8 +35,8 @@ const LINGER: Duration = Duration::from_millis(500);
 /// Maximum bytes read meanwhile.
 const LINGER_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of rejections logged as warnings per [`REFUSALS_WINDOW`]: a port scanner must not fill the log.
-const REFUSALS_TOLD_MAX: u32 = 20;
-/// See [`REFUSALS_TOLD_MAX`].
+const REFUSALS_LOGGED_MAX: u32 = 20;
+/// See [`REFUSALS_LOGGED_MAX`].
 const REFUSALS_WINDOW: Duration = Duration::from_secs(10);
 
 /// The peer of a connection; in the extensions of each of its requests.
@@ -146,8 +146,8 @@ pub fn incoming(listener: TcpListener, tls: Option<Arc<Credentials>>) -> Receive
                         // Fails only when the server is ending.
                         let _ = ready.send(Ok(accepted)).await;
                     }
-                    Ok(Err(why)) => refusals.tell(address, &why),
-                    Err(_) => refusals.tell(address, "it did not finish the handshake of TLS in time"),
+                    Ok(Err(why)) => refusals.record(address, &why),
+                    Err(_) => refusals.record(address, "it did not finish the handshake of TLS in time"),
                 }
             });
         }
@@ -211,22 +211,22 @@ fn why_refused(tls: &Credentials, error: &io::Error, reason: Option<String>) -> 
 struct Refusals(Mutex<(Instant, u32)>);
 
 impl Refusals {
-    fn tell(&self, address: SocketAddr, why: &str) {
+    fn record(&self, address: SocketAddr, why: &str) {
         AUTH_FAILURES.of(AuthFailure::Handshake).inc();
-        if self.is_told(Instant::now()) {
+        if self.is_within_limit(Instant::now()) {
             tracing::warn!(target: "trawl::audit", peer = %address, outcome = "refused", why, "connection");
         } else {
             tracing::debug!(target: "trawl::audit", peer = %address, outcome = "refused", why, "connection");
         }
     }
 
-    fn is_told(&self, now: Instant) -> bool {
+    fn is_within_limit(&self, now: Instant) -> bool {
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(counted.0) >= REFUSALS_WINDOW {
             *counted = (now, 0);
         }
         counted.1 = counted.1.saturating_add(1);
-        counted.1 <= REFUSALS_TOLD_MAX
+        counted.1 <= REFUSALS_LOGGED_MAX
     }
 }
 
@@ -235,11 +235,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_refusals_is_told_in_part_and_the_next_window_begins_anew() {
+    fn a_flood_of_refusals_is_logged_in_part_and_the_next_window_begins_anew() {
         let start = Instant::now();
         let refusals = Refusals(Mutex::new((start, 0)));
-        let told = (0..1000).filter(|_| refusals.is_told(start)).count();
-        assert_eq!(told, REFUSALS_TOLD_MAX as usize);
-        assert!(refusals.is_told(start + REFUSALS_WINDOW));
+        let logged = (0..1000).filter(|_| refusals.is_within_limit(start)).count();
+        assert_eq!(logged, REFUSALS_LOGGED_MAX as usize);
+        assert!(refusals.is_within_limit(start + REFUSALS_WINDOW));
     }
 }

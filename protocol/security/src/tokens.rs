@@ -4,7 +4,6 @@
 //! have an old and a new token during a rotation. A token itself is never shown, logged or written by a server.
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -94,7 +93,7 @@ impl Token {
     pub fn fresh() -> Result<Self, String> {
         let mut bytes = [0; RANDOM_BYTES];
         SysRng.try_fill_bytes(&mut bytes).map_err(|error| error.to_string())?;
-        Ok(Self(format!("{PREFIX}{}", hex(&bytes))))
+        Ok(Self(format!("{PREFIX}{}", hex::encode(bytes))))
     }
 
     /// Parses a token; `None` if the text does not have the form of one.
@@ -127,7 +126,7 @@ impl Token {
 
     /// The line for a token file.
     pub fn line(&self, name: &str, rights: &[Right]) -> String {
-        format!("{name} {} {}", rights_text(rights), hex(&self.digest()))
+        format!("{name} {} {}", rights_text(rights), hex::encode(self.digest()))
     }
 }
 
@@ -187,8 +186,10 @@ impl TokenTable {
         };
         let name = checked_name(name).map_err(|what| format!("the name: {what}"))?;
         let rights = parse_rights(rights)?;
-        let digest = unhex(digest).ok_or_else(|| "the third word is no SHA-256 of 64 hex digits".to_owned())?;
-        Ok((digest, User { name, rights }))
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(digest, &mut bytes)
+            .map_err(|_| "the third word is not a SHA-256 of 64 hex digits".to_owned())?;
+        Ok((bytes, User { name, rights }))
     }
 
     /// The user of a token. All entries are compared, each in constant time, so that timing reveals nothing.
@@ -202,25 +203,6 @@ impl TokenTable {
         }
         found
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn unhex(text: &str) -> Option<[u8; 32]> {
-    let digits = text.as_bytes();
-    if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]
@@ -251,17 +233,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_line_is_told_without_showing_it() {
+    fn what_is_wrong_with_a_line_is_reported_without_showing_it() {
         let good = Token::fresh().unwrap();
         let secret = good.secret();
-        for (line, told) in [
-            (format!("alice submit {secret}"), "no SHA-256"),
+        for (line, expected) in [
+            (format!("alice submit {secret}"), "not a SHA-256"),
             (secret.to_owned(), "three words"),
             (format!("alice root {}", "0".repeat(64)), "'root' is no role"),
             (format!("al/ice submit {}", "0".repeat(64)), "the name"),
         ] {
             let error = TokenTable::parse(format!("\n{line}").as_bytes()).unwrap_err();
-            assert!(error.contains("line 2") && error.contains(told) && !error.contains(secret), "{error}");
+            assert!(error.contains("line 2") && error.contains(expected) && !error.contains(secret), "{error}");
         }
         assert!(TokenTable::parse(&[0xff]).is_err());
         for bad in ["", "trawl_", "trawl_zz", &secret[1..], &format!("{secret}0")] {

@@ -123,9 +123,13 @@ pub fn segment_digest(result: &SegmentResultV2) -> [u8; 32] {
 /// An answer without its rows.
 #[derive(Debug, Clone, Copy)]
 pub struct AnswerHead<'a> {
+    /// As [`Answer::identity`].
     pub identity: &'a Identity,
+    /// As [`Answer::select`].
     pub select: &'a [String],
+    /// As [`Answer::points`].
     pub points: &'a [Vec<(String, Setting)>],
+    /// As [`Answer::best`].
     pub best: bool,
 }
 
@@ -184,14 +188,5 @@ pub fn digest_of_rows<'a>(
         fields.u64(place.map_or(0, u64::from));
         fields.row(row);
     }
-    to_hex(&fields.finish())
-}
-
-/// Lower-case hex.
-pub fn to_hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex::encode(fields.finish())
 }

@@ -41,19 +41,42 @@ const STEP_INPUT_V1_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32 \
 pub enum EnvelopeError {
     /// Not this type's version.
     #[error("message version {found}, expected {expected}")]
-    Version { found: u32, expected: u32 },
+    Version {
+        /// Version in the envelope.
+        found: u32,
+        /// The version that is read here.
+        expected: u32,
+    },
     /// The sender's type has other fields.
     #[error("result schema {found:016x}, expected {expected:016x}")]
-    Schema { found: u64, expected: u64 },
+    Schema {
+        /// Fingerprint in the envelope.
+        found: u64,
+        /// Fingerprint of the receiver's type.
+        expected: u64,
+    },
     /// Truncated or padded.
     #[error("payload of {found} bytes where the header says {expected}")]
-    Length { found: u64, expected: u64 },
+    Length {
+        /// Bytes received.
+        found: u64,
+        /// Bytes that the envelope states.
+        expected: u64,
+    },
     /// Longer than [`PAYLOAD_BYTES_MAX`].
     #[error("payload of {found} bytes, at most {PAYLOAD_BYTES_MAX} are taken")]
-    TooLong { found: u64 },
+    TooLong {
+        /// Bytes of the payload.
+        found: u64,
+    },
     /// Damaged in transit.
     #[error("checksum {found:08x} where the header says {expected:08x}")]
-    Checksum { found: u32, expected: u32 },
+    Checksum {
+        /// CRC-32 of the version, schema, length and payload received.
+        found: u32,
+        /// CRC-32 in the envelope.
+        expected: u32,
+    },
     /// bytecheck rejected the archive.
     #[error("not an archive of a result: {0}")]
     Archive(String),

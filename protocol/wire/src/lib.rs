@@ -15,13 +15,13 @@ pub mod result_v1;
 pub mod trace;
 
 /// Generated from `proto/trawl.proto`.
-#[allow(clippy::all, clippy::pedantic, missing_docs)]
+#[allow(clippy::all, clippy::pedantic, missing_docs, reason = "the generator decides what it writes")]
 pub mod pb {
     tonic::include_proto!("trawl.v1");
 }
 
 /// Generated from `proto/externalscaler.proto`: the requests of KEDA.
-#[allow(clippy::all, clippy::pedantic, missing_docs)]
+#[allow(clippy::all, clippy::pedantic, missing_docs, reason = "the generator decides what it writes")]
 pub mod keda {
     tonic::include_proto!("externalscaler");
 }

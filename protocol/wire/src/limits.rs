@@ -5,8 +5,10 @@
 pub const PROTOCOL_VERSION: u32 = 3;
 /// The oldest version still supported: the previous one.
 pub const PROTOCOL_VERSION_OLDEST: u32 = 2;
-/// Version of the whole executable: two builds of one version give the same bits.
-pub const ENGINE: &str = concat!("trawl/", env!("CARGO_PKG_VERSION"));
+/// What plans and results mean: part of the identity of an answer and of the class of workers. It changes with their
+/// encoding or meaning only, not with a release, so that workers and coordinators of two releases work together; other
+/// bits of values have other numerics.
+pub const ENGINE: &str = "trawl/0.1.0";
 
 /// Maximum bytes of one gRPC message, in either direction.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;

@@ -44,7 +44,9 @@ impl Status {
 pub struct SymbolRow {
     /// Point of the scan's sweep; 0 without a sweep.
     pub point: u32,
+    /// The symbol as the dataset names it.
     pub symbol: String,
+    /// The first status that applies.
     pub status: Status,
     /// Whether a comparison behind the status is so close that rounding could reverse it.
     pub edge: bool,
@@ -61,7 +63,9 @@ pub struct SymbolRow {
 /// The result of a segment (one group of a snapshot) in one step of a scan.
 #[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
 pub struct SegmentResultV2 {
+    /// Group id.
     pub segment: u32,
+    /// What the step gives.
     pub output: SegmentOutput,
 }
 
@@ -129,14 +133,21 @@ pub struct StepInputV1 {
 /// Everything that determines an answer: the same identity gives the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Identity {
+    /// Fingerprint of the compiled plan.
     pub plan: String,
+    /// Name of the dataset.
     pub dataset: String,
+    /// Id of the snapshot.
     pub snapshot: String,
     /// RFC 3339 or date, as `market::format_time` writes it.
     pub as_of: String,
+    /// What plans and results mean, [`ENGINE`](crate::limits::ENGINE).
     pub engine: String,
+    /// Id of the arithmetic; equal ids give equal bits.
     pub numerics: String,
+    /// Name of the backend that computed.
     pub backend: String,
+    /// Name of the number type of the arithmetic.
     pub precision: String,
     /// Corrections of prices: `none`, `split@DATE`, `split+dividend@DATE`.
     pub adjustment: String,
@@ -149,6 +160,7 @@ pub struct Identity {
 /// The merged answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
+    /// What determines the answer.
     pub identity: Identity,
     /// Headings of `AnswerRow::row.values`.
     pub select: Vec<String>,
@@ -166,6 +178,7 @@ pub struct Answer {
 pub struct AnswerRow {
     /// 1-based place among the matches, `None` for the others and for matches beyond the limit.
     pub place: Option<u32>,
+    /// The symbol's part.
     pub row: SymbolRow,
 }
 

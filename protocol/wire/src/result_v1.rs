@@ -11,17 +11,24 @@ use crate::result::{SegmentOutput, SegmentResultV2, Status, SymbolRow};
 /// One symbol's part of the answer.
 #[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
 pub struct SymbolRowV1 {
+    /// As [`SymbolRow::symbol`].
     pub symbol: String,
+    /// As [`SymbolRow::status`].
     pub status: Status,
+    /// As [`SymbolRow::reason`].
     pub reason: String,
+    /// As [`SymbolRow::rank`].
     pub rank: Vec<f64>,
+    /// As [`SymbolRow::values`].
     pub values: Vec<f64>,
 }
 
 /// Everything a segment answers, rows sorted by symbol.
 #[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
 pub struct SegmentResultV1 {
+    /// Group id.
     pub segment: u32,
+    /// One row for each symbol, sorted by symbol.
     pub rows: Vec<SymbolRowV1>,
 }
 

@@ -7,7 +7,7 @@ use trawl_wire::envelope::{
 };
 use trawl_wire::{
     CrossTable, CrossTimes, CrossValues, EnvelopeError, SegmentOutput, SegmentResultV1, SegmentResultV2, Status,
-    StepInputV1, SymbolRow, SymbolRowV1, digest, pb, segment_digest,
+    StepInputV1, SymbolRow, SymbolRowV1, pb, segment_digest,
 };
 
 fn row(symbol: &str, status: Status, values: &[f64]) -> SymbolRow {
@@ -89,12 +89,12 @@ fn the_bytes_on_the_wire_are_the_ones_that_were_agreed_on() {
         (encode_input(&input()).unwrap(), include_str!("step_input_v1.hex")),
     ];
     for (envelope, golden) in archives {
-        assert_eq!(digest::to_hex(&envelope.encode_to_vec()), golden.trim());
+        assert_eq!(hex::encode(envelope.encode_to_vec()), golden.trim());
     }
     assert_eq!(format!("{:016x}", schema_fingerprint_v1()), "61871c8ddb7c09f5");
     assert_eq!(format!("{:016x}", schema_fingerprint()), "5e8b39879e3071c8");
     assert_eq!(
-        digest::to_hex(&segment_digest(&sample())),
+        hex::encode(segment_digest(&sample())),
         "8cb79fea891eb7f4c8ded9c4d42dbfea2156eef6b875ab89d84cdb201e3f194d"
     );
 }

@@ -7,6 +7,7 @@ use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::{NoProgress, PreparedScan, all_bars, prepare_opened};
 use trawl_kernels::NoCancel;
 use trawl_kernels::stages::Stages;
+use trawl_market::Timeframe;
 use trawl_market::{Dataset, FactorRow, ListingRow, MemoryMarket, SymbolBars, memory_dataset};
 use trawl_plan::{History, ScanDocument};
 use trawl_tests::reference::answer::{Scan, Status};
@@ -134,7 +135,7 @@ fn memory_market(market: &Market) -> MemoryMarket {
     };
     MemoryMarket {
         name: "market".to_owned(),
-        timeframe: "1d".to_owned(),
+        timeframe: Timeframe::DAY,
         calendar: "XNYS".to_owned(),
         columns: COLUMNS.map(str::to_owned).to_vec(),
         bars: market.symbols.iter().filter(|s| !s.days.is_empty()).map(bars).collect(),

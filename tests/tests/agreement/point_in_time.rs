@@ -72,7 +72,7 @@ fn market(random: &mut Random, dated: bool) -> Dataset {
     }
     memory_dataset(MemoryMarket {
         name: "pit".to_owned(),
-        timeframe: if dated { "1d" } else { "30m" }.to_owned(),
+        timeframe: if dated { "1d" } else { "30m" }.parse().unwrap(),
         calendar: "XNYS".to_owned(),
         columns: COLUMNS.map(str::to_owned).to_vec(),
         bars,

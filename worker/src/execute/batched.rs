@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use trawl_kernels::cuda::{Executor, Fault, RequestEvent, RequestPart};
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
 use trawl_kernels::{Cancel, Engine, EngineError, Executable, Precision};
-use trawl_market::SymbolBars;
+use trawl_market::{LoadedBars, Timeframe};
 use trawl_plan::FrameProgram;
 use trawl_plan::frame::{BarSize, Subject};
 use trawl_wire::{SegmentResultV2, StepInputV1};
@@ -30,8 +30,10 @@ const FORMING_CALL: usize = 1024;
 /// A segment with its bars loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct Loaded<'b> {
+    /// Group id.
     pub segment: u32,
-    pub bars: &'b [SymbolBars],
+    /// Bars of its symbols, sorted by symbol.
+    pub bars: &'b [LoadedBars],
 }
 
 /// A report about segments that are computed together.
@@ -43,6 +45,7 @@ pub enum BatchEvent {
     Segment {
         /// Its index among the given segments.
         at: usize,
+        /// The segment's result.
         result: Result<SegmentResultV2, ExecuteError>,
         /// Stages of the threads that worked on it.
         stages: Stages,
@@ -85,18 +88,18 @@ impl Live<'_> {
         done
     }
 
-    fn fail(self, error: ExecuteError, said: &Say<'_>) {
-        said(BatchEvent::Segment { at: self.at, result: Err(error), stages: self.stages, took: self.took });
+    fn fail(self, error: ExecuteError, report: &Report<'_>) {
+        report(BatchEvent::Segment { at: self.at, result: Err(error), stages: self.stages, took: self.took });
     }
 
-    fn end(mut self, step: &StepRun<'_>, said: &Say<'_>) {
-        let output = self.work(Some(EngineStage::Encode), |live| step.said(live.run, &live.computed));
-        self.tell(output, said);
+    fn end(mut self, step: &StepRun<'_>, report: &Report<'_>) {
+        let output = self.work(Some(EngineStage::Encode), |live| step.output(live.run, &live.computed));
+        self.finish(output, report);
     }
 
-    fn tell(self, output: Result<StepOutput, ExecuteError>, said: &Say<'_>) {
-        let result = output.map(|output| output.of(self.segment));
-        said(BatchEvent::Segment { at: self.at, result, stages: self.stages, took: self.took });
+    fn finish(self, output: Result<StepOutput, ExecuteError>, report: &Report<'_>) {
+        let result = output.and_then(|output| output.of(self.segment));
+        report(BatchEvent::Segment { at: self.at, result, stages: self.stages, took: self.took });
     }
 
     /// Adds the values of one more piece.
@@ -108,7 +111,7 @@ impl Live<'_> {
 }
 
 /// Receives reports, on any thread.
-type Say<'a> = dyn Fn(BatchEvent) + Sync + 'a;
+type Report<'a> = dyn Fn(BatchEvent) + Sync + 'a;
 
 /// Forming bars of one axis of a segment, and their values.
 struct Subjected<'r> {
@@ -127,7 +130,7 @@ struct Device<'a> {
     engine: &'a Engine,
     pool: &'a rayon::ThreadPool,
     cancel: &'a dyn Cancel,
-    said: &'a Say<'a>,
+    report: &'a Report<'a>,
 }
 
 impl ScanSource {
@@ -154,7 +157,7 @@ impl ScanSource {
         references: &References,
         pool: &rayon::ThreadPool,
         cancel: &dyn Cancel,
-        said: &(dyn Fn(BatchEvent) + Sync),
+        report: &(dyn Fn(BatchEvent) + Sync),
     ) {
         let times = [self.as_of];
         let shared = match StepRun::new(self, step, input, &times, references) {
@@ -164,13 +167,13 @@ impl ScanSource {
                 for (at, Loaded { segment, bars }) in segments.iter().enumerate() {
                     let mut stages = Stages::default();
                     let result = self.evaluate(*segment, step, input, bars, references, cancel, &mut stages);
-                    said(BatchEvent::Segment { at, result, stages, took: Duration::ZERO });
+                    report(BatchEvent::Segment { at, result, stages, took: Duration::ZERO });
                 }
                 return;
             }
         };
         let executables = self.executable.stage(step.stage);
-        let device = Device { executables, executor, engine: &self.engine, pool, cancel, said };
+        let device = Device { executables, executor, engine: &self.engine, pool, cancel, report };
         let laid: Vec<_> =
             pool.install(|| segments.par_iter().map(|s| (Instant::now(), guarded(|| shared.axes(s.bars)))).collect());
         let mut runs: Vec<(usize, Instant, StageRun<'_>)> = Vec::with_capacity(segments.len());
@@ -183,7 +186,7 @@ impl ScanSource {
                     begun.push((at, started));
                 }
                 Err(error) => {
-                    said(BatchEvent::Segment {
+                    report(BatchEvent::Segment {
                         at,
                         result: Err(error),
                         stages: Stages::default(),
@@ -212,14 +215,14 @@ impl ScanSource {
                 took: started.elapsed(),
             };
             match prepared {
-                Ok((_, reads)) if step.kind == StepKind::Times => live.tell(Ok(StepRun::times(reads)), said),
+                Ok((_, reads)) if step.kind == StepKind::Times => live.finish(Ok(StepRun::times(reads)), report),
                 Ok((needed, _)) => {
                     let ended = Instant::now();
                     live.stages.record(StageSpan { stage: EngineStage::Load, part: 0, bytes: 0, started, ended });
                     live.needed = needed;
                     lives.push(live);
                 }
-                Err(error) => live.fail(error, said),
+                Err(error) => live.fail(error, report),
             }
         }
         share_needs(&mut lives);
@@ -229,7 +232,7 @@ impl ScanSource {
             lives = match (&frame.subject, &frame.bars) {
                 (Subject::Reference(_), _) => device.reference(p, piece, lives),
                 (Subject::Own, BarSize::Higher { timeframe, forming: true }) => {
-                    device.forming(p, piece, timeframe, lives)
+                    device.forming(p, piece, *timeframe, lives)
                 }
                 (Subject::Own, _) if p + 1 == shared.stage.pieces.len() => {
                     return device.last(p, piece, lives, &shared);
@@ -237,7 +240,7 @@ impl ScanSource {
                 (Subject::Own, _) => device.whole(p, piece, lives),
             };
         }
-        pool.install(|| lives.into_par_iter().for_each(|live| live.end(&shared, said)));
+        pool.install(|| lives.into_par_iter().for_each(|live| live.end(&shared, report)));
     }
 }
 
@@ -290,7 +293,7 @@ impl Device<'_> {
                     lives.push(live);
                     inputs.push(read);
                 }
-                Err(error) => live.fail(error, self.said),
+                Err(error) => live.fail(error, self.report),
             }
         }
         (lives, inputs)
@@ -302,8 +305,8 @@ impl Device<'_> {
             .iter()
             .map(|read| RequestPart { symbols: read.symbols(), from: read.from.clone(), source: read.source() })
             .collect();
-        self.executor.evaluate_parts(&self.executables[p], &parts, self.cancel, &mut |told| match told {
-            RequestEvent::Stages(stages) => (self.said)(BatchEvent::Stages(stages.clone())),
+        self.executor.evaluate_parts(&self.executables[p], &parts, self.cancel, &mut |event| match event {
+            RequestEvent::Stages(stages) => (self.report)(BatchEvent::Stages(stages.clone())),
             RequestEvent::Part { part, values, took } => came(part, values, took),
         });
     }
@@ -338,7 +341,7 @@ impl Device<'_> {
             match done {
                 Ok(()) => Some(live),
                 Err(error) => {
-                    live.fail(error, self.said);
+                    live.fail(error, self.report);
                     None
                 }
             }
@@ -359,15 +362,15 @@ impl Device<'_> {
                 match values {
                     Ok(values) => scope.spawn(move |_| {
                         live.take(&inputs[at], values);
-                        live.end(step, self.said);
+                        live.end(step, self.report);
                     }),
                     Err(fault) if fault.has_no_kernel() => {
                         scope.spawn(move |_| match self.on_processors(p, &inputs[at], &mut live) {
-                            Ok(()) => live.end(step, self.said),
-                            Err(error) => live.fail(error, self.said),
+                            Ok(()) => live.end(step, self.report),
+                            Err(error) => live.fail(error, self.report),
                         });
                     }
-                    Err(fault) => live.fail(of_fault(fault), self.said),
+                    Err(fault) => live.fail(of_fault(fault), self.report),
                 }
             });
         });
@@ -383,7 +386,7 @@ impl Device<'_> {
             match &frame.bars {
                 BarSize::Higher { timeframe, forming: true } => {
                     for a in wanted {
-                        mine[a] = run.forming(p, a, timeframe, live.needed[p][a], self.cancel, &mut stages)?;
+                        mine[a] = run.forming(p, a, *timeframe, live.needed[p][a], self.cancel, &mut stages)?;
                     }
                 }
                 _ => {
@@ -398,7 +401,7 @@ impl Device<'_> {
             }
             Ok(mine.split_off(run.own))
         });
-        (self.said)(BatchEvent::Stages(stages));
+        (self.report)(BatchEvent::Stages(stages));
         let failed = match computed {
             Ok(shared) => {
                 for live in &mut lives {
@@ -417,13 +420,19 @@ impl Device<'_> {
                 ExecuteError::Cancelled => ExecuteError::Cancelled,
                 _ => ExecuteError::Panicked,
             };
-            live.fail(error, self.said);
+            live.fail(error, self.report);
         }
         Vec::new()
     }
 
     /// Computes a piece on the forming bars of the segments' symbols, states of many symbols side by side.
-    fn forming<'r>(&self, p: usize, piece: &'r FrameProgram, timeframe: &str, lives: Vec<Live<'r>>) -> Vec<Live<'r>> {
+    fn forming<'r>(
+        &self,
+        p: usize,
+        piece: &'r FrameProgram,
+        timeframe: Timeframe,
+        lives: Vec<Live<'r>>,
+    ) -> Vec<Live<'r>> {
         let frame_of = |live: &Live<'r>| live.run.wanted(live.run.frame(piece), &live.needed[p]);
         let mut ended: Vec<Option<ExecuteError>> = Vec::new();
         ended.resize_with(lives.len(), || None);
@@ -462,7 +471,7 @@ impl Device<'_> {
                 let (engine, executable, cancel) = (self.engine, &self.executables[p], self.cancel);
                 Ok(engine.evaluate_from(executable, &inputs, &last, None, cancel, &mut stages)?)
             });
-            (self.said)(BatchEvent::Stages(stages));
+            (self.report)(BatchEvent::Stages(stages));
             let took = begun.elapsed().div_f64(chunk.len() as f64);
             match values {
                 Ok(values) => {
@@ -497,7 +506,7 @@ impl Device<'_> {
         for (live, error) in lives.into_iter().zip(ended) {
             match error {
                 None => left.push(live),
-                Some(error) => live.fail(error, self.said),
+                Some(error) => live.fail(error, self.report),
             }
         }
         left

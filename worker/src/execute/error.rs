@@ -15,7 +15,12 @@ pub enum ExecuteError {
     Market(#[from] MarketError),
     /// The bars of a reference could not be read.
     #[error("reference {symbol}: {error}")]
-    Reference { symbol: String, error: MarketError },
+    Reference {
+        /// The symbol that the plan refers to.
+        symbol: String,
+        /// Why its bars could not be read.
+        error: MarketError,
+    },
     /// The result is no longer needed.
     #[error("cancelled")]
     Cancelled,

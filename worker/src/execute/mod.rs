@@ -5,6 +5,7 @@
 
 mod batched;
 mod error;
+mod panel;
 mod rows;
 mod step;
 
@@ -14,9 +15,9 @@ use std::time::Instant;
 
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
 use trawl_kernels::{Cancel, Engine, Precision};
-use trawl_market::{Adjustment, Dataset, MarketError, SymbolBars, TimeMicros, Timeframe, Vintage, higher_bars};
-use trawl_plan::Plan;
+use trawl_market::{Adjustment, Dataset, LoadedBars, MarketError, Series, TimeMicros, Vintage, higher_bars};
 use trawl_plan::frame::{BarSize, Frame};
+use trawl_plan::{Input, Plan};
 use trawl_wire::{CrossTimes, CrossValues, SegmentOutput, SegmentResultV2, StepInputV1, SymbolRow};
 
 use crate::axis::{Axis, Higher, Span};
@@ -26,6 +27,7 @@ use step::StepRun;
 
 pub use batched::{BatchEvent, Loaded};
 pub use error::ExecuteError;
+pub use panel::SegmentPanel;
 pub use step::reads_earlier_crosses;
 
 /// Data shared by all steps and segments of a scan.
@@ -33,6 +35,7 @@ pub use step::reads_earlier_crosses;
 pub struct ScanSource {
     /// The plan, lowered once for the precision of the scan.
     pub executable: ExecutablePlan,
+    /// The opened snapshot.
     pub dataset: Dataset,
     /// Time of the as-of bar; later bars are not visible.
     pub as_of: TimeMicros,
@@ -58,11 +61,12 @@ pub enum StepKind {
 pub struct ScanStep {
     /// Index into the plan's stages.
     pub stage: usize,
+    /// What the step returns.
     pub kind: StepKind,
 }
 
 /// Bars of the symbols that the plan refers to, by symbol.
-pub type References = BTreeMap<String, SymbolBars>;
+pub type References = BTreeMap<String, LoadedBars>;
 
 impl ScanSource {
     /// The plan.
@@ -79,15 +83,48 @@ impl ScanSource {
     ///
     /// # Errors
     /// [`ExecuteError::Market`]; [`ExecuteError::Inconsistent`] if the shape is not the requested one.
-    pub fn load_segment(&self, segment: u32) -> Result<Vec<SymbolBars>, ExecuteError> {
+    pub fn load_segment(&self, segment: u32) -> Result<Vec<LoadedBars>, ExecuteError> {
         let bars = self.dataset.load_group_adjusted(segment, &self.plan().columns, &self.adjustment)?;
-        bars.iter().try_for_each(|symbol| self.check_shape(symbol))?;
+        bars.iter().try_for_each(|symbol| self.check_shape(symbol, self.plan().columns.len()))?;
         Ok(bars)
     }
 
-    fn check_shape(&self, symbol: &SymbolBars) -> Result<(), ExecuteError> {
+    /// As [`Self::load_segment`], with the columns that a step does not read left empty.
+    ///
+    /// # Errors
+    /// As [`Self::load_segment`].
+    pub fn load_segment_for(&self, segment: u32, step: ScanStep) -> Result<Vec<LoadedBars>, ExecuteError> {
+        let (read, names) = self.columns_read(step);
+        let mut bars = self.dataset.load_group_adjusted(segment, &names, &self.adjustment)?;
+        bars.iter_mut().try_for_each(|symbol| self.spread(symbol, &read))?;
+        Ok(bars)
+    }
+
+    /// The plan's columns whose values a step reads: their indices, ascending, and their names.
+    fn columns_read(&self, step: ScanStep) -> (Vec<usize>, Vec<String>) {
+        let plan = self.plan();
+        let stage = plan.stages().get(step.stage).filter(|_| step.kind == StepKind::Values);
+        let inputs = || stage.into_iter().flat_map(|s| &s.pieces).flat_map(|piece| &piece.program.inputs);
+        let reads = |name: &String| inputs().any(|input| matches!(input, Input::Column(read) if read == name));
+        let read: Vec<usize> = (0..plan.columns.len()).filter(|at| reads(&plan.columns[*at])).collect();
+        let names = read.iter().map(|at| plan.columns[*at].clone()).collect();
+        (read, names)
+    }
+
+    /// Puts the columns that were read in their places among the plan's.
+    fn spread(&self, bars: &mut LoadedBars, read: &[usize]) -> Result<(), ExecuteError> {
+        self.check_shape(bars, read.len())?;
+        let mut all = vec![Series::default(); self.plan().columns.len()];
+        for (at, column) in read.iter().zip(std::mem::take(&mut bars.columns)) {
+            all[*at] = column;
+        }
+        bars.columns = all;
+        Ok(())
+    }
+
+    fn check_shape(&self, symbol: &LoadedBars, columns: usize) -> Result<(), ExecuteError> {
         let rows = symbol.times.len();
-        if symbol.columns.len() != self.plan().columns.len() || symbol.columns.iter().any(|c| c.len() != rows) {
+        if symbol.columns.len() != columns || symbol.columns.iter().any(|c| c.len() != rows) {
             let what = format!("columns of unequal length at symbol '{}'", symbol.symbol);
             return Err(ExecuteError::Inconsistent(what));
         }
@@ -102,10 +139,11 @@ impl ScanSource {
         let mut references = References::new();
         for symbol in self.plan().references() {
             let failed = |error| ExecuteError::Reference { symbol: symbol.to_owned(), error };
-            let Some(entry) = self.dataset.manifest.symbol(symbol) else { continue };
-            let group = self.dataset.load_group_adjusted(entry.group, &self.plan().columns, &self.adjustment);
-            let found = group.map_err(failed)?.into_iter().find(|b| *b.symbol == *symbol);
-            references.extend(found.map(|bars| (symbol.to_owned(), bars)));
+            if self.dataset.manifest.symbol(symbol).is_none() {
+                continue;
+            }
+            let bars = self.dataset.load_symbol_adjusted(symbol, &self.plan().columns, &self.adjustment);
+            references.insert(symbol.to_owned(), bars.map_err(failed)?);
         }
         Ok(references)
     }
@@ -126,7 +164,7 @@ impl ScanSource {
         if cancel.cancelled() {
             return Err(ExecuteError::Cancelled);
         }
-        let bars = stages.time(EngineStage::Load, 0, 0, || self.load_segment(segment))?;
+        let bars = stages.time(EngineStage::Load, 0, 0, || self.load_segment_for(segment, step))?;
         self.evaluate(segment, step, input, &bars, references, cancel, stages)
     }
 
@@ -141,39 +179,21 @@ impl ScanSource {
         segment: u32,
         step: ScanStep,
         input: &StepInputV1,
-        bars: &[SymbolBars],
+        bars: &[LoadedBars],
         references: &References,
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<SegmentResultV2, ExecuteError> {
-        let times = [self.as_of];
-        let output = self.run(step, input, &times, bars, references, cancel, stages)?;
-        Ok(output.of(segment))
-    }
-
-    /// As [`Self::evaluate`], with the last stage's rows at each of `times` (ascending, at most the as-of).
-    ///
-    /// # Errors
-    /// As [`Self::evaluate`].
-    #[allow(clippy::too_many_arguments)]
-    pub fn run(
-        &self,
-        step: ScanStep,
-        input: &StepInputV1,
-        times: &[TimeMicros],
-        bars: &[SymbolBars],
-        references: &References,
-        cancel: &dyn Cancel,
-        stages: &mut Stages,
-    ) -> Result<StepOutput, ExecuteError> {
-        let begun = Instant::now();
-        let shared = StepRun::new(self, step, input, times, references)?;
+        let (begun, times) = (Instant::now(), [self.as_of]);
+        let shared = StepRun::new(self, step, input, &times, references)?;
         let axes = shared.axes(bars)?;
-        self.run_along(&shared, &axes, bars.len(), begun, cancel, stages)
+        let output = self.run_along(&shared, &axes, bars.len(), begun, cancel, stages)?;
+        output.of(segment)
     }
 
-    /// As [`Self::run`], each time adjusted as of itself: `vintages` cover the times. The values they read of the
-    /// references' bars and of cross-sections must be the same at all of `times`; see [`reads_earlier_crosses`].
+    /// As [`Self::evaluate`], with the last stage's rows at each of `times` (ascending, at most the as-of), each time
+    /// adjusted as of itself: `vintages` cover the times. The values they read of the references' bars and of
+    /// cross-sections must be the same at all of `times`; see [`reads_earlier_crosses`].
     ///
     /// # Errors
     /// As [`Self::evaluate`].
@@ -189,7 +209,7 @@ impl ScanSource {
         stages: &mut Stages,
     ) -> Result<StepOutput, ExecuteError> {
         let begun = Instant::now();
-        let shared = StepRun::new(self, step, input, times, references)?;
+        let shared = StepRun::new(self, step, input, times, references)?.into_panel();
         let axes = shared.axes_of_vintages(vintages)?;
         self.run_along(&shared, &axes, vintages.len(), begun, cancel, stages)
     }
@@ -211,20 +231,27 @@ impl ScanSource {
         // Resampling and finding the needed rows count as loading.
         stages.record(StageSpan { stage: EngineStage::Load, part: 0, bytes: 0, started: begun, ended: Instant::now() });
         let computed = run.evaluate(&needed, cancel, stages)?;
-        stages.time(EngineStage::Encode, 0, 0, || shared.said(&run, &computed))
+        stages.time(EngineStage::Encode, 0, 0, || shared.output(&run, &computed))
     }
 
-    /// Reads the vintages of one segment's symbols at the bars of a span, by symbol and time.
+    /// Reads the vintages of one segment's symbols at the bars of a span, by symbol and time, with the columns that a
+    /// step does not read left empty.
     ///
     /// # Errors
     /// As [`Self::load_segment`].
-    pub fn load_vintages(&self, segment: u32, span: (TimeMicros, TimeMicros)) -> Result<Vec<Vintage>, ExecuteError> {
-        let vintages = self.dataset.load_group_vintages(segment, &self.plan().columns, &self.adjustment, span)?;
-        vintages.iter().try_for_each(|vintage| self.check_shape(&vintage.bars))?;
+    pub fn load_vintages_for(
+        &self,
+        segment: u32,
+        span: (TimeMicros, TimeMicros),
+        step: ScanStep,
+    ) -> Result<Vec<Vintage>, ExecuteError> {
+        let (read, names) = self.columns_read(step);
+        let mut vintages = self.dataset.load_group_vintages(segment, &names, &self.adjustment, span)?;
+        vintages.iter_mut().try_for_each(|vintage| self.spread(&mut vintage.bars, &read))?;
         Ok(vintages)
     }
 
-    fn axis<'b>(&self, bars: &'b SymbolBars, span: Span) -> Result<Axis<'b>, MarketError> {
+    fn axis<'b>(&self, bars: &'b LoadedBars, span: Span) -> Result<Axis<'b>, MarketError> {
         let horizon = span.until;
         let visible = match bars.times.last() {
             // Most scans read the newest bar, for which one cache line suffices.
@@ -241,37 +268,44 @@ impl ScanSource {
             if higher.contains_key(timeframe) {
                 continue;
             }
-            let (base, wanted): (Timeframe, Timeframe) = (manifest.timeframe.parse()?, timeframe.parse()?);
-            let built = higher_bars(&manifest.calendar(), base, wanted, &bars.times[..visible])?;
-            let column = |(name, values): (&String, &Vec<f64>)| built.aggregate(name, &values[..visible]);
+            let built = higher_bars(&manifest.calendar(), manifest.timeframe, *timeframe, &bars.times[..visible])?;
+            // A column that the step does not read is empty.
+            let column = |(name, values): (&String, &Series<f64>)| {
+                values.get(..visible).map_or_else(Vec::new, |values| built.aggregate(name, values))
+            };
             let columns = self.plan().columns.iter().zip(&bars.columns).map(column).collect();
-            higher.insert(timeframe.clone(), Higher { bars: built, columns });
+            higher.insert(*timeframe, Higher { bars: built, columns });
         }
         let window = self.plan().history.map_or(0, |h| visible.saturating_sub(h.bars as usize));
         Ok(Axis { bars, visible, span, higher, window })
     }
 }
 
-/// The output of [`ScanSource::run`].
+/// The output of a step for a segment.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepOutput {
     /// Times at which the segment's symbols read cross-sections.
     Times(Vec<CrossTimes>),
     /// Its symbols' values for cross-sections.
     Values(Vec<CrossValues>),
-    /// `[time][row]`: rows of all points, or of each symbol's best points, by point and symbol.
-    Rows(Vec<Vec<SymbolRow>>),
+    /// Rows of all points, or of each symbol's best points, at one time, by point and symbol.
+    Rows(Vec<SymbolRow>),
+    /// The same at many times, by column.
+    Panel(SegmentPanel),
 }
 
 impl StepOutput {
-    /// Converts it to the result of a segment; rows must be of a single time.
-    fn of(self, segment: u32) -> SegmentResultV2 {
+    /// Converts it to the result of a segment; fails for rows of many times.
+    fn of(self, segment: u32) -> Result<SegmentResultV2, ExecuteError> {
         let output = match self {
             Self::Times(times) => SegmentOutput::Times(times),
             Self::Values(values) => SegmentOutput::Values(values),
-            Self::Rows(mut rows) => SegmentOutput::Rows(rows.pop().unwrap_or_default()),
+            Self::Rows(rows) => SegmentOutput::Rows(rows),
+            Self::Panel(_) => {
+                return Err(ExecuteError::Inconsistent("a result with the rows of many times".to_owned()));
+            }
         };
-        SegmentResultV2 { segment, output }
+        Ok(SegmentResultV2 { segment, output })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The output of a step for a segment from its computed values: values for cross-sections, or rows.
+//! The output of a step for a segment from its computed values: values for cross-sections, or the rows at one time.
 
 use std::collections::BTreeMap;
 
@@ -52,8 +52,9 @@ impl ScanSource {
         let provisional = self.dataset.is_forming(time);
         let missing = || {
             let absent = |axis: &&Axis<'_>| row_at(axis.base_times(), time).is_none();
-            axes[own..].iter().zip(references).find(|(axis, _)| absent(axis)).map(|(_, name)| name.as_str())
+            axes[own..].iter().position(|axis| absent(&axis))
         };
+        let name = |at: usize| references.get(at).cloned().unwrap_or_default();
         let points = &plan.points;
         let needed = self.executable.bars_needed();
         let mut rows = Vec::with_capacity(own * plan.best.map_or(points.len(), |best| best.keep.min(points.len())));
@@ -87,7 +88,7 @@ impl ScanSource {
             };
             for point in kept {
                 if let Some(values) = given[point].take() {
-                    keep(point, status::of(values, row + 1, needed[point], &missing), provisional);
+                    keep(point, status::of(values, row + 1, needed[point], missing, name), provisional);
                 }
             }
         }

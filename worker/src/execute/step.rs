@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use trawl_market::{Calendar, SymbolBars, SymbolTable, TimeMicros, Timeframe, Vintage};
+use trawl_market::{Calendar, LoadedBars, SymbolTable, TimeMicros, Vintage};
 use trawl_plan::frame::Read;
 use trawl_plan::{Input, Stage};
 use trawl_wire::{CrossTable, CrossTimes, StepInputV1};
@@ -21,6 +21,8 @@ pub(super) struct StepRun<'a> {
     pub kind: StepKind,
     number: usize,
     last: bool,
+    /// Whether the rows of all times are wanted, by column.
+    panel: bool,
     /// Times at which rows are wanted; `horizon` is the last of them.
     times: &'a [TimeMicros],
     horizon: TimeMicros,
@@ -54,6 +56,7 @@ impl<'a> StepRun<'a> {
             kind: step.kind,
             number: step.stage,
             last: step.stage + 1 == stages.len(),
+            panel: false,
             times,
             horizon,
             labels: source.dataset.symbol_table()?,
@@ -61,14 +64,19 @@ impl<'a> StepRun<'a> {
             names: references.keys().cloned().collect(),
             bars: format!("{}@{} {:?} {horizon}", manifest.name, manifest.snapshot, source.adjustment),
             calendar: manifest.calendar(),
-            dated: manifest.timeframe.parse().is_ok_and(Timeframe::is_dated),
+            dated: manifest.is_dated(),
             tables: input.tables.iter().map(|table| (table.cross, table)).collect(),
             wanted: input.wanted.iter().map(|w| (w.cross, w.times.as_slice())).collect(),
         })
     }
 
+    /// The rows of the last stage at every one of the times, by column.
+    pub fn into_panel(self) -> Self {
+        Self { panel: true, ..self }
+    }
+
     /// The axes of a segment's symbols, then those of the references.
-    pub fn axes<'b>(&'b self, bars: &'b [SymbolBars]) -> Result<Vec<Axis<'b>>, ExecuteError> {
+    pub fn axes<'b>(&'b self, bars: &'b [LoadedBars]) -> Result<Vec<Axis<'b>>, ExecuteError> {
         self.axes_along(bars.iter().map(|bars| (bars, self.whole())))
     }
 
@@ -85,7 +93,7 @@ impl<'a> StepRun<'a> {
 
     fn axes_along<'b>(
         &'b self,
-        own: impl Iterator<Item = (&'b SymbolBars, Span)>,
+        own: impl Iterator<Item = (&'b LoadedBars, Span)>,
     ) -> Result<Vec<Axis<'b>>, ExecuteError> {
         let references = self.references.values().map(|bars| (bars, self.whole()));
         let axes = own.chain(references).map(|(bars, span)| self.source.axis(bars, span));
@@ -146,13 +154,16 @@ impl<'a> StepRun<'a> {
     }
 
     /// The output for computed values: rows in the last stage, otherwise values for cross-sections.
-    pub fn said(&self, run: &StageRun<'_>, computed: &[Vec<Computed>]) -> Result<StepOutput, ExecuteError> {
+    pub fn output(&self, run: &StageRun<'_>, computed: &[Vec<Computed>]) -> Result<StepOutput, ExecuteError> {
         if !self.last {
             return Ok(StepOutput::Values(self.source.values(run, &self.wanted, computed)));
         }
         let outputs = computed.last().ok_or_else(|| ExecuteError::Inconsistent("a stage without pieces".to_owned()))?;
-        let rows = |time: &TimeMicros| self.source.rows(run.axes, run.own, &self.names, outputs, *time);
-        Ok(StepOutput::Rows(self.times.iter().map(rows).collect()))
+        Ok(if self.panel {
+            StepOutput::Panel(self.source.panel(run.axes, run.own, &self.names, outputs, self.times))
+        } else {
+            StepOutput::Rows(self.source.rows(run.axes, run.own, &self.names, outputs, self.horizon))
+        })
     }
 }
 

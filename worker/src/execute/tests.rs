@@ -3,6 +3,7 @@
 use super::*;
 use std::sync::Arc;
 use trawl_kernels::NoCancel;
+use trawl_market::Timeframe;
 use trawl_market::{MemoryMarket, memory_dataset};
 use trawl_plan::{ScanDocument, Schema, compile_scan};
 use trawl_wire::{ErrorKind, Status};
@@ -23,11 +24,11 @@ fn plan(universe: Option<&str>, condition: &str, rank: Option<&str>) -> Plan {
     compile_scan(&document, &schema).unwrap()
 }
 
-fn bars(symbol: &str, days: &[i64], close: &[f64]) -> SymbolBars {
-    SymbolBars {
+fn bars(symbol: &str, days: &[i64], close: &[f64]) -> LoadedBars {
+    LoadedBars {
         symbol: Arc::from(symbol),
         times: days.iter().map(|d| d * DAY).collect(),
-        columns: vec![close.to_vec()],
+        columns: vec![close.to_vec().into()],
     }
 }
 
@@ -35,10 +36,10 @@ fn bars(symbol: &str, days: &[i64], close: &[f64]) -> SymbolBars {
 fn source(plan: &Plan, as_of: TimeMicros) -> ScanSource {
     let market = MemoryMarket {
         name: "m".to_owned(),
-        timeframe: "1d".to_owned(),
+        timeframe: Timeframe::DAY,
         calendar: "weekdays".to_owned(),
         columns: vec!["close".to_owned()],
-        bars: vec![bars("A", &[1_000], &[1.0])],
+        bars: vec![bars("A", &[1_000], &[1.0]).into()],
         ..MemoryMarket::default()
     };
     let dataset = memory_dataset(market).unwrap();
@@ -54,7 +55,7 @@ fn source(plan: &Plan, as_of: TimeMicros) -> ScanSource {
 
 fn try_run(
     plan: &Plan,
-    bars: &[SymbolBars],
+    bars: &[LoadedBars],
     as_of: TimeMicros,
     cancel: &dyn Cancel,
 ) -> Result<Vec<SymbolRow>, ExecuteError> {
@@ -75,7 +76,7 @@ fn try_run(
     }
 }
 
-fn run(plan: &Plan, bars: &[SymbolBars], as_of_day: i64) -> Vec<SymbolRow> {
+fn run(plan: &Plan, bars: &[LoadedBars], as_of_day: i64) -> Vec<SymbolRow> {
     try_run(plan, bars, as_of_day * DAY, &NoCancel).unwrap()
 }
 
@@ -137,9 +138,9 @@ fn every_na_in_a_result_has_the_same_bits() {
     };
     let schema = Schema::of_columns(vec!["close".to_owned(), "volume".to_owned()]);
     let plan = compile_scan(&document, &schema).unwrap();
-    let column = |name: &String| if name == "close" { vec![9.0] } else { vec![odd_nan] };
+    let column = |name: &String| if name == "close" { vec![9.0].into() } else { vec![odd_nan].into() };
     let columns = plan.columns.iter().map(column).collect();
-    let group = [SymbolBars { symbol: Arc::from("A"), times: vec![DAY], columns }];
+    let group = [LoadedBars { symbol: Arc::from("A"), times: vec![DAY].into(), columns }];
     let rows = run(&plan, &group, 1);
     assert_eq!(rows[0].status, Status::Matched);
     let bits: Vec<u64> = rows[0].rank.iter().chain(&rows[0].values).map(|v| v.to_bits()).collect();

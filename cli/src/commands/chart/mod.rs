@@ -6,7 +6,7 @@ mod draw;
 mod layout;
 mod ticks;
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -180,7 +180,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     } else {
         String::new()
     };
-    println!("wrote {}: {} of {}{line}", path.display(), counted(bars, "bar"), found.symbol);
+    writeln!(io::stdout(), "wrote {}: {} of {}{line}", path.display(), counted(bars, "bar"), found.symbol)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use parquet::arrow::ArrowWriter;
-use trawl_market::{Adjustment, AsOf, Dataset, MarketError, SymbolBars, TimeMicros, format_time};
+use trawl_market::{Adjustment, AsOf, Dataset, LoadedBars, MarketError, TimeMicros, format_time};
 
 use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
@@ -96,8 +96,7 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     let dataset = context.store().open(&args.dataset).map_err(of_market)?;
     // Events after the last bar are not applied, as in a scan.
     let manifest = &dataset.manifest;
-    let timeframe = manifest.timeframe.parse().map_err(of_market)?;
-    let adjustment = Adjustment::parse(&args.adjust).map_err(of_market)?.on(manifest.calendar(), timeframe);
+    let adjustment = Adjustment::parse(&args.adjust).map_err(of_market)?.on(manifest.calendar(), manifest.timeframe);
     let adjustment = adjustment.known_at(manifest.last_time);
     if !adjustment.is_none() && dataset.manifest.factors.is_none() {
         crate::diagnostics::warning_line(&format!(
@@ -135,7 +134,7 @@ fn bars(
     symbols: &[String],
     (from, to): (TimeMicros, TimeMicros),
     adjustment: &Adjustment,
-) -> Result<Vec<SymbolBars>, MarketError> {
+) -> Result<Vec<LoadedBars>, MarketError> {
     let manifest = &*dataset.manifest;
     if let Some(unknown) = symbols.iter().find(|s| manifest.symbol(s).is_none()) {
         // Reports an unknown symbol, with the nearest one.
@@ -153,9 +152,9 @@ fn bars(
                 continue;
             }
             for column in &mut bars.columns {
-                *column = column[range.clone()].to_vec();
+                *column = column.part(range.clone());
             }
-            bars.times = bars.times[range].to_vec();
+            bars.times = bars.times.part(range);
             all.push(bars);
         }
     }
@@ -163,7 +162,7 @@ fn bars(
     Ok(all)
 }
 
-fn csv(bars: &[SymbolBars], columns: &[String], dated: bool, to: &mut impl Write) -> anyhow::Result<()> {
+fn csv(bars: &[LoadedBars], columns: &[String], dated: bool, to: &mut impl Write) -> anyhow::Result<()> {
     let mut csv = ::csv::Writer::from_writer(to);
     csv.write_record(["symbol", "time"].into_iter().chain(columns.iter().map(String::as_str)))?;
     let mut text = String::new();
@@ -200,7 +199,7 @@ fn schema(columns: &[String]) -> Arc<Schema> {
 
 /// Batches of bounded length, each of one symbol; a missing value is null.
 fn batches<'a>(
-    bars: &'a [SymbolBars],
+    bars: &'a [LoadedBars],
     schema: &'a Arc<Schema>,
 ) -> impl Iterator<Item = Result<RecordBatch, arrow_schema::ArrowError>> + 'a {
     bars.iter().flat_map(move |bars| {
@@ -218,7 +217,7 @@ fn batches<'a>(
     })
 }
 
-fn parquet(bars: &[SymbolBars], columns: &[String], to: &mut (impl Write + Send)) -> anyhow::Result<()> {
+fn parquet(bars: &[LoadedBars], columns: &[String], to: &mut (impl Write + Send)) -> anyhow::Result<()> {
     let schema = schema(columns);
     let mut writer = ArrowWriter::try_new(to, Arc::clone(&schema), None)?;
     for batch in batches(bars, &schema) {
@@ -228,7 +227,7 @@ fn parquet(bars: &[SymbolBars], columns: &[String], to: &mut (impl Write + Send)
     Ok(())
 }
 
-fn arrow(bars: &[SymbolBars], columns: &[String], to: &mut impl Write) -> anyhow::Result<()> {
+fn arrow(bars: &[LoadedBars], columns: &[String], to: &mut impl Write) -> anyhow::Result<()> {
     let schema = schema(columns);
     let mut writer = arrow_ipc::writer::FileWriter::try_new(to, &schema)?;
     for batch in batches(bars, &schema) {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use trawl_market::Timeframe;
 use trawl_market::{
     AsOf, Calendar, ImportOptions, ImportPreview, ImportReport, SkippedFile, format_time, import_files, now,
     preview_files,
@@ -61,7 +62,7 @@ pub struct Args {
     /// Length of a bar, such as 1d, 15m or 1h [default: the dataset's; for a new one it is inferred from the bars'
     /// spacing]
     #[arg(long, short, value_name = "TIMEFRAME")]
-    timeframe: Option<String>,
+    timeframe: Option<Timeframe>,
 
     /// Exchange calendar: the exchange's code, such as XNYS, XLON or CMES, 24/7 or weekdays; a wrong name lists them all [default: the dataset's, XNYS for a new one]
     #[arg(long, value_name = "CALENDAR", value_parser = calendar)]

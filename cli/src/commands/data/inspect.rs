@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "symbol")]
     all: bool,
 
-    /// Read every file, compare its checksum and look for jumps
+    /// Read every file, compare its SHA-256, look for jumps, and add checksums of bars where they are missing
     #[arg(long)]
     verify: bool,
 
@@ -102,7 +102,7 @@ fn head(text: &mut String, found: &Inspection) {
     line("dataset", format!("{}{bundled}{synthetic}", found.dataset));
     line("snapshot", found.snapshot.clone());
     line("origin", found.origin.clone());
-    line("timeframe", found.timeframe.clone());
+    line("timeframe", found.timeframe.to_string());
     line("calendar", found.calendar.clone());
     line("columns", found.columns.join(", "));
     if found.symbol_rows > 0 {

@@ -60,7 +60,7 @@ fn table(list: &[DatasetSummary], context: &Context) -> String {
         remarks.extend(d.problem.as_ref().map(|p| format!("cannot be opened: {p}")));
         table.add_row([
             d.name.clone(),
-            d.timeframe.clone(),
+            d.timeframe.map(|t| t.to_string()).unwrap_or_default(),
             thousands(d.symbols),
             thousands(d.bars),
             time(d.first_time),

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use trawl_market::Timeframe;
 use trawl_market::limits::{SYMBOLS_MAX, SYNTH_BARS_MAX};
 use trawl_market::{SynthOptions, SynthReport, format_time, synthesise};
 
@@ -41,7 +42,7 @@ pub struct Args {
 
     /// Length of a bar, such as 1d or 1m
     #[arg(long, short, value_name = "TIMEFRAME", default_value = "1d")]
-    timeframe: String,
+    timeframe: Timeframe,
 
     /// Print JSON, times in microseconds since 1970-01-01 UTC
     #[arg(long)]

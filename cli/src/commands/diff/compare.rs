@@ -20,7 +20,9 @@ const ID_DIGITS: usize = 64;
 pub struct Side {
     /// `A` or `B`.
     pub name: &'static str,
+    /// The file as given.
     pub path: PathBuf,
+    /// Its answer.
     pub table: AnswerTable,
 }
 
@@ -34,22 +36,31 @@ impl Side {
 /// A field in which the identities differ though they should agree; `None` where an identity does not have it.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub struct IdentityDifference {
+    /// Name of the field.
     pub field: String,
+    /// Its value in A.
     pub a: Option<String>,
+    /// Its value in B.
     pub b: Option<String>,
 }
 
 /// What happened to a row between A and B.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
+    /// Matched in B, and not in A.
     Entered,
+    /// Matched in A, and not in B.
     Left,
+    /// Matched in both.
     Still,
+    /// B has no row of it.
     OnlyInA,
+    /// A has no row of it.
     OnlyInB,
 }
 
 impl Change {
+    /// All variants, in the order in which they are shown.
     pub const ALL: [Self; 5] = [Self::Entered, Self::Left, Self::Still, Self::OnlyInA, Self::OnlyInB];
 
     /// As written in files.
@@ -67,7 +78,9 @@ impl Change {
 /// A symbol (with its settings) in both answers, or in one; at least one side is present.
 #[derive(Debug, Clone, Copy)]
 pub struct Pair<'a> {
+    /// Its row in A.
     pub a: Option<&'a TableRow>,
+    /// Its row in B.
     pub b: Option<&'a TableRow>,
 }
 
@@ -81,13 +94,17 @@ impl<'a> Pair<'a> {
 /// What differs between two answers.
 #[derive(Debug)]
 pub struct Difference<'a> {
+    /// The earlier answer.
     pub a: &'a Side,
+    /// The later answer.
     pub b: &'a Side,
+    /// Fields that should agree and do not.
     pub identity: Vec<IdentityDifference>,
     /// Warnings for people that the comparison may be meaningless.
     pub warnings: Vec<String>,
     /// Select columns of either answer, those of B first; with their index in A and in B.
     pub columns: Vec<(&'a str, Option<usize>, Option<usize>)>,
+    /// The rows by what happened to them.
     pub changes: BTreeMap<Change, Vec<Pair<'a>>>,
 }
 

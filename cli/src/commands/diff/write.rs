@@ -21,7 +21,9 @@ const ROWS_SHOWN_MAX: usize = 50;
 /// How a comparison is written; chosen by the file's extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {
+    /// One object.
     Json,
+    /// One line for each row.
     Csv,
 }
 

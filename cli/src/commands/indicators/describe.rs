@@ -15,17 +15,28 @@ pub const FORMS_GROUP: &str = "Other bars, symbols and the whole market";
 /// A function as data.
 #[derive(Debug, Serialize)]
 pub struct Entry {
+    /// As it is called.
     pub name: &'static str,
+    /// Other names.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub aliases: &'static [&'static str],
+    /// Name of its group.
     pub group: &'static str,
+    /// What it is, in a sentence.
     pub summary: &'static str,
+    /// Its definition.
     pub formula: &'static str,
+    /// What its values are checked against.
     pub reference: &'static str,
+    /// A call with the defaults.
     pub call: String,
+    /// Its series arguments, in order.
     pub series: Vec<SeriesEntry>,
+    /// Its parameters, in order.
     pub parameters: Vec<ParameterEntry>,
+    /// Its outputs, in order.
     pub outputs: Vec<OutputEntry>,
+    /// A call that runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub example: Option<String>,
     /// Bars of its own that the example needs before its first value.
@@ -39,27 +50,39 @@ pub struct Entry {
     pub after_missing: Option<String>,
 }
 
+/// A series argument as data.
 #[derive(Debug, Serialize)]
 pub struct SeriesEntry {
+    /// For naming it in a call.
     pub name: &'static str,
+    /// `number` or `condition`.
     pub kind: &'static str,
+    /// Column used when it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<&'static str>,
 }
 
+/// A parameter as data.
 #[derive(Debug, Serialize)]
 pub struct ParameterEntry {
+    /// For naming it in a call.
     pub name: &'static str,
+    /// The legal values, as text.
     pub legal: String,
+    /// Its value when it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
 }
 
+/// An output as data.
 #[derive(Debug, Serialize)]
 pub struct OutputEntry {
+    /// As it is written after the dot.
     pub name: &'static str,
+    /// Other names.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub aliases: &'static [&'static str],
+    /// `number` or `condition`.
     pub kind: &'static str,
 }
 

@@ -3,27 +3,33 @@
 use std::path::{Path, PathBuf};
 
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{AllBarsError, CHUNK_BYTES_MAX, PreparedScan, all_bars, answer_digest};
+use trawl_coordinator::{
+    AllBarsError, CHUNK_BYTES_MAX, PanelChunk, PreparedScan, all_bars_by_column, answer_at, answer_digest,
+};
 use trawl_kernels::NoCancel;
 use trawl_market::format_time;
 use trawl_wire::Answer;
 
 use crate::failure::UserMistake;
 use crate::output::atomic_file::StagedFile;
-use crate::output::columnar::{History, TIME};
-use crate::output::{About, Format, csv};
+use crate::output::panel::{PanelFile, TIME};
+use crate::output::{About, Format, csv, panel};
 
 /// Where the answers go.
 enum Sink {
     Csv(Box<::csv::Writer<StagedFile>>),
-    Columns(Box<History<StagedFile>>),
+    Columns(Box<PanelFile<StagedFile>>),
 }
 
 /// What was written.
 pub struct Written {
+    /// The file.
     pub path: PathBuf,
+    /// Number of bars with an answer.
     pub times: usize,
+    /// Number of rows of all answers.
     pub rows: u64,
+    /// Number of matches among them.
     pub matched: u64,
 }
 
@@ -45,34 +51,46 @@ pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> any
     let mut staged = Some(StagedFile::create(path)?);
     let mut sink: Option<Sink> = None;
     let mut written = Written { path: path.to_owned(), times: 0, rows: 0, matched: 0 };
-    let identity = prepared.identity.clone();
-    let mut push = |time: i64, answer: Answer| -> anyhow::Result<()> {
-        let digest = answer_digest(&answer);
-        written.times += 1;
-        written.rows += answer.rows.len() as u64;
-        written.matched += answer.counts()[trawl_wire::Status::Matched as usize] as u64;
-        let whole = Answer { identity: identity.clone(), ..answer };
-        let about = About::new(&whole, &digest);
+    let identity = &prepared.identity;
+    let mut push = |chunk: &PanelChunk| -> anyhow::Result<()> {
+        // The file's metadata are those of its first time.
+        let begin = |file: StagedFile| -> anyhow::Result<Sink> {
+            let first = answer_at(prepared, chunk, 0);
+            let digest = answer_digest(&first);
+            let first = Answer { identity: identity.clone(), ..first };
+            if format == Format::Csv {
+                let mut writer = ::csv::Writer::from_writer(file);
+                csv::header(&first, Some(TIME), &mut writer)?;
+                return Ok(Sink::Csv(Box::new(writer)));
+            }
+            let about = About::new(&first, &digest);
+            Ok(Sink::Columns(Box::new(PanelFile::begin(format == Format::Parquet, &first, &about, file)?)))
+        };
         let sink = match (&mut sink, staged.take()) {
             (Some(sink), _) => sink,
-            (empty, Some(file)) if format == Format::Csv => {
-                let mut writer = ::csv::Writer::from_writer(file);
-                csv::header(&whole, Some(TIME), &mut writer)?;
-                empty.insert(Sink::Csv(Box::new(writer)))
-            }
-            (empty, Some(file)) => {
-                let history = History::begin(format == Format::Parquet, &whole, &about, file)?;
-                empty.insert(Sink::Columns(Box::new(history)))
-            }
+            (empty, Some(file)) => empty.insert(begin(file)?),
             (None, None) => anyhow::bail!("the file was not started"),
         };
+        written.times += chunk.times.len();
         match sink {
-            Sink::Csv(writer) => csv::rows(&whole, Some(&format_time(time)), writer),
-            Sink::Columns(history) => history.push(time, &whole, &about),
+            Sink::Csv(writer) => {
+                for time in 0..chunk.times.len() {
+                    let answer = answer_at(prepared, chunk, time);
+                    written.rows += answer.rows.len() as u64;
+                    written.matched += answer.counts()[trawl_wire::Status::Matched as usize] as u64;
+                    csv::rows(&answer, Some(&format_time(chunk.times[time])), writer)?;
+                }
+            }
+            Sink::Columns(file) => {
+                let panel::Written { rows, matched } = file.push(chunk)?;
+                written.rows += rows;
+                written.matched += matched;
+            }
         }
+        Ok(())
     };
-    let ran = all_bars(prepared, options, None, CHUNK_BYTES_MAX, &NoCancel, |time, answer| {
-        push(time, answer).map_err(|e| format!("{e:#}"))
+    let ran = all_bars_by_column(prepared, options, None, CHUNK_BYTES_MAX, &NoCancel, |chunk| {
+        push(chunk).map_err(|e| format!("{e:#}"))
     });
     ran.map_err(|error| match error {
         AllBarsError::History | AllBarsError::Renamed { .. } => UserMistake::plain(error.to_string()).into(),
@@ -83,7 +101,7 @@ pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> any
             .into_inner()
             .map_err(|e| anyhow::anyhow!("cannot write '{}': {}", path.display(), e.error()))?
             .keep()?,
-        Some(Sink::Columns(history)) => history.finish()?.keep()?,
+        Some(Sink::Columns(file)) => file.finish()?.keep()?,
         None => anyhow::bail!("the dataset has no bar up to the as-of"),
     };
     Ok(written)

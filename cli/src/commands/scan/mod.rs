@@ -263,7 +263,7 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
         }
         Mode::Detached(url) => {
             let scan = client::submit_detached(url, &call(args, &document, as_of)?).map_err(of_client)?;
-            println!("{scan}");
+            writeln!(io::stdout(), "{scan}")?;
             Ok(ExitCode::SUCCESS)
         }
         Mode::Submitted(url) => {
@@ -310,13 +310,14 @@ fn write_all_bars(args: &Args, prepared: &PreparedScan, path: &Path) -> anyhow::
     let written = all_bars::write(prepared, options, path)?;
     if !args.shown.quiet {
         let synthetic = if prepared.dataset.manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
-        println!(
+        writeln!(
+            io::stdout(),
             "wrote {}: {} bars, {} rows, {} matches{synthetic}",
             written.path.display(),
             written.times,
             written.rows,
             written.matched
-        );
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -446,7 +447,7 @@ fn embedded(
         None => chosen.reason,
     };
     let manifest = &prepared.dataset.manifest;
-    let (synthetic, timeframe) = (manifest.synthetic, manifest.timeframe.clone());
+    let (synthetic, timeframe) = (manifest.synthetic, manifest.timeframe.to_string());
     Ok(Outcome { answer, report, synthetic, timeframe, engine: chosen.engine })
 }
 

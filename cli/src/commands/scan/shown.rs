@@ -66,6 +66,10 @@ pub struct Files {
 }
 
 impl Files {
+    /// Checks the options before anything is computed.
+    ///
+    /// # Errors
+    /// The user's mistake.
     pub fn check(args: &ShownArgs) -> Result<Self, UserMistake> {
         let answer = match args.output.as_deref() {
             Some(_) if args.is_piped() && args.all => {
@@ -95,9 +99,13 @@ impl Files {
 
 /// The answer, and what a table shows besides it.
 pub struct Outcome {
+    /// The answer.
     pub answer: Answer,
+    /// How the run went.
     pub report: RunReport,
+    /// Whether the dataset is a generated market.
     pub synthetic: bool,
+    /// Timeframe of the dataset's bars, as `1d`.
     pub timeframe: String,
     /// What computed here. Kept until everything is shown: a device's compiler must finish before the device is
     /// released.

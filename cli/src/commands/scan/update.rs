@@ -28,7 +28,7 @@ const AFTER_HELP: &str = "\
 The first run computes everything and saves a state in DIR. Later runs check, symbol by symbol, that the bars before \
 the state are unchanged, and compute only what follows; a symbol whose history changed (a correction, a split) is \
 computed from its first bar again. The answer, its files and the exit code are those of 'trawl scan'. A damaged state, or one \
-of another version of the program, is reported, ignored and replaced; a state of another scan, dataset or precision \
+of another engine or format, is reported, ignored and replaced; a state of another scan, dataset or precision \
 is refused.
 
 Examples:

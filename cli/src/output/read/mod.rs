@@ -37,11 +37,13 @@ const WRITE_AGAIN: &str = "give a file that 'trawl scan --output FILE' wrote, or
 pub struct AnswerTable {
     /// Field and value, as text. `None`: a CSV file without its identity beside it.
     pub identity: Option<BTreeMap<String, String>>,
+    /// 64 hex digits; `None` if the file does not have it.
     pub answer_digest: Option<String>,
     /// Names of a sweep's settings; empty for a plain scan.
     pub settings: Vec<String>,
     /// Names of the select columns.
     pub select: Vec<String>,
+    /// In the order of the file.
     pub rows: Vec<TableRow>,
 }
 
@@ -50,12 +52,17 @@ pub struct AnswerTable {
 pub struct TableRow {
     /// Values of [`AnswerTable::settings`], numbers in the same text form for every format.
     pub settings: Vec<String>,
+    /// The symbol.
     pub symbol: String,
+    /// Its status.
     pub status: Status,
+    /// Why it has no decision; empty for the others.
     pub reason: String,
     /// 1-based place among the matches.
     pub place: Option<u32>,
+    /// Whether rounding could reverse its status; `None` if the file does not have it.
     pub edge: Option<bool>,
+    /// Whether the as-of bar is not closed yet; `None` if the file does not have it.
     pub provisional: Option<bool>,
     /// Values of [`AnswerTable::select`], NaN for NA.
     pub values: Vec<f64>,

@@ -134,7 +134,7 @@ fn bursts_that_come_again_do_not_flap() {
 }
 
 #[test]
-fn what_is_told_falls_while_the_target_rises() {
+fn what_is_reported_falls_while_the_target_rises() {
     let at = |target_s: f64| {
         let goal = Goal { target_s, ..goal() };
         run(1200, &goal, &|now| if now == 60 { 2400.0 } else { 0.0 }).workers.into_iter().max().unwrap()

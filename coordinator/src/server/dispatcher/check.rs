@@ -43,7 +43,7 @@ impl State {
     }
 
     /// Logs a worker's report that a file of its copy is damaged.
-    pub(super) fn tell_damage(&self, attempt: AttemptId, scan: ScanId, piece: Piece, failure: &Failure) {
+    pub(super) fn log_damage(&self, attempt: AttemptId, scan: ScanId, piece: Piece, failure: &Failure) {
         let worker = self.attempts.get(&attempt).and_then(|running| self.workers.get(&running.worker));
         let scan = self.scans.get(&scan).map_or("", |scan| scan.submission.scan_name.as_str());
         let worker = worker.map_or("", String::as_str);
@@ -64,6 +64,6 @@ impl State {
             "this worker fails what is sound elsewhere, it is given nothing more: check its copy of the data and its machine, \
              then start it anew"
         );
-        self.tell(scan, News::Quarantined { worker: id });
+        self.send_news(scan, News::Quarantined { worker: id });
     }
 }

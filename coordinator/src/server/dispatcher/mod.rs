@@ -22,6 +22,7 @@ use trawl_security::Connector;
 use trawl_wire::{ErrorKind, Failure, SegmentResultV2, pb};
 
 use super::attempt::{AttemptEvent, Ending, Found, Ticket};
+use super::transit_bytes::{TRANSIT_BYTES_MAX, TransitBytes, TransitPermit};
 use crate::membership::Member;
 use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
@@ -73,6 +74,8 @@ pub(crate) enum News {
         envelope: pb::Envelope,
         run: SegmentRun,
         replaces: bool,
+        /// Kept until the result is where it stays.
+        transit: Option<TransitPermit>,
     },
     Failed {
         piece: Piece,
@@ -91,6 +94,16 @@ pub(crate) enum News {
     /// The class it waits for because no worker serves it; `None` once one does.
     Waits(Option<String>),
     End(Outcome),
+}
+
+impl News {
+    /// Takes out a result's share of the bytes under way.
+    pub fn take_transit(&mut self) -> Option<TransitPermit> {
+        match self {
+            Self::Result { transit, .. } => transit.take(),
+            _ => None,
+        }
+    }
 }
 
 /// A step of a scan, as submitted to the dispatcher.
@@ -159,7 +172,7 @@ impl Dispatcher {
     /// `epoch` is that of the term.
     pub fn start(limits: Limits, members: mpsc::Receiver<Member>, connector: Connector, epoch: i64) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
-        let (said, says) = mpsc::channel(INBOX_MAX);
+        let (events, incoming) = mpsc::channel(INBOX_MAX);
         let (computed_us, expected_ns) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (runs, running) = watch::channel(());
         let state = State {
@@ -177,7 +190,8 @@ impl Dispatcher {
             ended: VecDeque::new(),
             next: 1,
             meter: measure::Meter::default(),
-            said,
+            events,
+            transit: TransitBytes::new(TRANSIT_BYTES_MAX),
             // Weak, so that the task does not keep itself alive.
             asks: asks.downgrade(),
             computed_us: Arc::clone(&computed_us),
@@ -186,7 +200,7 @@ impl Dispatcher {
         tokio::spawn(async move {
             // Dropped when the task ends in any way.
             let _runs = runs;
-            state.run(asked, says, members).await;
+            state.run(asked, incoming, members).await;
         });
         Self { asks, computed_us, expected_ns, running }
     }
@@ -285,7 +299,9 @@ struct State {
     /// Next id of a scan or a worker.
     next: u64,
     meter: measure::Meter,
-    said: mpsc::Sender<AttemptEvent>,
+    events: mpsc::Sender<AttemptEvent>,
+    /// Bytes of results between the attempts and the scans.
+    transit: Arc<TransitBytes>,
     asks: mpsc::WeakSender<Ask>,
     /// Read by the handles.
     computed_us: Arc<AtomicU64>,
@@ -296,7 +312,7 @@ impl State {
     async fn run(
         mut self,
         mut asked: mpsc::Receiver<Ask>,
-        mut says: mpsc::Receiver<AttemptEvent>,
+        mut incoming: mpsc::Receiver<AttemptEvent>,
         mut members: mpsc::Receiver<Member>,
     ) {
         let mut tick = tokio::time::interval(TICK);
@@ -307,7 +323,7 @@ impl State {
                     Some(ask) => self.answer(ask),
                     None => break,
                 },
-                Some(said) = says.recv() => self.hear(said),
+                Some(event) = incoming.recv() => self.hear(event),
                 member = members.recv() => match member {
                     Some(member) => self.note(member),
                     // The task that follows membership has ended: there would be no further changes.
@@ -391,8 +407,8 @@ impl State {
         }
     }
 
-    fn hear(&mut self, said: AttemptEvent) {
-        match said {
+    fn hear(&mut self, event: AttemptEvent) {
+        match event {
             AttemptEvent::Piece { ticket: Ticket { attempt, scan, host }, piece, outcome, timings } => {
                 self.track_reply((attempt, scan), piece, outcome.as_ref().err(), timings);
                 match outcome {
@@ -404,7 +420,7 @@ impl State {
                     }
                     Err(failure) => {
                         if failure.kind == ErrorKind::Damaged {
-                            self.tell_damage(attempt, scan, piece, &failure);
+                            self.log_damage(attempt, scan, piece, &failure);
                         }
                         if let Some(scan) = self.scans.get_mut(&scan) {
                             scan.messages.insert(piece, failure.message);
@@ -413,6 +429,7 @@ impl State {
                     }
                 }
             }
+            AttemptEvent::Paused { attempt } => self.step(Event::AttemptPaused { attempt }),
             AttemptEvent::End { attempt, ending } => {
                 let Some(mut running) = self.attempts.remove(&attempt) else { return };
                 self.meter.over(attempt, &ending);
@@ -422,7 +439,7 @@ impl State {
                     Ending::Broken(why) => format!("broken: {why}"),
                 };
                 self.track_loss(attempt, running.scan, &mut running.tracked, &text);
-                self.tell(running.scan, News::Over { attempt, ending: text });
+                self.send_news(running.scan, News::Over { attempt, ending: text });
                 if let Ending::Refused(failure) = &ending {
                     tracing::warn!(attempt, %failure, "a worker refused a shard");
                 }
@@ -440,7 +457,7 @@ impl State {
         }
     }
 
-    fn tell(&self, scan: ScanId, news: News) {
+    fn send_news(&self, scan: ScanId, news: News) {
         if let Some(scan) = self.scans.get(&scan) {
             // Fails only when the scan's task has ended: the scan is then being cancelled.
             let _ = scan.submission.news.send(news);
@@ -460,7 +477,7 @@ impl State {
                     if let Some(mut running) = self.attempts.remove(&attempt) {
                         running.task.abort();
                         self.track_loss(attempt, running.scan, &mut running.tracked, "stopped");
-                        self.tell(running.scan, News::Over { attempt, ending: "stopped".to_owned() });
+                        self.send_news(running.scan, News::Over { attempt, ending: "stopped".to_owned() });
                     }
                 }
                 Command::Accept { scan, piece } => self.accept(scan, piece, false),
@@ -471,11 +488,11 @@ impl State {
                         ErrorKind::Poisoned => POISONED.to_owned(),
                         _ => message.unwrap_or_else(|| crate::local::gave_up(attempts)),
                     };
-                    self.tell(scan, News::Failed { piece, failure: Failure::new(kind, message), attempts });
+                    self.send_news(scan, News::Failed { piece, failure: Failure::new(kind, message), attempts });
                 }
                 Command::Contest { scan, piece } => {
                     tracing::warn!(scan, segment = piece.segment, "workers gave different results");
-                    self.tell(scan, News::Contested { segment: piece.segment });
+                    self.send_news(scan, News::Contested { segment: piece.segment });
                 }
                 Command::Check { scan, piece } => self.check(scan, piece),
                 Command::Distrust { host, scan, piece } => self.distrust(host, scan, piece),
@@ -505,7 +522,7 @@ impl State {
 
     fn accept(&mut self, scan: ScanId, piece: Piece, replaces: bool) {
         let Some((attempt, found)) = self.held.take() else { return };
-        let Found { result, digest, envelope, timings } = *found;
+        let Found { result, digest, envelope, timings, transit } = *found;
         self.computed_us.fetch_add(timings.load_us.saturating_add(timings.compute_us), Ordering::Relaxed);
         if let Some(scan) = self.scans.get(&scan) {
             let per_bar = scan.submission.prepared.plan.cost_ns_per_bar().max(1.0);
@@ -523,7 +540,7 @@ impl State {
             symbols: timings.symbols,
             resident: timings.resident,
         };
-        self.tell(scan, News::Result { piece, result, digest, envelope, run, replaces });
+        self.send_news(scan, News::Result { piece, result, digest, envelope, run, replaces, transit: Some(transit) });
     }
 }
 

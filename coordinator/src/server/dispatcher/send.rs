@@ -56,9 +56,9 @@ impl State {
             Err(error) => {
                 let message = format!("the cross-sections of a shard cannot be sent: {error}; ask for more shards");
                 let ending = Ending::Refused(Failure::new(ErrorKind::Permanent, message));
-                let said = self.said.clone();
+                let events = self.events.clone();
                 let task = tokio::spawn(async move {
-                    let _ = said.send(AttemptEvent::End { attempt, ending }).await;
+                    let _ = events.send(AttemptEvent::End { attempt, ending }).await;
                 });
                 let task = task.abort_handle();
                 self.attempts.insert(attempt, Running { scan: scan_id, worker, task, tracked });
@@ -95,7 +95,7 @@ impl State {
             request,
             (ticket, pieces),
             (Arc::clone(prepared), step),
-            self.said.clone(),
+            (self.events.clone(), Arc::clone(&self.transit)),
         );
         let task = tokio::spawn(running).abort_handle();
         self.attempts.insert(attempt, Running { scan: scan_id, worker, task, tracked });

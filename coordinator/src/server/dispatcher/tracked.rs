@@ -199,7 +199,7 @@ impl State {
             tracked.end("done");
         }
         if let Some(timings) = timings {
-            self.tell(scan, News::Timed { attempt, timings });
+            self.send_news(scan, News::Timed { attempt, timings });
         }
     }
 

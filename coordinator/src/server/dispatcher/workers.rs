@@ -6,6 +6,7 @@
 
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
+use trawl_cluster_store::Backoff;
 use trawl_kernels::BACKEND_CPU;
 use trawl_kernels::cuda::{BACKEND_CUDA, BACKEND_SIMULATED};
 use trawl_telemetry::metrics::catalogue::coordinator::WorkerState;
@@ -228,9 +229,9 @@ impl State {
         let (id, boot) = (id.to_owned(), worker.record.boot.clone());
         let (channel, asks) = (worker.channel.clone(), self.asks.clone());
         let task = tokio::spawn(async move {
-            let mut wait = PING_BACK_OFF;
+            let mut backoff = Backoff::new(PING_BACK_OFF, PING_BACK_OFF_MAX);
             loop {
-                tokio::time::sleep(wait).await;
+                backoff.wait().await;
                 if attempt::ping(channel.clone(), &boot).await {
                     break;
                 }
@@ -238,7 +239,6 @@ impl State {
                 let Some(asks) = asks.upgrade() else { return };
                 let _ = asks.send(Ask::Silent { id: id.clone(), boot: boot.clone() }).await;
                 drop(asks);
-                wait = (wait * 2).min(PING_BACK_OFF_MAX);
             }
             if let Some(asks) = asks.upgrade() {
                 let _ = asks.send(Ask::Answers { id, boot }).await;
@@ -260,7 +260,7 @@ impl State {
             segment = piece.segment,
             "this worker's result is wrong, it is given nothing more: check its machine, then start it under another id"
         );
-        self.tell(scan, News::Quarantined { worker: id });
+        self.send_news(scan, News::Quarantined { worker: id });
     }
 }
 

@@ -58,7 +58,7 @@ struct State {
 #[derive(Debug, Clone)]
 enum End {
     /// The scan has ended; its last event is in the log.
-    Said,
+    Logged,
     /// This coordinator has no further events of it.
     Abandoned(Status),
 }
@@ -127,7 +127,7 @@ impl ScanLog {
         self.held.add(bytes);
         state.events.push(Arc::new(event));
         if last {
-            (state.shown, state.end) = (true, Some(End::Said));
+            (state.shown, state.end) = (true, Some(End::Logged));
         }
         drop(state);
         self.changed.send_replace(());
@@ -143,7 +143,7 @@ impl ScanLog {
     /// the last event is kept.
     pub fn unload(&self) {
         let mut state = self.state();
-        if !matches!(state.end, Some(End::Said)) {
+        if !matches!(state.end, Some(End::Logged)) {
             return;
         }
         self.held.sub(state.bytes);
@@ -157,7 +157,7 @@ impl ScanLog {
     /// Marks as unloaded the log of a scan whose answer is in the result store.
     pub fn put_away(&self) {
         let mut state = self.state();
-        (state.end, state.unloaded) = (Some(End::Said), true);
+        (state.end, state.unloaded) = (Some(End::Logged), true);
     }
 
     /// Whether the events have to be loaded before they can be read.
@@ -172,7 +172,7 @@ impl ScanLog {
             let bytes = events.iter().map(weight).sum();
             self.held.add(bytes);
             (state.bytes, state.events) = (bytes, events.into_iter().map(Arc::new).collect());
-            (state.unloaded, state.shown, state.end) = (false, true, Some(End::Said));
+            (state.unloaded, state.shown, state.end) = (false, true, Some(End::Logged));
         }
     }
 
@@ -203,7 +203,7 @@ impl ScanLog {
         loop {
             match self.peek(cursor) {
                 Peek::Event(event) => return Ok(Some(event)),
-                Peek::End(End::Said) => return Ok(None),
+                Peek::End(End::Logged) => return Ok(None),
                 Peek::End(End::Abandoned(why)) => return Err(why),
                 // The sender lives as long as this log.
                 Peek::Nothing => drop(changed.changed().await),

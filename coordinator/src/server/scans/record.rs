@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use tokio::task::JoinHandle;
-use trawl_cluster_store::{ControlError, ControlStore};
+use trawl_cluster_store::{Backoff, ControlError, ControlStore};
 use trawl_market::AsOf;
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, envelope, pb};
@@ -247,15 +247,14 @@ impl Recorder {
 /// # Errors
 /// The term is over: another leader will end the scan.
 pub(super) async fn end(archive: &Archive, scan: &str, end: End) -> Result<(), Ended> {
-    let mut wait = BACK_OFF;
+    let mut backoff = Backoff::new(BACK_OFF, BACK_OFF_MAX);
     loop {
         match archive.ledger.end(scan, &end).await {
             Ok(Ending::Recorded) => return Ok(()),
             Ok(Ending::Already(_) | Ending::Unknown | Ending::NotLeader) => return Err(Ended::Over),
             Err(error) => tracing::warn!(scan, %error, "the end of a scan is not recorded yet"),
         }
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(BACK_OFF_MAX);
+        backoff.wait().await;
     }
 }
 

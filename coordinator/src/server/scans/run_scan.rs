@@ -11,6 +11,7 @@ use futures::FutureExt as _;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Code;
 use tracing::Instrument as _;
+use trawl_cluster_store::Backoff;
 use trawl_market::{AsOf, MarketErrorKind, Store};
 use trawl_plan::ScanDocument;
 use trawl_telemetry::metrics::catalogue::coordinator::{
@@ -267,12 +268,12 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
 struct RetryBudget {
     accepted: bool,
     since: Instant,
-    wait: Duration,
+    backoff: Backoff,
 }
 
 impl RetryBudget {
     fn new(accepted: bool) -> Self {
-        Self { accepted, since: Instant::now(), wait: PATIENCE_BACK_OFF }
+        Self { accepted, since: Instant::now(), backoff: Backoff::new(PATIENCE_BACK_OFF, PATIENCE_BACK_OFF_MAX) }
     }
 
     /// Waits before another try, or returns the error once [`PATIENCE`] is used up.
@@ -284,10 +285,9 @@ impl RetryBudget {
         }
         tracing::warn!(scan = scan.name, %failure, "an accepted scan cannot go on yet");
         tokio::select! {
-            () = tokio::time::sleep(self.wait) => {}
+            () = self.backoff.wait() => {}
             () = scan.until_cancelled() => return Err(cancelled().into()),
         }
-        self.wait = (self.wait * 2).min(PATIENCE_BACK_OFF_MAX);
         Ok(())
     }
 }
@@ -304,7 +304,7 @@ fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
         segments: u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX),
         symbols: prepared.symbol_count() as u64,
         synthetic: manifest.synthetic,
-        timeframe: manifest.timeframe.clone(),
+        timeframe: manifest.timeframe.to_string(),
         points_json: serde_json::to_string(&spec.points).unwrap_or_default(),
         best: spec.best,
         generation: scan.generation(),
@@ -419,7 +419,7 @@ async fn steps(
         if missing.is_empty() {
             accepting.done(scan).await?;
         } else {
-            let (news, told) = mpsc::unbounded_channel();
+            let (news, inbox) = mpsc::unbounded_channel();
             let submission = Submission {
                 scan_name: scan.name.clone(),
                 generation: scan.generation(),
@@ -440,7 +440,7 @@ async fn steps(
                 // Work continues while the scan is being recorded; clients see nothing before that.
                 followed = async {
                     let (followed, accepted) =
-                        tokio::join!(running.follow(told, environment.no_worker_timeout_ms), accepting.done(scan));
+                        tokio::join!(running.follow(inbox, environment.no_worker_timeout_ms), accepting.done(scan));
                     accepted.map(|()| followed)
                 } => match followed {
                     Ok(Ok(())) => None,

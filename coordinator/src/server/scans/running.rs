@@ -158,14 +158,14 @@ impl RunningScan {
     /// Handles news of the dispatcher until the step ends.
     pub async fn follow(
         &mut self,
-        mut told: mpsc::UnboundedReceiver<News>,
+        mut inbox: mpsc::UnboundedReceiver<News>,
         no_worker_timeout_ms: u64,
     ) -> Result<(), Stopped> {
         loop {
             let news = match &self.recorder {
-                None => told.recv().await,
+                None => inbox.recv().await,
                 Some(recorder) => tokio::select! {
-                    news = told.recv() => news,
+                    news = inbox.recv() => news,
                     failure = recorder.failure() => return Err(Stopped::Failed(failure)),
                 },
             };
@@ -185,13 +185,15 @@ impl RunningScan {
                 }
                 // The dispatcher ends with the term.
                 None => return Err(Stopped::Over),
-                Some(news) => {
+                Some(mut news) => {
+                    // Given back once the result is stored and in the log.
+                    let _transit = news.take_transit();
                     if let Some((segment, outcome)) = self.take(news) {
                         if let Some(recorder) = &self.recorder {
                             let stored = recorder.segment(self.step, segment, outcome.clone()).await;
                             stored.map_err(Stopped::Failed)?;
                         }
-                        self.tell(segment, outcome);
+                        self.log_segment(segment, outcome);
                         if self.scan.log.bytes() > ANSWER_BYTES_MAX {
                             return Err(Stopped::Failed(too_large()));
                         }
@@ -204,7 +206,7 @@ impl RunningScan {
     }
 
     /// Adds the event of a segment of the last step to the log.
-    fn tell(&self, segment: u32, outcome: Outcome) {
+    fn log_segment(&self, segment: u32, outcome: Outcome) {
         if self.last {
             let mut event = event_of(segment, outcome, self.scan.generation(), &self.prepared);
             if let Event::SegmentDone(done) = &mut event {
@@ -253,7 +255,7 @@ impl RunningScan {
                 }
                 None
             }
-            News::Result { piece, result, digest, envelope, run, replaces } => {
+            News::Result { piece, result, digest, envelope, run, replaces, transit: _ } => {
                 if replaces {
                     self.replaced.insert(piece.segment);
                     // The replaced result is not part of the answer.

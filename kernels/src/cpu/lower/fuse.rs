@@ -104,7 +104,7 @@ impl<'a> Shapes<'a> {
         };
         program.outputs.iter().for_each(|id| shapes.wanted[id.index()] = true);
         for (id, node) in (0u32..).map(NodeId).zip(nodes) {
-            if let Op::Binary(op @ (Binary::Gate | Binary::Subtract)) = node.op
+            if let Op::Binary(op @ (Binary::MaskUndefined | Binary::Subtract)) = node.op
                 && let Ok(of) = <[NodeId; 2]>::try_from(node.inputs.as_slice())
             {
                 shapes.pairs.entry((op, of)).or_insert(id);
@@ -290,7 +290,7 @@ impl<'a> Shapes<'a> {
 
     /// The flow of one direction: the price a that is above b where the flow counts, the price, the volume.
     fn flow(&self, id: NodeId) -> Option<[NodeId; 4]> {
-        let [part, flow] = self.two(id, Binary::Gate)?;
+        let [part, flow] = self.two(id, Binary::MaskUndefined)?;
         let [counts, taken] = self.or_zero(part)?;
         let [moved, now, before] = self.beyond_rounding(counts)?;
         let ([a, b], [price, volume]) = (self.two(moved, Binary::Subtract)?, self.two(flow, Binary::Multiply)?);
@@ -315,14 +315,14 @@ impl<'a> Shapes<'a> {
     }
 
     fn bands(&self, id: NodeId) -> Option<FusedTask> {
-        let gated = self.two(id, Binary::Gate);
+        let gated = self.two(id, Binary::MaskUndefined);
         let (base, _) = match gated {
             Some([_, upper]) => self.band(upper, Binary::Add)?,
             None => self.band(id, Binary::Add).or_else(|| self.band(id, Binary::Subtract))?,
         };
         let find = |side| self.bands.get(&(side, base)).copied();
         let (upper, lower) = (find(Binary::Add)?, find(Binary::Subtract)?);
-        let middle = self.pair(Binary::Gate, [base[0], upper])?;
+        let middle = self.pair(Binary::MaskUndefined, [base[0], upper])?;
         let ((_, up), (_, down)) = (self.band(upper, Binary::Add)?, self.band(lower, Binary::Subtract)?);
         let outputs = vec![upper, middle, lower];
         let fits = outputs.contains(&id);
@@ -356,7 +356,7 @@ impl<'a> Shapes<'a> {
         let ([up], [down]) = (self.inputs(gain, Op::Wilder(p))?, self.inputs(loss, Op::Wilder(p))?);
         let ([change, zero], [fall, also_zero]) = (self.two(up, Binary::Maximum)?, self.two(down, Binary::Maximum)?);
         let [negated] = self.inputs(fall, Op::Unary(Unary::Negate))?;
-        let [raw, by] = self.two(change, Binary::Gate)?;
+        let [raw, by] = self.two(change, Binary::MaskUndefined)?;
         let [x, before] = self.two(raw, Binary::Subtract)?;
         self.is(zero, 0.0).and(self.is(also_zero, 0.0))?;
         let fits = of == gain && negated == change && raw == by;
@@ -364,17 +364,17 @@ impl<'a> Shapes<'a> {
     }
 
     fn convergence(&self, id: NodeId) -> Option<FusedTask> {
-        let gated = self.two(id, Binary::Gate).map(|[_, signal]| signal);
+        let gated = self.two(id, Binary::MaskUndefined).map(|[_, signal]| signal);
         let hist = self.two(id, Binary::Subtract).map(|[_, signal]| signal);
         let signal = gated.or(hist).unwrap_or(id);
         let exponential = |id: NodeId| {
-            let Op::Exponential { p, delay } = self.op(id) else { return None };
+            let Op::Ema { p, delay } = self.op(id) else { return None };
             Some((p, delay, self.nodes[id.index()].inputs[0]))
         };
         let (signal_bars, 0, line) = exponential(signal)? else { return None };
         let [fast, slow] = self.two(line, Binary::Subtract)?;
         let ((fast, delay, x), (slow, 0, also_x)) = (exponential(fast)?, exponential(slow)?) else { return None };
-        let [gated, hist] = [Binary::Gate, Binary::Subtract].map(|op| self.pair(op, [line, signal]));
+        let [gated, hist] = [Binary::MaskUndefined, Binary::Subtract].map(|op| self.pair(op, [line, signal]));
         let (gated, hist) = (gated?, hist?);
         // A node that needs the ungated line computes it separately.
         let outputs = vec![gated, signal, hist];
@@ -391,7 +391,7 @@ impl<'a> Shapes<'a> {
         let [ranged, total] = self.or_zero(total)?;
         let ([range_sum, zero], also) = (self.greater(ranged)?, self.two(total, Binary::Add)?);
         self.is(zero, 0.0)?;
-        let gated = |id| self.inputs(id, Op::WilderSum(p)).and_then(|[x]| self.two(x, Binary::Gate));
+        let gated = |id| self.inputs(id, Op::WilderSum(p)).and_then(|[x]| self.two(x, Binary::MaskUndefined));
         let ([fall, a], [rise, b], [range, c]) = (gated(minus_sum)?, gated(plus_sum)?, gated(range_sum)?);
         let (_, edge) = self.true_range(range)?;
         let [high, low, before] = edge[..] else { return None };
@@ -424,7 +424,8 @@ impl<'a> Shapes<'a> {
     fn weighed(&self, id: NodeId) -> Option<(FusedOp, Vec<NodeId>)> {
         let [value, volume] = self.two(id, Binary::RatioOrZero)?;
         let ([value], [volume]) = (self.inputs(value, Op::Cumulative)?, self.inputs(volume, Op::Cumulative)?);
-        let ([raw, by], [of, gate]) = (self.two(value, Binary::Gate)?, self.two(volume, Binary::Gate)?);
+        let ([raw, by], [of, gate]) =
+            (self.two(value, Binary::MaskUndefined)?, self.two(volume, Binary::MaskUndefined)?);
         let [price, weight] = self.two(raw, Binary::Multiply)?;
         (raw == by && gate == value && weight == of).then(|| (FusedOp::Weighed, vec![price, of]))
     }

@@ -88,7 +88,7 @@ fn step_of<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> 
         Op::Column(_)
         | Op::Constant(_)
         | Op::Label(_)
-        | Op::Window
+        | Op::HistoryMask
         | Op::Begins(_)
         | Op::Cross(_)
         | Op::Read(_)
@@ -105,14 +105,14 @@ fn step_of<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> 
         Op::Sum(p) => Box::new(Packed(Blocks::new(Plain(Sum::new(p)), p, bars))),
         Op::Mean(p) => Box::new(Packed(Blocks::new(Plain(Mean::new(p)), p, bars))),
         Op::WeightedMean(p) => Box::new(Packed(Blocks::new(Weighted::new(p), p, bars))),
-        Op::Deviation(p) => Box::new(Packed(Blocks::new(Deviation::new(p), p, bars))),
+        Op::StdDev(p) => Box::new(Packed(Blocks::new(Deviation::new(p), p, bars))),
         Op::Max(p) => Box::new(Packed(Extreme::<T, false>::new(p, bars))),
         Op::Min(p) => Box::new(Packed(Extreme::<T, true>::new(p, bars))),
-        Op::MeanDeviation(p) => Box::new(Packed(MeanDeviation::new(p))),
+        Op::MeanAbsDev(p) => Box::new(Packed(MeanDeviation::new(p))),
         Op::PercentRank(p) => Box::new(Packed(PercentRank { p: p as usize })),
-        Op::Exponential { p, delay } => along(Smoothed::exponential(p, delay)),
+        Op::Ema { p, delay } => along(Smoothed::exponential(p, delay)),
         Op::Wilder(p) => along(Smoothed::wilder(p)),
-        Op::ExponentialBy { p, delay, factor } => along(Smoothed::new(p, delay, factor.value())),
+        Op::EmaBy { p, delay, factor } => along(Smoothed::new(p, delay, factor.value())),
         Op::WilderSum(p) => along(WilderSum { p: f64::from(p) }),
         Op::WilderRatio(p) => along(WilderRatio { p: f64::from(p) }),
         Op::Kaufman => along(Kaufman),
@@ -149,13 +149,13 @@ fn step_of<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> 
         Op::ValueWhen => return wide(Box::new(ValueWhen::new())),
         Op::Ever => return wide(Box::new(Ever::new())),
         Op::EverSince => return wide(Box::new(Ever::since())),
-        Op::SinceMax(p) => return wide(Box::new(SinceExtreme::new(p, 1.0, bars))),
-        Op::SinceMin(p) => return wide(Box::new(SinceExtreme::new(p, -1.0, bars))),
+        Op::BarsSinceMax(p) => return wide(Box::new(SinceExtreme::new(p, 1.0, bars))),
+        Op::BarsSinceMin(p) => return wide(Box::new(SinceExtreme::new(p, -1.0, bars))),
         Op::MaxIndex(p) => return wide(Box::new(ExtremeIndex::new(p, 1.0))),
         Op::MinIndex(p) => return wide(Box::new(ExtremeIndex::new(p, -1.0))),
         Op::Slope(p) => return wide(Box::new(Slope::new(p, bars))),
         Op::Beta(p) => return wide(Box::new(Packed(Joint::<f64, Beta>::new(p, bars)))),
-        Op::Ranked { p, rank } => return wide(Box::new(Ranked::new(p, rank))),
+        Op::OrderStatistic { p, rank } => return wide(Box::new(Ranked::new(p, rank))),
         Op::WilderTotal(p) => return wide(Box::new(PerLane::new(WilderTotal(p)))),
         Op::Product => return wide(Box::new(PerLane::new(Product))),
         Op::Previous => return wide(Box::new(PerLane::new(Previous))),
@@ -253,8 +253,8 @@ fn binary<T: Real>(op: Binary) -> Box<dyn AnyStep<T>> {
         Binary::Minimum => map(Minimum),
         Binary::RatioOrZero => map(RatioOrZero),
         Binary::RatioOrZeroEpsilon => map(RatioOrZeroEpsilon),
-        Binary::Gate => map(Gate),
-        Binary::OrElse => map(OrElse),
+        Binary::MaskUndefined => map(Gate),
+        Binary::Coalesce => map(OrElse),
         Binary::Near => map(Near),
         Binary::Quotient => Box::new(Scalar2(|a, b| scalar::binary(Binary::Quotient, a, b))),
         Binary::Remainder => Box::new(Scalar2(|a, b| scalar::binary(Binary::Remainder, a, b))),
@@ -310,16 +310,18 @@ fn tail_rows(work: &FusedOp, bars: usize) -> usize {
     };
     match op {
         Op::TrendMean { family, len } => trend::rows(&[TrendMean { family, len }], bars),
-        Op::Max(p) | Op::Min(p) | Op::Sum(p) | Op::Mean(p) | Op::Ranked { p, .. } => tail_bars(p as usize, bars),
+        Op::Max(p) | Op::Min(p) | Op::Sum(p) | Op::Mean(p) | Op::OrderStatistic { p, .. } => {
+            tail_bars(p as usize, bars)
+        }
         // Two sums; a value and its bar.
-        Op::Deviation(p) | Op::WeightedMean(p) | Op::Slope(p) | Op::SinceMax(p) | Op::SinceMin(p) => {
+        Op::StdDev(p) | Op::WeightedMean(p) | Op::Slope(p) | Op::BarsSinceMax(p) | Op::BarsSinceMin(p) => {
             2 * tail_bars(p as usize, bars)
         }
         Op::Correlation(p) | Op::Beta(p) => SUMS * tail_bars(p as usize, bars),
         Op::Column(_)
         | Op::Constant(_)
         | Op::Label(_)
-        | Op::Window
+        | Op::HistoryMask
         | Op::Begins(_)
         | Op::Cross(_)
         | Op::Read(_)
@@ -332,10 +334,10 @@ fn tail_rows(work: &FusedOp, bars: usize) -> usize {
         | Op::Select
         | Op::Lag(_)
         | Op::Skip(_)
-        | Op::MeanDeviation(_)
+        | Op::MeanAbsDev(_)
         | Op::PercentRank(_)
-        | Op::Exponential { .. }
-        | Op::ExponentialBy { .. }
+        | Op::Ema { .. }
+        | Op::EmaBy { .. }
         | Op::Wilder(_)
         | Op::WilderSum(_)
         | Op::WilderTotal(_)

@@ -124,10 +124,10 @@ impl<T: Real> Recurrence<T, 3, 2, 0> for Flows {
     fn bar<V: Pack<T>, const SEEDED: bool>(&self, _: &mut [V; 0], [price, before, volume]: [V; 3]) -> [V; 2] {
         let flow = price * volume;
         let size = price.abs() + before.abs();
-        let (told, least) = (size.is_finite() & flow.is_finite(), size * V::of(TALIB_EPSILON));
+        let (defined, least) = (size.is_finite() & flow.is_finite(), size * V::of(TALIB_EPSILON));
         let rose = V::select(least.lt(price - before), flow, V::zero());
         let fell = V::select(least.lt(before - price), flow, V::zero());
-        [rose.only(told), fell.only(told)]
+        [rose.only(defined), fell.only(defined)]
     }
 }
 

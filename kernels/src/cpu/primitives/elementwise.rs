@@ -12,6 +12,7 @@ use crate::cpu::simd::vector::{Kernel, LANES, Out, Row, RowOf, Step, View};
 
 /// A function of `K` series at one bar.
 pub(crate) trait Function<const K: usize>: Send {
+    /// The value for the `K` inputs at one bar of all lanes of a pack.
     fn at<T: Real, V: Pack<T>>(&self, x: [V; K]) -> V;
 }
 
@@ -61,7 +62,7 @@ macro_rules! functions {
 
 /// `truth` as 1 or 0; NA where `a` or `b` is NA or infinite.
 #[inline(always)]
-fn told<T: Real, V: Pack<T>>(a: V, b: V, truth: V::Mask) -> V {
+fn comparison<T: Real, V: Pack<T>>(a: V, b: V, truth: V::Mask) -> V {
     V::truth(truth).only(a.is_finite() & b.is_finite())
 }
 
@@ -111,14 +112,14 @@ functions! {
     OrElse(a, b) { V::select(a.is_nan(), b, a) }
     Near(a, b) {
         let most = V::of(1.0).larger(a.abs()).larger(b.abs());
-        told(a, b, (a - b).abs().le(V::of(EDGE_TOLERANCE) * most))
+        comparison(a, b, (a - b).abs().le(V::of(EDGE_TOLERANCE) * most))
     }
-    Less(a, b) { told(a, b, a.lt(b)) }
-    LessEqual(a, b) { told(a, b, a.le(b)) }
-    Greater(a, b) { told(a, b, b.lt(a)) }
-    GreaterEqual(a, b) { told(a, b, b.le(a)) }
-    Equal(a, b) { told(a, b, a.eq(b)) }
-    NotEqual(a, b) { told(a, b, a.lt(b) | b.lt(a)) }
+    Less(a, b) { comparison(a, b, a.lt(b)) }
+    LessEqual(a, b) { comparison(a, b, a.le(b)) }
+    Greater(a, b) { comparison(a, b, b.lt(a)) }
+    GreaterEqual(a, b) { comparison(a, b, b.le(a)) }
+    Equal(a, b) { comparison(a, b, a.eq(b)) }
+    NotEqual(a, b) { comparison(a, b, a.lt(b) | b.lt(a)) }
     And(a, b) { V::select(a.eq(V::zero()) | b.eq(V::zero()), V::zero(), a * b) }
     Or(a, b) {
         let one = V::of(1.0);

@@ -180,6 +180,7 @@ impl ResidentLayout {
 /// One symbol taken out of its tile.
 #[derive(Debug)]
 pub(crate) struct Lane<T> {
+    /// Index of the symbol.
     pub symbol: usize,
     /// Number of bars seen.
     pub bars: usize,

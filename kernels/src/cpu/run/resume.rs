@@ -12,7 +12,9 @@ use crate::cpu::simd::state_io::Carrier;
 
 /// A point before bar `bar` at which one lane's state of one task is loaded or saved.
 pub(crate) struct Cut {
+    /// Number of the bar, from 0.
     pub bar: usize,
+    /// The lane of the tile.
     pub lane: usize,
     /// The state words to load; `None` saves them instead.
     pub words: Option<Vec<u64>>,

@@ -81,15 +81,15 @@ impl Writer<'_> {
         self.values.ints.extend(&means.ints);
         self.values.doubles.extend(&means.doubles);
         let number = given.last().cloned().unwrap_or_default();
-        let mut told = vec![x, number, format!("a.p + {ints}"), format!("a.f + {doubles}")];
+        let mut arguments = vec![x, number, format!("a.p + {ints}"), format!("a.f + {doubles}")];
         if let Some(slots) = means.ring {
             let ring = self.ring(slots, means.constant);
-            told.push(self.ring_of(ring));
+            arguments.push(self.ring_of(ring));
         }
-        told.push(format!("n{at}"));
+        arguments.push(format!("n{at}"));
         let _ = writeln!(body.states, "{} m{at};", means.name);
         let _ = writeln!(body.starts, "m{at}.start();");
-        let text = format!("double n{at}[{}];\nm{at}.next({});", means.places.len(), told.join(", "));
+        let text = format!("double n{at}[{}];\nm{at}.next({});", means.places.len(), arguments.join(", "));
         body.push(true, Statement::fixed(text));
         given.extend(means.places.iter().map(|place| format!("n{at}[{place}]")));
         given

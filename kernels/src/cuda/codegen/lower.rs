@@ -35,13 +35,16 @@ pub struct Kernel {
     pub blocks: usize,
     /// Number of columns that it reads.
     pub columns: usize,
+    /// Number of series that it writes.
     pub outputs: usize,
 }
 
 /// A kernel with the parameters of one plan.
 #[derive(Debug, Clone)]
 pub struct Lowered {
+    /// The text, shared by all plans of its shape.
     pub kernel: Kernel,
+    #[cfg_attr(not(feature = "simulated-device"), expect(dead_code, reason = "read by the simulated device"))]
     pub(crate) steps: KernelSteps,
     pub(crate) values: Values,
     /// Look-back of steps with finite windows, in bars before the first wanted one. Recursive steps run from the first
@@ -50,19 +53,25 @@ pub struct Lowered {
     /// Whether it computes maps of chunks: one value per lane and output, whichever bars are wanted.
     pub(crate) gives_maps: bool,
     /// Number of trailing columns that are maps.
+    #[cfg_attr(not(feature = "simulated-device"), expect(dead_code, reason = "read by the simulated device"))]
     pub(crate) map_columns: usize,
 }
 
 /// Why a program has no kernels.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum LowerError {
+    /// No step of `kernels/cuda` computes this primitive, given in its canonical form.
     #[error("the GPU does not run the primitive {0}")]
     Primitive(String),
     /// The plan can be lowered, but not to kernels over chunks of a history.
     #[error("the plan goes through time serially: {0}")]
     Serial(String),
+    /// The parameters do not fit into a kernel's argument.
     #[error("the plan's numbers take {bytes} bytes, and a kernel takes {ARGUMENT_BYTES_MAX}")]
-    Arguments { bytes: usize },
+    Arguments {
+        /// Size of the parameters.
+        bytes: usize,
+    },
 }
 
 /// The form of each step.

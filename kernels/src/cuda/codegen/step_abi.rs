@@ -188,20 +188,20 @@ impl Form {
                 let p = f64::from(p);
                 Self::window("WindowWeighted", 7, p as u32, 1).in_blocks().doubles([2.0 / (p * (p + 1.0))])
             }
-            Op::Deviation(p) => {
+            Op::StdDev(p) => {
                 Self::window("WindowDeviation", 7, p, 2).in_blocks().doubles([1.0 / (f64::from(p) * f64::from(p))])
             }
             Op::Max(p) => Self::window("WindowExtreme<false>", 3, p, 1).in_blocks(),
             Op::Min(p) => Self::window("WindowExtreme<true>", 3, p, 1).in_blocks(),
-            Op::SinceMax(p) => Self::window("WindowSince", 5, p, 2).doubles([1.0]).at_bar(),
-            Op::SinceMin(p) => Self::window("WindowSince", 5, p, 2).doubles([-1.0]).at_bar(),
+            Op::BarsSinceMax(p) => Self::window("WindowSince", 5, p, 2).doubles([1.0]).at_bar(),
+            Op::BarsSinceMin(p) => Self::window("WindowSince", 5, p, 2).doubles([-1.0]).at_bar(),
             Op::Slope(p) => Self::window("WindowSlope", 7, p, 2).at_bar(),
             Op::Beta(p) => Self::window("WindowJoint<true>", 15, p, 5),
             Op::Correlation(p) => Self::window("WindowJoint<false>", 15, p, 5),
-            Op::MeanDeviation(p) => Self::past("mean_deviation", p, p as usize - 1).doubles([share(p)]),
+            Op::MeanAbsDev(p) => Self::past("mean_deviation", p, p as usize - 1).doubles([share(p)]),
             Op::PercentRank(p) => Self::past("percent_rank", p, p as usize),
             Op::VariableMean { least, most } => Self::past("variable_mean", least, most as usize - 1).ints([most]),
-            Op::Ranked { p, rank } => {
+            Op::OrderStatistic { p, rank } => {
                 let slots = RingSlots::UpTo(p as usize);
                 let form = Self::state("WindowRanked", 2).ints([p, rank]).rings(vec![slots; 2]);
                 form.back(p as usize - 1)
@@ -214,8 +214,8 @@ impl Form {
                 form.takes(Takes::Past(p as usize - 1))
             }
 
-            Op::Exponential { p, delay } => smoothed(p, delay, 2.0 / (f64::from(p) + 1.0)),
-            Op::ExponentialBy { p, delay, factor } => smoothed(p, delay, factor.value()),
+            Op::Ema { p, delay } => smoothed(p, delay, 2.0 / (f64::from(p) + 1.0)),
+            Op::EmaBy { p, delay, factor } => smoothed(p, delay, factor.value()),
             Op::Wilder(p) => smoothed(p, 0, share(p)),
             Op::WilderSum(p) => Self::state("WilderSum", 4).ints([p]).doubles([share(p)]).settling(),
             Op::WilderTotal(p) => Self::state("WilderTotal", 3).ints([p]),
@@ -271,7 +271,7 @@ impl Form {
             Op::Column(_)
             | Op::Constant(_)
             | Op::Label(_)
-            | Op::Window
+            | Op::HistoryMask
             | Op::Begins(_)
             | Op::Cross(_)
             | Op::Read(_) => return None,
@@ -369,8 +369,8 @@ fn binary(op: Binary) -> &'static str {
         Binary::Power => "step_power",
         Binary::RatioOrZero => "step_ratioorzero",
         Binary::RatioOrZeroEpsilon => "step_ratioorzeroepsilon",
-        Binary::Gate => "step_gate",
-        Binary::OrElse => "step_orelse",
+        Binary::MaskUndefined => "step_gate",
+        Binary::Coalesce => "step_orelse",
         Binary::Near => "step_near",
     }
 }

@@ -39,16 +39,29 @@ impl Key {
 /// Why a folder was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
+    /// It could not be created or inspected.
     #[error("the folder for compiled kernels, '{}', cannot be used", path.display())]
     Io {
+        /// The folder.
         path: PathBuf,
+        /// The error of the file system.
         #[source]
         source: std::io::Error,
     },
+    /// It belongs to another user.
     #[error("the folder for compiled kernels, '{}', belongs to another user: code from it would be run", path.display())]
-    Owner { path: PathBuf },
+    Owner {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Other users may read or write it.
     #[error("the folder for compiled kernels, '{}', is open to other users (mode {mode:o}, wanted 700)", path.display())]
-    Mode { path: PathBuf, mode: u32 },
+    Mode {
+        /// The folder.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
 }
 
 /// A cache of compiled kernels.

@@ -43,15 +43,19 @@ const FUNCTIONS: [&str; 27] = [
 /// A device that plans can run on.
 #[derive(Debug, Clone)]
 pub struct Gpu {
+    /// The driver's number of the device, from 0.
     pub ordinal: usize,
+    /// As the driver reports it.
     pub name: String,
     /// Major and minor compute capability.
     pub capability: (i32, i32),
+    /// Total device memory in bytes.
     pub memory_bytes: u64,
     /// Version of the driver, as `13.0`.
     pub driver: String,
     /// Maximum bytes of shared memory per block.
     pub shared_bytes: usize,
+    /// The run-time compiler that was found.
     pub compiler: Compiler,
 }
 
@@ -65,17 +69,28 @@ impl Gpu {
 /// Why no plan can run on a GPU here.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Unavailable {
+    /// The driver's library was not found.
     #[error("no NVIDIA driver: libcuda does not open")]
     NoDriver,
+    /// The driver lacks this function.
     #[error("the NVIDIA driver is too old: it has no {0}")]
     OldDriver(&'static str),
+    /// The driver reports no device, with its error or the reason.
     #[error("the NVIDIA driver finds no device: {0}")]
     NoDevice(String),
+    /// The device's compute capability is too low.
     #[error("the device {name} has compute capability {}.{}, and {}.{} is the least",
         capability.0, capability.1, CAPABILITY_LEAST.0, CAPABILITY_LEAST.1)]
-    OldDevice { name: String, capability: (i32, i32) },
+    OldDevice {
+        /// As the driver reports it.
+        name: String,
+        /// Major and minor compute capability.
+        capability: (i32, i32),
+    },
+    /// A call of the driver failed, with its error.
     #[error("the NVIDIA driver failed: {0}")]
     Driver(String),
+    /// The run-time compiler is missing or unusable.
     #[error(transparent)]
     Compiler(#[from] CompileError),
 }
@@ -89,10 +104,13 @@ impl From<DriverError> for Unavailable {
 /// A device reported by the driver, whether plans can run on it or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
+    /// The driver's number of the device, from 0.
     pub ordinal: usize,
+    /// As the driver reports it.
     pub name: String,
     /// Major and minor compute capability.
     pub capability: (i32, i32),
+    /// Total device memory in bytes.
     pub memory_bytes: u64,
 }
 

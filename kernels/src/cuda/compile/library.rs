@@ -38,6 +38,7 @@ impl Library {
 /// Where to search for libraries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Search {
+    /// Searched in order, before the system's loader.
     pub folders: Vec<PathBuf>,
 }
 

@@ -53,15 +53,33 @@ functions! {
 /// Why a text could not be compiled.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CompileError {
+    /// The library was not found.
     #[error("NVIDIA's run-time compiler (libnvrtc, of CUDA 12.1 or newer) was not found; {place}")]
-    Absent { place: String },
+    Absent {
+        /// Where it was searched for, as a clause.
+        place: String,
+    },
+    /// The library lacks a function.
     #[error("NVIDIA's run-time compiler is too old: it has no {function}")]
-    TooOld { function: &'static str },
+    TooOld {
+        /// Name of the function.
+        function: &'static str,
+    },
+    /// The library's version is too low.
     #[error("NVIDIA's run-time compiler (libnvrtc) has version {}.{}, and {}.{} is the least",
         version.0, version.1, VERSION_LEAST.0, VERSION_LEAST.1)]
-    OldVersion { version: (i32, i32) },
+    OldVersion {
+        /// Major and minor version.
+        version: (i32, i32),
+    },
+    /// The text was rejected, or a call failed.
     #[error("NVIDIA's run-time compiler failed: {code}{}{log}", if log.is_empty() { "" } else { ":\n" })]
-    Failed { code: String, log: String },
+    Failed {
+        /// The compiler's error.
+        code: String,
+        /// The compiler's log; empty if there is none.
+        log: String,
+    },
 }
 
 /// A compiler, loaded.
@@ -75,15 +93,20 @@ pub struct Compiler {
 /// Compiled code for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
+    /// Machine code, as the driver loads it.
     pub cubin: Vec<u8>,
+    /// The compiler's log, with the resource usage.
     pub log: String,
 }
 
 /// Resource usage of a compiled text according to the log; the maximum over its functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resources {
+    /// Registers per thread.
     pub registers: u32,
+    /// Bytes of spill stores and loads per thread.
     pub spilled_bytes: u64,
+    /// Bytes of the stack frame per thread.
     pub stack_bytes: u64,
 }
 
@@ -262,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compiler_that_is_nowhere_is_told_with_the_places() {
+    fn a_compiler_that_is_nowhere_is_reported_with_the_places() {
         // If the machine has one anyway, that one is found.
         let search = Search { folders: vec!["/nowhere/at/all".into()] };
         match Compiler::find(&search) {

@@ -24,6 +24,7 @@ const SYSTEM_SHARED_BYTES: usize = 1024;
 pub struct Limits {
     /// Maximum bytes of shared memory per block.
     pub shared_bytes: usize,
+    /// Number of multiprocessors.
     pub multiprocessors: usize,
 }
 
@@ -127,6 +128,7 @@ impl Market {
         }
     }
 
+    /// Number of groups of symbols.
     pub fn groups(&self) -> usize {
         self.first_row.len() - 1
     }
@@ -173,6 +175,7 @@ impl Market {
 pub enum Wanted {
     /// The last visible one of each symbol.
     Last,
+    /// Every bar of each symbol.
     All,
 }
 
@@ -184,22 +187,32 @@ pub const SCATTERED: u64 = 1;
 pub struct Pointers {
     /// Per column of the kernel: address of its first row or, with [`SCATTERED`], of a table.
     pub columns: Vec<u64>,
+    /// Address of the outputs, one after the other.
     pub out: u64,
+    /// Address of the rings that do not fit into shared memory.
     pub scratch: u64,
+    /// Address of [`Launch::table`].
     pub table: u64,
+    /// Address of [`Market::first_row`].
     pub first_row: u64,
+    /// Address of [`Market::visible`].
     pub visible: u64,
+    /// Address of [`Launch::tail`].
     pub tail: u64,
 }
 
 /// One launch of a kernel, without the addresses of its data.
 #[derive(Debug, Clone)]
 pub struct Launch {
+    /// Number of blocks, one per group.
     pub blocks: usize,
+    /// Threads of a block.
     pub threads: usize,
+    /// Bytes of shared memory of a block.
     pub shared_bytes: usize,
     /// Number of elements of the outputs; `scratch_len` is that of the scratch memory.
     pub out_len: usize,
+    /// Number of elements of the scratch memory.
     pub scratch_len: usize,
     /// Tables computed by the host, concatenated.
     pub table: Vec<f64>,

@@ -9,11 +9,17 @@ use crate::cuda::device::arguments::Launch;
 pub struct Bound<'a> {
     /// Columns of the kernel.
     pub columns: Vec<&'a [f64]>,
+    /// Outputs, one after the other, in the layout of [`Market::place`](crate::cuda::Market::place).
     pub out: &'a mut [f64],
+    /// Rings that do not fit into shared memory.
     pub scratch: &'a mut [f64],
+    /// As [`Launch::table`].
     pub table: &'a [f64],
+    /// As [`Market::first_row`](crate::cuda::Market::first_row).
     pub first_row: &'a [i64],
+    /// As [`Market::visible`](crate::cuda::Market::visible).
     pub visible: &'a [i32],
+    /// As [`Launch::tail`].
     pub tail: &'a [i32],
 }
 

@@ -1,16 +1,19 @@
 //! The interface of a device: memory, in-order streams of work, marks in them, kernels. Implemented by the driver of a
-//! real device (`driver`) and a simulated one (`simulated`).
+//! real device (`driver`) and, for tests, a simulated one (`simulated`, only with the feature `simulated-device`).
 //!
 //! Sizes are in cells of eight bytes. Work put into a stream happens later, in order; a mark shows when. Deliberately
 //! absent: plans, batches, caching, which are up to the caller.
 
 pub(super) mod arguments;
+#[cfg(feature = "simulated-device")]
 pub(super) mod by_cpu;
 pub(super) mod driver;
 pub(super) mod launcher;
+#[cfg(feature = "simulated-device")]
 pub(super) mod simulated;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cuda::codegen::lower::{Kernel, LowerError, Lowered};
@@ -22,9 +25,11 @@ pub const CELL_BYTES: usize = 8;
 /// Properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
+    /// As the driver reports it.
     pub name: String,
     /// The backend's name in the identity of an answer: `cuda`, or `simulated`.
     pub backend: &'static str,
+    /// The driver's number of the device, from 0.
     pub ordinal: usize,
     /// Major and minor compute capability.
     pub capability: (i32, i32),
@@ -32,9 +37,11 @@ pub struct Facts {
     pub driver: String,
     /// Version of the run-time compiler.
     pub compiler: (i32, i32),
+    /// Total device memory in bytes.
     pub memory_bytes: u64,
     /// Maximum bytes of shared memory per block.
     pub shared_bytes: usize,
+    /// Number of multiprocessors.
     pub multiprocessors: u32,
 }
 
@@ -50,10 +57,20 @@ impl Facts {
 pub enum Fault {
     /// Not even one group of symbols fits into memory.
     #[error("out of memory on the device: {needed_bytes} bytes are needed at once, {free_bytes} are free")]
-    OutOfMemory { needed_bytes: u64, free_bytes: u64 },
+    OutOfMemory {
+        /// Bytes needed at once.
+        needed_bytes: u64,
+        /// Bytes that were free.
+        free_bytes: u64,
+    },
     /// A batch exceeded its time limit. The device is intact; another worker may be faster.
     #[error("a batch ran for {} ms on the device, {} ms are allowed", took.as_millis(), allowed.as_millis())]
-    Late { took: Duration, allowed: Duration },
+    Late {
+        /// How long it had run.
+        took: Duration,
+        /// Its time limit.
+        allowed: Duration,
+    },
     /// All later calls of this process would fail too: the device is no longer used.
     #[error("the device is lost for this process: {0}")]
     Lost(String),
@@ -96,6 +113,7 @@ impl Memory {
         self.address + (cell * CELL_BYTES) as u64
     }
 
+    /// Size in cells of [`CELL_BYTES`].
     pub fn cells(&self) -> usize {
         self.cells
     }
@@ -109,6 +127,7 @@ pub struct Staging {
 }
 
 impl Staging {
+    /// Size in cells of [`CELL_BYTES`].
     pub fn cells(&self) -> usize {
         self.cells
     }
@@ -129,6 +148,7 @@ pub struct Function(pub(super) u64);
 /// A device, real or simulated. All errors are [`Fault::OutOfMemory`], [`Fault::Lost`], [`Fault::Failed`] or, from
 /// [`Device::compile`] and [`Device::load`], [`Fault::Code`].
 pub trait Device: Send + Sync + Debug {
+    /// Properties of the device.
     fn facts(&self) -> &Facts;
 
     /// Current time of the clock used by [`Device::time`].
@@ -249,5 +269,21 @@ pub trait Device: Send + Sync + Debug {
     /// [`Fault`].
     fn between(&self, first: &Mark, last: &Mark) -> Result<Duration, Fault>;
 
+    /// Releases a mark, reached or not.
     fn forget(&self, mark: Mark);
+}
+
+/// A simulated device with these settings, for tests (see [`Simulation`](crate::cuda::Simulation)).
+///
+/// # Errors
+/// A sentence: which setting is wrong, or that this executable has no simulated device.
+#[cfg(feature = "simulated-device")]
+pub fn simulated_device(settings: &str) -> Result<Arc<dyn Device>, String> {
+    Ok(Arc::new(simulated::Simulated::new(simulated::Simulation::parse(settings)?)))
+}
+
+/// See the variant with the feature `simulated-device`.
+#[cfg(not(feature = "simulated-device"))]
+pub fn simulated_device(_settings: &str) -> Result<Arc<dyn Device>, String> {
+    Err("this executable has no simulated device: only builds for tests have one".to_owned())
 }

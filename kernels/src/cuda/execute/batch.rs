@@ -227,9 +227,9 @@ impl Batch {
 
     /// The address of a column for a kernel: of its first row if the rows are contiguous, else of the table at cell
     /// `scattered` of the arguments.
-    fn address_of(&self, column: &Column, told: &DeviceBuffer, scattered: Option<usize>) -> u64 {
+    fn address_of(&self, column: &Column, arguments: &DeviceBuffer, scattered: Option<usize>) -> u64 {
         match scattered {
-            Some(table) => told.memory().at(table) | SCATTERED,
+            Some(table) => arguments.memory().at(table) | SCATTERED,
             None => column.first().map_or(0, |(held, cell)| held.memory().at(*cell)),
         }
     }
@@ -267,9 +267,9 @@ impl Batch {
                 Some(numbers.add_table(column.iter().map(|(held, cell)| held.memory().at(*cell))))
             })
             .collect();
-        let told = self.lent.allocate(numbers.cells.len())?;
+        let arguments = self.lent.allocate(numbers.cells.len())?;
         let mut fill = |first: usize, to: &mut [u64]| to.copy_from_slice(&numbers.cells[first..first + to.len()]);
-        self.lent.send(told.memory(), numbers.cells.len(), &mut fill)?;
+        self.lent.send(arguments.memory(), numbers.cells.len(), &mut fill)?;
         self.bytes_in += (numbers.cells.len() * CELL_BYTES) as u64;
         let pointers = |columns: Vec<u64>,
                         out: &DeviceBuffer,
@@ -278,10 +278,10 @@ impl Batch {
             columns,
             out: out.memory().at(0),
             scratch: scratch.map_or(0, |scratch| scratch.memory().at(0)),
-            table: told.memory().at(table),
-            first_row: told.memory().at(numbers.first_row),
-            visible: told.memory().at(numbers.visible),
-            tail: told.memory().at(tail),
+            table: arguments.memory().at(table),
+            first_row: arguments.memory().at(numbers.first_row),
+            visible: arguments.memory().at(numbers.visible),
+            tail: arguments.memory().at(tail),
         };
         let mut made: Vec<Option<Arc<DeviceBuffer>>> = vec![None; sequence.calls.len()];
         for (number, (call, (launch, places))) in sequence.calls.iter().zip(&launches).enumerate() {
@@ -291,7 +291,7 @@ impl Batch {
             let address = |series: &Series| match *series {
                 Series::Column(at) => {
                     let column = self.columns.get(at)?.as_ref()?;
-                    Some(self.address_of(column, &told, scattered.get(at).copied().flatten()))
+                    Some(self.address_of(column, &arguments, scattered.get(at).copied().flatten()))
                 }
                 Series::Made { call, output } => {
                     let stride = self.market.output_stride(ready.uses.bars(call, self.wanted));
@@ -316,7 +316,7 @@ impl Batch {
         if self.marks.len() == 1 {
             self.marks.push(self.lent.mark()?);
         }
-        self.tell(ready, &made, &mut |held, cell| {
+        self.output_extents(ready, &made, &mut |held, cell| {
             let Some((lowered, function, launch, places)) = &identity else {
                 return Err(Fault::Failed("no kernel gives last bars".to_owned()));
             };
@@ -330,7 +330,7 @@ impl Batch {
 
     /// Determines the extents of the outputs. Series with all bars of which only the last are wanted are reduced by
     /// `last`.
-    fn tell(
+    fn output_extents(
         &self,
         ready: &Ready,
         made: &[Option<Arc<DeviceBuffer>>],
@@ -430,13 +430,13 @@ impl Batch {
         let mut record = |stage, bytes, started, ended| {
             stages.record(StageSpan { stage, part: self.number, bytes, started, ended });
         };
-        let (began, computing, told) = (started.time()?, sent.time()?, computed.time()?);
+        let (began, computing, computed_at) = (started.time()?, sent.time()?, computed.time()?);
         record(EngineStage::HostToDevice, self.bytes_in, began, computing);
-        record(EngineStage::Kernel, 0, computing, told);
-        let mut ended = told;
+        record(EngineStage::Kernel, 0, computing, computed_at);
+        let mut ended = computed_at;
         if let Some(done) = self.fetched.last() {
             ended = done.time()?;
-            record(EngineStage::DeviceToHost, bytes_out, told, ended);
+            record(EngineStage::DeviceToHost, bytes_out, computed_at, ended);
         }
         Ok(Ran { computing: self.lent.device.between(sent.mark(), computed.mark())?, began, ended })
     }

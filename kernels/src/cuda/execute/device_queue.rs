@@ -42,6 +42,7 @@ const SHARE_OF_FREE: u64 = 9;
 pub struct ExecutorOptions {
     /// Maximum bytes of device memory; `None` for nine tenths of the free memory.
     pub device_memory_bytes: Option<u64>,
+    /// Number of streams, which work side by side.
     pub streams: usize,
     /// Bytes of each of the four pinned buffers of a stream.
     pub staging_bytes: usize,
@@ -113,6 +114,7 @@ impl Executor {
         })
     }
 
+    /// Properties of its device.
     pub fn facts(&self) -> &Facts {
         self.device.facts()
     }
@@ -132,18 +134,18 @@ impl Executor {
         self.lost.get().map(String::as_str)
     }
 
-    /// Calls `tell` once when the device is lost, or immediately if it is lost already.
-    pub fn on_lost(&self, tell: impl FnOnce(&str) + Send + 'static) {
-        *self.on_lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tell));
+    /// Calls `notify` once when the device is lost, or immediately if it is lost already.
+    pub fn on_lost(&self, notify: impl FnOnce(&str) + Send + 'static) {
+        *self.on_lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(notify));
         if let Some(why) = self.lost() {
-            self.tell_lost(why);
+            self.notify_lost(why);
         }
     }
 
-    fn tell_lost(&self, why: &str) {
-        let tell = self.on_lost.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(tell) = tell {
-            tell(why);
+    fn notify_lost(&self, why: &str) {
+        let notify = self.on_lost.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(notify) = notify {
+            notify(why);
         }
     }
 
@@ -200,8 +202,8 @@ impl Executor {
         stages: &mut Stages,
         fetch: bool,
     ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
-        let mut came = Err(Fault::Failed("a call told nothing".to_owned()));
-        self.evaluate(program, std::slice::from_ref(part), cancel, fetch, &mut |told| match told {
+        let mut came = Err(Fault::Failed("a call reported nothing".to_owned()));
+        self.evaluate(program, std::slice::from_ref(part), cancel, fetch, &mut |event| match event {
             RequestEvent::Stages(batch) => stages.extend(batch),
             RequestEvent::Part { values, .. } => came = values,
         });
@@ -216,9 +218,9 @@ impl Executor {
         program: &Executable,
         parts: &[RequestPart<'_>],
         cancel: &dyn Cancel,
-        told: &mut dyn FnMut(RequestEvent<'_>),
+        report: &mut dyn FnMut(RequestEvent<'_>),
     ) {
-        self.evaluate(program, parts, cancel, true, told);
+        self.evaluate(program, parts, cancel, true, report);
     }
 
     fn evaluate(
@@ -227,20 +229,20 @@ impl Executor {
         parts: &[RequestPart<'_>],
         cancel: &dyn Cancel,
         fetch: bool,
-        told: &mut dyn FnMut(RequestEvent<'_>),
+        report: &mut dyn FnMut(RequestEvent<'_>),
     ) {
-        let all_fail = |fault: &Fault, told: &mut dyn FnMut(RequestEvent<'_>)| {
+        let all_fail = |fault: &Fault, report: &mut dyn FnMut(RequestEvent<'_>)| {
             (0..parts.len())
-                .for_each(|part| told(RequestEvent::Part { part, values: Err(fault.clone()), took: Duration::ZERO }));
+                .for_each(|part| report(RequestEvent::Part { part, values: Err(fault.clone()), took: Duration::ZERO }));
         };
         if let Some(why) = self.lost() {
-            return all_fail(&Fault::Lost(why.to_owned()), told);
+            return all_fail(&Fault::Lost(why.to_owned()), report);
         }
         let ready = match self.programs.ready(program, Lowering::Serial, self.options.wait_for_fused) {
             Ok(ready) => ready,
             Err(fault) => {
                 self.notice(&fault);
-                return all_fail(&fault, told);
+                return all_fail(&fault, report);
             }
         };
         let is_last =
@@ -249,10 +251,10 @@ impl Executor {
         let known = parts.iter().any(|part| part.source.is_some());
         let task = Task { wanted, resident: known.then_some(&self.resident), fetch };
         let mut call = Request::new(program, parts, &ready, task);
-        call.tell_empty(told);
-        if let Err(fault) = self.run(&mut call, cancel, told) {
+        call.report_empty(report);
+        if let Err(fault) = self.run(&mut call, cancel, report) {
             self.notice(&fault);
-            call.fail(0..call.groups.len(), &fault, told);
+            call.fail(0..call.groups.len(), &fault, report);
         }
     }
 
@@ -261,7 +263,7 @@ impl Executor {
         if let Fault::Lost(why) = fault {
             // The first reason counts.
             let why = self.lost.get_or_init(|| why.clone());
-            self.tell_lost(why);
+            self.notify_lost(why);
         }
     }
 
@@ -269,7 +271,7 @@ impl Executor {
         &self,
         call: &mut Request<'_>,
         cancel: &dyn Cancel,
-        told: &mut dyn FnMut(RequestEvent<'_>),
+        report: &mut dyn FnMut(RequestEvent<'_>),
     ) -> Result<(), Fault> {
         let mut waiting = self.cut(call);
         let mut under_way: VecDeque<Batch> = VecDeque::new();
@@ -283,14 +285,14 @@ impl Executor {
             let next = if room { waiting.pop_front() } else { None };
             let Some(groups) = next else {
                 let Some(batch) = under_way.pop_front() else { break };
-                self.finish(batch, call, told)?;
+                self.finish(batch, call, report)?;
                 continue;
             };
             // Do not wait while a batch of this request is in flight: two requests must not wait for each other.
             let Some(lent) = self.pool.lend(under_way.is_empty())? else {
                 waiting.push_front(groups);
                 if let Some(batch) = under_way.pop_front() {
-                    self.finish(batch, call, told)?;
+                    self.finish(batch, call, report)?;
                 }
                 continue;
             };
@@ -303,7 +305,7 @@ impl Executor {
                 Err(Fault::OutOfMemory { .. }) if !under_way.is_empty() => {
                     waiting.push_front(groups);
                     if let Some(batch) = under_way.pop_front() {
-                        self.finish(batch, call, told)?;
+                        self.finish(batch, call, report)?;
                     }
                 }
                 Err(Fault::OutOfMemory { .. }) if !trimmed => {
@@ -320,7 +322,7 @@ impl Executor {
                 Err(Fault::OutOfMemory { .. }) => match self.start_when_others_end(call, groups.clone()) {
                     Ok(batch) => under_way.extend(batch),
                     // Other groups may fit.
-                    Err(fault @ Fault::OutOfMemory { .. }) => call.fail(groups, &fault, told),
+                    Err(fault @ Fault::OutOfMemory { .. }) => call.fail(groups, &fault, report),
                     Err(fault) => return Err(fault),
                 },
                 Err(fault) => return Err(fault),
@@ -384,18 +386,18 @@ impl Executor {
         &self,
         batch: Batch,
         call: &mut Request<'_>,
-        told: &mut dyn FnMut(RequestEvent<'_>),
+        report: &mut dyn FnMut(RequestEvent<'_>),
     ) -> Result<(), Fault> {
         let (groups, resident, mut stages) = (batch.groups.clone(), call.task.resident, Stages::default());
         let mut keep = |owner: (usize, usize), output: usize, bar: usize, value: f64| {
             call.keep(owner, output, bar, value);
         };
         let ran = batch.finish(resident, &mut stages, &mut keep)?;
-        told(RequestEvent::Stages(&stages));
+        report(RequestEvent::Stages(&stages));
         if ran.computing > self.options.batch_time_max {
             return Err(Fault::Late { took: ran.computing, allowed: self.options.batch_time_max });
         }
-        call.done(&groups, (ran.began, ran.ended), told);
+        call.done(&groups, (ran.began, ran.ended), report);
         Ok(())
     }
 }

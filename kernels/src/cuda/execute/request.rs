@@ -24,6 +24,7 @@ use crate::stages::Stages;
 pub struct BarsSource<'a> {
     /// Dataset, snapshot, adjustment, frame, as-of: whatever the bars depend on besides the symbols.
     pub bars: Arc<str>,
+    /// Distinguishes sets of symbols under the same `bars`.
     pub group: u32,
     /// Names of the symbols, in the order of the part.
     pub symbols: &'a [&'a str],
@@ -32,6 +33,7 @@ pub struct BarsSource<'a> {
 /// Symbols of a request whose values are reported together: those of one segment.
 #[derive(Debug, Clone)]
 pub struct RequestPart<'a> {
+    /// Their bars.
     pub symbols: Vec<SymbolInput<'a>>,
     /// The first wanted bar of each symbol.
     pub from: Vec<usize>,
@@ -110,11 +112,11 @@ impl<'a> Request<'a> {
     }
 
     /// Reports parts without bars, which need no computation.
-    pub fn tell_empty(&mut self, told: &mut dyn FnMut(RequestEvent<'_>)) {
+    pub fn report_empty(&mut self, report: &mut dyn FnMut(RequestEvent<'_>)) {
         for part in 0..self.parts.len() {
             if self.states[part].left == 0 {
                 self.begin(part);
-                self.end(part, told);
+                self.end(part, report);
             }
         }
     }
@@ -182,7 +184,7 @@ impl<'a> Request<'a> {
         &mut self,
         groups: &[usize],
         (began, ended): (Instant, Instant),
-        told: &mut dyn FnMut(RequestEvent<'_>),
+        report: &mut dyn FnMut(RequestEvent<'_>),
     ) {
         let began = self.before.map_or(began, |before| before.max(began));
         self.before = Some(self.before.map_or(ended, |before| before.max(ended)));
@@ -194,26 +196,26 @@ impl<'a> Request<'a> {
             state.took += took.mul_f64(mine as f64 / rows.max(1) as f64);
             state.left = state.left.saturating_sub(1);
             if state.left == 0 {
-                self.end(part, told);
+                self.end(part, report);
             }
         }
     }
 
-    fn end(&mut self, part: usize, told: &mut dyn FnMut(RequestEvent<'_>)) {
+    fn end(&mut self, part: usize, report: &mut dyn FnMut(RequestEvent<'_>)) {
         let state = &mut self.states[part];
         if !std::mem::replace(&mut state.ended, true) {
-            told(RequestEvent::Part { part, values: Ok(std::mem::take(&mut state.values)), took: state.took });
+            report(RequestEvent::Part { part, values: Ok(std::mem::take(&mut state.values)), took: state.took });
         }
     }
 
     /// Fails the parts of these groups.
-    pub fn fail(&mut self, groups: Range<usize>, fault: &Fault, told: &mut dyn FnMut(RequestEvent<'_>)) {
+    pub fn fail(&mut self, groups: Range<usize>, fault: &Fault, report: &mut dyn FnMut(RequestEvent<'_>)) {
         for group in groups {
             let part = self.groups[group].part;
             let state = &mut self.states[part];
             if !std::mem::replace(&mut state.ended, true) {
                 state.values = Vec::new();
-                told(RequestEvent::Part { part, values: Err(fault.clone()), took: state.took });
+                report(RequestEvent::Part { part, values: Err(fault.clone()), took: state.took });
             }
         }
     }
@@ -225,13 +227,13 @@ pub(super) fn of_host(program: &Program, part: &RequestPart<'_>, outputs: &[Seri
         let bars = symbol.visible.saturating_sub(*from);
         let series = |output: &Series| match *output {
             Series::Column(column) => {
-                let told = symbol.columns.get(column).and_then(|c| c.get(*from..symbol.visible)).unwrap_or_default();
-                told.iter().map(|x| if x.is_nan() { f64::NAN } else { *x }).collect()
+                let wanted = symbol.columns.get(column).and_then(|c| c.get(*from..symbol.visible)).unwrap_or_default();
+                wanted.iter().map(|x| if x.is_nan() { f64::NAN } else { *x }).collect()
             }
             Series::Constant(value) => vec![value; bars],
             Series::Made { .. } => vec![f64::NAN; bars],
         };
-        debug_assert_eq!(outputs.len(), program.outputs.len(), "an output is told once");
+        debug_assert_eq!(outputs.len(), program.outputs.len(), "an output is reported once");
         outputs.iter().map(series).collect()
     };
     part.symbols.iter().zip(&part.from).map(of_symbol).collect()

@@ -27,7 +27,7 @@ const WALKS_MAX: usize = 16;
 
 /// Maximum series written by a kernel between levels of recursion, unless it is a single step: each takes registers for
 /// an address.
-const TOLD_MAX: usize = 32;
+const WRITTEN_MAX: usize = 32;
 
 /// An input of a call.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,12 +37,18 @@ pub enum Series {
     /// The same value at every bar.
     Constant(f64),
     /// An output of an earlier call.
-    Made { call: usize, output: usize },
+    Made {
+        /// Index of the call.
+        call: usize,
+        /// Index of its output.
+        output: usize,
+    },
 }
 
 /// One kernel over a market.
 #[derive(Debug, Clone)]
 pub struct KernelCall {
+    /// The kernel and its parameters.
     pub lowered: Lowered,
     /// Inputs, one per column of the kernel.
     pub reads: Vec<Series>,
@@ -51,7 +57,9 @@ pub struct KernelCall {
 /// Calls in order, and the outputs of the program.
 #[derive(Debug, Clone)]
 pub struct Sequence {
+    /// Each reads outputs of earlier ones only.
     pub calls: Vec<KernelCall>,
+    /// Where each output of the program is, in order.
     pub outputs: Vec<Series>,
     /// For sequences over chunks: number of rows of a lane before its chunk.
     pub lead: Option<usize>,
@@ -92,9 +100,9 @@ impl Sequence {
         let mut place: Vec<Series> = Vec::with_capacity(steps.steps.len());
         let mut calls = Vec::with_capacity(cuts.len());
         for (call, cut) in cuts.iter().enumerate() {
-            let (piece, reads, told) = piece(steps, cut, &place);
+            let (piece, reads, written) = piece(steps, cut, &place);
             for step in cut.clone() {
-                let output = told.iter().position(|t| *t == step).unwrap_or(0);
+                let output = written.iter().position(|t| *t == step).unwrap_or(0);
                 place.push(Series::Made { call, output });
             }
             calls.push(KernelCall { lowered: lower_steps(&piece, constants)?, reads });
@@ -193,35 +201,35 @@ impl InChunks<'_> {
         if cut.is_empty() {
             return Ok(());
         }
-        let (piece, reads, told) = piece(self.steps, &cut, &self.place);
+        let (piece, reads, written) = piece(self.steps, &cut, &self.place);
         let lowered = lower_over_chunks(&piece, PARTS_MAX)?;
-        if cut.len() > 1 && (cut.len() > most || told.len() > TOLD_MAX || lowered.kernel.warps > PARTS_MAX) {
+        if cut.len() > 1 && (cut.len() > most || written.len() > WRITTEN_MAX || lowered.kernel.warps > PARTS_MAX) {
             let middle = cut.start + cut.len() / 2;
             self.others(cut.start..middle, most)?;
             return self.others(middle..cut.end, most);
         }
-        self.told(cut, &told);
+        self.record_written(cut, &written);
         self.calls.push(KernelCall { lowered, reads });
         Ok(())
     }
 
     /// Adds recursive steps of one level: first the maps of their chunks, then their values.
     fn recursive(&mut self, cut: Range<usize>) -> Result<(), LowerError> {
-        let (piece, mut reads, told) = piece(self.steps, &cut, &self.place);
+        let (piece, mut reads, written) = piece(self.steps, &cut, &self.place);
         let from = &self.right_from[cut.clone()];
         let maps = self.calls.len();
         self.calls.push(KernelCall { lowered: lower_maps(&piece, from)?, reads: reads.clone() });
         let words: usize = self.steps.steps[cut.clone()].iter().filter_map(|step| step.op.facts().chunk_words()).sum();
         reads.extend((0..words).map(|output| Series::Made { call: maps, output }));
-        self.told(cut, &told);
+        self.record_written(cut, &written);
         self.calls.push(KernelCall { lowered: lower_walks(&piece, from)?, reads });
         Ok(())
     }
 
-    /// Records that the next call computes steps `cut` and writes the series `told`.
-    fn told(&mut self, cut: Range<usize>, told: &[usize]) {
+    /// Records that the next call computes steps `cut` and writes the series `written`.
+    fn record_written(&mut self, cut: Range<usize>, written: &[usize]) {
         let call = self.calls.len();
-        let output = |step: usize| told.iter().position(|t| *t == step).unwrap_or(0);
+        let output = |step: usize| written.iter().position(|t| *t == step).unwrap_or(0);
         self.place.extend(cut.map(|step| Series::Made { call, output: output(step) }));
     }
 }
@@ -244,8 +252,8 @@ pub(super) struct Uses {
 impl Uses {
     /// The bars that a call has to compute when `wanted` is requested.
     pub fn bars(&self, call: usize, wanted: Wanted) -> Wanted {
-        let told = |of: &[bool]| of.get(call).copied().unwrap_or(false);
-        match (told(&self.maps), told(&self.read)) {
+        let is_set = |of: &[bool]| of.get(call).copied().unwrap_or(false);
+        match (is_set(&self.maps), is_set(&self.read)) {
             (true, _) => Wanted::Last,
             (false, true) => Wanted::All,
             (false, false) => wanted,
@@ -272,8 +280,9 @@ impl Sequence {
                 }
             }
         }
-        let told = |call: usize| self.outputs.iter().any(|s| matches!(s, Series::Made { call: c, .. } if *c == call));
-        for (call, last) in last.iter().enumerate().filter(|(call, _)| !told(*call)) {
+        let is_output =
+            |call: usize| self.outputs.iter().any(|s| matches!(s, Series::Made { call: c, .. } if *c == call));
+        for (call, last) in last.iter().enumerate().filter(|(call, _)| !is_output(*call)) {
             uses.over[*last].push(call);
         }
         uses.at_once = (self.most(&uses, Wanted::All), self.most(&uses, Wanted::Last));
@@ -340,9 +349,9 @@ fn piece(steps: &KernelSteps, cut: &Range<usize>, place: &[Series]) -> (KernelSt
         inner.push(KernelStep { inputs, ..step.clone() });
     }
     let later = steps.steps[cut.end..].iter().flat_map(|step| &step.inputs).chain(&steps.outputs);
-    let mut told: Vec<usize> = later.filter_map(|source| source.step()).filter(|step| cut.contains(step)).collect();
-    told.sort_unstable();
-    told.dedup();
-    let outputs = told.iter().map(|step| StepInput::Step(step - cut.start)).collect();
-    (KernelSteps { columns: reads.len(), steps: inner, outputs }, reads, told)
+    let mut written: Vec<usize> = later.filter_map(|source| source.step()).filter(|step| cut.contains(step)).collect();
+    written.sort_unstable();
+    written.dedup();
+    let outputs = written.iter().map(|step| StepInput::Step(step - cut.start)).collect();
+    (KernelSteps { columns: reads.len(), steps: inner, outputs }, reads, written)
 }

@@ -87,7 +87,7 @@ impl OwnMark {
         if self.device.wait(self.mark(), until)? {
             return Ok(());
         }
-        Err(Fault::Lost(format!("it has said nothing for {} s", SILENCE_MAX.as_secs())))
+        Err(Fault::Lost(format!("it has not answered for {} s", SILENCE_MAX.as_secs())))
     }
 
     pub fn time(&self) -> Result<Instant, Fault> {

@@ -111,8 +111,8 @@ fn step(given: Given<'_>, values: &mut Values) -> String {
     let next = [inputs, numbers.clone()].concat().join(", ");
     let (name, count) = (&form.name, series.len());
     let columns = |of: &mut dyn Iterator<Item = usize>| {
-        let told: Vec<String> = of.map(|column| format!("a.column[{column}]")).collect();
-        if told.is_empty() { "nullptr".to_owned() } else { told.join(", ") }
+        let addresses: Vec<String> = of.map(|column| format!("a.column[{column}]")).collect();
+        if addresses.is_empty() { "nullptr".to_owned() } else { addresses.join(", ") }
     };
     let mut text = format!(
         "\nstatic_assert(sizeof(ChunkMap<{name}>) == {} * sizeof(double), \"words of a map\");\nSTEP void @_step{at}(const \

@@ -43,6 +43,7 @@ impl Chunks {
     }
 
     /// The lanes of each symbol of a market with these visible rows per lane.
+    #[cfg(feature = "simulated-device")]
     pub(crate) fn symbols(&self, visible: &[i32]) -> Vec<std::ops::Range<usize>> {
         let lanes = visible.iter().take_while(|rows| **rows > 0).count();
         let begins = |lane: &usize| i64::from(self.first_bar[*lane]) == -(self.lead as i64);
@@ -55,6 +56,7 @@ impl Chunks {
 /// How symbols are cut into chunks: width of a chunk and lead, in bars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
+    /// Bars of a chunk, at least 1.
     pub width: usize,
     /// At most the width.
     pub lead: usize,
@@ -63,9 +65,11 @@ pub struct Cut {
 /// A lane: its symbol, and the bars of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane {
+    /// Index of the symbol.
     pub symbol: usize,
     /// Bar number of row 0.
     pub first_bar: i64,
+    /// Number of rows: the lead and the bars of its chunk.
     pub rows: usize,
 }
 
@@ -176,8 +180,8 @@ impl Levels {
         }
         let longest = right_from.iter().copied().max().unwrap_or(0);
         if longest > CHUNK_BARS {
-            let told = format!("it looks back {longest} bars, and chunks are of {CHUNK_BARS}");
-            return Err(LowerError::Serial(told));
+            let reason = format!("it looks back {longest} bars, and chunks are of {CHUNK_BARS}");
+            return Err(LowerError::Serial(reason));
         }
         let lead = longest.next_multiple_of(LEAD_STEP).min(CHUNK_BARS);
         let outputs = steps.outputs.iter().map(moved).collect();

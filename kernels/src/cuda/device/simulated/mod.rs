@@ -12,6 +12,7 @@ use std::fmt::Debug;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::cuda::BACKEND_SIMULATED;
 use crate::cuda::codegen::lower::{Kernel, Lowered};
 use crate::cuda::device::arguments::{Launch, Pointers};
 use crate::cuda::device::by_cpu::ByCpu;
@@ -21,9 +22,6 @@ use streams::{MarkPlace, Queue, State, StreamOp};
 
 pub use simulation::Simulation;
 
-/// The backend's name, which distinguishes its answers from those of a real device.
-pub const BACKEND_SIMULATED: &str = "simulated";
-
 /// Distance in bytes between allocations, so that an address identifies its allocation.
 const ADDRESSES_APART: u64 = 1 << 40;
 /// Content of memory that was never written: a NaN.
@@ -32,15 +30,21 @@ const POISON: u64 = u64::MAX;
 /// Counts of operations on a simulated device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
+    /// Allocations of device memory that were requested, failed ones included.
     pub allocations: u64,
+    /// Launches of kernels.
     pub launches: u64,
+    /// Kernels compiled.
     pub compiled: u64,
+    /// Calls of [`Device::trim`].
     pub trims: u64,
     /// Number of copies to the device; `copied_in_bytes` is their total size.
     pub copies_in: u64,
+    /// Bytes copied to the device.
     pub copied_in_bytes: u64,
     /// Bytes currently allocated; `most_bytes` is their maximum.
     pub used_bytes: u64,
+    /// Maximum bytes allocated at one time.
     pub most_bytes: u64,
 }
 

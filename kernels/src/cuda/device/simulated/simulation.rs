@@ -7,7 +7,9 @@ use crate::cuda::device::arguments::Limits;
 /// Configuration of a simulated device. Allocations and launches are counted from 1.
 #[derive(Debug, Clone)]
 pub struct Simulation {
+    /// Bytes of device memory.
     pub memory_bytes: u64,
+    /// Maximum bytes of shared memory per block.
     pub shared_bytes: usize,
     /// Copy bandwidth in bytes per second, in each direction.
     pub copied_bytes_per_s: f64,

@@ -131,10 +131,10 @@ impl Simulated {
         };
         let columns = pointers.columns.iter().enumerate().map(column).collect::<Result<Vec<_>, _>>()?;
         let table = read(pointers.table, launch.table.len())?;
-        let (mut told, mut rings) = (doubles_of(&out.1), doubles_of(&scratch.1));
+        let (mut outputs, mut rings) = (doubles_of(&out.1), doubles_of(&scratch.1));
         let bound = Bound {
             columns: columns.iter().map(Vec::as_slice).collect(),
-            out: &mut told[out.2..out.2 + launch.out_len],
+            out: &mut outputs[out.2..out.2 + launch.out_len],
             scratch: &mut rings[scratch.2..scratch.2 + launch.scratch_len],
             table: &table,
             first_row: &first_row,
@@ -142,7 +142,7 @@ impl Simulated {
             tail: &tail[..groups],
         };
         let done = self.launcher.run(lowered, launch, bound);
-        out.1.iter_mut().zip(&told).for_each(|(cell, x)| *cell = x.to_bits());
+        out.1.iter_mut().zip(&outputs).for_each(|(cell, x)| *cell = x.to_bits());
         scratch.1.iter_mut().zip(&rings).for_each(|(cell, x)| *cell = x.to_bits());
         for (address, cells, _) in [out, scratch] {
             if address != u64::MAX {

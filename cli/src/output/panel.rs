@@ -1,0 +1,387 @@
+//! The answers at many times as one Parquet or Arrow file: a column `time` (timestamp, UTC), then those of an answer.
+//!
+//! The rows of a chunk of times are cut into blocks, which are put in order and encoded on all threads and written one
+//! after the other. Texts are encoded as dictionaries: rows refer to the symbols and reasons of a chunk by index.
+
+use std::io::Write;
+use std::ops::Range;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use arrow_array::types::Int32Type;
+use arrow_array::{
+    ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int32Array, RecordBatch, StringArray,
+    TimestampMicrosecondArray, UInt32Array,
+};
+use arrow_buffer::NullBuffer;
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use parquet::arrow::add_encoded_arrow_schema_to_metadata;
+use parquet::arrow::arrow_writer::{
+    ArrowColumnChunk, ArrowRowGroupWriterFactory, ArrowWriter, ArrowWriterOptions, compute_leaves,
+};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::ColumnPath;
+use rayon::prelude::*;
+use trawl_coordinator::{PanelChunk, PanelRows};
+use trawl_plan::Setting;
+use trawl_wire::{Answer, Status};
+
+use super::columnar::{is_word, metadata, schema};
+use super::{About, setting_names};
+
+/// The first column.
+pub const TIME: &str = "time";
+/// Rows of a block: a row group of Parquet, a record batch of Arrow. A block has the rows of at least one time.
+const BLOCK_ROWS: usize = 128 * 1024;
+/// Blocks that are encoded before they are written, for each thread.
+const BLOCKS_PER_THREAD: usize = 2;
+/// Columns with so few values that their smallest and largest say nothing about a row group.
+const WITHOUT_STATISTICS: [&str; 3] = ["symbol", "status", "reason"];
+
+/// A file being written.
+pub struct PanelFile<W: Write + Send> {
+    encoder: Encoder,
+    writer: Writer<W>,
+}
+
+/// What all threads encode with.
+struct Encoder {
+    schema: Arc<Schema>,
+    /// `[variable][point]`: values of the sweep's variables.
+    settings: Vec<Column>,
+    /// Of a Parquet file.
+    groups: Option<ArrowRowGroupWriterFactory>,
+    /// Row groups that are written.
+    written: usize,
+}
+
+/// Values of one of the sweep's variables, by point.
+enum Column {
+    Words(Vec<String>),
+    Numbers(Vec<f64>),
+}
+
+enum Writer<W: Write + Send> {
+    Arrow(arrow_ipc::writer::FileWriter<W>),
+    Parquet(SerializedFileWriter<W>),
+}
+
+/// A block, encoded.
+enum Block {
+    Batch(RecordBatch),
+    Columns(Vec<ArrowColumnChunk>),
+}
+
+/// What is counted while rows are written.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Written {
+    pub rows: u64,
+    pub matched: u64,
+}
+
+fn with_time(schema: &Schema) -> Schema {
+    let time = Field::new(TIME, DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false);
+    let fields = std::iter::once(Arc::new(time)).chain(schema.fields().iter().cloned());
+    Schema::new(fields.collect::<Vec<_>>()).with_metadata(schema.metadata().clone())
+}
+
+/// The same columns with texts as dictionaries, which is how rows are passed to the encoders of Parquet.
+fn with_dictionaries(schema: &Schema) -> Schema {
+    let field = |field: &Arc<Field>| match field.data_type() {
+        DataType::Utf8 => {
+            let kind = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+            Arc::new(Field::new(field.name(), kind, field.is_nullable()))
+        }
+        _ => Arc::clone(field),
+    };
+    Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>())
+}
+
+impl<W: Write + Send> PanelFile<W> {
+    /// Starts a file for answers with the columns of `answer`; the metadata contain its identity.
+    ///
+    /// # Errors
+    /// The writer's error.
+    pub fn begin(parquet: bool, answer: &Answer, about: &About<'_>, writer: W) -> anyhow::Result<Self> {
+        let schema = Arc::new(with_time(&schema(answer, about)));
+        let settings = (0..setting_names(answer).len()).map(|variable| column(answer, variable)).collect();
+        if !parquet {
+            let writer = Writer::Arrow(arrow_ipc::writer::FileWriter::try_new(writer, &schema)?);
+            return Ok(Self { encoder: Encoder { schema, settings, groups: None, written: 0 }, writer });
+        }
+        let pairs = metadata(about).into_iter().map(|(key, value)| KeyValue { key, value: Some(value) }).collect();
+        let mut properties = WriterProperties::builder().set_key_value_metadata(Some(pairs));
+        for name in WITHOUT_STATISTICS {
+            properties = properties.set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::None);
+        }
+        let mut properties = properties.build();
+        // Readers get the texts as texts.
+        add_encoded_arrow_schema_to_metadata(&schema, &mut properties);
+        let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+        let encoded = Arc::new(with_dictionaries(&schema));
+        let (file, groups) =
+            ArrowWriter::try_new_with_options(writer, Arc::clone(&encoded), options)?.into_serialized_writer()?;
+        let encoder = Encoder { schema: encoded, settings, groups: Some(groups), written: 0 };
+        Ok(Self { encoder, writer: Writer::Parquet(file) })
+    }
+
+    /// Appends the answers of a chunk's times.
+    ///
+    /// # Errors
+    /// The writer's error.
+    pub fn push(&mut self, chunk: &PanelChunk) -> anyhow::Result<Written> {
+        let times = (BLOCK_ROWS / chunk.rows_of_a_time().max(1)).max(1);
+        let blocks: Vec<Range<usize>> =
+            (0..chunk.times.len()).step_by(times).map(|from| from..chunk.times.len().min(from + times)).collect();
+        let texts = Texts::of(chunk);
+        let mut written = Written::default();
+        for blocks in blocks.chunks(rayon::current_num_threads() * BLOCKS_PER_THREAD) {
+            let encode = |(at, times): (usize, &Range<usize>)| self.encoder.encode(chunk, times.clone(), &texts, at);
+            let encoded = blocks.par_iter().enumerate().map(encode).collect::<anyhow::Result<Vec<_>>>()?;
+            for (block, counted) in encoded {
+                written.rows += counted.rows;
+                written.matched += counted.matched;
+                self.writer.write(block)?;
+                self.encoder.written += 1;
+            }
+        }
+        Ok(written)
+    }
+
+    /// Finishes the file and returns the writer.
+    ///
+    /// # Errors
+    /// The writer's error.
+    pub fn finish(self) -> anyhow::Result<W> {
+        Ok(match self.writer {
+            Writer::Arrow(mut file) => {
+                file.finish()?;
+                file.into_inner()?
+            }
+            Writer::Parquet(file) => file.into_inner()?,
+        })
+    }
+}
+
+impl Encoder {
+    /// The rows of some times as a block; `ahead` blocks are written before it.
+    fn encode(
+        &self,
+        chunk: &PanelChunk,
+        times: Range<usize>,
+        texts: &Texts,
+        ahead: usize,
+    ) -> anyhow::Result<(Block, Written)> {
+        let rows = chunk.rows(times);
+        let matched = rows.status.iter().filter(|status| **status == Status::Matched).count() as u64;
+        let counted = Written { rows: rows.time.len() as u64, matched };
+        let arrays = arrays(rows, &self.settings, texts, self.groups.is_some())?;
+        let Some(groups) = &self.groups else {
+            return Ok((Block::Batch(RecordBatch::try_new(Arc::clone(&self.schema), arrays)?), counted));
+        };
+        let writers = groups.create_column_writers(self.written + ahead)?;
+        let mut columns = Vec::with_capacity(arrays.len());
+        for ((mut writer, array), field) in writers.into_iter().zip(&arrays).zip(self.schema.fields()) {
+            for leaf in compute_leaves(field, array)? {
+                writer.write(&leaf)?;
+            }
+            columns.push(writer.close()?);
+        }
+        Ok((Block::Columns(columns), counted))
+    }
+}
+
+impl<W: Write + Send> Writer<W> {
+    fn write(&mut self, block: Block) -> anyhow::Result<()> {
+        match (self, block) {
+            (Self::Arrow(file), Block::Batch(batch)) => file.write(&batch)?,
+            (Self::Parquet(file), Block::Columns(columns)) => {
+                let mut group = file.next_row_group()?;
+                for column in columns {
+                    column.append_to_row_group(&mut group)?;
+                }
+                group.close()?;
+            }
+            _ => anyhow::bail!("a block of another format"),
+        }
+        Ok(())
+    }
+}
+
+fn column(answer: &Answer, variable: usize) -> Column {
+    let settings = answer.points.iter().map(|point| point.get(variable).map(|(_, value)| value));
+    if is_word(answer, variable) {
+        return Column::Words(settings.map(|value| value.map_or_else(String::new, ToString::to_string)).collect());
+    }
+    let number = |value| match value {
+        Some(&Setting::Number(value)) => value,
+        _ => f64::NAN,
+    };
+    Column::Numbers(settings.map(number).collect())
+}
+
+/// The texts that the rows of a chunk refer to.
+struct Texts {
+    symbols: Arc<StringArray>,
+    reasons: Arc<StringArray>,
+    statuses: Arc<StringArray>,
+}
+
+impl Texts {
+    fn of(chunk: &PanelChunk) -> Self {
+        Self {
+            symbols: Arc::new(StringArray::from_iter_values(chunk.symbols.iter())),
+            reasons: Arc::new(StringArray::from_iter_values(&chunk.reasons)),
+            statuses: Arc::new(StringArray::from_iter_values(Status::ALL.iter().map(|status| status.name()))),
+        }
+    }
+}
+
+/// Rows as columns of a file; texts are dictionaries or copied.
+fn arrays(rows: PanelRows, settings: &[Column], texts: &Texts, dictionaries: bool) -> anyhow::Result<Vec<ArrayRef>> {
+    let text = |keys: &mut dyn Iterator<Item = u32>, values: &Arc<StringArray>| -> anyhow::Result<ArrayRef> {
+        if dictionaries {
+            let keys = keys.map(|key| i32::try_from(key).unwrap_or(i32::MAX)).collect::<Int32Array>();
+            let array = DictionaryArray::<Int32Type>::try_new(keys, Arc::clone(values) as ArrayRef);
+            return Ok(Arc::new(array.context("a row refers to a text that does not exist")?));
+        }
+        Ok(Arc::new(StringArray::from_iter_values(keys.map(|key| values.value(key as usize)))))
+    };
+    let mut arrays: Vec<ArrayRef> =
+        vec![Arc::new(TimestampMicrosecondArray::from(rows.time).with_timezone("UTC")) as ArrayRef];
+    for column in settings {
+        arrays.push(match column {
+            Column::Words(words) => {
+                let values = Arc::new(StringArray::from_iter_values(words));
+                text(&mut rows.point.iter().copied(), &values)?
+            }
+            Column::Numbers(numbers) => {
+                Arc::new(Float64Array::from_iter_values(rows.point.iter().map(|point| numbers[*point as usize])))
+            }
+        });
+    }
+    let placed = NullBuffer::from_iter(rows.place.iter().map(|place| *place > 0));
+    arrays.push(Arc::new(UInt32Array::new(rows.place.into(), Some(placed))));
+    arrays.push(text(&mut rows.symbol.iter().copied(), &texts.symbols)?);
+    arrays.push(text(&mut rows.status.iter().map(|status| *status as u32), &texts.statuses)?);
+    arrays.push(Arc::new(BooleanArray::from(rows.edge)));
+    arrays.push(Arc::new(BooleanArray::from(rows.provisional)));
+    arrays.push(text(&mut rows.reason.iter().copied(), &texts.reasons)?);
+    for values in rows.values {
+        let known = NullBuffer::from_iter(values.iter().map(|value| !value.is_nan()));
+        arrays.push(Arc::new(Float64Array::new(values.into(), Some(known))));
+    }
+    Ok(arrays)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::cast::AsArray as _;
+    use arrow_array::types::{Float64Type, TimestampMicrosecondType, UInt32Type};
+    use arrow_array::{Array as _, RecordBatchReader};
+    use bytes::Bytes;
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use trawl_coordinator::local::LocalOptions;
+    use trawl_coordinator::{CHUNK_BYTES_MAX, PreparedScan, all_bars_by_column, answer_at, answer_digest, prepare};
+    use trawl_kernels::NoCancel;
+    use trawl_market::Store;
+    use trawl_plan::ScanDocument;
+
+    fn scan(document: &str) -> PreparedScan {
+        let document = ScanDocument::from_toml(document).unwrap();
+        prepare(&Store::new("/nowhere".into()), &document, None).unwrap()
+    }
+
+    /// The files of both formats, and the answers in chunks of a given size.
+    fn written(prepared: &PreparedScan, chunk_bytes: u64) -> (Vec<u8>, Vec<u8>, Vec<(i64, Answer)>) {
+        let mut answers = Vec::new();
+        let mut files: Vec<PanelFile<Vec<u8>>> = Vec::new();
+        let options = LocalOptions { threads: 3, ..LocalOptions::default() };
+        all_bars_by_column(prepared, options, None, chunk_bytes, &NoCancel, |chunk| {
+            if files.is_empty() {
+                let first = answer_at(prepared, chunk, 0);
+                let begin = |parquet| PanelFile::begin(parquet, &first, &About::new(&first, "d"), Vec::new()).unwrap();
+                files = vec![begin(true), begin(false)];
+            }
+            let mut rows = Written::default();
+            for file in &mut files {
+                rows = file.push(chunk).unwrap();
+            }
+            let of_chunk: Vec<_> =
+                (0..chunk.times.len()).map(|time| (chunk.times[time], answer_at(prepared, chunk, time))).collect();
+            assert_eq!(rows.rows, of_chunk.iter().map(|(_, answer)| answer.rows.len() as u64).sum::<u64>());
+            answers.extend(of_chunk);
+            Ok(())
+        })
+        .unwrap();
+        let arrow = files.pop().unwrap().finish().unwrap();
+        (files.pop().unwrap().finish().unwrap(), arrow, answers)
+    }
+
+    /// Every cell of a file against the answers, in their order.
+    fn assert_same(batches: impl Iterator<Item = RecordBatch>, answers: &[(i64, Answer)]) {
+        let settings = setting_names(&answers[0].1).len();
+        let mut rows = answers.iter().flat_map(|(time, answer)| answer.rows.iter().map(move |row| (time, answer, row)));
+        for batch in batches {
+            let column = |at: usize| batch.column(at);
+            for i in 0..batch.num_rows() {
+                let (time, answer, row) = rows.next().unwrap();
+                assert_eq!(column(0).as_primitive::<TimestampMicrosecondType>().value(i), *time);
+                for (at, (_, setting)) in super::super::settings_of(answer, row).iter().enumerate() {
+                    match setting {
+                        Setting::Number(value) => {
+                            assert_eq!(column(1 + at).as_primitive::<Float64Type>().value(i), *value);
+                        }
+                        Setting::Text(word) => assert_eq!(column(1 + at).as_string::<i32>().value(i), word),
+                    }
+                }
+                let fixed = 1 + settings;
+                let place = column(fixed).as_primitive::<UInt32Type>();
+                assert_eq!(place.is_valid(i).then(|| place.value(i)), row.place);
+                assert_eq!(column(fixed + 1).as_string::<i32>().value(i), row.row.symbol);
+                assert_eq!(column(fixed + 2).as_string::<i32>().value(i), row.row.status.name());
+                assert_eq!(column(fixed + 3).as_boolean().value(i), row.row.edge);
+                assert_eq!(column(fixed + 4).as_boolean().value(i), row.row.provisional);
+                assert_eq!(column(fixed + 5).as_string::<i32>().value(i), row.row.reason);
+                for at in 0..answer.select.len() {
+                    let values = column(fixed + 6 + at).as_primitive::<Float64Type>();
+                    let wrote = row.row.values.get(at).copied().filter(|value| !value.is_nan());
+                    assert_eq!(values.is_valid(i).then(|| values.value(i).to_bits()), wrote.map(f64::to_bits));
+                }
+            }
+        }
+        assert!(rows.next().is_none());
+    }
+
+    #[test]
+    fn a_panel_is_read_back_as_the_answers_of_all_times_in_both_formats() {
+        for document in [
+            "dataset = 'demo'\nuniverse = 'close > 10'\nwhere = 'sma(close, 5) > sma(close, 20)'\n\
+             rank = 'roc(close, 10) desc'\nlimit = 3\nselect = ['close', 'roc(close, 10) as r']",
+            "dataset = 'demo'\nwhere = \"xs_rank(roc(close, n)) <= 3 and close > ref('SPY', close)\"\n[sweep]\nn = [5, 21]",
+            "dataset = 'us5'\nwhere = 'close > ma(close, 50, matype=kind)'\n[sweep]\nkind = ['sma', 'ema']",
+            "dataset = 'us5'\nwhere = 'close > sma(close, n)'\nselect = ['close']\n\
+             best = { by = 'roc(close, n)', keep = 2 }\n[sweep]\nn = [20, 60, 120]",
+        ] {
+            let prepared = scan(document);
+            let (parquet, arrow, answers) = written(&prepared, CHUNK_BYTES_MAX);
+            let builder = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(parquet.clone())).unwrap();
+            let reader = builder.build().unwrap();
+            let schema = reader.schema();
+            assert_same(reader.map(Result::unwrap), &answers);
+            let reader = arrow_ipc::reader::FileReader::try_new(std::io::Cursor::new(arrow), None).unwrap();
+            assert_eq!(reader.schema().fields(), schema.fields(), "one schema, in which texts are texts");
+            assert_same(reader.map(Result::unwrap), &answers);
+            // Chunks of other sizes, and threads, give the same answers; blocks are cut by rows, so bytes may differ.
+            let (_, _, again) = written(&prepared, CHUNK_BYTES_MAX / 4096);
+            // NA is not equal to itself, so digests are compared.
+            let digests =
+                |all: &[(i64, Answer)]| all.iter().map(|(time, a)| (*time, answer_digest(a))).collect::<Vec<_>>();
+            assert_eq!(digests(&again), digests(&answers), "{document}");
+            assert_eq!(written(&prepared, CHUNK_BYTES_MAX).0, parquet, "the same bytes twice");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Checksums of a group's bars, by column, symbol and chunk of bars: `files/<sha256>.sums` beside `files/<sha256>.arrow`.
+//!
+//! The sha256 of a file proves that it is the one that the manifest names, but the whole file must be read for it, at a
+//! tenth of the speed of memory. A file of checksums is derived from a file of bars whose sha256 is right, and from then
+//! on each read checks what it reads, and nothing else. It also says where in the file each column's values are. It is
+//! never trusted more than the bars: it names the file it belongs to, ends in a checksum of its own, and when anything
+//! does not match, the sha256 of the file of bars decides. Without it the file of bars is read whole.
+//!
+//! All numbers are little-endian: [`MAGIC`]; the sha256 (32 bytes); bytes of the file of bars (u64); its rows (u64);
+//! columns (u32); for each column, times first: the length of its name (u32), its name, its segments (u32), for each
+//! segment its offset in the file (u64) and its rows (u64), its number of checksums (u64), the checksums (u64 each); the
+//! checksum of everything before it (u64). A checksum is XXH3 (64 bits) of a chunk: of [`CHUNK_ROWS`] values of one
+//! symbol, or of what is left of them.
+
+use std::ops::Range;
+
+use twox_hash::XxHash3_64;
+
+use crate::arrow_file::ColumnPlace;
+use crate::manifest::SymbolEntry;
+use crate::series::VALUE_BYTES;
+
+/// The first bytes of a file of checksums, with the version of what follows.
+pub(crate) const MAGIC: &[u8; 8] = b"TRAWLSM1";
+/// Bars of a chunk.
+pub(crate) const CHUNK_ROWS: u64 = 4096;
+/// Bytes of a file of checksums that is read.
+pub(crate) const SUMS_BYTES_MAX: u64 = 256 << 20;
+
+/// Checksums of one file of bars.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sums {
+    /// The times, then the numeric columns.
+    pub columns: Vec<ColumnSums>,
+}
+
+/// Where a column's values are, and the checksums of its chunks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ColumnSums {
+    pub place: ColumnPlace,
+    /// By symbol, then by chunk.
+    pub sums: Vec<u64>,
+}
+
+/// The rows of one symbol in a file, and its chunks among those of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub row: u64,
+    pub rows: u64,
+    /// Index of the first chunk.
+    pub chunk: usize,
+}
+
+impl Run {
+    /// The runs of a group's symbols, in the order of the file.
+    pub fn all<'a>(entries: impl Iterator<Item = &'a SymbolEntry>) -> Vec<Self> {
+        let mut chunk = 0;
+        let run = |entry: &SymbolEntry| {
+            let run = Self { row: entry.row_start, rows: entry.rows, chunk };
+            chunk += run.chunks();
+            run
+        };
+        entries.map(run).collect()
+    }
+
+    /// Number of chunks.
+    pub fn chunks(&self) -> usize {
+        self.rows.div_ceil(CHUNK_ROWS) as usize
+    }
+
+    /// The rows of each chunk, relative to the file.
+    pub fn parts(self) -> impl Iterator<Item = Range<u64>> {
+        let end = self.row + self.rows;
+        (0..self.chunks() as u64).map(move |i| {
+            let from = self.row + i * CHUNK_ROWS;
+            from..(from + CHUNK_ROWS).min(end)
+        })
+    }
+}
+
+/// The checksum of a chunk's values, as they are in a file.
+pub(crate) fn sum_of(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
+impl Sums {
+    /// Checksums of a file of bars, whose sha256 is known to be right. The error says what is wrong with the file.
+    pub fn of(bytes: &[u8], runs: &[Run]) -> Result<Self, String> {
+        let places = crate::arrow_file::places(bytes)?;
+        let rows: u64 = runs.iter().map(|run| run.rows).sum();
+        let column = |place: ColumnPlace| {
+            if place.rows() != rows {
+                return Err(format!("it has {} rows, not {rows}", place.rows()));
+            }
+            let mut sums = Vec::with_capacity(runs.iter().map(Run::chunks).sum());
+            let mut chunk = Vec::with_capacity((CHUNK_ROWS * VALUE_BYTES) as usize);
+            for rows in runs.iter().flat_map(|run| run.parts()) {
+                chunk.clear();
+                for bytes_of in place.bytes_of(rows) {
+                    // Within the file: `places` checked it.
+                    let range = bytes_of.start as usize..bytes_of.end as usize;
+                    chunk.extend_from_slice(bytes.get(range).ok_or("it is too short")?);
+                }
+                sums.push(sum_of(&chunk));
+            }
+            Ok(ColumnSums { place, sums })
+        };
+        Ok(Self { columns: places.into_iter().map(column).collect::<Result<_, String>>()? })
+    }
+
+    /// The content of the file of checksums of a file of bars.
+    pub fn encode(&self, sha256: &str, bytes: u64, rows: u64) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&digest_bytes(sha256));
+        out.extend([bytes, rows].map(u64::to_le_bytes).as_flattened());
+        out.extend((self.columns.len() as u32).to_le_bytes());
+        for ColumnSums { place, sums } in &self.columns {
+            out.extend((place.name.len() as u32).to_le_bytes());
+            out.extend(place.name.as_bytes());
+            out.extend((place.segments.len() as u32).to_le_bytes());
+            for (offset, rows) in &place.segments {
+                out.extend([*offset, *rows].map(u64::to_le_bytes).as_flattened());
+            }
+            out.extend((sums.len() as u64).to_le_bytes());
+            sums.iter().for_each(|sum| out.extend(sum.to_le_bytes()));
+        }
+        let own = sum_of(&out);
+        out.extend(own.to_le_bytes());
+        out
+    }
+
+    /// Reads a file of checksums; `None` if it is damaged, of another version, or of another file of bars.
+    pub fn decode(bytes: &[u8], sha256: &str, file_bytes: u64, runs: &[Run]) -> Option<Self> {
+        let (content, own) = bytes.split_last_chunk::<8>()?;
+        if u64::from_le_bytes(*own) != sum_of(content) {
+            return None;
+        }
+        let mut rest = Cursor(content.strip_prefix(MAGIC)?.strip_prefix(&digest_bytes(sha256)[..])?);
+        let rows: u64 = runs.iter().map(|run| run.rows).sum();
+        let chunks: usize = runs.iter().map(Run::chunks).sum();
+        if (rest.u64()?, rest.u64()?) != (file_bytes, rows) {
+            return None;
+        }
+        let mut columns = Vec::new();
+        for _ in 0..rest.u32()? {
+            let length = rest.u32()? as usize;
+            let name = std::str::from_utf8(rest.take(length)?).ok()?.to_owned();
+            let segments = (0..rest.u32()?).map(|_| Some((rest.u64()?, rest.u64()?))).collect::<Option<Vec<_>>>()?;
+            let place = ColumnPlace { name, segments };
+            let inside = |(offset, rows): &(u64, u64)| {
+                rows.checked_mul(VALUE_BYTES)
+                    .and_then(|bytes| bytes.checked_add(*offset))
+                    .is_some_and(|e| e <= file_bytes)
+            };
+            if !place.segments.iter().all(inside) || place.rows() != rows || rest.u64()? != chunks as u64 {
+                return None;
+            }
+            let sums = rest.take(chunks * size_of::<u64>())?.as_chunks::<8>().0;
+            columns.push(ColumnSums { place, sums: sums.iter().map(|sum| u64::from_le_bytes(*sum)).collect() });
+        }
+        rest.0.is_empty().then_some(Self { columns })
+    }
+
+    /// A column by name.
+    pub fn column(&self, name: &str) -> Option<&ColumnSums> {
+        self.columns.iter().find(|column| column.place.name == name)
+    }
+
+    /// Approximate bytes in memory.
+    pub fn bytes(&self) -> u64 {
+        self.columns.iter().map(|c| (c.sums.len() as u64 + 16) * VALUE_BYTES).sum()
+    }
+}
+
+/// The 32 bytes of a digest in hex; zeros for anything else, which no file has.
+fn digest_bytes(digest: &str) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    match hex::decode_to_slice(digest, &mut bytes) {
+        Ok(()) => bytes,
+        Err(_) => [0; 32],
+    }
+}
+
+/// Reads from the front; `None` at the end.
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*taken))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*taken))
+    }
+}
