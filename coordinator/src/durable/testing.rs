@@ -17,7 +17,7 @@ use object_store::{
 };
 
 use trawl_cluster_store::{
-    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, Watch, Write,
+    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, StoreVersion, Watch, Write,
 };
 use trawl_testing::MemoryStore;
 
@@ -122,6 +122,9 @@ impl ControlStore for FusedControl {
     }
     async fn revoke(&self, lease: LeaseId) -> std::result::Result<(), ControlError> {
         self.read()?.revoke(lease).await
+    }
+    async fn version(&self, key: &str) -> std::result::Result<StoreVersion, ControlError> {
+        self.read()?.version(key).await
     }
 }
 

@@ -8,6 +8,7 @@ use trawl_market::Store;
 use trawl_security::Connector;
 
 use super::ScanLimits;
+use super::heartbeat::Heartbeat;
 use crate::durable::{ResultStore, RetentionPolicy};
 use crate::scheduler::Limits;
 
@@ -23,4 +24,6 @@ pub(crate) struct ClusterContext {
     pub scans: ScanLimits,
     pub limits: Limits,
     pub start_timeout: Duration,
+    /// Where the work of a leader shows its progress.
+    pub heartbeat: Heartbeat,
 }

@@ -22,6 +22,7 @@ use trawl_security::Connector;
 use trawl_wire::{ErrorKind, Failure, SegmentResultV2, pb};
 
 use super::attempt::{AttemptEvent, Ending, Found, Ticket};
+use super::heartbeat::Heartbeat;
 use super::transit_bytes::{TRANSIT_BYTES_MAX, TransitBytes, TransitPermit};
 use crate::membership::Member;
 use crate::planner::ShardSpec;
@@ -169,14 +170,21 @@ impl Dispatcher {
     }
 
     /// Starts the task; `members` receives changes from [`super::membership::follow`], `connector` connects to workers,
-    /// `epoch` is that of the term.
-    pub fn start(limits: Limits, members: mpsc::Receiver<Member>, connector: Connector, epoch: i64) -> Self {
+    /// `epoch` is that of the term; each tick is
+    /// a beat.
+    pub fn start(
+        limits: Limits,
+        members: mpsc::Receiver<Member>,
+        (connector, epoch): (Connector, i64),
+        heartbeat: Heartbeat,
+    ) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (events, incoming) = mpsc::channel(INBOX_MAX);
         let (computed_us, expected_ns) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (runs, running) = watch::channel(());
         let state = State {
             started: Instant::now(),
+            heartbeat,
             epoch,
             connector,
             scheduler: Scheduler::new(limits, 0),
@@ -278,6 +286,7 @@ struct Running {
 
 struct State {
     started: Instant,
+    heartbeat: Heartbeat,
     /// Epoch of the term; part of every request.
     epoch: i64,
     connector: Connector,
@@ -333,6 +342,7 @@ impl State {
                     }
                 },
                 _ = tick.tick() => {
+                    self.heartbeat.beat();
                     self.step(Event::Tick);
                     self.tell_who_waits();
                     self.measure();
