@@ -252,6 +252,8 @@ pub(crate) fn header(scan: &str, segments: u32) -> super::records::Header {
         as_of_us: 0,
         adjustment: text("none"),
         class: class("n1"),
+        placed: true,
+        backend: None,
         plan: text("p"),
         segments,
         symbols: 9,

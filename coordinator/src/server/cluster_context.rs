@@ -23,6 +23,8 @@ pub(crate) struct ClusterContext {
     pub connector: Connector,
     pub scans: ScanLimits,
     pub limits: Limits,
+    /// The backend of scans whose user names none.
+    pub default_backend: Option<String>,
     pub start_timeout: Duration,
     /// Where the work of a leader shows its progress.
     pub heartbeat: Heartbeat,

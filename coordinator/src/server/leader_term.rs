@@ -137,6 +137,7 @@ async fn try_begin(
         preparing: Arc::new(Semaphore::new(PREPARING_MAX)),
         resuming: Arc::new(Semaphore::new(RESUMING_MAX)),
         no_worker_timeout_ms: cluster.limits.no_worker_timeout_ms,
+        default_backend: cluster.default_backend.clone(),
         over,
         taken_over,
     })

@@ -85,8 +85,10 @@ pub struct Options {
     pub boot: String,
     /// Where datasets are.
     pub data_root: PathBuf,
-    /// How long a scan waits while there is no worker.
+    /// How long an ephemeral scan waits while there is no worker.
     pub no_worker_timeout: Duration,
+    /// The backend of scans whose user names none; the class with the most capacity when `None`.
+    pub default_backend: Option<String>,
     /// How long to wait for the control store at start.
     pub start_timeout: Duration,
     /// How long running scans, or streams of clients, may take to finish once the coordinator ends.
@@ -188,6 +190,7 @@ pub async fn run(
         connector: Connector::new(options.security.tls.clone(), Expect::Role(Role::Worker)),
         scans: options.scans,
         limits: Limits { no_worker_timeout_ms, ..Limits::default() },
+        default_backend: options.default_backend,
         start_timeout: options.start_timeout,
         heartbeat: candidate.heartbeat(),
     };
