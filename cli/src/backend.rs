@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use trawl_kernels::Engine;
 use trawl_kernels::cuda::{self, Cache, Device, Executor, ExecutorOptions, Search};
+use trawl_kernels::{BACKEND_CPU, Engine, Precision};
+use trawl_plan::ScanDocument;
+use trawl_worker::precision_of;
 
 use crate::failure::UserMistake;
 
@@ -28,7 +30,7 @@ pub enum Backend {
 /// Options for choosing what computes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct BackendArgs {
-    /// What computes in this process; 'trawl devices' lists the choices
+    /// What computes, in this process or among the workers of a cluster; 'trawl devices' lists the choices here
     #[arg(long, value_enum, default_value = "auto", env = "TRAWL_BACKEND", hide_env = true, help_heading = "Running")]
     backend: Backend,
 
@@ -79,6 +81,13 @@ impl Chosen {
     }
 }
 
+fn f64_only() -> UserMistake {
+    UserMistake::with_help(
+        "--backend cuda: a GPU computes in f64 only",
+        "leave out --precision f32 or --backend cuda",
+    )
+}
+
 impl BackendArgs {
     /// Chooses, and opens the device when a GPU is chosen.
     ///
@@ -94,8 +103,7 @@ impl BackendArgs {
             }
             Workload::CpuOnly(what) => return Ok(Chosen::cpu(format!("{what} on the CPU only"))),
             Workload::Scan { is_f64: false, .. } if asked => {
-                let message = "--backend cuda: a GPU computes in f64 only";
-                return Err(UserMistake::with_help(message, "leave out --precision f32 or --backend cuda"));
+                return Err(f64_only());
             }
             Workload::Scan { is_f64: false, .. } => return Ok(Chosen::cpu("a GPU computes in f64 only")),
             Workload::Scan { estimated_ns, .. } if !asked && estimated_ns < WORTH_A_DEVICE_NS => {
@@ -118,6 +126,19 @@ impl BackendArgs {
                 "'trawl devices' shows what was checked; --backend auto computes on the CPU instead",
             )),
             Err(why) => Ok(Chosen::cpu(why)),
+        }
+    }
+
+    /// The backend to ask of a cluster's workers; `None` leaves the choice to the coordinator.
+    ///
+    /// # Errors
+    /// A GPU is asked for a scan that it cannot compute.
+    pub fn of_workers(&self, document: &ScanDocument) -> Result<Option<String>, UserMistake> {
+        match self.backend {
+            Backend::Auto => Ok(None),
+            Backend::Cpu => Ok(Some(BACKEND_CPU.to_owned())),
+            Backend::Cuda if precision_of(document) == Precision::F64 => Ok(Some(cuda::BACKEND_CUDA.to_owned())),
+            Backend::Cuda => Err(f64_only()),
         }
     }
 

@@ -40,6 +40,8 @@ fn header(scan: &str, prepared: &PreparedScan) -> Header {
         as_of_us: prepared.as_of,
         adjustment: prepared.identity.adjustment.clone(),
         class: prepared.class(),
+        placed: true,
+        backend: None,
         plan: prepared.identity.plan.clone(),
         segments: u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX),
         symbols: prepared.symbol_count() as u64,
@@ -127,6 +129,7 @@ async fn main() -> Result<(), Error> {
         leader_lease_ttl: leadership::LEADER_LEASE_TTL_DEFAULT,
         data_root: data.path().to_owned(),
         no_worker_timeout: Duration::from_secs(15),
+        default_backend: None,
         start_timeout: Duration::from_secs(5),
         drain_timeout: Duration::from_secs(1),
     };

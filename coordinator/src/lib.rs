@@ -27,6 +27,7 @@ pub mod scheduler;
 mod series;
 pub mod server;
 mod why;
+pub mod worker_class;
 
 pub use all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars, all_bars_by_column, answer_at};
 pub use merge::{FailedSegment, merge, merge_results};

@@ -24,6 +24,7 @@ use trawl_worker::{
 use crate::merge_spec::MergeSpec;
 use crate::planner::SegmentCost;
 use crate::scheduler::Piece;
+use crate::worker_class::{ClassNeeds, WorkerClass};
 
 /// Maximum bytes of bars that a scan of several steps in this process keeps in memory.
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
@@ -235,15 +236,30 @@ impl PreparedScan {
         self
     }
 
-    /// The same scan on another backend: which changes the identity. Precisions other than `f64` run on the CPU with
-    /// any backend.
-    pub fn on(mut self, backend: &str) -> Self {
-        if self.precision == Precision::F64 {
-            backend.clone_into(&mut self.identity.backend);
-            let lowering = if backend == BACKEND_CPU { Lowering::Serial } else { self.lowering().0 };
-            self.identity.numerics = lowering.numerics();
-        }
+    /// The same scan on another backend of this build, which changes the identity.
+    pub fn on(self, backend: &str) -> Self {
+        self.in_class(&WorkerClass::own(backend))
+    }
+
+    /// The same scan in a class of workers, which changes the identity. Precisions other than `f64` run on the CPU of
+    /// any class.
+    pub fn in_class(mut self, class: &WorkerClass) -> Self {
+        let on_device = self.precision == Precision::F64 && class.backend != BACKEND_CPU;
+        let lowering = if on_device { self.lowering().0 } else { Lowering::Serial };
+        let backend = if on_device { class.backend.as_str() } else { BACKEND_CPU };
+        backend.clone_into(&mut self.identity.backend);
+        self.identity.engine.clone_from(&class.engine);
+        self.identity.numerics = class.numerics_of(lowering);
         self
+    }
+
+    /// What the scan asks of the class that it runs in. `backend`: the only one to take, if one is named.
+    pub fn class_needs(&self, backend: Option<&str>) -> ClassNeeds {
+        ClassNeeds {
+            precision: self.precision,
+            own_numerics: self.plan.stages().len() > 1,
+            backend: backend.map(str::to_owned),
+        }
     }
 
     /// The lowering for a device, and the reason if it is not obvious.

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use trawl_cluster_store::{
     ANSWER_BYTES_MAX, Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest,
-    WATCH_BACKLOG_MAX, Watch, Write, after, checked,
+    StoreVersion, WATCH_BACKLOG_MAX, Watch, Write, after, checked,
 };
 
 /// Timeout of a try while the store is stalled.
@@ -71,6 +71,8 @@ struct Lease {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Number of times it was set up anew.
+    cluster: u64,
     revision: i64,
     keys: BTreeMap<String, Value>,
     leases: BTreeMap<LeaseId, Lease>,
@@ -309,6 +311,12 @@ impl MemoryStore {
             state.keys.iter().map(|(key, there)| key.len() + there.value.len() + KEY_OVERHEAD_BYTES).sum();
     }
 
+    /// Loses everything, as an etcd that is set up anew: no keys, no leases, a revision that begins again.
+    pub fn set_up_anew(&self) {
+        let mut state = lock(&self.state);
+        *state = State { cluster: state.cluster + 1, limits: state.limits, ..State::default() };
+    }
+
     /// Makes all calls fail, or succeed again.
     pub fn set_away(&self, away: bool) {
         lock(&self.state).away = away;
@@ -422,6 +430,10 @@ impl ControlStore for MemoryStore {
             Ok(())
         })
         .await
+    }
+
+    async fn version(&self, _: &str) -> Result<StoreVersion, ControlError> {
+        self.call(|state| Ok(StoreVersion { cluster: state.cluster, revision: state.revision })).await
     }
 }
 

@@ -1,4 +1,4 @@
-use trawl_cluster_store::Metered;
+use trawl_cluster_store::{Metered, lost_history};
 use trawl_telemetry::metrics::catalogue::process::{ETCD_CALL_DURATION, ETCD_CALL_FAILURES, EtcdFailure};
 
 use super::*;
@@ -202,4 +202,26 @@ async fn failed_calls_are_counted_by_their_reason() {
     let over = ETCD_CALL_FAILURES.of(EtcdFailure::LeaseOver).get();
     assert_eq!(store.keep_alive(77).await, Err(ControlError::LeaseOver));
     assert_eq!(ETCD_CALL_FAILURES.of(EtcdFailure::LeaseOver).get(), over + 1);
+}
+
+#[tokio::test]
+async fn a_store_that_lost_its_history_is_noticed_and_one_that_is_away_is_not() {
+    let (interval, store) = (Duration::from_millis(5), Arc::new(MemoryStore::default()));
+    for _ in 0..5 {
+        store.put("a", Vec::new(), None).await.unwrap();
+    }
+    let before = store.version("a").await.unwrap();
+    let watched = Arc::clone(&store);
+    let watching = tokio::spawn(async move { lost_history(&*watched, "a", interval).await });
+    tokio::time::sleep(interval * 4).await;
+    store.set_away(true);
+    tokio::time::sleep(interval * 4).await;
+    store.set_away(false);
+    store.put("a", Vec::new(), None).await.unwrap();
+    tokio::time::sleep(interval * 4).await;
+    assert!(!watching.is_finished());
+    store.set_up_anew();
+    let lost = tokio::time::timeout(Duration::from_secs(20), watching).await.expect("in time").unwrap();
+    assert_eq!(lost.before.revision, before.revision + 1);
+    assert_eq!(lost.now, store.version("a").await.unwrap());
 }

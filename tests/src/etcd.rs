@@ -73,7 +73,8 @@ fn start_own() -> String {
 pub struct OwnEtcd {
     pub process: Background,
     pub url: String,
-    _folder: tempfile::TempDir,
+    arguments: Vec<String>,
+    folder: tempfile::TempDir,
 }
 
 impl OwnEtcd {
@@ -106,28 +107,43 @@ impl OwnEtcd {
             let folder = tempfile::tempdir().expect("a temporary directory");
             let (client, peer) = (free_port(), free_port());
             let (url, peer) = (format!("{scheme}://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
-            let mut command = Command::new(executable());
-            command.arg("--name=own").arg("--data-dir").arg(folder.path().join("data")).args([
+            let mut arguments = vec![
+                "--name=own".to_owned(),
+                format!("--data-dir={}", folder.path().join("data").display()),
                 format!("--listen-client-urls={url}"),
                 format!("--advertise-client-urls={url}"),
                 format!("--listen-peer-urls={peer}"),
                 format!("--initial-advertise-peer-urls={peer}"),
                 format!("--initial-cluster=own={peer}"),
                 "--log-level=error".to_owned(),
-            ]);
-            command.args(flags);
-            let mut process = Background::start("etcd", &mut command);
-            let address = format!("127.0.0.1:{client}");
-            let up = wait::until(HEALTHY_BOUND, || {
-                if !process.running() {
-                    return Some(false);
-                }
-                std::net::TcpStream::connect(&address).is_ok().then_some(true)
-            });
-            if up == Some(true) {
-                return Self { process, url, _folder: folder };
+            ];
+            arguments.extend_from_slice(flags);
+            let process = Background::start("etcd", Command::new(executable()).args(&arguments));
+            let mut etcd = Self { process, url, arguments, folder };
+            if etcd.accepts() {
+                return etcd;
             }
         }
         panic!("etcd did not start in {ATTEMPTS_MAX} attempts");
+    }
+
+    /// Whether it accepts connections in time.
+    fn accepts(&mut self) -> bool {
+        let address = self.url.rsplit('/').next().unwrap_or_default().to_owned();
+        let up = wait::until(HEALTHY_BOUND, || {
+            if !self.process.running() {
+                return Some(false);
+            }
+            std::net::TcpStream::connect(&address).is_ok().then_some(true)
+        });
+        up == Some(true)
+    }
+
+    /// Kills it, deletes its data, and starts an empty one at the same address.
+    pub fn set_up_anew(&mut self) {
+        self.process.kill();
+        std::fs::remove_dir_all(self.folder.path().join("data")).expect("its data");
+        self.process = Background::start("etcd", Command::new(executable()).args(&self.arguments));
+        assert!(self.accepts(), "{}", self.process.output());
     }
 }

@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use trawl_tests::cluster::Cluster;
+use trawl_cluster_store::{ControlStore as _, EtcdStore, HISTORY_CHECK_INTERVAL};
+use trawl_tests::cluster::{Cluster, block_on};
 use trawl_tests::etcd::{OwnEtcd, fresh_cluster_name};
 use trawl_tests::home::Home;
 use trawl_tests::process::{self, Background};
@@ -304,6 +305,33 @@ fn an_etcd_that_dies_does_not_stop_scans_of_known_workers_from_ending() {
     // It ends, and reports whether it was answered or refused.
     let ended = home.trawl(&["scan", "--dataset", "market", "--where", "close > 0", "--coordinator", &cluster.url]);
     assert!(matches!(ended.code, Some(0 | 1)) && !ended.panicked(), "{ended:?}");
+}
+
+#[test]
+fn an_etcd_that_is_set_up_anew_ends_every_process_with_that_reason() {
+    let home = Home::new();
+    let mut etcd = OwnEtcd::start();
+    let mut cluster = Cluster::start_with(&home, 1, &etcd.url, &[]);
+    // So many revisions that the processes' own new records do not reach the earlier one.
+    block_on(async {
+        let store = EtcdStore::new(&etcd.url).unwrap();
+        for _ in 0..200 {
+            store.put("another/key", Vec::new(), None).await.unwrap();
+        }
+    });
+    // Each process has to have read the store's revision once after that.
+    std::thread::sleep(HISTORY_CHECK_INTERVAL + Duration::from_secs(1));
+    etcd.set_up_anew();
+    let worker = cluster.workers.remove(0);
+    for process in [cluster.coordinator, worker] {
+        let ended = process.wait(Duration::from_secs(60));
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains("ERROR") && ended.stderr.contains("was set up anew or restored"),
+            "{}",
+            ended.stderr
+        );
+    }
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use trawl_cluster_store::{
-    Committed, ControlError, ControlStore, Entry, EtcdStore, Guard, LeaseId, Page, PageRequest, Watch, Write,
+    Committed, ControlError, ControlStore, Entry, EtcdStore, Guard, LeaseId, Page, PageRequest, StoreVersion, Watch,
+    Write,
 };
-use trawl_coordinator::server::leadership::{Candidacy, Candidate, Leadership, Term, stand};
+use trawl_coordinator::server::leadership::{Candidacy, Candidate, Leadership, Term, WORK_STALL_TIMEOUT, stand};
 use trawl_tests::cluster::block_on;
 use trawl_tests::etcd;
 use trawl_wire::record::leader_key;
@@ -65,6 +66,9 @@ impl ControlStore for Tapped {
     async fn revoke(&self, lease: LeaseId) -> Result<(), ControlError> {
         self.etcd.revoke(lease).await
     }
+    async fn version(&self, key: &str) -> Result<StoreVersion, ControlError> {
+        self.etcd.version(key).await
+    }
 }
 
 struct Contender {
@@ -84,6 +88,7 @@ impl Contender {
             boot: format!("{id}-boot"),
             address: format!("{id}:1"),
             lease_ttl: TTL,
+            stall_timeout: WORK_STALL_TIMEOUT,
         };
         Self { candidate: stand(store, candidacy).unwrap(), leases, paused }
     }

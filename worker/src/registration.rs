@@ -5,12 +5,13 @@
 //! replaced by a new one and the record is put again: workers compute pure functions, so results computed meanwhile are
 //! still valid.
 
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, oneshot};
-use trawl_cluster_store::{Backoff, ControlError, ControlStore, Guard, LeaseId, Write};
+use tokio::sync::{mpsc, oneshot, watch};
+use trawl_cluster_store::{
+    Backoff, ControlError, ControlStore, Guard, HISTORY_CHECK_INTERVAL, HistoryLost, LeaseId, Write, lost_history,
+};
 use trawl_telemetry::metrics::catalogue::worker::{LEASE_FAILURES, LEASE_RENEWALS, LEASES_LOST};
 use trawl_wire::WorkerRecord;
 use trawl_wire::record::worker_key;
@@ -39,14 +40,23 @@ pub struct Registration {
     pub start_timeout: Duration,
 }
 
+/// Why a registered worker must end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Superseded {
+    /// Another process has registered under its id.
+    Replaced,
+    /// The store lost what it had acknowledged: the epochs that this worker knows are of the past.
+    HistoryLost(HistoryLost),
+}
+
 /// A registered worker. Ends with [`Registered::leave`], or with the process.
 #[derive(Debug)]
 pub struct Registered {
     stop: oneshot::Sender<()>,
     /// Requests that the record be marked as draining; the reply is sent once it is stored.
     drain: mpsc::Sender<oneshot::Sender<()>>,
-    /// Notified once another process has registered under this worker's id.
-    replaced: Arc<Notify>,
+    /// Why this process must end, once it must.
+    superseded: watch::Receiver<Option<Superseded>>,
     thread: JoinHandle<()>,
 }
 
@@ -58,12 +68,11 @@ pub async fn register(store: impl ControlStore, registration: Registration) -> R
     let (stop, stopped) = oneshot::channel();
     let (drain, drained) = mpsc::channel(1);
     let (answer, answered) = oneshot::channel();
-    let replaced = Arc::new(Notify::new());
-    let notify = Arc::clone(&replaced);
+    let (supersede, superseded) = watch::channel(None);
     let thread = std::thread::Builder::new().name("trawl-lease".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
-            Ok(runtime) => runtime.block_on(keep(store, registration, answer, (stopped, drained), &notify)),
+            Ok(runtime) => runtime.block_on(keep(store, registration, answer, (stopped, drained), &supersede)),
             Err(error) => {
                 let _ = answer.send(Err(no_thread(&error)));
             }
@@ -72,7 +81,7 @@ pub async fn register(store: impl ControlStore, registration: Registration) -> R
     let thread = thread.map_err(|error| no_thread(&error))?;
     // The sender is dropped only by a thread that died.
     answered.await.unwrap_or_else(|error| Err(no_thread(&error)))?;
-    Ok(Registered { stop, drain, replaced, thread })
+    Ok(Registered { stop, drain, superseded, thread })
 }
 
 fn no_thread(error: &dyn std::error::Error) -> ControlError {
@@ -90,9 +99,15 @@ impl Registered {
         }
     }
 
-    /// Completes once another process has registered under this worker's id.
-    pub async fn replaced(&self) {
-        self.replaced.notified().await;
+    /// Completes once this process must end, with the reason.
+    pub async fn superseded(&self) -> Superseded {
+        let mut superseded = self.superseded.clone();
+        let known = superseded.wait_for(Option::is_some).await.ok().and_then(|known| *known);
+        match known {
+            Some(why) => why,
+            // The thread has ended: nothing is known any more.
+            None => std::future::pending().await,
+        }
     }
 
     /// Deletes the record (bounded in time) and ends the thread.
@@ -107,7 +122,7 @@ async fn keep(
     mut registration: Registration,
     answer: oneshot::Sender<Result<(), ControlError>>,
     (mut stopped, mut drained): (oneshot::Receiver<()>, mpsc::Receiver<oneshot::Sender<()>>),
-    replaced: &Notify,
+    supersede: &watch::Sender<Option<Superseded>>,
 ) {
     let key = worker_key(&registration.cluster_name, &registration.record.id);
     let first = tokio::time::timeout(registration.start_timeout, first_lease(&store, &key, &registration));
@@ -125,9 +140,16 @@ async fn keep(
     let _ = answer.send(Ok(()));
     let period = registration.lease_ttl / RENEWALS_PER_TTL;
     let (mut wait, mut backoff) = (period, Backoff::new(BACK_OFF, period));
+    let history = lost_history(&store, &key, HISTORY_CHECK_INTERVAL);
+    tokio::pin!(history);
     loop {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
+            lost = &mut history, if supersede.borrow().is_none() => {
+                tracing::error!(worker = registration.record.id, "{lost}");
+                supersede.send_replace(Some(Superseded::HistoryLost(lost)));
+                continue;
+            }
             // Also when the handle was dropped without leaving.
             _ = &mut stopped => break,
             Some(answer) = drained.recv() => {
@@ -158,7 +180,7 @@ async fn keep(
                         worker = registration.record.id,
                         "another process has registered under this worker's id: this one ends"
                     );
-                    replaced.notify_one();
+                    supersede.send_replace(Some(Superseded::Replaced));
                     Ok(kept.unwrap_or(lease))
                 }
                 (Whose::Own(_) | Whose::Nobodys, kept) => {
@@ -308,11 +330,12 @@ mod tests {
         let mut other = registration();
         other.record.boot = "b2".to_owned();
         let newer = register(store.clone(), other).await.unwrap();
-        tokio::time::timeout(BOUND, older.replaced()).await.expect("it notices");
+        let why = tokio::time::timeout(BOUND, older.superseded()).await.expect("it notices");
+        assert_eq!(why, Superseded::Replaced);
         older.leave().await;
         let record = store.get("c/workers/w1").await.unwrap().expect("the newer one's record stays");
         assert!(String::from_utf8_lossy(&record.value).contains("b2"));
-        assert!(tokio::time::timeout(Duration::from_millis(400), newer.replaced()).await.is_err());
+        assert!(tokio::time::timeout(Duration::from_millis(400), newer.superseded()).await.is_err());
         newer.leave().await;
         assert_eq!(store.list("c/").await.unwrap().entries, []);
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use trawl_cluster_store::{ControlError, ControlStore};
+use trawl_cluster_store::{ControlError, ControlStore, HistoryLost};
 use trawl_kernels::{Engine, Precision};
 use trawl_market::Store;
 use trawl_security::{ServerSecurity, incoming};
@@ -19,7 +19,7 @@ use trawl_wire::limits::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 use trawl_wire::record::DeviceRecord;
 use trawl_wire::{WorkerRecord, envelope, pb};
 
-use crate::registration::{Registration, register};
+use crate::registration::{Registration, Superseded, register};
 use crate::service::{Handle, WorkerService};
 use crate::watchdog::stalled;
 use crate::{measure, warm};
@@ -89,6 +89,9 @@ pub enum ServerError {
     /// Another process registered under this worker's id.
     #[error("another process has registered under this worker's id: give each worker an --id of its own")]
     Replaced,
+    /// The control store was set up anew or restored.
+    #[error("{0}")]
+    HistoryLost(HistoryLost),
     /// The compute threads are stuck.
     #[error("the compute threads did nothing for {} s: the work was handed back; start this worker anew", .0.as_secs())]
     Stalled(Duration),
@@ -175,8 +178,11 @@ pub async fn run(
             failed = Some(ServerError::DeviceLost(why));
             None
         }
-        () = registered.replaced() => {
-            failed = Some(ServerError::Replaced);
+        why = registered.superseded() => {
+            failed = Some(match why {
+                Superseded::Replaced => ServerError::Replaced,
+                Superseded::HistoryLost(lost) => ServerError::HistoryLost(lost),
+            });
             None
         }
         () = stalled(&service.pulse, &service.shards, options.stall_timeout) => {

@@ -73,6 +73,10 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     no_worker_timeout_s: u64,
 
+    /// What computes scans whose user gives no --backend; the workers with the most capacity without it
+    #[arg(long, value_name = "BACKEND", value_parser = ["cpu", "cuda"])]
+    default_backend: Option<String>,
+
     /// Scans that run at once; further ones wait for their turn, by priority and age
     #[arg(long, value_name = "N", default_value_t = server::SCANS_MAX as u32, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Limits")]
     scans_running_max: u32,
@@ -147,6 +151,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         leader_lease_ttl: Duration::from_secs(args.leader_lease_ttl_s),
         data_root: context.data_root.clone(),
         no_worker_timeout: Duration::from_secs(args.no_worker_timeout_s),
+        default_backend: args.default_backend,
         start_timeout: args.cluster.start_timeout(),
         drain_timeout: args.cluster.drain_timeout(),
     };

@@ -55,6 +55,8 @@ pub struct ScanCall {
     pub allow_partial: bool,
     /// Requests with the same key are the same scan; `None` generates a key.
     pub idempotency_key: Option<String>,
+    /// The backend of the workers that compute it; `None` takes the class with the most capacity.
+    pub backend: Option<String>,
 }
 
 /// The result of a scan.
@@ -216,6 +218,7 @@ impl<'a> Following<'a> {
             idempotency_key: call.idempotency_key.clone().unwrap_or_else(key),
             allow_partial: call.allow_partial,
             detached: self.detached,
+            backend: call.backend.clone().unwrap_or_default(),
         };
         self.follow(Ask::Submit(Box::new(request))).await
     }

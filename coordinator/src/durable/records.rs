@@ -271,6 +271,13 @@ pub struct Header {
     pub adjustment: String,
     /// Execution class of all attempts of this generation.
     pub class: ExecutionClass,
+    /// Whether workers of that class served when it was chosen. Otherwise the class is only this coordinator's own, and
+    /// another may be chosen as soon as workers serve.
+    #[serde(default = "placed", skip_serializing_if = "is_placed")]
+    pub placed: bool,
+    /// The only backend to take, if the user names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
     /// Fingerprint of the compiled plan.
     pub plan: String,
     /// Number of segments.
@@ -297,6 +304,16 @@ pub struct Header {
     /// The trace it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceRecord>,
+}
+
+/// Headers of earlier releases are of scans whose class was chosen at once.
+fn placed() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // Serde's signature.
+fn is_placed(placed: &bool) -> bool {
+    *placed
 }
 
 impl Record for Header {

@@ -19,6 +19,8 @@ fn header() -> Header {
             backend: "cpu".into(),
             precision: "f64".into(),
         },
+        placed: true,
+        backend: None,
         plan: "cd".repeat(32),
         segments: 3,
         symbols: 150,

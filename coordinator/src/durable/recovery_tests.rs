@@ -19,6 +19,8 @@ fn recorded(segments: u32) -> Recorded {
         as_of_us: 0,
         adjustment: "none".into(),
         class: class("n1"),
+        placed: true,
+        backend: None,
         plan: "p".into(),
         segments,
         symbols: 9,

@@ -17,7 +17,7 @@ use object_store::{
 };
 
 use trawl_cluster_store::{
-    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, Watch, Write,
+    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, StoreVersion, Watch, Write,
 };
 use trawl_testing::MemoryStore;
 
@@ -122,6 +122,9 @@ impl ControlStore for FusedControl {
     }
     async fn revoke(&self, lease: LeaseId) -> std::result::Result<(), ControlError> {
         self.read()?.revoke(lease).await
+    }
+    async fn version(&self, key: &str) -> std::result::Result<StoreVersion, ControlError> {
+        self.read()?.version(key).await
     }
 }
 
@@ -249,6 +252,8 @@ pub(crate) fn header(scan: &str, segments: u32) -> super::records::Header {
         as_of_us: 0,
         adjustment: text("none"),
         class: class("n1"),
+        placed: true,
+        backend: None,
         plan: text("p"),
         segments,
         symbols: 9,

@@ -8,6 +8,7 @@ use trawl_market::Store;
 use trawl_security::Connector;
 
 use super::ScanLimits;
+use super::heartbeat::Heartbeat;
 use crate::durable::{ResultStore, RetentionPolicy};
 use crate::scheduler::Limits;
 
@@ -22,5 +23,9 @@ pub(crate) struct ClusterContext {
     pub connector: Connector,
     pub scans: ScanLimits,
     pub limits: Limits,
+    /// The backend of scans whose user names none.
+    pub default_backend: Option<String>,
     pub start_timeout: Duration,
+    /// Where the work of a leader shows its progress.
+    pub heartbeat: Heartbeat,
 }

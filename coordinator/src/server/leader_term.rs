@@ -57,7 +57,8 @@ pub(crate) async fn lead(
                 tracing::info!(epoch = term.epoch, "this coordinator leads");
                 let (progress, taken_over) = watch::channel(TakenOver::Nothing);
                 let reign = async {
-                    let environment = begin(&cluster, &term, (is_over, taken_over)).await;
+                    let environment = begin(&cluster, &term, (is_over, taken_over));
+                    let environment = cluster.heartbeat.during(environment).await;
                     standing.send_replace(CoordinatorRole::Leading(Box::new(environment.clone())));
                     let tidy = async {
                         take_over(&cluster, &environment, &progress).await;
@@ -119,7 +120,12 @@ async fn try_begin(
     let durable_term = durable::Term { key: term.leader_key.to_string(), epoch: term.epoch };
     Ok(Environment {
         store: cluster.store.clone(),
-        dispatcher: Dispatcher::start(cluster.limits, changes, cluster.connector.clone(), term.epoch),
+        dispatcher: Dispatcher::start(
+            cluster.limits,
+            changes,
+            (cluster.connector.clone(), term.epoch),
+            cluster.heartbeat.clone(),
+        ),
         scans: Arc::new(Scans::new(cluster.scans)),
         gate: Admission::new(cluster.scans.running, HELD_BYTES_MAX, held.clone()),
         held,
@@ -131,6 +137,7 @@ async fn try_begin(
         preparing: Arc::new(Semaphore::new(PREPARING_MAX)),
         resuming: Arc::new(Semaphore::new(RESUMING_MAX)),
         no_worker_timeout_ms: cluster.limits.no_worker_timeout_ms,
+        default_backend: cluster.default_backend.clone(),
         over,
         taken_over,
     })

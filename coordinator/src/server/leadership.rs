@@ -16,6 +16,7 @@ use trawl_wire::LeaderRecord;
 use trawl_wire::limits::{LEADER_RECORD_BYTES_MAX, PROTOCOL_VERSION};
 use trawl_wire::record::leader_key;
 
+use super::heartbeat::Heartbeat;
 use crate::election::{Command, Election, ElectionRole, Event, Incumbent, LEADER_LEASE_TTL_MS, Reason, StoreCall};
 
 /// Time to live of a leader's lease.
@@ -33,6 +34,9 @@ const BLIND_REMINDER: Duration = Duration::from_secs(30);
 /// A keep-alive not answered within the time to live divided by this number is given up and sent again, to another
 /// endpoint.
 const KEEP_ALIVES_PER_TTL: u32 = 3;
+/// How long a leader's work may make no progress before it hands over. Above the longest step of the dispatcher, so
+/// that a busy leader keeps leading.
+pub const WORK_STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of handing over: if the store is unavailable, the lease expires by itself.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -86,12 +90,15 @@ pub struct Candidacy {
     pub address: String,
     /// See [`LEADER_LEASE_TTL_DEFAULT`].
     pub lease_ttl: Duration,
+    /// See [`WORK_STALL_TIMEOUT`].
+    pub stall_timeout: Duration,
 }
 
 /// A running candidate. Dropping it hands over as [`Candidate::resign`] does, without waiting.
 #[derive(Debug)]
 pub struct Candidate {
     leadership: watch::Receiver<Leadership>,
+    heartbeat: Heartbeat,
     stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -104,15 +111,22 @@ pub fn stand(store: impl ControlStore, candidacy: Candidacy) -> std::io::Result<
     let (stop, stopped) = oneshot::channel();
     let (sender, leadership) = watch::channel(Leadership::Standby { leader: None });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let heartbeat = Heartbeat::default();
+    let watched = heartbeat.clone();
     let thread = std::thread::Builder::new().name("trawl-election".to_owned());
-    let thread = thread.spawn(move || runtime.block_on(run(Arc::new(store), candidacy, sender, stopped)))?;
-    Ok(Candidate { leadership, stop, thread })
+    let thread = thread.spawn(move || runtime.block_on(run(Arc::new(store), candidacy, sender, (stopped, watched))))?;
+    Ok(Candidate { leadership, heartbeat, stop, thread })
 }
 
 impl Candidate {
     /// Whether this coordinator leads, as a watch channel.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
+    }
+
+    /// Where the leader's work shows its progress; without it this candidate hands over and leads no more.
+    pub fn heartbeat(&self) -> Heartbeat {
+        self.heartbeat.clone()
     }
 
     /// Hands over if it leads (bounded in time), and never leads again. All work as the leader must have stopped.
@@ -126,11 +140,11 @@ async fn run<S: ControlStore>(
     store: Arc<S>,
     candidacy: Candidacy,
     sender: watch::Sender<Leadership>,
-    mut stopped: oneshot::Receiver<()>,
+    (mut stopped, heartbeat): (oneshot::Receiver<()>, Heartbeat),
 ) {
     let started = Instant::now();
     let key: Arc<str> = leader_key(&candidacy.cluster_name).into();
-    let Candidacy { id, boot, address, lease_ttl, .. } = candidacy;
+    let Candidacy { id, boot, address, lease_ttl, stall_timeout, .. } = candidacy;
     let record = LeaderRecord { id, boot, address, protocol_version: PROTOCOL_VERSION, campaign: 0 };
     let mut election = Election::new(record, u64::try_from(lease_ttl.as_millis()).unwrap_or(u64::MAX));
     let (views, mut viewed) = mpsc::channel(VIEWS_WAITING_MAX);
@@ -152,8 +166,22 @@ async fn run<S: ControlStore>(
             Some(view) = viewed.recv() => view,
             () = sleep_until(wake) => Event::Tick,
         };
+        let stuck = matches!(election.standing(), ElectionRole::Leading { .. }) && heartbeat.age() > stall_timeout;
+        let event = if stuck && !resigned {
+            tracing::error!(
+                after_s = heartbeat.age().as_secs(),
+                "internal error: the leader's work is stuck, this coordinator hands over and ends"
+            );
+            resigned = true;
+            Event::Resign
+        } else {
+            event
+        };
         let now_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         for command in election.step(event, now_ms) {
+            if matches!(command, Command::BecomeLeader { .. }) {
+                heartbeat.beat();
+            }
             say(&command);
             calls.spawn(perform(Arc::clone(&store), Arc::clone(&key), command, lease_ttl));
         }
@@ -350,118 +378,5 @@ async fn follow_key_once(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use trawl_testing::MemoryStore;
-
-    /// Timeout of every awaited change.
-    const BOUND: Duration = Duration::from_secs(20);
-    const TTL: Duration = Duration::from_millis(1_200);
-
-    fn candidate(store: &Arc<MemoryStore>, id: &str) -> Candidate {
-        let candidacy = Candidacy {
-            cluster_name: "c".to_owned(),
-            id: id.to_owned(),
-            boot: format!("{id}-boot"),
-            address: format!("{id}:1"),
-            lease_ttl: TTL,
-        };
-        stand(Arc::clone(store), candidacy).unwrap()
-    }
-
-    async fn until(candidate: &Candidate, wanted: impl Fn(&Leadership) -> bool) -> Leadership {
-        let mut leadership = candidate.leadership();
-        let seen = tokio::time::timeout(BOUND, leadership.wait_for(|now| wanted(now))).await;
-        seen.expect("a change in time").expect("the thread lives").clone()
-    }
-
-    async fn leads(candidate: &Candidate) -> Term {
-        match until(candidate, |now| matches!(now, Leadership::Leading(_))).await {
-            Leadership::Leading(term) => term,
-            Leadership::Standby { .. } => unreachable!("waited for"),
-        }
-    }
-
-    async fn follows(candidate: &Candidate, id: &str) {
-        until(candidate, |now| matches!(now, Leadership::Standby { leader: Some(record) } if record.id == id)).await;
-    }
-
-    #[tokio::test]
-    async fn one_leads_the_others_know_it_and_the_next_has_a_higher_epoch() {
-        let store = Arc::new(MemoryStore::timed());
-        let first = candidate(&store, "c1");
-        let term = leads(&first).await;
-        let second = candidate(&store, "c2");
-        follows(&second, "c1").await;
-        assert!(term.is_valid(Instant::now()) && !term.is_valid(term.valid_until));
-        assert!(store.commit(&[term.guard()], vec![]).await.unwrap().applied);
-
-        let handed = Instant::now();
-        first.resign().await;
-        let next = leads(&second).await;
-        assert!(handed.elapsed() < Duration::from_secs(1), "handed over in {:?}", handed.elapsed());
-        assert!(next.epoch > term.epoch);
-        assert!(!store.commit(&[term.guard()], vec![]).await.unwrap().applied, "writes of the one before are refused");
-        second.resign().await;
-        assert_eq!(store.list("").await.unwrap().entries, []);
-    }
-
-    #[tokio::test]
-    async fn a_leader_renews_and_one_whose_lease_ends_steps_down() {
-        let store = Arc::new(MemoryStore::timed());
-        let first = candidate(&store, "c1");
-        let term = leads(&first).await;
-        until(&first, |now| matches!(now, Leadership::Leading(t) if t.valid_until > term.valid_until + TTL)).await;
-        store.expire_lease_of("c/leader");
-        until(&first, |now| matches!(now, Leadership::Leading(t) if t.epoch > term.epoch)).await;
-        first.resign().await;
-    }
-
-    #[tokio::test]
-    async fn a_store_that_stands_still_too_long_costs_the_lead_and_one_that_hiccups_does_not() {
-        let store = Arc::new(MemoryStore::timed());
-        let first = candidate(&store, "c1");
-        let term = leads(&first).await;
-        store.set_away(true);
-        tokio::time::sleep(TTL / 4).await;
-        store.set_away(false);
-        let renewed = |now: &Leadership| matches!(now, Leadership::Leading(t) if t.valid_until > term.valid_until);
-        assert!(matches!(until(&first, renewed).await, Leadership::Leading(t) if t.epoch == term.epoch));
-
-        store.set_stalled(true);
-        until(&first, |now| matches!(now, Leadership::Standby { .. })).await;
-        assert_eq!(store_epoch(&store), term.epoch, "the key is still there: it stepped down by its own clock");
-        store.set_stalled(false);
-        until(&first, |now| matches!(now, Leadership::Leading(t) if t.epoch > term.epoch)).await;
-        first.resign().await;
-    }
-
-    fn store_epoch(store: &MemoryStore) -> i64 {
-        store.peek("c/leader").map_or(0, |entry| entry.created)
-    }
-
-    #[tokio::test]
-    async fn an_answer_that_is_lost_does_not_keep_the_winner_from_leading() {
-        let store = Arc::new(MemoryStore::timed());
-        // Its own grant and put, each answered by the second try or not at all.
-        store.lose_answers(5);
-        let first = candidate(&store, "c1");
-        let term = leads(&first).await;
-        assert_eq!(store_epoch(&store), term.epoch);
-        first.resign().await;
-    }
-
-    #[tokio::test]
-    async fn a_watch_that_breaks_or_was_forgotten_is_listed_anew() {
-        let store = Arc::new(MemoryStore::timed());
-        let first = candidate(&store, "c1");
-        leads(&first).await;
-        let second = candidate(&store, "c2");
-        follows(&second, "c1").await;
-        store.break_watches();
-        store.compact();
-        first.resign().await;
-        leads(&second).await;
-        second.resign().await;
-    }
-}
+#[path = "leadership_tests.rs"]
+mod tests;

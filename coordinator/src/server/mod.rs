@@ -11,6 +11,7 @@
 mod attempt;
 mod cluster_context;
 mod dispatcher;
+mod heartbeat;
 mod leader_term;
 pub mod leadership;
 mod membership;
@@ -32,10 +33,11 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use trawl_cluster_store::{ControlError, ControlStore};
+use trawl_cluster_store::{ControlError, ControlStore, HISTORY_CHECK_INTERVAL, HistoryLost, lost_history};
 use trawl_market::Store;
 use trawl_security::{Connector, Expect, Role, ServerSecurity, incoming};
 use trawl_wire::limits::MESSAGE_BYTES_MAX;
+use trawl_wire::record::leader_key;
 use trawl_wire::{keda, pb};
 
 use crate::durable::{PlacementError, ResultStore, RetentionPolicy, StoreError, check_placement};
@@ -83,8 +85,10 @@ pub struct Options {
     pub boot: String,
     /// Where datasets are.
     pub data_root: PathBuf,
-    /// How long a scan waits while there is no worker.
+    /// How long an ephemeral scan waits while there is no worker.
     pub no_worker_timeout: Duration,
+    /// The backend of scans whose user names none; the class with the most capacity when `None`.
+    pub default_backend: Option<String>,
     /// How long to wait for the control store at start.
     pub start_timeout: Duration,
     /// How long running scans, or streams of clients, may take to finish once the coordinator ends.
@@ -129,6 +133,9 @@ pub enum ServerError {
     /// The operating system could not start a thread.
     #[error("cannot start the thread that stands for election: {0}")]
     Thread(std::io::Error),
+    /// The control store was set up anew or restored.
+    #[error("{0}")]
+    HistoryLost(HistoryLost),
     /// A task of the leader ended by itself: another coordinator continues the accepted scans.
     #[error("internal error: a task of this coordinator ended by itself; the log says which")]
     Broken,
@@ -170,6 +177,7 @@ pub async fn run(
         boot: options.boot.clone(),
         address: advertised,
         lease_ttl: options.leader_lease_ttl,
+        stall_timeout: leadership::WORK_STALL_TIMEOUT,
     };
     let candidate = leadership::stand(election, candidacy).map_err(ServerError::Thread)?;
     let no_worker_timeout_ms = u64::try_from(options.no_worker_timeout.as_millis()).unwrap_or(u64::MAX);
@@ -182,8 +190,13 @@ pub async fn run(
         connector: Connector::new(options.security.tls.clone(), Expect::Role(Role::Worker)),
         scans: options.scans,
         limits: Limits { no_worker_timeout_ms, ..Limits::default() },
+        default_backend: options.default_backend,
         start_timeout: options.start_timeout,
+        heartbeat: candidate.heartbeat(),
     };
+    let watched_store = Arc::clone(&cluster.control);
+    let store_key = leader_key(&cluster.cluster_name);
+    let history = lost_history(&watched_store, &store_key, HISTORY_CHECK_INTERVAL);
     let (stand, standing) = watch::channel(CoordinatorRole::Following(None));
     let (quit, quits) = watch::channel(false);
     let mut leading = tokio::spawn(leader_term::lead(cluster, candidate.leadership(), stand, quits));
@@ -214,18 +227,25 @@ pub async fn run(
         });
     let mut serving = tokio::spawn(serving);
     ready(address);
+    let mut failed = None;
     tokio::select! {
         () = stop => {}
         // A server that ends by itself has failed; a panic has already been reported.
         ended = &mut serving => return ended.unwrap_or(Ok(())).map_err(ServerError::from),
         // So is a leader without its tasks: it must not keep others from leading.
-        _ = &mut leading => {
-            candidate.resign().await;
-            let _ = close.send(());
-            let _ = tokio::time::timeout(options.drain_timeout, serving).await;
-            registered.leave().await;
-            return Err(ServerError::Broken);
+        _ = &mut leading => failed = Some(ServerError::Broken),
+        lost = history => {
+            tracing::error!("{lost}");
+            failed = Some(ServerError::HistoryLost(lost));
         }
+    }
+    if let Some(failed) = failed {
+        quit.send_replace(true);
+        candidate.resign().await;
+        let _ = close.send(());
+        let _ = tokio::time::timeout(options.drain_timeout, serving).await;
+        registered.leave().await;
+        return Err(failed);
     }
     // Another coordinator continues running scans at once; a single coordinator may finish them first.
     let alone = registered.count().await.is_ok_and(|count| count == 1);

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
@@ -34,6 +34,7 @@ use super::scans::{
 use crate::durable::RequestMark;
 use crate::planner::ShardSpec;
 use crate::scheduler::Priority;
+use crate::worker_class::is_backend;
 
 /// Events buffered for a slow client.
 const CLIENT_EVENTS_MAX: usize = 32;
@@ -200,6 +201,7 @@ impl CoordinatorService {
         request: pb::ScanRequest,
         trace: Option<&pb::TraceContext>,
     ) -> Result<Arc<Scan>, Status> {
+        check_backend(&request.backend)?;
         let as_of = as_of(&request)?;
         let permit = self.admit(caller, &request)?;
         let digest = request_digest(&request);
@@ -304,6 +306,15 @@ fn as_of(request: &pb::ScanRequest) -> Result<AsOf, Status> {
     })
 }
 
+/// Checks the backend that a client names.
+fn check_backend(backend: &str) -> Result<(), Status> {
+    if backend.is_empty() || is_backend(backend) {
+        return Ok(());
+    }
+    let message = format!("backend '{backend}' is not known: 'cpu' or 'cuda' is expected, or none");
+    Err(status_of(Code::InvalidArgument, ErrorKind::Invalid, &message))
+}
+
 fn asked(request: pb::ScanRequest, as_of: AsOf, mark: Option<RequestMark>) -> Asked {
     let received = Instant::now();
     let priority = match request.priority() {
@@ -313,7 +324,7 @@ fn asked(request: pb::ScanRequest, as_of: AsOf, mark: Option<RequestMark>) -> As
     };
     let allowed = request.deadline_ms.map(Duration::from_millis);
     Asked {
-        backend: OnceLock::new(),
+        backend: Some(request.backend).filter(|backend| !backend.is_empty()),
         document: Document::Here(request.document_json),
         as_of,
         shards: match request.shards.and_then(|s| s.spec) {

@@ -124,6 +124,7 @@ impl World {
             leader_lease_ttl: leadership::LEADER_LEASE_TTL_DEFAULT,
             data_root: self.data.path().to_owned(),
             no_worker_timeout: Duration::from_millis(700),
+            default_backend: None,
             start_timeout: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(10),
         };

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use trawl_cluster_store::{
-    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, Watch, Write,
+    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, StoreVersion, Watch, Write,
 };
 use trawl_testing::{MemoryLimits, MemoryStore};
 
@@ -22,6 +22,7 @@ pub const LEASE_TTL_MS: u64 = 2_000;
 #[derive(Debug, Clone)]
 pub enum Call {
     Get(String),
+    Version(String),
     Page(PageRequest),
     Commit(Vec<Guard>, Vec<Write>),
     Watch(String, i64),
@@ -35,6 +36,7 @@ pub enum Call {
 #[derive(Debug)]
 pub enum Answer {
     Entry(Option<Entry>),
+    Version(StoreVersion),
     Page(Page),
     Committed(Committed),
     Watch(Watch),
@@ -127,6 +129,9 @@ impl ControlStore for Handle {
     async fn revoke(&self, lease: LeaseId) -> Result<(), ControlError> {
         answered!(self.ask(Call::Revoke(lease)).await, Answer::Done => ())
     }
+    async fn version(&self, key: &str) -> Result<StoreVersion, ControlError> {
+        answered!(self.ask(Call::Version(key.to_owned())).await, Answer::Version(version) => version)
+    }
 }
 
 /// The result of a future that never waits.
@@ -159,6 +164,7 @@ impl Default for Control {
 impl Control {
     pub fn make(&mut self, call: Call, now_ms: u64) -> Answer {
         let answer = match call {
+            Call::Version(key) => now(self.store.version(&key)).map(Answer::Version),
             Call::Get(key) => now(self.store.get(&key)).map(Answer::Entry),
             Call::Page(asked) => now(self.store.page(&asked)).map(Answer::Page),
             Call::Commit(guards, writes) => now(self.store.commit(&guards, writes)).map(Answer::Committed),

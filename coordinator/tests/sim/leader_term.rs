@@ -385,6 +385,8 @@ impl World {
             as_of_us: 0,
             adjustment: String::new(),
             class: class_of(asked.request.class),
+            placed: true,
+            backend: None,
             plan: "plan".to_owned(),
             segments: asked.segments.len() as u32,
             symbols: asked.request.symbols.values().map(|&n| u64::from(n)).sum(),

@@ -17,7 +17,7 @@ use tonic::transport::Endpoint;
 
 use crate::{
     ANSWER_BYTES_MAX, Backoff, Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest,
-    WATCH_BACKLOG_MAX, Watch, Write, after, checked,
+    StoreVersion, WATCH_BACKLOG_MAX, Watch, Write, after, checked,
 };
 use trawl_security::{Connector, Credentials, Expect};
 
@@ -390,6 +390,16 @@ impl ControlStore for EtcdStore {
             Ok(_) | Err(ControlError::LeaseOver) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    async fn version(&self, key: &str) -> Result<StoreVersion, ControlError> {
+        let response = self.call(|client| async move { client.kv_client().get(key, None).await }).await?;
+        let cluster = response.header().map_or(0, etcd_client::ResponseHeader::cluster_id);
+        Ok(StoreVersion { cluster, revision: revision_of(response.header()) })
+    }
+
+    async fn reconnect(&self) {
+        self.disconnect(self.turn());
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod backoff;
 mod etcd;
+mod history;
 mod metered;
 mod page;
 
@@ -16,6 +17,7 @@ use tokio::sync::mpsc;
 
 pub use backoff::Backoff;
 pub use etcd::EtcdStore;
+pub use history::{HISTORY_CHECK_INTERVAL, HistoryLost, StoreVersion, lost_history};
 pub use metered::Metered;
 use page::listed;
 pub use page::{PAGE_KEYS_MAX, Page, PageRequest, Pages, after};
@@ -214,6 +216,10 @@ pub trait ControlStore: Send + Sync + 'static {
     async fn keep_alive(&self, lease: LeaseId) -> Result<(), ControlError>;
     /// Ends a lease and deletes its keys.
     async fn revoke(&self, lease: LeaseId) -> Result<(), ControlError>;
+    /// The store's identity and current revision, by a linearizable read of `key`, which need not exist.
+    async fn version(&self, key: &str) -> Result<StoreVersion, ControlError>;
+    /// Makes the next call use another connection, to another endpoint if there are several.
+    async fn reconnect(&self) {}
 }
 
 #[tonic::async_trait]
@@ -244,6 +250,12 @@ impl<S: ControlStore + ?Sized> ControlStore for std::sync::Arc<S> {
     }
     async fn revoke(&self, lease: LeaseId) -> Result<(), ControlError> {
         (**self).revoke(lease).await
+    }
+    async fn version(&self, key: &str) -> Result<StoreVersion, ControlError> {
+        (**self).version(key).await
+    }
+    async fn reconnect(&self) {
+        (**self).reconnect().await;
     }
 }
 

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use trawl_telemetry::metrics::catalogue::process::{ETCD_CALL_DURATION, ETCD_CALL_FAILURES, EtcdCall, EtcdFailure};
 use trawl_telemetry::metrics::current_trace;
 
-use crate::{Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, Watch, Write};
+use crate::{
+    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, StoreVersion, Watch, Write,
+};
 
 /// A store with metrics.
 #[derive(Debug)]
@@ -56,5 +58,11 @@ impl<S: ControlStore> ControlStore for Metered<S> {
     }
     async fn revoke(&self, lease: LeaseId) -> Result<(), ControlError> {
         metered(EtcdCall::Revoke, self.0.revoke(lease)).await
+    }
+    async fn version(&self, key: &str) -> Result<StoreVersion, ControlError> {
+        metered(EtcdCall::Get, self.0.version(key)).await
+    }
+    async fn reconnect(&self) {
+        self.0.reconnect().await;
     }
 }

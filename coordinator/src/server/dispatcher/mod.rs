@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
-use trawl_kernels::BACKEND_CPU;
 use trawl_security::Connector;
 use trawl_wire::{ErrorKind, Failure, SegmentResultV2, pb};
 
 use super::attempt::{AttemptEvent, Ending, Found, Ticket};
+use super::heartbeat::Heartbeat;
 use super::transit_bytes::{TRANSIT_BYTES_MAX, TransitBytes, TransitPermit};
 use crate::membership::Member;
 use crate::planner::ShardSpec;
@@ -29,9 +29,10 @@ use crate::prepare::PreparedScan;
 use crate::report::{RunPurpose, SegmentRun};
 use crate::scan_steps::Passes;
 use crate::scheduler::{
-    AttemptId, Check, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request,
+    AttemptId, Check, ClassId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request,
     ScanId, Scheduler, WorkerId,
 };
+use crate::worker_class::{ClassNeeds, WorkerClass};
 use tracked::{History, Tracked};
 use workers::RegisteredWorker;
 
@@ -93,6 +94,8 @@ pub(crate) enum News {
     },
     /// The class it waits for because no worker serves it; `None` once one does.
     Waits(Option<String>),
+    /// No worker has served its class for long, and workers of another class could run it: it is to begin anew.
+    OtherClass,
     End(Outcome),
 }
 
@@ -122,6 +125,10 @@ pub(crate) struct Submission {
     pub priority: Priority,
     /// Whether it waits without limit while no worker serves its class.
     pub waits: bool,
+    /// The classes that it may run in.
+    pub needs: ClassNeeds,
+    /// How long its class may be without workers before it moves to another.
+    pub class_patience: Duration,
     /// Time at which it ends, finished or not.
     pub deadline: Option<Instant>,
     /// Parent of every shard's span.
@@ -140,7 +147,7 @@ pub(crate) struct Submitted {
 
 enum Ask {
     Submit(Box<Submission>, oneshot::Sender<Submitted>),
-    Backend(oneshot::Sender<String>),
+    Choose(ClassNeeds, oneshot::Sender<Option<WorkerClass>>),
     Cancel(ScanId),
     List { all: bool, reply: oneshot::Sender<Vec<pb::WorkerInfo>> },
     Leave { id: String, reply: oneshot::Sender<Option<LeaveAsked>> },
@@ -169,19 +176,27 @@ impl Dispatcher {
     }
 
     /// Starts the task; `members` receives changes from [`super::membership::follow`], `connector` connects to workers,
-    /// `epoch` is that of the term.
-    pub fn start(limits: Limits, members: mpsc::Receiver<Member>, connector: Connector, epoch: i64) -> Self {
+    /// `epoch` is that of the term; each tick is
+    /// a beat.
+    pub fn start(
+        limits: Limits,
+        members: mpsc::Receiver<Member>,
+        (connector, epoch): (Connector, i64),
+        heartbeat: Heartbeat,
+    ) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (events, incoming) = mpsc::channel(INBOX_MAX);
         let (computed_us, expected_ns) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (runs, running) = watch::channel(());
         let state = State {
             started: Instant::now(),
+            heartbeat,
             epoch,
             connector,
             scheduler: Scheduler::new(limits, 0),
             registered: BTreeMap::new(),
             workers: BTreeMap::new(),
+            classes: BTreeMap::new(),
             scans: BTreeMap::new(),
             attempts: BTreeMap::new(),
             held: None,
@@ -222,11 +237,11 @@ impl Dispatcher {
         replied.await.ok()
     }
 
-    /// The backend of a scan accepted now: a device if a serving worker has one.
-    pub async fn backend(&self) -> String {
+    /// The class for a scan that starts now; `None` if no worker serves one that it may run in.
+    pub async fn choose(&self, needs: ClassNeeds) -> Option<WorkerClass> {
         let (reply, replied) = oneshot::channel();
-        let _ = self.asks.send(Ask::Backend(reply)).await;
-        replied.await.unwrap_or_else(|_| BACKEND_CPU.to_owned())
+        let _ = self.asks.send(Ask::Choose(needs, reply)).await;
+        replied.await.ok().flatten()
     }
 
     /// Cancels a scan.
@@ -265,8 +280,8 @@ struct Scan {
     history: History,
     /// Message of the last failed attempt, by piece.
     messages: BTreeMap<Piece, String>,
-    /// Whether the scan was notified that it waits for a worker.
-    waits: bool,
+    /// Since when it waits for a worker of its class, as the scan was notified.
+    waits_since: Option<Instant>,
 }
 
 struct Running {
@@ -278,6 +293,7 @@ struct Running {
 
 struct State {
     started: Instant,
+    heartbeat: Heartbeat,
     /// Epoch of the term; part of every request.
     epoch: i64,
     connector: Connector,
@@ -286,6 +302,8 @@ struct State {
     registered: BTreeMap<String, RegisteredWorker>,
     /// Scheduler's id to store's id, for joined workers.
     workers: BTreeMap<WorkerId, String>,
+    /// Classes met in this term, numbered for the scheduler.
+    classes: BTreeMap<WorkerClass, ClassId>,
     scans: BTreeMap<ScanId, Scan>,
     attempts: BTreeMap<AttemptId, Running>,
     /// The result that is being reported to the scheduler.
@@ -333,6 +351,7 @@ impl State {
                     }
                 },
                 _ = tick.tick() => {
+                    self.heartbeat.beat();
                     self.step(Event::Tick);
                     self.tell_who_waits();
                     self.measure();
@@ -370,7 +389,7 @@ impl State {
                 self.meter.submitted(scan, &submission);
                 let history = History::new();
                 self.scans
-                    .insert(scan, Scan { submission: *submission, history, messages: BTreeMap::new(), waits: false });
+                    .insert(scan, Scan { submission: *submission, history, messages: BTreeMap::new(), waits_since: None });
                 // Before the first step of the scheduler, in which a scan without segments ends.
                 let wanted = reply.send(submitted).is_ok();
                 self.step(Event::Submitted { scan, request });
@@ -378,7 +397,7 @@ impl State {
                     self.step(Event::Cancelled { scan });
                 }
             }
-            Ask::Backend(reply) => drop(reply.send(self.backend())),
+            Ask::Choose(needs, reply) => drop(reply.send(self.choose(&needs))),
             Ask::Cancel(scan) => self.step(Event::Cancelled { scan }),
             Ask::Checked { scan, piece, found } => self.step(Event::Checked { scan, piece, found }),
             Ask::List { all, reply } => {
@@ -545,9 +564,10 @@ impl State {
 }
 
 /// The failure of a scan that ended for lack of workers.
-pub(crate) fn no_worker(timeout_ms: u64) -> Failure {
+pub(crate) fn no_worker(timeout_ms: u64, needs: &ClassNeeds) -> Failure {
     let seconds = timeout_ms as f64 / 1e3;
-    let message = format!("no worker has been registered for {seconds} s; start one with 'trawl worker'");
+    let which = if needs.backend.is_some() || needs.own_numerics { format!(" with {needs}") } else { String::new() };
+    let message = format!("no worker{which} has been registered for {seconds} s; start one with 'trawl worker'");
     Failure::new(ErrorKind::Retryable, message)
 }
 

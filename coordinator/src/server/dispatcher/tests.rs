@@ -9,7 +9,12 @@ const BOUND: Duration = Duration::from_secs(20);
 #[tokio::test]
 async fn a_dispatcher_that_nobody_tells_of_workers_ends_and_whoever_leads_hears_of_it() {
     let (sender, members) = mpsc::channel(1);
-    let dispatcher = Dispatcher::start(Limits::default(), members, Connector::new(None, Expect::Role(Role::Worker)), 1);
+    let dispatcher = Dispatcher::start(
+        Limits::default(),
+        members,
+        (Connector::new(None, Expect::Role(Role::Worker)), 1),
+        Heartbeat::default(),
+    );
     let early = tokio::time::timeout(Duration::from_millis(50), dispatcher.ended()).await;
     assert!(early.is_err(), "as long as everything runs nobody hears anything");
     drop(sender);

@@ -8,12 +8,9 @@ use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 use trawl_cluster_store::Backoff;
 use trawl_kernels::BACKEND_CPU;
-use trawl_kernels::cuda::{BACKEND_CUDA, BACKEND_SIMULATED};
 use trawl_telemetry::metrics::catalogue::coordinator::WorkerState;
 use trawl_wire::limits::{speaks, spoken};
-use trawl_wire::record::ExecutionClass;
 use trawl_wire::{WorkerRecord, envelope, pb};
-use trawl_worker::execution_class;
 
 use super::{Ask, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, Submission};
 use crate::membership::Member;
@@ -21,6 +18,7 @@ use crate::planner::{Shard, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
 use crate::scheduler::{ClassId, Event, HostId, Loss, Piece, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, WorkerId};
 use crate::server::attempt;
+use crate::worker_class::{ClassNeeds, WorkerClass, choose};
 
 /// A worker whose record is in the store.
 pub(super) struct RegisteredWorker {
@@ -28,6 +26,8 @@ pub(super) struct RegisteredWorker {
     pub channel: Channel,
     /// Hash of its name.
     pub host: HostId,
+    /// Its class, numbered in this term.
+    pub class: ClassId,
     /// Its id with the scheduler; `None` while it is lost and pinged.
     pub joined: Option<WorkerId>,
     /// Its results proved wrong: it stays joined and receives nothing.
@@ -56,9 +56,9 @@ impl RegisteredWorker {
 }
 
 impl State {
-    pub(super) fn shards_of(&self, submission: &Submission) -> Vec<Shard> {
+    pub(super) fn shards_of(&mut self, submission: &Submission) -> Vec<Shard> {
         let class = self.class_for(&submission.prepared);
-        let mine = |worker: &&RegisteredWorker| worker.serves() && class_of(&worker.record) == class;
+        let mine = |worker: &&RegisteredWorker| worker.serves() && worker.class == class;
         let serving = self.registered.values().filter(mine);
         let device = submission.prepared.identity.backend != trawl_kernels::BACKEND_CPU;
         let seat = |w: &RegisteredWorker| Some(WorkerSeat { worker: w.joined?, key: name_key(&w.record.id), device });
@@ -69,20 +69,30 @@ impl State {
         plan_shards(&costs, &seats, submission.shards, affinity)
     }
 
-    /// The backend of a scan accepted now: a device if a serving worker has one.
-    pub(super) fn backend(&self) -> String {
-        let serving = self.registered.values().filter(|worker| worker.serves());
-        let best = serving.map(|worker| class_of(&worker.record)).max();
-        BACKENDS[usize::try_from(best.unwrap_or(0)).unwrap_or(0)].to_owned()
+    /// The class for a scan that starts now; `None` if no worker serves one that it may run in.
+    pub(super) fn choose(&self, needs: &ClassNeeds) -> Option<WorkerClass> {
+        choose(self.registered.values().filter(|worker| worker.serves()).map(|worker| &worker.record), needs)
     }
 
-    /// The class of workers for a scan: those of its backend. Every worker also computes on its CPU, so a CPU scan goes
-    /// to workers with devices if there are no others.
-    pub(super) fn class_for(&self, prepared: &PreparedScan) -> ClassId {
-        let class = class_named(&prepared.identity.backend).unwrap_or(0);
-        let serves = |class: ClassId| self.registered.values().any(|w| w.serves() && class_of(&w.record) == class);
-        let others = (1..BACKENDS.len() as ClassId).find(|other| class == 0 && serves(*other));
-        if class > 0 || serves(0) { class } else { others.unwrap_or(0) }
+    /// The workers for a scan: those of its class. Every worker also computes on its CPU, so a CPU scan goes to workers
+    /// of the same build with devices if there are no others.
+    pub(super) fn class_for(&mut self, prepared: &PreparedScan) -> ClassId {
+        let wanted = WorkerClass::of(&prepared.class());
+        let serving = || self.registered.values().filter(|worker| worker.serves());
+        let of = |worker: &RegisteredWorker| WorkerClass::of(&worker.record.class);
+        if wanted.backend == BACKEND_CPU && !serving().any(|worker| of(worker) == wanted) {
+            let other = serving().find(|worker| of(worker).on(BACKEND_CPU) == wanted).map(|worker| worker.class);
+            if let Some(other) = other {
+                return other;
+            }
+        }
+        self.class_id(wanted)
+    }
+
+    /// The number of a class; a new one if it was not met in this term.
+    fn class_id(&mut self, class: WorkerClass) -> ClassId {
+        let next = ClassId::try_from(self.classes.len()).unwrap_or(ClassId::MAX);
+        *self.classes.entry(class).or_insert(next)
     }
 
     /// The public description of a worker.
@@ -114,11 +124,13 @@ impl State {
                         self.forget(&id, "it was started anew");
                         tracing::info!(worker = id, address = record.address, "registered");
                         let host = name_key(&id);
+                        let class = self.class_id(WorkerClass::of(&record.class));
                         let (leaves, quarantined) = (record.draining, self.quarantined.contains(&host));
                         let worker = RegisteredWorker {
                             record,
                             channel,
                             host,
+                            class,
                             joined: None,
                             quarantined,
                             parting: false,
@@ -179,14 +191,24 @@ impl State {
         }
     }
 
-    /// Notifies scans that no worker serves their class, or that one does again.
+    /// Notifies scans that no worker serves their class, or that one does again; and, after a while, that another class
+    /// could run them.
     pub(super) fn tell_who_waits(&mut self) {
-        for (id, scan) in &mut self.scans {
-            let waits = self.scheduler.waits_for_workers(*id);
-            if waits != scan.waits {
-                scan.waits = waits;
+        let mut moves = Vec::new();
+        for (&id, scan) in &mut self.scans {
+            let waits = self.scheduler.waits_for_workers(id);
+            if waits != scan.waits_since.is_some() {
+                scan.waits_since = waits.then(Instant::now);
                 let class = waits.then(|| scan.submission.prepared.class().to_string());
                 let _ = scan.submission.news.send(News::Waits(class));
+            }
+            if scan.waits_since.is_some_and(|since| since.elapsed() >= scan.submission.class_patience) {
+                moves.push((id, scan.submission.needs.clone()));
+            }
+        }
+        for (id, needs) in moves {
+            if self.choose(&needs).is_some() {
+                self.send_news(id, News::OtherClass);
             }
         }
     }
@@ -200,7 +222,7 @@ impl State {
         if let Some(registered) = self.registered.get_mut(id) {
             registered.joined = Some(worker);
             registered.pinging = None;
-            let (host, class) = (registered.host, class_of(&registered.record));
+            let (host, class) = (registered.host, registered.class);
             self.workers.insert(worker, id.to_owned());
             self.step(Event::WorkerJoined { worker, host, class, slots: SHARDS_IN_FLIGHT_PER_WORKER });
         }
@@ -264,17 +286,6 @@ impl State {
     }
 }
 
-/// Known backends, indexed by the scheduler's class id; later ones take precedence.
-const BACKENDS: [&str; 3] = [BACKEND_CPU, BACKEND_SIMULATED, BACKEND_CUDA];
-
-fn class_named(backend: &str) -> Option<ClassId> {
-    BACKENDS.iter().position(|known| *known == backend).and_then(|class| ClassId::try_from(class).ok())
-}
-
-fn class_of(record: &WorkerRecord) -> ClassId {
-    class_named(&record.class.backend).unwrap_or(0)
-}
-
 /// Why a registered worker cannot run this coordinator's work, if so.
 fn unusable(record: &WorkerRecord) -> Option<String> {
     let version = record.protocol_version;
@@ -285,10 +296,9 @@ fn unusable(record: &WorkerRecord) -> Option<String> {
     if !known.contains(&record.result_schema) {
         return Some(format!("its results have schema {}, expected {}", record.result_schema, known.join(" or ")));
     }
-    // Any known backend is acceptable.
-    let own = ExecutionClass { backend: record.class.backend.clone(), ..execution_class() };
-    if record.class != own || class_named(&record.class.backend).is_none() {
-        return Some(format!("its class is '{}', this coordinator's '{}'", record.class, execution_class()));
+    // Any engine and numerics: a scan runs in the class of the workers that serve.
+    if !WorkerClass::of(&record.class).is_known() {
+        return Some(format!("its backend '{}' is not known here", record.class.backend));
     }
     None
 }

@@ -11,7 +11,7 @@ mod run_scan;
 mod running;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
@@ -28,6 +28,7 @@ use crate::prepare::PreparedScan;
 use crate::report::{RunReport, SegmentRun};
 use crate::scheduler::Priority;
 use crate::server::ScanLimits;
+use crate::worker_class::WorkerClass;
 pub(crate) use admission::Admission;
 use log::ScanLog;
 pub(crate) use log::{Cursor, HeldBytes};
@@ -67,8 +68,8 @@ pub(crate) enum Document {
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub document: Document,
-    /// The backend, chosen once, when the scan is accepted.
-    pub backend: OnceLock<String>,
+    /// The only backend to take, if the user names one.
+    pub backend: Option<String>,
     pub as_of: AsOf,
     pub shards: ShardSpec,
     pub priority: Priority,
@@ -123,6 +124,8 @@ pub(crate) struct Scan {
     /// Set once, when it has ended; for a recorded scan, when its end is recorded.
     over: watch::Sender<bool>,
     stand: Mutex<Stand>,
+    /// The class that it runs in; `None` until workers of one serve.
+    class: Mutex<Option<WorkerClass>>,
     /// The report of the run so far. For a finished scan it is in the log's last event.
     report: Mutex<RunReport>,
 }
@@ -139,6 +142,7 @@ impl Scan {
             cancelled: watch::Sender::new(false),
             over: watch::Sender::new(false),
             stand: Mutex::new(stand),
+            class: Mutex::default(),
             report: Mutex::default(),
         }
     }
@@ -161,6 +165,15 @@ impl Scan {
     fn report_bytes(&self) -> usize {
         let report = self.report();
         report.shard_runs.len() * SHARD_RUN_BYTES + report.segment_runs.len() * size_of::<SegmentRun>()
+    }
+
+    /// The class that it runs in; `None` while no worker serves one that it may run in.
+    fn class(&self) -> Option<WorkerClass> {
+        self.class.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_class(&self, class: Option<WorkerClass>) {
+        *self.class.lock().unwrap_or_else(PoisonError::into_inner) = class;
     }
 
     fn stand(&self) -> MutexGuard<'_, Stand> {
@@ -193,6 +206,7 @@ impl Scan {
         let header = recorded.header.as_ref()?;
         let mut scan = Self::new(header.scan.clone(), header.owner.clone(), asked, held);
         scan.origin = Origin::Predecessor;
+        scan.set_class(header.placed.then(|| WorkerClass::of(&header.class)));
         {
             let mut stand = scan.stand();
             (stand.generation, stand.recorded) = (header.generation, true);

@@ -17,6 +17,8 @@ pub(super) enum Ended {
     Failed(pb::Refused),
     /// The term is over: another coordinator continues it.
     Over,
+    /// It begins anew in another class: no worker serves its own any more.
+    OtherClass,
 }
 
 impl From<Failure> for Ended {

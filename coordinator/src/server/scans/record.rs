@@ -1,7 +1,7 @@
 //! Persists a scan: its acceptance, its results, its end; and reads back scans of earlier terms.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
@@ -70,6 +70,8 @@ pub(super) fn header_of(scan: &Scan, prepared: &PreparedScan, trace: Option<pb::
         as_of_us: prepared.as_of,
         adjustment: prepared.identity.adjustment.clone(),
         class: prepared.class(),
+        placed: scan.class().is_some(),
+        backend: asked.backend.clone(),
         plan: prepared.identity.plan.clone(),
         segments: u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX),
         symbols: prepared.symbol_count() as u64,
@@ -110,7 +112,7 @@ impl Asked {
                 DocumentPlace::Inline(json) => Document::Here(json.clone()),
                 DocumentPlace::Object { sha256, .. } => Document::Stored { sha256: sha256.clone() },
             },
-            backend: OnceLock::from(header.class.backend.clone()),
+            backend: header.backend.clone(),
             as_of: AsOf::Bar(header.as_of_us),
             shards: header.shards.into(),
             priority: header.priority.into(),
@@ -296,14 +298,29 @@ pub(super) async fn resume(
         Decision::Restart { generation, why } => {
             tracing::warn!(scan = scan.name, generation, why, "begins a scan anew");
             scan.begin_generation(generation);
-            let next =
-                Header { generation, class: prepared.class(), plan: prepared.identity.plan.clone(), ..header.clone() };
+            let (class, plan) = (prepared.class(), prepared.identity.plan.clone());
+            let next = Header { generation, class, placed: true, plan, ..header.clone() };
             match archive.ledger.restart(&next).await.map_err(|error| of_ledger(&error))? {
                 Written::Done => Ok(StoredSteps::new()),
                 Written::Over | Written::NotLeader => Err(Ended::Over),
             }
         }
         Decision::Fail(failure) | Decision::Later(failure) => Err(failure.into()),
+    }
+}
+
+/// Reads the records of a scan that begins anew, retrying without limit.
+///
+/// # Errors
+/// The scan is no longer recorded as open: another leader has ended it.
+pub(super) async fn read_again(archive: &Archive, scan: &str) -> Result<Recorded, Ended> {
+    let mut backoff = Backoff::new(BACK_OFF, BACK_OFF_MAX);
+    loop {
+        match archive.ledger.get(scan).await {
+            Ok(recorded) => return recorded.filter(Recorded::is_open).ok_or(Ended::Over),
+            Err(error) => tracing::warn!(scan, %error, "the record of a scan cannot be read yet"),
+        }
+        backoff.wait().await;
     }
 }
 

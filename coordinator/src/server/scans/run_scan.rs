@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Code;
 use tracing::Instrument as _;
 use trawl_cluster_store::Backoff;
+use trawl_kernels::{BACKEND_CPU, Precision};
 use trawl_market::{AsOf, MarketErrorKind, Store};
 use trawl_plan::ScanDocument;
 use trawl_telemetry::metrics::catalogue::coordinator::{
@@ -29,13 +30,15 @@ use super::outcome::{Answered, Ended};
 use super::record::{self, Accepting, Archive, Recorder, StoredSteps, end_of, header_of};
 use super::running::{RunningScan, Stopped};
 use super::{Admission, Document, HeldBytes, Scan, Scans, failure, now_us};
+use crate::durable::recovery::GENERATIONS_MAX;
 use crate::durable::{Recorded, pins};
 use crate::local::seconds;
 use crate::prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
 use crate::report::ms_since;
 use crate::scan_steps::{PassError, Passes};
-use crate::server::dispatcher::{Dispatcher, Submission};
+use crate::server::dispatcher::{Dispatcher, Submission, no_worker};
 use crate::server::work::WorkShare;
+use crate::worker_class::{ClassNeeds, WorkerClass};
 
 /// How long the data and stores of a taken-over scan may be unavailable.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -43,6 +46,11 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const PATIENCE_BACK_OFF: Duration = Duration::from_millis(200);
 /// Longest wait.
 const PATIENCE_BACK_OFF_MAX: Duration = Duration::from_secs(10);
+
+/// How long the class of a recorded scan may be without workers while those of another class could run it.
+const CLASS_PATIENCE: Duration = Duration::from_secs(60);
+/// Interval at which a scan that no worker can run looks for one.
+const CLASS_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// State shared by the scans of one term.
 #[derive(Clone)]
@@ -60,6 +68,8 @@ pub(crate) struct Environment {
     /// How many of the earlier recorded scans have been read.
     pub taken_over: watch::Receiver<TakenOver>,
     pub no_worker_timeout_ms: u64,
+    /// The backend of scans whose user names none; the class with the most capacity when `None`.
+    pub default_backend: Option<String>,
     /// Set once, when the term is over: no more events, records or dispatches.
     pub over: watch::Receiver<bool>,
 }
@@ -152,10 +162,21 @@ async fn drive_to_end(
     scan: &Arc<Scan>,
     recorded: Option<Recorded>,
 ) -> Result<Result<Answered, pb::Refused>, Ended> {
-    let answered = match run(environment, scan, recorded).await {
-        Ok(answered) => Ok(answered),
-        Err(Ended::Failed(refused)) => Err(refused),
-        Err(Ended::Over) => return Err(Ended::Over),
+    let mut recorded = recorded;
+    let answered = loop {
+        match run(environment, scan, recorded.take()).await {
+            Ok(answered) => break Ok(answered),
+            Err(Ended::Failed(refused)) => break Err(refused),
+            Err(Ended::Over) => return Err(Ended::Over),
+            Err(Ended::OtherClass) => {
+                scan.set_class(None);
+                if scan.is_recorded() {
+                    recorded = Some(record::read_again(&environment.archive, &scan.name).await?);
+                } else {
+                    scan.begin_generation(scan.generation().saturating_add(1));
+                }
+            }
+        }
     };
     if scan.is_recorded() {
         let outcome = answered.as_ref().map_err(|r| Failure::from(r.failure.clone().unwrap_or_default()));
@@ -190,7 +211,11 @@ fn cancelled() -> Failure {
 }
 
 async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recorded>) -> Result<Answered, Ended> {
-    let known = recorded.as_ref().and_then(|r| r.header.as_ref()).map(|header| header.dataset.clone());
+    let mut recorded = recorded;
+    let header = recorded.as_ref().and_then(|r| r.header.as_ref());
+    // A scan that begins anew stays with its snapshot.
+    let known = header.map(|header| header.dataset.clone());
+    let known = known.or_else(|| (scan.generation() > 0).then(|| scan.info().dataset));
     let mut retries = RetryBudget::new(recorded.is_some());
     let permits = if recorded.is_some() { &environment.resuming } else { &environment.preparing };
     let mut prepared = loop {
@@ -215,6 +240,22 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
         }
         _ => Accepting::none(),
     };
+    if scan.class().is_none() {
+        let (needs, waits) = (needs_of(environment, scan, &prepared), WorkShare::of(prepared.cost_ns()));
+        let snapshot = prepared.dataset_reference();
+        if scan.asked.durable && recorded.is_none() {
+            scan.log.push(Event::Accepted(accepted(scan, &prepared)));
+            accepting.done(scan).await?;
+            scan.accepted();
+        }
+        drop(prepared);
+        placed(environment, scan, &needs).await?;
+        drop(waits);
+        prepared = self::prepared(environment, &environment.preparing, scan, Some(snapshot)).await?;
+        if scan.asked.durable && recorded.is_none() {
+            recorded = Some(record::read_again(&environment.archive, &scan.name).await?);
+        }
+    }
     let waiting = Instant::now();
     let turn = match environment.gate.try_enter() {
         Some(turn) => {
@@ -312,6 +353,40 @@ fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
     }
 }
 
+/// What a scan asks of its class: the user's wish, then the cluster's default where that can compute the scan.
+fn needs_of(environment: &Environment, scan: &Scan, prepared: &PreparedScan) -> ClassNeeds {
+    let default = environment.default_backend.as_deref();
+    let default = default.filter(|backend| prepared.precision == Precision::F64 || *backend == BACKEND_CPU);
+    prepared.class_needs(scan.asked.backend.as_deref().or(default))
+}
+
+/// Waits until workers of a class that the scan may run in serve, and chooses the class: an ephemeral scan for a limited
+/// time, a recorded one until its deadline.
+async fn placed(environment: &Environment, scan: &Arc<Scan>, needs: &ClassNeeds) -> Result<(), Ended> {
+    let patience = Duration::from_millis(environment.no_worker_timeout_ms);
+    let (since, mut told) = (Instant::now(), false);
+    loop {
+        if let Some(class) = environment.dispatcher.choose(needs.clone()).await {
+            scan.set_class(Some(class));
+            if told {
+                scan.waits_for(None);
+            }
+            return Ok(());
+        }
+        if !std::mem::replace(&mut told, true) {
+            scan.waits_for(Some(needs.to_string()));
+        }
+        if !scan.asked.durable && since.elapsed() >= patience {
+            return Err(no_worker(environment.no_worker_timeout_ms, needs).into());
+        }
+        tokio::select! {
+            () = tokio::time::sleep(CLASS_POLL_INTERVAL) => {}
+            () = scan.until_cancelled() => return Err(cancelled().into()),
+            () = until(scan.asked.deadline) => return Err(late(scan).into()),
+        }
+    }
+}
+
 /// Compiles the document, over the newest snapshot or the one chosen earlier.
 async fn prepared(
     environment: &Environment,
@@ -335,22 +410,27 @@ async fn prepared(
         };
         span.in_scope(|| prepare_document(&store, document_json, &asked.as_of, snapshot.as_deref()))
     });
-    let backend = match scan.asked.backend.get() {
-        Some(backend) => backend.clone(),
-        None => {
-            let chosen = environment.dispatcher.backend().await;
-            scan.asked.backend.get_or_init(|| chosen).clone()
-        }
-    };
     let prepared = tokio::select! {
         prepared = preparing => prepared,
         // Hanging files block their thread, not the scan.
         () = until(scan.asked.deadline) => return Err(late(scan).into()),
     };
-    match prepared {
-        Ok(prepared) => prepared.map(|prepared| prepared.on(&backend)).map_err(Ended::Failed),
-        Err(_) => Err(Failure::new(ErrorKind::Permanent, "internal error while the scan was prepared").into()),
+    let internal = |_| Failure::new(ErrorKind::Permanent, "internal error while the scan was prepared");
+    let prepared = prepared.map_err(internal)?.map_err(Ended::Failed)?;
+    let device = scan.asked.backend.as_deref().filter(|backend| *backend != BACKEND_CPU);
+    if let (Some(backend), true) = (device, prepared.precision != Precision::F64) {
+        let message = format!("backend {backend}: a GPU computes in f64 only; leave out the precision or the backend");
+        return Err(failure(ErrorKind::Invalid, message).into());
     }
+    let needs = needs_of(environment, scan, &prepared);
+    let class = match scan.class().filter(|class| needs.admit(class)) {
+        Some(class) => Some(class),
+        None => environment.dispatcher.choose(needs.clone()).await,
+    };
+    scan.set_class(class.clone());
+    // Nobody serves: a class of this build until one is chosen.
+    let provisional = || WorkerClass::own(needs.backend.as_deref().unwrap_or(BACKEND_CPU));
+    Ok(prepared.in_class(&class.unwrap_or_else(provisional)))
 }
 
 /// Reads and prepares a document; blocks on the dataset's files.
@@ -430,17 +510,20 @@ async fn steps(
                 shards: scan.asked.shards,
                 priority: scan.asked.priority,
                 waits: scan.asked.durable,
+                needs: needs_of(environment, scan, &prepared),
+                class_patience: class_patience(environment, scan),
                 deadline: scan.asked.deadline,
                 trace: trace::context_of(&span),
                 news,
             };
+            let no_worker = no_worker(environment.no_worker_timeout_ms, &submission.needs);
             let Some(submitted) = environment.dispatcher.submit(submission).await else { return Err(Ended::Over) };
             running.planned(submitted);
             let stopped = tokio::select! {
                 // Work continues while the scan is being recorded; clients see nothing before that.
                 followed = async {
                     let (followed, accepted) =
-                        tokio::join!(running.follow(inbox, environment.no_worker_timeout_ms), accepting.done(scan));
+                        tokio::join!(running.follow(inbox, &no_worker), accepting.done(scan));
                     accepted.map(|()| followed)
                 } => match followed {
                     Ok(Ok(())) => None,
@@ -483,12 +566,24 @@ async fn steps(
     }
 }
 
+/// How long a scan's class may be without workers before it begins anew in another.
+fn class_patience(environment: &Environment, scan: &Scan) -> Duration {
+    if scan.generation().saturating_add(1) >= GENERATIONS_MAX {
+        Duration::MAX
+    } else if scan.asked.durable {
+        CLASS_PATIENCE
+    } else {
+        Duration::from_millis(environment.no_worker_timeout_ms / 2)
+    }
+}
+
 impl Stopped {
     fn into_ended(self, scan: &Scan) -> Ended {
         match self {
             Self::Late => late(scan).into(),
             Self::Failed(failure) => failure.into(),
             Self::Over => Ended::Over,
+            Self::OtherClass => Ended::OtherClass,
         }
     }
 }
@@ -502,7 +597,7 @@ pub(crate) async fn reload(environment: &Environment, scan: &Arc<Scan>) -> Resul
     let prepared = match prepared(environment, &environment.preparing, scan, Some(snapshot)).await {
         Ok(prepared) => prepared,
         Err(Ended::Failed(refused)) => return Err(Failure::from(refused.failure.unwrap_or_default())),
-        Err(Ended::Over) => return Err(Failure::new(ErrorKind::Retryable, "this coordinator leads no longer")),
+        Err(Ended::Over | Ended::OtherClass) => return Err(Failure::new(ErrorKind::Retryable, "this coordinator leads no longer")),
     };
     record::reload(&environment.archive, scan, &prepared).await
 }

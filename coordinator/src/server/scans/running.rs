@@ -22,7 +22,7 @@ use crate::report::{
     FailedRun, RunReport, ShardRun, ShardTimes, incomplete, is_of_snapshot, ms_of, ms_since, sharing_of,
 };
 use crate::scheduler::{self, Digest, POISONED_MAX};
-use crate::server::dispatcher::{News, Submitted, no_worker};
+use crate::server::dispatcher::{News, Submitted};
 
 /// Why a step did not finish.
 pub(super) enum Stopped {
@@ -31,6 +31,8 @@ pub(super) enum Stopped {
     Failed(Failure),
     /// The term is over.
     Over,
+    /// It begins anew in another class.
+    OtherClass,
 }
 
 /// See the module documentation.
@@ -155,11 +157,11 @@ impl RunningScan {
         (std::mem::take(&mut self.results).into_values().collect(), std::mem::take(&mut self.failures))
     }
 
-    /// Handles news of the dispatcher until the step ends.
+    /// Handles news of the dispatcher until the step ends. `no_worker`: the failure if it ends for lack of workers.
     pub async fn follow(
         &mut self,
         mut inbox: mpsc::UnboundedReceiver<News>,
-        no_worker_timeout_ms: u64,
+        no_worker: &Failure,
     ) -> Result<(), Stopped> {
         loop {
             let news = match &self.recorder {
@@ -179,10 +181,11 @@ impl RunningScan {
                     let message = format!("{POISONED_MAX} symbols of this scan kill the workers that evaluate them");
                     Failure::new(ErrorKind::Poisoned, message)
                 }
-                Some(News::End(scheduler::Outcome::NoWorker)) => no_worker(no_worker_timeout_ms),
+                Some(News::End(scheduler::Outcome::NoWorker)) => no_worker.clone(),
                 Some(News::End(scheduler::Outcome::Cancelled)) => {
                     Failure::new(ErrorKind::Cancelled, "the scan was cancelled")
                 }
+                Some(News::OtherClass) => return Err(Stopped::OtherClass),
                 // The dispatcher ends with the term.
                 None => return Err(Stopped::Over),
                 Some(mut news) => {
@@ -291,7 +294,7 @@ impl RunningScan {
                 self.scan.report().workers_lost.push(worker);
                 None
             }
-            News::End(_) => None,
+            News::End(_) | News::OtherClass => None,
         }
     }
 

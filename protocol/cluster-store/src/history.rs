@@ -1,0 +1,66 @@
+//! Detects a store that lost acknowledged writes: set up anew, or restored from an older snapshot.
+//!
+//! Epochs are revisions of the store, and every process ignores older ones. Against a store that went back, such a
+//! process waits without end for revisions that do not come, so it has to be started anew.
+
+use std::time::Duration;
+
+use crate::ControlStore;
+
+/// Interval of the reads of [`lost_history`]: one read per process, far less than its renewals.
+pub const HISTORY_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The store's identity and revision, as read by one linearizable read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreVersion {
+    /// Id of the store's cluster; another one after the store was set up anew or restored.
+    pub cluster: u64,
+    /// Its current revision, which never decreases in one cluster.
+    pub revision: i64,
+}
+
+impl StoreVersion {
+    /// Whether a read that began after `before` was answered may return this.
+    pub fn follows(self, before: Self) -> bool {
+        self.cluster == before.cluster && self.revision >= before.revision
+    }
+}
+
+/// A store that lost acknowledged writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "etcd lost what it had acknowledged: it was at revision {} of cluster {:x}, and is at revision {} of cluster {:x}. It \
+     was set up anew or restored from an older snapshot; every coordinator and worker has to be started anew, and this \
+     one ends",
+    before.revision, before.cluster, now.revision, now.cluster
+)]
+pub struct HistoryLost {
+    /// The newest version read before.
+    pub before: StoreVersion,
+    /// The version read now, twice, over two connections.
+    pub now: StoreVersion,
+}
+
+/// Reads the store's version every `interval`; completes when it went back, as two reads over different connections
+/// agree. `key` is any key that this process may read.
+pub async fn lost_history<S: ControlStore + ?Sized>(store: &S, key: &str, interval: Duration) -> HistoryLost {
+    let mut newest: Option<StoreVersion> = None;
+    loop {
+        // A store that does not answer is reported by those who need it.
+        if let Ok(now) = store.version(key).await {
+            match newest {
+                Some(before) if !now.follows(before) => {
+                    store.reconnect().await;
+                    if let Ok(again) = store.version(key).await
+                        && !again.follows(before)
+                        && again.follows(now)
+                    {
+                        return HistoryLost { before, now: again };
+                    }
+                }
+                _ => newest = Some(now),
+            }
+        }
+        tokio::time::sleep(interval).await;
+    }
+}
