@@ -130,6 +130,7 @@ async fn main() -> Result<(), Error> {
         data_root: data.path().to_owned(),
         no_worker_timeout: Duration::from_secs(15),
         default_backend: None,
+        class_patience: trawl_coordinator::server::CLASS_PATIENCE,
         start_timeout: Duration::from_secs(5),
         drain_timeout: Duration::from_secs(1),
     };

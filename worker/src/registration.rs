@@ -268,6 +268,7 @@ async fn put_under(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use std::time::Instant;
     use trawl_cluster_store::Change;
     use trawl_testing::MemoryStore;

@@ -77,6 +77,10 @@ pub struct Args {
     #[arg(long, value_name = "BACKEND", value_parser = ["cpu", "cuda"])]
     default_backend: Option<String>,
 
+    /// Seconds after which a recorded scan begins anew with workers of another class, if its own has no workers
+    #[arg(long, value_name = "SECONDS", default_value_t = server::CLASS_PATIENCE.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    class_patience_s: u64,
+
     /// Scans that run at once; further ones wait for their turn, by priority and age
     #[arg(long, value_name = "N", default_value_t = server::SCANS_MAX as u32, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Limits")]
     scans_running_max: u32,
@@ -152,6 +156,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         data_root: context.data_root.clone(),
         no_worker_timeout: Duration::from_secs(args.no_worker_timeout_s),
         default_backend: args.default_backend,
+        class_patience: Duration::from_secs(args.class_patience_s),
         start_timeout: args.cluster.start_timeout(),
         drain_timeout: args.cluster.drain_timeout(),
     };

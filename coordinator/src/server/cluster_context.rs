@@ -25,6 +25,8 @@ pub(crate) struct ClusterContext {
     pub limits: Limits,
     /// The backend of scans whose user names none.
     pub default_backend: Option<String>,
+    /// See [`super::CLASS_PATIENCE`].
+    pub class_patience: Duration,
     pub start_timeout: Duration,
     /// Where the work of a leader shows its progress.
     pub heartbeat: Heartbeat,

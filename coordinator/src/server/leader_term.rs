@@ -138,6 +138,7 @@ async fn try_begin(
         resuming: Arc::new(Semaphore::new(RESUMING_MAX)),
         no_worker_timeout_ms: cluster.limits.no_worker_timeout_ms,
         default_backend: cluster.default_backend.clone(),
+        class_patience: cluster.class_patience,
         over,
         taken_over,
     })

@@ -100,8 +100,7 @@ async fn a_leader_whose_work_is_stuck_hands_over_and_one_that_works_does_not() {
     let first = stand(Arc::clone(&store), candidacy).unwrap();
     let term = leads(&first).await;
     let second = candidate(&store, "c2");
-    let beating = first.heartbeat().during(tokio::time::sleep(TTL * 3));
-    beating.await;
+    first.heartbeat().during(tokio::time::sleep(TTL * 3)).await;
     assert!(matches!(&*first.leadership().borrow(), Leadership::Leading(now) if now.epoch == term.epoch));
     let next = leads(&second).await;
     assert!(next.epoch > term.epoch);

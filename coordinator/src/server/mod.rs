@@ -56,6 +56,10 @@ pub use work::work_remaining;
 /// Interval and timeout of pings to an idle client.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
 
+/// How long the class of a recorded scan may be without workers, while those of another class could run it, before it
+/// begins anew in that class.
+pub const CLASS_PATIENCE: Duration = Duration::from_secs(60);
+
 /// The configuration of a coordinator.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -89,6 +93,8 @@ pub struct Options {
     pub no_worker_timeout: Duration,
     /// The backend of scans whose user names none; the class with the most capacity when `None`.
     pub default_backend: Option<String>,
+    /// See [`CLASS_PATIENCE`].
+    pub class_patience: Duration,
     /// How long to wait for the control store at start.
     pub start_timeout: Duration,
     /// How long running scans, or streams of clients, may take to finish once the coordinator ends.
@@ -191,6 +197,7 @@ pub async fn run(
         scans: options.scans,
         limits: Limits { no_worker_timeout_ms, ..Limits::default() },
         default_backend: options.default_backend,
+        class_patience: options.class_patience,
         start_timeout: options.start_timeout,
         heartbeat: candidate.heartbeat(),
     };

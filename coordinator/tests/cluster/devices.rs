@@ -16,13 +16,14 @@ use trawl_worker::server::ServerError;
 
 use crate::world::{BOUND, World};
 
-struct DeviceWorker {
+pub struct DeviceWorker {
     device: Arc<Simulated>,
     ended: JoinHandle<Result<(), ServerError>>,
 }
 
 impl World {
-    async fn device_worker(&mut self, id: &str, simulation: Simulation, options: ExecutorOptions) -> DeviceWorker {
+    /// Starts a worker with a simulated device.
+    pub async fn device_worker(&mut self, id: &str, simulation: Simulation, options: ExecutorOptions) -> DeviceWorker {
         let device = Arc::new(Simulated::new(Simulation { real_time: true, ..simulation }));
         let executor = Executor::new(device.clone(), Cache::in_memory(), options).unwrap();
         let (_, ended) = self.worker_on(id, Duration::ZERO, Engine::Device(Arc::new(executor))).await;

@@ -49,7 +49,7 @@ async fn a_recorded_scan_waits_for_a_worker_and_says_for_which() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
     let waits = tokio::time::timeout(BOUND, listed(true)).await.expect("it says so");
-    assert!(waits.waits_for.contains("cpu") && waits.state() == pb::ScanState::Running, "{waits:?}");
+    assert!(waits.waits_for.contains("any backend") && waits.state() == pb::ScanState::Queued, "{waits:?}");
     // Longer than a scan that does not wait would have run.
     tokio::time::sleep(Duration::from_millis(900)).await;
     assert!(!scan.is_finished());
@@ -60,9 +60,9 @@ async fn a_recorded_scan_waits_for_a_worker_and_says_for_which() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_of_another_class_version_or_schema_is_given_no_work() {
+async fn a_worker_of_an_unknown_backend_version_or_schema_is_given_no_work() {
     let mut world = World::new().await;
-    world.odd_worker("class", Oddity::Hangs, |r| r.class.numerics = "n0".to_owned()).await;
+    world.odd_worker("backend", Oddity::Hangs, |r| r.class.backend = "vulkan".to_owned()).await;
     world.odd_worker("version", Oddity::Hangs, |r| r.protocol_version += 1).await;
     world.odd_worker("schema", Oddity::Hangs, |r| r.result_schema = "0".to_owned()).await;
     world.real_worker("real").await;

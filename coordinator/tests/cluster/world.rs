@@ -34,7 +34,7 @@ use trawl_worker::{References, ScanStep, StepKind, execution_class};
 
 /// Timeout of every wait in these tests.
 pub const BOUND: Duration = Duration::from_secs(30);
-const CLUSTER: &str = "test";
+pub const CLUSTER: &str = "test";
 
 pub struct World {
     pub url: String,
@@ -125,6 +125,7 @@ impl World {
             data_root: self.data.path().to_owned(),
             no_worker_timeout: Duration::from_millis(700),
             default_backend: None,
+            class_patience: server::CLASS_PATIENCE,
             start_timeout: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(10),
         };

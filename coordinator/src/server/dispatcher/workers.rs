@@ -4,6 +4,8 @@
 //! worker that is still registered is pinged until it answers, and then joins again. A worker that left on purpose is
 //! lost once it has sent all its replies.
 
+use std::time::Instant;
+
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 use trawl_cluster_store::Backoff;

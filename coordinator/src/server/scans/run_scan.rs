@@ -47,8 +47,6 @@ const PATIENCE_BACK_OFF: Duration = Duration::from_millis(200);
 /// Longest wait.
 const PATIENCE_BACK_OFF_MAX: Duration = Duration::from_secs(10);
 
-/// How long the class of a recorded scan may be without workers while those of another class could run it.
-const CLASS_PATIENCE: Duration = Duration::from_secs(60);
 /// Interval at which a scan that no worker can run looks for one.
 const CLASS_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -70,6 +68,8 @@ pub(crate) struct Environment {
     pub no_worker_timeout_ms: u64,
     /// The backend of scans whose user names none; the class with the most capacity when `None`.
     pub default_backend: Option<String>,
+    /// How long the class of a recorded scan may be without workers while those of another could run it.
+    pub class_patience: Duration,
     /// Set once, when the term is over: no more events, records or dispatches.
     pub over: watch::Receiver<bool>,
 }
@@ -571,7 +571,7 @@ fn class_patience(environment: &Environment, scan: &Scan) -> Duration {
     if scan.generation().saturating_add(1) >= GENERATIONS_MAX {
         Duration::MAX
     } else if scan.asked.durable {
-        CLASS_PATIENCE
+        environment.class_patience
     } else {
         Duration::from_millis(environment.no_worker_timeout_ms / 2)
     }
