@@ -82,10 +82,7 @@ impl Chosen {
 }
 
 fn f64_only() -> UserMistake {
-    UserMistake::with_help(
-        "--backend cuda: a GPU computes in f64 only",
-        "leave out --precision f32 or --backend cuda",
-    )
+    UserMistake::with_help("--backend cuda: a GPU computes in f64 only", "leave out --precision f32 or --backend cuda")
 }
 
 impl BackendArgs {

@@ -132,9 +132,9 @@ pub fn choose<'a>(serving: impl Iterator<Item = &'a WorkerRecord>, needs: &Class
         }
     }
     let rank = |class: &WorkerClass| BACKENDS.iter().position(|backend| *backend == class.backend);
-    let best = capacity.into_iter().max_by_key(|(class, capacity)| {
-        (*capacity, class.has_own_numerics(), rank(class), Reverse(class.clone()))
-    });
+    let best = capacity
+        .into_iter()
+        .max_by_key(|(class, capacity)| (*capacity, class.has_own_numerics(), rank(class), Reverse(class.clone())));
     best.map(|(class, _)| class)
 }
 

@@ -312,6 +312,30 @@ fn scans_take_turns_and_more_of_them_with_a_higher_priority() {
 }
 
 #[test]
+fn callers_share_the_workers_and_many_scans_of_one_have_its_share_together() {
+    let mut case = Case::new(0, SLOTS);
+    for scan in 1..=5 {
+        let shards: Vec<Shard> = (0..40).map(|s| shard(&[s], None)).collect();
+        let caller = if scan == 5 { 2 } else { 1 };
+        case.step(Event::Submitted { scan, request: Request { caller, ..request(&shards) } });
+    }
+    case.join(1, 0, 40);
+    let of = |wanted: ScanId| {
+        let dispatched = |c: &&Command| matches!(c, Command::Dispatch { scan, .. } if *scan == wanted);
+        case.commands.iter().filter(dispatched).count()
+    };
+    assert_eq!((1..=5).map(of).collect::<Vec<_>>(), [5, 5, 5, 5, 20]);
+    // A caller alone has all of it.
+    case.step(Event::Cancelled { scan: 5 });
+    case.join(2, 1, 20);
+    let of = |wanted: ScanId| {
+        let dispatched = |c: &&Command| matches!(c, Command::Dispatch { scan, .. } if *scan == wanted);
+        case.commands.iter().filter(dispatched).count()
+    };
+    assert_eq!((1..=4).map(of).collect::<Vec<_>>(), [5, 5, 5, 5]);
+}
+
+#[test]
 fn a_scan_without_segments_ends_at_once() {
     let case = Case::one_scan(1, &[]);
     assert_eq!(case.commands, [Command::End { scan: 1, outcome: Outcome::Complete { disputed: false } }]);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tonic::{Code, Status};
+use trawl_cluster_store::{ControlStore as _, EtcdStore};
 use trawl_security::{ClientSecurity, Role, Token, authorise};
 use trawl_tests::certs::{Authority, Files};
 use trawl_tests::cluster::{Cluster, Options, block_on, channel_to};
@@ -217,8 +218,26 @@ fn development_certificates_make_a_cluster_that_answers_as_one_process() {
     assert_eq!(key_mode & 0o077, 0, "others can read the CA's key");
     let client = files("client");
     let security = ClientSecurity { tls: Some(client.credentials()), ..ClientSecurity::default() };
-    let options = Options { coordinator: files("coordinator").flags(), worker: files("worker").flags(), security };
-    let cluster = Cluster::start_as(&home, 2, &etcd::endpoint(), &[], options);
+    let etcd = OwnEtcd::start_secure(&Files { ca: home.path("certs/etcd-ca.pem"), ..files("etcd") });
+    let flags = |role: &str| {
+        let etcd = [("--etcd-ca", "etcd-ca.pem"), ("--etcd-cert", "pem"), ("--etcd-key", "key")];
+        let etcd = etcd.into_iter().flat_map(|(flag, file)| {
+            let file = if file.contains('-') { file.to_owned() } else { format!("etcd-{role}.{file}") };
+            [flag.to_owned(), home.path(&format!("certs/{file}")).display().to_string()]
+        });
+        [files(role).flags(), etcd.collect(), vec!["--strict".to_owned()]].concat()
+    };
+    let options = Options { coordinator: flags("coordinator"), worker: flags("worker"), security };
+    let cluster = Cluster::start_as(&home, 2, &etcd.url, &[], options);
+    // A user's certificate, which admits it to the coordinator, does not admit it to etcd.
+    for (role, admitted) in [("client", false), ("operator", false), ("etcd-worker", true)] {
+        let shown = Files { ca: home.path("certs/etcd-ca.pem"), ..files(role) }.credentials();
+        let keys = block_on(async {
+            let store = EtcdStore::with_tls(&etcd.url, Some(shown)).expect("an address");
+            store.list_keys("").await.map(|listing| listing.entries.len())
+        });
+        assert_eq!(keys.as_ref().is_ok_and(|keys| *keys > 0), admitted, "{role}: {keys:?}");
+    }
     let clauses = ["scan", "--dataset", "market", "--where", "close > sma(close, 20)", "--quiet", "--output"];
     home.trawl(&[&clauses[..], &["here.csv"]].concat()).expect_code(0);
     let flags = client.flags();
@@ -473,6 +492,43 @@ fn server_certificate(url: &str, files: &Files) -> Vec<u8> {
 }
 
 #[test]
+fn a_token_limits_what_its_user_may_take() {
+    let home = Home::new();
+    home.synth("market", 20, 60);
+    let (mut table, mut users) = (String::new(), Vec::new());
+    for (name, further) in [
+        ("plain", &[][..]),
+        ("fast", &["--priority", "high", "--datasets", "market,eu"]),
+        ("former", &["--until", "2020-12-31"]),
+        ("elsewhere", &["--datasets", "eu"]),
+        ("rare", &["--submissions-per-minute", "1"]),
+    ] {
+        let printed = home.trawl(&[&["tokens", "new", name][..], further].concat()).expect_code(0).stdout;
+        let (secret, line) = printed.trim().split_once('\n').expect("two lines");
+        table += &format!("{line}\n");
+        users.push(Token::parse(secret).expect("a token"));
+    }
+    let tokens = home.write("tokens", &table).display().to_string();
+    let secure = Secure::start_in(home, 1, &["--tokens", &tokens], &[], Some(users[0].clone()));
+    let with = |user: usize, further: &[&str]| {
+        let file = secure.home.write("token", &format!("{}\n", users[user].secret()));
+        let further = further.iter().map(|word| (*word).to_owned());
+        let more = ["--token-file".to_owned(), file.display().to_string()].into_iter().chain(further);
+        secure.scan(&secure.client.flags().into_iter().chain(more).collect::<Vec<_>>())
+    };
+    with(0, &[]).expect_code(0);
+    check_ended(with(0, &["--priority", "high"]), 2, &["priority high is not granted to user plain: at most normal"]);
+    with(1, &["--priority", "high"]).expect_code(0);
+    check_ended(with(2, &[]), 2, &["the token of user former ended after 2020-12-31"]);
+    check_ended(with(3, &[]), 2, &["dataset 'market' is not granted to user elsewhere: eu"]);
+    with(4, &[]).expect_code(0);
+    check_ended(with(4, &["--ephemeral"]), 1, &["submitted too often, 1 scans a minute", "try again in"]);
+    for (argument, expected) in [("--until=soon", "YYYY-MM-DD"), ("--priority=top", "low, normal and high")] {
+        check_ended(secure.home.trawl(&["tokens", "new", "x", argument]), 2, &[expected]);
+    }
+}
+
+#[test]
 fn etcd_is_reached_with_certificates_of_both_sides() {
     let home = Home::new();
     home.synth("market", 20, 60);
@@ -497,6 +553,12 @@ fn etcd_is_reached_with_certificates_of_both_sides() {
     let other = Authority::new(&folder, "Other CA").issue("other", &["trawl://client/any"], VALID);
     let wrong = [flag("ca", &other.ca), flag("cert", &other.certificate), flag("key", &other.key)].concat();
     check_ended(start(&wrong), 1, &["was issued by 'Etcd CA', which is no CA in", "other.trust.pem"]);
+    // Users' certificates of etcd's CA: a warning, or a refusal.
+    let users = [["--tls-ca".to_owned(), trawl.ca.display().to_string()].to_vec(), flags.clone()].concat();
+    check_ended(start(&[&users[..], &["--strict".to_owned()]].concat()), 2, &["of the CA of --tls-ca", "certs dev"]);
+    let apart = ["--tls-ca".to_owned(), other.ca.display().to_string(), "--strict".to_owned()];
+    check_ended(start(&[&apart[..], &wrong[..]].concat()), 2, &["of the CA of --tls-ca"]);
+    check_ended(start(&[&apart[..], &flag("ca", &trawl.ca)].concat()), 1, &["certificate of this side"]);
     // Of the right CA, but for another host.
     let elsewhere = OwnEtcd::start_secure(&authority.issue("elsewhere", &["etcd.example.org"], VALID));
     let arguments = ["worker", "--etcd", &elsewhere.url, "--etcd-timeout-s", "1"];

@@ -1,4 +1,4 @@
-//! `trawl certs dev`: a CA and certificates for development and trials. Not for production: the CA's key is kept beside
+//! `trawl certs dev`: CAs and certificates for development and trials. Not for production: the CAs' keys are kept beside
 //! them.
 
 use std::io::{self, Write as _};
@@ -19,6 +19,8 @@ use trawl_wire::record::checked_name;
 use super::security::mistake;
 use crate::failure::UserMistake;
 
+/// File name of etcd's CA, without extension.
+const ETCD_CA: &str = "etcd-ca";
 /// Days that the CA is valid.
 const CA_DAYS: u64 = 3650;
 /// Certificates are valid from this much earlier, because clocks differ.
@@ -37,18 +39,26 @@ enum Command {
 }
 
 const AFTER_HELP: &str = "\
-Writes ca.pem and ca.key, and for each of coordinator, worker, operator, client and etcd a NAME.pem and a NAME.key. Where ca.pem and \
-ca.key exist already, new certificates of that CA are made: that is a rotation, which running processes notice by \
-themselves. They are for development: whoever can read ca.key can impersonate anyone.
+Writes ca.pem and ca.key, and for each of coordinator, worker, operator and client a NAME.pem and a NAME.key. etcd has a CA \
+of its own, so that users' certificates open no connection to it: etcd-ca.pem and etcd-ca.key, with etcd.pem for etcd \
+itself, etcd-coordinator.pem and etcd-worker.pem for those that it admits, each with its key. Where a CA exists already, \
+new certificates of it are made: that is a rotation, which running processes notice by themselves. They are for \
+development: whoever can read ca.key can impersonate anyone.
 
 Example:
   trawl certs dev --dir certs
-  trawl coordinator --tls-ca certs/ca.pem --tls-cert certs/coordinator.pem --tls-key certs/coordinator.key
-  trawl worker --tls-ca certs/ca.pem --tls-cert certs/worker.pem --tls-key certs/worker.key
+  etcd --client-cert-auth --trusted-ca-file certs/etcd-ca.pem --cert-file certs/etcd.pem --key-file certs/etcd.key \\
+      --listen-client-urls https://127.0.0.1:2379 --advertise-client-urls https://127.0.0.1:2379
+  trawl coordinator --tls-ca certs/ca.pem --tls-cert certs/coordinator.pem --tls-key certs/coordinator.key \\
+      --etcd https://127.0.0.1:2379 --etcd-ca certs/etcd-ca.pem \\
+      --etcd-cert certs/etcd-coordinator.pem --etcd-key certs/etcd-coordinator.key
+  trawl worker --tls-ca certs/ca.pem --tls-cert certs/worker.pem --tls-key certs/worker.key \\
+      --etcd https://127.0.0.1:2379 --etcd-ca certs/etcd-ca.pem \\
+      --etcd-cert certs/etcd-worker.pem --etcd-key certs/etcd-worker.key
   trawl scan --coordinator https://127.0.0.1:7400 --tls-ca certs/ca.pem --tls-cert certs/client.pem \\
       --tls-key certs/client.key --dataset us5 --where 'close > sma(close, 200)'";
 
-/// Make a development CA, and certificates of it for every role
+/// Make development CAs, and certificates of them for every role
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 struct DevArgs {
@@ -74,7 +84,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Command::Dev(args) = args.command;
     let cannot = |what: &str| format!("cannot {what} '{}'", args.dir.display());
     std::fs::create_dir_all(&args.dir).with_context(|| cannot("make the directory"))?;
-    let (issuer, made) = authority(&args.dir)?;
+    let (issuer, made) = authority(&args.dir, "ca", "Trawl development CA")?;
+    let (etcd_issuer, _) = authority(&args.dir, ETCD_CA, "Trawl development CA of etcd")?;
     let hosts: Vec<String> =
         ["localhost", "127.0.0.1", "::1"].into_iter().map(str::to_owned).chain(args.host.iter().cloned()).collect();
     let roles = [
@@ -91,7 +102,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let names = CertificateParams::new(hosts)
         .map_err(|error| UserMistake::plain(format!("--host: {error}: a host name or an IP address is expected")))?;
-    issue(&args, &issuer, "etcd", "etcd", names.subject_alt_names, true)?;
+    issue(&args, &etcd_issuer, "etcd", "etcd", names.subject_alt_names, true)?;
+    let admitted = [Role::Coordinator, Role::Worker];
+    for role in admitted {
+        // etcd takes the common name for the user's name, where it has users.
+        issue(&args, &etcd_issuer, &format!("etcd-{role}"), &format!("trawl-{role}"), Vec::new(), false)?;
+    }
     // What was just written is what will be read: a CA whose key belongs to another CA is noticed here.
     let file = |name: &str| args.dir.join(name);
     for role in Role::ALL {
@@ -99,18 +115,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let expected = serves(role).then_some(role);
         Credentials::load(TlsFiles { ca: file("ca.pem"), own }, expected).map_err(|error| mistake(&error))?;
     }
+    for role in admitted {
+        let own = Some((file(&format!("etcd-{role}.pem")), file(&format!("etcd-{role}.key"))));
+        let ca = file(&format!("{ETCD_CA}.pem"));
+        Credentials::load(TlsFiles { ca, own }, None).map_err(|error| mistake(&error))?;
+    }
     let ca = if made { "a new CA" } else { "the existing CA" };
     writeln!(
         io::stdout(),
-        "wrote {} ({ca}): ca, coordinator, worker, operator, client, etcd; for development only",
+        "wrote {} ({ca}): ca, coordinator, worker, operator, client; etcd-ca, etcd, etcd-coordinator, etcd-worker; for \
+         development only",
         args.dir.display()
     )?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The CA in `dir`, and whether it was created.
-fn authority(dir: &Path) -> anyhow::Result<(Issuer<'static, KeyPair>, bool)> {
-    let (certificate, key_file) = (dir.join("ca.pem"), dir.join("ca.key"));
+/// The CA `file` in `dir`, and whether it was created.
+fn authority(dir: &Path, file: &str, name: &str) -> anyhow::Result<(Issuer<'static, KeyPair>, bool)> {
+    let (certificate, key_file) = (dir.join(format!("{file}.pem")), dir.join(format!("{file}.key")));
     match (certificate.exists(), key_file.exists()) {
         (true, true) => {
             let pem =
@@ -118,22 +140,22 @@ fn authority(dir: &Path) -> anyhow::Result<(Issuer<'static, KeyPair>, bool)> {
             let key = KeyPair::from_pem(&pem).map_err(|_| {
                 UserMistake::with_help(
                     format!("'{}' contains no usable key", key_file.display()),
-                    "give another --dir, or remove ca.pem and ca.key to make a new CA",
+                    format!("give another --dir, or remove {file}.pem and {file}.key to make a new CA"),
                 )
             })?;
-            Ok((Issuer::new(authority_params(&key), key), false))
+            Ok((Issuer::new(authority_params(&key, name), key), false))
         }
         (false, false) => {
             let key = KeyPair::generate().context("cannot make a key")?;
-            let params = authority_params(&key);
+            let params = authority_params(&key, name);
             let own = params.self_signed(&key).context("cannot make the CA's certificate")?;
             write(&key_file, key.serialize_pem().as_bytes(), true)?;
             write(&certificate, own.pem().as_bytes(), false)?;
             Ok((Issuer::new(params, key), true))
         }
         (one, _) => {
-            let (there, missing) = if one { ("ca.pem", "ca.key") } else { ("ca.key", "ca.pem") };
-            let message = format!("'{}' holds {there} without {missing}", dir.display());
+            let (there, missing) = if one { ("pem", "key") } else { ("key", "pem") };
+            let message = format!("'{}' holds {file}.{there} without {file}.{missing}", dir.display());
             Err(UserMistake::with_help(message, "give another --dir, or both files of one CA").into())
         }
     }
@@ -141,11 +163,11 @@ fn authority(dir: &Path) -> anyhow::Result<(Issuer<'static, KeyPair>, bool)> {
 
 /// The name is derived from the key, so that a CA is recognised by its key alone; another key gives another name, so
 /// that the certificate of another CA is reported as such and not as one with a bad signature.
-fn authority_params(key: &KeyPair) -> CertificateParams {
+fn authority_params(key: &KeyPair, name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     let digest = Sha256::digest(key.der_bytes());
     let short = hex::encode(&digest[..4]);
-    params.distinguished_name = named(&format!("Trawl development CA {short}"));
+    params.distinguished_name = named(&format!("{name} {short}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     validity(&mut params, CA_DAYS);

@@ -1,8 +1,9 @@
 //! What the server commands share: their options, when they stop, and the line they print when they are ready.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,10 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "FILE", requires = "etcd_cert", help_heading = "Security")]
     pub etcd_key: Option<PathBuf>,
 
+    /// Refuse to start where etcd trusts the CA of users' certificates, instead of warning
+    #[arg(long, help_heading = "Security")]
+    pub strict: bool,
+
     /// Name of the cluster: its workers and coordinators find each other under it
     #[arg(long, value_name = "NAME", default_value = "trawl", value_parser = checked_name)]
     pub cluster_name: String,
@@ -80,6 +85,7 @@ impl ClusterArgs {
             }
             return EtcdStore::new(&self.etcd).map_err(|error| plain(error.to_string()));
         }
+        self.check_etcd_ca(tls)?;
         let shown = match (&self.etcd_ca, own) {
             (Some(ca), _) => credentials((ca, self.etcd_cert.as_ref(), self.etcd_key.as_ref()), None)?,
             (None, Some(own)) => Arc::clone(own),
@@ -91,6 +97,23 @@ impl ClusterArgs {
             }
         };
         EtcdStore::with_tls(&self.etcd, Some(shown)).map_err(|error| plain(error.to_string()))
+    }
+
+    /// Warns where etcd's certificate is of the CA that users' certificates are of, or refuses to start.
+    fn check_etcd_ca(&self, tls: &TlsArgs) -> Result<(), UserMistake> {
+        let Some(users) = &tls.tls_ca else { return Ok(()) };
+        let shared = self.etcd_ca.as_ref().is_none_or(|ca| have_one_in_common(ca, users));
+        if !shared {
+            return Ok(());
+        }
+        let what = "--etcd: etcd's certificate is of the CA of --tls-ca: an etcd that trusts this CA admits every user's \
+                    certificate, to read and delete all records";
+        let help = "give etcd a CA of its own, and its file with --etcd-ca ('trawl certs dev' makes one)";
+        if self.strict {
+            return Err(UserMistake::with_help(what, help));
+        }
+        tracing::warn!("{what}; {help}");
+        Ok(())
     }
 
     /// See [`Self::etcd_timeout_s`].
@@ -238,4 +261,16 @@ pub fn say_ready(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}");
     let _ = out.flush();
+}
+
+/// Whether two PEM files have a certificate in common. A file that cannot be read is reported by whoever uses it.
+fn have_one_in_common(one: &Path, other: &Path) -> bool {
+    const END: &str = "-----END CERTIFICATE-----";
+    let of = |path: &Path| std::fs::read_to_string(path).unwrap_or_default().replace('\r', "");
+    let (one, other) = (of(one), of(other));
+    let certificates = |text: &str| -> BTreeSet<String> {
+        let blocks = text.split(END).filter_map(|block| block.split_once("-----BEGIN CERTIFICATE-----"));
+        blocks.map(|(_, body)| body.split_whitespace().collect()).collect()
+    };
+    !certificates(&one).is_disjoint(&certificates(&other))
 }

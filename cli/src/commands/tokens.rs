@@ -4,8 +4,9 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use trawl_security::Token;
+use trawl_security::allowance::{Day, parse_datasets, parse_day};
 use trawl_security::tokens::{Right, parse_rights};
+use trawl_security::{Allowance, PriorityLimit, Token};
 use trawl_wire::record::checked_name;
 
 /// Create tokens for users of a coordinator
@@ -32,7 +33,8 @@ Roles:
   admin      all of it
 
 Example:
-  trawl tokens new alice --roles submit,read";
+  trawl tokens new alice --roles submit,read
+  trawl tokens new bob --roles submit,read --priority high --until 2027-06-30 --datasets us5,eu5";
 
 /// Create a token of 256 random bits
 #[derive(Debug, clap::Args)]
@@ -45,6 +47,34 @@ struct NewArgs {
     /// Roles of the user, separated by commas
     #[arg(long, value_name = "ROLE,...", default_value = "submit,read", value_parser = rights)]
     roles: Rights,
+
+    /// Highest priority that the user may ask for [default: normal; high for admin]
+    #[arg(long, value_name = "PRIORITY", value_parser = PriorityLimit::parse)]
+    priority: Option<PriorityLimit>,
+
+    /// Last day on which the token is valid, in UTC [default: no end]
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = parse_day)]
+    until: Option<Day>,
+
+    /// Scans that the user may have running [default: the coordinator's --scans-per-caller-max]
+    #[arg(long, value_name = "N")]
+    scans: Option<u32>,
+
+    /// Submissions per minute [default: the coordinator's --submissions-per-minute-max]
+    #[arg(long, value_name = "N")]
+    submissions_per_minute: Option<u32>,
+
+    /// Datasets that the user may scan, separated by commas [default: all]
+    #[arg(long, value_name = "NAME,...", value_parser = datasets)]
+    datasets: Option<Names>,
+}
+
+/// One value for clap.
+#[derive(Debug, Clone)]
+struct Names(Vec<String>);
+
+fn datasets(text: &str) -> Result<Names, String> {
+    parse_datasets(text).map(Names)
 }
 
 /// One value for clap.
@@ -59,7 +89,15 @@ fn rights(text: &str) -> Result<Rights, String> {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Command::New(args) = args.command;
     let token = Token::fresh().map_err(|why| anyhow::anyhow!("no random numbers available: {why}"))?;
-    let text = format!("{}\n{}\n", token.secret(), token.line(&args.name, &args.roles.0));
+    let roles = args.roles.0;
+    let allowance = Allowance {
+        priority: args.priority.unwrap_or(Allowance::usual(&roles).priority),
+        until: args.until,
+        scans: args.scans,
+        submissions_per_minute: args.submissions_per_minute,
+        datasets: args.datasets.map(|names| names.0).unwrap_or_default(),
+    };
+    let text = format!("{}\n{}\n", token.secret(), token.line(&args.name, &roles, &allowance));
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
 }

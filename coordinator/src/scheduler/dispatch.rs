@@ -6,7 +6,7 @@ use super::state::{Attempt, PieceState, Progress, Scan};
 use super::wait_queue::{Claim, QueuedWork, WorkKey};
 use super::{AttemptId, Command, HostId, Piece, Purpose, ScanId, Scheduler, WorkerId};
 
-/// Turns are measured in work divided by weight; this factor keeps cheap work from rounding to 0.
+/// Turns are measured in work divided by the scan's share; this factor keeps cheap work from rounding to 0.
 const TURN_SCALE: u128 = 1 << 20;
 
 impl Scheduler {
@@ -134,7 +134,9 @@ impl Scheduler {
         scan.attempts.insert(attempt);
         let queued = self.turns.remove(&(scan.turn, id));
         self.turn = self.turn.max(scan.turn);
-        scan.turn += u128::from(cost) * TURN_SCALE / u128::from(scan.weight);
+        // Each of a caller's scans has its part of the caller's share.
+        let siblings = u128::from(self.callers.get(&scan.caller).copied().unwrap_or(1));
+        scan.turn += u128::from(cost) * TURN_SCALE * siblings / u128::from(scan.weight);
         if queued {
             self.turns.insert((scan.turn, id));
         }

@@ -92,6 +92,9 @@ pub struct Request {
     pub class: ClassId,
     /// See [`Priority`].
     pub priority: Priority,
+    /// Who submitted it, by any number: the workers' time is shared between callers first, then between the scans of
+    /// each.
+    pub caller: u64,
     /// Whether it waits without limit while there is no worker of its class; otherwise it ends.
     pub waits: bool,
     /// Time at which it ends, finished or not.

@@ -46,6 +46,8 @@ pub struct Scheduler {
     turns: BTreeSet<(u128, ScanId)>,
     /// The turn of the scan served last, where new scans begin.
     turn: u128,
+    /// Running scans by caller.
+    callers: BTreeMap<u64, u32>,
     /// Deadlines of scans that have one.
     deadlines: BTreeSet<(u64, ScanId)>,
     quarantined: BTreeSet<HostId>,
@@ -64,6 +66,7 @@ impl Scheduler {
             next_attempt: 1,
             turns: BTreeSet::new(),
             turn: 0,
+            callers: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             quarantined: BTreeSet::new(),
             delivered: VecDeque::new(),
@@ -126,6 +129,7 @@ impl Scheduler {
         if let Some(deadline_ms) = request.deadline_ms {
             self.deadlines.insert((deadline_ms, id));
         }
+        *self.callers.entry(request.caller).or_default() += 1;
         let scan = Scan::new(request, self.turn, now_ms, |worker| self.fleet.takes_work(worker));
         self.scans.insert(id, scan);
         self.end_if_complete(id, out);
@@ -191,6 +195,12 @@ impl Scheduler {
     fn end(&mut self, id: ScanId, outcome: Outcome, out: &mut Vec<Command>) {
         let Some(scan) = self.scans.remove(&id) else { return };
         self.turns.remove(&(scan.turn, id));
+        if let Some(running) = self.callers.get_mut(&scan.caller) {
+            *running -= 1;
+            if *running == 0 {
+                self.callers.remove(&scan.caller);
+            }
+        }
         if let Some(deadline_ms) = scan.deadline_ms {
             self.deadlines.remove(&(deadline_ms, id));
         }

@@ -29,7 +29,9 @@ pub(super) struct Scan {
     pub attempts: BTreeSet<AttemptId>,
     pub class: ClassId,
     pub weight: u64,
-    /// Work assigned so far divided by its weight; the scan with the least is next.
+    /// See [`Request::caller`].
+    pub caller: u64,
+    /// Work assigned so far divided by its share; the scan with the least is next.
     pub turn: u128,
     pub submitted_ms: u64,
     pub deadline_ms: Option<u64>,
@@ -149,6 +151,7 @@ impl Scan {
             attempts: BTreeSet::new(),
             class: request.class,
             weight: request.priority.weight(),
+            caller: request.caller,
             turn,
             submitted_ms: now_ms,
             deadline_ms: request.deadline_ms,

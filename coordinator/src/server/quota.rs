@@ -1,14 +1,15 @@
 //! Limits per caller: concurrent scans, bytes of a scan's document, submissions per minute.
 //!
 //! Callers are identified by the guard. `local` is any plain-text caller on this machine: it has the coordinator to
-//! itself, so only explicitly configured limits apply to it. A rejection includes the time to retry after.
+//! itself, so only explicitly configured limits apply to it. A token's own limits take precedence over the
+//! coordinator's. A rejection includes the time to retry after.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tonic::{Code, Status};
-use trawl_security::{Caller, RETRY_AFTER_METADATA_KEY};
+use trawl_security::{Allowance, Caller, RETRY_AFTER_METADATA_KEY};
 use trawl_telemetry::metrics::catalogue::coordinator::{REFUSALS, Refusal};
 use trawl_wire::ErrorKind;
 use trawl_wire::error::status_of;
@@ -82,8 +83,10 @@ impl Quotas {
             let message = format!("the scan document has {bytes} bytes, {} may send {bytes_max} at most", caller.name);
             return Err(refused(caller, Refusal::TooLarge, &message, None));
         }
-        let running_max = self.limits.scans.unwrap_or_else(|| default_of(SCANS_PER_CALLER_MAX));
-        let rate_max = self.limits.submissions_per_minute.unwrap_or_else(|| default_of(SUBMISSIONS_PER_MINUTE_MAX));
+        let Allowance { scans, submissions_per_minute, .. } = &caller.allowance;
+        let running_max = scans.or(self.limits.scans).unwrap_or_else(|| default_of(SCANS_PER_CALLER_MAX));
+        let rate_max = submissions_per_minute.or(self.limits.submissions_per_minute);
+        let rate_max = rate_max.unwrap_or_else(|| default_of(SUBMISSIONS_PER_MINUTE_MAX));
         let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
         if callers.len() >= CALLERS_MAX && !callers.contains_key(&caller.name) {
             callers.retain(|_, usage| usage.running > 0 || usage.spent_until > now);

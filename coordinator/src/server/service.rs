@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
@@ -15,7 +15,8 @@ use tonic::{Code, Request, Response, Status};
 use tracing::Instrument as _;
 use tracing::field::Empty;
 use trawl_market::AsOf;
-use trawl_security::{Caller, RETRY_AFTER_METADATA_KEY, Shown};
+use trawl_plan::ScanDocument;
+use trawl_security::{Caller, PriorityLimit, RETRY_AFTER_METADATA_KEY, Shown};
 use trawl_telemetry::metrics::catalogue::coordinator::{
     CLIENT_WAIT, REFUSALS, Refusal, STREAMS_ENDED, STREAMS_OPENED, StreamEnd,
 };
@@ -203,6 +204,7 @@ impl CoordinatorService {
     ) -> Result<Arc<Scan>, Status> {
         check_backend(&request.backend)?;
         let as_of = as_of(&request)?;
+        check_allowance(caller, &request)?;
         let permit = self.admit(caller, &request)?;
         let digest = request_digest(&request);
         let keyed = !request.idempotency_key.is_empty();
@@ -239,8 +241,12 @@ impl CoordinatorService {
             { attribute::SCAN_ID } = name,
         );
         trace::set_parent(&span, [request.trace.as_ref(), trace]);
-        let scan =
-            Arc::new(Scan::new(name, caller.name.clone(), asked(request, as_of, mark), environment.held.clone()));
+        let scan = Arc::new(Scan::new(
+            name,
+            caller.name.clone(),
+            asked(request, as_of, mark, caller),
+            environment.held.clone(),
+        ));
         environment.scans.add(Arc::clone(&scan)).map_err(|why| {
             REFUSALS.of(Refusal::QueueFull).inc();
             come_again(&why, RETRY_AFTER_FULL_S)
@@ -306,6 +312,32 @@ fn as_of(request: &pb::ScanRequest) -> Result<AsOf, Status> {
     })
 }
 
+/// Checks a request against what its caller may take, apart from quotas.
+fn check_allowance(caller: &Caller, request: &pb::ScanRequest) -> Result<(), Status> {
+    let (limit, name) = (caller.allowance.priority, &caller.name);
+    let asked = match request.priority() {
+        pb::Priority::Low => PriorityLimit::Low,
+        pb::Priority::Normal => PriorityLimit::Normal,
+        pb::Priority::High => PriorityLimit::High,
+    };
+    if asked > limit {
+        let message = format!("priority {} is not granted to {name}: at most {}", asked.name(), limit.name());
+        return Err(status_of(Code::PermissionDenied, ErrorKind::Invalid, &message));
+    }
+    if caller.allowance.datasets.is_empty() {
+        return Ok(());
+    }
+    // Before anything is opened, so that the reply does not depend on which datasets there are. A document that cannot
+    // be read is refused when it is prepared.
+    let Ok(document) = ScanDocument::from_json(&request.document_json) else { return Ok(()) };
+    let dataset = document.dataset.as_deref().unwrap_or_default().split('@').next().unwrap_or_default().to_owned();
+    if dataset.is_empty() || caller.allowance.admits_dataset(&dataset) {
+        return Ok(());
+    }
+    let message = format!("dataset '{dataset}' is not granted to {name}: {}", caller.allowance.datasets.join(", "));
+    Err(status_of(Code::PermissionDenied, ErrorKind::Invalid, &message))
+}
+
 /// Checks the backend that a client names.
 fn check_backend(backend: &str) -> Result<(), Status> {
     if backend.is_empty() || is_backend(backend) {
@@ -315,7 +347,7 @@ fn check_backend(backend: &str) -> Result<(), Status> {
     Err(status_of(Code::InvalidArgument, ErrorKind::Invalid, &message))
 }
 
-fn asked(request: pb::ScanRequest, as_of: AsOf, mark: Option<RequestMark>) -> Asked {
+fn asked(request: pb::ScanRequest, as_of: AsOf, mark: Option<RequestMark>, caller: &Caller) -> Asked {
     let received = Instant::now();
     let priority = match request.priority() {
         pb::Priority::Low => Priority::Low,
@@ -338,6 +370,7 @@ fn asked(request: pb::ScanRequest, as_of: AsOf, mark: Option<RequestMark>) -> As
         deadline: allowed.and_then(|time| received.checked_add(time)),
         allow_partial: request.allow_partial,
         durable: !request.ephemeral,
+        datasets: caller.allowance.datasets.clone(),
         received,
         submitted_us: now_us(),
         mark,

@@ -8,12 +8,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use chrono::Utc;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 use trawl_telemetry::metrics::catalogue::process::{AUTH_FAILURES, AuthFailure};
 
+use crate::allowance::Allowance;
 use crate::files::Watched;
 use crate::identity::{Identity, Role};
 use crate::listen::{Peer, PeerIdentity};
@@ -83,6 +85,8 @@ pub struct Caller {
     pub name: String,
     /// Sorted. Without tokens, those of the certificate's role, or all rights in plain text.
     pub rights: Vec<Right>,
+    /// What it may take.
+    pub allowance: Allowance,
 }
 
 /// Rights of a certificate when there are no tokens: a client's are limited to its own scans.
@@ -100,7 +104,7 @@ impl Caller {
 
     /// An anonymous caller on this machine.
     pub fn local() -> Self {
-        Self { name: Self::LOCAL.to_owned(), rights: Right::ALL.to_vec() }
+        Self { name: Self::LOCAL.to_owned(), rights: Right::ALL.to_vec(), allowance: Allowance::unlimited() }
     }
 
     /// Whether the caller is authenticated.
@@ -174,7 +178,11 @@ impl Access {
                     )));
                 }
                 let calling = on_behalf_of(identity, headers).unwrap_or_else(|| identity.clone());
-                caller = Caller { name: calling.to_string(), rights: rights_of(calling.role) };
+                caller = Caller {
+                    name: calling.to_string(),
+                    rights: rights_of(calling.role),
+                    allowance: Allowance::of_role(calling.role),
+                };
             }
         }
         if let (Some(right), None) = (rule.right, &self.tokens)
@@ -201,6 +209,10 @@ impl Access {
             let user = table.user_of(&token).ok_or_else(|| {
                 unauthenticated("the token is not known here: it was withdrawn, or is of another cluster")
             })?;
+            if let Some(until) = user.allowance.until.filter(|_| user.allowance.has_ended(Utc::now())) {
+                let message = format!("the token of user {} ended after {until}: ask for a new one", user.name);
+                return Err(unauthenticated(&message));
+            }
             if !user.rights.iter().any(|has| has.covers(right)) {
                 return Err(denied(&format!(
                     "user {} may not {}: the token's roles are {}, '{}' is needed",
@@ -210,7 +222,11 @@ impl Access {
                     right.name()
                 )));
             }
-            caller = Caller { name: format!("user {}", user.name), rights: user.rights.clone() };
+            caller = Caller {
+                name: format!("user {}", user.name),
+                rights: user.rights.clone(),
+                allowance: user.allowance.clone(),
+            };
         }
         Ok(caller)
     }
@@ -368,7 +384,8 @@ mod tests {
     fn users(entries: &[(&Token, &str, &[Right])]) -> (tempfile::TempDir, Access) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens");
-        let lines: Vec<String> = entries.iter().map(|(token, name, rights)| token.line(name, rights)).collect();
+        let lines: Vec<String> =
+            entries.iter().map(|(token, name, rights)| token.line(name, rights, &Allowance::usual(rights))).collect();
         std::fs::write(&path, lines.join("\n")).unwrap();
         (folder, Access::new(Some(TokenTable::load(path).unwrap())))
     }
@@ -423,7 +440,14 @@ mod tests {
         assert_eq!(passed.unwrap_err().code(), Code::PermissionDenied);
         behalf.insert(ON_BEHALF_OF_METADATA_KEY, "trawl://operator/olga".parse().unwrap());
         let passed = access.check("/trawl.v1.Coordinator/DrainWorker", &behalf, Some(&peer(Role::Coordinator)));
-        assert_eq!(passed.unwrap(), Caller { name: "trawl://operator/olga".to_owned(), rights: Right::ALL.to_vec() });
+        assert_eq!(
+            passed.unwrap(),
+            Caller {
+                name: "trawl://operator/olga".to_owned(),
+                rights: Right::ALL.to_vec(),
+                allowance: Allowance::unlimited()
+            }
+        );
         let stolen = access.check(SCAN, &none, Some(&peer(Role::Worker))).unwrap_err();
         assert_eq!(stolen.code(), Code::PermissionDenied);
         assert_eq!(

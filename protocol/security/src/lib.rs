@@ -2,12 +2,14 @@
 //!
 //! `files` reads files mounted by an operator, again when they change; `identity` is the identity in a verified
 //! certificate; `tls` builds all configurations of rustls; `listen` and `connector` are the two ends of a connection;
-//! `tokens` are the users' tokens; `access` is the table of which callers may make which calls. Nothing here knows what
+//! `tokens` are the users' tokens; `allowance` is what one caller may take; `access` is
+//! the table of which callers may make which calls. Nothing here knows what
 //! a call does.
 
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod allowance;
 pub mod connector;
 pub mod files;
 pub mod identity;
@@ -18,6 +20,7 @@ pub mod tokens;
 use std::sync::Arc;
 
 pub use access::{Access, Caller, Guarded, RETRY_AFTER_METADATA_KEY, Shown, authorise};
+pub use allowance::{Allowance, PriorityLimit};
 pub use connector::Connector;
 pub use files::{FileError, RELOAD_INTERVAL, Watched};
 pub use identity::{Expect, Identity, Role};

@@ -1,6 +1,6 @@
 //! Users' tokens: 256 random bits each, of which a server stores the SHA-256.
 //!
-//! A file of lines `NAME ROLES SHA256HEX`; `#` begins a comment. A name may appear on several lines, so that a user can
+//! A file of lines `NAME ROLES SHA256HEX [KEY=VALUE...]`; `#` begins a comment. A name may appear on several lines, so that a user can
 //! have an old and a new token during a rotation. A token itself is never shown, logged or written by a server.
 
 use std::fmt;
@@ -12,6 +12,7 @@ use rand::rngs::SysRng;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
+use crate::allowance::Allowance;
 use crate::files::{self, FileError, Watched};
 use trawl_wire::record::checked_name;
 
@@ -125,18 +126,20 @@ impl Token {
     }
 
     /// The line for a token file.
-    pub fn line(&self, name: &str, rights: &[Right]) -> String {
-        format!("{name} {} {}", rights_text(rights), hex::encode(self.digest()))
+    pub fn line(&self, name: &str, rights: &[Right], allowance: &Allowance) -> String {
+        format!("{name} {} {}{}", rights_text(rights), hex::encode(self.digest()), allowance.words(rights))
     }
 }
 
-/// A user's name and rights.
+/// A user's name, rights and allowance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// See [`checked_name`].
     pub name: String,
     /// Sorted.
     pub rights: Vec<Right>,
+    /// What the user may take.
+    pub allowance: Allowance,
 }
 
 /// The table of users and token digests.
@@ -155,7 +158,11 @@ impl TokenTable {
         let watched = Watched::load("tokens", vec![path], move |bytes| {
             let bytes = bytes.first().map_or(&[][..], Vec::as_slice);
             Self::parse(bytes).map_err(|what| {
-                FileError::new(&place, what, "a line is NAME ROLES SHA256HEX, as 'trawl tokens new' prints it")
+                FileError::new(
+                    &place,
+                    what,
+                    "a line is NAME ROLES SHA256HEX [KEY=VALUE...], as 'trawl tokens new' prints it",
+                )
             })
         })?;
         Ok(Arc::new(watched))
@@ -181,15 +188,16 @@ impl TokenTable {
 
     fn entry(line: &str) -> Result<([u8; 32], User), String> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [name, rights, digest] = words[..] else {
-            return Err(format!("three words are expected, there are {}", words.len()));
+        let [name, rights, digest, ref more @ ..] = words[..] else {
+            return Err(format!("three words or more are expected, there are {}", words.len()));
         };
         let name = checked_name(name).map_err(|what| format!("the name: {what}"))?;
         let rights = parse_rights(rights)?;
         let mut bytes = [0; 32];
         hex::decode_to_slice(digest, &mut bytes)
             .map_err(|_| "the third word is not a SHA-256 of 64 hex digits".to_owned())?;
-        Ok((bytes, User { name, rights }))
+        let allowance = Allowance::parse(more, &rights)?;
+        Ok((bytes, User { name, rights, allowance }))
     }
 
     /// The user of a token. All entries are compared, each in constant time, so that timing reveals nothing.
@@ -214,7 +222,7 @@ mod tests {
         let (alice, other) = (Token::fresh().unwrap(), Token::fresh().unwrap());
         assert_ne!(alice.secret(), other.secret());
         assert_eq!(alice.secret().len(), PREFIX.len() + 64);
-        let line = alice.line("alice", &[Right::Submit, Right::Read]);
+        let line = alice.line("alice", &[Right::Submit, Right::Read], &Allowance::default());
         assert!(line.starts_with("alice submit,read ") && !line.contains(alice.secret()), "{line}");
         let table = TokenTable::parse(format!("# users\n\n{line} # since May\n").as_bytes()).unwrap();
         let user = table.user_of(&Token::parse(alice.secret()).unwrap()).unwrap();
@@ -229,7 +237,7 @@ mod tests {
         let token = Token::parse(&format!("trawl_{}", "0".repeat(64))).unwrap();
         // printf 'trawl_%064d' 0 | sha256sum
         let wanted = "c5e75fb325670d868797626a7d52673858eafc6d02ff2e8dac9f7d3ec92458e5";
-        assert_eq!(token.line("a", &[Right::Admin]), format!("a admin {wanted}"));
+        assert_eq!(token.line("a", &[Right::Read], &Allowance::default()), format!("a read {wanted}"));
     }
 
     #[test]
@@ -239,6 +247,7 @@ mod tests {
         for (line, expected) in [
             (format!("alice submit {secret}"), "not a SHA-256"),
             (secret.to_owned(), "three words"),
+            (format!("alice submit {} priority=top", "0".repeat(64)), "priority: 'top'"),
             (format!("alice root {}", "0".repeat(64)), "'root' is no role"),
             (format!("al/ice submit {}", "0".repeat(64)), "the name"),
         ] {

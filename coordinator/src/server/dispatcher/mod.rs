@@ -29,8 +29,8 @@ use crate::prepare::PreparedScan;
 use crate::report::{RunPurpose, SegmentRun};
 use crate::scan_steps::Passes;
 use crate::scheduler::{
-    AttemptId, Check, ClassId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request,
-    ScanId, Scheduler, WorkerId,
+    AttemptId, Check, ClassId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority,
+    Request, ScanId, Scheduler, WorkerId,
 };
 use crate::worker_class::{ClassNeeds, WorkerClass};
 use tracked::{History, Tracked};
@@ -123,6 +123,8 @@ pub(crate) struct Submission {
     pub passes: Arc<Passes>,
     pub shards: ShardSpec,
     pub priority: Priority,
+    /// Hash of its caller's name.
+    pub caller: u64,
     /// Whether it waits without limit while no worker serves its class.
     pub waits: bool,
     /// The classes that it may run in.
@@ -380,6 +382,7 @@ impl State {
                     symbols: submission.segments.iter().map(|&s| (s, prepared.whole(s).count)).collect(),
                     class: self.class_for(&submission.prepared),
                     priority: submission.priority,
+                    caller: submission.caller,
                     waits: submission.waits,
                     deadline_ms: deadline.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
                 };
@@ -388,8 +391,10 @@ impl State {
                 let submitted = Submitted { scan, shards: planned, threads };
                 self.meter.submitted(scan, &submission);
                 let history = History::new();
-                self.scans
-                    .insert(scan, Scan { submission: *submission, history, messages: BTreeMap::new(), waits_since: None });
+                self.scans.insert(
+                    scan,
+                    Scan { submission: *submission, history, messages: BTreeMap::new(), waits_since: None },
+                );
                 // Before the first step of the scheduler, in which a scan without segments ends.
                 let wanted = reply.send(submitted).is_ok();
                 self.step(Event::Submitted { scan, request });

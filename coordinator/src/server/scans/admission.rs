@@ -1,13 +1,20 @@
-//! Admission of scans: a limited number runs at a time, the others wait in a bounded queue by priority, then by age.
+//! Admission of scans: a limited number runs at a time, the others wait in a bounded queue.
+//!
+//! The next one is of the highest priority, which rises while it waits; among equals of the caller with the fewest
+//! running scans; then the oldest. So neither a priority nor many scans of one caller keep the others from running.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use super::log::HeldBytes;
 use crate::scheduler::Priority;
+
+/// Wait after which a scan counts as of the next higher priority.
+const AGEING: Duration = Duration::from_secs(60);
 
 /// The admission queue. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -19,51 +26,102 @@ struct Shared {
     /// Bytes of held results above which no scan begins, unless none runs.
     held_max: usize,
     held: HeldBytes,
-    line: Mutex<AdmissionQueue>,
+    queue: Mutex<AdmissionQueue>,
 }
 
 #[derive(Debug, Default)]
 struct AdmissionQueue {
     running: usize,
+    /// Running scans by caller.
+    callers: BTreeMap<Arc<str>, usize>,
+    /// By arrival.
+    waiting: BTreeMap<u64, Waiting>,
     next: u64,
-    waiting: BTreeMap<(Reverse<Priority>, u64), oneshot::Sender<Turn>>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    caller: Arc<str>,
+    priority: Priority,
+    since: Instant,
+    turn: oneshot::Sender<Turn>,
+}
+
+impl AdmissionQueue {
+    fn begin(&mut self, caller: &Arc<str>) {
+        self.running += 1;
+        *self.callers.entry(Arc::clone(caller)).or_default() += 1;
+    }
+
+    fn end(&mut self, caller: &Arc<str>) {
+        self.running -= 1;
+        if let Some(running) = self.callers.get_mut(caller) {
+            *running -= 1;
+            if *running == 0 {
+                self.callers.remove(caller);
+            }
+        }
+    }
+
+    /// Takes out the scan whose turn it is.
+    fn take_next(&mut self, now: Instant) -> Option<Waiting> {
+        let rank = |(number, waiting): (&u64, &Waiting)| {
+            let running = self.callers.get(&waiting.caller).copied().unwrap_or(0);
+            (Reverse(waiting.level(now)), running, *number)
+        };
+        let (.., next) = self.waiting.iter().map(rank).min()?;
+        self.waiting.remove(&next)
+    }
+}
+
+impl Waiting {
+    /// Its priority, raised by the time that it has waited.
+    fn level(&self, now: Instant) -> u64 {
+        let raised = now.saturating_duration_since(self.since).as_secs() / AGEING.as_secs();
+        (self.priority as u64 + raised).min(Priority::High as u64)
+    }
 }
 
 /// The right to run; when dropped, it passes to the next waiting scan.
 #[derive(Debug)]
-pub(crate) struct Turn(Admission);
+pub(crate) struct Turn {
+    gate: Admission,
+    caller: Arc<str>,
+}
 
 impl Admission {
     pub fn new(running_max: usize, held_max: usize, held: HeldBytes) -> Self {
-        Self(Arc::new(Shared { running_max, held_max, held, line: Mutex::default() }))
+        Self(Arc::new(Shared { running_max, held_max, held, queue: Mutex::default() }))
     }
 
-    fn line(&self) -> MutexGuard<'_, AdmissionQueue> {
-        self.0.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, AdmissionQueue> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_free(&self, line: &AdmissionQueue) -> bool {
-        line.running < self.0.running_max && (line.running == 0 || self.0.held.bytes() <= self.0.held_max)
+    fn is_free(&self, queue: &AdmissionQueue) -> bool {
+        queue.running < self.0.running_max && (queue.running == 0 || self.0.held.bytes() <= self.0.held_max)
     }
 
     /// A turn, if one is available without waiting.
-    pub fn try_enter(&self) -> Option<Turn> {
-        let mut line = self.line();
-        if !line.waiting.is_empty() || !self.is_free(&line) {
+    pub fn try_enter(&self, caller: &str) -> Option<Turn> {
+        let mut queue = self.queue();
+        if !queue.waiting.is_empty() || !self.is_free(&queue) {
             return None;
         }
-        line.running += 1;
-        Some(Turn(self.clone()))
+        let caller = Arc::from(caller);
+        queue.begin(&caller);
+        Some(Turn { gate: self.clone(), caller })
     }
 
     /// Waits for a turn. Dropping the future leaves the queue.
-    pub async fn enter(&self, priority: Priority) -> Turn {
+    pub async fn enter(&self, caller: &str, priority: Priority) -> Turn {
         let given = {
-            let mut line = self.line();
+            let mut queue = self.queue();
             let (turn, given) = oneshot::channel();
-            line.next += 1;
-            let place = (Reverse(priority), line.next);
-            line.waiting.insert(place, turn);
+            queue.next += 1;
+            let number = queue.next;
+            let waiting = Waiting { caller: Arc::from(caller), priority, since: Instant::now(), turn };
+            queue.waiting.insert(number, waiting);
             given
         };
         self.serve();
@@ -78,60 +136,104 @@ impl Admission {
     fn serve(&self) {
         loop {
             let next = {
-                let mut line = self.line();
-                if !self.is_free(&line) {
+                let mut queue = self.queue();
+                if !self.is_free(&queue) {
                     return;
                 }
-                let Some((_, next)) = line.waiting.pop_first() else { return };
+                let Some(next) = queue.take_next(Instant::now()) else { return };
                 // Its scan was cancelled while it waited.
-                if next.is_closed() {
+                if next.turn.is_closed() {
                     continue;
                 }
-                line.running += 1;
+                queue.begin(&next.caller);
                 next
             };
             // Outside the lock: a scan that is just leaving the queue returns its turn at once.
-            drop(next.send(Turn(self.clone())));
+            drop(next.turn.send(Turn { gate: self.clone(), caller: next.caller }));
         }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.line().running -= 1;
-        self.0.serve();
+        self.gate.queue().end(&self.caller);
+        self.gate.serve();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
-    #[tokio::test]
-    async fn turns_go_by_priority_then_by_age_and_none_is_lost() {
-        let gate = Admission::new(1, usize::MAX, HeldBytes::default());
-        let first = gate.try_enter().expect("free");
-        assert!(gate.try_enter().is_none());
+    /// Serves waiting scans one at a time, in order of their turns.
+    async fn order(
+        gate: &Admission,
+        first: Turn,
+        wanted: &[(&'static str, &'static str, Priority)],
+    ) -> Vec<&'static str> {
         let served = Arc::new(Mutex::new(Vec::new()));
         let mut waiting = Vec::new();
-        let wanted = [("a", Priority::Normal), ("b", Priority::Low), ("c", Priority::High), ("d", Priority::Normal)];
-        for (name, priority) in wanted {
+        for &(name, caller, priority) in wanted {
             let (gate, served) = (gate.clone(), Arc::clone(&served));
             waiting.push(tokio::spawn(async move {
-                let _turn = gate.enter(priority).await;
+                let _turn = gate.enter(caller, priority).await;
                 served.lock().unwrap().push(name);
             }));
             tokio::task::yield_now().await;
         }
         // A scan that leaves the queue does not consume a turn.
-        let gone = tokio::time::timeout(Duration::from_millis(1), gate.enter(Priority::High)).await;
+        let gone = tokio::time::timeout(Duration::from_millis(1), gate.enter("ana", Priority::High)).await;
         assert!(gone.is_err());
         drop(first);
         for task in waiting {
             task.await.unwrap();
         }
-        assert_eq!(*served.lock().unwrap(), ["c", "a", "d", "b"]);
-        assert!(gate.try_enter().is_some());
+        Arc::try_unwrap(served).unwrap().into_inner().unwrap()
+    }
+
+    #[tokio::test]
+    async fn turns_go_by_priority_then_by_age_and_none_is_lost() {
+        let gate = Admission::new(1, usize::MAX, HeldBytes::default());
+        let first = gate.try_enter("ana").expect("free");
+        assert!(gate.try_enter("ben").is_none());
+        let (normal, low, high) = (Priority::Normal, Priority::Low, Priority::High);
+        let wanted = [("a", "ana", normal), ("b", "ana", low), ("c", "ana", high), ("d", "ana", normal)];
+        assert_eq!(order(&gate, first, &wanted).await, ["c", "a", "d", "b"]);
+        assert!(gate.try_enter("ana").is_some());
+    }
+
+    #[tokio::test]
+    async fn the_caller_with_the_fewest_running_scans_is_next() {
+        let gate = Admission::new(2, usize::MAX, HeldBytes::default());
+        let (_held, first) = (gate.try_enter("ana").expect("free"), gate.try_enter("ana").expect("free"));
+        let normal = Priority::Normal;
+        let wanted = [("a1", "ana", normal), ("a2", "ana", normal), ("b1", "ben", normal), ("b2", "ben", normal)];
+        assert_eq!(order(&gate, first, &wanted).await, ["b1", "b2", "a1", "a2"]);
+    }
+
+    #[test]
+    fn a_scan_that_waits_long_passes_those_of_higher_priority_that_came_later() {
+        let start = Instant::now();
+        let mut queue = AdmissionQueue::default();
+        let mut add = |number, priority, since| {
+            let waiting = Waiting { caller: Arc::from("ana"), priority, since, turn: oneshot::channel().0 };
+            queue.waiting.insert(number, waiting);
+        };
+        add(1, Priority::Low, start);
+        add(2, Priority::High, start + AGEING * 2);
+        let mut next = |now: Instant| queue.take_next(now).map(|waiting| waiting.priority);
+        assert_eq!(next(start + AGEING * 2), Some(Priority::Low), "it is of the highest by now, and older");
+        assert_eq!(next(start + AGEING * 2), Some(Priority::High));
+    }
+
+    #[test]
+    fn a_scan_that_has_just_come_does_not_pass_one_of_higher_priority() {
+        let (start, mut queue) = (Instant::now(), AdmissionQueue::default());
+        for (number, priority) in [(1, Priority::Low), (2, Priority::High)] {
+            let waiting = Waiting { caller: Arc::from("ana"), priority, since: start, turn: oneshot::channel().0 };
+            queue.waiting.insert(number, waiting);
+        }
+        let first = queue.take_next(start + AGEING / 2).map(|waiting| waiting.priority);
+        assert_eq!(first, Some(Priority::High));
     }
 }

@@ -79,6 +79,8 @@ pub(crate) struct Asked {
     pub allow_partial: bool,
     /// Whether it is recorded.
     pub durable: bool,
+    /// Names of the datasets that its caller may scan; all if empty.
+    pub datasets: Vec<String>,
     pub received: Instant,
     pub submitted_us: i64,
     /// The client's idempotency key.

@@ -120,6 +120,8 @@ impl Asked {
             deadline: left_us.and_then(|left| received.checked_add(Duration::from_micros(left))),
             allow_partial: header.allow_partial,
             durable: true,
+            // Checked when it was accepted.
+            datasets: Vec::new(),
             received,
             submitted_us: header.submitted_us,
             mark: header.request.clone(),

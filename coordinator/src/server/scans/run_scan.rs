@@ -33,6 +33,7 @@ use super::{Admission, Document, HeldBytes, Scan, Scans, failure, now_us};
 use crate::durable::recovery::GENERATIONS_MAX;
 use crate::durable::{Recorded, pins};
 use crate::local::seconds;
+use crate::planner::name_key;
 use crate::prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
 use crate::report::ms_since;
 use crate::scan_steps::{PassError, Passes};
@@ -257,7 +258,7 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
         }
     }
     let waiting = Instant::now();
-    let turn = match environment.gate.try_enter() {
+    let turn = match environment.gate.try_enter(&scan.owner) {
         Some(turn) => {
             SCAN_WAIT.observe((), Duration::ZERO, current_trace());
             turn
@@ -271,7 +272,7 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
             accepting.done(scan).await?;
             scan.accepted();
             let turn = tokio::select! {
-                turn = environment.gate.enter(scan.asked.priority).instrument(tracing::info_span!(name::QUEUE)) => turn,
+                turn = environment.gate.enter(&scan.owner, scan.asked.priority).instrument(tracing::info_span!(name::QUEUE)) => turn,
                 () = scan.until_cancelled() => return Err(cancelled().into()),
                 () = until(scan.asked.deadline) => return Err(late(scan).into()),
             };
@@ -417,6 +418,12 @@ async fn prepared(
     };
     let internal = |_| Failure::new(ErrorKind::Permanent, "internal error while the scan was prepared");
     let prepared = prepared.map_err(internal)?.map_err(Ended::Failed)?;
+    // The dataset of another timeframe has a name of its own.
+    let (granted, dataset) = (&scan.asked.datasets, &prepared.identity.dataset);
+    if !granted.is_empty() && !granted.contains(dataset) {
+        let message = format!("dataset '{dataset}' is not granted to {}: {}", scan.owner, granted.join(", "));
+        return Err(failure(ErrorKind::Invalid, message).into());
+    }
     let device = scan.asked.backend.as_deref().filter(|backend| *backend != BACKEND_CPU);
     if let (Some(backend), true) = (device, prepared.precision != Precision::F64) {
         let message = format!("backend {backend}: a GPU computes in f64 only; leave out the precision or the backend");
@@ -509,6 +516,7 @@ async fn steps(
                 passes: Arc::clone(&passes),
                 shards: scan.asked.shards,
                 priority: scan.asked.priority,
+                caller: name_key(&scan.owner),
                 waits: scan.asked.durable,
                 needs: needs_of(environment, scan, &prepared),
                 class_patience: class_patience(environment, scan),
@@ -597,7 +605,9 @@ pub(crate) async fn reload(environment: &Environment, scan: &Arc<Scan>) -> Resul
     let prepared = match prepared(environment, &environment.preparing, scan, Some(snapshot)).await {
         Ok(prepared) => prepared,
         Err(Ended::Failed(refused)) => return Err(Failure::from(refused.failure.unwrap_or_default())),
-        Err(Ended::Over | Ended::OtherClass) => return Err(Failure::new(ErrorKind::Retryable, "this coordinator leads no longer")),
+        Err(Ended::Over | Ended::OtherClass) => {
+            return Err(Failure::new(ErrorKind::Retryable, "this coordinator leads no longer"));
+        }
     };
     record::reload(&environment.archive, scan, &prepared).await
 }
