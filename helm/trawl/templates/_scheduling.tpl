@@ -60,6 +60,6 @@ dot. (list . "worker") */}}
 {{- define "trawl.furtherContainers" -}}
 {{- $confined := include "trawl.containerSecurity" (index . 0) | fromYaml -}}
 {{- range index . 1 }}
-- {{- merge (deepCopy .) (dict "securityContext" $confined) | toYaml | nindent 2 }}
+- {{- mergeOverwrite (dict "securityContext" (deepCopy $confined)) . | toYaml | nindent 2 }}
 {{- end }}
 {{- end -}}

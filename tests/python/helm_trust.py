@@ -1,0 +1,2 @@
+def secrets_of(volume): return []
+def review(*a): pass
