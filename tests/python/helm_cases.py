@@ -28,12 +28,17 @@ def notes(helm, check, chart):
             return rendered.config("notes")["notes"]
 
         trial, production, workers = notes_of("trial"), notes_of("production"), notes_of("gpu-gh200")
+        keda = 'worker.autoscaling={"kind":"keda","minReplicas":0,"keda":{"scalerAddress":"c:7400","clientSecret":"k"}}'
+        split = notes_of("gpu-gh200", keda)
     for word in ("NOT FOR PRODUCTION", "etcd.endpoints", "tls.mode", "results.kind", "helm -n ns test rel --logs"):
         check(word in trial, f"the notes of a trial do not say '{word}':\n{trial}")
     check("trawl scan --coordinator http://127.0.0.1:7400" in trial, f"the notes do not say how to scan:\n{trial}")
     check("NOT FOR PRODUCTION" not in production, production)
     for word in ("secret rel-trawl-client-tls", "--coordinator https://127.0.0.1:7400", "scaled by keda, 0 to 40"):
         check(word in production, f"the notes of production do not say '{word}':\n{production}")
+    for word in ("defaultBackend=cuda", "kedaOfOtherReleases=true", "KEDA verifies host names"):
+        check(word in split, f"the notes of GPU workers that KEDA scales do not say '{word}':\n{split}")
+        check(word not in production + workers, f"notes say '{word}' for nothing")
     check("port-forward" not in workers and "'prod'" in workers, f"the notes of workers alone:\n{workers}")
 
 

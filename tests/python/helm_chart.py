@@ -382,7 +382,7 @@ def keys(helm, trawl):
             return
         check(schema_part.get("additionalProperties") is False, f"schema: {path or 'the top'} takes unknown keys")
         declared = set(schema_part["properties"]) - {"global"}
-        optional = path.endswith(".config") or path.endswith("resources")
+        optional = path.endswith((".config", "resources")) or ".probes." in path
         check(
             set(value) == declared or (optional and set(value) <= declared),
             f"{path or 'the top'}: values.yaml and the schema differ in {set(value) ^ declared}",

@@ -32,11 +32,14 @@ def words(value):
 
 
 def review(check, case, rendered, values):
-    """Every Secret is made by the release or named in its values; no CA signs certificates for etcd and of users."""
+    """Every Secret and account is made by the release or named in its values; no CA signs certificates for etcd and of users."""
     certificates = [o for o in rendered.objects if o["kind"] == "Certificate"]
     made = {o["spec"]["secretName"] for o in certificates}
+    accounts = {o["metadata"]["name"] for o in rendered.objects if o["kind"] == "ServiceAccount"}
     used = set()
     for owner, _, spec in rendered.pods():
+        account = spec.get("serviceAccountName")
+        check(account in accounts | words(values), f"{case}: {owner['metadata']['name']}: nobody makes account {account}")
         used |= {s for volume in spec.get("volumes", []) for s in secrets_of(volume)}
         for container in spec["containers"]:
             used |= {e["secretRef"]["name"] for e in container.get("envFrom", []) if "secretRef" in e}
