@@ -1,7 +1,10 @@
 """Where pods run, what users add to them, and how releases share a cluster; further cases of `helm_chart.py branches`."""
 
 import json
+import pathlib
+import tempfile
 
+import helm_lookup
 from helm_refusals import arguments
 
 # A component, the prefix of its values, and a set of values that has its pod.
@@ -37,10 +40,13 @@ def branches(helm, check, chart):
         return found[0]
 
     scheduling(rendered, same, check, spec_of)
+    trial_etcd(rendered, check, spec_of)
     additions(rendered, same, check, spec_of)
     network(helm, rendered, same, check)
     releases(rendered, same, check, spec_of)
     service(rendered, same)
+    with tempfile.TemporaryDirectory() as folder:
+        count += helm_lookup.checksums(helm, check, chart, pathlib.Path(folder))
     return f"{count} of pods and releases"
 
 
@@ -85,6 +91,13 @@ def scheduling(rendered, same, check, spec_of):
     r = rendered("trial", f"worker.topologySpreadConstraints={own}")
     same(spec_of(r, "worker")["topologySpreadConstraints"], json.loads(own), "spread as given")
     same(len(spec_of(r, "coordinator")["topologySpreadConstraints"]), 2, "of workers only")
+
+
+def trial_etcd(rendered, check, spec_of):
+    """Its quota is below the size of its volume: a full volume is worse than a full etcd."""
+    for sets, wanted in (([], 512 << 20), (['etcd.trial.storage=""'], 1 << 30), (['etcd.trial.storage="8Gi"'], 4 << 30)):
+        arguments = spec_of(rendered("trial", *sets), "etcd")["containers"][0]["args"]
+        check(f"--quota-backend-bytes={wanted}" in arguments, f"the quota of etcd with {sets}: {arguments}")
 
 
 def additions(rendered, same, check, spec_of):
