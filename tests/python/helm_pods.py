@@ -5,6 +5,7 @@ import pathlib
 import tempfile
 
 import helm_lookup
+import yaml
 from helm_refusals import arguments
 
 # A component, the prefix of its values, and a set of values that has its pod.
@@ -41,9 +42,10 @@ def branches(helm, check, chart):
 
     scheduling(rendered, same, check, spec_of)
     trial_etcd(rendered, check, spec_of)
+    certificates_for_etcd(rendered, same, check, spec_of)
     additions(rendered, same, check, spec_of)
     network(helm, rendered, same, check)
-    releases(rendered, same, check, spec_of)
+    releases(chart, rendered, same, check, spec_of)
     service(rendered, same)
     with tempfile.TemporaryDirectory() as folder:
         count += helm_lookup.checksums(helm, check, chart, pathlib.Path(folder))
@@ -98,6 +100,33 @@ def trial_etcd(rendered, check, spec_of):
     for sets, wanted in (([], 512 << 20), (['etcd.trial.storage=""'], 1 << 30), (['etcd.trial.storage="8Gi"'], 4 << 30)):
         arguments = spec_of(rendered("trial", *sets), "etcd")["containers"][0]["args"]
         check(f"--quota-backend-bytes={wanted}" in arguments, f"the quota of etcd with {sets}: {arguments}")
+
+
+def certificates_for_etcd(rendered, same, check, spec_of):
+    """Those of your own etcd: from its issuer, from Secrets, or Trawl's own where etcd has roles."""
+    empty = '"caSecret":"","coordinatorSecret":"","workerSecret":""'
+
+    def volume(r, component):
+        return next((v for v in spec_of(r, component)["volumes"] if v["name"] == "etcd-tls"), None)
+
+    r = rendered("production", 'etcd.tls={%s,"issuerRef":{"name":"etcd-clients","kind":"ClusterIssuer"}}' % empty)
+    for component in ("coordinator", "worker"):
+        made = r.of("Certificate", f"-{component}-etcd")["spec"]
+        same(made["issuerRef"]["name"], "etcd-clients", f"issuer of {component}'s certificate for etcd")
+        same(made["commonName"], f"rel-trawl-{component}", "the name that etcd's roles know")
+        same(made["usages"], ["digital signature", "client auth"], "it serves nothing")
+        check("uris" not in made, f"{component}'s certificate for etcd is one of Trawl's roles")
+        sources = [s["secret"]["name"] for s in volume(r, component)["projected"]["sources"]]
+        same(sources, [f"rel-trawl-{component}-etcd"] * 2, "one Secret with key and CA")
+    r = rendered("production")
+    sources = [s["secret"]["name"] for s in volume(r, "worker")["projected"]["sources"]]
+    same(sources, ["trawl-etcd-worker", "etcd-ca"], "a worker's Secret and the CA's")
+    check(not [o for o in r.objects if o["metadata"]["name"].endswith("-etcd")], "certificates beside those given")
+    r = rendered("production", 'etcd.tls={%s,"trustsTrawlCa":true}' % empty)
+    found = [k for c in ("coordinator", "worker") for k in r.config(c) if k.startswith("TRAWL_ETCD_C")]
+    check(not found and volume(r, "worker") is None, f"Trawl's own certificates are given as {found}")
+    r = rendered("trial")
+    check(volume(r, "coordinator") is None, "plain text takes no certificate for etcd")
 
 
 def additions(rendered, same, check, spec_of):
@@ -182,7 +211,7 @@ def network(helm, rendered, same, check):
     same(ingress, [7500, 9464, 8443], "further ingress of a worker")
 
 
-def releases(rendered, same, check, spec_of):
+def releases(chart, rendered, same, check, spec_of):
     """Two releases of one cluster, and what KEDA needs of each."""
     keda = 'worker.autoscaling={"kind":"keda","minReplicas":0,"keda":{"scalerAddress":"rel-coordinator.ns.svc:7400"}}'
     r = rendered("production", "coordinator.enabled=false", 'clusterName="prod"', keda)
@@ -212,6 +241,11 @@ def releases(rendered, same, check, spec_of):
     same(timeout(r), "30", "an explicit option takes precedence")
     r = rendered("production", "worker.enabled=false")
     check(timeout(r) is None and not admits_keda(r), "a scaler of workers that are left out")
+    # The HPA's metric is the one that the example's rule exposes.
+    rule = yaml.safe_load((chart / "examples/prometheus-adapter-values.yaml").read_text())["rules"]["external"][0]
+    metric = rendered("gpu-gh200").of("HorizontalPodAutoscaler")["spec"]["metrics"][0]["external"]["metric"]
+    same(rule["name"]["as"], metric["name"], "the adapter's name of the metric")
+    check(set(metric["selector"]["matchLabels"]) <= set(rule["resources"]["overrides"]), f"labels of the HPA: {metric}")
     # A registry in the repository's name is one as well.
     r = rendered(
         "gpu-gh200", 'image.registry=""', 'worker.image.repository="registry.example.org:5000/mine/worker-cuda"'
