@@ -140,7 +140,6 @@ class Etcd:
         path = pathlib.Path(tool("etcdctl", "TRAWL_ETCDCTL")).parent
         return os.environ | {
             "PATH": f"{path}:{os.environ['PATH']}",
-            "ETCDCTL_API": "3",
             "ETCDCTL_ENDPOINTS": self.address,
             "ETCDCTL_CACERT": str(identity.ca),
             "ETCDCTL_CERT": str(identity.certificate),

@@ -36,6 +36,7 @@ def notes(helm, check, chart):
     check("NOT FOR PRODUCTION" not in production, production)
     for word in ("secret rel-trawl-client-tls", "--coordinator https://127.0.0.1:7400", "scaled by keda, 0 to 40"):
         check(word in production, f"the notes of production do not say '{word}':\n{production}")
+    check("--token-file" in production and "--token-file" not in trial, f"tokens in the notes:\n{production}")
     for word in ("defaultBackend=cuda", "kedaOfOtherReleases=true", "KEDA verifies host names"):
         check(word in split, f"the notes of GPU workers that KEDA scales do not say '{word}':\n{split}")
         check(word not in production + workers, f"notes say '{word}' for nothing")
