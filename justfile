@@ -102,7 +102,7 @@ chart-files:
 # What the chart's tests check, with helm 3 or 4: `just chart 4`
 chart helm="3":
     cargo build --profile ci --quiet -p trawl
-    for part in objects branches refusals keys pages server; do \
+    for part in objects branches refusals keys pages server etcd; do \
         "$(tools/get-venv)" tests/python/helm_chart.py --helm "$(tools/get-helm {{ helm }})" --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" $part || exit 1; \
     done
 

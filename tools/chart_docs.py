@@ -49,9 +49,9 @@ def options(trawl, command):
 WIRED = {
     "data-root": "data.kind",
     "etcd": "etcd.endpoints",
-    "etcd-ca": "etcd.existingSecret",
-    "etcd-cert": "etcd.existingSecret",
-    "etcd-key": "etcd.existingSecret",
+    "etcd-ca": "etcd.tls.caSecret",
+    "etcd-cert": "etcd.tls",
+    "etcd-key": "etcd.tls",
     "cluster-name": "clusterName",
     "health": "(port 9465)",
     "listen": "ipv6",

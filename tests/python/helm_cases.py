@@ -28,12 +28,18 @@ def notes(helm, check, chart):
             return rendered.config("notes")["notes"]
 
         trial, production, workers = notes_of("trial"), notes_of("production"), notes_of("gpu-gh200")
+        keda = 'worker.autoscaling={"kind":"keda","minReplicas":0,"keda":{"scalerAddress":"c:7400","clientSecret":"k"}}'
+        split = notes_of("gpu-gh200", keda)
     for word in ("NOT FOR PRODUCTION", "etcd.endpoints", "tls.mode", "results.kind", "helm -n ns test rel --logs"):
         check(word in trial, f"the notes of a trial do not say '{word}':\n{trial}")
     check("trawl scan --coordinator http://127.0.0.1:7400" in trial, f"the notes do not say how to scan:\n{trial}")
     check("NOT FOR PRODUCTION" not in production, production)
     for word in ("secret rel-trawl-client-tls", "--coordinator https://127.0.0.1:7400", "scaled by keda, 0 to 40"):
         check(word in production, f"the notes of production do not say '{word}':\n{production}")
+    check("--token-file" in production and "--token-file" not in trial, f"tokens in the notes:\n{production}")
+    for word in ("defaultBackend=cuda", "kedaOfOtherReleases=true", "KEDA verifies host names"):
+        check(word in split, f"the notes of GPU workers that KEDA scales do not say '{word}':\n{split}")
+        check(word not in production + workers, f"notes say '{word}' for nothing")
     check("port-forward" not in workers and "'prod'" in workers, f"the notes of workers alone:\n{workers}")
 
 
@@ -73,7 +79,7 @@ def branches(helm, check, chart):
         ),
         "trial: kinds",
     )
-    same(first(r, "coordinator")["image"], "trawl/coordinator:0.1.0", "an image without a registry")
+    same(first(r, "coordinator")["image"], "localhost/trawl/coordinator:0.1.0", "an image that was loaded into the nodes")
     c, w = r.config("coordinator"), r.config("worker")
     same(c["TRAWL_ETCD_ENDPOINTS"], "http://rel-trawl-etcd.ns.svc:2379", "trial etcd")
     same((c["TRAWL_CLUSTER_NAME"], w["TRAWL_CLUSTER_NAME"]), ("rel-trawl", "rel-trawl"), "cluster name")
@@ -96,7 +102,7 @@ def branches(helm, check, chart):
         ["scan", "--coordinator=http://rel-trawl-coordinator.ns.svc:7400", "--dataset=demo"],
         "the scan of helm test",
     )
-    same(pod["spec"]["containers"][0]["image"], "trawl/cli:0.1.0", "its image")
+    same(pod["spec"]["containers"][0]["image"], "localhost/trawl/cli:0.1.0", "its image")
 
     # Allowed connections, by the network policies alone.
     for source, target, port, wanted in [
@@ -164,7 +170,7 @@ def branches(helm, check, chart):
     threads = next(v for v in first(r, "worker")["env"] if v["name"] == "TRAWL_THREADS")
     same(threads["valueFrom"]["resourceFieldRef"]["resource"], "requests.cpu", "threads follow the request")
     for component in ("coordinator", "worker"):
-        same(spec_of(r, component)["priorityClassName"], f"rel-trawl-{component}", "priority class")
+        same(spec_of(r, component)["priorityClassName"], f"ns.rel-trawl-{component}", "priority class")
         certificate = r.of("Certificate", f"-{component}-tls")["spec"]
         same(certificate["uris"], [f"trawl://{component}/rel-trawl"], "identity")
         same(
@@ -268,7 +274,7 @@ def branches(helm, check, chart):
 
     # GPUs.
     worker = spec_of(r, "worker")
-    same(first(r, "worker")["image"], "trawl/worker-cuda:0.1.0", "the CUDA image")
+    same(first(r, "worker")["image"], "registry.example.org/platform/trawl/worker-cuda:0.1.0", "the CUDA image")
     same(first(r, "worker")["resources"]["limits"], {"memory": "96Gi", "nvidia.com/gpu": 1}, "a device")
     same(
         worker["nodeSelector"], {"kubernetes.io/arch": "arm64", "nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}, "GH200"
@@ -330,14 +336,14 @@ def branches(helm, check, chart):
     )
     same(r.config("coordinator")["TRAWL_ETCD_ENDPOINTS"], "https://rel-trawl-etcd.ns.svc:2379", "and is asked by TLS")
     check("rel-trawl-etcd.ns.svc" in r.of("Certificate", "-etcd-tls")["spec"]["dnsNames"], "by its name")
-    same(len([o for o in r.objects if o["kind"] == "Issuer"]), 2, "a CA of its own")
+    same(len([o for o in r.objects if o["kind"] == "Issuer"]), 4, "a CA for Trawl and one for etcd")
     check(r.of("Certificate", "trawl-ca")["spec"]["isCA"] is True, "a CA")
 
     # The rest, a value at a time.
     r = rendered("trial", 'coordinator.image.digest="sha256:' + "a" * 64 + '"', 'image.tag="7"')
     same(
         (first(r, "coordinator")["image"], first(r, "worker")["image"]),
-        ("trawl/coordinator@sha256:" + "a" * 64, "trawl/worker:7"),
+        ("localhost/trawl/coordinator@sha256:" + "a" * 64, "localhost/trawl/worker:7"),
         "digest and tag",
     )
     r = rendered(
@@ -388,6 +394,7 @@ def branches(helm, check, chart):
     r = rendered(
         "production",
         'results.s3.existingSecret="s3"',
+        'networkPolicy.objectStoreIdentity=""',
         'results.s3.environment={"AWS_ENDPOINT_URL":"https://minio:9000"}',
     )
     check({"secretRef": {"name": "s3"}} in first(r, "coordinator")["envFrom"], "keys of S3 by a Secret")

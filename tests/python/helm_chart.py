@@ -5,7 +5,8 @@
 
 PART is one of: objects (what every rendered object must be), branches (what each value changes), refusals (values that
 are refused, and the messages), keys (options of the program, values, and the page that documents them), pages
-(generated files are current), server (the program takes what the ConfigMaps set).
+(generated files are current), server (the program takes what the ConfigMaps set), etcd (whom a real etcd with the chart's
+certificates lets in).
 """
 
 import argparse
@@ -23,7 +24,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import chart_docs  # noqa: E402  (it parses the program's options)
 import helm_cases  # noqa: E402
+import helm_pods  # noqa: E402
 import helm_refusals  # noqa: E402
+import helm_trust  # noqa: E402
 
 CHART = ROOT / "helm/trawl"
 CASES = sorted((CHART / "ci").glob("*-values.yaml"))
@@ -168,7 +171,7 @@ def check_pod(case, rendered, owner, metadata, spec):
         for mount in container.get("volumeMounts", []):
             check(mount["name"] in volumes, f"{what}: mounts '{mount['name']}', which is not a volume")
             mounted.add(mount["name"])
-            if "secret" in volumes.get(mount["name"], {}):
+            if helm_trust.secrets_of(volumes.get(mount["name"], {})):
                 check(mount.get("readOnly") is True, f"{what}: a secret that can be written")
                 # Only then does a kubelet update a certificate or token.
                 check("subPath" not in mount, f"{what}: a secret by subPath is never renewed")
@@ -177,8 +180,9 @@ def check_pod(case, rendered, owner, metadata, spec):
         check("hostPath" not in volume, f"{name}: a path of the node")
         if "emptyDir" in volume:
             check("sizeLimit" in (volume["emptyDir"] or {}), f"{name}: emptyDir '{volume['name']}' without a limit")
-        if "secret" in volume:
-            check(volume["secret"].get("defaultMode") == 0o440, f"{name}: secret '{volume['name']}' is open to others")
+        if helm_trust.secrets_of(volume):
+            mode = (volume.get("secret") or volume["projected"]).get("defaultMode")
+            check(mode == 0o440, f"{name}: secret '{volume['name']}' is open to others")
     selector = owner["spec"].get("selector", {})
     if selector:
         check(matches(selector, metadata["labels"]), f"{name}: selects other pods than its own")
@@ -255,6 +259,7 @@ def objects(helm):
         for release in ("rel", "a-release-with-a-name-of-fifty-characters-and-more"):
             rendered = helm.template("--values", path, release=release)
             check_rendered(case, rendered)
+            helm_trust.review(check, case, rendered, yaml.safe_load(path.read_text()))
             checked += len(rendered.objects)
     return f"{checked} objects of {len(CASES)} sets of values, against Kubernetes {' and '.join(KUBERNETES)}"
 
@@ -377,7 +382,7 @@ def keys(helm, trawl):
             return
         check(schema_part.get("additionalProperties") is False, f"schema: {path or 'the top'} takes unknown keys")
         declared = set(schema_part["properties"]) - {"global"}
-        optional = path.endswith(".config") or path.endswith("resources")
+        optional = path.endswith((".config", "resources")) or ".probes." in path
         check(
             set(value) == declared or (optional and set(value) <= declared),
             f"{path or 'the top'}: values.yaml and the schema differ in {set(value) ^ declared}",
@@ -460,11 +465,12 @@ def main():
     helm = Helm(given.helm)
     parts = {
         "objects": lambda: objects(helm),
-        "branches": lambda: helm_cases.branches(helm, check, CHART),
+        "branches": lambda: f"{helm_cases.branches(helm, check, CHART)}, {helm_pods.branches(helm, check, CHART)}",
         "refusals": lambda: helm_refusals.refusals(helm, check, CHART),
         "keys": lambda: keys(helm, given.trawl),
         "pages": lambda: pages(helm, given.trawl),
         "server": lambda: server(helm, given.trawl),
+        "etcd": lambda: helm_trust.on_etcd(helm, check, CHART, given.trawl),
     }
     summary = parts[given.part]()
     for problem in problems:

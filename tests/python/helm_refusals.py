@@ -54,11 +54,41 @@ def refusals(helm, check, chart):
         ("trial", ["etcd.trial.enabled=false"], ["etcd.endpoints is empty", "etcd.trial.enabled=true"]),
         ("trial", ['etcd.endpoints=["http://e:2379"]'], ["exclude each other"]),
         ("production", ['etcd.endpoints=["http://e:2379"]'], ["http://e:2379 is plain text", "https://"]),
+        # etcd's CA, and who may have a certificate of it.
         (
             "production",
-            ['tls.mode="disabled"', 'etcd.existingSecret=""'],
-            ["needs certificates", "etcd.existingSecret"],
+            ['tls.mode="disabled"', 'etcd.tls.coordinatorSecret=""', 'etcd.tls.workerSecret=""'],
+            ["etcd.tls.coordinatorSecret is empty", "etcd.tls.workerSecret is empty", "etcd.tls.issuerRef"],
         ),
+        ("production", ['etcd.existingSecret="c"'], ["etcd", "existingSecret is not allowed"]),
+        ("gpu-gh200", ["etcd.tls.workerSecret=null"], ["etcd.tls.workerSecret is empty"]),
+        ("gpu-gh200", ['etcd.tls.workerSecret="trawl-worker-tls"'], ["own certificates: a CA that signs", "trustsTrawlCa"]),
+        ("production", ['etcd.tls.coordinatorSecret="rel-trawl-client-tls"'], ["own certificates: a CA that signs"]),
+        (
+            "production",
+            ['etcd.tls={"issuerRef":{"name":"internal-ca","kind":"ClusterIssuer"}}'],
+            ["etcd.tls.issuerRef is also the issuer"],
+        ),
+        (
+            "production",
+            ['etcd.tls={"issuerRef":{"name":"rel-trawl-ca"}}', 'tls.certManager.issuerRef.name=""'],
+            ["etcd.tls.issuerRef is also the issuer"],
+        ),
+        ("gpu-mig", ['etcd.tls={"issuerRef":{"name":"etcd-ca"}}'], ["etcd.tls.issuerRef needs tls.mode=certManager"]),
+        ("single", ['etcd.tls.workerSecret="w"'], ["etcd.tls is for your own etcd"]),
+        ("single", ["etcd.tls.trustsTrawlCa=true"], ["etcd.tls.trustsTrawlCa is for your own etcd"]),
+        ("production", ["etcd.tls.trustsTrawlCa=true"], ["etcd.tls.trustsTrawlCa excludes the other values"]),
+        # Images of a namespace that nobody here owns.
+        ("trial", ['image.registry=""'], ["image.registry is empty", "trawl/coordinator", "trawl/worker", "trawl/cli"]),
+        ("gpu-gh200", ['image.registry=""'], ["trawl/worker-cuda"]),
+        # A release that joins another one's cluster.
+        ("gpu-gh200", ['clusterName=""'], ["clusterName is empty", "joins the cluster of another release"]),
+        # Fields that the chart sets itself, and rules for pods that there are none of.
+        ("trial", ["worker.extraPodSpec.volumes=[]"], ["worker.extraPodSpec.volumes: the chart sets"]),
+        ("trial", ["coordinator.probes.startup.grpc={}"], ["coordinator.probes.startup", "grpc is not allowed"]),
+        ("trial", ["networkPolicy.extraEgress.workers=[]"], ["networkPolicy.extraEgress", "workers is not allowed"]),
+        ("production", ['networkPolicy.objectStoreIdentity="irsa"'], ["objectStoreIdentity", '"podIdentity"']),
+        ("trial", ['coordinator.service.loadBalancerSourceRanges=["10.0.0.1"]'], ["loadBalancerSourceRanges", "pattern"]),
         ("production", ['tls.mode="disabled"'], ["tokens.existingSecret needs certificates"]),
         ("production", ['tests.tokenSecret=""'], ["tests.tokenSecret is empty", "helm test"]),
         (

@@ -54,11 +54,10 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- default (ternary "trawl/worker-cuda" "trawl/worker" .Values.worker.gpu.enabled) .Values.worker.image.repository -}}
 {{- end -}}
 
-{{/* The name of a component's service account: (list . "worker") */}}
+{{/* The name of a pod's service account: (list . "worker" .Values.worker.serviceAccount) */}}
 {{- define "trawl.serviceAccountName" -}}
-{{- $root := index . 0 -}}
-{{- $account := (index $root.Values (index . 1)).serviceAccount -}}
-{{- $own := printf "%s-%s" (include "trawl.fullname" $root) (index . 1) -}}
+{{- $account := index . 2 -}}
+{{- $own := printf "%s-%s" (include "trawl.fullname" (index . 0)) (index . 1) -}}
 {{- if $account.create -}}{{- default $own $account.name -}}{{- else -}}{{- default "default" $account.name -}}{{- end -}}
 {{- end -}}
 

@@ -52,20 +52,12 @@ capabilities:
 {{- end }}
 {{- end -}}
 
-{{/* The certificate of a component, and of etcd where it has its own: (list . "worker") */}}
+{{/* The certificate of a component: (list . "worker") */}}
 {{- define "trawl.tlsMounts" -}}
 {{- $root := index . 0 -}}
 {{- if ne $root.Values.tls.mode "disabled" }}
 - name: tls
   mountPath: /etc/trawl/tls
-  readOnly: true
-{{- end }}
-{{- end -}}
-
-{{- define "trawl.etcdMounts" -}}
-{{- if .Values.etcd.existingSecret }}
-- name: etcd-tls
-  mountPath: /etc/trawl/etcd
   readOnly: true
 {{- end }}
 {{- end -}}
@@ -76,15 +68,6 @@ capabilities:
 - name: tls
   secret:
     secretName: {{ include "trawl.tlsSecret" . }}
-    defaultMode: 0440
-{{- end }}
-{{- end -}}
-
-{{- define "trawl.etcdVolumes" -}}
-{{- with .Values.etcd.existingSecret }}
-- name: etcd-tls
-  secret:
-    secretName: {{ . }}
     defaultMode: 0440
 {{- end }}
 {{- end -}}
@@ -107,11 +90,7 @@ TRAWL_TLS_KEY: /etc/trawl/tls/tls.key
 TRAWL_CLUSTER_NAME: {{ include "trawl.clusterName" $root | quote }}
 TRAWL_DATA_ROOT: /var/lib/trawl/data
 TRAWL_ETCD_ENDPOINTS: {{ include "trawl.etcdEndpoints" $root | quote }}
-{{- if $root.Values.etcd.existingSecret }}
-TRAWL_ETCD_CA: /etc/trawl/etcd/ca.crt
-TRAWL_ETCD_CERT: /etc/trawl/etcd/tls.crt
-TRAWL_ETCD_KEY: /etc/trawl/etcd/tls.key
-{{- end }}
+{{- include "trawl.etcdEnvironment" $root }}
 TRAWL_HEALTH: {{ printf "%s:9465" $any | quote }}
 TRAWL_LISTEN: {{ printf "%s:%d" $any (index . 2) | quote }}
 TRAWL_LOG: {{ $root.Values.log | quote }}
@@ -157,27 +136,16 @@ TRAWL_{{ $key | snakecase | upper }}: {{ include "trawl.text" $value | quote }}
 longer than the program does. (list . server startSeconds) */}}
 {{- define "trawl.probes" -}}
 {{- $server := index . 1 -}}
-startupProbe:
-  grpc:
-    port: 9465
-    service: ready
-  periodSeconds: 2
-  timeoutSeconds: 2
-  failureThreshold: {{ div (add (index $server.config "etcdTimeoutS" | default 10) (index . 2) 1) 2 }}
-livenessProbe:
-  grpc:
-    port: 9465
-    service: live
-  periodSeconds: 10
-  timeoutSeconds: 5
-  failureThreshold: 6
-readinessProbe:
-  grpc:
-    port: 9465
-    service: ready
-  periodSeconds: 5
-  timeoutSeconds: 3
-  failureThreshold: 2
+{{- $etcd := index $server.config "etcdTimeoutS" | default 10 -}}
+{{- $ready := dict "port" 9465 "service" "ready" -}}
+{{- $probes := dict
+  "startup" (dict "grpc" $ready "periodSeconds" 2 "timeoutSeconds" 2 "failureThreshold" (div (add $etcd (index . 2) 1) 2))
+  "liveness" (dict "grpc" (dict "port" 9465 "service" "live") "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 6)
+  "readiness" (dict "grpc" $ready "periodSeconds" 5 "timeoutSeconds" 3 "failureThreshold" 2) -}}
+{{- range $name := list "startup" "liveness" "readiness" }}
+{{ $name }}Probe:
+  {{- merge (deepCopy (default (dict) (get $server.probes $name))) (get $probes $name) | toYaml | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "trawl.preStop" -}}
@@ -189,39 +157,28 @@ lifecycle:
 {{- end }}
 {{- end -}}
 
-{{/* Where pods go: (list . "worker" nodeSelector tolerations) */}}
-{{- define "trawl.placement" -}}
+{{/* Versions of the Secrets and ConfigMaps that users add to a component's environment, as the Kubernetes cluster holds them now: a
+process reads its environment once, so a change restarts its pods at the next `helm upgrade`. Empty where nothing can be looked up
+(`helm template`). (list . "worker") */}}
+{{- define "trawl.environmentVersions" -}}
 {{- $root := index . 0 -}}
-{{- $component := index . 1 -}}
-{{- $server := index $root.Values $component -}}
-{{- $class := $server.priorityClassName -}}
-{{- if and (not $class) $root.Values.priorityClasses.create -}}
-{{- $class = printf "%s-%s" (include "trawl.fullname" $root) $component -}}
+{{- $server := index $root.Values (index . 1) -}}
+{{- $secrets := list -}}
+{{- $maps := list -}}
+{{- if and (eq (index . 1) "coordinator") (eq $root.Values.results.kind "s3") -}}{{- $secrets = append $secrets $root.Values.results.s3.existingSecret -}}{{- end -}}
+{{- range $server.extraEnvFrom -}}
+{{- $secrets = append $secrets (dig "secretRef" "name" "" .) -}}
+{{- $maps = append $maps (dig "configMapRef" "name" "" .) -}}
 {{- end -}}
-{{- with $class }}
-priorityClassName: {{ . }}
-{{- end }}
-{{- with index . 2 }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with index . 3 }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $server.affinity }}
-affinity:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-topologySpreadConstraints:
-{{- range $topology := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
-  - maxSkew: 1
-    topologyKey: {{ $topology }}
-    whenUnsatisfiable: {{ $server.spread }}
-    labelSelector:
-      matchLabels:
-        {{- include "trawl.selector" (list $root $component) | nindent 8 }}
-    # A rollout spreads its own pods, not those being replaced.
-    matchLabelKeys: [pod-template-hash]
-{{- end }}
+{{- range $server.extraEnv -}}
+{{- $secrets = append $secrets (dig "valueFrom" "secretKeyRef" "name" "" .) -}}
+{{- $maps = append $maps (dig "valueFrom" "configMapKeyRef" "name" "" .) -}}
+{{- end -}}
+{{- $found := list -}}
+{{- range $kind, $names := dict "Secret" (compact $secrets) "ConfigMap" (compact $maps) -}}
+{{- range $names | uniq -}}
+{{- with lookup "v1" $kind $root.Release.Namespace . -}}{{- $found = append $found (printf "%s/%s@%s" $kind .metadata.name .metadata.resourceVersion) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $found -}}{{- join "," $found | sha256sum -}}{{- end -}}
 {{- end -}}
