@@ -37,6 +37,11 @@ same-bytes *options:
     cargo build --release -p trawl
     tools/same_bytes.py {{ options }}
 
+# A rolling upgrade from an earlier commit's executable to this one, while scans run: `just upgrade --rounds 5`
+upgrade *options:
+    cargo build --release -p trawl
+    TRAWL_ETCD=$(tools/get-etcd) tools/upgrade.py --earlier "$(tools/get-earlier)" {{ options }}
+
 # Every candle pattern against TA-Lib, on bars that make each of them happen. `just patterns --seed 7`
 patterns *options:
     cargo build --release -p trawl
