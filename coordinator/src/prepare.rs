@@ -16,7 +16,7 @@ use trawl_plan::{Choice, Diagnostic, Direction, Input, Plan, ScanDocument, Schem
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_wire::limits::SEGMENTS_MAX;
 use trawl_wire::record::ExecutionClass;
-use trawl_wire::{Identity, SegmentOutput, SegmentResultV2, SymbolRow};
+use trawl_wire::{CrossTimes, Identity, SegmentOutput, SegmentResultV2, SymbolRow};
 use trawl_worker::{
     ExecutablePlan, ScanSource, ScanStep, StepKind, execution_class_in, lowering_of, precision_of, schema_of,
 };
@@ -463,5 +463,22 @@ impl PreparedScan {
             _ => false,
         };
         if fits { Ok(()) } else { Err(format!("the result of segment {segment} is none of this step's")) }
+    }
+
+    /// Checks that the values of a cross-section's step are of the times that were asked for.
+    pub(crate) fn check_times(wanted: &[CrossTimes], result: &SegmentResultV2) -> Result<(), String> {
+        let SegmentOutput::Values(given) = &result.output else { return Ok(()) };
+        let there = |want: &CrossTimes| given.iter().any(|have| have.cross == want.cross && have.times == want.times);
+        // A cross-section that is not read has no times, and no values.
+        match wanted.iter().find(|want| !want.times.is_empty() && !there(want)) {
+            None => Ok(()),
+            Some(want) => {
+                let segment = result.segment;
+                Err(format!(
+                    "the result of segment {segment} has other times of cross-section {} than asked",
+                    want.cross
+                ))
+            }
+        }
     }
 }

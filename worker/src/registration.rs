@@ -192,7 +192,12 @@ async fn keep(
                 }
             }
         };
-        match renewed.await {
+        // A call that is not answered must not delay leaving.
+        let renewed = tokio::select! {
+            renewed = renewed => renewed,
+            _ = &mut stopped => break,
+        };
+        match renewed {
             Ok(kept) => {
                 LEASE_RENEWALS.inc();
                 (lease, wait) = (kept, period);

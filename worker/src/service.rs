@@ -130,6 +130,17 @@ fn invalid(message: impl Into<String>) -> Failure {
     Failure::new(ErrorKind::Invalid, bounded_reason(message.into()))
 }
 
+/// The failure of a result that cannot be sent: another attempt would give the same one.
+fn of_own_result(error: &envelope::EnvelopeError) -> Failure {
+    let message = match error {
+        envelope::EnvelopeError::TooLong { .. } => {
+            format!("the result of one segment is too large ({error}): select fewer columns or sweep over fewer values")
+        }
+        _ => error.to_string(),
+    };
+    Failure::new(ErrorKind::Invalid, bounded_reason(message))
+}
+
 impl WorkerService {
     pub fn new(
         (id, boot): (String, String),
@@ -304,7 +315,10 @@ impl WorkerService {
             .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel, &mut record.stages)
             .map_err(Failure::from)?;
         timings.compute_us = micros(started.elapsed());
-        record.stages.time(EngineStage::Encode, 0, 0, || envelope::encode(&result)).map_err(Failure::from)
+        record
+            .stages
+            .time(EngineStage::Encode, 0, 0, || envelope::encode(&result))
+            .map_err(|error| of_own_result(&error))
     }
 
     /// A segment's bars, from memory or from disk.

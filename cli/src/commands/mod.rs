@@ -19,6 +19,7 @@ mod demo;
 mod devices;
 mod diff;
 mod indicators;
+mod members;
 mod reading;
 mod scan;
 mod scans;
@@ -38,8 +39,9 @@ pub enum Command {
     Indicators(indicators::Args),
     Data(data::Args),
     Scans(Box<scans::Args>),
-    Workers(scans::WorkersArgs),
-    Drain(scans::DrainArgs),
+    Coordinators(members::CoordinatorsArgs),
+    Workers(members::WorkersArgs),
+    Drain(members::DrainArgs),
     Cluster(cluster::Args),
     Demo(demo::Args),
     Coordinator(coordinator::Args),
@@ -107,8 +109,9 @@ impl Command {
             Self::Indicators(args) => indicators::run(args, context),
             Self::Data(args) => data::run(args, context),
             Self::Scans(args) => scans::run(&args),
-            Self::Workers(args) => scans::workers(&args),
-            Self::Drain(args) => scans::drain(&args),
+            Self::Coordinators(args) => members::coordinators(&args),
+            Self::Workers(args) => members::workers(&args),
+            Self::Drain(args) => members::drain(&args),
             Self::Demo(args) => demo::run(&args, context),
             Self::Cluster(args) => cluster::run(args, context),
             Self::Coordinator(args) => coordinator::run(args, context),

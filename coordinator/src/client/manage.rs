@@ -104,6 +104,20 @@ impl<'a> Manager<'a> {
         self.answered(answer).await.map(|reply| reply.workers)
     }
 
+    /// All registered coordinators.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn coordinators(&mut self) -> Result<Vec<pb::CoordinatorInfo>, ClientError> {
+        let request = self.request(pb::ListCoordinatorsRequest {});
+        let answer = self.client.list_coordinators(request).await;
+        if answer.as_ref().is_err_and(|status| status.code() == tonic::Code::Unimplemented) {
+            let why = "this coordinator is older than this command and does not list coordinators: upgrade it";
+            return Err(ClientError::Refused(Failure::new(ErrorKind::Invalid, why)));
+        }
+        self.answered(answer).await.map(|reply| reply.coordinators)
+    }
+
     /// Drains a worker; returns how many shards it still has.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use trawl_security::Connector;
 use trawl_wire::error::{innermost, text_of};
 use trawl_wire::limits::MESSAGE_BYTES_MAX;
 use trawl_wire::pb::worker_client::WorkerClient;
-use trawl_wire::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest, trace};
+use trawl_wire::{CrossTimes, ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest, trace};
 use trawl_worker::ScanStep;
 
 use super::transit_bytes::{TransitBytes, TransitPermit};
@@ -109,10 +109,10 @@ pub(crate) async fn run(
     channel: Channel,
     request: pb::ShardRequest,
     (ticket, pieces): (Ticket, Vec<Piece>),
-    (prepared, step): (Arc<PreparedScan>, ScanStep),
+    (prepared, step, wanted): (Arc<PreparedScan>, ScanStep, Vec<CrossTimes>),
     (events, transit): (mpsc::Sender<AttemptEvent>, Arc<TransitBytes>),
 ) {
-    let ending = replies(channel, request, (ticket, &pieces), (&prepared, step), (&events, &transit)).await;
+    let ending = replies(channel, request, (ticket, &pieces), (&prepared, step, &wanted), (&events, &transit)).await;
     // Fails only while the coordinator is shutting down.
     let _ = events.send(AttemptEvent::End { attempt: ticket.attempt, ending }).await;
 }
@@ -121,7 +121,7 @@ async fn replies(
     channel: Channel,
     request: pb::ShardRequest,
     (ticket, pieces): (Ticket, &[Piece]),
-    (prepared, step): (&PreparedScan, ScanStep),
+    (prepared, step, wanted): (&PreparedScan, ScanStep, &[CrossTimes]),
     (events, transit): (&mpsc::Sender<AttemptEvent>, &Arc<TransitBytes>),
 ) -> Ending {
     let mut client = WorkerClient::new(channel)
@@ -145,7 +145,7 @@ async fn replies(
                 let timings = reply.shard.take().map(Box::new);
                 // Ignore pieces that were not requested.
                 let Some(&piece) = pieces.iter().find(|p| p.segment == reply.segment) else { continue };
-                let outcome = outcome_of(reply, piece, (prepared, step), transit);
+                let outcome = outcome_of(reply, piece, (prepared, step, wanted), transit);
                 if events.send(AttemptEvent::Piece { ticket, piece, outcome, timings }).await.is_err() {
                     return Ending::Done;
                 }
@@ -164,11 +164,11 @@ fn ending_of(status: &tonic::Status) -> Ending {
     }
 }
 
-/// The result in a reply, checked against envelope, segment and the snapshot's symbols.
+/// The result in a reply, checked against envelope, segment, the snapshot's symbols and the times that were asked for.
 fn outcome_of(
     reply: pb::SegmentReply,
     piece: Piece,
-    (prepared, step): (&PreparedScan, ScanStep),
+    (prepared, step, wanted): (&PreparedScan, ScanStep, &[CrossTimes]),
     transit: &Arc<TransitBytes>,
 ) -> Result<Box<Found>, Failure> {
     let retryable = |message: String| Failure::new(ErrorKind::Retryable, message);
@@ -180,6 +180,7 @@ fn outcome_of(
                 return Err(retryable(format!("segment {} came for segment {}", result.segment, reply.segment)));
             }
             prepared.check_piece(step, piece, &result).map_err(retryable)?;
+            PreparedScan::check_times(wanted, &result).map_err(retryable)?;
             let (digest, timings) = (segment_digest(&result), reply.timings.unwrap_or_default());
             Ok(Box::new(Found { result, digest, envelope, timings, transit }))
         }

@@ -19,6 +19,7 @@ mod proxy;
 mod quota;
 mod record_budget;
 mod registry;
+mod request;
 mod scaler;
 mod scans;
 mod service;
@@ -45,6 +46,7 @@ use crate::scheduler::Limits;
 use cluster_context::ClusterContext;
 use leadership::Candidacy;
 use proxy::Proxy;
+use registry::Coordinators;
 use service::{CoordinatorRole, CoordinatorService, Handle};
 
 pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
@@ -139,6 +141,9 @@ pub enum ServerError {
     /// The operating system could not start a thread.
     #[error("cannot start the thread that stands for election: {0}")]
     Thread(std::io::Error),
+    /// Another process runs, or has registered, under this coordinator's id.
+    #[error("{}", taken(.0))]
+    Taken(String),
     /// The control store was set up anew or restored.
     #[error("{0}")]
     HistoryLost(HistoryLost),
@@ -148,6 +153,13 @@ pub enum ServerError {
     /// The gRPC server failed.
     #[error("the server ended: {0}")]
     Serve(#[from] tonic::transport::Error),
+}
+
+fn taken(address: &str) -> String {
+    let whose = if address.is_empty() { String::new() } else { format!(" at {address}") };
+    format!(
+        "another process{whose} has registered under this coordinator's id: give each coordinator an --id of its own"
+    )
 }
 
 /// Runs a coordinator until `stop` ends. `ready` receives the bound address once it serves. `election` is a separate
@@ -171,7 +183,11 @@ pub async fn run(
     membership::reachable(&control, &cluster_name, options.start_timeout).await?;
     let results = ResultStore::open(&options.results)?;
     results.probe(&options.boot).await?;
-    let registered = registry::register(Arc::clone(&control), &cluster_name, &id, &advertised).await?;
+    let registered = registry::register(Arc::clone(&control), &cluster_name, &id, (&options.boot, &advertised)).await;
+    let registered = registered.map_err(|error| match error {
+        registry::RegisterError::Control(error) => ServerError::Control(error),
+        registry::RegisterError::Taken(address) => ServerError::Taken(address),
+    })?;
     let coordinators = registered.count().await?;
     if let Err(error) = check_placement(results.shown(), results.is_local(), options.results_shared, coordinators) {
         registered.leave().await;
@@ -190,7 +206,7 @@ pub async fn run(
     let cluster = ClusterContext {
         store: Store::keeping(options.data_root),
         control,
-        cluster_name,
+        cluster_name: cluster_name.clone(),
         results,
         retention: options.retention,
         connector: Connector::new(options.security.tls.clone(), Expect::Role(Role::Worker)),
@@ -211,7 +227,8 @@ pub async fn run(
         Connector::new(options.security.tls.clone(), Expect::Role(Role::Coordinator)),
         options.security.tls.is_some(),
     );
-    let service = CoordinatorService::new(standing, proxy, options.boot, options.quotas);
+    let coordinators = Coordinators { control: Arc::clone(&watched_store), cluster_name: cluster_name.clone() };
+    let service = CoordinatorService::new(standing, proxy, (options.boot, coordinators), options.quotas);
     let (close, closed) = tokio::sync::oneshot::channel::<()>();
     let service = Arc::new(service);
     let watched = scaler::watch(service.standing());
@@ -241,6 +258,7 @@ pub async fn run(
         ended = &mut serving => return ended.unwrap_or(Ok(())).map_err(ServerError::from),
         // So is a leader without its tasks: it must not keep others from leading.
         _ = &mut leading => failed = Some(ServerError::Broken),
+        () = registered.replaced() => failed = Some(ServerError::Taken(String::new())),
         lost = history => {
             tracing::error!("{lost}");
             failed = Some(ServerError::HistoryLost(lost));

@@ -14,28 +14,23 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Code, Request, Response, Status};
 use tracing::Instrument as _;
 use tracing::field::Empty;
-use trawl_market::AsOf;
-use trawl_plan::ScanDocument;
-use trawl_security::{Caller, PriorityLimit, RETRY_AFTER_METADATA_KEY, Shown};
+use trawl_security::{Caller, RETRY_AFTER_METADATA_KEY, Shown};
 use trawl_telemetry::metrics::catalogue::coordinator::{
     CLIENT_WAIT, REFUSALS, Refusal, STREAMS_ENDED, STREAMS_OPENED, StreamEnd,
 };
 use trawl_telemetry::names::{attribute, span};
 use trawl_wire::error::status_of;
-use trawl_wire::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX, speaks, spoken};
+use trawl_wire::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX};
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, pb, request_digest, trace};
 
 use super::proxy::Proxy;
 use super::quota::{QuotaLimits, Quotas, RunningPermit};
 use super::record_budget::NoRoom;
-use super::scans::{
-    Asked, Cursor, Document, Environment, Known, Scan, TakenOver, drive, may_end, may_see, now_us, reload,
-};
+use super::registry::Coordinators;
+use super::request;
+use super::scans::{Cursor, Environment, Known, Scan, TakenOver, drive, may_end, may_see, reload};
 use crate::durable::RequestMark;
-use crate::planner::ShardSpec;
-use crate::scheduler::Priority;
-use crate::worker_class::is_backend;
 
 /// Events buffered for a slow client.
 const CLIENT_EVENTS_MAX: usize = 32;
@@ -66,6 +61,7 @@ pub(crate) struct CoordinatorService {
     quotas: Quotas,
     /// Boot id; makes scan ids unique across restarts.
     boot: String,
+    coordinators: Coordinators,
     scans: AtomicU64,
 }
 
@@ -125,8 +121,13 @@ impl CoordinatorService {
         self.standing.clone()
     }
 
-    pub fn new(standing: watch::Receiver<CoordinatorRole>, proxy: Proxy, boot: String, quotas: QuotaLimits) -> Self {
-        Self { standing, proxy, quotas: Quotas::new(quotas), boot, scans: 0.into() }
+    pub fn new(
+        standing: watch::Receiver<CoordinatorRole>,
+        proxy: Proxy,
+        (boot, coordinators): (String, Coordinators),
+        quotas: QuotaLimits,
+    ) -> Self {
+        Self { standing, proxy, quotas: Quotas::new(quotas), boot, coordinators, scans: 0.into() }
     }
 
     /// Waits until the leader is known.
@@ -165,7 +166,7 @@ impl CoordinatorService {
 
     /// Checks limits that do not depend on the content of the document.
     fn admit(&self, caller: &Caller, request: &pb::ScanRequest) -> Result<RunningPermit, Status> {
-        check_version(request.protocol_version).inspect_err(|_| REFUSALS.of(Refusal::Version).inc())?;
+        request::check_version(request.protocol_version).inspect_err(|_| REFUSALS.of(Refusal::Version).inc())?;
         let bytes = request.document_json.len();
         if bytes > DOCUMENT_BYTES_MAX {
             REFUSALS.of(Refusal::TooLarge).inc();
@@ -202,9 +203,9 @@ impl CoordinatorService {
         request: pb::ScanRequest,
         trace: Option<&pb::TraceContext>,
     ) -> Result<Arc<Scan>, Status> {
-        check_backend(&request.backend)?;
-        let as_of = as_of(&request)?;
-        check_allowance(caller, &request)?;
+        request::check_backend(&request.backend)?;
+        let as_of = request::as_of(&request)?;
+        request::check_allowance(caller, &request)?;
         let permit = self.admit(caller, &request)?;
         let digest = request_digest(&request);
         let keyed = !request.idempotency_key.is_empty();
@@ -244,7 +245,7 @@ impl CoordinatorService {
         let scan = Arc::new(Scan::new(
             name,
             caller.name.clone(),
-            asked(request, as_of, mark, caller),
+            request::asked(request, as_of, mark, caller),
             environment.held.clone(),
         ));
         environment.scans.add(Arc::clone(&scan)).map_err(|why| {
@@ -290,90 +291,6 @@ pub(super) fn of_leader(status: Status) -> Status {
     match Failure::from_status(&status) {
         Some(_) => status,
         None => retry(&format!("the coordinator that led does not answer: {}", status.message())),
-    }
-}
-
-fn check_version(asked: u32) -> Result<(), Status> {
-    if speaks(asked) {
-        return Ok(());
-    }
-    let message = format!("protocol version {asked} was asked for, this coordinator speaks {}", spoken());
-    Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message))
-}
-
-/// The as-of of a request; clients of protocol 2 send the start of a bar.
-fn as_of(request: &pb::ScanRequest) -> Result<AsOf, Status> {
-    if request.as_of.is_empty() {
-        return Ok(request.as_of_us.into());
-    }
-    AsOf::parse(&request.as_of).map_err(|mistake| {
-        let message = format!("as-of: {mistake}; {}", mistake.help);
-        status_of(Code::InvalidArgument, ErrorKind::Invalid, &message)
-    })
-}
-
-/// Checks a request against what its caller may take, apart from quotas.
-fn check_allowance(caller: &Caller, request: &pb::ScanRequest) -> Result<(), Status> {
-    let (limit, name) = (caller.allowance.priority, &caller.name);
-    let asked = match request.priority() {
-        pb::Priority::Low => PriorityLimit::Low,
-        pb::Priority::Normal => PriorityLimit::Normal,
-        pb::Priority::High => PriorityLimit::High,
-    };
-    if asked > limit {
-        let message = format!("priority {} is not granted to {name}: at most {}", asked.name(), limit.name());
-        return Err(status_of(Code::PermissionDenied, ErrorKind::Invalid, &message));
-    }
-    if caller.allowance.datasets.is_empty() {
-        return Ok(());
-    }
-    // Before anything is opened, so that the reply does not depend on which datasets there are. A document that cannot
-    // be read is refused when it is prepared.
-    let Ok(document) = ScanDocument::from_json(&request.document_json) else { return Ok(()) };
-    let dataset = document.dataset.as_deref().unwrap_or_default().split('@').next().unwrap_or_default().to_owned();
-    if dataset.is_empty() || caller.allowance.admits_dataset(&dataset) {
-        return Ok(());
-    }
-    let message = format!("dataset '{dataset}' is not granted to {name}: {}", caller.allowance.datasets.join(", "));
-    Err(status_of(Code::PermissionDenied, ErrorKind::Invalid, &message))
-}
-
-/// Checks the backend that a client names.
-fn check_backend(backend: &str) -> Result<(), Status> {
-    if backend.is_empty() || is_backend(backend) {
-        return Ok(());
-    }
-    let message = format!("backend '{backend}' is not known: 'cpu' or 'cuda' is expected, or none");
-    Err(status_of(Code::InvalidArgument, ErrorKind::Invalid, &message))
-}
-
-fn asked(request: pb::ScanRequest, as_of: AsOf, mark: Option<RequestMark>, caller: &Caller) -> Asked {
-    let received = Instant::now();
-    let priority = match request.priority() {
-        pb::Priority::Low => Priority::Low,
-        pb::Priority::Normal => Priority::Normal,
-        pb::Priority::High => Priority::High,
-    };
-    let allowed = request.deadline_ms.map(Duration::from_millis);
-    Asked {
-        backend: Some(request.backend).filter(|backend| !backend.is_empty()),
-        document: Document::Here(request.document_json),
-        as_of,
-        shards: match request.shards.and_then(|s| s.spec) {
-            None | Some(pb::shard_spec::Spec::PerSegment(false)) => ShardSpec::Automatic,
-            Some(pb::shard_spec::Spec::Count(count)) => ShardSpec::Count(count),
-            Some(pb::shard_spec::Spec::PerSegment(true)) => ShardSpec::PerSegment,
-        },
-        priority,
-        allowed,
-        // A limit beyond the range of the clock counts as none.
-        deadline: allowed.and_then(|time| received.checked_add(time)),
-        allow_partial: request.allow_partial,
-        durable: !request.ephemeral,
-        datasets: caller.allowance.datasets.clone(),
-        received,
-        submitted_us: now_us(),
-        mark,
     }
 }
 
@@ -475,7 +392,7 @@ impl pb::coordinator_server::Coordinator for Handle {
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Events>, Status> {
         let (call, carried) = (CallContext::of(&request), trace::extract(request.metadata()));
         let request = request.into_inner();
-        check_version(request.protocol_version)?;
+        request::check_version(request.protocol_version)?;
         match self.0.place(&call).await? {
             CallTarget::There(mut leader) => {
                 let events =
@@ -579,6 +496,14 @@ impl pb::coordinator_server::Coordinator for Handle {
                 Ok(Response::new(pb::ListWorkersReply { workers }))
             }
         }
+    }
+
+    async fn list_coordinators(
+        &self,
+        _: Request<pb::ListCoordinatorsRequest>,
+    ) -> Result<Response<pb::ListCoordinatorsReply>, Status> {
+        let coordinators = self.0.coordinators.list().await.map_err(|error| retry(&error.to_string()))?;
+        Ok(Response::new(pb::ListCoordinatorsReply { coordinators }))
     }
 
     async fn drain_worker(

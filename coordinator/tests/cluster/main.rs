@@ -6,6 +6,7 @@
 mod classes;
 mod devices;
 mod leaderless;
+mod leases;
 mod refusals;
 mod scaling;
 mod scans;

@@ -43,7 +43,7 @@ pub struct Rule {
 }
 
 /// All RPCs of all services. A test compares it with the `.proto` file.
-pub const RULES: [Rule; 15] = [
+pub const RULES: [Rule; 16] = [
     client("/trawl.v1.Coordinator/Scan", "submit scans", Right::Submit),
     client("/trawl.v1.Coordinator/Watch", "read scans", Right::Read),
     client("/trawl.v1.Coordinator/Cancel", "cancel scans", Right::Submit),
@@ -51,6 +51,7 @@ pub const RULES: [Rule; 15] = [
     client("/trawl.v1.Coordinator/GetScan", "read scans", Right::Read),
     client("/trawl.v1.Coordinator/Trace", "read scans", Right::Read),
     client("/trawl.v1.Coordinator/ListWorkers", "list workers", Right::Read),
+    client("/trawl.v1.Coordinator/ListCoordinators", "list coordinators", Right::Read),
     client("/trawl.v1.Coordinator/DrainWorker", "drain workers", Right::Admin),
     worker("/trawl.v1.Worker/Execute", "send work"),
     worker("/trawl.v1.Worker/Ping", "ping workers"),

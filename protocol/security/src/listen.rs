@@ -3,8 +3,9 @@
 //! Handshakes run concurrently, bounded in number and time, so that a silent peer delays nothing. A rejected peer gets
 //! the reason as a TLS alert, and the log states which certificate it was and what to do.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -24,6 +25,9 @@ use crate::tls::{Credentials, Reason};
 
 /// Maximum concurrent handshakes; further connections wait in the operating system.
 pub const HANDSHAKES_MAX: usize = 64;
+/// Maximum concurrent handshakes of one address; further connections of it are closed, so that one stranger does not keep
+/// everybody out.
+pub const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
 /// Timeout of a handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Accepted connections waiting to be served.
@@ -113,6 +117,7 @@ pub fn incoming(listener: TcpListener, tls: Option<Arc<Credentials>>) -> Receive
     let (ready, accepted) = mpsc::channel(ACCEPTED_MAX);
     tokio::spawn(async move {
         let shaking = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        let addresses = Arc::new(Addresses::default());
         let refusals = Arc::new(Refusals(Mutex::new((Instant::now(), 0))));
         loop {
             let next = tokio::select! {
@@ -136,11 +141,15 @@ pub fn incoming(listener: TcpListener, tls: Option<Arc<Credentials>>) -> Receive
                 }
                 continue;
             };
+            let Some(share) = addresses.take(address.ip()) else {
+                refusals.record(address, "it has too many handshakes of TLS under way");
+                continue;
+            };
             // Never closed.
             let Ok(permit) = Arc::clone(&shaking).acquire_owned().await else { return };
             let (ready, refusals) = (ready.clone(), Arc::clone(&refusals));
             tokio::spawn(async move {
-                let _permit = permit;
+                let (_permit, _share) = (permit, share);
                 match tokio::time::timeout(HANDSHAKE_TIMEOUT, shake_hands(&tls, io, address)).await {
                     Ok(Ok(accepted)) => {
                         // Fails only when the server is ending.
@@ -153,6 +162,42 @@ pub fn incoming(listener: TcpListener, tls: Option<Arc<Credentials>>) -> Receive
         }
     });
     ReceiverStream::new(accepted)
+}
+
+/// Handshakes under way, by address.
+#[derive(Debug, Default)]
+struct Addresses(Mutex<BTreeMap<IpAddr, usize>>);
+
+/// One handshake of an address, until it is dropped.
+#[derive(Debug)]
+struct AddressShare {
+    addresses: Arc<Addresses>,
+    ip: IpAddr,
+}
+
+impl Addresses {
+    /// A share, unless the address has too many already.
+    fn take(self: &Arc<Self>, ip: IpAddr) -> Option<AddressShare> {
+        let mut shaking = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = shaking.entry(ip).or_default();
+        if *count >= HANDSHAKES_PER_ADDRESS_MAX {
+            return None;
+        }
+        *count += 1;
+        Some(AddressShare { addresses: Arc::clone(self), ip })
+    }
+}
+
+impl Drop for AddressShare {
+    fn drop(&mut self) {
+        let mut shaking = self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = shaking.get_mut(&self.ip) {
+            *count -= 1;
+            if *count == 0 {
+                shaking.remove(&self.ip);
+            }
+        }
+    }
 }
 
 async fn shake_hands(tls: &Credentials, io: TcpStream, address: SocketAddr) -> Result<Accepted, String> {
@@ -233,6 +278,19 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_address_has_a_share_of_the_handshakes_and_gives_it_back() {
+        let addresses = Arc::new(Addresses::default());
+        let [one, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let mut held: Vec<_> = (0..HANDSHAKES_PER_ADDRESS_MAX).map(|_| addresses.take(one).expect("a share")).collect();
+        assert!(addresses.take(one).is_none());
+        assert!(addresses.take(other).is_some(), "another address is not concerned");
+        held.pop();
+        assert!(addresses.take(one).is_some());
+        drop(held);
+        assert!(addresses.0.lock().unwrap().is_empty());
+    }
 
     #[test]
     fn a_flood_of_refusals_is_logged_in_part_and_the_next_window_begins_anew() {

@@ -1,4 +1,4 @@
-//! `trawl scans`: the scans that a cluster has recorded; also `trawl workers` and `trawl drain`.
+//! `trawl scans`: the scans that a cluster has recorded.
 //!
 //! They query a coordinator and print its reply.
 
@@ -145,27 +145,6 @@ pub struct CancelArgs {
     client: ClientArgs,
 }
 
-/// List the workers of a cluster
-#[derive(Debug, clap::Args)]
-pub struct WorkersArgs {
-    #[command(flatten)]
-    client: ClientArgs,
-
-    /// Print JSON, one object a line
-    #[arg(long)]
-    json: bool,
-}
-
-/// Ask a worker to finish its shards, accept no more, and exit
-#[derive(Debug, clap::Args)]
-pub struct DrainArgs {
-    /// The worker's id, as 'trawl workers' shows it
-    worker: String,
-
-    #[command(flatten)]
-    client: ClientArgs,
-}
-
 /// Sends one request to a coordinator.
 pub(super) fn ask<T>(
     args: &ClientArgs,
@@ -272,7 +251,7 @@ fn progress(info: &pb::ScanInfo) -> String {
 }
 
 /// Columns as wide as their widest cell; the last is not padded.
-fn columns(rows: &[Vec<String>]) -> String {
+pub(super) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.first().map_or(0, Vec::len);
     let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count).map(width).collect();
@@ -288,11 +267,11 @@ fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-fn print(text: &str) -> anyhow::Result<()> {
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
 }
 
-fn json_lines<T: Serialize>(lines: impl IntoIterator<Item = T>) -> anyhow::Result<String> {
+pub(super) fn json_lines<T: Serialize>(lines: impl IntoIterator<Item = T>) -> anyhow::Result<String> {
     let mut text = String::new();
     for line in lines {
         text.push_str(&serde_json::to_string(&line)?);
@@ -408,59 +387,5 @@ pub fn cancel(args: &CancelArgs) -> anyhow::Result<ExitCode> {
         ended => format!("scan {} had already ended: {}\n", args.scan, state_name(ended)),
     };
     print(&message)?;
-    Ok(ExitCode::from(DONE))
-}
-
-/// One worker, as it is printed as JSON.
-#[derive(Serialize)]
-struct WorkerLine<'a> {
-    worker: &'a str,
-    state: &'a str,
-    address: &'a str,
-    threads: u32,
-    shards_in_flight: u32,
-    class: &'a str,
-    boot: &'a str,
-}
-
-/// Lists workers.
-pub fn workers(args: &WorkersArgs) -> anyhow::Result<ExitCode> {
-    let workers = ask(&args.client, async |manager| manager.workers().await)?;
-    if args.json {
-        let lines = workers.iter().map(|w| WorkerLine {
-            worker: &w.id,
-            state: &w.state,
-            address: &w.address,
-            threads: w.threads,
-            shards_in_flight: w.shards_in_flight,
-            class: &w.execution_class,
-            boot: &w.boot,
-        });
-        print(&json_lines(lines)?)?;
-        return Ok(ExitCode::from(DONE));
-    }
-    if workers.is_empty() {
-        print("no worker is registered; start one with 'trawl worker'\n")?;
-        return Ok(ExitCode::from(DONE));
-    }
-    let head = ["WORKER", "STATE", "ADDRESS", "THREADS", "SHARDS", "CLASS"].map(str::to_owned).to_vec();
-    let row = |w: &pb::WorkerInfo| {
-        let (threads, shards) = (w.threads.to_string(), w.shards_in_flight.to_string());
-        vec![w.id.clone(), w.state.clone(), w.address.clone(), threads, shards, w.execution_class.clone()]
-    };
-    let rows: Vec<Vec<String>> = std::iter::once(head).chain(workers.iter().map(row)).collect();
-    print(&columns(&rows))?;
-    Ok(ExitCode::from(DONE))
-}
-
-/// Asks a worker to leave.
-pub fn drain(args: &DrainArgs) -> anyhow::Result<ExitCode> {
-    let worker = args.worker.clone();
-    let shards = ask(&args.client, async |manager| manager.drain(&worker).await)?;
-    print(&format!(
-        "worker {} is leaving; it finishes {} first\n",
-        args.worker,
-        crate::human::counted(shards as usize, "shard")
-    ))?;
     Ok(ExitCode::from(DONE))
 }

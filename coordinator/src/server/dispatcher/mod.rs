@@ -424,8 +424,12 @@ impl State {
                 }
             }
             Ask::Silent { id, boot } => {
-                if self.registered.get(&id).is_some_and(|w| w.record.boot == boot) {
+                if let Some(worker) = self.registered.get(&id).filter(|w| w.record.boot == boot) {
+                    let parting = worker.parting;
                     self.lose(&id, "its lease is over and it does not answer");
+                    if parting {
+                        self.part();
+                    }
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trawl_wire::limits::PROTOCOL_VERSION;
+use trawl_wire::limits::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 use trawl_wire::{ErrorKind, Failure, envelope, pb};
 use trawl_worker::StepKind;
 
@@ -51,17 +51,12 @@ impl State {
         let part = pieces.iter().find(|p| **p != prepared.whole(p.segment));
         let step = submission.passes.step();
         // Only the data that these segments read: a shard never carries the whole market's tables.
-        let input = match envelope::encode_input(&submission.passes.input(&segments)) {
+        let asked = submission.passes.input(&segments);
+        let input = match envelope::encode_input(&asked) {
             Ok(input) => input,
             Err(error) => {
                 let message = format!("the cross-sections of a shard cannot be sent: {error}; ask for more shards");
-                let ending = Ending::Refused(Failure::new(ErrorKind::Permanent, message));
-                let events = self.events.clone();
-                let task = tokio::spawn(async move {
-                    let _ = events.send(AttemptEvent::End { attempt, ending }).await;
-                });
-                let task = task.abort_handle();
-                self.attempts.insert(attempt, Running { scan: scan_id, worker, task, tracked });
+                self.refuse_here(attempt, (scan_id, worker), tracked, message);
                 return;
             }
         };
@@ -89,15 +84,40 @@ impl State {
             slow_after_ms: slow_after.map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
             hedge: purpose == RunPurpose::Hedge,
         };
+        let bytes = prost::Message::encoded_len(&request);
+        if bytes > MESSAGE_BYTES_MAX {
+            // Otherwise this side's encoder fails, which looks like a broken connection.
+            let message = format!(
+                "a shard's request has {bytes} bytes, at most {MESSAGE_BYTES_MAX} are sent; ask for more shards"
+            );
+            self.refuse_here(attempt, (scan_id, worker), tracked, message);
+            return;
+        }
         let ticket = Ticket { attempt, scan: scan_id, host: registered.host };
         let running = attempt::run(
             registered.channel.clone(),
             request,
             (ticket, pieces),
-            (Arc::clone(prepared), step),
+            (Arc::clone(prepared), step, asked.wanted),
             (self.events.clone(), Arc::clone(&self.transit)),
         );
         let task = tokio::spawn(running).abort_handle();
         self.attempts.insert(attempt, Running { scan: scan_id, worker, task, tracked });
+    }
+
+    /// Ends an attempt that cannot be sent, as if its worker had refused it.
+    fn refuse_here(
+        &mut self,
+        attempt: AttemptId,
+        (scan, worker): (ScanId, WorkerId),
+        tracked: super::Tracked,
+        message: String,
+    ) {
+        let ending = Ending::Refused(Failure::new(ErrorKind::Permanent, message));
+        let events = self.events.clone();
+        let task = tokio::spawn(async move {
+            let _ = events.send(AttemptEvent::End { attempt, ending }).await;
+        });
+        self.attempts.insert(attempt, Running { scan, worker, task: task.abort_handle(), tracked });
     }
 }

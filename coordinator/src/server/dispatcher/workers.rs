@@ -34,8 +34,10 @@ pub(super) struct RegisteredWorker {
     pub joined: Option<WorkerId>,
     /// Its results proved wrong: it stays joined and receives nothing.
     pub quarantined: bool,
-    /// Its record is gone while it was leaving: it is lost once no more replies are awaited.
+    /// Its record is gone while replies of it are awaited: it gets nothing more, and is lost once they are complete.
     pub parting: bool,
+    /// The record, if the same process has registered again meanwhile.
+    pub returned: Option<WorkerRecord>,
     /// The task that pings it.
     pub pinging: Option<AbortHandle>,
 }
@@ -115,6 +117,13 @@ impl State {
     pub(super) fn note(&mut self, member: Member) {
         match member {
             Member::Here(record) => {
+                let boot = &record.boot;
+                if let Some(worker) =
+                    self.registered.get_mut(&record.id).filter(|w| w.parting && w.record.boot == *boot)
+                {
+                    worker.returned = Some(record);
+                    return;
+                }
                 if let Some(why) = unusable(&record) {
                     tracing::warn!(worker = record.id, why, "this worker is given no work");
                     return;
@@ -136,6 +145,7 @@ impl State {
                             joined: None,
                             quarantined,
                             parting: false,
+                            returned: None,
                             pinging: None,
                         };
                         self.registered.insert(id.clone(), worker);
@@ -163,18 +173,34 @@ impl State {
             }
             Member::Gone { id, boot } => {
                 if self.registered.get(&id).is_some_and(|w| w.record.boot == boot) {
-                    match self.registered.get_mut(&id).filter(|w| w.record.draining) {
-                        // Its last replies may still be in transit; the end of its connection shows when they are
-                        // complete.
-                        Some(worker) => {
-                            worker.parting = true;
-                            self.part();
-                        }
-                        None => self.forget(&id, "its record is gone"),
-                    }
+                    self.lose_record(&id);
                 }
             }
         }
+    }
+
+    /// A worker's record is gone: it left, it died, or only its lease ended, as an etcd that does not answer ends it. Its
+    /// replies are evidence: while they are awaited it is not lost, unless it does not answer a ping.
+    fn lose_record(&mut self, id: &str) {
+        let Some(worker) = self.registered.get(id) else { return };
+        let (joined, draining) = (worker.joined, worker.record.draining);
+        let busy = joined.is_some_and(|joined| self.attempts.values().any(|running| running.worker == joined));
+        if !draining {
+            if !busy {
+                return self.forget(id, "its record is gone");
+            }
+            tracing::warn!(worker = id, "its record is gone while it computes: it may finish, and gets nothing more");
+            self.ping(id);
+            if let Some(worker) = joined {
+                self.step(Event::WorkerDraining { worker });
+            }
+        }
+        // The last replies of a worker that leaves may still be in transit; the end of its connection shows when they
+        // are complete.
+        if let Some(worker) = self.registered.get_mut(id) {
+            worker.parting = true;
+        }
+        self.part();
     }
 
     /// Loses the parting workers that have sent all their replies.
@@ -182,7 +208,13 @@ impl State {
         let busy = |worker| self.attempts.values().any(|running| running.worker == worker);
         let silent = |w: &RegisteredWorker| w.parting && !w.joined.is_some_and(busy);
         let over: Vec<String> = self.registered.iter().filter(|(_, w)| silent(w)).map(|(id, _)| id.clone()).collect();
-        over.iter().for_each(|id| self.forget(id, "it left"));
+        for id in over {
+            let returned = self.registered.get_mut(&id).and_then(|worker| worker.returned.take());
+            self.forget(&id, "it left");
+            if let Some(record) = returned {
+                self.note(Member::Here(record));
+            }
+        }
     }
 
     /// Loses a worker whose record is gone.
