@@ -117,8 +117,12 @@ class Run:
         # What an earlier fault still makes fire would not be this one's doing.
         before = [row for row in self.open if row["alert"] in fault.alerts]
         if before:
-            wait_for("an alert of an earlier fault ends", lambda: self.look() and not set(map(id, before)) & set(map(id, self.open)), ENDS_SECONDS)
-        rows = [{"alert": a, "cluster": fault.cluster, "fault": fault.what, "fired": None, "ended": None} for a in fault.alerts]
+            ended = lambda: self.look() is not None and not any(row in self.open for row in before)
+            wait_for("an alert of an earlier fault ends", ended, ENDS_SECONDS)
+        rows = [
+            {"alert": alert, "cluster": fault.cluster, "fault": fault.what, "fired": None, "ended": None}
+            for alert in fault.alerts
+        ]
         self.rows += rows
         try:
             fault.inject()
@@ -173,7 +177,9 @@ def report_queries(run, asked):
     """Counts by dashboard, and every query that has no data, with the reason."""
     print("\nQueries of the dashboards, over the whole run:\n")
     boards = sorted({row[0] for row in asked})
-    table([(b, sum(r[0] == b for r in asked), sum(r[0] == b and isinstance(r[3], int) and r[3] > 0 for r in asked)) for b in boards], "dashboard", "queries", "with data")
+    has_data = lambda row: isinstance(row[3], int) and row[3] > 0
+    counts = [(b, sum(r[0] == b for r in asked), sum(r[0] == b and has_data(r) for r in asked)) for b in boards]
+    table(counts, "dashboard", "queries", "with data")
     for board, panel, query, found in asked:
         if isinstance(found, str):
             run.problems.append(f"{board}, {panel}: {found}: {query}")
@@ -199,7 +205,8 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     data, own_data, began = folder / "data", folder / "own-data", time.time()
     for name, seed in (("bars", 1), ("other", 2)):
-        make = [given.trawl, "data", "synth", "--symbols", 300, "--bars", 200, "--seed", seed, "--dataset", name, "--data-root", data]
+        make = [given.trawl, "data", "synth", "--symbols", 300, "--bars", 200, "--seed", seed]
+        make += ["--dataset", name, "--data-root", data]
         subprocess.run(list(map(str, make)), check=True, capture_output=True)
     shutil.copytree(data, own_data)
     (folder / "faulty").mkdir()
@@ -222,7 +229,8 @@ def main():
         wait_for("Prometheus answers", prometheus.ready, 60)
         load.start()
         wait_for("the clusters are up", run.healthy, 60)
-        print("Shortened here: windows", ", ".join(f"{a} to {b}" for a, b in WINDOWS.items()), "; for:", ", ".join(f"{a} to {b}" for a, b in WAITS.items()))
+        short = lambda durations: ", ".join(f"{a} to {b}" for a, b in durations.items())
+        print(f"Shortened here: windows {short(WINDOWS)}; for: {short(WAITS)}", flush=True)
         # Before anything is done, nothing fires.
         time.sleep(15)
         if run.look():
@@ -248,21 +256,24 @@ def main():
             shutil.rmtree(folder, ignore_errors=True)
     print()
     shown = lambda seconds: "NO" if seconds is None else f"{seconds:.0f} s"
-    table([(r["alert"], r["cluster"], r["fault"], shown(r["fired"]), shown(r["ended"])) for r in run.rows], "alert", "cluster", "fault", "fired after", "ended after")
+    rows = [(r["alert"], r["cluster"], r["fault"], shown(r["fired"]), shown(r["ended"])) for r in run.rows]
+    table(rows, "alert", "cluster", "fault", "fired after", "ended after")
     print("\nA later fault may keep an alert up: 'ended after' counts from the end of its own fault to the first moment without it.")
     if asked:
         report_queries(run, asked)
     if not given.only:
-        names = {r["alert"] for g in yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())["groups"] for r in g["rules"]}
+        groups = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())["groups"]
+        names = {rule["alert"] for group in groups for rule in group["rules"]}
         print("\nNot made to fire here (promtool alone does):\n")
         table(sorted(NOT_TRIED.items()), "alert", "why")
         for alert in sorted(names ^ ({r["alert"] for r in run.rows} | set(NOT_TRIED))):
             run.problems.append(f"{alert}: neither tried nor listed, or not an alert")
     for problem in dict.fromkeys(run.problems):
         print(f"PROBLEM: {problem}", file=sys.stderr)
-    tried = len({r["alert"] for r in run.rows})
-    print(f"\nobservability: {tried} alerts made to fire, {len(dict.fromkeys(run.problems))} problems, {time.time() - began:.0f} s"
-          + (f"; logs in {folder}" if run.problems or given.keep else ""))
+    fired = len({r["alert"] for r in run.rows if r["fired"] is not None})
+    logs = f"; logs in {folder}" if run.problems or given.keep else ""
+    problems, seconds = len(dict.fromkeys(run.problems)), time.time() - began
+    print(f"\nobservability: {fired} alerts made to fire, {problems} problems, {seconds:.0f} s{logs}")
     sys.exit(1 if run.problems else 0)
 
 
