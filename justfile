@@ -97,6 +97,11 @@ chart-docs:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv)" tools/chart_docs.py --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl"
 
+# A real Prometheus over real clusters on loopback: alerts fire by their faults and go away, every query of every dashboard is asked. Four to seven minutes; `just observability --only leader`
+observability *options:
+    cargo build --profile ci --quiet -p trawl
+    "$(tools/get-venv)" tools/observability --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
+
 # The chart's copies of the rules and dashboards in deploy/
 chart-files:
     rm -f helm/trawl/files/rules/*.yaml helm/trawl/files/dashboards/*.json

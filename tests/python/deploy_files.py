@@ -190,6 +190,16 @@ def compose():
             check(environment["TRAWL_ID"] == name, f"compose: {name} calls itself {environment['TRAWL_ID']}")
             check(environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://jaeger:4317", f"compose: traces of {name}")
             check(int(service["stop_grace_period"][:-1]) >= 10 + 15, f"compose: {name} is killed while it drains")
+    # `up --wait` waits for health checks. Whoever has none: images without a program that could ask, and a command.
+    for path, without in (("deploy/cluster/compose.yaml", {"worker", "cli"}), ("deploy/compose.yaml", {"otelcol", "dcgm"})):
+        every = yaml.safe_load((ROOT / path).read_text())["services"]
+        unchecked = {name.rsplit("-", 1)[0] for name, service in every.items() if "healthcheck" not in service}
+        check(unchecked == without, f"{path}: without a health check: {sorted(unchecked)}, expected {sorted(without)}")
+    flags = services["etcd"]["command"]
+    check(
+        "--auto-compaction-mode=periodic" in flags and "--auto-compaction-retention=1h" in flags,
+        "compose: etcd keeps every revision for good",
+    )
     # The same Jaeger here and in deploy/compose.yaml.
     observed = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())["services"]["jaeger"]["image"]
     check(

@@ -24,6 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import chart_docs  # noqa: E402  (it parses the program's options)
 import helm_cases  # noqa: E402
+import helm_observe  # noqa: E402
 import helm_pods  # noqa: E402
 import helm_refusals  # noqa: E402
 import helm_trust  # noqa: E402
@@ -465,7 +466,10 @@ def main():
     helm = Helm(given.helm)
     parts = {
         "objects": lambda: objects(helm),
-        "branches": lambda: f"{helm_cases.branches(helm, check, CHART)}, {helm_pods.branches(helm, check, CHART)}",
+        "branches": lambda: (
+            f"{helm_cases.branches(helm, check, CHART)}, {helm_pods.branches(helm, check, CHART)}; "
+            f"{helm_observe.observe(helm, check, CHART)} rules of Prometheus"
+        ),
         "refusals": lambda: helm_refusals.refusals(helm, check, CHART),
         "keys": lambda: keys(helm, given.trawl),
         "pages": lambda: pages(helm, given.trawl),

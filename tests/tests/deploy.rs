@@ -18,7 +18,7 @@ use trawl_tests::{etcd, executable, process};
 use crate::promql::{Named, named};
 
 /// Labels that come from the targets, not from the metrics: Prometheus' own, and those set in the files of `deploy/`.
-const TARGET_LABELS: [&str; 6] = ["instance", "job", "namespace", "pod", "node", "alertstate"];
+const TARGET_LABELS: [&str; 7] = ["instance", "job", "namespace", "pod", "node", "alertstate", "cluster"];
 /// Of NVIDIA's dcgm-exporter, and of Prometheus itself.
 const OTHERS: [&str; 6] =
     ["DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE", "up", "ALERTS"];

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Functions and aggregations that are used.
-const FUNCTIONS: [&str; 14] = [
+const FUNCTIONS: [&str; 16] = [
+    "changes",
+    "last_over_time",
     "sum",
     "max",
     "rate",

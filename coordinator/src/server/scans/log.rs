@@ -112,7 +112,8 @@ impl ScanLog {
         self.add(event, false);
     }
 
-    /// Adds the last event and closes the log.
+    /// Adds the last event and closes the log. Of a log that was never shown it is the only one: a scan that could not be
+    /// recorded was not accepted.
     pub fn close(&self, event: Event) {
         self.add(event, true);
     }
@@ -121,6 +122,11 @@ impl ScanLog {
         let mut state = self.state();
         if state.end.is_some() {
             return;
+        }
+        if last && !state.shown {
+            self.held.sub(state.bytes);
+            state.bytes = 0;
+            state.events.clear();
         }
         let bytes = weight(&event);
         state.bytes += bytes;
@@ -318,6 +324,19 @@ mod tests {
         assert!(waited.is_err());
         log.abandon(Status::unavailable("no longer the leader"));
         assert_eq!(log.next(&mut cursor).await.unwrap_err().message(), "no longer the leader");
+    }
+
+    #[tokio::test]
+    async fn a_scan_that_could_not_be_recorded_was_never_accepted() {
+        let held = HeldBytes::default();
+        let log = ScanLog::new(held.clone());
+        log.push(accepted(0));
+        let refused = Event::Refused(pb::Refused { failure: None, diagnostics_json: "no".to_owned() });
+        log.close(refused.clone());
+        let mut cursor = Cursor::default();
+        assert_eq!(*log.next(&mut cursor).await.unwrap().unwrap(), refused, "not its acceptance");
+        assert_eq!(log.next(&mut cursor).await.unwrap(), None);
+        assert_eq!(held.bytes(), weight(&refused));
     }
 
     #[tokio::test]

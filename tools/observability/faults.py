@@ -1,0 +1,279 @@
+"""The faults: what is done to a real cluster, which alerts must fire because of it, and how it is undone.
+
+Not here, and why, is in NOT_TRIED; promtool alone makes those alerts fire (deploy/prometheus/tests).
+"""
+
+import dataclasses
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+
+from processes import damage, repair, wait_for
+
+NOT_TRIED = {
+    "TrawlQueueGrowing": "needs a backlog of more than 15 minutes",
+    "TrawlDeviceQuarantined": "needs a GPU that fails",
+    "TrawlResultsDisputed": "needs a machine that computes wrongly",
+    "TrawlScanDoubted": "needs a machine that computes wrongly",
+    "TrawlSegmentsPoisoned": "needs a symbol that kills workers",
+    "TrawlSegmentsPanicked": "needs a bug of the engine",
+    "TrawlResultsPileUp": "needs 1.8 GB of answers that nobody reads",
+    "TrawlMemoryNearLimit": "needs a control group",
+}
+
+
+@dataclasses.dataclass
+class Fault:
+    what: str
+    alerts: list[str]
+    inject: Callable
+    heal: Callable
+    cluster: str = "faulty"
+    # Done again and again until the alerts fire.
+    again: Callable | None = None
+    # Alerts that must not fire in so many seconds, before `again` begins: (seconds, names).
+    silent: tuple | None = None
+
+
+def leader(cluster, prometheus):
+    """The coordinator that leads."""
+
+    def found():
+        samples = prometheus.ask("query", query=f'trawl_leader{{cluster="{cluster.name}"}} == 1')["result"]
+        addresses = {sample["metric"]["instance"] for sample in samples}
+        return next((c for c in cluster.coordinators if c.metrics in addresses), None)
+
+    return wait_for("a leader", found, 60)
+
+
+def set_files_max(process, more):
+    """Allows so many files more than are open; the old limit is returned."""
+    pid = process.child.pid
+    limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
+    before = re.search(r"Max open files\s+(\d+)", limits)[1]
+    now = len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir())) + more
+    subprocess.run(["prlimit", "--pid", str(pid), f"--nofile={now}:"], check=True)
+    return before
+
+
+def all_faults(cluster, guarded, prometheus, load, data, own_data):
+    """In an order in which the traces that one leaves do not hide the next one's."""
+    etcd, workers, coordinators = cluster.etcd, cluster.workers, cluster.coordinators
+    kept = {}
+
+    def scale_to_zero():
+        load.pause()
+        cluster.cancel_all()
+        for worker in workers:
+            worker.stop()
+
+    def submit():
+        if not kept.pop("submitted", False):
+            cluster.detach(2)
+        kept["submitted"] = True
+
+    def workers_back():
+        kept.pop("submitted", None)
+        cluster.restart_workers()
+        load.go_on()
+
+    def freeze_work():
+        load.pause()
+        cluster.restart_workers("--fault-delay-ms-per-segment", 3_600_000)
+        time.sleep(3)
+        cluster.detach(30)
+
+    def thaw_work():
+        cluster.cancel_all()
+        cluster.restart_workers()
+        load.go_on()
+
+    def another_worker():
+        kept["stranger"] = cluster.process("worker", "w-unreachable", [cluster.trawl, "worker", "--threads", 1])
+        kept["stranger"].start("--advertise", "127.0.0.1:1")
+
+    def block_results():
+        cluster.results.rename(cluster.folder / "results.away")
+        cluster.results.write_text("in the way")
+        cluster.detach(8)
+
+    def unblock_results():
+        cluster.results.unlink()
+        (cluster.folder / "results.away").rename(cluster.results)
+
+    def damage_one():
+        kept["own"] = damage(own_data, "bars")
+        workers[-1].kill()
+        workers[-1].start()
+
+    def repair_one():
+        repair(kept.pop("own"))
+        workers[-1].stop()
+        workers[-1].start()
+
+    def damage_all():
+        """The bars of another dataset, in every copy, so that no host has a sound one."""
+        kept["all"] = [damage(folder, "other") for folder in (data, own_data)]
+
+    def repair_all():
+        for files in kept.pop("all"):
+            repair(files)
+        cluster.restart_workers()
+
+    def hand_over():
+        now = leader(cluster, prometheus)
+        now.stop()
+        now.start()
+        time.sleep(2)
+
+    def slow_etcd():
+        etcd.signal(signal.SIGSTOP)
+        time.sleep(0.9)
+        etcd.signal(signal.SIGCONT)
+        time.sleep(0.3)
+
+    def strange_calls():
+        for _ in range(70):
+            host, port = guarded.coordinators[0].address.split(":")
+            with socket.create_connection((host, int(port)), timeout=5) as s:
+                s.sendall(b"GET / HTTP/1.1\r\n\r\n")
+
+    def etcd_again():
+        etcd.signal(signal.SIGCONT)
+        etcd.start() if etcd.child is None else None
+
+    return [
+        Fault("SIGKILL to one worker", ["TrawlWorkersLost"], workers[0].kill, workers[0].start),
+        Fault(
+            "a worker that registers an address where nobody listens",
+            ["TrawlWorkerUnreachable"],
+            another_worker,
+            lambda: kept["stranger"].stop(),
+        ),
+        Fault(
+            "SIGSTOP to a worker for longer than its lease",
+            ["TrawlLeasesLost"],
+            lambda: (workers[1].signal(signal.SIGSTOP), time.sleep(9), workers[1].signal(signal.SIGCONT)),
+            lambda: None,
+        ),
+        Fault(
+            "all workers leave, as when scaled to zero (12 s in which nothing may fire), then scans are submitted",
+            ["TrawlNoWorkers"],
+            scale_to_zero,
+            workers_back,
+            again=submit,
+            silent=(12, ["TrawlNoWorkers", "TrawlScansStuck"]),
+        ),
+        Fault(
+            "workers that wait an hour before each segment, 30 scans at a coordinator for 4 + 8",
+            ["TrawlScansStuck", "TrawlQueueFull"],
+            freeze_work,
+            thaw_work,
+        ),
+        Fault(
+            "workers that wait 1.5 s before each segment (objective here: 1 s)",
+            ["TrawlScanLatencyBurnsFast", "TrawlScanLatencyBurnsSlowly"],
+            lambda: (load.pause(), cluster.restart_workers("--fault-delay-ms-per-segment", 1500)),
+            lambda: (cluster.cancel_all(), cluster.restart_workers(), load.go_on()),
+            again=lambda: (cluster.detach(2), time.sleep(4)),
+        ),
+        Fault(
+            "one worker of three waits 2.5 s before each segment",
+            ["TrawlManyHedges"],
+            lambda: (workers[0].kill(), workers[0].start("--fault-delay-ms-per-segment", 2500)),
+            lambda: (workers[0].kill(), workers[0].start()),
+        ),
+        Fault(
+            "one worker of three has no bars",
+            ["TrawlManyRetries"],
+            lambda: (workers[0].kill(), workers[0].start("--data-root", cluster.folder)),
+            lambda: (workers[0].kill(), workers[0].start()),
+        ),
+        Fault(
+            "a file is in the way of the result store's directory",
+            ["TrawlResultStoreFailing", "TrawlScansFailed", "TrawlScanSuccessBurnsFast", "TrawlScanSuccessBurnsSlowly"],
+            block_results,
+            unblock_results,
+            again=lambda: (cluster.detach(2), time.sleep(1)),
+        ),
+        Fault(
+            "the own copy of one worker is damaged",
+            ["TrawlDamagedCopy", "TrawlWorkerQuarantined"],
+            damage_one,
+            repair_one,
+        ),
+        Fault(
+            "every copy of a dataset is damaged",
+            ["TrawlSegmentsFailed"],
+            damage_all,
+            repair_all,
+            again=lambda: (cluster.scan(dataset="other"), time.sleep(1)),
+        ),
+        Fault(
+            "spans are sent to a port where nobody listens",
+            ["TrawlSpansDropped"],
+            lambda: (
+                workers[0].stop(),
+                workers[0].start(
+                    environment={
+                        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+                        "OTEL_METRICS_EXPORTER": "none",
+                        "OTEL_BSP_SCHEDULE_DELAY": "200",
+                    }
+                ),
+            ),
+            lambda: (workers[0].stop(), workers[0].start()),
+        ),
+        Fault(
+            "a process may open two files more",
+            ["TrawlFilesNearLimit"],
+            lambda: kept.update(files=set_files_max(workers[1], 2)),
+            lambda: subprocess.run(["prlimit", "--pid", str(workers[1].child.pid), f"--nofile={kept['files']}:"], check=True),
+        ),
+        Fault(
+            "70 connections that speak no TLS",
+            ["TrawlStrangers"],
+            strange_calls,
+            lambda: None,
+            cluster="guarded",
+        ),
+        Fault(
+            "a certificate that is valid for a day; then one for 30 days",
+            ["TrawlCertificateEnds"],
+            lambda: guarded.make_certificates(1),
+            lambda: guarded.make_certificates(30),
+            cluster="guarded",
+        ),
+        Fault(
+            "SIGTERM to the leader, whoever it is, again and again",
+            ["TrawlLeaderFlapping"],
+            lambda: None,
+            lambda: None,
+            again=hand_over,
+        ),
+        Fault(
+            "SIGSTOP to etcd for 0.9 s of every 1.2 s",
+            ["TrawlEtcdSlow"],
+            lambda: None,
+            lambda: None,
+            again=slow_etcd,
+        ),
+        Fault(
+            "etcd's quota is used up; then delete, compact, defragment, disarm",
+            ["TrawlEtcdNoSpace"],
+            lambda: (etcd.fill(), None),
+            etcd.free,
+            again=lambda: cluster.detach(1),
+        ),
+        Fault("SIGKILL to etcd", ["TrawlEtcdFailing"], etcd.kill, etcd_again),
+        Fault(
+            "SIGKILL to both coordinators",
+            ["TrawlNoLeader", "TrawlProcessDown"],
+            lambda: [c.kill() for c in coordinators],
+            lambda: [c.start() for c in coordinators],
+        ),
+    ]

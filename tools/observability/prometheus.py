@@ -1,0 +1,121 @@
+"""A real Prometheus with the rules of deploy/prometheus, whose durations are shortened so that a run takes minutes."""
+
+import json
+import pathlib
+import re
+import shutil
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import yaml
+from processes import Process, free_port
+
+# A window or `for:` of the rules, and what it is here. A second's scrapes instead of fifteen, and nothing else, is changed besides.
+WINDOWS = {"5m": "10s", "10m": "20s", "15m": "30s", "30m": "30s", "1h": "40s", "6h": "60s", "3d": "60s"}
+WAITS = {"1m": "2s", "2m": "2s", "5m": "5s", "10m": "8s", "15m": "10s", "1h": "10s"}
+# The objective of the latency: no scan of this run is meant to take 30 s.
+FAST_SECONDS = "1"
+
+
+def shortened(source: pathlib.Path, target: pathlib.Path):
+    """Copies rules with every window and `for:` replaced; one that has no replacement is an error."""
+    rules = yaml.safe_load(source.read_text())
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            rule["expr"] = re.sub(r"\[(\w+)\]", lambda found: f"[{WINDOWS[found[1]]}]", rule["expr"])
+            rule["expr"] = rule["expr"].replace('le=~"30|30.0"', f'le=~"{FAST_SECONDS}|{FAST_SECONDS}.0"')
+            if "for" in rule:
+                rule["for"] = WAITS[rule["for"]]
+    target.write_text(yaml.safe_dump(rules, sort_keys=False))
+
+
+class Prometheus(Process):
+    def __init__(self, program, folder, root, clusters):
+        folder.mkdir(parents=True)
+        for name in ("recording", "alerts"):
+            shortened(root / f"deploy/prometheus/{name}.yaml", folder / f"{name}.yaml")
+        jobs = [
+            {
+                "job_name": f"trawl-{role}",
+                "static_configs": [
+                    {
+                        "targets": [f"127.0.0.1:{port}" for port in cluster.ports[role]],
+                        "labels": {"namespace": "loopback", "cluster": cluster.name},
+                    }
+                    for cluster in clusters
+                ],
+            }
+            for role in ("coordinator", "worker")
+        ]
+        short = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
+        config = {"global": short, "rule_files": ["recording.yaml", "alerts.yaml"], "scrape_configs": jobs}
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        address = f"127.0.0.1:{free_port()}"
+        self.url = f"http://{address}/api/v1"
+        command = [program, "--config.file", folder / "prometheus.yml", "--web.listen-address", address]
+        command += ["--storage.tsdb.path", folder / "data", "--enable-feature=exemplar-storage"]
+        super().__init__("prometheus", folder / "prometheus.log", command, {})
+
+    def ask(self, path, **parameters):
+        query = urllib.parse.urlencode(parameters, doseq=True)
+        try:
+            with urllib.request.urlopen(f"{self.url}/{path}?{query}", timeout=20) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as refused:
+            raise ValueError(json.load(refused)["error"]) from None
+
+    def ready(self):
+        try:
+            return bool(self.ask("targets"))
+        except OSError:
+            return False
+
+    def value(self, expression):
+        """The sum of what an expression has now; 0 where it has nothing."""
+        return sum(float(sample["value"][1]) for sample in self.ask("query", query=expression)["result"])
+
+    def firing(self):
+        """{(alert, cluster)} that fire."""
+        alerts = self.ask("alerts")["alerts"]
+        return {(a["labels"]["alertname"], a["labels"].get("cluster", "")) for a in alerts if a["state"] == "firing"}
+
+
+# What Grafana puts in place of its variables.
+VARIABLES = {"$__rate_interval": "10s", "$namespace": ".*", "$cluster": ".*", "$instance": ".*"}
+# Queries that have nothing here, by a part of their text, and why.
+WITHOUT_DATA = {
+    "trawl:device_": "no GPU, and so no exporter of NVIDIA",
+    "trawl_device_info": "no worker has a GPU",
+}
+
+
+def dashboards(prometheus, root, begin, end):
+    """Asks every query of every dashboard over the whole run: [(dashboard, panel, query, series or what went wrong)]."""
+    rows = []
+    for path in sorted((root / "deploy/grafana").glob("*.json")):
+        board = json.loads(path.read_text())
+        queries = [(p["title"], t["expr"]) for p in board["panels"] for t in p.get("targets", []) if "expr" in t]
+        queries += [("(annotation)", a["expr"]) for a in board["annotations"]["list"]]
+        for panel, query in queries:
+            asked = query
+            for variable, value in VARIABLES.items():
+                asked = asked.replace(variable, value)
+            try:
+                found = len(prometheus.ask("query_range", query=asked, start=begin, end=end, step=2)["result"])
+            except ValueError as error:
+                found = str(error)
+            rows.append((path.stem, panel, query, found))
+        for variable in board["templating"]["list"]:
+            if variable["type"] != "query":
+                continue
+            asked, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
+            for name, value in VARIABLES.items():
+                asked = asked.replace(name, value)
+            found = prometheus.ask(f"label/{label}/values", **{"match[]": asked, "start": begin, "end": end})
+            rows.append((path.stem, f"(variable {variable['name']})", variable["query"]["query"], len(found)))
+    return rows
+
+
+def tidy(folder):
+    shutil.rmtree(folder, ignore_errors=True)
