@@ -327,7 +327,7 @@ fn callers_share_the_workers_and_many_scans_of_one_have_its_share_together() {
     assert_eq!((1..=5).map(of).collect::<Vec<_>>(), [5, 5, 5, 5, 20]);
     // A caller alone has all of it.
     case.step(Event::Cancelled { scan: 5 });
-    case.join(2, 1, 20);
+    case.join(2, 0, 20);
     let of = |wanted: ScanId| {
         let dispatched = |c: &&Command| matches!(c, Command::Dispatch { scan, .. } if *scan == wanted);
         case.commands.iter().filter(dispatched).count()

@@ -230,8 +230,12 @@ fn development_certificates_make_a_cluster_that_answers_as_one_process() {
     let options = Options { coordinator: flags("coordinator"), worker: flags("worker"), security };
     let cluster = Cluster::start_as(&home, 2, &etcd.url, &[], options);
     // A user's certificate, which admits it to the coordinator, does not admit it to etcd.
+    let both = home.write(
+        "both.pem",
+        &["certs/etcd-ca.pem", "certs/ca.pem"].map(|name| String::from_utf8(home.read(name)).expect("text")).concat(),
+    );
     for (role, admitted) in [("client", false), ("operator", false), ("etcd-worker", true)] {
-        let shown = Files { ca: home.path("certs/etcd-ca.pem"), ..files(role) }.credentials();
+        let shown = Files { ca: both.clone(), ..files(role) }.credentials();
         let keys = block_on(async {
             let store = EtcdStore::with_tls(&etcd.url, Some(shown)).expect("an address");
             store.list_keys("").await.map(|listing| listing.entries.len())
@@ -554,11 +558,16 @@ fn etcd_is_reached_with_certificates_of_both_sides() {
     let wrong = [flag("ca", &other.ca), flag("cert", &other.certificate), flag("key", &other.key)].concat();
     check_ended(start(&wrong), 1, &["was issued by 'Etcd CA', which is no CA in", "other.trust.pem"]);
     // Users' certificates of etcd's CA: a warning, or a refusal.
-    let users = [["--tls-ca".to_owned(), trawl.ca.display().to_string()].to_vec(), flags.clone()].concat();
-    check_ended(start(&[&users[..], &["--strict".to_owned()]].concat()), 2, &["of the CA of --tls-ca", "certs dev"]);
-    let apart = ["--tls-ca".to_owned(), other.ca.display().to_string(), "--strict".to_owned()];
-    check_ended(start(&[&apart[..], &wrong[..]].concat()), 2, &["of the CA of --tls-ca"]);
-    check_ended(start(&[&apart[..], &flag("ca", &trawl.ca)].concat()), 1, &["certificate of this side"]);
+    let strict = ["--strict".to_owned()];
+    let same = authority.issue("same", &["trawl://worker/w1"], VALID).flags();
+    check_ended(start(&[&same[..], &flags, &strict].concat()), 2, &["of the CA of --tls-ca", "certs dev"]);
+    check_ended(start(&[&same[..], &strict].concat()), 2, &["of the CA of --tls-ca", "certs dev"]);
+    let warned = start(&[&same[..], &flag("ca", &trawl.ca)].concat());
+    check_ended(warned, 1, &["of the CA of --tls-ca", "certificate of this side"]);
+    let apart = Authority::new(&folder, "Users' CA").issue("apart", &["trawl://worker/w1"], VALID).flags();
+    let shown_nothing = start(&[&apart[..], &flag("ca", &trawl.ca), &strict].concat());
+    assert!(!shown_nothing.stderr.contains("of the CA of --tls-ca"), "{}", shown_nothing.stderr);
+    check_ended(shown_nothing, 1, &["certificate of this side"]);
     // Of the right CA, but for another host.
     let elsewhere = OwnEtcd::start_secure(&authority.issue("elsewhere", &["etcd.example.org"], VALID));
     let arguments = ["worker", "--etcd", &elsewhere.url, "--etcd-timeout-s", "1"];
