@@ -42,7 +42,7 @@ class Round:
     def __init__(self, earlier, present, folder):
         self.executables = {"earlier": earlier, "present": present}
         self.folder = folder
-        self.environment = {**os.environ, "TRAWL_DATA_ROOT": str(folder / "data"), "TRAWL_LOG": "warn"}
+        self.environment = {**os.environ, "TRAWL_DATA_ROOT": str(folder / "data"), "TRAWL_LOG": "info"}
         self.processes, self.problems, self.scans = {}, [], 0
 
     def start(self, name, which, *arguments):
@@ -90,7 +90,7 @@ class Round:
     def coordinator(self, name, which):
         return self.server("coordinator", name, which, "--results-shared")
 
-    def worker(self, name, which, delay_ms=40):
+    def worker(self, name, which, delay_ms=150):
         self.server("worker", name, which, "--threads", "1", "--fault-delay-ms-per-segment", str(delay_ms))
 
     def stop(self, name):
@@ -176,7 +176,13 @@ def one_round(number, arguments, folder):
             world.stop(f"w{i}")
         accepted += [world.submit("earlier", new[0], i % 3) for i in range(2)]
         world.check(new[1], accepted)
-        print(f"round {number}: workers replaced, {world.scans} scans, {len(world.problems)} problems", flush=True)
+        # The upgrade has to have met scans that ran.
+        logs = "".join(world.log(name) for name in ("n1", "n2"))
+        taken, anew = logs.count("goes on with a scan"), logs.count("begins a scan anew")
+        if taken + anew == 0:
+            world.problems.append("no scan ran while coordinators were replaced")
+        print(f"round {number}: workers replaced, {world.scans} scans, {taken} taken over, {anew} begun anew in another "
+              f"class, {len(world.problems)} problems", flush=True)
     finally:
         world.end()
     for problem in world.problems:

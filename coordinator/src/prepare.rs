@@ -259,6 +259,7 @@ impl PreparedScan {
             precision: self.precision,
             own_numerics: self.plan.stages().len() > 1,
             backend: backend.map(str::to_owned),
+            unfit: Vec::new(),
         }
     }
 

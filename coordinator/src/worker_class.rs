@@ -89,6 +89,8 @@ pub struct ClassNeeds {
     pub own_numerics: bool,
     /// The only backend to take, if the user or the cluster names one.
     pub backend: Option<String>,
+    /// Classes whose workers cannot run the scan's document.
+    pub unfit: Vec<WorkerClass>,
 }
 
 impl ClassNeeds {
@@ -99,6 +101,7 @@ impl ClassNeeds {
             && (self.precision == Precision::F64 || !device)
             && (!self.own_numerics || class.has_own_numerics())
             && self.backend.as_ref().is_none_or(|wanted| *wanted == class.backend)
+            && !self.unfit.contains(class)
     }
 }
 
@@ -159,7 +162,7 @@ mod tests {
     }
 
     fn needs() -> ClassNeeds {
-        ClassNeeds { precision: Precision::F64, own_numerics: false, backend: None }
+        ClassNeeds { precision: Precision::F64, own_numerics: false, backend: None, unfit: Vec::new() }
     }
 
     fn chosen(workers: &[WorkerRecord], needs: &ClassNeeds) -> Option<(String, String)> {
@@ -189,6 +192,7 @@ mod tests {
             precision,
             own_numerics,
             backend: backend.map(str::to_owned),
+            unfit: Vec::new(),
         };
         let pair = |numerics: &str, backend: &str| Some((numerics.to_owned(), backend.to_owned()));
         assert_eq!(chosen(&workers, &with(Some("cpu"), false, Precision::F64)), pair("n0", "cpu"));
@@ -196,6 +200,8 @@ mod tests {
         assert_eq!(chosen(&workers, &with(None, true, Precision::F32)), pair(&own, "cpu"), "devices have no f32");
         assert_eq!(chosen(&workers, &with(Some("simulated"), false, Precision::F64)), None);
         assert_eq!(chosen(&[worker(&own, "vulkan", 4)], &needs()), pair(&own, "cpu"), "its CPU is known");
+        let unfit = vec![WorkerClass { numerics: "n0".to_owned(), ..WorkerClass::own("cpu") }];
+        assert_eq!(chosen(&workers[..2], &ClassNeeds { unfit, ..needs() }), pair(&own, "cpu"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use trawl_telemetry::metrics::catalogue::worker::{
 };
 use trawl_telemetry::names::{attribute, span};
 use trawl_telemetry::spans;
-use trawl_wire::error::{status_of, text_of};
+use trawl_wire::error::{other_plan, status_of, text_of};
 use trawl_wire::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
 use trawl_wire::record::ExecutionClass;
 use trawl_wire::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
@@ -238,9 +238,7 @@ impl WorkerService {
         let (plan, fingerprint) = (executable.plan(), executable.fingerprint());
         if fingerprint != request.plan_fingerprint {
             let asked = request.plan_fingerprint;
-            return Err(invalid(format!(
-                "plan {asked} was asked for, this worker compiles the document to {fingerprint}"
-            )));
+            return Err(invalid(other_plan(&asked, fingerprint)));
         }
         let engine = engine.lowered(lowering_of(plan, manifest).0);
         let own = execution_class_on(&engine, precision);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 use trawl_security::Connector;
-use trawl_wire::error::{innermost, text_of};
+use trawl_wire::error::{innermost, plan_in, text_of};
 use trawl_wire::limits::MESSAGE_BYTES_MAX;
 use trawl_wire::pb::worker_client::WorkerClient;
 use trawl_wire::{CrossTimes, ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest, trace};
@@ -25,6 +25,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(2));
 /// How often an attempt that is not read for lack of room is reported as alive.
 const PAUSE_REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a worker may take to compile a document, including its look at the dataset.
+const COMPILE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a worker may take to answer a ping of ours.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -94,6 +96,29 @@ pub(crate) async fn ping(channel: Channel, boot: &str) -> bool {
     let mut client = WorkerClient::new(channel);
     let answer = tokio::time::timeout(PING_TIMEOUT, client.ping(pb::PingRequest {})).await;
     matches!(answer, Ok(Ok(reply)) if reply.get_ref().boot == boot)
+}
+
+/// The fingerprint of the plan that a worker compiles a document to; `request` names no plan and no segments, so that it
+/// is always refused.
+///
+/// # Errors
+/// Why the worker cannot run the document, or does not answer.
+pub(crate) async fn plan_of(channel: Channel, request: pb::ShardRequest) -> Result<String, Failure> {
+    let retryable = |why: &str| Failure::new(ErrorKind::Retryable, why);
+    let mut client = WorkerClient::new(channel).max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let answer = tokio::time::timeout(COMPILE_TIMEOUT, client.execute(request)).await;
+    let status = match answer {
+        Err(_) => return Err(retryable("a worker does not compile the document in time")),
+        Ok(Ok(_)) => return Err(retryable("a worker took a shard without a plan")),
+        Ok(Err(status)) => status,
+    };
+    match Failure::from_status(&status) {
+        Some(failure) => match plan_in(&failure.message) {
+            Some(plan) => Ok(plan.to_owned()),
+            None => Err(failure),
+        },
+        None => Err(retryable(&text_of(&status))),
+    }
 }
 
 /// Asks a worker to leave.

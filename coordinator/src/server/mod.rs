@@ -46,7 +46,7 @@ use crate::scheduler::Limits;
 use cluster_context::ClusterContext;
 use leadership::Candidacy;
 use proxy::Proxy;
-use registry::Coordinators;
+use registry::{Coordinators, RegistryTimes};
 use service::{CoordinatorRole, CoordinatorService, Handle};
 
 pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
@@ -183,7 +183,14 @@ pub async fn run(
     membership::reachable(&control, &cluster_name, options.start_timeout).await?;
     let results = ResultStore::open(&options.results)?;
     results.probe(&options.boot).await?;
-    let registered = registry::register(Arc::clone(&control), &cluster_name, &id, (&options.boot, &advertised)).await;
+    let registered = registry::register(
+        Arc::clone(&control),
+        &cluster_name,
+        &id,
+        (&options.boot, &advertised),
+        RegistryTimes::default(),
+    )
+    .await;
     let registered = registered.map_err(|error| match error {
         registry::RegisterError::Control(error) => ServerError::Control(error),
         registry::RegisterError::Taken(address) => ServerError::Taken(address),

@@ -14,17 +14,32 @@ use trawl_cluster_store::{ControlError, ControlStore, Guard, LeaseId, Write};
 use trawl_wire::record::{coordinators_prefix, leader_key};
 use trawl_wire::{LeaderRecord, pb};
 
-/// Time to live of the record.
-const LEASE_TTL: Duration = Duration::from_secs(5);
 /// Renewals of the lease within its time to live.
 const RENEWALS_PER_TTL: u32 = 3;
 /// Timeout of leaving.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a start waits for the record of a process of the same id: longer than the lease of one that died, with the
-/// time that etcd takes to end it.
-const PREDECESSOR_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval of looking for that record.
-const PREDECESSOR_POLL: Duration = Duration::from_millis(250);
+
+/// Times of a registration.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RegistryTimes {
+    /// Time to live of the record.
+    lease_ttl: Duration,
+    /// How long a start waits for the record of a process of the same id: longer than the lease of one that died, with
+    /// the time that etcd takes to end it.
+    predecessor_timeout: Duration,
+    /// Interval of looking for that record.
+    predecessor_poll: Duration,
+}
+
+impl Default for RegistryTimes {
+    fn default() -> Self {
+        Self {
+            lease_ttl: Duration::from_secs(5),
+            predecessor_timeout: Duration::from_secs(10),
+            predecessor_poll: Duration::from_millis(250),
+        }
+    }
+}
 
 /// Why a coordinator could not register.
 #[derive(Debug, thiserror::Error)]
@@ -64,8 +79,13 @@ pub(crate) struct Registered {
 }
 
 /// Puts the record, if there is none; the lease of an own one otherwise.
-async fn put(control: &dyn ControlStore, key: &str, record: &CoordinatorRecord) -> Result<LeaseId, RegisterError> {
-    let lease = control.grant(LEASE_TTL).await?;
+async fn put(
+    control: &dyn ControlStore,
+    key: &str,
+    record: &CoordinatorRecord,
+    ttl: Duration,
+) -> Result<LeaseId, RegisterError> {
+    let lease = control.grant(ttl).await?;
     let value = serde_json::to_vec(record).unwrap_or_default();
     let write = Write::Put { key: key.to_owned(), value, lease: Some(lease) };
     let committed = control.commit(&[Guard::Absent { key: key.to_owned() }], vec![write]).await?;
@@ -91,24 +111,25 @@ pub(crate) async fn register(
     cluster_name: &str,
     id: &str,
     (boot, address): (&str, &str),
+    times: RegistryTimes,
 ) -> Result<Registered, RegisterError> {
     let prefix = coordinators_prefix(cluster_name);
     let key = format!("{prefix}{id}");
     let record = CoordinatorRecord { address: address.to_owned(), boot: boot.to_owned() };
     let (since, mut told) = (Instant::now(), false);
     let lease = loop {
-        match put(&*control, &key, &record).await {
-            Err(RegisterError::Taken(there)) if since.elapsed() < PREDECESSOR_TIMEOUT => {
+        match put(&*control, &key, &record, times.lease_ttl).await {
+            Err(RegisterError::Taken(there)) if since.elapsed() < times.predecessor_timeout => {
                 if !std::mem::replace(&mut told, true) {
                     tracing::info!(id, address = there, "waits for the lease of another process of this id to end");
                 }
-                tokio::time::sleep(PREDECESSOR_POLL).await;
+                tokio::time::sleep(times.predecessor_poll).await;
             }
             registered => break registered?,
         }
     };
     let (replace, replaced) = watch::channel(false);
-    let task = tokio::spawn(keep((Arc::clone(&control), key.clone()), record, lease, replace));
+    let task = tokio::spawn(keep((Arc::clone(&control), key.clone()), record, (lease, times.lease_ttl), replace));
     Ok(Registered { control, prefix, key, task, replaced })
 }
 
@@ -116,11 +137,11 @@ pub(crate) async fn register(
 async fn keep(
     (control, key): (Arc<dyn ControlStore>, String),
     record: CoordinatorRecord,
-    mut lease: LeaseId,
+    (mut lease, ttl): (LeaseId, Duration),
     replace: watch::Sender<bool>,
 ) {
     loop {
-        tokio::time::sleep(LEASE_TTL / RENEWALS_PER_TTL).await;
+        tokio::time::sleep(ttl / RENEWALS_PER_TTL).await;
         let there = match control.get(&key).await {
             Ok(entry) => entry.map(|entry| CoordinatorRecord::read(&entry.value)),
             Err(error) => {
@@ -139,7 +160,7 @@ async fn keep(
                 Ok(()) | Err(ControlError::LeaseOver) => Ok(lease),
                 Err(error) => Err(RegisterError::Control(error)),
             },
-            None => put(&*control, &key, &record).await,
+            None => put(&*control, &key, &record, ttl).await,
         };
         match renewed {
             Ok(kept) => lease = kept,
@@ -218,12 +239,18 @@ mod tests {
     use super::*;
     use trawl_testing::MemoryStore;
 
+    const TIMES: RegistryTimes = RegistryTimes {
+        lease_ttl: Duration::from_millis(60),
+        predecessor_timeout: Duration::from_millis(400),
+        predecessor_poll: Duration::from_millis(5),
+    };
+
     async fn registered(store: &Arc<MemoryStore>, boot: &str) -> Result<Registered, RegisterError> {
         let control: Arc<dyn ControlStore> = Arc::clone(store) as _;
-        register(control, "c", "c1", (boot, "here:1")).await
+        register(control, "c", "c1", (boot, "here:1"), TIMES).await
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_second_process_of_one_id_is_refused_and_one_that_follows_a_dead_one_is_not() {
         let store = Arc::new(MemoryStore::default());
         let first = registered(&store, "b1").await.unwrap();
@@ -233,7 +260,7 @@ mod tests {
         first.task.abort();
         let dying = Arc::clone(&store);
         let ends = tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_secs(3)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
             dying.expire_leases();
         });
         let second = registered(&store, "b2").await.unwrap();
@@ -243,18 +270,25 @@ mod tests {
         assert_eq!(store.list("c/").await.unwrap().entries, []);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_process_whose_record_is_anothers_is_told_so_and_one_whose_record_is_gone_puts_it_again() {
         let store = Arc::new(MemoryStore::default());
         let first = registered(&store, "b1").await.unwrap();
         store.expire_leases();
-        tokio::time::sleep(LEASE_TTL).await;
         let listing = Coordinators { control: Arc::clone(&store) as _, cluster_name: "c".to_owned() };
-        let there = listing.list().await.unwrap();
-        assert_eq!((there[0].id.as_str(), there[0].boot.as_str(), there[0].leads), ("c1", "b1", false));
+        let again = async {
+            loop {
+                if let Some(there) = listing.list().await.unwrap().pop() {
+                    return there;
+                }
+                tokio::time::sleep(TIMES.predecessor_poll).await;
+            }
+        };
+        let there = tokio::time::timeout(Duration::from_secs(20), again).await.expect("in time");
+        assert_eq!((there.id.as_str(), there.boot.as_str(), there.leads), ("c1", "b1", false));
         let other = serde_json::to_vec(&CoordinatorRecord { address: "there:1".to_owned(), boot: "b2".to_owned() });
         store.put("c/coordinators/c1", other.unwrap(), None).await.unwrap();
-        first.replaced().await;
+        tokio::time::timeout(Duration::from_secs(20), first.replaced()).await.expect("in time");
         first.leave().await;
         assert_eq!(listing.list().await.unwrap().len(), 1, "the other's record stays");
     }

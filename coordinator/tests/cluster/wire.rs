@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use trawl_cluster_store::ControlStore as _;
 use trawl_coordinator::client::{ClientError, ScanCall};
-use trawl_coordinator::{ShardSpec, answer_digest};
+use trawl_coordinator::{NoProgress, ShardSpec, answer_digest};
 use trawl_wire::limits::PROTOCOL_VERSION;
 use trawl_wire::record::worker_key;
 use trawl_wire::{ErrorKind, Status, pb};
@@ -137,23 +137,26 @@ async fn a_segment_that_fails_everywhere_is_given_up_after_its_attempts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_record_goes_loses_its_work_to_another() {
+async fn a_worker_whose_record_goes_and_that_does_not_reply_loses_its_work_to_another() {
     let mut world = World::new().await;
     let seen = world.odd_worker("odd", Oddity::Hangs, |_| {}).await;
-    world.real_worker("real").await;
-    world.wait_for(&["odd", "real"]).await;
-    let control = std::sync::Arc::clone(&world.control);
-    let gone = tokio::spawn(async move {
+    world.wait_for(&["odd"]).await;
+    let (url, document) = (world.url.clone(), World::document());
+    let scan = tokio::spawn(async move {
+        let call = ScanCall { document, shards: ShardSpec::Count(1), ..ScanCall::default() };
+        trawl_coordinator::client::scan(&url, &call, &NoProgress).await
+    });
+    let begun = async {
         while seen.shards.load(Ordering::SeqCst) == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        control.delete(&worker_key("test", "odd")).await.unwrap();
-        seen
-    });
-    let scanned = world.scan(ShardSpec::PerSegment).await.unwrap();
+    };
+    tokio::time::timeout(BOUND, begun).await.expect("it has the only shard");
+    world.real_worker("real").await;
+    world.control.delete(&worker_key("test", "odd")).await.unwrap();
+    let scanned = tokio::time::timeout(BOUND, scan).await.expect("in time").unwrap().unwrap();
     assert_eq!(answer_digest(&scanned.answer), world.expected());
     assert_eq!(scanned.report.workers_lost, ["odd"]);
-    let seen = gone.await.unwrap();
     let dropped = async {
         while seen.dropped.load(Ordering::SeqCst) == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;

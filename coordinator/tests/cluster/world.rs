@@ -24,6 +24,7 @@ use trawl_market::{Store, SynthOptions, synthesise};
 use trawl_plan::ScanDocument;
 use trawl_security::ServerSecurity;
 use trawl_testing::MemoryStore;
+use trawl_wire::error::other_plan;
 use trawl_wire::limits::PROTOCOL_VERSION;
 use trawl_wire::record::worker_key;
 use trawl_wire::{
@@ -438,10 +439,14 @@ impl pb::worker_server::Worker for OddWorker {
     type ExecuteStream = ReceiverStream<Result<pb::SegmentReply, Status>>;
 
     async fn execute(&self, request: Request<pb::ShardRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
-        let before = self.seen.shards.fetch_add(1, Ordering::SeqCst);
         let request = request.into_inner();
         let (first, count) = (request.part_first as usize, request.part_count as usize);
         let part = (count > 0).then_some(first..first + count);
+        if request.plan_fingerprint.is_empty() {
+            let message = other_plan("", &self.scan.identity.plan);
+            return Err(Failure::new(ErrorKind::Invalid, message).to_status());
+        }
+        let before = self.seen.shards.fetch_add(1, Ordering::SeqCst);
         let segments = request.segments;
         let (sender, receiver) = mpsc::channel(segments.len() + 1);
         match self.oddity {

@@ -153,6 +153,21 @@ impl From<pb::Failure> for Failure {
     }
 }
 
+/// Between the two fingerprints of [`other_plan`].
+const OTHER_PLAN: &str = " was asked for, this worker compiles the document to ";
+
+/// The refusal of a shard whose document a worker compiles to another plan. Its form is part of the protocol:
+/// coordinators ask workers of another release for their plan by a shard without one, and read it with [`plan_in`].
+pub fn other_plan(asked: &str, own: &str) -> String {
+    format!("plan {asked}{OTHER_PLAN}{own}")
+}
+
+/// The worker's plan in a message of [`other_plan`].
+pub fn plan_in(message: &str) -> Option<&str> {
+    let (_, own) = message.strip_prefix("plan ")?.split_once(OTHER_PLAN)?;
+    (own.len() == 64 && own.bytes().all(|b| b.is_ascii_hexdigit())).then_some(own)
+}
+
 /// The innermost cause of an error, usually the operating system's, such as "connection reset by peer".
 pub fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
@@ -192,6 +207,19 @@ mod tests {
     #[test]
     fn a_status_of_the_transport_is_not_taken_for_an_answer() {
         assert_eq!(Failure::from_status(&tonic::Status::unavailable("connection reset")), None);
+    }
+
+    #[test]
+    fn the_plan_of_a_worker_is_in_its_refusal() {
+        let own = "0f".repeat(32);
+        assert_eq!(plan_in(&other_plan("", &own)), Some(own.as_str()));
+        assert_eq!(plan_in(&other_plan("abc", &own)), Some(own.as_str()));
+        // As workers of c7b7003 write it.
+        let written = format!("plan  was asked for, this worker compiles the document to {own}");
+        assert_eq!(plan_in(&written), Some(own.as_str()));
+        for other in ["", "plan x", "plan  was asked for, this worker compiles the document to x", &own] {
+            assert_eq!(plan_in(other), None);
+        }
     }
 
     #[test]

@@ -150,6 +150,7 @@ pub(crate) struct Submitted {
 enum Ask {
     Submit(Box<Submission>, oneshot::Sender<Submitted>),
     Choose(ClassNeeds, oneshot::Sender<Option<WorkerClass>>),
+    WorkerOf(WorkerClass, oneshot::Sender<Option<WorkerContact>>),
     Cancel(ScanId),
     List { all: bool, reply: oneshot::Sender<Vec<pb::WorkerInfo>> },
     Leave { id: String, reply: oneshot::Sender<Option<LeaveAsked>> },
@@ -246,6 +247,28 @@ impl Dispatcher {
         replied.await.ok().flatten()
     }
 
+    /// Asks a worker of a class for the fingerprint of the plan that it compiles a scan's document to; `None` if no worker
+    /// of the class serves.
+    ///
+    /// # Errors
+    /// Why that worker cannot run the document, or does not answer.
+    pub async fn plan_of(&self, class: &WorkerClass, prepared: &PreparedScan) -> Option<Result<String, Failure>> {
+        let (reply, replied) = oneshot::channel();
+        let _ = self.asks.send(Ask::WorkerOf(class.clone(), reply)).await;
+        let WorkerContact { channel, epoch, protocol_version } = replied.await.ok()??;
+        let request = pb::ShardRequest {
+            protocol_version,
+            document_json: prepared.document.to_json(),
+            dataset: prepared.dataset_reference(),
+            as_of_us: prepared.as_of,
+            execution_class: Some(prepared.class().into()),
+            adjustment: prepared.identity.adjustment.clone(),
+            epoch,
+            ..pb::ShardRequest::default()
+        };
+        Some(super::attempt::plan_of(channel, request).await)
+    }
+
     /// Cancels a scan.
     pub async fn cancel(&self, scan: ScanId) {
         let _ = self.asks.send(Ask::Cancel(scan)).await;
@@ -268,6 +291,13 @@ impl Dispatcher {
         let LeaveAsked { channel, epoch, shards_in_flight } = replied.await.ok()??;
         Some(super::attempt::ask_to_leave(channel, epoch).await.map(|()| shards_in_flight))
     }
+}
+
+/// What a call to a worker needs besides its message.
+struct WorkerContact {
+    channel: tonic::transport::Channel,
+    epoch: i64,
+    protocol_version: u32,
 }
 
 /// A request to ask a worker to leave.
@@ -355,6 +385,7 @@ impl State {
                 _ = tick.tick() => {
                     self.heartbeat.beat();
                     self.step(Event::Tick);
+                    self.lose_the_silent();
                     self.tell_who_waits();
                     self.measure();
                 }
@@ -403,6 +434,7 @@ impl State {
                 }
             }
             Ask::Choose(needs, reply) => drop(reply.send(self.choose(&needs))),
+            Ask::WorkerOf(class, reply) => drop(reply.send(self.contact(&class))),
             Ask::Cancel(scan) => self.step(Event::Cancelled { scan }),
             Ask::Checked { scan, piece, found } => self.step(Event::Checked { scan, piece, found }),
             Ask::List { all, reply } => {
@@ -438,6 +470,7 @@ impl State {
     fn hear(&mut self, event: AttemptEvent) {
         match event {
             AttemptEvent::Piece { ticket: Ticket { attempt, scan, host }, piece, outcome, timings } => {
+                self.note_reply(attempt);
                 self.track_reply((attempt, scan), piece, outcome.as_ref().err(), timings);
                 match outcome {
                     Ok(found) => {
@@ -482,6 +515,14 @@ impl State {
                 }
                 self.part();
             }
+        }
+    }
+
+    /// Notes that a worker is alive.
+    fn note_reply(&mut self, attempt: AttemptId) {
+        let worker = self.attempts.get(&attempt).and_then(|running| self.workers.get(&running.worker));
+        if let Some(worker) = worker.and_then(|id| self.registered.get_mut(id)) {
+            worker.heard = Instant::now();
         }
     }
 

@@ -4,23 +4,27 @@
 //! worker that is still registered is pinged until it answers, and then joins again. A worker that left on purpose is
 //! lost once it has sent all its replies.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 use trawl_cluster_store::Backoff;
 use trawl_kernels::BACKEND_CPU;
 use trawl_telemetry::metrics::catalogue::coordinator::WorkerState;
-use trawl_wire::limits::{speaks, spoken};
+use trawl_wire::limits::{PROTOCOL_VERSION, speaks, spoken};
 use trawl_wire::{WorkerRecord, envelope, pb};
 
-use super::{Ask, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, Submission};
+use super::{Ask, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, Submission, WorkerContact};
 use crate::membership::Member;
 use crate::planner::{Shard, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
 use crate::scheduler::{ClassId, Event, HostId, Loss, Piece, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, WorkerId};
 use crate::server::attempt;
 use crate::worker_class::{ClassNeeds, WorkerClass, choose};
+
+/// How long a worker without a record may send no reply before it is lost. One that reaches the store registers again
+/// within a fraction of it.
+const RECORD_GRACE: Duration = Duration::from_secs(5);
 
 /// A worker whose record is in the store.
 pub(super) struct RegisteredWorker {
@@ -38,6 +42,8 @@ pub(super) struct RegisteredWorker {
     pub parting: bool,
     /// The record, if the same process has registered again meanwhile.
     pub returned: Option<WorkerRecord>,
+    /// Time of its last reply, or of when its record was gone.
+    pub heard: Instant,
     /// The task that pings it.
     pub pinging: Option<AbortHandle>,
 }
@@ -76,6 +82,19 @@ impl State {
     /// The class for a scan that starts now; `None` if no worker serves one that it may run in.
     pub(super) fn choose(&self, needs: &ClassNeeds) -> Option<WorkerClass> {
         choose(self.registered.values().filter(|worker| worker.serves()).map(|worker| &worker.record), needs)
+    }
+
+    /// A serving worker of a class, or of the same build with a device.
+    pub(super) fn contact(&self, class: &WorkerClass) -> Option<WorkerContact> {
+        let of = |worker: &&RegisteredWorker| WorkerClass::of(&worker.record.class);
+        let serving = || self.registered.values().filter(|worker| worker.serves());
+        let found = serving().find(|worker| of(worker) == *class);
+        let found = found.or_else(|| serving().find(|worker| of(worker).on(BACKEND_CPU) == *class))?;
+        Some(WorkerContact {
+            channel: found.channel.clone(),
+            epoch: self.epoch,
+            protocol_version: found.record.protocol_version.min(PROTOCOL_VERSION),
+        })
     }
 
     /// The workers for a scan: those of its class. Every worker also computes on its CPU, so a CPU scan goes to workers
@@ -146,6 +165,7 @@ impl State {
                             quarantined,
                             parting: false,
                             returned: None,
+                            heard: Instant::now(),
                             pinging: None,
                         };
                         self.registered.insert(id.clone(), worker);
@@ -198,7 +218,17 @@ impl State {
         // The last replies of a worker that leaves may still be in transit; the end of its connection shows when they
         // are complete.
         if let Some(worker) = self.registered.get_mut(id) {
-            worker.parting = true;
+            (worker.parting, worker.heard) = (true, Instant::now());
+        }
+        self.part();
+    }
+
+    /// Loses workers whose records are gone, that did not leave on purpose, and whose replies have stopped.
+    pub(super) fn lose_the_silent(&mut self) {
+        let silent = |w: &RegisteredWorker| w.parting && !w.record.draining && w.heard.elapsed() >= RECORD_GRACE;
+        let over: Vec<String> = self.registered.iter().filter(|(_, w)| silent(w)).map(|(id, _)| id.clone()).collect();
+        for id in over {
+            self.lose(&id, "its record is gone and its replies have stopped");
         }
         self.part();
     }

@@ -111,6 +111,15 @@ pub(crate) struct Stand {
     pub recorded: bool,
 }
 
+/// Where a scan runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// The class of all its attempts.
+    pub class: WorkerClass,
+    /// The plan of workers of another build; `None` if it was not asked for yet, or is this build's own.
+    pub plan: Option<String>,
+}
+
 /// One scan.
 #[derive(Debug)]
 pub(crate) struct Scan {
@@ -126,8 +135,10 @@ pub(crate) struct Scan {
     /// Set once, when it has ended; for a recorded scan, when its end is recorded.
     over: watch::Sender<bool>,
     stand: Mutex<Stand>,
-    /// The class that it runs in; `None` until workers of one serve.
-    class: Mutex<Option<WorkerClass>>,
+    /// Where it runs; `None` until workers of a class that it may run in serve.
+    placement: Mutex<Option<Placement>>,
+    /// Classes whose workers cannot run its document.
+    unfit: Mutex<Vec<WorkerClass>>,
     /// The report of the run so far. For a finished scan it is in the log's last event.
     report: Mutex<RunReport>,
 }
@@ -144,7 +155,8 @@ impl Scan {
             cancelled: watch::Sender::new(false),
             over: watch::Sender::new(false),
             stand: Mutex::new(stand),
-            class: Mutex::default(),
+            placement: Mutex::default(),
+            unfit: Mutex::default(),
             report: Mutex::default(),
         }
     }
@@ -169,13 +181,18 @@ impl Scan {
         report.shard_runs.len() * SHARD_RUN_BYTES + report.segment_runs.len() * size_of::<SegmentRun>()
     }
 
-    /// The class that it runs in; `None` while no worker serves one that it may run in.
-    fn class(&self) -> Option<WorkerClass> {
-        self.class.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Where it runs; `None` while no worker serves a class that it may run in.
+    fn placement(&self) -> Option<Placement> {
+        self.placement.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_class(&self, class: Option<WorkerClass>) {
-        *self.class.lock().unwrap_or_else(PoisonError::into_inner) = class;
+    fn place(&self, placement: Option<Placement>) {
+        *self.placement.lock().unwrap_or_else(PoisonError::into_inner) = placement;
+    }
+
+    /// Classes whose workers cannot run its document.
+    fn unfit(&self) -> MutexGuard<'_, Vec<WorkerClass>> {
+        self.unfit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stand(&self) -> MutexGuard<'_, Stand> {
@@ -208,7 +225,8 @@ impl Scan {
         let header = recorded.header.as_ref()?;
         let mut scan = Self::new(header.scan.clone(), header.owner.clone(), asked, held);
         scan.origin = Origin::Predecessor;
-        scan.set_class(header.placed.then(|| WorkerClass::of(&header.class)));
+        let plan = Some(header.plan.clone());
+        scan.place(header.placed.then(|| Placement { class: WorkerClass::of(&header.class), plan }));
         {
             let mut stand = scan.stand();
             (stand.generation, stand.recorded) = (header.generation, true);

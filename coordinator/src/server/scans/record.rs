@@ -70,7 +70,7 @@ pub(super) fn header_of(scan: &Scan, prepared: &PreparedScan, trace: Option<pb::
         as_of_us: prepared.as_of,
         adjustment: prepared.identity.adjustment.clone(),
         class: prepared.class(),
-        placed: scan.class().is_some(),
+        placed: scan.placement().is_some(),
         backend: asked.backend.clone(),
         plan: prepared.identity.plan.clone(),
         segments: u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX),

@@ -29,7 +29,7 @@ use trawl_wire::{ErrorKind, Failure, pb, trace};
 use super::outcome::{Answered, Ended};
 use super::record::{self, Accepting, Archive, Recorder, StoredSteps, end_of, header_of};
 use super::running::{RunningScan, Stopped};
-use super::{Admission, Document, HeldBytes, Scan, Scans, failure, now_us};
+use super::{Admission, Document, HeldBytes, Placement, Scan, Scans, failure, now_us};
 use crate::durable::recovery::GENERATIONS_MAX;
 use crate::durable::{Recorded, pins};
 use crate::local::seconds;
@@ -48,6 +48,8 @@ const PATIENCE_BACK_OFF: Duration = Duration::from_millis(200);
 /// Longest wait.
 const PATIENCE_BACK_OFF_MAX: Duration = Duration::from_secs(10);
 
+/// Maximum tries of asking workers of a class for their plan of a scan.
+const PLAN_TRIES_MAX: u32 = 20;
 /// Interval at which a scan that no worker can run looks for one.
 const CLASS_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -170,7 +172,7 @@ async fn drive_to_end(
             Err(Ended::Failed(refused)) => break Err(refused),
             Err(Ended::Over) => return Err(Ended::Over),
             Err(Ended::OtherClass) => {
-                scan.set_class(None);
+                scan.place(None);
                 if scan.is_recorded() {
                     recorded = Some(record::read_again(&environment.archive, &scan.name).await?);
                 } else {
@@ -241,21 +243,23 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
         }
         _ => Accepting::none(),
     };
-    if scan.class().is_none() {
+    let unplaced = scan.placement().is_none();
+    if unplaced && scan.asked.durable && recorded.is_none() {
+        scan.log.push(Event::Accepted(accepted(scan, &prepared)));
+        accepting.done(scan).await?;
+        scan.accepted();
+    }
+    while scan.placement().is_none() {
         let (needs, waits) = (needs_of(environment, scan, &prepared), WorkShare::of(prepared.cost_ns()));
         let snapshot = prepared.dataset_reference();
-        if scan.asked.durable && recorded.is_none() {
-            scan.log.push(Event::Accepted(accepted(scan, &prepared)));
-            accepting.done(scan).await?;
-            scan.accepted();
-        }
         drop(prepared);
         placed(environment, scan, &needs).await?;
         drop(waits);
         prepared = self::prepared(environment, &environment.preparing, scan, Some(snapshot)).await?;
-        if scan.asked.durable && recorded.is_none() {
-            recorded = Some(record::read_again(&environment.archive, &scan.name).await?);
-        }
+    }
+    if unplaced && scan.asked.durable && recorded.is_none() {
+        // The class that was recorded is only this build's own: it may begin as the next generation.
+        recorded = Some(record::read_again(&environment.archive, &scan.name).await?);
     }
     let waiting = Instant::now();
     let turn = match environment.gate.try_enter(&scan.owner) {
@@ -358,7 +362,7 @@ fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
 fn needs_of(environment: &Environment, scan: &Scan, prepared: &PreparedScan) -> ClassNeeds {
     let default = environment.default_backend.as_deref();
     let default = default.filter(|backend| prepared.precision == Precision::F64 || *backend == BACKEND_CPU);
-    prepared.class_needs(scan.asked.backend.as_deref().or(default))
+    ClassNeeds { unfit: scan.unfit().clone(), ..prepared.class_needs(scan.asked.backend.as_deref().or(default)) }
 }
 
 /// Waits until workers of a class that the scan may run in serve, and chooses the class: an ephemeral scan for a limited
@@ -368,7 +372,7 @@ async fn placed(environment: &Environment, scan: &Arc<Scan>, needs: &ClassNeeds)
     let (since, mut told) = (Instant::now(), false);
     loop {
         if let Some(class) = environment.dispatcher.choose(needs.clone()).await {
-            scan.set_class(Some(class));
+            scan.place(Some(Placement { class, plan: None }));
             if told {
                 scan.waits_for(None);
             }
@@ -429,15 +433,7 @@ async fn prepared(
         let message = format!("backend {backend}: a GPU computes in f64 only; leave out the precision or the backend");
         return Err(failure(ErrorKind::Invalid, message).into());
     }
-    let needs = needs_of(environment, scan, &prepared);
-    let class = match scan.class().filter(|class| needs.admit(class)) {
-        Some(class) => Some(class),
-        None => environment.dispatcher.choose(needs.clone()).await,
-    };
-    scan.set_class(class.clone());
-    // Nobody serves: a class of this build until one is chosen.
-    let provisional = || WorkerClass::own(needs.backend.as_deref().unwrap_or(BACKEND_CPU));
-    Ok(prepared.in_class(&class.unwrap_or_else(provisional)))
+    Ok(in_its_class(environment, scan, prepared).await)
 }
 
 /// Reads and prepares a document; blocks on the dataset's files.
@@ -475,6 +471,51 @@ fn prepare_document(
         };
         refused(failure(kind, text_of(&error)), diagnostics_json)
     })
+}
+
+/// The scan in the class that it runs in, which is chosen if it has none. While no worker serves it is in a class of this
+/// build, and has no placement.
+async fn in_its_class(environment: &Environment, scan: &Scan, prepared: PreparedScan) -> PreparedScan {
+    let mut tries = 0;
+    loop {
+        let needs = needs_of(environment, scan, &prepared);
+        let placement = match scan.placement().filter(|placement| needs.admit(&placement.class)) {
+            Some(placement) => Some(placement),
+            None => environment.dispatcher.choose(needs.clone()).await.map(|class| Placement { class, plan: None }),
+        };
+        let Some(Placement { class, plan }) = placement else {
+            scan.place(None);
+            return prepared.in_class(&WorkerClass::own(needs.backend.as_deref().unwrap_or(BACKEND_CPU)));
+        };
+        if class.has_own_numerics() {
+            scan.place(Some(Placement { class: class.clone(), plan: None }));
+            return prepared.in_class(&class);
+        }
+        // Another build compiles the document by itself, and names the plan.
+        let mut placed = prepared.clone().in_class(&class);
+        let plan = match plan {
+            Some(plan) => Some(Ok(plan)),
+            None => environment.dispatcher.plan_of(&class, &placed).await,
+        };
+        match plan {
+            Some(Ok(plan)) => {
+                placed.identity.plan.clone_from(&plan);
+                scan.place(Some(Placement { class, plan: Some(plan) }));
+                return placed;
+            }
+            Some(Err(failure)) if failure.kind.is_retried() && tries < PLAN_TRIES_MAX => {
+                tries += 1;
+                tokio::time::sleep(PATIENCE_BACK_OFF).await;
+            }
+            Some(Err(failure)) => {
+                tracing::warn!(scan = scan.name, %class, %failure, "workers of this class cannot run a scan");
+                scan.place(None);
+                scan.unfit().push(class);
+            }
+            // Its last worker has left meanwhile.
+            None => scan.place(None),
+        }
+    }
 }
 
 fn of_pass(error: &PassError) -> Failure {
