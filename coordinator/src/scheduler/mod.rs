@@ -38,6 +38,8 @@ use state::{Attempt, Delivered, PieceState, Scan};
 #[derive(Debug)]
 pub struct Scheduler {
     limits: Limits,
+    /// Time of the last step.
+    now_ms: u64,
     scans: BTreeMap<ScanId, Scan>,
     attempts: BTreeMap<AttemptId, Attempt>,
     fleet: Fleet,
@@ -60,6 +62,7 @@ impl Scheduler {
     pub fn new(limits: Limits, now_ms: u64) -> Self {
         Self {
             limits,
+            now_ms,
             scans: BTreeMap::new(),
             attempts: BTreeMap::new(),
             fleet: Fleet::new(now_ms),
@@ -75,6 +78,7 @@ impl Scheduler {
 
     /// Handles one event and returns the commands to execute. `now_ms` never decreases.
     pub fn step(&mut self, event: Event, now_ms: u64) -> Vec<Command> {
+        self.now_ms = now_ms;
         let mut commands = Vec::new();
         let out = &mut commands;
         match event {
@@ -170,7 +174,7 @@ impl Scheduler {
     fn give_up_without_workers(&mut self, now_ms: u64, out: &mut Vec<Command>) {
         let late = |scan: &Scan| {
             let since = self.fleet.empty_since(scan.class)?;
-            let waited = now_ms.saturating_sub(since.max(scan.submitted_ms));
+            let waited = now_ms.saturating_sub(since.max(scan.attempted_ms));
             // An outstanding check does not make a scan wait.
             let waits = scan.waits && scan.open > 0;
             (!waits && scan.attempts.is_empty() && waited >= self.limits.no_worker_timeout_ms).then_some(())
@@ -221,7 +225,9 @@ impl Scheduler {
     fn forget(&mut self, id: AttemptId) -> Option<Attempt> {
         let attempt = self.attempts.remove(&id)?;
         self.fleet.end_attempt(attempt.worker, id);
+        let now_ms = self.now_ms;
         if let Some(scan) = self.scans.get_mut(&attempt.scan) {
+            scan.attempted_ms = now_ms;
             scan.attempts.remove(&id);
             for piece in &attempt.left {
                 if let Some(progress) = scan.pieces.get_mut(piece) {

@@ -33,7 +33,8 @@ pub(super) struct Scan {
     pub caller: u64,
     /// Work assigned so far divided by its share; the scan with the least is next.
     pub turn: u128,
-    pub submitted_ms: u64,
+    /// Time at which its last attempt ended, or it was submitted.
+    pub attempted_ms: u64,
     pub deadline_ms: Option<u64>,
     /// Whether it waits for workers without limit.
     pub waits: bool,
@@ -153,7 +154,7 @@ impl Scan {
             weight: request.priority.weight(),
             caller: request.caller,
             turn,
-            submitted_ms: now_ms,
+            attempted_ms: now_ms,
             deadline_ms: request.deadline_ms,
             waits: request.waits,
             disputed: false,
