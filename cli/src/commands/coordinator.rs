@@ -61,7 +61,7 @@ pub struct Args {
     #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=87_600), help_heading = "Results")]
     results_kept_h: u64,
 
-    /// Ended scans that are kept; the oldest are deleted first
+    /// Ended scans that are kept; of more, the oldest of the caller with the most are deleted
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Results")]
     results_kept_max: u32,
 

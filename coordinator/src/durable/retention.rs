@@ -4,7 +4,8 @@
 //! replaced leader notices; then the objects; at last the records with the tombstone. A tombstone is never revoked, and
 //! none is written for a scan that has not ended: the transaction that writes it is guarded by the presence of the end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -16,7 +17,7 @@ use super::store_error::StoreError;
 
 /// How long a scan's results are kept after it ended, unless configured otherwise.
 pub const RESULTS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// Maximum number of ended scans kept, unless configured otherwise; the oldest go first.
+/// Maximum number of ended scans kept, unless configured otherwise; the oldest of whoever has the most go first.
 pub const SCANS_KEPT_MAX: usize = 1000;
 /// Between a tombstone and the deletion.
 pub const TOMBSTONE_GRACE: Duration = Duration::from_secs(5 * 60);
@@ -104,15 +105,7 @@ pub fn plan(
     now_us: i64,
 ) -> Vec<(Recorded, SweepAction)> {
     let older = |since: i64, than: Duration| now_us.saturating_sub(since) >= micros(than);
-    let mut ended: Vec<(i64, &str)> = loaded
-        .scans
-        .iter()
-        .filter(|r| r.tombstone.is_none() && r.header.is_some())
-        .filter_map(|r| r.end.as_ref().map(|end| (end.ended_us, r.scan.as_str())))
-        .collect();
-    ended.sort_unstable();
-    let too_many = ended.len().saturating_sub(policy.scans_kept_max);
-    let surplus: BTreeSet<&str> = ended.iter().take(too_many).map(|(_, scan)| *scan).collect();
+    let surplus = surplus(loaded, policy.scans_kept_max);
     let mut steps = Vec::new();
     for recorded in &loaded.scans {
         let step = match (&recorded.tombstone, &recorded.end) {
@@ -133,6 +126,32 @@ pub fn plan(
         }
     }
     steps
+}
+
+/// The ended scans beyond the maximum: the oldest ones of whoever has the most, so that many scans of one caller do not
+/// push out the results of the others.
+fn surplus(loaded: &Loaded, kept_max: usize) -> BTreeSet<&str> {
+    let mut callers: BTreeMap<&str, BTreeSet<(i64, &str)>> = BTreeMap::new();
+    for recorded in loaded.scans.iter().filter(|r| r.tombstone.is_none()) {
+        if let (Some(header), Some(end)) = (&recorded.header, &recorded.end) {
+            callers.entry(&header.owner).or_default().insert((end.ended_us, &recorded.scan));
+        }
+    }
+    let mut too_many = callers.values().map(BTreeSet::len).sum::<usize>().saturating_sub(kept_max);
+    // By number of scans; of equal numbers the one with the oldest scan.
+    let rank = |scans: &BTreeSet<(i64, &str)>| (scans.len(), Reverse(scans.first().map(|(ended_us, _)| *ended_us)));
+    let mut heap: BinaryHeap<_> = callers.iter().map(|(caller, scans)| (rank(scans), Reverse(*caller))).collect();
+    let mut surplus = BTreeSet::new();
+    while too_many > 0 {
+        let Some((_, caller)) = heap.pop() else { break };
+        let Some(scans) = callers.get_mut(caller.0) else { break };
+        surplus.extend(scans.pop_first().map(|(_, scan)| scan));
+        too_many -= 1;
+        if !scans.is_empty() {
+            heap.push((rank(scans), caller));
+        }
+    }
+    surplus
 }
 
 /// The outcome of one action.

@@ -74,6 +74,27 @@ async fn the_oldest_go_when_there_are_too_many() {
     assert_eq!(sweep(&ledger, &store, &few, true, 40).await.unwrap().marked, ["a-2", "a-3"]);
 }
 
+#[test]
+fn many_scans_of_one_caller_do_not_push_out_those_of_another() {
+    let mut loaded = Loaded::default();
+    let mut add = |caller: &str, number: i64| {
+        let name = format!("{caller}-{number}");
+        let header = Header { owner: caller.to_owned(), ..header(&name, 1) };
+        let end = End { generation: 0, outcome: EndOutcome::Cancelled, ended_us: number };
+        loaded.scans.push(Recorded { header: Some(header), scan: name, end: Some(end), ..Recorded::default() });
+    };
+    (0..2).for_each(|number| add("ben", number));
+    (10..18).for_each(|number| add("ana", number));
+    let marked = |kept: usize| {
+        let policy = RetentionPolicy { scans_kept_max: kept, ..policy() };
+        plan(&loaded, &BTreeMap::new(), &policy, 1, 20).into_iter().map(|(scan, _)| scan.scan).collect::<Vec<_>>()
+    };
+    assert_eq!(marked(10), Vec::<String>::new());
+    assert_eq!(marked(6), ["ana-10", "ana-11", "ana-12", "ana-13"], "ben's are older, and only two");
+    // Of equal numbers the oldest scan goes.
+    assert_eq!(marked(3), ["ben-0", "ana-10", "ana-11", "ana-12", "ana-13", "ana-14", "ana-15"]);
+}
+
 #[tokio::test]
 async fn deletion_keeps_pace_with_what_comes_in() {
     const SCANS: usize = 1_000;
