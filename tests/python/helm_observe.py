@@ -9,7 +9,15 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ALL = ["metrics.podMonitor.enabled=true", "metrics.prometheusRule.enabled=true", "metrics.dashboards.enabled=true"]
-BASE = ["etcd.endpoints={https://etcd:2379}", "results.s3.url=s3://b/p", *ALL]
+BASE = [
+    "image.registry=registry.example.org",
+    "etcd.endpoints={https://etcd:2379}",
+    "etcd.tls.caSecret=etcd-ca",
+    "etcd.tls.coordinatorSecret=etcd-coordinator",
+    "etcd.tls.workerSecret=etcd-worker",
+    "results.s3.url=s3://b/p",
+    *ALL,
+]
 
 
 def observe(helm, check, chart):

@@ -154,7 +154,10 @@ fn rules_name_only_metrics_that_exist() {
     assert!(rules.len() > 40 && recorded.iter().all(|name| name.starts_with("trawl:")), "{recorded:?}");
     for rule in &rules {
         let name = rule["alert"].as_str().or(rule["record"].as_str()).expect("a rule has a name");
-        check(text(&rule["expr"]), &known, &recorded, name);
+        // An objective is a number of the operator's.
+        if !name.ends_with(":objective") {
+            check(text(&rule["expr"]), &known, &recorded, name);
+        }
     }
 }
 

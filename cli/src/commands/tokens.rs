@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use trawl_security::allowance::{Day, parse_datasets, parse_day};
-use trawl_security::tokens::{Right, parse_rights};
+use trawl_security::rights::{Right, parse_rights};
 use trawl_security::{Allowance, PriorityLimit, Token};
 use trawl_wire::record::checked_name;
 

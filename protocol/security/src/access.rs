@@ -19,7 +19,8 @@ use crate::allowance::Allowance;
 use crate::files::Watched;
 use crate::identity::{Identity, Role};
 use crate::listen::{Peer, PeerIdentity};
-use crate::tokens::{Right, Token, TokenTable, rights_text};
+use crate::rights::{Right, rights_text};
+use crate::tokens::{Token, TokenTable};
 use trawl_wire::error::{ErrorKind, status_of};
 
 /// Metadata key of a temporary rejection: whole seconds after which the same call may succeed.

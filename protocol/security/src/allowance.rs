@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use trawl_wire::record::checked_name;
 
 use crate::identity::Role;
-use crate::tokens::Right;
+use crate::rights::Right;
 
 /// A day of the calendar.
 pub use chrono::NaiveDate as Day;

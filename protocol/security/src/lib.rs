@@ -2,7 +2,7 @@
 //!
 //! `files` reads files mounted by an operator, again when they change; `identity` is the identity in a verified
 //! certificate; `tls` builds all configurations of rustls; `listen` and `connector` are the two ends of a connection;
-//! `tokens` are the users' tokens; `allowance` is what one caller may take; `access` is
+//! `tokens` are the users' tokens; `rights` are what a caller may do, `allowance` is what it may take; `access` is
 //! the table of which callers may make which calls. Nothing here knows what
 //! a call does.
 
@@ -14,6 +14,7 @@ pub mod connector;
 pub mod files;
 pub mod identity;
 pub mod listen;
+pub mod rights;
 pub mod tls;
 pub mod tokens;
 
@@ -25,8 +26,9 @@ pub use connector::Connector;
 pub use files::{FileError, RELOAD_INTERVAL, Watched};
 pub use identity::{Expect, Identity, Role};
 pub use listen::{Peer, PeerIdentity, incoming};
+pub use rights::Right;
 pub use tls::{Credentials, TlsFiles};
-pub use tokens::{Right, Token, TokenTable};
+pub use tokens::{Token, TokenTable};
 
 /// What a server needs to authenticate callers.
 #[derive(Debug, Clone, Default)]
