@@ -88,7 +88,12 @@ async fn cross_sections_are_made_in_the_coordinators_own_numerics_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scan_whose_class_is_gone_begins_anew_in_another() {
     for ephemeral in [false, true] {
-        let mut world = World::with(|options| options.class_patience = Duration::from_millis(300)).await;
+        let mut world = World::with(|options| {
+            options.class_patience = Duration::from_millis(300);
+            // Half of it is the patience of an ephemeral scan.
+            options.no_worker_timeout = Duration::from_secs(6);
+        })
+        .await;
         let earlier = world.earlier_worker("earlier", Oddity::Hangs).await;
         world.wait_for(&["earlier"]).await;
         let submitted = world.submit(ScanCall { ephemeral, ..call(World::document()) });
