@@ -78,7 +78,7 @@ pub(crate) struct Registered {
     replaced: watch::Receiver<bool>,
 }
 
-/// Puts the record, if there is none; the lease of an own one otherwise.
+/// Puts the record if there is none. An own record counts as put: the reply of an earlier try was lost.
 async fn put(
     control: &dyn ControlStore,
     key: &str,
@@ -116,11 +116,11 @@ pub(crate) async fn register(
     let prefix = coordinators_prefix(cluster_name);
     let key = format!("{prefix}{id}");
     let record = CoordinatorRecord { address: address.to_owned(), boot: boot.to_owned() };
-    let (since, mut told) = (Instant::now(), false);
+    let (since, mut logged) = (Instant::now(), false);
     let lease = loop {
         match put(&*control, &key, &record, times.lease_ttl).await {
             Err(RegisterError::Taken(there)) if since.elapsed() < times.predecessor_timeout => {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut logged, true) {
                     tracing::info!(id, address = there, "waits for the lease of another process of this id to end");
                 }
                 tokio::time::sleep(times.predecessor_poll).await;
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_whose_record_is_anothers_is_told_so_and_one_whose_record_is_gone_puts_it_again() {
+    async fn a_process_whose_record_is_anothers_is_notified_and_one_whose_record_is_gone_puts_it_again() {
         let store = Arc::new(MemoryStore::default());
         let first = registered(&store, "b1").await.unwrap();
         store.expire_leases();

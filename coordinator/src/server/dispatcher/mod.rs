@@ -179,8 +179,7 @@ impl Dispatcher {
     }
 
     /// Starts the task; `members` receives changes from [`super::membership::follow`], `connector` connects to workers,
-    /// `epoch` is that of the term; each tick is
-    /// a beat.
+    /// `epoch` is that of the term. Each tick is a beat of `heartbeat`.
     pub fn start(
         limits: Limits,
         members: mpsc::Receiver<Member>,

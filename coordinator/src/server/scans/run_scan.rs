@@ -369,16 +369,16 @@ fn needs_of(environment: &Environment, scan: &Scan, prepared: &PreparedScan) -> 
 /// time, a recorded one until its deadline.
 async fn placed(environment: &Environment, scan: &Arc<Scan>, needs: &ClassNeeds) -> Result<(), Ended> {
     let patience = Duration::from_millis(environment.no_worker_timeout_ms);
-    let (since, mut told) = (Instant::now(), false);
+    let (since, mut logged) = (Instant::now(), false);
     loop {
         if let Some(class) = environment.dispatcher.choose(needs.clone()).await {
             scan.place(Some(Placement { class, plan: None }));
-            if told {
+            if logged {
                 scan.waits_for(None);
             }
             return Ok(());
         }
-        if !std::mem::replace(&mut told, true) {
+        if !std::mem::replace(&mut logged, true) {
             scan.waits_for(Some(needs.to_string()));
         }
         if !scan.asked.durable && since.elapsed() >= patience {
