@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use trawl_telemetry::metrics::catalogue::coordinator::RESULTS_SPOOLED;
+use trawl_telemetry::metrics::catalogue::coordinator::{RESULTS_SPOOL_LIMIT, RESULTS_SPOOLED};
 use trawl_wire::pb;
 
 /// Default of the bytes on disk.
@@ -66,6 +66,7 @@ impl Spool {
         let failed = |source| SpoolError::Directory { directory: directory.to_owned(), source };
         tempfile::tempfile_in(directory).and_then(|file| file.write_all_at(b"spool", 0)).map_err(failed)?;
         let reads = Arc::new(Semaphore::new(READ_BYTES_MAX / PERMIT_BYTES));
+        RESULTS_SPOOL_LIMIT.set(i64::try_from(max).unwrap_or(i64::MAX));
         Ok(Self(Arc::new(Shared { directory: directory.to_owned(), used: AtomicU64::new(0), max, reads })))
     }
 

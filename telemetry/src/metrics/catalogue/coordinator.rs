@@ -180,6 +180,8 @@ super::metrics! { Coordinator;
     RESULTS_HELD: Gauge = "trawl_results_held_bytes", Bytes;
     /// Bytes of results on disk because they do not fit into memory.
     RESULTS_SPOOLED: Gauge = "trawl_results_spooled_bytes", Bytes;
+    /// Maximum bytes of results on disk; while they are used up, no further scan begins.
+    RESULTS_SPOOL_LIMIT: Gauge = "trawl_results_spool_limit_bytes", Bytes;
     /// Streams of events that clients opened.
     STREAMS_OPENED: Counter = "trawl_client_streams_opened", None;
     /// Streams of clients that ended.
