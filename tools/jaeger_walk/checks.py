@@ -1,0 +1,226 @@
+"""The walk of deploy/README.md, and what a trace in Jaeger contains."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import traces
+from parts import ROOT
+from processes import damage, wait_for
+from stage import SLOW_MS, UP_SECONDS, ended
+from traces import tag
+
+README, PAGE, POLICIES = "deploy/README.md", "docs/telemetry.md", "deploy/otelcol/config.yaml"
+# How often a worker is killed until the scheduler retries rather than lets a hedge win.
+KILLS = 6
+
+
+def readme_walk(stage):
+    """`find-slow-shard` as a user runs it, over the collector's tail sampling."""
+    claim, programs = stage.claims.add, stage.programs
+    command = [
+        sys.executable,
+        ROOT / "deploy/jaeger/find-slow-shard",
+        "--jaeger",
+        stage.jaeger.url,
+        "--otlp",
+        stage.collector.otlp,
+    ]
+    path = f"{os.path.dirname(programs['etcd'])}:{os.environ['PATH']}"
+    ran = subprocess.run(
+        list(map(str, [*command, "--trawl", programs["trawl"]])),
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PATH": path},
+    )
+    said = [line for line in (ran.stdout + ran.stderr).splitlines() if line]
+    claim(
+        f"{README} 6",
+        "`find-slow-shard` names the slowed worker over Jaeger's API",
+        said[-1] if said else "nothing",
+        ran.returncode == 0,
+    )
+    if ran.returncode != 0:
+        return None
+    look = subprocess.run([*map(str, command), "--look"], capture_output=True, text=True)
+    claim(
+        f"{README} 6",
+        "`find-slow-shard --look` shows the slowest shards",
+        f"{len(look.stdout.splitlines())} lines",
+        "slow-worker" in look.stdout,
+    )
+    trace = traces.get(stage.jaeger, re.search(r"/trace/([0-9a-f]+)", ran.stdout)[1])
+    slowest = max(traces.shards(trace), key=lambda s: s["duration"])
+    found = traces.walk.ask(
+        stage.jaeger.url,
+        "/api/traces",
+        service="trawl-coordinator",
+        operation="shard",
+        tags='{"trawl.slow":"true"}',
+        lookback="1h",
+        limit=20,
+    )
+    claim(
+        f"{README} 5.1",
+        "service `trawl-coordinator`, operation `shard`, tags `trawl.slow=true` find the trace",
+        f"{len(found)} found",
+        trace["traceID"] in [t["traceID"] for t in found],
+    )
+    marks = {key: tag(slowest, key) for key in ("trawl.worker", "trawl.segments", "trawl.cache", "trawl.queue_ms")}
+    claim(
+        f"{README} 5.2",
+        "the longest `shard` has `trawl.worker`, `trawl.segments`, `trawl.cache` and `trawl.queue_ms`",
+        marks,
+        None not in marks.values() and marks["trawl.worker"] == "slow-worker",
+    )
+    execute = [s for s in trace["spans"] if traces.parent(s) == slowest["spanID"]]
+    stages = [s for s in traces.walk.below(trace, slowest) if s["operationName"] != "execute"]
+    claim(
+        f"{README} 5.3",
+        "below it is `execute` at its worker, and below that the stages",
+        sorted({s["operationName"] for s in execute + stages}),
+        [s["operationName"] for s in execute] == ["execute"]
+        and traces.service(trace, execute[0]) == "trawl-worker"
+        and stages,
+    )
+    if execute and stages:
+        gap = (
+            min(s["startTime"] for s in stages if s["operationName"] not in ("receive", "queue"))
+            - execute[0]["startTime"]
+        ) / 1e3
+        claim(
+            f"{README} 5.3",
+            "a worker that sleeps has a gap there, before its stages",
+            f"{gap:.0f} ms before the first stage that computes",
+            gap >= SLOW_MS,
+        )
+    hedges = [(s, first) for s, first in traces.follows(trace) if tag(s, "trawl.hedge") is True]
+    other = [
+        s
+        for s, first in hedges
+        if tag(s, "trawl.worker") != tag(first, "trawl.worker") and tag(s, "trawl.shard") == tag(first, "trawl.shard")
+    ]
+    claim(
+        f"{README} 5.4",
+        "the hedge is a second attempt at the same segments on another worker, linked to the first",
+        f"{len(hedges)} hedges with their links, {len(other)} on another worker",
+        hedges and len(hedges) == len(other),
+    )
+    said = traces.links(stage.jaeger, trace["traceID"])
+    claim(
+        f"{PAGE}, attributes",
+        "`trawl.link` of a link says `hedge`",
+        f"in Jaeger's API v3: {sorted(set(said))}",
+        "hedge" in said,
+    )
+    return trace
+
+
+def contents(stage):
+    """Spans, attributes, retries, stages of a device, steps."""
+    claim = stage.claims.add
+    own_data = stage.folder / "own-data"
+    shutil.copytree(stage.data, own_data)
+    cluster = stage.cluster("contents", stage.collector.otlp, own_data=own_data)
+    spans, attributes = traces.documented()
+    seen_spans, seen = set(), set()
+
+    def note(trace):
+        seen_spans.update(traces.names(trace))
+        seen.update(t["key"] for s in trace["spans"] for t in s["tags"])
+        seen.update(t["key"] for p in trace["processes"].values() for t in p["tags"])
+        return trace
+
+    kept = lambda found, *more: note(stage.trace(found, *more))
+    stage.slow_down(cluster, cluster.workers[2])
+    note(stage.trace(stage.scan(cluster), lambda t: {"merge", "stream"} <= traces.names(t)))
+    stage.restart(cluster, cluster.workers[2])
+
+    # A worker is killed while it has shards.
+    said = retried = None
+    for _ in range(KILLS):
+        stage.slow_down(cluster, cluster.workers[1], 3000)
+        log = cluster.coordinators[0].log
+        accepted = lambda: log.read_text().count('"scan accepted"')
+        before = accepted()
+        child = cluster.scan(dataset="market", wait=False)
+        wait_for("the scan is accepted", lambda: accepted() > before, UP_SECONDS)
+        time.sleep(0.1)
+        cluster.workers[1].kill()
+        child.communicate()
+        found = {"trace": ended(cluster)[-1]["trace_id"]}
+        cluster.workers[1].start()
+        trace = kept(found, lambda t: {"merge", "stream"} <= traces.names(t))
+        said = traces.links(stage.jaeger, found["trace"])
+        retried = [(s, first) for s, first in traces.follows(trace) if tag(first, "trawl.ending") == "broken"]
+        if "retry" in said and child.returncode == 0:
+            break
+    endings = sorted({str(tag(first, "trawl.ending")) for _, first in retried})
+    claim(
+        f"{PAGE}, spans",
+        "a retry links to the attempt before, whose worker was killed",
+        f"links {sorted(set(said))}, to attempts that ended {endings}",
+        "retry" in said and retried,
+    )
+    claim(
+        POLICIES,
+        "the policy `errors` meets a scan that lost a worker and succeeded",
+        sorted(traces.why_kept(trace)),
+        "errors" in traces.why_kept(trace),
+    )
+
+    # One worker reads damaged files; the segments are tried alone, elsewhere.
+    stage.restart(cluster, cluster.workers[1])
+    damage(own_data, "market")
+    stage.restart(cluster, cluster.workers[2])
+    trace = kept(stage.scan(cluster), lambda t: {"merge", "stream"} <= traces.names(t) or "submit" in traces.names(t))
+    purposes = sorted({tag(s, "trawl.purpose") for s in traces.shards(trace)})
+    claim(
+        f"{PAGE}, attributes",
+        "`trawl.purpose` says why a shard was dispatched; a damaged copy of the bars",
+        purposes,
+        set(purposes) > {"work"},
+    )
+    stage.end_cluster(cluster)
+
+    # A simulated device, and a scan in two steps.
+    cluster = stage.cluster(
+        "device", stage.collector.otlp, TRAWL_SIMULATED_DEVICE="kernel=2", OTEL_TRACES_SAMPLER="parentbased_always_on"
+    )
+    stage.slow_down(cluster, cluster.workers[2])
+    device = kept(stage.scan(cluster), lambda t: {"h2d", "kernel", "d2h", "merge", "stream"} <= traces.names(t))
+    names = sorted({str(tag(s, "trawl.device")) for s in device["spans"] if tag(s, "trawl.device")})
+    claim(
+        f"{PAGE}, spans",
+        "stages of a device are `h2d`, `kernel`, `d2h`",
+        f"{sorted(traces.names(device))} on {names}",
+        {"h2d", "kernel", "d2h"} <= traces.names(device),
+    )
+    steps = kept(
+        stage.scan(cluster, "--where", "xs_rank(close) < 50"), lambda t: {"cross_section", "stream"} <= traces.names(t)
+    )
+    claim(
+        f"{PAGE}, spans",
+        "`cross_section` is between two steps",
+        sorted({tag(s, "trawl.step") for s in steps["spans"]} - {None}),
+        "cross_section" in traces.names(steps),
+    )
+    stage.end_cluster(cluster)
+
+    own = {name for name in seen if name.startswith("trawl.")}
+    claim(
+        f"{PAGE}, spans",
+        "every span in Jaeger is in the table, and every span of the table was seen",
+        f"{len(seen_spans & spans)} of {len(spans)}, not seen: {sorted(spans - seen_spans)}",
+        seen_spans <= spans and spans - seen_spans <= {"update"},
+    )
+    claim(
+        f"{PAGE}, attributes",
+        "every attribute of Trawl in Jaeger is in the table",
+        f"{len(own & attributes)} of {len([a for a in attributes if a.startswith('trawl.')])}, not seen: "
+        f"{sorted(attributes - seen)}",
+        own <= attributes,
+    )

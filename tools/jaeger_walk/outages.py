@@ -1,0 +1,191 @@
+"""The collector or Jaeger is away: no scan waits for it, and what was lost is counted."""
+
+import pathlib
+import signal
+import time
+
+import traces
+from checks import PAGE, POLICIES
+from parts import Collector
+from processes import wait_for
+from stage import SEEN_SECONDS, dropped, median
+
+# The longest that the command itself may wait at its end (docs/telemetry.md).
+LAST_SPANS_SECONDS = 0.5
+# A scan that waited for a receiver would wait for its time-outs, ten seconds and more: a hundred times a scan of this data. What is less than
+# this is the noise of a shared machine.
+RATIO_MAX = 3.0
+
+
+def for_a_while(stage, cluster, seconds, at_least=10):
+    """Scans, one after the other, for so long."""
+    end, rows = time.monotonic() + seconds, []
+    while time.monotonic() < end or len(rows) < at_least:
+        rows.append(stage.scan(cluster))
+    return rows
+
+
+def compared(name, rows, usual):
+    return {
+        "scans": len(rows),
+        "seconds": median(rows),
+        "ratio": median(rows) / median(usual),
+        "command_more_seconds": median(rows, "command") - median(usual, "command"),
+        "name": name,
+    }
+
+
+def collector_away(stage, seconds):
+    claim = stage.claims.add
+    cluster = stage.cluster("collector-away", stage.collector.otlp)
+    stage.scan(cluster)
+    accepted = lambda: stage.collector.counter("otelcol_receiver_accepted_spans")
+    settle = lambda: wait_for(
+        "the last spans arrive", lambda: (before := accepted()) and not time.sleep(3) and accepted() == before, 60
+    )
+    settle()
+    begin = accepted()
+    usual = for_a_while(stage, cluster, 10)
+    settle()
+    each = (accepted() - begin) / len(usual)
+    before = dropped(cluster)
+    claim(
+        PAGE,
+        "while the collector takes spans, none is dropped",
+        f"{before:.0f} dropped, {each:.0f} spans of each scan accepted",
+        before == 0,
+    )
+
+    stage.collector.kill()
+    killed = compared("killed", for_a_while(stage, cluster, seconds), usual)
+    time.sleep(3)
+    lost = dropped(cluster)
+    claim(
+        PAGE,
+        f"no scan waits for a collector that was killed {seconds} s ago",
+        f"{killed['ratio']:.2f} times the usual time over {killed['scans']} scans, the command "
+        f"{killed['command_more_seconds']:+.2f} s",
+        killed["ratio"] < RATIO_MAX and killed["command_more_seconds"] < LAST_SPANS_SECONDS + 0.5,
+    )
+    # A scan's own command ends with its count of lost spans; the servers' are in their metrics.
+    claim(
+        f"{PAGE}; docs/metrics.md",
+        "lost spans are counted in `trawl_spans_dropped_total`",
+        f"{lost:.0f} counted by the servers; all processes sent {each:.0f} a scan before, in "
+        f"{killed['scans']} scans",
+        0.7 * each * killed["scans"] < lost <= 1.1 * each * killed["scans"],
+    )
+
+    stage.start(stage.collector)
+    again = for_a_while(stage, cluster, 10)
+    logs = [pathlib.Path(p.log).read_text() for p in cluster.processes()]
+    counts = lambda text: [log.count(text) for log in logs]
+    wait_for(
+        "every process delivers again",
+        lambda: all('"traces are delivered again"' in pathlib.Path(p.log).read_text() for p in cluster.processes()),
+        60,
+    )
+    logs = [pathlib.Path(p.log).read_text() for p in cluster.processes()]
+    begins, ends = counts('"traces cannot be delivered'), counts('"traces are delivered again"')
+    claim(
+        PAGE,
+        "a receiver that is away is logged once when it begins and once when it ends",
+        f"{begins} and {ends} lines of the processes",
+        set(begins) == set(ends) == {1},
+    )
+
+    before = dropped(cluster)
+    stage.collector.signal(signal.SIGSTOP)
+    frozen = compared("frozen", for_a_while(stage, cluster, seconds / 2), usual)
+    stage.collector.signal(signal.SIGCONT)
+    claim(
+        PAGE,
+        "no scan waits for a collector that hangs; a command waits half a second for its last spans",
+        f"{frozen['ratio']:.2f} times the usual time over {frozen['scans']} scans, "
+        f"the command {frozen['command_more_seconds']:+.2f} s",
+        frozen["ratio"] < RATIO_MAX and frozen["command_more_seconds"] < LAST_SPANS_SECONDS + 0.5,
+    )
+    after = compared("after", for_a_while(stage, cluster, 10), usual)
+    last = stage.scan(cluster)
+    time.sleep(3)
+    stage.figures["collector_away"] = {
+        "usual_seconds": median(usual),
+        "usual_command_seconds": median(usual, "command"),
+        "spans_a_scan": each,
+        "killed": killed | {"dropped": lost},
+        "frozen": frozen | {"dropped": dropped(cluster) - before},
+        "after": after,
+        "again": compared("again", again, usual),
+    }
+    stage.end_cluster(cluster)
+    return last
+
+
+def kept_or_counted(stage, collector, rows):
+    """(scans whose trace is in Jaeger, spans that the collector could not send, traces it chose)."""
+    failed = lambda: collector.counter("otelcol_exporter_send_failed_spans") + collector.counter(
+        "otelcol_exporter_enqueue_failed_spans"
+    )
+    deadline = time.monotonic() + SEEN_SECONDS + 40
+    found = []
+    while time.monotonic() < deadline and len(found) < len(rows):
+        found = [row for row in rows if traces.get(stage.jaeger, row["trace"])]
+        time.sleep(1)
+    return len(found), failed()
+
+
+def jaeger_away(stage, seconds):
+    """With a slowed worker, so that the collector keeps every trace."""
+    claim = stage.claims.add
+    cluster = stage.cluster("jaeger-away", stage.collector.otlp)
+    stage.slow_down(cluster, cluster.workers[2], 600)
+    usual = for_a_while(stage, cluster, 15, 4)
+    stage.jaeger.kill()
+    away = for_a_while(stage, cluster, seconds, 4)
+    compare = compared("killed", away, usual)
+    count = dropped(cluster)
+    stage.start(stage.jaeger)
+    claim(
+        PAGE,
+        f"no scan waits for a Jaeger that is away for {seconds} s, and no process of Trawl drops a span",
+        f"{compare['ratio']:.2f} times the usual time over {compare['scans']} scans, " f"{count:.0f} dropped",
+        compare["ratio"] < RATIO_MAX and count == 0,
+    )
+    found, failed = kept_or_counted(stage, stage.collector, away)
+    claim(
+        POLICIES,
+        f"the collector keeps what it cannot send: Jaeger is away for {seconds} s",
+        f"{found} of {len(away)} traces of that time are in Jaeger, {failed:.0f} spans failed",
+        found == len(away) and failed == 0,
+    )
+    stage.figures["jaeger_away"] = {"scans": compare, "traces_there": found, "spans_failed": failed}
+    stage.end_cluster(cluster)
+
+    # The same with a collector that gives up sooner: what is lost is counted.
+    impatient = Collector(
+        stage.programs["otelcol"],
+        stage.folder,
+        stage.jaeger,
+        "impatient",
+        "exporters: {otlp/jaeger: {retry_on_failure: {max_elapsed_time: 5s}}}\n",
+    )
+    stage.start(impatient)
+    cluster = stage.cluster("given-up", impatient.otlp)
+    stage.slow_down(cluster, cluster.workers[2], 600)
+    stage.jaeger.kill()
+    away = for_a_while(stage, cluster, 10, 4)
+    failed = wait_for("the collector gives up", lambda: impatient.counter("otelcol_exporter_send_failed_spans"), 60)
+    time.sleep(15)
+    stage.start(stage.jaeger)
+    time.sleep(15)
+    failed = impatient.counter("otelcol_exporter_send_failed_spans")
+    found = sum(traces.get(stage.jaeger, row["trace"]) is not None for row in away)
+    claim(
+        POLICIES,
+        "what the collector gives up is counted in `otelcol_exporter_send_failed_spans_total`",
+        f"{failed:.0f} spans, {len(away) - found} of {len(away)} traces are missing",
+        failed > 0 and found < len(away),
+    )
+    stage.figures["given_up"] = {"scans": len(away), "traces_there": found, "spans_failed": failed}
+    stage.end_cluster(cluster)
+    stage.end(impatient)

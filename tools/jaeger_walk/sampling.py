@@ -1,0 +1,190 @@
+"""Which traces are sent and which are kept: nothing, one in a hundred, the collector's policies; and what a scan's trace weighs."""
+
+import time
+
+import traces
+from checks import PAGE, POLICIES
+from parts import Gate
+from processes import wait_for
+from stage import SEEN_SECONDS, ended, median
+
+FAST, SLOW = 40, 3
+# Of the collector's policy some-of-all, and of the head sampler that the documentation gives as an example.
+CHANCE_PERCENT, RATIO = 10, 0.01
+# The collector's wait after a root, its own batches and Jaeger's: after that, what is not there was not kept.
+DECIDED_SECONDS = 25
+# Scans of the weight; each pays for the spans of its own command, and the servers' batches mix.
+WEIGHED = 5
+
+
+def scans(stage, name, **variables):
+    """The same scans under a sampler: quick ones, and some with a slowed worker."""
+    cluster = stage.cluster(name, stage.collector.otlp, **variables)
+    stage.scan(cluster)
+    time.sleep(5)
+    accepted = stage.collector.counter("otelcol_receiver_accepted_spans")
+    fast = [stage.scan(cluster) for _ in range(FAST)]
+    stage.slow_down(cluster, cluster.workers[2])
+    slow = [stage.scan(cluster) for _ in range(SLOW)]
+    stage.restart(cluster, cluster.workers[2])
+    stage.end_cluster(cluster)
+    time.sleep(5)
+    return fast, slow, stage.collector.counter("otelcol_receiver_accepted_spans") - accepted
+
+
+def there(stage, rows):
+    found = {row["trace"]: traces.get(stage.jaeger, row["trace"]) for row in rows}
+    return {trace: spans for trace, spans in found.items() if spans}
+
+
+def slow_ones(stage, slow):
+    """How many of the slow scans' traces are whole in Jaeger and name the slowed worker."""
+    named = 0
+    for row in slow:
+        has = lambda t: any(
+            traces.tag(s, "trawl.worker") == "w3" and traces.tag(s, "trawl.slow") is True for s in traces.shards(t)
+        )
+        try:
+            stage.trace(row, has)
+            named += 1
+        except TimeoutError as missing:
+            print(f"      {missing}")
+    return named
+
+
+def samplers(stage):
+    claim, figures = stage.claims.add, {}
+    fast_off, slow_off, spans = scans(stage, "off", OTEL_TRACES_SAMPLER="always_off")
+    claim(
+        f"{PAGE}, variables",
+        "`OTEL_TRACES_SAMPLER=always_off`: nothing is sent, slow shards neither",
+        f"{spans:.0f} spans at the collector",
+        spans == 0,
+    )
+    figures["off"] = {"spans": spans, "seconds": median(fast_off), "command_seconds": median(fast_off, "command")}
+
+    ratio = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": str(RATIO)}
+    fast, slow, spans = scans(stage, "ratio", **ratio)
+    whole = slow_ones(stage, slow)
+    claim(
+        f"{PAGE}, sampling",
+        "with 1 % at the head every trace with a slow shard is sent all the same, as a whole tree",
+        f"{whole} of {SLOW} slow scans in Jaeger",
+        whole == SLOW,
+    )
+    wanted = {r["trace"] for r in fast if traces.chosen_by_head(r["trace"], RATIO)}
+    time.sleep(DECIDED_SECONDS)
+    kept = there(stage, fast)
+    unasked = [t for t, spans in kept.items() if t not in wanted and not traces.why_kept(spans)]
+    claim(
+        f"{PAGE}, sampling",
+        "of the quick scans those that the ratio chooses, or that had a slow shard after all",
+        f"{len(kept)} of {FAST} in Jaeger, {len(unasked)} without a reason",
+        not unasked,
+    )
+    figures["1 %"] = {
+        "spans": spans,
+        "kept": len(kept),
+        "slow_kept": whole,
+        "seconds": median(fast),
+        "command_seconds": median(fast, "command"),
+    }
+
+    fast, slow, spans = scans(stage, "tail")
+    whole = slow_ones(stage, slow)
+    time.sleep(DECIDED_SECONDS)
+    kept = there(stage, fast)
+    by_chance = {r["trace"] for r in fast if traces.chosen_by_chance(r["trace"], CHANCE_PERCENT)}
+    wrong = by_chance - set(kept) | {
+        t for t, spans in kept.items() if t not in by_chance and not traces.why_kept(spans)
+    }
+    claim(POLICIES, "every trace with a slow shard is kept", f"{whole} of {SLOW}", whole == SLOW)
+    claim(
+        POLICIES,
+        "of the quick ones a tenth: exactly those whose hash the policy chooses, and those that meet another policy",
+        f"{len(kept)} of {FAST} in Jaeger, {len(by_chance)} by hash, {len(wrong)} differ",
+        not wrong,
+    )
+    figures["policies"] = {
+        "spans": spans,
+        "kept": len(kept),
+        "slow_kept": whole,
+        "seconds": median(fast),
+        "command_seconds": median(fast, "command"),
+    }
+    base = figures["off"]
+    for name in ("1 %", "policies"):
+        figures[name]["ratio"] = figures[name]["seconds"] / base["seconds"]
+        figures[name]["command_ratio"] = figures[name]["command_seconds"] / base["command_seconds"]
+    stage.figures["sampling"] = figures
+
+
+def long_scans(stage):
+    """Scans that take longer than a collector waits that only counts from the first span, with nothing slow until their end."""
+    cluster = stage.cluster("long", stage.collector.otlp, workers=2)
+    for worker in cluster.workers:
+        stage.slow_down(cluster, worker, 2500)
+    count = 3
+    children = [
+        cluster.scan("--shards", "2", "--output", stage.folder / f"long-{n}.csv", dataset="market", wait=False)
+        for n in range(count)
+    ]
+    for child in children:
+        child.communicate()
+    rows = ended(cluster)[-count:]
+    took = min(row["fields"]["seconds"] for row in rows)
+    deadline = time.monotonic() + SEEN_SECONDS
+    whole = []
+    while time.monotonic() < deadline and len(whole) < count:
+        whole = []
+        for row in rows:
+            trace = traces.get(stage.jaeger, row["trace_id"])
+            if trace and not traces.tree(trace)[1] and {"scan", "submit", "merge", "execute"} <= traces.names(trace):
+                whole.append(trace)
+        time.sleep(1)
+    stage.claims.add(
+        POLICIES,
+        "a scan that takes longer than 30 s is decided about as a whole",
+        f"{len(whole)} of {count} scans of {took:.0f} s and more are whole in Jaeger",
+        len(whole) == count and took > 31,
+    )
+    stage.end_cluster(cluster)
+
+
+def weight(stage):
+    """Spans and bytes of scans of 10,000 symbols."""
+    stage.synth("big", 10_000, 250)
+    figures = {}
+    for name, more in (("plain", {}), ("gzip", {"OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"})):
+        gate = Gate(stage.collector.otlp)
+        cluster = stage.cluster(f"weight-{name}", gate.url, **more)
+        for shards in ("auto", "per-group"):
+            stage.scan(cluster, "--shards", shards, dataset="big")
+            time.sleep(5)
+            counter = lambda: stage.collector.counter("otelcol_receiver_accepted_spans")
+            spans, sent = counter(), gate.bytes
+            rows = [stage.scan(cluster, "--shards", shards, dataset="big") for _ in range(WEIGHED)]
+            still = lambda: (before := counter()) and not time.sleep(3) and counter() == before
+            wait_for("the last spans arrive", still, 60)
+            spans, sent = (counter() - spans) / WEIGHED, (gate.bytes - sent) / WEIGHED
+            figures[f"{shards}, {name}"] = {
+                "spans": spans,
+                "bytes": round(sent),
+                "bytes_per_span": round(sent / spans),
+                "seconds": median(rows),
+            }
+        stage.end_cluster(cluster)
+        gate.close()
+    stage.figures["scan_of_10000_symbols"] = figures
+    plain = figures["per-group, plain"]
+    auto = figures["auto, plain"]
+    stage.claims.add(
+        f"{PAGE}, sampling",
+        "a scan of 10,000 symbols produces some hundred spans",
+        f"{auto['spans']:.0f} spans and {auto['bytes'] / 1e3:.0f} kB; with 157 shards {plain['spans']:.0f} and {plain['bytes'] / 1e3:.0f} kB",
+        auto["spans"] < 1000,
+    )
+    less = figures["auto, gzip"]["bytes"] / auto["bytes"]
+    stage.claims.add(
+        f"{PAGE}, variables", "`OTEL_EXPORTER_OTLP_COMPRESSION=gzip`", f"{less:.0%} of the bytes", less < 0.8
+    )
