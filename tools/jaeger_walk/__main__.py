@@ -129,6 +129,8 @@ def main():
         "figures": stage.figures,
     }
     print(json.dumps(result, indent=1))
+    if trace:
+        (folder / "trace.json").write_text(json.dumps(trace))
     if given.write:
         write(result, claims, trace)
     if not given.keep and not wrong:

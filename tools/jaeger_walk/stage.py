@@ -15,6 +15,7 @@ SCHEDULE_DELAY_MS = 1000
 # From a scan's end until all of its spans are in Jaeger: the processes' delay, the collector's wait after the root, its batches.
 SEEN_SECONDS = 75
 UP_SECONDS = 60
+CONDITION = "close > sma(close, 20)"
 # Of the slowed worker, before each segment; far above the limit at which a shard counts as slow.
 SLOW_MS = 1500
 ETCD_QUOTA_BYTES = 2 * 1024**3
@@ -101,11 +102,11 @@ class Stage:
     def slow_down(self, cluster, worker, ms=SLOW_MS):
         self.restart(cluster, worker, "--fault-delay-ms-per-segment", ms)
 
-    def scan(self, cluster, *more, dataset="market"):
+    def scan(self, cluster, *more, dataset="market", where=CONDITION, shards="per-group"):
         """Runs a scan to its end: its trace's id (empty where none was recorded), the coordinator's seconds, the command's."""
         seen = len(ended(cluster))
         began = time.monotonic()
-        said = cluster.scan(*more, dataset=dataset)
+        said = cluster.command("scan", "--dataset", dataset, "--where", where, "--shards", shards, "--quiet", *more)
         took = time.monotonic() - began
         rows = wait_for(
             f"the scan's end in the coordinator's log; the command said {said!r}", lambda: ended(cluster)[seen:], 20
