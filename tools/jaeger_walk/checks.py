@@ -10,7 +10,7 @@ import time
 import traces
 from parts import ROOT
 from processes import damage
-from stage import SLOW_MS, UP_SECONDS, ended
+from stage import UP_SECONDS, ended
 from traces import tag
 
 README, PAGE, POLICIES = "deploy/README.md", "docs/telemetry.md", "deploy/otelcol/config.yaml"
@@ -70,12 +70,19 @@ def readme_walk(stage):
         f"{len(found)} found",
         trace["traceID"] in [t["traceID"] for t in found],
     )
-    marks = {key: tag(slowest, key) for key in ("trawl.worker", "trawl.segments", "trawl.cache", "trawl.queue_ms")}
+    marks = {key: tag(slowest, key) for key in ("trawl.worker", "trawl.segments", "trawl.queue_ms", "trawl.ending")}
     claim(
         f"{README} 5.2",
-        "the longest `shard` has `trawl.worker`, `trawl.segments`, `trawl.cache` and `trawl.queue_ms`",
-        marks,
-        None not in marks.values() and marks["trawl.worker"] == "slow-worker",
+        "the longest `shard` has `trawl.worker`, `trawl.segments`, `trawl.queue_ms`, and `trawl.ending=stopped`",
+        ", ".join(f"{value}" for value in marks.values()),
+        None not in marks.values() and marks["trawl.worker"] == "slow-worker" and marks["trawl.ending"] == "stopped",
+    )
+    caches = {tag(s, "trawl.cache") for s in traces.shards(trace) if tag(s, "trawl.ending") == "done"}
+    claim(
+        f"{README} 5.2",
+        "`trawl.cache` of the shards that were computed",
+        sorted(map(str, caches)),
+        caches and None not in caches,
     )
     execute = [s for s in trace["spans"] if traces.parent(s) == slowest["spanID"]]
     stages = [s for s in traces.walk.below(trace, slowest) if s["operationName"] != "execute"]
@@ -87,16 +94,13 @@ def readme_walk(stage):
         and traces.service(trace, execute[0]) == "trawl-worker"
         and stages,
     )
-    if execute and stages:
-        gap = (
-            min(s["startTime"] for s in stages if s["operationName"] not in ("receive", "queue"))
-            - execute[0]["startTime"]
-        ) / 1e3
+    if execute:
+        busy = sum(s["duration"] for s in stages) / 1e3
         claim(
             f"{README} 5.3",
-            "a worker that sleeps has a gap there, before its stages",
-            f"{gap:.0f} ms before the first stage that computes",
-            gap >= SLOW_MS,
+            "a worker that sleeps has a gap there, before it loads or computes anything",
+            f"stages are {busy:.0f} of {execute[0]['duration'] / 1e3:.0f} ms",
+            not {"load", "kernel", "encode"} & {s["operationName"] for s in stages},
         )
     hedges = [(s, first) for s, first in traces.follows(trace) if tag(s, "trawl.hedge") is True]
     other = [

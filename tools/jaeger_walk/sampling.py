@@ -151,8 +151,10 @@ def long_scans(stage):
     )
     for row in rows:
         trace, seconds = traces.get(stage.jaeger, row["trace_id"]), row["fields"]["seconds"]
-        print(f"      {row['fields']['scan']}: {seconds:.0f} s, {len(trace['spans']) if trace else 0} spans, {'whole' if row in there else 'NOT WHOLE'}"
-              f" {sorted(traces.why_kept(trace)) if trace else ''}")
+        print(
+            f"      {row['fields']['scan']}: {seconds:.0f} s, {len(trace['spans']) if trace else 0} spans, {'whole' if row in there else 'NOT WHOLE'}"
+            f" {sorted(traces.why_kept(trace)) if trace else ''}"
+        )
     stage.end_cluster(cluster)
 
 

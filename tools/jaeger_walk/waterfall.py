@@ -61,7 +61,9 @@ def picture(trace, versions):
     for tick in range(TICKS + 1):
         x = across(total * tick / TICKS)
         out.append(f'<line x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{height - 26}" stroke="#dddddd"/>')
-        out.append(f'<text x="{x:.1f}" y="{TOP - 12}" text-anchor="middle" fill="#666666">{total * tick / TICKS / 1e6:.2f} s</text>')
+        out.append(
+            f'<text x="{x:.1f}" y="{TOP - 12}" text-anchor="middle" fill="#666666">{total * tick / TICKS / 1e6:.2f} s</text>'
+        )
     for number, (depth, span) in enumerate(lines):
         y, colour = TOP + ROW * number, COLOURS.get(traces.service(trace, span), "#888888")
         x, width = across(span["startTime"] - begin), max(1.5, across(span["duration"]) - NAMES)
