@@ -28,11 +28,12 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "observability")]
 import checks
 import outages
 import sampling
+import waterfall
 from parts import ROOT
 from stage import Claims, Stage
 
 PARTS = ("walk", "contents", "sampling", "long", "outages", "weight")
-PAGE = ROOT / "docs/jaeger.md"
+PAGE, PICTURE = ROOT / "docs/jaeger.md", ROOT / "docs/jaeger-waterfall.svg"
 AWAY_SECONDS = 60
 
 
@@ -64,13 +65,15 @@ def table(rows):
 def write(result, claims, trace):
     day = datetime.date.today().isoformat()
     path = ROOT / f"benches/results/jaeger-{day}.json"
-    path.write_text(json.dumps(result | {"claims": claims.rows, "trace": trace}, indent=1) + "\n")
+    path.write_text(json.dumps(result | {"claims": claims.rows, "trace": waterfall.summary(trace)}, indent=1) + "\n")
+    PICTURE.write_text(waterfall.picture(trace, result["versions"]))
     begin, end = "<!-- claims: just jaeger --write -->\n", "<!-- end of claims -->\n"
     before, rest = PAGE.read_text().split(begin)
     parts = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
-    words = f"On {day}, with {parts}:\n\n"
+    minutes = sum(result["seconds"].values()) / 60
+    words = f"On {day}, with {parts}, in {minutes:.0f} minutes; figures in `benches/results/{path.name}`:\n\n"
     PAGE.write_text(before + begin + words + table(claims.rows) + "\n" + end + rest.split(end)[1])
-    print(f"wrote {path.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}")
+    print(f"wrote {path.relative_to(ROOT)}, {PAGE.relative_to(ROOT)} and {PICTURE.relative_to(ROOT)}")
 
 
 def main():
@@ -131,7 +134,7 @@ def main():
     print(json.dumps(result, indent=1))
     if trace:
         (folder / "trace.json").write_text(json.dumps(trace))
-    if given.write:
+    if given.write and set(given.only) == set(PARTS) and trace:
         write(result, claims, trace)
     if not given.keep and not wrong:
         shutil.rmtree(folder, ignore_errors=True)

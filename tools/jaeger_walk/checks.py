@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 
 import traces
 from parts import ROOT
@@ -17,6 +18,7 @@ README, PAGE, POLICIES = "deploy/README.md", "docs/telemetry.md", "deploy/otelco
 # How often a worker is killed until the scheduler retries rather than lets a hedge win.
 KILLS = 6
 KILL_POLL_SECONDS = 0.02
+STAGES = {"receive", "queue", "load", "kernel", "encode", "send"}
 
 
 def readme_walk(stage):
@@ -88,11 +90,17 @@ def readme_walk(stage):
     stages = [s for s in traces.walk.below(trace, slowest) if s["operationName"] != "execute"]
     claim(
         f"{README} 5.3",
-        "below it is `execute` at its worker, and below that the stages",
-        sorted({s["operationName"] for s in execute + stages}),
-        [s["operationName"] for s in execute] == ["execute"]
-        and traces.service(trace, execute[0]) == "trawl-worker"
-        and stages,
+        "below it is `execute`, the same shard at its worker",
+        ", ".join(f"{s['operationName']} of {traces.service(trace, s)}" for s in execute),
+        len(execute) == 1 and traces.service(trace, execute[0]) == "trawl-worker",
+    )
+    done = [s for s in traces.shards(trace) if tag(s, "trawl.ending") == "done"]
+    below = [{s["operationName"] for s in traces.walk.below(trace, shard)} for shard in done]
+    claim(
+        f"{README} 5.3",
+        "below that are `receive`, `queue`, `load`, `kernel`, `encode`, `send`",
+        f"in {sum(names >= STAGES for names in below)} of {len(done)} shards that were computed",
+        below and all(names >= STAGES for names in below),
     )
     if execute:
         busy = sum(s["duration"] for s in stages) / 1e3
@@ -124,6 +132,13 @@ def readme_walk(stage):
     return trace
 
 
+def exemplars(url):
+    """The ids of the traces that a metrics page refers to."""
+    request = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return set(re.findall(r'# {trace_id="([0-9a-f]{32})"', answer.read().decode()))
+
+
 def contents(stage):
     """Spans, attributes, retries, stages of a device, steps."""
     claim = stage.claims.add
@@ -140,8 +155,25 @@ def contents(stage):
         return trace
 
     kept = lambda found, *more: note(stage.trace(found, *more))
+    complete = lambda t: {"merge", "stream"} <= traces.names(t)
     stage.slow_down(cluster, cluster.workers[2])
-    note(stage.trace(stage.scan(cluster), lambda t: {"merge", "stream"} <= traces.names(t)))
+    kept(stage.scan(cluster, shards="auto"), complete)
+    found = stage.scan(cluster)
+    trace = kept(found, complete)
+    page = exemplars(f"http://{cluster.coordinators[0].metrics}/metrics")
+    claim(
+        f"{README} 7",
+        "points on durations are traces",
+        f"{len(page)} exemplars of the coordinator, this scan's trace {'among' if found['trace'] in page else 'not among'} them",
+        found["trace"] in page,
+    )
+    span = next((s for s in trace["spans"] if s["spanID"] == found["span"]), None)
+    claim(
+        f"{PAGE}, logs",
+        "`trace_id` and `span_id` lead from a line to Jaeger",
+        f"the line 'scan ended' to the span `{span['operationName'] if span else None}`",
+        span and span["operationName"] == "submit",
+    )
     stage.restart(cluster, cluster.workers[2])
 
     # A worker is killed while it has shards.
@@ -160,7 +192,7 @@ def contents(stage):
         child.communicate()
         found = {"trace": ended(cluster)[-1]["trace_id"]}
         cluster.workers[1].start()
-        trace = kept(found, lambda t: {"merge", "stream"} <= traces.names(t))
+        trace = kept(found, complete)
         said = traces.links(stage.jaeger, found["trace"])
         retried = [(s, first) for s, first in traces.follows(trace) if tag(first, "trawl.ending") == "broken"]
         if "retry" in said and child.returncode == 0:
@@ -179,12 +211,14 @@ def contents(stage):
         "errors" in traces.why_kept(trace),
     )
 
+    seen.update(["trawl.link"] if said else [])
+
     # One worker reads damaged files.
     stage.restart(cluster, cluster.workers[1])
     damage(own_data, "market")
     stage.restart(cluster, cluster.workers[2])
     found = stage.scan(cluster)
-    trace = kept(found, lambda t: {"merge", "stream"} <= traces.names(t))
+    trace = kept(found, complete)
     failed = [s for s in traces.shards(trace) if tag(s, "trawl.ending") == "failed"]
     said = traces.links(stage.jaeger, found["trace"])
     claim(

@@ -113,6 +113,7 @@ class Stage:
         )
         return {
             "trace": rows[-1].get("trace_id", ""),
+            "span": rows[-1].get("span_id", ""),
             "seconds": rows[-1]["fields"]["seconds"],
             "command": took,
             "said": said,

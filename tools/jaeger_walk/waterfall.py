@@ -8,7 +8,7 @@ from traces import tag
 WIDTH, NAMES, ROW, TOP, RIGHT = 1000, 290, 19, 46, 110
 COLOURS = {"trawl": "#7b61a8", "trawl-coordinator": "#1f77b4", "trawl-worker": "#d1782f"}
 # Of the shards, so many of the slowest, and those that they are linked with; of the others so many.
-SLOWEST, OTHERS, TICKS = 2, 3, 5
+SLOWEST, OTHERS, TICKS = 2, 1, 5
 
 
 def chosen(trace):
@@ -41,6 +41,22 @@ def label(span):
         words += [str(tag(span, "trawl.shard")), "on", str(tag(span, "trawl.worker"))]
         words += [mark for key, mark in (("trawl.slow", "slow"), ("trawl.hedge", "hedge")) if tag(span, key) is True]
     return " ".join(words)
+
+
+def summary(trace):
+    """The drawn spans as data: microseconds from the trace's begin, and Trawl's own tags."""
+    begin = min(s["startTime"] for s in trace["spans"])
+    return [
+        {
+            "depth": depth,
+            "operation": span["operationName"],
+            "service": traces.service(trace, span),
+            "start_us": span["startTime"] - begin,
+            "duration_us": span["duration"],
+            "tags": {t["key"]: t["value"] for t in span["tags"] if t["key"].startswith("trawl.")},
+        }
+        for depth, span in rows(trace)
+    ]
 
 
 def picture(trace, versions):
