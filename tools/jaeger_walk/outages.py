@@ -15,6 +15,10 @@ LAST_SPANS_SECONDS = 0.5
 # A scan that waited for a receiver would wait for its time-outs, ten seconds and more: a hundred times a scan of this data. What is less than
 # this is the noise of a shared machine.
 RATIO_MAX = 3.0
+# Of the spans that were sent before, a part comes from the commands, whose losses nobody counts; some scans have more hedges than others.
+LOST_SHARE_MIN, LOST_SHARE_MAX = 0.8, 1.1
+# The longest between two tries of the collector, with its variation.
+BACK_OFF_SECONDS = 45
 
 
 def for_a_while(stage, cluster, seconds, at_least=10):
@@ -62,7 +66,7 @@ def collector_away(stage, seconds):
     lost = dropped(cluster)
     claim(
         PAGE,
-        f"no scan waits for a collector that was killed {seconds} s ago",
+        f"no scan waits while the collector is away for {seconds} s",
         f"{killed['ratio']:.2f} times the usual time over {killed['scans']} scans, the command "
         f"{killed['command_more_seconds']:+.2f} s",
         killed["ratio"] < RATIO_MAX and killed["command_more_seconds"] < LAST_SPANS_SECONDS + 0.5,
@@ -73,19 +77,13 @@ def collector_away(stage, seconds):
         "lost spans are counted in `trawl_spans_dropped_total`",
         f"{lost:.0f} counted by the servers; all processes sent {each:.0f} a scan before, in "
         f"{killed['scans']} scans",
-        0.7 * each * killed["scans"] < lost <= 1.1 * each * killed["scans"],
+        LOST_SHARE_MIN < lost / (each * killed["scans"]) < LOST_SHARE_MAX,
     )
 
     stage.start(stage.collector)
     again = for_a_while(stage, cluster, 10)
-    logs = [pathlib.Path(p.log).read_text() for p in cluster.processes()]
-    counts = lambda text: [log.count(text) for log in logs]
-    wait_for(
-        "every process delivers again",
-        lambda: all('"traces are delivered again"' in pathlib.Path(p.log).read_text() for p in cluster.processes()),
-        60,
-    )
-    logs = [pathlib.Path(p.log).read_text() for p in cluster.processes()]
+    counts = lambda text: [pathlib.Path(p.log).read_text().count(text) for p in cluster.processes()]
+    wait_for("every process delivers again", lambda: all(counts('"traces are delivered again"')), 60)
     begins, ends = counts('"traces cannot be delivered'), counts('"traces are delivered again"')
     claim(
         PAGE,
@@ -100,13 +98,12 @@ def collector_away(stage, seconds):
     stage.collector.signal(signal.SIGCONT)
     claim(
         PAGE,
-        "no scan waits for a collector that hangs; a command waits half a second for its last spans",
+        f"no scan waits while the collector hangs for {seconds / 2:.0f} s; a command waits half a second for its last spans",
         f"{frozen['ratio']:.2f} times the usual time over {frozen['scans']} scans, "
         f"the command {frozen['command_more_seconds']:+.2f} s",
         frozen["ratio"] < RATIO_MAX and frozen["command_more_seconds"] < LAST_SPANS_SECONDS + 0.5,
     )
     after = compared("after", for_a_while(stage, cluster, 10), usual)
-    last = stage.scan(cluster)
     time.sleep(3)
     stage.figures["collector_away"] = {
         "usual_seconds": median(usual),
@@ -118,15 +115,14 @@ def collector_away(stage, seconds):
         "again": compared("again", again, usual),
     }
     stage.end_cluster(cluster)
-    return last
 
 
 def kept_or_counted(stage, collector, rows):
-    """(scans whose trace is in Jaeger, spans that the collector could not send, traces it chose)."""
+    """(scans whose trace is in Jaeger, spans that the collector could not send)."""
     failed = lambda: collector.counter("otelcol_exporter_send_failed_spans") + collector.counter(
         "otelcol_exporter_enqueue_failed_spans"
     )
-    deadline = time.monotonic() + SEEN_SECONDS + 40
+    deadline = time.monotonic() + SEEN_SECONDS + BACK_OFF_SECONDS
     found = []
     while time.monotonic() < deadline and len(found) < len(rows):
         found = [row for row in rows if traces.get(stage.jaeger, row["trace"])]
@@ -147,14 +143,14 @@ def jaeger_away(stage, seconds):
     stage.start(stage.jaeger)
     claim(
         PAGE,
-        f"no scan waits for a Jaeger that is away for {seconds} s, and no process of Trawl drops a span",
+        f"no scan waits while Jaeger is away for {seconds} s, and no process of Trawl drops a span",
         f"{compare['ratio']:.2f} times the usual time over {compare['scans']} scans, " f"{count:.0f} dropped",
         compare["ratio"] < RATIO_MAX and count == 0,
     )
     found, failed = kept_or_counted(stage, stage.collector, away)
     claim(
         POLICIES,
-        f"the collector keeps what it cannot send: Jaeger is away for {seconds} s",
+        f"what the collector cannot send waits: Jaeger is away for {seconds} s",
         f"{found} of {len(away)} traces of that time are in Jaeger, {failed:.0f} spans failed",
         found == len(away) and failed == 0,
     )
@@ -182,7 +178,7 @@ def jaeger_away(stage, seconds):
     found = sum(traces.get(stage.jaeger, row["trace"]) is not None for row in away)
     claim(
         POLICIES,
-        "what the collector gives up is counted in `otelcol_exporter_send_failed_spans_total`",
+        "what the collector gives up is counted in `otelcol_exporter_send_failed_spans`",
         f"{failed:.0f} spans, {len(away) - found} of {len(away)} traces are missing",
         failed > 0 and found < len(away),
     )
