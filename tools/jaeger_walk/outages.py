@@ -163,7 +163,7 @@ def jaeger_away(stage, seconds):
         stage.folder,
         stage.jaeger,
         "impatient",
-        "exporters: {otlp_grpc/jaeger: {retry_on_failure: {max_elapsed_time: 5s}}}\n",
+        "exporters: {otlp_grpc/jaeger: {retry_on_failure: {initial_interval: 1s, max_interval: 2s, max_elapsed_time: 5s}}}\n",
     )
     stage.start(impatient)
     cluster = stage.cluster("given-up", impatient.otlp)
