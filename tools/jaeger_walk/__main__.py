@@ -52,28 +52,56 @@ def version(command):
     return re.search(r"v?(\d+\.\d+\.\d+)", said)[1]
 
 
-def table(rows):
-    """The claims as a table of a page."""
+def table(head, rows):
+    """A table of a page."""
     cell = lambda text: str(text).replace("|", "\\|")
-    lines = ["| Where | Claim | Seen | |", "|---|---|---|---|"]
-    return "\n".join(
-        lines
-        + [f"| {r['where']} | {cell(r['claim'])} | {cell(r['seen'])} | {'yes' if r['holds'] else 'NO'} |" for r in rows]
+    lines = ["| " + " | ".join(map(cell, row)) + " |" for row in [head, *rows]]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]]) + "\n"
+
+
+def page(result, name):
+    """What docs/jaeger.md says of a whole run."""
+    parts = ", ".join(f"{part} {number}" for part, number in result["versions"].items())
+    minutes = sum(result["seconds"].values()) / 60
+    claims = [(r["where"], r["claim"], r["seen"], "yes" if r["holds"] else "NO") for r in result["claims"]]
+    figures = result["figures"]
+    weights = figures["scan_of_10000_symbols"].items()
+    weights = [(way, f"{w['spans']:.0f}", f"{w['bytes']:,}", w["bytes_per_span"]) for way, w in weights]
+    samplers = [
+        (way, f"{f['spans']:,.0f}", f.get("kept", 0), f.get("slow_kept", 0), f"{f.get('ratio', 1):.2f}")
+        for way, f in figures["sampling"].items()
+    ]
+    away = figures["collector_away"]
+    outages = [(f"collector {what}", away[what]) for what in ("killed", "again", "frozen", "after")]
+    outages.append(("Jaeger killed", figures["jaeger_away"]["scans"]))
+    outages = [
+        (what, f["scans"], f"{f['ratio']:.2f}", f"{f['command_more_seconds']:+.2f} s", f"{f.get('dropped', 0):,.0f}")
+        for what, f in outages
+    ]
+    return (
+        f"In {minutes:.0f} minutes, with {parts}; all figures are in `benches/results/{name}`.\n\n"
+        + table(("Where", "Claim", "Seen", "Holds"), claims)
+        + "\nOne scan of 10,000 symbols, as it leaves all processes by OTLP over gRPC:\n\n"
+        + table(("Shards, compression", "Spans", "Bytes", "Bytes of a span"), weights)
+        + f"\nThe same scans under three samplers, {sampling.FAST} quick ones and {sampling.SLOW} with a slowed worker:\n\n"
+        + table(("Sampler", "Spans sent", "Quick ones kept", "Slow ones kept", "Time, off = 1"), samplers)
+        + "\nScans while a part is away, beside the same scans before; 'again' and 'after' are when it is back:\n\n"
+        + table(("Away", "Scans", "Time at the coordinator, before = 1", "The command", "Spans dropped"), outages)
     )
 
 
-def write(result, claims, trace):
-    day = datetime.date.today().isoformat()
-    path = ROOT / f"benches/results/jaeger-{day}.json"
-    path.write_text(json.dumps(result | {"claims": claims.rows, "trace": waterfall.summary(trace)}, indent=1) + "\n")
+def write(result, trace):
+    path = ROOT / f"benches/results/jaeger-{datetime.date.today().isoformat()}.json"
+    path.write_text(json.dumps(result | {"trace": waterfall.summary(trace)}, indent=1) + "\n")
     PICTURE.write_text(waterfall.picture(trace, result["versions"]))
-    begin, end = "<!-- claims: just jaeger --write -->\n", "<!-- end of claims -->\n"
-    before, rest = PAGE.read_text().split(begin)
-    parts = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
-    minutes = sum(result["seconds"].values()) / 60
-    words = f"On {day}, with {parts}, in {minutes:.0f} minutes; figures in `benches/results/{path.name}`:\n\n"
-    PAGE.write_text(before + begin + words + table(claims.rows) + "\n" + end + rest.split(end)[1])
+    show(result, path.name)
     print(f"wrote {path.relative_to(ROOT)}, {PAGE.relative_to(ROOT)} and {PICTURE.relative_to(ROOT)}")
+
+
+def show(result, name):
+    begin, end = "<!-- written by just jaeger --write -->\n", "<!-- end of what is written -->\n"
+    before, rest = PAGE.read_text().split(begin)
+    PAGE.write_text(before + begin + "\n" + page(result, name) + "\n" + end + rest.split(end)[1])
 
 
 def main():
@@ -132,10 +160,11 @@ def main():
         "figures": stage.figures,
     }
     print(json.dumps(result, indent=1))
+    result["claims"] = claims.rows
     if trace:
         (folder / "trace.json").write_text(json.dumps(trace))
     if given.write and set(given.only) == set(PARTS) and trace:
-        write(result, claims, trace)
+        write(result, trace)
     if not given.keep and not wrong:
         shutil.rmtree(folder, ignore_errors=True)
     logs = f"; logs in {folder}" if wrong or given.keep else ""
