@@ -67,12 +67,9 @@ def page(result, name):
     figures = result["figures"]
     weights = figures["scan_of_10000_symbols"].items()
     weights = [(way, f"{w['spans']:.0f}", f"{w['bytes']:,}", w["bytes_per_span"]) for way, w in weights]
-    samplers = [
-        (way, f"{f['spans']:,.0f}", f.get("kept", 0), f.get("slow_kept", 0), f"{f.get('ratio', 1):.2f}")
-        for way, f in figures["sampling"].items()
-    ]
+    samplers = [(way, f"{f['spans']:,.0f}", f["kept"], f["slow_kept"]) for way, f in figures["sampling"].items()]
     away = figures["collector_away"]
-    outages = [(f"collector {what}", away[what]) for what in ("killed", "again", "frozen", "after")]
+    outages = [("collector killed", away["killed"]), ("collector stopped", away["frozen"])]
     outages.append(("Jaeger killed", figures["jaeger_away"]["scans"]))
     outages = [
         (what, f["scans"], f"{f['ratio']:.2f}", f"{f['command_more_seconds']:+.2f} s", f"{f.get('dropped', 0):,.0f}")
@@ -84,9 +81,9 @@ def page(result, name):
         + "\nOne scan of 10,000 symbols, as it leaves all processes by OTLP over gRPC:\n\n"
         + table(("Shards, compression", "Spans", "Bytes", "Bytes of a span"), weights)
         + f"\nThe same scans under three samplers, {sampling.FAST} quick ones and {sampling.SLOW} with a slowed worker:\n\n"
-        + table(("Sampler", "Spans sent", "Quick ones kept", "Slow ones kept", "Time, off = 1"), samplers)
-        + "\nScans while a part is away, beside the same scans before; 'again' and 'after' are when it is back:\n\n"
-        + table(("Away", "Scans", "Time at the coordinator, before = 1", "The command", "Spans dropped"), outages)
+        + table(("Sampler", "Spans sent", "Quick ones kept", "Slow ones kept"), samplers)
+        + "\nScans while a part is away, beside the same scans right before and after:\n\n"
+        + table(("Away", "Scans", "Time at the coordinator, usual = 1", "The command", "Spans dropped"), outages)
     )
 
 
