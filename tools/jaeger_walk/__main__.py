@@ -4,9 +4,9 @@ deploy/otelcol to Jaeger 2, and what the documentation says is looked up in Jaeg
 
     tools/jaeger_walk [--trawl TRAWL] [--only PART...] [--there] [--keep DIR] [--write]
 
-Parts: walk (ten seconds), contents, sampling, long, outages (five minutes), weight; all of it takes ten minutes. Prints each claim with what was seen. With --write the
-whole is kept in benches/results/jaeger-DATE.json, and its table in docs/jaeger.md. Exit code 77: a program that is needed cannot
-be had here, or, with --there, is not built yet.
+Parts: walk (ten seconds), contents, sampling, long, outages (five minutes), weight; all of it takes ten minutes. Prints each claim with
+what was seen. With --write the whole is kept in benches/results/jaeger-DATE.json, and its tables in docs/jaeger.md. Exit code 77: a
+program that is needed cannot be had here, or, with --there, is not built yet.
 """
 
 import argparse
