@@ -30,7 +30,7 @@ fn costs() -> Vec<SegmentCost> {
 
 fn planned(costs: &[SegmentCost]) -> Vec<Shard> {
     let seats: Vec<WorkerSeat> = (1..=WORKERS)
-        .map(|worker| WorkerSeat { worker, key: name_key(&format!("w{worker}")), device: false })
+        .map(|worker| WorkerSeat { worker, key: name_key(&format!("w{worker}")), device: false, capacity: 1 })
         .collect();
     plan_shards(costs, &seats, ShardSpec::Automatic, name_key("market"))
 }

@@ -237,7 +237,7 @@ impl<'a> Run<'a> {
     fn pass(&mut self, pool: &rayon::ThreadPool, step: ScanStep, execute: &Execute<'_>) {
         (self.step, self.began) = (step, Instant::now());
         self.scan += 1;
-        let seat = WorkerSeat { worker: WORKER, key: name_key(WORKER_NAME), device: false };
+        let seat = WorkerSeat { worker: WORKER, key: name_key(WORKER_NAME), device: false, capacity: 1 };
         let affinity = name_key(&self.prepared.identity.dataset);
         let shards = plan_shards(&self.prepared.segment_costs(), &[seat], self.options.shards, affinity);
         self.report.shards = u32::try_from(shards.len()).unwrap_or(u32::MAX);

@@ -35,6 +35,8 @@ pub struct WorkerSeat {
     pub key: u64,
     /// Whether it computes on a device, which runs all segments of a shard together.
     pub device: bool,
+    /// Its compute threads, or 1 for a device: how much it gets relative to other workers.
+    pub capacity: u32,
 }
 
 /// A set of segments that is dispatched to one worker.
@@ -55,6 +57,8 @@ pub const SHARDS_PER_WORKER: usize = 4;
 pub const SHARDS_PER_DEVICE: usize = SHARDS_IN_FLIGHT_PER_WORKER;
 /// A worker's share of the cost, in percent of the mean, beyond which its segments go to their next choice.
 pub const LOAD_BOUND_PERCENT: u64 = 125;
+/// Most shares of a worker, where the smallest has one.
+const SHARES_MAX: u32 = 8;
 
 /// Cuts `segments` for `workers`. Both may come in any order; a segment named twice counts once.
 ///
@@ -122,16 +126,22 @@ fn cut_evenly(segments: &[SegmentCost], count: usize) -> Vec<&[SegmentCost]> {
 fn assign(segments: &[SegmentCost], seats: &[WorkerSeat], affinity: u64) -> Vec<Vec<SegmentCost>> {
     let total: u128 = segments.iter().map(|s| u128::from(s.cost)).sum();
     let largest = segments.iter().map(|s| s.cost).max().unwrap_or(0);
-    let bound = (total * u128::from(LOAD_BOUND_PERCENT) / (100 * seats.len() as u128)).max(u128::from(largest));
+    let shares = shares(seats);
+    let all: u128 = shares.iter().map(|share| u128::from(*share)).sum();
+    let bound = |share: u32| {
+        let bound = total * u128::from(LOAD_BOUND_PERCENT) * u128::from(share) / (100 * all);
+        bound.max(u128::from(largest))
+    };
+    let bounds: Vec<u128> = shares.iter().map(|share| bound(*share)).collect();
     let mut mine: Vec<Vec<SegmentCost>> = vec![Vec::new(); seats.len()];
     let mut loads = vec![0u128; seats.len()];
     for segment in segments {
         let mut best: Option<(bool, u64, usize)> = None;
         for (i, seat) in seats.iter().enumerate() {
-            let fits = loads[i] + u128::from(segment.cost) <= bound;
+            let fits = loads[i] + u128::from(segment.cost) <= bounds[i];
             // Where it fits nowhere, the least loaded seat takes it.
-            let room = u64::MAX - u64::try_from(loads[i]).unwrap_or(u64::MAX);
-            let wish = if fits { score(segment.segment, seat.key, affinity) } else { room };
+            let room = u64::MAX - u64::try_from(loads[i] / u128::from(shares[i])).unwrap_or(u64::MAX);
+            let wish = if fits { score(segment.segment, (seat.key, shares[i]), affinity) } else { room };
             let candidate = (fits, wish, i);
             // Equal scores (two workers of one key) go to the later seat, in an order that does not depend on the call.
             if best.is_none_or(|b| candidate > b) {
@@ -148,13 +158,27 @@ fn assign(segments: &[SegmentCost], seats: &[WorkerSeat], affinity: u64) -> Vec<
 
 /// The first choice of a segment by rendezvous hashing, ignoring load.
 pub fn preferred(segment: u32, seats: &[WorkerSeat], affinity: u64) -> Option<u64> {
-    seats.iter().max_by_key(|seat| (score(segment, seat.key, affinity), seat.key, seat.worker)).map(|seat| seat.worker)
+    let shares = shares(seats);
+    let rated = seats.iter().zip(shares).map(|(seat, share)| (score(segment, (seat.key, share), affinity), seat));
+    rated.max_by_key(|(score, seat)| (*score, seat.key, seat.worker)).map(|(_, seat)| seat.worker)
+}
+
+/// How many shares of a scan each seat should have: by capacity, where the smallest seat has one.
+fn shares(seats: &[WorkerSeat]) -> Vec<u32> {
+    let smallest = seats.iter().map(|seat| seat.capacity.max(1)).min().unwrap_or(1);
+    let share = |seat: &WorkerSeat| (seat.capacity.max(1).saturating_add(smallest / 2) / smallest).clamp(1, SHARES_MAX);
+    seats.iter().map(share).collect()
 }
 
 /// The rendezvous score of a segment and a worker: the highest score wins, so a worker that joins or leaves moves only
-/// its own segments.
-fn score(segment: u32, key: u64, affinity: u64) -> u64 {
-    mix(mix(affinity ^ u64::from(segment).wrapping_mul(0x9e37_79b9_7f4a_7c15)) ^ key)
+/// its own segments. A worker with several shares has as many chances.
+fn score(segment: u32, (key, shares): (u64, u32), affinity: u64) -> u64 {
+    let of_segment = mix(affinity ^ u64::from(segment).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let chance = |share: u32| match share {
+        0 => mix(of_segment ^ key),
+        share => mix(of_segment ^ mix(key.wrapping_add(u64::from(share)))),
+    };
+    (0..shares).map(chance).max().unwrap_or_default()
 }
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every bit of the input moves every bit of the output.

@@ -14,7 +14,9 @@ fn costs() -> impl Strategy<Value = Vec<SegmentCost>> {
 }
 
 fn fleet(count: u64) -> Vec<WorkerSeat> {
-    (0..count).map(|i| WorkerSeat { worker: i + 10, key: name_key(&format!("worker-{i}")), device: false }).collect()
+    (0..count)
+        .map(|i| WorkerSeat { worker: i + 10, key: name_key(&format!("worker-{i}")), device: false, capacity: 1 })
+        .collect()
 }
 
 fn specs() -> impl Strategy<Value = ShardSpec> {
@@ -158,4 +160,24 @@ fn plans_are_the_ones_that_were_written_down() {
         std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plans.txt"), &text).unwrap();
     }
     assert_eq!(text, include_str!("plans.txt"), "TRAWL_BLESS=1 writes it down anew");
+}
+
+#[test]
+fn a_worker_gets_work_by_its_capacity() {
+    let segments: Vec<SegmentCost> = (0..2_000).map(|segment| SegmentCost { segment, cost: 100 }).collect();
+    for capacities in [[1, 1, 1], [4, 4, 16], [1, 2, 128], [0, 3, 0]] {
+        let seats: Vec<WorkerSeat> =
+            fleet(3).into_iter().zip(capacities).map(|(seat, capacity)| WorkerSeat { capacity, ..seat }).collect();
+        let smallest = capacities.iter().copied().min().unwrap_or(1).max(1);
+        let shares: Vec<u64> = capacities.iter().map(|c| u64::from((c.max(&1) / smallest).min(8))).collect();
+        for spec in [ShardSpec::Automatic, ShardSpec::PerSegment] {
+            let shards = plan_shards(&segments, &seats, spec, 7);
+            let cost = |worker: u64| shards.iter().filter(|s| s.preferred == Some(worker)).map(|s| s.cost).sum::<u64>();
+            for (seat, share) in seats.iter().zip(&shares) {
+                let fair = 200_000 * share / shares.iter().sum::<u64>();
+                let got = cost(seat.worker);
+                assert!(got * 10 >= fair * 7 && got * 10 <= fair * 13, "{capacities:?} {spec:?}: {got} of {fair}");
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::chaos::net::Place;
 use crate::etcd::{executable, free_port_of};
 use crate::process::Background;
 use crate::wait;
@@ -13,6 +14,9 @@ use crate::wait;
 pub const NODES: usize = 3;
 /// A free port may be taken before etcd binds it.
 const ATTEMPTS_MAX: u32 = 5;
+/// Ports of nodes that have addresses of their own.
+const CLIENT_PORT: u16 = 2379;
+const PEER_PORT: u16 = 2380;
 /// Longest until the nodes agree on a leader, on a loaded machine.
 const LEADER_BOUND: Duration = Duration::from_secs(40);
 /// Longest that a node may take to report its status.
@@ -30,6 +34,8 @@ struct Node {
     process: Option<Background>,
     client: SocketAddr,
     arguments: Vec<String>,
+    /// Its links to clients and to peers, if it has its own.
+    place: Option<(Place, Place)>,
 }
 
 /// The status that a node reports.
@@ -50,12 +56,34 @@ impl EtcdNodes {
     /// When they do not elect a leader.
     pub fn start(ip: IpAddr) -> Self {
         for _ in 0..ATTEMPTS_MAX {
-            let folder = tempfile::tempdir().expect("a temporary directory");
             let address = || SocketAddr::new(ip, free_port_of(ip));
-            let peers: Vec<SocketAddr> = (0..NODES).map(|_| address()).collect();
+            let addresses = (0..NODES).map(|_| (address(), address())).collect();
+            if let Some(nodes) = Self::try_start(addresses, Vec::new()) {
+                return nodes;
+            }
+        }
+        panic!("three nodes of etcd did not find a leader in {ATTEMPTS_MAX} attempts");
+    }
+
+    /// The same, each node in a place of its own, with a second link for its peers that can be cut alone.
+    ///
+    /// # Panics
+    /// When they do not elect a leader.
+    pub fn start_in(places: Vec<(Place, Place)>) -> Self {
+        let address = |(clients, peers): &(Place, Place)| {
+            (SocketAddr::new(clients.ip, CLIENT_PORT), SocketAddr::new(peers.ip, PEER_PORT))
+        };
+        Self::try_start(places.iter().map(address).collect(), places).expect("three nodes of etcd find a leader")
+    }
+
+    /// `addresses`: for clients and for peers.
+    fn try_start(addresses: Vec<(SocketAddr, SocketAddr)>, places: Vec<(Place, Place)>) -> Option<Self> {
+        {
+            let folder = tempfile::tempdir().expect("a temporary directory");
+            let peers: Vec<SocketAddr> = addresses.iter().map(|(_, peer)| *peer).collect();
             let members: Vec<String> = peers.iter().enumerate().map(|(i, a)| format!("n{i}=http://{a}")).collect();
             let node = |(i, peer): (usize, &SocketAddr)| {
-                let client = address();
+                let client = addresses[i].0;
                 let arguments = vec![
                     format!("--name=n{i}"),
                     format!("--data-dir={}", folder.path().join(format!("n{i}")).display()),
@@ -66,7 +94,7 @@ impl EtcdNodes {
                     format!("--initial-cluster={}", members.join(",")),
                     "--log-level=error".to_owned(),
                 ];
-                Node { process: None, client, arguments }
+                Node { process: None, client, arguments, place: places.get(i).cloned() }
             };
             let mut nodes = Self { nodes: peers.iter().enumerate().map(node).collect(), _folder: folder };
             (0..NODES).for_each(|i| nodes.restart(i));
@@ -74,11 +102,34 @@ impl EtcdNodes {
                 let broken = nodes.nodes.iter_mut().any(|n| n.process.as_mut().is_none_or(|p| !p.running()));
                 if broken { Some(false) } else { nodes.leader().map(|_| true) }
             });
-            if agreed == Some(true) {
-                return nodes;
-            }
+            (agreed == Some(true)).then_some(nodes)
         }
-        panic!("three nodes of etcd did not find a leader in {ATTEMPTS_MAX} attempts");
+    }
+
+    /// Cuts a node off from its peers, while clients still reach it; returns the proof.
+    ///
+    /// # Errors
+    /// It has no link of its own for its peers, or that is down already.
+    pub fn cut_peers(&self, node: usize) -> Result<String, String> {
+        let (_, peers) = self.nodes[node].place.as_ref().ok_or("it has no link of its own for its peers")?;
+        let before = peers.link_state();
+        if !before.1 {
+            return Err(format!("the link of n{node} to its peers is down already"));
+        }
+        peers.set_link(false);
+        let after = peers.link_state();
+        let reached = TcpStream::connect_timeout(&self.nodes[node].client, ANSWER_BOUND).is_ok();
+        if after.1 || after.0 <= before.0 || !reached {
+            return Err(format!("n{node} is not cut off as it should be: {before:?}, {after:?}, reached: {reached}"));
+        }
+        Ok(format!("node n{node} has lost the link to its peers, and its clients reach it"))
+    }
+
+    /// The opposite of [`Self::cut_peers`].
+    pub fn mend_peers(&self, node: usize) {
+        if let Some((_, peers)) = &self.nodes[node].place {
+            peers.set_link(true);
+        }
     }
 
     /// For `--etcd`: every node.
@@ -105,8 +156,13 @@ impl EtcdNodes {
 
     /// Restarts a node that was killed, with its data.
     pub fn restart(&mut self, node: usize) {
-        let Node { process, arguments, .. } = &mut self.nodes[node];
-        *process = Some(Background::start(&format!("etcd n{node}"), Command::new(executable()).args(arguments)));
+        let Node { process, arguments, place, .. } = &mut self.nodes[node];
+        let mut command = Command::new(executable());
+        command.args(arguments);
+        if let Some((clients, _)) = place {
+            command = clients.within(&command);
+        }
+        *process = Some(Background::start(&format!("etcd n{node}"), &mut command));
     }
 
     /// Waits until a node other than `before` leads in a later term.

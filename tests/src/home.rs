@@ -36,6 +36,25 @@ impl Home {
         self.folder.path().join("data")
     }
 
+    /// A copy of the datasets, deleted when it is dropped.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn copy_of_data(&self) -> tempfile::TempDir {
+        fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+            std::fs::create_dir_all(to)?;
+            for entry in std::fs::read_dir(from)? {
+                let source = entry?.path();
+                let target = to.join(source.file_name().unwrap_or_default());
+                if source.is_dir() { copy(&source, &target)? } else { std::fs::copy(&source, &target).map(drop)? }
+            }
+            Ok(())
+        }
+        let folder = tempfile::Builder::new().prefix("trawl-test-data-").tempdir().expect("a temporary directory");
+        copy(&self.data_root(), folder.path()).expect("the datasets can be copied");
+        folder
+    }
+
     /// A file of the working folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join("work").join(name)

@@ -9,7 +9,7 @@ use trawl_tests::home::Home;
 use crate::answers::CLAUSES;
 
 /// Schedules of a usual run: one for each kind of fault to begin with.
-const SEEDS: u64 = 8;
+const SEEDS: u64 = 10;
 /// Symbols and bars of the market: about twenty groups, and so about twenty moments at which a worker may die.
 const MARKET: (u32, u32) = (1200, 120);
 

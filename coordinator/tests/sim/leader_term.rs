@@ -504,8 +504,12 @@ impl World {
         let symbols: BTreeMap<u32, u32> = segments.iter().map(|s| (*s, asked.symbols[s])).collect();
         let cost = |&segment: &u32| SegmentCost { segment, cost: u64::from(symbols[&segment]) * 1_000 };
         let costs: Vec<SegmentCost> = segments.iter().map(cost).collect();
-        let seat =
-            |(m, &worker): (&usize, &WorkerId)| WorkerSeat { worker, key: name_key(&format!("w{m}")), device: false };
+        let seat = |(m, &worker): (&usize, &WorkerId)| WorkerSeat {
+            worker,
+            key: name_key(&format!("w{m}")),
+            device: false,
+            capacity: 1,
+        };
         let seats: Vec<WorkerSeat> = term.joined.iter().map(seat).collect();
         let spec = if scan.is_multiple_of(2) { ShardSpec::Automatic } else { ShardSpec::Count(6) };
         let request = Request {

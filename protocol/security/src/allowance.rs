@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn every_mistake_is_named() {
         for (word, expected) in [
-            ("priority=urgent", "low, normal and high"),
+            ("priority=urgent", "low, normal, high"),
             ("until=tomorrow", "YYYY-MM-DD"),
             ("until=2026-02-30", "YYYY-MM-DD"),
             ("scans=-1", "whole number"),

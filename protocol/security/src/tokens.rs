@@ -195,7 +195,7 @@ mod tests {
         for (line, expected) in [
             (format!("alice submit {secret}"), "not a SHA-256"),
             (secret.to_owned(), "three words"),
-            (format!("alice submit {} priority=top", "0".repeat(64)), "priority: 'top'"),
+            (format!("alice submit {} priority=top", "0".repeat(64)), "priority: one of low, normal, high"),
             (format!("alice root {}", "0".repeat(64)), "'root' is no role"),
             (format!("al/ice submit {}", "0".repeat(64)), "the name"),
         ] {

@@ -139,6 +139,8 @@ enum Pending {
     Resume(Victim, usize, u32),
     Mend(Victim, usize),
     RestartEtcd { node: usize, before: (usize, u64), fault: usize },
+    MendPeers { node: usize, before: (usize, u64), fault: usize },
+    Nothing,
 }
 
 type Played = (Vec<(Fault, Result<String, String>)>, Vec<String>);
@@ -176,7 +178,12 @@ type Begun = (String, Duration, Pending, Option<String>);
 
 fn begin(world: &mut World, fault: &Fault, number: usize) -> Result<Begun, String> {
     if fault.victim == Victim::EtcdLeader {
-        let Act::Kill { restart } = fault.act else { return Err("only killed".to_owned()) };
+        if let Act::CutPeers { mend } = fault.act {
+            let before = world.etcd.leader().ok_or("etcd has no leader at this moment")?;
+            let proof = world.etcd.cut_peers(before.0)?;
+            return Ok((proof, mend, Pending::MendPeers { node: before.0, before, fault: number }, None));
+        }
+        let Act::Kill { restart } = fault.act else { return Err("only killed or cut off".to_owned()) };
         let before = world.etcd.leader().ok_or("etcd has no leader at this moment")?;
         let id = world.etcd.kill(before.0);
         let proof = format!("node n{} with process {id} {}", before.0, gone(id)?);
@@ -199,6 +206,8 @@ fn begin(world: &mut World, fault: &Fault, number: usize) -> Result<Begun, Strin
             ("is stopped: state T".to_owned(), resume, Pending::Resume(fault.victim, index, id))
         }
         Act::Cut { mend } => (member.cut()?, mend, Pending::Mend(fault.victim, index)),
+        Act::Damage => (member.damage()?, Duration::ZERO, Pending::Nothing),
+        Act::CutPeers { .. } => return Err("only nodes of etcd have peers".to_owned()),
     };
     let hit = (in_flight > 0 && matches!(fault.act, Act::Kill { .. })).then(|| name.clone());
     Ok((format!("{name} with process {id} and {in_flight} shards in hand {happened}"), after, ending, hit))
@@ -215,9 +224,14 @@ fn end(world: &mut World, ending: Pending, played: &mut [(Fault, Result<String, 
             }
         }
         Pending::Mend(victim, index) => world.member(victim, index).mend(),
-        Pending::RestartEtcd { node, before, fault } => {
+        Pending::Nothing => {}
+        Pending::RestartEtcd { node, before, fault } | Pending::MendPeers { node, before, fault } => {
             let now = world.etcd.new_leader(before);
-            world.etcd.restart(node);
+            if matches!(ending, Pending::RestartEtcd { .. }) {
+                world.etcd.restart(node);
+            } else {
+                world.etcd.mend_peers(node);
+            }
             if let Some((_, proof)) = played.get_mut(fault) {
                 *proof = match (std::mem::replace(proof, Ok(String::new())), now) {
                     (Ok(text), Some(now)) => {

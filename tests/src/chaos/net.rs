@@ -19,6 +19,8 @@ pub struct Net {
     name: String,
     subnet: u8,
     places: u8,
+    /// Second links to places of other networks.
+    links: u8,
 }
 
 /// The place of a process: a namespace with one link.
@@ -56,7 +58,7 @@ impl Net {
             let start = std::process::id().wrapping_add(number) as u8;
             let mut free = SUBNETS.map(|n| n.wrapping_add(start) % 250).filter(|n| *n > 0 && !taken.contains(n));
             let Some(subnet) = free.next() else { break };
-            let net = Self { name, subnet, places: 0 };
+            let net = Self { name, subnet, places: 0, links: 0 };
             let made = ip(&format!("link add {} type bridge", net.name))
                 .and_then(|()| ip(&format!("addr add 10.213.{subnet}.1/24 dev {}", net.name)))
                 .and_then(|()| ip(&format!("link set {} up", net.name)));
@@ -92,6 +94,28 @@ impl Net {
             format!("-n {namespace} addr add 10.213.{subnet}.{own}/24 dev eth0"),
             format!("-n {namespace} link set eth0 up"),
             format!("-n {namespace} link set lo up"),
+        ] {
+            ip(&command)?;
+        }
+        Ok(Place { namespace, link, ip: IpAddr::V4(Ipv4Addr::new(10, 213, subnet, own)) })
+    }
+
+    /// Adds a second link, to this network, to a place of another one: what passes over it can be cut alone.
+    ///
+    /// # Errors
+    /// The error of `ip`.
+    pub fn link_to(&mut self, place: &Place) -> Result<Place, String> {
+        self.links += 1;
+        let number = self.links;
+        let namespace = place.namespace.clone();
+        let link = format!("tk{}p{number}", self.name.trim_start_matches(PREFIX));
+        let link = link.get(link.len().saturating_sub(15)..).unwrap_or(&link).to_owned();
+        let (bridge, subnet, own) = (&self.name, self.subnet, number + 100);
+        for command in [
+            format!("link add {link} type veth peer name eth1 netns {namespace}"),
+            format!("link set {link} master {bridge} up"),
+            format!("-n {namespace} addr add 10.213.{subnet}.{own}/24 dev eth1"),
+            format!("-n {namespace} link set eth1 up"),
         ] {
             ip(&command)?;
         }

@@ -40,6 +40,10 @@ pub enum Act {
     Stop { resume: Duration },
     /// Its link goes down, and up after a while.
     Cut { mend: Duration },
+    /// Of etcd: its link to its peers goes down, and up after a while; clients still reach it.
+    CutPeers { mend: Duration },
+    /// Of a worker: files of its own copy of the data are damaged, for good.
+    Damage,
 }
 
 /// One fault.
@@ -59,19 +63,21 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Every kind of fault: each of eight consecutive seeds begins with another one.
-const KINDS: [(Victim, u8); 8] = [
+/// Every kind of fault: each of ten consecutive seeds begins with another one.
+const KINDS: [(Victim, u8); 10] = [
     (Victim::Worker(0), b'k'),
     (Victim::Worker(0), b's'),
     (Victim::Worker(0), b'c'),
+    (Victim::Worker(0), b'd'),
     (Victim::Leader, b'k'),
     (Victim::EtcdLeader, b'k'),
     (Victim::Leader, b's'),
     (Victim::Standby, b'k'),
     (Victim::Leader, b'c'),
+    (Victim::EtcdLeader, b'p'),
 ];
 /// The first of them, which target workers.
-const KINDS_OF_WORKERS: u64 = 3;
+const KINDS_OF_WORKERS: u64 = 4;
 
 /// Everything that a seed decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +93,7 @@ impl Schedule {
     pub fn of(seed: u64, links: bool) -> Self {
         let mut random = Random::new(seed);
         let count = random.between(FAULTS.0, FAULTS.1);
-        let mut etcd_spared = true;
+        let (mut etcd_spared, mut data_spared) = (true, true);
         let mut faults: Vec<Fault> = Vec::new();
         for i in 0..count {
             let kind = match i {
@@ -102,6 +108,10 @@ impl Schedule {
                 // With two of three nodes dead there would be no etcd at all.
                 (victim, act) = (Victim::Worker(0), b'k');
             }
+            if act == b'd' && !std::mem::take(&mut data_spared) {
+                // Two sound copies remain: where most are damaged, the answer says so.
+                act = b'k';
+            }
             if let Victim::Worker(number) = &mut victim {
                 *number = random.below(WORKERS as u64) as usize;
             }
@@ -111,6 +121,9 @@ impl Schedule {
             let act = match act {
                 b'k' => Act::Kill { restart },
                 b'c' if links => Act::Cut { mend: pause },
+                b'p' if links => Act::CutPeers { mend: pause },
+                b'p' => Act::Kill { restart },
+                b'd' => Act::Damage,
                 _ => Act::Stop { resume: pause },
             };
             faults.push(Fault { at, victim, act });
@@ -130,10 +143,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_is_one_schedule_and_eight_in_a_row_have_every_kind_of_fault() {
+    fn a_seed_is_one_schedule_and_ten_in_a_row_have_every_kind_of_fault() {
         assert_eq!(Schedule::of(7, true), Schedule::of(7, true));
         for first in [0, 100] {
-            let all: Vec<Fault> = (first..first + 8).flat_map(|seed| Schedule::of(seed, true).faults).collect();
+            let all: Vec<Fault> = (first..first + 10).flat_map(|seed| Schedule::of(seed, true).faults).collect();
             let some = |wanted: &dyn Fn(&Fault) -> bool| assert!(all.iter().any(wanted), "{all:?}");
             some(&|f| matches!((f.victim, f.act), (Victim::Worker(_), Act::Kill { .. })));
             some(&|f| matches!((f.victim, f.act), (Victim::Worker(_), Act::Stop { .. })));
@@ -143,6 +156,8 @@ mod tests {
             some(&|f| matches!((f.victim, f.act), (Victim::Leader, Act::Cut { .. })));
             some(&|f| matches!((f.victim, f.act), (Victim::EtcdLeader, Act::Kill { .. })));
             some(&|f| matches!((f.victim, f.act), (Victim::Standby, Act::Kill { .. })));
+            some(&|f| matches!((f.victim, f.act), (Victim::EtcdLeader, Act::CutPeers { .. })));
+            some(&|f| matches!((f.victim, f.act), (Victim::Worker(_), Act::Damage)));
         }
     }
 
@@ -151,9 +166,11 @@ mod tests {
         for seed in 0..2000 {
             let faults = Schedule::of(seed, seed % 2 == 0).faults;
             assert!(faults.iter().filter(|f| f.victim == Victim::EtcdLeader).count() <= 1, "{seed}");
-            assert!(seed % 2 == 0 || faults.iter().all(|f| !matches!(f.act, Act::Cut { .. })), "{seed}");
+            let cut = |f: &Fault| matches!(f.act, Act::Cut { .. } | Act::CutPeers { .. });
+            assert!(seed % 2 == 0 || !faults.iter().any(cut), "{seed}");
+            assert!(faults.iter().filter(|f| f.act == Act::Damage).count() <= 1, "{seed}");
             assert!(faults.is_sorted_by_key(|f| f.at), "{seed}");
-            assert!(seed % 8 != 0 || !Schedule::of(seed, true).touches_more_than_workers(), "{seed}");
+            assert!(seed % 10 != 0 || !Schedule::of(seed, true).touches_more_than_workers(), "{seed}");
         }
     }
 }

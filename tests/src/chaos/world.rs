@@ -2,9 +2,11 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use tempfile::TempDir;
 use tonic::Request;
 use trawl_cluster_store::{ControlStore as _, EtcdStore};
 use trawl_security::{ClientSecurity, Role};
@@ -17,7 +19,7 @@ use super::net::{Net, Place};
 use super::schedule::{COORDINATORS, Victim, WORKERS};
 use crate::cluster::{block_on, channel_to};
 use crate::etcd::{free_port_of, fresh_cluster_name};
-use crate::etcd_nodes::EtcdNodes;
+use crate::etcd_nodes::{EtcdNodes, NODES};
 use crate::home::Home;
 use crate::process::Background;
 use crate::wait;
@@ -38,16 +40,23 @@ pub(super) struct Member {
     /// Address that it listens on.
     address: SocketAddr,
     place: Option<Place>,
+    /// Its own copy of the data.
+    data: Option<TempDir>,
     command: (OsString, Vec<OsString>),
     environment: Vec<(OsString, OsString)>,
-    folder: std::path::PathBuf,
+    folder: PathBuf,
     process: Option<Background>,
     /// The output of its earlier processes.
     past: String,
 }
 
 impl Member {
-    fn new(name: &str, address: SocketAddr, place: Option<Place>, command: &Command) -> Self {
+    fn new(
+        name: &str,
+        address: SocketAddr,
+        (place, data): (Option<Place>, Option<TempDir>),
+        command: &Command,
+    ) -> Self {
         let command = place.as_ref().map_or_else(
             || {
                 let mut plain = Command::new(command.get_program());
@@ -67,6 +76,7 @@ impl Member {
             name: name.to_owned(),
             address,
             place,
+            data,
             command: (command.get_program().into(), command.get_args().map(Into::into).collect()),
             environment: command.get_envs().filter_map(given).collect(),
             folder: command.get_current_dir().map(Into::into).unwrap_or_default(),
@@ -120,6 +130,28 @@ impl Member {
         Ok(format!("has lost its link: it went down for the {}. time, and {} is not reached", after.0, self.address))
     }
 
+    /// Damages every second file of bars of its own copy; returns the proof.
+    pub fn damage(&self) -> Result<String, String> {
+        let data = self.data.as_ref().ok_or("it has no data of its own")?;
+        let mut files = Vec::new();
+        files_of_bars(data.path(), &mut files);
+        files.sort();
+        for file in files.iter().step_by(2) {
+            let mut bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+            // One bit in each stretch of 64 bytes, so that whatever a scan reads of the file is damaged.
+            bytes.iter_mut().skip(1).step_by(64).for_each(|byte| *byte ^= 0x40);
+            std::fs::write(file, &bytes).map_err(|error| error.to_string())?;
+            if std::fs::read(file).map_err(|error| error.to_string())? != bytes {
+                return Err(format!("{} is not damaged", file.display()));
+            }
+        }
+        if files.is_empty() {
+            Err("it has no files".to_owned())
+        } else {
+            Ok(format!("has {} files, every second one damaged", files.len()))
+        }
+    }
+
     pub fn mend(&self) {
         if let Some(place) = &self.place {
             place.set_link(true);
@@ -129,6 +161,16 @@ impl Member {
     fn output(&self) -> String {
         let now = self.process.as_ref().map(Background::output).unwrap_or_default();
         format!("== {}\n{}{now}", self.name, self.past)
+    }
+}
+
+fn files_of_bars(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        if entry.is_dir() {
+            files_of_bars(&entry, found);
+        } else if entry.extension().is_some_and(|extension| extension == "arrow") {
+            found.push(entry);
+        }
     }
 }
 
@@ -142,7 +184,7 @@ pub(super) struct World {
     seed: u64,
     insecure: bool,
     /// Dropped after the processes in it.
-    _net: Option<Net>,
+    _nets: [Option<Net>; 2],
 }
 
 impl World {
@@ -150,7 +192,20 @@ impl World {
     pub fn start(home: &Home, seed: u64, links: bool) -> Self {
         let mut net = links.then(|| Net::new().unwrap_or_else(|why| panic!("no network: {why}")));
         let host = net.as_ref().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), Net::host);
-        let etcd = EtcdNodes::start(host);
+        let mut peers = links.then(|| Net::new().unwrap_or_else(|why| panic!("no network: {why}")));
+        let etcd = match (&mut net, &mut peers) {
+            (Some(net), Some(peers)) => {
+                let mut two_links = || {
+                    let place = net.place()?;
+                    let link = peers.link_to(&place)?;
+                    Ok::<_, String>((place, link))
+                };
+                let places =
+                    (0..NODES).map(|_| two_links().unwrap_or_else(|why| panic!("no network: {why}"))).collect();
+                EtcdNodes::start_in(places)
+            }
+            _ => EtcdNodes::start(host),
+        };
         let (urls, cluster_name) = (etcd.urls(), fresh_cluster_name());
         let results = home.path(&format!("results-{seed}")).display().to_string();
         let mut member = |name: &str, role: &str, flags: &[&str]| {
@@ -163,8 +218,13 @@ impl World {
             let listen = address.to_string();
             let common = ["--etcd", &urls, "--cluster-name", &cluster_name, "--listen", &listen, "--id", name];
             let insecure: &[&str] = if place.is_some() { &["--insecure"] } else { &[] };
-            let command = home.command(&[&[role], &common[..], flags, insecure].concat());
-            Member::new(name, address, place, &command)
+            let mut command = home.command(&[&[role], &common[..], flags, insecure].concat());
+            // Each worker has a copy of the data of its own.
+            let data = (role == "worker").then(|| home.copy_of_data());
+            if let Some(data) = &data {
+                command.env("TRAWL_DATA_ROOT", data.path());
+            }
+            Member::new(name, address, (place, data), &command)
         };
         let leading = ["--leader-lease-ttl-s", "2", "--results", &results, "--results-shared"];
         let leading = [&leading[..], &["--no-worker-timeout-s", "60"]].concat();
@@ -173,7 +233,8 @@ impl World {
         let workers = (1..=WORKERS).map(|i| member(&format!("w{i}"), "worker", &working)).collect();
         let control = EtcdStore::new(&urls).expect("addresses of etcd");
         let insecure = net.is_some();
-        let mut world = Self { coordinators, workers, etcd, cluster_name, control, seed, insecure, _net: net };
+        let mut world =
+            Self { coordinators, workers, etcd, cluster_name, control, seed, insecure, _nets: [net, peers] };
         world.coordinators.iter_mut().chain(&mut world.workers).for_each(Member::start);
         let ready = wait::until(READY_BOUND, || (world.workers_seen().len() == WORKERS).then_some(()));
         assert!(ready.is_some(), "the cluster is not ready:\n{}", world.output());

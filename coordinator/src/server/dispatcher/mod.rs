@@ -545,8 +545,11 @@ impl State {
                 Command::Stop { attempt } => {
                     if let Some(mut running) = self.attempts.remove(&attempt) {
                         running.task.abort();
-                        self.track_loss(attempt, running.scan, &mut running.tracked, "stopped");
-                        self.send_news(running.scan, News::Over { attempt, ending: "stopped".to_owned() });
+                        // The attempts of a lost worker end before their connections break.
+                        let lost = !self.workers.contains_key(&running.worker);
+                        let ending = if lost { "broken: its worker is gone" } else { "stopped" };
+                        self.track_loss(attempt, running.scan, &mut running.tracked, ending);
+                        self.send_news(running.scan, News::Over { attempt, ending: ending.to_owned() });
                     }
                 }
                 Command::Accept { scan, piece } => self.accept(scan, piece, false),

@@ -71,7 +71,11 @@ impl State {
         let mine = |worker: &&RegisteredWorker| worker.serves() && worker.class == class;
         let serving = self.registered.values().filter(mine);
         let device = submission.prepared.identity.backend != trawl_kernels::BACKEND_CPU;
-        let seat = |w: &RegisteredWorker| Some(WorkerSeat { worker: w.joined?, key: name_key(&w.record.id), device });
+        let seat = |w: &RegisteredWorker| {
+            // A class has devices only, or none.
+            let capacity = if device { 1 } else { w.record.threads };
+            Some(WorkerSeat { worker: w.joined?, key: name_key(&w.record.id), device, capacity })
+        };
         let seats: Vec<WorkerSeat> = serving.filter_map(seat).collect();
         let affinity = name_key(&submission.prepared.identity.dataset);
         let mut costs = submission.prepared.segment_costs();
