@@ -38,12 +38,13 @@ from verdict import growth, lost, summary
 
 COORDINATORS = 2
 SYMBOLS, BARS = 500, 500
-ETCD_QUOTA_BYTES = 2 * 1024 * 1024 * 1024
+ETCD_FLAGS = ("auto-compaction-mode", "auto-compaction-retention", "snapshot-count")
 BURST = 40  # scans that take long, at the kill
 BEGUN = 8  # of them have results when the leader is killed
 BURST_S = 20.0  # how long to wait for that
 AFTER_S = 30.0  # how long the load goes on after the kill
 TAKEOVER_S = 30.0
+PROBLEMS_SHOWN = 20
 IDLE_S = 60.0  # without load, at the end
 DRAIN_S = 300.0
 
@@ -108,14 +109,25 @@ async def soak(cluster, etcd, load, arguments):
     return sampler, killed, facts | {"active_at_end": active}
 
 
+def etcd_flags():
+    """What deploy/cluster/compose.yaml starts etcd with."""
+    return dict(re.findall(r"^ +- --([\w-]+)=(\S+)$", (ROOT / "deploy/cluster/compose.yaml").read_text(), re.M))
+
+
+def retention_s():
+    """Seconds of history that etcd keeps: the period of its saw-tooth."""
+    number, unit = re.fullmatch(r"(\d+)([mh])", etcd_flags()["auto-compaction-retention"]).groups()
+    return int(number) * {"m": 60.0, "h": 3600.0}[unit]
+
+
 def start(arguments, folder, trawl):
     data = folder / "data"
     synth = ["data", "synth", "--symbols", SYMBOLS, "--bars", BARS, "--seed", arguments.seed, "--dataset", "market"]
     subprocess.run(list(map(str, [trawl, *synth, "--data-root", data])), check=True, stdout=subprocess.DEVNULL)
-    etcd = Etcd(arguments.etcd, folder, ETCD_QUOTA_BYTES)
+    flags = etcd_flags()
+    etcd = Etcd(arguments.etcd, folder, flags["quota-backend-bytes"])
     cluster = Cluster("soak", folder, trawl, etcd, data, COORDINATORS, arguments.workers)
-    # As deploy/cluster/compose.yaml has it, but for a retention that fits an hour.
-    etcd.start("--auto-compaction-mode=periodic", f"--auto-compaction-retention={arguments.retention_m}m")
+    etcd.start(*(f"--{name}={flags[name]}" for name in ETCD_FLAGS))
     return etcd, cluster
 
 
@@ -129,6 +141,38 @@ def machine():
     return {"architecture": platform.machine(), "processor": model.group(1) if model else "", "cores": len(os.sched_getaffinity(0))}
 
 
+def report(arguments, sampler, load, killed, facts):
+    """Judges, prints, and writes the JSON and its plots. Whether everything was as it has to be."""
+    version = subprocess.run([arguments.trawl, "--version"], capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    problems = lost(load, killed, facts)
+    grown, judged = growth(sampler.rows, facts["at_s"], retention_s())
+    passed = not problems and all(row["verdict"] != "FAIL" for row in grown)
+    result = {"benchmark": "soak", "date": datetime.date.today().isoformat(), "commit": commit, "version": version,
+              "machine": machine(), "passed": passed, "minutes": arguments.minutes, "rate": arguments.rate,
+              "workers": arguments.workers, "seed": arguments.seed,
+              "etcd": {name: etcd_flags()[name] for name in ETCD_FLAGS}, "problems": problems[:PROBLEMS_SHOWN],
+              "growth_judged": judged, "growth": grown, "kill": facts, **summary(load, sampler, killed)}
+    for row in grown:
+        print("{what:34} {mean:10.1f} {unit:6} {per_hour:+9.2f} an hour, at most {limit:g}: {verdict}".format(**row))
+    print(f"{len(problems)} problems", *problems[:PROBLEMS_SHOWN], sep="\n  ", file=sys.stderr if problems else sys.stdout)
+    out = arguments.results or (ROOT / "benches/results" if judged else TARGET / "soak")
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"soak-{result['date']}.json"
+    path.write_text(dumped(result))
+    draw(sampler.rows, facts["at_s"], path.with_suffix(".png"))
+    print(json.dumps({key: result[key] for key in ("scans", "latency_s", "late_s", "kill")}))
+    print("PASS" if passed else "FAIL", "" if judged else "(too short to judge growth)", path)
+    return passed
+
+
+def dumped(result):
+    """JSON with lists of numbers on one line each."""
+    number = r"(?:[-\d.e]+|null)"
+    one_line = lambda found: re.sub(r"\s+", " ", found.group()).replace("[ ", "[").replace(" ]", "]")
+    return re.sub(rf"\[\s+{number}(?:,\s+{number})*\s+\]", one_line, json.dumps(result, indent=1)) + "\n"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trawl", type=pathlib.Path, default=TARGET / "release/trawl")
@@ -137,7 +181,6 @@ def main():
     parser.add_argument("--rate", type=float, default=10.0, help="scans a second")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--retention-m", type=int, default=5, help="minutes of history that etcd keeps")
     parser.add_argument("--keep", type=pathlib.Path, help="folder in which logs, samples and data remain")
     parser.add_argument("--results", type=pathlib.Path,
                         help="folder for soak-DATE.json and .png [benches/results; target/soak for short ones]")
@@ -161,27 +204,7 @@ def main():
     finally:
         cluster.stop()
         etcd.kill()
-    version = subprocess.run([arguments.trawl, "--version"], capture_output=True, text=True).stdout.strip()
-    problems = lost(load, killed, facts)
-    grown, judged = growth(sampler.rows, facts["at_s"], 60.0 * arguments.retention_m)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    result = {"benchmark": "soak", "commit": commit, "date": datetime.date.today().isoformat(), "machine": machine(),
-              "version": version,
-              "minutes": arguments.minutes, "rate": arguments.rate, "workers": arguments.workers, "seed": arguments.seed,
-              "etcd_retention_m": arguments.retention_m, "kill": facts, **summary(load, sampler, killed), "growth": grown,
-              "growth_judged": judged, "problems": problems[:20]}
-    for row in grown:
-        print("{what:34} {mean:10.1f} {unit:6} {per_hour:+9.2f} an hour, at most {limit:g}: {verdict}".format(**row))
-    print(f"{len(problems)} problems", *problems[:20], sep="\n  ", file=sys.stderr if problems else sys.stdout)
-    passed = not problems and all(row["verdict"] != "FAIL" for row in grown)
-    result["passed"] = passed
-    out = arguments.results or (ROOT / "benches/results" if judged else TARGET / "soak")
-    out.mkdir(parents=True, exist_ok=True)
-    name = f"soak-{result['date']}"
-    (out / f"{name}.json").write_text(dumped(result))
-    draw(sampler.rows, facts["at_s"], out / f"{name}.png")
-    print(json.dumps({key: result[key] for key in ("scans", "latency_s", "late_s", "kill")}))
-    print("PASS" if passed else "FAIL", "" if judged else "(too short to judge growth)", out / f"{name}.json")
+    passed = report(arguments, sampler, load, killed, facts)
     if not arguments.keep:
         shutil.rmtree(folder, ignore_errors=True)
     return 0 if passed else 1
@@ -192,13 +215,6 @@ def healthy(etcd):
         return etcd.call("/v3/maintenance/status")
     except OSError:
         return None
-
-
-def dumped(result):
-    """JSON with lists of numbers on one line each."""
-    number = r"(?:[-\d.e]+|null)"
-    one_line = lambda found: re.sub(r"\s+", " ", found.group()).replace("[ ", "[").replace(" ]", "]")
-    return re.sub(rf"\[\s+{number}(?:,\s+{number})*\s+\]", one_line, json.dumps(result, indent=1)) + "\n"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import collections
 from samples import peaks, slope
 
 JUDGED_S = 30 * 60  # of load; growth of a shorter one is start-up
-SECOND_HALF_S = 0.5
+FROM = 0.5  # of the load: the second half is judged
 # How much each may grow in an hour of the second half: by a line through its samples, or through the peaks of whole windows
 # between compactions of etcd. A leak of half a KiB a scan at 10 scans a second is 17.6 MiB an hour.
 RSS_MIB, THREADS, FILES = 16.0, 4.0, 8.0
@@ -46,7 +46,7 @@ def series_of(rows, *path):
 def growth(rows, until, window):
     """One row for each thing that may not grow, and whether the soak was long enough to judge."""
     judged = until >= JUDGED_S
-    half = [row for row in rows if until * SECOND_HALF_S <= row["t"] <= until]
+    half = [row for row in rows if until * FROM <= row["t"] <= until]
     grown = []
 
     def judge(what, unit, points, limit):
@@ -57,8 +57,9 @@ def growth(rows, until, window):
             found *= HOUR_S
             verdict = "not judged" if not judged else "ok" if found <= limit else "FAIL"
         mean = sum(value for _, value in points) / max(1, len(points))
-        grown.append({"what": what, "unit": unit, "mean": round(mean, 2), "per_hour": round(found, 2), "limit": limit,
-                      "verdict": verdict})
+        most = max((value for _, value in points), default=0.0)
+        grown.append({"what": what, "unit": unit, "mean": round(mean, 2), "most": round(most, 2), "per_hour": round(found, 2),
+                      "limit": limit, "verdict": verdict})
 
     for name in rows[0]["processes"]:
         of = lambda value: series_of(half, "processes", name, value)
