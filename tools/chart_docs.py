@@ -65,6 +65,8 @@ WIRED = {
     "tokens": "tokens.existingSecret",
     "results": "results.kind",
     "results-shared": "results.kind",
+    "spool": "(/tmp of the pod)",
+    "config": "coordinator.config, worker.config",
 }
 
 

@@ -73,7 +73,19 @@ struct Cli {
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_internal_error));
     // A usage error ends the process here, before anything is started.
-    let cli = Cli::from_arg_matches(&command_line().get_matches()).unwrap_or_else(|error| error.exit());
+    let line = command_line();
+    let words = match commands::with_words_of_file(&line, std::env::args_os().collect()) {
+        Ok(words) => words,
+        Err(mistake) => return failure::report(&mistake.into()),
+    };
+    let matches = line.try_get_matches_from(&words.words).unwrap_or_else(|error| {
+        let _ = error.print();
+        if let Some(place) = words.place_of(&error) {
+            let _ = writeln!(std::io::stderr(), "note: {place}");
+        }
+        std::process::exit(error.exit_code())
+    });
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     std::panic::catch_unwind(AssertUnwindSafe(|| run(cli))).unwrap_or(ExitCode::from(failure::NOT_DONE))
 }
 

@@ -125,6 +125,7 @@ async fn main() -> Result<(), Error> {
         advertise: None,
         results: data.path().join(".results").display().to_string(),
         results_shared: true,
+        spool: (std::env::temp_dir(), server::SPOOL_BYTES),
         retention: RetentionPolicy::default(),
         leader_lease_ttl: leadership::LEADER_LEASE_TTL_DEFAULT,
         data_root: data.path().to_owned(),
@@ -152,7 +153,7 @@ async fn main() -> Result<(), Error> {
     let last = format!("s-{}", ended + waiting - 1);
     until(async || manager.status(&last).await.map(|_| true)).await;
     let waits = leads.elapsed();
-    until(async || manager.list(0, false).await.map(|_| true)).await;
+    until(async || manager.list(trawl_wire::pb::ListScansRequest::default()).await.map(|_| true)).await;
     let all = leads.elapsed();
     println!(
         "after it leads: knows a scan that waits in {:.2} s, every scan in {:.2} s",

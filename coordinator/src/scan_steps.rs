@@ -186,9 +186,24 @@ impl Passes {
         Ok(())
     }
 
-    fn check_size(&self) -> Result<(), PassError> {
+    /// Bytes of one value for each symbol and time of all cross-sections, and the number of times.
+    fn size(&self) -> (u64, usize) {
         let times: usize = self.times.values().map(BTreeSet::len).sum();
-        let needed = times as u64 * self.prepared.symbol_count() as u64 * VALUE_BYTES;
+        ((times as u64).saturating_mul(self.prepared.symbol_count() as u64).saturating_mul(VALUE_BYTES), times)
+    }
+
+    /// Estimate of the memory for cross-sections, in bytes: the tables, and one pass's values as received and as a
+    /// panel. 0 while the times are not known yet.
+    pub fn bytes_needed(&self) -> u64 {
+        if self.step().kind == StepKind::Times {
+            return 0;
+        }
+        let (tables, _) = self.size();
+        tables + 3 * tables.min(GATHER_BYTES_MAX)
+    }
+
+    fn check_size(&self) -> Result<(), PassError> {
+        let (needed, times) = self.size();
         if needed > TABLES_BYTES_MAX {
             return Err(PassError::TooLarge { needed, times });
         }

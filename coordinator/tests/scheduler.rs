@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use trawl_coordinator::planner::Shard;
 use trawl_coordinator::scheduler::{
     AttemptId, Check, ClassId, Command, DISPUTE_TIMEOUT_MS, Digest, Event, HostId, Limits, Loss, Outcome, Piece,
-    Priority, Purpose, Request, ScanId, Scheduler, WorkerId,
+    Purpose, Request, ScanId, Scheduler, WorkerId,
 };
+use trawl_terms::Priority;
 use trawl_wire::ErrorKind;
 
 const LIMITS: Limits = Limits {

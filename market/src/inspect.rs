@@ -20,7 +20,7 @@ pub struct InspectOptions<'a> {
 }
 
 /// A snapshot, described.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Inspection {
     /// Name.
     pub dataset: String,
@@ -75,7 +75,7 @@ pub struct Inspection {
 }
 
 /// Result of reading every file.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Checks {
     /// Files read, those of the times and of the tables included.
     pub files: u64,
@@ -88,7 +88,7 @@ pub struct Checks {
 }
 
 /// One symbol, described.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SymbolInspection {
     /// Where its bars are.
     pub entry: SymbolEntry,
@@ -109,7 +109,7 @@ pub struct SymbolInspection {
 }
 
 /// The values of one column.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ColumnSummary {
     /// Name.
     pub column: String,
@@ -122,7 +122,7 @@ pub struct ColumnSummary {
 }
 
 /// One bar.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct BarSample {
     /// Its time.
     pub time: TimeMicros,

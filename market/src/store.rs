@@ -36,7 +36,7 @@ pub struct Store {
 const KEPT_MAX: usize = 16;
 
 /// One line of `trawl data list`.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct DatasetSummary {
     /// Name to use in `--dataset`.
     pub name: String,

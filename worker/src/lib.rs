@@ -15,6 +15,7 @@ mod measure;
 mod piece;
 mod plans;
 pub mod registration;
+mod replies;
 mod resuming;
 mod schema;
 pub mod server;

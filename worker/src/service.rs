@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 use trawl_kernels::cuda::Lowering;
@@ -30,6 +30,7 @@ use crate::cache::{Group, GroupCache, GroupKey};
 use crate::executable::ExecutablePlan;
 use crate::execute::{ExecuteError, References, ScanSource, ScanStep, StepKind};
 use crate::plans::{self, Plans};
+use crate::replies::Replies;
 use crate::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
 use crate::watchdog::Pulse;
 use crate::{execution_class_on, lowering_of, measure, precision_of};
@@ -62,7 +63,7 @@ pub(crate) struct WorkerService {
     /// Number of shards that run or wait.
     pub shards: AtomicUsize,
     /// The highest epoch of any leader seen; requests of lower epochs are rejected.
-    pub epoch: AtomicI64,
+    pub epoch: watch::Sender<i64>,
     /// Notified when a coordinator asks this worker to leave.
     pub leave: tokio::sync::Notify,
     /// Sign of life of the computing threads.
@@ -86,10 +87,7 @@ pub(crate) struct Shard {
     part: Option<Range<usize>>,
 }
 
-/// Channel of a shard's replies.
-pub(crate) type Replies = mpsc::Sender<Result<pb::SegmentReply, Status>>;
-
-/// Cancels when the coordinator no longer listens, or when the worker has to stop.
+/// Cancels when the coordinator no longer listens or leads, or when the worker has to stop.
 pub(crate) struct Unwanted<'a> {
     pub replies: &'a Replies,
     pub stopped: &'a AtomicBool,
@@ -159,7 +157,7 @@ impl WorkerService {
             draining: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             shards: AtomicUsize::new(0),
-            epoch: AtomicI64::new(0),
+            epoch: watch::Sender::new(0),
             leave: tokio::sync::Notify::new(),
             pulse: Pulse::default(),
             fault_delay,
@@ -170,7 +168,12 @@ impl WorkerService {
 
     /// Accepts the epoch of a leader; rejects one that has been succeeded.
     fn check_epoch(&self, epoch: i64) -> Result<(), Status> {
-        let highest = self.epoch.fetch_max(epoch, Ordering::Relaxed);
+        self.epoch.send_if_modified(|highest| {
+            let newer = epoch > *highest;
+            *highest = epoch.max(*highest);
+            newer
+        });
+        let highest = *self.epoch.borrow();
         if epoch >= highest {
             return Ok(());
         }
@@ -426,8 +429,7 @@ pub(crate) fn send(
     measure::segment(&reply, record, began.elapsed());
     reply.shard = timeline.take(segment, record);
     let sending = Instant::now();
-    // Fails only when the receiver is dropped.
-    let _ = replies.blocking_send(Ok(reply));
+    replies.send(reply);
     timeline.sent(segment, sending);
 }
 
@@ -445,7 +447,8 @@ impl pb::worker_server::Worker for Handle {
 
     async fn execute(&self, request: Request<pb::ShardRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
         let service = Arc::clone(&self.0);
-        service.check_epoch(request.get_ref().epoch)?;
+        let epoch = request.get_ref().epoch;
+        service.check_epoch(epoch)?;
         if service.draining.load(Ordering::Relaxed) {
             SHARDS_REFUSED.of(ShardRefusal::Leaving).inc();
             return Err(Failure::new(ErrorKind::Retryable, "this worker is leaving").to_status());
@@ -492,16 +495,17 @@ impl pb::worker_server::Worker for Handle {
             Err(_) => return Err(Failure::new(ErrorKind::Permanent, "internal error").to_status()),
         };
         let (sender, receiver) = mpsc::channel(REPLIES_WAITING_MAX);
+        let replies = Replies::new(sender, epoch, service.epoch.subscribe());
         let runner = Arc::clone(&service);
         let timeline = Timeline::new(arrived, segments, shard.source.engine.backend(shard.source.precision()));
         let device = shard.source.device().cloned();
         let on_device = device.is_some();
         let work = move || {
             match device {
-                Some(executor) => runner.run_on_device(&executor, &shard, &sender, &span, &timeline),
-                None => runner.run(&shard, &sender, &span, &timeline),
+                Some(executor) => runner.run_on_device(&executor, &shard, &replies, &span, &timeline),
+                None => runner.run(&shard, &replies, &span, &timeline),
             }
-            timeline.finish(&span, Asked { stopped: sender.is_closed(), ..asked });
+            timeline.finish(&span, Asked { stopped: replies.is_closed(), ..asked });
             // In this order: the span ends before the stream does, so that the trace is complete when the answer
             // arrives.
             drop(span);

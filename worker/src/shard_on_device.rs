@@ -19,7 +19,8 @@ use trawl_wire::{Failure, envelope, pb};
 
 use crate::execute::{BatchEvent, ExecuteError, Loaded};
 use crate::measure;
-use crate::service::{AtHand, Replies, Shard, Unwanted, WorkerService, micros, reply_of, send};
+use crate::replies::Replies;
+use crate::service::{AtHand, Shard, Unwanted, WorkerService, micros, reply_of, send};
 use crate::timeline::{SegmentRecord, Timeline};
 
 /// Maximum bytes of bars in one call of a device: some 2,500 symbols of 2,000 bars, enough lanes for a large device.

@@ -65,6 +65,18 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Results")]
     results_kept_max: u32,
 
+    /// Bytes of scans' results in memory; further ones are written to the spool
+    #[arg(long, value_name = "BYTES", default_value_t = server::RESULTS_MEMORY_BYTES as u64, value_parser = clap::value_parser!(u64).range(1_048_576..), help_heading = "Results")]
+    results_memory_bytes: u64,
+
+    /// Directory of this machine for results that do not fit into memory [default: the one for temporary files]
+    #[arg(long, value_name = "DIR", help_heading = "Results")]
+    spool: Option<PathBuf>,
+
+    /// Bytes of results on disk in the spool; while it is full no further scan begins
+    #[arg(long, value_name = "BYTES", default_value_t = server::SPOOL_BYTES, help_heading = "Results")]
+    spool_bytes: u64,
+
     /// Seconds after which a leader that does not respond is replaced
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=300))]
     leader_lease_ttl_s: u64,
@@ -140,6 +152,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         scans: server::ScanLimits {
             running: args.scans_running_max as usize,
             waiting: args.scans_waiting_max as usize,
+            results_memory_bytes: usize::try_from(args.results_memory_bytes).unwrap_or(usize::MAX),
         },
         cluster_name: args.cluster.cluster_name.clone(),
         id: args.id.unwrap_or_else(|| format!("c-{boot}")),
@@ -147,6 +160,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         advertise: args.advertise,
         results,
         results_shared: args.results_shared,
+        spool: (args.spool.unwrap_or_else(std::env::temp_dir), args.spool_bytes),
         retention: RetentionPolicy {
             results_kept: Duration::from_secs(args.results_kept_h * 3600),
             scans_kept_max: args.results_kept_max as usize,

@@ -42,7 +42,7 @@ pub struct DrainArgs {
 
 /// One coordinator, as it is printed as JSON.
 #[derive(Serialize)]
-struct CoordinatorLine<'a> {
+pub(super) struct CoordinatorLine<'a> {
     coordinator: &'a str,
     leads: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,18 +51,21 @@ struct CoordinatorLine<'a> {
     boot: &'a str,
 }
 
+pub(super) fn coordinator_line(found: &pb::CoordinatorInfo) -> CoordinatorLine<'_> {
+    CoordinatorLine {
+        coordinator: &found.id,
+        leads: found.leads,
+        epoch: found.leads.then_some(found.epoch),
+        address: &found.address,
+        boot: &found.boot,
+    }
+}
+
 /// Lists coordinators.
 pub fn coordinators(args: &CoordinatorsArgs) -> anyhow::Result<ExitCode> {
     let coordinators = ask(&args.client, async |manager| manager.coordinators().await)?;
     if args.json {
-        let lines = coordinators.iter().map(|c| CoordinatorLine {
-            coordinator: &c.id,
-            leads: c.leads,
-            epoch: c.leads.then_some(c.epoch),
-            address: &c.address,
-            boot: &c.boot,
-        });
-        print(&json_lines(lines)?)?;
+        print(&json_lines(coordinators.iter().map(coordinator_line))?)?;
         return Ok(ExitCode::from(DONE));
     }
     let head = ["COORDINATOR", "STATE", "ADDRESS"].map(str::to_owned).to_vec();
@@ -80,7 +83,7 @@ pub fn coordinators(args: &CoordinatorsArgs) -> anyhow::Result<ExitCode> {
 
 /// One worker, as it is printed as JSON.
 #[derive(Serialize)]
-struct WorkerLine<'a> {
+pub(super) struct WorkerLine<'a> {
     worker: &'a str,
     state: &'a str,
     address: &'a str,
@@ -90,20 +93,23 @@ struct WorkerLine<'a> {
     boot: &'a str,
 }
 
+pub(super) fn worker_line(found: &pb::WorkerInfo) -> WorkerLine<'_> {
+    WorkerLine {
+        worker: &found.id,
+        state: &found.state,
+        address: &found.address,
+        threads: found.threads,
+        shards_in_flight: found.shards_in_flight,
+        class: &found.execution_class,
+        boot: &found.boot,
+    }
+}
+
 /// Lists workers.
 pub fn workers(args: &WorkersArgs) -> anyhow::Result<ExitCode> {
     let workers = ask(&args.client, async |manager| manager.workers().await)?;
     if args.json {
-        let lines = workers.iter().map(|w| WorkerLine {
-            worker: &w.id,
-            state: &w.state,
-            address: &w.address,
-            threads: w.threads,
-            shards_in_flight: w.shards_in_flight,
-            class: &w.execution_class,
-            boot: &w.boot,
-        });
-        print(&json_lines(lines)?)?;
+        print(&json_lines(workers.iter().map(worker_line))?)?;
         return Ok(ExitCode::from(DONE));
     }
     if workers.is_empty() {

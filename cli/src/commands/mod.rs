@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+pub use config_file::with_words_of_file;
 pub use serving::with_variables;
 
 use crate::app::Context;
@@ -13,8 +14,10 @@ mod chart;
 mod cluster;
 mod completions;
 mod compute;
+mod config_file;
 mod coordinator;
 mod data;
+mod debug;
 mod demo;
 mod devices;
 mod diff;
@@ -42,6 +45,7 @@ pub enum Command {
     Coordinators(members::CoordinatorsArgs),
     Workers(members::WorkersArgs),
     Drain(members::DrainArgs),
+    Debug(debug::Args),
     Cluster(cluster::Args),
     Demo(demo::Args),
     Coordinator(coordinator::Args),
@@ -112,6 +116,7 @@ impl Command {
             Self::Coordinators(args) => members::coordinators(&args),
             Self::Workers(args) => members::workers(&args),
             Self::Drain(args) => members::drain(&args),
+            Self::Debug(args) => debug::run(&args),
             Self::Demo(args) => demo::run(&args, context),
             Self::Cluster(args) => cluster::run(args, context),
             Self::Coordinator(args) => coordinator::run(args, context),

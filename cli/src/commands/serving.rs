@@ -27,6 +27,11 @@ const ETCD_VARIABLE: &str = "TRAWL_ETCD_ENDPOINTS";
 /// Options of every process of a cluster.
 #[derive(Debug, clap::Args)]
 pub struct ClusterArgs {
+    /// TOML file of options, named as here without '--'; the command line and the environment take precedence
+    // Read before the command line is parsed (config_file).
+    #[arg(long = "config", value_name = "FILE")]
+    _config: Option<PathBuf>,
+
     /// Addresses of etcd, separated by commas; https:// with certificates
     #[arg(long, value_name = "URL,...", default_value = "http://127.0.0.1:2379")]
     pub etcd: String,

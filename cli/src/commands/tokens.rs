@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use trawl_security::allowance::{Day, parse_datasets, parse_day};
 use trawl_security::rights::{Right, parse_rights};
-use trawl_security::{Allowance, PriorityLimit, Token};
+use trawl_security::{Allowance, Token};
+use trawl_terms::Priority;
 use trawl_wire::record::checked_name;
 
 /// Create tokens for users of a coordinator
@@ -49,8 +50,8 @@ struct NewArgs {
     roles: Rights,
 
     /// Highest priority that the user may ask for [default: normal; high for admin]
-    #[arg(long, value_name = "PRIORITY", value_parser = PriorityLimit::parse)]
-    priority: Option<PriorityLimit>,
+    #[arg(long, value_name = "PRIORITY", value_parser = Priority::parse)]
+    priority: Option<Priority>,
 
     /// Last day on which the token is valid, in UTC [default: no end]
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = parse_day)]

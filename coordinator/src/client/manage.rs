@@ -1,11 +1,21 @@
 //! Management calls to a coordinator: listing, cancelling, workers.
 
 use tonic::transport::Channel;
+use trawl_market::{DatasetSummary, Inspection, SymbolEntry};
 use trawl_security::{ClientSecurity, Connector, authorise};
 use trawl_wire::pb::coordinator_client::CoordinatorClient;
 use trawl_wire::{ErrorKind, Failure, pb};
 
 use super::{ClientError, connect};
+
+/// The reply, unless the coordinator does not know the call. `lacks`: what it then cannot do.
+fn supported<T>(answer: Result<T, tonic::Status>, lacks: &str) -> Result<Result<T, tonic::Status>, ClientError> {
+    if answer.as_ref().is_err_and(|status| status.code() == tonic::Code::Unimplemented) {
+        let why = format!("this coordinator is older than this command and {lacks}: upgrade it");
+        return Err(ClientError::Refused(Failure::new(ErrorKind::Invalid, why)));
+    }
+    Ok(answer)
+}
 
 /// A connection for single requests.
 pub struct Manager<'a> {
@@ -77,19 +87,15 @@ impl<'a> Manager<'a> {
     pub async fn trace(&mut self, scan: &str) -> Result<pb::TraceReply, ClientError> {
         let request = self.request(pb::TraceRequest { scan_id: scan.to_owned() });
         let answer = self.client.trace(request).await;
-        if answer.as_ref().is_err_and(|status| status.code() == tonic::Code::Unimplemented) {
-            let why = "this coordinator is older than this command and tells nothing of traces: upgrade it";
-            return Err(ClientError::Refused(Failure::new(ErrorKind::Invalid, why)));
-        }
-        self.answered(answer).await
+        self.answered(supported(answer, "shows no traces")?).await
     }
 
-    /// Scans, newest first; `limit` 0 selects the coordinator's default.
+    /// Scans, newest first; limit 0 selects the coordinator's default.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn list(&mut self, limit: u32, active: bool) -> Result<pb::ListScansReply, ClientError> {
-        let request = self.request(pb::ListScansRequest { limit, active });
+    pub async fn list(&mut self, wanted: pb::ListScansRequest) -> Result<pb::ListScansReply, ClientError> {
+        let request = self.request(wanted);
         let answer = self.client.list_scans(request).await;
         self.answered(answer).await
     }
@@ -111,11 +117,41 @@ impl<'a> Manager<'a> {
     pub async fn coordinators(&mut self) -> Result<Vec<pb::CoordinatorInfo>, ClientError> {
         let request = self.request(pb::ListCoordinatorsRequest {});
         let answer = self.client.list_coordinators(request).await;
-        if answer.as_ref().is_err_and(|status| status.code() == tonic::Code::Unimplemented) {
-            let why = "this coordinator is older than this command and does not list coordinators: upgrade it";
-            return Err(ClientError::Refused(Failure::new(ErrorKind::Invalid, why)));
-        }
-        self.answered(answer).await.map(|reply| reply.coordinators)
+        self.answered(supported(answer, "does not list coordinators")?).await.map(|reply| reply.coordinators)
+    }
+
+    /// The datasets that the caller may scan.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn datasets(&mut self) -> Result<Vec<DatasetSummary>, ClientError> {
+        let request = self.request(pb::ListDatasetsRequest {});
+        let answer = self.client.list_datasets(request).await;
+        let reply = self.answered(supported(answer, "does not list datasets")?).await?;
+        serde_json::from_str(&reply.datasets_json).map_err(|error| self.unreadable(&error))
+    }
+
+    /// What a dataset contains, with the entries of all its symbols; `symbol`: one of them in detail.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn inspect(
+        &mut self,
+        dataset: &str,
+        symbol: Option<&str>,
+    ) -> Result<(Inspection, Vec<SymbolEntry>), ClientError> {
+        let symbol = symbol.unwrap_or_default().to_owned();
+        let request = self.request(pb::InspectDatasetRequest { dataset: dataset.to_owned(), symbol });
+        let answer = self.client.inspect_dataset(request).await;
+        let reply = self.answered(supported(answer, "does not show datasets")?).await?;
+        let found = serde_json::from_str(&reply.inspection_json).map_err(|error| self.unreadable(&error))?;
+        let symbols = serde_json::from_str(&reply.symbols_json).map_err(|error| self.unreadable(&error))?;
+        Ok((found, symbols))
+    }
+
+    fn unreadable(&self, error: &serde_json::Error) -> ClientError {
+        let why = format!("its reply cannot be read, which happens if it is of another release: {error}");
+        ClientError::Broken { url: self.url.clone(), why }
     }
 
     /// Drains a worker; returns how many shards it still has.

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use trawl_market::AsOf;
 use trawl_plan::ScanDocument;
 use trawl_security::{ClientSecurity, authorise};
+use trawl_terms::Priority;
 use trawl_wire::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION};
 use trawl_wire::record::fresh_boot;
 use trawl_wire::{Answer, ErrorKind, Failure, pb, trace};
 
 use crate::planner::ShardSpec;
 use crate::report::{Progress, RunReport};
-use crate::scheduler::Priority;
 pub use connect::CONNECT_TIMEOUT;
 pub use error::ClientError;
 use gathered::Gathered;
@@ -207,12 +207,7 @@ impl<'a> Following<'a> {
             as_of: call.as_of.to_string(),
             shards: Some(pb::ShardSpec { spec }),
             trace: trace::context_of(&tracing::Span::current()),
-            priority: match call.priority {
-                Priority::Low => pb::Priority::Low,
-                Priority::Normal => pb::Priority::Normal,
-                Priority::High => pb::Priority::High,
-            }
-            .into(),
+            priority: pb::Priority::from(call.priority).into(),
             deadline_ms: call.deadline.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             ephemeral: call.ephemeral,
             idempotency_key: call.idempotency_key.clone().unwrap_or_else(key),

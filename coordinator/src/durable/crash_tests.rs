@@ -51,7 +51,7 @@ fn asked(scan: &str) -> Header {
 fn digest(outcomes: &BTreeMap<u32, Outcome>) -> String {
     let payload = |outcome: &Outcome| match outcome {
         Outcome::Result { envelope, .. } => envelope.payload.clone(),
-        Outcome::Failed(_) => Vec::new(),
+        Outcome::Failed(_) => bytes::Bytes::new(),
     };
     hex::encode(outcomes.values().flat_map(payload).collect::<Vec<u8>>())
 }
@@ -98,7 +98,7 @@ impl Life {
             // Two segments a group.
             for pair in missing(&SEGMENTS, kept.get(&stage)).chunks(2) {
                 for segment in pair {
-                    writer.store(stage, stored(*segment, 8 + stage as usize)).await.map_err(|_| Dead)?;
+                    writer.store(stage, stored(*segment, 8 + stage as usize), None).await.map_err(|_| Dead)?;
                 }
                 writer.flush().await.map_err(|_| Dead)?;
             }

@@ -123,6 +123,16 @@ pub enum Outcome {
     Failed(Failure),
 }
 
+impl Outcome {
+    /// Bytes of its payload.
+    pub fn payload_bytes(&self) -> usize {
+        match self {
+            Self::Result { envelope, .. } => envelope.payload.len(),
+            Self::Failed(_) => 0,
+        }
+    }
+}
+
 /// A stored outcome of a segment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored {
@@ -229,7 +239,7 @@ mod tests {
     use super::*;
 
     fn stored(segment: u32, payload: &[u8]) -> Stored {
-        let envelope = pb::Envelope { version: 2, schema: 7, length: 3, checksum: 5, payload: payload.to_vec() };
+        let envelope = pb::Envelope { version: 2, schema: 7, length: 3, checksum: 5, payload: payload.to_vec().into() };
         Stored { segment, outcome: Outcome::Result { envelope, digest: [9; 32] } }
     }
 

@@ -28,7 +28,7 @@ pub mod writer;
 pub use found::EndedPages;
 pub use group::{GroupName, Outcome, Stored};
 pub use ledger::{Acceptance, Ledger, LedgerError, Recorded, Term};
-pub use pins::{PIN_REFRESH, PinReport, refresh_pins};
+pub use pins::{PIN_REFRESH, Pin, Pins};
 pub use placement::{PlacementError, check_placement};
 pub use records::{End, EndOutcome, HEADER_BYTES_MAX, Header, Progress, RecordError, RequestMark, Tombstone};
 pub use recovery::{Decision, Situation, decide};

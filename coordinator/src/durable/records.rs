@@ -6,12 +6,12 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use trawl_terms::Priority;
 use trawl_wire::limits::NAME_BYTES_MAX;
 use trawl_wire::record::{ExecutionClass, checked_name};
 use trawl_wire::{ErrorKind, Failure, pb};
 
 use crate::planner::ShardSpec;
-use crate::scheduler::Priority;
 
 /// Version of every record that this build writes.
 pub const RECORD_VERSION: u32 = 1;

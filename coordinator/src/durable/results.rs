@@ -221,6 +221,16 @@ impl ResultStore {
         }
     }
 
+    /// Bytes of the groups of a generation, from a listing.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn stored_bytes(&self, scan: &str, generation: u32) -> Result<u64, StoreError> {
+        let folder = self.path(scan, &format!("g{generation}"))?;
+        let listed = self.objects.list(Some(&folder)).map_err(|e| self.error(&e));
+        listed.try_fold(0u64, |sum, meta| futures::future::ready(Ok(sum.saturating_add(meta.size)))).await
+    }
+
     /// Reads every group of a generation.
     ///
     /// # Errors

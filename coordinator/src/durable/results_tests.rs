@@ -6,7 +6,7 @@ use trawl_wire::pb;
 use super::*;
 
 fn stored(segment: u32, payload: &[u8]) -> Stored {
-    let envelope = pb::Envelope { version: 2, schema: 7, length: 3, checksum: 5, payload: payload.to_vec() };
+    let envelope = pb::Envelope { version: 2, schema: 7, length: 3, checksum: 5, payload: payload.to_vec().into() };
     Stored { segment, outcome: Outcome::Result { envelope, digest: [9; 32] } }
 }
 

@@ -74,8 +74,11 @@ impl Default for WriterLimits {
     }
 }
 
+/// What is held until a segment is stored, such as its share of a budget of the caller.
+pub type HeldUntilStored = Box<dyn Send + Sync>;
+
 enum Ask {
-    Store { stage: u32, stored: Stored, permit: OwnedSemaphorePermit },
+    Store { stage: u32, stored: Stored, permit: (OwnedSemaphorePermit, Option<HeldUntilStored>) },
     Flush(oneshot::Sender<()>),
 }
 
@@ -140,17 +143,18 @@ impl Writer {
         Self { asks, budget, permits_max, failed, tasks }
     }
 
-    /// Queues a segment's outcome; waits while the buffer is full. It is stored once [`Writer::flush`] returns.
+    /// Queues a segment's outcome; waits while the buffer is full. It is stored once [`Writer::flush`] returns. `held` is
+    /// dropped when it is stored.
     ///
     /// # Errors
     /// Why the scan cannot continue.
-    pub async fn store(&self, stage: u32, stored: Stored) -> Result<(), Failure> {
+    pub async fn store(&self, stage: u32, stored: Stored, held: Option<HeldUntilStored>) -> Result<(), Failure> {
         self.check()?;
         // One that is larger than the whole budget waits until nothing else is waiting.
         let permits = stored.bytes().div_ceil(PERMIT_BYTES).clamp(1, self.permits_max);
         let permits = u32::try_from(permits).unwrap_or(u32::MAX);
         let permit = Arc::clone(&self.budget).acquire_many_owned(permits).await.map_err(|_| self.reason())?;
-        self.asks.send(Ask::Store { stage, stored, permit }).await.map_err(|_| self.reason())
+        self.asks.send(Ask::Store { stage, stored, permit: (permit, held) }).await.map_err(|_| self.reason())
     }
 
     /// Waits until everything queued is stored.
@@ -224,7 +228,7 @@ struct Committer {
     stored: BTreeSet<u32>,
     held: Vec<Stored>,
     /// Released when their segments are stored.
-    permits: Vec<OwnedSemaphorePermit>,
+    permits: Vec<(OwnedSemaphorePermit, Option<HeldUntilStored>)>,
     bytes: usize,
     /// When the group in hand is closed.
     since: Option<Instant>,

@@ -55,7 +55,7 @@ async fn segments_are_stored_in_few_groups_and_flush_says_when() {
     let bench = bench().await;
     let writer = bench.writer(WriterLimits { commit_interval: PATIENCE * 2, ..limits() });
     for segment in 0..50 {
-        writer.store(0, stored(segment, 100)).await.unwrap();
+        writer.store(0, stored(segment, 100), None).await.unwrap();
     }
     assert_eq!(bench.faulty.puts(), 0, "they wait for each other");
     patient(writer.flush()).await.unwrap();
@@ -69,7 +69,7 @@ async fn segments_are_stored_in_few_groups_and_flush_says_when() {
 async fn a_group_is_closed_by_time_by_bytes_and_by_the_stage() {
     let bench = bench().await;
     let writer = bench.writer(limits());
-    writer.store(0, stored(7, 10)).await.unwrap();
+    writer.store(0, stored(7, 10), None).await.unwrap();
     patient(async {
         while bench.segments(0).await.is_empty() {
             sleep(Duration::from_millis(1)).await;
@@ -79,9 +79,9 @@ async fn a_group_is_closed_by_time_by_bytes_and_by_the_stage() {
     let bytes = WriterLimits { commit_bytes_max: 4096, commit_interval: PATIENCE * 2, ..limits() };
     let writer = bench.writer(bytes);
     for segment in 0..10 {
-        writer.store(1, stored(segment, 1000)).await.unwrap();
+        writer.store(1, stored(segment, 1000), None).await.unwrap();
     }
-    writer.store(2, stored(0, 10)).await.unwrap();
+    writer.store(2, stored(0, 10), None).await.unwrap();
     patient(writer.flush()).await.unwrap();
     assert_eq!(bench.segments(1).await, (0..10).collect::<Vec<_>>());
     assert_eq!(bench.segments(2).await, [0]);
@@ -102,7 +102,7 @@ async fn puts_that_fail_tear_or_lose_their_answer_are_tried_again() {
     ] {
         bench.faulty.fail([fault]);
         let segment = u32::try_from(bench.faulty.puts()).unwrap();
-        writer.store(0, stored(segment, 100)).await.unwrap();
+        writer.store(0, stored(segment, 100), None).await.unwrap();
         patient(writer.flush()).await.unwrap();
         assert!(bench.segments(0).await.contains(&segment), "{fault:?}");
         assert!(bench.store.contents("a-1", 0).await.unwrap().damaged.is_empty(), "{fault:?}");
@@ -114,13 +114,13 @@ async fn a_full_store_fails_the_scan_with_its_reason_after_a_bounded_number_of_t
     let bench = bench().await;
     let writer = bench.writer(limits());
     bench.faulty.fail(std::iter::repeat_n(Fault::Fails(std::io::ErrorKind::StorageFull), 1000));
-    writer.store(0, stored(0, 10)).await.unwrap();
+    writer.store(0, stored(0, 10), None).await.unwrap();
     let failure = patient(writer.failure()).await;
     assert_eq!(failure.kind, ErrorKind::Retryable);
     assert!(failure.message.contains("is full"), "{failure}");
     assert_eq!(bench.faulty.puts(), PUT_TRIES_MAX as usize);
     assert_eq!(patient(writer.flush()).await.unwrap_err(), failure);
-    assert_eq!(patient(writer.store(0, stored(1, 10))).await.unwrap_err(), failure);
+    assert_eq!(patient(writer.store(0, stored(1, 10), None)).await.unwrap_err(), failure);
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn space_that_is_freed_in_time_saves_the_scan() {
     let bench = bench().await;
     let writer = bench.writer(limits());
     bench.faulty.fail(std::iter::repeat_n(Fault::Fails(std::io::ErrorKind::StorageFull), PUT_TRIES_MAX as usize - 1));
-    writer.store(0, stored(0, 10)).await.unwrap();
+    writer.store(0, stored(0, 10), None).await.unwrap();
     patient(writer.flush()).await.unwrap();
     assert_eq!(bench.segments(0).await, [0]);
 }
@@ -144,7 +144,7 @@ async fn a_slow_store_slows_down_whoever_hands_in_and_never_holds_more_than_its_
     let (feeder, count) = (Arc::clone(&writer), Arc::clone(&handed_in));
     let feeding = tokio::spawn(async move {
         for segment in 0..60 {
-            feeder.store(0, stored(segment, segment_bytes)).await.unwrap();
+            feeder.store(0, stored(segment, segment_bytes), None).await.unwrap();
             count.fetch_add(1, Ordering::SeqCst);
         }
     });
@@ -167,7 +167,7 @@ async fn a_segment_larger_than_the_whole_bound_is_stored_all_the_same() {
     let bench = bench().await;
     let writer = bench.writer(WriterLimits { buffer_bytes_max: 4096, ..limits() });
     for segment in 0..3 {
-        patient(writer.store(0, stored(segment, 100_000))).await.unwrap();
+        patient(writer.store(0, stored(segment, 100_000), None)).await.unwrap();
     }
     patient(writer.flush()).await.unwrap();
     assert_eq!(bench.segments(0).await, [0, 1, 2]);
@@ -179,7 +179,7 @@ async fn a_store_that_hangs_is_given_up() {
     bench.faulty.slow_down(PATIENCE * 2);
     let hung = WriterLimits { put_timeout: Duration::from_millis(10), put_tries_max: 2, ..limits() };
     let writer = bench.writer(hung);
-    writer.store(0, stored(0, 10)).await.unwrap();
+    writer.store(0, stored(0, 10), None).await.unwrap();
     let failure = patient(writer.flush()).await.unwrap_err();
     assert!(failure.message.contains("no answer within"), "{failure}");
 }
@@ -188,7 +188,7 @@ async fn a_store_that_hangs_is_given_up() {
 async fn progress_is_noted_and_a_replaced_leader_stops() {
     let bench = bench().await;
     let writer = bench.writer(limits());
-    writer.store(0, stored(3, 10)).await.unwrap();
+    writer.store(0, stored(3, 10), None).await.unwrap();
     patient(writer.flush()).await.unwrap();
     patient(async {
         let noted = async || bench.ledger.get("a-1").await.unwrap().unwrap().progress;
@@ -198,10 +198,10 @@ async fn progress_is_noted_and_a_replaced_leader_stops() {
     })
     .await;
     next_term(&bench.control).await;
-    writer.store(0, stored(4, 10)).await.unwrap();
+    writer.store(0, stored(4, 10), None).await.unwrap();
     let failure = patient(writer.failure()).await;
     assert!(failure.message.contains("another coordinator leads"), "{failure}");
-    assert!(patient(writer.store(0, stored(5, 10))).await.is_err());
+    assert!(patient(writer.store(0, stored(5, 10), None)).await.is_err());
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn progress_is_written_at_most_once_an_interval() {
     let before = bench.control.list("c/").await.unwrap().revision;
     let writer = bench.writer(WriterLimits { progress_interval: PATIENCE * 2, ..limits() });
     for segment in 0..20 {
-        writer.store(0, stored(segment, 10)).await.unwrap();
+        writer.store(0, stored(segment, 10), None).await.unwrap();
         patient(writer.flush()).await.unwrap();
     }
     assert_eq!(bench.faulty.puts(), 20);
@@ -241,7 +241,7 @@ async fn a_scan_that_is_driven_again_in_one_term_meets_none_of_its_own_objects()
     let bench = bench().await;
     for (segment, bytes) in [(0, 10), (1, 20), (0, 30)] {
         let writer = bench.writer(limits());
-        writer.store(0, stored(segment, bytes)).await.unwrap();
+        writer.store(0, stored(segment, bytes), None).await.unwrap();
         patient(writer.flush()).await.unwrap();
     }
     let contents = bench.store.contents("a-1", 0).await.unwrap();

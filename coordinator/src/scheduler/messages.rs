@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use trawl_terms::Priority;
 use trawl_wire::ErrorKind;
 
 use crate::planner::Shard;
@@ -38,46 +39,6 @@ impl Piece {
         let half = self.count / 2;
         let second = Self { first: self.first + half, count: self.count - half, ..self };
         (half > 0).then_some([Self { count: half, ..self }, second])
-    }
-}
-
-/// Share of the workers' time that a scan gets while scans compete for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Priority {
-    /// A quarter of the share of a normal scan.
-    Low,
-    /// The default.
-    #[default]
-    Normal,
-    /// Four times the share of a normal scan.
-    High,
-}
-
-impl Priority {
-    /// All variants, lowest first.
-    pub const ALL: [Self; 3] = [Self::Low, Self::Normal, Self::High];
-
-    /// The name of this variant on command lines and in requests.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Normal => "normal",
-            Self::High => "high",
-        }
-    }
-
-    /// The inverse of [`Self::name`].
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == name)
-    }
-
-    /// Share of the workers' time, relative to other scans.
-    pub(super) fn weight(self) -> u64 {
-        match self {
-            Self::Low => 1,
-            Self::Normal => 4,
-            Self::High => 16,
-        }
     }
 }
 

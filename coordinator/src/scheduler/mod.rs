@@ -29,8 +29,7 @@ use trawl_wire::ErrorKind;
 use fleet::Fleet;
 pub use limits::*;
 pub use messages::{
-    AttemptId, Check, ClassId, Command, Digest, Event, HostId, Loss, Outcome, Piece, Priority, Purpose, Request,
-    ScanId, WorkerId,
+    AttemptId, Check, ClassId, Command, Digest, Event, HostId, Loss, Outcome, Piece, Purpose, Request, ScanId, WorkerId,
 };
 use state::{Attempt, Delivered, PieceState, Scan};
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use trawl_terms::Priority;
 use trawl_wire::ErrorKind;
 
 use super::wait_queue::{Claim, QueuedWork, WaitQueue};
@@ -11,6 +12,15 @@ use super::{AttemptId, ClassId, Digest, HostId, Piece, Purpose, Request, ScanId,
 const PACES_KEPT: usize = 255;
 /// Cost to which durations are normalised; large, so that quotients of small attempts do not round to 0.
 const PACE_COST: u128 = 1 << 32;
+
+/// Share of the workers' time of a scan, relative to other scans.
+fn weight(priority: Priority) -> u64 {
+    match priority {
+        Priority::Low => 1,
+        Priority::Normal => 4,
+        Priority::High => 16,
+    }
+}
 
 /// A running scan.
 #[derive(Debug)]
@@ -151,7 +161,7 @@ impl Scan {
             line,
             attempts: BTreeSet::new(),
             class: request.class,
-            weight: request.priority.weight(),
+            weight: weight(request.priority),
             caller: request.caller,
             turn,
             attempted_ms: now_ms,

@@ -9,6 +9,7 @@ use trawl_security::Connector;
 
 use super::ScanLimits;
 use super::heartbeat::Heartbeat;
+use super::scans::Spool;
 use crate::durable::{ResultStore, RetentionPolicy};
 use crate::scheduler::Limits;
 
@@ -22,6 +23,8 @@ pub(crate) struct ClusterContext {
     /// Connector to workers.
     pub connector: Connector,
     pub scans: ScanLimits,
+    /// Where results go that do not fit into memory.
+    pub spool: Spool,
     pub limits: Limits,
     /// The backend of scans whose user names none.
     pub default_backend: Option<String>,

@@ -15,10 +15,10 @@ use super::dispatcher::Dispatcher;
 use super::leadership::{Leadership, Term};
 use super::membership;
 use super::record_budget::RecordBudget;
-use super::scans::{Admission, Archive, Environment, HELD_BYTES_MAX, HeldBytes, Scans, TakenOver};
+use super::scans::{Admission, Archive, Environment, ScanMemory, Scans, TakenOver};
 use super::service::CoordinatorRole;
 use super::upkeep::{keep_tidy, take_over};
-use crate::durable::{self, Ledger};
+use crate::durable::{self, Ledger, PIN_REFRESH, Pins};
 
 /// Capacity of the channel of membership changes to the dispatcher.
 const MEMBERS_WAITING_MAX: usize = 256;
@@ -116,9 +116,10 @@ async fn try_begin(
     let (members, changes) = mpsc::channel(MEMBERS_WAITING_MAX);
     let control = Arc::clone(&cluster.control);
     membership::follow(control, &cluster.cluster_name, cluster.start_timeout, members).await?;
-    let held = HeldBytes::default();
+    let memory = ScanMemory::new(cluster.scans.results_memory_bytes, cluster.spool.clone());
     let durable_term = durable::Term { key: term.leader_key.to_string(), epoch: term.epoch };
     Ok(Environment {
+        pins: Pins::start(cluster.store.clone(), term.epoch, PIN_REFRESH),
         store: cluster.store.clone(),
         dispatcher: Dispatcher::start(
             cluster.limits,
@@ -127,8 +128,8 @@ async fn try_begin(
             cluster.heartbeat.clone(),
         ),
         scans: Arc::new(Scans::new(cluster.scans)),
-        gate: Admission::new(cluster.scans.running, HELD_BYTES_MAX, held.clone()),
-        held,
+        gate: Admission::new(cluster.scans.running, memory.spool.clone()),
+        memory,
         archive: Archive {
             ledger: Ledger::new(Arc::new(Arc::clone(&cluster.control)), &cluster.cluster_name, durable_term),
             results: cluster.results.clone(),

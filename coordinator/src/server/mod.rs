@@ -5,11 +5,13 @@
 //!   worker;
 //! - `scans` takes each scan from its request to its end, `upkeep` recovers and deletes recorded scans, `record_budget`
 //!   decides whether another record fits;
-//! - `service` is the API of clients, `proxy` forwards their calls to the leader, `quota` limits each caller;
+//! - `service` is the API of clients, `proxy` forwards their calls to the leader, `quota` and `streams` limit each
+//!   caller, `datasets` answers what clients ask about bars;
 //! - `work` estimates the remaining work, `scaler` answers autoscalers.
 
 mod attempt;
 mod cluster_context;
+mod datasets;
 mod dispatcher;
 mod heartbeat;
 mod leader_term;
@@ -23,6 +25,7 @@ mod request;
 mod scaler;
 mod scans;
 mod service;
+mod streams;
 mod transit_bytes;
 mod upkeep;
 mod work;
@@ -37,26 +40,35 @@ use tokio::sync::watch;
 use trawl_cluster_store::{ControlError, ControlStore, HISTORY_CHECK_INTERVAL, HistoryLost, lost_history};
 use trawl_market::Store;
 use trawl_security::{Connector, Expect, Role, ServerSecurity, incoming};
-use trawl_wire::limits::MESSAGE_BYTES_MAX;
+use trawl_wire::limits::{MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX};
 use trawl_wire::record::leader_key;
 use trawl_wire::{keda, pb};
 
 use crate::durable::{PlacementError, ResultStore, RetentionPolicy, StoreError, check_placement};
 use crate::scheduler::Limits;
 use cluster_context::ClusterContext;
+use datasets::Datasets;
 use leadership::Candidacy;
 use proxy::Proxy;
 use registry::{Coordinators, RegistryTimes};
+use scans::Spool;
 use service::{CoordinatorRole, CoordinatorService, Handle};
 
 pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
 pub use record_budget::RECORDS_MAX;
-pub use scans::{ANSWER_BYTES_MAX, HELD_BYTES_MAX, SCANS_MAX, SCANS_WAITING_MAX};
+pub use scans::{
+    ANSWER_BYTES_MAX, DOCUMENTS_BYTES_MAX, RESULTS_MEMORY_BYTES, SCANS_MAX, SCANS_WAITING_MAX, SPOOL_BYTES, SpoolError,
+    WORKING_BYTES_MAX,
+};
 pub use service::LISTED_MAX;
 pub use work::work_remaining;
 
 /// Interval and timeout of pings to an idle client.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
+
+/// Maximum streams and calls under way on one connection; a coordinator that forwards calls uses one for all its
+/// clients.
+const STREAMS_PER_CONNECTION_MAX: u32 = 4096;
 
 /// How long the class of a recorded scan may be without workers, while those of another class could run it, before it
 /// begins anew in that class.
@@ -83,6 +95,8 @@ pub struct Options {
     pub results: String,
     /// Whether all coordinators share that directory.
     pub results_shared: bool,
+    /// Directory of this machine for results that do not fit into memory, and their maximum bytes.
+    pub spool: (PathBuf, u64),
     /// How long results are kept.
     pub retention: RetentionPolicy,
     /// How long a silent leader keeps its leadership; see [`leadership::LEADER_LEASE_TTL_DEFAULT`].
@@ -110,11 +124,13 @@ pub struct ScanLimits {
     pub running: usize,
     /// Maximum number of waiting scans; further ones are rejected with `RESOURCE_EXHAUSTED`.
     pub waiting: usize,
+    /// Bytes of their results in memory; further ones are written to the spool.
+    pub results_memory_bytes: usize,
 }
 
 impl Default for ScanLimits {
     fn default() -> Self {
-        Self { running: SCANS_MAX, waiting: SCANS_WAITING_MAX }
+        Self { running: SCANS_MAX, waiting: SCANS_WAITING_MAX, results_memory_bytes: RESULTS_MEMORY_BYTES }
     }
 }
 
@@ -135,6 +151,9 @@ pub enum ServerError {
     /// The result store failed.
     #[error("{0}")]
     Results(#[from] StoreError),
+    /// Results that do not fit into memory cannot be kept.
+    #[error("{0}")]
+    Spool(#[from] SpoolError),
     /// Other coordinators would not find the results.
     #[error("{0}")]
     Placement(#[from] PlacementError),
@@ -183,6 +202,7 @@ pub async fn run(
     membership::reachable(&control, &cluster_name, options.start_timeout).await?;
     let results = ResultStore::open(&options.results)?;
     results.probe(&options.boot).await?;
+    let spool = Spool::open(&options.spool.0, options.spool.1)?;
     let registered = registry::register(
         Arc::clone(&control),
         &cluster_name,
@@ -210,14 +230,16 @@ pub async fn run(
     };
     let candidate = leadership::stand(election, candidacy).map_err(ServerError::Thread)?;
     let no_worker_timeout_ms = u64::try_from(options.no_worker_timeout.as_millis()).unwrap_or(u64::MAX);
+    let store = Store::keeping(options.data_root);
     let cluster = ClusterContext {
-        store: Store::keeping(options.data_root),
+        store: store.clone(),
         control,
         cluster_name: cluster_name.clone(),
         results,
         retention: options.retention,
         connector: Connector::new(options.security.tls.clone(), Expect::Role(Role::Worker)),
         scans: options.scans,
+        spool,
         limits: Limits { no_worker_timeout_ms, ..Limits::default() },
         default_backend: options.default_backend,
         class_patience: options.class_patience,
@@ -235,7 +257,8 @@ pub async fn run(
         options.security.tls.is_some(),
     );
     let coordinators = Coordinators { control: Arc::clone(&watched_store), cluster_name: cluster_name.clone() };
-    let service = CoordinatorService::new(standing, proxy, (options.boot, coordinators), options.quotas);
+    let service =
+        CoordinatorService::new(standing, proxy, (options.boot, coordinators), options.quotas, Datasets::new(store));
     let (close, closed) = tokio::sync::oneshot::channel::<()>();
     let service = Arc::new(service);
     let watched = scaler::watch(service.standing());
@@ -243,7 +266,7 @@ pub async fn run(
     let scaler = keda::external_scaler_server::ExternalScalerServer::new(scaler)
         .max_decoding_message_size(scaler::MESSAGE_BYTES_MAX);
     let server = pb::coordinator_server::CoordinatorServer::new(Handle(service))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     options.security.keep_fresh();
     let (server, scaler) = (options.security.access().guard(server), options.security.access().guard(scaler));
@@ -251,6 +274,7 @@ pub async fn run(
     let serving = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(HTTP2_KEEP_ALIVE.0))
         .http2_keepalive_timeout(Some(HTTP2_KEEP_ALIVE.1))
+        .max_concurrent_streams(Some(STREAMS_PER_CONNECTION_MAX))
         .add_service(server)
         .add_service(scaler)
         .serve_with_incoming_shutdown(incoming, async {

@@ -2,7 +2,6 @@
 //!
 //! A coordinator that does not lead forwards every call to the one that does, so clients may use any of them.
 
-use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,16 +23,18 @@ use trawl_wire::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX};
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, pb, request_digest, trace};
 
+use super::datasets::Datasets;
 use super::proxy::Proxy;
 use super::quota::{QuotaLimits, Quotas, RunningPermit};
 use super::record_budget::NoRoom;
 use super::registry::Coordinators;
 use super::request;
-use super::scans::{Cursor, Environment, Known, Scan, TakenOver, drive, may_end, may_see, reload};
+use super::scans::{Cursor, Environment, Known, Scan, TakenOver, drive, load, may_end, may_see, report_of};
+use super::streams::{StreamPermit, Streams};
 use crate::durable::RequestMark;
 
 /// Events buffered for a slow client.
-const CLIENT_EVENTS_MAX: usize = 32;
+const CLIENT_EVENTS_MAX: usize = 4;
 /// How long a client may stall before its stream ends; an ephemeral scan ends with it.
 const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of scans in a reply to `ListScans`.
@@ -63,6 +64,9 @@ pub(crate) struct CoordinatorService {
     boot: String,
     coordinators: Coordinators,
     scans: AtomicU64,
+    streams: Streams,
+    /// This coordinator's own data root.
+    datasets: Datasets,
 }
 
 type Events = Pin<Box<dyn Stream<Item = Result<pb::ScanEvent, Status>> + Send>>;
@@ -126,8 +130,10 @@ impl CoordinatorService {
         proxy: Proxy,
         (boot, coordinators): (String, Coordinators),
         quotas: QuotaLimits,
+        datasets: Datasets,
     ) -> Self {
-        Self { standing, proxy, quotas: Quotas::new(quotas), boot, coordinators, scans: 0.into() }
+        let (quotas, streams) = (Quotas::new(quotas), Streams::default());
+        Self { standing, proxy, quotas, boot, coordinators, scans: 0.into(), streams, datasets }
     }
 
     /// Waits until the leader is known.
@@ -196,6 +202,14 @@ impl CoordinatorService {
         })
     }
 
+    /// Counts a stream of events to a client.
+    fn open_stream(&self, caller: &Caller) -> Result<StreamPermit, Status> {
+        self.streams.open(caller).map_err(|why| {
+            REFUSALS.of(Refusal::Streams).inc();
+            come_again(&why, RETRY_AFTER_FULL_S)
+        })
+    }
+
     async fn submit(
         &self,
         environment: Environment,
@@ -246,7 +260,7 @@ impl CoordinatorService {
             name,
             caller.name.clone(),
             request::asked(request, as_of, mark, caller),
-            environment.held.clone(),
+            &environment.memory,
         ));
         environment.scans.add(Arc::clone(&scan)).map_err(|why| {
             REFUSALS.of(Refusal::QueueFull).inc();
@@ -294,13 +308,19 @@ pub(super) fn of_leader(status: Status) -> Status {
     }
 }
 
-/// Loads the events of an ended scan if its log was unloaded.
-async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Status> {
-    if scan.log.is_unloaded() {
-        let events = reload(environment, scan).await.map_err(|failure| failure.to_status())?;
-        scan.log.load(events);
-    }
-    Ok(())
+/// Loads the events of an ended scan if its log was unloaded; they stay loaded while the reply is held.
+async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<Arc<()>, Status> {
+    let reading = scan.log.reading();
+    load(environment, scan).await.map_err(|failure| failure.to_status())?;
+    Ok(reading)
+}
+
+/// The events that the leader sends.
+fn passed_on(events: tonic::Streaming<pb::ScanEvent>, permit: StreamPermit) -> Events {
+    Box::pin(events.map(move |event| {
+        let _open = &permit;
+        event.map_err(of_leader)
+    }))
 }
 
 /// Streams a scan's events to one client. `ends_it`: the scan ends with the stream. `detached`: only the first event is
@@ -311,6 +331,7 @@ fn stream(
     ends_it: bool,
     detached: bool,
     within: Option<&pb::TraceContext>,
+    held: (StreamPermit, Arc<()>),
 ) -> Events {
     let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
     STREAMS_OPENED.inc();
@@ -323,8 +344,11 @@ fn stream(
     tokio::spawn(async move {
         let mut events_sent = 0i64;
         let reading = async {
-            while let Some(event) = scan.log.next(&mut cursor).await.transpose() {
-                let event = event.map(|event| pb::ScanEvent { event: Some((*event).clone()) });
+            while let Some(read) = scan.log.next(&mut cursor).await.transpose() {
+                let (event, permit) = match read {
+                    Ok(read) => (Ok(pb::ScanEvent { event: Some(Arc::unwrap_or_clone(read.event)) }), read.permit),
+                    Err(status) => (Err(status), None),
+                };
                 let broken = event.is_err();
                 let enough = detached && matches!(&event, Ok(pb::ScanEvent { event: Some(Event::Accepted(_)) }));
                 let last = matches!(&event, Ok(pb::ScanEvent { event: Some(Event::Summary(_) | Event::Refused(_)) }));
@@ -335,7 +359,7 @@ fn stream(
                     drop(std::mem::replace(&mut span, tracing::Span::none()));
                 }
                 let waits = Instant::now();
-                let sent = tokio::time::timeout(CLIENT_STALL_TIMEOUT, client.send(event)).await;
+                let sent = tokio::time::timeout(CLIENT_STALL_TIMEOUT, client.send((event, permit))).await;
                 CLIENT_WAIT.add_time(waits.elapsed());
                 match sent {
                     Ok(Ok(())) if broken => return StreamEnd::Broken,
@@ -352,12 +376,14 @@ fn stream(
             () = client.closed() => StreamEnd::ClientGone,
         };
         STREAMS_ENDED.of(end).inc();
+        drop(held);
         if matches!(end, StreamEnd::ClientGone | StreamEnd::Stalled) && ends_it {
             tracing::info!(scan = scan.name, "the client went away, its scan is cancelled");
             scan.cancel();
         }
     });
-    Box::pin(ReceiverStream::new(events))
+    // The permit is given back when the transport takes the event.
+    Box::pin(ReceiverStream::new(events).map(|(event, _permit)| event))
 }
 
 /// The service implementation for tonic: a handle to the shared state.
@@ -374,17 +400,19 @@ impl pb::coordinator_server::Coordinator for Handle {
         let request = request.into_inner();
         match self.0.place(&call).await? {
             CallTarget::There(mut leader) => {
+                let permit = self.0.open_stream(&call.caller)?;
                 let events =
                     leader.scan(call.pass_on(request, carried.as_ref())).await.map_err(of_leader)?.into_inner();
-                Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
+                Ok(Response::new(passed_on(events, permit)))
             }
             CallTarget::Here(environment) => {
                 let (detached, context) = (request.detached, request.trace.clone());
+                let permit = self.0.open_stream(&call.caller)?;
                 let scan = self.0.submit(environment.clone(), &call.caller, request, carried.as_ref()).await?;
-                loaded(&environment, &scan).await?;
+                let held = (permit, loaded(&environment, &scan).await?);
                 let ends_it = !scan.asked.durable;
                 let within = carried.as_ref().or(context.as_ref());
-                Ok(Response::new(stream(scan, Cursor::default(), ends_it, detached && !ends_it, within)))
+                Ok(Response::new(stream(scan, Cursor::default(), ends_it, detached && !ends_it, within, held)))
             }
         }
     }
@@ -393,17 +421,19 @@ impl pb::coordinator_server::Coordinator for Handle {
         let (call, carried) = (CallContext::of(&request), trace::extract(request.metadata()));
         let request = request.into_inner();
         request::check_version(request.protocol_version)?;
+        request::check_have(&request.have)?;
+        let permit = self.0.open_stream(&call.caller)?;
         match self.0.place(&call).await? {
             CallTarget::There(mut leader) => {
                 let events =
                     leader.watch(call.pass_on(request, carried.as_ref())).await.map_err(of_leader)?.into_inner();
-                Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
+                Ok(Response::new(passed_on(events, permit)))
             }
             CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
-                loaded(&environment, &scan).await?;
-                let have: BTreeSet<u32> = request.have.into_iter().collect();
-                Ok(Response::new(stream(scan, Cursor::with(request.generation, have), false, false, carried.as_ref())))
+                let held = (permit, loaded(&environment, &scan).await?);
+                let cursor = Cursor::with(request.generation, request.have);
+                Ok(Response::new(stream(scan, cursor, false, false, carried.as_ref(), held)))
             }
         }
     }
@@ -433,6 +463,7 @@ impl pb::coordinator_server::Coordinator for Handle {
     async fn list_scans(&self, request: Request<pb::ListScansRequest>) -> Result<Response<pb::ListScansReply>, Status> {
         let call = CallContext::of(&request);
         let request = request.into_inner();
+        let filter = request::ListFilter::of(&request)?;
         match self.0.place(&call).await? {
             CallTarget::There(mut leader) => leader.list_scans(call.pass_on(request, None)).await.map_err(of_leader),
             CallTarget::Here(environment) => {
@@ -443,6 +474,7 @@ impl pb::coordinator_server::Coordinator for Handle {
                     .iter()
                     .filter(|scan| may_see(&call.caller, &scan.owner) && !(request.active && scan.has_ended()))
                     .map(|scan| scan.info())
+                    .filter(|scan| filter.admits(scan))
                     .collect();
                 scans.sort_by(|a, b| (b.submitted_us, &b.scan_id).cmp(&(a.submitted_us, &a.scan_id)));
                 let most = match request.limit {
@@ -475,9 +507,7 @@ impl pb::coordinator_server::Coordinator for Handle {
             CallTarget::There(mut leader) => leader.trace(call.pass_on(request, None)).await.map_err(of_leader),
             CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
-                // The report of a finished scan is stored beside the answer.
-                loaded(&environment, &scan).await?;
-                let report_json = scan.report_json().unwrap_or_default();
+                let report_json = report_of(&environment, &scan).await.map_err(|failure| failure.to_status())?;
                 Ok(Response::new(pb::TraceReply { scan: Some(scan.info()), report_json }))
             }
         }
@@ -525,5 +555,23 @@ impl pb::coordinator_server::Coordinator for Handle {
                 Ok(Response::new(pb::DrainWorkerReply { shards_in_flight }))
             }
         }
+    }
+
+    async fn list_datasets(
+        &self,
+        request: Request<pb::ListDatasetsRequest>,
+    ) -> Result<Response<pb::ListDatasetsReply>, Status> {
+        let call = CallContext::of(&request);
+        let datasets_json = self.0.datasets.list(&call.caller).await?;
+        Ok(Response::new(pb::ListDatasetsReply { datasets_json }))
+    }
+
+    async fn inspect_dataset(
+        &self,
+        request: Request<pb::InspectDatasetRequest>,
+    ) -> Result<Response<pb::InspectDatasetReply>, Status> {
+        let call = CallContext::of(&request);
+        let reply = self.0.datasets.inspect(&call.caller, request.into_inner()).await?;
+        Ok(Response::new(reply))
     }
 }

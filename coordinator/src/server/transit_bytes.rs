@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::scans::DECODED_BYTES_PER_BYTE;
+
 /// Bytes of results under way, decoded ones included, from which on no connection to a worker is read. Each attempt
 /// that was reading by then adds one more reply at most.
 pub(crate) const TRANSIT_BYTES_MAX: u64 = 256 << 20;
-/// Bytes that a decoded result takes, per byte of its envelope; an estimate from above.
-const DECODED_BYTES_PER_BYTE: u64 = 3;
 
 /// Counts the bytes under way; shared by all attempts of a term.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct TransitBytes {
 #[derive(Debug)]
 pub(crate) struct TransitPermit {
     bytes: u64,
+    /// Those of its envelope.
+    envelope_bytes: u64,
     of: Arc<TransitBytes>,
 }
 
@@ -43,9 +45,10 @@ impl TransitBytes {
 
     /// Counts a reply whose envelope has this many bytes, together with its decoded form.
     pub fn hold(self: &Arc<Self>, envelope_bytes: usize) -> TransitPermit {
-        let bytes = u64::try_from(envelope_bytes).unwrap_or(u64::MAX).saturating_mul(1 + DECODED_BYTES_PER_BYTE);
+        let envelope_bytes = envelope_bytes as u64;
+        let bytes = envelope_bytes.saturating_mul(1 + DECODED_BYTES_PER_BYTE as u64);
         self.held.fetch_add(bytes, Ordering::AcqRel);
-        TransitPermit { bytes, of: Arc::clone(self) }
+        TransitPermit { bytes, envelope_bytes, of: Arc::clone(self) }
     }
 
     /// Waits until less than the maximum is under way, for at most `patience`; whether there is room.
@@ -60,6 +63,16 @@ impl TransitBytes {
             }
         };
         timeout(patience, room).await.is_ok()
+    }
+}
+
+impl TransitPermit {
+    /// Counts the envelope alone from now on: the decoded form is counted elsewhere, or gone.
+    pub fn keep_envelope(mut self) -> Self {
+        self.of.held.fetch_sub(self.bytes - self.envelope_bytes, Ordering::AcqRel);
+        self.bytes = self.envelope_bytes;
+        self.of.released.notify_waiters();
+        self
     }
 }
 
@@ -89,6 +102,8 @@ mod tests {
         drop(first);
         assert!(waiting.await.unwrap());
         assert_eq!(held.held(), 80);
+        let second = second.keep_envelope();
+        assert_eq!(held.held(), 20);
         drop(second);
         assert_eq!(held.held(), 0);
     }

@@ -16,7 +16,7 @@ use trawl_wire::{pb, trace};
 
 use super::cluster_context::ClusterContext;
 use super::scans::{Archive, Asked, Environment, Scan, TakenOver, drive, now_us};
-use crate::durable::{LedgerError, PIN_REFRESH, Recorded, refresh_pins, sweep};
+use crate::durable::{LedgerError, Recorded, sweep};
 
 /// Wait before the records are read again after a failure; doubles up to [`BACK_OFF_MAX`].
 const BACK_OFF: Duration = Duration::from_millis(200);
@@ -98,7 +98,7 @@ fn recover(environment: &Environment, recorded: Recorded) {
     if environment.scans.get(&recorded.scan).is_some() {
         return;
     }
-    let Some(scan) = Scan::of_record(&recorded, Asked::of_header(header), environment.held.clone()) else { return };
+    let Some(scan) = Scan::of_record(&recorded, Asked::of_header(header), &environment.memory) else { return };
     let scan = Arc::new(scan);
     environment.scans.recover(Arc::clone(&scan));
     if recorded.is_open() {
@@ -113,7 +113,7 @@ fn recover(environment: &Environment, recorded: Recorded) {
 /// recorded after all.
 pub(super) async fn keep_tidy(cluster: &ClusterContext, environment: &Environment) {
     let Archive { ledger, results, room } = &environment.archive;
-    let (mut pinned, mut looked) = (Instant::now(), None::<Instant>);
+    let mut looked = None::<Instant>;
     let mut more = false;
     loop {
         if !more {
@@ -138,10 +138,6 @@ pub(super) async fn keep_tidy(cluster: &ClusterContext, environment: &Environmen
         if let Err(error) = claim(environment).await {
             tracing::debug!(%error, "the records cannot be read");
         }
-        if pinned.elapsed() >= PIN_REFRESH {
-            pinned = Instant::now();
-            pin(cluster, environment).await;
-        }
     }
 }
 
@@ -158,16 +154,4 @@ async fn claim(environment: &Environment) -> Result<(), LedgerError> {
         }
     }
     Ok(())
-}
-
-/// Renews the pins of the scans that run, and removes those of ended ones.
-async fn pin(cluster: &ClusterContext, environment: &Environment) {
-    let scans = environment.scans.all();
-    let recorded = scans.iter().filter(|scan| scan.asked.durable);
-    let held: Vec<_> = recorded.map(|scan| (scan.name.clone(), scan.info().dataset, scan.has_ended())).collect();
-    let store = cluster.store.clone();
-    let renewed = tokio::task::spawn_blocking(move || refresh_pins(&store, &held, now_us())).await;
-    if let Some((scan, error)) = renewed.ok().and_then(|report| report.failed.into_iter().next()) {
-        tracing::warn!(scan, %error, "a snapshot cannot be pinned");
-    }
 }

@@ -93,7 +93,8 @@ async fn mistakes_come_back_with_their_places() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_coordinator_refuses_other_versions_documents_too_long_and_scans_too_many() {
-    let mut world = World::with(|options| options.scans = ScanLimits { running: 2, waiting: 3 }).await;
+    let mut world =
+        World::with(|options| options.scans = ScanLimits { running: 2, waiting: 3, ..ScanLimits::default() }).await;
     world.odd_worker("odd", Oddity::Hangs, |_| {}).await;
     world.wait_for(&["odd"]).await;
     let mut client = world.client().await;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tonic::Code;
 use trawl_cluster_store::ControlStore as _;
 use trawl_coordinator::client::{Manager, ScanCall};
-use trawl_coordinator::scheduler::Priority;
 use trawl_coordinator::server::ScanLimits;
 use trawl_coordinator::{NoProgress, ShardSpec, answer_digest, client};
 use trawl_security::ClientSecurity;
+use trawl_terms::Priority;
 use trawl_wire::limits::PROTOCOL_VERSION;
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::pb::worker_client::WorkerClient;
@@ -147,7 +147,7 @@ async fn a_restarted_coordinator_leads_however_much_is_recorded() {
     let known = async {
         loop {
             if let Ok(mut manager) = Manager::connect(&second, &security).await
-                && let Ok(list) = manager.list(0, false).await
+                && let Ok(list) = manager.list(pb::ListScansRequest::default()).await
             {
                 return list;
             }
@@ -188,7 +188,7 @@ async fn the_next_coordinator_goes_on_with_what_was_accepted() {
     assert_eq!(answer_digest(&scanned.answer), world.expected());
     let info = manager.status(&scans[0].scan_id).await.unwrap();
     assert_eq!((info.state(), info.answer_digest), (pb::ScanState::Done, world.expected()));
-    let again = manager.list(0, false).await.unwrap();
+    let again = manager.list(pb::ListScansRequest::default()).await.unwrap();
     assert_eq!(again.scans.len(), 1, "one scan, whoever ran it: {again:?}");
 }
 
@@ -214,7 +214,8 @@ fn kind(status: &tonic::Status) -> ErrorKind {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scans_wait_for_their_turn_and_none_is_lost() {
-    let mut world = World::with(|options| options.scans = ScanLimits { running: 1, waiting: 50 }).await;
+    let mut world =
+        World::with(|options| options.scans = ScanLimits { running: 1, waiting: 50, ..ScanLimits::default() }).await;
     world.slow_worker("w", Duration::from_millis(20)).await;
     world.wait_for(&["w"]).await;
     let mut client = world.client().await;
@@ -224,7 +225,11 @@ async fn scans_wait_for_their_turn_and_none_is_lost() {
     }
     let queued = async {
         loop {
-            let list = client.list_scans(pb::ListScansRequest { limit: 0, active: true }).await.unwrap().into_inner();
+            let list = client
+                .list_scans(pb::ListScansRequest { active: true, ..Default::default() })
+                .await
+                .unwrap()
+                .into_inner();
             let count = |state| list.scans.iter().filter(|scan| scan.state() == state).count();
             assert!(count(pb::ScanState::Running) <= 1, "{list:?}");
             if count(pb::ScanState::Queued) > 3 {

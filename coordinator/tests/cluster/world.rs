@@ -121,6 +121,7 @@ impl World {
             advertise: None,
             results: self.data.path().join(".results").display().to_string(),
             results_shared: true,
+            spool: (std::env::temp_dir(), server::SPOOL_BYTES),
             retention: RetentionPolicy::default(),
             leader_lease_ttl: leadership::LEADER_LEASE_TTL_DEFAULT,
             data_root: self.data.path().to_owned(),
@@ -424,7 +425,9 @@ impl OddWorker {
             _ => envelope::encode(&result).unwrap(),
         };
         if let Oddity::Corrupt = self.oddity {
-            envelope.payload[0] ^= 1;
+            let mut payload = envelope.payload.to_vec();
+            payload[0] ^= 1;
+            envelope.payload = payload.into();
         }
         let outcome = match self.oddity {
             Oddity::Fails(kind) => pb::segment_reply::Outcome::Failure(Failure::new(kind, "as configured").into()),

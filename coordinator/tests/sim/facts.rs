@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trawl_coordinator::scheduler::{ClassId, Digest, HostId, Piece, Priority, Request, ScanId};
+use trawl_coordinator::scheduler::{ClassId, Digest, HostId, Piece, Request, ScanId};
+use trawl_terms::Priority;
 
 use crate::ledger::Truth;
 use crate::random::{Random, mix};

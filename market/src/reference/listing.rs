@@ -14,7 +14,7 @@ const EXPECTED: &str = "a header such as symbol,ticker,from,to,sector (symbol is
                         label)";
 
 /// One row: what is known about a symbol in an interval.
-#[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct ListingRow {
     /// Internal symbol: the name of its bars.
     pub symbol: String,

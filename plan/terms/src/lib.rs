@@ -3,10 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod precision;
+mod priority;
 mod suggest;
 mod timeframe;
 
 pub use precision::Precision;
+pub use priority::Priority;
 pub use suggest::suggest;
 pub use timeframe::{TimeUnit, Timeframe, TimeframeError};
 

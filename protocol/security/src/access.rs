@@ -44,7 +44,7 @@ pub struct Rule {
 }
 
 /// All RPCs of all services. A test compares it with the `.proto` file.
-pub const RULES: [Rule; 16] = [
+pub const RULES: [Rule; 18] = [
     client("/trawl.v1.Coordinator/Scan", "submit scans", Right::Submit),
     client("/trawl.v1.Coordinator/Watch", "read scans", Right::Read),
     client("/trawl.v1.Coordinator/Cancel", "cancel scans", Right::Submit),
@@ -54,6 +54,8 @@ pub const RULES: [Rule; 16] = [
     client("/trawl.v1.Coordinator/ListWorkers", "list workers", Right::Read),
     client("/trawl.v1.Coordinator/ListCoordinators", "list coordinators", Right::Read),
     client("/trawl.v1.Coordinator/DrainWorker", "drain workers", Right::Admin),
+    client("/trawl.v1.Coordinator/ListDatasets", "list datasets", Right::Read),
+    client("/trawl.v1.Coordinator/InspectDataset", "inspect datasets", Right::Read),
     worker("/trawl.v1.Worker/Execute", "send work"),
     worker("/trawl.v1.Worker/Ping", "ping workers"),
     worker("/trawl.v1.Worker/Drain", "drain workers"),

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use chrono::{DateTime, Utc};
+use trawl_terms::Priority;
 use trawl_wire::record::checked_name;
 
 use crate::identity::Role;
@@ -18,46 +19,11 @@ const KEYS: &str = "priority, until, scans, submissions-per-minute and datasets"
 /// Maximum datasets named in one line.
 const DATASETS_MAX: usize = 256;
 
-/// The highest priority that a caller may ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum PriorityLimit {
-    /// `low` only.
-    Low,
-    /// Up to `normal`.
-    #[default]
-    Normal,
-    /// Any.
-    High,
-}
-
-impl PriorityLimit {
-    /// All variants, lowest first.
-    pub const ALL: [Self; 3] = [Self::Low, Self::Normal, Self::High];
-
-    /// The name of this variant in a token's line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Normal => "normal",
-            Self::High => "high",
-        }
-    }
-
-    /// The inverse of [`Self::name`].
-    ///
-    /// # Errors
-    /// The names that are legal.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|limit| limit.name() == text);
-        found.ok_or_else(|| format!("'{text}' is no priority; there are low, normal and high"))
-    }
-}
-
 /// See the module's header.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Allowance {
     /// The highest priority that it may ask for.
-    pub priority: PriorityLimit,
+    pub priority: Priority,
     /// The last day, in UTC, on which the token is valid; without end if `None`.
     pub until: Option<Day>,
     /// Scans that it may have running; the coordinator's limit if `None`.
@@ -72,15 +38,15 @@ impl Allowance {
     /// That of a certificate without a token.
     pub fn of_role(role: Role) -> Self {
         let priority = match role {
-            Role::Operator | Role::Coordinator => PriorityLimit::High,
-            Role::Client | Role::Worker => PriorityLimit::Normal,
+            Role::Operator | Role::Coordinator => Priority::High,
+            Role::Client | Role::Worker => Priority::Normal,
         };
         Self { priority, ..Self::default() }
     }
 
     /// That of a caller with all rights.
     pub fn unlimited() -> Self {
-        Self { priority: PriorityLimit::High, ..Self::default() }
+        Self { priority: Priority::High, ..Self::default() }
     }
 
     /// That of a token whose line says nothing else: an administrator's priority is not limited.
@@ -103,7 +69,7 @@ impl Allowance {
             seen.push(key);
             let of = |what: String| format!("{key}: {what}");
             match key {
-                "priority" => allowance.priority = PriorityLimit::parse(value).map_err(of)?,
+                "priority" => allowance.priority = Priority::parse(value).map_err(of)?,
                 "until" => allowance.until = Some(parse_day(value).map_err(of)?),
                 "scans" => allowance.scans = Some(count(value).map_err(of)?),
                 "submissions-per-minute" => allowance.submissions_per_minute = Some(count(value).map_err(of)?),
@@ -184,7 +150,7 @@ mod tests {
         let line = "priority=high until=2026-12-31 scans=4 submissions-per-minute=30 datasets=us5,eu";
         let words: Vec<&str> = line.split(' ').collect();
         let allowance = Allowance::parse(&words, &[Right::Submit]).unwrap();
-        assert_eq!((allowance.priority, allowance.scans), (PriorityLimit::High, Some(4)));
+        assert_eq!((allowance.priority, allowance.scans), (Priority::High, Some(4)));
         assert_eq!(allowance.submissions_per_minute, Some(30));
         assert!(allowance.admits_dataset("eu") && !allowance.admits_dataset("jp"));
         let written = allowance.words(&[Right::Submit]);
@@ -199,12 +165,9 @@ mod tests {
         assert_eq!(Allowance::parse(&[], &[Right::Admin]).unwrap(), Allowance::unlimited());
         assert!(Allowance::default().admits_dataset("any"));
         let limited = Allowance::parse(&["priority=normal"], &[Right::Admin]).unwrap();
-        assert_eq!(
-            (limited.priority, limited.words(&[Right::Admin]).as_str()),
-            (PriorityLimit::Normal, " priority=normal")
-        );
-        assert_eq!(Allowance::of_role(Role::Client).priority, PriorityLimit::Normal);
-        assert_eq!(Allowance::of_role(Role::Operator).priority, PriorityLimit::High);
+        assert_eq!((limited.priority, limited.words(&[Right::Admin]).as_str()), (Priority::Normal, " priority=normal"));
+        assert_eq!(Allowance::of_role(Role::Client).priority, Priority::Normal);
+        assert_eq!(Allowance::of_role(Role::Operator).priority, Priority::High);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub mod tokens;
 use std::sync::Arc;
 
 pub use access::{Access, Caller, Guarded, RETRY_AFTER_METADATA_KEY, Shown, authorise};
-pub use allowance::{Allowance, PriorityLimit};
+pub use allowance::Allowance;
 pub use connector::Connector;
 pub use files::{FileError, RELOAD_INTERVAL, Watched};
 pub use identity::{Expect, Identity, Role};

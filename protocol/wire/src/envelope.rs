@@ -187,7 +187,7 @@ fn seal(version: u32, schema: u64, payload: AlignedVec) -> Result<pb::Envelope, 
     }
     let length = payload.len() as u64;
     let checksum = checksum(version, schema, length, &payload);
-    Ok(pb::Envelope { version, schema, length, checksum, payload: payload.into_vec() })
+    Ok(pb::Envelope { version, schema, length, checksum, payload: payload.into_vec().into() })
 }
 
 /// Validates everything around the payload, and copies the payload to aligned memory.

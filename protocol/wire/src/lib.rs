@@ -9,6 +9,7 @@ pub mod envelope;
 pub mod error;
 pub mod limits;
 pub mod loopback;
+mod priority;
 pub mod record;
 pub mod result;
 pub mod result_v1;

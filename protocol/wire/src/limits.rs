@@ -12,6 +12,8 @@ pub const ENGINE: &str = "trawl/0.1.0";
 
 /// Maximum bytes of one gRPC message, in either direction.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Maximum bytes of a client's request to a coordinator: a document, or the segments that a client has.
+pub const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Maximum bytes of a scan document as JSON.
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 /// Maximum bytes of an envelope's payload; below [`MESSAGE_BYTES_MAX`] so that its message always fits.

@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Serialize;
 use trawl_market::{
-    Checks, InspectOptions, Inspection, Jump, Manifest, SymbolEntry, SymbolInspection, TimeMicros, format_time, inspect,
+    Checks, InspectOptions, Inspection, Jump, SymbolEntry, SymbolInspection, TimeMicros, format_time, inspect,
 };
 
 use crate::app::Context;
+use crate::commands::scans::RemoteArgs;
 use crate::failure::{DONE, NOT_DONE, of_market};
 use crate::human::{bytes, counted, readable, thousands};
 use crate::output::table::{new_table, push_table, right_align};
@@ -29,7 +30,8 @@ unadjusted split, or a real move. Jumps are reported, never removed. The exit co
 Examples:
   trawl data inspect us5
   trawl data inspect us5 --symbol IBM
-  trawl data inspect mine@0123abcd --verify --json";
+  trawl data inspect mine@0123abcd --verify --json
+  trawl data inspect mine --coordinator http://127.0.0.1:7400";
 
 /// Show what a dataset holds: snapshot, columns, symbols and their bars
 #[derive(Debug, clap::Args)]
@@ -48,27 +50,33 @@ pub struct Args {
     all: bool,
 
     /// Read every file, compare its SHA-256, look for jumps, and add checksums of bars where they are missing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "coordinator")]
     verify: bool,
 
     /// Print JSON, times in microseconds since 1970-01-01 UTC
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    remote: RemoteArgs,
 }
 
 /// Prints; [`NOT_DONE`] when a file is damaged.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
-    let dataset = context.store().open(&args.dataset).map_err(of_market)?;
-    let options = InspectOptions { symbol: args.symbol.as_deref(), verify: args.verify };
-    let found = inspect(&dataset, options).map_err(of_market)?;
+    let (found, symbols) = if args.remote.is_remote() {
+        args.remote.ask(async |manager| manager.inspect(&args.dataset, args.symbol.as_deref()).await)?
+    } else {
+        let dataset = context.store().open(&args.dataset).map_err(of_market)?;
+        let options = InspectOptions { symbol: args.symbol.as_deref(), verify: args.verify };
+        (inspect(&dataset, options).map_err(of_market)?, dataset.manifest.symbols.clone())
+    };
     let damaged = found.checks.as_ref().is_some_and(|c| !c.problems.is_empty());
-    let text =
-        if args.json { json(&found, &dataset.manifest, args.all)? } else { text(&found, &dataset.manifest, args.all) };
+    let text = if args.json { json(&found, &symbols, args.all)? } else { text(&found, &symbols, args.all) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     Ok(ExitCode::from(if damaged { NOT_DONE } else { DONE }))
 }
 
-fn json(found: &Inspection, manifest: &Manifest, all: bool) -> anyhow::Result<String> {
+fn json(found: &Inspection, symbols: &[SymbolEntry], all: bool) -> anyhow::Result<String> {
     #[derive(Serialize)]
     struct Document<'a> {
         #[serde(flatten)]
@@ -76,16 +84,16 @@ fn json(found: &Inspection, manifest: &Manifest, all: bool) -> anyhow::Result<St
         #[serde(skip_serializing_if = "Option::is_none")]
         entries: Option<&'a [SymbolEntry]>,
     }
-    let entries = all.then_some(&manifest.symbols[..]);
+    let entries = all.then_some(symbols);
     Ok(format!("{}\n", serde_json::to_string_pretty(&Document { found, entries })?))
 }
 
-fn text(found: &Inspection, manifest: &Manifest, all: bool) -> String {
+fn text(found: &Inspection, entries: &[SymbolEntry], all: bool) -> String {
     let mut text = String::new();
     head(&mut text, found);
     match &found.symbol {
         Some(symbol) => one_symbol(&mut text, found, symbol),
-        None => symbols(&mut text, manifest, all),
+        None => symbols(&mut text, entries, all),
     }
     if let Some(checks) = &found.checks {
         checked(&mut text, checks);
@@ -133,18 +141,18 @@ fn head(text: &mut String, found: &Inspection) {
     text.push('\n');
 }
 
-fn symbols(text: &mut String, manifest: &Manifest, all: bool) {
-    let shown = if all { manifest.symbols.len() } else { manifest.symbols.len().min(SYMBOLS_SHOWN_MAX) };
+fn symbols(text: &mut String, entries: &[SymbolEntry], all: bool) {
+    let shown = if all { entries.len() } else { entries.len().min(SYMBOLS_SHOWN_MAX) };
     let mut table = new_table();
     table.set_header(["symbol", "bars", "from", "to", "group"]);
     let row = |s: &SymbolEntry| {
         [s.symbol.clone(), thousands(s.rows), format_time(s.first_time), format_time(s.last_time), s.group.to_string()]
     };
-    table.add_rows(manifest.symbols[..shown].iter().map(row));
+    table.add_rows(entries[..shown].iter().map(row));
     right_align(&mut table, &[1, 4]);
     push_table(text, &table);
-    if shown < manifest.symbols.len() {
-        let _ = writeln!(text, "  ... and {} more: --all lists them\n", manifest.symbols.len() - shown);
+    if shown < entries.len() {
+        let _ = writeln!(text, "  ... and {} more: --all lists them\n", entries.len() - shown);
     }
 }
 

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use trawl_market::{DatasetSummary, format_time};
 
 use crate::app::Context;
+use crate::commands::scans::RemoteArgs;
 use crate::failure::{NOT_DONE, of_market};
 use crate::human::{counted, thousands};
 use crate::output::table::{new_table, push_table, right_align, short_snapshot};
@@ -16,27 +17,36 @@ A dataset that cannot be opened is listed with its problem, and the exit code is
 
 Examples:
   trawl data list
-  trawl data list --json";
+  trawl data list --json
+  trawl data list --coordinator http://127.0.0.1:7400";
 
-/// List the datasets under the data root, and the bundled ones
+/// List the datasets under the data root, and the bundled ones; or those of a cluster
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Print JSON, times in microseconds since 1970-01-01 UTC
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    remote: RemoteArgs,
 }
 
 /// Lists; [`NOT_DONE`] when a dataset has a problem.
 pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
-    let list = context.store().list().map_err(of_market)?;
-    let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&list)?) } else { table(&list, context) };
+    let list = if args.remote.is_remote() {
+        args.remote.ask(async |manager| manager.datasets().await)?
+    } else {
+        context.store().list().map_err(of_market)?
+    };
+    let text =
+        if args.json { format!("{}\n", serde_json::to_string_pretty(&list)?) } else { table(&list, args, context) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     let problem = list.iter().any(|d| d.problem.is_some());
     Ok(ExitCode::from(if problem { NOT_DONE } else { 0 }))
 }
 
-fn table(list: &[DatasetSummary], context: &Context) -> String {
+fn table(list: &[DatasetSummary], args: &Args, context: &Context) -> String {
     let mut table = new_table();
     table.set_header(["dataset", "bars of", "symbols", "bars", "from", "to", "snapshot", ""]);
     for d in list {
@@ -72,6 +82,8 @@ fn table(list: &[DatasetSummary], context: &Context) -> String {
     right_align(&mut table, &[2, 3]);
     let mut text = String::new();
     push_table(&mut text, &table);
-    text.push_str(&format!("data root {}\n", context.data_root.display()));
+    if !args.remote.is_remote() {
+        text.push_str(&format!("data root {}\n", context.data_root.display()));
+    }
     text
 }

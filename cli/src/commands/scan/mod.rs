@@ -23,16 +23,16 @@ use std::time::Duration;
 
 use trawl_coordinator::client::{self, ClientError, ScanCall};
 use trawl_coordinator::local::{self, LocalOptions};
-use trawl_coordinator::scheduler::Priority;
 use trawl_coordinator::{
     NoSymbol, PrepareError, PreparedScan, Question, Route, SeriesError, ShardSpec, WhyError, estimated_ns, route,
 };
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{BACKEND_CPU, NoCancel, Precision};
 use trawl_market::AsOf;
-use trawl_plan::{Diagnostic, ScanDocument, suggest};
+use trawl_plan::{Diagnostic, ScanDocument};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans::{self, KeyValue};
+use trawl_terms::Priority;
 use trawl_wire::error::text_of;
 use trawl_wire::limits::bounded_reason;
 use trawl_wire::record::checked_name;
@@ -126,7 +126,7 @@ pub struct Args {
 
     /// Share of the workers' time while other scans compete for it: high gets four times as much as normal, low a
     /// quarter
-    #[arg(long, value_name = "PRIORITY", default_value = "normal", value_parser = priority, requires = "coordinator", help_heading = "Running")]
+    #[arg(long, value_name = "PRIORITY", default_value = "normal", value_parser = Priority::parse, requires = "coordinator", help_heading = "Running")]
     priority: Priority,
 
     #[command(flatten)]
@@ -177,15 +177,6 @@ fn shard_spec(text: &str) -> Result<ShardSpec, String> {
             _ => Err("a number from 1, 'per-group' or 'auto' is expected".to_owned()),
         },
     }
-}
-
-fn priority(text: &str) -> Result<Priority, String> {
-    Priority::named(text).ok_or_else(|| {
-        let names: Vec<&str> = Priority::ALL.iter().map(|p| p.name()).collect();
-        let near =
-            suggest(text, names.iter().copied()).map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
-        format!("one of {} is expected{near}", names.join(", "))
-    })
 }
 
 fn deadline(text: &str) -> Result<Duration, String> {

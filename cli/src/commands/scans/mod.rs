@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Serialize;
 use trawl_coordinator::client::{self, ClientError, Manager};
+use trawl_plan::suggest;
 use trawl_wire::{Failure, pb};
 
 use crate::commands::scan::{Files, Outcome, ShownArgs, finish, of_client};
@@ -55,6 +56,27 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+const STATES: [pb::ScanState; 5] = [
+    pb::ScanState::Queued,
+    pb::ScanState::Running,
+    pb::ScanState::Done,
+    pb::ScanState::Failed,
+    pb::ScanState::Cancelled,
+];
+
+fn state(text: &str) -> Result<pb::ScanState, String> {
+    let names = STATES.map(state_name);
+    STATES.into_iter().find(|state| state_name(*state) == text).ok_or_else(|| {
+        let near = suggest(text, names).map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
+        format!("one of {} is expected{near}", names.join(", "))
+    })
+}
+
+fn parse_instant(text: &str) -> Result<i64, String> {
+    let expected = "a time in UTC is expected, such as 2026-11-02 or 2026-11-02T09:30:00";
+    trawl_market::parse_time(text).ok_or_else(|| expected.to_owned())
+}
+
 /// How to reach a coordinator.
 #[derive(Debug, clap::Args)]
 pub struct ClientArgs {
@@ -87,8 +109,28 @@ pub struct ListArgs {
     limit: u32,
 
     /// Only scans that wait or run
-    #[arg(long)]
+    #[arg(long, conflicts_with = "state")]
     active: bool,
+
+    /// Only scans in these states, separated by commas: queued, running, done, failed, cancelled
+    #[arg(long, value_name = "STATE,...", value_delimiter = ',', value_parser = state)]
+    state: Vec<pb::ScanState>,
+
+    /// Only scans of this caller, as the column OWNER shows it
+    #[arg(long, value_name = "CALLER")]
+    owner: Option<String>,
+
+    /// Only scans of this dataset: NAME, or NAME@SNAPSHOT with at least the first digits
+    #[arg(long, value_name = "DATASET")]
+    dataset: Option<String>,
+
+    /// Only scans submitted at or after this time, in UTC: YYYY-MM-DD, or YYYY-MM-DDTHH:MM:SS
+    #[arg(long, value_name = "TIME", value_parser = parse_instant)]
+    since: Option<i64>,
+
+    /// Only scans submitted before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_instant)]
+    before: Option<i64>,
 
     /// Print JSON, one object a line
     #[arg(long)]
@@ -145,15 +187,51 @@ pub struct CancelArgs {
     client: ClientArgs,
 }
 
+/// How to reach a coordinator, for commands that also work without one.
+#[derive(Debug, clap::Args)]
+pub struct RemoteArgs {
+    /// Ask these coordinators, separated by commas, instead of reading the data root of this machine
+    #[arg(long, value_name = "URL,...")]
+    coordinator: Option<String>,
+
+    #[command(flatten)]
+    tls: TlsArgs,
+
+    /// File that contains the token for the coordinator
+    #[arg(long, value_name = "FILE", env = "TRAWL_TOKEN_FILE", hide_env = true, help_heading = "Security")]
+    token_file: Option<PathBuf>,
+}
+
+impl RemoteArgs {
+    /// Whether a coordinator is to be asked.
+    pub fn is_remote(&self) -> bool {
+        self.coordinator.is_some()
+    }
+
+    /// Sends one request to a coordinator.
+    pub fn ask<T>(&self, question: impl AsyncFnOnce(&mut Manager<'_>) -> Result<T, ClientError>) -> anyhow::Result<T> {
+        let urls = self.coordinator.as_deref().unwrap_or_default();
+        ask_at(urls, (&self.tls, self.token_file.as_ref()), question)
+    }
+}
+
 /// Sends one request to a coordinator.
 pub(super) fn ask<T>(
     args: &ClientArgs,
     question: impl AsyncFnOnce(&mut Manager<'_>) -> Result<T, ClientError>,
 ) -> anyhow::Result<T> {
-    let security = args.tls.client(args.token_file.as_ref())?;
+    ask_at(&args.coordinator, (&args.tls, args.token_file.as_ref()), question)
+}
+
+fn ask_at<T>(
+    urls: &str,
+    (tls, token_file): (&TlsArgs, Option<&PathBuf>),
+    question: impl AsyncFnOnce(&mut Manager<'_>) -> Result<T, ClientError>,
+) -> anyhow::Result<T> {
+    let security = tls.client(token_file)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
-    let asked = async { question(&mut Manager::connect(&args.coordinator, &security).await?).await };
+    let asked = async { question(&mut Manager::connect(urls, &security).await?).await };
     runtime.block_on(asked).map_err(of_client)
 }
 
@@ -178,7 +256,7 @@ fn priority_name(priority: pb::Priority) -> &'static str {
 
 /// One scan, as it is printed as JSON.
 #[derive(Serialize)]
-struct ScanLine<'a> {
+pub(super) struct ScanLine<'a> {
     scan: &'a str,
     state: &'a str,
     owner: &'a str,
@@ -207,7 +285,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-fn line_of(info: &pb::ScanInfo) -> ScanLine<'_> {
+pub(super) fn line_of(info: &pb::ScanInfo) -> ScanLine<'_> {
     ScanLine {
         scan: &info.scan_id,
         state: state_name(info.state()),
@@ -282,14 +360,28 @@ pub(super) fn json_lines<T: Serialize>(lines: impl IntoIterator<Item = T>) -> an
 
 /// Lists scans.
 pub fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
-    let (limit, active) = (args.limit, args.active);
-    let reply = ask(&args.client, async |manager| manager.list(limit, active).await)?;
+    let wanted = pb::ListScansRequest {
+        limit: args.limit,
+        active: args.active,
+        states: args.state.iter().map(|state| (*state).into()).collect(),
+        owner: args.owner.clone().unwrap_or_default(),
+        dataset: args.dataset.clone().unwrap_or_default(),
+        submitted_from_us: args.since,
+        submitted_before_us: args.before,
+    };
+    let filtered =
+        pb::ListScansRequest { limit: 0, active: false, ..wanted.clone() } != pb::ListScansRequest::default();
+    let reply = ask(&args.client, async |manager| manager.list(wanted).await)?;
     if args.json {
         print(&json_lines(reply.scans.iter().map(line_of))?)?;
         return Ok(ExitCode::from(DONE));
     }
     if reply.scans.is_empty() {
-        print(if active { "no scan waits or runs\n" } else { "no scans\n" })?;
+        print(match (filtered, args.active) {
+            (true, _) => "no scan fits these options\n",
+            (false, true) => "no scan waits or runs\n",
+            (false, false) => "no scans\n",
+        })?;
         return Ok(ExitCode::from(DONE));
     }
     let head = ["SCAN", "STATE", "SUBMITTED", "OWNER", "SEGMENTS", "CONDITION"].map(str::to_owned).to_vec();

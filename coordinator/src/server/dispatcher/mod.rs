@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use trawl_security::Connector;
+use trawl_terms::Priority;
 use trawl_wire::{ErrorKind, Failure, SegmentResultV2, pb};
 
 use super::attempt::{AttemptEvent, Ending, Found, Ticket};
@@ -29,8 +30,8 @@ use crate::prepare::PreparedScan;
 use crate::report::{RunPurpose, SegmentRun};
 use crate::scan_steps::Passes;
 use crate::scheduler::{
-    AttemptId, Check, ClassId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority,
-    Request, ScanId, Scheduler, WorkerId,
+    AttemptId, Check, ClassId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Request, ScanId,
+    Scheduler, WorkerId,
 };
 use crate::worker_class::{ClassNeeds, WorkerClass};
 use tracked::{History, Tracked};

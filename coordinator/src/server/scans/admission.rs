@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use trawl_terms::Priority;
 
-use super::log::HeldBytes;
-use crate::scheduler::Priority;
+use super::spool::Spool;
 
 /// Wait after which a scan counts as of the next higher priority.
 const AGEING: Duration = Duration::from_secs(60);
@@ -23,9 +23,8 @@ pub(crate) struct Admission(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     running_max: usize,
-    /// Bytes of held results above which no scan begins, unless none runs.
-    held_max: usize,
-    held: HeldBytes,
+    /// While it is full no scan begins, unless none runs.
+    spool: Spool,
     queue: Mutex<AdmissionQueue>,
 }
 
@@ -90,8 +89,8 @@ pub(crate) struct Turn {
 }
 
 impl Admission {
-    pub fn new(running_max: usize, held_max: usize, held: HeldBytes) -> Self {
-        Self(Arc::new(Shared { running_max, held_max, held, queue: Mutex::default() }))
+    pub fn new(running_max: usize, spool: Spool) -> Self {
+        Self(Arc::new(Shared { running_max, spool, queue: Mutex::default() }))
     }
 
     fn queue(&self) -> MutexGuard<'_, AdmissionQueue> {
@@ -99,7 +98,7 @@ impl Admission {
     }
 
     fn is_free(&self, queue: &AdmissionQueue) -> bool {
-        queue.running < self.0.running_max && (queue.running == 0 || self.0.held.bytes() <= self.0.held_max)
+        queue.running < self.0.running_max && (queue.running == 0 || !self.0.spool.is_full())
     }
 
     /// A turn, if one is available without waiting.
@@ -163,6 +162,7 @@ impl Drop for Turn {
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory::tests::memory;
     use super::*;
 
     /// Serves waiting scans one at a time, in order of their turns.
@@ -193,7 +193,7 @@ mod tests {
 
     #[tokio::test]
     async fn turns_go_by_priority_then_by_age_and_none_is_lost() {
-        let gate = Admission::new(1, usize::MAX, HeldBytes::default());
+        let gate = Admission::new(1, memory(1).spool);
         let first = gate.try_enter("ana").expect("free");
         assert!(gate.try_enter("ben").is_none());
         let (normal, low, high) = (Priority::Normal, Priority::Low, Priority::High);
@@ -204,7 +204,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_caller_with_the_fewest_running_scans_is_next() {
-        let gate = Admission::new(2, usize::MAX, HeldBytes::default());
+        let gate = Admission::new(2, memory(1).spool);
         let (_held, first) = (gate.try_enter("ana").expect("free"), gate.try_enter("ana").expect("free"));
         let normal = Priority::Normal;
         let wanted = [("a1", "ana", normal), ("a2", "ana", normal), ("b1", "ben", normal), ("b2", "ben", normal)];

@@ -1,37 +1,23 @@
 //! The event log of one scan: an append-only list that any number of clients read at their own pace.
 //!
-//! A slow reader delays nothing: it lags behind in the list. Nothing is visible before the scan is recorded. A scan
-//! that restarts (another generation) drops its earlier events.
+//! A slow reader delays nothing: it lags behind in the list. Results that do not fit into memory are in the spool.
+//! Nothing is visible before the scan is recorded. A scan that restarts (another generation) drops its earlier events.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
-use tonic::Status;
-use trawl_telemetry::metrics::catalogue::coordinator::RESULTS_HELD;
-use trawl_wire::pb;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tonic::{Code, Status};
+use trawl_wire::error::status_of;
 use trawl_wire::pb::scan_event::Event;
+use trawl_wire::{ErrorKind, Failure, pb};
 
-/// Total bytes of the events of all scans in memory.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct HeldBytes(Arc<AtomicUsize>);
+use super::failure;
+use super::memory::{HeldShare, ScanMemory};
+use super::spool::{Spool, SpoolError, SpoolFile, SpooledResult};
 
-impl HeldBytes {
-    pub fn bytes(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn add(&self, bytes: usize) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
-        RESULTS_HELD.add(i64::try_from(bytes).unwrap_or(i64::MAX));
-    }
-
-    fn sub(&self, bytes: usize) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
-        RESULTS_HELD.add(-i64::try_from(bytes).unwrap_or(i64::MAX));
-    }
-}
+/// Smallest payload that is written to the spool; smaller ones stay in memory.
+const SPOOLED_BYTES_MIN: usize = 4096;
 
 /// The event log of one scan.
 #[derive(Debug)]
@@ -39,19 +25,98 @@ pub(crate) struct ScanLog {
     state: Mutex<State>,
     /// Notified whenever there is a new event.
     changed: watch::Sender<()>,
-    held: HeldBytes,
+    spool: Spool,
+    /// Held by each reader.
+    readers: Arc<()>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     generation: u32,
-    events: Vec<Arc<Event>>,
-    bytes: usize,
+    events: Vec<LogEntry>,
+    /// Bytes of the events in memory.
+    held: HeldShare,
+    /// Bytes of all results, in memory and in the spool.
+    answer_bytes: usize,
+    /// Where results go that do not fit into memory.
+    file: Option<Arc<SpoolFile>>,
     /// Whether clients may read it.
     shown: bool,
     /// Whether the events were unloaded from memory.
     unloaded: bool,
     end: Option<End>,
+}
+
+impl State {
+    fn add(&mut self, entry: LogEntry) {
+        self.held.add(entry.weight());
+        self.answer_bytes += entry.answer_bytes();
+        self.events.push(entry);
+    }
+
+    fn clear(&mut self) {
+        self.held.clear();
+        self.events.clear();
+        (self.answer_bytes, self.file) = (0, None);
+    }
+}
+
+/// One event.
+#[derive(Debug, Clone)]
+enum LogEntry {
+    Held(Arc<Event>),
+    Spooled(Arc<SpooledResult>),
+}
+
+/// Bytes of an entry beside its content.
+const ENTRY_BYTES: usize = 256;
+
+impl LogEntry {
+    /// Approximate bytes in memory.
+    fn weight(&self) -> usize {
+        let content = match self {
+            Self::Spooled(_) => 0,
+            Self::Held(event) => match &**event {
+                Event::Accepted(a) => a.identity_json.len() + a.points_json.len(),
+                Event::SegmentDone(d) => payload_bytes(d),
+                Event::SegmentFailed(f) => f.symbols.iter().map(|s| s.len() + 24).sum(),
+                Event::Summary(s) => s.report_json.len(),
+                Event::Refused(r) => r.diagnostics_json.len(),
+            },
+        };
+        ENTRY_BYTES + content
+    }
+
+    /// Bytes of its result.
+    fn answer_bytes(&self) -> usize {
+        match self {
+            Self::Spooled(spooled) => spooled.bytes,
+            Self::Held(event) => match &**event {
+                Event::SegmentDone(done) => payload_bytes(done),
+                _ => 0,
+            },
+        }
+    }
+
+    fn is(&self, test: impl Fn(&Event) -> bool) -> bool {
+        matches!(self, Self::Held(event) if test(event))
+    }
+
+    /// The segment, if it is a result that replaces none.
+    fn segment(&self) -> Option<u32> {
+        let done = match self {
+            Self::Spooled(spooled) => &spooled.done,
+            Self::Held(event) => match &**event {
+                Event::SegmentDone(done) => done,
+                _ => return None,
+            },
+        };
+        (!done.replaces).then_some(done.segment)
+    }
+}
+
+fn payload_bytes(done: &pb::SegmentDone) -> usize {
+    done.result.as_ref().map_or(0, |envelope| envelope.payload.len())
 }
 
 /// Why the log has no further events.
@@ -80,9 +145,28 @@ impl Cursor {
     }
 }
 
+/// An event for one client.
+#[derive(Debug)]
+pub(crate) struct ReadEvent {
+    pub event: Arc<Event>,
+    /// The share of what is read back for clients, held until it is sent; `None` if others read the same memory.
+    pub permit: Option<OwnedSemaphorePermit>,
+}
+
 impl ScanLog {
-    pub fn new(held: HeldBytes) -> Self {
-        Self { state: Mutex::default(), changed: watch::Sender::new(()), held }
+    pub fn new(memory: &ScanMemory) -> Self {
+        let state = State {
+            generation: 0,
+            events: Vec::new(),
+            held: memory.results.share(),
+            answer_bytes: 0,
+            file: None,
+            shown: false,
+            unloaded: false,
+            end: None,
+        };
+        let (changed, spool) = (watch::Sender::new(()), memory.spool.clone());
+        Self { state: Mutex::new(state), changed, spool, readers: Arc::new(()) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -91,13 +175,21 @@ impl ScanLog {
 
     /// Bytes of this scan's events in memory.
     pub fn bytes(&self) -> usize {
-        self.state().bytes
+        self.state().held.bytes()
+    }
+
+    /// Bytes of its results, wherever they are.
+    pub fn answer_bytes(&self) -> usize {
+        self.state().answer_bytes
     }
 
     /// The summary of a finished scan, unless its events were unloaded.
     pub fn summary(&self) -> Option<pb::Summary> {
-        match self.state().events.last().map(|event| &**event) {
-            Some(Event::Summary(summary)) => Some(summary.clone()),
+        match self.state().events.last() {
+            Some(LogEntry::Held(event)) => match &**event {
+                Event::Summary(summary) => Some(summary.clone()),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -109,34 +201,60 @@ impl ScanLog {
 
     /// Adds an event, unless the log is closed.
     pub fn push(&self, event: Event) {
-        self.add(event, false);
+        self.add(LogEntry::Held(Arc::new(event)), false);
+    }
+
+    /// Adds an event; a large result goes to the spool while memory is full.
+    ///
+    /// # Errors
+    /// The spool cannot take it.
+    pub async fn push_result(&self, event: Event) -> Result<(), Failure> {
+        let entry = self.entry(event).await?;
+        self.add(entry, false);
+        Ok(())
     }
 
     /// Adds the last event and closes the log. Of a log that was never shown it is the only one: a scan that could not be
     /// recorded was not accepted.
     pub fn close(&self, event: Event) {
-        self.add(event, true);
+        self.add(LogEntry::Held(Arc::new(event)), true);
     }
 
-    fn add(&self, event: Event, last: bool) {
+    fn add(&self, entry: LogEntry, last: bool) {
         let mut state = self.state();
         if state.end.is_some() {
             return;
         }
         if last && !state.shown {
-            self.held.sub(state.bytes);
-            state.bytes = 0;
-            state.events.clear();
+            state.clear();
         }
-        let bytes = weight(&event);
-        state.bytes += bytes;
-        self.held.add(bytes);
-        state.events.push(Arc::new(event));
+        state.add(entry);
         if last {
             (state.shown, state.end) = (true, Some(End::Logged));
         }
         drop(state);
         self.changed.send_replace(());
+    }
+
+    /// An event as it is kept: in memory, or in the spool.
+    async fn entry(&self, event: Event) -> Result<LogEntry, Failure> {
+        let done = match event {
+            Event::SegmentDone(done) if payload_bytes(&done) >= SPOOLED_BYTES_MIN => done,
+            event => return Ok(LogEntry::Held(Arc::new(event))),
+        };
+        let file = {
+            let mut state = self.state();
+            if !state.held.is_full() {
+                return Ok(LogEntry::Held(Arc::new(Event::SegmentDone(done))));
+            }
+            match &state.file {
+                Some(file) => Arc::clone(file),
+                None => Arc::clone(state.file.insert(Arc::new(self.spool.file().map_err(|e| of_spool(&e))?))),
+            }
+        };
+        let kept = tokio::task::spawn_blocking(move || file.keep(done)).await;
+        let kept = kept.map_err(|_| failure(ErrorKind::Permanent, "internal error while a result was kept"))?;
+        Ok(LogEntry::Spooled(Arc::new(kept.map_err(|error| of_spool(&error))?)))
     }
 
     /// Makes the log visible to clients.
@@ -145,18 +263,23 @@ impl ScanLog {
         self.changed.send_replace(());
     }
 
-    /// Frees the memory of a closed log. An answer is read from the result store on demand; of a scan without an answer
-    /// the last event is kept.
+    /// Keeps the events loaded while it is held.
+    pub fn reading(&self) -> Arc<()> {
+        Arc::clone(&self.readers)
+    }
+
+    /// Frees the memory of a closed log that nobody reads. An answer is read from the result store on demand; of a scan
+    /// without an answer the last event is kept.
     pub fn unload(&self) {
         let mut state = self.state();
-        if !matches!(state.end, Some(End::Logged)) {
+        if !matches!(state.end, Some(End::Logged)) || Arc::strong_count(&self.readers) > 1 {
             return;
         }
-        self.held.sub(state.bytes);
-        state.bytes = 0;
-        match state.events.pop() {
-            Some(last) if matches!(*last, Event::Refused(_)) => state.events = vec![last],
-            _ => (state.events, state.unloaded) = (Vec::new(), true),
+        let last = state.events.pop().filter(|last| last.is(|event| matches!(event, Event::Refused(_))));
+        state.clear();
+        match last {
+            Some(last) => state.add(last),
+            None => state.unloaded = true,
         }
     }
 
@@ -172,22 +295,29 @@ impl ScanLog {
     }
 
     /// Restores unloaded events.
-    pub fn load(&self, events: Vec<Event>) {
-        let mut state = self.state();
-        if state.unloaded {
-            let bytes = events.iter().map(weight).sum();
-            self.held.add(bytes);
-            (state.bytes, state.events) = (bytes, events.into_iter().map(Arc::new).collect());
-            (state.unloaded, state.shown, state.end) = (false, true, Some(End::Logged));
+    ///
+    /// # Errors
+    /// The spool cannot take them.
+    pub async fn load(&self, events: Vec<Event>) -> Result<(), Failure> {
+        // Only one caller loads at a time.
+        for event in events {
+            let entry = self.entry(event).await?;
+            let mut state = self.state();
+            if !state.unloaded {
+                return Ok(());
+            }
+            state.add(entry);
         }
+        let mut state = self.state();
+        (state.unloaded, state.shown, state.end) = (false, true, Some(End::Logged));
+        Ok(())
     }
 
     /// Drops all events, because the scan restarts.
     pub fn restart(&self, generation: u32) {
         let mut state = self.state();
-        self.held.sub(state.bytes);
-        (state.generation, state.bytes) = (generation, 0);
-        state.events.clear();
+        state.clear();
+        state.generation = generation;
     }
 
     /// Closes the log with an error for every reader. No effect on a closed log.
@@ -200,15 +330,44 @@ impl ScanLog {
         self.changed.send_replace(());
     }
 
+    /// Passes each result of this generation to `take`, in the order of arrival; blocks on the disk.
+    ///
+    /// # Errors
+    /// The spool's, and those of `take`.
+    pub fn results(&self, mut take: impl FnMut(pb::SegmentDone) -> Result<(), Failure>) -> Result<(), Failure> {
+        let events = self.state().events.clone();
+        for entry in events {
+            match entry {
+                LogEntry::Spooled(spooled) => take(spooled.read().map_err(|error| of_spool(&error))?)?,
+                LogEntry::Held(event) => {
+                    if let Event::SegmentDone(done) = &*event {
+                        take(done.clone())?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The next event for a client; `None` after the last.
     ///
     /// # Errors
     /// Why this coordinator has no further events of the scan.
-    pub async fn next(&self, cursor: &mut Cursor) -> Result<Option<Arc<Event>>, Status> {
+    pub async fn next(&self, cursor: &mut Cursor) -> Result<Option<ReadEvent>, Status> {
         let mut changed = self.changed.subscribe();
         loop {
             match self.peek(cursor) {
-                Peek::Event(event) => return Ok(Some(event)),
+                Peek::Entry(LogEntry::Held(event)) => return Ok(Some(ReadEvent { event, permit: None })),
+                Peek::Entry(LogEntry::Spooled(spooled)) => {
+                    let permit = spooled.room().await;
+                    let read = tokio::task::spawn_blocking(move || spooled.read()).await;
+                    let done = match read {
+                        Ok(Ok(done)) => done,
+                        Ok(Err(error)) => return Err(of_spool(&error).to_status()),
+                        Err(_) => return Err(status_of(Code::Internal, ErrorKind::Permanent, "internal error")),
+                    };
+                    return Ok(Some(ReadEvent { event: Arc::new(Event::SegmentDone(done)), permit }));
+                }
                 Peek::End(End::Logged) => return Ok(None),
                 Peek::End(End::Abandoned(why)) => return Err(why),
                 // The sender lives as long as this log.
@@ -228,15 +387,11 @@ impl ScanLog {
         if cursor.generation != state.generation {
             *cursor = Cursor { generation: state.generation, ..Cursor::default() };
         }
-        while let Some(event) = state.events.get(cursor.next) {
+        while let Some(entry) = state.events.get(cursor.next) {
             cursor.next += 1;
-            let had = match &**event {
-                Event::SegmentDone(done) => !done.replaces && cursor.have.contains(&done.segment),
-                _ => false,
-            };
-            if !had {
+            if entry.segment().is_none_or(|segment| !cursor.have.contains(&segment)) {
                 cursor.begun = true;
-                return Peek::Event(Arc::clone(event));
+                return Peek::Entry(entry.clone());
             }
         }
         state.end.clone().map_or(Peek::Nothing, Peek::End)
@@ -244,29 +399,15 @@ impl ScanLog {
 }
 
 enum Peek {
-    Event(Arc<Event>),
+    Entry(LogEntry),
     End(End),
     Nothing,
 }
 
-impl Drop for ScanLog {
-    fn drop(&mut self) {
-        let bytes = self.state().bytes;
-        self.held.sub(bytes);
-    }
-}
-
-/// Approximate bytes of an event in memory.
-fn weight(event: &Event) -> usize {
-    const FIXED: usize = 256;
-    FIXED
-        + match event {
-            Event::Accepted(a) => a.identity_json.len() + a.points_json.len(),
-            Event::SegmentDone(d) => d.result.as_ref().map_or(0, |e| e.payload.len()),
-            Event::SegmentFailed(f) => f.symbols.iter().map(|s| s.len() + 24).sum(),
-            Event::Summary(s) => s.report_json.len(),
-            Event::Refused(r) => r.diagnostics_json.len(),
-        }
+/// The failure of a scan whose results cannot be kept.
+fn of_spool(error: &SpoolError) -> Failure {
+    tracing::error!(%error, "a result that does not fit into memory cannot be kept");
+    failure(ErrorKind::Retryable, error.to_string())
 }
 
 #[cfg(test)]
@@ -275,8 +416,17 @@ mod tests {
     use std::time::Duration;
     use trawl_wire::pb;
 
+    use crate::server::scans::memory::tests::memory;
+
     fn done(segment: u32) -> Event {
         Event::SegmentDone(pb::SegmentDone { segment, ..pb::SegmentDone::default() })
+    }
+
+    /// A result of so many bytes.
+    fn large(segment: u32, bytes: usize) -> Event {
+        let payload = vec![u8::try_from(segment).unwrap(); bytes];
+        let result = Some(pb::Envelope { payload: payload.into(), ..pb::Envelope::default() });
+        Event::SegmentDone(pb::SegmentDone { segment, result, ..pb::SegmentDone::default() })
     }
 
     fn accepted(generation: u32) -> Event {
@@ -290,14 +440,14 @@ mod tests {
     async fn all(log: &ScanLog, mut cursor: Cursor) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(event) = log.next(&mut cursor).await.unwrap() {
-            events.push((*event).clone());
+            events.push((*event.event).clone());
         }
         events
     }
 
     #[tokio::test]
     async fn readers_see_everything_in_order_whenever_they_come() {
-        let log = Arc::new(ScanLog::new(HeldBytes::default()));
+        let log = Arc::new(ScanLog::new(&memory(usize::MAX)));
         log.push(accepted(0));
         let early = tokio::spawn({
             let log = Arc::clone(&log);
@@ -317,7 +467,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_shown_before_the_scan_is_recorded() {
-        let log = ScanLog::new(HeldBytes::default());
+        let log = ScanLog::new(&memory(usize::MAX));
         log.push(accepted(0));
         let mut cursor = Cursor::default();
         let waited = tokio::time::timeout(Duration::from_millis(20), log.next(&mut cursor)).await;
@@ -328,32 +478,83 @@ mod tests {
 
     #[tokio::test]
     async fn a_scan_that_could_not_be_recorded_was_never_accepted() {
-        let held = HeldBytes::default();
-        let log = ScanLog::new(held.clone());
+        let memory = memory(usize::MAX);
+        let (held, log) = (memory.results.clone(), ScanLog::new(&memory));
         log.push(accepted(0));
         let refused = Event::Refused(pb::Refused { failure: None, diagnostics_json: "no".to_owned() });
         log.close(refused.clone());
         let mut cursor = Cursor::default();
-        assert_eq!(*log.next(&mut cursor).await.unwrap().unwrap(), refused, "not its acceptance");
-        assert_eq!(log.next(&mut cursor).await.unwrap(), None);
-        assert_eq!(held.bytes(), weight(&refused));
+        assert_eq!(*log.next(&mut cursor).await.unwrap().unwrap().event, refused, "not its acceptance");
+        assert!(log.next(&mut cursor).await.unwrap().is_none());
+        assert_eq!(held.bytes(), LogEntry::Held(Arc::new(refused)).weight());
     }
 
     #[tokio::test]
     async fn a_generation_voids_the_one_before_and_memory_is_counted() {
-        let held = HeldBytes::default();
-        let log = ScanLog::new(held.clone());
+        let memory = memory(usize::MAX);
+        let (held, log) = (memory.results.clone(), ScanLog::new(&memory));
         log.show();
         log.push(accepted(0));
         log.push(done(1));
         let mut cursor = Cursor::default();
-        assert_eq!(*log.next(&mut cursor).await.unwrap().unwrap(), accepted(0));
+        assert_eq!(*log.next(&mut cursor).await.unwrap().unwrap().event, accepted(0));
         assert!(held.bytes() > 0);
         log.restart(1);
         assert_eq!(held.bytes(), 0);
         log.push(accepted(1));
-        assert_eq!(*log.next(&mut cursor).await.unwrap().unwrap(), accepted(1));
+        assert_eq!(*log.next(&mut cursor).await.unwrap().unwrap().event, accepted(1));
         drop(log);
         assert_eq!(held.bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn results_beyond_the_memory_are_read_from_the_spool() {
+        let memory = memory(20_000);
+        let log = ScanLog::new(&memory);
+        log.show();
+        let events: Vec<Event> = (0..6).map(|segment| large(segment, 10_000)).collect();
+        for event in &events {
+            log.push_result(event.clone()).await.unwrap();
+        }
+        assert!(memory.results.bytes() < 2 * 10_000 + 6 * ENTRY_BYTES + 1, "{}", memory.results.bytes());
+        assert_eq!(log.answer_bytes(), 60_000);
+        log.close(summary());
+        let expected: Vec<Event> = events.iter().cloned().chain([summary()]).collect();
+        assert_eq!(all(&log, Cursor::default()).await, expected);
+        let rest = [events[0].clone(), events[2].clone(), events[3].clone(), events[4].clone(), summary()];
+        assert_eq!(all(&log, Cursor::with(0, [1, 5])).await, rest);
+        let mut segments = Vec::new();
+        log.results(|done| {
+            segments.push((done.segment, payload_bytes(&done)));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(segments, (0..6).map(|segment| (segment, 10_000)).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn a_scan_whose_results_fit_nowhere_fails_with_the_reason() {
+        let log = ScanLog::new(&memory(1));
+        log.push_result(large(1, 600_000)).await.unwrap();
+        log.push_result(large(2, 600_000)).await.unwrap();
+        let failure = log.push_result(large(3, 600_000)).await.unwrap_err();
+        assert_eq!(failure.kind, ErrorKind::Retryable);
+        assert!(failure.message.starts_with("the results of scans take 600000 bytes on disk"), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn what_a_client_reads_is_not_unloaded() {
+        let log = ScanLog::new(&memory(usize::MAX));
+        log.show();
+        log.push(done(1));
+        log.close(summary());
+        let reading = log.reading();
+        log.unload();
+        assert!(!log.is_unloaded());
+        drop(reading);
+        log.unload();
+        assert!(log.is_unloaded());
+        log.load(vec![done(1), summary()]).await.unwrap();
+        assert_eq!(all(&log, Cursor::default()).await, [done(1), summary()]);
     }
 }

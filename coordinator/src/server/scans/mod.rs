@@ -1,14 +1,18 @@
 //! The scans of a coordinator: their owners, their progress and their events.
 //!
-//! `log` holds the events that clients read, `admission` limits running scans, `run_scan` takes one scan from its
-//! request to its end, `running` holds its intermediate state, `record` persists it.
+//! `log` holds the events that clients read, `memory` and `spool` limit what is held of them, `admission` limits running
+//! scans, `run_scan` takes one scan from its request to its end, `running` holds its intermediate state, `record`
+//! persists it, `document` keeps what was asked.
 
 mod admission;
+mod document;
 mod log;
+mod memory;
 mod outcome;
 mod record;
 mod run_scan;
 mod running;
+mod spool;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +22,7 @@ use tokio::sync::watch;
 use trawl_market::AsOf;
 use trawl_security::{Caller, Right};
 use trawl_telemetry::metrics::catalogue::coordinator::{Origin, SCANS_ACCEPTED, ScanEnd};
+use trawl_terms::Priority;
 use trawl_wire::limits::bounded_reason;
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{Failure, pb};
@@ -26,23 +31,26 @@ use crate::durable::{EndOutcome, Recorded, RequestMark};
 use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
 use crate::report::{RunReport, SegmentRun};
-use crate::scheduler::Priority;
 use crate::server::ScanLimits;
 use crate::worker_class::WorkerClass;
 pub(crate) use admission::Admission;
+pub(crate) use document::Document;
+use document::KeptDocument;
+pub(crate) use log::Cursor;
 use log::ScanLog;
-pub(crate) use log::{Cursor, HeldBytes};
+pub(crate) use memory::{DECODED_BYTES_PER_BYTE, ScanMemory};
+pub use memory::{DOCUMENTS_BYTES_MAX, RESULTS_MEMORY_BYTES, WORKING_BYTES_MAX};
 pub(crate) use record::Archive;
-pub(crate) use run_scan::{Environment, TakenOver, drive, reload};
+pub(crate) use run_scan::{Environment, TakenOver, drive, load, report_of};
+pub(crate) use spool::Spool;
+pub use spool::{SPOOL_BYTES, SpoolError};
 
 /// Default maximum of running scans; further ones wait.
 pub const SCANS_MAX: usize = 64;
 /// Default maximum of waiting scans; further ones are rejected with `RESOURCE_EXHAUSTED`.
 pub const SCANS_WAITING_MAX: usize = 4096;
-/// Bytes of results in memory beyond which no further scan begins.
-pub const HELD_BYTES_MAX: usize = 2 << 30;
 /// Maximum bytes of one scan's results.
-pub const ANSWER_BYTES_MAX: usize = 1 << 30;
+pub const ANSWER_BYTES_MAX: usize = 512 << 20;
 /// Maximum number of ended scans kept in memory.
 const ENDED_KEPT_MAX: usize = 256;
 /// Maximum bytes of their results; the oldest are dropped first.
@@ -52,22 +60,9 @@ const SHARD_RUN_BYTES: usize = 1024;
 /// Maximum characters of a scan's condition in lists.
 const CONDITION_CHARS_MAX: usize = 120;
 
-/// A scan's document.
-#[derive(Debug, Clone)]
-pub(crate) enum Document {
-    /// Canonical JSON.
-    Here(String),
-    /// An object of the result store, read when the document is needed.
-    Stored {
-        /// SHA-256 of the canonical JSON, 64 hex digits.
-        sha256: String,
-    },
-}
-
 /// A client's request.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
-    pub document: Document,
     /// The only backend to take, if the user names one.
     pub backend: Option<String>,
     pub as_of: AsOf,
@@ -127,6 +122,9 @@ pub(crate) struct Scan {
     /// Who submitted it.
     pub owner: String,
     pub asked: Asked,
+    document: KeptDocument,
+    /// Held while its events are read from the result store.
+    loading: tokio::sync::Mutex<()>,
     /// How it came to this coordinator.
     origin: Origin,
     pub log: ScanLog,
@@ -144,14 +142,16 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    pub fn new(name: String, owner: String, asked: Asked, held: HeldBytes) -> Self {
+    pub fn new(name: String, owner: String, (asked, document): (Asked, Document), memory: &ScanMemory) -> Self {
         let stand = Stand { state: pb::ScanState::Queued, ..Stand::default() };
         Self {
             name,
             owner,
             asked,
+            document: KeptDocument::new(document, memory),
+            loading: tokio::sync::Mutex::default(),
             origin: Origin::Client,
-            log: ScanLog::new(held),
+            log: ScanLog::new(memory),
             cancelled: watch::Sender::new(false),
             over: watch::Sender::new(false),
             stand: Mutex::new(stand),
@@ -221,9 +221,9 @@ impl Scan {
     }
 
     /// A scan of an earlier leader, running or ended.
-    pub fn of_record(recorded: &Recorded, asked: Asked, held: HeldBytes) -> Option<Self> {
+    pub fn of_record(recorded: &Recorded, asked: (Asked, Document), memory: &ScanMemory) -> Option<Self> {
         let header = recorded.header.as_ref()?;
-        let mut scan = Self::new(header.scan.clone(), header.owner.clone(), asked, held);
+        let mut scan = Self::new(header.scan.clone(), header.owner.clone(), asked, memory);
         scan.origin = Origin::Predecessor;
         let plan = Some(header.plan.clone());
         scan.place(header.placed.then(|| Placement { class: WorkerClass::of(&header.class), plan }));
@@ -231,8 +231,8 @@ impl Scan {
             let mut stand = scan.stand();
             (stand.generation, stand.recorded) = (header.generation, true);
             (stand.dataset, stand.segments) = (header.dataset.clone(), header.segments);
-            if let Document::Here(json) = &scan.asked.document {
-                stand.condition = condition_of(json);
+            if let Document::Here(json) = scan.document.get() {
+                stand.condition = condition_of(&json);
             }
         }
         if let Some(end) = &recorded.end {
@@ -348,11 +348,7 @@ impl Scan {
     /// Its public description.
     pub fn info(&self) -> pb::ScanInfo {
         let stand = self.stand().clone();
-        let priority = match self.asked.priority {
-            Priority::Low => pb::Priority::Low,
-            Priority::Normal => pb::Priority::Normal,
-            Priority::High => pb::Priority::High,
-        };
+        let priority = pb::Priority::from(self.asked.priority);
         pb::ScanInfo {
             scan_id: self.name.clone(),
             state: stand.state.into(),
@@ -467,14 +463,17 @@ impl Scans {
         }
     }
 
-    /// Adds a new scan, unless too many are waiting.
+    /// Adds a new scan, unless too many are waiting or their documents take too many bytes.
     ///
     /// # Errors
     /// A message with their number.
     pub fn add(&self, scan: Arc<Scan>) -> Result<(), String> {
+        if scan.document.is_full() {
+            return Err(format!("the documents of waiting scans take {DOCUMENTS_BYTES_MAX} bytes already"));
+        }
         let mut inner = self.inner();
         let active = inner.scans.len() - inner.ended.len();
-        let ScanLimits { running, waiting } = self.limits;
+        let ScanLimits { running, waiting, .. } = self.limits;
         if active >= running.saturating_add(waiting) {
             return Err(format!("{running} scans run and {waiting} wait already"));
         }
@@ -507,6 +506,13 @@ impl Scans {
             return;
         }
         inner.ended.push_back(name.to_owned());
+        drop(inner);
+        self.relieve();
+    }
+
+    /// Limits the number and the bytes of ended scans in memory.
+    pub fn relieve(&self) {
+        let mut inner = self.inner();
         let weigh =
             |name: &String, inner: &Inner| inner.scans.get(name).map_or(0, |s| s.log.bytes() + s.report_bytes());
         let mut bytes: usize = inner.ended.iter().map(|name| weigh(name, &inner)).sum();

@@ -11,11 +11,12 @@ use trawl_market::AsOf;
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, envelope, pb};
 
+use super::memory::{MemoryPermit, ScanMemory};
 use super::outcome::{Answered, Ended};
 use super::{Asked, Document, Scan, failure, now_us};
 use crate::durable::ledger::{Ending, Written};
 use crate::durable::records::{DocumentPlace, Level, sha256_hex};
-use crate::durable::writer::{WriterLimits, put_patiently};
+use crate::durable::writer::{HeldUntilStored, WriterLimits, put_patiently};
 use crate::durable::{
     Acceptance, Decision, End, EndOutcome, Header, Ledger, LedgerError, Named, Outcome, Recorded, ResultStore,
     Situation, Stored, Writer, decide,
@@ -44,8 +45,24 @@ pub(crate) struct Archive {
     pub room: RecordBudget,
 }
 
-/// Stored outcomes, by step and segment.
-pub(super) type StoredSteps = BTreeMap<u32, BTreeMap<u32, Outcome>>;
+/// Stored outcomes, by step and segment, until the steps that they belong to begin.
+#[derive(Debug, Default)]
+pub(super) struct StoredSteps {
+    steps: BTreeMap<u32, BTreeMap<u32, Outcome>>,
+    /// The share of memory of all of them.
+    permit: Option<MemoryPermit>,
+}
+
+impl StoredSteps {
+    /// Those of a step.
+    pub fn take(&mut self, step: u32) -> BTreeMap<u32, Outcome> {
+        let outcomes = self.steps.remove(&step).unwrap_or_default();
+        if self.steps.is_empty() {
+            self.permit = None;
+        }
+        outcomes
+    }
+}
 
 fn of_ledger(error: &LedgerError) -> Failure {
     failure(ErrorKind::Retryable, format!("the scan cannot be recorded: {error}; --ephemeral scans are not recorded"))
@@ -61,10 +78,11 @@ pub(super) fn header_of(scan: &Scan, prepared: &PreparedScan, trace: Option<pb::
         scan: scan.name.clone(),
         generation: scan.generation(),
         owner: scan.owner.clone(),
-        document: match &asked.document {
-            Document::Here(json) => DocumentPlace::of(json),
+        document: match scan.document.get() {
+            Document::Here(json) => DocumentPlace::of(&json),
             // The scan is already recorded; its header is not written again.
-            Document::Stored { sha256 } => DocumentPlace::Object { sha256: sha256.clone(), bytes: 0 },
+            Document::Stored { sha256 } => DocumentPlace::Object { sha256, bytes: 0 },
+            Document::Dropped => DocumentPlace::of(""),
         },
         dataset: prepared.dataset_reference(),
         as_of_us: prepared.as_of,
@@ -85,33 +103,37 @@ pub(super) fn header_of(scan: &Scan, prepared: &PreparedScan, trace: Option<pb::
     }
 }
 
-/// Reads a scan's document from the result store if it is not in memory.
+/// A scan's document, read from the result store if it is not in memory.
 ///
 /// # Errors
 /// Why it cannot be read.
-pub(super) async fn stored_document(archive: &Archive, scan: &Scan) -> Result<Option<String>, Failure> {
-    let Document::Stored { sha256 } = &scan.asked.document else { return Ok(None) };
+pub(super) async fn document_of(archive: &Archive, scan: &Scan) -> Result<Arc<str>, Failure> {
+    let sha256 = match scan.document.get() {
+        Document::Here(json) => return Ok(json),
+        Document::Stored { sha256 } => sha256,
+        Document::Dropped => return Err(failure(ErrorKind::Permanent, "the scan's document is not kept any more")),
+    };
     let bytes = archive.results.named(&scan.name, Named::Document).await.map_err(Failure::from)?;
     let bytes = bytes.ok_or_else(|| failure(ErrorKind::Permanent, "the scan's document is not stored any more"))?;
-    if sha256_hex(&bytes) != *sha256 {
+    if sha256_hex(&bytes) != sha256 {
         return Err(failure(ErrorKind::Permanent, "the scan's document is not the one that was accepted"));
     }
     let json = String::from_utf8(bytes);
-    json.map(Some).map_err(|_| failure(ErrorKind::Permanent, "the scan's document is no text"))
+    json.map(Arc::from).map_err(|_| failure(ErrorKind::Permanent, "the scan's document is no text"))
 }
 
 impl Asked {
     /// Restores a request from a header.
-    pub fn of_header(header: &Header) -> Self {
+    pub fn of_header(header: &Header) -> (Self, Document) {
         let left_us = header.deadline_us.map(|at| u64::try_from(at.saturating_sub(now_us())).unwrap_or(0));
         let allowed_us =
             header.deadline_us.map(|at| u64::try_from(at.saturating_sub(header.submitted_us)).unwrap_or(0));
         let received = Instant::now();
-        Self {
-            document: match &header.document {
-                DocumentPlace::Inline(json) => Document::Here(json.clone()),
-                DocumentPlace::Object { sha256, .. } => Document::Stored { sha256: sha256.clone() },
-            },
+        let document = match &header.document {
+            DocumentPlace::Inline(json) => Document::Here(json.as_str().into()),
+            DocumentPlace::Object { sha256, .. } => Document::Stored { sha256: sha256.clone() },
+        };
+        let asked = Self {
             backend: header.backend.clone(),
             as_of: AsOf::Bar(header.as_of_us),
             shards: header.shards.into(),
@@ -125,7 +147,8 @@ impl Asked {
             received,
             submitted_us: header.submitted_us,
             mark: header.request.clone(),
-        }
+        };
+        (asked, document)
     }
 }
 
@@ -137,7 +160,9 @@ impl Accepting {
     pub fn start(archive: &Archive, scan: &Arc<Scan>, header: Header) -> Self {
         let (archive, scan) = (archive.clone(), Arc::clone(scan));
         Self(Some(tokio::spawn(async move {
-            if let (DocumentPlace::Object { .. }, Document::Here(json)) = (&header.document, &scan.asked.document) {
+            if let (DocumentPlace::Object { sha256, .. }, Document::Here(json)) =
+                (&header.document, scan.document.get())
+            {
                 let put = || archive.results.put_named(&scan.name, Named::Document, json.as_bytes());
                 let stored = put_patiently(&archive.results, &WriterLimits::default(), put).await;
                 stored.map_err(|error| {
@@ -145,6 +170,7 @@ impl Accepting {
                     let endpoints = "the result store".to_owned();
                     LedgerError::Control(ControlError::Unreachable { endpoints, cause })
                 })?;
+                scan.document.replace(Document::Stored { sha256: sha256.clone() });
             }
             let accepted = archive.ledger.accept(&header).await;
             match &accepted {
@@ -205,9 +231,15 @@ impl Recorder {
         Self { archive: archive.clone(), scan: scan.name.clone(), generation, writer }
     }
 
-    /// Queues the outcome of a segment; waits while the store is behind.
-    pub async fn segment(&self, step: u32, segment: u32, outcome: Outcome) -> Result<(), Failure> {
-        self.writer.store(step, Stored { segment, outcome }).await
+    /// Queues the outcome of a segment; waits while the store is behind. `held` is dropped when it is stored.
+    pub async fn segment(
+        &self,
+        step: u32,
+        segment: u32,
+        outcome: Outcome,
+        held: Option<HeldUntilStored>,
+    ) -> Result<(), Failure> {
+        self.writer.store(step, Stored { segment, outcome }, held).await
     }
 
     /// Completes when results cannot be stored, with the reason.
@@ -277,12 +309,14 @@ pub(super) fn end_of(generation: u32, outcome: Result<&Answered, Failure>) -> En
 
 /// Reads what is stored of a scan, and decides how to resume it.
 pub(super) async fn resume(
-    archive: &Archive,
+    (archive, memory): (&Archive, &ScanMemory),
     scan: &Arc<Scan>,
     recorded: &Recorded,
     prepared: &PreparedScan,
 ) -> Result<StoredSteps, Ended> {
     let Some(header) = &recorded.header else { return Err(Ended::Over) };
+    let bytes = archive.results.stored_bytes(&scan.name, header.generation).await.map_err(Failure::from)?;
+    let permit = memory.load(bytes).await;
     let contents = archive.results.contents(&scan.name, header.generation).await.map_err(Failure::from)?;
     let stored: BTreeMap<u32, BTreeSet<u32>> =
         contents.stages.iter().map(|(step, found)| (*step, found.segments.keys().copied().collect())).collect();
@@ -295,7 +329,8 @@ pub(super) async fn resume(
         Decision::Nothing => Err(Ended::Over),
         Decision::Resume { stage, missing } => {
             tracing::info!(scan = scan.name, stage, missing = missing.len(), "goes on with a scan");
-            Ok(contents.stages.into_iter().map(|(step, found)| (step, found.segments)).collect())
+            let steps = contents.stages.into_iter().map(|(step, found)| (step, found.segments)).collect();
+            Ok(StoredSteps { steps, permit: Some(permit) })
         }
         Decision::Restart { generation, why } => {
             tracing::warn!(scan = scan.name, generation, why, "begins a scan anew");
@@ -303,7 +338,7 @@ pub(super) async fn resume(
             let (class, plan) = (prepared.class(), prepared.identity.plan.clone());
             let next = Header { generation, class, placed: true, plan, ..header.clone() };
             match archive.ledger.restart(&next).await.map_err(|error| of_ledger(&error))? {
-                Written::Done => Ok(StoredSteps::new()),
+                Written::Done => Ok(StoredSteps::default()),
                 Written::Over | Written::NotLeader => Err(Ended::Over),
             }
         }
@@ -326,6 +361,24 @@ pub(super) async fn read_again(archive: &Archive, scan: &str) -> Result<Recorded
     }
 }
 
+/// The report of a scan that has an answer, as JSON.
+///
+/// # Errors
+/// Why it cannot be read.
+pub(super) async fn stored_report(archive: &Archive, scan: &Scan) -> Result<String, Failure> {
+    stored_summary(archive, scan).await.map(|summary| summary.report_json)
+}
+
+async fn stored_summary(archive: &Archive, scan: &Scan) -> Result<pb::Summary, Failure> {
+    let summary = archive.results.named(&scan.name, Named::Summary(scan.generation())).await.map_err(Failure::from)?;
+    let summary = summary.and_then(|bytes| pb::Summary::decode(&bytes[..]).ok());
+    summary.ok_or_else(|| not_stored("the end", scan))
+}
+
+fn not_stored(what: &str, scan: &Scan) -> Failure {
+    failure(ErrorKind::Permanent, format!("{what} of scan {} is not stored any more", scan.name))
+}
+
 /// Reads the events of a scan that has ended.
 ///
 /// # Errors
@@ -333,12 +386,10 @@ pub(super) async fn read_again(archive: &Archive, scan: &str) -> Result<Recorded
 pub(crate) async fn reload(archive: &Archive, scan: &Scan, prepared: &PreparedScan) -> Result<Vec<Event>, Failure> {
     let generation = scan.generation();
     let (results, name) = (&archive.results, &scan.name);
-    let missing = |what: &str| failure(ErrorKind::Permanent, format!("{what} of scan {name} is not stored any more"));
     let accepted = results.named(name, Named::Accepted(generation)).await.map_err(Failure::from)?;
     let accepted =
-        accepted.and_then(|bytes| pb::Accepted::decode(&bytes[..]).ok()).ok_or_else(|| missing("the head"))?;
-    let summary = results.named(name, Named::Summary(generation)).await.map_err(Failure::from)?;
-    let summary = summary.and_then(|bytes| pb::Summary::decode(&bytes[..]).ok()).ok_or_else(|| missing("the end"))?;
+        accepted.and_then(|bytes| pb::Accepted::decode(&bytes[..]).ok()).ok_or_else(|| not_stored("the head", scan))?;
+    let summary = stored_summary(archive, scan).await?;
     let mut contents = results.contents(name, generation).await.map_err(Failure::from)?;
     // The last step returned the answer's rows.
     let last = contents.stages.pop_last().map(|(_, found)| found.segments).unwrap_or_default();

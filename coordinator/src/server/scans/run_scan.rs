@@ -29,9 +29,9 @@ use trawl_wire::{ErrorKind, Failure, pb, trace};
 use super::outcome::{Answered, Ended};
 use super::record::{self, Accepting, Archive, Recorder, StoredSteps, end_of, header_of};
 use super::running::{RunningScan, Stopped};
-use super::{Admission, Document, HeldBytes, Placement, Scan, Scans, failure, now_us};
+use super::{Admission, Document, Placement, Scan, ScanMemory, Scans, failure};
 use crate::durable::recovery::GENERATIONS_MAX;
-use crate::durable::{Recorded, pins};
+use crate::durable::{Pin, Pins, Recorded};
 use crate::local::seconds;
 use crate::planner::name_key;
 use crate::prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
@@ -60,8 +60,9 @@ pub(crate) struct Environment {
     pub dispatcher: Dispatcher,
     pub scans: Arc<Scans>,
     pub gate: Admission,
-    pub held: HeldBytes,
+    pub memory: ScanMemory,
     pub archive: Archive,
+    pub pins: Pins,
     /// Limits concurrent compilations of plans.
     pub preparing: Arc<Semaphore>,
     /// The same for taken-over scans that wait, so that they do not delay new ones.
@@ -125,6 +126,9 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
             ScanEnd::HandedOver
         }
     };
+    if !scan.is_recorded() {
+        scan.document.replace(Document::Dropped);
+    }
     if scan.was_accepted() {
         // A recorded scan that could not continue was nevertheless accepted.
         scan.accepted();
@@ -165,9 +169,10 @@ async fn drive_to_end(
     scan: &Arc<Scan>,
     recorded: Option<Recorded>,
 ) -> Result<Result<Answered, pb::Refused>, Ended> {
-    let mut recorded = recorded;
+    // Its snapshot is pinned until its end is recorded.
+    let (mut recorded, mut pin) = (recorded, None);
     let answered = loop {
-        match run(environment, scan, recorded.take()).await {
+        match run(environment, scan, recorded.take(), &mut pin).await {
             Ok(answered) => break Ok(answered),
             Err(Ended::Failed(refused)) => break Err(refused),
             Err(Ended::Over) => return Err(Ended::Over),
@@ -184,9 +189,6 @@ async fn drive_to_end(
     if scan.is_recorded() {
         let outcome = answered.as_ref().map_err(|r| Failure::from(r.failure.clone().unwrap_or_default()));
         record::end(&environment.archive, &scan.name, end_of(scan.generation(), outcome)).await?;
-        let (store, dataset, name) = (environment.store.clone(), scan.info().dataset, scan.name.clone());
-        // Pins left behind are removed at the next renewal.
-        tokio::task::spawn_blocking(move || pins::let_go(&store, &dataset, &name));
     }
     Ok(answered)
 }
@@ -213,7 +215,12 @@ fn cancelled() -> Failure {
     Failure::new(ErrorKind::Cancelled, "the scan was cancelled")
 }
 
-async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recorded>) -> Result<Answered, Ended> {
+async fn run(
+    environment: &Environment,
+    scan: &Arc<Scan>,
+    recorded: Option<Recorded>,
+    pin: &mut Option<Pin>,
+) -> Result<Answered, Ended> {
     let mut recorded = recorded;
     let header = recorded.as_ref().and_then(|r| r.header.as_ref());
     // A scan that begins anew stays with its snapshot.
@@ -228,13 +235,8 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
         }
     };
     scan.describe(&prepared);
-    if scan.asked.durable {
-        let (store, dataset, name) = (environment.store.clone(), prepared.dataset_reference(), scan.name.clone());
-        tokio::task::spawn_blocking(move || {
-            if let Err(error) = pins::hold(&store, &dataset, &name, now_us()) {
-                tracing::warn!(%error, "a snapshot cannot be pinned: whoever deletes snapshots may take this scan's");
-            }
-        });
+    if scan.asked.durable && pin.is_none() {
+        *pin = Some(environment.pins.hold(&prepared.dataset_reference()));
     }
     let mut accepting = match (&recorded, scan.asked.durable) {
         (None, true) => {
@@ -291,13 +293,13 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
         Some(recorded) => {
             let mut retries = RetryBudget::new(true);
             loop {
-                match record::resume(&environment.archive, scan, recorded, &prepared).await {
+                match record::resume((&environment.archive, &environment.memory), scan, recorded, &prepared).await {
                     Err(Ended::Failed(refused)) => retries.allow(scan, refused).await?,
                     other => break other?,
                 }
             }
         }
-        None => StoredSteps::new(),
+        None => StoredSteps::default(),
     };
     scan.accepted();
     if scan.log.is_empty() {
@@ -404,16 +406,11 @@ async fn prepared(
         () = scan.until_cancelled() => return Err(cancelled().into()),
         () = until(scan.asked.deadline) => return Err(late(scan).into()),
     };
-    let stored = record::stored_document(&environment.archive, scan).await?;
+    let document = record::document_of(&environment.archive, scan).await?;
     let (store, owned, span) = (environment.store.clone(), Arc::clone(scan), tracing::Span::current());
     let preparing = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        let asked = &owned.asked;
-        let document_json = match (&stored, &asked.document) {
-            (Some(json), _) | (None, Document::Here(json)) => json.as_str(),
-            (None, Document::Stored { .. }) => "",
-        };
-        span.in_scope(|| prepare_document(&store, document_json, &asked.as_of, snapshot.as_deref()))
+        span.in_scope(|| prepare_document(&store, &document, &owned.asked.as_of, snapshot.as_deref()))
     });
     let prepared = tokio::select! {
         prepared = preparing => prepared,
@@ -539,10 +536,18 @@ async fn steps(
     let mut passes = Arc::new(Passes::new(&prepared).map_err(|error| of_pass(&error))?);
     let recorder = scan.asked.durable.then(|| Recorder::new(&environment.archive, scan));
     let head = accepted(scan, &prepared);
-    let mut running = RunningScan::new(Arc::clone(scan), Arc::clone(&prepared), head, recorder, waited);
-    let mut number = 0;
+    let budgets = (waited, &environment.memory);
+    let mut running = RunningScan::new(Arc::clone(scan), Arc::clone(&prepared), head, recorder, budgets);
+    let (mut number, mut working) = (0, None);
     loop {
-        running.begin(number, passes.step(), passes.is_last(), stored.remove(&number).unwrap_or_default());
+        running.begin(number, passes.step(), passes.is_last(), stored.take(number)).await?;
+        if working.is_none() && !passes.is_last() && passes.bytes_needed() > 0 {
+            working = Some(tokio::select! {
+                permit = environment.memory.work_on(passes.bytes_needed()) => permit,
+                () = scan.until_cancelled() => return Err(cancelled().into()),
+                () = until(scan.asked.deadline) => return Err(late(scan).into()),
+            });
+        }
         let missing = running.missing();
         if missing.is_empty() {
             accepting.done(scan).await?;
@@ -587,6 +592,7 @@ async fn steps(
             }
         }
         if passes.is_last() {
+            drop((passes, working));
             return tokio::select! {
                 answered = running.answer() => Ok(answered?),
                 () = scan.until_cancelled() => Err(cancelled().into()),
@@ -637,11 +643,29 @@ impl Stopped {
     }
 }
 
-/// Reads the events of an ended scan from the result store.
+/// The report of a scan's run so far, or of the whole run, as JSON; empty if there is none.
+///
+/// # Errors
+/// Why it cannot be read.
+pub(crate) async fn report_of(environment: &Environment, scan: &Arc<Scan>) -> Result<String, Failure> {
+    // The report of a finished scan is stored beside the answer, which need not be read for it.
+    if scan.log.is_unloaded() {
+        return record::stored_report(&environment.archive, scan).await;
+    }
+    Ok(scan.report_json().unwrap_or_default())
+}
+
+/// Reads the events of an ended scan from the result store, if they are not in memory.
 ///
 /// # Errors
 /// Why they cannot be read.
-pub(crate) async fn reload(environment: &Environment, scan: &Arc<Scan>) -> Result<Vec<Event>, Failure> {
+pub(crate) async fn load(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Failure> {
+    let _one_at_a_time = scan.loading.lock().await;
+    if !scan.log.is_unloaded() {
+        return Ok(());
+    }
+    let stored = environment.archive.results.stored_bytes(&scan.name, scan.generation()).await;
+    let _permit = environment.memory.load(stored.map_err(Failure::from)?).await;
     let snapshot = scan.info().dataset;
     let prepared = match prepared(environment, &environment.preparing, scan, Some(snapshot)).await {
         Ok(prepared) => prepared,
@@ -650,5 +674,8 @@ pub(crate) async fn reload(environment: &Environment, scan: &Arc<Scan>) -> Resul
             return Err(Failure::new(ErrorKind::Retryable, "this coordinator leads no longer"));
         }
     };
-    record::reload(&environment.archive, scan, &prepared).await
+    let events = record::reload(&environment.archive, scan, &prepared).await?;
+    scan.log.load(events).await?;
+    environment.scans.relieve();
+    Ok(())
 }

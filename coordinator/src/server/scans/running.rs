@@ -11,11 +11,13 @@ use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest};
 use trawl_worker::ScanStep;
 
+use super::memory::{DECODED_BYTES_PER_BYTE, HeldShare, ScanMemory};
 use super::outcome::Answered;
 use super::record::{Recorder, event_of, result_of};
-use super::{ANSWER_BYTES_MAX, Scan};
+use super::{ANSWER_BYTES_MAX, Scan, failure};
 use crate::bisection_join::{BisectionJoin, PieceResult};
 use crate::durable::Outcome;
+use crate::durable::writer::HeldUntilStored;
 use crate::merge::{FailedSegment, Placed};
 use crate::prepare::PreparedScan;
 use crate::report::{
@@ -47,6 +49,11 @@ pub(super) struct RunningScan {
     /// Index of the current step, from 0.
     step: u32,
     results: BTreeMap<u32, SegmentResultV2>,
+    /// The memory that `results` take.
+    decoded: HeldShare,
+    /// Segments of the last step whose result is only in the log.
+    in_log: BTreeSet<u32>,
+    memory: ScanMemory,
     failures: Vec<FailedSegment>,
     /// Joins parts of bisected segments of the current step.
     glue: BisectionJoin,
@@ -62,7 +69,7 @@ impl RunningScan {
         prepared: Arc<PreparedScan>,
         head: pb::Accepted,
         recorder: Option<Recorder>,
-        turn: Duration,
+        (turn, memory): (Duration, &ScanMemory),
     ) -> Self {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let report = RunReport {
@@ -90,6 +97,9 @@ impl RunningScan {
             recorder,
             step: 0,
             results: BTreeMap::new(),
+            decoded: memory.results.share(),
+            in_log: BTreeSet::new(),
+            memory: memory.clone(),
             failures: Vec::new(),
             glue: BisectionJoin::default(),
             replaced: BTreeSet::new(),
@@ -99,11 +109,22 @@ impl RunningScan {
 
     /// Begins step `number`, from 0. `last`: whether it returns the answer's rows. `stored`: outcomes stored by an
     /// earlier leader.
-    pub fn begin(&mut self, number: u32, step: ScanStep, last: bool, stored: BTreeMap<u32, Outcome>) {
+    ///
+    /// # Errors
+    /// Stored outcomes cannot be kept.
+    pub async fn begin(
+        &mut self,
+        number: u32,
+        step: ScanStep,
+        last: bool,
+        stored: BTreeMap<u32, Outcome>,
+    ) -> Result<(), Failure> {
         (self.step, self.last, self.glue) = (number, last, BisectionJoin::default());
+        self.decoded.clear();
         for (segment, outcome) in stored {
             match result_of(&outcome) {
                 Ok(result) if result.segment == segment && self.prepared.check_step(step, &result).is_ok() => {
+                    self.decoded.add(outcome.payload_bytes() * DECODED_BYTES_PER_BYTE);
                     self.results.insert(segment, result);
                 }
                 // It runs again.
@@ -125,10 +146,20 @@ impl RunningScan {
             }
             if last {
                 let generation = self.scan.generation();
-                self.scan.log.push(event_of(segment, outcome, generation, &self.prepared));
+                self.scan.log.push_result(event_of(segment, outcome, generation, &self.prepared)).await?;
+                self.relieve();
             }
         }
         self.scan.runs(number + 1, self.ended());
+        Ok(())
+    }
+
+    /// Gives up the decoded results of the last step while memory is full: the merge reads them from the log again.
+    fn relieve(&mut self) {
+        if self.last && self.decoded.is_full() {
+            self.in_log.extend(std::mem::take(&mut self.results).into_keys());
+            self.decoded.clear();
+        }
     }
 
     /// Records the shards made by the dispatcher.
@@ -140,12 +171,12 @@ impl RunningScan {
     /// Segments of the current step without an outcome.
     pub fn missing(&self) -> BTreeSet<u32> {
         let failed: BTreeSet<u32> = self.failures.iter().map(|f| f.segment).collect();
-        let open = |s: &u32| !self.results.contains_key(s) && !failed.contains(s);
+        let open = |s: &u32| !self.results.contains_key(s) && !self.in_log.contains(s) && !failed.contains(s);
         self.prepared.segments.iter().copied().filter(open).collect()
     }
 
     fn ended(&self) -> u32 {
-        u32::try_from(self.results.len() + self.failures.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.results.len() + self.in_log.len() + self.failures.len()).unwrap_or(u32::MAX)
     }
 
     /// Takes the results and failures of a step.
@@ -189,15 +220,16 @@ impl RunningScan {
                 // The dispatcher ends with the term.
                 None => return Err(Stopped::Over),
                 Some(mut news) => {
-                    // Given back once the result is stored and in the log.
-                    let _transit = news.take_transit();
+                    let transit = news.take_transit();
                     if let Some((segment, outcome)) = self.take(news) {
                         if let Some(recorder) = &self.recorder {
-                            let stored = recorder.segment(self.step, segment, outcome.clone()).await;
+                            // Given back once the result is stored.
+                            let held = transit.map(|transit| Box::new(transit.keep_envelope()) as HeldUntilStored);
+                            let stored = recorder.segment(self.step, segment, outcome.clone(), held).await;
                             stored.map_err(Stopped::Failed)?;
                         }
-                        self.log_segment(segment, outcome);
-                        if self.scan.log.bytes() > ANSWER_BYTES_MAX {
+                        self.log_segment(segment, outcome).await.map_err(Stopped::Failed)?;
+                        if self.scan.log.answer_bytes() > ANSWER_BYTES_MAX {
                             return Err(Stopped::Failed(too_large()));
                         }
                     }
@@ -209,16 +241,18 @@ impl RunningScan {
     }
 
     /// Adds the event of a segment of the last step to the log.
-    fn log_segment(&self, segment: u32, outcome: Outcome) {
+    async fn log_segment(&mut self, segment: u32, outcome: Outcome) -> Result<(), Failure> {
         if self.last {
             let mut event = event_of(segment, outcome, self.scan.generation(), &self.prepared);
             if let Event::SegmentDone(done) = &mut event {
                 // Clients may already have an earlier, wrong result of it.
                 done.replaces = self.replaced.contains(&segment);
             }
-            self.scan.log.push(event);
+            self.scan.log.push_result(event).await?;
+            self.relieve();
         }
         self.scan.runs(self.step + 1, self.ended());
+        Ok(())
     }
 
     /// Handles one message; returns the outcome of a segment once it is complete.
@@ -310,6 +344,8 @@ impl RunningScan {
         });
         let outcome = match encoded {
             Ok((result, envelope, digest)) => {
+                self.decoded.add(envelope.payload.len() * DECODED_BYTES_PER_BYTE);
+                self.in_log.remove(&segment);
                 self.results.insert(segment, result);
                 Outcome::Result { envelope, digest }
             }
@@ -346,14 +382,31 @@ impl RunningScan {
         let span = tracing::info_span!(name::MERGE, { attribute::SEGMENTS } = spans::number(self.results.len() as u64));
         let mut spec = self.prepared.merge_spec();
         spec.identity.partial = partial.is_some();
-        let (results, failures) = (std::mem::take(&mut self.results), std::mem::take(&mut self.failures));
+        let (mut results, failures) = (std::mem::take(&mut self.results), std::mem::take(&mut self.failures));
+        let (in_log, scan) = (std::mem::take(&mut self.in_log), Arc::clone(&self.scan));
+        let working = if in_log.is_empty() {
+            None
+        } else {
+            let bytes = scan.log.answer_bytes() as u64;
+            Some(self.memory.work_on(bytes.saturating_mul(DECODED_BYTES_PER_BYTE as u64)).await)
+        };
         let merging = tokio::task::spawn_blocking(move || {
             let _entered = span.entered();
+            if !in_log.is_empty() {
+                scan.log.results(|done| {
+                    if in_log.contains(&done.segment) {
+                        let envelope = done.result.unwrap_or_default();
+                        results.insert(done.segment, envelope::decode(&envelope)?);
+                    }
+                    Ok(())
+                })?;
+            }
             let placed = Placed::of(&spec, &results, &failures);
-            (placed.digest, placed.failed, spec.identity.partial, results)
+            Ok::<_, Failure>((placed.digest, placed.failed, spec.identity.partial, (results, working)))
         });
-        let merged = merging.await.map_err(|_| Failure::new(ErrorKind::Permanent, "internal error in the merge"));
-        let (answer_digest, failed_symbols, partial, results) = merged?;
+        let internal = |_| failure(ErrorKind::Permanent, "internal error in the merge");
+        let (answer_digest, failed_symbols, partial, results) = merging.await.map_err(internal)??;
+        self.decoded.clear();
         // Free tens of thousands of rows in the background.
         drop(tokio::task::spawn_blocking(move || drop(results)));
         let (report_json, disputed) = {

@@ -36,6 +36,8 @@ label! {
         Callers = "callers",
         /// Too many scans are waiting.
         QueueFull = "queue_full",
+        /// Too many streams of events are open.
+        Streams = "streams",
         /// No room for another record in the control store.
         Records = "records",
         Version = "version",
@@ -174,8 +176,12 @@ super::metrics! { Coordinator;
     RESULT_PUT_FAILURES: Counter = "trawl_result_store_put_failures", None;
     /// Bytes written to the result store.
     RESULT_PUT_BYTES: Counter = "trawl_result_store_put_bytes", Bytes;
-    /// Bytes of results in memory, for clients to read.
+    /// Bytes of results in memory, for clients to read or to be merged.
     RESULTS_HELD: Gauge = "trawl_results_held_bytes", Bytes;
+    /// Bytes of results on disk because they do not fit into memory.
+    RESULTS_SPOOLED: Gauge = "trawl_results_spooled_bytes", Bytes;
+    /// Maximum bytes of results on disk; while they are used up, no further scan begins.
+    RESULTS_SPOOL_LIMIT: Gauge = "trawl_results_spool_limit_bytes", Bytes;
     /// Streams of events that clients opened.
     STREAMS_OPENED: Counter = "trawl_client_streams_opened", None;
     /// Streams of clients that ended.
