@@ -13,6 +13,7 @@ scan has to end. Exit code 1 if a scan was lost, two equal scans differ, or some
 import argparse
 import asyncio
 import datetime
+import hashlib
 import json
 import os
 import pathlib
@@ -144,13 +145,13 @@ def machine():
 def report(arguments, sampler, load, killed, facts):
     """Judges, prints, and writes the JSON and its plots. Whether everything was as it has to be."""
     version = subprocess.run([arguments.trawl, "--version"], capture_output=True, text=True).stdout.strip()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    digest = hashlib.sha256(arguments.trawl.read_bytes()).hexdigest()
     problems = lost(load, killed, facts)
     grown, judged = growth(sampler.rows, facts["at_s"], retention_s())
     passed = not problems and all(row["verdict"] != "FAIL" for row in grown)
-    result = {"benchmark": "soak", "date": datetime.date.today().isoformat(), "commit": commit, "version": version,
-              "machine": machine(), "passed": passed, "minutes": arguments.minutes, "rate": arguments.rate,
-              "workers": arguments.workers, "seed": arguments.seed,
+    result = {"benchmark": "soak", "date": datetime.date.today().isoformat(), "version": version,
+              "executable_sha256": digest, "machine": machine(), "passed": passed, "minutes": arguments.minutes,
+              "rate": arguments.rate, "workers": arguments.workers, "seed": arguments.seed,
               "etcd": {name: etcd_flags()[name] for name in ETCD_FLAGS}, "problems": problems[:PROBLEMS_SHOWN],
               "growth_judged": judged, "growth": grown, "kill": facts, **summary(load, sampler, killed)}
     for row in grown:
