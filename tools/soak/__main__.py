@@ -155,7 +155,7 @@ def report(arguments, sampler, load, killed, facts):
               "etcd": {name: etcd_flags()[name] for name in ETCD_FLAGS}, "problems": problems[:PROBLEMS_SHOWN],
               "growth_judged": judged, "growth": grown, "kill": facts, **summary(load, sampler, killed)}
     for row in grown:
-        print("{what:34} {mean:10.1f} {unit:6} {per_hour:+9.2f} an hour, at most {limit:g}: {verdict}".format(**row))
+        print("{what:34} {mean:10.1f} {unit:3} on average, {per_hour:+9.2f} an hour, limit {limit:g}: {verdict}".format(**row))
     print(f"{len(problems)} problems", *problems[:PROBLEMS_SHOWN], sep="\n  ", file=sys.stderr if problems else sys.stdout)
     out = arguments.results or (ROOT / "benches/results" if judged else TARGET / "soak")
     out.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 import collections
 
-from samples import peaks, slope
+from samples import MIB, peaks, slope
 
 JUDGED_S = 30 * 60  # of load; growth of a shorter one is start-up
 FROM = 0.5  # of the load: the second half is judged
@@ -11,6 +11,8 @@ FROM = 0.5  # of the load: the second half is judged
 RSS_MIB, THREADS, FILES = 16.0, 4.0, 8.0
 ETCD_RSS_MIB, ETCD_DB_MIB, ETCD_KEYS = 32.0, 8.0, 200.0
 STORE_FILES, STORE_MIB, PINS = 1000.0, 16.0, 20.0
+# What a coordinator may use above its idle memory: so many times the bytes of results that it holds, and so many MiB.
+HELD_TIMES, HELD_MIB = 1.3, 64.0
 HOUR_S = 3600.0
 EPHEMERAL_GRACE_S = 20.0  # a stream of a dead leader has ended by then
 
@@ -73,7 +75,22 @@ def growth(rows, until, window):
     judge("objects in the result store", "", series_of(half, "store", "files"), STORE_FILES)
     judge("result store", "MiB", series_of(half, "store", "mib"), STORE_MIB)
     judge("pins", "", series_of(half, "pins"), PINS)
+    grown += [beyond_held(name, rows[0], half, judged) for name in rows[0]["coordinators"]]
     return grown, judged
+
+
+def beyond_held(name, idle, half, judged):
+    """How far the memory of a coordinator is beyond what the results that it holds explain."""
+    beyond = []
+    for row in half:
+        used, held = row["processes"].get(name), row["coordinators"].get(name)
+        if used and held:
+            bound = HELD_TIMES * held["trawl_results_held_bytes"] / MIB + HELD_MIB
+            beyond.append(used["rss_mib"] - idle["processes"][name]["rss_mib"] - bound)
+    mean = sum(beyond) / max(1, len(beyond))
+    return {"what": f"memory of {name} beyond its bound", "unit": "MiB", "mean": round(mean, 2),
+            "most": round(max(beyond, default=0.0), 2), "per_hour": 0.0, "limit": 0.0,
+            "verdict": "not judged" if not judged else "ok" if mean <= 0 else "FAIL"}
 
 
 def quantiles(values):
