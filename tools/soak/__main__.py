@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT / "tools" / "observability"))
 from client import KINDS, PROTOS, Load
 from plots import draw
 from processes import Cluster, Etcd, wait_for
-from samples import Sampler, metrics_of
+from samples import Sampler, metrics_of, strays
 from verdict import growth, lost, summary
 
 COORDINATORS = 2
@@ -107,7 +107,7 @@ async def soak(cluster, etcd, load, arguments):
     await asyncio.sleep(IDLE_S)
     await load.close()
     await asyncio.to_thread(sampler.stop)
-    return sampler, killed, facts | {"active_at_end": active}
+    return sampler, killed, facts | {"active_at_end": active, "strays": strays(etcd, cluster)}
 
 
 def etcd_flags():

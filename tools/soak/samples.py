@@ -12,6 +12,7 @@ import urllib.request
 
 INTERVAL_S = 5.0
 MIB = 1024 * 1024
+PAGE_KEYS = 1000
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 KEYS = ("scans/", "ended/", "requests/", "")  # below the cluster's name; the last is all of them
 METRICS = ("trawl_leader", "trawl_scans_accepted_total", "trawl_scans_ended_total", "trawl_results_held_bytes",
@@ -74,6 +75,32 @@ def of_etcd(etcd, cluster):
     except (OSError, urllib.error.HTTPError):
         return None
     return row
+
+
+def keys_of(etcd, prefix, values=False):
+    """Every key below a prefix, without it, and its value if `values`; page by page."""
+    key, end = prefix.encode(), prefix.encode()[:-1] + bytes([prefix.encode()[-1] + 1])
+    found = {}
+    while True:
+        first, last = (base64.b64encode(text).decode() for text in (key, end))
+        answer = etcd.call("/v3/kv/range", key=first, range_end=last, limit=PAGE_KEYS, keys_only=not values)
+        page = answer.get("kvs", [])
+        for row in page:
+            key = base64.b64decode(row["key"])
+            found[key.decode().removeprefix(prefix)] = base64.b64decode(row.get("value", ""))
+        if not page or not answer.get("more"):
+            return found
+        key += b"\0"
+
+
+def strays(etcd, cluster):
+    """What is left of scans that have no record any more: folders of the result store, and idempotency keys."""
+    folders = set(os.listdir(cluster.results / "scans"))
+    opened = {key.split("/")[0] for key in keys_of(etcd, f"{cluster.name}/scans/")}
+    records = opened | set(keys_of(etcd, f"{cluster.name}/ended/"))
+    requests = keys_of(etcd, f"{cluster.name}/requests/", values=True)
+    without = [key for key, value in requests.items() if json.loads(value)["scan"] not in records]
+    return {"records": len(records), "folders": sorted(folders - records), "requests": sorted(without)}
 
 
 class Sampler(threading.Thread):
