@@ -78,7 +78,7 @@ async def kill_leader(cluster, load):
     opened = [scan for scan in load.scans if scan.id and not scan.outcome]
     begun = [scan for scan in opened if scan.segments]
     at = time.monotonic()
-    old.kill()
+    await asyncio.to_thread(old.kill)
     await asyncio.to_thread(wait_for, "another coordinator leads", lambda: leader(cluster), TAKEOVER_S)
     facts = {"killed": old.name, "at_s": None, "open": len(opened), "with_segments": len(begun),
              "open_ephemeral": sum(not scan.recorded for scan in opened), "takeover_s": round(time.monotonic() - at, 2)}

@@ -1,13 +1,16 @@
 """One picture of a soak: what might grow, over time."""
 
+import io
+
 import matplotlib
+from PIL import Image
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from verdict import series_of
 
-DPI = 80
+DPI, COLOURS = 80, 64  # less than 100 KB
 
 
 def draw(rows, killed, path):
@@ -33,4 +36,6 @@ def draw(rows, killed, path):
     axes.flat[-1].set_yscale("symlog")
     for axis in axes[-1]:
         axis.set_xlabel("minutes; the dotted line is the kill of the leader")
-    figure.savefig(path, dpi=DPI)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=DPI)
+    Image.open(picture).quantize(COLOURS).save(path, optimize=True)

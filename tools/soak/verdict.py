@@ -4,7 +4,7 @@ import collections
 
 from samples import MIB, peaks, slope
 
-JUDGED_S = 30 * 60  # of load; growth of a shorter one is start-up
+JUDGED_S = 50 * 60  # of load: after 25 minutes etcd has reached its plateau, and the second half is judged
 FROM = 0.5  # of the load: the second half is judged
 # How much each may grow in an hour of the second half: by a line through its samples, or, for saw-teeth, through the peaks of
 # windows as long as the history of etcd. A leak of half a KiB a scan at 10 scans a second is 17.6 MiB an hour.
@@ -18,6 +18,7 @@ HELD_TIMES, HELD_MIB = 1.3, 64.0
 HOUR_S = 3600.0
 # A scan whose document was stored and whose record was not, when the leader was killed; an hour later it is deleted.
 STRAYS_MAX = 5
+UNREAD_S = 1.0  # until the client has read what the leader sent before it was killed
 EPHEMERAL_GRACE_S = 20.0  # a stream of a dead leader has ended by then
 
 
@@ -29,7 +30,7 @@ def lost(load, killed, facts):
     for scan in load.scans:
         if scan.outcome in ("done", "cancelled"):
             continue
-        if scan.outcome == "cut off" and scan.accepted <= killed <= scan.ended <= killed + EPHEMERAL_GRACE_S:
+        if scan.outcome == "cut off" and scan.accepted <= killed + UNREAD_S and killed <= scan.ended <= killed + EPHEMERAL_GRACE_S:
             continue  # by definition: an ephemeral scan ends with its leader
         if scan.outcome not in ("failed", "refused", "lost", "error"):  # those are among the problems already
             problems.append(f"{scan.kind} scan {scan.id}: no end ({scan.outcome}, {scan.why})")
