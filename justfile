@@ -102,6 +102,11 @@ observability *options:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv)" tools/observability --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
 
+# The walk of deploy/README.md and what docs/telemetry.md says, on the real collector and Jaeger 2, which Go builds the first time. `just jaeger --only walk`
+jaeger *options:
+    cargo build --profile ci --quiet -p trawl
+    python3 tools/jaeger_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
+
 # The chart's copies of the rules and dashboards in deploy/
 chart-files:
     rm -f helm/trawl/files/rules/*.yaml helm/trawl/files/dashboards/*.json

@@ -37,7 +37,7 @@ enum Benchmark {
 
 fn main() -> ExitCode {
     let benchmark = Benchmark::parse();
-    let _telemetry = trawl_telemetry::init(trawl_telemetry::Role::Command);
+    let _telemetry = trawl_telemetry::init(trawl_telemetry::Role::Command, None);
     let done = match &benchmark {
         Benchmark::Screen(args) => screen::run(args),
         Benchmark::Atc(args) => atc::run(args),

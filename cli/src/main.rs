@@ -97,7 +97,11 @@ fn command_line() -> clap::Command {
 
 /// Logging, configuration, the command. The guard sends the last spans when it is dropped here.
 fn run(cli: Cli) -> ExitCode {
-    let _telemetry = trawl_telemetry::init(cli.command.role());
+    let audit = match cli.command.audit_file() {
+        Ok(audit) => audit,
+        Err(mistake) => return failure::report(&mistake.into()),
+    };
+    let _telemetry = trawl_telemetry::init(cli.command.role(), audit);
     let context = Context::new(cli.data_root);
     cli.command.run(&context).unwrap_or_else(|error| failure::report(&error))
 }

@@ -1,12 +1,13 @@
 //! What Trawl reports about itself: logs, traces, metrics, and health probes.
 //!
-//! `setup` starts logs and traces; `logs` writes lines; `otlp` exports spans, which `tail_sampling` selects and `queue` sends
+//! `setup` starts logs and traces; `logs` writes lines, `audit` the file of the audit log; `otlp` exports spans, which `tail_sampling` selects and `queue` sends
 //! over connections from `connector`. `spans` has what crates above use besides the macros of `tracing`, `names` the names
 //! of spans and attributes. `metrics` are declared in their catalogue. Nothing here influences a scan, and no scan
 //! waits for it.
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod connector;
 mod environment;
 mod health;
@@ -21,6 +22,7 @@ mod setup;
 pub mod spans;
 mod tail_sampling;
 
+pub use audit::{AUDIT_TARGET, AuditFile};
 pub use health::{Health, LIVE, READY};
 pub use queue::{delivered_spans, dropped_spans};
 pub use resource::gpus;

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 use std::io::IsTerminal as _;
+use std::sync::Arc;
 
 use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use serde_json::{Map, Value};
@@ -13,6 +14,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFi
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, fmt as subscriber};
 
+use crate::audit::AuditFile;
 use crate::environment::variable;
 
 /// Variable with the format of log lines.
@@ -48,6 +50,15 @@ where
         LogFormat::Text => Box::new(lines.event_format(Text(Format::default()))),
         LogFormat::Json => Box::new(lines.fmt_fields(JsonFields::new()).event_format(Json)),
     }
+}
+
+/// A layer that writes JSON lines to a file.
+pub(crate) fn json_lines<S>(file: Arc<AuditFile>) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let lines = subscriber::layer().with_ansi(false).with_writer(file);
+    Box::new(lines.fmt_fields(JsonFields::new()).event_format(Json))
 }
 
 /// The trace that an event belongs to: that of its span, or of the current context.

@@ -4,6 +4,7 @@
 //! and are sent in batches on a thread of their own: a slow or absent receiver costs spans, never a scan, and at the
 //! end of the process at most [`Role::flush_timeout`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
@@ -11,6 +12,7 @@ use tracing_subscriber::filter::{EnvFilter, Targets};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::audit::{AUDIT_TARGET, AuditFile};
 use crate::environment::{Signal, Wanted, variable, wanted};
 use crate::logs::{self, LogFormat};
 use crate::metrics::{self, Place};
@@ -81,7 +83,8 @@ impl Drop for Guard {
 }
 
 /// Starts logging and, when asked for, the export of traces. Once per process.
-pub fn init(role: Role) -> Guard {
+/// `audit`: where the audit log goes besides stderr.
+pub fn init(role: Role, audit: Option<AuditFile>) -> Guard {
     let mut mistakes = Vec::new();
     let filter = match variable(LOG_VARIABLE).as_deref().map(EnvFilter::try_new) {
         Some(Ok(filter)) => filter,
@@ -115,8 +118,14 @@ pub fn init(role: Role) -> Guard {
             // libraries pass.
             .with_filter(Targets::new().with_target("trawl", LevelFilter::INFO))
     });
+    let audit = audit.map(|file| {
+        let target = Targets::new().with_target(AUDIT_TARGET, LevelFilter::DEBUG);
+        logs::json_lines(Arc::new(file)).with_filter(target)
+    });
     // It only fails when it was called before: the first call wins.
-    let _ = tracing_subscriber::registry().with(logs::layer(format).with_filter(filter)).with(traces).try_init();
+    let subscriber =
+        tracing_subscriber::registry().with(logs::layer(format).with_filter(filter)).with(audit).with(traces);
+    let _ = subscriber.try_init();
     for mistake in mistakes {
         tracing::warn!("{mistake}");
     }

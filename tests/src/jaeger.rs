@@ -34,6 +34,8 @@ fn answer(mut stream: TcpStream, sink: &Sink) -> std::io::Result<()> {
         query.split('&').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (decoded(k), decoded(v))).collect();
     let spans = sink.spans();
     let data = match path {
+        // Jaeger answers null, not an empty list, before the first span.
+        "/api/services" if spans.is_empty() => Value::Null,
         "/api/services" => json!(spans.iter().map(|span| &span.service).collect::<BTreeSet<_>>()),
         "/api/traces" => json!(traces(&spans, &asked)),
         _ => {

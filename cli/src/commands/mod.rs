@@ -6,7 +6,8 @@ pub use config_file::with_words_of_file;
 pub use serving::with_variables;
 
 use crate::app::Context;
-use trawl_telemetry::Role;
+use crate::failure::UserMistake;
+use trawl_telemetry::{AuditFile, Role};
 
 mod bench;
 mod certs;
@@ -96,6 +97,17 @@ impl Command {
             Self::Worker(_) => Role::Worker,
             Self::Coordinator(_) => Role::Coordinator,
             _ => Role::Command,
+        }
+    }
+
+    /// The file of the audit log that a coordinator writes.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn audit_file(&self) -> Result<Option<AuditFile>, UserMistake> {
+        match self {
+            Self::Coordinator(args) => args.audit_file(),
+            _ => Ok(None),
         }
     }
 

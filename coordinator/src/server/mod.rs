@@ -5,7 +5,7 @@
 //!   worker;
 //! - `scans` takes each scan from its request to its end, `upkeep` recovers and deletes recorded scans, `record_budget`
 //!   decides whether another record fits;
-//! - `service` is the API of clients, `proxy` forwards their calls to the leader, `quota` and `streams` limit each
+//! - `rpc` has the calls of clients and `service` their state, `proxy` forwards their calls to the leader, `quota` and `streams` limit each
 //!   caller, `datasets` answers what clients ask about bars;
 //! - `work` estimates the remaining work, `scaler` answers autoscalers.
 
@@ -22,6 +22,7 @@ mod quota;
 mod record_budget;
 mod registry;
 mod request;
+mod rpc;
 mod scaler;
 mod scans;
 mod service;
@@ -51,8 +52,9 @@ use datasets::Datasets;
 use leadership::Candidacy;
 use proxy::Proxy;
 use registry::{Coordinators, RegistryTimes};
+use rpc::Handle;
 use scans::Spool;
-use service::{CoordinatorRole, CoordinatorService, Handle};
+use service::{CoordinatorRole, CoordinatorService};
 
 pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
 pub use record_budget::RECORDS_MAX;

@@ -1,4 +1,4 @@
-//! The gRPC service of a coordinator: checks requests, and streams the events of scans.
+//! The state of a coordinator's gRPC service: finds the leader, checks submissions, and streams the events of scans.
 //!
 //! A coordinator that does not lead forwards every call to the one that does, so clients may use any of them.
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Status};
 use tracing::Instrument as _;
 use tracing::field::Empty;
 use trawl_security::{Caller, RETRY_AFTER_METADATA_KEY, Shown};
@@ -29,7 +29,7 @@ use super::quota::{QuotaLimits, Quotas, RunningPermit};
 use super::record_budget::NoRoom;
 use super::registry::Coordinators;
 use super::request;
-use super::scans::{Cursor, Environment, Known, Scan, TakenOver, drive, load, may_end, may_see, report_of};
+use super::scans::{Cursor, Environment, Known, Scan, TakenOver, drive, load, may_see};
 use super::streams::{StreamPermit, Streams};
 use crate::durable::RequestMark;
 
@@ -41,8 +41,6 @@ const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub const LISTED_MAX: usize = 1000;
 /// How long a call waits for a leader.
 const LEADER_WAIT: Duration = Duration::from_secs(10);
-/// How long a cancelled scan may take to end.
-const CANCEL_WAIT: Duration = Duration::from_secs(10);
 /// Retry delay while too many scans wait, in seconds.
 const RETRY_AFTER_FULL_S: u64 = 5;
 
@@ -62,14 +60,14 @@ pub(crate) struct CoordinatorService {
     quotas: Quotas,
     /// Boot id; makes scan ids unique across restarts.
     boot: String,
-    coordinators: Coordinators,
+    pub(super) coordinators: Coordinators,
     scans: AtomicU64,
     streams: Streams,
     /// This coordinator's own data root.
-    datasets: Datasets,
+    pub(super) datasets: Datasets,
 }
 
-type Events = Pin<Box<dyn Stream<Item = Result<pb::ScanEvent, Status>> + Send>>;
+pub(super) type Events = Pin<Box<dyn Stream<Item = Result<pb::ScanEvent, Status>> + Send>>;
 
 /// Which coordinator leads.
 pub(super) enum Leader {
@@ -85,20 +83,20 @@ pub(super) fn of_address(error: tonic::transport::Error) -> Status {
 }
 
 /// Where a call is answered.
-enum CallTarget {
+pub(super) enum CallTarget {
     Here(Environment),
     There(pb::coordinator_client::CoordinatorClient<tonic::transport::Channel>),
 }
 
 /// The caller and the metadata of a call.
-struct CallContext {
-    caller: Caller,
+pub(super) struct CallContext {
+    pub caller: Caller,
     shown: Option<Shown>,
     passed_on: bool,
 }
 
 impl CallContext {
-    fn of<T>(request: &Request<T>) -> Self {
+    pub fn of<T>(request: &Request<T>) -> Self {
         Self {
             // Set by the guard in front of this service.
             caller: request.extensions().get::<Caller>().cloned().unwrap_or_else(Caller::local),
@@ -108,7 +106,7 @@ impl CallContext {
     }
 
     /// The call to forward to the leader.
-    fn pass_on<T>(&self, message: T, trace: Option<&pb::TraceContext>) -> Request<T> {
+    pub fn pass_on<T>(&self, message: T, trace: Option<&pb::TraceContext>) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(shown) = &self.shown {
             shown.pass_on(&self.caller, request.metadata_mut());
@@ -137,7 +135,7 @@ impl CoordinatorService {
     }
 
     /// Waits until the leader is known.
-    async fn place(&self, call: &CallContext) -> Result<CallTarget, Status> {
+    pub async fn place(&self, call: &CallContext) -> Result<CallTarget, Status> {
         match self.leader(call.passed_on).await? {
             Leader::Here(environment) => Ok(CallTarget::Here(*environment)),
             Leader::There(leader)
@@ -188,7 +186,7 @@ impl CoordinatorService {
     }
 
     /// Finds a scan that the caller may see; others are reported as not found.
-    async fn find(environment: &Environment, caller: &Caller, name: &str) -> Result<Arc<Scan>, Status> {
+    pub async fn find(environment: &Environment, caller: &Caller, name: &str) -> Result<Arc<Scan>, Status> {
         for stage in [TakenOver::Open, TakenOver::All] {
             if environment.scans.get(name).is_none() {
                 until_known(environment, stage).await?;
@@ -203,14 +201,14 @@ impl CoordinatorService {
     }
 
     /// Counts a stream of events to a client.
-    fn open_stream(&self, caller: &Caller) -> Result<StreamPermit, Status> {
+    pub fn open_stream(&self, caller: &Caller) -> Result<StreamPermit, Status> {
         self.streams.open(caller).map_err(|why| {
             REFUSALS.of(Refusal::Streams).inc();
             come_again(&why, RETRY_AFTER_FULL_S)
         })
     }
 
-    async fn submit(
+    pub async fn submit(
         &self,
         environment: Environment,
         caller: &Caller,
@@ -279,7 +277,7 @@ impl CoordinatorService {
 }
 
 /// Waits until this coordinator has read `wanted` of the earlier records.
-async fn until_known(environment: &Environment, wanted: TakenOver) -> Result<(), Status> {
+pub(super) async fn until_known(environment: &Environment, wanted: TakenOver) -> Result<(), Status> {
     let mut taken_over = environment.taken_over.clone();
     match tokio::time::timeout(LEADER_WAIT, taken_over.wait_for(|stage| *stage >= wanted)).await {
         Ok(Ok(_)) => Ok(()),
@@ -296,7 +294,7 @@ fn come_again(why: &str, seconds: u64) -> Status {
     status
 }
 
-fn retry(message: &str) -> Status {
+pub(super) fn retry(message: &str) -> Status {
     status_of(Code::Unavailable, ErrorKind::Retryable, message)
 }
 
@@ -309,14 +307,14 @@ pub(super) fn of_leader(status: Status) -> Status {
 }
 
 /// Loads the events of an ended scan if its log was unloaded; they stay loaded while the reply is held.
-async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<Arc<()>, Status> {
+pub(super) async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<Arc<()>, Status> {
     let reading = scan.log.reading();
     load(environment, scan).await.map_err(|failure| failure.to_status())?;
     Ok(reading)
 }
 
 /// The events that the leader sends.
-fn passed_on(events: tonic::Streaming<pb::ScanEvent>, permit: StreamPermit) -> Events {
+pub(super) fn passed_on(events: tonic::Streaming<pb::ScanEvent>, permit: StreamPermit) -> Events {
     Box::pin(events.map(move |event| {
         let _open = &permit;
         event.map_err(of_leader)
@@ -325,7 +323,7 @@ fn passed_on(events: tonic::Streaming<pb::ScanEvent>, permit: StreamPermit) -> E
 
 /// Streams a scan's events to one client. `ends_it`: the scan ends with the stream. `detached`: only the first event is
 /// sent.
-fn stream(
+pub(super) fn stream(
     scan: Arc<Scan>,
     mut cursor: Cursor,
     ends_it: bool,
@@ -384,194 +382,4 @@ fn stream(
     });
     // The permit is given back when the transport takes the event.
     Box::pin(ReceiverStream::new(events).map(|(event, _permit)| event))
-}
-
-/// The service implementation for tonic: a handle to the shared state.
-#[derive(Clone)]
-pub(crate) struct Handle(pub Arc<CoordinatorService>);
-
-#[tonic::async_trait]
-impl pb::coordinator_server::Coordinator for Handle {
-    type ScanStream = Events;
-    type WatchStream = Events;
-
-    async fn scan(&self, request: Request<pb::ScanRequest>) -> Result<Response<Events>, Status> {
-        let (call, carried) = (CallContext::of(&request), trace::extract(request.metadata()));
-        let request = request.into_inner();
-        match self.0.place(&call).await? {
-            CallTarget::There(mut leader) => {
-                let permit = self.0.open_stream(&call.caller)?;
-                let events =
-                    leader.scan(call.pass_on(request, carried.as_ref())).await.map_err(of_leader)?.into_inner();
-                Ok(Response::new(passed_on(events, permit)))
-            }
-            CallTarget::Here(environment) => {
-                let (detached, context) = (request.detached, request.trace.clone());
-                let permit = self.0.open_stream(&call.caller)?;
-                let scan = self.0.submit(environment.clone(), &call.caller, request, carried.as_ref()).await?;
-                let held = (permit, loaded(&environment, &scan).await?);
-                let ends_it = !scan.asked.durable;
-                let within = carried.as_ref().or(context.as_ref());
-                Ok(Response::new(stream(scan, Cursor::default(), ends_it, detached && !ends_it, within, held)))
-            }
-        }
-    }
-
-    async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Events>, Status> {
-        let (call, carried) = (CallContext::of(&request), trace::extract(request.metadata()));
-        let request = request.into_inner();
-        request::check_version(request.protocol_version)?;
-        request::check_have(&request.have)?;
-        let permit = self.0.open_stream(&call.caller)?;
-        match self.0.place(&call).await? {
-            CallTarget::There(mut leader) => {
-                let events =
-                    leader.watch(call.pass_on(request, carried.as_ref())).await.map_err(of_leader)?.into_inner();
-                Ok(Response::new(passed_on(events, permit)))
-            }
-            CallTarget::Here(environment) => {
-                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
-                let held = (permit, loaded(&environment, &scan).await?);
-                let cursor = Cursor::with(request.generation, request.have);
-                Ok(Response::new(stream(scan, cursor, false, false, carried.as_ref(), held)))
-            }
-        }
-    }
-
-    async fn cancel(&self, request: Request<pb::CancelRequest>) -> Result<Response<pb::ScanInfo>, Status> {
-        let call = CallContext::of(&request);
-        let request = request.into_inner();
-        match self.0.place(&call).await? {
-            CallTarget::There(mut leader) => leader.cancel(call.pass_on(request, None)).await.map_err(of_leader),
-            CallTarget::Here(environment) => {
-                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
-                if !may_end(&call.caller, &scan.owner) {
-                    let message =
-                        format!("scan {} is not {}'s: that takes the role admin", scan.name, call.caller.name);
-                    return Err(status_of(Code::PermissionDenied, ErrorKind::Invalid, &message));
-                }
-                scan.cancel();
-                // Wait until the cancellation is recorded: if the leader died before, the next one would run the scan.
-                match tokio::time::timeout(CANCEL_WAIT, scan.until_ended()).await {
-                    Ok(()) => Ok(Response::new(scan.info())),
-                    Err(_) => Err(retry("the scan is being cancelled; its end is not recorded yet")),
-                }
-            }
-        }
-    }
-
-    async fn list_scans(&self, request: Request<pb::ListScansRequest>) -> Result<Response<pb::ListScansReply>, Status> {
-        let call = CallContext::of(&request);
-        let request = request.into_inner();
-        let filter = request::ListFilter::of(&request)?;
-        match self.0.place(&call).await? {
-            CallTarget::There(mut leader) => leader.list_scans(call.pass_on(request, None)).await.map_err(of_leader),
-            CallTarget::Here(environment) => {
-                until_known(&environment, if request.active { TakenOver::Open } else { TakenOver::All }).await?;
-                let mut scans: Vec<pb::ScanInfo> = environment
-                    .scans
-                    .all()
-                    .iter()
-                    .filter(|scan| may_see(&call.caller, &scan.owner) && !(request.active && scan.has_ended()))
-                    .map(|scan| scan.info())
-                    .filter(|scan| filter.admits(scan))
-                    .collect();
-                scans.sort_by(|a, b| (b.submitted_us, &b.scan_id).cmp(&(a.submitted_us, &a.scan_id)));
-                let most = match request.limit {
-                    0 => LISTED_MAX,
-                    limit => LISTED_MAX.min(limit as usize),
-                };
-                let more = scans.len() > most;
-                scans.truncate(most);
-                Ok(Response::new(pb::ListScansReply { scans, more }))
-            }
-        }
-    }
-
-    async fn get_scan(&self, request: Request<pb::GetScanRequest>) -> Result<Response<pb::ScanInfo>, Status> {
-        let call = CallContext::of(&request);
-        let request = request.into_inner();
-        match self.0.place(&call).await? {
-            CallTarget::There(mut leader) => leader.get_scan(call.pass_on(request, None)).await.map_err(of_leader),
-            CallTarget::Here(environment) => {
-                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
-                Ok(Response::new(scan.info()))
-            }
-        }
-    }
-
-    async fn trace(&self, request: Request<pb::TraceRequest>) -> Result<Response<pb::TraceReply>, Status> {
-        let call = CallContext::of(&request);
-        let request = request.into_inner();
-        match self.0.place(&call).await? {
-            CallTarget::There(mut leader) => leader.trace(call.pass_on(request, None)).await.map_err(of_leader),
-            CallTarget::Here(environment) => {
-                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
-                let report_json = report_of(&environment, &scan).await.map_err(|failure| failure.to_status())?;
-                Ok(Response::new(pb::TraceReply { scan: Some(scan.info()), report_json }))
-            }
-        }
-    }
-
-    async fn list_workers(
-        &self,
-        request: Request<pb::ListWorkersRequest>,
-    ) -> Result<Response<pb::ListWorkersReply>, Status> {
-        let call = CallContext::of(&request);
-        let request = request.into_inner();
-        match self.0.place(&call).await? {
-            CallTarget::There(mut leader) => leader.list_workers(call.pass_on(request, None)).await.map_err(of_leader),
-            CallTarget::Here(environment) => {
-                let workers = environment.dispatcher.list(request.all).await;
-                Ok(Response::new(pb::ListWorkersReply { workers }))
-            }
-        }
-    }
-
-    async fn list_coordinators(
-        &self,
-        _: Request<pb::ListCoordinatorsRequest>,
-    ) -> Result<Response<pb::ListCoordinatorsReply>, Status> {
-        let coordinators = self.0.coordinators.list().await.map_err(|error| retry(&error.to_string()))?;
-        Ok(Response::new(pb::ListCoordinatorsReply { coordinators }))
-    }
-
-    async fn drain_worker(
-        &self,
-        request: Request<pb::DrainWorkerRequest>,
-    ) -> Result<Response<pb::DrainWorkerReply>, Status> {
-        let call = CallContext::of(&request);
-        let request = request.into_inner();
-        match self.0.place(&call).await? {
-            CallTarget::There(mut leader) => leader.drain_worker(call.pass_on(request, None)).await.map_err(of_leader),
-            CallTarget::Here(environment) => {
-                let asked = environment.dispatcher.ask_to_leave(request.worker.clone()).await.ok_or_else(|| {
-                    let name: String =
-                        request.worker.chars().filter(|c| !c.is_control()).take(NAME_BYTES_MAX).collect();
-                    let message = format!("no worker '{name}' is registered; 'trawl workers' shows those that are");
-                    status_of(Code::NotFound, ErrorKind::Invalid, &message)
-                })?;
-                let shards_in_flight = asked?;
-                Ok(Response::new(pb::DrainWorkerReply { shards_in_flight }))
-            }
-        }
-    }
-
-    async fn list_datasets(
-        &self,
-        request: Request<pb::ListDatasetsRequest>,
-    ) -> Result<Response<pb::ListDatasetsReply>, Status> {
-        let call = CallContext::of(&request);
-        let datasets_json = self.0.datasets.list(&call.caller).await?;
-        Ok(Response::new(pb::ListDatasetsReply { datasets_json }))
-    }
-
-    async fn inspect_dataset(
-        &self,
-        request: Request<pb::InspectDatasetRequest>,
-    ) -> Result<Response<pb::InspectDatasetReply>, Status> {
-        let call = CallContext::of(&request);
-        let reply = self.0.datasets.inspect(&call.caller, request.into_inner()).await?;
-        Ok(Response::new(reply))
-    }
 }

@@ -344,3 +344,51 @@ async fn a_directory_that_others_do_not_see_is_refused_with_a_second_coordinator
     let error = world.try_coordinator("c2", |options| options.results_shared = false).await.unwrap_err().to_string();
     assert!(error.contains("2 coordinators") && error.contains("--results-shared"), "{error}");
 }
+
+/// Results are pure: what was deleted of them is computed again, and is the same answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_whose_objects_are_lost_is_computed_again() {
+    let mut world = World::new().await;
+    world.real_worker("w").await;
+    world.wait_for(&["w"]).await;
+    let first = world.scan(ShardSpec::PerSegment).await.unwrap();
+    let results = world.data.path().join(".results/scans").join(&first.report.scan);
+    let groups = |results: &std::path::Path| {
+        let mut found = Vec::new();
+        let mut folders = vec![results.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if entry.is_dir() {
+                    folders.push(entry);
+                } else if entry.extension().is_some_and(|extension| extension == "group") {
+                    found.push(entry);
+                }
+            }
+        }
+        found
+    };
+    // The first time all groups are lost, then one is damaged.
+    for damage in [false, true] {
+        for group in groups(&results) {
+            if damage {
+                std::fs::write(group, b"rotten").unwrap();
+            } else {
+                std::fs::remove_file(group).unwrap();
+            }
+        }
+        // The next coordinator has nothing in memory.
+        if damage {
+            world.stop_the_last();
+        } else {
+            world.stop_coordinator();
+        }
+        let url = world.coordinator(if damage { "c3" } else { "c2" }, |_| {}).await;
+        let scan = first.report.scan.clone();
+        let again = tokio::task::spawn_blocking(move || {
+            client::watch_blocking(&url, &ClientSecurity::default(), &scan, &NoProgress)
+        });
+        let again = tokio::time::timeout(BOUND, again).await.expect("it answers in time").unwrap().unwrap();
+        assert_eq!(answer_digest(&again.answer), world.expected());
+        assert!(!groups(&results).is_empty(), "it is stored again");
+    }
+}

@@ -41,7 +41,7 @@ pub struct World {
     pub url: String,
     pub control: Arc<MemoryStore>,
     pub store: Store,
-    data: TempDir,
+    pub data: TempDir,
     /// Folders of workers with their own copy of the data.
     copies: Vec<TempDir>,
     /// Dropping them stops the servers.

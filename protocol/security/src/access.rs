@@ -16,6 +16,7 @@ use tonic::{Code, Status};
 use trawl_telemetry::metrics::catalogue::process::{AUTH_FAILURES, AuthFailure};
 
 use crate::allowance::Allowance;
+use crate::audit;
 use crate::files::Watched;
 use crate::identity::{Identity, Role};
 use crate::listen::{Peer, PeerIdentity};
@@ -260,7 +261,7 @@ fn failure_of(refused: &Status) -> AuthFailure {
 }
 
 /// Sanitises untrusted text for a log.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(128).collect()
 }
 
@@ -280,28 +281,6 @@ pub fn authorise(token: Option<&Token>, metadata: &mut tonic::metadata::Metadata
         // Keeps it out of HTTP/2 header compression and of `Debug` output.
         value.set_sensitive(true);
         metadata.insert("authorization", value);
-    }
-}
-
-/// Writes one line of the audit log. Allowed submissions are logged at info level, other allowed calls at debug level,
-/// rejections as warnings.
-fn audit(path: &str, peer: Option<&Peer>, outcome: Result<&Caller, &Status>) {
-    let (action, from) = (printable(path), peer.map_or_else(String::new, |p| p.address.to_string()));
-    match outcome {
-        Ok(caller) if RULES.iter().any(|r| r.path == path && r.right == Some(Right::Submit)) => {
-            tracing::info!(target: "trawl::audit", caller = caller.name, action, peer = from, outcome = "allowed", "call");
-        }
-        Ok(caller) => {
-            tracing::debug!(target: "trawl::audit", caller = caller.name, action, peer = from, outcome = "allowed", "call");
-        }
-        Err(status) => {
-            let (code, why) = (status.code(), status.message());
-            let caller = match peer.map(|p| &p.identity) {
-                Some(PeerIdentity::Certificate(Ok(identity))) => identity.to_string(),
-                _ => "unknown".to_owned(),
-            };
-            tracing::warn!(target: "trawl::audit", caller, action, peer = from, outcome = "refused", ?code, why, "call");
-        }
     }
 }
 
@@ -333,16 +312,20 @@ where
         let peer = request.extensions().get::<Peer>().cloned();
         let path = request.uri().path().to_owned();
         let checked = self.access.check(&path, request.headers(), peer.as_ref());
-        audit(&path, peer.as_ref(), checked.as_ref());
         match checked {
             Ok(caller) => {
                 // A removed header cannot be logged. Only a coordinator that forwards the call needs it.
                 let shown = request.headers_mut().remove(http::header::AUTHORIZATION);
                 request.extensions_mut().insert(Shown(shown));
-                request.extensions_mut().insert(caller);
-                Box::pin(self.inner.call(request))
+                request.extensions_mut().insert(caller.clone());
+                let answered = self.inner.call(request);
+                Box::pin(async move {
+                    let reply = answered.await;
+                    reply.inspect(|reply| audit::answered(&path, peer.as_ref(), &caller, reply))
+                })
             }
             Err(status) => {
+                audit::refused(&path, peer.as_ref(), &status);
                 AUTH_FAILURES.of(failure_of(&status)).inc();
                 Box::pin(async move { Ok(status.into_http()) })
             }

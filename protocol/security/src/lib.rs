@@ -10,6 +10,7 @@
 
 pub mod access;
 pub mod allowance;
+mod audit;
 pub mod connector;
 pub mod files;
 pub mod identity;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 pub use access::{Access, Caller, Guarded, RETRY_AFTER_METADATA_KEY, Shown, authorise};
 pub use allowance::Allowance;
+pub use audit::Subject;
 pub use connector::Connector;
 pub use files::{FileError, RELOAD_INTERVAL, Watched};
 pub use identity::{Expect, Identity, Role};

@@ -289,6 +289,13 @@ impl ScanLog {
         (state.end, state.unloaded) = (Some(End::Logged), true);
     }
 
+    /// Begins an unloaded log anew: its scan is computed again. Nobody sees it before [`Self::show`].
+    pub fn reopen(&self) {
+        let mut state = self.state();
+        state.clear();
+        (state.shown, state.unloaded, state.end) = (false, false, None);
+    }
+
     /// Whether the events have to be loaded before they can be read.
     pub fn is_unloaded(&self) -> bool {
         self.state().unloaded

@@ -1,18 +1,20 @@
 //! The scans of a coordinator: their owners, their progress and their events.
 //!
 //! `log` holds the events that clients read, `memory` and `spool` limit what is held of them, `admission` limits running
-//! scans, `run_scan` takes one scan from its request to its end, `running` holds its intermediate state, `record`
-//! persists it, `document` keeps what was asked.
+//! scans, `run_scan` takes one scan from its request to its end, `prepare_scan` compiles it, `running` holds its
+//! intermediate state, `record` persists it, `stored_answer` reads answers again, `document` keeps what was asked.
 
 mod admission;
 mod document;
 mod log;
 mod memory;
 mod outcome;
+mod prepare_scan;
 mod record;
 mod run_scan;
 mod running;
 mod spool;
+mod stored_answer;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 use trawl_market::AsOf;
 use trawl_security::{Caller, Right};
+use trawl_telemetry::AUDIT_TARGET;
 use trawl_telemetry::metrics::catalogue::coordinator::{Origin, SCANS_ACCEPTED, ScanEnd};
 use trawl_terms::Priority;
 use trawl_wire::limits::bounded_reason;
@@ -41,9 +44,10 @@ use log::ScanLog;
 pub(crate) use memory::{DECODED_BYTES_PER_BYTE, ScanMemory};
 pub use memory::{DOCUMENTS_BYTES_MAX, RESULTS_MEMORY_BYTES, WORKING_BYTES_MAX};
 pub(crate) use record::Archive;
-pub(crate) use run_scan::{Environment, TakenOver, drive, load, report_of};
+pub(crate) use run_scan::{Environment, TakenOver, drive};
 pub(crate) use spool::Spool;
 pub use spool::{SPOOL_BYTES, SpoolError};
+pub(crate) use stored_answer::{load, report_of};
 
 /// Default maximum of running scans; further ones wait.
 pub const SCANS_MAX: usize = 64;
@@ -288,17 +292,17 @@ impl Scan {
             SCANS_ACCEPTED.of(self.origin).inc();
             let Stand { dataset, segments, .. } = self.stand().clone();
             let (caller, durable) = (&self.owner, self.asked.durable);
-            tracing::info!(scan = self.name, caller, dataset, segments, durable, "scan accepted");
+            tracing::info!(target: AUDIT_TARGET, scan = self.name, caller, dataset, segments, durable, "scan accepted");
         }
     }
 
     /// Writes one log line for each scan that ends.
     fn tell_end(&self, end: ScanEnd) {
-        let Stand { dataset, failed_symbols, failure, .. } = self.stand().clone();
+        let Stand { dataset, failed_symbols, failure, answer_digest: digest, .. } = self.stand().clone();
         let (caller, seconds) = (&self.owner, self.asked.received.elapsed().as_secs_f64());
         let why = failure.map(|failure| failure.message).unwrap_or_default();
         let outcome = end.value();
-        tracing::info!(scan = self.name, caller, dataset, outcome, failed_symbols, seconds, why, "scan ended");
+        tracing::info!(target: AUDIT_TARGET, scan = self.name, caller, dataset, outcome, failed_symbols, seconds, digest, why, "scan ended");
     }
 
     fn was_accepted(&self) -> bool {

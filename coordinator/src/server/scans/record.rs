@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use trawl_cluster_store::{Backoff, ControlError, ControlStore};
 use trawl_market::AsOf;
 use trawl_wire::pb::scan_event::Event;
-use trawl_wire::{ErrorKind, Failure, envelope, pb};
+use trawl_wire::{ErrorKind, Failure, SegmentOutput, envelope, pb};
 
 use super::memory::{MemoryPermit, ScanMemory};
 use super::outcome::{Answered, Ended};
@@ -19,7 +19,7 @@ use crate::durable::records::{DocumentPlace, Level, sha256_hex};
 use crate::durable::writer::{HeldUntilStored, WriterLimits, put_patiently};
 use crate::durable::{
     Acceptance, Decision, End, EndOutcome, Header, Ledger, LedgerError, Named, Outcome, Recorded, ResultStore,
-    Situation, Stored, Writer, decide,
+    Situation, StoreError, Stored, Writer, decide,
 };
 use crate::prepare::PreparedScan;
 use crate::server::record_budget::RecordBudget;
@@ -366,37 +366,57 @@ pub(super) async fn read_again(archive: &Archive, scan: &str) -> Result<Recorded
 /// # Errors
 /// Why it cannot be read.
 pub(super) async fn stored_report(archive: &Archive, scan: &Scan) -> Result<String, Failure> {
-    stored_summary(archive, scan).await.map(|summary| summary.report_json)
-}
-
-async fn stored_summary(archive: &Archive, scan: &Scan) -> Result<pb::Summary, Failure> {
     let summary = archive.results.named(&scan.name, Named::Summary(scan.generation())).await.map_err(Failure::from)?;
     let summary = summary.and_then(|bytes| pb::Summary::decode(&bytes[..]).ok());
-    summary.ok_or_else(|| not_stored("the end", scan))
+    let lost = || failure(ErrorKind::Permanent, format!("the report of scan {} is not stored any more", scan.name));
+    summary.map(|summary| summary.report_json).ok_or_else(lost)
 }
 
-fn not_stored(what: &str, scan: &Scan) -> Failure {
-    failure(ErrorKind::Permanent, format!("{what} of scan {} is not stored any more", scan.name))
-}
-
-/// Reads the events of a scan that has ended.
+/// Reads the events of a scan that has ended; `None` if a part of them is not stored any more.
 ///
 /// # Errors
 /// Why they cannot be read.
-pub(crate) async fn reload(archive: &Archive, scan: &Scan, prepared: &PreparedScan) -> Result<Vec<Event>, Failure> {
+pub(super) async fn reload(
+    archive: &Archive,
+    scan: &Scan,
+    prepared: &PreparedScan,
+) -> Result<Option<Vec<Event>>, Failure> {
     let generation = scan.generation();
     let (results, name) = (&archive.results, &scan.name);
-    let accepted = results.named(name, Named::Accepted(generation)).await.map_err(Failure::from)?;
-    let accepted =
-        accepted.and_then(|bytes| pb::Accepted::decode(&bytes[..]).ok()).ok_or_else(|| not_stored("the head", scan))?;
-    let summary = stored_summary(archive, scan).await?;
+    let named = async |named| match results.named(name, named).await {
+        Err(StoreError::Damaged { .. }) => Ok(None),
+        found => found.map_err(Failure::from),
+    };
+    let accepted = named(Named::Accepted(generation)).await?;
+    let accepted = accepted.and_then(|bytes| pb::Accepted::decode(&bytes[..]).ok());
+    let summary = named(Named::Summary(generation)).await?.and_then(|bytes| pb::Summary::decode(&bytes[..]).ok());
+    let (Some(accepted), Some(summary)) = (accepted, summary) else { return Ok(None) };
     let mut contents = results.contents(name, generation).await.map_err(Failure::from)?;
     // The last step returned the answer's rows.
     let last = contents.stages.pop_last().map(|(_, found)| found.segments).unwrap_or_default();
+    let is_answer = |outcome: &Outcome| match result_of(outcome) {
+        Ok(result) => matches!(result.output, SegmentOutput::Rows(_)),
+        Err(_) => matches!(outcome, Outcome::Failed(_)),
+    };
+    let complete = prepared.segments.iter().all(|segment| last.contains_key(segment));
+    if !complete || !last.values().next().is_some_and(is_answer) {
+        return Ok(None);
+    }
     let mut events = vec![Event::Accepted(accepted)];
     events.extend(last.into_iter().map(|(segment, outcome)| event_of(segment, outcome, generation, prepared)));
     events.push(Event::Summary(summary));
-    Ok(events)
+    Ok(Some(events))
+}
+
+/// What is still stored of a scan that has ended.
+///
+/// # Errors
+/// Why it cannot be read.
+pub(super) async fn stored_steps(archive: &Archive, scan: &Scan) -> Result<StoredSteps, Failure> {
+    let contents = archive.results.contents(&scan.name, scan.generation()).await.map_err(Failure::from)?;
+    let steps = contents.stages.into_iter().map(|(step, found)| (step, found.segments)).collect();
+    // The caller has a share of memory already.
+    Ok(StoredSteps { steps, permit: None })
 }
 
 /// The event for a stored segment.

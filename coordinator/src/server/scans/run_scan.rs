@@ -12,9 +12,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Code;
 use tracing::Instrument as _;
 use trawl_cluster_store::Backoff;
-use trawl_kernels::{BACKEND_CPU, Precision};
-use trawl_market::{AsOf, MarketErrorKind, Store};
-use trawl_plan::ScanDocument;
+use trawl_market::Store;
 use trawl_telemetry::metrics::catalogue::coordinator::{
     REFUSALS, Refusal, SCAN_DURATION, SCAN_WAIT, SCANS_ENDED, ScanEnd,
 };
@@ -27,31 +25,26 @@ use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, pb, trace};
 
 use super::outcome::{Answered, Ended};
+use super::prepare_scan::{compiled, needs_of, placed};
 use super::record::{self, Accepting, Archive, Recorder, StoredSteps, end_of, header_of};
 use super::running::{RunningScan, Stopped};
-use super::{Admission, Document, Placement, Scan, ScanMemory, Scans, failure};
+use super::{Admission, Document, Scan, ScanMemory, Scans};
 use crate::durable::recovery::GENERATIONS_MAX;
 use crate::durable::{Pin, Pins, Recorded};
 use crate::local::seconds;
 use crate::planner::name_key;
-use crate::prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
+use crate::prepare::PreparedScan;
 use crate::report::ms_since;
 use crate::scan_steps::{PassError, Passes};
 use crate::server::dispatcher::{Dispatcher, Submission, no_worker};
 use crate::server::work::WorkShare;
-use crate::worker_class::{ClassNeeds, WorkerClass};
 
 /// How long the data and stores of a taken-over scan may be unavailable.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Wait before they are tried again; doubles up to [`PATIENCE_BACK_OFF_MAX`].
-const PATIENCE_BACK_OFF: Duration = Duration::from_millis(200);
+pub(super) const PATIENCE_BACK_OFF: Duration = Duration::from_millis(200);
 /// Longest wait.
 const PATIENCE_BACK_OFF_MAX: Duration = Duration::from_secs(10);
-
-/// Maximum tries of asking workers of a class for their plan of a scan.
-const PLAN_TRIES_MAX: u32 = 20;
-/// Interval at which a scan that no worker can run looks for one.
-const CLASS_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// State shared by the scans of one term.
 #[derive(Clone)]
@@ -199,19 +192,19 @@ async fn until_over(over: &watch::Receiver<bool>) {
     let _ = over.clone().wait_for(|over| *over).await;
 }
 
-async fn until(deadline: Option<Instant>) {
+pub(super) async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(at) => tokio::time::sleep_until(at.into()).await,
         None => std::future::pending().await,
     }
 }
 
-fn late(scan: &Scan) -> Failure {
+pub(super) fn late(scan: &Scan) -> Failure {
     let message = format!("the scan was not done within {}", seconds(scan.asked.allowed.unwrap_or_default()));
     Failure::new(ErrorKind::DeadlineExceeded, message)
 }
 
-fn cancelled() -> Failure {
+pub(super) fn cancelled() -> Failure {
     Failure::new(ErrorKind::Cancelled, "the scan was cancelled")
 }
 
@@ -229,7 +222,7 @@ async fn run(
     let mut retries = RetryBudget::new(recorded.is_some());
     let permits = if recorded.is_some() { &environment.resuming } else { &environment.preparing };
     let mut prepared = loop {
-        match prepared(environment, permits, scan, known.clone()).await {
+        match compiled(environment, permits, scan, known.clone()).await {
             Err(Ended::Failed(refused)) => retries.allow(scan, refused).await?,
             other => break other?,
         }
@@ -257,7 +250,7 @@ async fn run(
         drop(prepared);
         placed(environment, scan, &needs).await?;
         drop(waits);
-        prepared = self::prepared(environment, &environment.preparing, scan, Some(snapshot)).await?;
+        prepared = compiled(environment, &environment.preparing, scan, Some(snapshot)).await?;
     }
     if unplaced && scan.asked.durable && recorded.is_none() {
         // The class that was recorded is only this build's own: it may begin as the next generation.
@@ -284,7 +277,7 @@ async fn run(
             };
             drop(waits);
             SCAN_WAIT.observe((), asked.elapsed(), current_trace());
-            prepared = self::prepared(environment, &environment.preparing, scan, Some(snapshot)).await?;
+            prepared = compiled(environment, &environment.preparing, scan, Some(snapshot)).await?;
             turn
         }
     };
@@ -341,7 +334,7 @@ impl RetryBudget {
 }
 
 /// The first event for clients.
-fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
+pub(super) fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
     let (spec, manifest) = (prepared.merge_spec(), &prepared.dataset.manifest);
     pb::Accepted {
         scan_id: scan.name.clone(),
@@ -360,161 +353,6 @@ fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
     }
 }
 
-/// What a scan asks of its class: the user's wish, then the cluster's default where that can compute the scan.
-fn needs_of(environment: &Environment, scan: &Scan, prepared: &PreparedScan) -> ClassNeeds {
-    let default = environment.default_backend.as_deref();
-    let default = default.filter(|backend| prepared.precision == Precision::F64 || *backend == BACKEND_CPU);
-    ClassNeeds { unfit: scan.unfit().clone(), ..prepared.class_needs(scan.asked.backend.as_deref().or(default)) }
-}
-
-/// Waits until workers of a class that the scan may run in serve, and chooses the class: an ephemeral scan for a limited
-/// time, a recorded one until its deadline.
-async fn placed(environment: &Environment, scan: &Arc<Scan>, needs: &ClassNeeds) -> Result<(), Ended> {
-    let patience = Duration::from_millis(environment.no_worker_timeout_ms);
-    let (since, mut logged) = (Instant::now(), false);
-    loop {
-        if let Some(class) = environment.dispatcher.choose(needs.clone()).await {
-            scan.place(Some(Placement { class, plan: None }));
-            if logged {
-                scan.waits_for(None);
-            }
-            return Ok(());
-        }
-        if !std::mem::replace(&mut logged, true) {
-            scan.waits_for(Some(needs.to_string()));
-        }
-        if !scan.asked.durable && since.elapsed() >= patience {
-            return Err(no_worker(environment.no_worker_timeout_ms, needs).into());
-        }
-        tokio::select! {
-            () = tokio::time::sleep(CLASS_POLL_INTERVAL) => {}
-            () = scan.until_cancelled() => return Err(cancelled().into()),
-            () = until(scan.asked.deadline) => return Err(late(scan).into()),
-        }
-    }
-}
-
-/// Compiles the document, over the newest snapshot or the one chosen earlier.
-async fn prepared(
-    environment: &Environment,
-    permits: &Arc<Semaphore>,
-    scan: &Arc<Scan>,
-    snapshot: Option<String>,
-) -> Result<PreparedScan, Ended> {
-    let permit = tokio::select! {
-        permit = Arc::clone(permits).acquire_owned() => permit,
-        () = scan.until_cancelled() => return Err(cancelled().into()),
-        () = until(scan.asked.deadline) => return Err(late(scan).into()),
-    };
-    let document = record::document_of(&environment.archive, scan).await?;
-    let (store, owned, span) = (environment.store.clone(), Arc::clone(scan), tracing::Span::current());
-    let preparing = tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        span.in_scope(|| prepare_document(&store, &document, &owned.asked.as_of, snapshot.as_deref()))
-    });
-    let prepared = tokio::select! {
-        prepared = preparing => prepared,
-        // Hanging files block their thread, not the scan.
-        () = until(scan.asked.deadline) => return Err(late(scan).into()),
-    };
-    let internal = |_| Failure::new(ErrorKind::Permanent, "internal error while the scan was prepared");
-    let prepared = prepared.map_err(internal)?.map_err(Ended::Failed)?;
-    // The dataset of another timeframe has a name of its own.
-    let (granted, dataset) = (&scan.asked.datasets, &prepared.identity.dataset);
-    if !granted.is_empty() && !granted.contains(dataset) {
-        let message = format!("dataset '{dataset}' is not granted to {}: {}", scan.owner, granted.join(", "));
-        return Err(failure(ErrorKind::Invalid, message).into());
-    }
-    let device = scan.asked.backend.as_deref().filter(|backend| *backend != BACKEND_CPU);
-    if let (Some(backend), true) = (device, prepared.precision != Precision::F64) {
-        let message = format!("backend {backend}: a GPU computes in f64 only; leave out the precision or the backend");
-        return Err(failure(ErrorKind::Invalid, message).into());
-    }
-    Ok(in_its_class(environment, scan, prepared).await)
-}
-
-/// Reads and prepares a document; blocks on the dataset's files.
-fn prepare_document(
-    store: &Store,
-    document_json: &str,
-    as_of: &AsOf,
-    snapshot: Option<&str>,
-) -> Result<PreparedScan, pb::Refused> {
-    let refused = |failure: Failure, diagnostics_json| pb::Refused { failure: Some(failure.into()), diagnostics_json };
-    let document = ScanDocument::from_json(document_json).map_err(|error| {
-        let message = format!("the scan document cannot be read: {error}");
-        refused(failure(ErrorKind::Invalid, message), String::new())
-    })?;
-    let prepared = match snapshot {
-        None => prepare(store, &document, as_of.clone()),
-        // The snapshot chosen earlier, regardless of later imports.
-        Some(snapshot) => store
-            .open(snapshot)
-            .map_err(PrepareError::from)
-            .and_then(|dataset| prepare_opened(dataset, &document, as_of.clone())),
-    };
-    prepared.map_err(|error| {
-        let kind = match &error {
-            PrepareError::Dataset(error) => match error.kind() {
-                MarketErrorKind::Invalid => ErrorKind::Invalid,
-                MarketErrorKind::Permanent => ErrorKind::Permanent,
-                MarketErrorKind::Retryable => ErrorKind::Retryable,
-            },
-            _ => ErrorKind::Invalid,
-        };
-        let diagnostics_json = match &error {
-            PrepareError::Plan(mistakes) => serde_json::to_string(mistakes).unwrap_or_default(),
-            _ => String::new(),
-        };
-        refused(failure(kind, text_of(&error)), diagnostics_json)
-    })
-}
-
-/// The scan in the class that it runs in, which is chosen if it has none. While no worker serves it is in a class of this
-/// build, and has no placement.
-async fn in_its_class(environment: &Environment, scan: &Scan, prepared: PreparedScan) -> PreparedScan {
-    let mut tries = 0;
-    loop {
-        let needs = needs_of(environment, scan, &prepared);
-        let placement = match scan.placement().filter(|placement| needs.admit(&placement.class)) {
-            Some(placement) => Some(placement),
-            None => environment.dispatcher.choose(needs.clone()).await.map(|class| Placement { class, plan: None }),
-        };
-        let Some(Placement { class, plan }) = placement else {
-            scan.place(None);
-            return prepared.in_class(&WorkerClass::own(needs.backend.as_deref().unwrap_or(BACKEND_CPU)));
-        };
-        if class.has_own_numerics() {
-            scan.place(Some(Placement { class: class.clone(), plan: None }));
-            return prepared.in_class(&class);
-        }
-        // Another build compiles the document by itself, and names the plan.
-        let mut placed = prepared.clone().in_class(&class);
-        let plan = match plan {
-            Some(plan) => Some(Ok(plan)),
-            None => environment.dispatcher.plan_of(&class, &placed).await,
-        };
-        match plan {
-            Some(Ok(plan)) => {
-                placed.identity.plan.clone_from(&plan);
-                scan.place(Some(Placement { class, plan: Some(plan) }));
-                return placed;
-            }
-            Some(Err(failure)) if failure.kind.is_retried() && tries < PLAN_TRIES_MAX => {
-                tries += 1;
-                tokio::time::sleep(PATIENCE_BACK_OFF).await;
-            }
-            Some(Err(failure)) => {
-                tracing::warn!(scan = scan.name, %class, %failure, "workers of this class cannot run a scan");
-                scan.place(None);
-                scan.unfit().push(class);
-            }
-            // Its last worker has left meanwhile.
-            None => scan.place(None),
-        }
-    }
-}
-
 fn of_pass(error: &PassError) -> Failure {
     let kind = match error {
         PassError::TooLarge { .. } => ErrorKind::Invalid,
@@ -525,7 +363,7 @@ fn of_pass(error: &PassError) -> Failure {
 }
 
 /// Runs the steps in order, then merges.
-async fn steps(
+pub(super) async fn steps(
     environment: &Environment,
     scan: &Arc<Scan>,
     prepared: Arc<PreparedScan>,
@@ -641,41 +479,4 @@ impl Stopped {
             Self::OtherClass => Ended::OtherClass,
         }
     }
-}
-
-/// The report of a scan's run so far, or of the whole run, as JSON; empty if there is none.
-///
-/// # Errors
-/// Why it cannot be read.
-pub(crate) async fn report_of(environment: &Environment, scan: &Arc<Scan>) -> Result<String, Failure> {
-    // The report of a finished scan is stored beside the answer, which need not be read for it.
-    if scan.log.is_unloaded() {
-        return record::stored_report(&environment.archive, scan).await;
-    }
-    Ok(scan.report_json().unwrap_or_default())
-}
-
-/// Reads the events of an ended scan from the result store, if they are not in memory.
-///
-/// # Errors
-/// Why they cannot be read.
-pub(crate) async fn load(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Failure> {
-    let _one_at_a_time = scan.loading.lock().await;
-    if !scan.log.is_unloaded() {
-        return Ok(());
-    }
-    let stored = environment.archive.results.stored_bytes(&scan.name, scan.generation()).await;
-    let _permit = environment.memory.load(stored.map_err(Failure::from)?).await;
-    let snapshot = scan.info().dataset;
-    let prepared = match prepared(environment, &environment.preparing, scan, Some(snapshot)).await {
-        Ok(prepared) => prepared,
-        Err(Ended::Failed(refused)) => return Err(Failure::from(refused.failure.unwrap_or_default())),
-        Err(Ended::Over | Ended::OtherClass) => {
-            return Err(Failure::new(ErrorKind::Retryable, "this coordinator leads no longer"));
-        }
-    };
-    let events = record::reload(&environment.archive, scan, &prepared).await?;
-    scan.log.load(events).await?;
-    environment.scans.relieve();
-    Ok(())
 }

@@ -1,0 +1,94 @@
+//! The answers of scans that have ended, from the result store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use trawl_wire::pb::scan_event::Event;
+use trawl_wire::{ErrorKind, Failure};
+
+use super::outcome::{Answered, Ended};
+use super::prepare_scan::compiled;
+use super::record::{self, Accepting};
+use super::run_scan::{Environment, accepted, steps};
+use super::{Scan, failure};
+use crate::prepare::PreparedScan;
+
+/// The report of a scan's run so far, or of the whole run, as JSON; empty if there is none.
+///
+/// # Errors
+/// Why it cannot be read.
+pub(crate) async fn report_of(environment: &Environment, scan: &Arc<Scan>) -> Result<String, Failure> {
+    // The report of a finished scan is stored beside the answer, which need not be read for it.
+    if scan.log.is_unloaded() {
+        return record::stored_report(&environment.archive, scan).await;
+    }
+    Ok(scan.report_json().unwrap_or_default())
+}
+
+/// Reads the events of an ended scan from the result store, if they are not in memory.
+///
+/// # Errors
+/// Why they cannot be read.
+pub(crate) async fn load(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Failure> {
+    let _one_at_a_time = scan.loading.lock().await;
+    if !scan.log.is_unloaded() {
+        return Ok(());
+    }
+    let stored = environment.archive.results.stored_bytes(&scan.name, scan.generation()).await;
+    let _permit = environment.memory.load(stored.map_err(Failure::from)?).await;
+    let snapshot = scan.info().dataset;
+    let prepared = match compiled(environment, &environment.preparing, scan, Some(snapshot)).await {
+        Ok(prepared) => prepared,
+        Err(Ended::Failed(refused)) => return Err(Failure::from(refused.failure.unwrap_or_default())),
+        Err(Ended::Over | Ended::OtherClass) => {
+            return Err(Failure::new(ErrorKind::Retryable, "this coordinator leads no longer"));
+        }
+    };
+    match record::reload(&environment.archive, scan, &prepared).await? {
+        Some(events) => scan.log.load(events).await?,
+        None => compute_again(environment, scan, prepared).await?,
+    }
+    environment.scans.relieve();
+    Ok(())
+}
+
+/// Computes what is not stored any more of an answer, and stores it again: results are pure, so that it is the same answer.
+///
+/// # Errors
+/// Why it cannot be computed; [`ErrorKind::Permanent`] if it is another answer than the one that was given.
+async fn compute_again(environment: &Environment, scan: &Arc<Scan>, prepared: PreparedScan) -> Result<(), Failure> {
+    let (expected, failed_symbols) = {
+        let info = scan.info();
+        (info.answer_digest, info.failed_symbols)
+    };
+    tracing::warn!(scan = scan.name, "a part of this scan's answer is not stored any more: it is computed again");
+    let stored = record::stored_steps(&environment.archive, scan).await?;
+    scan.log.reopen();
+    scan.log.push(Event::Accepted(accepted(scan, &prepared)));
+    let computed = steps(environment, scan, Arc::new(prepared), &mut Accepting::none(), (stored, Duration::ZERO)).await;
+    let summary = match computed {
+        Ok(Answered { summary, .. }) if summary.answer_digest == expected => Ok(summary),
+        Ok(_) => {
+            let message = "a part of the answer is not stored any more, and what is computed now differs from it";
+            Err(failure(ErrorKind::Permanent, message))
+        }
+        Err(Ended::Failed(refused)) => Err(Failure::from(refused.failure.unwrap_or_default())),
+        Err(Ended::Over | Ended::OtherClass) => {
+            let message = "a part of the answer is not stored any more, and cannot be computed again at present";
+            Err(failure(ErrorKind::Retryable, message))
+        }
+    };
+    scan.ended(Ok((&expected, failed_symbols)));
+    match summary {
+        Ok(summary) => {
+            scan.log.show();
+            scan.log.close(Event::Summary(summary));
+            Ok(())
+        }
+        Err(failure) => {
+            scan.log.restart(scan.generation());
+            scan.log.put_away();
+            Err(failure)
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! One line of the audit log for each call, when its reply begins: who called what, of which scan, and how it ended.
+
+use tonic::Status;
+use tonic::codegen::http;
+use trawl_telemetry::AUDIT_TARGET;
+
+use crate::access::{Caller, RULES, printable};
+use crate::listen::{Peer, PeerIdentity};
+use crate::rights::Right;
+
+/// What a call was about: a scan's id, a worker's or a dataset's name. A service puts it into the extensions of its
+/// reply.
+#[derive(Debug, Clone)]
+pub struct Subject(pub String);
+
+/// Logs a call that the guard let through: submissions and calls that need the right of an administrator at info level,
+/// others at debug level, those that failed as warnings. Calls between processes are not logged.
+pub(crate) fn answered<B>(path: &str, peer: Option<&Peer>, caller: &Caller, reply: &http::Response<B>) {
+    let Some(right) = RULES.iter().find(|rule| rule.path == path).and_then(|rule| rule.right) else { return };
+    let (action, peer) = (printable(path), address_of(peer));
+    let subject = reply.extensions().get::<Subject>().map(|subject| subject.0.as_str());
+    let caller = caller.name.as_str();
+    match Status::from_header_map(reply.headers()).filter(|status| status.code() != tonic::Code::Ok) {
+        Some(status) => {
+            let (code, why) = (status.code(), status.message());
+            tracing::warn!(target: AUDIT_TARGET, caller, action, subject, peer, outcome = "failed", ?code, why, "call");
+        }
+        None if matches!(right, Right::Submit | Right::Admin) => {
+            tracing::info!(target: AUDIT_TARGET, caller, action, subject, peer, outcome = "done", "call");
+        }
+        None => tracing::debug!(target: AUDIT_TARGET, caller, action, subject, peer, outcome = "done", "call"),
+    }
+}
+
+/// Logs a call that the guard refused.
+pub(crate) fn refused(path: &str, peer: Option<&Peer>, status: &Status) {
+    let (action, from, code, why) = (printable(path), address_of(peer), status.code(), status.message());
+    let caller = match peer.map(|p| &p.identity) {
+        Some(PeerIdentity::Certificate(Ok(identity))) => identity.to_string(),
+        _ => "unknown".to_owned(),
+    };
+    tracing::warn!(target: AUDIT_TARGET, caller, action, peer = from, outcome = "refused", ?code, why, "call");
+}
+
+fn address_of(peer: Option<&Peer>) -> String {
+    peer.map_or_else(String::new, |p| p.address.to_string())
+}
