@@ -151,6 +151,11 @@ chaos-seed seed:
     cargo build --profile ci -p trawl
     TRAWL_CHAOS_SEED={{ seed }} TRAWL_ETCD=$(tools/get-etcd) cargo test --profile ci -p trawl-tests --test integration chaos:: -- --nocapture
 
+# Ten scans a second for an hour over real processes, then a kill of the leader: nothing may be lost, nothing may grow. Keeps benches/results/soak-DATE.json and .png; fewer than 50 minutes stay in target/soak: `just soak --minutes 3`
+soak *options:
+    cargo build --release -p trawl
+    "$(tools/get-venv soak)" tools/soak --etcd "$(tools/get-etcd)" {{ options }}
+
 # Parity and speed on this machine's GPU, compared with CuPy and numba.cuda; keeps benches/results/gpu-DATE.json. Steps of at most 9 minutes: `just gpu --steps figures,keep`
 gpu *options:
     benches/gpu.sh {{ options }}

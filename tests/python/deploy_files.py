@@ -197,7 +197,7 @@ def compose():
         check(unchecked == without, f"{path}: without a health check: {sorted(unchecked)}, expected {sorted(without)}")
     flags = services["etcd"]["command"]
     check(
-        "--auto-compaction-mode=periodic" in flags and "--auto-compaction-retention=1h" in flags,
+        "--auto-compaction-mode=periodic" in flags and "--auto-compaction-retention=5m" in flags,
         "compose: etcd keeps every revision for good",
     )
     # The same Jaeger here and in deploy/compose.yaml.
