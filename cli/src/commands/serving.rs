@@ -19,6 +19,9 @@ use trawl_wire::record::checked_name;
 use super::security::{TlsArgs, credentials};
 use crate::failure::UserMistake;
 
+/// Threads for files and other calls that block. Each keeps memory for itself, and once started they take turns, so that
+/// none of them ends: tokio's default of 512 is what a sweep of old results would leave behind.
+const BLOCKING_THREADS_MAX: usize = 32;
 /// Threads that serve connections; computing has threads of its own.
 const SERVER_THREADS: usize = 2;
 /// Variable of `--etcd`: `TRAWL_ETCD` is already the executable for the tests and for developers of `trawl cluster up`.
@@ -227,6 +230,7 @@ fn metrics_address(text: &str) -> Result<SocketAddr, String> {
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(SERVER_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
         .enable_all()
         .build()
         .context("cannot start the server's threads")

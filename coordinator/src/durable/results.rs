@@ -25,6 +25,8 @@ use super::store_error::StoreError;
 
 /// Number of objects read or deleted concurrently.
 const CALLS_AT_ONCE: usize = 8;
+/// What the names of files contain that are being written.
+const PARTIAL_FILE_MARK: char = '#';
 /// Folder of all scans.
 const SCANS: &str = "scans";
 
@@ -316,6 +318,16 @@ impl ResultStore {
     /// [`StoreError`]; deletions are kept, and a further call continues.
     pub async fn delete_scan(&self, scan: &str) -> Result<u64, StoreError> {
         let folder = self.path(scan, "")?;
+        if let Some(root) = &self.root {
+            // In one call: a sweep deletes many scans, and each blocking call that is under way takes a thread. It also
+            // removes partial files of a crash, which are not listed, and empty directories, which are not objects.
+            let directory = root.join(SCANS).join(scan);
+            let removed = tokio::task::spawn_blocking(move || remove_directory(&directory)).await;
+            let removed = removed.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            return removed.map_err(|error| {
+                self.error(&object_store::Error::Generic { store: "directory", source: Box::new(error) })
+            });
+        }
         let listed = self.objects.list(Some(&folder)).map_err(|e| self.error(&e));
         let delete = |meta: ObjectMeta| async move {
             match self.objects.delete(&meta.location).await {
@@ -326,19 +338,7 @@ impl ResultStore {
             }
         };
         let deleted = listed.map_ok(delete).try_buffer_unordered(CALLS_AT_ONCE);
-        let deleted = deleted.try_fold(0, |sum, one| futures::future::ready(Ok(sum + one))).await?;
-        if let Some(root) = &self.root {
-            // Partial files of a crash are not listed, and empty directories are not objects.
-            let directory = root.join(SCANS).join(scan);
-            let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(directory)).await;
-            if let Ok(Err(error)) = removed
-                && error.kind() != std::io::ErrorKind::NotFound
-            {
-                let error = object_store::Error::Generic { store: "directory", source: Box::new(error) };
-                return Err(self.error(&error));
-            }
-        }
-        Ok(deleted)
+        deleted.try_fold(0, |sum, one| futures::future::ready(Ok(sum + one))).await
     }
 
     /// Puts an object if it is absent. `None`: it is stored with these bytes. `Some`: another intact object exists, and
@@ -399,6 +399,25 @@ impl ResultStore {
 
     fn error(&self, error: &object_store::Error) -> StoreError {
         StoreError::of(error, &self.shown)
+    }
+}
+
+/// Removes a directory with everything in it; returns the number of objects, which partial files of a crash are not. None
+/// is no error.
+fn remove_directory(directory: &FilePath) -> std::io::Result<u64> {
+    fn count(directory: &FilePath) -> std::io::Result<u64> {
+        let mut files = 0;
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            let is_object = || !entry.file_name().to_string_lossy().contains(PARTIAL_FILE_MARK);
+            files += if entry.file_type()?.is_dir() { count(&entry.path())? } else { u64::from(is_object()) };
+        }
+        Ok(files)
+    }
+    let removed = count(directory).and_then(|files| std::fs::remove_dir_all(directory).map(|()| files));
+    match removed {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        removed => removed,
     }
 }
 

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 use trawl_security::Connector;
@@ -198,9 +199,11 @@ fn outcome_of(
 ) -> Result<Box<Found>, Failure> {
     let retryable = |message: String| Failure::new(ErrorKind::Retryable, message);
     match reply.outcome {
-        Some(pb::segment_reply::Outcome::Result(envelope)) => {
+        Some(pb::segment_reply::Outcome::Result(mut envelope)) => {
             let transit = transit.hold(envelope.payload.len());
             let result = envelope::decode(&envelope)?;
+            // As received it is a part of a larger buffer, which would be kept with it.
+            envelope.payload = Bytes::copy_from_slice(&envelope.payload);
             if result.segment != reply.segment {
                 return Err(retryable(format!("segment {} came for segment {}", result.segment, reply.segment)));
             }
