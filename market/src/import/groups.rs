@@ -121,8 +121,9 @@ pub(super) fn merge_into(
     let mut stored = Vec::with_capacity(by_group.len());
     let mut waiting = by_group.into_iter().peekable();
     while waiting.peek().is_some() {
+        // At least one, however large it is.
         let (mut wave, mut bytes) = (Vec::new(), 0);
-        while let Some((group, new)) = waiting.next_if(|_| bytes < memory) {
+        while let Some((group, new)) = waiting.next_if(|_| wave.is_empty() || bytes < memory) {
             let old = entries.remove(&group).unwrap_or_default();
             bytes += bytes_of(&old, &new, width);
             wave.push((group, old, new));
