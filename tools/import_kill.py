@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An import that is killed at random points leaves the dataset as it was, and a second run gives the bytes of one that was never disturbed.
 
-    tools/import_kill.py --trawl target/release/trawl [--points 50] [--rows 300000] [--seed 1]
+    tools/import_kill.py --trawl target/release/trawl [--points 50] [--rows 2000000] [--seed 1]
 
 Each round begins with a dataset of the first half of the bars, starts the import of all of them (other values for some), kills it with
 SIGKILL after a random time, and checks: every file of the old snapshot is as it was (`inspect --verify`), HEAD names the old snapshot or the
@@ -24,7 +24,7 @@ import tempfile
 import time
 
 # Less than the rows below take, so that they are spilled.
-LITTLE = "128MiB"
+LITTLE = "256MiB"
 
 
 def write_bars(folder, rows, seed):
@@ -104,7 +104,7 @@ def main():
             shutil.copytree(before, root)
             more = ["--memory", LITTLE] if point % 2 else []
             process = subprocess.Popen(importer.command(root, "all", *more), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(chance.uniform(0, 1.1 * seconds))
+            time.sleep(chance.uniform(0, 1.5 * seconds))
             process.send_signal(signal.SIGKILL)
             ended = process.wait() == 0
             head = (root / "bars/HEAD").read_text().strip()

@@ -25,7 +25,7 @@ use crate::sums::{CHUNK_ROWS, ColumnSums, Sums, sum_of};
 use crate::time::TimeMicros;
 
 /// Bytes of a file that is made in memory; a longer one is written as it is made.
-const HELD_BYTES_MAX: usize = 64 << 20;
+pub(crate) const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// One group, stored.
 #[derive(Debug, Clone)]
@@ -45,7 +45,8 @@ pub(crate) fn store_group(
     columns: &[String],
     bars: &[SymbolBars],
 ) -> Result<StoredGroup, MarketError> {
-    let mut writer = GroupWriter::new(sink, group, columns, bars.iter().map(|b| &*b.symbol))?;
+    let rows = bars.iter().map(|b| b.times.len() as u64).sum();
+    let mut writer = GroupWriter::new(sink, group, columns, (bars.iter().map(|b| &*b.symbol), rows))?;
     bars.iter().try_for_each(|bars| writer.push(bars))?;
     writer.finish()
 }
@@ -64,6 +65,8 @@ pub(crate) struct GroupWriter<'a> {
     values: Vec<Vec<f64>>,
     symbols: Vec<SymbolEntry>,
     rows: u64,
+    /// How many rows are expected.
+    expected: u64,
     /// All different times.
     distinct: Vec<TimeMicros>,
     /// Checksums of the times, then of each column.
@@ -71,12 +74,12 @@ pub(crate) struct GroupWriter<'a> {
 }
 
 impl<'a> GroupWriter<'a> {
-    /// Begins a group with these symbols, which ascend.
+    /// Begins a group with these symbols, which ascend, and about so many rows, for which room is made.
     pub fn new<'n>(
         sink: &'a Sink,
         group: u32,
         columns: &[String],
-        names: impl Iterator<Item = &'n str>,
+        (names, expected): (impl Iterator<Item = &'n str>, u64),
     ) -> Result<Self, MarketError> {
         let output = Output { digest: Sha256::new(), bytes: 0, place: Place::Held(Vec::new()), files: sink.files() };
         let writer = FileWriter::try_new(output, &group_schema(columns)).map_err(|e| failed(sink, group, e))?;
@@ -91,6 +94,7 @@ impl<'a> GroupWriter<'a> {
             values: vec![Vec::new(); columns.len()],
             symbols: Vec::new(),
             rows: 0,
+            expected,
             distinct: Vec::new(),
             sums: vec![Vec::new(); columns.len() + 1],
         })
@@ -120,6 +124,9 @@ impl<'a> GroupWriter<'a> {
         }
         let mut at = 0;
         while at < rows {
+            if self.keys.is_empty() {
+                self.make_room(rows - at);
+            }
             let end = rows.min(at + BATCH_ROWS_MAX - self.keys.len());
             self.keys.resize(self.keys.len() + end - at, key);
             self.times.extend_from_slice(&bars.times[at..end]);
@@ -132,6 +139,16 @@ impl<'a> GroupWriter<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Makes room for a batch, of which there are so many rows at least: a vector that grows takes up to twice its bytes.
+    fn make_room(&mut self, least: usize) {
+        let written: u64 = self.rows - least as u64;
+        let rows = self.expected.saturating_sub(written).clamp(least as u64, BATCH_ROWS_MAX.max(least) as u64) as usize;
+        let rows = rows.min(BATCH_ROWS_MAX);
+        self.keys.reserve_exact(rows);
+        self.times.reserve_exact(rows);
+        self.values.iter_mut().for_each(|values| values.reserve_exact(rows));
     }
 
     /// Writes the rows so far as one batch.

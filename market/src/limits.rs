@@ -46,7 +46,7 @@ pub const QUARANTINED_ROW_BYTES_MAX: usize = 4 << 10;
 /// Rows that are checked to decide whether a further column contains numbers or text.
 pub const CLASSIFY_ROWS: usize = 1_000;
 /// Least memory that an import is given, in bytes.
-pub const IMPORT_MEMORY_MIN: u64 = 128 << 20;
+pub const IMPORT_MEMORY_MIN: u64 = 256 << 20;
 /// Rows of one import.
 pub const IMPORT_ROWS_MAX: u64 = 1 << 36;
 /// Rows of a file that is computed on, all of which are held in memory.

@@ -10,7 +10,7 @@ use crate::arrow_file::{LoadedBars, SymbolBars};
 use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::group::{group_of, groups_for};
-use crate::group_writer::{GroupWriter, StoredGroup};
+use crate::group_writer::{GroupWriter, HELD_BYTES_MAX, StoredGroup};
 use crate::jumps::{Jump, find_jumps};
 use crate::limits::{BATCH_ROWS_MAX, COLUMNS_MAX, SYMBOLS_MAX};
 use crate::manifest::{GroupFile, SymbolEntry};
@@ -146,12 +146,17 @@ pub(super) fn merge_into(
     Ok(merged)
 }
 
-/// Bytes of memory that making a group takes: a batch of its rows as they are collected, encoded and written, and a symbol's
-/// rows from files, in order, and merged.
+/// Rows of each symbol of a group, those of the dataset and those that come.
+fn rows_of<'a>(old: &'a [&SymbolEntry], new: &'a [&ImportedSymbol]) -> impl Iterator<Item = u64> + 'a {
+    old.iter().map(|entry| entry.rows).chain(new.iter().map(|symbol| symbol.bars as u64))
+}
+
+/// Bytes of memory that making a group takes: a batch of its rows as they are collected and encoded, what is held of its file,
+/// and a symbol's rows as they are read, in order, and merged.
 fn bytes_of(old: &[&SymbolEntry], new: &[&ImportedSymbol], width: u64) -> u64 {
-    let each = || old.iter().map(|entry| entry.rows).chain(new.iter().map(|symbol| symbol.bars as u64));
-    let (all, largest) = (each().sum::<u64>(), each().max().unwrap_or(0));
-    VALUE_BYTES * width * (3 * all.min(BATCH_ROWS_MAX as u64) + 4 * largest)
+    let (all, largest) = (rows_of(old, new).sum::<u64>(), rows_of(old, new).max().unwrap_or(0));
+    let file = VALUE_BYTES * width * all;
+    VALUE_BYTES * width * (2 * all.min(BATCH_ROWS_MAX as u64) + 4 * largest) + file.min(HELD_BYTES_MAX as u64)
 }
 
 impl Merging<'_> {
@@ -161,7 +166,8 @@ impl Merging<'_> {
             old.iter().map(|entry| entry.symbol.as_str()).chain(new.iter().map(|symbol| &*symbol.name)).collect();
         let added: BTreeMap<&str, &ImportedSymbol> = new.iter().map(|symbol| (&*symbol.name, *symbol)).collect();
         let mut known = Known::of(self, group, old)?;
-        let mut writer = GroupWriter::new(self.sink, group, self.columns, names.iter().copied())?;
+        let mut writer =
+            GroupWriter::new(self.sink, group, self.columns, (names.iter().copied(), rows_of(old, new).sum()))?;
         let mut counts = MergeCounts::default();
         let mut jumps = Vec::new();
         let close = self.columns.iter().position(|c| c == "close");
