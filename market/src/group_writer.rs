@@ -118,9 +118,9 @@ impl<'a> GroupWriter<'a> {
         self.rows += rows as u64;
         self.distinct = unite(std::mem::take(&mut self.distinct), &bars.times);
         let chunk = CHUNK_ROWS as usize;
-        self.sums[0].extend(bars.times.chunks(chunk).map(|chunk| sum_of_times(chunk)));
+        self.sums[0].extend(bars.times.chunks(chunk).map(sum_of_times));
         for (sums, column) in self.sums[1..].iter_mut().zip(&bars.columns) {
-            sums.extend(column.chunks(chunk).map(|chunk| sum_of_values(chunk)));
+            sums.extend(column.chunks(chunk).map(sum_of_values));
         }
         let mut at = 0;
         while at < rows {

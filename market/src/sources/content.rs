@@ -91,7 +91,7 @@ impl Content {
             .take(GZIP_MAGIC.len() as u64)
             .read_to_end(&mut start)
             .map_err(MarketError::input("read", shown))?;
-        Self { place: Place::File(path.to_path_buf()), gzip: start == GZIP_MAGIC, shown: shown.to_owned() }.as_utf8()
+        Self { place: Place::File(path.to_path_buf()), gzip: start == GZIP_MAGIC, shown: shown.to_owned() }.in_utf8()
     }
 
     /// Bytes in memory.
@@ -100,11 +100,11 @@ impl Content {
     /// [`MarketError::Input`] for damaged gzip.
     pub fn of_bytes(bytes: Arc<[u8]>, shown: &str) -> Result<Self, MarketError> {
         let gzip = bytes.starts_with(&GZIP_MAGIC);
-        Self { place: Place::Bytes(bytes), gzip, shown: shown.to_owned() }.as_utf8()
+        Self { place: Place::Bytes(bytes), gzip, shown: shown.to_owned() }.in_utf8()
     }
 
     /// Text with the byte order mark of UTF-16 is converted at once, and held.
-    fn as_utf8(self) -> Result<Self, MarketError> {
+    fn in_utf8(self) -> Result<Self, MarketError> {
         let mut start = Vec::new();
         let mark = self.reader()?.take(UTF16_MARKS[0].len() as u64).read_to_end(&mut start);
         // An error is reported by whoever reads the content.
