@@ -120,7 +120,7 @@ def main():
             again = importer.run(root, "all", *more)
             if again["snapshot"] != new or named_files(root) != wanted:
                 sys.exit(f"point {point}: the second import differs from the undisturbed one")
-    print(f"{options.points} imports of {seconds:.2f} s: {killed} killed, {finished} of them after the new snapshot was there; "
+    print(f"{options.points} imports of {seconds:.2f} s: {killed} killed, the others had ended; {finished} datasets had the new snapshot; "
           "each old snapshot whole, each second import the bytes of the undisturbed one")
 
 
