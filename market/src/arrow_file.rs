@@ -7,10 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::types::Int32Type;
-use arrow_array::{
-    ArrayRef, DictionaryArray, Float64Array, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray,
-};
+use arrow_array::{ArrayRef, RecordBatch, TimestampMicrosecondArray};
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema, TimeUnit};
 
@@ -65,30 +62,12 @@ fn time_field() -> Field {
     Field::new(TIME, DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false)
 }
 
-/// Writes the bars of a group, symbols in the order given.
-pub(crate) fn encode_group(columns: &[String], bars: &[SymbolBars]) -> Result<Vec<u8>, ArrowError> {
+/// The columns of a group's file.
+pub(crate) fn group_schema(columns: &[String]) -> Schema {
     let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
     let mut fields = vec![Field::new(SYMBOL, dictionary, false), time_field()];
     fields.extend(columns.iter().map(|c| Field::new(c, DataType::Float64, false)));
-    let rows: usize = bars.iter().map(|b| b.times.len()).sum();
-    let names: ArrayRef = Arc::new(StringArray::from_iter_values(bars.iter().map(|b| &*b.symbol)));
-    let mut keys = Vec::with_capacity(rows);
-    let mut times = Vec::with_capacity(rows);
-    for (key, b) in (0i32..).zip(bars) {
-        keys.resize(keys.len() + b.times.len(), key);
-        times.extend_from_slice(&b.times);
-    }
-    let keys = DictionaryArray::<Int32Type>::try_new(Int32Array::from(keys), names)?;
-    let mut arrays: Vec<ArrayRef> =
-        vec![Arc::new(keys), Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC"))];
-    for c in 0..columns.len() {
-        let mut values = Vec::with_capacity(rows);
-        for b in bars {
-            values.extend_from_slice(&b.columns[c]);
-        }
-        arrays.push(Arc::new(Float64Array::from(values)));
-    }
-    encode(Schema::new(fields), arrays)
+    Schema::new(fields)
 }
 
 /// Writes the distinct times.
@@ -156,24 +135,35 @@ pub(crate) fn in_own_order<T: Value>(values: &mut [T]) {
     }
 }
 
-/// Finds the times and the numeric columns in the content of a file that [`encode`] wrote. The error says what is wrong
+/// Finds the times and the numeric columns in the content of a file that `group_writer` wrote. The error says what is wrong
 /// with the bytes; every range that is returned is inside them.
 pub(crate) fn places(bytes: &[u8]) -> Result<Vec<ColumnPlace>, String> {
-    const TRAILER: usize = 10;
+    places_in(bytes.len() as u64, |from, length| bytes.get(from as usize..(from + length) as usize))
+}
+
+/// The same for a file of `bytes` bytes, parts of which are read: their offset and length lie inside it.
+pub(crate) fn places_in<P: AsRef<[u8]>>(
+    bytes: u64,
+    read: impl FnMut(u64, u64) -> Option<P>,
+) -> Result<Vec<ColumnPlace>, String> {
+    const TRAILER: u64 = 10;
     const ENDING: &[u8] = b"ARROW1";
+    let mut read = read;
     let short = || "it is too short".to_owned();
-    let at = |offset: i64, length: i64| {
-        let (from, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
-        bytes.get(from..from.checked_add(length)?)
+    let inside = |offset: i64, length: i64| {
+        let (from, length) = (u64::try_from(offset).ok()?, u64::try_from(length).ok()?);
+        (from.checked_add(length)? <= bytes).then_some((from, length))
     };
-    let trailer = bytes.len().checked_sub(TRAILER).and_then(|from| bytes.get(from..)).ok_or_else(short)?;
-    let (length, ending) = trailer.split_first_chunk::<4>().ok_or_else(short)?;
+    let mut at = |offset: i64, length: i64| inside(offset, length).and_then(|(from, length)| read(from, length));
+    let start = bytes.checked_sub(TRAILER).ok_or_else(short)? as i64;
+    let trailer = at(start, TRAILER as i64).ok_or_else(short)?;
+    let (length, ending) = trailer.as_ref().split_first_chunk::<4>().ok_or_else(short)?;
     if ending != ENDING {
         return Err("it does not end as an Arrow file".to_owned());
     }
     let length = i64::from(i32::from_le_bytes(*length));
-    let footer = at((bytes.len() - TRAILER) as i64 - length, length).ok_or_else(short)?;
-    let footer = arrow_ipc::root_as_footer(footer).map_err(|e| e.to_string())?;
+    let footer = at(start - length, length).ok_or_else(short)?;
+    let footer = arrow_ipc::root_as_footer(footer.as_ref()).map_err(|e| e.to_string())?;
     let schema =
         arrow_ipc::convert::try_fb_to_schema(footer.schema().ok_or("it has no schema")?).map_err(|e| e.to_string())?;
     let mut places = Vec::new();
@@ -188,7 +178,8 @@ pub(crate) fn places(bytes: &[u8]) -> Result<Vec<ColumnPlace>, String> {
     for block in footer.recordBatches().iter().flatten() {
         let head = at(block.offset(), i64::from(block.metaDataLength())).ok_or_else(short)?;
         // A mark and the length of the message come first.
-        let message = arrow_ipc::root_as_message(head.get(8..).ok_or_else(short)?).map_err(|e| e.to_string())?;
+        let message =
+            arrow_ipc::root_as_message(head.as_ref().get(8..).ok_or_else(short)?).map_err(|e| e.to_string())?;
         let batch = message.header_as_record_batch().ok_or("it has a block that is no record batch")?;
         let (Some(nodes), Some(buffers), None) = (batch.nodes(), batch.buffers(), batch.compression()) else {
             return Err("it is compressed, or has no buffers".to_owned());
@@ -205,7 +196,7 @@ pub(crate) fn places(bytes: &[u8]) -> Result<Vec<ColumnPlace>, String> {
             }
             let offset = body.checked_add(values.offset()).ok_or_else(short)?;
             let length = node.length().checked_mul(VALUE_BYTES as i64).ok_or_else(short)?;
-            at(offset, length).ok_or_else(short)?;
+            inside(offset, length).ok_or_else(short)?;
             place.segments.push((offset as u64, node.length() as u64));
         }
     }

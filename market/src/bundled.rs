@@ -12,12 +12,12 @@ use crate::calendar::Calendar;
 use crate::dataset::Dataset;
 use crate::demo;
 use crate::error::MarketError;
-use crate::import::{Labels, label_rows};
-use crate::limits::IMPORT_ROWS_MAX;
+use crate::import::{Labels, bars_of};
+use crate::limits::SERIES_ROWS_MAX;
 use crate::manifest::ORIGIN_IMPORT;
 use crate::memory::{MemoryMarket, build as build_memory};
 use crate::reading::{ImportFormat, Policy, ReadOptions, RowBudget, read_rows};
-use crate::sources::decompress;
+use crate::sources::Content;
 use trawl_terms::{TimeUnit, Timeframe};
 
 const FILES: [(&str, &[u8]); 5] = [
@@ -44,18 +44,19 @@ fn us5() -> Result<Dataset, MarketError> {
     let timeframe = Timeframe { count: 1, unit: TimeUnit::Day };
     let how = ReadOptions { format: ImportFormat::Yfinance, ..ReadOptions::default() };
     let labels = Labels { timeframe, zone: None, calendar: Calendar::XNYS };
-    let budget = RowBudget::new(IMPORT_ROWS_MAX);
+    let budget = RowBudget::new(SERIES_ROWS_MAX);
     let mut columns = Vec::new();
     let mut bars: Vec<SymbolBars> = Vec::new();
     for (symbol, bytes) in FILES {
         let file = format!("{US5}/{symbol}.csv.gz");
-        let mut rows = read_rows(&file, symbol, decompress(&file, bytes)?, &how, Policy::Quarantine, &budget)?;
-        if let Some(bad) = rows.bad.first() {
+        let mut rows =
+            read_rows(&file, symbol, &Content::of_bytes(bytes.into(), &file)?, &how, Policy::Quarantine, &budget)?;
+        if let Some(bad) = rows.facts.bad.first() {
             let why = format!("line {}: {}", bad.line, bad.reason.text());
             return Err(MarketError::Corrupt { file, why });
         }
-        columns = std::mem::take(&mut rows.columns);
-        bars.extend(label_rows(rows, labels).0.into_values().map(|rows| rows.bars));
+        columns = std::mem::take(&mut rows.facts.columns);
+        bars.extend(bars_of(rows, labels));
     }
     build_memory(
         ORIGIN_IMPORT,

@@ -33,8 +33,14 @@ impl Jump {
     }
 }
 
+/// Ratios of closes that no usual split explains: each is two to one at least, or one to two.
+const NO_SPLIT: std::ops::Range<f64> = 0.6..1.8;
+
 /// The usual split ratio nearest to a ratio of closes, within what a price moves from one bar to the next.
 fn split_of(factor: f64) -> Option<(u32, u32)> {
+    if NO_SPLIT.contains(&factor) {
+        return None;
+    }
     let near = |ratio: f64| (factor * ratio - 1.0).abs() <= SPLIT_TOLERANCE;
     SPLIT_RATIOS.into_iter().find_map(|(new, old)| {
         let ratio = f64::from(new) / f64::from(old);
@@ -92,11 +98,22 @@ mod tests {
     }
 
     #[test]
+    fn no_usual_split_is_near_one() {
+        let ratios = SPLIT_RATIOS.map(|(new, old)| f64::from(new) / f64::from(old));
+        let least = ratios.into_iter().fold(f64::INFINITY, f64::min);
+        assert!((1.0 + SPLIT_TOLERANCE) / least < NO_SPLIT.start && (1.0 - SPLIT_TOLERANCE) * least > NO_SPLIT.end);
+    }
+
+    #[test]
     fn a_split_is_known_by_its_ratio_in_either_direction() {
         for (factor, split) in [
             (0.5, Some((2, 1))),
             (0.485, Some((2, 1))),
             (0.62, None),
+            (0.52, Some((2, 1))),
+            (0.53, None),
+            (1.93, Some((1, 2))),
+            (1.9, None),
             (1.45, None),
             (2.0, Some((1, 2))),
             (0.0502, Some((20, 1))),

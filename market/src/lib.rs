@@ -17,6 +17,7 @@ mod draws;
 mod error;
 mod group;
 mod group_reader;
+mod group_writer;
 mod import;
 mod inspect;
 mod jumps;

@@ -16,14 +16,21 @@ pub const SYMBOLS_PER_GROUP: usize = 64;
 pub const GROUPS_MAX: u32 = 65_536;
 /// Files of one import.
 pub const IMPORT_FILES_MAX: usize = 100_000;
-/// Decompressed bytes of one CSV file, which is held in memory while it is read.
-pub const CSV_FILE_BYTES_MAX: u64 = 2 << 30;
+/// Decompressed bytes of an input that is held in memory while it is read: standard input, a pipe, a file of an archive, text
+/// in UTF-16, a compressed Parquet or Arrow file; and of a file of which every row is kept.
+pub const HELD_FILE_BYTES_MAX: u64 = 2 << 30;
+/// Decompressed bytes of one file of text, which is read piece by piece.
+pub const TEXT_FILE_BYTES_MAX: u64 = 1 << 44;
+/// Bytes of so many lines as a batch of a source has rows.
+pub const TEXT_BATCH_BYTES_MAX: u64 = 2 << 30;
 /// Bytes of one line of a CSV file; a longer one is quarantined.
 pub const CSV_LINE_BYTES_MAX: usize = 1 << 20;
 /// Cells of a line of a table that has columns of several symbols.
 pub const WIDE_CELLS_MAX: usize = 65_536;
 /// Lines before a header that are skipped.
 pub const PREAMBLE_LINES_MAX: usize = 10;
+/// Bytes of text that one thread splits and reads at a time, at least one batch.
+pub const PIECE_BYTES: usize = 4 << 20;
 /// Rows of one batch of a source.
 pub const SOURCE_BATCH_ROWS: usize = 8_192;
 /// Different distances between bars that are counted to infer the timeframe.
@@ -38,8 +45,12 @@ pub const PREVIEW_BAD_ROWS_MAX: usize = 10;
 pub const QUARANTINED_ROW_BYTES_MAX: usize = 4 << 10;
 /// Rows that are checked to decide whether a further column contains numbers or text.
 pub const CLASSIFY_ROWS: usize = 1_000;
-/// Rows of one import, which are held in memory.
-pub const IMPORT_ROWS_MAX: u64 = 200_000_000;
+/// Least memory that an import is given, in bytes.
+pub const IMPORT_MEMORY_MIN: u64 = 256 << 20;
+/// Rows of one import.
+pub const IMPORT_ROWS_MAX: u64 = 1 << 36;
+/// Rows of a file that is computed on, all of which are held in memory.
+pub const SERIES_ROWS_MAX: u64 = 200_000_000;
 /// Jumps that a report lists; all are counted.
 pub const JUMPS_LISTED_MAX: usize = 100;
 /// A close over this many times the previous one, or under its reciprocal, is reported as a jump.

@@ -14,9 +14,10 @@ use crate::group::{group_of, groups_for};
 use crate::limits::GROUPS_MAX;
 use trawl_terms::Timeframe;
 
+use crate::group_writer::store_group;
 use crate::name::{check_dataset_name, is_column, is_symbol};
 use crate::reference::{FactorRow, Listing, ListingRow, check_labels, encode_factors, encode_listing, merge_factors};
-use crate::snapshot::{Heading, MemoryFiles, Sink, assemble, store_group, store_table, unite};
+use crate::snapshot::{Heading, MemoryFiles, Sink, assemble, store_table, unite};
 use crate::time::TimeMicros;
 
 /// A market to be held in memory.

@@ -1,17 +1,8 @@
-//! Merges the bars of one symbol: from several files of one import, and with those of a dataset.
+//! Merges imported bars of a symbol with those of a dataset.
 
-use std::collections::BTreeMap;
 use std::ops::AddAssign;
-use std::sync::Arc;
 
 use crate::arrow_file::SymbolBars;
-
-/// Bars of one symbol and the line that each came from.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct SymbolRows {
-    pub bars: SymbolBars,
-    pub lines: Vec<u64>,
-}
 
 /// What happened to the good rows of an import.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -27,46 +18,6 @@ impl AddAssign for MergeCounts {
         self.unchanged += other.unchanged;
         self.revised += other.revised;
     }
-}
-
-/// Merges each symbol's bars over files, which are given in file order. Of two bars with one time the first is kept;
-/// the lines of the others are returned by file.
-pub(crate) fn combine_files(
-    by_symbol: BTreeMap<Arc<str>, Vec<(usize, SymbolRows)>>,
-) -> (BTreeMap<Arc<str>, SymbolBars>, BTreeMap<usize, Vec<u64>>) {
-    let mut combined = BTreeMap::new();
-    let mut duplicates: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
-    for (symbol, mut parts) in by_symbol {
-        if parts.len() == 1 {
-            combined.extend(parts.pop().map(|(_, rows)| (symbol, rows.bars)));
-            continue;
-        }
-        // (time, part, row): parts are in file order, so that the first of equal times is kept.
-        let mut order = Vec::new();
-        for (part, (_, rows)) in parts.iter().enumerate() {
-            order.extend(rows.bars.times.iter().enumerate().map(|(row, &time)| (time, part, row)));
-        }
-        order.sort_unstable();
-        let width = parts.first().map_or(0, |(_, rows)| rows.bars.columns.len());
-        let mut bars = SymbolBars {
-            symbol: Arc::clone(&symbol),
-            times: Vec::with_capacity(order.len()),
-            columns: vec![Vec::with_capacity(order.len()); width],
-        };
-        for (time, part, row) in order {
-            let (file, rows) = &parts[part];
-            if bars.times.last() == Some(&time) {
-                duplicates.entry(*file).or_default().push(rows.lines[row]);
-                continue;
-            }
-            bars.times.push(time);
-            for (to, from) in bars.columns.iter_mut().zip(&rows.bars.columns) {
-                to.push(from[row]);
-            }
-        }
-        combined.insert(symbol, bars);
-    }
-    (combined, duplicates)
 }
 
 /// Merges a symbol's known bars with new ones; both have the same columns and ascending times.
@@ -133,14 +84,5 @@ mod tests {
         assert_eq!(merged.columns[0][..5], [1.0, 10.0, 21.0, 40.0, 50.0]);
         assert!(merged.columns[0][5].is_nan());
         assert_eq!(counts, MergeCounts { added: 2, unchanged: 2, revised: 2 });
-    }
-
-    #[test]
-    fn of_two_files_with_one_bar_the_first_is_kept() {
-        let rows = |r: &[(i64, f64)]| SymbolRows { bars: bars(r), lines: (2..).take(r.len()).collect() };
-        let parts = vec![(0, rows(&[(1, 1.0), (3, 3.0)])), (1, rows(&[(2, 2.0), (3, 9.0), (4, 4.0)]))];
-        let (combined, duplicates) = combine_files(BTreeMap::from([("X".into(), parts)]));
-        assert_eq!(combined["X"], bars(&[(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]));
-        assert_eq!(duplicates, BTreeMap::from([(1, vec![3])]));
     }
 }

@@ -8,33 +8,37 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::arrow_file::{SymbolBars, encode_group, encode_times};
+use crate::arrow_file::encode_times;
 use crate::calendar::Calendar;
 use crate::error::MarketError;
 use crate::manifest::{GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TableFile, TimesFile, sha256_hex};
-use crate::sums::{Run, Sums};
+use crate::sums::Sums;
 use crate::time::TimeMicros;
 use trawl_terms::Timeframe;
 
 pub(crate) const HEAD: &str = "HEAD";
+/// Folder of the content-addressed files.
+const FILES: &str = "files";
+/// Bytes of two files that are compared at once.
+const COMPARED_BYTES: u64 = 1 << 20;
 
 /// Path of a content-addressed file, relative to the dataset.
 pub(crate) fn file_path(sha256: &str) -> String {
-    format!("files/{sha256}.arrow")
+    format!("{FILES}/{sha256}.arrow")
 }
 
 /// Path of the checksums of a file of bars, relative to the dataset.
 pub(crate) fn sums_path(sha256: &str) -> String {
-    format!("files/{sha256}.sums")
+    format!("{FILES}/{sha256}.sums")
 }
 
 /// Path of a table of reference data, relative to the dataset.
 pub(crate) fn table_path(sha256: &str) -> String {
-    format!("files/{sha256}.csv")
+    format!("{FILES}/{sha256}.csv")
 }
 
 /// Path of a manifest, relative to the dataset.
@@ -55,8 +59,34 @@ pub(crate) enum Sink {
 }
 
 impl Sink {
+    /// The dataset's directory, and its name for messages.
+    pub fn directory(&self) -> Option<(&Path, &str)> {
+        match self {
+            Self::Directory { path, name } => Some((path, name)),
+            Self::Memory(_) => None,
+        }
+    }
+
+    /// The folder of the dataset's files.
+    pub fn files(&self) -> Option<PathBuf> {
+        self.directory().map(|(path, _)| path.join(FILES))
+    }
+
+    /// Stores a file under its final name, unless the same file is there; returns whether it was new.
+    pub fn put_file(&self, relative: &str, staged: tempfile::NamedTempFile) -> Result<bool, MarketError> {
+        let Some((path, name)) = self.directory() else {
+            return Err(MarketError::Refused("a dataset in memory has no files".to_owned()));
+        };
+        // A damaged file is replaced: importing again repairs a dataset.
+        if same_content(&path.join(relative), staged.path()).unwrap_or(false) {
+            return Ok(false);
+        }
+        persist(staged, &path.join(relative)).map_err(MarketError::io("write", format!("{name}/{relative}")))?;
+        Ok(true)
+    }
+
     /// Stores bytes under their sha256, at a path that contains it; returns whether they were new.
-    fn put(&self, sha256: &str, relative: &str, bytes: Vec<u8>) -> Result<bool, MarketError> {
+    pub fn put(&self, sha256: &str, relative: &str, bytes: Vec<u8>) -> Result<bool, MarketError> {
         match self {
             Self::Directory { path, name } => {
                 // A damaged file is replaced: importing again repairs a dataset.
@@ -84,10 +114,33 @@ pub(crate) fn write_atomically(dataset: &Path, relative: &str, bytes: &[u8], nam
     fs::create_dir_all(directory).map_err(MarketError::io("create the directory of", &shown))?;
     let mut file = tempfile::NamedTempFile::new_in(directory).map_err(MarketError::io("write", &shown))?;
     file.write_all(bytes).map_err(MarketError::io("write", &shown))?;
-    make_readable(file.as_file()).map_err(MarketError::io("write", &shown))?;
-    file.as_file().sync_data().map_err(MarketError::io("write", &shown))?;
-    file.persist(&path).map_err(|e| e.error).map_err(MarketError::io("write", &shown))?;
+    persist(file, &path).map_err(MarketError::io("write", &shown))
+}
+
+/// Gives a file that was written its name, once it is on the disk.
+fn persist(file: tempfile::NamedTempFile, path: &Path) -> std::io::Result<()> {
+    make_readable(file.as_file())?;
+    file.as_file().sync_data()?;
+    file.persist(path).map_err(|e| e.error)?;
     Ok(())
+}
+
+/// Whether two files have the same bytes.
+fn same_content(a: &Path, b: &Path) -> std::io::Result<bool> {
+    let (a, b) = (fs::File::open(a)?, fs::File::open(b)?);
+    if a.metadata()?.len() != b.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    loop {
+        x.clear();
+        y.clear();
+        (&a).take(COMPARED_BYTES).read_to_end(&mut x)?;
+        (&b).take(COMPARED_BYTES).read_to_end(&mut y)?;
+        if x != y || x.is_empty() {
+            return Ok(x == y);
+        }
+    }
 }
 
 /// Writes the checksums of a file of bars. Not synced: what a crash leaves of it is not used.
@@ -114,55 +167,11 @@ fn make_readable(file: &fs::File) -> std::io::Result<()> {
     Ok(())
 }
 
-/// One group, stored.
-#[derive(Debug, Clone)]
-pub(crate) struct StoredGroup {
-    pub file: GroupFile,
-    pub symbols: Vec<SymbolEntry>,
-    /// Sorted, distinct.
-    pub times: Vec<TimeMicros>,
-    /// False when the same file existed already.
-    pub new: bool,
-}
-
-/// Stores the bars of one group, which are sorted by symbol, each with at least one bar.
-pub(crate) fn store_group(
-    sink: &Sink,
-    group: u32,
-    columns: &[String],
-    bars: &[SymbolBars],
-) -> Result<StoredGroup, MarketError> {
-    debug_assert!(bars.is_sorted_by(|a, b| a.symbol < b.symbol));
-    let mut symbols = Vec::with_capacity(bars.len());
-    let mut row_start = 0;
-    let mut times = Vec::new();
-    for b in bars {
-        debug_assert!(b.times.is_sorted_by(|a, b| a < b) && b.columns.len() == columns.len());
-        let (Some(&first_time), Some(&last_time)) = (b.times.first(), b.times.last()) else {
-            continue;
-        };
-        let rows = b.times.len() as u64;
-        symbols.push(SymbolEntry { symbol: b.symbol.to_string(), group, row_start, rows, first_time, last_time });
-        row_start += rows;
-        times.extend_from_slice(&b.times);
-    }
-    times.sort_unstable();
-    times.dedup();
-    let bytes = encode_group(columns, bars).map_err(|e| MarketError::Refused(format!("group {group}: {e}")))?;
-    let file = GroupFile { group, sha256: sha256_hex(&bytes), bytes: bytes.len() as u64, rows: row_start };
-    if let Sink::Directory { path, name } = sink {
-        let refused = |why: String| MarketError::Refused(format!("group {group}: {why}"));
-        let sums = Sums::of(&bytes, &Run::all(symbols.iter())).map_err(refused)?;
-        store_sums(path, &file, &sums)
-            .map_err(MarketError::io("write", format!("{name}/{}", sums_path(&file.sha256))))?;
-    }
-    let new = sink.put(&file.sha256, &file_path(&file.sha256), bytes)?;
-    Ok(StoredGroup { file, symbols, times, new })
-}
-
 /// Merges two sorted, distinct lists of times.
 pub(crate) fn unite(mut a: Vec<TimeMicros>, b: &[TimeMicros]) -> Vec<TimeMicros> {
-    if a != b {
+    // Symbols usually trade at the same times.
+    let mut rest = a.iter();
+    if !b.iter().all(|time| rest.find(|known| *known >= time) == Some(time)) {
         a.extend_from_slice(b);
         // Two ascending runs: the stable sort merges them.
         a.sort();

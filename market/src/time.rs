@@ -97,6 +97,9 @@ pub(crate) fn add_months(time: TimeMicros, months: i64) -> TimeMicros {
 }
 
 pub(crate) fn parse_written(text: &str, order: DateOrder) -> Option<Written> {
+    if let Some(time) = parse_usual(text.as_bytes()) {
+        return Some(time);
+    }
     let text = text.trim();
     if text.is_empty() || text.len() > SPELLING_BYTES_MAX || !text.is_ascii() {
         return None;
@@ -108,6 +111,36 @@ pub(crate) fn parse_written(text: &str, order: DateOrder) -> Option<Written> {
     let days = parse_date(date, order)?;
     let (of_day, offset) = if clock.is_empty() { (0, None) } else { parse_clock(clock)? };
     Some(Written { local: days * DAY + of_day, offset })
+}
+
+/// The notations of most files, without what the others need: `2013-02-22`, followed by nothing, by `14:45` or by `14:45:00`
+/// after a space or a `T`. `None` for any other notation, and for dates that do not exist: the caller decides.
+fn parse_usual(text: &[u8]) -> Option<Written> {
+    let two = |at: usize| {
+        let (tens, ones) = (text[at].wrapping_sub(b'0'), text[at + 1].wrapping_sub(b'0'));
+        (tens < 10 && ones < 10).then(|| u32::from(tens) * 10 + u32::from(ones))
+    };
+    if !matches!(text.len(), 10 | 16 | 19) || text[4] != b'-' || text[7] != b'-' {
+        return None;
+    }
+    let (year, month, day) = (two(0)? * 100 + two(2)?, two(5)?, two(8)?);
+    let mut seconds = 0;
+    if text.len() > 10 {
+        if !matches!(text[10], b' ' | b'T') || text[13] != b':' {
+            return None;
+        }
+        let (hour, minute) = (two(11)?, two(14)?);
+        let second = match text.len() {
+            19 if text[16] == b':' => two(17)?,
+            19 => return None,
+            _ => 0,
+        };
+        if hour > 23 || minute > 59 || second > 59 {
+            return None;
+        }
+        seconds = i64::from(hour) * 3600 + i64::from(minute) * 60 + i64::from(second);
+    }
+    Some(Written { local: days(year, month, day)? * DAY + seconds * SECOND, offset: None })
 }
 
 /// A time whose notation is unambiguous.
@@ -164,6 +197,10 @@ pub fn now() -> TimeMicros {
 /// The two leading numbers of a date with an ambiguous order (`1/4/1999`, `1-4-1999`), else `None`.
 pub(crate) fn open_order(text: &str) -> Option<(u32, u32)> {
     let text = text.trim();
+    // The year comes first.
+    if text.as_bytes().get(4) == Some(&b'-') && text.as_bytes()[..4].iter().all(u8::is_ascii_digit) {
+        return None;
+    }
     if text.len() > SPELLING_BYTES_MAX || !text.is_ascii() {
         return None;
     }
@@ -451,6 +488,19 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(time in -11_000_000_000_000_000i64..16_000_000_000_000_000) {
             prop_assert_eq!(parse_time(&format_time(time)), Some(time));
+        }
+
+        #[test]
+        fn the_usual_notations_are_read_like_any_other(
+            date in "[0-2][0-9]{3}-[01][0-9]-[0-3][0-9]", clock in "|[ T][0-2][0-9]:[0-6][0-9](:[0-6][0-9])?",
+        ) {
+            let text = format!("{date}{clock}");
+            // A blank in front is not among the usual notations.
+            prop_assert_eq!(
+                parse_written(&text, DateOrder::MonthFirst),
+                parse_written(&format!(" {text}"), DateOrder::MonthFirst)
+            );
+            prop_assert_eq!(open_order(&text), None);
         }
 
         #[test]

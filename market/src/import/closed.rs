@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::ImportOptions;
+use super::imported::Imported;
 use crate::calendar::Calendar;
+use crate::error::MarketError;
 use crate::manifest::Manifest;
 use crate::time::TimeMicros;
 use trawl_terms::Timeframe;
@@ -23,31 +25,43 @@ pub(super) struct Closed {
 }
 
 impl Closed {
-    /// From the ascending times of each imported symbol, and what the dataset held before.
-    pub fn of<'a>(
-        symbols: impl Iterator<Item = (&'a str, &'a [TimeMicros])>,
+    /// From the bars of each imported symbol, and what the dataset held before.
+    ///
+    /// # Errors
+    /// Those of [`Imported::times`].
+    pub fn of(
+        imported: &Imported,
         clock: Option<TimeMicros>,
         old: Option<&Manifest>,
         (calendar, timeframe): (Calendar, Timeframe),
-    ) -> Self {
+    ) -> Result<Self, MarketError> {
         let clock = clock.unwrap_or(TimeMicros::MAX);
         let mut found = Self { last: None, closed: None, first: None, forming: 0, open: None };
         let was_forming = |last| old.is_some_and(|old| old.bar_end(last) > old.complete_to());
         let entries = old.iter().flat_map(|old| &old.symbols).filter(|entry| was_forming(entry.last_time));
         let mut open: BTreeMap<&str, TimeMicros> = entries.map(|e| (e.symbol.as_str(), e.last_time)).collect();
-        for (symbol, times) in symbols {
-            if open.get(symbol).is_some_and(|last| times.binary_search(last).is_ok()) {
-                open.remove(symbol);
+        let bar_end = |start: TimeMicros| calendar.bar_end(timeframe, start);
+        for symbol in &imported.symbols {
+            let last = open.get(&*symbol.name).copied().filter(|last| (symbol.first..=symbol.last).contains(last));
+            let end = bar_end(symbol.last);
+            found.last = found.last.max(Some(end));
+            found.first = [found.first, Some(symbol.first)].into_iter().flatten().min();
+            // Only what is open or forming needs more than the last bar.
+            if last.is_none() && end <= clock {
+                found.closed = found.closed.max(Some(end));
+                continue;
             }
-            let ends = || times.iter().rev().map(|&start| calendar.bar_end(timeframe, start));
+            let times = imported.times(symbol)?;
+            if last.is_some_and(|last| times.binary_search(&last).is_ok()) {
+                open.remove(&*symbol.name);
+            }
+            let ends = || times.iter().rev().map(|&start| bar_end(start));
             let forming = ends().take_while(|end| *end > clock).count();
-            found.last = found.last.max(ends().next());
             found.closed = found.closed.max(ends().nth(forming));
-            found.first = [found.first, times.first().copied()].into_iter().flatten().min();
             found.forming += forming;
         }
         found.open = open.keys().next().map(|symbol| ((*symbol).to_owned(), open.len()));
-        found
+        Ok(found)
     }
 
     /// The requested time, else the dataset's as long as no imported bar ends later, else the one by the clock: `None`

@@ -1,13 +1,8 @@
 //! How well bars fit a calendar: how many are outside its regular sessions, and how many on dates without a session.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
-use rayon::prelude::*;
-
-use crate::arrow_file::SymbolBars;
 use crate::calendar::{CALENDARS, Calendar};
-use crate::limits::FIT_BARS_MAX;
 use crate::time::{DAY, TimeMicros, format_time};
 use trawl_terms::Timeframe;
 
@@ -32,7 +27,8 @@ pub(crate) struct Fit {
     /// The first of these dates.
     dates: BTreeSet<TimeMicros>,
     dated: bool,
-    sample: Vec<TimeMicros>,
+    /// Some of the bars, needed only where they do not fit.
+    pub sample: Vec<TimeMicros>,
 }
 
 /// Remembers the last session, because times come in order.
@@ -86,53 +82,56 @@ pub(super) fn percent(share: f64) -> String {
     if percent == 0.0 || percent >= 10.0 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
 }
 
-impl Fit {
-    pub(super) fn of(calendar: Calendar, timeframe: Timeframe, bars: &BTreeMap<Arc<str>, SymbolBars>) -> Self {
+/// How well the bars of one symbol fit.
+#[derive(Default)]
+pub(super) struct FitCount {
+    known: u64,
+    outside: u64,
+    off: u64,
+    dates: BTreeSet<TimeMicros>,
+}
+
+impl FitCount {
+    pub fn of(calendar: Calendar, timeframe: Timeframe, times: &[TimeMicros]) -> Self {
         let dated = timeframe.is_dated();
-        let total: usize = bars.values().map(|b| b.times.len()).sum();
-        let mut fit = Self {
-            calendar,
-            bars: 0,
-            outside: 0,
-            off_days: 0,
-            dates: BTreeSet::new(),
-            dated,
-            sample: bars.values().flat_map(|b| &b.times).step_by(total / FIT_BARS_MAX + 1).copied().collect(),
-        };
+        let mut count = Self::default();
         // The labels of weeks and months may be any day.
-        if timeframe.is_dated() && timeframe != Timeframe::DAY {
-            return fit;
+        if dated && timeframe != Timeframe::DAY {
+            return count;
         }
-        let of = |bars: &SymbolBars| {
-            let mut sessions = Sessions::new(calendar);
-            let (mut known, mut outside, mut off) = (0u64, 0u64, 0u64);
-            let mut dates = BTreeSet::new();
-            for &time in &bars.times {
-                if !sessions.knows(time) {
-                    continue;
-                }
-                known += 1;
-                if !dated && sessions.is_regular(time) {
-                    continue;
-                }
-                outside += u64::from(!dated);
-                if !sessions.has_date(time, dated) {
-                    off += 1;
-                    if dates.len() < MISFIT_DATES {
-                        dates.insert(time - time.rem_euclid(DAY));
-                    }
+        let mut sessions = Sessions::new(calendar);
+        for &time in times {
+            if !sessions.knows(time) {
+                continue;
+            }
+            count.known += 1;
+            if !dated && sessions.is_regular(time) {
+                continue;
+            }
+            count.outside += u64::from(!dated);
+            if !sessions.has_date(time, dated) {
+                count.off += 1;
+                if count.dates.len() < MISFIT_DATES {
+                    count.dates.insert(time - time.rem_euclid(DAY));
                 }
             }
-            (known, outside, off, dates)
-        };
-        let found: Vec<_> = bars.par_iter().map(|(_, bars)| of(bars)).collect();
-        for (known, outside, off, dates) in found {
-            fit.bars += known;
-            fit.outside += outside;
-            fit.off_days += off;
-            fit.dates.extend(dates);
         }
-        fit
+        count
+    }
+}
+
+impl Fit {
+    pub(super) fn new(calendar: Calendar, timeframe: Timeframe) -> Self {
+        let dated = timeframe.is_dated();
+        Self { calendar, bars: 0, outside: 0, off_days: 0, dates: BTreeSet::new(), dated, sample: Vec::new() }
+    }
+
+    /// Adds the bars of a symbol.
+    pub(super) fn add(&mut self, found: FitCount) {
+        self.bars += found.known;
+        self.outside += found.outside;
+        self.off_days += found.off;
+        self.dates.extend(found.dates);
     }
 
     fn share(count: u64, of: u64) -> f64 {

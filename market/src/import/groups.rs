@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::arrow_file::SymbolBars;
+use super::imported::{Imported, ImportedSymbol};
+use crate::arrow_file::{LoadedBars, SymbolBars};
 use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::group::{group_of, groups_for};
+use crate::group_writer::{GroupWriter, HELD_BYTES_MAX, StoredGroup};
 use crate::jumps::{Jump, find_jumps};
-use crate::limits::{COLUMNS_MAX, SYMBOLS_MAX};
+use crate::limits::{BATCH_ROWS_MAX, COLUMNS_MAX, SYMBOLS_MAX};
 use crate::manifest::{GroupFile, SymbolEntry};
 use crate::merge::{MergeCounts, merge_bars};
 use crate::reading::CORE;
-use crate::snapshot::{Sink, StoredGroup, store_group, unite};
+use crate::series::VALUE_BYTES;
+use crate::snapshot::{Sink, unite};
 use crate::time::TimeMicros;
 
 /// Core columns in their order, then the others by name.
@@ -46,33 +49,44 @@ pub(super) struct Merged {
     pub(super) files_shared: u64,
 }
 
-pub(super) struct MergedGroup {
-    pub(super) stored: StoredGroup,
-    pub(super) counts: MergeCounts,
-    pub(super) jumps: Vec<Jump>,
+struct MergedGroup {
+    stored: StoredGroup,
+    counts: MergeCounts,
+    jumps: Vec<Jump>,
 }
 
-/// Stores the groups that change, and reuses the files of those that do not.
+/// What the groups of an import are made of.
+struct Merging<'a> {
+    sink: &'a Sink,
+    existing: Option<&'a Dataset>,
+    /// Columns of the dataset before, and after.
+    old_columns: &'a [String],
+    columns: &'a [String],
+    imported: &'a Imported,
+}
+
+/// Stores the groups that change, and reuses the files of those that do not; groups that take `memory` bytes together are
+/// made side by side.
 pub(super) fn merge_into(
     sink: &Sink,
     existing: Option<&Dataset>,
-    columns: Vec<String>,
-    imported: BTreeMap<Arc<str>, SymbolBars>,
+    columns: &[String],
+    imported: &Imported,
+    memory: u64,
 ) -> Result<Merged, MarketError> {
     let old = existing.map(|d| &*d.manifest);
     let old_columns = old.map(|m| m.columns.clone()).unwrap_or_default();
-    let all_columns = united_columns(old_columns.iter().chain(&columns))?;
+    let all_columns = united_columns(old_columns.iter().chain(columns))?;
     let known = |symbol: &str| old.is_some_and(|m| m.symbol(symbol).is_some());
-    let symbols = old.map_or(0, |m| m.symbols.len()) + imported.keys().filter(|s| !known(s)).count();
+    let symbols = old.map_or(0, |m| m.symbols.len()) + imported.symbols.iter().filter(|s| !known(&s.name)).count();
     if symbols > SYMBOLS_MAX {
         let (found, limit) = (symbols as u64, SYMBOLS_MAX as u64);
         return Err(MarketError::Limit { what: "symbols of a dataset".to_owned(), found, limit });
     }
     let groups = old.map_or_else(|| groups_for(symbols), |m| m.groups);
-    let mut by_group: BTreeMap<u32, Vec<SymbolBars>> = BTreeMap::new();
-    for (symbol, mut bars) in imported {
-        bars.columns = spread(bars.columns, &columns, &all_columns, bars.times.len());
-        by_group.entry(group_of(&symbol, groups)).or_default().push(bars);
+    let mut by_group: BTreeMap<u32, Vec<&ImportedSymbol>> = BTreeMap::new();
+    for symbol in &imported.symbols {
+        by_group.entry(group_of(&symbol.name, groups)).or_default().push(symbol);
     }
     let mut merged = Merged {
         groups,
@@ -86,33 +100,37 @@ pub(super) fn merge_into(
     };
     // A new column changes every file.
     let rewrite_all = old_columns != merged.columns;
+    let mut entries: BTreeMap<u32, Vec<&SymbolEntry>> = BTreeMap::new();
     if let (Some(dataset), Some(manifest)) = (existing, old) {
         merged.times = dataset.times()?;
+        for entry in &manifest.symbols {
+            entries.entry(entry.group).or_default().push(entry);
+        }
         for file in &manifest.files {
             if rewrite_all {
                 by_group.entry(file.group).or_default();
             } else if !by_group.contains_key(&file.group) {
-                let entries = manifest.symbols.iter().filter(|s| s.group == file.group).cloned().collect();
-                merged.files.push((file.clone(), entries));
+                let entries = entries.get(&file.group).into_iter().flatten();
+                merged.files.push((file.clone(), entries.map(|entry| (*entry).clone()).collect()));
                 merged.files_shared += 1;
             }
         }
     }
-    let columns = &merged.columns;
-    let stored = by_group
-        .into_par_iter()
-        .map(|(group, new)| {
-            let mut old = match existing {
-                Some(dataset) => dataset.load_group(group, &old_columns)?.into_iter().map(SymbolBars::from).collect(),
-                None => Vec::new(),
-            };
-            for bars in &mut old {
-                let values = std::mem::take(&mut bars.columns);
-                bars.columns = spread(values, &old_columns, columns, bars.times.len());
-            }
-            merge_group(sink, group, columns, old, new)
-        })
-        .collect::<Result<Vec<MergedGroup>, MarketError>>()?;
+    let merging = Merging { sink, existing, old_columns: &old_columns, columns: &merged.columns, imported };
+    let width = 1 + merged.columns.len() as u64;
+    let mut stored = Vec::with_capacity(by_group.len());
+    let mut waiting = by_group.into_iter().peekable();
+    while waiting.peek().is_some() {
+        // At least one, however large it is.
+        let (mut wave, mut bytes) = (Vec::new(), 0);
+        while let Some((group, new)) = waiting.next_if(|_| wave.is_empty() || bytes < memory) {
+            let old = entries.remove(&group).unwrap_or_default();
+            bytes += bytes_of(&old, &new, width);
+            wave.push((group, old, new));
+        }
+        let made = wave.into_par_iter().map(|(group, old, new)| merging.merge(group, &old, &new));
+        stored.extend(made.collect::<Result<Vec<MergedGroup>, MarketError>>()?);
+    }
     for group in stored {
         merged.times = unite(merged.times, &group.stored.times);
         if group.stored.new {
@@ -128,32 +146,87 @@ pub(super) fn merge_into(
     Ok(merged)
 }
 
-pub(super) fn merge_group(
-    sink: &Sink,
-    group: u32,
-    columns: &[String],
-    old: Vec<SymbolBars>,
-    new: Vec<SymbolBars>,
-) -> Result<MergedGroup, MarketError> {
-    let mut bars: BTreeMap<Arc<str>, SymbolBars> = old.into_iter().map(|b| (Arc::clone(&b.symbol), b)).collect();
-    let mut counts = MergeCounts::default();
-    let mut jumps = Vec::new();
-    let close = columns.iter().position(|c| c == "close");
-    for added in new {
-        let since = added.times.first().copied().unwrap_or(TimeMicros::MIN);
-        let symbol = Arc::clone(&added.symbol);
-        let united = match bars.remove(&symbol) {
-            Some(known) => merge_bars(known, added, &mut counts),
-            None => {
-                counts.added += added.times.len() as u64;
-                added
+/// Rows of each symbol of a group, those of the dataset and those that come.
+fn rows_of<'a>(old: &'a [&SymbolEntry], new: &'a [&ImportedSymbol]) -> impl Iterator<Item = u64> + 'a {
+    old.iter().map(|entry| entry.rows).chain(new.iter().map(|symbol| symbol.bars as u64))
+}
+
+/// Bytes of memory that making a group takes: a batch of its rows as they are collected and encoded, what is held of its file,
+/// and a symbol's rows as they are read, in order, and merged.
+fn bytes_of(old: &[&SymbolEntry], new: &[&ImportedSymbol], width: u64) -> u64 {
+    let (all, largest) = (rows_of(old, new).sum::<u64>(), rows_of(old, new).max().unwrap_or(0));
+    let file = VALUE_BYTES * width * all;
+    VALUE_BYTES * width * (2 * all.min(BATCH_ROWS_MAX as u64) + 4 * largest) + file.min(HELD_BYTES_MAX as u64)
+}
+
+impl Merging<'_> {
+    /// Merges a group symbol by symbol.
+    fn merge(&self, group: u32, old: &[&SymbolEntry], new: &[&ImportedSymbol]) -> Result<MergedGroup, MarketError> {
+        let names: BTreeSet<&str> =
+            old.iter().map(|entry| entry.symbol.as_str()).chain(new.iter().map(|symbol| &*symbol.name)).collect();
+        let added: BTreeMap<&str, &ImportedSymbol> = new.iter().map(|symbol| (&*symbol.name, *symbol)).collect();
+        let mut known = Known::of(self, group, old)?;
+        let mut writer =
+            GroupWriter::new(self.sink, group, self.columns, (names.iter().copied(), rows_of(old, new).sum()))?;
+        let mut counts = MergeCounts::default();
+        let mut jumps = Vec::new();
+        let close = self.columns.iter().position(|c| c == "close");
+        for name in names {
+            let before = known.take(self, name)?;
+            let Some(added) = added.get(name) else {
+                before.iter().try_for_each(|before| writer.push(before))?;
+                continue;
+            };
+            let added = self.imported.load(added, self.columns)?;
+            let since = added.times.first().copied().unwrap_or(TimeMicros::MIN);
+            let united = match before {
+                Some(before) => merge_bars(before, added, &mut counts),
+                None => {
+                    counts.added += added.times.len() as u64;
+                    added
+                }
+            };
+            if let Some(close) = close {
+                jumps.extend(find_jumps(&united.symbol, &united.times, &united.columns[close], since));
             }
-        };
-        if let Some(close) = close {
-            jumps.extend(find_jumps(&united.symbol, &united.times, &united.columns[close], since));
+            writer.push(&united)?;
         }
-        bars.insert(symbol, united);
+        Ok(MergedGroup { stored: writer.finish()?, counts, jumps })
     }
-    let bars: Vec<SymbolBars> = bars.into_values().collect();
-    Ok(MergedGroup { stored: store_group(sink, group, columns, &bars)?, counts, jumps })
+}
+
+/// The bars that the dataset has of a group: all at once, or one symbol after the other where they are many.
+enum Known<'a> {
+    All(BTreeMap<Arc<str>, LoadedBars>),
+    Each(&'a [&'a SymbolEntry]),
+}
+
+impl<'a> Known<'a> {
+    fn of(merging: &Merging<'_>, group: u32, old: &'a [&'a SymbolEntry]) -> Result<Self, MarketError> {
+        let rows: u64 = old.iter().map(|entry| entry.rows).sum();
+        match merging.existing {
+            Some(dataset) if rows <= BATCH_ROWS_MAX as u64 => {
+                let bars = dataset.load_group(group, merging.old_columns)?;
+                Ok(Self::All(bars.into_iter().map(|bars| (Arc::clone(&bars.symbol), bars)).collect()))
+            }
+            _ => Ok(Self::Each(old)),
+        }
+    }
+
+    /// The bars of a symbol in the new columns.
+    fn take(&mut self, merging: &Merging<'_>, symbol: &str) -> Result<Option<SymbolBars>, MarketError> {
+        let loaded = match (self, merging.existing) {
+            (Self::All(bars), _) => bars.remove(symbol),
+            (Self::Each(old), Some(dataset)) if old.iter().any(|entry| entry.symbol == symbol) => {
+                Some(dataset.load_symbol(symbol, merging.old_columns)?)
+            }
+            _ => None,
+        };
+        Ok(loaded.map(|loaded| {
+            let mut bars = SymbolBars::from(loaded);
+            let values = std::mem::take(&mut bars.columns);
+            bars.columns = spread(values, merging.old_columns, merging.columns, bars.times.len());
+            bars
+        }))
+    }
 }

@@ -2,16 +2,18 @@
 //! left out and reported; it is an error only if no file can be read.
 
 use std::collections::BTreeMap;
-
-use rayon::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::ImportOptions;
+use super::memory::MemoryPlan;
+use super::spool::Spool;
 use crate::error::MarketError;
 use crate::limits::IMPORT_ROWS_MAX;
 use crate::quarantine::{BadRow, Reason};
-use crate::reading::{DateOrderKey, LEAN_STORES, OrderEvidence, Policy, ReadOptions, RowBudget, Rows, read_rows};
+use crate::reading::{DateOrderKey, FileFacts, LEAN_STORES, OrderEvidence, Policy, ReadOptions, RowBudget, read_file};
 use crate::sources::{Input, OpenOptions, open};
-use crate::time::DateOrder;
+use crate::time::{DateOrder, TimeMicros};
 
 /// A file that was left out.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -22,39 +24,64 @@ pub struct SkippedFile {
     pub why: String,
 }
 
-/// The files that could be read: index of the input, and its rows.
+/// A file that was read; its rows are in the spool.
+pub(super) struct ReadFile {
+    /// Index of the input.
+    pub at: usize,
+    pub facts: FileFacts,
+    /// The first rows: a number for each symbol, local time, offset.
+    pub head: Vec<(u32, TimeMicros, i32)>,
+    /// Rows with a time without a zone.
+    pub naive: u64,
+    /// Which reading of the file it is.
+    pub pass: u32,
+}
+
+/// The files that could be read.
 pub(super) struct ReadFiles {
-    pub files: Vec<(usize, Rows)>,
+    pub files: Vec<ReadFile>,
     pub skipped: Vec<SkippedFile>,
     pub notes: Vec<String>,
 }
 
-/// Reads the files. `adds`: to a dataset that exists, whose earlier files are not known.
-pub(super) fn read_all(inputs: &[Input], options: &ImportOptions, adds: bool) -> Result<ReadFiles, MarketError> {
+/// Reads the files into the spool. `adds`: to a dataset that exists, whose earlier files are not known.
+pub(super) fn read_all(
+    inputs: &[Input],
+    options: &ImportOptions,
+    adds: bool,
+    (spool, memory): (&Spool, &MemoryPlan),
+) -> Result<ReadFiles, MarketError> {
     let budget = RowBudget::new(IMPORT_ROWS_MAX);
-    let read = |input: &Input, order: Option<DateOrder>| {
+    let readers = rayon::current_num_threads().min(inputs.len()).max(1);
+    let pace = memory.pace(readers);
+    let read = |at: usize, order: Option<DateOrder>| {
+        let input = &inputs[at];
         let how = ReadOptions { date_order: order, ..options.read.clone() };
-        let rows = read_rows(&input.shown, &input.name, input.content()?, &how, Policy::Quarantine, &budget)?;
-        if rows.of.is_empty() {
-            budget.give_back(rows.rows_read);
-            let why = match &rows.complaint {
+        let mut rows = spool.file();
+        let file = (&*input.shown, &*input.name, &input.content()?);
+        let (facts, _) = read_file(file, &how, Policy::Quarantine, (&budget, pace), &mut rows)?;
+        if facts.rows_kept == 0 {
+            budget.give_back(facts.rows_read);
+            let why = match &facts.complaint {
                 None => "it has a header but no rows".to_owned(),
-                Some((_, complaint)) => format!("none of its {} rows is usable ({complaint})", rows.rows_read),
+                Some((_, complaint)) => format!("none of its {} rows is usable ({complaint})", facts.rows_read),
             };
             let expected = "at least one good bar".to_owned();
             return Err(MarketError::BadCsv { file: input.shown.clone(), why, expected });
         }
-        Ok(rows)
+        Ok(ReadFile { at, facts, head: rows.head, naive: rows.naive, pass: rows.pass })
     };
     let order = options.read.date_order;
-    let all: Vec<Result<Rows, MarketError>> = inputs.par_iter().map(|input| read(input, order)).collect();
+    let all = in_parallel(inputs.len(), readers, |at| read(at, order));
     // That there are too many rows is no fault of the file that had the last of them.
     budget.check()?;
     let (mut files, mut skipped, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     let mut first = None;
     for (at, one) in all.into_iter().enumerate() {
         match one {
-            Ok(rows) => files.push((at, rows)),
+            Ok(file) => files.push(file),
+            // That rows cannot be kept is no fault of the file either.
+            Err(error @ MarketError::Io { .. }) => return Err(error),
             Err(error) if options.strict => return Err(error),
             Err(error) => {
                 let message = error_text(&error);
@@ -68,21 +95,48 @@ pub(super) fn read_all(inputs: &[Input], options: &ImportOptions, adds: bool) ->
         return Err(error);
     }
     if order.is_none() {
-        settle_date_order(inputs, &mut files, &mut notes, adds, |input, rows| {
-            budget.give_back(rows.rows_read);
-            *rows = read(input, Some(DateOrder::DayFirst))?;
+        settle_date_order(inputs, &mut files, &mut notes, adds, |file| {
+            budget.give_back(file.facts.rows_read);
+            *file = read(file.at, Some(DateOrder::DayFirst))?;
             Ok(())
         })?;
     }
-    let commas = files.iter().filter(|(_, rows)| rows.decimal_comma).count();
+    let commas = files.iter().filter(|file| file.facts.decimal_comma).count();
     if commas > 0 {
         notes.push(format!("numbers of {commas} of {} files were read with a decimal comma", inputs.len()));
     }
-    let scaled = files.iter().filter(|(_, rows)| rows.scaled).count();
+    let scaled = files.iter().filter(|file| file.facts.scaled).count();
     if scaled > 0 {
         notes.push(format!("prices of {scaled} of {} files were divided by 10,000, {LEAN_STORES}", inputs.len()));
     }
     Ok(ReadFiles { files, skipped, notes })
+}
+
+/// What `work` gives for each number below `count`, on so many threads of their own: they wait for files, and let the others
+/// parse.
+fn in_parallel<T: Send>(count: usize, threads: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    if threads == 1 {
+        return (0..count).map(work).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(count));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    if at >= count {
+                        return;
+                    }
+                    let one = work(at);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push((at, one));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, one)| one).collect()
 }
 
 /// An error and its causes.
@@ -96,12 +150,12 @@ fn error_text(error: &MarketError) -> String {
 /// Files whose dates do not decide the order of day and month use the order of the files that do.
 fn settle_date_order(
     inputs: &[Input],
-    files: &mut [(usize, Rows)],
+    files: &mut [ReadFile],
     notes: &mut Vec<String>,
     adds: bool,
-    read_day_first: impl Fn(&Input, &mut Rows) -> Result<(), MarketError>,
+    read_day_first: impl Fn(&mut ReadFile) -> Result<(), MarketError>,
 ) -> Result<(), MarketError> {
-    let find = |wanted: OrderEvidence| files.iter().find(|(_, rows)| rows.evidence == wanted).map(|(at, _)| *at);
+    let find = |wanted: OrderEvidence| files.iter().find(|file| file.facts.evidence == wanted).map(|file| file.at);
     if let Some(mixed) = find(OrderEvidence::Mixed) {
         let file = &inputs[mixed].name;
         notes.push(format!("{file} has dates of both orders; day-first ones are in quarantine"));
@@ -115,8 +169,8 @@ fn settle_date_order(
         ))),
         (Some(_), None, Some(_)) => {
             notes.push("dates such as 1/4/1999 were read day first".to_owned());
-            for (at, rows) in files.iter_mut().filter(|(_, rows)| rows.evidence == OrderEvidence::Silent) {
-                read_day_first(&inputs[*at], rows)?;
+            for file in files.iter_mut().filter(|file| file.facts.evidence == OrderEvidence::Silent) {
+                read_day_first(file)?;
             }
             Ok(())
         }
@@ -132,7 +186,7 @@ fn settle_date_order(
             Ok(())
         }
         (None, None, Some(silent)) if adds => {
-            let date = files.iter().find(|(at, _)| *at == silent).map_or("", |(_, rows)| rows.open_date.as_str());
+            let date = files.iter().find(|file| file.at == silent).map_or("", |file| file.facts.open_date.as_str());
             Err(MarketError::Refused(format!(
                 "{}: '{date}' may have its day or its month first, and no date of these files shows which; the dataset \
                  exists, and the order of its earlier files is not known: name it with --day-first or --month-first",

@@ -3,14 +3,24 @@
 //!
 //! The order in which files are named does not matter. A bar that exists already and is imported again with other
 //! values is revised: the new values win, except that a missing number never replaces a known one. Nothing is written
-//! before every file has been read.
+//! before every file has been read, except to files without a name, which hold the rows that do not fit into memory.
+//!
+//! Files are cut into pieces, which are parsed side by side (`reading`); their rows are collected by symbol (`spool`). Once all
+//! are read, the meaning of their times is decided, the rows of each symbol are put in order (`imported`), and group after
+//! group is merged with the dataset's and written.
 
+mod block;
 mod closed;
 mod fit;
 mod groups;
+mod imported;
 mod inputs;
+mod memory;
+mod order;
 mod prepare;
+mod run;
 mod settle;
+mod spool;
 mod tables;
 mod zones;
 
@@ -21,10 +31,12 @@ use std::sync::Arc;
 use self::closed::Closed;
 use self::groups::merge_into;
 pub use self::inputs::SkippedFile;
+use self::memory::MemoryPlan;
+pub(crate) use self::order::bars_of;
 pub use self::prepare::{FileLayout, ImportPreview, PreviewBar, preview_files};
 use self::prepare::{Prepared, by_reason, prepare};
+pub(crate) use self::settle::Labels;
 use self::settle::other_timeframe;
-pub(crate) use self::settle::{Labels, label_rows};
 use self::tables::{NewTables, read_tables, store_tables};
 use trawl_terms::Timeframe;
 
@@ -69,6 +81,9 @@ pub struct ImportOptions {
     pub factors: Option<PathBuf>,
     /// CSV file of names and labels, which replaces the dataset's table.
     pub symbols: Option<PathBuf>,
+    /// Memory that the import may use, in bytes, within which rows that do not fit go to files in the data root; `None` takes
+    /// half of what the machine has left. The result does not depend on it.
+    pub memory: Option<u64>,
 }
 
 /// The result of an import. `rows_read = rows_kept + rows_quarantined` and `rows_kept = added + unchanged + revised`.
@@ -188,7 +203,8 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
         return Err(MarketError::Refused("no file was given to import".to_owned()));
     }
     let known = existing(store, name)?;
-    let prepared = prepare(options, known.as_ref())?;
+    let memory = MemoryPlan::of(options.memory);
+    let prepared = prepare(store, options, &memory, known.as_ref())?;
     let Prepared { timeframe, calendar, columns, imported, bad, mut notes, .. } = prepared;
 
     let directory = store.directory(name);
@@ -198,16 +214,15 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     if let Some(existing) = &existing {
         check_compatible(existing, timeframe)?;
     }
-    let symbols_imported = imported.len() as u64;
+    let symbols_imported = imported.symbols.len() as u64;
     let old = existing.as_ref().map(|d| &*d.manifest);
     let requested = match &options.complete_to {
         Some(time) => Some(time.fixed(calendar, options.clock.unwrap_or_else(now))?),
         None => None,
     };
-    let times = || imported.iter().map(|(symbol, bars)| (&**symbol, bars.times.as_slice()));
-    let closed = Closed::of(times(), options.clock, old, (calendar, timeframe));
+    let closed = Closed::of(&imported, options.clock, old, (calendar, timeframe))?;
     let sink = Sink::Directory { path: directory.clone(), name: name.clone() };
-    let mut merged = merge_into(&sink, existing.as_ref(), columns, imported)?;
+    let mut merged = merge_into(&sink, existing.as_ref(), &columns, &imported, memory.groups())?;
     let complete_to = closed.complete_to(requested, old);
     notes.extend(closed.note(options, calendar));
     notes.extend(closed.open_note(options, old));

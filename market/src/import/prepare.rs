@@ -2,22 +2,21 @@
 //! therefore shows exactly what an import does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use super::fit::Fit;
-use super::groups::{spread, united_columns};
-use super::inputs::{SkippedFile, read_all, reread};
-use super::settle::{Labels, check_calendar, choose_timeframe, label_all};
+use super::groups::united_columns;
+use super::imported::{Imported, Settled};
+use super::inputs::{ReadFile, SkippedFile, read_all, reread};
+use super::memory::MemoryPlan;
+use super::settle::{Labels, check_calendar, choose_timeframe};
+use super::spool::Spool;
 use super::zones::choose_zone;
 use super::{ImportOptions, check_writable_name};
-use crate::arrow_file::SymbolBars;
 use crate::calendar::Calendar;
 use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::limits::{PREVIEW_BAD_ROWS_MAX, PREVIEW_BARS_MAX};
-use crate::merge::{SymbolRows, combine_files};
-use crate::quarantine::{QuarantinedRow, Reason};
-use crate::reading::{Rows, map_symbol};
+use crate::quarantine::QuarantinedRow;
+use crate::reading::{FileFacts, map_symbol};
 use crate::sources::expand;
 use crate::store::Store;
 use crate::time::TimeMicros;
@@ -97,7 +96,7 @@ pub(super) struct Prepared {
     pub fit: Option<String>,
     pub layouts: Vec<FileLayout>,
     pub columns: Vec<String>,
-    pub imported: BTreeMap<Arc<str>, SymbolBars>,
+    pub imported: Imported,
     /// By file and line.
     pub bad: Vec<QuarantinedRow>,
     pub files: u64,
@@ -108,7 +107,7 @@ pub(super) struct Prepared {
 }
 
 /// Groups of files with the same columns, in the order of the first file of each.
-fn layouts<'a>(files: impl Iterator<Item = (&'a str, &'a Rows)>) -> Vec<FileLayout> {
+fn layouts<'a>(files: impl Iterator<Item = (&'a str, &'a FileFacts)>) -> Vec<FileLayout> {
     let mut layouts: Vec<FileLayout> = Vec::new();
     for (file, rows) in files {
         let format = rows.format.to_string();
@@ -138,9 +137,9 @@ struct Suspect {
 
 impl Suspect {
     /// A symbol that the user takes from the file's name is not doubted.
-    fn of(file: usize, rows: &Rows, options: &ImportOptions) -> Option<(usize, Self)> {
+    fn of(rows: &FileFacts, options: &ImportOptions) -> Option<Self> {
         let one = rows.symbol_heading.is_none() && options.read.symbol_from.is_none() && !rows.text_columns.is_empty();
-        one.then(|| (file, Self { rows: rows.rows_read, columns: rows.text_columns.clone() }))
+        one.then(|| Self { rows: rows.rows_read, columns: rows.text_columns.clone() })
     }
 
     /// Refuses to join symbols: `doubled` rows have the time of another one, or come before it.
@@ -158,9 +157,9 @@ impl Suspect {
 fn choose_calendar(
     options: &ImportOptions,
     existing: Option<&Dataset>,
-    files: &[(usize, Rows)],
+    files: &[ReadFile],
 ) -> Result<Calendar, MarketError> {
-    let of_format: BTreeSet<Option<&str>> = files.iter().map(|(_, rows)| rows.format.calendar()).collect();
+    let of_format: BTreeSet<Option<&str>> = files.iter().map(|file| file.facts.format.calendar()).collect();
     match (&options.calendar, existing, of_format.first()) {
         (Some(named), ..) => Calendar::named(named),
         (None, Some(existing), _) => Ok(existing.manifest.calendar()),
@@ -169,13 +168,21 @@ fn choose_calendar(
     }
 }
 
-/// Reads the files of an import. Without files only reference data of the dataset change.
-pub(super) fn prepare(options: &ImportOptions, existing: Option<&Dataset>) -> Result<Prepared, MarketError> {
+/// Reads the files of an import; rows that do not fit into its memory go to files in the data root. Without files only
+/// reference data of the dataset change.
+pub(super) fn prepare(
+    store: &Store,
+    options: &ImportOptions,
+    memory: &MemoryPlan,
+    existing: Option<&Dataset>,
+) -> Result<Prepared, MarketError> {
     let inputs = expand(&options.files)?;
-    let read = read_all(&inputs, options, existing.is_some())?;
-    let (files, mut notes) = (read.files, read.notes);
+    let spool = Spool::new(&store.root, memory.rows());
+    let read = read_all(&inputs, options, existing.is_some(), (&spool, memory))?;
+    let (mut files, mut notes) = (read.files, read.notes);
+    let rows = spool.finish(files.iter().enumerate().map(|(at, file)| (file.pass, at)));
     let calendar = choose_calendar(options, existing, &files)?;
-    let chosen = choose_timeframe(&inputs, &files, options, existing, calendar)?;
+    let chosen = choose_timeframe(&inputs, (&files, &rows), options, existing, calendar)?;
     let timeframe = chosen.timeframe;
     if chosen.by_date {
         notes.push(
@@ -184,48 +191,32 @@ pub(super) fn prepare(options: &ImportOptions, existing: Option<&Dataset>) -> Re
     }
     let zone = match timeframe.is_dated() {
         true => options.read.zone,
-        false => choose_zone(&files, options, calendar, existing, &mut notes)?,
+        false => choose_zone((&files, &rows), options, calendar, existing, &mut notes)?,
     };
-    let layouts = layouts(files.iter().map(|(at, rows)| (inputs[*at].shown.as_str(), rows)));
-    let rows_read: u64 = files.iter().map(|(_, rows)| rows.rows_read).sum();
-    let ignored: BTreeSet<String> = files.iter().flat_map(|(_, rows)| rows.ignored.iter().cloned()).collect();
-    let columns = united_columns(files.iter().flat_map(|(_, rows)| &rows.columns))?;
-    let (mut bad, mut files) = (Vec::new(), files);
-    for (at, rows) in &mut files {
-        let file = &inputs[*at].name;
-        bad.extend(rows.bad.drain(..).map(|row| QuarantinedRow { file: file.clone(), row }));
+    let layouts = layouts(files.iter().map(|file| (inputs[file.at].shown.as_str(), &file.facts)));
+    let rows_read: u64 = files.iter().map(|file| file.facts.rows_read).sum();
+    let ignored: BTreeSet<String> = files.iter().flat_map(|file| file.facts.ignored.iter().cloned()).collect();
+    let columns = united_columns(files.iter().flat_map(|file| &file.facts.columns))?;
+    let mut bad = Vec::new();
+    for file in &mut files {
+        let name = &inputs[file.at].name;
+        bad.extend(file.facts.bad.drain(..).map(|row| QuarantinedRow { file: name.clone(), row }));
     }
-    let read_files = files.len();
-    let suspects: BTreeMap<usize, Suspect> =
-        files.iter().filter_map(|(at, rows)| Suspect::of(*at, rows, options)).collect();
-    let mut late: BTreeMap<usize, Vec<(u64, Reason)>> = BTreeMap::new();
-    let mut by_symbol: BTreeMap<Arc<str>, Vec<(usize, SymbolRows)>> = BTreeMap::new();
-    let mut turned = 0;
-    for (file, own, (symbols, unordered, reversed)) in label_all(files, Labels { timeframe, zone, calendar }) {
-        turned += usize::from(reversed);
-        if let Some(suspect) = suspects.get(&file) {
-            suspect.check(&inputs[file].shown, unordered.len())?;
-        }
-        if !unordered.is_empty() {
-            late.entry(file).or_default().extend(unordered);
-        }
-        for (symbol, mut rows) in symbols {
-            rows.bars.columns = spread(rows.bars.columns, &own, &columns, rows.bars.times.len());
-            by_symbol.entry(symbol).or_default().push((file, rows));
+    let Settled { imported, fit, late, unordered, turned } =
+        Imported::settle(rows, &files, Labels { timeframe, zone, calendar })?;
+    for (file, doubled) in unordered {
+        if let Some(suspect) = Suspect::of(&files[file].facts, options) {
+            suspect.check(&inputs[files[file].at].shown, doubled)?;
         }
     }
     if turned > 0 {
-        notes.push(format!("{turned} of {read_files} files had their newest bar first and were reversed"));
+        notes.push(format!("{turned} of {} files had their newest bar first and were reversed", files.len()));
     }
-    let (imported, duplicates) = combine_files(by_symbol);
-    for (file, lines) in duplicates {
-        late.entry(file).or_default().extend(lines.into_iter().map(|line| (line, Reason::DuplicateTime)));
-    }
+    let late = late.into_iter().map(|(file, rows)| (files[file].at, rows)).collect();
     for (file, row) in reread(&inputs, &options.read, late)? {
         bad.push(QuarantinedRow { file: inputs[file].name.clone(), row });
     }
     bad.sort_by(|a, b| (&a.file, a.row.line, &a.row.row).cmp(&(&b.file, b.row.line, &b.row.row)));
-    let fit = Fit::of(calendar, timeframe, &imported);
     check_calendar(&fit, options, existing)?;
     Ok(Prepared {
         timeframe,
@@ -261,16 +252,17 @@ pub(super) fn by_reason(bad: &[QuarantinedRow]) -> BTreeMap<String, u64> {
 pub fn preview_files(store: &Store, options: &ImportOptions) -> Result<ImportPreview, MarketError> {
     check_writable_name(&options.dataset)?;
     let existing = super::existing(store, &options.dataset)?;
-    let mut prepared = prepare(options, existing.as_ref())?;
+    let mut prepared = prepare(store, options, &MemoryPlan::of(options.memory), existing.as_ref())?;
     let mut first_bars = Vec::new();
-    'bars: for (symbol, bars) in &prepared.imported {
-        for (row, &time) in bars.times.iter().enumerate() {
-            if first_bars.len() == PREVIEW_BARS_MAX {
-                break 'bars;
-            }
+    for symbol in &prepared.imported.symbols {
+        if first_bars.len() == PREVIEW_BARS_MAX {
+            break;
+        }
+        let bars = prepared.imported.load(symbol, &prepared.columns)?;
+        for (row, &time) in bars.times.iter().enumerate().take(PREVIEW_BARS_MAX - first_bars.len()) {
             let value = |column: &Vec<f64>| Some(column[row]).filter(|v| !v.is_nan());
             let values = bars.columns.iter().map(value).collect();
-            first_bars.push(PreviewBar { symbol: symbol.to_string(), time, values });
+            first_bars.push(PreviewBar { symbol: symbol.name.to_string(), time, values });
         }
     }
     prepared.notes.sort();
@@ -285,8 +277,8 @@ pub fn preview_files(store: &Store, options: &ImportOptions) -> Result<ImportPre
         zone: prepared.zone,
         layouts: prepared.layouts,
         rows_read: prepared.rows_read,
-        bars: prepared.imported.values().map(|b| b.times.len() as u64).sum(),
-        symbols: prepared.imported.len() as u64,
+        bars: prepared.imported.bars(),
+        symbols: prepared.imported.symbols.len() as u64,
         columns: prepared.columns,
         first_bars,
         quarantined: by_reason(&prepared.bad),

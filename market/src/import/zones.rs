@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 
 use super::ImportOptions;
 use super::fit::{percent, share_outside};
+use super::inputs::ReadFile;
+use super::spool::{Load, Spooled, SymbolRows};
 use crate::calendar::Calendar;
 use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::limits::FIT_BARS_MAX;
-use crate::reading::{FileSeries, NAIVE, Rows};
+use crate::reading::FileSeries;
 use crate::time::TimeMicros;
 use crate::zone::Zone;
 
@@ -23,13 +25,13 @@ const READ_AS_UTC: &str = "times without a zone were read as UTC; --tz sets thei
 /// The zone of times without one: the requested one, else that of the files' format. `None` reads them as UTC, which is
 /// refused where the bars' times of day contradict it, and, for a dataset that exists, where they do not show it.
 pub(super) fn choose_zone(
-    files: &[(usize, Rows)],
+    (files, rows): (&[ReadFile], &Spooled),
     options: &ImportOptions,
     calendar: Calendar,
     existing: Option<&Dataset>,
     notes: &mut Vec<String>,
 ) -> Result<Option<Zone>, MarketError> {
-    let zones: BTreeSet<Option<&str>> = files.iter().map(|(_, rows)| rows.format.zone()).collect();
+    let zones: BTreeSet<Option<&str>> = files.iter().map(|file| file.facts.format.zone()).collect();
     let of_format = zones.first().copied().flatten().filter(|_| zones.len() == 1);
     if let Some(zone) = options.read.zone {
         return Ok(Some(zone));
@@ -37,14 +39,11 @@ pub(super) fn choose_zone(
     if let Some(name) = of_format {
         return Zone::named(name).map(Some);
     }
-    let naive = |rows: &Rows| rows.offset.iter().filter(|offset| **offset == NAIVE).count();
-    let count: usize = files.iter().map(|(_, rows)| naive(rows)).sum();
+    let count: u64 = files.iter().map(|file| file.naive).sum();
     if count == 0 {
         return Ok(None);
     }
-    let clocks = files.iter().flat_map(|(_, rows)| rows.local.iter().zip(&rows.offset));
-    let clocks = clocks.filter(|(_, offset)| **offset == NAIVE).map(|(local, _)| *local);
-    let sample: Vec<TimeMicros> = clocks.step_by(count / FIT_BARS_MAX + 1).collect();
+    let sample = sample(files, rows, count / FIT_BARS_MAX as u64 + 1)?;
     let shown = reads_as_utc(&sample, calendar)?;
     if let (false, Some(existing)) = (shown, existing) {
         let (name, zone) = (&existing.manifest.name, calendar.zone().name());
@@ -55,6 +54,27 @@ pub(super) fn choose_zone(
     }
     notes.push(READ_AS_UTC.to_owned());
     Ok(None)
+}
+
+/// Local times without a zone: every so many of all of them, in the order of the files.
+fn sample(files: &[ReadFile], rows: &Spooled, step: u64) -> Result<Vec<TimeMicros>, MarketError> {
+    let mut before = Vec::with_capacity(files.len());
+    let mut sum = 0;
+    for file in files {
+        before.push(sum);
+        sum += file.naive;
+    }
+    let chosen = |found: &SymbolRows| {
+        let of_file = |(file, range): &(usize, std::ops::Range<usize>)| {
+            let rank = |row: usize| rows.naive_rank(found.rows[row]).map(|rank| before[*file] + rank);
+            let chosen = range.clone().filter_map(|row| Some((rank(row)?, found.local[row])));
+            chosen.filter(|(rank, _)| rank % step == 0).collect::<Vec<_>>()
+        };
+        found.files.iter().flat_map(of_file).collect::<Vec<_>>()
+    };
+    let mut chosen = rows.scan(Load::Rows, chosen)?.concat();
+    chosen.sort_unstable();
+    Ok(chosen.into_iter().map(|(_, local)| local).collect())
 }
 
 /// Whether only UTC fits these local times.

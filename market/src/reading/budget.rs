@@ -51,14 +51,15 @@ impl RowBudget {
 mod tests {
     use super::*;
     use crate::reading::{Policy, ReadOptions, read_rows};
+    use crate::sources::Content;
 
     #[test]
     fn rows_are_counted_over_all_files_before_they_are_kept() {
         let budget = RowBudget::new(3);
         let read = |name: &str, text: &str| {
             let options = ReadOptions::default();
-            read_rows(name, name, text.as_bytes().to_vec(), &options, Policy::Quarantine, &budget)
-                .map(|rows| rows.rows_read)
+            let content = Content::of_bytes(text.as_bytes().into(), name)?;
+            read_rows(name, name, &content, &options, Policy::Quarantine, &budget).map(|rows| rows.facts.rows_read)
         };
         assert_eq!(read("A.csv", "date,close\n2024-06-18,1\n2024-06-20,2\n").unwrap(), 2);
         // Read twice, because its last date shows that days come first, and counted once.

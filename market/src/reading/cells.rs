@@ -4,13 +4,12 @@ use std::borrow::Cow;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type, Time64MicrosecondType, TimestampMicrosecondType};
-use arrow_array::{
-    Array, ArrayRef, Float64Array, Int64Array, StringArray, Time64MicrosecondArray, TimestampMicrosecondArray,
-};
+use arrow_array::{Array, Float64Array, Int64Array, StringArray, Time64MicrosecondArray, TimestampMicrosecondArray};
 use arrow_schema::DataType;
 
 use super::bind::Binding;
 use super::number::{Cell, parse_number};
+use crate::sources::{Column, TextCells};
 use crate::time::{DateOrder, SECOND, TimeMicros, format_of_day, format_time, is_in_years, parse_written};
 use crate::zone::Zone;
 
@@ -19,6 +18,8 @@ pub(crate) const NAIVE: i32 = i32::MIN;
 
 /// One column of a batch.
 pub(super) enum Cells<'a> {
+    /// Of a file of text.
+    Lines(&'a TextCells<'a>),
     Text(&'a StringArray),
     Float(&'a Float64Array),
     Whole(&'a Int64Array),
@@ -30,7 +31,11 @@ pub(super) enum Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    pub fn new(array: &'a ArrayRef) -> Self {
+    pub fn new(column: &'a Column<'a>) -> Self {
+        let array = match column {
+            Column::Text(cells) => return Self::Lines(cells),
+            Column::Array(array) => array,
+        };
         match array.data_type() {
             DataType::Utf8 => Self::Text(array.as_string()),
             DataType::Float64 => Self::Float(array.as_primitive::<Float64Type>()),
@@ -41,9 +46,20 @@ impl<'a> Cells<'a> {
         }
     }
 
+    /// The text of a column of text as it is; `None` for other columns.
+    pub fn written(&self, row: usize) -> Option<&'a str> {
+        match self {
+            Self::Lines(cells) => Some(cells.value(row)),
+            Self::Text(texts) => Some(texts.value(row)),
+            _ => None,
+        }
+    }
+
+    #[inline]
     pub fn number(&self, row: usize, comma: bool) -> Cell {
         let of = |value: f64| if value.is_nan() { Cell::Missing } else { Cell::Number(value) };
         match self {
+            Self::Lines(cells) => parse_number(cells.value(row), comma),
             Self::Text(texts) if texts.is_null(row) => Cell::Missing,
             Self::Text(texts) => parse_number(texts.value(row), comma),
             Self::Float(values) => {
@@ -65,8 +81,10 @@ impl<'a> Cells<'a> {
         }
     }
 
+    #[inline]
     pub fn text(&self, row: usize) -> Cow<'a, str> {
         match self {
+            Self::Lines(cells) => Cow::Borrowed(cells.value(row)),
             Self::Text(texts) if texts.is_valid(row) => Cow::Borrowed(texts.value(row)),
             Self::Float(values) if values.is_valid(row) => Cow::Owned(values.value(row).to_string()),
             Self::Whole(values) if values.is_valid(row) => Cow::Owned(values.value(row).to_string()),
@@ -118,7 +136,8 @@ pub(super) enum TimeCells {
 
 impl TimeCells {
     /// The error is the name of an unknown zone.
-    pub fn new(array: &ArrayRef) -> Result<Self, String> {
+    pub fn new(column: &Column<'_>) -> Result<Self, String> {
+        let Column::Array(array) = column else { return Ok(Self::Text) };
         let DataType::Timestamp(_, zone) = array.data_type() else { return Ok(Self::Text) };
         let Some(zone) = zone else { return Ok(Self::Stamp(Stamp::Naive)) };
         // Offsets such as +02:00 are read like those of a written time.

@@ -1,6 +1,7 @@
 //! What the dates of a file show about the order of day and month, such as `05/06/2024`.
 
 use super::cells::Cells;
+use crate::limits::CLASSIFY_ROWS;
 use crate::time::open_order;
 
 /// What a file's dates show about the order of day and month.
@@ -33,23 +34,66 @@ pub(super) struct DateEvidence {
     day_first: bool,
 }
 
-impl DateEvidence {
-    /// Checks the date of one row.
+/// The dates of one batch whose order is ambiguous, by the first rows that have them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BatchDates {
+    /// The first of them as written.
+    first: Option<(usize, String)>,
+    month_first: Option<usize>,
+    day_first: Option<usize>,
+}
+
+impl BatchDates {
+    /// Checks the date of one row; rows ascend.
     pub fn look(&mut self, time: &Cells<'_>, row: usize) {
-        if let Cells::Text(texts) = time
-            && let Some((first, second)) = open_order(texts.value(row))
+        if let Some(text) = time.written(row)
+            && let Some((first, second)) = open_order(text)
         {
             // The fifth of May is the same in both orders.
             if first == second {
                 return;
             }
-            if !self.open {
-                self.example = texts.value(row).trim().to_owned();
+            if self.first.is_none() {
+                self.first = Some((row, text.trim().to_owned()));
             }
-            self.open = true;
-            self.month_first |= (1..=12).contains(&first) && (13..=31).contains(&second);
-            self.day_first |= (13..=31).contains(&first) && (1..=12).contains(&second);
+            if (1..=12).contains(&first) && (13..=31).contains(&second) {
+                self.month_first.get_or_insert(row);
+            }
+            if (13..=31).contains(&first) && (1..=12).contains(&second) {
+                self.day_first.get_or_insert(row);
+            }
         }
+    }
+}
+
+impl DateEvidence {
+    /// Adds what the dates of the next batch show, up to a row, until `decided`. Once some date is ambiguous all are
+    /// checked; before, the first of each batch are enough to see whether dates can be. Returns whether it was decided.
+    pub fn add(&mut self, dates: &BatchDates, last: usize, decided: impl Fn(&Self) -> bool) -> bool {
+        let Some((row, text)) = dates.first.as_ref().filter(|(row, _)| *row <= last) else { return false };
+        if !self.open && *row >= CLASSIFY_ROWS {
+            return false;
+        }
+        if !self.open {
+            self.example.clone_from(text);
+        }
+        self.open = true;
+        let mut shown = [(dates.month_first, true), (dates.day_first, false)];
+        shown.sort_unstable();
+        for (row, month_first) in shown {
+            if row.is_none_or(|row| row > last) {
+                continue;
+            }
+            if month_first {
+                self.month_first = true
+            } else {
+                self.day_first = true
+            }
+            if decided(self) {
+                return true;
+            }
+        }
+        decided(self)
     }
 
     /// Whether only the day-first order occurs.

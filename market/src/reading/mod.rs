@@ -14,6 +14,7 @@ mod presets;
 mod rows;
 mod series;
 mod spacing;
+mod symbols;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,9 +26,10 @@ pub(crate) use cells::NAIVE;
 pub(crate) use date_order::{DateOrderKey, OrderEvidence};
 pub use presets::ImportFormat;
 pub(crate) use presets::is_data_row;
-pub(crate) use rows::{Policy, Rows, UNREAD, read_rows};
+pub(crate) use rows::{FileFacts, NewIds, Pace, Policy, RawRows, Receiver, Rows, UNREAD, read_file, read_rows};
 pub use series::{FileSeries, SymbolSeries, read_series};
 pub(crate) use spacing::{DATED_STEPS, Inferred, MANY_STEPS, SURE_STEPS, Spacing, length};
+pub(crate) use symbols::SymbolIds;
 
 use crate::error::MarketError;
 use crate::limits::CLASSIFY_ROWS;

@@ -11,6 +11,9 @@ pub(super) enum Cell {
 
 /// Parses a cell; with `comma` the decimal sign is a comma, and dots separate groups of three digits.
 pub(super) fn parse_number(cell: &str, comma: bool) -> Cell {
+    if let (false, Some(value)) = (comma, plain_decimal(cell.as_bytes())) {
+        return Cell::Number(value);
+    }
     let cell = cell.trim();
     let value = match comma {
         true if cell.contains([',', '.']) => match plain_of_comma(cell) {
@@ -25,6 +28,37 @@ pub(super) fn parse_number(cell: &str, comma: bool) -> Cell {
         _ if ["", "null", "na", "n/a", "none", "-"].iter().any(|na| cell.eq_ignore_ascii_case(na)) => Cell::Missing,
         _ => Cell::Text,
     }
+}
+
+/// The nearest number to a plain decimal such as `123.45`: its digits are a whole number below 2^53 and the power of ten below
+/// 10^23, both exact, so that one division rounds once. `None` for any other notation: the caller decides.
+fn plain_decimal(cell: &[u8]) -> Option<f64> {
+    const POWERS: [f64; 23] = [
+        1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
+        1e20, 1e21, 1e22,
+    ];
+    /// Digits and a point: no more digits than a whole number of 64 bits holds.
+    const BYTES_MAX: usize = 19;
+    if cell.len() > BYTES_MAX {
+        return None;
+    }
+    let (mut digits, mut point) = (0u64, None);
+    for (at, &byte) in cell.iter().enumerate() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit < 10 {
+            digits = digits * 10 + u64::from(digit);
+        } else if byte == b'.' && point.is_none() && at > 0 {
+            point = Some(at);
+        } else {
+            return None;
+        }
+    }
+    let last = cell.len().checked_sub(1)?;
+    if digits >> 53 != 0 {
+        return None;
+    }
+    let decimals = point.map_or(0, |point| last - point);
+    POWERS.get(decimals).map(|power| digits as f64 / power)
 }
 
 /// `1.234,50` as `1234.50`; `None` where the dots cannot separate thousands, as in `1.5`.
@@ -129,7 +163,22 @@ pub(super) fn likely_cause(cell: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_plain_decimal_is_the_number_that_rust_reads(cell in "[0-9]{0,12}[.]?[0-9]{0,12}") {
+            match plain_decimal(cell.as_bytes()) {
+                Some(value) => prop_assert_eq!(value.to_bits(), cell.parse::<f64>().unwrap().to_bits()),
+                None => {
+                    let plain = cell.len() <= 15 && cell.starts_with(|c: char| c.is_ascii_digit());
+                    prop_assert!(!plain, "{}", cell);
+                }
+            }
+        }
+    }
 
     #[test]
     fn numbers_are_read_with_either_decimal_sign() {

@@ -1,33 +1,34 @@
 //! The rows of one file: values as numbers, times as written, and the rows that cannot be bars with their reasons.
 //! Whether a row is a duplicate or out of order is not checked here: the meaning of its time is decided later.
+//!
+//! The file is cut into pieces, which are read side by side while the next ones are cut; what they found is put together in
+//! the file's order, so that the result does not depend on the number of threads.
 
 mod classify;
+mod part;
 mod times;
 
-use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
+use self::part::{Part, PieceFacts};
 use super::ReadOptions;
-use super::bar_check::check_bar;
 use super::bind::{Binding, CORE, bind};
 use super::budget::RowBudget;
-use super::cells::{Cells, NAIVE, TimeCells};
 use super::date_order::{DateEvidence, OrderEvidence};
-use super::number::{Cell, likely_cause};
 use super::presets::ImportFormat;
 use super::spacing::Spacing;
+use super::symbols::SymbolIds;
 use crate::error::MarketError;
-use crate::limits::CLASSIFY_ROWS;
+use crate::limits::PIECE_BYTES;
 use crate::name::is_symbol;
-use crate::quarantine::{BadRow, Reason};
-use crate::sources::{BarSource, Batch, OpenOptions, open};
-use crate::time::{DateOrder, SECOND, TimeMicros};
+use crate::quarantine::BadRow;
+use crate::sources::{BarSource, Content, OpenOptions, Piece, open};
+use crate::time::{DateOrder, TimeMicros};
 
 /// Local time of a row whose time could not be read.
 pub(crate) const UNREAD: TimeMicros = TimeMicros::MIN;
-/// Characters of a bad cell that are shown.
-const CELL_SHOWN_CHARS: usize = 40;
 /// Prices of LEAN are multiplied by ten thousand.
 const LEAN_SCALE: f64 = 10_000.0;
 /// The name of an input without a name.
@@ -42,9 +43,9 @@ pub(crate) enum Policy {
     Keep,
 }
 
-/// A parsed file. The vectors by row have one entry for each row that was kept, in the file's order.
+/// What a file says about its rows.
 #[derive(Debug, Clone)]
-pub(crate) struct Rows {
+pub(crate) struct FileFacts {
     pub format: ImportFormat,
     /// Column of the file and what it means, in the file's order.
     pub meanings: Vec<(String, String)>,
@@ -53,18 +54,9 @@ pub(crate) struct Rows {
     pub symbol_heading: Option<String>,
     /// Core columns first, then the others by name.
     pub columns: Vec<String>,
-    pub symbols: Vec<Arc<str>>,
-    /// By row: index into the symbols.
-    pub of: Vec<u32>,
-    /// By row: the local time as written, in microseconds.
-    pub local: Vec<TimeMicros>,
-    /// By row: seconds that the local time is ahead of UTC, [`NAIVE`] where no zone is written.
-    pub offset: Vec<i32>,
-    /// By row.
-    pub lines: Vec<u64>,
-    /// By column, then by row; NaN where missing.
-    pub values: Vec<Vec<f64>>,
     pub rows_read: u64,
+    /// Rows that were kept.
+    pub rows_kept: u64,
     /// By line.
     pub bad: Vec<BadRow>,
     /// What is wrong with the first of them.
@@ -80,44 +72,169 @@ pub(crate) struct Rows {
     pub decimal_comma: bool,
     /// Prices were divided by LEAN's factor.
     pub scaled: bool,
-    /// With [`Policy::Keep`], by row: the time as written; its `local` is [`UNREAD`] when it is not a time.
-    pub texts: Vec<String>,
     /// With [`Policy::Keep`], by column: a message about the first cell that is not a number.
     pub garbage: Vec<Option<String>>,
 }
 
-/// Reads `content`, the decompressed bytes of a file; `shown` is its name in messages, `name` is its name without
-/// folders. The rows that it returns are counted in the budget.
+/// Rows that were kept, in the file's order: one entry of each vector for each of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RawRows {
+    /// Id of the symbol (see [`SymbolIds`]).
+    pub of: Vec<u32>,
+    /// The local time as written, in microseconds.
+    pub local: Vec<TimeMicros>,
+    /// Seconds that the local time is ahead of UTC, [`super::NAIVE`] where no zone is written.
+    pub offset: Vec<i32>,
+    pub lines: Vec<u64>,
+    /// By column, then by row; NaN where missing.
+    pub values: Vec<Vec<f64>>,
+    /// With [`Policy::Keep`]: the time as written; its `local` is [`UNREAD`] when it is not a time.
+    pub texts: Vec<String>,
+}
+
+/// A parsed file.
+#[derive(Debug, Clone)]
+pub(crate) struct Rows {
+    pub facts: FileFacts,
+    /// By id.
+    pub symbols: Vec<Arc<str>>,
+    pub rows: RawRows,
+}
+
+/// Takes the rows of a file, piece by piece.
+pub(crate) trait Receiver: Sync {
+    /// Rows as they are taken.
+    type Ready: Send;
+
+    /// The file is read from its start: what was taken before is void.
+    fn begin(&mut self);
+
+    /// Prepares rows, on the thread that read them.
+    fn ready(&self, rows: RawRows) -> Self::Ready;
+
+    /// Takes the next rows in the file's order. `ids` are the ids of the symbols that were new in them, by provisional id;
+    /// `symbols` are all symbols of the file by id.
+    ///
+    /// # Errors
+    /// What the receiver fails with ends the reading.
+    fn take(
+        &mut self,
+        rows: Self::Ready,
+        columns: &[String],
+        ids: &NewIds,
+        symbols: &[Arc<str>],
+    ) -> Result<(), MarketError>;
+}
+
+/// Ids of symbols that a piece was the first to have: the piece counted them from `first`.
+pub(crate) struct NewIds {
+    pub first: u32,
+    pub ids: Vec<u32>,
+}
+
+impl NewIds {
+    /// The id of a provisional one.
+    #[inline]
+    pub fn of(&self, provisional: u32) -> u32 {
+        match provisional.checked_sub(self.first) {
+            None => provisional,
+            Some(new) => self.ids.get(new as usize).copied().unwrap_or(provisional),
+        }
+    }
+}
+
+/// How much of a file is in memory at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// Pieces that are read side by side.
+    pub pieces: usize,
+    /// Bytes of a piece of text.
+    pub bytes: usize,
+}
+
+impl Pace {
+    /// For a file that is read alone.
+    pub fn of_threads() -> Self {
+        Self { pieces: 2 * rayon::current_num_threads(), bytes: PIECE_BYTES }
+    }
+}
+
+impl Receiver for RawRows {
+    type Ready = Self;
+
+    fn begin(&mut self) {
+        *self = Self::default();
+    }
+
+    fn ready(&self, rows: RawRows) -> Self {
+        rows
+    }
+
+    fn take(&mut self, rows: Self, columns: &[String], ids: &NewIds, _: &[Arc<str>]) -> Result<(), MarketError> {
+        self.of.extend(rows.of.iter().map(|provisional| ids.of(*provisional)));
+        self.local.extend(rows.local);
+        self.offset.extend(rows.offset);
+        self.lines.extend(rows.lines);
+        self.texts.extend(rows.texts);
+        self.values.resize(columns.len(), Vec::new());
+        self.values.iter_mut().zip(rows.values).for_each(|(to, from)| to.extend(from));
+        Ok(())
+    }
+}
+
+/// Reads a file into memory; `shown` is its name in messages, `name` is its name without folders. The rows that it returns
+/// are counted in the budget.
 pub(crate) fn read_rows(
     shown: &str,
     name: &str,
-    content: Vec<u8>,
+    content: &Content,
     options: &ReadOptions,
     policy: Policy,
     budget: &RowBudget,
 ) -> Result<Rows, MarketError> {
-    let how = OpenOptions { format: options.format, columns: options.columns.as_deref() };
-    let mut source = open(shown, name, content, how)?;
-    let mut reader = Reader::new(shown, name, &*source, options, policy)?;
-    source.want(reader.wanted(source.columns().len()));
-    loop {
-        budget.give_back(reader.begin());
-        let ended = reader.read(&mut *source, budget).inspect_err(|_| budget.give_back(reader.rows.rows_read))?;
-        // Both orders of day and month occur: the usual one is used, and rows in the other one are bad.
-        if ended && !(reader.order == DateOrder::DayFirst && reader.switches && reader.evidence.has_month_first()) {
-            break;
-        }
-        reader.order = if ended { DateOrder::MonthFirst } else { DateOrder::DayFirst };
-        reader.switches = !ended;
-        source.rewind();
-    }
-    reader.finish(&*source)
+    let mut rows = RawRows::default();
+    let (facts, symbols) = read_file((shown, name, content), options, policy, (budget, Pace::of_threads()), &mut rows)?;
+    rows.values.resize(facts.columns.len(), Vec::new());
+    Ok(Rows { facts, symbols, rows })
 }
 
-/// Why a row failed, and which column's cell caused it.
-type Fault = (Reason, Option<usize>);
+/// Reads a file for a receiver; returns what it says about its rows, and its symbols by id.
+pub(crate) fn read_file<R: Receiver>(
+    file: (&str, &str, &Content),
+    options: &ReadOptions,
+    policy: Policy,
+    (budget, pace): (&RowBudget, Pace),
+    receiver: &mut R,
+) -> Result<(FileFacts, Vec<Arc<str>>), MarketError> {
+    let (shown, name, content) = file;
+    let read = || {
+        let how = OpenOptions { format: options.format, columns: options.columns.as_deref() };
+        let mut source = open(shown, name, content.clone(), how)?;
+        let mut reader = Reader::new(shown, name, &*source, options, policy)?;
+        source.want(reader.shape.wanted(source.columns().len()));
+        loop {
+            budget.give_back(reader.begin());
+            receiver.begin();
+            let ended = reader.read(&mut *source, (budget, pace), receiver);
+            let ended = ended.inspect_err(|_| budget.give_back(reader.facts.rows_read))?;
+            // Both orders of day and month occur: the usual one is used, and rows in the other one are bad.
+            let order = reader.shape.order;
+            if ended && !(order == DateOrder::DayFirst && reader.switches && reader.evidence.has_month_first()) {
+                break;
+            }
+            reader.shape.order = if ended { DateOrder::MonthFirst } else { DateOrder::DayFirst };
+            reader.switches = !ended;
+            source.rewind();
+        }
+        reader.finish(&*source)
+    };
+    // That a compressed file is damaged explains whatever is wrong with its rows.
+    let mut read = read;
+    read().or_else(|error| content.check_compressed().and(Err(error)))
+}
 
-struct Reader<'a> {
+/// How the rows of a file are read: the same for all its pieces.
+struct Shape<'a> {
     shown: &'a str,
     options: &'a ReadOptions,
     policy: Policy,
@@ -134,17 +251,38 @@ struct Reader<'a> {
     has_clock: bool,
     midnight: Option<TimeMicros>,
     order: DateOrder,
+    comma: bool,
+    scale: f64,
+}
+
+impl Shape<'_> {
+    /// Which columns of the source are read.
+    fn wanted(&self, width: usize) -> Vec<bool> {
+        let binding = &self.binding;
+        let named = [Some(binding.time), binding.clock, binding.symbol];
+        let used = |i: usize| named.contains(&Some(i)) || binding.values.iter().any(|(cell, _)| *cell == i);
+        (0..width).map(used).collect()
+    }
+
+    fn refused(&self, why: String) -> MarketError {
+        let expected = "rows that are all of one shape".to_owned();
+        MarketError::BadCsv { file: self.shown.to_owned(), why, expected }
+    }
+}
+
+struct Reader<'a> {
+    shape: Shape<'a>,
     /// The order was changed to day first while reading.
     switches: bool,
     evidence: DateEvidence,
-    comma: bool,
-    scale: f64,
     /// The columns have been classified.
     classified: bool,
-    known: HashMap<Arc<str>, u32>,
+    symbols: SymbolIds,
+    /// By id: the instant of the symbol's last row.
     last: Vec<TimeMicros>,
-    faults: Vec<(u64, Reason)>,
-    rows: Rows,
+    /// Lines of bad rows whose text only the source has.
+    untold: Vec<usize>,
+    facts: FileFacts,
 }
 
 impl<'a> Reader<'a> {
@@ -187,20 +325,15 @@ impl<'a> Reader<'a> {
         }
         let columns: Vec<String> = binding.values.iter().map(|(_, name)| name.clone()).collect();
         let heading = |cell: usize| headers[cell].clone();
-        let rows = Rows {
+        let facts = FileFacts {
             format,
             meanings: Vec::new(),
             time_heading: heading(binding.time),
             symbol_heading: binding.symbol.map(heading),
             garbage: vec![None; columns.len()],
-            values: vec![Vec::new(); columns.len()],
             columns,
-            symbols: Vec::new(),
-            of: Vec::new(),
-            local: Vec::new(),
-            offset: Vec::new(),
-            lines: Vec::new(),
             rows_read: 0,
+            rows_kept: 0,
             bad: Vec::new(),
             complaint: None,
             ignored: std::mem::take(&mut binding.ignored),
@@ -210,255 +343,164 @@ impl<'a> Reader<'a> {
             spacing: Spacing::default(),
             decimal_comma: false,
             scaled: false,
-            texts: Vec::new(),
         };
-        Ok(Self {
+        let shape = Shape {
             shown,
             options,
             policy,
             format,
-            core: CORE.map(|core| rows.columns.iter().position(|c| c == core)),
+            core: CORE.map(|core| facts.columns.iter().position(|c| c == core)),
             stem: stem.map(Into::into),
             named,
             has_clock: false,
             midnight: format.midnight(name),
             order: options.date_order.unwrap_or(DateOrder::MonthFirst),
-            switches: false,
-            evidence: DateEvidence::default(),
             comma: false,
             scale: 1.0,
-            classified: false,
-            known: HashMap::new(),
-            last: Vec::new(),
-            faults: Vec::new(),
             headers,
             binding,
-            rows,
+        };
+        Ok(Self {
+            shape,
+            switches: false,
+            evidence: DateEvidence::default(),
+            classified: false,
+            symbols: SymbolIds::default(),
+            last: Vec::new(),
+            untold: Vec::new(),
+            facts,
         })
     }
 
-    /// Which columns of the source are read.
-    fn wanted(&self, width: usize) -> Vec<bool> {
-        let binding = &self.binding;
-        let named = [Some(binding.time), binding.clock, binding.symbol];
-        let used = |i: usize| named.contains(&Some(i)) || binding.values.iter().any(|(cell, _)| *cell == i);
-        (0..width).map(used).collect()
-    }
-
-    /// Discards the rows of an earlier attempt, and returns their number.
+    /// Discards what an earlier attempt found, and returns the number of its rows.
     fn begin(&mut self) -> u64 {
-        let rows = &mut self.rows;
-        let discarded = rows.rows_read;
-        rows.values.iter_mut().for_each(Vec::clear);
-        rows.garbage.iter_mut().for_each(|g| *g = None);
-        (rows.rows_read, rows.complaint, rows.spacing) = (0, None, Spacing::default());
-        rows.symbols.clear();
-        rows.of.clear();
-        rows.local.clear();
-        rows.offset.clear();
-        rows.lines.clear();
-        rows.texts.clear();
-        self.known.clear();
+        let facts = &mut self.facts;
+        let discarded = facts.rows_read;
+        facts.garbage.iter_mut().for_each(|g| *g = None);
+        (facts.rows_read, facts.rows_kept, facts.complaint, facts.spacing) = (0, 0, None, Spacing::default());
+        facts.bad.clear();
+        self.untold.clear();
+        self.symbols = SymbolIds::default();
         self.last.clear();
-        self.faults.clear();
         discarded
     }
 
     /// Reads to the end; false when the dates turn out to be day first, and everything has to be read again.
-    fn read(&mut self, source: &mut dyn BarSource, budget: &RowBudget) -> Result<bool, MarketError> {
-        let mut values = Vec::new();
-        while let Some(batch) = source.next_batch()? {
-            let Batch { rows: batch, lines, broken } = batch;
-            let read = (lines.len() + broken.len()) as u64;
-            self.rows.rows_read += read;
-            budget.take(read)?;
-            let arrays = batch.columns();
-            if !self.classified {
-                self.classify(arrays, source.decimal_comma_likely())?;
+    fn read<R: Receiver>(
+        &mut self,
+        source: &mut dyn BarSource,
+        (budget, pace): (&RowBudget, Pace),
+        receiver: &mut R,
+    ) -> Result<bool, MarketError> {
+        let mut wave = next_wave(source, pace)?;
+        if let Some(first) = wave.first().filter(|_| !self.classified) {
+            let batch = first.batch(0)?;
+            // A file of blank lines has no rows to learn from.
+            if matches!(first, Piece::Text(_)) && batch.lines.is_empty() && batch.broken.is_empty() {
+                return Ok(true);
             }
-            let time = TimeCells::new(&arrays[self.binding.time]).map_err(|zone| {
-                let why = format!("its column '{}' has the unknown zone '{zone}'", self.rows.time_heading);
-                let expected = "an IANA zone, such as America/New_York".to_owned();
-                MarketError::BadCsv { file: self.shown.to_owned(), why, expected }
-            })?;
-            let columns: Vec<Cells<'_>> = arrays.iter().map(Cells::new).collect();
-            for (reason, line) in broken.iter().map(|(line, reason)| (*reason, *line)) {
-                if self.policy == Policy::Keep {
-                    return Err(self.refused(format!("line {line}: {}", reason.text())));
-                }
-                self.fault(line, (reason, None), &columns, 0);
+            self.classify(&batch.columns, source.decimal_comma_likely())?;
+        }
+        while !wave.is_empty() {
+            let last = wave.len() < pace.pieces;
+            let (shape, symbols, to) = (&self.shape, &self.symbols, &*receiver);
+            let parse = |piece: Piece| {
+                let (facts, rows) = Part::new(shape, symbols).read(&piece);
+                (facts, to.ready(rows))
+            };
+            let (parsed, following) = match last {
+                true if wave.len() == 1 => (wave.into_iter().map(parse).collect::<Vec<_>>(), Ok(Vec::new())),
+                true => (wave.into_par_iter().map(parse).collect(), Ok(Vec::new())),
+                false => rayon::join(|| wave.into_par_iter().map(parse).collect(), || next_wave(source, pace)),
+            };
+            let known = self.symbols.len();
+            for (facts, rows) in parsed {
+                let Some(ids) = self.fold(facts, budget, known)? else { return Ok(false) };
+                receiver.take(rows, &self.facts.columns, &ids, self.symbols.names())?;
             }
-            for (row, &line) in lines.iter().enumerate() {
-                if (row < CLASSIFY_ROWS || self.evidence.open) && self.options.date_order.is_none() {
-                    self.evidence.look(&columns[self.binding.time], row);
-                    if self.evidence.is_day_first() && self.order == DateOrder::MonthFirst && !self.switches {
-                        self.switches = true;
-                        return Ok(false);
-                    }
-                }
-                if let Err(fault) = self.read_row(line, row, &columns, &time, &mut values) {
-                    if self.policy == Policy::Keep {
-                        let why = self.message(line, fault, &columns, row);
-                        return Err(self.refused(why));
-                    }
-                    self.fault(line, fault, &columns, row);
-                }
-            }
+            wave = following?;
         }
         Ok(true)
     }
 
-    fn refused(&self, why: String) -> MarketError {
-        let expected = "rows that are all of one shape".to_owned();
-        MarketError::BadCsv { file: self.shown.to_owned(), why, expected }
-    }
-
-    fn fault(&mut self, line: u64, fault: Fault, columns: &[Cells<'_>], row: usize) {
-        // Broken rows of a batch come before those with cells.
-        if self.rows.complaint.as_ref().is_none_or(|(known, _)| line < *known) {
-            self.rows.complaint = Some((line, self.message(line, fault, columns, row)));
-        }
-        self.faults.push((line, fault.0));
-    }
-
-    /// A message about a bad cell: its line, its column, its content, the probable cause.
-    fn message(&self, line: u64, (reason, cell): Fault, columns: &[Cells<'_>], row: usize) -> String {
-        let Some(cell) = cell else { return format!("line {line}: {}", reason.text()) };
-        let text: String = columns[cell].text(row).chars().take(CELL_SHOWN_CHARS).collect();
-        let cause = if reason == Reason::NotANumber { likely_cause(&text) } else { "" };
-        format!(
-            "line {line}, column '{}': '{text}' is {}{cause}",
-            self.headers[cell],
-            match reason {
-                Reason::NotANumber => "not a number",
-                Reason::BadTime => "not a date or time in a known form, such as 2024-06-21 or 2024-06-21 09:30:00",
-                Reason::BadSymbol => "not a symbol",
-                Reason::EmptyCell => "empty",
-                Reason::PriceNotPositive => "not a price above zero",
-                other => other.text(),
+    /// Adds what the next piece showed. `None` when the dates turn out to be day first.
+    fn fold(&mut self, piece: PieceFacts, budget: &RowBudget, known: usize) -> Result<Option<NewIds>, MarketError> {
+        for (at, batch) in piece.batches.into_iter().enumerate() {
+            self.facts.rows_read += batch.read;
+            budget.take(batch.read)?;
+            if let Some(error) = batch.failed {
+                return Err(error);
             }
-        )
-    }
-
-    fn read_row(
-        &mut self,
-        line: u64,
-        row: usize,
-        columns: &[Cells<'_>],
-        time: &TimeCells,
-        values: &mut Vec<f64>,
-    ) -> Result<(), Fault> {
-        let symbol = self.symbol(row, columns)?;
-        let written = match self.time(row, columns, time) {
-            Err(cell) if self.policy == Policy::Quarantine => return Err((Reason::BadTime, Some(cell))),
-            written => written.ok(),
-        };
-        values.clear();
-        for (at, (cell, _)) in self.binding.values.iter().enumerate() {
-            let core = self.core.contains(&Some(at));
-            let keep = self.policy == Policy::Keep;
-            values.push(match columns[*cell].number(row, self.comma) {
-                Cell::Number(value) if keep || value.is_finite() => value,
-                Cell::Missing if keep || !core => f64::NAN,
-                Cell::Missing => return Err((Reason::EmptyCell, Some(*cell))),
-                Cell::Text if keep => {
-                    if self.rows.garbage[at].is_none() {
-                        let message = self.message(line, (Reason::NotANumber, Some(*cell)), columns, row);
-                        self.rows.garbage[at] = Some(message);
-                    }
-                    f64::NAN
+            let refused = piece.refused.as_ref().filter(|(refused, ..)| *refused == at);
+            let last = match refused {
+                Some((_, None, why)) => return Err(self.shape.refused(why.clone())),
+                Some((_, Some(row), _)) => *row,
+                None => usize::MAX,
+            };
+            if self.shape.options.date_order.is_none() {
+                let may = self.shape.order == DateOrder::MonthFirst && !self.switches;
+                if self.evidence.add(&batch.dates, last, |evidence| may && evidence.is_day_first()) {
+                    self.switches = true;
+                    return Ok(None);
                 }
-                Cell::Number(_) | Cell::Text => return Err((Reason::NotANumber, Some(*cell))),
-            });
-        }
-        if self.scale != 1.0 {
-            for at in self.core[..4].iter().flatten() {
-                values[*at] /= self.scale;
+            }
+            if let Some((.., why)) = refused {
+                return Err(self.shape.refused(why.clone()));
             }
         }
-        if self.policy == Policy::Quarantine {
-            check_bar(self.core.map(|at| at.map(|at| values[at]))).map_err(|(reason, core)| {
-                (reason, core.and_then(|core| self.core[core]).map(|at| self.binding.values[at].0))
-            })?;
-        } else {
-            self.rows.texts.push(self.time_text(row, columns, time, written));
-        }
-        let (local, offset) = written.unwrap_or((UNREAD, NAIVE));
-        if written.is_some() {
-            let instant = if offset == NAIVE { local } else { local - i64::from(offset) * SECOND };
-            // Indices of symbols are below their number.
-            let last = &mut self.last[symbol as usize];
-            if *last != UNREAD {
-                self.rows.spacing.add((instant - *last).abs());
+        let facts = &mut self.facts;
+        facts.rows_kept += piece.kept;
+        facts.complaint = facts.complaint.take().or(piece.complaint);
+        for (bad, told) in piece.bad {
+            if !told {
+                self.untold.push(facts.bad.len());
             }
-            *last = instant;
+            facts.bad.push(bad);
         }
-        let rows = &mut self.rows;
-        rows.of.push(symbol);
-        rows.local.push(local);
-        rows.offset.push(offset);
-        rows.lines.push(line);
-        for (column, &value) in rows.values.iter_mut().zip(values.iter()) {
-            column.push(value);
+        facts.spacing.merge(&piece.spacing);
+        for (known, found) in facts.garbage.iter_mut().zip(piece.garbage) {
+            *known = known.take().or(found);
         }
-        Ok(())
+        let ids = NewIds { first: known as u32, ids: piece.new.iter().map(|name| self.symbols.id(name)).collect() };
+        self.last.resize(self.symbols.len(), UNREAD);
+        for (provisional, first, last) in piece.ends {
+            let before = &mut self.last[ids.of(provisional) as usize];
+            if *before != UNREAD {
+                facts.spacing.add((first - *before).abs());
+            }
+            *before = last;
+        }
+        Ok(Some(ids))
     }
 
-    /// Index of the row's symbol.
-    fn symbol(&mut self, row: usize, columns: &[Cells<'_>]) -> Result<u32, Fault> {
-        let last = self.rows.of.last().copied();
-        let text = match self.binding.symbol {
-            Some(cell) => columns[cell].text(row),
-            None => Cow::Owned(String::new()),
-        };
-        let symbol = match self.binding.symbol {
-            Some(_) => self.format.tidy(text.trim()),
-            None if last.is_some() => return Ok(0),
-            None => Cow::Borrowed(self.stem.as_deref().unwrap_or_default()),
-        };
-        if let Some(last) = last
-            && *self.rows.symbols[last as usize] == *symbol
-        {
-            return Ok(last);
+    fn finish(mut self, source: &dyn BarSource) -> Result<(FileFacts, Vec<Arc<str>>), MarketError> {
+        if !self.untold.is_empty() {
+            self.untold.sort_by_key(|at| self.facts.bad[*at].line);
+            let lines: Vec<u64> = self.untold.iter().map(|at| self.facts.bad[*at].line).collect();
+            for (at, row) in self.untold.iter().zip(source.raw(&lines)?) {
+                self.facts.bad[*at].row = row;
+            }
         }
-        if let Some(known) = self.known.get(&*symbol) {
-            return Ok(*known);
-        }
-        if self.binding.symbol.is_some() && !is_symbol(&symbol) {
-            return Err((Reason::BadSymbol, self.binding.symbol));
-        }
-        let (name, index): (Arc<str>, u32) = (symbol.as_ref().into(), self.rows.symbols.len() as u32);
-        self.known.insert(Arc::clone(&name), index);
-        self.rows.symbols.push(name);
-        self.last.push(UNREAD);
-        Ok(index)
-    }
-
-    fn finish(mut self, source: &dyn BarSource) -> Result<Rows, MarketError> {
-        let lines: Vec<u64> = self.faults.iter().map(|(line, _)| *line).collect();
-        let raw = if lines.is_empty() { Vec::new() } else { raw_sorted(source, &lines)? };
-        let bad = self.faults.iter().zip(raw).map(|((line, reason), row)| BadRow { line: *line, reason: *reason, row });
-        self.rows.bad = bad.collect();
-        self.rows.evidence = self.evidence.conclude();
-        self.rows.open_date = std::mem::take(&mut self.evidence.example);
-        let mut meanings = vec![(self.binding.time, "time".to_owned())];
-        meanings.extend(self.binding.clock.map(|cell| (cell, "time of day".to_owned())));
-        meanings.extend(self.binding.symbol.map(|cell| (cell, "symbol".to_owned())));
-        meanings.extend(self.binding.values.iter().cloned());
+        self.facts.evidence = self.evidence.conclude();
+        self.facts.open_date = std::mem::take(&mut self.evidence.example);
+        let binding = &self.shape.binding;
+        let mut meanings = vec![(binding.time, "time".to_owned())];
+        meanings.extend(binding.clock.map(|cell| (cell, "time of day".to_owned())));
+        meanings.extend(binding.symbol.map(|cell| (cell, "symbol".to_owned())));
+        meanings.extend(binding.values.iter().cloned());
         meanings.sort();
-        self.rows.meanings = meanings.into_iter().map(|(cell, name)| (self.headers[cell].clone(), name)).collect();
-        Ok(self.rows)
+        let headers = &self.shape.headers;
+        self.facts.meanings = meanings.into_iter().map(|(cell, name)| (headers[cell].clone(), name)).collect();
+        Ok((self.facts, self.symbols.into_names()))
     }
 }
 
-/// Rows of a source by lines in any order.
-fn raw_sorted(source: &dyn BarSource, lines: &[u64]) -> Result<Vec<String>, MarketError> {
-    let mut order: Vec<usize> = (0..lines.len()).collect();
-    order.sort_by_key(|&i| lines[i]);
-    let sorted: Vec<u64> = order.iter().map(|&i| lines[i]).collect();
-    let mut rows = vec![String::new(); lines.len()];
-    for (at, row) in order.into_iter().zip(source.raw(&sorted)?) {
-        rows[at] = row;
+/// The next pieces of a source: fewer than the pace wants only at its end.
+fn next_wave(source: &mut dyn BarSource, pace: Pace) -> Result<Vec<Piece>, MarketError> {
+    let mut wave = Vec::with_capacity(pace.pieces);
+    while wave.len() < pace.pieces {
+        let Some(piece) = source.next_piece(pace.bytes)? else { break };
+        wave.push(piece);
     }
-    Ok(rows)
+    Ok(wave)
 }

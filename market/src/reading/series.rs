@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::cells::NAIVE;
 use super::date_order::{DateOrderKey, OrderEvidence};
-use super::rows::{Policy, Rows, UNREAD, read_rows};
+use super::rows::{FileFacts, Policy, RawRows, Rows, UNREAD, read_rows};
 use super::{CORE, LEAN_STORES, ReadOptions, RowBudget, map_symbol, newest_first};
 use crate::error::MarketError;
-use crate::limits::{FIT_BARS_MAX, IMPORT_ROWS_MAX};
+use crate::limits::{FIT_BARS_MAX, SERIES_ROWS_MAX};
 use crate::sources::expand;
 use crate::time::{DAY, SECOND, TimeMicros};
 use crate::zone::Zone;
@@ -60,14 +60,14 @@ pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, M
         let why = format!("it is one of {} files in an archive", inputs.len());
         return Err(MarketError::BadCsv { file, why, expected: "one file of bars".to_owned() });
     };
-    let budget = RowBudget::new(IMPORT_ROWS_MAX);
-    let rows = read_rows(&input.shown, &input.name, input.content()?, options, Policy::Keep, &budget)?;
+    let budget = RowBudget::new(SERIES_ROWS_MAX);
+    let rows = read_rows(&input.shown, &input.name, &input.content()?, options, Policy::Keep, &budget)?;
     let mut notes = decisions(&rows);
-    let zone = options.zone.or_else(|| rows.format.zone().and_then(|name| Zone::named(name).ok()));
+    let zone = options.zone.or_else(|| rows.facts.format.zone().and_then(|name| Zone::named(name).ok()));
     let (times, naive) = instants(&rows, zone);
-    let mut order: Vec<usize> = (0..rows.of.len()).collect();
+    let mut order: Vec<usize> = (0..rows.rows.of.len()).collect();
     let read = |row: &usize| times[*row];
-    if newest_first(order.iter().map(|row| (rows.of[*row], read(row)))) {
+    if newest_first(order.iter().map(|row| (rows.rows.of[*row], read(row)))) {
         order.reverse();
         notes.push(format!("{} had its newest bar first and was reversed", input.shown));
     }
@@ -78,22 +78,23 @@ pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, M
             symbol: Arc::clone(symbol),
             texts: Vec::new(),
             times: Some(Vec::new()),
-            values: vec![Vec::new(); rows.columns.len()],
+            values: vec![Vec::new(); rows.facts.columns.len()],
         })
         .collect();
     if symbols.is_empty() {
         // A file without rows has the series of its header.
-        let values = vec![Vec::new(); rows.columns.len()];
+        let values = vec![Vec::new(); rows.facts.columns.len()];
         symbols.push(SymbolSeries { symbol: "".into(), texts: Vec::new(), times: Some(Vec::new()), values });
     }
     let mut last = vec![UNREAD; symbols.len()];
     let texts_of = |(column, garbage): (&String, &Option<String>)| {
         let text = garbage.is_some() && !CORE.contains(&column.as_str());
-        rows.meanings.iter().find(|(_, meaning)| text && meaning == column).map(|(heading, _)| heading.clone())
+        rows.facts.meanings.iter().find(|(_, meaning)| text && meaning == column).map(|(heading, _)| heading.clone())
     };
-    let mut named: Vec<String> = rows.columns.iter().zip(&rows.garbage).filter_map(texts_of).collect();
-    named.extend(rows.text_columns.iter().cloned());
-    let Rows { of, lines, mut texts, values, time_heading, symbol_heading, columns, garbage, .. } = rows;
+    let mut named: Vec<String> = rows.facts.columns.iter().zip(&rows.facts.garbage).filter_map(texts_of).collect();
+    named.extend(rows.facts.text_columns.iter().cloned());
+    let RawRows { of, lines, mut texts, values, .. } = rows.rows;
+    let FileFacts { time_heading, symbol_heading, columns, garbage, .. } = rows.facts;
     for row in order {
         let at = of[row] as usize;
         let series = &mut symbols[at];
@@ -132,21 +133,21 @@ pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, M
 
 /// How the file was read where it leaves a choice.
 fn decisions(rows: &Rows) -> Vec<String> {
-    let order = match rows.evidence {
+    let order = match rows.facts.evidence {
         OrderEvidence::NotNeeded => None,
         OrderEvidence::Silent | OrderEvidence::Decided(DateOrderKey::MonthFirst) => Some("were read month first"),
         OrderEvidence::Decided(DateOrderKey::DayFirst) => Some("were read day first"),
         OrderEvidence::Mixed => Some("have both orders of day and month; those with the day first are not times"),
     };
     let order = order.map(|order| format!("dates such as 1/4/1999 {order}"));
-    let comma = rows.decimal_comma.then(|| "numbers were read with a decimal comma".to_owned());
-    let scaled = rows.scaled.then(|| format!("prices were divided by 10,000, {LEAN_STORES}"));
+    let comma = rows.facts.decimal_comma.then(|| "numbers were read with a decimal comma".to_owned());
+    let scaled = rows.facts.scaled.then(|| format!("prices were divided by 10,000, {LEAN_STORES}"));
     order.into_iter().chain(comma).chain(scaled).collect()
 }
 
 /// By row; [`UNREAD`] where the file has no valid time. And some of the local times whose zone is not known.
 fn instants(rows: &Rows, zone: Option<Zone>) -> (Vec<TimeMicros>, Vec<TimeMicros>) {
-    let dated = rows.local.iter().all(|local| *local == UNREAD || local.rem_euclid(DAY) == 0);
+    let dated = rows.rows.local.iter().all(|local| *local == UNREAD || local.rem_euclid(DAY) == 0);
     let instant = |(local, offset): (&TimeMicros, &i32)| match (*local, *offset) {
         (UNREAD, _) => UNREAD,
         (local, _) if dated => local,
@@ -155,7 +156,7 @@ fn instants(rows: &Rows, zone: Option<Zone>) -> (Vec<TimeMicros>, Vec<TimeMicros
     };
     let naive = |(local, offset): &(&TimeMicros, &i32)| **local != UNREAD && **offset == NAIVE;
     let open = !dated && zone.is_none();
-    let clocks = rows.local.iter().zip(&rows.offset).filter(naive).map(|(local, _)| *local);
-    let sample = clocks.step_by(rows.local.len() / FIT_BARS_MAX + 1).filter(|_| open).collect();
-    (rows.local.iter().zip(&rows.offset).map(instant).collect(), sample)
+    let clocks = rows.rows.local.iter().zip(&rows.rows.offset).filter(naive).map(|(local, _)| *local);
+    let sample = clocks.step_by(rows.rows.local.len() / FIT_BARS_MAX + 1).filter(|_| open).collect();
+    (rows.rows.local.iter().zip(&rows.rows.offset).map(instant).collect(), sample)
 }

@@ -1,7 +1,7 @@
 //! Parquet, and Arrow IPC as a file (also called Feather) or as a stream: typed columns. Everything that pandas, polars
 //! and DuckDB write for texts, numbers and times is converted to one of five types.
 
-use std::io::Cursor;
+use std::io::{BufReader, Cursor, Read, Seek};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -20,8 +20,10 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
 use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::errors::ParquetError;
+use parquet::file::reader::ChunkReader;
 
-use super::{BarSource, Batch, OpenOptions};
+use super::{BarSource, Content, OpenOptions, Piece};
 use crate::error::MarketError;
 use crate::limits::{COLUMNS_MAX, SOURCE_BATCH_ROWS};
 use crate::quarantine::shown;
@@ -36,10 +38,22 @@ enum Kind {
     ArrowStream,
 }
 
-/// A Parquet or Arrow file, held in memory.
+/// The content of a file of typed columns, which is read from several places.
+#[derive(Clone)]
+enum Stored {
+    /// As it is on the disk.
+    File(Content),
+    Held(Bytes),
+}
+
+/// What is read from any place.
+trait Seekable: Read + Seek + Send {}
+impl<T: Read + Seek + Send> Seekable for T {}
+
+/// A Parquet or Arrow file.
 pub(super) struct Columnar {
     shown: String,
-    bytes: Bytes,
+    stored: Stored,
     kind: Kind,
     format: ImportFormat,
     columns: Vec<String>,
@@ -49,20 +63,26 @@ pub(super) struct Columnar {
 }
 
 impl Columnar {
-    pub(super) fn parquet(shown: &str, content: Vec<u8>, options: OpenOptions<'_>) -> Result<Self, MarketError> {
+    pub(super) fn parquet(shown: &str, content: Content, options: OpenOptions<'_>) -> Result<Self, MarketError> {
         Self::open(shown, content, Kind::Parquet, options)
     }
 
     /// A file or a stream.
-    pub(super) fn arrow(shown: &str, content: Vec<u8>, options: OpenOptions<'_>) -> Result<Self, MarketError> {
-        let kind = if content.starts_with(b"ARROW1") { Kind::ArrowFile } else { Kind::ArrowStream };
+    pub(super) fn arrow(shown: &str, content: Content, options: OpenOptions<'_>) -> Result<Self, MarketError> {
+        let mut start = Vec::new();
+        let magic = b"ARROW1";
+        content.reader()?.take(magic.len() as u64).read_to_end(&mut start).map_err(|e| content.failed(e))?;
+        let kind = if start == magic { Kind::ArrowFile } else { Kind::ArrowStream };
         Self::open(shown, content, kind, options)
     }
 
-    fn open(shown: &str, content: Vec<u8>, kind: Kind, options: OpenOptions<'_>) -> Result<Self, MarketError> {
+    fn open(shown: &str, content: Content, kind: Kind, options: OpenOptions<'_>) -> Result<Self, MarketError> {
         let mut this = Self {
             shown: shown.to_owned(),
-            bytes: Bytes::from(content),
+            stored: match content.is_plain_file() {
+                true => Stored::File(content),
+                false => Stored::Held(content.whole()?.into()),
+            },
             kind,
             format: options.format,
             columns: Vec::new(),
@@ -104,48 +124,50 @@ impl Columnar {
         let chosen = |wanted: &[bool]| wanted.iter().zip(0..).filter(|(w, _)| **w).map(|(_, i)| i).collect();
         let indices: Option<Vec<usize>> = wanted.map(chosen);
         Ok(match self.kind {
-            Kind::Parquet => {
-                let unreadable = |e: parquet::errors::ParquetError| self.bad(format!("it cannot be read: {e}"));
-                let mut builder = ParquetRecordBatchReaderBuilder::try_new(self.bytes.clone()).map_err(unreadable)?;
-                let schema = Arc::clone(builder.schema());
-                if let Some(indices) = indices {
-                    let mask = ProjectionMask::roots(builder.parquet_schema(), indices);
-                    builder = builder.with_projection(mask);
-                }
-                let batches = builder.with_batch_size(SOURCE_BATCH_ROWS).build().map_err(unreadable)?;
-                (schema, Box::new(batches))
-            }
+            Kind::Parquet => match &self.stored {
+                Stored::Held(bytes) => self.parquet_batches(bytes.clone(), indices)?,
+                Stored::File(content) => self.parquet_batches(content.plain_file()?, indices)?,
+            },
             Kind::ArrowFile => {
-                let schema = FileReader::try_new(Cursor::new(self.bytes.clone()), None).map_err(unreadable)?.schema();
-                let batches = FileReader::try_new(Cursor::new(self.bytes.clone()), indices).map_err(unreadable)?;
+                let schema = FileReader::try_new(self.seekable()?, None).map_err(unreadable)?.schema();
+                let batches = FileReader::try_new(self.seekable()?, indices).map_err(unreadable)?;
                 (schema, Box::new(batches))
             }
             Kind::ArrowStream => {
-                let schema = StreamReader::try_new(Cursor::new(self.bytes.clone()), None).map_err(unreadable)?.schema();
-                let batches = StreamReader::try_new(Cursor::new(self.bytes.clone()), indices).map_err(unreadable)?;
+                let schema = StreamReader::try_new(self.seekable()?, None).map_err(unreadable)?.schema();
+                let batches = StreamReader::try_new(self.seekable()?, indices).map_err(unreadable)?;
                 (schema, Box::new(batches))
             }
         })
     }
+
+    fn seekable(&self) -> Result<Box<dyn Seekable>, MarketError> {
+        Ok(match &self.stored {
+            Stored::Held(bytes) => Box::new(Cursor::new(bytes.clone())),
+            Stored::File(content) => Box::new(BufReader::new(content.plain_file()?)),
+        })
+    }
+
+    fn parquet_batches(
+        &self,
+        stored: impl ChunkReader + 'static,
+        indices: Option<Vec<usize>>,
+    ) -> Result<(SchemaRef, Batches), MarketError> {
+        let unreadable = |e: ParquetError| self.bad(format!("it cannot be read: {e}"));
+        let mut builder = ParquetRecordBatchReaderBuilder::try_new(stored).map_err(unreadable)?;
+        let schema = Arc::clone(builder.schema());
+        if let Some(indices) = indices {
+            let mask = ProjectionMask::roots(builder.parquet_schema(), indices);
+            builder = builder.with_projection(mask);
+        }
+        let batches = builder.with_batch_size(SOURCE_BATCH_ROWS).build().map_err(unreadable)?;
+        Ok((schema, Box::new(batches)))
+    }
 }
 
-impl BarSource for Columnar {
-    fn columns(&self) -> &[String] {
-        &self.columns
-    }
-
-    fn format(&self) -> ImportFormat {
-        match self.format {
-            ImportFormat::Auto => ImportFormat::of_header(&self.columns),
-            given => given,
-        }
-    }
-
-    fn want(&mut self, wanted: Vec<bool>) {
-        self.wanted = wanted;
-    }
-
-    fn next_batch(&mut self) -> Result<Option<Batch>, MarketError> {
+impl Columnar {
+    /// The next rows with the number of the first; `None` at the end.
+    fn next_rows(&mut self) -> Result<Option<(u64, RecordBatch)>, MarketError> {
         let mut batches = match self.batches.take() {
             Some(batches) => batches,
             None => self.reader(Some(&self.wanted))?.1,
@@ -165,7 +187,29 @@ impl BarSource for Columnar {
         let rows = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(|e| self.bad(e.to_string()))?;
         let first = self.rows_read + 1;
         self.rows_read += rows.num_rows() as u64;
-        Ok(Some(Batch { rows, lines: (first..=self.rows_read).collect(), broken: Vec::new() }))
+        Ok(Some((first, rows)))
+    }
+}
+
+impl BarSource for Columnar {
+    fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    fn format(&self) -> ImportFormat {
+        match self.format {
+            ImportFormat::Auto => ImportFormat::of_header(&self.columns),
+            given => given,
+        }
+    }
+
+    fn want(&mut self, wanted: Vec<bool>) {
+        self.wanted = wanted;
+    }
+
+    fn next_piece(&mut self, _: usize) -> Result<Option<Piece>, MarketError> {
+        let next = self.next_rows()?;
+        Ok(next.map(|(first, rows)| Piece::Rows(first, rows)))
     }
 
     fn rewind(&mut self) {
@@ -175,7 +219,7 @@ impl BarSource for Columnar {
     fn raw(&self, lines: &[u64]) -> Result<Vec<String>, MarketError> {
         let mut again = Self {
             shown: self.shown.clone(),
-            bytes: self.bytes.clone(),
+            stored: self.stored.clone(),
             columns: self.columns.clone(),
             wanted: vec![true; self.columns.len()],
             batches: None,
@@ -185,12 +229,10 @@ impl BarSource for Columnar {
         let mut rows = Vec::with_capacity(lines.len());
         let mut wanted = lines.iter().peekable();
         while wanted.peek().is_some() {
-            let Some(batch) = again.next_batch()? else { break };
-            let first = batch.lines.first().copied().unwrap_or(0);
-            while let Some(line) = wanted.next_if(|l| batch.lines.last().is_some_and(|last| *l <= last)) {
-                // The lines of a batch are consecutive.
+            let Some((first, batch)) = again.next_rows()? else { break };
+            while let Some(line) = wanted.next_if(|line| **line < first + batch.num_rows() as u64) {
                 let row = usize::try_from(line.saturating_sub(first)).unwrap_or(usize::MAX);
-                let cells: Vec<String> = batch.rows.columns().iter().map(|a| cell(a, row)).collect();
+                let cells: Vec<String> = batch.columns().iter().map(|a| cell(a, row)).collect();
                 rows.push(shown(cells.join(",").as_bytes()));
             }
         }

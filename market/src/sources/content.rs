@@ -1,5 +1,6 @@
-//! Reads the bytes of an input: a file, standard input, a member of a zip archive; plain or gzip (recognised by the
-//! first bytes, not by the name), within limits. UTF-16, which some terminals write, is converted to UTF-8.
+//! The bytes of an input: a file, standard input, a member of a zip archive; plain or gzip (recognised by the first bytes,
+//! not by the name), within limits. A file is read piece by piece, as often as needed; what cannot be opened twice is held
+//! in memory. UTF-16, which some terminals write, is converted to UTF-8.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -10,9 +11,13 @@ use flate2::read::MultiGzDecoder;
 use zip::ZipArchive;
 
 use crate::error::MarketError;
-use crate::limits::{CSV_FILE_BYTES_MAX, IMPORT_FILES_MAX};
+use crate::limits::{HELD_FILE_BYTES_MAX, IMPORT_FILES_MAX, TEXT_FILE_BYTES_MAX};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// Byte order marks of UTF-16.
+const UTF16_MARKS: [&[u8; 2]; 2] = [b"\xff\xfe", b"\xfe\xff"];
+/// Bytes of a compressed file that are read at once.
+const COMPRESSED_BYTES: usize = 256 << 10;
 const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
 /// The path that means standard input, and the name of an input that has none.
 const STDIN: &str = "-";
@@ -40,22 +45,142 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Its bytes, decompressed.
+    /// Its content, not yet decompressed.
     ///
     /// # Errors
     /// [`MarketError::Input`], [`MarketError::Limit`].
-    pub fn content(&self) -> Result<Vec<u8>, MarketError> {
+    pub fn content(&self) -> Result<Content, MarketError> {
         let bytes = match &self.place {
-            InputPlace::File(path) => return read_file(path, &self.shown),
-            InputPlace::Held(bytes) => return decompress(&self.shown, bytes),
+            InputPlace::File(path) => return Content::of_file(path, &self.shown),
+            InputPlace::Held(bytes) => Arc::clone(bytes),
             InputPlace::Member(archive, at) => {
                 // A clone shares the table of contents and has a position of its own.
                 let mut archive = archive.clone();
                 let member = archive.by_index(*at).map_err(|e| damaged(&self.shown, e))?;
-                read_limited(&self.shown, member, "decompress")?
+                read_limited(&self.shown, member, "decompress")?.into()
             }
         };
-        if bytes.starts_with(&GZIP_MAGIC) { decompress(&self.shown, &bytes) } else { Ok(bytes) }
+        Content::of_bytes(bytes, &self.shown)
+    }
+}
+
+/// The content of an input, which can be read from its start as often as needed.
+#[derive(Clone)]
+pub(crate) struct Content {
+    place: Place,
+    gzip: bool,
+    /// Name of the input in messages.
+    shown: String,
+}
+
+#[derive(Clone)]
+enum Place {
+    File(PathBuf),
+    Bytes(Arc<[u8]>),
+}
+
+impl Content {
+    fn of_file(path: &Path, shown: &str) -> Result<Self, MarketError> {
+        let mut file = File::open(path).map_err(MarketError::input("read", shown))?;
+        if file.metadata().map_err(MarketError::input("read", shown))?.is_dir() {
+            let expected = "the path of a CSV file".to_owned();
+            return Err(MarketError::BadCsv { file: shown.to_owned(), why: "it is a directory".to_owned(), expected });
+        }
+        let mut start = Vec::with_capacity(GZIP_MAGIC.len());
+        file.by_ref()
+            .take(GZIP_MAGIC.len() as u64)
+            .read_to_end(&mut start)
+            .map_err(MarketError::input("read", shown))?;
+        Self { place: Place::File(path.to_path_buf()), gzip: start == GZIP_MAGIC, shown: shown.to_owned() }.in_utf8()
+    }
+
+    /// Bytes in memory.
+    ///
+    /// # Errors
+    /// [`MarketError::Input`] for damaged gzip.
+    pub fn of_bytes(bytes: Arc<[u8]>, shown: &str) -> Result<Self, MarketError> {
+        let gzip = bytes.starts_with(&GZIP_MAGIC);
+        Self { place: Place::Bytes(bytes), gzip, shown: shown.to_owned() }.in_utf8()
+    }
+
+    /// Text with the byte order mark of UTF-16 is converted at once, and held.
+    fn in_utf8(self) -> Result<Self, MarketError> {
+        let mut start = Vec::new();
+        let mark = self.reader()?.take(UTF16_MARKS[0].len() as u64).read_to_end(&mut start);
+        // An error is reported by whoever reads the content.
+        if mark.is_err() || !UTF16_MARKS.iter().any(|mark| start == *mark) {
+            return Ok(self);
+        }
+        let bytes = utf8(self.whole()?);
+        Ok(Self { place: Place::Bytes(bytes.into()), gzip: false, shown: self.shown })
+    }
+
+    /// Its decompressed bytes from the start; [`Content::failed`] makes the error of a failed read.
+    ///
+    /// # Errors
+    /// [`MarketError::Input`] where the file cannot be opened again.
+    pub fn reader(&self) -> Result<Box<dyn Read + Send>, MarketError> {
+        Ok(match (&self.place, self.gzip) {
+            (Place::File(path), gzip) => {
+                let file = File::open(path).map_err(MarketError::input("read", &self.shown))?;
+                if gzip {
+                    Box::new(MultiGzDecoder::new(io::BufReader::with_capacity(COMPRESSED_BYTES, file)))
+                } else {
+                    Box::new(file)
+                }
+            }
+            (Place::Bytes(bytes), true) => Box::new(MultiGzDecoder::new(Cursor::new(Arc::clone(bytes)))),
+            (Place::Bytes(bytes), false) => Box::new(Cursor::new(Arc::clone(bytes))),
+        })
+    }
+
+    /// Whether it is a file as it is on the disk.
+    pub fn is_plain_file(&self) -> bool {
+        matches!(self.place, Place::File(_)) && !self.gzip
+    }
+
+    /// The file as it is on the disk.
+    ///
+    /// # Errors
+    /// [`MarketError::Input`] where it cannot be opened, or there is none.
+    pub fn plain_file(&self) -> Result<File, MarketError> {
+        let opened = match &self.place {
+            Place::File(path) => File::open(path),
+            Place::Bytes(_) => Err(io::ErrorKind::NotFound.into()),
+        };
+        opened.map_err(MarketError::input("read", &self.shown))
+    }
+
+    /// The error of a read that failed.
+    pub fn failed(&self, error: io::Error) -> MarketError {
+        MarketError::input(if self.gzip { "decompress" } else { "read" }, &self.shown)(error)
+    }
+
+    /// The error that so many decompressed bytes are too many.
+    ///
+    /// # Errors
+    /// [`MarketError::Limit`] beyond [`TEXT_FILE_BYTES_MAX`].
+    pub fn check_length(&self, bytes: u64) -> Result<(), MarketError> {
+        if bytes > TEXT_FILE_BYTES_MAX { Err(too_long(&self.shown, bytes, TEXT_FILE_BYTES_MAX)) } else { Ok(()) }
+    }
+
+    /// All its bytes, decompressed.
+    ///
+    /// # Errors
+    /// [`MarketError::Input`], [`MarketError::Limit`].
+    pub fn whole(&self) -> Result<Vec<u8>, MarketError> {
+        read_limited(&self.shown, self.reader()?, if self.gzip { "decompress" } else { "read" })
+    }
+
+    /// Reads what is compressed to its end: that a file is damaged says more than what is wrong with its rows.
+    ///
+    /// # Errors
+    /// [`MarketError::Input`].
+    pub fn check_compressed(&self) -> Result<(), MarketError> {
+        match self.gzip {
+            true => io::copy(&mut self.reader()?, &mut io::sink()).map(|_| ()).map_err(|e| self.failed(e)),
+            false => Ok(()),
+        }
     }
 }
 
@@ -150,40 +275,22 @@ fn members(shown: &str, bytes: Arc<[u8]>, inputs: &mut Vec<Input>) -> Result<(),
     Ok(())
 }
 
-/// The decompressed bytes of a file; `file` is its name in messages.
-pub(crate) fn decompress(file: &str, bytes: &[u8]) -> Result<Vec<u8>, MarketError> {
-    let bytes = match bytes.starts_with(&GZIP_MAGIC) {
-        true => read_limited(file, MultiGzDecoder::new(bytes), "decompress")?,
-        false => bytes.to_vec(),
-    };
-    Ok(utf8(bytes))
-}
-
 /// Reads a file, decompressed.
 pub(crate) fn read_file(path: &Path, file: &str) -> Result<Vec<u8>, MarketError> {
-    let mut open = File::open(path).map_err(MarketError::input("read", file))?;
-    if open.metadata().map_err(MarketError::input("read", file))?.is_dir() {
-        let expected = "the path of a CSV file".to_owned();
-        return Err(MarketError::BadCsv { file: file.to_owned(), why: "it is a directory".to_owned(), expected });
-    }
-    let mut start = Vec::with_capacity(GZIP_MAGIC.len());
-    open.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut start).map_err(MarketError::input("read", file))?;
-    let whole = start.as_slice().chain(open);
-    if start == GZIP_MAGIC {
-        read_limited(file, MultiGzDecoder::new(whole), "decompress").map(utf8)
-    } else {
-        read_limited(file, whole, "read").map(utf8)
-    }
+    Content::of_file(path, file)?.whole()
 }
 
 fn read_limited(file: &str, reader: impl Read, action: &'static str) -> Result<Vec<u8>, MarketError> {
     let mut bytes = Vec::new();
-    reader.take(CSV_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(MarketError::input(action, file))?;
-    if bytes.len() as u64 > CSV_FILE_BYTES_MAX {
-        let what = format!("decompressed bytes of {file}");
-        return Err(MarketError::Limit { what, found: bytes.len() as u64, limit: CSV_FILE_BYTES_MAX });
+    reader.take(HELD_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(MarketError::input(action, file))?;
+    if bytes.len() as u64 > HELD_FILE_BYTES_MAX {
+        return Err(too_long(file, bytes.len() as u64, HELD_FILE_BYTES_MAX));
     }
     Ok(bytes)
+}
+
+fn too_long(file: &str, found: u64, limit: u64) -> MarketError {
+    MarketError::Limit { what: format!("decompressed bytes of {file}"), found, limit }
 }
 
 /// Converts text with the byte order mark of UTF-16 to UTF-8; other bytes are unchanged.

@@ -1,20 +1,19 @@
 //! Delimited text: CSV with commas, semicolons, tabs or vertical bars, with a header, without one, or with the two-line
-//! header that pandas writes for prices of several symbols.
-//!
-//! Lines are split here and not by the csv crate, because a stray quote must spoil one row and not the rest of the
-//! file, and every row must be counted at its line. Holds the whole file in memory.
+//! header that pandas writes for prices of several symbols. Finds the layout from the first lines, and cuts the rest into
+//! pieces.
 
-use std::borrow::Cow;
+use std::io::{self, Read};
 use std::sync::Arc;
 
-use arrow_array::builder::StringBuilder;
-use arrow_array::{ArrayRef, NullArray, RecordBatch};
-use arrow_schema::{DataType, Field, Schema};
+use memchr::memchr;
 
-use super::{BarSource, Batch, OpenOptions};
+use super::text::{TextLayout, TextPiece, Wide, is_blank, split_cells};
+use super::{BarSource, Content, OpenOptions, Piece};
 use crate::error::MarketError;
-use crate::limits::{COLUMNS_MAX, CSV_LINE_BYTES_MAX, PREAMBLE_LINES_MAX, SOURCE_BATCH_ROWS, WIDE_CELLS_MAX};
-use crate::quarantine::{Reason, shown};
+use crate::limits::{
+    COLUMNS_MAX, CSV_LINE_BYTES_MAX, HELD_FILE_BYTES_MAX, PREAMBLE_LINES_MAX, SOURCE_BATCH_ROWS, WIDE_CELLS_MAX,
+};
+use crate::quarantine::shown;
 use crate::reading::{ImportFormat, is_data_row};
 
 /// Delimiters, the most usual first.
@@ -25,26 +24,74 @@ const SHOWN_CHARS: usize = 200;
 const WIDE_FIELDS: [&str; 9] =
     ["open", "high", "low", "close", "adj close", "volume", "dividends", "stock splits", "capital gains"];
 
-/// A table with a column for each pair of field and symbol, read as one row per symbol.
-struct Wide {
-    /// Symbol and, for each field, its cell.
-    symbols: Vec<(String, Vec<Option<usize>>)>,
+/// Lines that decide the layout: those before the header, the header, two more of a wide table, and the first row.
+const HEAD_LINES: usize = PREAMBLE_LINES_MAX + 4;
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1 << 20;
+/// Bytes of a file's start that are read to see what it is.
+const HEAD_BYTES: usize = 16 << 10;
+
+/// The start of a file, with the lines that decide its layout, and the rest of it.
+pub(super) struct Head {
+    bytes: Vec<u8>,
+    rest: Box<dyn Read + Send>,
+    ended: bool,
+}
+
+impl Head {
+    /// Reads the start of a file: at least [`HEAD_LINES`] lines that are not blank, or all of it.
+    pub fn read(content: &Content) -> Result<Self, MarketError> {
+        let mut head = Self { bytes: Vec::new(), rest: content.reader()?, ended: false };
+        let mut more = HEAD_BYTES;
+        while !head.ended {
+            let read = head.rest.by_ref().take(more as u64).read_to_end(&mut head.bytes);
+            head.ended = read.map_err(|e| content.failed(e))? < more;
+            let lines = head.bytes.split_inclusive(|&c| c == b'\n').filter(|line| line.ends_with(b"\n"));
+            if lines.filter(|line| !is_blank(line)).nth(HEAD_LINES).is_some() || is_binary(&head.bytes) {
+                break;
+            }
+            if head.bytes.len() as u64 > HELD_FILE_BYTES_MAX {
+                let found = head.bytes.len() as u64;
+                let what = "bytes of the first lines of a file".to_owned();
+                return Err(MarketError::Limit { what, found, limit: HELD_FILE_BYTES_MAX });
+            }
+            more = head.bytes.len();
+        }
+        Ok(head)
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Whether a file's start is that of typed columns, which have no lines.
+fn is_binary(start: &[u8]) -> bool {
+    [&b"PAR1"[..], b"ARROW1", b"\xff\xff\xff\xff"].iter().any(|magic| start.starts_with(magic))
+}
+
+/// What is left of a file, and the number of its first line.
+struct Rest {
+    reader: Box<dyn Read + Send>,
+    /// Read, but not yet part of a piece.
+    bytes: Vec<u8>,
+    ended: bool,
+    line: u64,
+    /// Offset of the first byte that is not yet part of a piece.
+    at: u64,
 }
 
 pub(super) struct Delimited {
-    content: Vec<u8>,
-    /// Start and number of the next line.
-    at: usize,
-    line: u64,
-    /// The same for the first row.
-    start: (usize, u64),
-    delimiter: char,
-    /// Cells of a line.
-    width: usize,
+    content: Content,
+    layout: Arc<TextLayout>,
     format: ImportFormat,
     columns: Vec<String>,
-    wanted: Vec<bool>,
-    wide: Option<Wide>,
+    /// Offset and number of the line of the first row.
+    start: (u64, u64),
+    /// The file begins with a byte order mark.
+    marked: bool,
+    /// `None` before the first piece of another attempt.
+    rest: Option<Rest>,
 }
 
 /// A non-empty line: its number, its text, and where the next one begins.
@@ -72,16 +119,17 @@ impl Delimited {
     pub(super) fn open(
         file: &str,
         name: &str,
-        content: Vec<u8>,
+        (file_content, opened): (Content, Head),
         options: OpenOptions<'_>,
     ) -> Result<Self, MarketError> {
+        let content = opened.bytes();
         let bad = |why: &str| MarketError::BadCsv {
             file: file.to_owned(),
             why: why.to_owned(),
             expected: options.format.expected(),
         };
         let start = if content.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
-        let first = next_line(&content, start, 1).ok_or_else(|| bad("it is empty"))?;
+        let first = next_line(content, start, 1).ok_or_else(|| bad("it is empty"))?;
         let text = |line: &TextLine<'_>| {
             let line = (line.text.len() <= CSV_LINE_BYTES_MAX && !line.text.contains(&0)).then_some(line.text);
             line.and_then(|l| std::str::from_utf8(l).ok()).map(str::to_owned)
@@ -93,7 +141,7 @@ impl Delimited {
         if parts(&header) == 0 {
             let (mut at, mut number) = (head.next, head.number + 1);
             for _ in 0..PREAMBLE_LINES_MAX {
-                let Some(line) = next_line(&content, at, number) else { break };
+                let Some(line) = next_line(content, at, number) else { break };
                 (at, number) = (line.next, line.number + 1);
                 let Some(words) = text(&line) else { break };
                 if parts(&words) >= 2 && !DELIMITERS.iter().any(|&d| is_data_row(&words.split(d).collect::<Vec<_>>())) {
@@ -111,8 +159,8 @@ impl Delimited {
         };
         let names = cells(&header).ok_or_else(|| bad("its first line has a quote that does not close"))?;
         let (at, line) = (head.next, head.number + 1);
-        let second = next_line(&content, at, line);
-        let third = second.as_ref().and_then(|s| next_line(&content, s.next, s.number + 1));
+        let second = next_line(content, at, line);
+        let third = second.as_ref().and_then(|s| next_line(content, s.next, s.number + 1));
         let wide = match (&second, &third) {
             (Some(second), Some(third)) => {
                 let words = [second, third].map(|l| text(l).and_then(|t| cells(&t)).unwrap_or_default());
@@ -120,110 +168,126 @@ impl Delimited {
             }
             _ => None,
         };
-        let mut this = Self {
-            at,
-            line,
-            start: (at, line),
-            delimiter,
-            width: names.len(),
-            format: options.format,
-            columns: names,
-            wanted: Vec::new(),
-            wide: None,
-            content: Vec::new(),
-        };
-        let headless = (head_start(&head, &content), head.number);
+        let (mut at, mut line) = (at, line);
+        let width = names.len();
+        let (mut columns, mut format) = (names, options.format);
+        let mut table = None;
+        let headless = (head_start(&head, content), head.number);
         let limit = if wide.is_some() { WIDE_CELLS_MAX } else { COLUMNS_MAX };
-        if this.width > limit {
+        if width > limit {
             let what = format!("columns of {file}");
-            return Err(MarketError::Limit { what, found: this.width as u64, limit: limit as u64 });
+            return Err(MarketError::Limit { what, found: width as u64, limit: limit as u64 });
         }
-        if let Some(((wide, columns), at, line)) = wide {
-            (this.at, this.line, this.columns, this.wide) = (at, line, columns, Some(wide));
-            this.format = ImportFormat::Yfinance;
+        if let Some(((wide, names), from, number)) = wide {
+            (at, line, columns, table) = (from, number, names, Some(wide));
+            format = ImportFormat::Yfinance;
         } else if let Some(names) = options.columns {
-            if names.len() != this.width {
-                return Err(bad(&format!("its lines have {} cells, but --columns names {}", this.width, names.len())));
+            if names.len() != width {
+                return Err(bad(&format!("its lines have {width} cells, but --columns names {}", names.len())));
             }
-            if is_data_row(&this.columns) {
-                (this.at, this.line) = headless;
+            if is_data_row(&columns) {
+                (at, line) = headless;
             }
-            this.columns = names.to_vec();
-        } else if is_data_row(&this.columns) {
-            let Some((format, columns)) = options.format.of_rows(name, &this.columns) else {
+            columns = names.to_vec();
+        } else if is_data_row(&columns) {
+            let Some((found, names)) = options.format.of_rows(name, &columns) else {
                 let shown: String = header.chars().take(SHOWN_CHARS).collect();
                 let why = format!("its first line holds numbers ('{shown}'), so it has no header");
                 let expected = format!(
-                    "a header line, or --columns with the names of its {} columns, such as \
-                     --columns time,open,high,low,close,volume",
-                    this.width
+                    "a header line, or --columns with the names of its {width} columns, such as \
+                     --columns time,open,high,low,close,volume"
                 );
                 return Err(MarketError::BadCsv { file: file.to_owned(), why, expected });
             };
-            (this.at, this.line) = headless;
-            (this.format, this.columns) = (format, columns);
+            (at, line) = headless;
+            (format, columns) = (found, names);
         }
-        if this.format == ImportFormat::Auto {
-            this.format = match this.columns == options.columns.unwrap_or_default() {
+        if format == ImportFormat::Auto {
+            format = match columns == options.columns.unwrap_or_default() {
                 true => ImportFormat::Csv,
-                false => ImportFormat::of_header(&this.columns),
+                false => ImportFormat::of_header(&columns),
             };
         }
-        this.start = (this.at, this.line);
-        this.wanted = vec![true; this.columns.len()];
-        this.content = content;
-        Ok(this)
+        let layout = TextLayout { delimiter, width, wanted: vec![true; columns.len()], wide: table };
+        let Head { mut bytes, rest: reader, ended } = opened;
+        bytes.drain(..at);
+        let rest = Rest { reader, bytes, ended, line, at: at as u64 };
+        Ok(Self {
+            content: file_content,
+            layout: Arc::new(layout),
+            format,
+            columns,
+            start: (at as u64, line),
+            marked: start > 0,
+            rest: Some(rest),
+        })
     }
 
-    /// Splits one line into the columns; returns how many rows it gave.
-    fn push(&self, line: &[u8], columns: &mut [StringBuilder]) -> Result<usize, Reason> {
-        if line.len() > CSV_LINE_BYTES_MAX {
-            return Err(Reason::LineTooLong);
+    /// The rest of the file, from the first row where it was not begun.
+    fn take_rest(&mut self) -> Result<Rest, MarketError> {
+        if let Some(rest) = self.rest.take() {
+            return Ok(rest);
         }
-        let text = std::str::from_utf8(line).map_err(|_| Reason::NotUtf8)?;
-        if self.wide.is_none() && !text.contains('"') {
-            // A delimiter is one byte.
-            if text.bytes().filter(|&c| c == self.delimiter as u8).count() + 1 != self.width {
-                return Err(Reason::CellCount);
-            }
-            for ((cell, column), wanted) in text.split(self.delimiter).zip(columns).zip(&self.wanted) {
-                if *wanted {
-                    column.append_value(cell);
+        let (at, line) = self.start;
+        let mut reader = self.content.reader()?;
+        io::copy(&mut reader.by_ref().take(at), &mut io::sink()).map_err(|e| self.content.failed(e))?;
+        Ok(Rest { reader, bytes: Vec::new(), ended: false, line, at })
+    }
+
+    /// Cuts a piece of whole batches off the rest.
+    fn cut(&self, rest: &mut Rest, bytes: usize) -> Result<Option<TextPiece>, MarketError> {
+        let first = rest.line;
+        let mut ends: Vec<(usize, u64)> = Vec::new();
+        // Of the lines that were looked at: their end, the number of the next one, rows since the last end of a batch.
+        let (mut at, mut line, mut rows) = (0, first, 0);
+        loop {
+            while let Some(end) = memchr(b'\n', &rest.bytes[at..]) {
+                let text = &rest.bytes[at..at + end];
+                (at, line) = (at + end + 1, line + 1);
+                if !is_blank(text) {
+                    rows += self.layout.rows_of(text.strip_suffix(b"\r").unwrap_or(text));
+                }
+                if rows >= SOURCE_BATCH_ROWS {
+                    ends.push((at, line));
+                    rows = 0;
+                    if at >= bytes {
+                        break;
+                    }
                 }
             }
-            return Ok(1);
-        }
-        let mut cells = Vec::with_capacity(self.width);
-        if !split_cells(text, self.delimiter, &mut cells) {
-            return Err(Reason::OpenQuote);
-        }
-        if cells.len() != self.width {
-            return Err(Reason::CellCount);
-        }
-        let Some(wide) = &self.wide else {
-            for ((cell, column), wanted) in cells.iter().zip(columns).zip(&self.wanted) {
-                if *wanted {
-                    column.append_value(cell);
+            if ends.last().is_some_and(|(end, _)| *end >= bytes) {
+                break;
+            }
+            if rest.ended {
+                // Also of a last line without an end, which is looked at when it is split.
+                at = rest.bytes.len();
+                if ends.last().map_or(0, |(end, _)| *end) < at {
+                    ends.push((at, line + 1));
                 }
+                break;
             }
-            return Ok(1);
-        };
-        let mut rows = 0;
-        for (symbol, fields) in &wide.symbols {
-            let cell = |at: &Option<usize>| at.map_or("", |i| cells[i].trim());
-            // A symbol that was not traded has no row.
-            if fields.iter().all(|at| cell(at).is_empty()) {
-                continue;
-            }
-            rows += 1;
-            let values = [&*cells[0], symbol].into_iter().chain(fields.iter().map(cell));
-            for ((value, column), wanted) in values.zip(columns.iter_mut()).zip(&self.wanted) {
-                if *wanted {
-                    column.append_value(value);
-                }
+            let more = READ_BYTES.max(rest.bytes.len() - at);
+            let read = rest.reader.by_ref().take(more as u64).read_to_end(&mut rest.bytes);
+            rest.ended = read.map_err(|e| self.content.failed(e))? < more;
+            self.content.check_length(rest.at + rest.bytes.len() as u64)?;
+            if (rest.bytes.len() - at) as u64 > HELD_FILE_BYTES_MAX {
+                let what = "bytes of a line".to_owned();
+                return Err(MarketError::Limit {
+                    what,
+                    found: (rest.bytes.len() - at) as u64,
+                    limit: HELD_FILE_BYTES_MAX,
+                });
             }
         }
-        Ok(rows)
+        let Some(&(end, next)) = ends.last() else { return Ok(None) };
+        let mut behind = Vec::with_capacity(bytes.saturating_add(2 * READ_BYTES));
+        behind.extend_from_slice(&rest.bytes[end..]);
+        let bytes = std::mem::replace(&mut rest.bytes, behind);
+        let mut piece =
+            TextPiece { bytes, ends, line: first, layout: Arc::clone(&self.layout), marked: self.marked && first == 1 };
+        piece.bytes.truncate(end);
+        (rest.line, rest.at) = (next, rest.at + end as u64);
+        Ok(Some(piece))
     }
 }
 
@@ -243,59 +307,52 @@ impl BarSource for Delimited {
     }
 
     fn want(&mut self, wanted: Vec<bool>) {
-        self.wanted = wanted;
+        if let Some(layout) = Arc::get_mut(&mut self.layout) {
+            layout.wanted = wanted;
+        }
     }
 
-    fn next_batch(&mut self) -> Result<Option<Batch>, MarketError> {
-        let mut columns: Vec<StringBuilder> = self.columns.iter().map(|_| StringBuilder::new()).collect();
-        let (mut lines, mut broken) = (Vec::with_capacity(SOURCE_BATCH_ROWS), Vec::new());
-        let mut ended = true;
-        while let Some(line) = next_line(&self.content, self.at, self.line) {
-            let (number, next) = (line.number, line.next);
-            match self.push(line.text, &mut columns) {
-                Ok(rows) => lines.extend(std::iter::repeat_n(number, rows)),
-                Err(reason) => broken.push((number, reason)),
-            }
-            (self.at, self.line) = (next, number + 1);
-            if lines.len() + broken.len() >= SOURCE_BATCH_ROWS {
-                ended = false;
-                break;
-            }
-        }
-        if ended && lines.is_empty() && broken.is_empty() {
-            return Ok(None);
-        }
-        let array = |(column, wanted): (&mut StringBuilder, &bool)| -> ArrayRef {
-            if *wanted { Arc::new(column.finish()) } else { Arc::new(NullArray::new(lines.len())) }
-        };
-        let arrays: Vec<ArrayRef> = columns.iter_mut().zip(&self.wanted).map(array).collect();
-        let kind = |wanted: &bool| if *wanted { DataType::Utf8 } else { DataType::Null };
-        let fields = self.columns.iter().zip(&self.wanted).map(|(name, w)| Field::new(name, kind(w), true));
-        let rows = RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), arrays);
-        let rows = rows.map_err(|e| MarketError::Refused(e.to_string()))?;
-        Ok(Some(Batch { rows, lines, broken }))
+    fn next_piece(&mut self, bytes: usize) -> Result<Option<Piece>, MarketError> {
+        let mut rest = self.take_rest()?;
+        let piece = self.cut(&mut rest, bytes)?;
+        self.rest = Some(rest);
+        Ok(piece.map(Piece::Text))
     }
 
     fn rewind(&mut self) {
-        (self.at, self.line) = self.start;
+        self.rest = None;
     }
 
     fn decimal_comma_likely(&self) -> bool {
-        self.delimiter != ','
+        self.layout.delimiter != ','
     }
 
     fn raw(&self, lines: &[u64]) -> Result<Vec<String>, MarketError> {
-        let mut rows = Vec::with_capacity(lines.len());
-        let mut all = self.content.split(|&c| c == b'\n').zip(1u64..);
-        let mut current = all.next();
-        for wanted in lines {
-            while current.is_some_and(|(_, number)| number < *wanted) {
-                current = all.next();
+        let mut found = Vec::with_capacity(lines.len());
+        let mut wanted = lines.iter().peekable();
+        let mut rest = Rest { reader: self.content.reader()?, bytes: Vec::new(), ended: false, line: 1, at: 0 };
+        while wanted.peek().is_some() {
+            if memchr(b'\n', &rest.bytes).is_none() && !rest.ended {
+                let more = READ_BYTES.max(rest.bytes.len());
+                let read = rest.reader.by_ref().take(more as u64).read_to_end(&mut rest.bytes);
+                rest.ended = read.map_err(|e| self.content.failed(e))? < more;
+                continue;
             }
-            let line = current.filter(|(_, number)| number == wanted).map_or(&b""[..], |(line, _)| line);
-            rows.push(shown(line.strip_suffix(b"\r").unwrap_or(line)));
+            let mut used = 0;
+            for line in rest.bytes.split_inclusive(|&c| c == b'\n') {
+                let Some(text) = line.strip_suffix(b"\n").or(rest.ended.then_some(line)) else { break };
+                while wanted.next_if(|number| **number == rest.line).is_some() {
+                    found.push(shown(text.strip_suffix(b"\r").unwrap_or(text)));
+                }
+                (used, rest.line) = (used + line.len(), rest.line + 1);
+            }
+            rest.bytes.drain(..used);
+            if rest.ended {
+                break;
+            }
         }
-        Ok(rows)
+        found.resize(lines.len(), String::new());
+        Ok(found)
     }
 }
 
@@ -336,45 +393,4 @@ fn read_wide(first: &[String], second: &[String], third: &[String]) -> Option<(W
     }
     let columns = [index.clone(), "Symbol".to_owned()].into_iter().chain(names).collect();
     Some((wide, columns))
-}
-
-/// Splits one line at the delimiter; a cell may be quoted, a quote in it doubled. False when a quote does not close.
-fn split_cells<'l>(line: &'l str, delimiter: char, cells: &mut Vec<Cow<'l, str>>) -> bool {
-    let mut rest = line;
-    loop {
-        let Some(quoted) = rest.strip_prefix('"') else {
-            match rest.split_once(delimiter) {
-                Some((cell, tail)) => {
-                    cells.push(Cow::Borrowed(cell));
-                    rest = tail;
-                    continue;
-                }
-                None => {
-                    cells.push(Cow::Borrowed(rest));
-                    return true;
-                }
-            }
-        };
-        let mut cell = String::new();
-        let mut tail = quoted;
-        let after = loop {
-            let Some((inside, outside)) = tail.split_once('"') else { return false };
-            cell.push_str(inside);
-            match outside.strip_prefix('"') {
-                Some(more) => {
-                    cell.push('"');
-                    tail = more;
-                }
-                None => break outside,
-            }
-        };
-        cells.push(Cow::Owned(cell));
-        if after.is_empty() {
-            return true;
-        }
-        match after.strip_prefix(delimiter) {
-            Some(next) => rest = next,
-            None => return false,
-        }
-    }
 }

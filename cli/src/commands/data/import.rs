@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use trawl_market::Timeframe;
+use trawl_market::limits::IMPORT_MEMORY_MIN;
 use trawl_market::{
     AsOf, Calendar, ImportOptions, ImportPreview, ImportReport, SkippedFile, format_time, import_files, now,
     preview_files,
@@ -81,6 +82,11 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
 
+    /// Memory that the import may use, such as 2GiB or 512MiB: rows that do not fit go to a file in the data root that
+    /// vanishes with the import. The dataset is the same [default: half of what the machine has left]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    memory: Option<u64>,
+
     /// Refuse the import for a file that cannot be read, instead of leaving it out
     #[arg(long)]
     strict: bool,
@@ -96,6 +102,28 @@ pub struct Args {
 
 fn calendar(text: &str) -> Result<String, String> {
     Calendar::named(text).map(|c| c.name().to_owned()).map_err(|e| e.to_string())
+}
+
+/// Bytes, with a unit or without.
+fn memory(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 7] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("K", 1 << 10),
+        ("M", 1 << 20),
+        ("G", 1 << 30),
+    ];
+    let text = text.trim();
+    let unit = UNITS.iter().find_map(|(name, bytes)| Some((text.strip_suffix(name)?, *bytes)));
+    let (number, unit) = unit.unwrap_or((text, 1));
+    let bytes = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    let bytes = bytes.ok_or("expected a number of bytes, such as 2GiB, 512MiB or 1073741824")?;
+    match bytes >= IMPORT_MEMORY_MIN {
+        true => Ok(bytes),
+        false => Err(format!("an import needs {} at least", crate::human::bytes(IMPORT_MEMORY_MIN))),
+    }
 }
 
 fn time(text: &str) -> Result<AsOf, String> {
@@ -118,6 +146,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         clock: Some(now()),
         factors: args.factors,
         symbols: args.symbols,
+        memory: args.memory,
     };
     if args.dry_run {
         let preview = preview_files(&context.store(), &options).map_err(of_market)?;

@@ -2,12 +2,12 @@
 
 use arrow_array::Array as _;
 
-use super::Reader;
+use super::Shape;
 use crate::reading::cells::{Cells, NAIVE, Stamp, TimeCells};
 use crate::reading::number::Cell;
 use crate::time::{DAY, SECOND, TimeMicros, format_time, parse_of_day, parse_written};
 
-impl Reader<'_> {
+impl Shape<'_> {
     /// The local time, and its offset from UTC in seconds; the error is the cell that cannot be read.
     pub(super) fn time(&self, row: usize, columns: &[Cells<'_>], time: &TimeCells) -> Result<(TimeMicros, i32), usize> {
         let at = self.binding.time;
