@@ -6,6 +6,7 @@
 
 mod admission;
 mod document;
+mod known_scans;
 mod log;
 mod memory;
 mod outcome;
@@ -16,7 +17,6 @@ mod running;
 mod spool;
 mod stored_answer;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -34,11 +34,11 @@ use crate::durable::{EndOutcome, Recorded, RequestMark};
 use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
 use crate::report::{RunReport, SegmentRun};
-use crate::server::ScanLimits;
 use crate::worker_class::WorkerClass;
 pub(crate) use admission::Admission;
 pub(crate) use document::Document;
 use document::KeptDocument;
+pub(crate) use known_scans::{Known, Scans};
 pub(crate) use log::Cursor;
 use log::ScanLog;
 pub(crate) use memory::{DECODED_BYTES_PER_BYTE, ScanMemory};
@@ -55,10 +55,6 @@ pub const SCANS_MAX: usize = 64;
 pub const SCANS_WAITING_MAX: usize = 4096;
 /// Maximum bytes of one scan's results.
 pub const ANSWER_BYTES_MAX: usize = 512 << 20;
-/// Maximum number of ended scans kept in memory.
-const ENDED_KEPT_MAX: usize = 256;
-/// Maximum bytes of their results; the oldest are dropped first.
-const ENDED_BYTES_MAX: usize = 256 << 20;
 /// Estimated bytes of a shard's run in a report, including its stages.
 const SHARD_RUN_BYTES: usize = 1024;
 /// Maximum characters of a scan's condition in lists.
@@ -402,153 +398,6 @@ pub(crate) fn may_end(caller: &Caller, owner: &str) -> bool {
 pub(crate) fn now_us() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// All scans known to this coordinator.
-#[derive(Debug)]
-pub(crate) struct Scans {
-    limits: ScanLimits,
-    inner: Mutex<Inner>,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    scans: BTreeMap<String, Arc<Scan>>,
-    /// Ids of ended scans, oldest first.
-    ended: VecDeque<String>,
-    /// Digest and scan of requests, by the slot of their idempotency key.
-    requests: BTreeMap<String, (String, String)>,
-}
-
-impl Inner {
-    fn insert(&mut self, scan: Arc<Scan>) {
-        if let Some(mark) = &scan.asked.mark {
-            self.requests.insert(mark.slot.clone(), (mark.digest.clone(), scan.name.clone()));
-        }
-        self.scans.insert(scan.name.clone(), scan);
-    }
-
-    fn remove(&mut self, name: &str) {
-        let Some(scan) = self.scans.remove(name) else { return };
-        if let Some(mark) = &scan.asked.mark
-            && self.requests.get(&mark.slot).is_some_and(|(_, of)| of == name)
-        {
-            self.requests.remove(&mark.slot);
-        }
-    }
-}
-
-/// The earlier use of an idempotency key.
-pub(crate) enum Known {
-    New,
-    /// The same request was made before.
-    Same(Arc<Scan>),
-    /// A different request was made with this key, as this scan.
-    Other(String),
-}
-
-impl Scans {
-    pub fn new(limits: ScanLimits) -> Self {
-        Self { limits, inner: Mutex::default() }
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the caller has used a key before.
-    pub fn known(&self, mark: &RequestMark) -> Known {
-        let inner = self.inner();
-        let Some((before, name)) = inner.requests.get(&mark.slot) else { return Known::New };
-        match inner.scans.get(name) {
-            Some(scan) if *before == mark.digest => Known::Same(Arc::clone(scan)),
-            Some(_) => Known::Other(name.clone()),
-            None => Known::New,
-        }
-    }
-
-    /// Adds a new scan, unless too many are waiting or their documents take too many bytes.
-    ///
-    /// # Errors
-    /// A message with their number.
-    pub fn add(&self, scan: Arc<Scan>) -> Result<(), String> {
-        if scan.document.is_full() {
-            return Err(format!("the documents of waiting scans take {DOCUMENTS_BYTES_MAX} bytes already"));
-        }
-        let mut inner = self.inner();
-        let active = inner.scans.len() - inner.ended.len();
-        let ScanLimits { running, waiting, .. } = self.limits;
-        if active >= running.saturating_add(waiting) {
-            return Err(format!("{running} scans run and {waiting} wait already"));
-        }
-        inner.insert(scan);
-        Ok(())
-    }
-
-    /// Adds a scan that was accepted earlier, regardless of limits.
-    pub fn recover(&self, scan: Arc<Scan>) {
-        let ended = scan.has_ended();
-        let name = scan.name.clone();
-        self.inner().insert(scan);
-        if ended {
-            self.end(&name);
-        }
-    }
-
-    /// Removes a deleted scan.
-    pub fn forget(&self, name: &str) {
-        let mut inner = self.inner();
-        inner.ended.retain(|n| n != name);
-        inner.remove(name);
-    }
-
-    /// Records that a scan has ended. While there are too many ended scans, the oldest is removed or, if recorded, its
-    /// events are unloaded.
-    pub fn end(&self, name: &str) {
-        let mut inner = self.inner();
-        if !inner.scans.contains_key(name) {
-            return;
-        }
-        inner.ended.push_back(name.to_owned());
-        drop(inner);
-        self.relieve();
-    }
-
-    /// Limits the number and the bytes of ended scans in memory.
-    pub fn relieve(&self) {
-        let mut inner = self.inner();
-        let weigh =
-            |name: &String, inner: &Inner| inner.scans.get(name).map_or(0, |s| s.log.bytes() + s.report_bytes());
-        let mut bytes: usize = inner.ended.iter().map(|name| weigh(name, &inner)).sum();
-        let mut short_lived =
-            inner.ended.iter().filter(|n| inner.scans.get(*n).is_some_and(|s| !s.is_recorded())).count();
-        let mut at = 0;
-        while at < inner.ended.len() && (bytes > ENDED_BYTES_MAX || short_lived > ENDED_KEPT_MAX) {
-            let oldest = inner.ended[at].clone();
-            let recorded = inner.scans.get(&oldest).is_some_and(|s| s.is_recorded());
-            bytes -= weigh(&oldest, &inner).min(bytes);
-            if recorded {
-                if let Some(scan) = inner.scans.get(&oldest) {
-                    scan.log.unload();
-                    *scan.report() = RunReport::default();
-                }
-                at += 1;
-            } else {
-                short_lived -= 1;
-                inner.ended.remove(at);
-                inner.remove(&oldest);
-            }
-        }
-    }
-
-    pub fn get(&self, name: &str) -> Option<Arc<Scan>> {
-        self.inner().scans.get(name).cloned()
-    }
-
-    /// All scans, in unspecified order.
-    pub fn all(&self) -> Vec<Arc<Scan>> {
-        self.inner().scans.values().cloned().collect()
-    }
 }
 
 /// A failure with a message of bounded length.
