@@ -27,6 +27,7 @@ mod messages;
 mod metrics;
 mod mistakes;
 mod notify;
+mod operating;
 mod probes;
 mod promql;
 mod scaling;
