@@ -31,7 +31,7 @@ fn calls_and_scans_are_in_the_audit_log_with_subject_and_outcome() {
         let found = lines.iter().find(|l| l["message"] == message && l["fields"][key] == value);
         found.unwrap_or_else(|| panic!("no '{message}' with {key} {value}:\n{text}"))["fields"].clone()
     };
-    let accepted = find("scan accepted", "durable", "true");
+    let accepted = find("scan accepted", "caller", "local");
     let name = accepted["scan"].as_str().unwrap();
     let ended = find("scan ended", "scan", name);
     assert_eq!((&ended["outcome"], &ended["failed_symbols"]), (&"done".into(), &0.into()), "{ended}");
