@@ -102,7 +102,7 @@ fn names_in(bytes: &[u8]) -> Vec<(String, String)> {
             let mut file = archive.by_index(at).unwrap();
             let mut text = String::new();
             file.read_to_string(&mut text).unwrap();
-            (file.name().to_owned(), text)
+            (file.name().unwrap().into_owned(), text)
         })
         .collect()
 }

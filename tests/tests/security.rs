@@ -527,7 +527,7 @@ fn a_token_limits_what_its_user_may_take() {
     check_ended(with(3, &[]), 2, &["dataset 'market' is not granted to user elsewhere: eu"]);
     with(4, &[]).expect_code(0);
     check_ended(with(4, &["--ephemeral"]), 1, &["submitted too often, 1 scans a minute", "try again in"]);
-    for (argument, expected) in [("--until=soon", "YYYY-MM-DD"), ("--priority=top", "low, normal and high")] {
+    for (argument, expected) in [("--until=soon", "YYYY-MM-DD"), ("--priority=top", "low, normal, high")] {
         check_ended(secure.home.trawl(&["tokens", "new", "x", argument]), 2, &[expected]);
     }
 }

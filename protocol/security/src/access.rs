@@ -165,7 +165,7 @@ impl Access {
     /// UNIMPLEMENTED, UNAUTHENTICATED or PERMISSION_DENIED, with a message that says what to do.
     fn check(&self, path: &str, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Caller, Status> {
         let rule = RULES.iter().find(|rule| rule.path == path).ok_or_else(|| {
-            status_of(Code::Unimplemented, ErrorKind::Invalid, &format!("there is no {}", printable(path)))
+            status_of(Code::Unimplemented, ErrorKind::Invalid, &format!("there is no {}", audit::printable(path)))
         })?;
         let mut caller = Caller::local();
         match peer.map(|peer| &peer.identity) {
@@ -260,11 +260,6 @@ fn failure_of(refused: &Status) -> AuthFailure {
     }
 }
 
-/// Sanitises untrusted text for a log.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(128).collect()
-}
-
 fn bearer(headers: &HeaderMap) -> Result<Token, Status> {
     let value = headers.get(http::header::AUTHORIZATION).ok_or_else(|| {
         unauthenticated("a token is needed: give --token-file FILE or set TRAWL_TOKEN_FILE; the operator makes one")
@@ -282,6 +277,11 @@ pub fn authorise(token: Option<&Token>, metadata: &mut tonic::metadata::Metadata
         value.set_sensitive(true);
         metadata.insert("authorization", value);
     }
+}
+
+/// The right that a call of users needs; `None` for calls between processes.
+fn right_of(path: &str) -> Option<Right> {
+    RULES.iter().find(|rule| rule.path == path).and_then(|rule| rule.right)
 }
 
 /// A service with the guard in front.
@@ -321,7 +321,7 @@ where
                 let answered = self.inner.call(request);
                 Box::pin(async move {
                     let reply = answered.await;
-                    reply.inspect(|reply| audit::answered(&path, peer.as_ref(), &caller, reply))
+                    reply.inspect(|reply| audit::answered((&path, right_of(&path)), peer.as_ref(), &caller.name, reply))
                 })
             }
             Err(status) => {

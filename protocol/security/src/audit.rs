@@ -4,7 +4,6 @@ use tonic::Status;
 use tonic::codegen::http;
 use trawl_telemetry::AUDIT_TARGET;
 
-use crate::access::{Caller, RULES, printable};
 use crate::listen::{Peer, PeerIdentity};
 use crate::rights::Right;
 
@@ -15,11 +14,15 @@ pub struct Subject(pub String);
 
 /// Logs a call that the guard let through: submissions and calls that need the right of an administrator at info level,
 /// others at debug level, those that failed as warnings. Calls between processes are not logged.
-pub(crate) fn answered<B>(path: &str, peer: Option<&Peer>, caller: &Caller, reply: &http::Response<B>) {
-    let Some(right) = RULES.iter().find(|rule| rule.path == path).and_then(|rule| rule.right) else { return };
+pub(crate) fn answered<B>(
+    (path, right): (&str, Option<Right>),
+    peer: Option<&Peer>,
+    caller: &str,
+    reply: &http::Response<B>,
+) {
+    let Some(right) = right else { return };
     let (action, peer) = (printable(path), address_of(peer));
     let subject = reply.extensions().get::<Subject>().map(|subject| subject.0.as_str());
-    let caller = caller.name.as_str();
     match Status::from_header_map(reply.headers()).filter(|status| status.code() != tonic::Code::Ok) {
         Some(status) => {
             let (code, why) = (status.code(), status.message());
@@ -44,4 +47,9 @@ pub(crate) fn refused(path: &str, peer: Option<&Peer>, status: &Status) {
 
 fn address_of(peer: Option<&Peer>) -> String {
     peer.map_or_else(String::new, |p| p.address.to_string())
+}
+
+/// Sanitises untrusted text for a log.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(128).collect()
 }

@@ -1,11 +1,12 @@
 //! The scans of a coordinator: their owners, their progress and their events.
 //!
 //! `log` holds the events that clients read, `memory` and `spool` limit what is held of them, `admission` limits running
-//! scans, `run_scan` takes one scan from its request to its end, `prepare_scan` compiles it, `running` holds its
+//! scans, `environment` is what the scans of a term share, `run_scan` takes one scan from its request to its end, `prepare_scan` compiles it, `running` holds its
 //! intermediate state, `record` persists it, `stored_answer` reads answers again, `document` keeps what was asked.
 
 mod admission;
 mod document;
+mod environment;
 mod known_scans;
 mod log;
 mod memory;
@@ -17,7 +18,7 @@ mod running;
 mod spool;
 mod stored_answer;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
@@ -38,13 +39,14 @@ use crate::worker_class::WorkerClass;
 pub(crate) use admission::Admission;
 pub(crate) use document::Document;
 use document::KeptDocument;
+pub(crate) use environment::{Environment, TakenOver};
 pub(crate) use known_scans::{Known, Scans};
 pub(crate) use log::Cursor;
 use log::ScanLog;
 pub(crate) use memory::{DECODED_BYTES_PER_BYTE, ScanMemory};
 pub use memory::{DOCUMENTS_BYTES_MAX, RESULTS_MEMORY_BYTES, WORKING_BYTES_MAX};
 pub(crate) use record::Archive;
-pub(crate) use run_scan::{Environment, TakenOver, drive};
+pub(crate) use run_scan::drive;
 pub(crate) use spool::Spool;
 pub use spool::{SPOOL_BYTES, SpoolError};
 pub(crate) use stored_answer::{load, report_of};

@@ -10,14 +10,16 @@ use trawl_plan::ScanDocument;
 use trawl_wire::error::text_of;
 use trawl_wire::{ErrorKind, Failure, pb};
 
+use super::environment::{Environment, cancelled, late, until};
 use super::outcome::Ended;
 use super::record;
-use super::run_scan::{Environment, PATIENCE_BACK_OFF, cancelled, late, until};
 use super::{Placement, Scan, failure};
 use crate::prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
 use crate::server::dispatcher::no_worker;
 use crate::worker_class::{ClassNeeds, WorkerClass};
 
+/// Wait before workers are asked again for their plan.
+const PLAN_BACK_OFF: Duration = Duration::from_millis(200);
 /// Maximum tries of asking workers of a class for their plan of a scan.
 const PLAN_TRIES_MAX: u32 = 20;
 /// Interval at which a scan that no worker can run looks for one.
@@ -165,7 +167,7 @@ async fn in_its_class(environment: &Environment, scan: &Scan, prepared: Prepared
             }
             Some(Err(failure)) if failure.kind.is_retried() && tries < PLAN_TRIES_MAX => {
                 tries += 1;
-                tokio::time::sleep(PATIENCE_BACK_OFF).await;
+                tokio::time::sleep(PLAN_BACK_OFF).await;
             }
             Some(Err(failure)) => {
                 tracing::warn!(scan = scan.name, %class, %failure, "workers of this class cannot run a scan");

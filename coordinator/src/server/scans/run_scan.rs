@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tonic::Code;
 use tracing::Instrument as _;
 use trawl_cluster_store::Backoff;
-use trawl_market::Store;
 use trawl_telemetry::metrics::catalogue::coordinator::{
     REFUSALS, Refusal, SCAN_DURATION, SCAN_WAIT, SCANS_ENDED, ScanEnd,
 };
@@ -24,62 +23,27 @@ use trawl_wire::limits::bounded_reason;
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, pb, trace};
 
+use super::environment::{Environment, cancelled, late, until};
 use super::outcome::{Answered, Ended};
 use super::prepare_scan::{compiled, needs_of, placed};
-use super::record::{self, Accepting, Archive, Recorder, StoredSteps, end_of, header_of};
+use super::record::{self, Accepting, Recorder, StoredSteps, end_of, header_of};
 use super::running::{RunningScan, Stopped};
-use super::{Admission, Document, Scan, ScanMemory, Scans};
+use super::{Document, Scan};
 use crate::durable::recovery::GENERATIONS_MAX;
-use crate::durable::{Pin, Pins, Recorded};
-use crate::local::seconds;
+use crate::durable::{Pin, Recorded};
 use crate::planner::name_key;
 use crate::prepare::PreparedScan;
 use crate::report::ms_since;
 use crate::scan_steps::{PassError, Passes};
-use crate::server::dispatcher::{Dispatcher, Submission, no_worker};
+use crate::server::dispatcher::{Submission, no_worker};
 use crate::server::work::WorkShare;
 
 /// How long the data and stores of a taken-over scan may be unavailable.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Wait before they are tried again; doubles up to [`PATIENCE_BACK_OFF_MAX`].
-pub(super) const PATIENCE_BACK_OFF: Duration = Duration::from_millis(200);
+const PATIENCE_BACK_OFF: Duration = Duration::from_millis(200);
 /// Longest wait.
 const PATIENCE_BACK_OFF_MAX: Duration = Duration::from_secs(10);
-
-/// State shared by the scans of one term.
-#[derive(Clone)]
-pub(crate) struct Environment {
-    pub store: Store,
-    pub dispatcher: Dispatcher,
-    pub scans: Arc<Scans>,
-    pub gate: Admission,
-    pub memory: ScanMemory,
-    pub archive: Archive,
-    pub pins: Pins,
-    /// Limits concurrent compilations of plans.
-    pub preparing: Arc<Semaphore>,
-    /// The same for taken-over scans that wait, so that they do not delay new ones.
-    pub resuming: Arc<Semaphore>,
-    /// How many of the earlier recorded scans have been read.
-    pub taken_over: watch::Receiver<TakenOver>,
-    pub no_worker_timeout_ms: u64,
-    /// The backend of scans whose user names none; the class with the most capacity when `None`.
-    pub default_backend: Option<String>,
-    /// How long the class of a recorded scan may be without workers while those of another could run it.
-    pub class_patience: Duration,
-    /// Set once, when the term is over: no more events, records or dispatches.
-    pub over: watch::Receiver<bool>,
-}
-
-/// How far a new leader has read the records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum TakenOver {
-    Nothing,
-    /// Open scans have been read.
-    Open,
-    /// Ended scans have been read as well.
-    All,
-}
 
 /// Runs a scan, from scratch or from what an earlier leader `recorded`. Its log is closed at the end in any case.
 pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: Option<Recorded>) {
@@ -190,22 +154,6 @@ async fn drive_to_end(
 async fn until_over(over: &watch::Receiver<bool>) {
     // A dropped sender also means that the term is over.
     let _ = over.clone().wait_for(|over| *over).await;
-}
-
-pub(super) async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
-pub(super) fn late(scan: &Scan) -> Failure {
-    let message = format!("the scan was not done within {}", seconds(scan.asked.allowed.unwrap_or_default()));
-    Failure::new(ErrorKind::DeadlineExceeded, message)
-}
-
-pub(super) fn cancelled() -> Failure {
-    Failure::new(ErrorKind::Cancelled, "the scan was cancelled")
 }
 
 async fn run(

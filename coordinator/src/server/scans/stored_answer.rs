@@ -6,10 +6,11 @@ use std::time::Duration;
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure};
 
+use super::environment::Environment;
 use super::outcome::{Answered, Ended};
 use super::prepare_scan::compiled;
 use super::record::{self, Accepting};
-use super::run_scan::{Environment, accepted, steps};
+use super::run_scan::{accepted, steps};
 use super::{Scan, failure};
 use crate::prepare::PreparedScan;
 
