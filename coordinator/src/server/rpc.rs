@@ -47,7 +47,7 @@ impl pb::coordinator_server::Coordinator for Handle {
             CallTarget::Here(environment) => {
                 let (detached, context) = (request.detached, request.trace.clone());
                 let permit = self.0.open_stream(&call.caller)?;
-                let scan = self.0.submit(environment.clone(), &call.caller, request, carried.as_ref()).await?;
+                let scan = self.0.submit((*environment).clone(), &call.caller, request, carried.as_ref()).await?;
                 let held = (permit, loaded(&environment, &scan).await?);
                 let ends_it = !scan.asked.durable;
                 let within = carried.as_ref().or(context.as_ref());

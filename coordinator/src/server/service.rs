@@ -84,7 +84,7 @@ pub(super) fn of_address(error: tonic::transport::Error) -> Status {
 
 /// Where a call is answered.
 pub(super) enum CallTarget {
-    Here(Environment),
+    Here(Box<Environment>),
     There(pb::coordinator_client::CoordinatorClient<tonic::transport::Channel>),
 }
 
@@ -137,7 +137,7 @@ impl CoordinatorService {
     /// Waits until the leader is known.
     pub async fn place(&self, call: &CallContext) -> Result<CallTarget, Status> {
         match self.leader(call.passed_on).await? {
-            Leader::Here(environment) => Ok(CallTarget::Here(*environment)),
+            Leader::Here(environment) => Ok(CallTarget::Here(environment)),
             Leader::There(leader)
                 if call.shown.as_ref().is_some_and(Shown::has_token) && !self.proxy.may_carry_tokens(&leader) =>
             {
