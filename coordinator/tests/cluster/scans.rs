@@ -351,7 +351,11 @@ async fn an_answer_whose_objects_are_lost_is_computed_again() {
     let mut world = World::new().await;
     world.real_worker("w").await;
     world.wait_for(&["w"]).await;
-    let first = world.scan(ShardSpec::PerSegment).await.unwrap();
+    // Its deadline is long over when it is asked for again, which concerns the scan, not its readers.
+    let deadline = Some(Duration::from_secs(4));
+    let call = ScanCall { shards: ShardSpec::PerSegment, deadline, ..ScanCall::default() };
+    let first = world.call(call).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(4)).await;
     let results = world.data.path().join(".results/scans").join(&first.report.scan);
     let groups = |results: &std::path::Path| {
         let mut found = Vec::new();
@@ -367,7 +371,8 @@ async fn an_answer_whose_objects_are_lost_is_computed_again() {
         }
         found
     };
-    // The first time all groups are lost, then one is damaged.
+    let mut ended_us = None;
+    // The first time all groups are lost, then all are damaged.
     for damage in [false, true] {
         for group in groups(&results) {
             if damage {
@@ -383,12 +388,17 @@ async fn an_answer_whose_objects_are_lost_is_computed_again() {
             world.stop_coordinator();
         }
         let url = world.coordinator(if damage { "c3" } else { "c2" }, |_| {}).await;
-        let scan = first.report.scan.clone();
+        let (scan, asked) = (first.report.scan.clone(), url.clone());
         let again = tokio::task::spawn_blocking(move || {
             client::watch_blocking(&url, &ClientSecurity::default(), &scan, &NoProgress)
         });
         let again = tokio::time::timeout(BOUND, again).await.expect("it answers in time").unwrap().unwrap();
         assert_eq!(answer_digest(&again.answer), world.expected());
         assert!(!groups(&results).is_empty(), "it is stored again");
+        let mut client = pb::coordinator_client::CoordinatorClient::connect(asked).await.unwrap();
+        let request = pb::GetScanRequest { scan_id: first.report.scan.clone() };
+        let info = client.get_scan(request).await.unwrap().into_inner();
+        assert_eq!((info.state(), info.answer_digest), (pb::ScanState::Done, world.expected()));
+        assert!(*ended_us.get_or_insert(info.ended_us) == info.ended_us, "it ended when it did");
     }
 }

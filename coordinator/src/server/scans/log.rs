@@ -306,7 +306,8 @@ impl ScanLog {
     /// # Errors
     /// The spool cannot take them.
     pub async fn load(&self, events: Vec<Event>) -> Result<(), Failure> {
-        // Only one caller loads at a time.
+        // Only one caller loads at a time; an earlier one may have failed on the way.
+        self.state().clear();
         for event in events {
             let entry = self.entry(event).await?;
             let mut state = self.state();

@@ -201,9 +201,16 @@ impl Scan {
         self.stand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cancels it.
+    /// Cancels it, unless it has ended.
     pub fn cancel(&self) {
-        self.cancelled.send_replace(true);
+        if !self.has_ended() {
+            self.cancelled.send_replace(true);
+        }
+    }
+
+    /// When it has to be done; one that has ended may be read at any time.
+    fn deadline(&self) -> Option<Instant> {
+        self.asked.deadline.filter(|_| !self.has_ended())
     }
 
     /// Completes when the scan is cancelled.
@@ -271,7 +278,11 @@ impl Scan {
 
     fn runs(&self, step: u32, segments_ended: u32) {
         let mut stand = self.stand();
-        (stand.state, stand.step, stand.segments_ended) = (pb::ScanState::Running, step, segments_ended);
+        if stand.ended_us.is_none() {
+            // One that has ended may be computed again, and is done all the same.
+            stand.state = pb::ScanState::Running;
+        }
+        (stand.step, stand.segments_ended) = (step, segments_ended);
     }
 
     pub fn generation(&self) -> u32 {

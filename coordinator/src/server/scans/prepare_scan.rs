@@ -54,7 +54,7 @@ pub(super) async fn placed(environment: &Environment, scan: &Arc<Scan>, needs: &
         tokio::select! {
             () = tokio::time::sleep(CLASS_POLL_INTERVAL) => {}
             () = scan.until_cancelled() => return Err(cancelled().into()),
-            () = until(scan.asked.deadline) => return Err(late(scan).into()),
+            () = until(scan.deadline()) => return Err(late(scan).into()),
         }
     }
 }
@@ -69,7 +69,7 @@ pub(super) async fn compiled(
     let permit = tokio::select! {
         permit = Arc::clone(permits).acquire_owned() => permit,
         () = scan.until_cancelled() => return Err(cancelled().into()),
-        () = until(scan.asked.deadline) => return Err(late(scan).into()),
+        () = until(scan.deadline()) => return Err(late(scan).into()),
     };
     let document = record::document_of(&environment.archive, scan).await?;
     let (store, owned, span) = (environment.store.clone(), Arc::clone(scan), tracing::Span::current());
@@ -80,7 +80,7 @@ pub(super) async fn compiled(
     let prepared = tokio::select! {
         prepared = preparing => prepared,
         // Hanging files block their thread, not the scan.
-        () = until(scan.asked.deadline) => return Err(late(scan).into()),
+        () = until(scan.deadline()) => return Err(late(scan).into()),
     };
     let internal = |_| Failure::new(ErrorKind::Permanent, "internal error while the scan was prepared");
     let prepared = prepared.map_err(internal)?.map_err(Ended::Failed)?;

@@ -412,11 +412,10 @@ pub(super) async fn reload(
 ///
 /// # Errors
 /// Why it cannot be read.
-pub(super) async fn stored_steps(archive: &Archive, scan: &Scan) -> Result<StoredSteps, Failure> {
+pub(super) async fn stored_steps(archive: &Archive, scan: &Scan, permit: MemoryPermit) -> Result<StoredSteps, Failure> {
     let contents = archive.results.contents(&scan.name, scan.generation()).await.map_err(Failure::from)?;
     let steps = contents.stages.into_iter().map(|(step, found)| (step, found.segments)).collect();
-    // The caller has a share of memory already.
-    Ok(StoredSteps { steps, permit: None })
+    Ok(StoredSteps { steps, permit: Some(permit) })
 }
 
 /// The event for a stored segment.

@@ -221,7 +221,7 @@ async fn run(
             let turn = tokio::select! {
                 turn = environment.gate.enter(&scan.owner, scan.asked.priority).instrument(tracing::info_span!(name::QUEUE)) => turn,
                 () = scan.until_cancelled() => return Err(cancelled().into()),
-                () = until(scan.asked.deadline) => return Err(late(scan).into()),
+                () = until(scan.deadline()) => return Err(late(scan).into()),
             };
             drop(waits);
             SCAN_WAIT.observe((), asked.elapsed(), current_trace());
@@ -331,7 +331,7 @@ pub(super) async fn steps(
             working = Some(tokio::select! {
                 permit = environment.memory.work_on(passes.bytes_needed()) => permit,
                 () = scan.until_cancelled() => return Err(cancelled().into()),
-                () = until(scan.asked.deadline) => return Err(late(scan).into()),
+                () = until(scan.deadline()) => return Err(late(scan).into()),
             });
         }
         let missing = running.missing();
@@ -352,7 +352,7 @@ pub(super) async fn steps(
                 waits: scan.asked.durable,
                 needs: needs_of(environment, scan, &prepared),
                 class_patience: class_patience(environment, scan),
-                deadline: scan.asked.deadline,
+                deadline: scan.deadline(),
                 trace: trace::context_of(&span),
                 news,
             };
@@ -382,7 +382,7 @@ pub(super) async fn steps(
             return tokio::select! {
                 answered = running.answer() => Ok(answered?),
                 () = scan.until_cancelled() => Err(cancelled().into()),
-                () = until(scan.asked.deadline) => Err(late(scan).into()),
+                () = until(scan.deadline()) => Err(late(scan).into()),
             };
         }
         let (results, failures) = running.take_step();

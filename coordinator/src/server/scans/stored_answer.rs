@@ -7,12 +7,14 @@ use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure};
 
 use super::environment::Environment;
+use super::memory::MemoryPermit;
 use super::outcome::{Answered, Ended};
 use super::prepare_scan::compiled;
 use super::record::{self, Accepting};
 use super::run_scan::{accepted, steps};
 use super::{Scan, failure};
 use crate::prepare::PreparedScan;
+use crate::report::RunReport;
 
 /// The report of a scan's run so far, or of the whole run, as JSON; empty if there is none.
 ///
@@ -31,12 +33,22 @@ pub(crate) async fn report_of(environment: &Environment, scan: &Arc<Scan>) -> Re
 /// # Errors
 /// Why they cannot be read.
 pub(crate) async fn load(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Failure> {
+    if !scan.has_ended() {
+        return Ok(());
+    }
+    // In a task of its own: a client that goes away meanwhile must not leave a log that is half loaded.
+    let (environment, scan) = (environment.clone(), Arc::clone(scan));
+    let loading = tokio::spawn(async move { load_to_end(&environment, &scan).await });
+    loading.await.unwrap_or_else(|_| Err(failure(ErrorKind::Permanent, "internal error while an answer was read")))
+}
+
+async fn load_to_end(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Failure> {
     let _one_at_a_time = scan.loading.lock().await;
     if !scan.log.is_unloaded() {
         return Ok(());
     }
     let stored = environment.archive.results.stored_bytes(&scan.name, scan.generation()).await;
-    let _permit = environment.memory.load(stored.map_err(Failure::from)?).await;
+    let permit = environment.memory.load(stored.map_err(Failure::from)?).await;
     let snapshot = scan.info().dataset;
     let prepared = match compiled(environment, &environment.preparing, scan, Some(snapshot)).await {
         Ok(prepared) => prepared,
@@ -47,7 +59,7 @@ pub(crate) async fn load(environment: &Environment, scan: &Arc<Scan>) -> Result<
     };
     match record::reload(&environment.archive, scan, &prepared).await? {
         Some(events) => scan.log.load(events).await?,
-        None => compute_again(environment, scan, prepared).await?,
+        None => compute_again(environment, scan, prepared, permit).await?,
     }
     environment.scans.relieve();
     Ok(())
@@ -57,18 +69,20 @@ pub(crate) async fn load(environment: &Environment, scan: &Arc<Scan>) -> Result<
 ///
 /// # Errors
 /// Why it cannot be computed; [`ErrorKind::Permanent`] if it is another answer than the one that was given.
-async fn compute_again(environment: &Environment, scan: &Arc<Scan>, prepared: PreparedScan) -> Result<(), Failure> {
-    let (expected, failed_symbols) = {
-        let info = scan.info();
-        (info.answer_digest, info.failed_symbols)
-    };
+async fn compute_again(
+    environment: &Environment,
+    scan: &Arc<Scan>,
+    prepared: PreparedScan,
+    permit: MemoryPermit,
+) -> Result<(), Failure> {
+    let before = scan.stand().clone();
     tracing::warn!(scan = scan.name, "a part of this scan's answer is not stored any more: it is computed again");
-    let stored = record::stored_steps(&environment.archive, scan).await?;
+    let stored = record::stored_steps(&environment.archive, scan, permit).await?;
     scan.log.reopen();
     scan.log.push(Event::Accepted(accepted(scan, &prepared)));
     let computed = steps(environment, scan, Arc::new(prepared), &mut Accepting::none(), (stored, Duration::ZERO)).await;
     let summary = match computed {
-        Ok(Answered { summary, .. }) if summary.answer_digest == expected => Ok(summary),
+        Ok(Answered { summary, .. }) if summary.answer_digest == before.answer_digest => Ok(summary),
         Ok(_) => {
             let message = "a part of the answer is not stored any more, and what is computed now differs from it";
             Err(failure(ErrorKind::Permanent, message))
@@ -79,7 +93,9 @@ async fn compute_again(environment: &Environment, scan: &Arc<Scan>, prepared: Pr
             Err(failure(ErrorKind::Retryable, message))
         }
     };
-    scan.ended(Ok((&expected, failed_symbols)));
+    // It ended when it did, with what it had.
+    *scan.stand() = before;
+    *scan.report() = RunReport::default();
     match summary {
         Ok(summary) => {
             scan.log.show();
