@@ -58,7 +58,9 @@ pub use manifest::{GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TableFile
 pub use memory::{MemoryMarket, memory_dataset};
 pub use name::check_dataset_name;
 pub use pins::PIN_HOLDER_BYTES_MAX;
-pub use reading::{FileSeries, ImportFormat, ReadOptions, SymbolPattern, SymbolSeries, read_series};
+pub use reading::{
+    FILE_ENDINGS, FileSeries, GZIP_ENDING, ImportFormat, ReadOptions, SymbolPattern, SymbolSeries, read_series,
+};
 pub use reference::{Adjustment, AdjustmentMode, FactorRow, ListingRow, SymbolTable};
 pub use removal::{InUse, RemovalReport};
 pub use resample::{HigherBars, aggregate, check_resampling, higher_bars};

@@ -112,6 +112,63 @@ fn a_long_table_has_a_column_of_symbols() {
 }
 
 #[test]
+fn json_lines_give_the_dataset_of_the_same_rows_as_csv() {
+    let home = Home::new();
+    let header = "date,open,high,low,close,volume";
+    // Keys in another order from line to line, digits that a float of four bytes or a second rounding would lose.
+    let object = |at: usize, line: &str| {
+        let names = header.split(',').zip(line.split(',')).collect::<Vec<_>>();
+        let mut pairs: Vec<String> = names
+            .iter()
+            .map(|(name, value)| match *name {
+                "date" => format!("{name:?}: {value:?}"),
+                _ => format!("{name:?}:{value}"),
+            })
+            .collect();
+        pairs.rotate_left(at % 3);
+        pairs.push(format!("\"extra\": {{\"note\": [null, \"{at}\"]}}"));
+        format!("{{{}}}", pairs.join(", "))
+    };
+    let text = daily(header).replace("100.25", "100.2500000000000071");
+    let objects: String = text.lines().skip(1).enumerate().map(|(at, line)| object(at, line) + "\r\n").collect();
+    write(&home, "csv/AAA.csv", text.as_bytes());
+    write(&home, "json/AAA.jsonl", objects.as_bytes());
+    write(&home, "packed/AAA.ndjson.gz", &gzip(&format!("\u{feff}{objects}")));
+    let mut snapshots = Vec::new();
+    for folder in ["csv", "json", "packed"] {
+        home.trawl(&["import", "--dataset", folder, folder]).expect_code(0);
+        let list = home.trawl(&["data", "inspect", folder, "--json"]).expect_code(0).stdout;
+        let inspected: serde_json::Value = serde_json::from_str(&list).expect("JSON");
+        snapshots.push((inspected["bars"].clone(), inspected["first_time"].clone(), inspected["last_time"].clone()));
+        let exported = home.trawl(&["data", "export", folder, "--symbol", "AAA", "-o", "-"]).expect_code(0).stdout;
+        snapshots.push((exported.into(), serde_json::Value::Null, serde_json::Value::Null));
+    }
+    assert_eq!(snapshots[0..2], snapshots[2..4]);
+    assert_eq!(snapshots[0..2], snapshots[4..6]);
+}
+
+#[test]
+fn lines_that_are_no_rows_of_json_are_in_quarantine_with_their_reasons() {
+    let home = Home::new();
+    let row = |i: usize, more: &str| {
+        let time = 1_718_000_000_000 + 86_400_000 * i as i64;
+        format!("{{\"t\":{time},\"o\":1,\"h\":2,\"l\":1,\"c\":\"1.5\"{more}}}\n")
+    };
+    // More lines than those that decide the columns.
+    let mut text: String = (0..600).map(|i| row(i, "")).collect();
+    text += &row(600, ",\"late\":1");
+    text += &row(601, ",\"c\":1");
+    text += "{\"t\":\n";
+    text += &row(603, "");
+    home.write("AAA.jsonl", &text);
+    let reasons = ["key that the first lines lack", "key given twice", "not a JSON object", "601 bars"];
+    imports(&home, &["AAA.jsonl", "--timeframe", "1d", "--calendar", "24/7"], &reasons);
+    let columns = ["AAA.jsonl", "--columns", "t,o,h,l,c"];
+    let ended = home.trawl(&[&["import", "--dataset", "other"], &columns[..]].concat()).expect_code(2);
+    assert!(ended.stderr.contains("its lines name their values"), "{}", ended.stderr);
+}
+
+#[test]
 fn frames_of_yfinance_are_read_with_one_header_line_or_two() {
     let home = Home::new();
     let row = |(i, day): (usize, &&str)| format!("{day} 00:00:00-04:00,{},0.0,0.0", bar(i));
@@ -331,7 +388,8 @@ fn a_file_that_cannot_be_read_is_refused_with_advice() {
             &["DuckDB database", "copy TABLE to 'bars.parquet'"][..],
         ),
         ("frame.pkl", b"\x80\x04\x95\x00\x01", &["Python pickle", "to_parquet"]),
-        ("bars.json", b"[{\"close\": 1}]", &["it is JSON", "CSV, Parquet or Arrow"]),
+        ("bars.json", b"[{\"close\": 1}]", &["it is a JSON array", "an object on each line", "jq -c '.[]' FILE"]),
+        ("pretty.json", b"{\n  \"close\": 1\n}\n", &["no objects with values", "an object on each line"]),
         ("old.feather", b"FEA1\0\0", &["Feather file of version 1"]),
         ("cut.parquet", b"PAR1\x15\x04", &["it cannot be read", "whole Parquet"]),
         ("page.csv", b"<!DOCTYPE html><html>", &["it is a web page"]),
@@ -416,7 +474,7 @@ fn compute_writes_the_format_of_its_outputs_extension() {
     compute("m.parquet").expect_code(0);
     compute("m.arrow").expect_code(0);
     compute("m.json").expect_code(0);
-    assert!(compute("m.xlsx").expect_code(2).stderr.contains(".csv, .json, .parquet or .arrow"));
+    assert!(compute("m.xlsx").expect_code(2).stderr.contains(".csv, .json, .jsonl, .parquet or .arrow"));
     assert!(home.read("m.parquet").starts_with(b"PAR1") && home.read("m.arrow").starts_with(b"ARROW1"));
     let rows: serde_json::Value = serde_json::from_slice(&home.read("m.json")).expect("JSON");
     assert_eq!(rows[1], serde_json::json!({"date": "2024-06-11", "m": 100.125}));

@@ -27,7 +27,7 @@ with its newest bar first is reversed. With a column of symbols each symbol is c
 time. A cell that is neither a number nor missing is an error that names its line, if an expression reads the column.
 
 Output: the times, then one column per expression, headed by its text or its NAME; in the format of the file name's ending in --output \
-(.csv, .json, .parquet, .arrow or .feather). In CSV an empty cell is NA, infinities are inf and -inf, and a condition is 1, 0 or empty; \
+(.csv, .json, .jsonl, .parquet, .arrow or .feather). In CSV an empty cell is NA, infinities are inf and -inf, and a condition is 1, 0 or empty; \
 numbers have the fewest digits that read back as the same bits.
 
 Examples:

@@ -1,4 +1,5 @@
-//! The answer as JSON: `{"identity": ..., "answer_digest": ..., "counts": ..., "rows": [...]}`.
+//! The answer as JSON: `{"identity": ..., "answer_digest": ..., "counts": ..., "rows": [...]}`; or as JSON lines, each of
+//! which is one of these rows.
 //!
 //! Numbers are the shortest text that reads back as the same f64; NA is null, infinities are `"inf"` and `"-inf"`.
 
@@ -24,7 +25,20 @@ pub fn write(answer: &Answer, about: &About<'_>, writer: &mut impl Write) -> any
     write_pretty(&Document { about, rows: Rows(answer) }, writer)
 }
 
-/// Writes the file beside a CSV file: everything but the rows.
+/// Writes the rows as objects, each on a line; `first` is an additional first value of each when answers of several times
+/// share a file.
+///
+/// # Errors
+/// The writer's error.
+pub fn write_lines(answer: &Answer, first: Option<(&str, &str)>, writer: &mut impl Write) -> anyhow::Result<()> {
+    for row in &answer.rows {
+        serde_json::to_writer(&mut *writer, &Row { answer, row, first })?;
+        writer.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Writes the file beside a file of rows: everything but the rows.
 ///
 /// # Errors
 /// The writer's error.
@@ -44,7 +58,7 @@ impl Serialize for Rows<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut rows = serializer.serialize_seq(Some(self.0.rows.len()))?;
         for row in &self.0.rows {
-            rows.serialize_element(&Row { answer: self.0, row })?;
+            rows.serialize_element(&Row { answer: self.0, row, first: None })?;
         }
         rows.end()
     }
@@ -53,11 +67,15 @@ impl Serialize for Rows<'_> {
 struct Row<'a> {
     answer: &'a Answer,
     row: &'a AnswerRow,
+    first: Option<(&'a str, &'a str)>,
 }
 
 impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
+        if let Some((name, value)) = self.first {
+            map.serialize_entry(name, value)?;
+        }
         Settings(settings_of(self.answer, self.row)).entries(&mut map)?;
         map.serialize_entry("place", &self.row.place)?;
         map.serialize_entry("symbol", &self.row.row.symbol)?;

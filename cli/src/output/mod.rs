@@ -34,35 +34,47 @@ pub const DIGEST_KEY: &str = "trawl.answer_digest";
 pub enum Format {
     Csv,
     Json,
+    #[value(alias = "jsonl")]
+    JsonLines,
     Parquet,
     Arrow,
 }
+
+/// The extensions of files of answers, as messages name them.
+pub const EXTENSIONS: &str = ".csv, .json, .jsonl, .parquet or .arrow";
 
 impl Format {
     /// By extension, in any case.
     ///
     /// # Errors
-    /// A mistake that names the four extensions.
+    /// A mistake that names the extensions.
     pub fn of(path: &Path) -> Result<Self, UserMistake> {
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         match extension.as_str() {
             "csv" => Ok(Self::Csv),
             "json" => Ok(Self::Json),
+            "jsonl" | "ndjson" => Ok(Self::JsonLines),
             "parquet" => Ok(Self::Parquet),
             "arrow" | "feather" => Ok(Self::Arrow),
             _ => Err(UserMistake::with_help(
                 format!("cannot tell from '{}' how to write the answer", path.display()),
-                "end the file name in .csv, .json, .parquet or .arrow",
+                format!("end the file name in {EXTENSIONS}"),
             )),
         }
     }
 }
 
 impl Format {
+    /// Whether an answer's identity is in a file of its own: rows alone have no room for it.
+    pub fn has_identity_beside(self) -> bool {
+        matches!(self, Self::Csv | Self::JsonLines)
+    }
+
     fn write(self, answer: &Answer, about: &About<'_>, writer: &mut (impl Write + Send)) -> anyhow::Result<()> {
         match self {
             Self::Csv => csv::write(answer, writer),
             Self::Json => json::write(answer, about, writer),
+            Self::JsonLines => json::write_lines(answer, None, writer),
             Self::Parquet => columnar::write_parquet(answer, about, writer),
             Self::Arrow => columnar::write_arrow(answer, about, writer),
         }
@@ -141,7 +153,7 @@ pub struct AnswerFile {
     format: Format,
     /// `None` for standard output.
     path: Option<PathBuf>,
-    /// `FILE.identity.json` beside `FILE.csv`: CSV has no room for metadata.
+    /// `FILE.identity.json` beside `FILE`, where the format has no room for metadata.
     identity: Option<PathBuf>,
 }
 
@@ -153,7 +165,7 @@ impl AnswerFile {
     pub fn prepare(path: &Path) -> Result<Self, UserMistake> {
         let format = Format::of(path)?;
         StagedFile::create(path)?;
-        let identity = (format == Format::Csv).then(|| identity_path(path));
+        let identity = format.has_identity_beside().then(|| identity_path(path));
         if let Some(identity) = &identity {
             StagedFile::create(identity)?;
         }
@@ -266,7 +278,7 @@ pub mod tests {
         assert_eq!(Format::of(Path::new("x/a.b.arrow")).unwrap(), Format::Arrow);
         for strange in ["a.xlsx", "a", "csv", ".csv"] {
             let text = format!("{:?}", Format::of(Path::new(strange)).unwrap_err());
-            assert!(text.contains(".csv, .json, .parquet or .arrow"), "{text}");
+            assert!(text.contains(".csv, .json, .jsonl, .parquet or .arrow"), "{text}");
         }
     }
 

@@ -1,5 +1,5 @@
 //! Series as a file: a row for each bar with its time, its symbol where there are several, and a column for each
-//! expression. CSV, JSON (an array of objects), Arrow or Parquet.
+//! expression. CSV, JSON (an array of objects), JSON lines, Arrow or Parquet.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, TimestampMic
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use parquet::arrow::ArrowWriter;
 use serde::Serialize;
-use serde::ser::{SerializeMap as _, SerializeSeq as _, Serializer};
+use serde::ser::{SerializeMap as _, Serializer};
 use trawl_market::{FileSeries, SymbolSeries};
 
 use super::Format;
@@ -36,6 +36,13 @@ pub fn write(table: Table<'_>, format: Format, writer: &mut (impl Write + Send))
         Format::Json => {
             serde_json::to_writer_pretty(&mut *writer, &table)?;
             Ok(writer.write_all(b"\n")?)
+        }
+        Format::JsonLines => {
+            for row in rows(table) {
+                serde_json::to_writer(&mut *writer, &row)?;
+                writer.write_all(b"\n")?;
+            }
+            Ok(())
         }
         Format::Arrow => {
             let mut file = arrow_ipc::writer::FileWriter::try_new(writer, &schema(table))?;
@@ -78,30 +85,36 @@ fn write_csv(table: Table<'_>, writer: &mut impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// One row of a table, as an object.
+struct Row<'a> {
+    table: Table<'a>,
+    series: &'a SymbolSeries,
+    outputs: &'a [Vec<f64>],
+    at: usize,
+}
+
+fn rows(table: Table<'_>) -> impl Iterator<Item = Row<'_>> {
+    let symbols = table.file.symbols.iter().zip(table.outputs);
+    symbols.flat_map(move |(series, outputs)| (0..series.texts.len()).map(move |at| Row { table, series, outputs, at }))
+}
+
+impl Serialize for Row<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry(&self.table.file.time_heading, &self.series.texts[self.at])?;
+        if let Some(heading) = &self.table.file.symbol_heading {
+            map.serialize_entry(heading, &*self.series.symbol)?;
+        }
+        for (heading, output) in self.table.headings.iter().zip(self.outputs) {
+            map.serialize_entry(heading, &Number(output[self.at]))?;
+        }
+        map.end()
+    }
+}
+
 impl Serialize for Table<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Row<'a>(&'a Table<'a>, &'a SymbolSeries, &'a [Vec<f64>], usize);
-        impl Serialize for Row<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let Self(table, series, outputs, row) = self;
-                let mut map = serializer.serialize_map(None)?;
-                map.serialize_entry(&table.file.time_heading, &series.texts[*row])?;
-                if let Some(heading) = &table.file.symbol_heading {
-                    map.serialize_entry(heading, &*series.symbol)?;
-                }
-                for (heading, output) in table.headings.iter().zip(*outputs) {
-                    map.serialize_entry(heading, &Number(output[*row]))?;
-                }
-                map.end()
-            }
-        }
-        let mut rows = serializer.serialize_seq(None)?;
-        for (series, outputs) in self.file.symbols.iter().zip(self.outputs) {
-            for row in 0..series.texts.len() {
-                rows.serialize_element(&Row(self, series, outputs, row))?;
-            }
-        }
-        rows.end()
+        serializer.collect_seq(rows(*self))
     }
 }
 

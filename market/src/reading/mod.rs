@@ -84,11 +84,16 @@ impl fmt::Display for SymbolPattern {
     }
 }
 
+/// Endings of the names of files of bars, as they are found in a folder; each may be followed by [`GZIP_ENDING`].
+pub const FILE_ENDINGS: [&str; 11] =
+    [".csv", ".txt", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".zip"];
+/// Ending of the name of a file that is compressed.
+pub const GZIP_ENDING: &str = ".gz";
+
 /// A file's name without the extensions of files of bars: `AAPL` of `AAPL.csv.gz`.
 pub(crate) fn stem(file_name: &str) -> &str {
-    const ENDINGS: [&str; 9] = [".gz", ".csv", ".txt", ".tsv", ".parquet", ".pq", ".arrow", ".feather", ".ipc"];
     let mut name = file_name;
-    for ending in ENDINGS {
+    for ending in std::iter::once(GZIP_ENDING).chain(FILE_ENDINGS) {
         let cut = name.len().checked_sub(ending.len());
         if let Some(cut) = cut.filter(|&cut| name.get(cut..).is_some_and(|tail| tail.eq_ignore_ascii_case(ending))) {
             name = &name[..cut];

@@ -2,12 +2,16 @@
 //! names but no meaning yet. Pieces are cut one after the other, and read side by side.
 //!
 //! The kind of a file is recognised by its content, never by its name alone. A new kind of source is one file that
-//! implements [`BarSource`] and one line of [`open`]. Sources know nothing of bars; `reading` decides the meaning of a
+//! implements [`BarSource`], or finds a layout of [`lines`], one line of [`open`], and the endings of its names
+//! ([`FILE_ENDINGS`](crate::reading::FILE_ENDINGS)). Sources know nothing of bars; `reading` decides the meaning of a
 //! column.
 
 mod columnar;
 mod content;
 mod delimited;
+mod json_lines;
+mod lines;
+mod object;
 mod text;
 
 use std::sync::Arc;
@@ -171,7 +175,7 @@ pub(crate) fn open(
         let (file, why, expected) = (shown.to_owned(), why.to_owned(), expected.to_owned());
         MarketError::BadCsv { file, why, expected }
     };
-    let head = delimited::Head::read(&content)?;
+    let head = lines::Head::read(&content)?;
     let start = head.bytes();
     if start.starts_with(b"PAR1") {
         return Ok(Box::new(columnar::Columnar::parquet(shown, content, options)?));
@@ -184,12 +188,16 @@ pub(crate) fn open(
             return Err(refused(why, expected));
         }
     }
-    let first = start[..start.len().min(256)].trim_ascii_start().to_ascii_lowercase();
-    if first.starts_with(b"{") || first.starts_with(b"[") {
-        return Err(refused("it is JSON", "CSV, Parquet or Arrow: pandas.read_json(FILE).to_csv(...) writes it"));
+    let text = start.strip_prefix(lines::BYTE_ORDER_MARK).unwrap_or(start);
+    let first = text[..text.len().min(256)].trim_ascii_start().to_ascii_lowercase();
+    if first.starts_with(b"[") {
+        return Err(refused("it is a JSON array", json_lines::EXPECTED));
     }
     if [&b"<!doctype"[..], b"<html", b"<?xml"].iter().any(|tag| first.starts_with(tag)) {
         return Err(refused("it is a web page, perhaps an error message of the server", "a file of bars"));
     }
-    Ok(Box::new(delimited::Delimited::open(shown, name, (content, head), options)?))
+    if first.starts_with(b"{") {
+        return Ok(Box::new(json_lines::open(shown, (content, head), options)?));
+    }
+    Ok(Box::new(delimited::open(shown, name, (content, head), options)?))
 }

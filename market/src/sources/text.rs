@@ -1,7 +1,7 @@
-//! Pieces of delimited text: whole lines, split into cells by the thread that reads them. Cells are places in the piece and
-//! are copied only where they were quoted.
+//! Pieces of text: whole lines, split into cells by the thread that reads them. Cells are places in the piece and are
+//! copied only where they were quoted, or are values of an object.
 //!
-//! Lines are split here and not by the csv crate, because a stray quote must spoil one row and not the rest of the
+//! Delimited lines are split here and not by the csv crate, because a stray quote must spoil one row and not the rest of the
 //! file, and every row must be counted at its line.
 
 use std::borrow::Cow;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow_array::NullArray;
 use memchr::memchr;
 
-use super::{Batch, Column};
+use super::{Batch, Column, object};
 use crate::error::MarketError;
 use crate::limits::{COLUMNS_MAX, CSV_LINE_BYTES_MAX, SOURCE_BATCH_ROWS, TEXT_BATCH_BYTES_MAX};
 use crate::quarantine::{Reason, shown};
@@ -21,15 +21,21 @@ pub(super) struct Wide {
     pub symbols: Vec<(String, Vec<Option<usize>>)>,
 }
 
+/// How a line is written.
+pub(super) enum LineFormat {
+    /// As cells between delimiters of one byte; a line of a wide table has a row for each symbol.
+    Delimited { delimiter: char, wide: Option<Wide> },
+    /// As a JSON object with values of these keys.
+    Object { keys: Vec<String> },
+}
+
 /// How the lines of a file are split.
 pub(super) struct TextLayout {
-    /// One byte.
-    pub delimiter: char,
+    pub line: LineFormat,
     /// Cells of a line.
     pub width: usize,
     /// By column of the source.
     pub wanted: Vec<bool>,
-    pub wide: Option<Wide>,
 }
 
 /// The cells of one column of a batch.
@@ -132,7 +138,8 @@ impl TextPiece {
         }
         // Where any of it is not UTF-8, the good lines are copied.
         let text = std::str::from_utf8(bytes).ok();
-        let quoted = memchr(b'"', bytes).is_some();
+        let plain = layout.plain_delimiter();
+        let quoted = plain.is_some() && memchr(b'"', bytes).is_some();
         let empty = |_: &bool| TextCells {
             text: text.unwrap_or_default(),
             made: String::new(),
@@ -144,13 +151,9 @@ impl TextPiece {
             if is_blank(line) {
                 continue;
             }
-            let split = match text {
-                Some(_)
-                    if line.len() <= CSV_LINE_BYTES_MAX
-                        && layout.wide.is_none()
-                        && !(quoted && line.contains(&b'"')) =>
-                {
-                    layout.split_plain(line, start, &mut columns)
+            let split = match text.and(plain) {
+                Some(delimiter) if line.len() <= CSV_LINE_BYTES_MAX && !(quoted && line.contains(&b'"')) => {
+                    layout.split_plain(delimiter, line, start, &mut columns)
                 }
                 _ => layout.split(line, &mut columns),
             };
@@ -181,14 +184,40 @@ impl TextPiece {
 }
 
 impl TextLayout {
+    /// Whether commas do not separate cells, so that they are probably decimal signs.
+    pub fn decimal_comma_likely(&self) -> bool {
+        matches!(self.line, LineFormat::Delimited { delimiter, .. } if delimiter != ',')
+    }
+
+    /// What separates the cells of a line that is one row.
+    fn plain_delimiter(&self) -> Option<u8> {
+        match &self.line {
+            LineFormat::Delimited { delimiter, wide: None } => Some(*delimiter as u8),
+            LineFormat::Delimited { .. } | LineFormat::Object { .. } => None,
+        }
+    }
+
+    fn wide(&self) -> Option<&Wide> {
+        match &self.line {
+            LineFormat::Delimited { wide, .. } => wide.as_ref(),
+            LineFormat::Object { .. } => None,
+        }
+    }
+
     /// Splits a line without quotes, which starts at an offset of the text, into one row.
     #[inline]
-    fn split_plain(&self, line: &[u8], start: usize, columns: &mut [TextCells<'_>]) -> Result<usize, Reason> {
+    fn split_plain(
+        &self,
+        delimiter: u8,
+        line: &[u8],
+        start: usize,
+        columns: &mut [TextCells<'_>],
+    ) -> Result<usize, Reason> {
         let mut ends = [0u32; COLUMNS_MAX];
         let mut found = 0;
         // Offsets fit: a batch is shorter.
         let base = start as u32;
-        let (delimiter, last) = (self.delimiter as u8, self.width - 1);
+        let last = self.width - 1;
         let mut mark = |at: usize| {
             if found < last {
                 ends[found] = base + at as u32;
@@ -226,7 +255,7 @@ impl TextLayout {
     fn split(&self, line: &[u8], columns: &mut [TextCells<'_>]) -> Result<usize, Reason> {
         let mut cells = Vec::with_capacity(self.width);
         self.cells(line, &mut cells)?;
-        let Some(wide) = &self.wide else {
+        let Some(wide) = self.wide() else {
             for ((cell, column), wanted) in cells.iter().zip(columns).zip(&self.wanted) {
                 if *wanted {
                     column.make(cell);
@@ -253,15 +282,19 @@ impl TextLayout {
             return Err(Reason::LineTooLong);
         }
         let text = std::str::from_utf8(line).map_err(|_| Reason::NotUtf8)?;
-        if !split_cells(text, self.delimiter, cells) {
-            return Err(Reason::OpenQuote);
+        match &self.line {
+            LineFormat::Delimited { delimiter, .. } if !split_cells(text, *delimiter, cells) => {
+                return Err(Reason::OpenQuote);
+            }
+            LineFormat::Delimited { .. } => {}
+            LineFormat::Object { keys } => object::cells(text, keys, cells)?,
         }
         if cells.len() == self.width { Ok(()) } else { Err(Reason::CellCount) }
     }
 
     /// How many rows a line counts for: its own, or one that cannot be split.
     pub fn rows_of(&self, line: &[u8]) -> usize {
-        let Some(wide) = &self.wide else { return 1 };
+        let Some(wide) = self.wide() else { return 1 };
         let mut cells = Vec::with_capacity(self.width);
         if self.cells(line, &mut cells).is_err() { 1 } else { wide.traded(&cells).count() }
     }

@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use trawl_market::Timeframe;
 use trawl_market::limits::IMPORT_MEMORY_MIN;
 use trawl_market::{
-    AsOf, Calendar, ImportOptions, ImportPreview, ImportReport, SkippedFile, format_time, import_files, now,
-    preview_files,
+    AsOf, Calendar, FILE_ENDINGS, GZIP_ENDING, ImportOptions, ImportPreview, ImportReport, SkippedFile, format_time,
+    import_files, now, preview_files,
 };
 
 use super::inspect::jumps;
@@ -167,10 +167,6 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Extensions of files of bars, by which they are found in a directory.
-const ENDINGS: [&str; 11] =
-    [".csv", ".csv.gz", ".txt", ".txt.gz", ".tsv", ".zip", ".parquet", ".pq", ".arrow", ".feather", ".ipc"];
-
 /// The files, with each directory replaced by its files, sorted by name. A directory is useful where no shell expands
 /// `*.csv`, such as in a scheduled job.
 fn files_of(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, UserMistake> {
@@ -185,7 +181,7 @@ fn files_of(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, UserMistake> {
         let mut inside: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(|p| is_bars(p)).collect();
         if inside.is_empty() {
             return Err(UserMistake::with_help(
-                format!("the directory '{}' contains no file of bars ({})", path.display(), ENDINGS.join(", ")),
+                format!("the directory '{}' contains no file of bars ({})", path.display(), FILE_ENDINGS.join(", ")),
                 "name the files, or the directory that contains them: subdirectories are not searched",
             ));
         }
@@ -197,7 +193,8 @@ fn files_of(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, UserMistake> {
 
 fn is_bars(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
-    ENDINGS.iter().any(|ending| name.ends_with(ending)) && path.is_file()
+    let name = name.strip_suffix(GZIP_ENDING).unwrap_or(&name);
+    FILE_ENDINGS.iter().any(|ending| name.ends_with(ending)) && path.is_file()
 }
 
 /// What a preview and a report have in common.

@@ -20,8 +20,8 @@ use compare::{Difference, Side};
 use write::FileFormat;
 
 const AFTER_HELP: &str = "\
-A and B are files that 'trawl scan --output' wrote (.csv with its .identity.json beside it, .json, .parquet or .arrow, \
-mixed as you like); A is the earlier one. Every symbol (with a sweep: every symbol and setting) that matched in either \
+A and B are files that 'trawl scan --output' wrote (.csv or .jsonl with its .identity.json beside it, .json, .parquet or \
+.arrow, mixed as you like); A is the earlier one. Every symbol (with a sweep: every symbol and setting) that matched in either \
 is in one part:
   entered    matched in B, in A but not matched there
   left       matched in A, in B but not matched there; with what it is now and why
@@ -42,7 +42,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// The earlier answer: .csv, .json, .parquet or .arrow
+    /// The earlier answer: .csv, .json, .jsonl, .parquet or .arrow
     #[arg(value_name = "A")]
     a: PathBuf,
 

@@ -13,11 +13,12 @@ use trawl_wire::Answer;
 use crate::failure::UserMistake;
 use crate::output::atomic_file::StagedFile;
 use crate::output::panel::{PanelFile, TIME};
-use crate::output::{About, Format, csv, panel};
+use crate::output::{About, Format, csv, json, panel};
 
 /// Where the answers go.
 enum Sink {
     Csv(Box<::csv::Writer<StagedFile>>),
+    JsonLines(StagedFile),
     Columns(Box<PanelFile<StagedFile>>),
 }
 
@@ -40,8 +41,8 @@ pub struct Written {
 pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> anyhow::Result<Written> {
     let format = Format::of(path)?;
     if format == Format::Json {
-        let help = "end the file name in .csv, .parquet or .arrow";
-        return Err(UserMistake::with_help("--all-bars does not write JSON", help).into());
+        let help = "end the file name in .csv, .jsonl, .parquet or .arrow";
+        return Err(UserMistake::with_help("--all-bars does not write one JSON document", help).into());
     }
     let headings = prepared.plan.headings.iter();
     if headings.chain(prepared.plan.points[0].settings.iter().map(|(name, _)| name)).any(|name| name == TIME) {
@@ -58,13 +59,18 @@ pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> any
             let first = answer_at(prepared, chunk, 0);
             let digest = answer_digest(&first);
             let first = Answer { identity: identity.clone(), ..first };
-            if format == Format::Csv {
-                let mut writer = ::csv::Writer::from_writer(file);
-                csv::header(&first, Some(TIME), &mut writer)?;
-                return Ok(Sink::Csv(Box::new(writer)));
+            match format {
+                Format::Csv => {
+                    let mut writer = ::csv::Writer::from_writer(file);
+                    csv::header(&first, Some(TIME), &mut writer)?;
+                    Ok(Sink::Csv(Box::new(writer)))
+                }
+                Format::Json | Format::JsonLines => Ok(Sink::JsonLines(file)),
+                Format::Parquet | Format::Arrow => {
+                    let about = About::new(&first, &digest);
+                    Ok(Sink::Columns(Box::new(PanelFile::begin(format == Format::Parquet, &first, &about, file)?)))
+                }
             }
-            let about = About::new(&first, &digest);
-            Ok(Sink::Columns(Box::new(PanelFile::begin(format == Format::Parquet, &first, &about, file)?)))
         };
         let sink = match (&mut sink, staged.take()) {
             (Some(sink), _) => sink,
@@ -73,18 +79,23 @@ pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> any
         };
         written.times += chunk.times.len();
         match sink {
-            Sink::Csv(writer) => {
-                for time in 0..chunk.times.len() {
-                    let answer = answer_at(prepared, chunk, time);
-                    written.rows += answer.rows.len() as u64;
-                    written.matched += answer.counts()[trawl_wire::Status::Matched as usize] as u64;
-                    csv::rows(&answer, Some(&format_time(chunk.times[time])), writer)?;
-                }
-            }
             Sink::Columns(file) => {
                 let panel::Written { rows, matched } = file.push(chunk)?;
                 written.rows += rows;
                 written.matched += matched;
+                return Ok(());
+            }
+            Sink::Csv(_) | Sink::JsonLines(_) => {}
+        }
+        for time in 0..chunk.times.len() {
+            let answer = answer_at(prepared, chunk, time);
+            written.rows += answer.rows.len() as u64;
+            written.matched += answer.counts()[trawl_wire::Status::Matched as usize] as u64;
+            let at = format_time(chunk.times[time]);
+            match sink {
+                Sink::Csv(writer) => csv::rows(&answer, Some(&at), writer)?,
+                Sink::JsonLines(file) => json::write_lines(&answer, Some((TIME, &at)), file)?,
+                Sink::Columns(_) => {}
             }
         }
         Ok(())
@@ -101,6 +112,7 @@ pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> any
             .into_inner()
             .map_err(|e| anyhow::anyhow!("cannot write '{}': {}", path.display(), e.error()))?
             .keep()?,
+        Some(Sink::JsonLines(file)) => file.keep()?,
         Some(Sink::Columns(file)) => file.finish()?.keep()?,
         None => anyhow::bail!("the dataset has no bar up to the as-of"),
     };

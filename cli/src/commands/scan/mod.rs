@@ -60,7 +60,7 @@ matched, not matched. The exit code is 0 only when no symbol failed.
 
 The answer has the same bytes for any number of shards, threads and workers. Files contain one row for every symbol: the \
 sweep's variables, place, symbol, status, edge, provisional, reason, then the select columns; the scan's identity is in the metadata of Parquet and Arrow files, \
-inside JSON, and beside FILE.csv in FILE.identity.json.
+inside JSON, and beside FILE.csv and FILE.jsonl in FILE.identity.json.
 
 Examples:
   trawl scan --dataset us5 --as-of 2013-02-22 \\
@@ -135,8 +135,8 @@ pub struct Args {
     #[command(flatten)]
     shown: ShownArgs,
 
-    /// Write the answer at every bar up to the as-of to a file ending in .csv, .parquet or .arrow; its first column is
-    /// 'time'
+    /// Write the answer at every bar up to the as-of to a file ending in .csv, .jsonl, .parquet or .arrow; its first
+    /// column is 'time'
     #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "report", "coordinator", "explain", "all", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
     all_bars: Option<PathBuf>,
 

@@ -19,8 +19,8 @@ use crate::output::{AnswerFile, Format, table};
 /// Where an answer goes.
 #[derive(Debug, clap::Args)]
 pub struct ShownArgs {
-    /// Write the answer to a file ending in .csv, .json, .parquet or .arrow; '-' writes it, and nothing else, to
-    /// standard output
+    /// Write the answer to a file ending in .csv, .json, .jsonl, .parquet or .arrow; '-' writes it, and nothing else,
+    /// to standard output
     #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
 

@@ -1,4 +1,4 @@
-//! Reads an answer file back, whichever of the four formats it has.
+//! Reads an answer file back, whichever format it has.
 //!
 //! Columns are found by name. Columns before `place` are the settings of a sweep, columns that are not fixed ones are
 //! select columns; `edge` and `provisional` are optional. A file that is truncated, damaged or not an answer is the
@@ -16,14 +16,14 @@ use std::path::Path;
 
 use trawl_wire::Status;
 
-use super::{Format, identity_path};
+use super::{EXTENSIONS, Format, identity_path};
 use crate::failure::UserMistake;
 use crate::failure::io_reason;
 use crate::human::push_exact;
 
 /// Most bytes of an answer file that are read.
 const FILE_BYTES_MAX: u64 = 1 << 30;
-/// Most bytes of the identity file beside a CSV file.
+/// Most bytes of the identity file beside a file of rows.
 const IDENTITY_BYTES_MAX: u64 = 1 << 20;
 /// Most rows of an answer: symbols, or symbols times settings.
 const ROWS_MAX: usize = 20_000_000;
@@ -35,7 +35,7 @@ const WRITE_AGAIN: &str = "give a file that 'trawl scan --output FILE' wrote, or
 /// An answer as read from a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AnswerTable {
-    /// Field and value, as text. `None`: a CSV file without its identity beside it.
+    /// Field and value, as text. `None`: a file of rows without its identity beside it.
     pub identity: Option<BTreeMap<String, String>>,
     /// 64 hex digits; `None` if the file does not have it.
     pub answer_digest: Option<String>,
@@ -110,19 +110,16 @@ pub fn answer(path: &Path) -> Result<AnswerTable, UserMistake> {
     let format = Format::of(path).map_err(|_| {
         UserMistake::with_help(
             format!("cannot tell from '{}' how to read the answer", path.display()),
-            "an answer file ends in .csv, .json, .parquet or .arrow",
+            format!("an answer file ends in {EXTENSIONS}"),
         )
     })?;
     let bytes = bytes(path, FILE_BYTES_MAX)?;
-    let beside = match format {
-        Format::Csv => identity_beside(path)?,
-        _ => None,
-    };
+    let beside = if format.has_identity_beside() { identity_beside(path)? } else { None };
     let mistake = |damage: Damage| damaged(path, &damage);
     table(format, bytes, beside).map_err(mistake)
 }
 
-/// The answer in `bytes`, with the identity file beside a CSV file.
+/// The answer in `bytes`, with the identity file beside a file of rows.
 fn table(format: Format, bytes: Vec<u8>, beside: Option<AboutRead>) -> Result<AnswerTable, Damage> {
     if bytes.is_empty() {
         return Err(Damage::new("the file is empty"));
@@ -130,6 +127,7 @@ fn table(format: Format, bytes: Vec<u8>, beside: Option<AboutRead>) -> Result<An
     let read = || match format {
         Format::Csv => text::csv(&bytes, beside),
         Format::Json => text::json(&bytes),
+        Format::JsonLines => text::json_lines(&bytes, beside),
         Format::Parquet => columnar::parquet(bytes),
         Format::Arrow => columnar::arrow(bytes),
     };
@@ -152,7 +150,7 @@ fn bytes(path: &Path, most: u64) -> Result<Vec<u8>, UserMistake> {
     Ok(bytes)
 }
 
-/// The identity in `FILE.identity.json` beside `FILE.csv`; `None` where there is no such file.
+/// The identity in `FILE.identity.json` beside `FILE`; `None` where there is no such file.
 fn identity_beside(path: &Path) -> Result<Option<AboutRead>, UserMistake> {
     let path = identity_path(path);
     if !path.exists() {

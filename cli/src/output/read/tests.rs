@@ -4,8 +4,13 @@ use super::*;
 use crate::output::About;
 use proptest::prelude::*;
 
-const FORMATS: [(&str, Format); 4] =
-    [("csv", Format::Csv), ("json", Format::Json), ("parquet", Format::Parquet), ("arrow", Format::Arrow)];
+const FORMATS: [(&str, Format); 5] = [
+    ("csv", Format::Csv),
+    ("json", Format::Json),
+    ("jsonl", Format::JsonLines),
+    ("parquet", Format::Parquet),
+    ("arrow", Format::Arrow),
+];
 
 /// The bytes that a scan writes.
 fn written(format: Format) -> Vec<u8> {
@@ -15,6 +20,7 @@ fn written(format: Format) -> Vec<u8> {
     match format {
         Format::Csv => csv_writer::write(&answer, &mut bytes),
         Format::Json => json_writer::write(&answer, &about, &mut bytes),
+        Format::JsonLines => json_writer::write_lines(&answer, None, &mut bytes),
         Format::Parquet => columnar_writer::write_parquet(&answer, &about, &mut bytes),
         Format::Arrow => columnar_writer::write_arrow(&answer, &about, &mut bytes),
     }
@@ -68,6 +74,21 @@ fn settings_and_flags_are_found_by_name() {
         "status": "matched", "edge": true, "provisional": false, "reason": "", "close": 3.5}]}"#;
     let same = table(Format::Json, json.into(), None).unwrap();
     assert_eq!(same.rows[0], read.rows[0]);
+    let line = r#"{"n": 10, "x": 0.5, "place": 1, "symbol": "IBM", "status": "matched", "edge": true, "provisional": false,
+        "reason": "", "close": 3.5}"#;
+    let line = line.replace('\n', "") + "\n";
+    let same = table(Format::JsonLines, line.clone().into(), None).unwrap();
+    assert_eq!(same.rows[0], read.rows[0]);
+    // A line that is none of the first one's rows is reported at its place.
+    for (second, word) in
+        [("{\"n\": 10}\n", "fields are here"), ("{\"n\": 10,\n", "truncated"), ("[]\n", "expected a row")]
+    {
+        let damage = table(Format::JsonLines, (line.clone() + second).into(), None).unwrap_err();
+        assert_eq!(damage.place.as_deref(), Some("line 2"), "{second}");
+        assert!(damage.message.contains(word), "{}", damage.message);
+    }
+    let damage = table(Format::JsonLines, line.trim_end().into(), None).unwrap_err();
+    assert!(damage.message.contains("does not end"), "{}", damage.message);
 }
 
 #[test]
@@ -96,18 +117,20 @@ fn a_mistake_is_reported_with_its_place() {
 }
 
 #[test]
-fn a_csv_file_that_lost_whole_lines_does_not_agree_with_its_identity() {
+fn a_file_of_rows_that_lost_whole_lines_does_not_agree_with_its_identity() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.csv");
-    AnswerFile::prepare(&path).unwrap().write(&sample(), "d1").unwrap();
-    let text = std::fs::read_to_string(&path).unwrap();
-    let cut = text.trim_end().rfind('\n').unwrap() + 1;
-    std::fs::write(&path, &text[..cut]).unwrap();
-    let message = super::answer(&path).unwrap_err().to_string();
-    assert!(message.contains("its identity counts 1 outside, but 0 rows are"), "{message}");
-    // Without the identity file the difference cannot be noticed.
-    std::fs::remove_file(identity_path(&path)).unwrap();
-    assert_eq!(super::answer(&path).unwrap().identity, None);
+    for name in ["a.csv", "a.ndjson"] {
+        let path = folder.path().join(name);
+        AnswerFile::prepare(&path).unwrap().write(&sample(), "d1").unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let cut = text.trim_end().rfind('\n').unwrap() + 1;
+        std::fs::write(&path, &text[..cut]).unwrap();
+        let message = super::answer(&path).unwrap_err().to_string();
+        assert!(message.contains("its identity counts 1 outside, but 0 rows are"), "{message}");
+        // Without the identity file the difference cannot be noticed.
+        std::fs::remove_file(identity_path(&path)).unwrap();
+        assert_eq!(super::answer(&path).unwrap().identity, None);
+    }
 }
 
 #[test]
@@ -123,7 +146,7 @@ proptest! {
 
     #[test]
     fn a_truncated_or_damaged_file_is_an_answer_or_a_mistake_and_never_a_panic(
-        which in 0usize..4,
+        which in 0..FORMATS.len(),
         cut in proptest::option::of(0.0..1.0f64),
         flips in proptest::collection::vec((0.0..1.0f64, any::<u8>()), 0..6),
     ) {

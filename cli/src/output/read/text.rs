@@ -1,4 +1,4 @@
-//! Answers in CSV and JSON files.
+//! Answers in files of CSV, JSON and JSON lines.
 
 use std::fmt;
 
@@ -26,10 +26,36 @@ pub fn csv(bytes: &[u8], about: Option<AboutRead>) -> Result<AnswerTable, Damage
         let line = record.position().map_or(0, ::csv::Position::line);
         builder.push(&mut cells).map_err(|why| Damage::at(format!("line {line}"), why))?;
     }
-    if !bytes.ends_with(b"\n") {
-        return Err(Damage::new("the file is truncated: its last line does not end"));
-    }
+    ended(bytes)?;
     builder.finish(about)
+}
+
+/// Each line of a file of rows ends.
+fn ended(bytes: &[u8]) -> Result<(), Damage> {
+    match bytes.ends_with(b"\n") {
+        true => Ok(()),
+        false => Err(Damage::new("the file is truncated: its last line does not end")),
+    }
+}
+
+/// The answer in a file of JSON lines; `about` is the content of the identity file beside it.
+pub fn json_lines(bytes: &[u8], about: Option<AboutRead>) -> Result<AnswerTable, Damage> {
+    ended(bytes)?;
+    let mut names = Vec::new();
+    let mut builder: Option<Builder> = None;
+    for (at, line) in bytes.split_inclusive(|&c| c == b'\n').enumerate() {
+        let place = |damage: Damage| Damage { place: Some(format!("line {}", at + 1)), ..damage };
+        let mut json = serde_json::Deserializer::from_slice(line);
+        let row = Row { names: &mut names, first: builder.is_none() }.deserialize(&mut json);
+        let row = row.and_then(|cells| json.end().map(|()| cells));
+        let mut cells = row.map_err(|e| place(json_damage(&e)))?;
+        let builder = match &mut builder {
+            Some(builder) => builder,
+            none => none.insert(Builder::new(&names).map_err(place)?),
+        };
+        builder.push(&mut cells).map_err(|why| place(Damage::new(why)))?;
+    }
+    finish(builder.map_or_else(AnswerTable::default, |builder| builder.table), about)
 }
 
 fn csv_damage(error: &::csv::Error) -> Damage {
