@@ -8,6 +8,10 @@ use crate::cpu::simd::vector::{LANES, RowOf};
 /// such lanes do not prevent the faster paths for defined values.
 pub(crate) const PADDING: f64 = 1.0;
 
+/// Rows that are transposed at a time: few enough that they stay in the cache of a core while lane after lane is written.
+/// Whole columns would be read from memory and written to it again for each lane.
+const ROWS_AT_ONCE: usize = 128;
+
 /// Bars of up to [`LANES`] symbols.
 #[derive(Debug)]
 pub(crate) struct Tile<T = f64> {
@@ -52,16 +56,32 @@ impl<T: Real> Tile<T> {
         let rows = visible.iter().copied().max().unwrap_or(0);
         let mut columns = Vec::with_capacity(bases.len());
         for (column, base) in bases.into_iter().enumerate() {
-            let mut buffer = vec![RowOf::splat(T::of(PADDING)); rows.saturating_sub(base)];
-            for (lane, symbol) in symbols.iter().enumerate() {
-                let there = symbol.visible.saturating_sub(base).min(buffer.len());
-                match symbol.columns.get(column).and_then(|c| c.get(base..symbol.visible)) {
-                    Some(bars) => {
-                        for (row, value) in buffer.iter_mut().zip(bars) {
-                            row.0[lane] = T::of(*value);
+            let end = rows.saturating_sub(base);
+            let mut buffer = Vec::with_capacity(end);
+            // What is visible of each symbol's column, and how many values that are.
+            let visible: Vec<(Option<&[f64]>, usize)> = symbols
+                .iter()
+                .map(|symbol| {
+                    let bars = symbol.columns.get(column).and_then(|c| c.get(base..symbol.visible));
+                    (bars, symbol.visible.saturating_sub(base).min(end))
+                })
+                .collect();
+            for from in (0..end).step_by(ROWS_AT_ONCE) {
+                let to = end.min(from + ROWS_AT_ONCE);
+                buffer.resize(to, RowOf::splat(T::of(PADDING)));
+                let part = &mut buffer[from..];
+                for (lane, (bars, there)) in visible.iter().enumerate() {
+                    match bars {
+                        Some(bars) => {
+                            for (row, value) in part.iter_mut().zip(bars.get(from..).unwrap_or_default()) {
+                                row.0[lane] = T::of(*value);
+                            }
+                        }
+                        None => {
+                            let missing = there.saturating_sub(from).min(part.len());
+                            part[..missing].iter_mut().for_each(|row| row.0[lane] = T::NAN);
                         }
                     }
-                    None => buffer[..there].iter_mut().for_each(|row| row.0[lane] = T::NAN),
                 }
             }
             columns.push(Column::new(buffer, base));
