@@ -240,6 +240,13 @@ fn the_answers_of_every_bar_end_with_the_answer_of_the_last() {
     assert_eq!(all.lines().next(), Some("time,place,symbol,status,edge,provisional,reason,close"));
     let of_last: Vec<&str> = all.lines().filter_map(|line| line.strip_prefix("2024-12-06,")).collect();
     assert_eq!(of_last, last.lines().skip(1).collect::<Vec<_>>());
+    // The same rows as JSON lines.
+    home.trawl(&[&scan[..], &["--output", "last.jsonl"]].concat()).expect_code(0);
+    home.trawl(&[&scan[..], &["--all-bars", "all.jsonl"]].concat()).expect_code(0);
+    let (last_lines, all_lines) = (text("last.jsonl"), text("all.jsonl"));
+    assert_eq!((last_lines.lines().count(), all_lines.lines().count()), (of_last.len(), all.lines().count() - 1));
+    let of_last = all_lines.lines().filter_map(|line| line.strip_prefix("{\"time\":\"2024-12-06\","));
+    assert!(of_last.eq(last_lines.lines().filter_map(|line| line.strip_prefix('{'))));
     for format in ["parquet", "arrow"] {
         let name = format!("all.{format}");
         home.trawl(&[&scan[..], &["--all-bars", &name]].concat()).expect_code(0);

@@ -1,5 +1,5 @@
-//! JSON lines: an object on each line, with the names of its values. The columns are the keys of the first lines, which
-//! must have every key of the file: a key that appears later would have been lost in silence.
+//! JSON lines: an object on each line, with the names of its values. The columns are the keys of the file's head; a line
+//! with another key is no row, so that no value is lost in silence.
 
 use super::lines::{BYTE_ORDER_MARK, Head, RowsStart, TextSource, next_line};
 use super::text::{LineFormat, TextLayout};
