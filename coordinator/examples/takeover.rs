@@ -138,11 +138,11 @@ async fn main() -> Result<(), Error> {
     let (ready, bound) = tokio::sync::oneshot::channel();
     let (control, election) = (EtcdStore::new(&etcd)?, EtcdStore::new(&etcd)?);
     let serving = tokio::spawn(async move {
-        let ready = |address| {
+        let ready = Box::new(|address| {
             // Fails only when the receiver is dropped.
             let _ = ready.send(address);
-        };
-        server::run(options, control, election, ready, std::future::pending()).await
+        });
+        server::run(options, Arc::new(control), Arc::new(election), ready, Box::pin(std::future::pending())).await
     });
     let Ok(address) = bound.await else { return Err(serving.await?.err().map_or("it ended".into(), Error::from)) };
     let security = ClientSecurity::default();

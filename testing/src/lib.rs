@@ -6,4 +6,4 @@
 
 mod memory_store;
 
-pub use memory_store::{MEMORY_CALL_TIMEOUT, MemoryLimits, MemoryStore};
+pub use memory_store::{Backup, MEMORY_CALL_TIMEOUT, MemoryLimits, MemoryStore};

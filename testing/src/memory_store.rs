@@ -62,6 +62,29 @@ struct Past {
     before: Option<Value>,
 }
 
+/// A watch, which receives changes of keys with its prefix after its revision.
+#[derive(Debug)]
+struct Watcher {
+    prefix: String,
+    after: i64,
+    changes: mpsc::Sender<Change>,
+}
+
+/// The keys, leases and revision of a store at one time.
+#[derive(Debug, Clone)]
+pub struct Backup {
+    revision: i64,
+    keys: BTreeMap<String, Value>,
+    leases: BTreeMap<LeaseId, Duration>,
+}
+
+impl Backup {
+    /// The leases in it.
+    pub fn leases(&self) -> impl Iterator<Item = LeaseId> {
+        self.leases.keys().copied()
+    }
+}
+
 #[derive(Debug)]
 struct Lease {
     ttl: Duration,
@@ -81,12 +104,14 @@ struct State {
     history: Vec<Past>,
     /// Changes up to this revision are compacted; the state at it can still be read.
     compacted: i64,
-    watchers: Vec<(String, mpsc::Sender<Change>)>,
+    watchers: Vec<Watcher>,
+    /// Watches that receive nothing more and do not end, see [`MemoryStore::silence_watches`].
+    silent: Vec<Watcher>,
     /// While true every call fails, as if the store were unavailable.
     away: bool,
     /// While true watches are silent; `withheld` buffers their changes.
     stalled: bool,
-    withheld: Vec<Change>,
+    withheld: Vec<(i64, Change)>,
     /// Number of tries whose reply is lost.
     answers_to_lose: u32,
     limits: MemoryLimits,
@@ -116,16 +141,18 @@ impl State {
             self.revision = revision;
             self.history.push(Past { revision, change: change.clone(), before });
             if self.stalled {
-                self.withheld.push(change);
+                self.withheld.push((revision, change));
             } else {
-                self.notify(&change);
+                self.notify(revision, &change);
             }
         }
     }
 
-    fn notify(&mut self, change: &Change) {
-        self.watchers
-            .retain(|(prefix, sender)| !change.key().starts_with(prefix) || sender.try_send(change.clone()).is_ok());
+    fn notify(&mut self, revision: i64, change: &Change) {
+        self.watchers.retain(|watcher| {
+            let concerned = revision > watcher.after && change.key().starts_with(&watcher.prefix);
+            !concerned || watcher.changes.try_send(change.clone()).is_ok()
+        });
     }
 
     fn end(&mut self, lease: LeaseId) {
@@ -317,6 +344,44 @@ impl MemoryStore {
         *state = State { cluster: state.cluster + 1, limits: state.limits, ..State::default() };
     }
 
+    /// A copy to restore later.
+    pub fn back_up(&self) -> Backup {
+        let state = lock(&self.state);
+        let leases = state.leases.iter().map(|(&id, lease)| (id, lease.ttl)).collect();
+        Backup { revision: state.revision, keys: state.keys.clone(), leases }
+    }
+
+    /// Loses everything since the backup, as an etcd whose data were restored: its leases have their whole time to live
+    /// again, its watches end. `as_new_cluster`: under another id of the cluster, as `etcdutl snapshot restore` gives it;
+    /// a disk that was rolled back keeps its id.
+    pub fn restore(&self, backup: &Backup, as_new_cluster: bool) {
+        let mut state = lock(&self.state);
+        let ends = |ttl: Duration| Lease { ttl, ends: Instant::now() + ttl };
+        *state = State {
+            cluster: state.cluster + u64::from(as_new_cluster),
+            revision: backup.revision,
+            compacted: backup.revision,
+            keys: backup.keys.clone(),
+            leases: backup.leases.iter().map(|(&id, &ttl)| (id, ends(ttl))).collect(),
+            // Real ones are random: none is granted twice.
+            next_lease: state.next_lease,
+            limits: state.limits,
+            ..State::default()
+        };
+    }
+
+    /// All present watches receive nothing more and do not end, as over a connection that lost its peer.
+    pub fn silence_watches(&self) {
+        let mut state = lock(&self.state);
+        let watchers = std::mem::take(&mut state.watchers);
+        state.silent.extend(watchers);
+    }
+
+    /// Raises the alarm of an exceeded quota; see [`MemoryStore::lift_alarm`].
+    pub fn raise_alarm(&self) {
+        lock(&self.state).no_space = true;
+    }
+
     /// Makes all calls fail, or succeed again.
     pub fn set_away(&self, away: bool) {
         lock(&self.state).away = away;
@@ -329,7 +394,7 @@ impl MemoryStore {
             state.stalled = stalled;
             if !stalled {
                 let withheld = std::mem::take(&mut state.withheld);
-                withheld.iter().for_each(|change| state.notify(change));
+                withheld.iter().for_each(|(revision, change)| state.notify(*revision, change));
             }
         }
         self.stalled.send_replace(stalled);
@@ -396,7 +461,7 @@ impl ControlStore for MemoryStore {
                 published.iter().filter(|past| past.revision > revision && past.change.key().starts_with(prefix));
             let delivered = missed.into_iter().all(|past| sender.try_send(past.change.clone()).is_ok());
             if delivered && revision >= state.compacted {
-                state.watchers.push((prefix.to_owned(), sender));
+                state.watchers.push(Watcher { prefix: prefix.to_owned(), after: revision, changes: sender });
             }
             Ok(receiver)
         })

@@ -1,4 +1,4 @@
-use trawl_cluster_store::{Metered, lost_history};
+use trawl_cluster_store::{HistoryCheck, Metered};
 use trawl_telemetry::metrics::catalogue::process::{ETCD_CALL_DURATION, ETCD_CALL_FAILURES, EtcdFailure};
 
 use super::*;
@@ -212,7 +212,7 @@ async fn a_store_that_lost_its_history_is_noticed_and_one_that_is_away_is_not() 
     }
     let before = store.version("a").await.unwrap();
     let watched = Arc::clone(&store);
-    let watching = tokio::spawn(async move { lost_history(&*watched, "a", interval).await });
+    let watching = tokio::spawn(async move { HistoryCheck::default().lost(&*watched, "a", interval).await });
     tokio::time::sleep(interval * 4).await;
     store.set_away(true);
     tokio::time::sleep(interval * 4).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use trawl_cluster_store::{
-    Backoff, ControlError, ControlStore, Guard, HISTORY_CHECK_INTERVAL, HistoryLost, LeaseId, Write, lost_history,
+    Backoff, ControlError, ControlStore, Guard, HISTORY_CHECK_INTERVAL, HistoryCheck, HistoryLost, LeaseId, Write,
 };
 use trawl_telemetry::metrics::catalogue::worker::{LEASE_FAILURES, LEASE_RENEWALS, LEASES_LOST};
 use trawl_wire::WorkerRecord;
@@ -126,11 +126,11 @@ async fn keep(
 ) {
     let key = worker_key(&registration.cluster_name, &registration.record.id);
     let first = tokio::time::timeout(registration.start_timeout, first_lease(&store, &key, &registration));
-    let mut lease = match first.await {
-        Ok(lease) => lease,
+    let (check, mut lease) = match first.await {
+        Ok(first) => first,
         // Timed out: one last try yields the reason.
-        Err(_) => match put_record(&store, &key, &registration).await {
-            Ok(lease) => lease,
+        Err(_) => match begin(&store, &key, &registration).await {
+            Ok(first) => first,
             Err(error) => {
                 let _ = answer.send(Err(error));
                 return;
@@ -140,7 +140,7 @@ async fn keep(
     let _ = answer.send(Ok(()));
     let period = registration.lease_ttl / RENEWALS_PER_TTL;
     let (mut wait, mut backoff) = (period, Backoff::new(BACK_OFF, period));
-    let history = lost_history(&store, &key, HISTORY_CHECK_INTERVAL);
+    let history = check.lost(&store, &key, HISTORY_CHECK_INTERVAL);
     tokio::pin!(history);
     loop {
         tokio::select! {
@@ -240,15 +240,24 @@ async fn whose(store: &impl ControlStore, key: &str, registration: &Registration
 }
 
 /// Registers for the first time, retrying without limit.
-async fn first_lease(store: &impl ControlStore, key: &str, registration: &Registration) -> LeaseId {
+async fn first_lease(store: &impl ControlStore, key: &str, registration: &Registration) -> (HistoryCheck, LeaseId) {
     let mut backoff = Backoff::new(BACK_OFF, BACK_OFF_MAX);
     loop {
-        match put_record(store, key, registration).await {
-            Ok(lease) => return lease,
+        match begin(store, key, registration).await {
+            Ok(first) => return first,
             Err(error) => tracing::debug!(%error, "not registered yet"),
         }
         backoff.wait().await;
     }
+}
+
+async fn begin(
+    store: &impl ControlStore,
+    key: &str,
+    registration: &Registration,
+) -> Result<(HistoryCheck, LeaseId), ControlError> {
+    let check = HistoryCheck::begin(store, key).await?;
+    put_record(store, key, registration).await.map(|lease| (check, lease))
 }
 
 async fn put_record(

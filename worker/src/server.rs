@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -102,13 +103,15 @@ pub enum ServerError {
 
 /// Runs a worker until `stop` ends. `ready` receives the bound address once the worker is registered.
 ///
+/// Nothing here is generic: whoever calls it would compile the whole server anew.
+///
 /// # Errors
 /// [`ServerError`].
 pub async fn run(
     options: Options,
-    control: impl ControlStore,
-    ready: impl FnOnce(SocketAddr),
-    stop: impl Future<Output = ()> + Send,
+    control: Arc<dyn ControlStore>,
+    ready: Box<dyn FnOnce(SocketAddr) + Send>,
+    stop: Pin<Box<dyn Future<Output = ()> + Send>>,
 ) -> Result<(), ServerError> {
     let bind = |source| ServerError::Bind { address: options.listen, source };
     let listener = TcpListener::bind(options.listen).await.map_err(bind)?;

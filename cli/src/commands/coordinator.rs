@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use trawl_cluster_store::Metered;
@@ -201,11 +202,12 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         store.keep_fresh();
         election.keep_fresh();
         let metrics = serve_metrics(scrapes, Place::Coordinator)?;
-        let ready = |address| {
+        let ready = Box::new(move |address| {
             health.ready();
             say_ready(&format!("ready coordinator listen={address} url={scheme}://{address}{metrics}"));
-        };
-        server::run(options, Metered(store), Metered(election), ready, stop).await.map_err(anyhow::Error::from)
+        });
+        let (control, election) = (Arc::new(Metered(store)), Arc::new(Metered(election)));
+        server::run(options, control, election, ready, Box::pin(stop)).await.map_err(anyhow::Error::from)
     });
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)

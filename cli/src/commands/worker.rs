@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use trawl_cluster_store::Metered;
@@ -111,11 +112,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         let (health, stop) = args.cluster.health_and_stop().await?;
         store.keep_fresh();
         let metrics = serve_metrics(scrapes, Place::Worker)?;
-        let ready = |address| {
+        let ready = Box::new(move |address| {
             health.ready();
             say_ready(&format!("ready worker id={id} address={address}{metrics}"));
-        };
-        server::run(options, Metered(store), ready, stop).await.map_err(anyhow::Error::from)
+        });
+        server::run(options, Arc::new(Metered(store)), ready, Box::pin(stop)).await.map_err(anyhow::Error::from)
     });
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)

@@ -36,6 +36,8 @@ pub const PUT_TIMEOUT: Duration = Duration::from_secs(30);
 pub const BACK_OFF: Duration = Duration::from_millis(100);
 /// Longest wait between two tries.
 pub const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+/// Names that are tried for one group while others have them.
+const NAMES_TAKEN_MAX: u32 = 1024;
 /// Maximum number of waiting segments, however small they are.
 const SEGMENTS_WAITING_MAX: usize = 4096;
 /// Bytes per permit of the budget.
@@ -277,9 +279,7 @@ impl Committer {
         if self.held.is_empty() {
             return Ok(());
         }
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let name = GroupName { stage: self.stage, epoch: self.epoch, number };
-        self.put(name).await?;
+        self.put().await?;
         self.stored.extend(self.held.drain(..).map(|stored| stored.segment));
         self.permits.clear();
         self.bytes = 0;
@@ -287,9 +287,22 @@ impl Committer {
         Ok(())
     }
 
-    async fn put(&self, name: GroupName) -> Result<(), Failure> {
-        let put = || self.store.put_group(&self.scan, self.generation, name, &self.held);
-        put_patiently(&self.store, &self.limits, put).await.map_err(Failure::from)
+    /// Stores the group in hand under the next name. After a restore from a backup, etcd gives epochs again: an earlier
+    /// leader may have used the name. What it stored is kept, and the name after it is tried.
+    async fn put(&self) -> Result<(), Failure> {
+        let mut taken = 0;
+        loop {
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            let name = GroupName { stage: self.stage, epoch: self.epoch, number };
+            let put = || self.store.put_group(&self.scan, self.generation, name, &self.held);
+            match put_patiently(&self.store, &self.limits, put).await {
+                Err(error @ StoreError::Conflict { .. }) if taken < NAMES_TAKEN_MAX => {
+                    taken += 1;
+                    tracing::warn!(%error, "an earlier leader used this name in an epoch of the same number, trying the next");
+                }
+                done => return done.map_err(Failure::from),
+            }
+        }
     }
 }
 

@@ -65,6 +65,20 @@ async fn segments_are_stored_in_few_groups_and_flush_says_when() {
     assert_eq!(bench.faulty.puts(), 1, "nothing more to store");
 }
 
+/// An etcd that was restored from a backup gives the epochs after it again.
+#[tokio::test]
+async fn names_of_an_earlier_leader_with_the_same_epoch_are_left_to_it() {
+    let bench = bench().await;
+    for (term, segment) in [(bench.ledger.clone(), 3), (bench.ledger.clone(), 4)] {
+        // Another process: it counts its groups from the beginning.
+        let ledger = Ledger::new(Arc::clone(&bench.control), "c", term.term().clone());
+        let writer = Writer::start(bench.store.clone(), ledger, "a-1", 0, (0, BTreeSet::new()), limits());
+        writer.store(0, stored(segment, 100), None).await.unwrap();
+        patient(writer.flush()).await.unwrap();
+    }
+    assert_eq!(bench.segments(0).await, [3, 4]);
+}
+
 #[tokio::test]
 async fn a_group_is_closed_by_time_by_bytes_and_by_the_stage() {
     let bench = bench().await;

@@ -19,6 +19,9 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 /// Longest wait.
 const BACK_OFF_MAX: Duration = Duration::from_secs(2);
 
+/// How long a watch is relied on before the records are listed again.
+const LIST_INTERVAL: Duration = Duration::from_secs(30);
+
 /// Follows the workers of a cluster until the receiver is dropped. Lists once before it returns.
 ///
 /// # Errors
@@ -30,7 +33,7 @@ pub(crate) async fn follow(
     news: mpsc::Sender<Member>,
 ) -> Result<(), ControlError> {
     let prefix = workers_prefix(cluster_name);
-    let mut following = Following { roster: Roster::default(), started: Instant::now(), news };
+    let mut following = Following::new(news, LIST_INTERVAL);
     reachable(&store, cluster_name, start_timeout).await?;
     tokio::spawn(async move {
         let mut backoff = Backoff::new(BACK_OFF, BACK_OFF_MAX);
@@ -75,15 +78,23 @@ struct Following {
     roster: Roster,
     started: Instant,
     news: mpsc::Sender<Member>,
+    /// See [`LIST_INTERVAL`].
+    list_interval: Duration,
 }
 
 impl Following {
-    /// Lists the records, reports the differences, and then reports changes until the watch breaks.
+    fn new(news: mpsc::Sender<Member>, list_interval: Duration) -> Self {
+        Self { roster: Roster::default(), started: Instant::now(), news, list_interval }
+    }
+
+    /// Lists the records, reports the differences, and then reports changes until the watch breaks or is old: it may have
+    /// become silent without an end.
     async fn once(&mut self, store: &impl ControlStore, prefix: &str) -> Result<(), ControlError> {
         let listing = store.list(prefix).await?;
         let there = listing.entries.into_iter().map(|e| (e.key.clone(), record_in(&e.key, &e.value)));
         self.step(Event::Listed(there.collect())).await;
         let mut watch = store.watch(prefix, listing.revision).await?;
+        let mut listed_again = std::pin::pin!(tokio::time::sleep(self.list_interval));
         loop {
             let wake = self.roster.wake_ms().map(|ms| self.started + Duration::from_millis(ms));
             let suspects_over = async {
@@ -98,6 +109,7 @@ impl Following {
                     self.step(Event::Tick).await;
                     continue;
                 }
+                () = &mut listed_again => return Ok(()),
                 () = self.news.closed() => return Ok(()),
             };
             match change {
@@ -197,6 +209,27 @@ mod tests {
         put(&store, "w3", "d").await;
         assert_eq!(next(&mut news).await, gone("w1", "a"));
         assert_eq!(next(&mut news).await, here("w3", "d"));
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_became_silent_is_not_relied_on_for_long() {
+        let store = Arc::new(MemoryStore::default());
+        put(&store, "w1", "a").await;
+        let (sender, mut news) = mpsc::channel(16);
+        let mut following = Following::new(sender, Duration::from_secs(1));
+        let watched = Arc::clone(&store);
+        let once =
+            tokio::spawn(async move { following.once(&watched, &workers_prefix("c")).await.map(|()| following) });
+        assert_eq!(next(&mut news).await, here("w1", "a"));
+        put(&store, "w2", "b").await;
+        assert_eq!(next(&mut news).await, here("w2", "b"));
+        store.silence_watches();
+        put(&store, "w3", "c").await;
+        let mut following =
+            tokio::time::timeout(Duration::from_secs(10), once).await.expect("it ends").unwrap().unwrap();
+        assert!(news.try_recv().is_err(), "the watch was silent");
+        tokio::spawn(async move { following.once(&store, &workers_prefix("c")).await });
+        assert_eq!(next(&mut news).await, here("w3", "c"));
     }
 
     #[tokio::test]

@@ -33,12 +33,13 @@ mod work;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use trawl_cluster_store::{ControlError, ControlStore, HISTORY_CHECK_INTERVAL, HistoryLost, lost_history};
+use trawl_cluster_store::{ControlError, ControlStore, HISTORY_CHECK_INTERVAL, HistoryCheck, HistoryLost};
 use trawl_market::Store;
 use trawl_security::{Connector, Expect, Role, ServerSecurity, incoming};
 use trawl_wire::limits::{MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX};
@@ -186,22 +187,25 @@ fn taken(address: &str) -> String {
 /// Runs a coordinator until `stop` ends. `ready` receives the bound address once it serves. `election` is a separate
 /// client of the same control store, so that renewing the leadership shares nothing with the work.
 ///
+/// Nothing here is generic: whoever calls it would compile the whole server anew.
+///
 /// # Errors
 /// [`ServerError`].
 pub async fn run(
     options: Options,
-    control: impl ControlStore,
-    election: impl ControlStore,
-    ready: impl FnOnce(SocketAddr),
-    stop: impl Future<Output = ()> + Send,
+    control: Arc<dyn ControlStore>,
+    election: Arc<dyn ControlStore>,
+    ready: Box<dyn FnOnce(SocketAddr) + Send>,
+    stop: Pin<Box<dyn Future<Output = ()> + Send>>,
 ) -> Result<(), ServerError> {
     let bind = |source| ServerError::Bind { address: options.listen, source };
     let listener = TcpListener::bind(options.listen).await.map_err(bind)?;
     let address = listener.local_addr().map_err(bind)?;
     let advertised = options.advertise.clone().unwrap_or_else(|| address.to_string());
-    let control: Arc<dyn ControlStore> = Arc::new(control);
     let (cluster_name, id) = (options.cluster_name.clone(), options.id.clone());
     membership::reachable(&control, &cluster_name, options.start_timeout).await?;
+    let leader_key = leader_key(&cluster_name);
+    let check = HistoryCheck::begin(&control, &leader_key).await?;
     let results = ResultStore::open(&options.results)?;
     results.probe(&options.boot).await?;
     let spool = Spool::open(&options.spool.0, options.spool.1)?;
@@ -249,8 +253,7 @@ pub async fn run(
         heartbeat: candidate.heartbeat(),
     };
     let watched_store = Arc::clone(&cluster.control);
-    let store_key = leader_key(&cluster.cluster_name);
-    let history = lost_history(&watched_store, &store_key, HISTORY_CHECK_INTERVAL);
+    let history = check.lost(&watched_store, &leader_key, HISTORY_CHECK_INTERVAL);
     let (stand, standing) = watch::channel(CoordinatorRole::Following(None));
     let (quit, quits) = watch::channel(false);
     let mut leading = tokio::spawn(leader_term::lead(cluster, candidate.leadership(), stand, quits));

@@ -110,7 +110,13 @@ impl World {
         id: &str,
         change: impl FnOnce(&mut server::Options),
     ) -> Result<(String, oneshot::Sender<()>), server::ServerError> {
-        let mut options = server::Options {
+        let mut options = self.options(id);
+        change(&mut options);
+        self.run(options).await
+    }
+
+    fn options(&self, id: &str) -> server::Options {
+        server::Options {
             listen: "127.0.0.1:0".parse().unwrap(),
             security: ServerSecurity::default(),
             scans: server::ScanLimits::default(),
@@ -130,14 +136,17 @@ impl World {
             class_patience: server::CLASS_PATIENCE,
             start_timeout: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(10),
-        };
-        change(&mut options);
+        }
+    }
+
+    /// Not generic, as what it starts is large.
+    async fn run(&self, options: server::Options) -> Result<(String, oneshot::Sender<()>), server::ServerError> {
         let (ready, bound) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
         let (control, election) = (Arc::clone(&self.control), Arc::clone(&self.control));
         let running = tokio::spawn(async move {
-            let ready = |address| ready.send(address).unwrap();
-            server::run(options, control, election, ready, async { drop(stopped.await) }).await
+            let ready = Box::new(|address| ready.send(address).unwrap());
+            server::run(options, control, election, ready, Box::pin(async { drop(stopped.await) })).await
         });
         let address: SocketAddr = match bound.await {
             Ok(address) => address,
@@ -296,8 +305,8 @@ impl World {
         let (stop, stopped) = oneshot::channel();
         let shared = Arc::clone(&self.control);
         let running = tokio::spawn(async move {
-            let ready = |address| ready.send(address).unwrap();
-            trawl_worker::server::run(options, shared, ready, async { drop(stopped.await) }).await
+            let ready = Box::new(|address| ready.send(address).unwrap());
+            trawl_worker::server::run(options, shared, ready, Box::pin(async { drop(stopped.await) })).await
         });
         self.stops.push(stop);
         (bound.await.unwrap().to_string(), running)
@@ -319,6 +328,11 @@ impl World {
             draining: false,
         };
         change(&mut record);
+        self.serve_odd(listener, record, oddity).await
+    }
+
+    /// Not generic, as what it starts is large.
+    async fn serve_odd(&mut self, listener: TcpListener, record: WorkerRecord, oddity: Oddity) -> Arc<Seen> {
         let seen = Arc::new(Seen::default());
         let scan = Arc::new(self.prepared());
         let worker = OddWorker { boot: record.boot.clone(), oddity, seen: Arc::clone(&seen), scan };
@@ -331,7 +345,7 @@ impl World {
             async { drop(stopped.await) },
         ));
         let value = serde_json::to_vec(&record).unwrap();
-        self.control.put(&worker_key(CLUSTER, id), value, None).await.unwrap();
+        self.control.put(&worker_key(CLUSTER, &record.id), value, None).await.unwrap();
         seen
     }
 }

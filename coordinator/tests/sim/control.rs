@@ -14,7 +14,7 @@ use std::time::Duration;
 use trawl_cluster_store::{
     Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, StoreVersion, Watch, Write,
 };
-use trawl_testing::{MemoryLimits, MemoryStore};
+use trawl_testing::{Backup, MemoryLimits, MemoryStore};
 
 /// Time to live of all leases, of coordinators and workers.
 pub const LEASE_TTL_MS: u64 = 2_000;
@@ -174,7 +174,8 @@ impl Control {
                 Answer::Lease(lease)
             }),
             Call::KeepAlive(lease) => now(self.store.keep_alive(lease)).map(|()| {
-                self.leases.insert(lease, now_ms + LEASE_TTL_MS);
+                let ends = self.leases.entry(lease).or_default();
+                *ends = (*ends).max(now_ms + LEASE_TTL_MS);
                 Answer::Done
             }),
             Call::Revoke(lease) => now(self.store.revoke(lease)).map(|()| Answer::Done),
@@ -191,6 +192,17 @@ impl Control {
             self.store.expire(*lease);
         }
         !over.is_empty()
+    }
+
+    /// Restores a backup: its leases have their whole time to live again.
+    pub fn restore(&mut self, backup: &Backup, as_new_cluster: bool, now_ms: u64) {
+        self.store.restore(backup, as_new_cluster);
+        self.leases = backup.leases().map(|lease| (lease, now_ms + LEASE_TTL_MS)).collect();
+    }
+
+    /// No lease ends before `until_ms`.
+    pub fn extend_leases(&mut self, until_ms: u64) {
+        self.leases.values_mut().for_each(|ends| *ends = (*ends).max(until_ms));
     }
 
     pub fn created(&self, key: &str) -> i64 {

@@ -10,37 +10,43 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use trawl_cluster_store::{Change, Committed, ControlError, ControlStore as _, Entry, Guard, Write};
+use trawl_cluster_store::{Committed, ControlError, ControlStore as _, Guard, HistoryCheck, Write};
 use trawl_coordinator::durable::ledger::Loaded;
 use trawl_coordinator::durable::{Acceptance, LedgerError};
-use trawl_coordinator::election::{Command, Election, ElectionRole, Event, Incumbent, StoreCall as Asked};
-use trawl_coordinator::membership;
+use trawl_coordinator::election::{Command, Election, ElectionRole, Event, StoreCall as Asked};
 use trawl_coordinator::scheduler::ScanId;
-use trawl_wire::record::{leader_key, workers_prefix};
-use trawl_wire::{LeaderRecord, WorkerRecord};
+use trawl_wire::LeaderRecord;
+use trawl_wire::record::leader_key;
 
 use crate::control::{Answer, Call, Handle, LEASE_TTL_MS};
-use crate::laws::{CLUSTER, is_guarded};
+use crate::following::{View, begin, follow_leader, follow_workers, look, watch_history};
+use crate::laws::{CLUSTER, Process, is_guarded};
 use crate::leader_term::LeaderTerm;
 use crate::ledger::{Checked, Invariant, Violation, ensure};
 use crate::sabotage::Bug;
+use crate::scans_of_a_term::Begun;
 use crate::world::{Happening, World};
 
 /// Timeout of a call on the store.
 const CALL_TIMEOUT_MS: u64 = 500;
 /// Wait before an unanswered call on the store is retried.
-const BACK_OFF_MS: u64 = 100;
+pub const BACK_OFF_MS: u64 = 100;
 
 /// The result of a job.
 pub enum Done {
     Nothing,
     Election(Event),
     Accepted {
-        scan: ScanId,
-        name: String,
+        begun: Begun,
         acceptance: Result<Acceptance, LedgerError>,
     },
+    /// The next generation of a scan is recorded.
+    BegunAnew(Begun),
     Loaded(Result<Loaded, LedgerError>),
+    /// A process has read the store's version, and takes part from now on.
+    Started(HistoryCheck),
+    /// The store lost what it had acknowledged.
+    HistoryLost,
     /// An end of the scan is recorded, its own or another's.
     Ended {
         scan: ScanId,
@@ -48,12 +54,6 @@ pub enum Done {
 }
 
 pub type Job = Pin<Box<dyn Future<Output = Done>>>;
-
-/// An observation of a follower.
-pub enum View {
-    Leader(Event),
-    Workers(membership::Event),
-}
 
 /// The owner of a call.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +72,11 @@ pub struct Coordinator {
     /// Until when it is suspended; `cut_until`: until when it cannot reach the store.
     pub stopped_until: u64,
     pub cut_until: u64,
+    /// Until when its node of the store is cut off from the others; until when that node still answers keep-alives.
+    pub isolated_until: u64,
+    pub renewed_until: u64,
+    /// Whether it has read the store's version, in this life.
+    pub store_seen: bool,
     /// Its clock: milliseconds counted per 1,000 elapsed, and the sum of its jumps.
     rate_permille: u64,
     pub ahead_ms: u64,
@@ -94,6 +99,9 @@ impl Coordinator {
             alive: false,
             stopped_until: 0,
             cut_until: 0,
+            isolated_until: 0,
+            renewed_until: 0,
+            store_seen: false,
             rate_permille,
             ahead_ms: 0,
             election: None,
@@ -122,16 +130,6 @@ impl Coordinator {
         let standing = self.election.as_ref().map(Election::standing);
         matches!(standing, Some(ElectionRole::Leading { deadline_ms, .. }) if self.clock(now_ms) < deadline_ms)
     }
-}
-
-fn incumbent(entry: &Entry) -> Incumbent {
-    Incumbent { epoch: entry.created, record: serde_json::from_slice(&entry.value).ok() }
-}
-
-async fn look(handle: &Handle) -> Result<Event, ControlError> {
-    let key = leader_key(CLUSTER);
-    let listing = handle.list(&key).await?;
-    Ok(Event::Seen { leader: listing.entries.first().map(incumbent), revision: listing.revision })
 }
 
 /// Executes a command as the real shell does.
@@ -177,48 +175,6 @@ async fn perform(handle: Handle, command: Command) -> Done {
     })
 }
 
-async fn follow_leader(handle: Handle, views: Arc<Mutex<Vec<View>>>) -> Done {
-    let key = leader_key(CLUSTER);
-    loop {
-        if let Ok(seen) = look(&handle).await
-            && let Event::Seen { revision, .. } = seen
-        {
-            views.lock().unwrap().push(View::Leader(seen));
-            if let Ok(mut watch) = handle.watch(&key, revision).await {
-                while let Some(change) = watch.recv().await {
-                    let seen = match change {
-                        Change::Put(entry) => Event::Seen { revision: entry.created, leader: Some(incumbent(&entry)) },
-                        Change::Deleted { revision, .. } => Event::Seen { leader: None, revision },
-                    };
-                    views.lock().unwrap().push(View::Leader(seen));
-                }
-            }
-        }
-        handle.sleep(BACK_OFF_MS).await;
-    }
-}
-
-async fn follow_workers(handle: Handle, views: Arc<Mutex<Vec<View>>>) -> Done {
-    let prefix = workers_prefix(CLUSTER);
-    let record = |value: &[u8]| -> Option<WorkerRecord> { serde_json::from_slice(value).ok() };
-    loop {
-        if let Ok(listing) = handle.list(&prefix).await {
-            let there = listing.entries.into_iter().map(|e| (e.key, record(&e.value))).collect();
-            views.lock().unwrap().push(View::Workers(membership::Event::Listed(there)));
-            if let Ok(mut watch) = handle.watch(&prefix, listing.revision).await {
-                while let Some(change) = watch.recv().await {
-                    let event = match change {
-                        Change::Put(entry) => membership::Event::Put(entry.key, record(&entry.value)),
-                        Change::Deleted { key, .. } => membership::Event::Deleted(key),
-                    };
-                    views.lock().unwrap().push(View::Workers(event));
-                }
-            }
-        }
-        handle.sleep(BACK_OFF_MS).await;
-    }
-}
-
 impl World {
     pub fn start_coordinator(&mut self, c: usize) -> Checked {
         let longer = if self.sabotaged(Bug::BelievesItsLeaseLonger) { 2 } else { 1 };
@@ -228,7 +184,7 @@ impl World {
         }
         state.alive = true;
         state.life += 1;
-        state.wake_at = 0;
+        (state.wake_at, state.store_seen) = (0, false);
         state.handle = Handle::default();
         state.views = Arc::default();
         let record = LeaderRecord {
@@ -239,8 +195,19 @@ impl World {
             campaign: 0,
         };
         state.election = Some(Election::new(record, LEASE_TTL_MS * longer));
-        let job = follow_leader(state.handle.clone(), Arc::clone(&state.views));
-        self.follow(c, None, Box::pin(job))
+        let job = begin(state.handle.clone());
+        self.spawn(c, None, Box::pin(job))
+    }
+
+    fn started(&mut self, c: usize, check: HistoryCheck) -> Checked {
+        let state = &self.coordinators[c];
+        let (handle, views) = (state.handle.clone(), Arc::clone(&state.views));
+        let trusting = self.sabotaged(Bug::TrustsSilentWatches);
+        self.follow(c, None, Box::pin(follow_leader(handle.clone(), views, trusting)))?;
+        if self.sabotaged(Bug::ForgetsHistory) {
+            return Ok(());
+        }
+        self.spawn(c, None, Box::pin(watch_history(handle, check)))
     }
 
     /// The process ends, and another is started.
@@ -260,8 +227,9 @@ impl World {
     }
 
     pub fn follow_workers(&mut self, c: usize, epoch: i64) -> Checked {
+        let trusting = self.sabotaged(Bug::TrustsSilentWatches);
         let state = &self.coordinators[c];
-        let job = follow_workers(state.handle.clone(), Arc::clone(&state.views));
+        let job = follow_workers(state.handle.clone(), Arc::clone(&state.views), trusting);
         self.follow(c, Some(epoch), Box::pin(job))
     }
 
@@ -314,8 +282,15 @@ impl World {
         match done {
             Done::Nothing => Ok(()),
             Done::Election(event) => self.elect(c, event),
-            Done::Accepted { scan, name, acceptance } => self.accepted(c, scan, name, acceptance),
+            Done::Accepted { begun, acceptance } => self.accepted(c, begun, acceptance),
+            Done::BegunAnew(begun) => self.begun_anew(c, begun),
             Done::Loaded(loaded) => self.take_over(c, loaded),
+            Done::Started(check) => self.started(c, check),
+            Done::HistoryLost => {
+                self.count("left a restored store");
+                self.kill_coordinator(c, 200);
+                Ok(())
+            }
             Done::Ended { scan } => {
                 self.is_over(c, scan);
                 Ok(())
@@ -325,6 +300,11 @@ impl World {
 
     /// Delivers a call to the store, or loses it.
     pub fn reach(&mut self, owner: Owner, call: Call) -> Checked {
+        if let Some(answer) = self.answer_of_isolated(owner, &call) {
+            let wait = if matches!(answer, Answer::Done) { self.latency() } else { CALL_TIMEOUT_MS };
+            self.soon(wait, Happening::Answered { owner, answer });
+            return Ok(());
+        }
         let held = self.frozen_until.max(self.coordinators[owner.coordinator].cut_until);
         if held > self.now_ms {
             if held - self.now_ms <= CALL_TIMEOUT_MS {
@@ -394,7 +374,7 @@ impl World {
 
     pub fn poked(&mut self, c: usize) -> Checked {
         let state = &mut self.coordinators[c];
-        let held = state.stopped_until.max(state.cut_until).max(self.frozen_until);
+        let held = state.stopped_until.max(state.cut_until).max(state.isolated_until).max(self.frozen_until);
         if state.alive && held > self.now_ms {
             self.at(held + 1, Happening::Poke { coordinator: c });
             return Ok(());
@@ -407,14 +387,16 @@ impl World {
     }
 
     pub fn answered(&mut self, owner: Owner, answer: Answer) -> Checked {
-        let state = &self.coordinators[owner.coordinator];
+        let state = &mut self.coordinators[owner.coordinator];
         if !state.alive || state.life != owner.life {
             return Ok(());
         }
         if state.stopped_until > self.now_ms {
-            self.at(state.stopped_until, Happening::Answered { owner, answer });
+            let resumes = state.stopped_until;
+            self.at(resumes, Happening::Answered { owner, answer });
             return Ok(());
         }
+        state.store_seen |= matches!(answer, Answer::Version(_));
         state.handle.desk.lock().unwrap().answers.insert(owner.call, answer);
         self.poll(owner.coordinator, owner.job)
     }
@@ -456,8 +438,11 @@ impl World {
     }
 
     pub fn check_leaders(&self) -> Checked {
-        let robbed =
-            |c: usize| self.coordinators[c].term.as_ref().is_some_and(|term| self.laws.robbed.contains(&term.epoch));
+        let robbed = |c: usize| {
+            let state = &self.coordinators[c];
+            self.laws.unaware.contains(&Process::Coordinator(c, state.life))
+                || state.term.as_ref().is_some_and(|term| self.laws.robbed.contains(&term.epoch))
+        };
         let valid: Vec<usize> = (0..self.coordinators.len())
             .filter(|&c| self.coordinators[c].is_valid(self.now_ms) && !robbed(c))
             .collect();
@@ -489,6 +474,6 @@ impl World {
     }
 }
 
-fn unanswered() -> Answer {
+pub fn unanswered() -> Answer {
     Answer::Failed(ControlError::Unreachable { endpoints: "simulated".to_owned(), cause: "no answer".to_owned() })
 }

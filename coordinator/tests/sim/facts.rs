@@ -6,6 +6,38 @@ use trawl_coordinator::scheduler::{ClassId, Digest, HostId, Piece, Request, Scan
 use trawl_terms::Priority;
 
 use crate::ledger::Truth;
+
+/// Distance between the classes of two releases, which compute other bits.
+pub const RELEASE: ClassId = 16;
+/// Distance between the scheduler's numbers of two generations of a scan.
+const GENERATION: ScanId = 1 << 32;
+/// Where the release is in a value.
+const RELEASE_SHIFT: u32 = 60;
+
+/// The scheduler's number of a generation of a scan.
+pub fn run_id(scan: ScanId, generation: u32) -> ScanId {
+    scan + u64::from(generation) * GENERATION
+}
+
+/// The scan that a run is of.
+pub fn scan_of(run: ScanId) -> ScanId {
+    run % GENERATION
+}
+
+/// A value without the bits that depend on the release.
+pub fn without_release(value: u64) -> u64 {
+    value & ((1 << RELEASE_SHIFT) - 1)
+}
+
+/// The release that computed a value.
+pub fn release_of(value: u64) -> ClassId {
+    ((value >> RELEASE_SHIFT) as ClassId) * RELEASE
+}
+
+/// The release of a class.
+pub fn release(class: ClassId) -> ClassId {
+    class / RELEASE * RELEASE
+}
 use crate::random::{Random, mix};
 
 /// A scan of the seed.
@@ -56,8 +88,9 @@ pub struct Facts {
 }
 
 /// The value of a symbol in an undisturbed run.
-fn value(scan: ScanId, segment: u32, symbol: u32) -> u64 {
-    mix(scan << 40 ^ u64::from(segment) << 16 ^ u64::from(symbol))
+fn value(run: ScanId, class: ClassId, segment: u32, symbol: u32) -> u64 {
+    let bits = mix(scan_of(run) << 40 ^ u64::from(segment) << 16 ^ u64::from(symbol));
+    without_release(bits) | u64::from(class / RELEASE) << RELEASE_SHIFT
 }
 
 fn digest_of(values: impl Iterator<Item = u64>) -> Digest {
@@ -72,21 +105,21 @@ pub type Row = (u32, Option<u64>);
 
 impl Facts {
     /// The rows of a piece answered with this digest; wrong ones for a lie.
-    pub fn rows(&self, scan: ScanId, piece: Piece, digest: Digest) -> Vec<Row> {
-        let wrong = u64::from(self.digest(scan, piece) != digest);
+    pub fn rows(&self, run: ScanId, class: ClassId, piece: Piece, digest: Digest) -> Vec<Row> {
+        let wrong = u64::from(self.digest(run, class, piece) != digest);
         let symbols = piece.first..piece.first + piece.count;
-        symbols.map(|symbol| (symbol, Some(value(scan, piece.segment, symbol) ^ wrong))).collect()
+        symbols.map(|symbol| (symbol, Some(value(run, class, piece.segment, symbol) ^ wrong))).collect()
     }
 }
 
 impl Truth for Facts {
-    fn digest(&self, scan: ScanId, piece: Piece) -> Digest {
-        digest_of((piece.first..piece.first + piece.count).map(|symbol| value(scan, piece.segment, symbol)))
+    fn digest(&self, run: ScanId, class: ClassId, piece: Piece) -> Digest {
+        digest_of((piece.first..piece.first + piece.count).map(|symbol| value(run, class, piece.segment, symbol)))
     }
 
     fn kills(&self, scan: ScanId, piece: Piece) -> bool {
         let symbols = (piece.segment, piece.first)..(piece.segment, piece.first + piece.count);
-        self.scans.get(&scan).is_some_and(|s| s.poison.range(symbols).next().is_some())
+        self.scans.get(&scan_of(scan)).is_some_and(|s| s.poison.range(symbols).next().is_some())
     }
 
     fn lies(&self, host: HostId) -> bool {
@@ -98,6 +131,6 @@ impl Truth for Facts {
     }
 
     fn is_damaged(&self, scan: ScanId, segment: u32) -> bool {
-        self.scans.get(&scan).is_some_and(|s| s.damaged.contains(&segment))
+        self.scans.get(&scan_of(scan)).is_some_and(|s| s.damaged.contains(&segment))
     }
 }

@@ -4,14 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trawl_cluster_store::{Guard, Write};
 use trawl_coordinator::durable::records::{Closed, End, EndOutcome, Header, KeyKind, Keys, Record as _};
-use trawl_coordinator::scheduler::ScanId;
+use trawl_coordinator::scheduler::{ClassId, ScanId};
 
 use crate::control::Control;
-use crate::facts::{Facts, Row};
+use crate::facts::{Facts, Row, release, release_of};
+use crate::leader_term::object_of;
 use crate::ledger::{Checked, Invariant, ensure};
 use crate::results::Results;
 
 pub const CLUSTER: &str = "c";
+
+/// A process in one of its lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Process {
+    Coordinator(usize, u64),
+    Worker(usize, u64),
+}
 
 /// How a scan ended, and its rows by segment.
 #[derive(Debug, Clone)]
@@ -34,6 +42,10 @@ pub struct Laws {
     pub commits: u64,
     /// Epochs whose lease the store ended for no reason, which leaders cannot detect by their clocks.
     pub robbed: BTreeSet<i64>,
+    /// Coordinators and workers, each with its life, that knew a later state of the store than it has.
+    pub unaware: BTreeSet<Process>,
+    /// Those of them that had read the store's version before, and so can notice it.
+    pub must_notice: BTreeSet<Process>,
 }
 
 /// The scan that a header is of.
@@ -44,8 +56,18 @@ pub fn asked_in(header: &Header) -> ScanId {
     }
 }
 
+/// The class that a header names.
+pub fn class_in(header: &Header) -> ClassId {
+    header.class.engine.strip_prefix('e').and_then(|id| id.parse().ok()).expect("a class")
+}
+
 impl Laws {
+    /// Records that a coordinator leads. Epochs are counted anew by a store that went back, so what those who have not
+    /// noticed yet believe does not count.
     pub fn leads(&mut self, epoch: i64, who: (usize, u64)) -> Checked {
+        if self.unaware.contains(&Process::Coordinator(who.0, who.1)) {
+            return Ok(());
+        }
         let first = *self.epochs.entry(epoch).or_insert(who);
         ensure(first == who, Invariant::OneLeader, || format!("epoch {epoch} is led by {first:?} and by {who:?}"))
     }
@@ -94,13 +116,34 @@ impl Laws {
                 let Closed { header, end } = Closed::from_bytes(name, value).expect("a closed record");
                 let open = control.store.peek(&keys.part(name, KeyKind::Header));
                 ensure(open.is_none(), Invariant::RecordedAnswer, || format!("{name} is open and has ended"))?;
-                self.end(asked_in(&header), end, results.contents(name), facts)?;
+                let rows = results.contents(&object_of(name, end.generation));
+                self.end((asked_in(&header), class_in(&header)), end, rows, facts)?;
             }
         }
         Ok(())
     }
 
-    fn end(&mut self, scan: ScanId, end: End, rows: BTreeMap<u32, Vec<Row>>, facts: &Facts) -> Checked {
+    /// The store went back: what it lost was never accepted and has never ended, and its epochs are given again.
+    pub fn restored(&mut self, control: &Control) {
+        let keys = Keys::new(CLUSTER);
+        self.epochs.clear();
+        let is_open = |name: &String| control.store.peek(&keys.part(name, KeyKind::Header)).is_some();
+        let has_ended = |name: &String| control.store.peek(&keys.ended(name)).is_some();
+        let known = &self.accepted;
+        self.ended.retain(|scan, _| known[scan].iter().any(has_ended));
+        self.accepted.retain(|_, names| {
+            names.retain(|name| is_open(name) || has_ended(name));
+            !names.is_empty()
+        });
+    }
+
+    fn end(
+        &mut self,
+        (scan, class): (ScanId, ClassId),
+        end: End,
+        rows: BTreeMap<u32, Vec<Row>>,
+        facts: &Facts,
+    ) -> Checked {
         if let EndOutcome::Complete { .. } = end.outcome {
             let wanted = &facts.scans[&scan].request.symbols;
             let found: BTreeMap<u32, u32> = rows.iter().map(|(s, rows)| (*s, rows.len() as u32)).collect();
@@ -108,6 +151,11 @@ impl Laws {
                 format!("scan {scan} ended complete with {found:?} in the result store, not {wanted:?}")
             })?;
         }
+        let mut values = rows.values().flatten().filter_map(|(_, value)| *value);
+        let foreign = values.find(|value| release_of(*value) != release(class));
+        ensure(foreign.is_none(), Invariant::OneClassPerAnswer, || {
+            format!("scan {scan} ended in class {class} with results of another release")
+        })?;
         let first = self.ended.insert(scan, Ended { outcome: end.outcome, rows }).is_none();
         ensure(first, Invariant::RecordedAnswer, || format!("scan {scan} ended twice"))
     }

@@ -1,44 +1,38 @@
-//! One term of a leader: the real planner and scheduler, the real records of scans, and a simulated result store. A new
-//! term takes over scans from the records and the listed objects, by the real decision.
+//! One term of a leader: the real scheduler, the real records of scans, and a simulated result store. How it comes to its
+//! scans is in `scans_of_a_term`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use trawl_coordinator::durable::ledger::{Ending, Loaded};
-use trawl_coordinator::durable::records::{DocumentPlace, Level, Shards};
-use trawl_coordinator::durable::{
-    Acceptance, Decision, End, EndOutcome, Header, Ledger as Records, LedgerError, Progress, Recorded, RequestMark,
-    Situation, Term, decide,
-};
+use trawl_coordinator::durable::ledger::Ending;
+use trawl_coordinator::durable::{End, EndOutcome, Ledger as Records, Progress, Term};
 use trawl_coordinator::membership::{Event as Registered, Roster};
-use trawl_coordinator::planner::{SegmentCost, ShardSpec, WorkerSeat, name_key, plan_shards};
 use trawl_coordinator::scheduler::{
-    Check, ClassId, Command, Digest, Event, Limits, Outcome, Piece, Request, ScanId, Scheduler, WorkerId,
+    Check, Command, Digest, Event, Limits, Outcome, Piece, ScanId, Scheduler, WorkerId,
 };
-use trawl_wire::record::{ExecutionClass, leader_key};
+use trawl_wire::record::leader_key;
 use trawl_wire::{ErrorKind, Failure};
 
 use crate::control::Handle;
 use crate::coordinators::Done;
-use crate::facts::Row;
-use crate::laws::{CLUSTER, asked_in};
+use crate::facts::{Row, scan_of};
+use crate::laws::CLUSTER;
 use crate::ledger::{Checked, Invariant, Ledger, Truth as _, ensure};
 use crate::machines::{Source, Work};
 use crate::members::Known;
 use crate::results::Group;
 use crate::sabotage::Bug;
+use crate::scans_of_a_term::Begun;
 use crate::world::{Happening, LIMITS, TICK_MS, World};
 
 /// How long finished segments wait for others before they are stored.
 const COMMIT_INTERVAL_MS: u64 = 20;
 /// Wait before a failed call is retried.
 pub const RETRY_MS: u64 = 200;
-/// Interval of looking for scans that are not running.
-const CLAIM_INTERVAL_MS: u64 = 1_000;
-
-/// One scan of a term.
-struct Run {
-    name: String,
+/// One scan of a term, in one generation.
+pub struct Run {
+    pub name: String,
+    begun: Begun,
     /// Symbols of the segments that this term runs.
     symbols: BTreeMap<u32, u32>,
     pieces: BTreeMap<Piece, Option<Digest>>,
@@ -59,21 +53,28 @@ pub struct LeaderTerm {
     pub members: BTreeMap<usize, Known>,
     pub joined: BTreeMap<usize, WorkerId>,
     pub next_link: WorkerId,
-    records: Records<Handle>,
+    pub records: Records<Handle>,
     /// Whether it has read the records.
     pub begun: bool,
-    runs: BTreeMap<ScanId, Run>,
-    names: u64,
+    /// By [`run_id`](crate::facts::run_id), as the scheduler knows them.
+    pub runs: BTreeMap<ScanId, Run>,
+    /// Names of scans whose next generation is being recorded.
+    pub restarting: BTreeSet<String>,
+    pub names: u64,
     groups: u32,
 }
 
-/// The execution class of a class id.
-fn class_of(class: ClassId) -> ExecutionClass {
-    let word = |text: &str| text.to_owned();
-    ExecutionClass { engine: format!("e{class}"), numerics: word("n"), backend: word("cpu"), precision: word("f64") }
+/// Where the results of a generation are.
+pub fn object_of(name: &str, generation: u32) -> String {
+    format!("{name}/g{generation}")
 }
 
 impl Run {
+    pub fn new(begun: Begun, symbols: BTreeMap<u32, u32>, ending: bool) -> Self {
+        let (pieces, handed, name) = (BTreeMap::new(), BTreeMap::new(), begun.name.clone());
+        Self { name, begun, symbols, pieces, handed, storing: 0, flushing: false, outcome: None, ending }
+    }
+
     /// Segments that have ended and whose current rows have not been sent to the store.
     fn finished(&self, facts: &crate::facts::Facts, scan: ScanId) -> Group {
         let mut group = Vec::new();
@@ -82,7 +83,7 @@ impl Run {
             let mut rows: Vec<Row> = Vec::new();
             for (piece, digest) in self.pieces.range(its) {
                 match digest {
-                    Some(digest) => rows.extend(facts.rows(scan, *piece, *digest)),
+                    Some(digest) => rows.extend(facts.rows(scan, self.begun.class, *piece, *digest)),
                     None => rows.extend((piece.first..piece.first + piece.count).map(|symbol| (symbol, None))),
                 }
             }
@@ -95,8 +96,9 @@ impl Run {
 }
 
 impl LeaderTerm {
+    /// Whether it runs a generation of the scan.
     pub fn runs(&self, scan: ScanId) -> bool {
-        self.runs.contains_key(&scan)
+        self.runs.keys().any(|run| scan_of(*run) == scan)
     }
 }
 
@@ -122,6 +124,7 @@ impl World {
             records,
             begun: false,
             runs: BTreeMap::new(),
+            restarting: BTreeSet::new(),
             names: 0,
             groups: 0,
         });
@@ -256,7 +259,8 @@ impl World {
         run.handed.extend(group.iter().cloned());
         run.storing += 1;
         term.groups += 1;
-        let (object, name) = (run.name.clone(), (term.epoch, term.groups));
+        let object = object_of(&run.name, run.begun.generation);
+        let name = (term.epoch, term.groups);
         let wait = self.latency() + self.slowness();
         self.soon(wait, Happening::Store { coordinator: c, serial, scan, object, name, group });
         Ok(())
@@ -281,8 +285,16 @@ impl World {
             self.soon(RETRY_MS, again);
             return Ok(());
         }
-        let stands = self.results.put(&object, name, &group);
-        ensure(stands, Invariant::RecordedAnswer, || format!("{name:?} of {object} has two contents"))?;
+        if !self.results.put(&object, name, &group) {
+            // A store that went back gives epochs again: the group takes the next number that is free.
+            let restored = !self.laws.unaware.is_empty();
+            ensure(restored, Invariant::RecordedAnswer, || format!("{name:?} of {object} has two contents"))?;
+            self.count("names taken in an earlier epoch");
+            let wait = self.latency();
+            let name = (name.0, name.1 + 1);
+            self.soon(wait, Happening::Store { coordinator: c, serial, scan, object, name, group });
+            return Ok(());
+        }
         if self.disturbed() && self.random.percent(self.faults.lost_percent) {
             let again = again(group);
             self.soon(RETRY_MS, again);
@@ -304,7 +316,7 @@ impl World {
         let Some(run) = term.runs.get_mut(&scan) else { return Ok(()) };
         run.storing -= 1;
         if chance {
-            let progress = Progress::new(0, 0, &run.handed.keys().copied().collect());
+            let progress = Progress::new(run.begun.generation, 0, &run.handed.keys().copied().collect());
             let (records, name, epoch) = (term.records.clone(), run.name.clone(), term.epoch);
             let job = async move {
                 let _ = records.progress(&name, &progress).await;
@@ -322,6 +334,15 @@ impl World {
         let Some(term) = &mut self.coordinators[c].term else { return Ok(()) };
         let Some(run) = term.runs.get_mut(&scan).filter(|run| !run.ending) else { return Ok(()) };
         let Some(outcome) = run.outcome else { return Ok(()) };
+        if let Outcome::NoWorker = outcome {
+            let begun = run.begun.clone();
+            if let Some(other) = self.in_other_class(c, &begun) {
+                self.is_over(c, scan);
+                return self.begin_anew(c, other);
+            }
+        }
+        let Some(term) = &mut self.coordinators[c].term else { return Ok(()) };
+        let Some(run) = term.runs.get_mut(&scan) else { return Ok(()) };
         let whole = run.storing == 0 && !run.flushing;
         let failed = |kind, message: &str| EndOutcome::from(Failure::new(kind, message));
         let outcome = match outcome {
@@ -336,17 +357,19 @@ impl World {
             Outcome::Poisoned => failed(ErrorKind::Poisoned, "it kills workers"),
         };
         run.ending = true;
-        let (name, end) = (run.name.clone(), End { generation: 0, outcome, ended_us: now_us });
+        let (name, end) = (run.name.clone(), End { generation: run.begun.generation, outcome, ended_us: now_us });
         self.record_end(c, scan, name, end)
     }
 
-    fn record_end(&mut self, c: usize, scan: ScanId, name: String, end: End) -> Checked {
+    pub fn record_end(&mut self, c: usize, scan: ScanId, name: String, end: End) -> Checked {
+        let believing = self.sabotaged(Bug::BelievesUnanswered);
         let handle = self.coordinators[c].handle.clone();
         let Some(term) = &self.coordinators[c].term else { return Ok(()) };
         let (records, epoch) = (term.records.clone(), term.epoch);
         let job = async move {
             loop {
                 match records.end(&name, &end).await {
+                    Err(_) if believing => return Done::Ended { scan },
                     Err(_) => handle.sleep(RETRY_MS).await,
                     Ok(Ending::NotLeader) => return Done::Nothing,
                     Ok(_) => return Done::Ended { scan },
@@ -361,164 +384,7 @@ impl World {
         if let Some(run) = self.coordinators[c].term.as_mut().and_then(|r| r.runs.get_mut(&scan)) {
             run.pieces.clear();
             run.symbols.clear();
+            run.ending = true;
         }
-    }
-
-    /// A client submits a scan. Returns `false` if the coordinator cannot accept it.
-    pub fn submit(&mut self, c: usize, scan: ScanId) -> Result<bool, crate::ledger::Violation> {
-        let marked = !self.sabotaged(Bug::ForgetsTheRequest);
-        let (now_ms, now_us) = (self.now_ms, self.now_us());
-        let state = &mut self.coordinators[c];
-        if !state.alive || state.stopped_until > now_ms || !state.is_valid(now_ms) {
-            return Ok(false);
-        }
-        let Some(term) = &mut state.term else { return Ok(false) };
-        term.names += 1;
-        let asked = &self.facts.scans[&scan];
-        let after_ms = asked.request.deadline_ms;
-        let header = Header {
-            scan: format!("s{scan}-{}-{}", term.serial, term.names),
-            generation: 0,
-            owner: "somebody".to_owned(),
-            document: DocumentPlace::Inline(scan.to_string()),
-            dataset: "market@1".to_owned(),
-            as_of_us: 0,
-            adjustment: String::new(),
-            class: class_of(asked.request.class),
-            placed: true,
-            backend: None,
-            plan: "plan".to_owned(),
-            segments: asked.segments.len() as u32,
-            symbols: asked.request.symbols.values().map(|&n| u64::from(n)).sum(),
-            shards: Shards::Automatic,
-            priority: Level::from(asked.request.priority),
-            submitted_us: now_us,
-            deadline_us: after_ms.map(|ms| now_us + ms as i64 * 1_000),
-            allow_partial: true,
-            request: marked.then(|| RequestMark::new("somebody", &scan.to_string(), &[])),
-            trace: None,
-        };
-        let (records, epoch) = (term.records.clone(), term.epoch);
-        let job = async move {
-            let acceptance = records.accept(&header).await;
-            Done::Accepted { scan, name: header.scan, acceptance }
-        };
-        self.spawn(c, Some(epoch), Box::pin(job))?;
-        Ok(true)
-    }
-
-    pub fn accepted(
-        &mut self,
-        c: usize,
-        scan: ScanId,
-        name: String,
-        acceptance: Result<Acceptance, LedgerError>,
-    ) -> Checked {
-        let life = self.coordinators[c].life;
-        match acceptance {
-            Ok(Acceptance::Accepted) => {
-                let segments = self.facts.scans[&scan].segments.clone();
-                let deadline_ms = self.facts.scans[&scan].request.deadline_ms.map(|ms| self.now_ms + ms);
-                self.run_scan(c, scan, name, segments, deadline_ms)?;
-            }
-            Ok(Acceptance::Existing(_)) => self.count("existing"),
-            Ok(Acceptance::Conflict { scan }) => panic!("{scan} is the same request"),
-            // The client retries.
-            Ok(Acceptance::NotLeader) | Err(_) => return Ok(()),
-        }
-        let wait = self.latency();
-        self.soon(wait, Happening::Acknowledged { coordinator: c, life, scan });
-        Ok(())
-    }
-
-    /// Reads the records: at the beginning of a term, and periodically for scans that are not running.
-    fn load(&mut self, c: usize, wait_ms: u64) -> Checked {
-        let handle = self.coordinators[c].handle.clone();
-        let Some(term) = &self.coordinators[c].term else { return Ok(()) };
-        let (records, epoch) = (term.records.clone(), term.epoch);
-        let job = async move {
-            handle.sleep(wait_ms).await;
-            Done::Loaded(records.open().await)
-        };
-        self.spawn(c, Some(epoch), Box::pin(job))
-    }
-
-    pub fn take_over(&mut self, c: usize, loaded: Result<Loaded, LedgerError>) -> Checked {
-        let now_us = self.now_us();
-        let Some(term) = &mut self.coordinators[c].term else { return Ok(()) };
-        let Ok(loaded) = loaded else { return self.load(c, RETRY_MS) };
-        term.begun = true;
-        let running: BTreeSet<String> = term.runs.values().map(|run| run.name.clone()).collect();
-        let forgets = self.sabotaged(Bug::ForgetsToTakeOver);
-        let unclaimed = |recorded: &&Recorded| recorded.is_open() && !running.contains(&recorded.scan);
-        for recorded in loaded.scans.iter().filter(unclaimed).filter(|_| !forgets) {
-            let header = recorded.header.as_ref().expect("it is open");
-            let (scan, name) = (asked_in(header), recorded.scan.clone());
-            let asked = &self.facts.scans[&scan];
-            let situation = Situation::Ready {
-                class: class_of(asked.request.class),
-                plan: "plan".to_owned(),
-                segments: asked.segments.clone(),
-            };
-            let stored = self.results.stored(&name);
-            let stages = if stored.is_empty() { BTreeMap::new() } else { BTreeMap::from([(0, stored)]) };
-            match decide(recorded, &stages, &situation, now_us) {
-                Decision::Resume { missing, .. } => {
-                    self.count("taken over");
-                    let deadline_ms = header.deadline_us.map(|us| us as u64 / 1_000);
-                    self.run_scan(c, scan, name, missing, deadline_ms)?;
-                }
-                Decision::Fail(failure) => {
-                    self.count("failed at take-over");
-                    let end = End { generation: 0, outcome: failure.into(), ended_us: now_us };
-                    self.claim(c, scan, name.clone(), BTreeMap::new(), true);
-                    self.record_end(c, scan, name, end)?;
-                }
-                Decision::Nothing => {}
-                other => panic!("nothing here restarts or waits: {other:?}"),
-            }
-        }
-        self.load(c, CLAIM_INTERVAL_MS)
-    }
-
-    fn claim(&mut self, c: usize, scan: ScanId, name: String, symbols: BTreeMap<u32, u32>, ending: bool) {
-        if let Some(term) = &mut self.coordinators[c].term {
-            let (pieces, handed) = (BTreeMap::new(), BTreeMap::new());
-            let run = Run { name, symbols, pieces, handed, storing: 0, flushing: false, outcome: None, ending };
-            term.runs.insert(scan, run);
-        }
-    }
-
-    /// Plans shards for the present workers, over the segments without a result.
-    fn run_scan(
-        &mut self,
-        c: usize,
-        scan: ScanId,
-        name: String,
-        segments: Vec<u32>,
-        deadline_ms: Option<u64>,
-    ) -> Checked {
-        let clock = self.clock(c);
-        let Some(term) = self.coordinators[c].term.as_ref().filter(|r| !r.runs(scan)) else { return Ok(()) };
-        let asked = &self.facts.scans[&scan].request;
-        let symbols: BTreeMap<u32, u32> = segments.iter().map(|s| (*s, asked.symbols[s])).collect();
-        let cost = |&segment: &u32| SegmentCost { segment, cost: u64::from(symbols[&segment]) * 1_000 };
-        let costs: Vec<SegmentCost> = segments.iter().map(cost).collect();
-        let seat = |(m, &worker): (&usize, &WorkerId)| WorkerSeat {
-            worker,
-            key: name_key(&format!("w{m}")),
-            device: false,
-            capacity: 1,
-        };
-        let seats: Vec<WorkerSeat> = term.joined.iter().map(seat).collect();
-        let spec = if scan.is_multiple_of(2) { ShardSpec::Automatic } else { ShardSpec::Count(6) };
-        let request = Request {
-            shards: plan_shards(&costs, &seats, spec, 1),
-            symbols: symbols.clone(),
-            deadline_ms: deadline_ms.map(|at| clock + at.saturating_sub(self.now_ms)),
-            ..asked.clone()
-        };
-        self.claim(c, scan, name, symbols, false);
-        self.step(c, Event::Submitted { scan, request })
     }
 }

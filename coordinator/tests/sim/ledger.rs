@@ -48,6 +48,12 @@ pub enum Invariant {
     EveryAttemptEnds,
     /// A permanent failure was reported by two hosts, or by one and the coordinator's own copy.
     OneHostIsNoProof,
+    /// The results of one answer are of one class: releases may compute other bits.
+    OneClassPerAnswer,
+    /// Whoever knew a later state of a store that went back ends, and is started anew.
+    RestoresAreNoticed,
+    /// Once faults stop, everybody knows the leader, and the leader the workers.
+    RegistrationsAreSeen,
 }
 
 /// Maximum silence of an attempt, as a multiple of the usual timeout, including doublings for slow work.
@@ -69,7 +75,7 @@ impl fmt::Display for Violation {
 /// The ground truth of the world, unknown to the scheduler.
 pub trait Truth {
     /// The digest of a right result.
-    fn digest(&self, scan: ScanId, piece: Piece) -> Digest;
+    fn digest(&self, run: ScanId, class: ClassId, piece: Piece) -> Digest;
     /// Whether one of the piece's symbols kills workers.
     fn kills(&self, scan: ScanId, piece: Piece) -> bool;
     fn lies(&self, host: HostId) -> bool;
@@ -472,7 +478,7 @@ impl Ledger {
             let reports = seen.reported.get(piece).map_or(&[][..], Vec::as_slice);
             let believed = reports.iter().filter(|(host, _)| !self.quarantined.contains(host));
             let contradicted = believed.clone().any(|(_, d)| d != digest) || believed.count() == 0;
-            ensure(*digest == truth.digest(scan, *piece) || !contradicted, Invariant::SameBytes, || {
+            ensure(*digest == truth.digest(scan, class, *piece) || !contradicted, Invariant::SameBytes, || {
                 format!("scan {scan} ended undisputed with a wrong result for {piece:?}")
             })?;
         }

@@ -3,16 +3,20 @@
 //! Messages of an unreachable machine are held until it is reachable. If that takes too long its connection counts as
 //! broken: messages to it are lost, its own messages arrive late.
 
-use trawl_cluster_store::{LeaseId, Write};
+use trawl_cluster_store::{LeaseId, StoreVersion, Write};
 use trawl_coordinator::scheduler::{AttemptId, ClassId, Event, Piece, ScanId, WorkerId};
 use trawl_wire::ErrorKind;
 use trawl_wire::record::{ExecutionClass, WorkerRecord, worker_key};
 
 use crate::control::{Answer, Call, LEASE_TTL_MS};
+use crate::facts::RELEASE;
 use crate::laws::CLUSTER;
 use crate::ledger::{Checked, Truth as _};
 use crate::sabotage::Bug;
 use crate::world::{DETECT_MS, Happening, World};
+
+/// Time after which a registered worker is known to every leader.
+const KNOWN_MS: u64 = 3_000;
 
 /// Identifies a connection of a term.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +39,8 @@ pub struct Work {
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
     pub class: ClassId,
+    /// Its next process is of the later release.
+    pub upgraded: bool,
     /// Microseconds per symbol.
     pub pace_us: u64,
     /// Whether it returns wrong results now and then.
@@ -43,6 +49,12 @@ pub struct Machine {
     pub alive: bool,
     draining: bool,
     lease: Option<LeaseId>,
+    /// When it registered last.
+    registered_ms: u64,
+    /// The store's version when it was read last, in this life.
+    pub store_seen: Option<StoreVersion>,
+    /// Until when its node of the control store is cut off from the others.
+    pub isolated_until: u64,
     /// The newest epoch under which it received work, in this life.
     newest_epoch: i64,
     /// Until when it receives nothing; likewise until when it is suspended, and until when its messages are lost.
@@ -61,6 +73,11 @@ impl Machine {
         Self { class, pace_us, liar, ..Self::default() }
     }
 
+    /// Whether it has been registered for so long that everybody knows it.
+    pub fn is_settled(&self, now_ms: u64) -> bool {
+        self.alive && self.lease.is_some() && self.registered_ms + KNOWN_MS <= now_ms
+    }
+
     fn reachable_at(&self) -> u64 {
         self.deaf_until.max(self.stopped_until).max(self.mute_until)
     }
@@ -77,6 +94,10 @@ impl World {
         let state = &mut self.machines[machine];
         if !state.alive {
             (state.alive, state.draining, state.lease, state.newest_epoch) = (true, false, None, 0);
+            state.store_seen = None;
+            if state.upgraded && state.class < RELEASE {
+                state.class += RELEASE;
+            }
             state.hung_until = 0;
             state.life += 1;
             let life = state.life;
@@ -97,9 +118,18 @@ impl World {
         if !state.alive || state.life != life {
             return Ok(());
         }
-        let (away, lease) = (state.reachable_at().max(self.frozen_until) > self.now_ms, state.lease);
+        let held = state.reachable_at().max(state.isolated_until).max(self.frozen_until);
+        let (away, lease) = (held > self.now_ms, state.lease);
         self.soon(LEASE_TTL_MS / 3, Happening::Beat { machine, life });
         if away {
+            return Ok(());
+        }
+        if let Answer::Version(version) = self.control.make(Call::Version(worker_key(CLUSTER, "w")), self.now_ms)
+            && self.machines[machine].store_seen.replace(version).is_some_and(|before| !version.follows(before))
+            && !self.sabotaged(Bug::ForgetsHistory)
+        {
+            self.count("left a restored store");
+            self.kill(machine, 100);
             return Ok(());
         }
         let kept = lease.is_some_and(|l| matches!(self.control.make(Call::KeepAlive(l), self.now_ms), Answer::Done));
@@ -127,6 +157,7 @@ impl World {
         };
         let (key, value) = (worker_key(CLUSTER, &record.id), serde_json::to_vec(&record).unwrap());
         let put = Write::Put { key, value, lease: state.lease };
+        self.machines[machine].registered_ms = self.now_ms;
         self.control.make(Call::Commit(Vec::new(), vec![put]), self.now_ms);
         self.poke();
     }
@@ -246,7 +277,7 @@ impl World {
             return Ok(());
         }
         let host = machine as u64;
-        let mut digest = self.facts.digest(scan, piece);
+        let mut digest = self.facts.digest(scan, self.machines[machine].class, piece);
         if self.machines[machine].liar && self.random.percent(40) {
             digest[31] ^= 1;
         }

@@ -8,6 +8,7 @@ mod control;
 mod coordinators;
 mod facts;
 mod faults;
+mod following;
 mod laws;
 mod leader_term;
 mod ledger;
@@ -16,6 +17,8 @@ mod members;
 mod random;
 mod results;
 mod sabotage;
+mod scans_of_a_term;
+mod store_faults;
 mod world;
 
 use std::collections::BTreeMap;
@@ -111,6 +114,14 @@ fn whatever_happens_every_invariant_holds() {
         "checks",
         "files that were late",
         "left by their watchdog",
+        "out of space",
+        "isolated nodes",
+        "keep-alives of isolated nodes",
+        "silent watches",
+        "restored stores",
+        "upgrades",
+        "begun anew",
+        "left a restored store",
     ] {
         assert!(counts.contains_key(what), "nothing was ever {what}: {counts:?}");
     }

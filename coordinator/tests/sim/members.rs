@@ -1,7 +1,7 @@
 //! The workers as seen by a term: the real membership, and how a worker is discovered, joined, lost and pinged.
 
 use trawl_coordinator::membership::{Event as Registered, Member};
-use trawl_coordinator::scheduler::{Event, Loss};
+use trawl_coordinator::scheduler::{ClassId, Event, Loss};
 
 use crate::leader_term::RETRY_MS;
 use crate::ledger::Checked;
@@ -11,9 +11,17 @@ use crate::world::{Happening, SLOTS, World};
 /// A member of the cluster, as known to the term.
 pub struct Known {
     pub life: u64,
+    class: ClassId,
     draining: bool,
     /// It receives nothing until it is restarted.
     pub distrusted: bool,
+}
+
+impl Known {
+    /// Whether it runs work of a class.
+    pub fn serves(&self, class: ClassId) -> bool {
+        self.class == class && !self.draining && !self.distrusted
+    }
 }
 
 impl World {
@@ -63,8 +71,9 @@ impl World {
     }
 
     fn meet(&mut self, c: usize, machine: usize, life: u64, draining: bool) -> Checked {
+        let class = self.machines[machine].class;
         if let Some(term) = &mut self.coordinators[c].term {
-            term.members.insert(machine, Known { life, draining, distrusted: false });
+            term.members.insert(machine, Known { life, class, draining, distrusted: false });
         }
         if draining { Ok(()) } else { self.join(c, machine) }
     }

@@ -62,10 +62,20 @@ pub enum Bug {
     ForgetsSilentAttempts,
     /// One host's report about a file is accepted when there is no other host to ask.
     BelievesOneHost,
+    /// Watches are believed to report everything.
+    TrustsSilentWatches,
+    /// Nobody compares the store's version with earlier ones.
+    ForgetsHistory,
+    /// A bug of the store: its new leader does not extend the leases.
+    StoreShortensLeases,
+    /// The end of a scan is taken for recorded when the store does not answer, or refuses it.
+    BelievesUnanswered,
+    /// A scan goes on in another class with the results that it has.
+    ResumesInAnotherClass,
 }
 
 impl Bug {
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 28] = [
         Self::LosesAResult,
         Self::CountsTwice,
         Self::NeverGivesUp,
@@ -89,6 +99,11 @@ impl Bug {
         Self::ReadsInOneAnswer,
         Self::ForgetsSilentAttempts,
         Self::BelievesOneHost,
+        Self::TrustsSilentWatches,
+        Self::ForgetsHistory,
+        Self::StoreShortensLeases,
+        Self::BelievesUnanswered,
+        Self::ResumesInAnotherClass,
     ];
 
     /// The invariant that has to detect it.
@@ -99,11 +114,11 @@ impl Bug {
             Self::LetsAttemptsRun => Invariant::NothingAfterTheEnd,
             Self::Overfills | Self::ForgetsIsolation => Invariant::InFlightBounded,
             Self::MixesClasses | Self::IgnoresDrain => Invariant::RightWorkers,
-            Self::ForgetsAttempts => Invariant::Progress,
+            Self::ForgetsAttempts | Self::BelievesUnanswered => Invariant::Progress,
             Self::BelievesEverybody => Invariant::SameBytes,
             Self::FailsTooSoon | Self::QuarantinesTheHonest => Invariant::Reasons,
             Self::ForgetsDeadlines => Invariant::Deadlines,
-            Self::BelievesItsLeaseLonger | Self::ActsWithoutLooking => Invariant::OneLeader,
+            Self::BelievesItsLeaseLonger | Self::ActsWithoutLooking | Self::StoreShortensLeases => Invariant::OneLeader,
             Self::ForgetsTheGuard | Self::WorkersTakeAnyEpoch => Invariant::StaleEpochs,
             Self::ForgetsToTakeOver => Invariant::AcceptedScansEnd,
             Self::EndsBeforeItStored => Invariant::RecordedAnswer,
@@ -111,6 +126,9 @@ impl Bug {
             Self::ReadsInOneAnswer => Invariant::LeadersBegin,
             Self::ForgetsSilentAttempts => Invariant::EveryAttemptEnds,
             Self::BelievesOneHost => Invariant::OneHostIsNoProof,
+            Self::TrustsSilentWatches => Invariant::RegistrationsAreSeen,
+            Self::ResumesInAnotherClass => Invariant::OneClassPerAnswer,
+            Self::ForgetsHistory => Invariant::RestoresAreNoticed,
         }
     }
 }
@@ -231,7 +249,12 @@ impl Sabotage {
             | Bug::EndsBeforeItStored
             | Bug::ForgetsTheRequest
             | Bug::ReadsInOneAnswer
-            | Bug::ForgetsSilentAttempts => {}
+            | Bug::ForgetsSilentAttempts
+            | Bug::TrustsSilentWatches
+            | Bug::ForgetsHistory
+            | Bug::StoreShortensLeases
+            | Bug::BelievesUnanswered
+            | Bug::ResumesInAnotherClass => {}
         }
         // A scan that ends for another reason is unaffected.
         if commands.iter().any(|c| matches!(c, Command::End { outcome: Outcome::Cancelled, .. })) {

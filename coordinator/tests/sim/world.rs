@@ -6,15 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trawl_coordinator::durable::EndOutcome;
-use trawl_coordinator::election;
 use trawl_coordinator::scheduler::{Check, ClassId, Event, Limits, Piece, ScanId};
-use trawl_wire::record::leader_key;
+use trawl_testing::Backup;
 
 use crate::control::{Answer, Call, Control};
 use crate::coordinators::{Coordinator, Owner};
-use crate::facts::{Asked, Facts};
-use crate::faults::{Fault, Faults, Kind};
-use crate::laws::{CLUSTER, Laws};
+use crate::facts::{Asked, Facts, scan_of, without_release};
+use crate::faults::{Fault, Faults};
+use crate::laws::Laws;
 use crate::ledger::{Checked, Invariant, Violation};
 use crate::machines::{Machine, Source, Work};
 use crate::random::Random;
@@ -32,8 +31,6 @@ pub const LIMITS: Limits = Limits {
     dispute_timeout_ms: 5_000,
     attempt_timeout_ms: 6_000,
 };
-/// A worker whose threads are stuck for this long leaves and is restarted.
-const WATCHDOG_MS: u64 = 12_000;
 pub const SLOTS: usize = 2;
 /// Time until which faults happen.
 pub const FAULTS_UNTIL_MS: u64 = 10_000;
@@ -44,10 +41,10 @@ pub const DETECT_MS: u64 = 1_000;
 pub const TICK_MS: u64 = 50;
 /// Interval at which the control store checks for expired leases.
 const LEASES_MS: u64 = 50;
+/// Quota of the control store, which nothing here exceeds by itself.
+const QUOTA_BYTES: usize = 2 << 30;
 /// How long a client waits for a reply, and before it tries another coordinator.
-const CLIENT_MS: (u64, u64) = (1_500, 300);
-/// Microseconds per symbol of the slowest machine.
-const SLOWEST_US: u64 = 20_000;
+pub const CLIENT_MS: (u64, u64) = (1_500, 300);
 
 /// A scheduled event.
 #[derive(Debug)]
@@ -71,6 +68,17 @@ pub enum Happening {
         scan: ScanId,
     },
     Fault(Fault),
+    /// A backup of the control store is taken.
+    BackUp,
+    /// A worker ends, and one of the later release is started.
+    Upgrade {
+        machine: usize,
+        restart_ms: u64,
+    },
+    /// Its alarm of exceeded space is lifted.
+    SpaceFreed,
+    /// Long after the last fault: whatever the store did, everybody has noticed.
+    Settled,
     StartCoordinator {
         coordinator: usize,
     },
@@ -180,6 +188,9 @@ pub struct World {
     pub full_until: u64,
     /// Until when a file of the dataset has not arrived anywhere.
     pub late_until: u64,
+    pub backup: Option<Backup>,
+    /// The run goes on until this time, even if every scan has ended.
+    pub runs_until: u64,
     pub results: Results,
     pub laws: Laws,
     pub facts: Facts,
@@ -188,7 +199,7 @@ pub struct World {
     agenda: BTreeMap<(u64, u64), Happening>,
     order: u64,
     /// Scans whose acceptance was confirmed to the client.
-    acknowledged: BTreeSet<ScanId>,
+    pub acknowledged: BTreeSet<ScanId>,
     /// Counts of events, so that a test can check its coverage.
     pub counts: BTreeMap<&'static str, u64>,
     /// Whether every event and command is printed.
@@ -223,6 +234,8 @@ impl World {
             frozen_until: 0,
             full_until: 0,
             late_until: 0,
+            backup: None,
+            runs_until: 0,
             results: Results::default(),
             laws: Laws::default(),
             facts: Facts { scans, liars, corrupt: BTreeSet::new() },
@@ -260,6 +273,7 @@ impl World {
         for (at, fault) in self.faults.agenda.clone() {
             self.at(at, Happening::Fault(fault));
         }
+        self.plan_store_faults();
     }
 
     pub fn at(&mut self, ms: u64, happening: Happening) {
@@ -304,7 +318,7 @@ impl World {
     /// Runs to the end of every scan, or to the first violation.
     pub fn run(&mut self) -> Checked {
         let all = self.facts.scans.len();
-        while self.laws.ended.len() < all || self.acknowledged.len() < all {
+        while self.laws.ended.len() < all || self.acknowledged.len() < all || self.now_ms < self.runs_until {
             if self.now_ms > SETTLED_MS {
                 return Err(self.stuck());
             }
@@ -348,17 +362,44 @@ impl World {
             Happening::Submit { scan, to } => self.hand_in(scan, to),
             Happening::Acknowledged { coordinator, life, scan } => {
                 let state = &self.coordinators[coordinator];
-                if state.alive && state.life == life {
+                if !state.alive || state.life != life {
+                    return Ok(());
+                }
+                if self.laws.accepted.contains_key(&scan) {
                     self.acknowledged.insert(scan);
+                } else {
+                    // The store lost it meanwhile, which the client finds out later.
+                    self.soon(CLIENT_MS.0, Happening::Submit { scan, to: 0 });
                 }
                 Ok(())
             }
             Happening::Cancel { scan } => {
                 let runs = |c: &usize| self.coordinators[*c].term.as_ref().is_some_and(|r| r.runs(scan));
                 let runs = (0..self.coordinators.len()).find(runs);
-                runs.map_or(Ok(()), |coordinator| self.step(coordinator, Event::Cancelled { scan }))
+                runs.map_or(Ok(()), |coordinator| self.cancel(coordinator, scan))
             }
-            Happening::Fault(fault) => self.strike(fault),
+            Happening::Fault(fault) => {
+                if self.traced {
+                    println!("{:>7} {fault:?}", self.now_ms);
+                }
+                self.strike(fault)
+            }
+            Happening::BackUp => {
+                self.backup = Some(self.control.store.back_up());
+                Ok(())
+            }
+            Happening::Upgrade { machine, restart_ms } => {
+                self.machines[machine].upgraded = true;
+                if self.machines[machine].alive {
+                    self.kill(machine, restart_ms);
+                }
+                Ok(())
+            }
+            Happening::SpaceFreed => {
+                self.control.store.lift_alarm(QUOTA_BYTES);
+                Ok(())
+            }
+            Happening::Settled => self.check_settled(),
             Happening::StartCoordinator { coordinator } => self.start_coordinator(coordinator),
             Happening::Replace { coordinator } => {
                 self.kill_coordinator(coordinator, 100);
@@ -398,6 +439,13 @@ impl World {
         }
     }
 
+    /// Cancels the generation of a scan that runs.
+    fn cancel(&mut self, c: usize, scan: ScanId) -> Checked {
+        let runs = self.coordinators[c].term.as_ref().map(|term| &term.runs);
+        let newest = runs.and_then(|runs| runs.keys().filter(|run| scan_of(**run) == scan).max().copied());
+        newest.map_or(Ok(()), |scan| self.step(c, Event::Cancelled { scan }))
+    }
+
     /// A client tries one coordinator after another until its scan is accepted.
     fn hand_in(&mut self, scan: ScanId, to: usize) -> Checked {
         if !self.acknowledged.contains(&scan) {
@@ -408,101 +456,15 @@ impl World {
         Ok(())
     }
 
-    fn strike(&mut self, fault: Fault) -> Checked {
-        let machine = fault.machine % self.machines.len();
-        let until = (self.now_ms + fault.lasts_ms).min(FAULTS_UNTIL_MS);
-        let restart_ms = fault.lasts_ms.min(2_000) + 30;
-        // Mostly the leader: faults of the others have little effect.
-        let any = fault.machine % self.coordinators.len();
-        let leading = (0..self.coordinators.len()).find(|&c| self.coordinators[c].term.is_some());
-        let coordinator = if fault.machine.is_multiple_of(4) { any } else { leading.unwrap_or(any) };
-        match fault.kind {
-            Kind::Kill => self.kill(machine, restart_ms),
-            Kind::KillMany => {
-                for machine in 0..self.machines.len() {
-                    if self.random.percent(70) {
-                        self.kill(machine, restart_ms);
-                    }
-                }
-            }
-            Kind::Stop => {
-                self.machines[machine].stopped_until = until;
-                self.unreachable(machine, DETECT_MS);
-            }
-            Kind::Deafen => {
-                self.machines[machine].deaf_until = until;
-                self.unreachable(machine, DETECT_MS);
-            }
-            Kind::Mute => {
-                self.machines[machine].mute_until = until;
-                self.unreachable(machine, DETECT_MS);
-            }
-            Kind::Slow => {
-                let state = &mut self.machines[machine];
-                state.pace_us = (state.pace_us * 10).min(SLOWEST_US);
-            }
-            Kind::Drain => self.drain(machine),
-            Kind::ClockJump => self.coordinators[coordinator].ahead_ms += fault.lasts_ms * 10,
-            Kind::KillLeader => self.kill_coordinator(coordinator, restart_ms),
-            // Twice as long as others, so that a leader's lease ends meanwhile.
-            Kind::StopLeader => {
-                self.coordinators[coordinator].stopped_until = (self.now_ms + 2 * fault.lasts_ms).min(FAULTS_UNTIL_MS);
-            }
-            Kind::CutLeader => {
-                self.coordinators[coordinator].cut_until = (self.now_ms + 2 * fault.lasts_ms).min(FAULTS_UNTIL_MS);
-            }
-            Kind::HandOver => {
-                if self.coordinators[coordinator].stopped_until <= self.now_ms {
-                    self.elect(coordinator, election::Event::Resign)?;
-                    // It no longer takes part in the election: a replacement process does.
-                    self.soon(500, Happening::Replace { coordinator });
-                }
-            }
-            Kind::Freeze => self.frozen_until = until,
-            Kind::Forget => {
-                self.control.store.compact();
-                self.control.store.break_watches();
-                self.poke();
-            }
-            Kind::LoseLeases => {
-                self.laws.robbed.insert(self.control.created(&leader_key(CLUSTER)));
-                self.control.store.expire_leases();
-                self.poke();
-            }
-            Kind::LoseWorkers => {
-                for machine in 0..self.machines.len() {
-                    self.lose_lease(machine);
-                }
-                self.poke();
-            }
-            Kind::FullResults => self.full_until = until,
-            Kind::CorruptCopy => {
-                self.facts.corrupt.insert(machine as u64);
-            }
-            Kind::LateFile => self.late_until = until,
-            Kind::Hang => {
-                let (life, forever) = (self.machines[machine].life, self.sabotaged(Bug::ForgetsSilentAttempts));
-                let state = &mut self.machines[machine];
-                if forever || fault.lasts_ms.is_multiple_of(2) {
-                    // Stuck until the process ends; the watchdog restarts it unless the planted bug disables that.
-                    state.hung_until = u64::MAX / 2;
-                    if !forever {
-                        self.soon(WATCHDOG_MS, Happening::Watchdog { machine, life });
-                    }
-                } else {
-                    state.hung_until = self.now_ms + 3 * fault.lasts_ms;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// The answers of the scans, by symbol: `None` for failed symbols.
     pub fn answered_rows(&self) -> BTreeMap<ScanId, Vec<(u32, u32, Option<u64>)>> {
         let complete = self.laws.ended.iter().filter(|(_, e)| matches!(e.outcome, EndOutcome::Complete { .. }));
         complete
             .map(|(&scan, ended)| {
-                let rows = ended.rows.iter().flat_map(|(&s, rows)| rows.iter().map(move |(i, v)| (s, *i, *v)));
+                let rows = ended
+                    .rows
+                    .iter()
+                    .flat_map(|(&s, rows)| rows.iter().map(move |(i, v)| (s, *i, v.map(without_release))));
                 (scan, rows.collect())
             })
             .collect()

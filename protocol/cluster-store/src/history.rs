@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use crate::ControlStore;
+use crate::{ControlError, ControlStore};
 
-/// Interval of the reads of [`lost_history`]: one read per process, far less than its renewals.
+/// Interval of the reads of [`HistoryCheck::lost`]: one read per process, far less than its renewals.
 pub const HISTORY_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The store's identity and revision, as read by one linearizable read.
@@ -41,26 +41,48 @@ pub struct HistoryLost {
     pub now: StoreVersion,
 }
 
-/// Reads the store's version every `interval`; completes when it went back, as two reads over different connections
-/// agree. `key` is any key that this process may read.
-pub async fn lost_history<S: ControlStore + ?Sized>(store: &S, key: &str, interval: Duration) -> HistoryLost {
-    let mut newest: Option<StoreVersion> = None;
-    loop {
+/// Compares each read of the store's version with the newest one before it. The first read should come before whatever
+/// else a process reads: what it read earlier is not compared.
+#[derive(Debug, Default)]
+pub struct HistoryCheck {
+    newest: Option<StoreVersion>,
+}
+
+impl HistoryCheck {
+    /// Reads the version for the first time.
+    ///
+    /// # Errors
+    /// The store's error.
+    pub async fn begin<S: ControlStore + ?Sized>(store: &S, key: &str) -> Result<Self, ControlError> {
+        Ok(Self { newest: Some(store.version(key).await?) })
+    }
+
+    /// Reads the version once, and again over another connection if it went back. Returns the loss if both reads agree.
+    /// `key` is any key that this process may read.
+    pub async fn read<S: ControlStore + ?Sized>(&mut self, store: &S, key: &str) -> Option<HistoryLost> {
         // A store that does not answer is reported by those who need it.
-        if let Ok(now) = store.version(key).await {
-            match newest {
-                Some(before) if !now.follows(before) => {
-                    store.reconnect().await;
-                    if let Ok(again) = store.version(key).await
-                        && !again.follows(before)
-                        && again.follows(now)
-                    {
-                        return HistoryLost { before, now: again };
-                    }
-                }
-                _ => newest = Some(now),
+        let now = store.version(key).await.ok()?;
+        match self.newest {
+            Some(before) if !now.follows(before) => {
+                store.reconnect().await;
+                let again = store.version(key).await.ok()?;
+                let lost = !again.follows(before) && again.follows(now);
+                lost.then_some(HistoryLost { before, now: again })
+            }
+            _ => {
+                self.newest = Some(now);
+                None
             }
         }
-        tokio::time::sleep(interval).await;
+    }
+
+    /// Reads the version every `interval`; completes when it went back.
+    pub async fn lost<S: ControlStore + ?Sized>(mut self, store: &S, key: &str, interval: Duration) -> HistoryLost {
+        loop {
+            if let Some(lost) = self.read(store, key).await {
+                return lost;
+            }
+            tokio::time::sleep(interval).await;
+        }
     }
 }

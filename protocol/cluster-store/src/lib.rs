@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 pub use backoff::Backoff;
 pub use etcd::EtcdStore;
-pub use history::{HISTORY_CHECK_INTERVAL, HistoryLost, StoreVersion, lost_history};
+pub use history::{HISTORY_CHECK_INTERVAL, HistoryCheck, HistoryLost, StoreVersion};
 pub use metered::Metered;
 use page::listed;
 pub use page::{PAGE_KEYS_MAX, Page, PageRequest, Pages, after};
