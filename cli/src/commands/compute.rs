@@ -39,7 +39,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{FORMATS_HELP}\n\n{AFTER_HELP}"))]
 pub struct Args {
-    /// File of bars: CSV, Parquet, Arrow; '-' reads standard input
+    /// File of bars: CSV, JSON lines, Parquet, Arrow; '-' reads standard input
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
 

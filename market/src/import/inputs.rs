@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::ImportOptions;
 use super::memory::MemoryPlan;
-use super::spool::Spool;
+use super::spool::RowSpool;
 use crate::error::MarketError;
 use crate::limits::IMPORT_ROWS_MAX;
 use crate::quarantine::{BadRow, Reason};
@@ -49,7 +49,7 @@ pub(super) fn read_all(
     inputs: &[Input],
     options: &ImportOptions,
     adds: bool,
-    (spool, memory): (&Spool, &MemoryPlan),
+    (spool, memory): (&RowSpool, &MemoryPlan),
 ) -> Result<ReadFiles, MarketError> {
     let budget = RowBudget::new(IMPORT_ROWS_MAX);
     let readers = rayon::current_num_threads().min(inputs.len()).max(1);

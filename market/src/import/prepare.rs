@@ -8,7 +8,7 @@ use super::imported::{Imported, Settled};
 use super::inputs::{ReadFile, SkippedFile, read_all, reread};
 use super::memory::MemoryPlan;
 use super::settle::{Labels, check_calendar, choose_timeframe};
-use super::spool::Spool;
+use super::spool::RowSpool;
 use super::zones::choose_zone;
 use super::{ImportOptions, check_writable_name};
 use crate::calendar::Calendar;
@@ -177,7 +177,7 @@ pub(super) fn prepare(
     existing: Option<&Dataset>,
 ) -> Result<Prepared, MarketError> {
     let inputs = expand(&options.files)?;
-    let spool = Spool::new(&store.root, memory.rows());
+    let spool = RowSpool::new(&store.root, memory.rows());
     let read = read_all(&inputs, options, existing.is_some(), (&spool, memory))?;
     let (mut files, mut notes) = (read.files, read.notes);
     let rows = spool.finish(files.iter().enumerate().map(|(at, file)| (file.pass, at)));

@@ -48,7 +48,7 @@ struct State {
 }
 
 /// Collects the rows of all files.
-pub(super) struct Spool {
+pub(super) struct RowSpool {
     state: Mutex<State>,
     /// Held while a run is written, so that memory does not fill up meanwhile.
     writing: Mutex<()>,
@@ -57,7 +57,7 @@ pub(super) struct Spool {
     root: PathBuf,
 }
 
-impl Spool {
+impl RowSpool {
     /// Rows beyond `bytes_max` bytes go to files in `root`.
     pub fn new(root: &Path, bytes_max: u64) -> Self {
         Self { state: Mutex::default(), writing: Mutex::default(), bytes_max, root: root.to_path_buf() }
@@ -148,7 +148,7 @@ impl Spool {
 
 /// The rows of one file on their way into the spool.
 pub(super) struct FileRows<'s> {
-    spool: &'s Spool,
+    spool: &'s RowSpool,
     /// The current reading of the file.
     pub pass: u32,
     /// By id in the file: the id in the import.

@@ -45,7 +45,7 @@ Examples:
   duckdb -c \"copy bars to '/dev/stdout' (format parquet)\" | trawl data import - --dataset mine
   trawl data import --dataset mine --factors splits.csv --symbols names.csv";
 
-/// Import files of bars into a dataset: CSV, Parquet, Arrow
+/// Import files of bars into a dataset: CSV, JSON lines, Parquet, Arrow
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{FORMATS_HELP}\n\n{AFTER_HELP}"))]
 pub struct Args {
