@@ -18,8 +18,8 @@ use trawl_cluster_store::{ControlStore, Guard, PageRequest, Pages, Write};
 use super::found::{CLOSED, EndedPages, Found};
 pub use super::recorded::{LedgerError, Loaded, Recorded};
 use super::records::{
-    Closed, DocumentPlace, End, Header, KeyKind, Keys, Progress, Record as _, RequestMark, RequestRecord, Tombstone,
-    is_scan_id,
+    Closed, DocumentPlace, End, EndOutcome, Header, KeyKind, Keys, Progress, Record as _, RequestMark, RequestRecord,
+    Tombstone, is_scan_id,
 };
 
 /// Tries of an acceptance whose idempotency key is taken by a scan that is being deleted.
@@ -68,7 +68,7 @@ pub enum Ending {
     Recorded,
     /// The scan had ended before with this end, which is kept.
     Already(Box<End>),
-    /// There is no such scan, or it is being deleted.
+    /// There is no such scan in this generation, or it is being deleted.
     Unknown,
     /// Another coordinator leads; nothing was written.
     NotLeader,
@@ -211,7 +211,9 @@ impl<S: ControlStore> Ledger<S> {
         self.write(scan, Vec::new(), writes).await
     }
 
-    /// Records the end of a scan; the first end is kept. The header is replaced by one record of header and end.
+    /// Records the end of a scan; the first end is kept. The header is replaced by one record of header and end. An answer of
+    /// another generation than the recorded one is not its answer (after a restore from a backup, the recorded one may be
+    /// earlier): the scan stays open.
     ///
     /// # Errors
     /// [`LedgerError`]. After [`LedgerError::Control`] it may have been applied: call again.
@@ -223,6 +225,9 @@ impl<S: ControlStore> Ledger<S> {
         let mut written = Written::Over;
         if let Some(entry) = self.control.get(&key).await? {
             let header = Header { trace: None, ..Header::from_bytes(scan, &entry.value)? };
+            if matches!(end.outcome, EndOutcome::Complete { .. }) && end.generation != header.generation {
+                return Ok(Ending::Unknown);
+            }
             let closed = Closed { header, end: end.clone() }.to_bytes(scan)?;
             let progress = self.keys.part(scan, KeyKind::Progress);
             let writes = vec![

@@ -39,6 +39,18 @@ async fn a_scan_is_recorded_progresses_and_ends_once() {
 }
 
 #[tokio::test]
+async fn an_answer_of_another_generation_than_the_recorded_one_is_not_recorded() {
+    let control = Arc::new(MemoryStore::default());
+    let ledger = new_leader(&control).await;
+    ledger.accept(&header("a-1", 3)).await.unwrap();
+    let outcome = EndOutcome::Complete { answer_digest: "0".repeat(64), failed_symbols: 0, disputed: false };
+    let answer = |generation| End { generation, outcome: outcome.clone(), ended_us: 5 };
+    assert_eq!(ledger.end("a-1", &answer(1)).await.unwrap(), Ending::Unknown);
+    assert!(ledger.get("a-1").await.unwrap().unwrap().is_open());
+    assert_eq!(ledger.end("a-1", &answer(0)).await.unwrap(), Ending::Recorded);
+}
+
+#[tokio::test]
 async fn a_scan_that_has_ended_is_one_key_and_no_longer_among_those_that_are_open() {
     let control = Arc::new(MemoryStore::default());
     let ledger = new_leader(&control).await;
