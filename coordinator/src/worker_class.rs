@@ -15,6 +15,8 @@ use trawl_worker::execution_class;
 
 /// Known backends; workers of others receive no work.
 const BACKENDS: [&str; 3] = [BACKEND_CPU, BACKEND_SIMULATED, BACKEND_CUDA];
+/// Counters by backend: one for each, after one for what concerns any of them; see [`counter_of`].
+pub const BACKEND_COUNTERS: usize = BACKENDS.len() + 1;
 /// Threads that a device counts as when capacities are compared. The low end of what was measured on an H100: a scan of
 /// 10,000 symbols takes a core some hundred times as long (`benches/results`).
 pub const DEVICE_THREADS: u64 = 128;
@@ -73,6 +75,11 @@ impl std::fmt::Display for WorkerClass {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {} {}", self.engine, self.numerics, self.backend)
     }
+}
+
+/// The index of a backend among [`BACKEND_COUNTERS`]; 0 for none, or one that is not known.
+pub fn counter_of(backend: Option<&str>) -> usize {
+    backend.and_then(|name| BACKENDS.iter().position(|known| *known == name)).map_or(0, |place| place + 1)
 }
 
 /// Whether this is the name of a backend.
@@ -152,7 +159,9 @@ mod tests {
             address: "127.0.0.1:1".to_owned(),
             boot: "b".to_owned(),
             protocol_version: 1,
+            protocol_oldest: 0,
             result_schema: String::new(),
+            result_schemas_earlier: Vec::new(),
             class,
             threads,
             cache_bytes: 0,

@@ -20,7 +20,7 @@ use trawl_connect::{Connector, ConnectorError, HttpVersion, PlainText};
 use crate::environment::Signal;
 
 /// Longest response of a receiver that is read: it says which spans were rejected, and why.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+const REPLY_BYTES_MAX: usize = 1 << 20;
 
 /// Opens connections for a signal, with the certificates that its variables name.
 ///
@@ -78,7 +78,7 @@ impl HttpClient for Http {
         let answered = async {
             let response = self.client.request(request.map(Full::new)).await?;
             let (parts, body) = response.into_parts();
-            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?;
+            let body = Limited::new(body, REPLY_BYTES_MAX).collect().await?;
             Ok::<_, HttpError>(Response::from_parts(parts, body.to_bytes()))
         };
         timeout(self.timeout, answered).await?

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 use trawl_cluster_store::{
-    ANSWER_BYTES_MAX, Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest,
+    Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, REPLY_BYTES_MAX,
     StoreVersion, WATCH_BACKLOG_MAX, Watch, Write, after, checked,
 };
 
@@ -26,7 +26,7 @@ const KEY_OVERHEAD_BYTES: usize = 32;
 /// The limits of the store; the defaults are etcd's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Maximum bytes of one reply; see [`ANSWER_BYTES_MAX`].
+    /// Maximum bytes of one reply; see [`REPLY_BYTES_MAX`].
     pub answer_bytes: usize,
     /// Maximum bytes of keys, values and their history, beyond which puts are rejected; compaction frees the history.
     pub quota_bytes: usize,
@@ -35,7 +35,7 @@ pub struct MemoryLimits {
 impl Default for MemoryLimits {
     fn default() -> Self {
         // etcd's own default quota.
-        Self { answer_bytes: ANSWER_BYTES_MAX, quota_bytes: 2 << 30 }
+        Self { answer_bytes: REPLY_BYTES_MAX, quota_bytes: 2 << 30 }
     }
 }
 
@@ -109,6 +109,8 @@ struct State {
     silent: Vec<Watcher>,
     /// While true every call fails, as if the store were unavailable.
     away: bool,
+    /// Whether leases expire by themselves.
+    timed: bool,
     /// While true watches are silent; `withheld` buffers their changes.
     stalled: bool,
     withheld: Vec<(i64, Change)>,
@@ -266,8 +268,8 @@ fn end_by_time(state: &Weak<Mutex<State>>) {
             let mut state = lock(&state);
             let now = Instant::now();
             let over: Vec<LeaseId> = state.leases.iter().filter(|(_, l)| l.ends <= now).map(|(&id, _)| id).collect();
-            // A stalled store ends no leases; those that expired meanwhile end once it resumes.
-            if !state.stalled {
+            // A stalled store ends no leases; those that expired meanwhile end once it resumes. Nor does one that is away.
+            if !state.stalled && !state.away {
                 over.into_iter().for_each(|lease| state.end(lease));
             }
         }
@@ -293,6 +295,7 @@ impl MemoryStore {
     /// A store whose leases expire by themselves.
     pub fn timed() -> Self {
         let store = Self::default();
+        lock(&store.state).timed = true;
         let state = Arc::downgrade(&store.state);
         // If the thread cannot be started, leases never expire and the test fails.
         let _ = std::thread::Builder::new().name("memory-leases".to_owned()).spawn(move || end_by_time(&state));
@@ -382,9 +385,14 @@ impl MemoryStore {
         lock(&self.state).no_space = true;
     }
 
-    /// Makes all calls fail, or succeed again.
+    /// Makes all calls fail, or succeed again: then all leases begin anew, as those of an etcd that was restarted.
     pub fn set_away(&self, away: bool) {
-        lock(&self.state).away = away;
+        let mut state = lock(&self.state);
+        state.away = away;
+        if !away {
+            let now = Instant::now();
+            state.leases.values_mut().for_each(|lease| lease.ends = now + lease.ttl);
+        }
     }
 
     /// Makes all calls hang and all watches silent, or resumes them. A try waits [`MEMORY_CALL_TIMEOUT`] at most.
@@ -482,8 +490,11 @@ impl ControlStore for MemoryStore {
 
     async fn keep_alive(&self, lease: LeaseId) -> Result<(), ControlError> {
         self.call(|state| {
-            let lease = state.leases.get_mut(&lease).ok_or(ControlError::LeaseOver)?;
-            lease.ends = Instant::now() + lease.ttl;
+            let (timed, now) = (state.timed, Instant::now());
+            // As etcd does, also before it has ended the lease.
+            let alive = state.leases.get_mut(&lease).filter(|lease| !timed || lease.ends > now);
+            let lease = alive.ok_or(ControlError::LeaseOver)?;
+            lease.ends = now + lease.ttl;
             Ok(())
         })
         .await

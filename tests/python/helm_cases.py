@@ -251,6 +251,9 @@ def branches(helm, check, chart):
         "metadata"
     ]
     same(asked["threadsPerWorker"], "3", "part of a core is a thread")
+    same(asked["backend"], "", "all work counts")
+    asked = rendered("production", 'worker.autoscaling.keda.backend="cuda"').of("ScaledObject")["spec"]["triggers"][0]
+    same(asked["metadata"]["backend"], "cuda", "work of devices only")
     check(r.of("HorizontalPodAutoscaler") is None, "both scale")
     peers = json.dumps(r.of("NetworkPolicy", "-coordinator")["spec"]["ingress"])
     check('"kubernetes.io/metadata.name": "keda"' in peers, "KEDA may connect")

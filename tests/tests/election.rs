@@ -16,8 +16,6 @@ use trawl_wire::record::leader_key;
 const BOUND: Duration = Duration::from_secs(60);
 /// The shortest lease that etcd grants.
 const TTL: Duration = Duration::from_secs(2);
-/// By the holder's own clock a lease ends earlier by this fraction.
-const MARGIN: Duration = Duration::from_millis(400);
 
 /// etcd, as one candidate sees it: its leases are known, and its thread can be blocked.
 struct Tapped {
@@ -101,7 +99,7 @@ impl Contender {
     fn term(&self) -> Option<Term> {
         match &*self.candidate.leadership().borrow() {
             Leadership::Leading(term) => Some(term.clone()),
-            Leadership::Standby { .. } => None,
+            Leadership::Suspended { .. } | Leadership::Standby { .. } => None,
         }
     }
 
@@ -172,7 +170,7 @@ fn one_of_three_leads_and_a_leader_without_a_lease_is_followed_by_another_epoch(
 }
 
 #[test]
-fn a_blocked_leader_has_stepped_down_by_its_own_clock_before_another_may_lead() {
+fn a_blocked_leader_writes_nothing_once_another_leads_and_follows_when_it_wakes() {
     let name = etcd::fresh_cluster_name();
     block_on(async {
         let first = Contender::new(&name, "c1");
@@ -182,11 +180,6 @@ fn a_blocked_leader_has_stepped_down_by_its_own_clock_before_another_may_lead() 
         first.pause(true);
         second.until(|now| matches!(now, Leadership::Leading(_))).await;
         let (asleep, term) = (first.term().expect("it still thinks so"), second.term().expect("it leads"));
-        assert!(!asleep.is_valid(Instant::now()), "by the clock the term is over");
-        // The second one requested its lease when the key was gone; its term begins then.
-        let asked = term.valid_until - (TTL - MARGIN);
-        println!("{:?} between the end of one term and the beginning of the next", asked - asleep.valid_until);
-        assert!(asleep.valid_until < asked);
         assert!(term.epoch > asleep.epoch);
         let store = EtcdStore::new(&etcd::endpoint()).unwrap();
         assert!(!store.commit(&[asleep.guard()], vec![]).await.unwrap().applied);

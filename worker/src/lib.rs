@@ -8,9 +8,11 @@
 mod axis;
 pub mod cache;
 mod checkpoints;
+mod copy_check;
 mod evaluate;
 mod executable;
 mod execute;
+mod gathering;
 mod measure;
 mod piece;
 mod plans;

@@ -16,7 +16,7 @@ use trawl_kernels::{Engine, Precision};
 use trawl_market::Store;
 use trawl_security::{ServerSecurity, incoming};
 use trawl_telemetry::metrics::catalogue::worker::DRAINING;
-use trawl_wire::limits::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_wire::limits::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION, PROTOCOL_VERSION_OLDEST};
 use trawl_wire::record::DeviceRecord;
 use trawl_wire::{WorkerRecord, envelope, pb};
 
@@ -125,7 +125,9 @@ pub async fn run(
         address: options.advertise.unwrap_or_else(|| address.to_string()),
         boot: options.boot.clone(),
         protocol_version: PROTOCOL_VERSION,
+        protocol_oldest: PROTOCOL_VERSION_OLDEST,
         result_schema: format!("{:016x}", envelope::schema_fingerprint()),
+        result_schemas_earlier: Vec::new(),
         class: crate::execution_class_on(&options.engine, Precision::F64),
         threads: u32::try_from(pool.current_num_threads()).unwrap_or(u32::MAX),
         cache_bytes: options.cache_bytes,

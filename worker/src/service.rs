@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use tokio::sync::{mpsc, watch};
+use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 use trawl_kernels::cuda::Lowering;
@@ -21,14 +23,16 @@ use trawl_telemetry::metrics::catalogue::worker::{
 };
 use trawl_telemetry::names::{attribute, span};
 use trawl_telemetry::spans;
-use trawl_wire::error::{other_plan, status_of, text_of};
+use trawl_wire::error::{epoch_over, other_plan, status_of, text_of};
 use trawl_wire::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
 use trawl_wire::record::ExecutionClass;
 use trawl_wire::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
 
 use crate::cache::{Group, GroupCache, GroupKey};
+use crate::copy_check::CopyCheck;
 use crate::executable::ExecutablePlan;
 use crate::execute::{ExecuteError, References, ScanSource, ScanStep, StepKind};
+use crate::gathering::gathered;
 use crate::plans::{self, Plans};
 use crate::replies::Replies;
 use crate::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
@@ -72,6 +76,7 @@ pub(crate) struct WorkerService {
     pub fault_delay: Duration,
     datasets: Mutex<VecDeque<(String, Dataset)>>,
     plans: Plans,
+    copy_check: CopyCheck,
 }
 
 /// A validated request.
@@ -163,6 +168,7 @@ impl WorkerService {
             fault_delay,
             datasets: Mutex::default(),
             plans: Plans::default(),
+            copy_check: CopyCheck::default(),
         }
     }
 
@@ -177,10 +183,7 @@ impl WorkerService {
         if epoch >= highest {
             return Ok(());
         }
-        let message = format!(
-            "epoch {epoch} is over: this worker has heard of a leader of epoch {highest} (if etcd was set up anew, \
-             restart the workers)"
-        );
+        let message = epoch_over(epoch, highest);
         SHARDS_REFUSED.of(ShardRefusal::OldEpoch).inc();
         tracing::warn!(epoch, highest, "refused what a coordinator asked that leads no longer");
         Err(status_of(Code::FailedPrecondition, ErrorKind::Retryable, &message))
@@ -257,7 +260,7 @@ impl WorkerService {
         let reference = Arc::from(format!("{}@{} {}", manifest.name, manifest.snapshot, request.adjustment));
         let columns = Arc::from(plan.columns.clone());
         let source = ScanSource { executable, dataset, as_of: request.as_of_us, adjustment, engine, checkpoints: None };
-        let references = source.load_references().inspect_err(|error| self.log_damage(error))?;
+        let references = source.load_references().inspect_err(|error| self.log_damage(&source.dataset, error))?;
         Ok(Shard {
             references,
             source,
@@ -340,7 +343,7 @@ impl WorkerService {
             GroupKey { dataset: Arc::clone(&shard.reference), group: segment, columns: Arc::clone(&shard.columns) };
         let load = || shard.source.load_segment(segment);
         let loaded = record.stages.time(EngineStage::Load, 0, 0, || self.cache.get_or_load(&key, load));
-        let (group, resident) = loaded.inspect_err(|error| self.log_damage(error))?;
+        let (group, resident) = loaded.inspect_err(|error| self.log_damage(&shard.source.dataset, error))?;
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;
         record.cache = Some(if resident { CacheLevel::Memory } else { CacheLevel::Disk });
@@ -356,8 +359,9 @@ impl WorkerService {
         Ok(AtHand { group, wanted })
     }
 
-    /// Logs that a file in this worker's data root has changed since it was imported, which an operator has to repair.
-    fn log_damage(&self, error: &ExecuteError) {
+    /// Logs that a file in this worker's data root has changed since it was imported, which an operator has to repair, and
+    /// checks the others.
+    fn log_damage(&self, dataset: &Dataset, error: &ExecuteError) {
         if error.kind() == ErrorKind::Damaged {
             DAMAGED_READS.inc();
             tracing::warn!(
@@ -365,6 +369,7 @@ impl WorkerService {
                 error = text_of(error),
                 "a file of this worker's data root is damaged; another copy is asked for"
             );
+            self.copy_check.begin(&self.id, dataset);
         }
     }
 
@@ -414,7 +419,7 @@ pub(crate) fn reply_of(
         Ok(envelope) => pb::segment_reply::Outcome::Result(envelope),
         Err(failure) => pb::segment_reply::Outcome::Failure(failure.into()),
     };
-    pb::SegmentReply { segment, outcome: Some(outcome), timings, shard: None }
+    pb::SegmentReply { segment, outcome: Some(outcome), timings, shard: None, more: Vec::new() }
 }
 
 /// Records the metrics of a segment that has ended, and sends its reply. Blocks while the reply buffer is full.
@@ -443,11 +448,11 @@ pub(crate) struct Handle(pub Arc<WorkerService>);
 
 #[tonic::async_trait]
 impl pb::worker_server::Worker for Handle {
-    type ExecuteStream = ReceiverStream<Result<pb::SegmentReply, Status>>;
+    type ExecuteStream = Pin<Box<dyn Stream<Item = Result<pb::SegmentReply, Status>> + Send>>;
 
     async fn execute(&self, request: Request<pb::ShardRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
         let service = Arc::clone(&self.0);
-        let epoch = request.get_ref().epoch;
+        let (epoch, gathers) = (request.get_ref().epoch, request.get_ref().gathers);
         service.check_epoch(epoch)?;
         if service.draining.load(Ordering::Relaxed) {
             SHARDS_REFUSED.of(ShardRefusal::Leaving).inc();
@@ -521,7 +526,10 @@ impl pb::worker_server::Worker for Handle {
         } else {
             service.pool.spawn(work);
         }
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        Ok(Response::new(match gathers {
+            true => Box::pin(gathered(receiver)),
+            false => Box::pin(ReceiverStream::new(receiver)),
+        }))
     }
 
     async fn drain(&self, request: Request<pb::DrainRequest>) -> Result<Response<pb::DrainReply>, Status> {

@@ -41,11 +41,22 @@ impl Gathered {
             scan_id: header.scan_id.clone(),
             generation: header.generation,
             have: self.results.keys().copied().collect(),
+            gathers: true,
         })
     }
 
-    /// Takes one event; returns the answer if it was the last one.
-    pub fn take(&mut self, event: pb::ScanEvent, progress: &dyn Progress) -> Result<Option<Scanned>, ClientError> {
+    /// Takes a message of events; returns the answer if it was the last one.
+    pub fn take(&mut self, mut event: pb::ScanEvent, progress: &dyn Progress) -> Result<Option<Scanned>, ClientError> {
+        let more = std::mem::take(&mut event.more);
+        for event in std::iter::once(event).chain(more) {
+            if let Some(scanned) = self.take_one(event, progress)? {
+                return Ok(Some(scanned));
+            }
+        }
+        Ok(None)
+    }
+
+    fn take_one(&mut self, event: pb::ScanEvent, progress: &dyn Progress) -> Result<Option<Scanned>, ClientError> {
         use pb::scan_event::Event;
         if !matches!(event.event, Some(Event::Summary(_)) | None) {
             self.early = None;

@@ -214,6 +214,7 @@ impl<'a> Following<'a> {
             allow_partial: call.allow_partial,
             detached: self.detached,
             backend: call.backend.clone().unwrap_or_default(),
+            gathers: true,
         };
         self.follow(Ask::Submit(Box::new(request))).await
     }
@@ -222,6 +223,7 @@ impl<'a> Following<'a> {
         let request = pb::WatchRequest {
             protocol_version: PROTOCOL_VERSION,
             scan_id: scan.to_owned(),
+            gathers: true,
             ..pb::WatchRequest::default()
         };
         self.follow(Ask::Watch(request)).await
@@ -390,6 +392,7 @@ mod tests {
                 best: false,
                 ..pb::Accepted::default()
             })),
+            more: Vec::new(),
         };
         let summary = pb::ScanEvent {
             event: Some(pb::scan_event::Event::Summary(pb::Summary {
@@ -397,6 +400,7 @@ mod tests {
                 report_json: serde_json::to_string(&RunReport::default()).unwrap(),
                 partial: false,
             })),
+            more: Vec::new(),
         };
         // Restarted: the previous generation's header is void.
         let mut again = Gathered::default();

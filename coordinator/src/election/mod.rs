@@ -6,19 +6,25 @@
 //! A candidate takes a lease, puts its record under the leader's key if the key is absent, and renews the lease. The
 //! revision at which the key was created is its epoch; every write it makes as a leader is guarded by that epoch, so
 //! that a leader which has been replaced without noticing cannot write. It also stops by its own clock: a lease counts
-//! from when its renewal was SENT and ends a margin early, so that the leader steps down before the store can release
-//! the key.
+//! from when its renewal was SENT and ends a margin early, so that the leader stops before the store can release the key.
+//!
+//! A leader whose lease was not renewed in time is suspended: most often the store is away for everybody, and its lease
+//! goes on when the store is back. It keeps its lease and its work, and leads on in the same epoch as soon as a renewal
+//! has succeeded and its key has been read. It steps down when the lease is over or the key is not its own any more.
 //!
 //! The shell answers every call once, with its result or [`Event::Failed`]. An answer may arrive late, when it is no
 //! longer awaited. A failed call may have been applied, or may be applied later, so the key is read until it is known
 //! who leads, and a record carries the number of its campaign, to distinguish a candidate's current write from its
 //! earlier ones.
 
+mod messages;
 #[cfg(test)]
 mod tests;
 
 use trawl_cluster_store::LeaseId;
 use trawl_wire::LeaderRecord;
+
+pub use messages::{Command, ElectionRole, Event, Incumbent, Reason, StoreCall};
 
 /// Time to live of a leader's lease: approximately the longest time without a leader after one has died.
 pub const LEADER_LEASE_TTL_MS: u64 = 5_000;
@@ -29,188 +35,9 @@ const MARGIN_OF_TTL: u64 = 5;
 const RENEWALS_PER_TTL: u64 = 3;
 /// Wait after a failed call, which has already made its own retries.
 pub const RETRY_MS: u64 = 200;
-
-/// Who holds the leader's key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Incumbent {
-    /// The store's revision when the key was created.
-    pub epoch: i64,
-    /// The record under the key; `None` if it cannot be decoded. Nobody leads then, and no other candidate may.
-    pub record: Option<LeaderRecord>,
-}
-
-/// Identifies a call of the shell in [`Event::Failed`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreCall {
-    /// [`Command::GrantLease`].
-    Grant {
-        /// As in the command.
-        sent_ms: u64,
-    },
-    /// [`Command::Campaign`].
-    Campaign {
-        /// Number of the campaign in the record.
-        campaign: u64,
-    },
-    /// [`Command::Look`].
-    Look,
-    /// [`Command::KeepAlive`].
-    KeepAlive {
-        /// As in the command.
-        sent_ms: u64,
-    },
-}
-
-/// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// The record under the leader's key at a revision of the store: listed, read, or from a watch.
-    Seen {
-        /// The incumbent; `None` if the key is absent.
-        leader: Option<Incumbent>,
-        /// The store's revision of this view.
-        revision: i64,
-    },
-    /// The lease that was asked for at `sent_ms`.
-    Granted {
-        /// The lease granted.
-        lease: LeaseId,
-        /// As in [`Command::GrantLease`].
-        sent_ms: u64,
-    },
-    /// The outcome of the put of a campaign's record. If not `applied`, an earlier try of it may have been.
-    Committed {
-        /// Number of the campaign in the record.
-        campaign: u64,
-        /// Whether this put created the key.
-        applied: bool,
-        /// The store's revision afterwards; if applied, the epoch.
-        revision: i64,
-    },
-    /// The keep-alive that was sent at `sent_ms` was answered.
-    Renewed {
-        /// The lease renewed.
-        lease: LeaseId,
-        /// As in [`Command::KeepAlive`].
-        sent_ms: u64,
-    },
-    /// The store reports that a lease is over.
-    LeaseOver {
-        /// The lease that is over.
-        lease: LeaseId,
-    },
-    /// A call failed; it may have been applied.
-    Failed {
-        /// The call that failed.
-        call: StoreCall,
-    },
-    /// The key was deleted and the lease revoked, or neither was possible.
-    Abdicated,
-    /// This process leaves: it hands over and never leads again.
-    Resign,
-    /// Time has passed.
-    Tick,
-}
-
-/// Why a leader steps down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// No keep-alive that was sent in time was answered.
-    NotRenewed,
-    /// The store reports that the lease is over.
-    LeaseOver,
-    /// Its key is gone.
-    KeyGone,
-    /// Another candidate holds the key.
-    Deposed,
-    /// It resigned.
-    Resigned,
-}
-
-impl std::fmt::Display for Reason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::NotRenewed => "its lease was not renewed in time",
-            Self::LeaseOver => "its lease is over",
-            Self::KeyGone => "its key is gone",
-            Self::Deposed => "another has taken its key",
-            Self::Resigned => "it hands over",
-        })
-    }
-}
-
-/// An action of the shell; commands are to be executed in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
-    /// Take a lease of the time to live this election was made with.
-    GrantLease {
-        /// When it was asked for, by the candidate's clock in milliseconds.
-        sent_ms: u64,
-    },
-    /// Put the record under the leader's key with this lease, if the key is absent.
-    Campaign {
-        /// The lease that the record depends on.
-        lease: LeaseId,
-        /// The record to put, with the number of its campaign.
-        record: LeaderRecord,
-    },
-    /// Read the leader's key.
-    Look,
-    /// Renew the lease; the answer names `sent_ms`.
-    KeepAlive {
-        /// The lease to renew.
-        lease: LeaseId,
-        /// When it is sent, by the candidate's clock in milliseconds.
-        sent_ms: u64,
-    },
-    /// From now on this coordinator leads, until the deadline in [`Election::standing`], which every step may extend.
-    BecomeLeader {
-        /// The revision at which its key was created.
-        epoch: i64,
-    },
-    /// It no longer leads. Always the first command of a step.
-    StepDown {
-        /// The epoch in which it led.
-        epoch: i64,
-        /// Why it steps down.
-        reason: Reason,
-    },
-    /// Delete the key if it is still of this epoch, then revoke the lease.
-    Abdicate {
-        /// The revision at which its key was created.
-        epoch: i64,
-        /// The lease to revoke.
-        lease: LeaseId,
-    },
-    /// Revoke the lease, and with it any record it put. Not answered, since the lease also expires by itself.
-    RevokeLease {
-        /// The lease to revoke.
-        lease: LeaseId,
-    },
-}
-
-/// The role of a coordinator in the election.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ElectionRole {
-    /// It does not lead.
-    Standby {
-        /// The leader's record, if another coordinator is known to lead.
-        leader: Option<LeaderRecord>,
-    },
-    /// No leader is known, and it tries to become one.
-    Campaigning,
-    /// It leads.
-    Leading {
-        /// The revision of its key.
-        epoch: i64,
-        /// By its own clock, in milliseconds; extended by renewals.
-        deadline_ms: u64,
-    },
-    /// It is giving up its leadership.
-    Resigning,
-    /// It will never lead again.
-    Resigned,
-}
+/// How long a leader that cannot renew its lease may remain suspended. While the store is away nobody can succeed it, and
+/// workers refuse its work once they know a successor.
+pub const SUSPENDED_MAX_MS: u64 = 300_000;
 
 #[derive(Debug, Clone, Copy)]
 struct Lease {
@@ -251,6 +78,15 @@ enum Phase {
         epoch: i64,
         lease: Lease,
         renewal: Renewal,
+    },
+    /// The lease was not renewed in time; it is tried on.
+    Suspended {
+        epoch: i64,
+        lease: Lease,
+        renewal: Renewal,
+        until_ms: u64,
+        /// A renewal succeeded, and the key is being read.
+        looking: bool,
     },
     Resigning,
     Resigned,
@@ -296,6 +132,7 @@ impl Election {
                 ElectionRole::Campaigning
             }
             Phase::Leading { epoch, lease, .. } => ElectionRole::Leading { epoch, deadline_ms: lease.deadline_ms },
+            Phase::Suspended { epoch, .. } => ElectionRole::Suspended { epoch },
             Phase::Resigning => ElectionRole::Resigning,
             Phase::Resigned => ElectionRole::Resigned,
         }
@@ -317,6 +154,8 @@ impl Election {
             Phase::Unsure { lease, retry_ms } => Some(retry_ms.min(lease.deadline_ms)),
             Phase::Leading { lease, renewal: Renewal::DueAt { at_ms }, .. } => Some(at_ms.min(lease.deadline_ms)),
             Phase::Leading { lease, renewal: Renewal::Sent { .. }, .. } => Some(lease.deadline_ms),
+            Phase::Suspended { renewal: Renewal::DueAt { at_ms }, until_ms, .. } => Some(at_ms.min(until_ms)),
+            Phase::Suspended { renewal: Renewal::Sent { .. }, until_ms, .. } => Some(until_ms),
             Phase::Granting { .. } | Phase::Resigning | Phase::Resigned => None,
         }
     }
@@ -325,7 +164,7 @@ impl Election {
     pub fn step(&mut self, event: Event, now_ms: u64) -> Vec<Command> {
         let mut commands = Vec::new();
         let out = &mut commands;
-        // First: a process that was suspended past its deadline must not act on this event as the leader.
+        // First: a process that was stopped past its deadline must not act on this event as the leader.
         self.keep_deadlines(now_ms, out);
         match event {
             Event::Seen { leader, revision } => self.see(leader, revision, now_ms, out),
@@ -333,9 +172,14 @@ impl Election {
             Event::Committed { campaign, applied, revision } => {
                 self.committed(campaign, applied, revision, now_ms, out);
             }
-            Event::Renewed { lease, sent_ms } => self.renewed(lease, sent_ms),
+            Event::Renewed { lease, sent_ms } => self.renewed(lease, sent_ms, out),
             Event::LeaseOver { lease } => self.lease_over(lease, now_ms, out),
             Event::Failed { call } => self.failed(call, now_ms),
+            Event::Succeeded => {
+                if let Phase::Suspended { .. } = self.phase {
+                    self.withdraw(Reason::Deposed, now_ms, out);
+                }
+            }
             Event::Abdicated => {
                 if let Phase::Resigning = self.phase {
                     self.phase = Phase::Resigned;
@@ -363,20 +207,34 @@ impl Election {
             Phase::Committing { lease }
             | Phase::Looking { lease }
             | Phase::Unsure { lease, .. }
-            | Phase::Leading { lease, .. } => Some(lease),
+            | Phase::Leading { lease, .. }
+            | Phase::Suspended { lease, .. } => Some(lease),
             Phase::Standby { .. } | Phase::Granting { .. } | Phase::Resigning | Phase::Resigned => None,
         }
     }
 
     fn keep_deadlines(&mut self, now_ms: u64, out: &mut Vec<Command>) {
-        if self.lease().is_some_and(|lease| now_ms >= lease.deadline_ms) {
-            self.withdraw(Reason::NotRenewed, now_ms.saturating_add(RETRY_MS), out);
+        match self.phase {
+            Phase::Leading { epoch, lease, renewal } if now_ms >= lease.deadline_ms => {
+                let until_ms = now_ms.saturating_add(SUSPENDED_MAX_MS);
+                self.phase = Phase::Suspended { epoch, lease, renewal, until_ms, looking: false };
+                out.push(Command::Suspend { epoch });
+            }
+            Phase::Suspended { until_ms, .. } if now_ms >= until_ms => {
+                self.withdraw(Reason::NotRenewed, now_ms.saturating_add(RETRY_MS), out);
+            }
+            Phase::Committing { lease } | Phase::Looking { lease } | Phase::Unsure { lease, .. }
+                if now_ms >= lease.deadline_ms =>
+            {
+                self.withdraw(Reason::NotRenewed, now_ms.saturating_add(RETRY_MS), out);
+            }
+            _ => {}
         }
     }
 
     /// Returns to standby from any phase, and revokes the lease together with any record it put.
     fn withdraw(&mut self, reason: Reason, retry_ms: u64, out: &mut Vec<Command>) {
-        if let Phase::Leading { epoch, .. } = self.phase {
+        if let Phase::Leading { epoch, .. } | Phase::Suspended { epoch, .. } = self.phase {
             out.push(Command::StepDown { epoch, reason });
         }
         if let Some(lease) = self.lease().filter(|_| reason != Reason::LeaseOver) {
@@ -393,8 +251,20 @@ impl Election {
         self.seen = leader.map_or(Seen::Vacant, Seen::Held);
         match (self.phase, &self.seen) {
             (Phase::Leading { epoch, .. }, Seen::Held(incumbent)) if incumbent.epoch == epoch => {}
-            (Phase::Leading { .. }, Seen::Held(_)) => self.withdraw(Reason::Deposed, now_ms, out),
-            (Phase::Leading { .. }, Seen::Vacant) => self.withdraw(Reason::KeyGone, now_ms, out),
+            (Phase::Suspended { epoch, lease, renewal, looking, .. }, Seen::Held(incumbent))
+                if incumbent.epoch == epoch =>
+            {
+                if looking && now_ms < lease.deadline_ms {
+                    self.phase = Phase::Leading { epoch, lease, renewal };
+                    out.push(Command::Resume { epoch });
+                }
+            }
+            (Phase::Leading { .. } | Phase::Suspended { .. }, Seen::Held(_)) => {
+                self.withdraw(Reason::Deposed, now_ms, out);
+            }
+            (Phase::Leading { .. } | Phase::Suspended { .. }, Seen::Vacant) => {
+                self.withdraw(Reason::KeyGone, now_ms, out);
+            }
             (
                 Phase::Committing { lease } | Phase::Looking { lease } | Phase::Unsure { lease, .. },
                 Seen::Held(incumbent),
@@ -463,14 +333,19 @@ impl Election {
         out.push(Command::BecomeLeader { epoch });
     }
 
-    fn renewed(&mut self, id: LeaseId, answered_ms: u64) {
+    fn renewed(&mut self, id: LeaseId, answered_ms: u64, out: &mut Vec<Command>) {
         let (next, until_ms) = (self.renewal_after(answered_ms), self.deadline_ms(answered_ms));
-        if let Phase::Leading { lease, renewal, .. } = &mut self.phase
-            && lease.id == id
-            && matches!(renewal, Renewal::Sent { sent_ms } if *sent_ms == answered_ms)
-        {
+        let (Phase::Leading { lease, renewal, .. } | Phase::Suspended { lease, renewal, .. }) = &mut self.phase else {
+            return;
+        };
+        if lease.id == id && matches!(renewal, Renewal::Sent { sent_ms } if *sent_ms == answered_ms) {
             lease.deadline_ms = lease.deadline_ms.max(until_ms);
             *renewal = next;
+            if let Phase::Suspended { looking, .. } = &mut self.phase {
+                // The lease may have outlived the key.
+                *looking = true;
+                out.push(Command::Look);
+            }
         }
     }
 
@@ -494,13 +369,24 @@ impl Election {
                 Phase::Leading { epoch, lease, renewal: Renewal::Sent { sent_ms } },
                 StoreCall::KeepAlive { sent_ms: failed_ms },
             ) if sent_ms == failed_ms => Phase::Leading { epoch, lease, renewal: Renewal::DueAt { at_ms: retry_ms } },
+            (
+                Phase::Suspended { epoch, lease, renewal: Renewal::Sent { sent_ms }, until_ms, looking },
+                StoreCall::KeepAlive { sent_ms: failed_ms },
+            ) if sent_ms == failed_ms => {
+                Phase::Suspended { epoch, lease, renewal: Renewal::DueAt { at_ms: retry_ms }, until_ms, looking }
+            }
+            (Phase::Suspended { epoch, lease, until_ms, looking: true, .. }, StoreCall::Look) => {
+                // Renewed and read again.
+                let renewal = Renewal::DueAt { at_ms: retry_ms };
+                Phase::Suspended { epoch, lease, renewal, until_ms, looking: false }
+            }
             (phase, _) => phase,
         };
     }
 
     fn resign(&mut self, out: &mut Vec<Command>) {
         self.phase = match self.phase {
-            Phase::Leading { epoch, lease, .. } => {
+            Phase::Leading { epoch, lease, .. } | Phase::Suspended { epoch, lease, .. } => {
                 out.push(Command::StepDown { epoch, reason: Reason::Resigned });
                 out.push(Command::Abdicate { epoch, lease: lease.id });
                 Phase::Resigning
@@ -524,7 +410,7 @@ impl Election {
                 self.phase = Phase::Looking { lease: *lease };
                 out.push(Command::Look);
             }
-            Phase::Leading { lease, renewal, .. } => {
+            Phase::Leading { lease, renewal, .. } | Phase::Suspended { lease, renewal, .. } => {
                 if let Renewal::DueAt { at_ms } = *renewal
                     && now_ms >= at_ms
                 {

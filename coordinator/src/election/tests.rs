@@ -60,6 +60,23 @@ fn leader() -> Election {
     election
 }
 
+/// A leader at epoch 5 whose lease was not renewed: the keep-alive of 1,700 ms is not answered yet.
+fn suspended() -> Election {
+    let mut election = leader();
+    assert_eq!(election.step(Event::Tick, 1_700), [keep_alive(1_700)]);
+    assert_eq!(election.step(Event::Tick, LIFE_MS), [suspend()]);
+    assert_eq!(election.standing(), ElectionRole::Suspended { epoch: 5 });
+    election
+}
+
+fn keep_alive(sent_ms: u64) -> Command {
+    Command::KeepAlive { lease: 7, sent_ms }
+}
+
+fn suspend() -> Command {
+    Command::Suspend { epoch: 5 }
+}
+
 fn leads_until(election: &Election, deadline_ms: u64) {
     assert_eq!(election.standing(), ElectionRole::Leading { epoch: 5, deadline_ms });
 }
@@ -128,26 +145,76 @@ fn a_keep_alive_that_fails_is_sent_again_until_the_deadline() {
         "reported twice"
     );
     assert_eq!(election.wake_ms(), Some(LIFE_MS));
-    assert_eq!(election.step(Event::Tick, LIFE_MS), [down(5, Reason::NotRenewed), revoke(7)]);
+    assert_eq!(election.step(Event::Tick, LIFE_MS), [suspend()]);
+    assert_eq!(election.wake_ms(), Some(LIFE_MS + SUSPENDED_MAX_MS));
+    let commands = election.step(Event::Tick, LIFE_MS + SUSPENDED_MAX_MS);
+    assert_eq!(commands, [down(5, Reason::NotRenewed), revoke(7)]);
     assert_eq!(election.standing(), ElectionRole::Standby { leader: None }, "its own old record is no other's");
 }
 
 #[test]
-fn whoever_wakes_past_its_deadline_steps_down_before_it_acts_on_anything() {
+fn a_suspended_leader_leads_on_when_its_lease_is_renewed_and_its_key_is_there() {
+    let mut election = suspended();
+    let failed = Event::Failed { call: StoreCall::KeepAlive { sent_ms: 1_700 } };
+    assert_eq!(election.step(failed, 9_000), []);
+    assert_eq!(election.step(held("me", 1, 5), 9_100), [], "a view alone renews nothing");
+    assert_eq!(election.step(Event::Tick, 9_200), [keep_alive(9_200)]);
+    assert_eq!(election.step(Event::Renewed { lease: 7, sent_ms: 9_200 }, 9_210), [Command::Look]);
+    assert_eq!(election.standing(), ElectionRole::Suspended { epoch: 5 }, "the key may be gone");
+    assert_eq!(election.step(held("me", 1, 5), 9_220), [Command::Resume { epoch: 5 }]);
+    leads_until(&election, 9_200 + LIFE_MS);
+    assert_eq!(election.wake_ms(), Some(9_200 + TTL_MS / 3));
+}
+
+#[test]
+fn a_suspended_leader_whose_view_fails_or_comes_too_late_renews_again() {
+    let mut election = suspended();
+    // This one renews for the past.
+    assert_eq!(election.step(Event::Renewed { lease: 7, sent_ms: 1_700 }, 9_000), [Command::Look, keep_alive(9_000)]);
+    assert_eq!(election.step(held("me", 1, 5), 9_010), []);
+    assert_eq!(election.step(Event::Renewed { lease: 7, sent_ms: 9_000 }, 9_020), [Command::Look]);
+    assert_eq!(election.step(Event::Failed { call: StoreCall::Look }, 9_030), []);
+    assert_eq!(election.wake_ms(), Some(9_030 + RETRY_MS));
+    assert_eq!(election.step(Event::Tick, 9_300), [keep_alive(9_300)]);
+    assert_eq!(election.step(held("me", 1, 5), 9_310), [], "not asked for since the renewal");
+}
+
+#[test]
+fn a_suspended_leader_steps_down_when_another_may_lead() {
+    for (event, reason) in [
+        (vacant(9), Reason::KeyGone),
+        (held("other", 1, 9), Reason::Deposed),
+        (Event::LeaseOver { lease: 7 }, Reason::LeaseOver),
+        (Event::Succeeded, Reason::Deposed),
+        (Event::Resign, Reason::Resigned),
+    ] {
+        let mut election = suspended();
+        let commands = election.step(event.clone(), 9_000);
+        assert_eq!(commands.first(), Some(&down(5, reason)), "{event:?}");
+        assert!(!matches!(election.standing(), ElectionRole::Suspended { .. } | ElectionRole::Leading { .. }));
+    }
+    let mut leading = leader();
+    assert_eq!(leading.step(Event::Succeeded, 20), [], "by its clock nobody can have succeeded it");
+}
+
+#[test]
+fn whoever_wakes_past_its_deadline_is_suspended_before_it_acts_on_anything() {
     let late = [
-        Event::Renewed { lease: 7, sent_ms: 1_700 },
-        Event::Tick,
-        held("me", 1, 5),
-        Event::Failed { call: StoreCall::KeepAlive { sent_ms: 1_700 } },
+        (Event::Renewed { lease: 7, sent_ms: 1_700 }, vec![Command::Look, keep_alive(600_000)]),
+        (Event::Tick, vec![]),
+        (held("me", 1, 5), vec![]),
+        (Event::Failed { call: StoreCall::KeepAlive { sent_ms: 1_700 } }, vec![]),
+        (Event::LeaseOver { lease: 7 }, vec![down(5, Reason::LeaseOver)]),
     ];
-    for event in late {
+    for (event, then) in late {
         let mut election = leader();
         // The clock stops for a while, then jumps.
         for _ in 0..3 {
             election.step(Event::Tick, 1_700);
         }
         let commands = election.step(event.clone(), 600_000);
-        assert_eq!(commands, [down(5, Reason::NotRenewed), revoke(7)], "{event:?}");
+        assert_eq!(commands, [vec![suspend()], then].concat(), "{event:?}");
+        assert!(!matches!(election.standing(), ElectionRole::Leading { .. }));
     }
 }
 
@@ -211,7 +278,7 @@ fn a_put_that_failed_is_looked_for_until_it_is_known_who_leads() {
 #[test]
 fn a_record_of_an_earlier_campaign_is_not_taken_for_this_one() {
     let mut election = leader();
-    assert_eq!(election.step(Event::Tick, LIFE_MS), [down(5, Reason::NotRenewed), revoke(7)]);
+    assert_eq!(election.step(Event::LeaseOver { lease: 7 }, 4_000), [suspend(), down(5, Reason::LeaseOver)]);
     // A vacancy was reported although the old record still exists, or exists again.
     assert_eq!(election.step(vacant(6), 5_000), [grant(5_000)]);
     assert_eq!(election.step(Event::Granted { lease: 8, sent_ms: 5_000 }, 5_001), [campaign(8, 2)]);
@@ -317,6 +384,7 @@ mod whatever_happens {
                 .prop_map(|(campaign, applied, revision)| Event::Committed { campaign, applied, revision }),
             3 => (lease.clone(), sent()).prop_map(|(lease, sent_ms)| Event::Renewed { lease, sent_ms }),
             1 => lease.prop_map(|lease| Event::LeaseOver { lease }),
+            1 => Just(Event::Succeeded),
             2 => calls.prop_map(|call| Event::Failed { call }),
             1 => Just(Event::Abdicated),
             3 => Just(Event::Tick),
@@ -329,7 +397,7 @@ mod whatever_happens {
             steps in vec((events(), 0..4u64), 1..60), resigns_at in 0..80usize,
         ) {
             let mut election = election();
-            let (mut now_ms, mut term) = (0, None);
+            let (mut now_ms, mut term, mut suspended) = (0, None, false);
             let mut latest_sent_ms = 0;
             for (i, (event, half_seconds)) in steps.into_iter().enumerate() {
                 now_ms += half_seconds * 500;
@@ -340,8 +408,18 @@ mod whatever_happens {
                             prop_assert!(term.is_none() && i <= resigns_at);
                             term = Some(epoch);
                         }
+                        Command::Suspend { epoch } => {
+                            prop_assert_eq!((place, term, suspended), (0, Some(epoch), false));
+                            suspended = true;
+                        }
+                        Command::Resume { epoch } => {
+                            prop_assert_eq!((term, suspended), (Some(epoch), true));
+                            suspended = false;
+                        }
                         Command::StepDown { epoch, .. } => {
-                            prop_assert_eq!((place, term.take()), (0, Some(epoch)));
+                            prop_assert!(place <= usize::from(suspended));
+                            prop_assert_eq!(term.take(), Some(epoch));
+                            suspended = false;
                         }
                         Command::GrantLease { sent_ms } | Command::KeepAlive { sent_ms, .. } => {
                             prop_assert_eq!(sent_ms, now_ms);
@@ -351,8 +429,9 @@ mod whatever_happens {
                     }
                 }
                 match election.standing() {
+                    ElectionRole::Suspended { epoch } => prop_assert_eq!((term, suspended), (Some(epoch), true)),
                     ElectionRole::Leading { epoch, deadline_ms } => {
-                        prop_assert_eq!(term, Some(epoch));
+                        prop_assert_eq!((term, suspended), (Some(epoch), false));
                         prop_assert!(now_ms < deadline_ms && deadline_ms <= latest_sent_ms + LIFE_MS);
                     }
                     _ => prop_assert!(term.is_none()),

@@ -1,5 +1,7 @@
 //! The goal that an operator sets for the autoscaler: metadata of a trigger, as text.
 
+use crate::worker_class::is_backend;
+
 /// Maximum of [`Goal::target_s`].
 pub const TARGET_S_MAX: f64 = 3600.0;
 /// Maximum of [`Goal::hold_s`].
@@ -10,9 +12,10 @@ const THREADS_MAX: f64 = 4096.0;
 const TARGET: &str = "targetSecondsPerWorker";
 const HOLD: &str = "holdSeconds";
 const THREADS: &str = "threadsPerWorker";
+const BACKEND: &str = "backend";
 
 /// How quickly work should be done, and how long a peak counts.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Goal {
     /// Seconds of work per worker.
     pub target_s: f64,
@@ -20,11 +23,13 @@ pub struct Goal {
     pub hold_s: u64,
     /// Threads of one worker; `None` takes the last known number.
     pub threads_per_worker: Option<f64>,
+    /// The backend of the workers that are scaled; `None` counts the work of all.
+    pub backend: Option<String>,
 }
 
 impl Default for Goal {
     fn default() -> Self {
-        Self { target_s: 60.0, hold_s: 120, threads_per_worker: None }
+        Self { target_s: 60.0, hold_s: 120, threads_per_worker: None, backend: None }
     }
 }
 
@@ -75,9 +80,16 @@ impl Goal {
             match key {
                 TARGET => goal.target_s = number(TARGET, 0.1, TARGET_S_MAX)?,
                 HOLD => goal.hold_s = number(HOLD, 0.0, HOLD_S_MAX as f64)? as u64,
+                BACKEND if value.is_empty() => {}
+                BACKEND if is_backend(value) => goal.backend = Some(value.to_owned()),
+                BACKEND => {
+                    let value = value.chars().filter(|c| !c.is_control()).take(64).collect();
+                    return Err(GoalError::Value { key: BACKEND, value, expected: "'cpu' or 'cuda'".to_owned() });
+                }
                 THREADS => goal.threads_per_worker = Some(number(THREADS, 0.1, THREADS_MAX)?),
                 other => {
-                    if let Some(meant) = [TARGET, HOLD, THREADS].into_iter().find(|ours| plain(ours) == plain(other)) {
+                    let keys = [TARGET, HOLD, THREADS, BACKEND];
+                    if let Some(meant) = keys.into_iter().find(|ours| plain(ours) == plain(other)) {
                         return Err(GoalError::Key { found: other.chars().take(64).collect(), meant });
                     }
                 }

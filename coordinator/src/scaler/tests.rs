@@ -5,7 +5,7 @@ mod simulation;
 use super::*;
 
 fn goal(target_s: f64, hold_s: u64) -> Goal {
-    Goal { target_s, hold_s, threads_per_worker: None }
+    Goal { target_s, hold_s, ..Goal::default() }
 }
 
 fn sample(work_s: f64, done_s: f64) -> Sample {
@@ -87,8 +87,11 @@ fn samples_are_bounded_and_time_that_runs_backwards_replaces_the_last() {
 fn metadata_is_read_and_mistakes_are_reported() {
     let of = |pairs: &[(&str, &str)]| Goal::of(pairs.iter().copied());
     assert_eq!(of(&[("scalerAddress", "trawl:7400")]), Ok(Goal::default()));
+    assert_eq!(of(&[("backend", "")]), Ok(Goal::default()));
+    assert_eq!(of(&[("backend", "cuda")]).unwrap().backend.as_deref(), Some("cuda"));
+    assert_eq!(of(&[("backend", "gpu")]).unwrap_err().to_string(), "backend is 'gpu': 'cpu' or 'cuda' is expected");
     let read = of(&[("targetSecondsPerWorker", "12.5"), ("holdSeconds", "0"), ("threadsPerWorker", "16")]);
-    assert_eq!(read, Ok(Goal { target_s: 12.5, hold_s: 0, threads_per_worker: Some(16.0) }));
+    assert_eq!(read, Ok(Goal { target_s: 12.5, hold_s: 0, threads_per_worker: Some(16.0), backend: None }));
     for bad in ["", "abc", "0", "-1", "NaN", "inf", "1e9"] {
         let message = of(&[("targetSecondsPerWorker", bad)]).unwrap_err().to_string();
         assert_eq!(message, format!("targetSecondsPerWorker is '{bad}': a number from 0.1 to 3600 is expected"));

@@ -110,7 +110,12 @@ impl Scheduler {
 
     /// Estimated cost, in nanoseconds of one core, of all pieces that are neither accepted nor failed.
     pub fn work_left(&self) -> u64 {
-        self.scans.values().fold(0, |sum, scan| sum.saturating_add(scan.open_cost))
+        self.work_left_by_class().fold(0, |sum, (_, cost)| sum.saturating_add(cost))
+    }
+
+    /// The same of each scan, with its class.
+    pub fn work_left_by_class(&self) -> impl Iterator<Item = (ClassId, u64)> {
+        self.scans.values().map(|scan| (scan.class, scan.open_cost))
     }
 
     /// Whether a scan cannot run because no worker of its class receives work.

@@ -168,12 +168,15 @@ async fn replies(
         }
         match stream.message().await {
             Ok(Some(mut reply)) => {
-                let timings = reply.shard.take().map(Box::new);
-                // Ignore pieces that were not requested.
-                let Some(&piece) = pieces.iter().find(|p| p.segment == reply.segment) else { continue };
-                let outcome = outcome_of(reply, piece, (prepared, step, wanted), transit);
-                if events.send(AttemptEvent::Piece { ticket, piece, outcome, timings }).await.is_err() {
-                    return Ending::Done;
+                let more = std::mem::take(&mut reply.more);
+                for mut reply in std::iter::once(reply).chain(more) {
+                    let timings = reply.shard.take().map(Box::new);
+                    // Ignore pieces that were not requested.
+                    let Some(&piece) = pieces.iter().find(|p| p.segment == reply.segment) else { continue };
+                    let outcome = outcome_of(reply, piece, (prepared, step, wanted), transit);
+                    if events.send(AttemptEvent::Piece { ticket, piece, outcome, timings }).await.is_err() {
+                        return Ending::Done;
+                    }
                 }
             }
             Ok(None) => return Ending::Done,

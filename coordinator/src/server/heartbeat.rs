@@ -1,7 +1,8 @@
-//! Shows the election that the leader's work makes progress: a leader whose work is stuck must not keep its lease.
+//! Shows the election that the leader's work makes progress, and that it was succeeded: a leader whose work is stuck must
+//! not keep its lease, and one that a worker knows to be succeeded need not wait for the control store to learn it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Interval of beats of a task that waits for others.
@@ -13,11 +14,13 @@ pub struct Heartbeat {
     started: Instant,
     /// Milliseconds after `started`.
     last_ms: Arc<AtomicU64>,
+    /// The latest epoch that a worker refused.
+    over: Arc<AtomicI64>,
 }
 
 impl Default for Heartbeat {
     fn default() -> Self {
-        Self { started: Instant::now(), last_ms: Arc::default() }
+        Self { started: Instant::now(), last_ms: Arc::default(), over: Arc::default() }
     }
 }
 
@@ -26,6 +29,16 @@ impl Heartbeat {
     pub fn beat(&self) {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_ms.fetch_max(now_ms, Ordering::Relaxed);
+    }
+
+    /// Notes that a worker knows a leader of a later epoch than `epoch`.
+    pub fn succeed(&self, epoch: i64) {
+        self.over.fetch_max(epoch, Ordering::Relaxed);
+    }
+
+    /// Whether a worker has refused this epoch, or a later one.
+    pub fn is_succeeded(&self, epoch: i64) -> bool {
+        self.over.load(Ordering::Relaxed) >= epoch
     }
 
     /// Time since the last beat.

@@ -1,8 +1,9 @@
 //! The terms of a leader, one after another, each with its own dispatcher, scans and records.
 //!
-//! A term begins as soon as the workers are followed; earlier scans are taken over during the term (`upkeep`). At the
-//! end of a term everything stops at once: a coordinator that no longer leads sends nothing to clients, records nothing
-//! and dispatches nothing.
+//! A term begins as soon as the workers are followed; earlier scans are taken over during the term (`upkeep`). While a
+//! leader is suspended (it could not renew its lease in time), its scans go on and are read; nothing new is accepted. At
+//! the end of a term everything stops at once: a coordinator that no longer leads sends nothing to clients, records
+//! nothing and dispatches nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +46,14 @@ pub(crate) async fn lead(
     loop {
         let now = leadership.borrow_and_update().clone();
         match now {
+            // Its term was over before it began here.
+            Leadership::Suspended { .. } => {
+                standing.send_replace(CoordinatorRole::Following(None));
+                tokio::select! {
+                    changed = leadership.changed() => if changed.is_err() { return Ok(()) },
+                    _ = quit.wait_for(|quit| *quit) => return Ok(()),
+                }
+            }
             Leadership::Standby { leader } => {
                 standing.send_replace(CoordinatorRole::Following(leader.map(|leader| leader.address)));
                 tokio::select! {
@@ -56,16 +65,18 @@ pub(crate) async fn lead(
                 let (over, is_over) = watch::channel(false);
                 tracing::info!(epoch = term.epoch, "this coordinator leads");
                 let (progress, taken_over) = watch::channel(TakenOver::Nothing);
+                let mut watched = leadership.clone();
                 let reign = async {
                     let environment = begin(&cluster, &term, (is_over, taken_over));
                     let environment = cluster.heartbeat.during(environment).await;
-                    standing.send_replace(CoordinatorRole::Leading(Box::new(environment.clone())));
+                    let shown = show(leadership.clone(), &standing, &environment);
                     let tidy = async {
                         take_over(&cluster, &environment, &progress).await;
                         keep_tidy(&cluster, &environment).await;
                     };
                     tokio::select! {
                         () = tidy => {}
+                        () = shown => {}
                         () = environment.dispatcher.ended() => {}
                     }
                 };
@@ -78,7 +89,7 @@ pub(crate) async fn lead(
                         tracing::error!(epoch = term.epoch, "internal error: a task of the leader ended, this coordinator resigns");
                         return Err(Broken);
                     }
-                    _ = leadership.wait_for(|now| !matches!(now, Leadership::Leading(t) if t.epoch == term.epoch)) => false,
+                    _ = watched.wait_for(|now| now.epoch() != Some(term.epoch)) => false,
                     _ = quit.wait_for(|quit| *quit) => true,
                 };
                 over.send_replace(true);
@@ -88,6 +99,26 @@ pub(crate) async fn lead(
                     return Ok(());
                 }
             }
+        }
+    }
+}
+
+/// Publishes whether this coordinator leads or is suspended, for as long as it does not step down.
+async fn show(
+    mut leadership: watch::Receiver<Leadership>,
+    standing: &watch::Sender<CoordinatorRole>,
+    environment: &Environment,
+) {
+    loop {
+        let suspended = matches!(*leadership.borrow_and_update(), Leadership::Suspended { .. });
+        let environment = Box::new(environment.clone());
+        standing.send_replace(match suspended {
+            true => CoordinatorRole::Suspended(environment),
+            false => CoordinatorRole::Leading(environment),
+        });
+        if leadership.changed().await.is_err() {
+            // The election ended: so does the term.
+            return std::future::pending().await;
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Runs for leadership for as long as the process lives: an [`Election`] around a control store.
 //!
 //! It has its own thread, runtime and store client, so that neither busy scans nor slow clients make a leader miss its
-//! renewals. The rest of the process watches a [`Leadership`], and checks the clock whenever it acts as the leader: a
-//! thread that was suspended together with this one may wake before it.
+//! renewals. The rest of the process watches a [`Leadership`].
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -50,30 +49,37 @@ pub enum Leadership {
     },
     /// It leads for this term.
     Leading(Term),
+    /// It led in this epoch and could not renew its lease in time: its work goes on, and it may lead on in the same epoch.
+    Suspended {
+        /// See [`Term::epoch`].
+        epoch: i64,
+    },
 }
 
-/// The right to act as a leader. Renewals yield terms of the same epoch that are valid for longer.
+impl Leadership {
+    /// The epoch in which this coordinator leads, or led until it was suspended.
+    pub fn epoch(&self) -> Option<i64> {
+        match self {
+            Self::Leading(Term { epoch, .. }) | Self::Suspended { epoch } => Some(*epoch),
+            Self::Standby { .. } => None,
+        }
+    }
+}
+
+/// The right to act as a leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
     /// Create revision of the leader's key; increases from leader to leader.
     pub epoch: i64,
     /// The key whose create revision is the epoch.
     pub leader_key: Arc<str>,
-    /// Deadline by this process's clock. Check [`Term::is_valid`] before acting as the leader.
-    pub valid_until: Instant,
 }
 
 impl Term {
-    /// Guard for every write made as this leader, which prevents writes by a leader that has been replaced.
+    /// Guard for every write made as this leader, which prevents writes by a leader that has been replaced, independent of
+    /// all clocks.
     pub fn guard(&self) -> Guard {
         Guard::Created { key: self.leader_key.to_string(), revision: self.epoch }
-    }
-
-    /// Whether this coordinator still leads at `now`, by its own clock. Everything outside the control store is
-    /// protected by this check and by workers that reject older epochs; the control store itself by [`Term::guard`],
-    /// independent of clocks.
-    pub fn is_valid(&self, now: Instant) -> bool {
-        now < self.valid_until
     }
 }
 
@@ -166,7 +172,8 @@ async fn run<S: ControlStore>(
             Some(view) = viewed.recv() => view,
             () = sleep_until(wake) => Event::Tick,
         };
-        let stuck = matches!(election.standing(), ElectionRole::Leading { .. }) && heartbeat.age() > stall_timeout;
+        let leads = matches!(election.standing(), ElectionRole::Leading { .. } | ElectionRole::Suspended { .. });
+        let stuck = leads && heartbeat.age() > stall_timeout;
         let event = if stuck && !resigned {
             tracing::error!(
                 after_s = heartbeat.age().as_secs(),
@@ -174,6 +181,11 @@ async fn run<S: ControlStore>(
             );
             resigned = true;
             Event::Resign
+        } else if let ElectionRole::Suspended { epoch } = election.standing()
+            && heartbeat.is_succeeded(epoch)
+            && !matches!(event, Event::Resign)
+        {
+            Event::Succeeded
         } else {
             event
         };
@@ -186,11 +198,8 @@ async fn run<S: ControlStore>(
             calls.spawn(perform(Arc::clone(&store), Arc::clone(&key), command, lease_ttl));
         }
         let leadership = match election.standing() {
-            ElectionRole::Leading { epoch, deadline_ms } => Leadership::Leading(Term {
-                epoch,
-                leader_key: Arc::clone(&key),
-                valid_until: started + Duration::from_millis(deadline_ms),
-            }),
+            ElectionRole::Leading { epoch, .. } => Leadership::Leading(Term { epoch, leader_key: Arc::clone(&key) }),
+            ElectionRole::Suspended { epoch } => Leadership::Suspended { epoch },
             ElectionRole::Standby { leader } => Leadership::Standby { leader },
             ElectionRole::Campaigning | ElectionRole::Resigning | ElectionRole::Resigned => {
                 Leadership::Standby { leader: None }
@@ -220,6 +229,8 @@ fn say(command: &Command) {
             LEADER_EPOCH.set(*epoch);
             ELECTIONS_WON.inc();
         }
+        Command::Suspend { .. } => LEADER.set(0),
+        Command::Resume { .. } => LEADER.set(1),
         Command::StepDown { .. } => {
             LEADER.set(0);
             TERMS_ENDED.inc();
@@ -228,6 +239,11 @@ fn say(command: &Command) {
     }
     match command {
         Command::BecomeLeader { epoch } => tracing::info!(epoch, "leads the cluster"),
+        Command::Suspend { epoch } => tracing::warn!(
+            epoch,
+            "cannot renew its lease in time: what runs goes on, nothing new begins until etcd answers"
+        ),
+        Command::Resume { epoch } => tracing::info!(epoch, "its lease is renewed, it leads the cluster on"),
         Command::StepDown { epoch, reason: Reason::Resigned } => tracing::info!(epoch, "hands the lead over"),
         Command::StepDown { epoch, reason } => tracing::warn!(epoch, %reason, "leads the cluster no more"),
         _ => {}
@@ -291,7 +307,9 @@ async fn perform<S: ControlStore>(
             }
             None
         }
-        Command::BecomeLeader { .. } | Command::StepDown { .. } => None,
+        Command::BecomeLeader { .. } | Command::Suspend { .. } | Command::Resume { .. } | Command::StepDown { .. } => {
+            None
+        }
     }
 }
 

@@ -214,7 +214,7 @@ pub async fn run(
         &cluster_name,
         &id,
         (&options.boot, &advertised),
-        RegistryTimes::default(),
+        RegistryTimes::within(options.start_timeout),
     )
     .await;
     let registered = registered.map_err(|error| match error {

@@ -27,8 +27,17 @@ pub(crate) struct RegistryTimes {
     /// How long a start waits for the record of a process of the same id: longer than the lease of one that died, with
     /// the time that etcd takes to end it.
     predecessor_timeout: Duration,
-    /// Interval of looking for that record.
+    /// Interval of looking for that record, and of tries while the control store does not take it.
     predecessor_poll: Duration,
+    /// How long a control store that is full or away is waited for.
+    start_timeout: Duration,
+}
+
+impl RegistryTimes {
+    /// The usual times, with a limit for the start.
+    pub fn within(start_timeout: Duration) -> Self {
+        Self { start_timeout, ..Self::default() }
+    }
 }
 
 impl Default for RegistryTimes {
@@ -37,6 +46,7 @@ impl Default for RegistryTimes {
             lease_ttl: Duration::from_secs(5),
             predecessor_timeout: Duration::from_secs(10),
             predecessor_poll: Duration::from_millis(250),
+            start_timeout: Duration::ZERO,
         }
     }
 }
@@ -122,6 +132,14 @@ pub(crate) async fn register(
             Err(RegisterError::Taken(there)) if since.elapsed() < times.predecessor_timeout => {
                 if !std::mem::replace(&mut logged, true) {
                     tracing::info!(id, address = there, "waits for the lease of another process of this id to end");
+                }
+                tokio::time::sleep(times.predecessor_poll).await;
+            }
+            Err(RegisterError::Control(error @ (ControlError::NoSpace(_) | ControlError::Unreachable { .. })))
+                if since.elapsed() < times.start_timeout =>
+            {
+                if !std::mem::replace(&mut logged, true) {
+                    tracing::warn!(%error, "this coordinator cannot register yet, trying again");
                 }
                 tokio::time::sleep(times.predecessor_poll).await;
             }
@@ -243,6 +261,7 @@ mod tests {
         lease_ttl: Duration::from_millis(60),
         predecessor_timeout: Duration::from_millis(400),
         predecessor_poll: Duration::from_millis(5),
+        start_timeout: Duration::ZERO,
     };
 
     async fn registered(store: &Arc<MemoryStore>, boot: &str) -> Result<Registered, RegisterError> {

@@ -45,14 +45,14 @@ impl pb::coordinator_server::Coordinator for Handle {
                 Ok(Response::new(passed_on(events, permit)))
             }
             CallTarget::Here(environment) => {
-                let (detached, context) = (request.detached, request.trace.clone());
+                let (detached, gathers, context) = (request.detached, request.gathers, request.trace.clone());
                 let permit = self.0.open_stream(&call.caller)?;
                 let scan = self.0.submit((*environment).clone(), &call.caller, request, carried.as_ref()).await?;
                 let held = (permit, loaded(&environment, &scan).await?);
                 let ends_it = !scan.asked.durable;
                 let within = carried.as_ref().or(context.as_ref());
                 let subject = scan.name.clone();
-                let events = stream(scan, Cursor::default(), ends_it, detached && !ends_it, within, held);
+                let events = stream(scan, Cursor::default(), (ends_it, detached && !ends_it, gathers), within, held);
                 Ok(about(subject, events))
             }
         }
@@ -65,7 +65,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         request::check_version(request.protocol_version)?;
         request::check_have(&request.have)?;
         let permit = self.0.open_stream(&call.caller)?;
-        match self.0.place(&call).await? {
+        match self.0.place_to_read(&call).await? {
             CallTarget::There(mut leader) => {
                 let events =
                     leader.watch(call.pass_on(request, carried.as_ref())).await.map_err(of_leader)?.into_inner();
@@ -75,7 +75,7 @@ impl pb::coordinator_server::Coordinator for Handle {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 let held = (permit, loaded(&environment, &scan).await?);
                 let cursor = Cursor::with(request.generation, request.have);
-                Ok(about(subject, stream(scan, cursor, false, false, carried.as_ref(), held)))
+                Ok(about(subject, stream(scan, cursor, (false, false, request.gathers), carried.as_ref(), held)))
             }
         }
     }
@@ -106,7 +106,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = CallContext::of(&request);
         let request = request.into_inner();
         let filter = request::ListFilter::of(&request)?;
-        match self.0.place(&call).await? {
+        match self.0.place_to_read(&call).await? {
             CallTarget::There(mut leader) => leader.list_scans(call.pass_on(request, None)).await.map_err(of_leader),
             CallTarget::Here(environment) => {
                 until_known(&environment, if request.active { TakenOver::Open } else { TakenOver::All }).await?;
@@ -133,7 +133,7 @@ impl pb::coordinator_server::Coordinator for Handle {
     async fn get_scan(&self, request: Request<pb::GetScanRequest>) -> Result<Response<pb::ScanInfo>, Status> {
         let call = CallContext::of(&request);
         let request = request.into_inner();
-        match self.0.place(&call).await? {
+        match self.0.place_to_read(&call).await? {
             CallTarget::There(mut leader) => leader.get_scan(call.pass_on(request, None)).await.map_err(of_leader),
             CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
@@ -145,7 +145,7 @@ impl pb::coordinator_server::Coordinator for Handle {
     async fn trace(&self, request: Request<pb::TraceRequest>) -> Result<Response<pb::TraceReply>, Status> {
         let call = CallContext::of(&request);
         let request = request.into_inner();
-        match self.0.place(&call).await? {
+        match self.0.place_to_read(&call).await? {
             CallTarget::There(mut leader) => leader.trace(call.pass_on(request, None)).await.map_err(of_leader),
             CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
@@ -161,7 +161,7 @@ impl pb::coordinator_server::Coordinator for Handle {
     ) -> Result<Response<pb::ListWorkersReply>, Status> {
         let call = CallContext::of(&request);
         let request = request.into_inner();
-        match self.0.place(&call).await? {
+        match self.0.place_to_read(&call).await? {
             CallTarget::There(mut leader) => leader.list_workers(call.pass_on(request, None)).await.map_err(of_leader),
             CallTarget::Here(environment) => {
                 let workers = environment.dispatcher.list(request.all).await;

@@ -15,11 +15,16 @@ use trawl_wire::error::status_of;
 use trawl_wire::keda::external_scaler_server::ExternalScaler;
 use trawl_wire::{ErrorKind, keda};
 
+use super::dispatcher::Capacity;
 use super::proxy::Proxy;
 use super::scans::Environment;
 use super::service::{CoordinatorRole, CoordinatorService, Leader, of_address, of_leader};
-use super::work::work_remaining;
+use super::work::work_remaining_on;
 use crate::scaler::{Demand, Goal, Reading, Sample};
+use crate::worker_class::{BACKEND_COUNTERS, counter_of};
+
+/// Of the whole cluster, then of each backend, as [`counter_of`] numbers them.
+type Demands = [Demand; BACKEND_COUNTERS];
 
 /// Name of the metric.
 pub const METRIC: &str = "trawl-work-seconds";
@@ -34,12 +39,12 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The samples, and the task that collects them.
 pub(crate) struct Watched {
-    demand: Arc<Mutex<Demand>>,
+    demand: Arc<Mutex<Demands>>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Watched {
-    pub fn demand(&self) -> Arc<Mutex<Demand>> {
+    pub fn demand(&self) -> Arc<Mutex<Demands>> {
         Arc::clone(&self.demand)
     }
 }
@@ -52,7 +57,7 @@ impl Drop for Watched {
 
 /// Samples the load until the returned value is dropped. A new term starts without samples.
 pub(crate) fn watch(standing: watch::Receiver<CoordinatorRole>) -> Watched {
-    let demand = Arc::new(Mutex::new(Demand::default()));
+    let demand = Arc::new(Mutex::new(Demands::default()));
     let kept = Arc::clone(&demand);
     let task = tokio::spawn(async move {
         let started = Instant::now();
@@ -62,40 +67,53 @@ pub(crate) fn watch(standing: watch::Receiver<CoordinatorRole>) -> Watched {
             tick.tick().await;
             let standing = standing.borrow().clone();
             let sample = match standing {
-                CoordinatorRole::Leading(environment) => Some(sample(&environment).await),
+                CoordinatorRole::Leading(environment) | CoordinatorRole::Suspended(environment) => {
+                    Some(sample(&environment).await)
+                }
                 CoordinatorRole::Following(_) => None,
             };
             let mut demand = kept.lock().unwrap_or_else(PoisonError::into_inner);
             match sample {
-                Some(sample) => demand.note(started.elapsed().as_secs(), sample),
-                None => *demand = Demand::default(),
+                Some(samples) => {
+                    let now_s = started.elapsed().as_secs();
+                    demand.iter_mut().zip(samples).for_each(|(demand, sample)| demand.note(now_s, sample));
+                }
+                None => *demand = Demands::default(),
             }
         }
     });
     Watched { demand, task }
 }
 
-async fn sample(environment: &Environment) -> Sample {
-    let workers = environment.dispatcher.list(false).await;
-    Sample {
-        work_s: work_remaining().as_secs_f64(),
-        done_s: environment.dispatcher.computed().as_secs_f64(),
-        expected_s: environment.dispatcher.expected().as_secs_f64(),
-        scans: environment.scans.all().iter().filter(|scan| !scan.has_ended()).count(),
-        workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
-        threads: workers.iter().fold(0, |sum: u32, worker| sum.saturating_add(worker.threads)),
-    }
+/// A sample of the whole cluster, then one for each backend, as [`counter_of`] numbers them.
+async fn sample(environment: &Environment) -> [Sample; BACKEND_COUNTERS] {
+    let capacity = environment.dispatcher.capacity().await;
+    let default = environment.default_backend.as_deref();
+    let open = environment.scans.all().into_iter().filter(|scan| !scan.has_ended());
+    let scans: Vec<usize> = open.map(|scan| counter_of(scan.backend(default).as_deref())).collect();
+    std::array::from_fn(|counter| {
+        let Capacity { workers, threads } = capacity[counter];
+        Sample {
+            work_s: work_remaining_on(counter).as_secs_f64(),
+            done_s: environment.dispatcher.computed(counter).as_secs_f64(),
+            expected_s: environment.dispatcher.expected(counter).as_secs_f64(),
+            // A scan that may run on any backend is one of each.
+            scans: scans.iter().filter(|&&on| counter == 0 || on == 0 || on == counter).count(),
+            workers,
+            threads,
+        }
+    })
 }
 
 /// The service implementation for tonic.
 pub(crate) struct Scaler {
     service: Arc<CoordinatorService>,
-    demand: Arc<Mutex<Demand>>,
+    demand: Arc<Mutex<Demands>>,
     streams: Arc<Semaphore>,
 }
 
 impl Scaler {
-    pub fn new(service: Arc<CoordinatorService>, demand: Arc<Mutex<Demand>>) -> Self {
+    pub fn new(service: Arc<CoordinatorService>, demand: Arc<Mutex<Demands>>) -> Self {
         Self { service, demand, streams: Arc::new(Semaphore::new(STREAMS_MAX)) }
     }
 
@@ -105,7 +123,7 @@ impl Scaler {
 
     /// A client of the leader, if it is another coordinator.
     async fn elsewhere<T>(&self, request: &Request<T>) -> Result<Option<Client>, Status> {
-        match self.service.leader(Proxy::is_passed_on(request.metadata())).await? {
+        match self.service.reader(Proxy::is_passed_on(request.metadata())).await? {
             Leader::Here(_) => Ok(None),
             Leader::There(address) => self.service.proxy.scaler_at(&address).map(Some).map_err(of_address),
         }
@@ -115,8 +133,9 @@ impl Scaler {
 type Client = keda::external_scaler_client::ExternalScalerClient<tonic::transport::Channel>;
 type ActiveStream = Pin<Box<dyn Stream<Item = Result<keda::IsActiveResponse, Status>> + Send>>;
 
-fn reading(demand: &Mutex<Demand>, goal: &Goal) -> Reading {
-    demand.lock().unwrap_or_else(PoisonError::into_inner).reading(goal)
+fn reading(demand: &Mutex<Demands>, goal: &Goal) -> Reading {
+    let counter = counter_of(goal.backend.as_deref());
+    demand.lock().unwrap_or_else(PoisonError::into_inner)[counter].reading(goal)
 }
 
 fn goal_of(scaled: &keda::ScaledObjectRef) -> Result<Goal, Status> {
@@ -178,7 +197,7 @@ impl ExternalScaler for Scaler {
             let _permit = permit;
             let mut known: Option<(bool, Instant)> = None;
             // Ends when this coordinator stops leading; the listener then reconnects.
-            while matches!(&*standing.borrow_and_update(), CoordinatorRole::Leading(_)) {
+            while !matches!(&*standing.borrow_and_update(), CoordinatorRole::Following(_)) {
                 let result = reading(&demand, &goal).active;
                 if known.is_none_or(|(before, at)| before != result || at.elapsed() >= REPEAT_INTERVAL) {
                     if sender.send(Ok(keda::IsActiveResponse { result })).await.is_err() {

@@ -19,7 +19,7 @@ use trawl_telemetry::metrics::catalogue::coordinator::{
 };
 use trawl_telemetry::names::{attribute, span};
 use trawl_wire::error::status_of;
-use trawl_wire::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX};
+use trawl_wire::limits::{DOCUMENT_BYTES_MAX, GATHERED_BYTES_MAX, NAME_BYTES_MAX};
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, pb, request_digest, trace};
 
@@ -29,7 +29,7 @@ use super::quota::{QuotaLimits, Quotas, RunningPermit};
 use super::record_budget::NoRoom;
 use super::registry::Coordinators;
 use super::request;
-use super::scans::{Cursor, Environment, Known, Scan, TakenOver, drive, load, may_see};
+use super::scans::{Cursor, Environment, Known, Scan, TakenOver, drive, load, may_see, payload_bytes};
 use super::streams::{StreamPermit, Streams};
 use crate::durable::RequestMark;
 
@@ -39,6 +39,8 @@ const CLIENT_EVENTS_MAX: usize = 4;
 const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of scans in a reply to `ListScans`.
 pub const LISTED_MAX: usize = 1000;
+/// Bytes of an event beside its payload, about: its digest and the frames.
+const EVENT_BYTES: usize = 128;
 /// How long a call waits for a leader.
 const LEADER_WAIT: Duration = Duration::from_secs(10);
 /// Retry delay while too many scans wait, in seconds.
@@ -49,6 +51,8 @@ const RETRY_AFTER_FULL_S: u64 = 5;
 pub(crate) enum CoordinatorRole {
     /// It leads.
     Leading(Box<Environment>),
+    /// It led and could not renew its lease: most often etcd is away, and nobody leads.
+    Suspended(Box<Environment>),
     /// Another coordinator leads, at this address; `None` if the leader is unknown.
     Following(Option<String>),
 }
@@ -134,9 +138,18 @@ impl CoordinatorService {
         Self { standing, proxy, quotas, boot, coordinators, scans: 0.into(), streams, datasets }
     }
 
-    /// Waits until the leader is known.
+    /// Where a call is answered that only reads: while nobody leads, what the last leader knows.
+    pub async fn place_to_read(&self, call: &CallContext) -> Result<CallTarget, Status> {
+        self.target(call, self.reader(call.passed_on).await?)
+    }
+
+    /// Where any other call is answered; waits until the leader is known.
     pub async fn place(&self, call: &CallContext) -> Result<CallTarget, Status> {
-        match self.leader(call.passed_on).await? {
+        self.target(call, self.leader(call.passed_on).await?)
+    }
+
+    fn target(&self, call: &CallContext, leader: Leader) -> Result<CallTarget, Status> {
+        match leader {
             Leader::Here(environment) => Ok(CallTarget::Here(environment)),
             Leader::There(leader)
                 if call.shown.as_ref().is_some_and(Shown::has_token) && !self.proxy.may_carry_tokens(&leader) =>
@@ -151,18 +164,29 @@ impl CoordinatorService {
         }
     }
 
+    /// The leader, or who led until etcd was away.
+    pub(super) async fn reader(&self, passed_on: bool) -> Result<Leader, Status> {
+        if let CoordinatorRole::Suspended(environment) = &*self.standing.borrow() {
+            return Ok(Leader::Here(environment.clone()));
+        }
+        self.leader(passed_on).await
+    }
+
     /// Waits until the leader is known. `passed_on`: the call was forwarded by a coordinator that took this one for the
     /// leader.
     pub(super) async fn leader(&self, passed_on: bool) -> Result<Leader, Status> {
         let mut standing = self.standing.clone();
-        let known = standing.wait_for(|s| !matches!(s, CoordinatorRole::Following(None)));
+        let known =
+            standing.wait_for(|s| !matches!(s, CoordinatorRole::Following(None) | CoordinatorRole::Suspended(_)));
         let known = match tokio::time::timeout(LEADER_WAIT, known).await {
             Ok(Ok(known)) => known.clone(),
             Ok(Err(_)) => return Err(retry("this coordinator is ending")),
             Err(_) => return Err(retry("no coordinator leads at present; is etcd there?")),
         };
         match known {
-            CoordinatorRole::Leading(environment) => Ok(Leader::Here(environment)),
+            CoordinatorRole::Leading(environment) | CoordinatorRole::Suspended(environment) => {
+                Ok(Leader::Here(environment))
+            }
             CoordinatorRole::Following(_) if passed_on => Err(retry("the coordinator that led is leading no longer")),
             CoordinatorRole::Following(leader) => Ok(Leader::There(leader.unwrap_or_default())),
         }
@@ -321,13 +345,16 @@ pub(super) fn passed_on(events: tonic::Streaming<pb::ScanEvent>, permit: StreamP
     }))
 }
 
+fn scan_event(event: Arc<Event>) -> pb::ScanEvent {
+    pb::ScanEvent { event: Some(Arc::unwrap_or_clone(event)), more: Vec::new() }
+}
+
 /// Streams a scan's events to one client. `ends_it`: the scan ends with the stream. `detached`: only the first event is
-/// sent.
+/// sent. `gathers`: small results that are there already share a message.
 pub(super) fn stream(
     scan: Arc<Scan>,
     mut cursor: Cursor,
-    ends_it: bool,
-    detached: bool,
+    (ends_it, detached, gathers): (bool, bool, bool),
     within: Option<&pb::TraceContext>,
     held: (StreamPermit, Arc<()>),
 ) -> Events {
@@ -343,14 +370,27 @@ pub(super) fn stream(
         let mut events_sent = 0i64;
         let reading = async {
             while let Some(read) = scan.log.next(&mut cursor).await.transpose() {
-                let (event, permit) = match read {
-                    Ok(read) => (Ok(pb::ScanEvent { event: Some(Arc::unwrap_or_clone(read.event)) }), read.permit),
+                let (mut event, permit) = match read {
+                    Ok(read) => (Ok(scan_event(read.event)), read.permit),
                     Err(status) => (Err(status), None),
                 };
                 let broken = event.is_err();
-                let enough = detached && matches!(&event, Ok(pb::ScanEvent { event: Some(Event::Accepted(_)) }));
-                let last = matches!(&event, Ok(pb::ScanEvent { event: Some(Event::Summary(_) | Event::Refused(_)) }));
+                let first = event.as_ref().ok().and_then(|event| event.event.as_ref());
+                let enough = detached && matches!(first, Some(Event::Accepted(_)));
+                let last = matches!(first, Some(Event::Summary(_) | Event::Refused(_)));
                 events_sent += 1;
+                if let (Ok(event), true) = (&mut event, gathers)
+                    && let Some(Event::SegmentDone(done)) = &event.event
+                {
+                    let mut room = GATHERED_BYTES_MAX.saturating_sub(payload_bytes(done));
+                    while let Some(next) = scan.log.next_small(&mut cursor, room) {
+                        if let Event::SegmentDone(done) = &*next {
+                            room = room.saturating_sub(payload_bytes(done) + EVENT_BYTES);
+                        }
+                        event.more.push(scan_event(next));
+                        events_sent += 1;
+                    }
+                }
                 if last || enough || broken {
                     // End it before the client can have read the event, so that the client's span ends later.
                     span.record(attribute::EVENTS, events_sent);

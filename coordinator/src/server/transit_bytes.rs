@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::scans::DECODED_BYTES_PER_BYTE;
 
 /// Bytes of results under way, decoded ones included, from which on no connection to a worker is read. Each attempt
-/// that was reading by then adds one more reply at most.
+/// that was reading by then adds one more message at most.
 pub(crate) const TRANSIT_BYTES_MAX: u64 = 256 << 20;
 
 /// Counts the bytes under way; shared by all attempts of a term.

@@ -28,13 +28,13 @@ impl World {
         self.odd_worker(id, oddity, change).await
     }
 
-    fn submit(&self, call: ScanCall) -> JoinHandle<Result<Scanned, ClientError>> {
+    pub fn submit(&self, call: ScanCall) -> JoinHandle<Result<Scanned, ClientError>> {
         let url = self.url.clone();
         tokio::spawn(async move { scan(&url, &call, &NoProgress).await })
     }
 
     /// The only scan of the list, once it is as wanted.
-    async fn listed(&self, wanted: impl Fn(&pb::ScanInfo) -> bool) -> pb::ScanInfo {
+    pub async fn listed(&self, wanted: impl Fn(&pb::ScanInfo) -> bool) -> pb::ScanInfo {
         let mut client = self.client().await;
         let looking = async {
             loop {
@@ -49,7 +49,7 @@ impl World {
     }
 }
 
-async fn done(submitted: JoinHandle<Result<Scanned, ClientError>>) -> Scanned {
+pub async fn done(submitted: JoinHandle<Result<Scanned, ClientError>>) -> Scanned {
     tokio::time::timeout(BOUND, submitted).await.expect("in time").unwrap().unwrap()
 }
 

@@ -11,6 +11,7 @@ use trawl_coordinator::{NoProgress, ShardSpec};
 use trawl_wire::keda;
 use trawl_wire::keda::external_scaler_client::ExternalScalerClient;
 
+use crate::classes::done;
 use crate::world::{BOUND, World};
 
 async fn keda_of(url: &str) -> ExternalScalerClient<Channel> {
@@ -74,6 +75,39 @@ async fn a_scan_wakes_a_cluster_without_workers_and_leaves_it_idle() {
     tokio::time::timeout(BOUND, scan).await.expect("in time").unwrap().unwrap();
     until_active(&mut leader, false).await;
     assert!(!next().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_backend_is_scaled_for_the_work_that_it_may_do() {
+    let mut world = World::with(|options| options.no_worker_timeout = BOUND).await;
+    let mut keda = keda_of(&world.url).await;
+    let on = |backend| scaled(&[("holdSeconds", "0"), ("backend", backend)]);
+    let mut active = async |backend| keda.is_active(on(backend)).await.unwrap().into_inner().result;
+    let call = |backend: Option<&str>| ScanCall {
+        document: World::document(),
+        backend: backend.map(str::to_owned),
+        ..ScanCall::default()
+    };
+    let for_device = world.submit(call(Some("cuda")));
+    let mut other = keda_of(&world.url).await;
+    until_active(&mut other, true).await;
+    assert!(active("cuda").await && !active("cpu").await, "it waits for a device");
+    let for_any = world.submit(call(None));
+    let both = async {
+        while !(active("cuda").await && active("cpu").await) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, both).await.expect("any backend would do");
+    world.real_worker("w").await;
+    done(for_any).await;
+    let settled = async {
+        while active("cpu").await || !active("cuda").await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, settled).await.expect("only the device is missing");
+    for_device.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,7 +28,13 @@ fn request() -> pb::ScanRequest {
 }
 
 fn watch(scan_id: &str, have: Vec<u32>) -> pb::WatchRequest {
-    pb::WatchRequest { protocol_version: PROTOCOL_VERSION, scan_id: scan_id.to_owned(), generation: 0, have }
+    pb::WatchRequest {
+        protocol_version: PROTOCOL_VERSION,
+        scan_id: scan_id.to_owned(),
+        generation: 0,
+        have,
+        gathers: false,
+    }
 }
 
 /// Reads a stream to its end: the header, segments, the summary.
@@ -312,6 +318,48 @@ async fn a_worker_refuses_a_leader_that_another_has_followed() {
     assert!(status.message().contains("epoch 8999 is over"), "{}", status.message());
     let status = client.drain(pb::DrainRequest { epoch: 1 }).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_results_share_messages_with_those_who_take_them() {
+    let mut world = World::new().await;
+    world.real_worker("w").await;
+    world.wait_for(&["w"]).await;
+    let scanned = world.scan(ShardSpec::Automatic).await.unwrap();
+    let mut client = world.client().await;
+    let mut read = async |gathers| {
+        let request = pb::WatchRequest { gathers, ..watch(&scanned.report.scan, vec![]) };
+        let mut events = client.watch(request).await.unwrap().into_inner();
+        let (mut messages, mut all) = (0, Vec::new());
+        while let Some(mut message) = events.message().await.unwrap() {
+            messages += 1;
+            let more = std::mem::take(&mut message.more);
+            all.push(message);
+            all.extend(more);
+        }
+        (messages, all)
+    };
+    let (one_each, plain) = read(false).await;
+    let (fewer, gathered) = read(true).await;
+    assert_eq!(one_each, plain.len());
+    assert_eq!(fewer, 3, "the head, all results, the summary");
+    assert_eq!(plain, gathered);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_of_the_next_release_is_asked_in_this_ones_protocol() {
+    let mut world = World::new().await;
+    let next = world
+        .odd_worker("next", Oddity::SpeaksV1, |record| {
+            (record.protocol_version, record.protocol_oldest) = (PROTOCOL_VERSION + 1, PROTOCOL_VERSION);
+            record.result_schema = "0".repeat(16);
+            record.result_schemas_earlier = vec![format!("{:016x}", envelope::schema_fingerprint_v1())];
+        })
+        .await;
+    world.wait_for(&["next"]).await;
+    let scanned = world.scan(ShardSpec::PerSegment).await.unwrap();
+    assert_eq!(answer_digest(&scanned.answer), world.expected());
+    assert!(next.shards.load(Ordering::SeqCst) > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -320,7 +320,9 @@ impl World {
             address: listener.local_addr().unwrap().to_string(),
             boot: format!("{id}-boot"),
             protocol_version: PROTOCOL_VERSION,
+            protocol_oldest: 0,
             result_schema: format!("{:016x}", envelope::schema_fingerprint()),
+            result_schemas_earlier: Vec::new(),
             class: execution_class(),
             threads: 1,
             cache_bytes: 0,
@@ -447,7 +449,7 @@ impl OddWorker {
             Oddity::Fails(kind) => pb::segment_reply::Outcome::Failure(Failure::new(kind, "as configured").into()),
             _ => pb::segment_reply::Outcome::Result(envelope),
         };
-        Ok(pb::SegmentReply { segment, outcome: Some(outcome), timings: None, shard: None })
+        Ok(pb::SegmentReply { segment, outcome: Some(outcome), timings: None, shard: None, more: Vec::new() })
     }
 }
 

@@ -144,7 +144,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Maximum bytes of a reply: so few that the records of three scans need two pages.
-const ANSWER_BYTES_MAX: usize = 1_500;
+const REPLY_BYTES_MAX: usize = 1_500;
 
 /// The simulated store.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ pub struct Control {
 
 impl Default for Control {
     fn default() -> Self {
-        let limits = MemoryLimits { answer_bytes: ANSWER_BYTES_MAX, ..MemoryLimits::default() };
+        let limits = MemoryLimits { answer_bytes: REPLY_BYTES_MAX, ..MemoryLimits::default() };
         Self { store: MemoryStore::with_limits(limits), leases: BTreeMap::new() }
     }
 }

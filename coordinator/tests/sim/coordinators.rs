@@ -125,6 +125,14 @@ impl Coordinator {
         (ms.saturating_sub(self.ahead_ms) * 1_000).div_ceil(self.rate_permille)
     }
 
+    /// The epoch in which it leads, or led until it was suspended.
+    pub fn epoch(&self) -> Option<i64> {
+        match self.election.as_ref().map(Election::standing) {
+            Some(ElectionRole::Leading { epoch, .. } | ElectionRole::Suspended { epoch }) => Some(epoch),
+            _ => None,
+        }
+    }
+
     /// Whether it leads by its own clock.
     pub fn is_valid(&self, now_ms: u64) -> bool {
         let standing = self.election.as_ref().map(Election::standing);
@@ -171,7 +179,9 @@ async fn perform(handle: Handle, command: Command) -> Done {
             let _ = handle.revoke(lease).await;
             return Done::Nothing;
         }
-        Command::BecomeLeader { .. } | Command::StepDown { .. } => return Done::Nothing,
+        Command::BecomeLeader { .. } | Command::Suspend { .. } | Command::Resume { .. } | Command::StepDown { .. } => {
+            return Done::Nothing;
+        }
     })
 }
 
@@ -420,12 +430,15 @@ impl World {
                 }
                 Command::StepDown { reason, .. } => {
                     self.count(match reason {
-                        trawl_coordinator::election::Reason::NotRenewed => "terms that ran out",
                         trawl_coordinator::election::Reason::Resigned => "hand-overs",
                         _ => "terms that were taken",
                     });
-                    self.end_reign(c);
+                    if !self.sabotaged(Bug::GoesOnAfterItsTerm) {
+                        self.end_reign(c);
+                    }
                 }
+                Command::Suspend { .. } => self.count("suspended terms"),
+                Command::Resume { .. } => self.count("resumed terms"),
                 command => {
                     let job = perform(self.coordinators[c].handle.clone(), command);
                     self.spawn(c, None, Box::pin(job))?;

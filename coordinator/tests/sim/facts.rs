@@ -7,6 +7,9 @@ use trawl_terms::Priority;
 
 use crate::ledger::Truth;
 
+/// Maximum number of symbols of a segment.
+pub const SEGMENT_SYMBOLS_MAX: u32 = 64;
+
 /// Distance between the classes of two releases, which compute other bits.
 pub const RELEASE: ClassId = 16;
 /// Distance between the scheduler's numbers of two generations of a scan.
@@ -57,7 +60,7 @@ impl Asked {
         let mut segment = 0;
         for _ in 0..random.within(0, 40) {
             segment += random.within(1, 3) as u32;
-            symbols.insert(segment, random.within(1, 64) as u32);
+            symbols.insert(segment, random.within(1, u64::from(SEGMENT_SYMBOLS_MAX)) as u32);
         }
         let segments: Vec<u32> = symbols.keys().copied().collect();
         let mut poison = BTreeSet::new();

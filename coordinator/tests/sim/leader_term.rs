@@ -15,7 +15,7 @@ use trawl_wire::{ErrorKind, Failure};
 
 use crate::control::Handle;
 use crate::coordinators::Done;
-use crate::facts::{Row, scan_of};
+use crate::facts::{Row, SEGMENT_SYMBOLS_MAX, scan_of};
 use crate::laws::CLUSTER;
 use crate::ledger::{Checked, Invariant, Ledger, Truth as _, ensure};
 use crate::machines::{Source, Work};
@@ -29,6 +29,10 @@ use crate::world::{Happening, LIMITS, TICK_MS, World};
 const COMMIT_INTERVAL_MS: u64 = 20;
 /// Wait before a failed call is retried.
 pub const RETRY_MS: u64 = 200;
+/// Symbols of finished segments that wait to be stored from which on no worker is read.
+const HELD_MAX: u64 = 160;
+/// Interval at which a worker that is not read is looked at again, and reported as alive.
+const PAUSE_MS: u64 = 50;
 /// One scan of a term, in one generation.
 pub struct Run {
     pub name: String,
@@ -38,6 +42,8 @@ pub struct Run {
     pieces: BTreeMap<Piece, Option<Digest>>,
     /// Segments sent to the result store, stored or in transit.
     handed: BTreeMap<u32, Vec<Row>>,
+    /// Segments whose current rows are stored.
+    stored: BTreeSet<u32>,
     storing: u32,
     flushing: bool,
     outcome: Option<Outcome>,
@@ -71,8 +77,22 @@ pub fn object_of(name: &str, generation: u32) -> String {
 
 impl Run {
     pub fn new(begun: Begun, symbols: BTreeMap<u32, u32>, ending: bool) -> Self {
-        let (pieces, handed, name) = (BTreeMap::new(), BTreeMap::new(), begun.name.clone());
-        Self { name, begun, symbols, pieces, handed, storing: 0, flushing: false, outcome: None, ending }
+        let (pieces, handed, stored, name) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), begun.name.clone());
+        Self { name, begun, symbols, pieces, handed, stored, storing: 0, flushing: false, outcome: None, ending }
+    }
+
+    /// Symbols of segments that have ended and are not stored.
+    fn held(&self) -> u64 {
+        let ended = |(segment, symbols): &(&u32, &u32)| {
+            let its = Piece { segment: **segment, first: 0, count: 0 }..=Piece {
+                segment: **segment,
+                first: u32::MAX,
+                count: u32::MAX,
+            };
+            !self.stored.contains(*segment)
+                && self.pieces.range(its).map(|(piece, _)| piece.count).sum::<u32>() == **symbols
+        };
+        self.symbols.iter().filter(ended).map(|(_, symbols)| u64::from(*symbols)).sum()
     }
 
     /// Segments that have ended and whose current rows have not been sent to the store.
@@ -96,6 +116,11 @@ impl Run {
 }
 
 impl LeaderTerm {
+    /// Symbols that it holds and that are not stored.
+    fn held(&self) -> u64 {
+        self.runs.values().map(Run::held).sum()
+    }
+
     /// Whether it runs a generation of the scan.
     pub fn runs(&self, scan: ScanId) -> bool {
         self.runs.keys().any(|run| scan_of(*run) == scan)
@@ -161,12 +186,49 @@ impl World {
         self.step(c, Event::Tick)
     }
 
-    /// Passes an event to the scheduler of a term, if its coordinator still leads by its own clock.
-    pub fn step(&mut self, c: usize, event: Event) -> Checked {
-        let valid = self.coordinators[c].is_valid(self.now_ms);
-        if !valid && !self.sabotaged(Bug::ActsWithoutLooking) {
+    /// A worker knows a later leader.
+    pub fn succeeded(&mut self, c: usize, serial: u64) -> Checked {
+        if self.term(c, serial).is_none() {
             return Ok(());
         }
+        let stopped_until = self.coordinators[c].stopped_until;
+        if stopped_until > self.now_ms {
+            self.at(stopped_until, Happening::Succeeded { coordinator: c, serial });
+            return Ok(());
+        }
+        self.elect(c, trawl_coordinator::election::Event::Succeeded)
+    }
+
+    /// Whether a message of an attempt is read: not while too much waits to be stored.
+    pub fn has_room(&mut self, c: usize, event: &Event) -> bool {
+        let of_attempt =
+            matches!(event, Event::PieceDone { .. } | Event::PieceFailed { .. } | Event::AttemptEnded { .. });
+        let held = self.coordinators[c].term.as_ref().map_or(0, LeaderTerm::held);
+        !of_attempt || held < HELD_MAX || self.sabotaged(Bug::ReadsWithoutRoom)
+    }
+
+    /// Leaves a message at the worker for a while; its attempt counts as alive.
+    pub fn pause(&mut self, machine: usize, to: Source, event: Event) -> Checked {
+        self.count("not read for lack of room");
+        let (Event::PieceDone { attempt, .. } | Event::PieceFailed { attempt, .. } | Event::AttemptEnded { attempt }) =
+            event
+        else {
+            return Ok(());
+        };
+        self.soon(PAUSE_MS, Happening::Reported { machine, to, event });
+        let runs = self.term(to.coordinator, to.serial).is_some_and(|term| term.ledger.runs(attempt));
+        if runs { self.step(to.coordinator, Event::AttemptPaused { attempt }) } else { Ok(()) }
+    }
+
+    /// One message is read at a time: what is held exceeds the limit by one segment at most.
+    fn check_held(&self, c: usize) -> Checked {
+        let Some(term) = &self.coordinators[c].term else { return Ok(()) };
+        let (held, largest) = (term.held(), u64::from(SEGMENT_SYMBOLS_MAX));
+        ensure(held < HELD_MAX + largest, Invariant::HeldIsBounded, || format!("c{c} holds {held} symbols"))
+    }
+
+    /// Passes an event to the scheduler of a term.
+    pub fn step(&mut self, c: usize, event: Event) -> Checked {
         let clock = self.clock(c);
         let Some(term) = &mut self.coordinators[c].term else { return Ok(()) };
         term.ledger.before(&event, clock);
@@ -187,7 +249,8 @@ impl World {
         for command in commands {
             match command {
                 Command::Dispatch { attempt, scan, worker, pieces, .. } => {
-                    ensure(valid, Invariant::OneLeader, || format!("c{c} dispatches past the end of its term"))?;
+                    let its_term = self.coordinators[c].epoch() == Some(epoch);
+                    ensure(its_term, Invariant::OneLeader, || format!("c{c} dispatches past the end of its term"))?;
                     self.check_leaders()?;
                     let Some(term) = self.term(c, serial) else { continue };
                     let Some((&machine, _)) = term.joined.iter().find(|(_, link)| **link == worker) else { continue };
@@ -199,6 +262,7 @@ impl World {
                 Command::Accept { scan, piece } | Command::Replace { scan, piece } => {
                     if let Event::PieceDone { digest, .. } = event {
                         self.note(c, scan, piece, Some(digest));
+                        self.check_held(c)?;
                     }
                 }
                 Command::Fail { scan, piece, .. } => self.note(c, scan, piece, None),
@@ -236,6 +300,7 @@ impl World {
         let Some(term) = &mut self.coordinators[c].term else { return };
         let Some(run) = term.runs.get_mut(&scan) else { return };
         run.pieces.insert(piece, digest);
+        run.stored.remove(&piece.segment);
         if !run.flushing {
             run.flushing = true;
             let serial = term.serial;
@@ -300,21 +365,23 @@ impl World {
             self.soon(RETRY_MS, again);
         } else {
             let wait = self.latency();
-            self.soon(wait, Happening::Stored { coordinator: c, serial, scan });
+            let segments = group.iter().map(|(segment, _)| *segment).collect();
+            self.soon(wait, Happening::Stored { coordinator: c, serial, scan, segments });
         }
         Ok(())
     }
 
-    pub fn stored(&mut self, c: usize, serial: u64, scan: ScanId) -> Checked {
+    pub fn stored(&mut self, c: usize, serial: u64, scan: ScanId, segments: Vec<u32>) -> Checked {
         let stopped_until = self.coordinators[c].stopped_until;
         if stopped_until > self.now_ms {
-            self.at(stopped_until, Happening::Stored { coordinator: c, serial, scan });
+            self.at(stopped_until, Happening::Stored { coordinator: c, serial, scan, segments });
             return Ok(());
         }
         let chance = self.random.percent(20);
         let Some(term) = self.coordinators[c].term.as_mut().filter(|r| r.serial == serial) else { return Ok(()) };
         let Some(run) = term.runs.get_mut(&scan) else { return Ok(()) };
         run.storing -= 1;
+        run.stored.extend(segments);
         if chance {
             let progress = Progress::new(run.begun.generation, 0, &run.handed.keys().copied().collect());
             let (records, name, epoch) = (term.records.clone(), run.name.clone(), term.epoch);

@@ -32,7 +32,7 @@ pub enum Invariant {
     Reasons,
     /// A scan ends at its deadline.
     Deadlines,
-    /// At most one coordinator leads by its own clock, and it acts only while it leads.
+    /// At most one coordinator leads by its own clock, and it acts only while it leads or is suspended.
     OneLeader,
     /// No write of a leader applies, and no worker takes its work, once a later epoch has begun there.
     StaleEpochs,
@@ -54,6 +54,8 @@ pub enum Invariant {
     RestoresAreNoticed,
     /// Once faults stop, everybody knows the leader, and the leader the workers.
     RegistrationsAreSeen,
+    /// What a coordinator holds until it is stored is bounded, however slow the store and fast the workers.
+    HeldIsBounded,
 }
 
 /// Maximum silence of an attempt, as a multiple of the usual timeout, including doublings for slow work.

@@ -148,7 +148,9 @@ impl World {
             address: word(),
             boot: format!("{machine}-{}", state.life),
             protocol_version: 1,
+            protocol_oldest: 0,
             result_schema: word(),
+            result_schemas_earlier: Vec::new(),
             class: ExecutionClass { engine: word(), numerics: word(), backend: word(), precision: word() },
             threads: 1,
             cache_bytes: 0,
@@ -231,6 +233,10 @@ impl World {
             self.soon(DETECT_MS, Happening::Detect { from, machine, life });
         } else if from.epoch < state.newest_epoch && !any_epoch {
             self.count("refused as stale");
+            if self.term(from.coordinator, from.serial).is_some() {
+                let wait = self.latency();
+                self.soon(wait, Happening::Succeeded { coordinator: from.coordinator, serial: from.serial });
+            }
             self.say(machine, from, Event::AttemptEnded { attempt });
         } else {
             state.newest_epoch = state.newest_epoch.max(from.epoch);
@@ -336,6 +342,9 @@ impl World {
             && !term.ledger.runs(attempt)
         {
             return Ok(());
+        }
+        if !self.has_room(to.coordinator, &event) {
+            return self.pause(machine, to, event);
         }
         self.step(to.coordinator, event)
     }

@@ -101,9 +101,10 @@ fn whatever_happens_every_invariant_holds() {
         "deadline",
         "taken over",
         "failed at take-over",
-        "terms that ran out",
         "terms that were taken",
         "hand-overs",
+        "suspended terms",
+        "resumed terms",
         "refused as stale",
         "answers lost",
         "killed by a commit",
@@ -122,6 +123,7 @@ fn whatever_happens_every_invariant_holds() {
         "upgrades",
         "begun anew",
         "left a restored store",
+        "not read for lack of room",
     ] {
         assert!(counts.contains_key(what), "nothing was ever {what}: {counts:?}");
     }

@@ -44,8 +44,8 @@ pub enum Bug {
     ForgetsDeadlines,
     /// A leader assumes twice the lifetime of its lease.
     BelievesItsLeaseLonger,
-    /// A leader does not check the clock before it acts.
-    ActsWithoutLooking,
+    /// A leader that stepped down goes on.
+    GoesOnAfterItsTerm,
     /// A leader's writes are not guarded by its key.
     ForgetsTheGuard,
     /// Workers accept work of any epoch.
@@ -72,10 +72,12 @@ pub enum Bug {
     BelievesUnanswered,
     /// A scan goes on in another class with the results that it has.
     ResumesInAnotherClass,
+    /// Workers are read although results wait to be stored.
+    ReadsWithoutRoom,
 }
 
 impl Bug {
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::LosesAResult,
         Self::CountsTwice,
         Self::NeverGivesUp,
@@ -90,7 +92,7 @@ impl Bug {
         Self::QuarantinesTheHonest,
         Self::ForgetsDeadlines,
         Self::BelievesItsLeaseLonger,
-        Self::ActsWithoutLooking,
+        Self::GoesOnAfterItsTerm,
         Self::ForgetsTheGuard,
         Self::WorkersTakeAnyEpoch,
         Self::ForgetsToTakeOver,
@@ -104,6 +106,7 @@ impl Bug {
         Self::StoreShortensLeases,
         Self::BelievesUnanswered,
         Self::ResumesInAnotherClass,
+        Self::ReadsWithoutRoom,
     ];
 
     /// The invariant that has to detect it.
@@ -118,7 +121,7 @@ impl Bug {
             Self::BelievesEverybody => Invariant::SameBytes,
             Self::FailsTooSoon | Self::QuarantinesTheHonest => Invariant::Reasons,
             Self::ForgetsDeadlines => Invariant::Deadlines,
-            Self::BelievesItsLeaseLonger | Self::ActsWithoutLooking | Self::StoreShortensLeases => Invariant::OneLeader,
+            Self::BelievesItsLeaseLonger | Self::GoesOnAfterItsTerm | Self::StoreShortensLeases => Invariant::OneLeader,
             Self::ForgetsTheGuard | Self::WorkersTakeAnyEpoch => Invariant::StaleEpochs,
             Self::ForgetsToTakeOver => Invariant::AcceptedScansEnd,
             Self::EndsBeforeItStored => Invariant::RecordedAnswer,
@@ -128,6 +131,7 @@ impl Bug {
             Self::BelievesOneHost => Invariant::OneHostIsNoProof,
             Self::TrustsSilentWatches => Invariant::RegistrationsAreSeen,
             Self::ResumesInAnotherClass => Invariant::OneClassPerAnswer,
+            Self::ReadsWithoutRoom => Invariant::HeldIsBounded,
             Self::ForgetsHistory => Invariant::RestoresAreNoticed,
         }
     }
@@ -242,7 +246,7 @@ impl Sabotage {
             | Bug::ForgetsDeadlines
             // Not in the scheduler: the world checks for these bugs where they act.
             | Bug::BelievesItsLeaseLonger
-            | Bug::ActsWithoutLooking
+            | Bug::GoesOnAfterItsTerm
             | Bug::ForgetsTheGuard
             | Bug::WorkersTakeAnyEpoch
             | Bug::ForgetsToTakeOver
@@ -254,7 +258,8 @@ impl Sabotage {
             | Bug::ForgetsHistory
             | Bug::StoreShortensLeases
             | Bug::BelievesUnanswered
-            | Bug::ResumesInAnotherClass => {}
+            | Bug::ResumesInAnotherClass
+            | Bug::ReadsWithoutRoom => {}
         }
         // A scan that ends for another reason is unaffected.
         if commands.iter().any(|c| matches!(c, Command::End { outcome: Outcome::Cancelled, .. })) {

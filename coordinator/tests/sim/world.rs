@@ -53,6 +53,11 @@ pub enum Happening {
         coordinator: usize,
         serial: u64,
     },
+    /// A coordinator hears from a worker that it was succeeded.
+    Succeeded {
+        coordinator: usize,
+        serial: u64,
+    },
     Leases,
     /// A client submits a scan to a coordinator.
     Submit {
@@ -123,6 +128,7 @@ pub enum Happening {
         coordinator: usize,
         serial: u64,
         scan: ScanId,
+        segments: Vec<u32>,
     },
     StartMachine {
         machine: usize,
@@ -414,7 +420,9 @@ impl World {
             Happening::Store { coordinator, serial, scan, object, name, group } => {
                 self.store((coordinator, serial, scan), object, name, group)
             }
-            Happening::Stored { coordinator, serial, scan } => self.stored(coordinator, serial, scan),
+            Happening::Stored { coordinator, serial, scan, segments } => {
+                self.stored(coordinator, serial, scan, segments)
+            }
             Happening::StartMachine { machine } => self.start_machine(machine),
             Happening::Beat { machine, life } => self.beat(machine, life),
             Happening::Leave { machine, life } => self.leave(machine, life),
@@ -422,6 +430,7 @@ impl World {
             Happening::Computed { machine, life } => self.computed(machine, life),
             Happening::Reported { machine, to, event } => self.reported(machine, to, event),
             Happening::Detect { from, machine, life } => self.detect(from, machine, life),
+            Happening::Succeeded { coordinator, serial } => self.succeeded(coordinator, serial),
             Happening::Ping { coordinator, serial, machine, life } => self.ping(coordinator, serial, machine, life),
             Happening::Checked { coordinator, serial, scan, piece, found } => {
                 match self.term(coordinator, serial).is_some() {

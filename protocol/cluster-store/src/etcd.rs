@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tonic::transport::Endpoint;
 
 use crate::{
-    ANSWER_BYTES_MAX, Backoff, Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest,
+    Backoff, Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, REPLY_BYTES_MAX,
     StoreVersion, WATCH_BACKLOG_MAX, Watch, Write, after, checked,
 };
 use trawl_security::{Connector, Credentials, Expect};
@@ -321,7 +321,7 @@ impl ControlStore for EtcdStore {
         let from = if asked.from.is_empty() { vec![0] } else { asked.from.clone() };
         let get = |client: Client| {
             let (from, options) = (from.clone(), Some(options.clone()));
-            async move { client.kv_client().max_decoding_message_size(ANSWER_BYTES_MAX).get(from, options).await }
+            async move { client.kv_client().max_decoding_message_size(REPLY_BYTES_MAX).get(from, options).await }
         };
         let response = self.call(get).await?;
         let next = response.kvs().last().filter(|_| response.more()).map(|last| after(last.key()));

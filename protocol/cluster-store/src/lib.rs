@@ -30,7 +30,7 @@ pub const COMMIT_OPERATIONS_MAX: usize = 128;
 pub const COMMIT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Maximum bytes of a decoded reply: gRPC's default limit, far above any reply to a read of one key.
-pub const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Why a call on the store failed, after its own retries.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

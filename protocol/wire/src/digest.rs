@@ -84,6 +84,7 @@ pub fn request_digest(request: &crate::pb::ScanRequest) -> [u8; 32] {
         protocol_version: 0,
         priority: 0,
         detached: false,
+        gathers: false,
         ..request.clone()
     };
     Sha256::digest(prost::Message::encode_to_vec(&same)).into()

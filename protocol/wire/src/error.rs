@@ -168,6 +168,22 @@ pub fn plan_in(message: &str) -> Option<&str> {
     (own.len() == 64 && own.bytes().all(|b| b.is_ascii_hexdigit())).then_some(own)
 }
 
+/// Begin and middle of [`epoch_over`].
+const EPOCH_OVER: (&str, &str) = ("epoch ", " is over: this worker has heard of a leader of epoch ");
+
+/// The refusal of what a leader of an earlier epoch asks. Its form is part of the protocol: a coordinator learns by it
+/// that it was succeeded.
+pub fn epoch_over(epoch: i64, highest: i64) -> String {
+    let (begin, middle) = EPOCH_OVER;
+    format!("{begin}{epoch}{middle}{highest} (if etcd was set up anew, restart the workers)")
+}
+
+/// The epoch that is over, in a message of [`epoch_over`].
+pub fn over_in(message: &str) -> Option<i64> {
+    let (epoch, _) = message.strip_prefix(EPOCH_OVER.0)?.split_once(EPOCH_OVER.1)?;
+    epoch.parse().ok()
+}
+
 /// The innermost cause of an error, usually the operating system's, such as "connection reset by peer".
 pub fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
@@ -219,6 +235,19 @@ mod tests {
         assert_eq!(plan_in(&written), Some(own.as_str()));
         for other in ["", "plan x", "plan  was asked for, this worker compiles the document to x", &own] {
             assert_eq!(plan_in(other), None);
+        }
+    }
+
+    #[test]
+    fn an_epoch_that_is_over_is_in_the_refusal() {
+        assert_eq!(over_in(&epoch_over(7, 12)), Some(7));
+        // As workers of c7b7003 write it.
+        let written = "epoch 7 is over: this worker has heard of a leader of epoch 12 (if etcd was set up anew, restart the workers)";
+        assert_eq!(over_in(written), Some(7));
+        for other in
+            ["", "epoch x", "epoch 7 is over", "the epoch 7 is over: this worker has heard of a leader of epoch 12"]
+        {
+            assert_eq!(over_in(other), None);
         }
     }
 

@@ -18,6 +18,8 @@ pub const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 /// Maximum bytes of an envelope's payload; below [`MESSAGE_BYTES_MAX`] so that its message always fits.
 pub const PAYLOAD_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 64 * 1024;
+/// Maximum bytes of a message that gathers several replies or events; a larger one is a message of its own.
+pub const GATHERED_BYTES_MAX: usize = 256 * 1024;
 /// Maximum segments in one scan, and so in one shard.
 pub const SEGMENTS_MAX: usize = 1024 * 1024;
 /// Maximum bytes of a reason or failure message; longer ones are truncated.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::NAME_BYTES_MAX;
+use crate::limits::{NAME_BYTES_MAX, PROTOCOL_VERSION, PROTOCOL_VERSION_OLDEST};
 use crate::pb;
 
 /// Everything that determines the bits of an answer: all attempts of a scan run in one class.
@@ -47,8 +47,14 @@ pub struct WorkerRecord {
     pub boot: String,
     /// [`crate::limits::PROTOCOL_VERSION`] of its build.
     pub protocol_version: u32,
+    /// [`crate::limits::PROTOCOL_VERSION_OLDEST`] of its build; 0 in records of 0.1.0, see [`WorkerRecord::common_protocol`].
+    #[serde(default)]
+    pub protocol_oldest: u32,
     /// [`crate::envelope::schema_fingerprint`] of the result type it sends, 16 hex digits.
     pub result_schema: String,
+    /// The same of the result types that it sends to coordinators of earlier protocols.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub result_schemas_earlier: Vec<String>,
     /// Its execution class.
     pub class: ExecutionClass,
     /// Number of computing threads.
@@ -61,6 +67,16 @@ pub struct WorkerRecord {
     /// Whether it is leaving: it finishes its shards and must not receive more.
     #[serde(default)]
     pub draining: bool,
+}
+
+impl WorkerRecord {
+    /// The newest protocol that this build and the worker speak: also with a worker of a later release, which still
+    /// speaks this build's.
+    pub fn common_protocol(&self) -> Option<u32> {
+        let oldest = if self.protocol_oldest == 0 { self.protocol_version } else { self.protocol_oldest };
+        let common = self.protocol_version.min(PROTOCOL_VERSION);
+        (common >= oldest.max(PROTOCOL_VERSION_OLDEST)).then_some(common)
+    }
 }
 
 /// The device of a worker, as registered.
@@ -150,7 +166,9 @@ mod tests {
             address: "127.0.0.1:1".into(),
             boot: "b".into(),
             protocol_version: 1,
+            protocol_oldest: 1,
             result_schema: "00".into(),
+            result_schemas_earlier: Vec::new(),
             class: ExecutionClass {
                 engine: "e".into(),
                 numerics: "n".into(),
@@ -165,5 +183,15 @@ mod tests {
         let mut json = serde_json::to_value(&record).unwrap();
         json["later"] = 1.into();
         assert_eq!(serde_json::from_value::<WorkerRecord>(json).unwrap(), record);
+
+        let speaks = |oldest, version| {
+            WorkerRecord { protocol_oldest: oldest, protocol_version: version, ..record.clone() }.common_protocol()
+        };
+        assert_eq!(speaks(0, PROTOCOL_VERSION), Some(PROTOCOL_VERSION));
+        assert_eq!(speaks(0, PROTOCOL_VERSION_OLDEST), Some(PROTOCOL_VERSION_OLDEST));
+        assert_eq!(speaks(PROTOCOL_VERSION, PROTOCOL_VERSION + 1), Some(PROTOCOL_VERSION), "of the next release");
+        assert_eq!(speaks(PROTOCOL_VERSION + 1, PROTOCOL_VERSION + 2), None);
+        assert_eq!(speaks(0, PROTOCOL_VERSION + 1), None, "it does not say so");
+        assert_eq!(speaks(0, PROTOCOL_VERSION_OLDEST - 1), None);
     }
 }

@@ -16,6 +16,7 @@ use super::{State, Submission};
 use crate::scheduler::{AttemptId, Command, Event, Loss, Piece, Purpose, ScanId};
 use crate::server::attempt::Ending;
 use crate::server::work::WorkShare;
+use crate::worker_class::{BACKEND_COUNTERS, counter_of};
 
 /// State of the metrics.
 #[derive(Debug, Default)]
@@ -26,8 +27,8 @@ pub(super) struct Meter {
     scans: BTreeMap<ScanId, (Option<TraceId>, BTreeSet<Piece>)>,
     /// Remaining work, in estimated nanoseconds of one core, as of the last update.
     left: u64,
-    /// The same, as a share of the reported total.
-    work: WorkShare,
+    /// The same, as shares of the reported total, by [`counter_of`].
+    work: Vec<WorkShare>,
 }
 
 impl Meter {
@@ -107,11 +108,15 @@ impl Meter {
         SHARDS_IN_FLIGHT.set_count(self.sent.len());
     }
 
-    /// Updates the gauges. `left`: remaining work in estimated nanoseconds of one core.
-    fn now<'a>(&mut self, left: u64, workers: impl Iterator<Item = &'a RegisteredWorker>) {
-        WORK_ENDED.add(self.left.saturating_sub(left));
-        self.left = left;
-        self.work.set(left);
+    /// Updates the gauges. `left`: remaining work in estimated nanoseconds of one core, by [`counter_of`].
+    fn now<'a>(&mut self, left: [u64; BACKEND_COUNTERS], workers: impl Iterator<Item = &'a RegisteredWorker>) {
+        let total = left.iter().fold(0u64, |sum, &nanos| sum.saturating_add(nanos));
+        WORK_ENDED.add(self.left.saturating_sub(total));
+        self.left = total;
+        if self.work.is_empty() {
+            self.work.extend((0..BACKEND_COUNTERS).map(WorkShare::empty));
+        }
+        self.work.iter_mut().zip(left).for_each(|(share, nanos)| share.set(nanos));
         let (mut counts, mut threads) = ([0i64; WorkerState::COUNT], 0);
         for worker in workers {
             counts[worker.state() as usize] += 1;
@@ -130,13 +135,19 @@ impl Drop for Meter {
         for attempt in self.sent.keys().copied().collect::<Vec<_>>() {
             self.ended(attempt, ShardEnd::Stopped);
         }
-        self.now(0, std::iter::empty());
+        self.now([0; BACKEND_COUNTERS], std::iter::empty());
     }
 }
 
 impl State {
     /// Updates the gauges from the current state.
     pub(super) fn measure(&mut self) {
-        self.meter.now(self.scheduler.work_left(), self.registered.values());
+        let mut left = [0u64; BACKEND_COUNTERS];
+        for (of, cost) in self.scheduler.work_left_by_class() {
+            let class = self.classes.iter().find(|(_, id)| **id == of);
+            let counter = counter_of(class.map(|(class, _)| class.backend.as_str()));
+            left[counter] = left[counter].saturating_add(cost);
+        }
+        self.meter.now(left, self.registered.values());
     }
 }

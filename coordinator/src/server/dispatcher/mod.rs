@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use trawl_security::Connector;
 use trawl_terms::Priority;
+use trawl_wire::error::over_in;
 use trawl_wire::{ErrorKind, Failure, SegmentResultV2, pb};
 
 use super::attempt::{AttemptEvent, Ending, Found, Ticket};
@@ -33,7 +34,7 @@ use crate::scheduler::{
     AttemptId, Check, ClassId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Request, ScanId,
     Scheduler, WorkerId,
 };
-use crate::worker_class::{ClassNeeds, WorkerClass};
+use crate::worker_class::{BACKEND_COUNTERS, ClassNeeds, WorkerClass, counter_of};
 use tracked::{History, Tracked};
 use workers::RegisteredWorker;
 
@@ -154,6 +155,7 @@ enum Ask {
     WorkerOf(WorkerClass, oneshot::Sender<Option<WorkerContact>>),
     Cancel(ScanId),
     List { all: bool, reply: oneshot::Sender<Vec<pb::WorkerInfo>> },
+    Capacity(oneshot::Sender<[Capacity; BACKEND_COUNTERS]>),
     Leave { id: String, reply: oneshot::Sender<Option<LeaveAsked>> },
     Answers { id: String, boot: String },
     Silent { id: String, boot: String },
@@ -164,12 +166,33 @@ enum Ask {
 #[derive(Clone)]
 pub(crate) struct Dispatcher {
     asks: mpsc::Sender<Ask>,
-    /// Computing time of accepted results as reported by workers, in microseconds.
-    computed_us: Arc<AtomicU64>,
-    /// Estimated time of the same results, in nanoseconds.
-    expected_ns: Arc<AtomicU64>,
+    computed: Arc<Computed>,
     /// Closed once the task has ended.
     running: watch::Receiver<()>,
+}
+
+/// The workers that receive work, of all backends or of one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Capacity {
+    pub workers: u32,
+    pub threads: u32,
+}
+
+/// Computing time of accepted results in this term, by the [`counter_of`] their workers' backends.
+#[derive(Debug, Default)]
+struct Computed {
+    /// As reported by workers, in microseconds.
+    reported_us: [AtomicU64; BACKEND_COUNTERS],
+    /// As estimated, in nanoseconds.
+    expected_ns: [AtomicU64; BACKEND_COUNTERS],
+}
+
+/// The sum of all counters for 0, else one of them.
+fn counted(counters: &[AtomicU64; BACKEND_COUNTERS], counter: usize) -> u64 {
+    match counter {
+        0 => counters.iter().fold(0, |sum, one| sum.saturating_add(one.load(Ordering::Relaxed))),
+        one => counters[one].load(Ordering::Relaxed),
+    }
 }
 
 impl Dispatcher {
@@ -189,7 +212,7 @@ impl Dispatcher {
     ) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (events, incoming) = mpsc::channel(INBOX_MAX);
-        let (computed_us, expected_ns) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let computed = Arc::new(Computed::default());
         let (runs, running) = watch::channel(());
         let state = State {
             started: Instant::now(),
@@ -212,25 +235,25 @@ impl Dispatcher {
             transit: TransitBytes::new(TRANSIT_BYTES_MAX),
             // Weak, so that the task does not keep itself alive.
             asks: asks.downgrade(),
-            computed_us: Arc::clone(&computed_us),
-            expected_ns: Arc::clone(&expected_ns),
+            computed: Arc::clone(&computed),
         };
         tokio::spawn(async move {
             // Dropped when the task ends in any way.
             let _runs = runs;
             state.run(asked, incoming, members).await;
         });
-        Self { asks, computed_us, expected_ns, running }
+        Self { asks, computed, running }
     }
 
     /// Time of one core estimated for the results in [`Self::computed`].
-    pub fn expected(&self) -> Duration {
-        Duration::from_nanos(self.expected_ns.load(Ordering::Relaxed))
+    pub fn expected(&self, counter: usize) -> Duration {
+        Duration::from_nanos(counted(&self.computed.expected_ns, counter))
     }
 
-    /// Time of one core that workers report for accepted results, in this term.
-    pub fn computed(&self) -> Duration {
-        Duration::from_micros(self.computed_us.load(Ordering::Relaxed))
+    /// Time of one core that workers of a backend, by [`counter_of`], report for accepted results in this term; of all
+    /// workers for 0.
+    pub fn computed(&self, counter: usize) -> Duration {
+        Duration::from_micros(counted(&self.computed.reported_us, counter))
     }
 
     /// Submits a step of a scan; news follow on its channel. `None` if the dispatcher has ended.
@@ -278,6 +301,13 @@ impl Dispatcher {
     pub async fn list(&self, all: bool) -> Vec<pb::WorkerInfo> {
         let (reply, replied) = oneshot::channel();
         let _ = self.asks.send(Ask::List { all, reply }).await;
+        replied.await.unwrap_or_default()
+    }
+
+    /// What receives work, by [`counter_of`]; of all backends at 0.
+    pub async fn capacity(&self) -> [Capacity; BACKEND_COUNTERS] {
+        let (reply, replied) = oneshot::channel();
+        let _ = self.asks.send(Ask::Capacity(reply)).await;
         replied.await.unwrap_or_default()
     }
 
@@ -354,8 +384,7 @@ struct State {
     transit: Arc<TransitBytes>,
     asks: mpsc::WeakSender<Ask>,
     /// Read by the handles.
-    computed_us: Arc<AtomicU64>,
-    expected_ns: Arc<AtomicU64>,
+    computed: Arc<Computed>,
 }
 
 impl State {
@@ -441,6 +470,17 @@ impl State {
                 let workers = self.registered.values().filter(|worker| all || worker.serves());
                 let _ = reply.send(workers.map(|worker| self.info(worker)).collect());
             }
+            Ask::Capacity(reply) => {
+                let mut capacity = [Capacity::default(); BACKEND_COUNTERS];
+                for worker in self.registered.values().filter(|worker| worker.serves()) {
+                    let counter = counter_of(Some(&worker.record.class.backend));
+                    for one in [0, counter].into_iter().take(1 + usize::from(counter > 0)) {
+                        capacity[one].workers += 1;
+                        capacity[one].threads = capacity[one].threads.saturating_add(worker.record.threads);
+                    }
+                }
+                let _ = reply.send(capacity);
+            }
             Ask::Leave { id, reply } => {
                 let asked = self.registered.get(&id).map(|worker| LeaveAsked {
                     channel: worker.channel.clone(),
@@ -502,6 +542,9 @@ impl State {
                 self.track_loss(attempt, running.scan, &mut running.tracked, &text);
                 self.send_news(running.scan, News::Over { attempt, ending: text });
                 if let Ending::Refused(failure) = &ending {
+                    if let Some(epoch) = over_in(&failure.message) {
+                        self.heartbeat.succeed(epoch);
+                    }
                     tracing::warn!(attempt, %failure, "a worker refused a shard");
                 }
                 // Put back for `lose`, which searches for affected scans.
@@ -595,13 +638,17 @@ impl State {
     fn accept(&mut self, scan: ScanId, piece: Piece, replaces: bool) {
         let Some((attempt, found)) = self.held.take() else { return };
         let Found { result, digest, envelope, timings, transit } = *found;
-        self.computed_us.fetch_add(timings.load_us.saturating_add(timings.compute_us), Ordering::Relaxed);
+        let worker = self.attempts.get(&attempt).and_then(|running| self.workers.get(&running.worker));
+        let record = worker.and_then(|id| self.registered.get(id)).map(|worker| &worker.record);
+        let counter = counter_of(record.map(|record| record.class.backend.as_str()));
+        let reported_us = timings.load_us.saturating_add(timings.compute_us);
+        self.computed.reported_us[counter].fetch_add(reported_us, Ordering::Relaxed);
         if let Some(scan) = self.scans.get(&scan) {
             let per_bar = scan.submission.prepared.plan.cost_ns_per_bar().max(1.0);
             // Saturates.
-            self.expected_ns.fetch_add((per_bar * timings.bars as f64) as u64, Ordering::Relaxed);
+            let expected_ns = (per_bar * timings.bars as f64) as u64;
+            self.computed.expected_ns[counter].fetch_add(expected_ns, Ordering::Relaxed);
         }
-        let worker = self.attempts.get(&attempt).and_then(|r| self.workers.get(&r.worker));
         let run = SegmentRun {
             segment: piece.segment,
             first: piece.first,

@@ -62,7 +62,7 @@ impl State {
         };
         let request = pb::ShardRequest {
             // The worker's own version: it ignores fields that it does not know.
-            protocol_version: registered.record.protocol_version.min(PROTOCOL_VERSION),
+            protocol_version: registered.record.common_protocol().unwrap_or(PROTOCOL_VERSION),
             scan_id: submission.scan_name.clone(),
             attempt,
             document_json: prepared.document.to_json(),
@@ -83,6 +83,7 @@ impl State {
             generation: submission.generation,
             slow_after_ms: slow_after.map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
             hedge: purpose == RunPurpose::Hedge,
+            gathers: true,
         };
         let bytes = prost::Message::encoded_len(&request);
         if bytes > MESSAGE_BYTES_MAX {

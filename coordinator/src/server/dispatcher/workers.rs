@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 use trawl_cluster_store::Backoff;
 use trawl_kernels::BACKEND_CPU;
 use trawl_telemetry::metrics::catalogue::coordinator::WorkerState;
-use trawl_wire::limits::{PROTOCOL_VERSION, speaks, spoken};
+use trawl_wire::limits::{PROTOCOL_VERSION, spoken};
 use trawl_wire::{WorkerRecord, envelope, pb};
 
 use super::{Ask, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, Submission, WorkerContact};
@@ -97,7 +97,7 @@ impl State {
         Some(WorkerContact {
             channel: found.channel.clone(),
             epoch: self.epoch,
-            protocol_version: found.record.protocol_version.min(PROTOCOL_VERSION),
+            protocol_version: found.record.common_protocol().unwrap_or(PROTOCOL_VERSION),
         })
     }
 
@@ -356,12 +356,12 @@ impl State {
 
 /// Why a registered worker cannot run this coordinator's work, if so.
 fn unusable(record: &WorkerRecord) -> Option<String> {
-    let version = record.protocol_version;
-    if !speaks(version) {
-        return Some(format!("it speaks protocol {version}, this coordinator {}", spoken()));
+    if record.common_protocol().is_none() {
+        return Some(format!("it speaks protocol {}, this coordinator {}", record.protocol_version, spoken()));
     }
     let known = [envelope::schema_fingerprint(), envelope::schema_fingerprint_v1()].map(|f| format!("{f:016x}"));
-    if !known.contains(&record.result_schema) {
+    let mut sent = std::iter::once(&record.result_schema).chain(&record.result_schemas_earlier);
+    if !sent.any(|schema| known.contains(schema)) {
         return Some(format!("its results have schema {}, expected {}", record.result_schema, known.join(" or ")));
     }
     // Any engine and numerics: a scan runs in the class of the workers that serve.

@@ -115,7 +115,7 @@ impl LogEntry {
     }
 }
 
-fn payload_bytes(done: &pb::SegmentDone) -> usize {
+pub(crate) fn payload_bytes(done: &pb::SegmentDone) -> usize {
     done.result.as_ref().map_or(0, |envelope| envelope.payload.len())
 }
 
@@ -382,6 +382,22 @@ impl ScanLog {
                 Peek::Nothing => drop(changed.changed().await),
             }
         }
+    }
+
+    /// The next event, if it is a result in memory of at most `room` bytes that can be read at once.
+    pub fn next_small(&self, cursor: &mut Cursor, room: usize) -> Option<Arc<Event>> {
+        let state = self.state();
+        if cursor.generation != state.generation || !state.shown {
+            return None;
+        }
+        let wanted = |entry: &LogEntry| entry.segment().is_none_or(|segment| !cursor.have.contains(&segment));
+        let at = cursor.next + state.events.get(cursor.next..)?.iter().position(wanted)?;
+        let LogEntry::Held(event) = &state.events[at] else { return None };
+        let small = matches!(&**event, Event::SegmentDone(done) if payload_bytes(done) <= room);
+        small.then(|| {
+            (cursor.next, cursor.begun) = (at + 1, true);
+            Arc::clone(event)
+        })
     }
 
     fn peek(&self, cursor: &mut Cursor) -> Peek {

@@ -41,8 +41,8 @@ pub(crate) use document::Document;
 use document::KeptDocument;
 pub(crate) use environment::{Environment, TakenOver};
 pub(crate) use known_scans::{Known, Scans};
-pub(crate) use log::Cursor;
 use log::ScanLog;
+pub(crate) use log::{Cursor, payload_bytes};
 pub(crate) use memory::{DECODED_BYTES_PER_BYTE, ScanMemory};
 pub use memory::{DOCUMENTS_BYTES_MAX, RESULTS_MEMORY_BYTES, WORKING_BYTES_MAX};
 pub(crate) use record::Archive;
@@ -168,6 +168,11 @@ impl Scan {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Drops the report of a finished scan: its last event has it as JSON.
+    fn forget_report(&self) {
+        *self.report() = RunReport::default();
+    }
+
     /// The report as JSON; for a finished scan, that of its last event. `None` if there is none.
     pub fn report_json(&self) -> Option<String> {
         if let Some(summary) = self.log.summary() {
@@ -186,6 +191,12 @@ impl Scan {
     /// Where it runs; `None` while no worker serves a class that it may run in.
     fn placement(&self) -> Option<Placement> {
         self.placement.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The backend on which it runs, or has to; `default` is that of scans whose user names none.
+    pub fn backend(&self, default: Option<&str>) -> Option<String> {
+        let placed = self.placement().map(|placement| placement.class.backend);
+        placed.or_else(|| self.asked.backend.clone()).or_else(|| default.map(str::to_owned))
     }
 
     fn place(&self, placement: Option<Placement>) {

@@ -59,6 +59,7 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
         Ok(Ok(Answered { summary, failed_symbols, .. })) => {
             scan.ended(Ok((&summary.answer_digest, failed_symbols)));
             scan.log.close(Event::Summary(summary));
+            scan.forget_report();
             ScanEnd::Done
         }
         Ok(Err(refused)) => {
@@ -193,7 +194,8 @@ async fn run(
         scan.accepted();
     }
     while scan.placement().is_none() {
-        let (needs, waits) = (needs_of(environment, scan, &prepared), WorkShare::of(prepared.cost_ns()));
+        let needs = needs_of(environment, scan, &prepared);
+        let waits = WorkShare::of(prepared.cost_ns(), needs.backend.as_deref());
         let snapshot = prepared.dataset_reference();
         drop(prepared);
         placed(environment, scan, &needs).await?;
@@ -211,7 +213,8 @@ async fn run(
             turn
         }
         None => {
-            let (asked, waits) = (Instant::now(), WorkShare::of(prepared.cost_ns()));
+            let backend = scan.backend(environment.default_backend.as_deref());
+            let (asked, waits) = (Instant::now(), WorkShare::of(prepared.cost_ns(), backend.as_deref()));
             // Drop the compiled plan, which would occupy memory while the scan waits.
             let snapshot = prepared.dataset_reference();
             scan.log.push(Event::Accepted(accepted(scan, &prepared)));

@@ -60,6 +60,8 @@ super::metrics! { Worker;
     SHARDS_REFUSED: Counter<ShardRefusal, { ShardRefusal::COUNT }> = "trawl_worker_shards_refused", None;
     /// Reads of bars that found a damaged file in this worker's data root.
     DAMAGED_READS: Counter = "trawl_worker_damaged_reads", None;
+    /// Damaged or missing files of this worker's copies, found by the checks that follow a damaged read.
+    DAMAGED_FILES: Gauge = "trawl_worker_damaged_files", None;
     /// Segments that were run.
     SEGMENTS_RUN: Counter<RunEnd, { RunEnd::COUNT }> = "trawl_segments_run", None;
     /// From the beginning of a segment to its encoded result.
