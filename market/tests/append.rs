@@ -344,6 +344,23 @@ fn a_manifest_whose_appended_bars_do_not_fit_is_refused() {
 }
 
 #[test]
+fn appended_bars_that_are_not_later_than_those_before_are_refused_though_all_totals_are_right() {
+    let place = Place::new();
+    import(&place, "d", &days(5, 0..3), Appending::Always);
+    // The last bar of all is in the first file: its place changes none of the totals.
+    import(&place, "d", &[(0, 3, 20), (1, 9, 20)], Appending::Always);
+    import(&place, "d", &[(0, 4, 20), (2, 5, 20)], Appending::Always);
+    let mut manifest = (*open(&place, "d").manifest).clone();
+    (manifest.files, manifest.symbols) = (Vec::new(), Vec::new());
+    manifest.appended.as_mut().unwrap().tails.reverse();
+    manifest.snapshot = manifest.content_id();
+    let path = place.store.root.join(format!("d/snapshots/{}.json", manifest.snapshot));
+    fs::write(path, serde_json::to_vec(&manifest).unwrap()).unwrap();
+    let error = place.store.open(&format!("d@{}", manifest.snapshot)).unwrap_err();
+    assert!(error.to_string().contains("not later than those before"), "{error}");
+}
+
+#[test]
 fn a_crash_at_any_point_of_an_append_leaves_the_old_snapshot_whole_and_the_next_one_succeeds() {
     let place = Place::new();
     import(&place, "d", &days(70, 0..5), Appending::Always);
