@@ -42,10 +42,15 @@ upgrade *options:
     cargo build --release -p trawl
     TRAWL_ETCD=$(tools/get-etcd) tools/upgrade.py --earlier "$(tools/get-earlier)" {{ options }}
 
-# Imports killed with SIGKILL at random points, and run again: is the old snapshot whole, are the bytes those of an undisturbed import? `just import-kill --points 50`
+# Imports killed with SIGKILL at random points, and run again: is the old snapshot whole, are the bytes those of an undisturbed import? `just import-kill --points 50 --job append`
 import-kill *options:
     cargo build --locked --release -p trawl
     tools/import_kill.py --trawl "${CARGO_TARGET_DIR:-target}/release/trawl" {{ options }}
+
+# What appending minutes costs, or how scans slow down with the number of days that were appended: `just append-bench days`
+append-bench *options:
+    cargo build --locked --release -p trawl
+    tools/append_bench.py --trawl "${CARGO_TARGET_DIR:-target}/release/trawl" {{ options }}
 
 # Every candle pattern against TA-Lib, on bars that make each of them happen. `just patterns --seed 7`
 patterns *options:

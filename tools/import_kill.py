@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """An import that is killed at random points leaves the dataset as it was, and a second run gives the bytes of one that was never disturbed.
 
-    tools/import_kill.py --trawl target/release/trawl [--points 50] [--rows 2000000] [--seed 1]
+    tools/import_kill.py --trawl target/release/trawl [--points 50] [--rows 2000000] [--seed 1] [--job append]
 
-Each round begins with a dataset of the first half of the bars, starts the import of all of them (other values for some), kills it with
+The job is the import of bars of which the dataset has half, with other values for some; `append`, of a few dates that are later, to a dataset
+that was appended to before; or `compact`, of that dataset. Each round begins with a dataset of the first half of the bars, starts the import of all of them (other values for some), kills it with
 SIGKILL after a random time, and checks: every file of the old snapshot is as it was (`inspect --verify`), HEAD names the old snapshot or the
 whole new one, and the data root holds nothing but the dataset. The import is then run again; the snapshot and each file that it names have to be those of the
 undisturbed import. Half of the rounds give the import so little memory that its rows go to a file. Exit code 1 otherwise.
@@ -33,7 +34,9 @@ def write_bars(folder, rows, seed):
     symbols = [f"S{number:04}" for number in range(700)]
     dates = [f"{2000 + day // 336}-{1 + day // 28 % 12:02}-{1 + day % 28:02}" for day in range(rows // len(symbols))]
     header = "date,symbol,open,high,low,close,volume\n"
-    for name, chosen, shift in (("half", dates[: len(dates) // 2], 0), ("all", dates, 1)):
+    half = len(dates) // 2
+    parts = (("half", dates[:half], 0), ("all", dates, 1), ("later", dates[half : half + 3], 0), ("latest", dates[half + 3 : half + 6], 0))
+    for name, chosen, shift in parts:
         (folder / name).mkdir()
         third = len(chosen) // 3
         for number, part in enumerate((chosen[:third], chosen[third : 2 * third], chosen[2 * third :])):
@@ -54,10 +57,19 @@ class Importer:
     def command(self, root, what, *more):
         return [self.trawl, "data", "import", self.folder / what, "--dataset", "bars", "--calendar", "24/7", "--json", "--data-root", root, *more]
 
+    def job(self, root, job, *more):
+        """The command that is killed."""
+        if job == "compact":
+            return [self.trawl, "data", "compact", "bars", "--json", "--data-root", root, *more]
+        return self.command(root, "latest" if job == "append" else "all", *more)
+
     def run(self, root, what, *more):
-        done = subprocess.run(self.command(root, what, *more), capture_output=True, text=True)
+        return self.finish(self.command(root, what, *more), what)
+
+    def finish(self, command, what):
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            sys.exit(f"import of {what} ended with {done.returncode}: {done.stderr}")
+            sys.exit(f"{what} ended with {done.returncode}: {done.stderr}")
         return json.loads(done.stdout)
 
     def verify(self, root):
@@ -70,9 +82,16 @@ def named_files(root):
     """The files that the newest snapshot names, with their digests, and its manifest's."""
     head = (root / "bars/HEAD").read_text().strip()
     manifest = root / f"bars/snapshots/{head}.json"
-    names = {entry["sha256"] for entry in json.loads(manifest.read_text())["files"]}
-    names.add(json.loads(manifest.read_text())["times"]["sha256"])
-    files = {manifest, *(root / f"bars/files/{name}.arrow" for name in names), *(root / f"bars/files/{name}.sums" for name in names)}
+    text = json.loads(manifest.read_text())
+    files, appended = {manifest}, text.get("appended", {"tails": []})
+    for tail in appended["tails"]:
+        files |= {root / f"bars/files/{tail['sha256']}.arrow", root / f"bars/files/{tail['index']}.tail"}
+    if "base" in appended:
+        base = root / f"bars/bases/{appended['base']}.json"
+        files.add(base)
+        text = json.loads(base.read_text())
+    names = {entry["sha256"] for entry in text["files"]} | {text["times"]["sha256"]}
+    files |= {root / f"bars/files/{name}.{ending}" for name in names for ending in ("arrow", "sums")}
     return {str(file.relative_to(root)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.exists()}
 
 
@@ -82,6 +101,7 @@ def main():
     arguments.add_argument("--points", type=int, default=50)
     arguments.add_argument("--rows", type=int, default=2_000_000)
     arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--job", choices=("import", "append", "compact"), default="import")
     options = arguments.parse_args()
     chance = random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="trawl-import-kill-") as scratch:
@@ -90,9 +110,11 @@ def main():
         importer = Importer(options.trawl.resolve(), scratch)
         before, whole = scratch / "before", scratch / "whole"
         old = importer.run(before, "half")["snapshot"]
+        if options.job != "import":
+            old = importer.run(before, "later")["snapshot"]
         shutil.copytree(before, whole)
         start = time.perf_counter()
-        new = importer.run(whole, "all")["snapshot"]
+        new = importer.finish(importer.job(whole, options.job), options.job)["snapshot"]
         seconds = time.perf_counter() - start
         wanted, old_files = named_files(whole), named_files(before)
         if new == old:
@@ -103,7 +125,7 @@ def main():
             shutil.rmtree(root, ignore_errors=True)
             shutil.copytree(before, root)
             more = ["--memory", LITTLE] if point % 2 else []
-            process = subprocess.Popen(importer.command(root, "all", *more), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            process = subprocess.Popen(importer.job(root, options.job, *more), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(chance.uniform(0, 1.5 * seconds))
             process.send_signal(signal.SIGKILL)
             ended = process.wait() == 0
@@ -117,11 +139,11 @@ def main():
                     sys.exit(f"point {point}: {name} of the old snapshot has changed")
             importer.verify(root)
             killed, finished = killed + (not ended), finished + (head == new)
-            again = importer.run(root, "all", *more)
+            again = importer.finish(importer.job(root, options.job, *more), options.job)
             if again["snapshot"] != new or named_files(root) != wanted:
-                sys.exit(f"point {point}: the second import differs from the undisturbed one")
-    print(f"{options.points} imports of {seconds:.2f} s: {killed} killed, the others had ended; {finished} datasets had the new snapshot; "
-          "each old snapshot whole, each second import the bytes of the undisturbed one")
+                sys.exit(f"point {point}: the second {options.job} differs from the undisturbed one")
+    print(f"{options.points} runs of {options.job} of {seconds:.2f} s: {killed} killed, the others had ended; {finished} datasets had the new snapshot; "
+          "each old snapshot whole, each second run the bytes of the undisturbed one")
 
 
 if __name__ == "__main__":

@@ -137,6 +137,12 @@ pub enum MarketError {
         /// Name.
         dataset: String,
     },
+    /// Another process is writing the dataset's appended bars as part of its groups.
+    #[error("a compaction of dataset '{dataset}' is running")]
+    Compacting {
+        /// Name.
+        dataset: String,
+    },
     /// The input cannot become part of the dataset.
     #[error("{0}")]
     Refused(String),
@@ -180,7 +186,7 @@ impl MarketError {
             | Self::Limit { .. } => MarketErrorKind::Invalid,
             Self::Checksum { .. } | Self::Corrupt { .. } => MarketErrorKind::Permanent,
             Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => MarketErrorKind::Permanent,
-            Self::Io { .. } | Self::Busy { .. } => MarketErrorKind::Retryable,
+            Self::Io { .. } | Self::Busy { .. } | Self::Compacting { .. } => MarketErrorKind::Retryable,
         }
     }
 

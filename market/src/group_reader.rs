@@ -31,6 +31,55 @@ pub(crate) struct Columns {
     pub values: Vec<Vec<Series<f64>>>,
 }
 
+/// Bars of the same symbols that are later than those of the file.
+#[derive(Debug, Default)]
+pub(crate) struct Added {
+    /// By symbol; nothing at all where no symbol has any.
+    pub rows: Vec<usize>,
+    /// By symbol.
+    pub times: Vec<TimeMicros>,
+    /// By column, then by symbol.
+    pub values: Vec<Vec<f64>>,
+}
+
+impl Added {
+    /// Where the rows of a symbol are.
+    pub fn range(&self, symbol: usize) -> Range<usize> {
+        let from = self.rows.get(..symbol).unwrap_or_default().iter().sum();
+        from..from + self.rows.get(symbol).copied().unwrap_or(0)
+    }
+}
+
+/// A column of [`Added`] for some runs: how many values follow those of each run, and the values.
+struct Behind<'a, T> {
+    rows: &'a [usize],
+    values: &'a [T],
+}
+
+impl<T: Value> Behind<'_, T> {
+    /// The part of a buffer for each run, with what follows it.
+    fn layout(&self, runs: &[Run]) -> (usize, Vec<Range<usize>>) {
+        let mut ends = 0;
+        let range = |(at, run): (usize, &Run)| {
+            let from = ends;
+            ends += run.rows as usize + self.rows.get(at).copied().unwrap_or(0);
+            from..ends
+        };
+        let ranges = runs.iter().enumerate().map(range).collect();
+        (ends, ranges)
+    }
+
+    /// Writes what follows each run.
+    fn put(&self, ranges: &[Range<usize>], to: &mut [T]) {
+        let mut rest = self.values;
+        for (range, rows) in ranges.iter().zip(self.rows) {
+            let Some((own, others)) = rest.split_at_checked(*rows) else { return };
+            to[range.end - rows..range.end].copy_from_slice(own);
+            rest = others;
+        }
+    }
+}
+
 /// Why the checked columns could not be had; the whole file has to be read.
 #[derive(Debug)]
 pub(crate) struct Unchecked;
@@ -71,69 +120,78 @@ pub(crate) fn read_sums(path: &std::path::Path, sha256: &str, file_bytes: u64, r
     Sums::decode(&bytes, sha256, file_bytes, runs)
 }
 
-/// Reads columns of the symbols whose runs are given, and checks them.
-pub(crate) fn read_checked(file: &fs::File, sums: &Sums, names: &[String], runs: &[Run]) -> Result<Columns, Unchecked> {
+/// Reads columns of the symbols whose runs are given, checks them, and lays the added bars behind them.
+pub(crate) fn read_checked(
+    file: &fs::File,
+    sums: &Sums,
+    names: &[String],
+    runs: &[Run],
+    added: &Added,
+) -> Result<Columns, Unchecked> {
     let times = sums.column(TIME).ok_or(Unchecked)?;
-    let values = names.iter().map(|name| {
-        let (buffer, ranges) = read_runs(file, sums.column(name).ok_or(Unchecked)?, runs)?;
+    let values = names.iter().enumerate().map(|(at, name)| {
+        let behind = Behind { rows: &added.rows, values: added.values.get(at).map_or(&[], Vec::as_slice) };
+        let (buffer, ranges) = read_runs(file, sums.column(name).ok_or(Unchecked)?, runs, &behind)?;
         Ok(ranges.into_iter().map(|range| Series::of(&buffer, range)).collect())
     });
     let values = values.collect::<Result<_, Unchecked>>()?;
     // The runs whose times are read, and for each symbol which of them has its times.
     let mut distinct: Vec<Run> = Vec::with_capacity(runs.len());
-    let mut known: HashMap<(u64, &[u64]), usize> = HashMap::new();
+    let (mut rows, mut behind) = (Vec::new(), Vec::new());
+    let mut known: HashMap<(u64, &[u64], &[TimeMicros]), usize> = HashMap::new();
     let mut which = Vec::with_capacity(runs.len());
-    for run in runs {
+    let mut from = 0;
+    for (at, run) in runs.iter().enumerate() {
         let sums = times.sums.get(run.chunk..run.chunk + run.chunks()).ok_or(Unchecked)?;
-        which.push(*known.entry((run.rows, sums)).or_insert_with(|| {
+        let later = added.rows.get(at).copied().unwrap_or(0);
+        let later = added.times.get(from..from + later).ok_or(Unchecked)?;
+        from += later.len();
+        which.push(*known.entry((run.rows, sums, later)).or_insert_with(|| {
             distinct.push(*run);
+            rows.push(later.len());
+            behind.extend_from_slice(later);
             distinct.len() - 1
         }));
     }
-    let (buffer, ranges) = read_runs(file, times, &distinct)?;
+    let (buffer, ranges) = read_runs(file, times, &distinct, &Behind { rows: &rows, values: &behind })?;
     let times = which.into_iter().map(|at| Series::of(&buffer, ranges[at].clone())).collect();
     Ok(Columns { times, values })
 }
 
-/// Reads runs of a column into one buffer, one after the other; returns where each of them is.
+/// Reads runs of a column into one buffer, one after the other, each with what is behind it; returns where each of them is.
 #[allow(clippy::type_complexity)]
 fn read_runs<T: Value>(
     file: &fs::File,
     column: &ColumnSums,
     runs: &[Run],
+    behind: &Behind<'_, T>,
 ) -> Result<(Arc<Buffer<T>>, Vec<Range<usize>>), Unchecked> {
-    let mut ends = 0;
-    let ranges: Vec<Range<usize>> = runs
-        .iter()
-        .map(|run| {
-            let from = ends;
-            ends += run.rows as usize;
-            from..ends
-        })
-        .collect();
+    let (ends, ranges) = behind.layout(runs);
     let mut buffer = Buffer::of(ends);
-    let mut rest = buffer.values_mut();
+    let all = buffer.values_mut();
+    // Rows in the file, their checksum, and where they belong in the buffer.
     let mut chunks = Vec::new();
-    for run in runs {
+    for (run, range) in runs.iter().zip(&ranges) {
         for (rows, sum) in run.parts().zip(column.sums.get(run.chunk..).ok_or(Unchecked)?) {
-            chunks.push((rows, *sum));
+            let to = range.start + (rows.start - run.row) as usize;
+            chunks.push((rows, *sum, to));
         }
     }
     let mut at = 0;
-    while let Some((first, _)) = chunks.get(at) {
+    while let Some((first, _, to)) = chunks.get(at) {
         // As many chunks as lie in a row in the file.
         let (mut rows, mut next) = (first.clone(), at + 1);
-        while let Some((more, _)) = chunks.get(next).filter(|(more, _)| more.start == rows.end) {
+        while let Some((more, ..)) = chunks.get(next).filter(|(more, ..)| more.start == rows.end) {
             if more.end - rows.start > READ_VALUES {
                 break;
             }
             rows.end = more.end;
             next += 1;
         }
-        let (part, behind) = std::mem::take(&mut rest).split_at_mut((rows.end - rows.start) as usize);
-        read_rows(file, &column.place, rows, part)?;
+        let part = all.get_mut(*to..*to + (rows.end - rows.start) as usize).ok_or(Unchecked)?;
+        read_rows(file, &column.place, rows.clone(), part)?;
         let mut checked: &[T] = part;
-        for (rows, sum) in &chunks[at..next] {
+        for (rows, sum, _) in &chunks[at..next] {
             let (chunk, others) = checked.split_at((rows.end - rows.start) as usize);
             if sum_of(chunk.as_bytes()) != *sum {
                 return Err(Unchecked);
@@ -141,13 +199,26 @@ fn read_runs<T: Value>(
             checked = others;
         }
         in_own_order(part);
-        (rest, at) = (behind, next);
+        // Room for what is behind each run: the last chunk moves first, so that none is overwritten.
+        for (own, _, goal) in chunks[at..next].iter().rev() {
+            let from = to + (own.start - rows.start) as usize;
+            if from != *goal {
+                all.copy_within(from..from + (own.end - own.start) as usize, *goal);
+            }
+        }
+        at = next;
     }
+    behind.put(&ranges, all);
     Ok((Arc::new(buffer), ranges))
 }
 
 /// Reads a range of rows in the byte order of the file.
-fn read_rows<T: Value>(file: &fs::File, place: &ColumnPlace, rows: Range<u64>, to: &mut [T]) -> Result<(), Unchecked> {
+pub(crate) fn read_rows<T: Value>(
+    file: &fs::File,
+    place: &ColumnPlace,
+    rows: Range<u64>,
+    to: &mut [T],
+) -> Result<(), Unchecked> {
     let mut rest = to.as_mut_bytes();
     for range in place.bytes_of(rows) {
         let (part, behind) = rest.split_at_mut_checked((range.end - range.start) as usize).ok_or(Unchecked)?;
@@ -159,20 +230,21 @@ fn read_rows<T: Value>(file: &fs::File, place: &ColumnPlace, rows: Range<u64>, t
 
 /// Fills a buffer from an offset of a file.
 #[cfg(unix)]
-fn read_at(file: &fs::File, to: &mut [u8], offset: u64) -> io::Result<()> {
+pub(crate) fn read_at(file: &fs::File, to: &mut [u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, to, offset)
 }
 
 /// Fills a buffer from an offset of a file, which nobody else reads meanwhile.
 #[cfg(not(unix))]
-fn read_at(mut file: &fs::File, to: &mut [u8], offset: u64) -> io::Result<()> {
+pub(crate) fn read_at(mut file: &fs::File, to: &mut [u8], offset: u64) -> io::Result<()> {
     use std::io::{Read as _, Seek as _};
     file.seek(io::SeekFrom::Start(offset))?;
     file.read_exact(to)
 }
 
-/// Copies columns of the symbols whose runs are given from the content of a file, whose sha256 is known to be right.
-pub(crate) fn copy_columns(bytes: &[u8], names: &[String], runs: &[Run]) -> Result<Columns, String> {
+/// Copies columns of the symbols whose runs are given from the content of a file, whose sha256 is known to be right, and lays the
+/// added bars behind them.
+pub(crate) fn copy_columns(bytes: &[u8], names: &[String], runs: &[Run], added: &Added) -> Result<Columns, String> {
     let places = crate::arrow_file::places(bytes)?;
     let rows = places.first().map_or(0, ColumnPlace::rows);
     let needed = runs.last().map_or(0, |run| run.row + run.rows);
@@ -185,27 +257,43 @@ pub(crate) fn copy_columns(bytes: &[u8], names: &[String], runs: &[Run]) -> Resu
             Err(format!("it has {rows} rows, not {needed}"))
         }
     };
-    let values = names.iter().map(|name| copy_runs(bytes, place(name)?, runs)).collect::<Result<_, String>>()?;
-    Ok(Columns { times: copy_runs(bytes, place(TIME)?, runs)?, values })
+    let copied = |name: &String| Ok(Some(place(name)?));
+    lay_columns(names.iter().map(copied).collect::<Result<_, String>>()?, Some(place(TIME)?), bytes, runs, added)
 }
 
-fn copy_runs<T: Value>(bytes: &[u8], place: &ColumnPlace, runs: &[Run]) -> Result<Vec<Series<T>>, String> {
-    let all: u64 = runs.iter().map(|run| run.rows).sum();
-    let mut buffer = Buffer::of(all as usize);
-    let mut rest = buffer.values_mut();
-    for run in runs {
-        let (part, behind) = std::mem::take(&mut rest).split_at_mut(run.rows as usize);
-        place.copy(bytes, run.row..run.row + run.rows, part)?;
-        rest = behind;
+/// The added bars alone, of symbols that have no others.
+pub(crate) fn added_columns(columns: usize, runs: &[Run], added: &Added) -> Result<Columns, String> {
+    lay_columns(vec![None; columns], None, &[], runs, added)
+}
+
+fn lay_columns(
+    places: Vec<Option<&ColumnPlace>>,
+    times: Option<&ColumnPlace>,
+    bytes: &[u8],
+    runs: &[Run],
+    added: &Added,
+) -> Result<Columns, String> {
+    let behind = |at: usize| Behind { rows: &added.rows, values: added.values.get(at).map_or(&[], Vec::as_slice) };
+    let values = places.into_iter().enumerate().map(|(at, place)| copy_runs(bytes, place, runs, &behind(at)));
+    let values = values.collect::<Result<_, String>>()?;
+    let behind = Behind { rows: &added.rows, values: &added.times };
+    Ok(Columns { times: copy_runs(bytes, times, runs, &behind)?, values })
+}
+
+fn copy_runs<T: Value>(
+    bytes: &[u8],
+    place: Option<&ColumnPlace>,
+    runs: &[Run],
+    behind: &Behind<'_, T>,
+) -> Result<Vec<Series<T>>, String> {
+    let (ends, ranges) = behind.layout(runs);
+    let mut buffer = Buffer::of(ends);
+    let all = buffer.values_mut();
+    for (run, range) in runs.iter().zip(&ranges).filter(|(run, _)| run.rows > 0) {
+        let part = all.get_mut(range.start..range.start + run.rows as usize).ok_or("it has too many rows")?;
+        place.ok_or("it is missing")?.copy(bytes, run.row..run.row + run.rows, part)?;
     }
+    behind.put(&ranges, all);
     let buffer = Arc::new(buffer);
-    let mut end = 0;
-    Ok(runs
-        .iter()
-        .map(|run| {
-            let from = end;
-            end += run.rows as usize;
-            Series::of(&buffer, from..end)
-        })
-        .collect())
+    Ok(ranges.into_iter().map(|range| Series::of(&buffer, range)).collect())
 }

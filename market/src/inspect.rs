@@ -66,12 +66,23 @@ pub struct Inspection {
     pub columns: Vec<String>,
     /// Bytes of all files.
     pub bytes: u64,
+    /// Files of bars that were appended to the groups; `trawl data compact` makes them part of these.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub appended_files: u64,
+    /// Bars in them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub appended_bars: u64,
     /// The files of the groups.
     pub files: Vec<GroupFile>,
     /// The result of the checks, if requested.
     pub checks: Option<Checks>,
     /// The requested symbol.
     pub symbol: Option<SymbolInspection>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Result of reading every file.
@@ -154,7 +165,7 @@ pub fn inspect(dataset: &Dataset, options: InspectOptions<'_>) -> Result<Inspect
         timeframe: manifest.timeframe,
         symbols: manifest.symbols.len() as u64,
         bars: manifest.bars,
-        times: manifest.times.rows,
+        times: manifest.distinct_times(),
         calendar: manifest.calendar().name().to_owned(),
         complete_to: manifest.complete_to(),
         labels: manifest.labels().to_vec(),
@@ -167,7 +178,11 @@ pub fn inspect(dataset: &Dataset, options: InspectOptions<'_>) -> Result<Inspect
         bars_most: rows().max().unwrap_or(0),
         groups: manifest.groups,
         columns: manifest.columns.clone(),
-        bytes: manifest.files.iter().map(|f| f.bytes).sum::<u64>() + manifest.times.bytes,
+        bytes: manifest.files.iter().map(|f| f.bytes).sum::<u64>()
+            + manifest.times.bytes
+            + manifest.tails().iter().map(|tail| tail.bytes + tail.index_bytes).sum::<u64>(),
+        appended_files: manifest.tails().len() as u64,
+        appended_bars: manifest.tails().iter().map(|tail| tail.rows).sum(),
         files: manifest.files.clone(),
         checks: options.verify.then(|| check(dataset)),
         symbol,
@@ -191,8 +206,8 @@ fn check(dataset: &Dataset) -> Checks {
         problem(error);
     }
     let close: Vec<String> = manifest.columns.iter().filter(|c| *c == "close").cloned().collect();
-    for file in &manifest.files {
-        match dataset.load_group(file.group, &close) {
+    for group in manifest.filled_groups() {
+        match dataset.load_group(group, &close) {
             Ok(bars) => {
                 for b in &bars {
                     for closes in &b.columns {
@@ -208,9 +223,9 @@ fn check(dataset: &Dataset) -> Checks {
     }
     jumps.sort_by(|a, b| (&a.symbol, a.time).cmp(&(&b.symbol, b.time)));
     let tables = manifest.factors.iter().chain(&manifest.symbol_table).count();
-    let (files, count) = ((manifest.files.len() + 1 + tables) as u64, jumps.len() as u64);
+    let (files, count) = (manifest.files.len() + 2 * manifest.tails().len() + 1 + tables, jumps.len() as u64);
     jumps.truncate(JUMPS_LISTED_MAX);
-    Checks { files, problems, jumps: count, jumps_listed: jumps }
+    Checks { files: files as u64, problems, jumps: count, jumps_listed: jumps }
 }
 
 /// An error and its cause on one line.

@@ -7,10 +7,13 @@
 
 mod arrow_file;
 mod as_of;
+mod bars_writer;
 mod bundled;
 mod bundled_names;
 mod calendar;
 mod column_cache;
+mod compact;
+mod cursor;
 mod dataset;
 mod demo;
 mod draws;
@@ -38,6 +41,7 @@ mod sources;
 mod store;
 mod sums;
 mod synth;
+mod tail;
 mod time;
 mod vintages;
 mod zone;
@@ -46,15 +50,17 @@ pub use arrow_file::{LoadedBars, SymbolBars};
 pub use as_of::{AsOf, AsOfMistake, ResolvedAsOf};
 pub use bundled_names::{DEMO, DEMO_1M, US5, is_bundled};
 pub use calendar::{CALENDARS, Calendar, Session};
+pub use compact::CompactReport;
 pub use dataset::Dataset;
 pub use error::{MarketError, MarketErrorKind};
 pub use group::{group_of, groups_for, stable_hash};
 pub use import::{
-    FileLayout, ImportOptions, ImportPreview, ImportReport, PreviewBar, SkippedFile, import_files, preview_files,
+    Appending, FileLayout, ImportOptions, ImportPreview, ImportReport, PreviewBar, SkippedFile, import_files,
+    preview_files,
 };
 pub use inspect::{BarSample, Checks, ColumnSummary, InspectOptions, Inspection, SymbolInspection, inspect};
 pub use jumps::Jump;
-pub use manifest::{GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TableFile, TimesFile};
+pub use manifest::{Appended, GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TableFile, TailFile, TimesFile};
 pub use memory::{MemoryMarket, memory_dataset};
 pub use name::check_dataset_name;
 pub use pins::PIN_HOLDER_BYTES_MAX;

@@ -64,6 +64,22 @@ pub const SPLIT_TOLERANCE: f64 = 0.04;
 pub const BATCH_ROWS_MAX: usize = 1 << 20;
 /// Bytes of checksums of bars that an open snapshot keeps in memory.
 pub const SUMS_KEPT_BYTES_MAX: u64 = 64 << 20;
+/// Files of appended bars of one level that are merged to one of the next level: a reader sees less than so many of each
+/// level, and a bar is written once for each level, of which there are the logarithm of the appends to this base.
+pub const TAILS_MERGED: usize = 32;
+/// Files of appended bars of one snapshot, from which on an import writes the groups whole: eight levels, which is far more appends
+/// than a dataset sees.
+pub const TAILS_MAX: usize = 256;
+/// Bytes of groups below which an import writes them again, instead of appending: so much is written as fast as anything.
+pub const REWRITTEN_BYTES_MAX: u64 = 1 << 20;
+/// An import writes the groups that it changes again if they take at most so many times the bytes of the bars that are new.
+pub const REWRITTEN_FACTOR_MAX: u64 = 4;
+/// Bytes of a column of a file of appended bars that is read as a whole, when the first group asks for it.
+pub const TAIL_COLUMN_HELD_BYTES_MAX: u64 = 512 << 10;
+/// Bytes of such columns that an open snapshot keeps in memory.
+pub const TAILS_HELD_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of an index of appended bars that is read.
+pub const TAIL_INDEX_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of a manifest that is read.
 pub const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 /// Least number of hex digits in a snapshot's prefix.

@@ -11,7 +11,7 @@ use trawl_terms::Timeframe;
 
 use crate::calendar::{CALENDARS, Calendar};
 use crate::group::group_of;
-use crate::limits::{COLUMNS_MAX, GROUPS_MAX, SYMBOLS_MAX};
+use crate::limits::{COLUMNS_MAX, GROUPS_MAX, SYMBOLS_MAX, TAILS_MAX};
 use crate::name::{is_column, is_digest, is_symbol};
 use crate::reference::check_labels;
 use crate::time::TimeMicros;
@@ -19,9 +19,10 @@ use crate::time::TimeMicros;
 /// Origin of imported bars in a manifest.
 pub(crate) const ORIGIN_IMPORT: &str = "import";
 
-/// Newest version of the layout that this build writes and reads. A snapshot that uses nothing beyond version 1 is
-/// written as version 1, so that its id remains unchanged.
-pub const MANIFEST_VERSION: u32 = 2;
+/// Newest version of the layout that this build writes and reads. A snapshot is written as the lowest version that can
+/// represent it, so that ids remain unchanged: 2 where it has a calendar, tables or a time up to which it is complete, 3 where
+/// bars were appended.
+pub const MANIFEST_VERSION: u32 = 3;
 
 /// One symbol of a snapshot.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -30,7 +31,7 @@ pub struct SymbolEntry {
     pub symbol: String,
     /// Fixed group: hash(symbol) mod groups.
     pub group: u32,
-    /// First row inside the group's file.
+    /// First row among the bars of the group, by symbol and time; inside the group's file as long as nothing was appended.
     pub row_start: u64,
     /// Number of bars, at least one.
     pub rows: u64,
@@ -62,6 +63,35 @@ pub struct TimesFile {
     pub bytes: u64,
     /// Distinct times.
     pub rows: u64,
+}
+
+/// A file of appended bars: those that one append, or several that were merged, added to all groups. `files/<sha256>.arrow`
+/// with its index `files/<index>.tail` (see `tail`).
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct TailFile {
+    /// Of the file of bars, in hex: also its name.
+    pub sha256: String,
+    /// Size of the file of bars.
+    pub bytes: u64,
+    /// Bars in it.
+    pub rows: u64,
+    /// sha256 of the index, in hex: also its name.
+    pub index: String,
+    /// Size of the index.
+    pub index_bytes: u64,
+    /// How often its bars were merged: 0 as appended.
+    pub level: u32,
+}
+
+/// What was appended to a snapshot that was written whole.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Appended {
+    /// Id of the snapshot that was written whole; its manifest is kept as `bases/<id>.json`.
+    pub base: String,
+    /// Distinct bar times of all bars.
+    pub times: u64,
+    /// In the order in which they were appended, which is the order of each symbol's bars.
+    pub tails: Vec<TailFile>,
 }
 
 /// A CSV file of reference data, `files/<sha256>.csv`.
@@ -115,11 +145,17 @@ pub struct Manifest {
     /// Tickers and labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub symbol_table: Option<TableFile>,
-    /// Distinct bar times.
+    /// Distinct bar times, without those that only appended bars have.
     pub times: TimesFile,
-    /// Groups that contain a symbol, ascending.
+    /// Bars that were appended; `None` for a snapshot that was written whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub appended: Option<Appended>,
+    /// Files of the groups, ascending. Where bars were appended they are those of the base, and not stored again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<GroupFile>,
-    /// Sorted by symbol.
+    /// Sorted by symbol, with all of their bars. Where bars were appended, they follow from the base and the indices, and are
+    /// not stored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub symbols: Vec<SymbolEntry>,
 }
 
@@ -167,6 +203,9 @@ impl Manifest {
 
     /// The lowest version that can represent all of this.
     pub(crate) fn version_needed(&self) -> u32 {
+        if self.appended.is_some() {
+            return 3;
+        }
         let plain = self.calendar.is_none()
             && self.complete_to.is_none()
             && self.factors.is_none()
@@ -174,7 +213,34 @@ impl Manifest {
         if plain { 1 } else { 2 }
     }
 
-    /// Computes the id from the rest.
+    /// Number of distinct bar times.
+    pub fn distinct_times(&self) -> u64 {
+        self.appended.as_ref().map_or(self.times.rows, |appended| appended.times)
+    }
+
+    /// Files of appended bars, in order.
+    pub fn tails(&self) -> &[TailFile] {
+        self.appended.as_ref().map_or(&[], |appended| &appended.tails)
+    }
+
+    /// The manifest as it is stored: without what follows from the base and the indices of appended bars.
+    pub(crate) fn stored(&self) -> Self {
+        match self.appended {
+            Some(_) => Self { files: Vec::new(), symbols: Vec::new(), ..self.clone() },
+            None => self.clone(),
+        }
+    }
+
+    /// The groups that contain a symbol, ascending.
+    pub fn filled_groups(&self) -> Vec<u32> {
+        let mut groups: Vec<u32> = self.symbols.iter().map(|entry| entry.group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    }
+
+    /// Computes the id from the rest. Where bars were appended, files and symbols are those of the base, whose id it contains,
+    /// and of the files that were appended.
     pub fn content_id(&self) -> String {
         let mut text = format!(
             "trawl-snapshot\nversion={}\ntimeframe={}\nsynthetic={}\norigin={}\ngroups={}\ncolumns={}\n",
@@ -199,6 +265,18 @@ impl Manifest {
                 let _ = writeln!(text, "{name} {} {} {} {}", t.sha256, t.bytes, t.rows, t.labels.join(","));
             }
         }
+        if let Some(appended) = &self.appended {
+            let _ = writeln!(text, "base {} {}", appended.base, appended.times);
+            for t in &appended.tails {
+                let _ = writeln!(
+                    text,
+                    "tail {} {} {} {} {} {}",
+                    t.sha256, t.bytes, t.rows, t.index, t.index_bytes, t.level
+                );
+            }
+            hasher.update(text.as_bytes());
+            return hex::encode(hasher.finalize());
+        }
         for f in &self.files {
             let _ = writeln!(text, "file {} {} {} {}", f.group, f.sha256, f.bytes, f.rows);
         }
@@ -213,7 +291,8 @@ impl Manifest {
         hex::encode(hasher.finalize())
     }
 
-    /// Checks everything that reading relies on; the error says what is wrong.
+    /// Checks everything that reading relies on; the error says what is wrong. Of a snapshot with appended bars, what is
+    /// stored: its symbols are checked when they are put together.
     pub(crate) fn check(&self) -> Result<(), String> {
         let wrong = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_owned()) };
         wrong(self.version == self.version_needed(), "its version does not match its content")?;
@@ -233,12 +312,20 @@ impl Manifest {
         wrong(self.columns.iter().all(|c| is_column(c)), "a column's name is invalid")?;
         let unique: std::collections::BTreeSet<_> = self.columns.iter().collect();
         wrong(unique.len() == self.columns.len(), "a column appears twice")?;
+        let tables = self.factors.iter().chain(&self.symbol_table).map(|t| &t.sha256);
+        wrong([&self.times.sha256].into_iter().chain(tables).all(|d| is_digest(d)), "a file's name is not a sha256")?;
+        match &self.appended {
+            Some(appended) => appended.check(),
+            None => self.check_symbols(),
+        }
+    }
+
+    fn check_symbols(&self) -> Result<(), String> {
+        let wrong = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_owned()) };
         wrong(!self.symbols.is_empty() && self.symbols.len() <= SYMBOLS_MAX, "its number of symbols is out of bounds")?;
         wrong(self.symbols.is_sorted_by(|a, b| a.symbol < b.symbol), "its symbols are not sorted")?;
         wrong(self.files.is_sorted_by(|a, b| a.group < b.group), "its files are not sorted")?;
-        let tables = self.factors.iter().chain(&self.symbol_table).map(|t| &t.sha256);
-        let digests = self.files.iter().map(|f| &f.sha256).chain([&self.times.sha256]).chain(tables);
-        wrong(digests.into_iter().all(|d| is_digest(d)), "a file's name is not a sha256")?;
+        wrong(self.files.iter().all(|f| is_digest(&f.sha256)), "a file's name is not a sha256")?;
         let mut rows: std::collections::BTreeMap<u32, u64> = Default::default();
         for s in &self.symbols {
             wrong(is_symbol(&s.symbol), "a symbol's name is invalid")?;
@@ -254,6 +341,17 @@ impl Manifest {
         let first = self.symbols.iter().map(|s| s.first_time).min();
         let last = self.symbols.iter().map(|s| s.last_time).max();
         wrong(first == Some(self.first_time) && last == Some(self.last_time), "its range of times is wrong")
+    }
+}
+
+impl Appended {
+    fn check(&self) -> Result<(), String> {
+        let wrong = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_owned()) };
+        wrong(is_digest(&self.base), "the id of its base is not 64 hex digits")?;
+        wrong((1..=TAILS_MAX).contains(&self.tails.len()), "its number of files of appended bars is out of bounds")?;
+        let digests = self.tails.iter().flat_map(|tail| [&tail.sha256, &tail.index]);
+        wrong(digests.into_iter().all(|d| is_digest(d)), "a file's name is not a sha256")?;
+        wrong(self.tails.iter().all(|tail| tail.rows > 0), "a file of appended bars is empty")
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A snapshot's manifest is deleted first, so that nobody can open it, then the files that no remaining manifest names;
 //! what a crash leaves behind is deleted by the next removal. A snapshot that a scan of a cluster has pinned, or that a
-//! process of this machine has open (it holds a lock on the manifest), is kept. Removals exclude imports.
+//! process of this machine has open (it holds a lock on the manifest), is kept. The base of a snapshot with appended bars has a name
+//! of its own, and goes with the last of these. Removals exclude imports and compactions, whose files no manifest names yet.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -12,10 +13,14 @@ use std::time::SystemTime;
 
 use crate::error::MarketError;
 use crate::import::check_writable_name;
+use crate::manifest::Manifest;
 use crate::name::split_reference;
 use crate::pins::pinned_in;
-use crate::snapshot::{HEAD, WriteLock, file_path, manifest_path, sums_path, table_path, write_atomically};
-use crate::store::{Store, read_manifest, snapshots};
+use crate::snapshot::{
+    BASES, CompactionLock, FILES, HEAD, WriteLock, base_path, file_path, manifest_path, sums_path, table_path,
+    tail_index_path, write_atomically,
+};
+use crate::store::{Store, read_base, read_manifest, snapshots};
 use crate::time::{TimeMicros, format_time};
 
 /// Suffix of the name of a manifest that is being deleted.
@@ -69,7 +74,7 @@ impl Store {
         let (name, prefix) = split_reference(reference)?;
         let directory = self.own_directory(name)?;
         let Some(prefix) = prefix else { return self.remove_dataset(name, &directory, now) };
-        let _lock = WriteLock::take(&directory, name)?;
+        let _locks = (CompactionLock::take(&directory, name)?, WriteLock::take(&directory, name)?);
         self.finish_removals(name, &directory, now)?;
         let snapshot = self.full_id(name, prefix)?;
         let newest_first = newest_first(&directory, self.head(name)?.as_deref());
@@ -104,7 +109,7 @@ impl Store {
     /// Those of [`Store::remove`]; snapshots in use are kept and reported.
     pub fn prune(&self, name: &str, keep: usize, now: TimeMicros) -> Result<RemovalReport, MarketError> {
         let directory = self.own_directory(name)?;
-        let _lock = WriteLock::take(&directory, name)?;
+        let _locks = (CompactionLock::take(&directory, name)?, WriteLock::take(&directory, name)?);
         self.finish_removals(name, &directory, now)?;
         let mut report = RemovalReport { dataset: name.to_owned(), ..RemovalReport::default() };
         for snapshot in newest_first(&directory, self.head(name)?.as_deref()).into_iter().skip(keep.max(1)) {
@@ -122,7 +127,7 @@ impl Store {
     }
 
     fn remove_dataset(&self, name: &str, directory: &Path, now: TimeMicros) -> Result<RemovalReport, MarketError> {
-        let lock = WriteLock::take(directory, name)?;
+        let lock = (CompactionLock::take(directory, name)?, WriteLock::take(directory, name)?);
         let removed = snapshots(directory);
         let mut held = Vec::new();
         let mut used = Vec::new();
@@ -286,18 +291,21 @@ fn sweep(name: &str, directory: &Path, report: &mut RemovalReport) -> Result<(),
     let mut named = BTreeSet::new();
     for id in &left {
         let manifest = read_manifest(directory, name, id)?.0;
-        let bars = manifest.files.iter().map(|f| &f.sha256).chain([&manifest.times.sha256]);
-        named.extend(bars.map(|sha256| file_path(sha256)));
-        named.extend(manifest.files.iter().map(|f| sums_path(&f.sha256)));
-        named.extend(manifest.factors.iter().chain(&manifest.symbol_table).map(|t| table_path(&t.sha256)));
+        if let Some(appended) = &manifest.appended
+            && named.insert(base_path(&appended.base))
+        {
+            name_files(&read_base(directory, name, &appended.base)?, &mut named);
+        }
+        name_files(&manifest, &mut named);
     }
     let quarantine: BTreeSet<String> = report.removed.iter().map(|id| format!("quarantine/{id}.csv")).collect();
-    for folder in ["files", "quarantine"] {
+    for folder in [FILES, BASES, "quarantine"] {
         let Ok(entries) = fs::read_dir(directory.join(folder)) else { continue };
         for entry in entries.flatten() {
             let Ok(file) = entry.file_name().into_string() else { continue };
             let path = format!("{folder}/{file}");
-            if folder == "files" && named.contains(&path) || folder == "quarantine" && !quarantine.contains(&path) {
+            let kept = if folder == "quarantine" { !quarantine.contains(&path) } else { named.contains(&path) };
+            if kept {
                 continue;
             }
             let bytes = entry.metadata().map_or(0, |m| m.len());
@@ -307,6 +315,15 @@ fn sweep(name: &str, directory: &Path, report: &mut RemovalReport) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Adds the files that a manifest names, as it is stored.
+fn name_files(manifest: &Manifest, named: &mut BTreeSet<String>) {
+    let bars = manifest.files.iter().map(|f| &f.sha256).chain([&manifest.times.sha256]);
+    named.extend(bars.map(|sha256| file_path(sha256)));
+    named.extend(manifest.files.iter().map(|f| sums_path(&f.sha256)));
+    named.extend(manifest.tails().iter().flat_map(|t| [file_path(&t.sha256), tail_index_path(&t.index)]));
+    named.extend(manifest.factors.iter().chain(&manifest.symbol_table).map(|t| table_path(&t.sha256)));
 }
 
 /// Counts the files of a dataset's directory.

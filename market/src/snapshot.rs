@@ -2,8 +2,9 @@
 //! dataset's HEAD name it.
 //!
 //! Layout under the data root: `NAME/HEAD` (the newest snapshot's id), `NAME/snapshots/<id>.json`,
-//! `NAME/files/<sha256>.arrow` with its checksums in `NAME/files/<sha256>.sums`, `NAME/quarantine/<id>.csv`. Files are
-//! named by content and never change, so snapshots share them. Every file is written under a temporary name, synced and renamed; HEAD comes last. Nothing is deleted
+//! `NAME/files/<sha256>.arrow` with its checksums in `NAME/files/<sha256>.sums`, `NAME/quarantine/<id>.csv`; where bars were
+//! appended also `NAME/files/<sha256>.tail` and `NAME/bases/<id>.json` (see `tail`). Files are named by content and never change,
+//! so snapshots share them. Every file is written under a temporary name, synced and renamed; HEAD comes last. Nothing is deleted
 //! here: see `removal`.
 
 use std::collections::BTreeMap;
@@ -15,14 +16,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::arrow_file::encode_times;
 use crate::calendar::Calendar;
 use crate::error::MarketError;
-use crate::manifest::{GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TableFile, TimesFile, sha256_hex};
+use crate::manifest::{Appended, GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TableFile, TimesFile, sha256_hex};
 use crate::sums::Sums;
 use crate::time::TimeMicros;
 use trawl_terms::Timeframe;
 
 pub(crate) const HEAD: &str = "HEAD";
 /// Folder of the content-addressed files.
-const FILES: &str = "files";
+pub(crate) const FILES: &str = "files";
+/// Folder of the manifests to which bars were appended.
+pub(crate) const BASES: &str = "bases";
 /// Bytes of two files that are compared at once.
 const COMPARED_BYTES: u64 = 1 << 20;
 
@@ -34,6 +37,16 @@ pub(crate) fn file_path(sha256: &str) -> String {
 /// Path of the checksums of a file of bars, relative to the dataset.
 pub(crate) fn sums_path(sha256: &str) -> String {
     format!("{FILES}/{sha256}.sums")
+}
+
+/// Path of the index of a file of appended bars, relative to the dataset.
+pub(crate) fn tail_index_path(sha256: &str) -> String {
+    format!("{FILES}/{sha256}.tail")
+}
+
+/// Path of the manifest to which bars were appended, relative to the dataset. It stays when its snapshot is deleted.
+pub(crate) fn base_path(snapshot: &str) -> String {
+    format!("{BASES}/{snapshot}.json")
 }
 
 /// Path of a table of reference data, relative to the dataset.
@@ -242,21 +255,84 @@ pub(crate) fn assemble(
         first_time: symbols.iter().map(|s| s.first_time).min().unwrap_or(0),
         last_time: symbols.iter().map(|s| s.last_time).max().unwrap_or(0),
         times,
+        appended: None,
         files,
         symbols,
     };
-    // Defaults are left out, so that equal content has one form.
-    manifest.complete_to = heading.complete_to.filter(|&t| t != manifest.complete_to());
-    manifest.version = manifest.version_needed();
-    manifest.snapshot = manifest.content_id();
-    manifest.check().map_err(|why| MarketError::Corrupt { file: format!("{} (being written)", manifest.name), why })?;
+    manifest.seal(heading.complete_to)?;
     Ok(manifest)
+}
+
+impl Manifest {
+    /// Completes a manifest with what follows from the rest: version and id.
+    fn seal(&mut self, complete_to: Option<TimeMicros>) -> Result<(), MarketError> {
+        // Defaults are left out, so that equal content has one form.
+        self.complete_to = complete_to.filter(|&t| t != self.complete_to());
+        self.version = self.version_needed();
+        self.snapshot = self.content_id();
+        self.check().map_err(|why| MarketError::Corrupt { file: format!("{} (being written)", self.name), why })
+    }
+}
+
+/// The manifest of a snapshot whose bars are those of a base and of files that were appended to it (`times` distinct times in
+/// all): as it is stored, without symbols.
+pub(crate) fn assemble_appended(
+    heading: Heading,
+    base: &Manifest,
+    (bars, first_time, last_time): (u64, TimeMicros, TimeMicros),
+    appended: Appended,
+) -> Result<Manifest, MarketError> {
+    let mut manifest = Manifest {
+        version: MANIFEST_VERSION,
+        calendar: Manifest::calendar_to_keep(heading.calendar, heading.synthetic),
+        complete_to: None,
+        factors: heading.factors,
+        symbol_table: heading.symbol_table,
+        name: heading.name,
+        snapshot: String::new(),
+        timeframe: heading.timeframe,
+        synthetic: heading.synthetic,
+        origin: heading.origin,
+        groups: heading.groups,
+        columns: heading.columns,
+        bars,
+        first_time,
+        last_time,
+        times: base.times.clone(),
+        appended: Some(appended),
+        files: Vec::new(),
+        symbols: Vec::new(),
+    };
+    manifest.seal(heading.complete_to)?;
+    Ok(manifest)
+}
+
+/// Keeps the manifest of a snapshot as a base, so that it stays when the snapshot is deleted: a second name of its file where the
+/// file system has that, else a copy.
+pub(crate) fn keep_base(dataset: &Path, snapshot: &str, name: &str) -> Result<(), MarketError> {
+    let (from, relative) = (dataset.join(manifest_path(snapshot)), base_path(snapshot));
+    let to = dataset.join(&relative);
+    let failed = |action| MarketError::io(action, format!("{name}/{relative}"));
+    // Another size: a copy that was damaged. The content is compared with the id whenever it is read.
+    let size = |path: &Path| fs::metadata(path).map(|found| found.len()).ok();
+    if size(&to).is_some() && size(&to) == size(&from) {
+        return Ok(());
+    }
+    fs::create_dir_all(dataset.join(BASES)).map_err(failed("create the directory of"))?;
+    if fs::hard_link(&from, &to).is_ok() {
+        return Ok(());
+    }
+    let bytes = fs::read(&from).map_err(failed("copy"))?;
+    write_atomically(dataset, &relative, &bytes, name)
 }
 
 /// Writes the manifest, then HEAD.
 pub(crate) fn publish(dataset: &Path, manifest: &Manifest) -> Result<(), MarketError> {
     let name = &manifest.name;
-    let mut json = serde_json::to_vec_pretty(manifest).map_err(|e| MarketError::Refused(e.to_string()))?;
+    // What follows from the base and from indices is not stored.
+    let stored = manifest.appended.is_some().then(|| manifest.stored());
+    let mut json = serde_json::to_vec_pretty(stored.as_ref().unwrap_or(manifest))
+        .map_err(|e| MarketError::Refused(e.to_string()))?;
     json.push(b'\n');
     write_atomically(dataset, &manifest_path(&manifest.snapshot), &json, name)?;
     write_atomically(dataset, HEAD, format!("{}\n", manifest.snapshot).as_bytes(), name)
@@ -270,16 +346,35 @@ pub(crate) struct WriteLock {
 
 impl WriteLock {
     pub(crate) fn take(dataset: &Path, name: &str) -> Result<Self, MarketError> {
-        const LOCK: &str = ".lock";
-        let shown = format!("{name}/{LOCK}");
-        fs::create_dir_all(dataset).map_err(MarketError::io("create the directory of dataset", name))?;
-        let mut options = fs::File::options();
-        options.create(true).truncate(false).write(true);
-        let file = options.open(dataset.join(LOCK)).map_err(MarketError::io("open", &shown))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
-            Err(fs::TryLockError::WouldBlock) => Err(MarketError::Busy { dataset: name.to_owned() }),
-            Err(fs::TryLockError::Error(e)) => Err(MarketError::io("lock", shown)(e)),
-        }
+        let busy = || MarketError::Busy { dataset: name.to_owned() };
+        Ok(Self { _file: lock(dataset, ".lock", name)?.ok_or_else(busy)? })
+    }
+}
+
+/// Locks a dataset against removals while a compaction writes files that no manifest names yet, and against another compaction.
+/// Imports do not wait for it.
+#[derive(Debug)]
+pub(crate) struct CompactionLock {
+    _file: fs::File,
+}
+
+impl CompactionLock {
+    pub(crate) fn take(dataset: &Path, name: &str) -> Result<Self, MarketError> {
+        let busy = || MarketError::Compacting { dataset: name.to_owned() };
+        Ok(Self { _file: lock(dataset, ".compaction-lock", name)?.ok_or_else(busy)? })
+    }
+}
+
+/// Locks a file of a dataset; `None` when another process has the lock.
+fn lock(dataset: &Path, file: &str, name: &str) -> Result<Option<fs::File>, MarketError> {
+    let shown = format!("{name}/{file}");
+    fs::create_dir_all(dataset).map_err(MarketError::io("create the directory of dataset", name))?;
+    let mut options = fs::File::options();
+    options.create(true).truncate(false).write(true);
+    let file = options.open(dataset.join(file)).map_err(MarketError::io("open", &shown))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(e)) => Err(MarketError::io("lock", shown)(e)),
     }
 }

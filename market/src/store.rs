@@ -20,7 +20,8 @@ use crate::manifest::{MANIFEST_VERSION, Manifest};
 use trawl_terms::Timeframe;
 
 use crate::name::{HEX_DIGITS, check_dataset_name, is_digest, split_reference};
-use crate::snapshot::{HEAD, manifest_path};
+use crate::snapshot::{HEAD, base_path, manifest_path};
+use crate::tail::{self, Tails};
 use crate::time::TimeMicros;
 
 /// The data root (a directory) plus the bundled datasets.
@@ -118,8 +119,8 @@ impl Store {
         if let Some(known) = self.kept().and_then(|kept| kept.iter().find(|d| same(d)).cloned()) {
             return Ok(known);
         }
-        let (manifest, file) = read_manifest(&directory, name, &snapshot)?;
-        let dataset = Dataset::new(manifest, Files::Directory(directory.clone()));
+        let (manifest, tails, file) = open_manifest(&directory, name, &snapshot)?;
+        let dataset = Dataset::new(manifest, Files::Directory(directory.clone())).with_tails(tails);
         if let Some(mut kept) = self.kept() {
             kept.push_front(dataset.clone());
             kept.truncate(KEPT_MAX);
@@ -280,13 +281,60 @@ pub(crate) fn snapshots(directory: &Path) -> Vec<String> {
     ids
 }
 
-/// A manifest, checked, and its file.
-pub(crate) fn read_manifest(
+/// A snapshot's manifest with all of its symbols, its appended bars if it has any, and the manifest's file.
+fn open_manifest(
     directory: &Path,
     name: &str,
     snapshot: &str,
-) -> Result<(Arc<Manifest>, fs::File), MarketError> {
-    let relative = manifest_path(snapshot);
+) -> Result<(Arc<Manifest>, Option<Tails>, fs::File), MarketError> {
+    let (stored, file) = read_manifest(directory, name, snapshot)?;
+    if stored.appended.is_none() {
+        return Ok((Arc::new(stored), None, file));
+    }
+    let (manifest, tails) = complete(directory, stored, None)?;
+    Ok((Arc::new(manifest), Some(tails), file))
+}
+
+/// Completes the manifest of a snapshot with appended bars; `base` is that to which they were appended, if it is known.
+///
+/// # Errors
+/// [`MarketError::Checksum`], [`MarketError::Corrupt`] or [`MarketError::Io`] for the base and the indices.
+pub(crate) fn complete(
+    directory: &Path,
+    stored: Manifest,
+    base: Option<Arc<Manifest>>,
+) -> Result<(Manifest, Tails), MarketError> {
+    let name = stored.name.clone();
+    let id = stored.appended.as_ref().map(|appended| appended.base.clone()).unwrap_or_default();
+    let base = match base.filter(|base| base.snapshot == id) {
+        Some(base) => base,
+        None => Arc::new(read_base(directory, &name, &id)?),
+    };
+    tail::open::open(stored, base, |relative| {
+        fs::read(directory.join(relative)).map_err(MarketError::io("read", format!("{name}/{relative}")))
+    })
+}
+
+/// The manifest of a base, checked.
+pub(crate) fn read_base(directory: &Path, name: &str, snapshot: &str) -> Result<Manifest, MarketError> {
+    match read_manifest_at(directory, name, base_path(snapshot), snapshot) {
+        // It is the same file while its snapshot exists.
+        Err(_) if directory.join(manifest_path(snapshot)).is_file() => Ok(read_manifest(directory, name, snapshot)?.0),
+        read => Ok(read?.0),
+    }
+}
+
+/// A manifest as it is stored, checked, and its file.
+pub(crate) fn read_manifest(directory: &Path, name: &str, snapshot: &str) -> Result<(Manifest, fs::File), MarketError> {
+    read_manifest_at(directory, name, manifest_path(snapshot), snapshot)
+}
+
+fn read_manifest_at(
+    directory: &Path,
+    name: &str,
+    relative: String,
+    snapshot: &str,
+) -> Result<(Manifest, fs::File), MarketError> {
     let file = format!("{name}/{relative}");
     let mut opened = fs::File::open(directory.join(relative)).map_err(MarketError::io("read", &file))?;
     let size = opened.metadata().map_err(MarketError::io("read", &file))?.len();
@@ -319,5 +367,5 @@ pub(crate) fn read_manifest(
     manifest.check().map_err(|why| MarketError::Corrupt { file, why })?;
     // The directory gives the dataset its name, so that it can be renamed.
     name.clone_into(&mut manifest.name);
-    Ok((Arc::new(manifest), opened))
+    Ok((manifest, opened))
 }

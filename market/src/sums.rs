@@ -15,10 +15,12 @@
 use std::ops::Range;
 
 use twox_hash::XxHash3_64;
+use zerocopy::IntoBytes as _;
 
 use crate::arrow_file::ColumnPlace;
-use crate::manifest::SymbolEntry;
+use crate::cursor::Cursor;
 use crate::series::VALUE_BYTES;
+use crate::time::TimeMicros;
 
 /// The first bytes of a file of checksums, with the version of what follows.
 pub(crate) const MAGIC: &[u8; 8] = b"TRAWLSM1";
@@ -52,15 +54,16 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The runs of a group's symbols, in the order of the file.
-    pub fn all<'a>(entries: impl Iterator<Item = &'a SymbolEntry>) -> Vec<Self> {
-        let mut chunk = 0;
-        let run = |entry: &SymbolEntry| {
-            let run = Self { row: entry.row_start, rows: entry.rows, chunk };
+    /// The runs of a group's symbols, of which each has so many rows, in the order of the file.
+    pub fn of(rows: impl Iterator<Item = u64>) -> Vec<Self> {
+        let (mut row, mut chunk) = (0, 0);
+        let run = |rows: u64| {
+            let run = Self { row, rows, chunk };
+            row += rows;
             chunk += run.chunks();
             run
         };
-        entries.map(run).collect()
+        rows.map(run).collect()
     }
 
     /// Number of chunks.
@@ -81,6 +84,22 @@ impl Run {
 /// The checksum of a chunk's values, as they are in a file.
 pub(crate) fn sum_of(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
+}
+
+/// The checksum of a chunk of times.
+pub(crate) fn sum_of_times(chunk: &[TimeMicros]) -> u64 {
+    match cfg!(target_endian = "big") {
+        true => sum_of(chunk.iter().map(|v| v.to_le()).collect::<Vec<_>>().as_bytes()),
+        false => sum_of(chunk.as_bytes()),
+    }
+}
+
+/// The checksum of a chunk of numbers.
+pub(crate) fn sum_of_values(chunk: &[f64]) -> u64 {
+    match cfg!(target_endian = "big") {
+        true => sum_of(chunk.iter().map(|v| v.to_bits().to_le()).collect::<Vec<_>>().as_bytes()),
+        false => sum_of(chunk.as_bytes()),
+    }
 }
 
 impl Sums {
@@ -135,7 +154,7 @@ impl Sums {
         if u64::from_le_bytes(*own) != sum_of(content) {
             return None;
         }
-        let mut rest = Cursor(content.strip_prefix(MAGIC)?.strip_prefix(&digest_bytes(sha256)[..])?);
+        let mut rest = Cursor::new(content.strip_prefix(MAGIC)?.strip_prefix(&digest_bytes(sha256)[..])?);
         let rows: u64 = runs.iter().map(|run| run.rows).sum();
         let chunks: usize = runs.iter().map(Run::chunks).sum();
         if (rest.u64()?, rest.u64()?) != (file_bytes, rows) {
@@ -158,7 +177,7 @@ impl Sums {
             let sums = rest.take(chunks * size_of::<u64>())?.as_chunks::<8>().0;
             columns.push(ColumnSums { place, sums: sums.iter().map(|sum| u64::from_le_bytes(*sum)).collect() });
         }
-        rest.0.is_empty().then_some(Self { columns })
+        rest.is_empty().then_some(Self { columns })
     }
 
     /// A column by name.
@@ -173,33 +192,10 @@ impl Sums {
 }
 
 /// The 32 bytes of a digest in hex; zeros for anything else, which no file has.
-fn digest_bytes(digest: &str) -> [u8; 32] {
+pub(crate) fn digest_bytes(digest: &str) -> [u8; 32] {
     let mut bytes = [0; 32];
     match hex::decode_to_slice(digest, &mut bytes) {
         Ok(()) => bytes,
         Err(_) => [0; 32],
-    }
-}
-
-/// Reads from the front; `None` at the end.
-struct Cursor<'a>(&'a [u8]);
-
-impl<'a> Cursor<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        let (taken, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u32::from_le_bytes(*taken))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        let (taken, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*taken))
     }
 }

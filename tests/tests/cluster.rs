@@ -69,6 +69,76 @@ fn a_cluster_gives_the_bytes_of_one_process() {
     }
 }
 
+/// Bars of 300 symbols on these days: more than a megabyte for 120 of them.
+fn days(days: std::ops::Range<u32>) -> String {
+    let mut text = "date,symbol,open,high,low,close,volume\n".to_owned();
+    for day in days {
+        for symbol in 0..300 {
+            let close = f64::from((day * 37 + symbol * 53 + day * symbol * 11) % 8_900 + 1_000) / 100.0;
+            let date = format!("2023-{:02}-{:02}", 1 + day / 28, 1 + day % 28);
+            text += &format!("{date},S{symbol:03},{close},{},{},{close},{day}\n", close + 1.0, close - 1.0);
+        }
+    }
+    text
+}
+
+#[test]
+fn appended_bars_give_the_answers_of_a_dataset_that_was_imported_at_once_embedded_and_in_a_cluster() {
+    let home = Home::new();
+    let import = |name: &str, days: String| {
+        home.write(&format!("{name}.csv"), &days);
+        let more = ["--dataset", name, "--calendar", "24/7"];
+        home.trawl(&[&["data", "import", &format!("{name}.csv")], &more[..]].concat()).expect_code(0);
+    };
+    import("appended", days(0..120));
+    for day in 120..140 {
+        import("appended", days(day..day + 1));
+    }
+    import("whole", days(0..140));
+    let inspect = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&home.trawl(&["data", "inspect", name, "--json"]).expect_code(0).stdout).expect("JSON")
+    };
+    assert_eq!(
+        (&inspect("appended")["appended_files"], &inspect("appended")["appended_bars"]),
+        (&20.into(), &6000.into())
+    );
+    let scans = [
+        &["--where", "close > ma(close, 50) and rsi(close, 14) > 50"][..],
+        &["--where", "xs_rank(close) > 0.9", "--as-of", "2023-05-20"],
+        &["--where", "close > tf('1w', ma(close, 4)) and close > ref('S001', close)"],
+    ];
+    let cluster = Cluster::start(&home, 2);
+    let answers = |name: &str| -> Vec<String> {
+        let run = |scan: &&[&str], more: &[&str]| {
+            let run = [&["scan", "--dataset", name, "--quiet", "--output", "-"], *scan, more].concat();
+            home.trawl(&run).expect_code(0).stdout
+        };
+        let mut answers: Vec<String> = scans.iter().map(|scan| run(scan, &[])).collect();
+        for (scan, embedded) in scans.iter().zip(&answers) {
+            assert_eq!(&run(scan, &["--coordinator", &cluster.url]), embedded, "{name}: {scan:?}");
+        }
+        for scan in scans {
+            let file = format!("{name}-all.csv");
+            home.trawl(&[&["scan", "--dataset", name, "--quiet", "--all-bars", &file], &scan[..2]].concat())
+                .expect_code(0);
+            answers.push(String::from_utf8(home.read(&file)).expect("text"));
+        }
+        answers.push(home.trawl(&["data", "export", name, "-o", "-"]).expect_code(0).stdout);
+        answers
+    };
+    let wanted = answers("whole");
+    assert!(wanted.iter().all(|answer| answer.lines().count() > 100));
+    assert!(answers("appended") == wanted, "as appended");
+    let printed = home.trawl(&["data", "compact", "appended"]).expect_code(0).stdout;
+    assert!(printed.contains("20 files of appended bars became part of 5 groups"), "{printed}");
+    assert_eq!(inspect("appended")["snapshot"], inspect("whole")["snapshot"]);
+    assert!(answers("appended") == wanted, "compacted");
+    let printed = home.trawl(&["data", "compact", "appended"]).expect_code(0).stdout;
+    assert!(printed.contains("has no appended bars: nothing to do"), "{printed}");
+    home.trawl(&["data", "prune", "appended", "--keep", "1"]).expect_code(0);
+    home.trawl(&["data", "inspect", "appended", "--verify"]).expect_code(0);
+}
+
 #[test]
 fn workers_compute_in_both_precisions() {
     let home = Home::new();

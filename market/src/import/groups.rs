@@ -1,4 +1,5 @@
-//! Merges imported bars with those of a dataset, group by group; unchanged groups keep their files.
+//! Merges imported bars with those of a dataset, group by group; unchanged groups keep their files. Groups to which bars were
+//! appended are written whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,10 +8,11 @@ use rayon::prelude::*;
 
 use super::imported::{Imported, ImportedSymbol};
 use crate::arrow_file::{LoadedBars, SymbolBars};
+use crate::bars_writer::HELD_BYTES_MAX;
 use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::group::{group_of, groups_for};
-use crate::group_writer::{GroupWriter, HELD_BYTES_MAX, StoredGroup};
+use crate::group_writer::{GroupWriter, StoredGroup};
 use crate::jumps::{Jump, find_jumps};
 use crate::limits::{BATCH_ROWS_MAX, COLUMNS_MAX, SYMBOLS_MAX};
 use crate::manifest::{GroupFile, SymbolEntry};
@@ -18,6 +20,7 @@ use crate::merge::{MergeCounts, merge_bars};
 use crate::reading::CORE;
 use crate::series::VALUE_BYTES;
 use crate::snapshot::{Sink, unite};
+use crate::tail::Tails;
 use crate::time::TimeMicros;
 
 /// Core columns in their order, then the others by name.
@@ -38,15 +41,15 @@ pub(super) fn spread(mut values: Vec<Vec<f64>>, from: &[String], to: &[String], 
     to.iter().map(|column| take(column).unwrap_or_else(|| vec![f64::NAN; rows])).collect()
 }
 
-pub(super) struct Merged {
-    pub(super) groups: u32,
-    pub(super) columns: Vec<String>,
-    pub(super) files: Vec<(GroupFile, Vec<SymbolEntry>)>,
-    pub(super) times: Vec<TimeMicros>,
-    pub(super) counts: MergeCounts,
-    pub(super) jumps: Vec<Jump>,
-    pub(super) files_written: u64,
-    pub(super) files_shared: u64,
+pub(crate) struct Merged {
+    pub(crate) groups: u32,
+    pub(crate) columns: Vec<String>,
+    pub(crate) files: Vec<(GroupFile, Vec<SymbolEntry>)>,
+    pub(crate) times: Vec<TimeMicros>,
+    pub(crate) counts: MergeCounts,
+    pub(crate) jumps: Vec<Jump>,
+    pub(crate) files_written: u64,
+    pub(crate) files_shared: u64,
 }
 
 struct MergedGroup {
@@ -62,30 +65,32 @@ struct Merging<'a> {
     /// Columns of the dataset before, and after.
     old_columns: &'a [String],
     columns: &'a [String],
-    imported: &'a Imported,
+    /// None where a dataset's own bars are written anew.
+    imported: Option<&'a Imported>,
 }
 
 /// Stores the groups that change, and reuses the files of those that do not; groups that take `memory` bytes together are
 /// made side by side.
-pub(super) fn merge_into(
+pub(crate) fn merge_into(
     sink: &Sink,
     existing: Option<&Dataset>,
     columns: &[String],
-    imported: &Imported,
+    imported: Option<&Imported>,
     memory: u64,
 ) -> Result<Merged, MarketError> {
     let old = existing.map(|d| &*d.manifest);
     let old_columns = old.map(|m| m.columns.clone()).unwrap_or_default();
     let all_columns = united_columns(old_columns.iter().chain(columns))?;
     let known = |symbol: &str| old.is_some_and(|m| m.symbol(symbol).is_some());
-    let symbols = old.map_or(0, |m| m.symbols.len()) + imported.symbols.iter().filter(|s| !known(&s.name)).count();
+    let added = imported.map_or(&[][..], |imported| &imported.symbols);
+    let symbols = old.map_or(0, |m| m.symbols.len()) + added.iter().filter(|s| !known(&s.name)).count();
     if symbols > SYMBOLS_MAX {
         let (found, limit) = (symbols as u64, SYMBOLS_MAX as u64);
         return Err(MarketError::Limit { what: "symbols of a dataset".to_owned(), found, limit });
     }
     let groups = old.map_or_else(|| groups_for(symbols), |m| m.groups);
     let mut by_group: BTreeMap<u32, Vec<&ImportedSymbol>> = BTreeMap::new();
-    for symbol in &imported.symbols {
+    for symbol in added {
         by_group.entry(group_of(&symbol.name, groups)).or_default().push(symbol);
     }
     let mut merged = Merged {
@@ -105,6 +110,9 @@ pub(super) fn merge_into(
         merged.times = dataset.times()?;
         for entry in &manifest.symbols {
             entries.entry(entry.group).or_default().push(entry);
+        }
+        for group in dataset.tails().map(Tails::groups).into_iter().flatten() {
+            by_group.entry(group).or_default();
         }
         for file in &manifest.files {
             if rewrite_all {
@@ -173,11 +181,11 @@ impl Merging<'_> {
         let close = self.columns.iter().position(|c| c == "close");
         for name in names {
             let before = known.take(self, name)?;
-            let Some(added) = added.get(name) else {
+            let Some((added, imported)) = added.get(name).zip(self.imported) else {
                 before.iter().try_for_each(|before| writer.push(before))?;
                 continue;
             };
-            let added = self.imported.load(added, self.columns)?;
+            let added = imported.load(added, self.columns)?;
             let since = added.times.first().copied().unwrap_or(TimeMicros::MIN);
             let united = match before {
                 Some(before) => merge_bars(before, added, &mut counts),

@@ -18,7 +18,7 @@ use crate::reading::newest_first;
 use crate::time::TimeMicros;
 
 /// A symbol with at least one bar.
-pub(super) struct ImportedSymbol {
+pub(crate) struct ImportedSymbol {
     pub name: Arc<str>,
     id: usize,
     pub bars: usize,
@@ -29,7 +29,7 @@ pub(super) struct ImportedSymbol {
 }
 
 /// The bars of all files.
-pub(super) struct Imported {
+pub(crate) struct Imported {
     rows: Spooled,
     /// By name.
     pub symbols: Vec<ImportedSymbol>,
@@ -58,7 +58,7 @@ impl Imported {
     ///
     /// # Errors
     /// [`MarketError::Io`] where rows in files cannot be read.
-    pub fn settle(rows: Spooled, files: &[ReadFile], labels: Labels) -> Result<Settled, MarketError> {
+    pub(super) fn settle(rows: Spooled, files: &[ReadFile], labels: Labels) -> Result<Settled, MarketError> {
         let turned = |file: &ReadFile| {
             newest_first(file.head.iter().map(|(symbol, local, offset)| (*symbol, labels.label(*local, *offset))))
         };

@@ -15,7 +15,7 @@ const PIECE_TIMES: u64 = 4;
 const PIECE_BYTES_MIN: u64 = 64 << 10;
 
 /// The memory of an import, in bytes.
-pub(super) struct MemoryPlan {
+pub(crate) struct MemoryPlan {
     /// What rows, pieces and groups may take together.
     bytes: u64,
 }

@@ -9,13 +9,14 @@
 //! are read, the meaning of their times is decided, the rows of each symbol are put in order (`imported`), and group after
 //! group is merged with the dataset's and written.
 
+mod append;
 mod block;
 mod closed;
 mod fit;
-mod groups;
+pub(crate) mod groups;
 mod imported;
 mod inputs;
-mod memory;
+pub(crate) mod memory;
 mod order;
 mod prepare;
 mod run;
@@ -28,6 +29,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use self::append::Appending;
+use self::append::append;
 use self::closed::Closed;
 use self::groups::merge_into;
 pub use self::inputs::SkippedFile;
@@ -84,6 +87,9 @@ pub struct ImportOptions {
     /// Memory that the import may use, in bytes, within which rows that do not fit go to files in the data root; `None` takes
     /// half of what the machine has left. The result does not depend on it.
     pub memory: Option<u64>,
+    /// Whether bars are appended to those of an existing dataset, or the groups that change are written again. The bars are the
+    /// same, the snapshot's id is not.
+    pub appending: Appending,
 }
 
 /// The result of an import. `rows_read = rows_kept + rows_quarantined` and `rows_kept = added + unchanged + revised`.
@@ -157,9 +163,9 @@ pub struct ImportReport {
     pub jumps: u64,
     /// The first of them, by symbol and time.
     pub jumps_listed: Vec<Jump>,
-    /// Group files that were written.
+    /// Files of bars that were written: of groups, or of appended bars.
     pub files_written: u64,
-    /// Group files that the new snapshot shares with older ones.
+    /// Files of bars that the new snapshot shares with older ones.
     pub files_shared: u64,
     /// Decisions made during the import that the user should know.
     pub notes: Vec<String>,
@@ -209,8 +215,12 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
 
     let directory = store.directory(name);
     let _lock = WriteLock::take(&directory, name)?;
-    // Checked again under the lock.
-    let existing = existing(store, name)?;
+    // Looked up again under the lock.
+    let newest = store.head(name)?;
+    let existing = match known {
+        Some(known) if newest.as_ref() == Some(&known.manifest.snapshot) => Some(known),
+        _ => existing(store, name)?,
+    };
     if let Some(existing) = &existing {
         check_compatible(existing, timeframe)?;
     }
@@ -222,28 +232,52 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     };
     let closed = Closed::of(&imported, options.clock, old, (calendar, timeframe))?;
     let sink = Sink::Directory { path: directory.clone(), name: name.clone() };
-    let mut merged = merge_into(&sink, existing.as_ref(), &columns, &imported, memory.groups())?;
+    let appended = match &existing {
+        Some(existing) => append(&sink, existing, (&imported, &columns), options.appending, memory.groups())?,
+        None => None,
+    };
     let complete_to = closed.complete_to(requested, old);
     notes.extend(closed.note(options, calendar));
     notes.extend(closed.open_note(options, old));
     let NewTables { factors, listing } = new_tables;
-    let stored = store_tables(&sink, existing.as_ref(), factors, listing, &merged.columns)?;
-    let heading = Heading {
+    let merged = match appended {
+        Some(_) => None,
+        None => Some(merge_into(&sink, existing.as_ref(), &columns, Some(&imported), memory.groups())?),
+    };
+    let (groups, columns) = match (&merged, old) {
+        (Some(merged), _) => (merged.groups, merged.columns.clone()),
+        (None, old) => old.map_or((1, Vec::new()), |old| (old.groups, old.columns.clone())),
+    };
+    let stored = store_tables(&sink, existing.as_ref(), factors, listing, &columns)?;
+    let heading = || Heading {
         name: name.clone(),
         timeframe,
         synthetic: false,
         origin: ORIGIN_IMPORT.to_owned(),
-        groups: merged.groups,
-        columns: merged.columns,
+        groups,
+        columns: columns.clone(),
         calendar,
         complete_to,
-        factors: stored.factors,
-        symbol_table: stored.symbol_table,
+        factors: stored.factors.clone(),
+        symbol_table: stored.symbol_table.clone(),
     };
-    let manifest = assemble(&sink, heading, merged.files, merged.times)?;
-    notes.extend(tables::notes(&directory, &manifest)?);
-    let made = Dataset::new(Arc::new(manifest.clone()), Files::Directory(directory.clone()));
-    made.retain_unadjusted(&mut merged.jumps)?;
+    let (made, counts, mut jumps, files_written, files_shared) = match (merged, appended, &existing) {
+        (None, Some(bars), Some(existing)) => {
+            let (made, written) = bars.snapshot(&sink, existing, heading)?;
+            let shared = made.manifest.files.len() + made.manifest.tails().len();
+            (made, bars.counts, bars.jumps, written, (shared as u64).saturating_sub(written))
+        }
+        (Some(merged), ..) => {
+            let manifest = assemble(&sink, heading(), merged.files, merged.times)?;
+            let made = Dataset::new(Arc::new(manifest), Files::Directory(directory.clone()));
+            (made, merged.counts, merged.jumps, merged.files_written, merged.files_shared)
+        }
+        // Groups are merged wherever nothing was appended.
+        _ => return Err(MarketError::Refused("no bars were made".to_owned())),
+    };
+    let manifest = (*made.manifest).clone();
+    notes.extend(tables::notes(&made)?);
+    made.retain_unadjusted(&mut jumps)?;
     notes.extend(calendar.coverage_warning(timeframe, manifest.first_time, manifest.last_time));
     let quarantine_file = write_quarantine(&directory, name, &manifest.snapshot, &bad)?;
     let unchanged = existing.as_ref().is_some_and(|e| e.manifest.snapshot == manifest.snapshot);
@@ -276,9 +310,9 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
         rows_quarantined: bad.len() as u64,
         quarantined: by_reason(&bad),
         quarantine_file,
-        rows_added: merged.counts.added,
-        rows_unchanged: merged.counts.unchanged,
-        rows_revised: merged.counts.revised,
+        rows_added: counts.added,
+        rows_unchanged: counts.unchanged,
+        rows_revised: counts.revised,
         symbols_imported,
         symbols: manifest.symbols.len() as u64,
         bars: manifest.bars,
@@ -286,10 +320,10 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
         last_time: manifest.last_time,
         columns: manifest.columns,
         ignored_columns: prepared.ignored.into_iter().collect(),
-        jumps: merged.jumps.len() as u64,
-        jumps_listed: merged.jumps.into_iter().take(JUMPS_LISTED_MAX).collect(),
-        files_written: merged.files_written,
-        files_shared: merged.files_shared,
+        jumps: jumps.len() as u64,
+        jumps_listed: jumps.into_iter().take(JUMPS_LISTED_MAX).collect(),
+        files_written,
+        files_shared,
         notes,
     })
 }

@@ -1,12 +1,11 @@
 //! The parts of an import besides bars: splits and dividends, names and labels, and up to when the bars are complete.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use super::ImportOptions;
-use crate::dataset::{Dataset, Files};
+use crate::dataset::Dataset;
 use crate::error::MarketError;
-use crate::manifest::{Manifest, TableFile};
+use crate::manifest::TableFile;
 use crate::reference::{
     FactorRow, Listing, check_labels, encode_factors, encode_listing, merge_factors, parse_factors, parse_listing,
 };
@@ -78,12 +77,12 @@ pub(super) fn store_tables(
 }
 
 /// Notes about rows of the tables that have no effect.
-pub(super) fn notes(directory: &Path, manifest: &Manifest) -> Result<Vec<String>, MarketError> {
+pub(super) fn notes(dataset: &Dataset) -> Result<Vec<String>, MarketError> {
+    let manifest = &*dataset.manifest;
     let mut notes = Vec::new();
     if manifest.factors.is_none() && manifest.symbol_table.is_none() {
         return Ok(notes);
     }
-    let dataset = Dataset::new(Arc::new(manifest.clone()), Files::Directory(directory.to_path_buf()));
     let table = dataset.symbol_table()?;
     let factors = dataset.factors()?;
     let has_bars = |symbol: &str| manifest.symbol(symbol).is_some();

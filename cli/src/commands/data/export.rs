@@ -142,11 +142,11 @@ fn bars(
     }
     let wanted = |symbol: &str| symbols.is_empty() || symbols.iter().any(|s| s == symbol);
     let mut all = Vec::new();
-    for file in &manifest.files {
-        if !manifest.symbols.iter().any(|s| s.group == file.group && wanted(&s.symbol)) {
+    for group in manifest.filled_groups() {
+        if !manifest.symbols.iter().any(|s| s.group == group && wanted(&s.symbol)) {
             continue;
         }
-        for mut bars in dataset.load_group_adjusted(file.group, &manifest.columns, adjustment)? {
+        for mut bars in dataset.load_group_adjusted(group, &manifest.columns, adjustment)? {
             let range = bars.times.partition_point(|&t| t < from)..bars.times.partition_point(|&t| t <= to);
             if range.is_empty() || !wanted(&bars.symbol) {
                 continue;

@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use trawl_market::Timeframe;
 use trawl_market::limits::IMPORT_MEMORY_MIN;
 use trawl_market::{
-    AsOf, Calendar, FILE_ENDINGS, GZIP_ENDING, ImportOptions, ImportPreview, ImportReport, SkippedFile, format_time,
-    import_files, now, preview_files,
+    Appending, AsOf, Calendar, FILE_ENDINGS, GZIP_ENDING, ImportOptions, ImportPreview, ImportReport, SkippedFile,
+    format_time, import_files, now, preview_files,
 };
 
 use super::inspect::jumps;
@@ -105,7 +105,7 @@ fn calendar(text: &str) -> Result<String, String> {
 }
 
 /// Bytes, with a unit or without.
-fn memory(text: &str) -> Result<u64, String> {
+pub(super) fn memory(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 7] = [
         ("KiB", 1 << 10),
         ("MiB", 1 << 20),
@@ -147,6 +147,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         factors: args.factors,
         symbols: args.symbols,
         memory: args.memory,
+        appending: Appending::Auto,
     };
     if args.dry_run {
         let preview = preview_files(&context.store(), &options).map_err(of_market)?;

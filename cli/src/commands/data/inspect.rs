@@ -138,6 +138,10 @@ fn head(text: &mut String, found: &Inspection) {
     line("to", format_time(found.last_time) + &ended);
     line("complete to", format_time(found.complete_to));
     line("bytes", format!("{} of Arrow IPC files", bytes(found.bytes)));
+    if found.appended_files > 0 {
+        let (bars, files) = (thousands(found.appended_bars), counted(found.appended_files as usize, "file"));
+        line("appended", format!("{bars} bars in {files} ('trawl data compact' makes them part of the groups)"));
+    }
     text.push('\n');
 }
 

@@ -1,5 +1,6 @@
-//! `trawl data`: datasets. Importing, generating, inspecting, exporting and deleting them.
+//! `trawl data`: datasets. Importing, generating, inspecting, exporting, compacting and deleting them.
 
+pub mod compact;
 pub mod export;
 pub mod import;
 pub mod inspect;
@@ -19,7 +20,7 @@ Examples:
   trawl data export us5 --symbol IBM -o ibm.csv
   trawl data prune mine --keep 5";
 
-/// Import, list, inspect, export and delete datasets
+/// Import, list, inspect, export, compact and delete datasets
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP, arg_required_else_help = true)]
 pub struct Args {
@@ -34,6 +35,7 @@ enum Command {
     List(list::Args),
     Inspect(inspect::Args),
     Export(Box<export::Args>),
+    Compact(compact::Args),
     Rm(remove::RmArgs),
     Prune(remove::PruneArgs),
     Synth(synth::Args),
@@ -46,6 +48,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         Command::List(args) => list::run(&args, context),
         Command::Inspect(args) => inspect::run(args, context),
         Command::Export(args) => export::run(&args, context),
+        Command::Compact(args) => compact::run(&args, context),
         Command::Rm(args) => remove::rm(&args, context),
         Command::Prune(args) => remove::prune(&args, context),
         Command::Synth(args) => synth::run(args, context),

@@ -1,7 +1,9 @@
 //! An opened snapshot: the bar that an as-of selects, and the bars of a group.
 //!
 //! Nothing is used unchecked: the sha256 of a file is compared with the manifest, or checksums that were derived from a
-//! file whose sha256 was right with what is read (see [`crate::sums`]).
+//! file whose sha256 was right with what is read (see [`crate::sums`]). How the bars of a group are read is in `load`.
+
+mod load;
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,16 +14,15 @@ use crate::arrow_file::{LoadedBars, TIME, decode_times};
 use crate::bundled_names::is_bundled;
 use trawl_terms::suggest;
 
-use crate::column_cache::{Column, ColumnCache};
+use crate::column_cache::ColumnCache;
 use crate::error::MarketError;
-use crate::group_reader::{Columns, KnownSums, copy_columns, read_checked, read_sums};
-use crate::manifest::{GroupFile, Manifest, SymbolEntry, TableFile, sha256_hex};
+use crate::group_reader::KnownSums;
+use crate::manifest::{Manifest, TableFile, sha256_hex};
 use crate::reference::{
     Adjustment, AdjustmentMode, FactorRow, FactorTable, Listing, SymbolTable, adjust, decode_factors, decode_listing,
 };
-use crate::series::Series;
-use crate::snapshot::{MemoryFiles, file_path, store_sums, sums_path, table_path};
-use crate::sums::{Run, Sums};
+use crate::snapshot::{MemoryFiles, file_path, manifest_path, table_path, tail_index_path, unite};
+use crate::tail::Tails;
 use crate::time::TimeMicros;
 
 /// Where a snapshot's files are.
@@ -41,6 +42,8 @@ pub struct Dataset {
     files: Files,
     /// Read at first use; shared by all clones.
     tables: Arc<Tables>,
+    /// Bars that were appended to the files of the groups.
+    tails: Option<Arc<Tails>>,
     /// Columns that were read, if they are kept.
     cache: Option<Arc<ColumnCache>>,
     /// The manifest's file, locked so that the snapshot is not deleted meanwhile.
@@ -58,7 +61,17 @@ struct Tables {
 
 impl Dataset {
     pub(crate) fn new(manifest: Arc<Manifest>, files: Files) -> Self {
-        Self { manifest, files, tables: Arc::default(), cache: None, _reading: None }
+        Self { manifest, files, tables: Arc::default(), tails: None, cache: None, _reading: None }
+    }
+
+    /// A snapshot with appended bars: its manifest has all of its symbols and bars.
+    pub(crate) fn with_tails(self, tails: Option<Tails>) -> Self {
+        Self { tails: tails.map(Arc::new), ..self }
+    }
+
+    /// The appended bars.
+    pub(crate) fn tails(&self) -> Option<&Tails> {
+        self.tails.as_deref()
     }
 
     /// Keeps a file open, and with it its lock, as long as the dataset exists.
@@ -89,6 +102,12 @@ impl Dataset {
         if times.len() as u64 != file.rows || !times.is_sorted_by(|a, b| a < b) {
             return Err(self.corrupt(&file.sha256, "it does not have the times that the manifest lists".to_owned()));
         }
+        let Some(tails) = self.tails() else { return Ok(times) };
+        let times = unite(times, &tails.times);
+        if times.len() as u64 != self.manifest.distinct_times() {
+            let file = format!("{}/{}", self.manifest.name, manifest_path(&self.manifest.snapshot));
+            return Err(MarketError::Corrupt { file, why: "its number of distinct times is wrong".to_owned() });
+        }
         Ok(times)
     }
 
@@ -116,123 +135,6 @@ impl Dataset {
             available: manifest.columns.clone(),
             suggestion: suggest(unknown, manifest.columns.iter().map(String::as_str)).map(str::to_owned),
         })
-    }
-
-    /// The bars of a group's symbols, or of one of them; columns are known to exist.
-    fn load(&self, group: u32, columns: &[String], only: Option<&str>) -> Result<Vec<LoadedBars>, MarketError> {
-        let Some(file) = self.manifest.file(group) else { return Ok(Vec::new()) };
-        let entries: Vec<&SymbolEntry> = self.members(group).collect();
-        let all = Run::all(entries.iter().copied());
-        let wanted: Vec<usize> =
-            (0..entries.len()).filter(|at| only.is_none_or(|only| entries[*at].symbol == only)).collect();
-        let runs: Vec<Run> = wanted.iter().map(|at| all[*at]).collect();
-        let Columns { times, mut values } = self.columns_of(file, columns, &all, &runs)?;
-        values.iter_mut().for_each(|column| column.reverse());
-        let mut bars = Vec::with_capacity(wanted.len());
-        let mut before: Option<&Series<TimeMicros>> = None;
-        for (at, times) in wanted.iter().zip(&times) {
-            let entry = entries[*at];
-            let ends = (times.first(), times.last());
-            // Symbols that share their times share what was found out about them.
-            let ascends = before.is_some_and(|before| before.same_as(times)) || times.is_sorted_by(|a, b| a < b);
-            if ends != (Some(&entry.first_time), Some(&entry.last_time)) || !ascends {
-                return Err(self.corrupt(&file.sha256, format!("the times of {} are not as listed", entry.symbol)));
-            }
-            before = Some(times);
-            let columns = values.iter_mut().filter_map(Vec::pop).collect();
-            bars.push(LoadedBars { symbol: entry.symbol.as_str().into(), times: times.clone(), columns });
-        }
-        Ok(bars)
-    }
-
-    /// The symbols of a group, in the order of its file.
-    fn members(&self, group: u32) -> impl Iterator<Item = &SymbolEntry> {
-        let symbols = &self.manifest.symbols;
-        let members = self.tables.members.get_or_init(|| {
-            let mut members: HashMap<u32, Vec<u32>> = HashMap::new();
-            for (at, entry) in (0u32..).zip(symbols) {
-                members.entry(entry.group).or_default().push(at);
-            }
-            members
-        });
-        members.get(&group).into_iter().flatten().filter_map(|at| symbols.get(*at as usize))
-    }
-
-    /// Columns of some symbols of a file: those that are kept in memory, and the others from the file.
-    fn columns_of(
-        &self,
-        file: &GroupFile,
-        columns: &[String],
-        all: &[Run],
-        runs: &[Run],
-    ) -> Result<Columns, MarketError> {
-        let Some(cache) = self.cache.as_ref().filter(|_| all.len() == runs.len()) else {
-            return self.columns_from_file(file, columns, all, runs);
-        };
-        let held = |name: &str| cache.get(&file.sha256, name);
-        let times = match held(TIME) {
-            Some(Column::Times(times)) => Some(times),
-            _ => None,
-        };
-        let mut values: Vec<Option<Vec<Series<f64>>>> = Vec::with_capacity(columns.len());
-        values.extend(columns.iter().map(|name| match held(name) {
-            Some(Column::Values(values)) => Some(values),
-            _ => None,
-        }));
-        let missing: Vec<String> =
-            columns.iter().zip(&values).filter(|(_, held)| held.is_none()).map(|(name, _)| name.clone()).collect();
-        if let (Some(times), true) = (&times, missing.is_empty()) {
-            return Ok(Columns { times: times.clone(), values: values.into_iter().flatten().collect() });
-        }
-        let read = self.columns_from_file(file, &missing, all, runs)?;
-        if times.is_none() {
-            cache.keep(&file.sha256, TIME, &Column::Times(read.times.clone()));
-        }
-        let mut found = missing.iter().zip(read.values);
-        for column in values.iter_mut().filter(|held| held.is_none()) {
-            if let Some((name, series)) = found.next() {
-                cache.keep(&file.sha256, name, &Column::Values(series.clone()));
-                *column = Some(series);
-            }
-        }
-        Ok(Columns { times: times.unwrap_or(read.times), values: values.into_iter().flatten().collect() })
-    }
-
-    /// Columns of some symbols, read from the file and checked: by the checksums of what is read if there are any that
-    /// match, else by the sha256 of the whole file.
-    fn columns_from_file(
-        &self,
-        file: &GroupFile,
-        columns: &[String],
-        all: &[Run],
-        runs: &[Run],
-    ) -> Result<Columns, MarketError> {
-        let relative = file_path(&file.sha256);
-        if let Some((sums, path)) = self.sums_of(file, all).zip(self.directory())
-            && let Ok(opened) = fs::File::open(path.join(&relative))
-            && opened.metadata().is_ok_and(|found| found.len() == file.bytes)
-            && let Ok(read) = read_checked(&opened, &sums, columns, runs)
-        {
-            return Ok(read);
-        }
-        let bytes = self.read(&file.sha256, &relative)?;
-        let corrupt = |why| self.corrupt(&file.sha256, why);
-        if self.directory().is_some() {
-            let sums = Arc::new(Sums::of(&bytes, all).map_err(corrupt)?);
-            self.tables.sums.keep(file.group, &sums);
-        }
-        copy_columns(&bytes, columns, runs).map_err(corrupt)
-    }
-
-    /// The checksums of a group's file, if there are any.
-    fn sums_of(&self, file: &GroupFile, runs: &[Run]) -> Option<Arc<Sums>> {
-        if let Some(known) = self.tables.sums.of(file.group) {
-            return Some(known);
-        }
-        let path = self.directory()?.join(sums_path(&file.sha256));
-        let sums = Arc::new(read_sums(&path, &file.sha256, file.bytes, runs)?);
-        self.tables.sums.keep(file.group, &sums);
-        Some(sums)
     }
 
     fn directory(&self) -> Option<&Path> {
@@ -388,22 +290,11 @@ impl Dataset {
         let mut errors: Vec<MarketError> = manifest.files.iter().filter_map(|f| self.verify_group(f).err()).collect();
         let times = [(&manifest.times.sha256, file_path(&manifest.times.sha256))];
         let tables = manifest.factors.iter().chain(&manifest.symbol_table).map(|t| (&t.sha256, table_path(&t.sha256)));
-        errors.extend(times.into_iter().chain(tables).filter_map(|(sha256, path)| self.read(sha256, &path).err()));
+        let tails = manifest.tails().iter().map(|t| (&t.sha256, file_path(&t.sha256)));
+        let indices = manifest.tails().iter().map(|t| (&t.index, tail_index_path(&t.index)));
+        let files = times.into_iter().chain(tables).chain(tails).chain(indices);
+        errors.extend(files.filter_map(|(sha256, path)| self.read(sha256, &path).err()));
         errors
-    }
-
-    fn verify_group(&self, file: &GroupFile) -> Result<(), MarketError> {
-        let bytes = self.read(&file.sha256, &file_path(&file.sha256))?;
-        let runs = Run::all(self.members(file.group));
-        let sums = Sums::of(&bytes, &runs).map_err(|why| self.corrupt(&file.sha256, why))?;
-        if let Some(path) = self.directory() {
-            let known = read_sums(&path.join(sums_path(&file.sha256)), &file.sha256, file.bytes, &runs);
-            if known.as_ref() != Some(&sums) {
-                // Only speed depends on it: a dataset that cannot be written to has none.
-                let _ = store_sums(path, file, &sums);
-            }
-        }
-        Ok(())
     }
 
     /// A file's content, verified.

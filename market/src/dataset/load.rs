@@ -1,0 +1,323 @@
+//! Bars of a group: the columns of its symbols from the group's file, and behind them what was appended.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::Dataset;
+use crate::arrow_file::{LoadedBars, TIME};
+use crate::column_cache::Column;
+use crate::error::MarketError;
+use crate::group_reader::{Added, Columns, added_columns, copy_columns, read_checked, read_sums};
+use crate::manifest::GroupFile;
+use crate::series::{Series, Value};
+use crate::snapshot::{file_path, store_sums, sums_path};
+use crate::sums::{CHUNK_ROWS, Run, Sums};
+use crate::tail::OpenTail;
+use crate::tail::reader::Pieces;
+use crate::time::TimeMicros;
+
+/// Which rows of a group are read.
+struct Rows<'a> {
+    group: u32,
+    /// Of all symbols in the group's file, in its order.
+    all: &'a [Run],
+    /// Of those that are read.
+    wanted: &'a [Run],
+    /// The places of these among the snapshot's symbols.
+    places: &'a [u32],
+}
+
+impl Dataset {
+    /// The bars of a group's symbols, or of one of them; columns are known to exist.
+    pub(super) fn load(
+        &self,
+        group: u32,
+        columns: &[String],
+        only: Option<&str>,
+    ) -> Result<Vec<LoadedBars>, MarketError> {
+        let (members, all) = (self.members(group), self.runs(group));
+        let symbol = |place: &u32| self.manifest.symbols.get(*place as usize);
+        let is_wanted = |place: &u32| only.is_none_or(|only| symbol(place).is_some_and(|entry| entry.symbol == only));
+        let wanted = members.iter().copied().zip(all.iter().copied()).filter(|(place, _)| is_wanted(place));
+        let (places, runs): (Vec<u32>, Vec<Run>) = wanted.unzip();
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = Rows { group, all: &all, wanted: &runs, places: &places };
+        let Columns { times, mut values } = self.columns_of(columns, &rows)?;
+        values.iter_mut().for_each(|column| column.reverse());
+        let mut bars = Vec::with_capacity(places.len());
+        let mut before: Option<&Series<TimeMicros>> = None;
+        for (entry, times) in places.iter().filter_map(symbol).zip(&times) {
+            let ends = (times.first(), times.last());
+            // Symbols that share their times share what was found out about them.
+            let ascends = before.is_some_and(|before| before.same_as(times)) || times.is_sorted_by(|a, b| a < b);
+            if ends != (Some(&entry.first_time), Some(&entry.last_time)) || !ascends {
+                return Err(self.misplaced(group, &entry.symbol));
+            }
+            before = Some(times);
+            let columns = values.iter_mut().filter_map(Vec::pop).collect();
+            bars.push(LoadedBars { symbol: entry.symbol.as_str().into(), times: times.clone(), columns });
+        }
+        Ok(bars)
+    }
+
+    fn misplaced(&self, group: u32, symbol: &str) -> MarketError {
+        let tail = || self.manifest.tails().first().map(|tail| &tail.sha256);
+        let file = self.manifest.file(group).map(|file| &file.sha256).or_else(tail);
+        self.corrupt(file.map_or("", String::as_str), format!("the times of {symbol} are not as listed"))
+    }
+
+    /// The symbols of a group by name: their places among the snapshot's symbols.
+    pub(crate) fn members(&self, group: u32) -> &[u32] {
+        let members = self.tables.members.get_or_init(|| {
+            let mut members: HashMap<u32, Vec<u32>> = HashMap::new();
+            for (at, entry) in (0u32..).zip(&self.manifest.symbols) {
+                members.entry(entry.group).or_default().push(at);
+            }
+            members
+        });
+        members.get(&group).map_or(&[], Vec::as_slice)
+    }
+
+    /// The rows of a group's symbols in the group's file, by symbol: none of a symbol that was appended.
+    fn runs(&self, group: u32) -> Vec<Run> {
+        let rows = |place: &u32| match self.tails() {
+            Some(tails) => tails.base_rows.get(*place as usize).copied().unwrap_or(0),
+            None => self.manifest.symbols.get(*place as usize).map_or(0, |entry| entry.rows),
+        };
+        Run::of(self.members(group).iter().map(rows))
+    }
+
+    /// Columns of some symbols of a group: those that are kept in memory, and the others from files.
+    fn columns_of(&self, columns: &[String], rows: &Rows<'_>) -> Result<Columns, MarketError> {
+        let Some(cache) = self.cache.as_ref().filter(|_| rows.all.len() == rows.wanted.len()) else {
+            return self.columns_from_files(columns, rows);
+        };
+        // What a file holds is part of every snapshot that names it; with what was appended, of this one.
+        let key = match (self.manifest.file(rows.group), self.tails()) {
+            (Some(file), None) => file.sha256.clone(),
+            _ => format!("{}/{}", self.manifest.snapshot, rows.group),
+        };
+        let held = |name: &str| cache.get(&key, name);
+        let times = match held(TIME) {
+            Some(Column::Times(times)) => Some(times),
+            _ => None,
+        };
+        let mut values: Vec<Option<Vec<Series<f64>>>> = Vec::with_capacity(columns.len());
+        values.extend(columns.iter().map(|name| match held(name) {
+            Some(Column::Values(values)) => Some(values),
+            _ => None,
+        }));
+        let missing: Vec<String> =
+            columns.iter().zip(&values).filter(|(_, held)| held.is_none()).map(|(name, _)| name.clone()).collect();
+        if let (Some(times), true) = (&times, missing.is_empty()) {
+            return Ok(Columns { times: times.clone(), values: values.into_iter().flatten().collect() });
+        }
+        let read = self.columns_from_files(&missing, rows)?;
+        if times.is_none() {
+            cache.keep(&key, TIME, &Column::Times(read.times.clone()));
+        }
+        let mut found = missing.iter().zip(read.values);
+        for column in values.iter_mut().filter(|held| held.is_none()) {
+            if let Some((name, series)) = found.next() {
+                cache.keep(&key, name, &Column::Values(series.clone()));
+                *column = Some(series);
+            }
+        }
+        Ok(Columns { times: times.unwrap_or(read.times), values: values.into_iter().flatten().collect() })
+    }
+
+    /// Columns of some symbols, read from the files.
+    fn columns_from_files(&self, columns: &[String], rows: &Rows<'_>) -> Result<Columns, MarketError> {
+        let added = match self.tails() {
+            Some(tails) => self.added(&tails.files, rows.group, columns, rows.places)?,
+            None => Added::default(),
+        };
+        match self.manifest.file(rows.group) {
+            Some(file) => self.columns_from_file(file, columns, (rows.all, rows.wanted), &added),
+            None => added_columns(columns.len(), rows.wanted, &added).map_err(|why| self.corrupt("", why)),
+        }
+    }
+
+    /// Columns of some symbols, read from the group's file and checked: by the checksums of what is read if there are any that
+    /// match, else by the sha256 of the whole file.
+    fn columns_from_file(
+        &self,
+        file: &GroupFile,
+        columns: &[String],
+        (all, runs): (&[Run], &[Run]),
+        added: &Added,
+    ) -> Result<Columns, MarketError> {
+        let relative = file_path(&file.sha256);
+        if let Some((sums, path)) = self.sums_of(file, all).zip(self.directory())
+            && let Ok(opened) = fs::File::open(path.join(&relative))
+            && opened.metadata().is_ok_and(|found| found.len() == file.bytes)
+            && let Ok(read) = read_checked(&opened, &sums, columns, runs, added)
+        {
+            return Ok(read);
+        }
+        let bytes = self.read(&file.sha256, &relative)?;
+        let corrupt = |why| self.corrupt(&file.sha256, why);
+        if self.directory().is_some() {
+            let sums = Arc::new(Sums::of(&bytes, all).map_err(corrupt)?);
+            self.tables.sums.keep(file.group, &sums);
+        }
+        copy_columns(&bytes, columns, runs, added).map_err(corrupt)
+    }
+
+    /// The checksums of a group's file, if there are any.
+    fn sums_of(&self, file: &GroupFile, runs: &[Run]) -> Option<Arc<Sums>> {
+        if let Some(known) = self.tables.sums.of(file.group) {
+            return Some(known);
+        }
+        let path = self.directory()?.join(sums_path(&file.sha256));
+        let sums = Arc::new(read_sums(&path, &file.sha256, file.bytes, runs)?);
+        self.tables.sums.keep(file.group, &sums);
+        Some(sums)
+    }
+
+    /// Reads a group's file, compares its sha256, and gives it the checksums that it lacks.
+    pub(super) fn verify_group(&self, file: &GroupFile) -> Result<(), MarketError> {
+        let bytes = self.read(&file.sha256, &file_path(&file.sha256))?;
+        let runs = self.runs(file.group);
+        let sums = Sums::of(&bytes, &runs).map_err(|why| self.corrupt(&file.sha256, why))?;
+        if let Some(path) = self.directory() {
+            let known = read_sums(&path.join(sums_path(&file.sha256)), &file.sha256, file.bytes, &runs);
+            if known.as_ref() != Some(&sums) {
+                // Only speed depends on it: a dataset that cannot be written to has none.
+                let _ = store_sums(path, file, &sums);
+            }
+        }
+        Ok(())
+    }
+
+    /// The bars that files of appended bars have of some symbols of a group, whose places ascend.
+    ///
+    /// # Errors
+    /// [`MarketError::Checksum`], [`MarketError::Corrupt`] or [`MarketError::Io`] for one of these files.
+    pub(crate) fn added(
+        &self,
+        files: &[OpenTail],
+        group: u32,
+        columns: &[String],
+        places: &[u32],
+    ) -> Result<Added, MarketError> {
+        let parts: Vec<Pieces<'_>> = files.iter().filter_map(|tail| tail.pieces(group, places)).collect();
+        if parts.is_empty() {
+            return Ok(Added::default());
+        }
+        let mut rows = vec![0usize; places.len()];
+        for (symbol, range) in parts.iter().flat_map(|part| &part.pieces) {
+            rows[*symbol] += (range.end - range.start) as usize;
+        }
+        let all: usize = rows.iter().sum();
+        let mut added = Added { rows, times: vec![0; all], values: vec![vec![f64::NAN; all]; columns.len()] };
+        // Where the next rows of each symbol go.
+        let mut next: Vec<usize> = Vec::with_capacity(places.len());
+        let mut from = 0;
+        for rows in &added.rows {
+            next.push(from);
+            from += rows;
+        }
+        let none = AtomicU64::new(u64::MAX / 2);
+        let held = self.tails().map_or(&none, |tails| &tails.held_bytes);
+        for part in &parts {
+            let source = Source { dataset: self, part, held, file: OnceCell::new() };
+            put(&source.column(0)?, part, &next, &mut added.times);
+            for (name, values) in columns.iter().zip(&mut added.values) {
+                let place = part.tail.columns.iter().position(|column| column.name == *name);
+                put(&source.column(place.unwrap_or(usize::MAX))?, part, &next, values);
+            }
+            for (symbol, range) in &part.pieces {
+                next[*symbol] += (range.end - range.start) as usize;
+            }
+        }
+        Ok(added)
+    }
+
+    /// The newest value of a column that is not missing, with its time, for symbols of a group whose places ascend; not found
+    /// where the last [`CHUNK_ROWS`] bars of the group's file and all that was appended lack it.
+    ///
+    /// # Errors
+    /// Those of [`Dataset::load_group`].
+    pub(crate) fn newest_values(
+        &self,
+        group: u32,
+        column: &str,
+        places: &[u32],
+    ) -> Result<BTreeMap<u32, (TimeMicros, f64)>, MarketError> {
+        let columns = [column.to_owned()];
+        let mut found = BTreeMap::new();
+        let mut left = places.to_vec();
+        let mut keep = |left: &mut Vec<u32>, times: &dyn Fn(usize) -> Option<(TimeMicros, f64)>| {
+            let newest: Vec<(u32, Option<(TimeMicros, f64)>)> =
+                left.iter().enumerate().map(|(at, place)| (*place, times(at))).collect();
+            *left = newest.iter().filter(|(_, value)| value.is_none()).map(|(place, _)| *place).collect();
+            found.extend(newest.into_iter().filter_map(|(place, value)| Some((place, value?))));
+        };
+        for tail in self.tails().map_or(&[][..], |tails| &tails.files).iter().rev() {
+            if left.is_empty() {
+                return Ok(found);
+            }
+            let added = self.added(std::slice::from_ref(tail), group, &columns, &left)?;
+            keep(&mut left, &|at| {
+                let range = added.range(at);
+                newest(added.times.get(range.clone())?, added.values.first()?.get(range)?)
+            });
+        }
+        let Some(file) = self.manifest.file(group).filter(|_| !left.is_empty()) else { return Ok(found) };
+        let (members, all) = (self.members(group), self.runs(group));
+        let run = |place: &u32| {
+            let run = all.get(members.binary_search(place).ok()?).filter(|run| run.rows > 0)?;
+            let chunk = run.chunks() - 1;
+            let before = chunk as u64 * CHUNK_ROWS;
+            Some((*place, Run { row: run.row + before, rows: run.rows - before, chunk: run.chunk + chunk }))
+        };
+        let (mut left, runs): (Vec<u32>, Vec<Run>) = left.iter().filter_map(run).unzip();
+        let Columns { times, values } = self.columns_from_file(file, &columns, (&all, &runs), &Added::default())?;
+        keep(&mut left, &|at| newest(times.get(at)?, values.first()?.get(at)?));
+        Ok(found)
+    }
+}
+
+/// The last value that is not missing.
+fn newest(times: &[TimeMicros], values: &[f64]) -> Option<(TimeMicros, f64)> {
+    times.iter().copied().zip(values.iter().copied()).rfind(|(_, value)| !value.is_nan())
+}
+
+/// Copies the rows of each symbol to where they go.
+fn put<T: Value>(from: &[T], part: &Pieces<'_>, next: &[usize], to: &mut [T]) {
+    let first = part.span().start;
+    for (symbol, rows) in &part.pieces {
+        let own = (rows.start - first) as usize..(rows.end - first) as usize;
+        to[next[*symbol]..next[*symbol] + own.len()].copy_from_slice(&from[own]);
+    }
+}
+
+/// A file of appended bars that is being read: by its checksums as long as they match, else whole.
+struct Source<'a> {
+    dataset: &'a Dataset,
+    part: &'a Pieces<'a>,
+    held: &'a AtomicU64,
+    /// Opened when it is needed.
+    file: OnceCell<Option<fs::File>>,
+}
+
+impl Source<'_> {
+    /// The values of a column, 0 is the times.
+    fn column<T: Value>(&self, column: usize) -> Result<Vec<T>, MarketError> {
+        let sha256 = &self.part.tail.file.sha256;
+        let relative = file_path(sha256);
+        let open = || fs::File::open(self.dataset.directory()?.join(&relative)).ok();
+        let file = || self.file.get_or_init(open).as_ref();
+        if let Ok(values) = self.part.read(file, column, self.held) {
+            return Ok(values);
+        }
+        let bytes = self.dataset.read(sha256, &relative)?;
+        self.part.copy(&bytes, column).map_err(|why| self.dataset.corrupt(sha256, why))
+    }
+}

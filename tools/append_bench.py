@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""What appending costs: bytes and time of each append, and how scans slow down with the number of appends.
+
+    tools/append_bench.py --trawl target/release/trawl minutes [--symbols 10000] [--bars 190] [--appends 40]
+    tools/append_bench.py --trawl target/release/trawl days [--symbols 2000] [--bars 250] [--appends 500]
+
+`minutes` appends minutes to a dataset of minutes and prints the bytes and the milliseconds of each: of the whole process, and of the disk alone.
+`days` appends days to a dataset of days and compares scans of three datasets with the same bars: as appended, compacted, and imported at once; the
+digests of the answers have to agree. It also prints the exponent with which time and bytes of all appends grow with their number.
+Times are of one machine and one run: compare their ratios.
+"""
+
+import argparse
+import datetime
+import json
+import math
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HEADER = "time,symbol,open,high,low,close,volume\n"
+SCAN = "close > ma(close, 50) and rsi(close, 14) > 50"
+
+
+def rows(symbols, moment, chance):
+    lines = []
+    for number in range(symbols):
+        close = chance.randrange(1000, 50000) / 100
+        lines.append(f"{moment},S{number:05},{close:.2f},{close + 0.5:.2f},{close - 0.5:.2f},{close:.2f},{chance.randrange(10**6)}\n")
+    return "".join(lines)
+
+
+class Trawl:
+    def __init__(self, program, root):
+        self.program, self.root = program, root
+
+    def run(self, *arguments):
+        done = subprocess.run([self.program, *arguments, "--data-root", self.root], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{' '.join(map(str, arguments))} ended with {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def add(self, file, dataset, timeframe):
+        start = time.perf_counter()
+        text = self.run("data", "import", file, "--dataset", dataset, "--calendar", "24/7", "--timeframe", timeframe, "--json")
+        return time.perf_counter() - start, json.loads(text)
+
+    def bytes(self, dataset):
+        """Bytes by inode: a second name of a file is not a second file."""
+        files = {(s.st_ino): s.st_size for f in (self.root / dataset).rglob("*") if f.is_file() for s in [f.stat()]}
+        return sum(files.values())
+
+    def scan(self, dataset, repeats):
+        """The least seconds of a scan, and its answer without what names the snapshot."""
+        seconds = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            text = self.run("scan", "--where", SCAN, "--dataset", dataset, "--output", "-")
+            seconds.append(time.perf_counter() - start)
+        return min(seconds), text
+
+
+def append_all(trawl, options, folder, timeframe, moments, dataset):
+    """Imports the first bars at once and the others one by one; seconds and bytes of each."""
+    chance = random.Random(1)
+    first = folder / "first.csv"
+    with first.open("w") as file:
+        file.write(HEADER)
+        for moment in moments[: options.bars]:
+            file.write(rows(options.symbols, moment, chance))
+    trawl.add(first, dataset, timeframe)
+    everything = folder / "everything.csv"
+    first.rename(everything)
+    costs = []
+    for moment in moments[options.bars :]:
+        text = rows(options.symbols, moment, chance)
+        file = folder / "one.csv"
+        file.write_text(HEADER + text)
+        with everything.open("a") as all_bars:
+            all_bars.write(text)
+        before = trawl.bytes(dataset)
+        seconds, report = trawl.add(file, dataset, timeframe)
+        costs.append((seconds, trawl.bytes(dataset) - before, report["files_written"]))
+    return everything, costs
+
+
+def minutes(trawl, options, folder):
+    begin = datetime.datetime(2024, 1, 2)
+    moments = [(begin + datetime.timedelta(minutes=n)).strftime("%Y-%m-%dT%H:%M:%SZ") for n in range(options.bars + options.appends)]
+    everything, costs = append_all(trawl, options, folder, "1m", moments, "minutes")
+    own = options.symbols * 8 * 6
+    one = [c for c in costs if c[2] == 1]
+    print(f"{options.symbols} symbols, base of {options.bars} minutes; own bytes of a minute (6 columns of 8 bytes): {own}, as CSV {everything.stat().st_size // len(moments)}")
+    print(f"an append: {statistics.median(c[1] for c in one)} bytes = {statistics.median(c[1] for c in one) / own:.2f} times its own, "
+          f"{1000 * statistics.median(c[0] for c in one):.0f} ms in the middle, {1000 * max(c[0] for c in one):.0f} ms at most")
+    for seconds, size, files in costs:
+        if files > 1:
+            print(f"an append that merged: {size} bytes, {1000 * seconds:.0f} ms")
+    print(f"all {len(costs)} appends: {sum(c[1] for c in costs) / own / len(costs):.2f} times their own bytes, {1000 * sum(c[0] for c in costs) / len(costs):.0f} ms each")
+
+
+def days(trawl, options, folder):
+    begin = datetime.date(2020, 1, 1)
+    moments = [str(begin + datetime.timedelta(days=n)) for n in range(options.bars + options.appends)]
+    everything, costs = append_all(trawl, options, folder, "1d", moments, "days")
+    for what, of in (("seconds", 0), ("bytes", 1)):
+        sums = {n: sum(c[of] for c in costs[:n]) for n in (options.appends // 4, options.appends // 2, options.appends)}
+        counts = sorted(sums)
+        exponents = [math.log(sums[b] / sums[a]) / math.log(b / a) for a, b in zip(counts, counts[1:])]
+        print(f"{what} of {', '.join(map(str, sums))} appends: {', '.join(f'{s:.4g}' for s in sums.values())}; exponents {', '.join(f'{e:.3f}' for e in exponents)}")
+    trawl.add(everything, "whole", "1d")
+    trawl.scan("whole", options.repeats)
+    found = {"imported at once": trawl.scan("whole", options.repeats), "appended": trawl.scan("days", options.repeats)}
+    inspected = json.loads(trawl.run("data", "inspect", "days", "--json"))
+    start = time.perf_counter()
+    trawl.run("data", "compact", "days")
+    took = time.perf_counter() - start
+    found["compacted"] = trawl.scan("days", options.repeats)
+    found["imported at once, again"] = trawl.scan("whole", options.repeats)
+    print(f"{inspected.get('appended_files', 0)} files of appended bars; compacted in {took:.2f} s")
+    reference = found["imported at once"]
+    for name, (seconds, answer) in found.items():
+        print(f"scan, {name}: {1000 * seconds:.1f} ms, {seconds / reference[0]:.3f} times")
+        if answer != reference[1]:
+            sys.exit(f"the answer of '{name}' differs")
+    ids = [json.loads(trawl.run("data", "inspect", name, "--json"))["snapshot"] for name in ("days", "whole")]
+    print("the compacted snapshot has the id of the one that was imported at once" if ids[0] == ids[1] else f"the ids differ: {ids}")
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--trawl", required=True, type=pathlib.Path)
+    arguments.add_argument("what", choices=("minutes", "days"))
+    arguments.add_argument("--symbols", type=int)
+    arguments.add_argument("--bars", type=int)
+    arguments.add_argument("--appends", type=int)
+    arguments.add_argument("--repeats", type=int, default=7)
+    arguments.add_argument("--scratch", type=pathlib.Path, help="where the data go [default: the folder of temporary files]")
+    options = arguments.parse_args()
+    usual = {"minutes": (10_000, 190, 40), "days": (2_000, 250, 500)}[options.what]
+    options.symbols, options.bars, options.appends = (given or own for given, own in zip((options.symbols, options.bars, options.appends), usual))
+    with tempfile.TemporaryDirectory(prefix="trawl-append-", dir=options.scratch) as scratch:
+        scratch = pathlib.Path(scratch)
+        trawl = Trawl(options.trawl.resolve(), scratch / "data")
+        {"minutes": minutes, "days": days}[options.what](trawl, options, scratch)
+
+
+if __name__ == "__main__":
+    main()
