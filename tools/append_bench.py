@@ -2,12 +2,12 @@
 """What appending costs: bytes and time of each append, and how scans slow down with the number of appends.
 
     tools/append_bench.py --trawl target/release/trawl minutes [--symbols 10000] [--bars 190] [--appends 40]
-    tools/append_bench.py --trawl target/release/trawl days [--symbols 2000] [--bars 250] [--appends 500]
+    tools/append_bench.py --trawl target/release/trawl days [--symbols 2000] [--bars 250] [--appends 512]
 
-`minutes` appends minutes to a dataset of minutes and prints the bytes and the milliseconds of each: of the whole process, and of the disk alone.
-`days` appends days to a dataset of days and compares scans of three datasets with the same bars: as appended, compacted, and imported at once; the
-digests of the answers have to agree. It also prints the exponent with which time and bytes of all appends grow with their number.
-Times are of one machine and one run: compare their ratios.
+`minutes` appends minutes to a dataset of minutes and prints the bytes and the milliseconds of each process.
+`days` appends days to a dataset of days and compares scans of three datasets with the same bars, in turns: as appended, compacted, and imported
+at once; their answers have to agree. It also prints the exponent with which time, CPU time and bytes of all appends grow with their number.
+Times are of one machine and one run: compare their ratios. Where other programs run, CPU time says more.
 """
 
 import argparse
@@ -16,6 +16,8 @@ import json
 import math
 import pathlib
 import random
+import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -45,23 +47,29 @@ class Trawl:
         return done.stdout
 
     def add(self, file, dataset, timeframe):
-        start = time.perf_counter()
-        text = self.run("data", "import", file, "--dataset", dataset, "--calendar", "24/7", "--timeframe", timeframe, "--json")
-        return time.perf_counter() - start, json.loads(text)
+        spent, text = self.timed("data", "import", file, "--dataset", dataset, "--calendar", "24/7", "--timeframe", timeframe, "--json")
+        return spent, json.loads(text)
+
+    def timed(self, *arguments):
+        """Seconds and CPU seconds of a process, and what it printed."""
+        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        text = self.run(*arguments)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return (time.perf_counter() - start, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime), text
 
     def bytes(self, dataset):
         """Bytes by inode: a second name of a file is not a second file."""
         files = {(s.st_ino): s.st_size for f in (self.root / dataset).rglob("*") if f.is_file() for s in [f.stat()]}
         return sum(files.values())
 
-    def scan(self, dataset, repeats):
-        """The least seconds of a scan, and its answer without what names the snapshot."""
-        seconds = []
+    def scans(self, datasets, repeats):
+        """By dataset, scanned in turns: the least seconds and CPU seconds of a scan, and its answer."""
+        spent, answers = {name: [] for name in datasets}, {}
         for _ in range(repeats):
-            start = time.perf_counter()
-            text = self.run("scan", "--where", SCAN, "--dataset", dataset, "--output", "-")
-            seconds.append(time.perf_counter() - start)
-        return min(seconds), text
+            for name in datasets:
+                one, answers[name] = self.timed("scan", "--where", SCAN, "--dataset", name, "--output", "-")
+                spent[name].append(one)
+        return {name: (min(s for s, _ in spent[name]), min(c for _, c in spent[name]), answers[name]) for name in datasets}
 
 
 def append_all(trawl, options, folder, timeframe, moments, dataset):
@@ -83,8 +91,8 @@ def append_all(trawl, options, folder, timeframe, moments, dataset):
         with everything.open("a") as all_bars:
             all_bars.write(text)
         before = trawl.bytes(dataset)
-        seconds, report = trawl.add(file, dataset, timeframe)
-        costs.append((seconds, trawl.bytes(dataset) - before, report["files_written"]))
+        (seconds, cpu), report = trawl.add(file, dataset, timeframe)
+        costs.append((seconds, trawl.bytes(dataset) - before, report["files_written"], cpu))
     return everything, costs
 
 
@@ -96,8 +104,9 @@ def minutes(trawl, options, folder):
     one = [c for c in costs if c[2] == 1]
     print(f"{options.symbols} symbols, base of {options.bars} minutes; own bytes of a minute (6 columns of 8 bytes): {own}, as CSV {everything.stat().st_size // len(moments)}")
     print(f"an append: {statistics.median(c[1] for c in one)} bytes = {statistics.median(c[1] for c in one) / own:.2f} times its own, "
-          f"{1000 * statistics.median(c[0] for c in one):.0f} ms in the middle, {1000 * max(c[0] for c in one):.0f} ms at most")
-    for seconds, size, files in costs:
+          f"{1000 * statistics.median(c[0] for c in one):.0f} ms ({1000 * statistics.median(c[3] for c in one):.0f} of CPU) in the middle, "
+          f"{1000 * max(c[0] for c in one):.0f} ms at most")
+    for seconds, size, files, _ in costs:
         if files > 1:
             print(f"an append that merged: {size} bytes, {1000 * seconds:.0f} ms")
     print(f"all {len(costs)} appends: {sum(c[1] for c in costs) / own / len(costs):.2f} times their own bytes, {1000 * sum(c[0] for c in costs) / len(costs):.0f} ms each")
@@ -107,27 +116,23 @@ def days(trawl, options, folder):
     begin = datetime.date(2020, 1, 1)
     moments = [str(begin + datetime.timedelta(days=n)) for n in range(options.bars + options.appends)]
     everything, costs = append_all(trawl, options, folder, "1d", moments, "days")
-    for what, of in (("seconds", 0), ("bytes", 1)):
+    for what, of in (("seconds", 0), ("CPU seconds", 3), ("bytes", 1)):
         sums = {n: sum(c[of] for c in costs[:n]) for n in (options.appends // 4, options.appends // 2, options.appends)}
         counts = sorted(sums)
         exponents = [math.log(sums[b] / sums[a]) / math.log(b / a) for a, b in zip(counts, counts[1:])]
         print(f"{what} of {', '.join(map(str, sums))} appends: {', '.join(f'{s:.4g}' for s in sums.values())}; exponents {', '.join(f'{e:.3f}' for e in exponents)}")
     trawl.add(everything, "whole", "1d")
-    trawl.scan("whole", options.repeats)
-    found = {"imported at once": trawl.scan("whole", options.repeats), "appended": trawl.scan("days", options.repeats)}
-    inspected = json.loads(trawl.run("data", "inspect", "days", "--json"))
-    start = time.perf_counter()
-    trawl.run("data", "compact", "days")
-    took = time.perf_counter() - start
-    found["compacted"] = trawl.scan("days", options.repeats)
-    found["imported at once, again"] = trawl.scan("whole", options.repeats)
-    print(f"{inspected.get('appended_files', 0)} files of appended bars; compacted in {took:.2f} s")
-    reference = found["imported at once"]
-    for name, (seconds, answer) in found.items():
-        print(f"scan, {name}: {1000 * seconds:.1f} ms, {seconds / reference[0]:.3f} times")
-        if answer != reference[1]:
-            sys.exit(f"the answer of '{name}' differs")
-    ids = [json.loads(trawl.run("data", "inspect", name, "--json"))["snapshot"] for name in ("days", "whole")]
+    shutil.copytree(trawl.root / "days", trawl.root / "compacted")
+    (took, _), report = trawl.timed("data", "compact", "compacted", "--json")
+    print(f"{json.loads(report)['appended_files']} files of appended bars; compacted in {took:.2f} s")
+    found = trawl.scans(["whole", "days", "compacted"], options.repeats)
+    reference = found["whole"]
+    for name, (seconds, cpu, answer) in found.items():
+        what = {"whole": "imported at once", "days": "as appended"}.get(name, name)
+        print(f"scan, {what}: {1000 * seconds:.1f} ms, {seconds / reference[0]:.3f} times; {1000 * cpu:.1f} ms of CPU, {cpu / reference[1]:.3f} times")
+        if answer != reference[2]:
+            sys.exit(f"the answer of '{what}' differs")
+    ids = [json.loads(trawl.run("data", "inspect", name, "--json"))["snapshot"] for name in ("compacted", "whole")]
     print("the compacted snapshot has the id of the one that was imported at once" if ids[0] == ids[1] else f"the ids differ: {ids}")
 
 
@@ -138,10 +143,10 @@ def main():
     arguments.add_argument("--symbols", type=int)
     arguments.add_argument("--bars", type=int)
     arguments.add_argument("--appends", type=int)
-    arguments.add_argument("--repeats", type=int, default=7)
+    arguments.add_argument("--repeats", type=int, default=11)
     arguments.add_argument("--scratch", type=pathlib.Path, help="where the data go [default: the folder of temporary files]")
     options = arguments.parse_args()
-    usual = {"minutes": (10_000, 190, 40), "days": (2_000, 250, 500)}[options.what]
+    usual = {"minutes": (10_000, 190, 40), "days": (2_000, 250, 512)}[options.what]
     options.symbols, options.bars, options.appends = (given or own for given, own in zip((options.symbols, options.bars, options.appends), usual))
     with tempfile.TemporaryDirectory(prefix="trawl-append-", dir=options.scratch) as scratch:
         scratch = pathlib.Path(scratch)
