@@ -166,6 +166,11 @@ soak *options:
     cargo build --release -p trawl
     "$(tools/get-venv soak)" tools/soak --etcd "$(tools/get-etcd)" {{ options }}
 
+# A thousand scans at once, 200 stopped clients and answers of 64 MiB on a slow S3 that answers 503 at times: is the memory of coordinators what their results explain? Keeps benches/results/haul-DATE.json and .png; smaller ones stay in target/soak: `just haul --scans 50 --clients 8 --answers 2`
+haul *options:
+    cargo build --release -p trawl
+    "$(tools/get-venv soak)" tools/soak/haul.py --etcd "$(tools/get-etcd)" --store-python "$(tools/get-venv soak/store)" {{ options }}
+
 # Parity and speed on this machine's GPU, compared with CuPy and numba.cuda; keeps benches/results/gpu-DATE.json. Steps of at most 9 minutes: `just gpu --steps figures,keep`
 gpu *options:
     benches/gpu.sh {{ options }}

@@ -13,33 +13,23 @@ scan has to end. Exit code 1 if a scan was lost, two equal scans differ, or some
 import argparse
 import asyncio
 import datetime
-import hashlib
 import json
 import os
 import pathlib
-import platform
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
-import urllib.request
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-sys.path.insert(0, str(ROOT / "tools" / "observability"))
 
 from client import KINDS, PROTOS, Load
+from common import COORDINATORS, ETCD_FLAGS, ROOT, TARGET, dumped, empty_folder, etcd_flags, healthy, leader, measured, ready
+from common import start_etcd, synthesize
 from plots import draw
-from processes import Cluster, Etcd, wait_for
-from samples import Sampler, metrics_of, strays
+from processes import Cluster, wait_for
+from samples import Sampler, strays
 from verdict import growth, lost, summary
 
-COORDINATORS = 2
-SYMBOLS, BARS = 500, 500
-ETCD_FLAGS = ("auto-compaction-mode", "auto-compaction-retention", "snapshot-count")
 BURST = 40  # scans that take long, at the kill
 BEGUN = 8  # of them have results when the leader is killed
 BURST_S = 20.0  # how long to wait for that
@@ -48,24 +38,6 @@ TAKEOVER_S = 30.0
 PROBLEMS_SHOWN = 20
 IDLE_S = 60.0  # without load, at the end
 DRAIN_S = 300.0
-
-
-def metric(address, name):
-    """One metric with its labels; None without an answer."""
-    try:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
-            found = re.search(rf"^{re.escape(name)} (\S+)", answer.read().decode(), re.M)
-    except OSError:
-        return None
-    return found and float(found.group(1))
-
-
-def leader(cluster):
-    """The coordinator that leads, None while there is none."""
-    for coordinator in cluster.coordinators:
-        if coordinator.child and (metrics_of(coordinator.metrics) or {}).get("trawl_leader") == 1:
-            return coordinator
-    return None
 
 
 async def kill_leader(cluster, load):
@@ -110,11 +82,6 @@ async def soak(cluster, etcd, load, arguments):
     return sampler, killed, facts | {"active_at_end": active, "strays": strays(etcd, cluster)}
 
 
-def etcd_flags():
-    """What deploy/cluster/compose.yaml starts etcd with."""
-    return dict(re.findall(r"^ +- --([\w-]+)=(\S+)$", (ROOT / "deploy/cluster/compose.yaml").read_text(), re.M))
-
-
 def retention_s():
     """Seconds of history that etcd keeps: the period of its saw-tooth."""
     number, unit = re.fullmatch(r"(\d+)([mh])", etcd_flags()["auto-compaction-retention"]).groups()
@@ -123,35 +90,18 @@ def retention_s():
 
 def start(arguments, folder, trawl):
     data = folder / "data"
-    synth = ["data", "synth", "--symbols", SYMBOLS, "--bars", BARS, "--seed", arguments.seed, "--dataset", "market"]
-    subprocess.run(list(map(str, [trawl, *synth, "--data-root", data])), check=True, stdout=subprocess.DEVNULL)
-    flags = etcd_flags()
-    etcd = Etcd(arguments.etcd, folder, flags["quota-backend-bytes"])
-    cluster = Cluster("soak", folder, trawl, etcd, data, COORDINATORS, arguments.workers)
-    etcd.start(*(f"--{name}={flags[name]}" for name in ETCD_FLAGS))
-    return etcd, cluster
-
-
-def ready(cluster, workers):
-    first = leader(cluster)
-    return first and metric(first.metrics, 'trawl_workers{state="serving"}') == workers
-
-
-def machine():
-    model = re.search(r"^model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
-    return {"architecture": platform.machine(), "processor": model.group(1) if model else "", "cores": len(os.sched_getaffinity(0))}
+    synthesize(trawl, data, arguments.seed)
+    etcd = start_etcd(arguments.etcd, folder)
+    return etcd, Cluster("soak", folder, trawl, etcd, data, COORDINATORS, arguments.workers)
 
 
 def report(arguments, sampler, load, killed, facts):
     """Judges, prints, and writes the JSON and its plots. Whether everything was as it has to be."""
-    version = subprocess.run([arguments.trawl, "--version"], capture_output=True, text=True).stdout.strip()
-    digest = hashlib.sha256(arguments.trawl.read_bytes()).hexdigest()
     problems = lost(load, killed, facts)
     grown, judged = growth(sampler.rows, facts["at_s"], retention_s())
     passed = not problems and all(row["verdict"] != "FAIL" for row in grown)
-    result = {"benchmark": "soak", "date": datetime.date.today().isoformat(), "version": version,
-              "executable_sha256": digest, "machine": machine(), "passed": passed, "minutes": arguments.minutes,
-              "rate": arguments.rate, "workers": arguments.workers, "seed": arguments.seed,
+    result = {"benchmark": "soak", "date": datetime.date.today().isoformat(), **measured(arguments.trawl), "passed": passed,
+              "minutes": arguments.minutes, "rate": arguments.rate, "workers": arguments.workers, "seed": arguments.seed,
               "etcd": {name: etcd_flags()[name] for name in ETCD_FLAGS}, "problems": problems[:PROBLEMS_SHOWN],
               "growth_judged": judged, "growth": grown, "kill": facts, **summary(load, sampler, killed)}
     for row in grown:
@@ -167,13 +117,6 @@ def report(arguments, sampler, load, killed, facts):
     return passed
 
 
-def dumped(result):
-    """JSON with lists of numbers on one line each."""
-    number = r"(?:[-\d.e]+|null)"
-    one_line = lambda found: re.sub(r"\s+", " ", found.group()).replace("[ ", "[").replace(" ]", "]")
-    return re.sub(rf"\[\s+{number}(?:,\s+{number})*\s+\]", one_line, json.dumps(result, indent=1)) + "\n"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trawl", type=pathlib.Path, default=TARGET / "release/trawl")
@@ -187,11 +130,7 @@ def main():
                         help="folder for soak-DATE.json and .png [benches/results; target/soak for short ones]")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
-    folder = arguments.keep or pathlib.Path(tempfile.mkdtemp(prefix="trawl-soak-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    folder = folder.resolve()
-    if any(folder.iterdir()):
-        parser.error(f"--keep {folder}: an empty folder is expected, because an earlier soak's etcd knows its keys")
+    folder = empty_folder(parser, arguments.keep, "soak")
     etcd, cluster = start(arguments, folder, arguments.trawl.resolve())
     try:
         wait_for("etcd answers", lambda: healthy(etcd), 30)
@@ -209,13 +148,6 @@ def main():
     if not arguments.keep:
         shutil.rmtree(folder, ignore_errors=True)
     return 0 if passed else 1
-
-
-def healthy(etcd):
-    try:
-        return etcd.call("/v3/maintenance/status")
-    except OSError:
-        return None
 
 
 if __name__ == "__main__":

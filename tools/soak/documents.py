@@ -5,6 +5,8 @@ import json
 POOL = 200  # documents of a kind from which scans are drawn
 REPLACED_PER_MINUTE = 50  # of them, so that what is kept by document has to be bounded
 LONG_COLUMNS = 12  # of a document above 2 KiB, which goes to the result store
+LARGE_COLUMNS = 256  # of a document with a large answer
+ROW_BYTES = 8 * LARGE_COLUMNS + 64  # of its answer, about: a symbol at a point of the sweep
 
 PLAIN = (
     "close > sma(close, {a}) and rsi(close, {b}) < {c}",
@@ -44,6 +46,12 @@ class Documents:
         """A document whose scan takes long, for the moment of the kill."""
         lengths = {"from": 5 + self.draws.randint(0, 9), "to": 150, "step": 1}
         return self.json(where="close > ema(close, n)", select=["ema(close, n) as mean"], sweep={"n": lengths})
+
+    def large(self, number, size, symbols):
+        """One of several documents whose answers have about so many bytes and little to compute."""
+        select = [f"(close / sma(close, {5 + number + column}) - 1) * n as column_{column}" for column in range(LARGE_COLUMNS)]
+        points = {"from": 1, "to": max(1, round(size / (symbols * ROW_BYTES))), "step": 1}
+        return self.json(where="true", select=select, sweep={"n": points})
 
     def draw(self, kind):
         return self.draws.choice(self.pools[kind])

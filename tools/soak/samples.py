@@ -50,14 +50,14 @@ def of_folder(folder):
     return {"files": count, "mib": size / MIB}
 
 
-def metrics_of(address):
-    """The sum over labels of each of METRICS; None without an answer."""
+def metrics_of(address, names=METRICS):
+    """The sum over labels of each metric, or the one with the labels that a name has; None without an answer."""
     try:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
             text = answer.read().decode()
     except OSError:
         return None
-    return {name: sum(map(float, re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)", text, re.M))) for name in METRICS}
+    return {name: sum(map(float, re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)", text, re.M))) for name in names}
 
 
 def of_etcd(etcd, cluster):
@@ -106,6 +106,8 @@ def strays(etcd, cluster):
 class Sampler(threading.Thread):
     """Samples every few seconds, into `rows` and a file of JSON lines."""
 
+    interval = INTERVAL_S
+
     def __init__(self, cluster, etcd, load, path):
         super().__init__(daemon=True)
         self.cluster, self.etcd, self.load, self.path = cluster, etcd, load, path
@@ -131,7 +133,7 @@ class Sampler(threading.Thread):
             while not self.over.is_set():
                 self.rows.append(self.sample())
                 print(json.dumps(self.rows[-1]), file=file, flush=True)
-                self.over.wait(max(0.0, INTERVAL_S * len(self.rows) - self.now()))
+                self.over.wait(max(0.0, self.interval * len(self.rows) - self.now()))
 
     def stop(self):
         self.over.set()

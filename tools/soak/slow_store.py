@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Passes HTTP requests on to a server of S3, slowly: each one waits, all of them share a bandwidth, and at times each gets 503.
+
+    slow_store.py --listen PORT --control PORT --to PORT
+
+A line of JSON on the control port changes the settings, such as {"delay_s": 0.5, "bytes_per_s": 2e7, "refuse": true}; the
+reply is a line with the settings and the counters. Requests need a Content-Length; each has a connection of its own to the
+server, so that the end of the connection is the end of the answer.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import socket
+
+PIECE_BYTES = 64 * 1024
+HEAD_BYTES_MAX = 64 * 1024
+REFUSAL = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+WITHOUT_BODY = (b"204", b"304")
+
+
+class SlowStore:
+    """What is between the coordinators and the store."""
+
+    def __init__(self, to):
+        self.to = to
+        self.settings = {"delay_s": 0.0, "bytes_per_s": 1e9, "refuse": False}
+        self.counters = {"requests": 0, "refused": 0, "at_once": 0, "bytes_in": 0, "bytes_out": 0}
+        self.free = 0.0  # when what was taken of the bandwidth has passed
+
+    async def bandwidth(self, count):
+        """Waits until so many bytes may pass; in the order of arrival."""
+        now = asyncio.get_running_loop().time()
+        self.free = max(now, self.free) + count / self.settings["bytes_per_s"]
+        await asyncio.sleep(self.free - now)
+
+    async def client(self, reader, writer):
+        """The requests of one connection, one after the other."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                self.counters["requests"] += 1
+                self.counters["at_once"] += 1
+                try:
+                    await self.request(head, reader, writer)
+                finally:
+                    self.counters["at_once"] -= 1
+        writer.close()
+
+    async def request(self, head, reader, writer):
+        body = bytearray()
+        length = int(header(head, b"content-length") or 0)
+        while len(body) < length:
+            piece = await reader.readexactly(min(PIECE_BYTES, length - len(body)))
+            await self.bandwidth(len(piece))
+            body += piece
+        self.counters["bytes_in"] += length
+        await asyncio.sleep(self.settings["delay_s"])
+        if self.settings["refuse"]:
+            self.counters["refused"] += 1
+            answer = b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n" % len(REFUSAL)
+            answer += b"" if head.startswith(b"HEAD ") else REFUSAL
+        else:
+            answer = await self.passed_on(head, body)
+        for at in range(0, len(answer), PIECE_BYTES):
+            piece = answer[at : at + PIECE_BYTES]
+            await self.bandwidth(len(piece))
+            writer.write(piece)
+            await writer.drain()
+        self.counters["bytes_out"] += len(answer)
+
+    async def passed_on(self, head, body):
+        """The server's answer, as one that leaves the connection open."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.to)
+        try:
+            writer.write(with_connection(head, b"Connection: close\r\n"))
+            writer.write(body)
+            await writer.drain()
+            answer_head = await reader.readuntil(b"\r\n\r\n")
+            content = await reader.read(-1)
+        finally:
+            writer.close()
+        lengthy = head.startswith(b"HEAD ") or answer_head.split(b" ", 2)[1] in WITHOUT_BODY
+        known = lengthy or header(answer_head, b"content-length") or header(answer_head, b"transfer-encoding")
+        more = b"" if known else b"Content-Length: %d\r\n" % len(content)
+        return with_connection(answer_head, more) + content
+
+    async def control(self, reader, writer):
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                self.settings |= json.loads(line)
+                writer.write(json.dumps(self.settings | self.counters).encode() + b"\n")
+                await writer.drain()
+        writer.close()
+
+
+def header(head, name):
+    """The value of a header; None without it."""
+    for line in head.split(b"\r\n")[1:]:
+        key, _, value = line.partition(b":")
+        if key.strip().lower() == name:
+            return value.strip()
+    return None
+
+
+def with_connection(head, more):
+    """The head with other headers in place of `Connection`."""
+    lines = [line for line in head[:-4].split(b"\r\n") if not line.lower().startswith((b"connection:", b"keep-alive:"))]
+    return b"\r\n".join(lines) + b"\r\n" + more + b"\r\n"
+
+
+def ask(port, settings):
+    """Changes settings of a running one; its settings and counters."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(json.dumps(settings).encode() + b"\n")
+        return json.loads(connection.makefile().readline())
+
+
+async def serve(arguments):
+    store = SlowStore(arguments.to)
+    limit = max(HEAD_BYTES_MAX, PIECE_BYTES)
+    first = await asyncio.start_server(store.client, "127.0.0.1", arguments.listen, limit=limit, backlog=1024)
+    second = await asyncio.start_server(store.control, "127.0.0.1", arguments.control)
+    async with first, second:
+        await asyncio.gather(first.serve_forever(), second.serve_forever())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("listen", "control", "to"):
+        parser.add_argument(f"--{name}", type=int, required=True, metavar="PORT")
+    asyncio.run(serve(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
