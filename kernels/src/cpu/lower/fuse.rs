@@ -239,11 +239,14 @@ impl<'a> Shapes<'a> {
         let Op::Sum(p) = self.op(id) else { return None };
         let [condition] = self.inputs(id, Op::Sum(p))?;
         let op = self.op(condition);
-        let of = match op {
-            Op::Compare(comparison) => Counted::Compare(comparison),
-            Op::CrossesAbove => Counted::CrossesAbove,
-            Op::CrossesBelow => Counted::CrossesBelow,
-            _ => return None,
+        let of = if let Op::Compare(comparison) = op {
+            Counted::Compare(comparison)
+        } else if op == Op::CrossesAbove {
+            Counted::CrossesAbove
+        } else if op == Op::CrossesBelow {
+            Counted::CrossesBelow
+        } else {
+            return None;
         };
         let compared: [NodeId; 2] = self.inputs(condition, op)?;
         (p < COUNTED_BARS_MAX).then(|| (FusedOp::Count { of, p }, compared.to_vec()))
