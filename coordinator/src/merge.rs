@@ -53,8 +53,11 @@ pub fn merge(prepared: &PreparedScan, results: Vec<SegmentResultV2>, failures: V
 
 /// As [`merge`], from a header only, as available to a client.
 pub fn merge_results(spec: &MergeSpec, results: Vec<SegmentResultV2>, failures: Vec<FailedSegment>) -> Answer {
-    let failed = failures.iter().flat_map(|failure| failed_rows(failure, spec));
-    let rows: Vec<SymbolRow> = results.into_iter().flat_map(rows_in).chain(failed).collect();
+    let parts: Vec<Vec<SymbolRow>> = results.into_iter().map(rows_in).collect();
+    // Of the right size: a vector that grows to a sweep's rows touches several times their memory.
+    let mut rows = Vec::with_capacity(parts.iter().map(Vec::len).sum());
+    parts.into_iter().for_each(|part| rows.extend(part));
+    rows.extend(failures.iter().flat_map(|failure| failed_rows(failure, spec)));
     answer_of(spec, place_rows(rows, spec))
 }
 
@@ -143,7 +146,9 @@ pub(crate) fn place_rows(rows: Vec<SymbolRow>, spec: &MergeSpec) -> Vec<AnswerRo
 fn in_order(rows: Vec<SymbolRow>, order: Vec<RowPlace>) -> Vec<AnswerRow> {
     let mut rows: Vec<Option<SymbolRow>> = rows.into_iter().map(Some).collect();
     let placed = |RowPlace { at, place }| Some(AnswerRow { place, row: rows.get_mut(at)?.take()? });
-    order.into_iter().filter_map(placed).collect()
+    let mut answer = Vec::with_capacity(order.len());
+    answer.extend(order.into_iter().filter_map(placed));
+    answer
 }
 
 /// The index of a row in the input, and its rank among the matches.

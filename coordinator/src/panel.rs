@@ -28,13 +28,26 @@ pub struct PanelChunk {
     reason_of: Vec<Vec<u32>>,
     /// By symbol: its segment, and its index there.
     places: Vec<(u32, u32)>,
+    /// The same as stretches, so that rows are copied by the stretch.
+    stretches: Vec<Stretch>,
+}
+
+/// Symbols that follow each other both in the scan and in a segment.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    /// Index of the first one among all symbols.
+    symbol: u32,
+    segment: u32,
+    /// Index of the first one in the segment.
+    at: u32,
+    symbols: u32,
 }
 
 /// Rows of a panel, by column, in the order of the answers, one time after the other.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct PanelRows {
-    /// Start of the bar.
-    pub time: Vec<TimeMicros>,
+    /// Starts of the bars, each with the number of rows up to and with its own.
+    pub times: Vec<(TimeMicros, usize)>,
     /// Point of the sweep.
     pub point: Vec<u32>,
     /// Rank among the matches; 0 for none.
@@ -49,18 +62,21 @@ pub struct PanelRows {
     pub provisional: Vec<bool>,
     /// Index into [`PanelChunk::reasons`].
     pub reason: Vec<u32>,
-    /// Select columns; NaN for NA and for rows that do not match.
+    /// Rows that match, ascending.
+    pub matched: Vec<Range<usize>>,
+    /// Select columns: a value for each row that matches, in their order; NaN for NA.
     pub values: Vec<Vec<f64>>,
 }
 
-/// One row of a panel.
+/// A match.
 #[derive(Debug, Clone, Copy)]
-struct Cell {
+struct Match {
     symbol: u32,
     point: u32,
     segment: u32,
-    cell: usize,
-    status: Status,
+    /// Its number in the segment.
+    number: usize,
+    edge: bool,
 }
 
 impl PanelChunk {
@@ -80,7 +96,7 @@ impl PanelChunk {
         if !found.iter().map(|(symbol, _)| *symbol).eq(symbols.iter().map(String::as_str)) {
             return None;
         }
-        let places = found.into_iter().map(|(_, place)| place).collect();
+        let places: Vec<(u32, u32)> = found.into_iter().map(|(_, place)| place).collect();
         let mut reasons = vec![String::new()];
         let mut known: HashMap<String, u32> = HashMap::from([(String::new(), 0)]);
         let mut reason_of = Vec::with_capacity(segments.len());
@@ -93,8 +109,9 @@ impl PanelChunk {
             };
             reason_of.push(segment.reasons.iter().map(index).collect());
         }
+        let stretches = stretches(&places);
         let (symbols, spec) = (Arc::clone(symbols), Arc::clone(spec));
-        Some(Self { times, provisional, symbols, reasons, spec, segments, reason_of, places })
+        Some(Self { times, provisional, symbols, reasons, spec, segments, reason_of, places, stretches })
     }
 
     /// Rows of one time.
@@ -104,100 +121,163 @@ impl PanelChunk {
 
     /// The rows of some of its times.
     pub fn rows(&self, times: Range<usize>) -> PanelRows {
-        let columns = self.spec.select.len();
         let expected = times.len() * self.rows_of_a_time();
-        let mut rows = PanelRows { values: vec![Vec::new(); columns], ..PanelRows::default() };
-        rows.point.reserve(expected);
-        rows.place.reserve(expected);
-        rows.symbol.reserve(expected);
-        rows.status.reserve(expected);
-        rows.edge.reserve(expected);
-        rows.provisional.reserve(expected);
-        rows.reason.reserve(expected);
-        rows.values.iter_mut().for_each(|column| column.reserve(expected));
-        let mut order = Vec::new();
+        let column = || Vec::with_capacity(expected);
+        let mut rows = PanelRows {
+            times: Vec::with_capacity(times.len()),
+            point: column(),
+            place: column(),
+            symbol: column(),
+            status: Vec::with_capacity(expected),
+            edge: Vec::with_capacity(expected),
+            provisional: Vec::with_capacity(expected),
+            reason: column(),
+            matched: Vec::new(),
+            values: vec![Vec::new(); self.spec.select.len()],
+        };
+        let mut matches = Vec::new();
         for t in times {
-            self.order(t, &mut order);
-            // Column by column: each pass is a loop without branches over rows that are in cache.
-            let cells = || order.iter().map(|(cell, _)| cell);
-            let panel = |cell: &Cell| &self.segments[cell.segment as usize];
-            rows.point.extend(cells().map(|c| c.point));
-            rows.place.extend(order.iter().map(|(_, place)| place));
-            rows.symbol.extend(cells().map(|c| c.symbol));
-            rows.status.extend(cells().map(|c| c.status));
-            rows.edge.extend(cells().map(|c| panel(c).edge[c.cell]));
-            rows.provisional.extend(cells().map(|c| self.is_provisional(t, c.status)));
-            let reason = |c: &Cell| self.reason_of[c.segment as usize][panel(c).reason[c.cell] as usize];
-            rows.reason.extend(cells().map(reason));
-            for (at, column) in rows.values.iter_mut().enumerate() {
-                column.extend(cells().map(|c| panel(c).values[at][c.cell]));
-            }
-            rows.time.resize(rows.point.len(), self.times[t]);
+            self.push_time(t, &mut rows, &mut matches);
+            rows.times.push((self.times[t], rows.symbol.len()));
         }
         rows
     }
 
     /// The rows of one time as those of an answer.
     pub fn answer_rows(&self, time: usize) -> Vec<AnswerRow> {
-        let mut order = Vec::new();
-        self.order(time, &mut order);
-        let row = |(Cell { symbol, point, segment, cell, status }, place): (Cell, u32)| {
-            let (panel, reason_of) = (&self.segments[segment as usize], &self.reason_of[segment as usize]);
-            let matched = |columns: &[Vec<f64>]| match status {
-                Status::Matched => columns.iter().map(|values| values[cell]).collect(),
-                _ => Vec::new(),
-            };
+        let rows = self.rows(time..time + 1);
+        let mut match_number = 0;
+        let row = |i: usize| {
+            let (symbol, point, status) = (rows.symbol[i], rows.point[i], rows.status[i]);
+            let matched = status == Status::Matched;
+            let number = match_number;
+            match_number += usize::from(matched);
+            let (segment, at) = self.places[symbol as usize];
+            let panel = &self.segments[segment as usize];
+            let cell = panel.at(time).start + at as usize * panel.points + point as usize;
             let row = SymbolRow {
                 point,
                 symbol: self.symbols[symbol as usize].clone(),
                 status,
-                edge: panel.edge[cell],
-                provisional: self.is_provisional(time, status),
-                reason: self.reasons[reason_of[panel.reason[cell] as usize] as usize].clone(),
-                rank: matched(&panel.rank),
-                values: matched(&panel.values),
+                edge: rows.edge[i],
+                provisional: rows.provisional[i],
+                reason: self.reasons[rows.reason[i] as usize].clone(),
+                rank: match matched {
+                    true => panel.rank.iter().map(|keys| keys[panel.detail[cell] as usize]).collect(),
+                    false => Vec::new(),
+                },
+                values: if matched { rows.values.iter().map(|column| column[number]).collect() } else { Vec::new() },
             };
-            AnswerRow { place: (place > 0).then_some(place), row }
+            AnswerRow { place: (rows.place[i] > 0).then_some(rows.place[i]), row }
         };
-        order.into_iter().map(row).collect()
+        (0..rows.symbol.len()).map(row).collect()
     }
 
-    /// A row without a bar, or without values, is final.
-    fn is_provisional(&self, time: usize, status: Status) -> bool {
-        self.provisional[time] && !matches!(status, Status::Stale | Status::Failed)
-    }
-
-    /// The rows of a time in the order of its answer, each with its rank among the matches: point by point (all points
-    /// together where the best are kept), matches in rank order, then the others by symbol.
-    fn order(&self, time: usize, order: &mut Vec<(Cell, u32)>) {
-        order.clear();
-        let points = u32::try_from(self.spec.points.len()).unwrap_or(u32::MAX);
-        let most = self.spec.limit.unwrap_or(u32::MAX);
-        let (mut matched, mut others) = (Vec::new(), Vec::new());
+    /// Appends the rows of a time in the order of its answer: point by point (all points together where the best are
+    /// kept), matches in rank order, then the others by symbol.
+    fn push_time(&self, time: usize, rows: &mut PanelRows, matches: &mut Vec<Match>) {
+        let points = self.spec.points.len();
         let tables = if self.spec.best { 1 } else { points };
         for table in 0..tables {
             let of_symbol = if self.spec.best { 0..points } else { table..table + 1 };
-            for (symbol, &(segment, at)) in (0u32..).zip(&self.places) {
-                let panel = &self.segments[segment as usize];
-                let first = panel.at(time).start + at as usize * panel.points;
-                for point in of_symbol.clone() {
-                    let cell = first + point as usize;
-                    let Some(status) = panel.status[cell] else { continue };
-                    let row = Cell { symbol, point, segment, cell, status };
-                    if status == Status::Matched { matched.push(row) } else { others.push((row, 0)) }
-                }
+            matches.clear();
+            for stretch in &self.stretches {
+                self.matches(time, *stretch, of_symbol.clone(), matches);
             }
             // Stable: rows of equal rank stay in the order of their symbols, and of points.
-            matched.sort_by(|a, b| self.by_rank(a, b));
-            order.extend((1u32..).zip(matched.drain(..)).map(|(n, row)| (row, if n <= most { n } else { 0 })));
-            order.append(&mut others);
+            matches.sort_by(|a, b| self.by_rank(a, b));
+            self.push_matches(matches, rows);
+            for stretch in &self.stretches {
+                self.push_others(time, *stretch, of_symbol.clone(), rows);
+            }
+            // No other row has a rank.
+            rows.place.resize(rows.symbol.len(), 0);
+        }
+        // A row without a bar, or without values, is final.
+        let from = rows.provisional.len();
+        match self.provisional[time] {
+            true => rows
+                .provisional
+                .extend(rows.status[from..].iter().map(|status| !matches!(status, Status::Stale | Status::Failed))),
+            false => rows.provisional.resize(rows.status.len(), false),
+        }
+    }
+
+    /// Appends the matches of a stretch, by symbol and point.
+    fn matches(&self, time: usize, stretch: Stretch, points: Range<usize>, matches: &mut Vec<Match>) {
+        let panel = &self.segments[stretch.segment as usize];
+        let first = panel.at(time).start + stretch.at as usize * panel.points;
+        let status = &panel.status[first..first + stretch.symbols as usize * panel.points];
+        // Most stretches have none; this loop has no branch.
+        if !status.iter().fold(false, |any, status| any | (*status == Some(Status::Matched))) {
+            return;
+        }
+        let of_symbols = status.chunks_exact(panel.points);
+        for (i, of_symbol) in (0u32..).zip(of_symbols) {
+            for (point, status) in (0u32..).zip(of_symbol).take(points.end).skip(points.start) {
+                if *status == Some(Status::Matched) {
+                    let cell = first + i as usize * panel.points + point as usize;
+                    let number = panel.detail[cell] as usize;
+                    let (symbol, segment) = (stretch.symbol + i, stretch.segment);
+                    matches.push(Match { symbol, point, segment, number, edge: panel.edge[cell] });
+                }
+            }
+        }
+    }
+
+    /// Appends matches, in rank order.
+    fn push_matches(&self, matches: &[Match], rows: &mut PanelRows) {
+        let most = self.spec.limit.unwrap_or(u32::MAX);
+        rows.matched.push(rows.symbol.len()..rows.symbol.len() + matches.len());
+        rows.point.extend(matches.iter().map(|m| m.point));
+        rows.place.extend((1u32..).zip(matches).map(|(n, _)| if n <= most { n } else { 0 }));
+        rows.symbol.extend(matches.iter().map(|m| m.symbol));
+        rows.status.resize(rows.symbol.len(), Status::Matched);
+        rows.edge.extend(matches.iter().map(|m| m.edge));
+        // A match has no reason.
+        rows.reason.resize(rows.symbol.len(), 0);
+        for (at, column) in rows.values.iter_mut().enumerate() {
+            column.extend(matches.iter().map(|m| self.segments[m.segment as usize].values[at][m.number]));
+        }
+    }
+
+    /// Appends the rows of a stretch that do not match: all but `place` and `provisional`.
+    fn push_others(&self, time: usize, stretch: Stretch, points: Range<usize>, rows: &mut PanelRows) {
+        let panel = &self.segments[stretch.segment as usize];
+        let reason_of = self.reason_of[stretch.segment as usize].as_slice();
+        let first = panel.at(time).start + stretch.at as usize * panel.points;
+        let cells = first..first + stretch.symbols as usize * panel.points;
+        let (status, edge) = (&panel.status[cells.clone()], &panel.edge[cells.clone()]);
+        let reason = &panel.detail[cells];
+        let plain = |status: &Option<Status>| status.is_some_and(|status| status != Status::Matched);
+        if panel.points == 1 && status.iter().fold(true, |all, status| all & plain(status)) {
+            // Column by column, without a branch for each row.
+            rows.point.resize(rows.point.len() + status.len(), 0);
+            rows.symbol.extend(stretch.symbol..stretch.symbol + stretch.symbols);
+            rows.status.extend(status.iter().map(|status| status.unwrap_or(Status::Failed)));
+            rows.edge.extend_from_slice(edge);
+            rows.reason.extend(reason.iter().map(|reason| reason_of[*reason as usize]));
+            return;
+        }
+        let mut at = 0;
+        for symbol in stretch.symbol..stretch.symbol + stretch.symbols {
+            for point in points.clone() {
+                let cell = at + point;
+                let Some(of_row) = status[cell].filter(|status| *status != Status::Matched) else { continue };
+                rows.point.push(u32::try_from(point).unwrap_or(u32::MAX));
+                rows.symbol.push(symbol);
+                rows.status.push(of_row);
+                rows.edge.push(edge[cell]);
+                rows.reason.push(reason_of[reason[cell] as usize]);
+            }
+            at += panel.points;
         }
     }
 
     /// The order of matches: key by key, NA last whichever the direction. Of 0 and -0 neither is first.
-    fn by_rank(&self, a: &Cell, b: &Cell) -> Ordering {
+    fn by_rank(&self, a: &Match, b: &Match) -> Ordering {
         for (i, &descending) in self.spec.descending.iter().enumerate() {
-            let key = |row: &Cell| self.segments[row.segment as usize].rank.get(i).map_or(f64::NAN, |k| k[row.cell]);
+            let key = |row: &Match| self.segments[row.segment as usize].rank.get(i).map_or(f64::NAN, |k| k[row.number]);
             let order = crate::merge::by_key(key(a), key(b), descending);
             if order.is_ne() {
                 return order;
@@ -205,4 +285,16 @@ impl PanelChunk {
         }
         Ordering::Equal
     }
+}
+
+/// Cuts symbols into stretches.
+fn stretches(places: &[(u32, u32)]) -> Vec<Stretch> {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for (symbol, &(segment, at)) in (0u32..).zip(places) {
+        match stretches.last_mut() {
+            Some(last) if last.segment == segment && last.at + last.symbols == at => last.symbols += 1,
+            _ => stretches.push(Stretch { symbol, segment, at, symbols: 1 }),
+        }
+    }
+    stretches
 }

@@ -130,7 +130,11 @@ impl Executable {
     pub fn evaluate_last(&self, symbols: &[SymbolInput<'_>], cancel: &dyn Cancel) -> Result<Vec<Vec<f64>>, Cancelled> {
         let last: Vec<usize> = symbols.iter().map(|s| s.visible.saturating_sub(1)).collect();
         let mut values = vec![vec![f64::NAN; self.outputs.len()]; symbols.len()];
-        self.run_chunks(symbols, &last, cancel, |symbol, output, value| values[symbol][output] = value)?;
+        self.run_chunks(symbols, &last, cancel, |symbol, output, bars| {
+            if let Some(value) = bars.last() {
+                values[symbol][output] = *value;
+            }
+        })?;
         Ok(values)
     }
 
@@ -147,7 +151,7 @@ impl Executable {
         let bars = |(symbol, from): (&SymbolInput<'_>, &usize)| symbol.visible.saturating_sub(*from);
         let empty = |bars| vec![Vec::with_capacity(bars); self.outputs.len()];
         let mut series: Vec<Vec<Vec<f64>>> = symbols.iter().zip(from).map(bars).map(empty).collect();
-        self.run_chunks(symbols, from, cancel, |symbol, output, value| series[symbol][output].push(value))?;
+        self.run_chunks(symbols, from, cancel, |symbol, output, bars| series[symbol][output].extend_from_slice(bars))?;
         Ok(series)
     }
 
@@ -177,7 +181,7 @@ impl Executable {
         symbols: &[SymbolInput<'_>],
         from: &[usize],
         cancel: &dyn Cancel,
-        keep: impl FnMut(usize, usize, f64),
+        keep: impl FnMut(usize, usize, &[f64]),
     ) -> Result<(), Cancelled> {
         match self.0.precision {
             Precision::F64 => self.run_chunks_in::<f64>(symbols, from, cancel, keep),
@@ -185,27 +189,33 @@ impl Executable {
         }
     }
 
-    /// Runs the symbols tile by tile and yields every wanted value, in order of bars within a symbol.
+    /// Runs the symbols tile by tile and yields every wanted value: of a symbol and an output, some bars at a time, in
+    /// order of bars.
     fn run_chunks_in<T: Real>(
         &self,
         symbols: &[SymbolInput<'_>],
         from: &[usize],
         cancel: &dyn Cancel,
-        mut keep: impl FnMut(usize, usize, f64),
+        mut keep: impl FnMut(usize, usize, &[f64]),
     ) -> Result<(), Cancelled> {
         let outputs = self.outputs.len();
         let columns: Vec<usize> = (0..self.inputs.len()).collect();
         let mut workspace = Workspace::<T>::new(&self.0.schedule);
+        let mut values = Vec::with_capacity(T::STRIP_BARS);
         for chunk in chunks(symbols) {
             let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
             let first = chunk.iter().map(|&i| from[i]).min().unwrap_or(0);
             let tile = Tile::load(&lanes, self.input_begins(first));
             workspace.run(&tile, &columns, first, cancel, |w, strip| {
                 for (lane, visible) in tile.visible.iter().enumerate() {
-                    for row in strip.start.max(from[chunk[lane]])..strip.end.min(*visible) {
-                        for output in 0..outputs {
-                            keep(chunk[lane], output, w.value(&tile, &columns, output, lane, row));
-                        }
+                    let rows = strip.start.max(from[chunk[lane]])..strip.end.min(*visible);
+                    if rows.is_empty() {
+                        continue;
+                    }
+                    for output in 0..outputs {
+                        values.clear();
+                        w.values(&tile, &columns, output, lane, rows.clone(), &mut values);
+                        keep(chunk[lane], output, &values);
                     }
                 }
             })?;

@@ -24,44 +24,90 @@ const INTRADAY_MINUTES_MAX: i64 = 24 * 60;
 /// Monday 1970-01-05, from which weeks are counted.
 const FIRST_MONDAY: TimeMicros = 4 * DAY;
 
-/// Higher bars of one symbol.
+/// Higher bars of one symbol. Takes memory by the higher bar, not by the base bar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HigherBars {
     /// Canonical label of each higher bar that has at least one base bar, ascending.
     pub times: Vec<TimeMicros>,
-    /// Per BASE bar: how many of the higher bars are complete when this base bar closes. Never falls.
-    pub completed: Vec<usize>,
-    /// Base bars that belong to a higher bar, ascending. Other bars may lie between them: pre-market bars inside a
-    /// week.
-    members: Vec<usize>,
-    /// Ranges of `members`, one per higher bar, without gaps.
-    ranges: Vec<Range<usize>>,
+    /// Number of base bars.
+    bars: usize,
+    /// Of the higher bars that a base bar saw complete: the first base bar at whose close each of them is. Never falls.
+    complete_from: Vec<usize>,
+    /// Runs of consecutive base bars, each of one higher bar, ascending. Other bars may lie between them: pre-market bars
+    /// inside a week.
+    runs: Vec<Range<usize>>,
+    /// Per higher bar: its first run.
+    first_run: Vec<usize>,
 }
 
 impl HigherBars {
+    /// How many of the higher bars are complete when a base bar closes. Never falls from one bar to the next.
+    pub fn completed(&self, base: usize) -> Option<usize> {
+        (base < self.bars).then(|| self.complete_from.partition_point(|from| *from <= base))
+    }
+
+    /// [`Self::completed`] of the base bars from `base` on, as ranges of bars with the same number.
+    pub fn completed_along(&self, base: usize) -> impl Iterator<Item = (Range<usize>, usize)> + '_ {
+        let first = self.complete_from.partition_point(|from| *from <= base);
+        let (mut from, mut completed) = (base, first);
+        std::iter::from_fn(move || {
+            while from < self.bars {
+                let until = self.complete_from.get(completed).copied().unwrap_or(self.bars);
+                let found = (from..until, completed);
+                (from, completed) = (until, completed + 1);
+                if !found.0.is_empty() {
+                    return Some(found);
+                }
+            }
+            None
+        })
+    }
+
+    fn runs_of(&self, higher: usize) -> &[Range<usize>] {
+        let end = self.first_run.get(higher + 1).copied().unwrap_or(self.runs.len());
+        self.first_run.get(higher).and_then(|first| self.runs.get(*first..end)).unwrap_or(&[])
+    }
+
     /// The base bars (their indices, ascending) of a higher bar. Not always consecutive.
-    pub fn base_bars(&self, higher: usize) -> &[usize] {
-        self.ranges.get(higher).and_then(|r| self.members.get(r.clone())).unwrap_or(&[])
+    pub fn base_bars(&self, higher: usize) -> impl Iterator<Item = usize> + '_ {
+        self.runs_of(higher).iter().flat_map(Range::clone)
+    }
+
+    /// The last base bar of a higher bar.
+    pub fn last_base_bar(&self, higher: usize) -> Option<usize> {
+        self.runs_of(higher).last().map(|run| run.end - 1)
     }
 
     /// One column of all higher bars from that column of the base bars; see [`aggregate`].
     pub fn aggregate(&self, column: &str, values: &[f64]) -> Vec<f64> {
-        let gathered: Vec<f64>;
-        let members = if self.members.len() == values.len() {
-            values
-        } else {
-            gathered = self.members.iter().map(|&i| values.get(i).copied().unwrap_or(f64::NAN)).collect();
-            &gathered
+        let mut gathered: Vec<f64> = Vec::new();
+        let mut one = |higher| match self.runs_of(higher) {
+            [run] => aggregate(column, values, run.clone()),
+            _ => {
+                gathered.clear();
+                gathered.extend(self.base_bars(higher).map(|i| values.get(i).copied().unwrap_or(f64::NAN)));
+                aggregate(column, &gathered, 0..gathered.len())
+            }
         };
-        self.ranges.iter().map(|r| aggregate(column, members, r.clone())).collect()
+        (0..self.times.len()).map(&mut one).collect()
     }
 
     /// The higher bar that a base bar belongs to and its base bars up to and including this one: the forming bar.
     /// `None` for base bars outside regular sessions.
-    pub fn forming(&self, base: usize) -> Option<(usize, &[usize])> {
-        let at = self.members.binary_search(&base).ok()?;
-        let higher = self.ranges.partition_point(|r| r.end <= at);
-        Some((higher, &self.members[self.ranges.get(higher)?.start..=at]))
+    pub fn forming(&self, base: usize) -> Option<(usize, Vec<usize>)> {
+        let run = self.runs.partition_point(|run| run.end <= base);
+        self.runs.get(run).filter(|run| run.contains(&base))?;
+        let higher = self.first_run.partition_point(|first| *first <= run).checked_sub(1)?;
+        Some((higher, self.base_bars(higher).take_while(|bar| *bar <= base).collect()))
+    }
+
+    /// Adds base bars to the last higher bar.
+    fn extend(&mut self, bars: Range<usize>) {
+        let own = self.first_run.last().copied().unwrap_or(0);
+        match self.runs.get_mut(own..).and_then(<[_]>::last_mut) {
+            Some(run) if run.end == bars.start => run.end = bars.end,
+            _ => self.runs.push(bars),
+        }
     }
 }
 
@@ -194,6 +240,17 @@ impl BarSpans<'_> {
         }
     }
 
+    /// How many of the bars from the first of `times` on, which is of a session and its period if there are any, are of
+    /// the same period and of the same uninterrupted range of trading, and when they close. At least one.
+    fn together(&self, times: &[TimeMicros], session: Option<Session>, period: Option<BarSpan>) -> Together {
+        if let (Some(session), Some(period), Some(minutes)) = (session, period, self.base.minutes()) {
+            let close = session.stretch(times[0]).1;
+            let until = if self.higher.minutes().is_some() { period.end.min(close) } else { close };
+            return Together { bars: first_from(times, until).max(1), length: minutes * MINUTE, close };
+        }
+        Together { bars: 1, length: 0, close: self.base_end(times[0], session) }
+    }
+
     /// The period that contains a regular base bar.
     fn period(&mut self, time: TimeMicros, session: Session) -> BarSpan {
         if let Some(minutes) = self.higher.minutes() {
@@ -240,6 +297,36 @@ impl BarSpans<'_> {
     }
 }
 
+/// Consecutive base bars of one period.
+#[derive(Debug, Clone, Copy)]
+struct Together {
+    bars: usize,
+    /// A bar closes so long after its start, and at `close` at the latest; 0 for a single bar, which closes then.
+    length: TimeMicros,
+    close: TimeMicros,
+}
+
+impl Together {
+    fn end_of(&self, time: TimeMicros) -> TimeMicros {
+        if self.length == 0 { self.close } else { self.close.min(time.saturating_add(self.length)) }
+    }
+
+    /// The first of these bars that closes at or after `end`; their number if none does.
+    fn first_until(&self, times: &[TimeMicros], end: TimeMicros) -> usize {
+        if self.close < end { times.len() } else { times.partition_point(|time| self.end_of(*time) < end) }
+    }
+}
+
+/// The first of ascending `times` that is not before `time`, which is probably near: looked for in steps that double.
+fn first_from(times: &[TimeMicros], time: TimeMicros) -> usize {
+    let mut step = 1;
+    while times.get(step).is_some_and(|found| *found < time) {
+        step *= 2;
+    }
+    let (from, until) = (step / 2, times.len().min(step));
+    from + times[from..until].partition_point(|found| *found < time)
+}
+
 /// Monday of the first of so many weeks.
 fn week(date: TimeMicros, count: i64) -> TimeMicros {
     let weeks = (date - weekday(date) * DAY - FIRST_MONDAY).div_euclid(7 * DAY);
@@ -268,34 +355,41 @@ pub fn higher_bars(
     let mut periods = BarSpans { calendar, base, higher, session: None, dated: None };
     let mut bars = HigherBars {
         times: Vec::new(),
-        completed: Vec::with_capacity(times.len()),
-        members: Vec::with_capacity(times.len()),
-        ranges: Vec::new(),
+        bars: times.len(),
+        complete_from: Vec::new(),
+        runs: Vec::new(),
+        first_run: Vec::new(),
     };
     // Ends of the higher bars, and the latest end of a base bar so far.
     let mut ends: Vec<TimeMicros> = Vec::new();
-    let mut completed = 0;
     let mut seen = TimeMicros::MIN;
-    for (i, &time) in times.iter().enumerate() {
-        let session = periods.session(time);
+    let mut i = 0;
+    while i < times.len() {
+        let session = periods.session(times[i]);
+        let period = session.map(|session| periods.period(times[i], session));
+        let together = periods.together(&times[i..], session, period);
+        let part = &times[i..i + together.bars];
         // A period that an earlier bar saw complete accepts no further bar (possible only where base bars overlap).
-        if let Some(period) = session.map(|s| periods.period(time, s)).filter(|p| p.end > seen) {
-            let at = bars.members.len();
-            bars.members.push(i);
-            match bars.ranges.last_mut() {
-                Some(range) if bars.times.last() == Some(&period.label) => range.end = at + 1,
-                _ => {
-                    bars.times.push(period.label);
-                    bars.ranges.push(at..at + 1);
-                    ends.push(period.end);
-                }
+        if let Some(period) = period.filter(|period| period.end > seen) {
+            let last = together.first_until(part, period.end);
+            let members = i..i + part.len().min(last + 1);
+            if bars.times.last() != Some(&period.label) {
+                bars.times.push(period.label);
+                bars.first_run.push(bars.runs.len());
+                ends.push(period.end);
             }
+            bars.extend(members);
         }
-        seen = seen.max(periods.base_end(time, session));
-        while ends.get(completed).is_some_and(|&end| end <= seen) {
-            completed += 1;
+        while let Some(&end) = ends.get(bars.complete_from.len()) {
+            let at = if seen >= end { 0 } else { together.first_until(part, end) };
+            if at == part.len() {
+                break;
+            }
+            let before = bars.complete_from.last().copied().unwrap_or(0);
+            bars.complete_from.push(before.max(i + at));
         }
-        bars.completed.push(completed);
+        seen = seen.max(together.end_of(part[part.len() - 1]));
+        i += part.len();
     }
     Ok(bars)
 }

@@ -19,6 +19,10 @@ const RECYCLED_MAX: usize = 16;
 const RECYCLED_BYTES_MAX: usize = 64 << 20;
 /// A recycled buffer may be this many times longer than needed.
 const RECYCLED_EXCESS: usize = 2;
+/// Buffers are longer than asked for by up to this share of the next power of two: groups of a dataset are of about the
+/// same length, and a buffer that is a little too short for the next one would be followed by memory that has to be
+/// cleared first.
+const ROUNDED_TO: usize = 8;
 
 /// Buffers that a thread may use again.
 pub type Recycled<T> = RefCell<Vec<Vec<T>>>;
@@ -59,12 +63,13 @@ pub(crate) struct Buffer<T: Value> {
 impl<T: Value> Buffer<T> {
     /// A buffer of at least `len` values. Their content is arbitrary: the caller overwrites all that it shares.
     pub fn of(len: usize) -> Self {
-        let fits = |values: &Vec<T>| (len..=len.saturating_mul(RECYCLED_EXCESS)).contains(&values.len());
+        let rounded = len.next_multiple_of((len.next_power_of_two() / ROUNDED_TO).max(1));
+        let fits = |values: &Vec<T>| (len..=rounded.saturating_mul(RECYCLED_EXCESS)).contains(&values.len());
         let recycled = T::recycled().try_with(|kept| {
             let kept = &mut *kept.borrow_mut();
             kept.iter().rposition(fits).map(|at| kept.swap_remove(at))
         });
-        Self { values: recycled.ok().flatten().unwrap_or_else(|| vec![T::default(); len]) }
+        Self { values: recycled.ok().flatten().unwrap_or_else(|| vec![T::default(); rounded]) }
     }
 
     /// The values to be overwritten.
@@ -80,10 +85,17 @@ impl<T: Value> Drop for Buffer<T> {
         // Fails only while the thread ends.
         let _ = T::recycled().try_with(|kept| {
             let kept = &mut *kept.borrow_mut();
-            let held: usize = kept.iter().map(bytes).sum();
-            if !values.is_empty() && kept.len() < RECYCLED_MAX && held + bytes(&values) <= RECYCLED_BYTES_MAX {
-                kept.push(values);
+            if values.is_empty() || bytes(&values) > RECYCLED_BYTES_MAX {
+                return;
             }
+            let mut held: usize = kept.iter().map(bytes).sum();
+            // Shorter buffers make room: they would serve fewer groups.
+            while kept.len() >= RECYCLED_MAX || held + bytes(&values) > RECYCLED_BYTES_MAX {
+                let shortest = kept.iter().enumerate().min_by_key(|(_, values)| values.len());
+                let Some((at, _)) = shortest.filter(|(_, shortest)| shortest.len() < values.len()) else { return };
+                held -= bytes(&kept.swap_remove(at));
+            }
+            kept.push(values);
         });
     }
 }
@@ -201,7 +213,8 @@ mod tests {
             let first = Buffer::<i64>::of(1_000);
             let at = first.values.as_ptr();
             drop(first);
-            let longer = Buffer::<i64>::of(1_001);
+            assert_eq!(Buffer::<i64>::of(1_001).values.as_ptr(), at, "a little longer");
+            let longer = Buffer::<i64>::of(1_100);
             assert_ne!(longer.values.as_ptr(), at);
             let shorter = Buffer::<i64>::of(100);
             assert_ne!(shorter.values.as_ptr(), at, "ten times too long");
@@ -210,6 +223,15 @@ mod tests {
                 T::fill();
             }
             assert!(i64::recycled().with(|kept| kept.borrow().len()) <= RECYCLED_MAX);
+            // A thread full of short buffers still keeps a longer one, within its bounds.
+            let long = Buffer::<i64>::of(50_000);
+            let at = long.values.as_ptr();
+            drop(long);
+            assert_eq!(Buffer::<i64>::of(50_000).values.as_ptr(), at);
+            drop([Buffer::<i64>::of(5 << 20), Buffer::of(6 << 20), Buffer::of(9 << 20)]);
+            let lengths = || i64::recycled().with(|kept| kept.borrow().iter().map(Vec::len).collect::<Vec<_>>());
+            let held = lengths().into_iter().sum::<usize>() * size_of::<i64>();
+            assert!(lengths().contains(&(6 << 20)) && held <= RECYCLED_BYTES_MAX, "{:?}", lengths());
         })
         .join()
         .unwrap();

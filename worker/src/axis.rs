@@ -86,7 +86,7 @@ impl Axis<'_> {
         match size {
             BarSize::Base => self.window,
             BarSize::Higher { timeframe, .. } => self.higher(timeframe).map_or(0, |h| {
-                let inside = |row: &usize| h.bars.base_bars(*row).last().is_some_and(|last| *last >= self.window);
+                let inside = |row: &usize| h.bars.last_base_bar(*row).is_some_and(|last| last >= self.window);
                 (0..h.bars.times.len()).find(inside).unwrap_or(h.bars.times.len())
             }),
         }
@@ -115,9 +115,9 @@ impl Reader<'_> {
                 let later = row + 1 - self.times.partition_point(|t| *t <= self.source_times[source]).min(row + 1);
                 (later <= most as usize).then_some(source)
             }
-            Read::Completed => self.higher?.completed.get(row)?.checked_sub(1),
+            Read::Completed => self.higher?.completed(row)?.checked_sub(1),
             Read::Forming => Some(row),
-            Read::Inside => self.higher?.base_bars(row).last().copied(),
+            Read::Inside => self.higher?.last_base_bar(row),
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
-use trawl_kernels::{Cancel, EngineError};
+use trawl_kernels::{Cancel, Engine, EngineError};
 use trawl_market::{TimeMicros, Timeframe};
 use trawl_plan::frame::{BarSize, Frame, Read, Subject};
 use trawl_plan::{FrameProgram, Input};
@@ -17,6 +17,9 @@ use crate::axis::{Axis, Reader};
 use crate::piece::{Forming, inputs_of_states, push_last};
 use crate::stage_run::{Computed, StageRun, Trim};
 
+/// Symbols whose inputs are made before they are computed, where inputs are series of their own: as many as the CPU
+/// computes side by side. Those of a group of minutes would take as much memory as its bars.
+const MADE_TOGETHER: usize = 16;
 /// Number of states of a forming bar evaluated side by side.
 const FORMING_BATCH: usize = 64;
 /// No row is needed.
@@ -51,7 +54,7 @@ impl<'a> StageRun<'a> {
         // state may be in a period before that of the window; none of them reads fewer bars than were complete by then.
         let from = match &frame.bars {
             BarSize::Higher { timeframe, forming: true } => {
-                let complete = axis.higher.get(timeframe).and_then(|h| h.bars.completed.get(from));
+                let complete = axis.higher.get(timeframe).and_then(|h| h.bars.completed(from));
                 complete.map_or(NONE, |complete| complete.saturating_sub(1))
             }
             _ => from,
@@ -161,11 +164,30 @@ impl<'a> StageRun<'a> {
         (cancel, stages): (&dyn Cancel, &mut Stages),
         mine: &mut [Computed],
     ) -> Result<(), EngineError> {
-        let read = self.inputs_of(p, wanted.to_vec(), needed, computed);
-        let (symbols, source) = (read.symbols(), read.source());
-        let values =
-            self.engine.evaluate_from(&self.executables[p], &symbols, &read.from, source.as_ref(), cancel, stages)?;
-        read.keep(values, mine);
+        let piece = &self.stage.pieces[p];
+        let made = piece.program.inputs.iter().any(|input| !matches!(input, Input::Column(_)));
+        let mut order = wanted.to_vec();
+        let together = match self.engine {
+            Engine::Cpu if made => {
+                // Histories of about the same length side by side, as the engine groups them itself.
+                order.sort_by_key(|&a| self.axes[a].rows(&self.frame(piece).bars));
+                MADE_TOGETHER
+            }
+            _ => order.len().max(1),
+        };
+        for axes in order.chunks(together) {
+            let read = self.inputs_of(p, axes.to_vec(), needed, computed);
+            let (symbols, source) = (read.symbols(), read.source());
+            let values = self.engine.evaluate_from(
+                &self.executables[p],
+                &symbols,
+                &read.from,
+                source.as_ref(),
+                cancel,
+                stages,
+            )?;
+            read.keep(values, mine);
+        }
         Ok(())
     }
 
@@ -186,7 +208,8 @@ impl<'a> StageRun<'a> {
         let axis = &self.axes[a];
         let rows = axis.rows(&frame.bars);
         let filled = |value: &mut dyn FnMut(usize) -> f64| {
-            let mut series = vec![f64::NAN; rows];
+            // Nothing reads the rows before `begin`: memory that is zero already is not written there.
+            let mut series = vec![0.0; rows];
             for (row, slot) in series.iter_mut().enumerate().skip(begin) {
                 *slot = value(row);
             }
@@ -216,6 +239,15 @@ impl<'a> StageRun<'a> {
                 let source = self.frame(&self.stage.pieces[*piece]);
                 let Some((at, reader)) = self.reader(frame, a, source, *how) else { return filled(&mut |_| f64::NAN) };
                 let found = &computed[*piece][at];
+                if let (Read::Completed, Some(higher)) = (how, reader.higher) {
+                    // Bar after bar reads the same value, until the next higher bar is complete.
+                    let mut series = vec![0.0; rows];
+                    for (bars, completed) in higher.completed_along(begin) {
+                        let value = completed.checked_sub(1).map_or(f64::NAN, |last| found.at(*output, last));
+                        series[bars].fill(value);
+                    }
+                    return Cow::Owned(series);
+                }
                 filled(&mut |row| reader.row(row).map_or(f64::NAN, |source| found.at(*output, source)))
             }
             Input::Cross(cross) => {

@@ -137,10 +137,10 @@ impl<'r> Forming<'r> {
     pub fn state(&self, row: usize) -> Vec<Vec<f64>> {
         let (program, bars) = (self.program, &self.higher.bars);
         let forming = bars.forming(row);
-        let count = forming.map_or(bars.completed[row], |(at, _)| at + 1).max(self.trim.given);
+        let count = forming.as_ref().map_or(bars.completed(row).unwrap_or(0), |(at, _)| at + 1).max(self.trim.given);
         let column = |(input, complete): (&Input, &Cow<'_, [f64]>)| {
             let mut column = complete[self.trim.given..count].to_vec();
-            if let (Some((_, members)), Input::Column(name), Some(last)) = (forming, input, column.last_mut()) {
+            if let (Some((_, members)), Input::Column(name), Some(last)) = (&forming, input, column.last_mut()) {
                 let base = &self.axis.bars.columns[self.run.column_at(name)];
                 let values: Vec<f64> = members.iter().map(|&i| base[i]).collect();
                 *last = trawl_market::aggregate(name, &values, 0..values.len());

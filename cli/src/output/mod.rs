@@ -3,8 +3,10 @@
 //! Nothing here depends on clocks, hosts or attempts: those belong to the run report.
 
 pub mod atomic_file;
+mod column_chunk;
 pub mod columnar;
 pub mod csv;
+mod hybrid;
 pub mod json;
 pub mod panel;
 pub mod read;

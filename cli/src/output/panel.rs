@@ -1,33 +1,33 @@
 //! The answers at many times as one Parquet or Arrow file: a column `time` (timestamp, UTC), then those of an answer.
 //!
 //! The rows of a chunk of times are cut into blocks, which are put in order and encoded on all threads and written one
-//! after the other. Texts are encoded as dictionaries: rows refer to the symbols and reasons of a chunk by index.
+//! after the other. In Parquet, rows refer to times, settings, symbols, statuses and reasons by their index
+//! ([`column_chunk`]); the crate `parquet` encodes the values.
 
 use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use arrow_array::types::Int32Type;
 use arrow_array::{
-    ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int32Array, RecordBatch, StringArray,
-    TimestampMicrosecondArray, UInt32Array,
+    ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array,
 };
-use arrow_buffer::NullBuffer;
+use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use parquet::arrow::add_encoded_arrow_schema_to_metadata;
 use parquet::arrow::arrow_writer::{
     ArrowColumnChunk, ArrowRowGroupWriterFactory, ArrowWriter, ArrowWriterOptions, compute_leaves,
 };
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::ColumnPath;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::ColumnDescPtr;
 use rayon::prelude::*;
 use trawl_coordinator::{PanelChunk, PanelRows};
 use trawl_plan::Setting;
 use trawl_wire::{Answer, Status};
 
+use super::column_chunk::{self, ColumnChunk, Dictionary};
 use super::columnar::{is_word, metadata, schema};
 use super::{About, setting_names};
 
@@ -37,8 +37,6 @@ pub const TIME: &str = "time";
 const BLOCK_ROWS: usize = 128 * 1024;
 /// Blocks that are encoded before they are written, for each thread.
 const BLOCKS_PER_THREAD: usize = 2;
-/// Columns with so few values that their smallest and largest say nothing about a row group.
-const WITHOUT_STATISTICS: [&str; 3] = ["symbol", "status", "reason"];
 
 /// A file being written.
 pub struct PanelFile<W: Write + Send> {
@@ -51,8 +49,8 @@ struct Encoder {
     schema: Arc<Schema>,
     /// `[variable][point]`: values of the sweep's variables.
     settings: Vec<Column>,
-    /// Of a Parquet file.
-    groups: Option<ArrowRowGroupWriterFactory>,
+    /// Of a Parquet file: its columns, and writers for those of values.
+    parquet: Option<(Vec<ColumnDescPtr>, ArrowRowGroupWriterFactory)>,
     /// Row groups that are written.
     written: usize,
 }
@@ -71,7 +69,22 @@ enum Writer<W: Write + Send> {
 /// A block, encoded.
 enum Block {
     Batch(RecordBatch),
-    Columns(Vec<ArrowColumnChunk>),
+    Columns(Vec<Encoded>),
+}
+
+/// A column of a row group.
+enum Encoded {
+    Indices(ColumnChunk),
+    Values(ArrowColumnChunk),
+}
+
+impl Encoded {
+    fn append_to<W: Write + Send>(self, group: &mut SerializedRowGroupWriter<'_, W>) -> parquet::errors::Result<()> {
+        match self {
+            Self::Indices(chunk) => chunk.append_to(group),
+            Self::Values(chunk) => chunk.append_to_row_group(group),
+        }
+    }
 }
 
 /// What is counted while rows are written.
@@ -87,18 +100,6 @@ fn with_time(schema: &Schema) -> Schema {
     Schema::new(fields.collect::<Vec<_>>()).with_metadata(schema.metadata().clone())
 }
 
-/// The same columns with texts as dictionaries, which is how rows are passed to the encoders of Parquet.
-fn with_dictionaries(schema: &Schema) -> Schema {
-    let field = |field: &Arc<Field>| match field.data_type() {
-        DataType::Utf8 => {
-            let kind = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
-            Arc::new(Field::new(field.name(), kind, field.is_nullable()))
-        }
-        _ => Arc::clone(field),
-    };
-    Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>())
-}
-
 impl<W: Write + Send> PanelFile<W> {
     /// Starts a file for answers with the columns of `answer`; the metadata contain its identity.
     ///
@@ -109,21 +110,16 @@ impl<W: Write + Send> PanelFile<W> {
         let settings = (0..setting_names(answer).len()).map(|variable| column(answer, variable)).collect();
         if !parquet {
             let writer = Writer::Arrow(arrow_ipc::writer::FileWriter::try_new(writer, &schema)?);
-            return Ok(Self { encoder: Encoder { schema, settings, groups: None, written: 0 }, writer });
+            return Ok(Self { encoder: Encoder { schema, settings, parquet: None, written: 0 }, writer });
         }
         let pairs = metadata(about).into_iter().map(|(key, value)| KeyValue { key, value: Some(value) }).collect();
-        let mut properties = WriterProperties::builder().set_key_value_metadata(Some(pairs));
-        for name in WITHOUT_STATISTICS {
-            properties = properties.set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::None);
-        }
-        let mut properties = properties.build();
-        // Readers get the texts as texts.
+        let mut properties = WriterProperties::builder().set_key_value_metadata(Some(pairs)).build();
         add_encoded_arrow_schema_to_metadata(&schema, &mut properties);
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
-        let encoded = Arc::new(with_dictionaries(&schema));
         let (file, groups) =
-            ArrowWriter::try_new_with_options(writer, Arc::clone(&encoded), options)?.into_serialized_writer()?;
-        let encoder = Encoder { schema: encoded, settings, groups: Some(groups), written: 0 };
+            ArrowWriter::try_new_with_options(writer, Arc::clone(&schema), options)?.into_serialized_writer()?;
+        let columns = file.schema_descr().columns().to_vec();
+        let encoder = Encoder { schema, settings, parquet: Some((columns, groups)), written: 0 };
         Ok(Self { encoder, writer: Writer::Parquet(file) })
     }
 
@@ -176,20 +172,61 @@ impl Encoder {
     ) -> anyhow::Result<(Block, Written)> {
         let rows = chunk.rows(times);
         let matched = rows.status.iter().filter(|status| **status == Status::Matched).count() as u64;
-        let counted = Written { rows: rows.time.len() as u64, matched };
-        let arrays = arrays(rows, &self.settings, texts, self.groups.is_some())?;
-        let Some(groups) = &self.groups else {
-            return Ok((Block::Batch(RecordBatch::try_new(Arc::clone(&self.schema), arrays)?), counted));
+        let counted = Written { rows: rows.symbol.len() as u64, matched };
+        let block = match &self.parquet {
+            Some((columns, groups)) => {
+                Block::Columns(self.encoded(&rows, chunk, texts, (columns, groups), self.written + ahead)?)
+            }
+            None => Block::Batch(RecordBatch::try_new(Arc::clone(&self.schema), arrays(rows, &self.settings, chunk))?),
         };
-        let writers = groups.create_column_writers(self.written + ahead)?;
-        let mut columns = Vec::with_capacity(arrays.len());
-        for ((mut writer, array), field) in writers.into_iter().zip(&arrays).zip(self.schema.fields()) {
-            for leaf in compute_leaves(field, array)? {
+        Ok((block, counted))
+    }
+
+    /// Rows as the columns of row group number `group`.
+    fn encoded(
+        &self,
+        rows: &PanelRows,
+        chunk: &PanelChunk,
+        texts: &Texts,
+        (columns, groups): (&[ColumnDescPtr], &ArrowRowGroupWriterFactory),
+        group: usize,
+    ) -> anyhow::Result<Vec<Encoded>> {
+        let mut encoded = Vec::with_capacity(columns.len());
+        let mut next = columns.iter();
+        let mut push = |chunk: &dyn Fn(&ColumnDescPtr) -> parquet::errors::Result<ColumnChunk>| -> anyhow::Result<()> {
+            let column = next.next().context("the file has fewer columns than its rows")?;
+            encoded.push(Encoded::Indices(chunk(column)?));
+            Ok(())
+        };
+        let times: Vec<i64> = rows.times.iter().map(|(time, _)| *time).collect();
+        let before = std::iter::once(0).chain(rows.times.iter().map(|(_, end)| *end));
+        let counts: Vec<usize> = rows.times.iter().zip(before).map(|((_, end), before)| end - before).collect();
+        push(&|column| column_chunk::repeated(column, &Dictionary::longs(&times), &counts))?;
+        for setting in &self.settings {
+            let (points, used) = column_chunk::occurring(&rows.point, setting.points());
+            push(&|column| column_chunk::indexed(column, &setting.dictionary(&used), &points))?;
+        }
+        push(&|column| column_chunk::ranks(column, &rows.place))?;
+        push(&|column| column_chunk::indexed(column, &texts.symbols, &rows.symbol))?;
+        let statuses: Vec<u8> = rows.status.iter().map(|status| *status as u8).collect();
+        push(&|column| column_chunk::indexed(column, &texts.statuses, &statuses))?;
+        push(&|column| column_chunk::flags(column, &rows.edge))?;
+        push(&|column| column_chunk::flags(column, &rows.provisional))?;
+        let (reasons, used) = column_chunk::occurring(&rows.reason, chunk.reasons.len());
+        let used = Dictionary::texts(used.iter().map(|reason| chunk.reasons[*reason as usize].as_str()));
+        push(&|column| column_chunk::indexed(column, &used, &reasons))?;
+        let first = encoded.len();
+        if rows.values.is_empty() {
+            return Ok(encoded);
+        }
+        let writers = groups.create_column_writers(group)?.into_iter().skip(first);
+        for ((mut writer, values), field) in writers.zip(&rows.values).zip(&self.schema.fields()[first..]) {
+            for leaf in compute_leaves(field, &nullable(values, rows))? {
                 writer.write(&leaf)?;
             }
-            columns.push(writer.close()?);
+            encoded.push(Encoded::Values(writer.close()?));
         }
-        Ok((Block::Columns(columns), counted))
+        Ok(encoded)
     }
 }
 
@@ -200,7 +237,7 @@ impl<W: Write + Send> Writer<W> {
             (Self::Parquet(file), Block::Columns(columns)) => {
                 let mut group = file.next_row_group()?;
                 for column in columns {
-                    column.append_to_row_group(&mut group)?;
+                    column.append_to(&mut group)?;
                 }
                 group.close()?;
             }
@@ -222,58 +259,83 @@ fn column(answer: &Answer, variable: usize) -> Column {
     Column::Numbers(settings.map(number).collect())
 }
 
-/// The texts that the rows of a chunk refer to.
+impl Column {
+    /// Number of points.
+    fn points(&self) -> usize {
+        match self {
+            Self::Words(words) => words.len(),
+            Self::Numbers(numbers) => numbers.len(),
+        }
+    }
+
+    /// The values at some points.
+    fn dictionary(&self, points: &[u32]) -> Dictionary {
+        match self {
+            Self::Words(words) => Dictionary::texts(points.iter().map(|point| words[*point as usize].as_str())),
+            Self::Numbers(numbers) => {
+                Dictionary::doubles(&points.iter().map(|point| numbers[*point as usize]).collect::<Vec<_>>())
+            }
+        }
+    }
+}
+
+/// The texts that the rows of all blocks of a chunk refer to.
 struct Texts {
-    symbols: Arc<StringArray>,
-    reasons: Arc<StringArray>,
-    statuses: Arc<StringArray>,
+    symbols: Dictionary,
+    statuses: Dictionary,
 }
 
 impl Texts {
     fn of(chunk: &PanelChunk) -> Self {
         Self {
-            symbols: Arc::new(StringArray::from_iter_values(chunk.symbols.iter())),
-            reasons: Arc::new(StringArray::from_iter_values(&chunk.reasons)),
-            statuses: Arc::new(StringArray::from_iter_values(Status::ALL.iter().map(|status| status.name()))),
+            symbols: Dictionary::texts(chunk.symbols.iter().map(String::as_str)),
+            statuses: Dictionary::texts(Status::ALL.iter().map(|status| status.name())),
         }
     }
 }
 
-/// Rows as columns of a file; texts are dictionaries or copied.
-fn arrays(rows: PanelRows, settings: &[Column], texts: &Texts, dictionaries: bool) -> anyhow::Result<Vec<ArrayRef>> {
-    let text = |keys: &mut dyn Iterator<Item = u32>, values: &Arc<StringArray>| -> anyhow::Result<ArrayRef> {
-        if dictionaries {
-            let keys = keys.map(|key| i32::try_from(key).unwrap_or(i32::MAX)).collect::<Int32Array>();
-            let array = DictionaryArray::<Int32Type>::try_new(keys, Arc::clone(values) as ArrayRef);
-            return Ok(Arc::new(array.context("a row refers to a text that does not exist")?));
+/// The values of the matches as a column of all rows, in which NaN and the other rows are null.
+fn nullable(values: &[f64], rows: &PanelRows) -> ArrayRef {
+    let mut column = vec![0.0; rows.symbol.len()];
+    let mut known = BooleanBufferBuilder::new(column.len());
+    let mut values = values.iter();
+    for matched in &rows.matched {
+        known.append_n(matched.start - known.len(), false);
+        for (cell, value) in column[matched.clone()].iter_mut().zip(&mut values) {
+            *cell = *value;
+            known.append(!value.is_nan());
         }
-        Ok(Arc::new(StringArray::from_iter_values(keys.map(|key| values.value(key as usize)))))
-    };
-    let mut arrays: Vec<ArrayRef> =
-        vec![Arc::new(TimestampMicrosecondArray::from(rows.time).with_timezone("UTC")) as ArrayRef];
-    for column in settings {
-        arrays.push(match column {
-            Column::Words(words) => {
-                let values = Arc::new(StringArray::from_iter_values(words));
-                text(&mut rows.point.iter().copied(), &values)?
-            }
-            Column::Numbers(numbers) => {
-                Arc::new(Float64Array::from_iter_values(rows.point.iter().map(|point| numbers[*point as usize])))
-            }
-        });
     }
+    known.append_n(column.len() - known.len(), false);
+    Arc::new(Float64Array::new(column.into(), Some(NullBuffer::new(known.finish()))))
+}
+
+/// Rows as the columns of a record batch.
+fn arrays(rows: PanelRows, settings: &[Column], chunk: &PanelChunk) -> Vec<ArrayRef> {
+    let mut times = Vec::with_capacity(rows.symbol.len());
+    for (time, end) in &rows.times {
+        times.resize(*end, *time);
+    }
+    let mut arrays = vec![Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC")) as ArrayRef];
+    let points = || rows.point.iter().map(|point| *point as usize);
+    arrays.extend(settings.iter().map(|column| match column {
+        Column::Words(words) => {
+            Arc::new(StringArray::from_iter_values(points().map(|point| &words[point]))) as ArrayRef
+        }
+        Column::Numbers(numbers) => Arc::new(Float64Array::from_iter_values(points().map(|point| numbers[point]))),
+    }));
+    let values: Vec<ArrayRef> = rows.values.iter().map(|values| nullable(values, &rows)).collect();
     let placed = NullBuffer::from_iter(rows.place.iter().map(|place| *place > 0));
     arrays.push(Arc::new(UInt32Array::new(rows.place.into(), Some(placed))));
-    arrays.push(text(&mut rows.symbol.iter().copied(), &texts.symbols)?);
-    arrays.push(text(&mut rows.status.iter().map(|status| *status as u32), &texts.statuses)?);
+    let symbols = rows.symbol.iter().map(|symbol| &chunk.symbols[*symbol as usize]);
+    arrays.push(Arc::new(StringArray::from_iter_values(symbols)));
+    arrays.push(Arc::new(StringArray::from_iter_values(rows.status.iter().map(|status| status.name()))));
     arrays.push(Arc::new(BooleanArray::from(rows.edge)));
     arrays.push(Arc::new(BooleanArray::from(rows.provisional)));
-    arrays.push(text(&mut rows.reason.iter().copied(), &texts.reasons)?);
-    for values in rows.values {
-        let known = NullBuffer::from_iter(values.iter().map(|value| !value.is_nan()));
-        arrays.push(Arc::new(Float64Array::new(values.into(), Some(known))));
-    }
-    Ok(arrays)
+    let reasons = rows.reason.iter().map(|reason| &chunk.reasons[*reason as usize]);
+    arrays.push(Arc::new(StringArray::from_iter_values(reasons)));
+    arrays.extend(values);
+    arrays
 }
 
 #[cfg(test)]

@@ -13,6 +13,9 @@ use crate::axis::{Axis, first_from};
 use crate::stage_run::Computed;
 use crate::status::{Reason, status_of};
 
+/// Times that all symbols take before the next ones: their cells stay in the cache of a core meanwhile.
+const TIMES_TOGETHER: usize = 32;
+
 /// A segment's rows at some times. A cell is a row: `(time * symbols + symbol) * points + point`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SegmentPanel {
@@ -24,13 +27,13 @@ pub struct SegmentPanel {
     pub status: Vec<Option<Status>>,
     /// By cell.
     pub edge: Vec<bool>,
-    /// By cell: index into `reasons`.
-    pub reason: Vec<u32>,
+    /// By cell: the number of a match, which has no reason; index into `reasons` for every other row.
+    pub detail: Vec<u32>,
     /// Reasons; the first is empty.
     pub reasons: Vec<String>,
-    /// Rank keys, `[key][cell]`; NaN for NA and for rows that do not match.
+    /// Rank keys, `[key][match]`; NaN for NA.
     pub rank: Vec<Vec<f64>>,
-    /// Select columns, `[column][cell]`; NaN for NA and for rows that do not match.
+    /// Select columns, `[column][match]`; NaN for NA. Few rows match in most scans.
     pub values: Vec<Vec<f64>>,
 }
 
@@ -42,7 +45,7 @@ impl SegmentPanel {
         for (cell, status) in panel.status.iter_mut().enumerate() {
             *status = (!first_only || cell % panel.points == 0).then_some(Status::Failed);
         }
-        panel.reason.fill(1);
+        panel.detail.fill(1);
         panel.reasons.push(reason);
         panel
     }
@@ -56,10 +59,10 @@ impl SegmentPanel {
             points,
             status: vec![None; cells],
             edge: vec![false; cells],
-            reason: vec![0; cells],
+            detail: vec![0; cells],
             reasons: vec![String::new()],
-            rank: vec![vec![f64::NAN; cells]; plan.rank.len()],
-            values: vec![vec![f64::NAN; cells]; plan.headings.len()],
+            rank: vec![Vec::new(); plan.rank.len()],
+            values: vec![Vec::new(); plan.headings.len()],
         }
     }
 
@@ -98,23 +101,95 @@ impl PointOutputs {
 }
 
 /// The reasons of a panel, each once.
-#[derive(Default)]
 struct Reasons {
     texts: Vec<String>,
     known: HashMap<Reason, u32>,
+    /// The reason of the row before, and by time that of the last symbol that had one: most reasons are one of the two.
+    before: (Reason, u32),
+    beside: Vec<(Reason, u32)>,
 }
 
 impl Reasons {
-    fn index(&mut self, reason: Reason, text: impl FnOnce(&Reason) -> String) -> u32 {
+    fn new(times: usize) -> Self {
+        let none = (Reason::None, 0);
+        Self { texts: vec![String::new()], known: HashMap::new(), before: none, beside: vec![none; times] }
+    }
+
+    fn index(&mut self, reason: Reason, time: usize, text: impl FnOnce(&Reason) -> String) -> u32 {
         if reason == Reason::None {
             return 0;
         }
+        if self.before.0 != reason {
+            self.before = match self.beside[time] {
+                beside if beside.0 == reason => beside,
+                _ => (reason, self.looked_up(reason, text)),
+            };
+        }
+        self.beside[time] = self.before;
+        self.before.1
+    }
+
+    fn looked_up(&mut self, reason: Reason, text: impl FnOnce(&Reason) -> String) -> u32 {
         let texts = &mut self.texts;
         *self.known.entry(reason).or_insert_with_key(|reason| {
             texts.push(text(reason));
             u32::try_from(texts.len() - 1).unwrap_or(0)
         })
     }
+}
+
+/// The values that decide about a point's rows along an axis; `None` for what the point does not have.
+struct Deciding<'a> {
+    universe: Option<&'a [f64]>,
+    condition: Option<&'a [f64]>,
+    edge: Option<&'a [f64]>,
+}
+
+/// An axis with what is next on it.
+struct Cursor<'a> {
+    axis: &'a Axis<'a>,
+    computed: &'a Computed,
+    /// Index of its symbol.
+    symbol: usize,
+    /// By point.
+    deciding: Vec<Deciding<'a>>,
+    /// Index of the next time, and the first bar that is not before it.
+    time: usize,
+    row: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(
+        axis: &'a Axis<'a>,
+        computed: &'a Computed,
+        symbol: usize,
+        points: &[PointOutputs],
+        times: &[TimeMicros],
+    ) -> Self {
+        let time = times.partition_point(|time| *time < axis.span.from);
+        let row = times.get(time).map_or(0, |time| first_from(axis.base_times(), *time));
+        let of = |output: Option<usize>| series(computed, output?);
+        let deciding = |point: &PointOutputs| Deciding {
+            universe: of(point.universe),
+            condition: of(point.condition),
+            edge: of(point.edge),
+        };
+        Self { axis, computed, symbol, deciding: points.iter().map(deciding).collect(), time, row }
+    }
+
+    /// An output, `at` rows after the first one that was computed.
+    fn output(&self, output: usize, at: usize) -> f64 {
+        value_at(series(self.computed, output), at, f64::NAN)
+    }
+}
+
+fn series(computed: &Computed, output: usize) -> Option<&[f64]> {
+    computed.outputs.get(output).map(Vec::as_slice)
+}
+
+/// The value of a row that is `at` rows after the first one that was computed; NaN if it was not.
+fn value_at(series: Option<&[f64]>, at: usize, otherwise: f64) -> f64 {
+    series.map_or(otherwise, |series| series.get(at).copied().unwrap_or(f64::NAN))
 }
 
 /// One canonical NaN, so that equal answers have equal bytes.
@@ -147,66 +222,73 @@ impl ScanSource {
         let outputs = PointOutputs::all(&plan.points);
         let needed = self.executable.bars_needed();
         let mut panel = SegmentPanel::empty(symbols, times.len(), self);
-        let mut reasons = Reasons { texts: vec![String::new()], known: HashMap::new() };
+        let mut reasons = Reasons::new(times.len());
         let (width, points) = (panel.symbols.len(), panel.points);
         let mut compared = Vec::new();
-        for ((axis, computed), symbol) in axes[..own].iter().zip(computed).zip(place) {
-            let bars = axis.base_times();
-            let of = |output: Option<usize>| output.and_then(|output| computed.outputs.get(output));
-            let at = |series: Option<&Vec<f64>>, row: usize, otherwise: f64| match series {
-                Some(series) => row.checked_sub(computed.from).and_then(|i| series.get(i)).copied().unwrap_or(f64::NAN),
-                None => otherwise,
-            };
-            let first = times.partition_point(|time| *time < axis.span.from);
-            let mut row = times.get(first).map_or(0, |time| first_from(bars, *time));
-            for (t, &time) in times.iter().enumerate().skip(first).take_while(|(_, time)| **time <= axis.span.until) {
-                while bars.get(row).is_some_and(|bar| *bar < time) {
-                    row += 1;
-                }
-                let cell = (t * width + symbol) * points;
-                if bars.get(row) != Some(&time) {
-                    let since = row.checked_sub(1).and_then(|before| bars.get(before)).copied();
-                    let reason = reasons.index(Reason::Stale(since), |reason| reason.text(""));
-                    // Without values all points are equal.
-                    for cell in cell..cell + if plan.best.is_some() { 1 } else { points } {
-                        (panel.status[cell], panel.reason[cell]) = (Some(Status::Stale), reason);
+        let mut matches = 0u32;
+        let cursor = |((axis, computed), symbol)| Cursor::new(axis, computed, symbol, &outputs, times);
+        let mut cursors: Vec<Cursor<'_>> = axes[..own].iter().zip(computed).zip(place).map(cursor).collect();
+        for together in (0..times.len()).step_by(TIMES_TOGETHER) {
+            let end = times.len().min(together + TIMES_TOGETHER);
+            for cursor in &mut cursors {
+                let (bars, until) = (cursor.axis.base_times(), cursor.axis.span.until);
+                while cursor.time < end && times[cursor.time] <= until {
+                    let (t, time) = (cursor.time, times[cursor.time]);
+                    cursor.time += 1;
+                    while bars.get(cursor.row).is_some_and(|bar| *bar < time) {
+                        cursor.row += 1;
                     }
-                    continue;
-                }
-                let kept = plan.best.map(|best| {
-                    compared.clear();
-                    compared.extend(outputs.iter().map(|point| {
-                        let universe = at(of(point.universe), row, 1.0) == 1.0;
-                        let last = point.select.clone().last();
-                        (universe, last.map_or(f64::NAN, |last| at(of(Some(last)), row, f64::NAN)))
-                    }));
-                    best.best(&compared)
-                });
-                for (p, point) in outputs.iter().enumerate() {
-                    if kept.as_ref().is_some_and(|kept| !kept.contains(&p)) {
+                    let row = cursor.row;
+                    let first = (t * width + cursor.symbol) * points;
+                    if bars.get(row) != Some(&time) {
+                        let since = row.checked_sub(1).and_then(|before| bars.get(before)).copied();
+                        let reason = reasons.index(Reason::Stale(since), t, |reason| reason.text(""));
+                        // Without values all points are equal.
+                        for cell in first..first + if plan.best.is_some() { 1 } else { points } {
+                            (panel.status[cell], panel.detail[cell]) = (Some(Status::Stale), reason);
+                        }
                         continue;
                     }
-                    let universe = at(of(point.universe), row, 1.0);
-                    let condition = at(of(point.condition), row, f64::NAN);
-                    let missing = || {
-                        let absent = |axis: &Axis<'_>| crate::axis::row_at(axis.base_times(), time).is_none();
-                        axes[own..].iter().position(absent)
-                    };
-                    let (status, reason) = status_of(universe, condition, (row + 1, needed[p]), missing);
-                    let cell = cell + p;
-                    panel.status[cell] = Some(status);
-                    panel.edge[cell] = at(of(point.edge), row, 0.0) == 1.0;
-                    panel.reason[cell] = reasons.index(reason, |reason| {
-                        let name = reason.missing().and_then(|at| references.get(at)).map_or("", String::as_str);
-                        reason.text(name)
+                    // Rows before the first one that was computed wrap to an index that no series has.
+                    let at = row.wrapping_sub(cursor.computed.from);
+                    let kept = plan.best.map(|best| {
+                        compared.clear();
+                        compared.extend(outputs.iter().zip(&cursor.deciding).map(|(point, deciding)| {
+                            let universe = value_at(deciding.universe, at, 1.0) == 1.0;
+                            let last = point.select.clone().last();
+                            (universe, last.map_or(f64::NAN, |last| cursor.output(last, at)))
+                        }));
+                        best.best(&compared)
                     });
-                    if status == Status::Matched {
-                        for (keys, output) in panel.rank.iter_mut().zip(point.rank.clone()) {
-                            keys[cell] = canonical(at(of(Some(output)), row, f64::NAN));
+                    for (p, (point, deciding)) in outputs.iter().zip(&cursor.deciding).enumerate() {
+                        if kept.as_ref().is_some_and(|kept| !kept.contains(&p)) {
+                            continue;
                         }
-                        for (values, output) in panel.values.iter_mut().zip(point.select.clone()) {
-                            values[cell] = canonical(at(of(Some(output)), row, f64::NAN));
+                        let universe = value_at(deciding.universe, at, 1.0);
+                        let condition = value_at(deciding.condition, at, f64::NAN);
+                        let missing = || {
+                            let absent = |axis: &Axis<'_>| crate::axis::row_at(axis.base_times(), time).is_none();
+                            axes[own..].iter().position(absent)
+                        };
+                        let (status, reason) = status_of(universe, condition, (row + 1, needed[p]), missing);
+                        let cell = first + p;
+                        panel.status[cell] = Some(status);
+                        panel.edge[cell] = value_at(deciding.edge, at, 0.0) == 1.0;
+                        if status == Status::Matched {
+                            panel.detail[cell] = matches;
+                            matches += 1;
+                            for (keys, output) in panel.rank.iter_mut().zip(point.rank.clone()) {
+                                keys.push(canonical(cursor.output(output, at)));
+                            }
+                            for (values, output) in panel.values.iter_mut().zip(point.select.clone()) {
+                                values.push(canonical(cursor.output(output, at)));
+                            }
+                            continue;
                         }
+                        panel.detail[cell] = reasons.index(reason, t, |reason| {
+                            let name = reason.missing().and_then(|at| references.get(at)).map_or("", String::as_str);
+                            reason.text(name)
+                        });
                     }
                 }
             }

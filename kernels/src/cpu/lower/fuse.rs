@@ -14,6 +14,7 @@ use trawl_plan::graph::{Binary, Bits, Node, NodeId, Op, Unary};
 use trawl_plan::scalar::TALIB_EPSILON;
 
 use crate::cpu::lower::fused_op::FusedOp;
+use crate::cpu::primitives::count::{COUNTED_BARS_MAX, Counted};
 use crate::cpu::primitives::trend::{self, Pass, TrendMean};
 
 /// A task's operation, with the nodes that it reads and writes.
@@ -139,6 +140,7 @@ impl<'a> Shapes<'a> {
                 .or_else(|| self.standing(id))
                 .or_else(|| self.share(id))
                 .or_else(|| self.apart(id))
+                .or_else(|| self.count(id))
                 .or_else(|| self.sum_over(id))
                 .or_else(|| self.scaled(id))
         };
@@ -230,6 +232,24 @@ impl<'a> Shapes<'a> {
 
     fn apart(&self, id: NodeId) -> Option<(FusedOp, Vec<NodeId>)> {
         Some((FusedOp::Apart, self.distance(id)?.to_vec()))
+    }
+
+    /// The two series of a comparison that is counted. Other conditions are summed as any series is.
+    fn count(&self, id: NodeId) -> Option<(FusedOp, Vec<NodeId>)> {
+        let Op::Sum(p) = self.op(id) else { return None };
+        let [condition] = self.inputs(id, Op::Sum(p))?;
+        let op = self.op(condition);
+        let of = if let Op::Compare(comparison) = op {
+            Counted::Compare(comparison)
+        } else if op == Op::CrossesAbove {
+            Counted::CrossesAbove
+        } else if op == Op::CrossesBelow {
+            Counted::CrossesBelow
+        } else {
+            return None;
+        };
+        let compared: [NodeId; 2] = self.inputs(condition, op)?;
+        (p < COUNTED_BARS_MAX).then(|| (FusedOp::Count { of, p }, compared.to_vec()))
     }
 
     /// high, low, and the close one bar ago.

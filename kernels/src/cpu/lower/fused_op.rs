@@ -6,6 +6,7 @@ use std::sync::Arc;
 use trawl_plan::catalogue::Fused;
 use trawl_plan::graph::{Bits, Op};
 
+use crate::cpu::primitives::count::Counted;
 use crate::cpu::primitives::trend::{self, TrendMean};
 
 /// The operation of a task. See `composite` for the groups.
@@ -37,6 +38,11 @@ pub(crate) enum FusedOp {
     },
     Directional(u32),
     Weighed,
+    /// On how many of the last `p` bars a comparison of two series held.
+    Count {
+        of: Counted,
+        p: u32,
+    },
     /// Averages of one series computed in one pass, in the order of the outputs.
     TrendMeans(Arc<[TrendMean]>),
 }
@@ -46,7 +52,8 @@ impl FusedOp {
     #[cfg(test)]
     pub fn group(&self) -> Option<Fused> {
         Some(match self {
-            Self::Op(_) => return None,
+            // A count of a comparison is in no function: a user writes the comparison.
+            Self::Op(_) | Self::Count { .. } => return None,
             Self::TrueRange => Fused::TrueRange,
             Self::SumOver(_) => Fused::SumOver,
             Self::PairOver(_) => Fused::PairOver,
@@ -84,7 +91,8 @@ impl FusedOp {
             | Self::ZScore(_)
             | Self::Flows
             | Self::Share
-            | Self::Bands { .. } => false,
+            | Self::Bands { .. }
+            | Self::Count { .. } => false,
         }
     }
 
@@ -93,6 +101,7 @@ impl FusedOp {
         match self {
             Self::Op(op) => op.facts().reads_back,
             Self::TrendMeans(means) => trend::reads_back(means),
+            Self::Count { of, p } => (*p as usize).saturating_sub(1) + of.reads_back(),
             // Past values that these groups need are among their inputs or their state.
             Self::TrueRange
             | Self::SumOver(_)

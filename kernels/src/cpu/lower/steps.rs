@@ -10,6 +10,7 @@ use crate::cpu::lower::fused_op::FusedOp;
 use crate::cpu::primitives::anchored::AnchoredMean;
 use crate::cpu::primitives::argmax::{ExtremeIndex, SinceExtreme};
 use crate::cpu::primitives::composite::*;
+use crate::cpu::primitives::count::{self, Count, Counted};
 use crate::cpu::primitives::covariance::{Beta, Correlation, Joint, SUMS};
 use crate::cpu::primitives::cumulative::{Previous, Product, WilderTotal};
 use crate::cpu::primitives::cycle::{Adaptive, Hilbert};
@@ -62,6 +63,7 @@ pub(crate) fn step_for<T: Real>(
         | FusedOp::Convergence { .. }
         | FusedOp::Directional(_)
         | FusedOp::Weighed => return Some(group_for(work)),
+        FusedOp::Count { of, p } => return Some(count(*of, *p)),
     };
     match step_of(op, inputs, bars, tables) {
         Made::Any(step) => Some(step),
@@ -172,10 +174,24 @@ fn trend_means<T: Real>(means: &[TrendMean], bars: usize) -> Box<dyn AnyStep<T>>
     }
 }
 
+/// A new step for a count over `p` bars.
+fn count<T: Real>(of: Counted, p: u32) -> Box<dyn AnyStep<T>> {
+    match of {
+        Counted::Compare(CompareOp::Less) => Box::new(Packed(Count::new(count::Less, p))),
+        Counted::Compare(CompareOp::LessEqual) => Box::new(Packed(Count::new(count::LessEqual, p))),
+        Counted::Compare(CompareOp::Greater) => Box::new(Packed(Count::new(count::Greater, p))),
+        Counted::Compare(CompareOp::GreaterEqual) => Box::new(Packed(Count::new(count::GreaterEqual, p))),
+        Counted::Compare(CompareOp::Equal) => Box::new(Packed(Count::new(count::Equal, p))),
+        Counted::Compare(CompareOp::NotEqual) => Box::new(Packed(Count::new(count::NotEqual, p))),
+        Counted::CrossesAbove => Box::new(Packed(Count::new(count::Above, p))),
+        Counted::CrossesBelow => Box::new(Packed(Count::new(count::Below, p))),
+    }
+}
+
 /// A new step for a group.
 fn group_for<T: Real>(work: &FusedOp) -> Box<dyn AnyStep<T>> {
     match work {
-        FusedOp::Op(_) | FusedOp::TrendMeans(_) | FusedOp::Weighed => along(Weighed),
+        FusedOp::Op(_) | FusedOp::TrendMeans(_) | FusedOp::Count { .. } | FusedOp::Weighed => along(Weighed),
         FusedOp::TrueRange => map(TrueRange),
         FusedOp::SumOver(divisor) => map(SumOver { divisor: divisor.value() }),
         FusedOp::PairOver(divisor) => map(PairOver { divisor: divisor.value() }),
@@ -306,7 +322,8 @@ fn tail_rows(work: &FusedOp, bars: usize) -> usize {
         | FusedOp::Strength(_)
         | FusedOp::Convergence { .. }
         | FusedOp::Directional(_)
-        | FusedOp::Weighed => return 0,
+        | FusedOp::Weighed
+        | FusedOp::Count { .. } => return 0,
     };
     match op {
         Op::TrendMean { family, len } => trend::rows(&[TrendMean { family, len }], bars),

@@ -4,6 +4,7 @@
 pub(super) mod anchored;
 pub(super) mod argmax;
 pub(super) mod composite;
+pub(super) mod count;
 pub(super) mod covariance;
 pub(super) mod cumulative;
 pub(super) mod cycle;

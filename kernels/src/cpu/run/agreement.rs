@@ -1,12 +1,14 @@
 //! Tests of internals: every instruction set of this machine, and every way of cutting a program into tasks, give the
 //! same bits.
 
+use trawl_plan::ast::CompareOp;
 use trawl_plan::graph::{Binary, Op};
 use trawl_plan::{Program, Schema, compile_expressions};
 
 use crate::cpu::lower::fuse::{fuse, separate};
 use crate::cpu::lower::fused_op::FusedOp;
 use crate::cpu::lower::schedule::Schedule;
+use crate::cpu::primitives::count::Counted;
 use crate::cpu::run::strips::Workspace;
 use crate::cpu::run::tile::Tile;
 use crate::cpu::simd::float::Real;
@@ -70,6 +72,14 @@ const EXPRESSIONS: &[&str] = &[
     "since(close > open)",
     "valuewhen(close > open, high)",
     "count(close > open, 9)",
+    "count(close < open[1], 2)",
+    "count(close <= sma(close,5), 33)",
+    "count(close[40] >= open, 100)",
+    "count(close == open, 250)",
+    "count(close != low, 64)",
+    "count(crosses_above(close, sma(close,5)), 64)",
+    "count(crosses_below(sma(close,3), sma(close,9)), 200)",
+    "count(close > open and close > low, 50)",
     "crosses_above(close, sma(close,5))",
     "crosses_below(close, sma(close,5))",
     "within(close > open, 4)",
@@ -235,6 +245,11 @@ fn the_groups_of_the_catalogue_are_found() {
     assert_eq!(found(&["cci(20)"]), [typical.clone(), FusedOp::Op(Op::Mean(20)), deviation, standing]);
     assert_eq!(found(&["obv()"]), [FusedOp::Op(Op::OnBalance)]);
     assert_eq!(found(&["vwap()"]), [typical.clone(), FusedOp::Weighed]);
+    assert_eq!(found(&["count(close > open, 9)"]), [FusedOp::Count { of: Counted::Compare(CompareOp::Greater), p: 9 }]);
+    let means = [FusedOp::Op(Op::Mean(20)), FusedOp::Op(Op::Mean(50))];
+    let crossings = FusedOp::Count { of: Counted::CrossesBelow, p: 100 };
+    let found_counts = found(&["count(crosses_below(sma(close,20), sma(close,50)), 100)"]);
+    assert_eq!(found_counts, [&means[..], &[crossings]].concat());
     let sum = |p| FusedOp::Op(Op::Sum(p));
     assert_eq!(found(&["mfi(14)"]), [typical, FusedOp::Flows, sum(14), sum(14), FusedOp::Share]);
     assert_eq!(found(&["kama(close,10)"]), [FusedOp::Apart, sum(10), FusedOp::Op(Op::Kaufman)]);

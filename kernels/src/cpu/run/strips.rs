@@ -204,6 +204,23 @@ impl<'p, T: Real> Workspace<'p, T> {
         rows.filter(|(_, base)| *base == 0).map(|(rows, _)| rows).collect()
     }
 
+    /// Appends the values of the program's output `output` at some rows of the strip just taken. NaNs are canonical.
+    pub fn values(
+        &self,
+        tile: &Tile<T>,
+        columns: &[usize],
+        output: usize,
+        lane: usize,
+        rows: Range<usize>,
+        values: &mut Vec<f64>,
+    ) {
+        let view = self.view(tile, columns, self.schedule.tasks.outputs[output], rows.start);
+        values.extend(rows.map(|row| {
+            let x = view.at(row).0[lane].wide();
+            if x.is_nan() { f64::NAN } else { x }
+        }));
+    }
+
     /// The value of the program's output `output` at a row of the strip just taken. NaNs are canonical.
     pub fn value(&self, tile: &Tile<T>, columns: &[usize], output: usize, lane: usize, row: usize) -> f64 {
         let x = self.view(tile, columns, self.schedule.tasks.outputs[output], row).row(row).0[lane].wide();
