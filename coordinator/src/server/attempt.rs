@@ -83,13 +83,17 @@ pub(crate) enum AttemptEvent {
 
 /// A lazy connection to a worker; `connector` decides on TLS and verifies that the peer is a worker.
 pub(crate) fn channel_to(address: &str, connector: &Connector) -> Result<Channel, tonic::transport::Error> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))?
+    Ok(endpoint_of(address)?.connect_with_connector_lazy(connector.clone()))
+}
+
+/// An address with the times of all connections between the processes of a cluster.
+pub(crate) fn endpoint_of(address: &str) -> Result<Endpoint, tonic::transport::Error> {
+    Ok(Endpoint::from_shared(format!("http://{address}"))?
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(HTTP2_KEEP_ALIVE.0)
         .keep_alive_timeout(HTTP2_KEEP_ALIVE.1)
-        .keep_alive_while_idle(true);
-    Ok(endpoint.connect_with_connector_lazy(connector.clone()))
+        .keep_alive_while_idle(true))
 }
 
 /// Whether the process registered as `boot` answers.

@@ -10,10 +10,15 @@ use trawl_wire::limits::MESSAGE_BYTES_MAX;
 use trawl_wire::loopback::is_loopback;
 use trawl_wire::pb::coordinator_client::CoordinatorClient;
 
-use super::attempt::channel_to;
+use super::attempt::endpoint_of;
 
 /// Metadata key of a forwarded call, which is not forwarded again.
 const PASSED_ON_METADATA_KEY: &str = "trawl-passed-on";
+
+/// Bytes that the leader may send on one call, and on all calls of the connection, before they are read here. Clients of
+/// this coordinator share the connection: those that do not read hold up their own calls only, as long as the windows of
+/// their calls together are smaller than that of the connection.
+const WINDOWS: (u32, u32) = (256 << 10, 256 << 20);
 
 /// A connection to the leader, kept as long as it is the same.
 pub(crate) struct Proxy {
@@ -49,7 +54,10 @@ impl Proxy {
         match &*leader {
             Some((known, channel)) if known == address => Ok(channel.clone()),
             _ => {
-                let channel = channel_to(address, &self.connector)?;
+                let endpoint = endpoint_of(address)?
+                    .initial_stream_window_size(WINDOWS.0)
+                    .initial_connection_window_size(WINDOWS.1);
+                let channel = endpoint.connect_with_connector_lazy(self.connector.clone());
                 *leader = Some((address.to_owned(), channel.clone()));
                 Ok(channel)
             }

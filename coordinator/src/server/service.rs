@@ -29,7 +29,7 @@ use super::quota::{QuotaLimits, Quotas, RunningPermit};
 use super::record_budget::NoRoom;
 use super::registry::Coordinators;
 use super::request;
-use super::scans::{Cursor, Environment, Known, Scan, TakenOver, drive, load, may_see, payload_bytes};
+use super::scans::{Cursor, Environment, Known, Scan, Scans, TakenOver, drive, load, may_see, payload_bytes};
 use super::streams::{StreamPermit, Streams};
 use crate::durable::RequestMark;
 
@@ -330,9 +330,26 @@ pub(super) fn of_leader(status: Status) -> Status {
     }
 }
 
+/// Keeps the events of a scan loaded for a reply. If they were read back for it, the limit of what ended scans hold is applied
+/// afterwards: otherwise nothing would apply it before another scan ends.
+pub(super) struct Reading {
+    // Dropped in this order.
+    _log: Arc<()>,
+    _relief: Option<Relief>,
+}
+
+struct Relief(Arc<Scans>);
+
+impl Drop for Relief {
+    fn drop(&mut self) {
+        self.0.relieve();
+    }
+}
+
 /// Loads the events of an ended scan if its log was unloaded; they stay loaded while the reply is held.
-pub(super) async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<Arc<()>, Status> {
-    let reading = scan.log.reading();
+pub(super) async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<Reading, Status> {
+    let relief = scan.log.is_unloaded().then(|| Relief(Arc::clone(&environment.scans)));
+    let reading = Reading { _log: scan.log.reading(), _relief: relief };
     load(environment, scan).await.map_err(|failure| failure.to_status())?;
     Ok(reading)
 }
@@ -356,7 +373,7 @@ pub(super) fn stream(
     mut cursor: Cursor,
     (ends_it, detached, gathers): (bool, bool, bool),
     within: Option<&pb::TraceContext>,
-    held: (StreamPermit, Arc<()>),
+    held: (StreamPermit, Reading),
 ) -> Events {
     let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
     STREAMS_OPENED.inc();
