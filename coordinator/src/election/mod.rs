@@ -250,15 +250,14 @@ impl Election {
         self.seen_revision = revision;
         self.seen = leader.map_or(Seen::Vacant, Seen::Held);
         match (self.phase, &self.seen) {
-            (Phase::Leading { epoch, .. }, Seen::Held(incumbent)) if incumbent.epoch == epoch => {}
-            (Phase::Suspended { epoch, lease, renewal, looking, .. }, Seen::Held(incumbent))
-                if incumbent.epoch == epoch =>
+            (Phase::Suspended { epoch, lease, renewal, looking: true, .. }, Seen::Held(incumbent))
+                if incumbent.epoch == epoch && now_ms < lease.deadline_ms =>
             {
-                if looking && now_ms < lease.deadline_ms {
-                    self.phase = Phase::Leading { epoch, lease, renewal };
-                    out.push(Command::Resume { epoch });
-                }
+                self.phase = Phase::Leading { epoch, lease, renewal };
+                out.push(Command::Resume { epoch });
             }
+            (Phase::Leading { epoch, .. } | Phase::Suspended { epoch, .. }, Seen::Held(incumbent))
+                if incumbent.epoch == epoch => {}
             (Phase::Leading { .. } | Phase::Suspended { .. }, Seen::Held(_)) => {
                 self.withdraw(Reason::Deposed, now_ms, out);
             }
