@@ -29,6 +29,9 @@ use crate::worker_class::{ClassNeeds, WorkerClass};
 /// Maximum bytes of bars that a scan of several steps in this process keeps in memory.
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
 
+/// Bytes of a segment beside its symbols: its number, and its entry in the index.
+const SEGMENT_BYTES: usize = 64;
+
 /// Why a scan cannot begin. All variants except [`PrepareError::Dataset`] are mistakes of the user.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
@@ -281,6 +284,11 @@ impl PreparedScan {
             backend: self.identity.backend.clone(),
             precision: self.identity.precision.clone(),
         }
+    }
+
+    /// Bytes that it takes in memory beside the document and the manifest, about.
+    pub fn bytes(&self) -> usize {
+        self.executable.bytes() + self.symbol_count() * size_of::<usize>() + self.segments.len() * SEGMENT_BYTES
     }
 
     /// The source for executing steps of the scan; on the CPU unless another engine is set. Steps after the first find

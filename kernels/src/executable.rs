@@ -84,6 +84,11 @@ impl Executable {
         }
     }
 
+    /// Bytes that it takes in memory beside its program, about; without kernels for a device.
+    pub fn bytes(&self) -> usize {
+        self.0.schedule.bytes()
+    }
+
     /// Per input of the program, the first bar that must be given when the outputs are wanted from bar `wanted_from`
     /// on.
     pub fn input_begins(&self, wanted_from: usize) -> Vec<usize> {

@@ -48,14 +48,15 @@ pub struct Node {
 #[derive(Debug, Clone)]
 pub struct Graph {
     nodes: Vec<Node>,
-    known: HashMap<Node, NodeId>,
+    /// Of a graph that is being built; as large as the nodes themselves.
+    known: Option<HashMap<Node, NodeId>>,
     /// Where steps over constants alone live.
     frame: FrameId,
 }
 
 impl Default for Graph {
     fn default() -> Self {
-        Self { nodes: Vec::new(), known: HashMap::new(), frame: FrameId::OWN }
+        Self { nodes: Vec::new(), known: None, frame: FrameId::OWN }
     }
 }
 
@@ -104,13 +105,25 @@ impl Graph {
     }
 
     pub(crate) fn intern(&mut self, node: Node) -> NodeId {
-        if let Some(&id) = self.known.get(&node) {
+        let numbered = |nodes: &[Node]| nodes.iter().cloned().zip((0..).map(NodeId)).collect();
+        let known = self.known.get_or_insert_with(|| numbered(&self.nodes));
+        if let Some(&id) = known.get(&node) {
             return id;
         }
         let id = NodeId(self.nodes.len() as u32);
         self.nodes.push(node.clone());
-        self.known.insert(node, id);
+        known.insert(node, id);
         id
+    }
+
+    /// The same graph without what only building needs, which is made again if it is built further.
+    pub(crate) fn built(self) -> Self {
+        Self { known: None, ..self }
+    }
+
+    /// Bytes of a graph that is built, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.nodes.iter().map(|node| size_of::<Node>() + size_of_val(&*node.inputs)).sum()
     }
 
     fn literal(&mut self, value: f64, kind: Kind) -> NodeId {

@@ -51,12 +51,17 @@ pub struct Program {
 impl Program {
     /// A program whose graph was made elsewhere: `Column(i)` is `inputs[i]`, and every node is of one frame.
     pub fn over(inputs: Vec<Input>, graph: Graph, outputs: Vec<NodeId>) -> Self {
-        Self { inputs, outputs, graph: Arc::new(graph) }
+        Self { inputs, outputs, graph: Arc::new(graph.built()) }
     }
 
     /// The nodes, inputs before users.
     pub fn nodes(&self) -> &[Node] {
         self.graph.nodes()
+    }
+
+    /// Bytes that it takes in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.graph.bytes() + size_of_val(&*self.outputs) + size_of_val(&*self.inputs)
     }
 
     /// The same program with other outputs, such as every node's value.
@@ -238,6 +243,6 @@ impl Whole<'_> {
             let id = graph.intern(Node { op, inputs: of, kind: node.kind, frame: FrameId::OWN });
             map.insert(NodeId(i as u32), id);
         }
-        Program { inputs, outputs: roots.iter().map(|id| map[id]).collect(), graph: Arc::new(graph) }
+        Program { inputs, outputs: roots.iter().map(|id| map[id]).collect(), graph: Arc::new(graph.built()) }
     }
 }

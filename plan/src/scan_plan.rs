@@ -199,6 +199,18 @@ impl Plan {
         self.graph.look_backs()
     }
 
+    /// Bytes that the plan takes in memory, about.
+    pub fn bytes(&self) -> usize {
+        let text = |setting: &Setting| if let Setting::Text(text) = setting { text.len() } else { 0 };
+        let settings = |point: &Point| -> usize {
+            point.settings.iter().map(|(name, value)| size_of::<(String, Setting)>() + name.len() + text(value)).sum()
+        };
+        let point = |point: &Point| size_of::<Point>() + settings(point) + 4 * point.nodes().count();
+        let programs = self.stages.iter().flat_map(|stage| &stage.pieces).map(|piece| piece.program.bytes());
+        let headings = self.headings.iter().map(|heading| size_of::<String>() + heading.len());
+        self.graph.bytes() + programs.sum::<usize>() + headings.sum::<usize>() + self.points.iter().map(point).sum::<usize>()
+    }
+
     /// How much the points have in common.
     pub fn sharing(&self) -> Sharing {
         let nodes = self.nodes();
@@ -261,7 +273,7 @@ impl Plan {
                 op
             }
         };
-        self.graph = graph.map_leaves(leaf, |frame| FrameId(frames.index(frame.0)));
+        self.graph = graph.map_leaves(leaf, |frame| FrameId(frames.index(frame.0))).built();
         let on = |c: CrossSection| CrossSection { frame: self.graph.node(c.value).frame, ..c };
         self.crosses = crosses.into_iter().map(on).collect();
         (self.columns, self.labels, self.frames) = (columns.kept, labels.kept, frames.kept);

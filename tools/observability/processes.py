@@ -95,6 +95,9 @@ class Etcd(Process):
             self.call("/v3/maintenance/alarm", action="DEACTIVATE", memberID=alarm["memberID"], alarm=alarm["alarm"])
 
 
+DEPLOYED = {"MIMALLOC_ALLOW_THP": "0"}  # of coordinators, in the chart and in the unit of systemd
+
+
 class Cluster:
     """Coordinators that share a result store, and workers; the last worker has a copy of the bars of its own."""
 
@@ -109,7 +112,9 @@ class Cluster:
         self.coordinators, self.workers, self.ports = [], [], {"coordinator": [], "worker": []}
         for number in range(1, coordinators + 1):
             command = [trawl, "coordinator", "--results", self.results, "--results-shared", *options]
-            self.coordinators.append(self.process("coordinator", f"c{number}", command))
+            process = self.process("coordinator", f"c{number}", command)
+            process.environment = process.environment | DEPLOYED
+            self.coordinators.append(process)
         for number in range(1, workers + 1):
             process = self.process("worker", f"w{number}", [trawl, "worker", "--threads", 1])
             if own_data and number == workers:

@@ -43,7 +43,7 @@ from common import synthesize
 from bounds import allowed, at_end, memory, of_scans, problems_of
 from plots import draw_haul
 from processes import Cluster, Process, free_port, wait_for
-from samples import MIB, Sampler, metrics_of, of_process
+from samples import HELD, MIB, Sampler, metrics_of, of_process
 from slow_store import ask
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -59,13 +59,13 @@ STALL_MORE_S = (15.0, 60.0)  # how much later to look whether a stopped client's
 STILL_S = 15.0  # how long clients remain after their streams ended
 DRAIN_S = 420.0
 PROBLEMS_SHOWN = 20
-HELD, SPOOLED, OPENED = "trawl_results_held_bytes", "trawl_results_spooled_bytes", "trawl_client_streams_opened_total"
+SPOOLED, OPENED = "trawl_results_spooled_bytes", "trawl_client_streams_opened_total"
 ENDS = [f'trawl_client_streams_ended_total{{reason="{reason}"}}' for reason in ("complete", "client_gone", "stalled", "broken")]
 COUNTS = {"accepted": "trawl_scans_accepted_total", "ended": "trawl_scans_ended_total", "refused": "trawl_refusals_total",
           "puts": "trawl_result_store_put_duration_seconds_count", "put_failures": "trawl_result_store_put_failures_total",
           "put_bytes": "trawl_result_store_put_bytes_total", "leads": "trawl_leader", "elections": "trawl_elections_won_total",
           "opened": OPENED}
-BYTES = {"held_mib": HELD, "spooled_mib": SPOOLED}
+BYTES = {"held_mib": HELD, "plans_mib": HELD[1:], "spooled_mib": (SPOOLED,)}
 PAGES = ("Rss", "Anonymous", "AnonHugePages", "LazyFree")
 
 
@@ -115,10 +115,10 @@ class HaulSampler(Sampler):
         return row
 
     def said(self, coordinator):
-        found = metrics_of(coordinator.metrics, [*BYTES.values(), *COUNTS.values(), *ENDS])
+        found = metrics_of(coordinator.metrics, [*HELD, SPOOLED, *COUNTS.values(), *ENDS])
         if not found:
             return None
-        row = {key: found[name] / MIB for key, name in BYTES.items()} | {key: found[name] for key, name in COUNTS.items()}
+        row = {key: sum(found[name] for name in names) / MIB for key, names in BYTES.items()} | {key: found[name] for key, name in COUNTS.items()}
         return row | {"ends": [found[name] for name in ENDS]}
 
     def ends(self):

@@ -48,7 +48,7 @@ def draw_haul(rows, phases, idle, limit_mib, bound, path):
         ("resident memory of coordinators, and what it may be (dashed), MiB",
          [(name, ("processes", name, "rss_mib")) for name in coordinators]),
         ("resident memory of the other processes, MiB", [(name, ("processes", name, "rss_mib")) for name in others]),
-        ("results held in memory, as the metrics say (dashed: on disk), MiB", gauge("held_mib")),
+        ("results, documents and plans in memory, as the metrics say (dashed: results on disk), MiB", gauge("held_mib")),
         ("scans that are open, and streams of clients", [("scans", ("client", "open")), ("streams", ("client", "streams"))]),
         ("requests to the store at once", [("requests", ("store", "at_once"))]),
         ("load of the machine", [("load", ("load1",))]),

@@ -15,8 +15,8 @@ MIB = 1024 * 1024
 PAGE_KEYS = 1000
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 KEYS = ("scans/", "ended/", "requests/", "")  # below the cluster's name; the last is all of them
-METRICS = ("trawl_leader", "trawl_scans_accepted_total", "trawl_scans_ended_total", "trawl_results_held_bytes",
-           "trawl_refusals_total")
+HELD = ("trawl_results_held_bytes", "trawl_plans_held_bytes")  # what a coordinator says that it holds
+METRICS = ("trawl_leader", "trawl_scans_accepted_total", "trawl_scans_ended_total", *HELD, "trawl_refusals_total")
 
 
 def of_process(pid):

@@ -2,7 +2,7 @@
 
 import collections
 
-from samples import MIB, peaks, slope
+from samples import HELD, MIB, peaks, slope
 
 JUDGED_S = 50 * 60  # of load: after 25 minutes etcd has reached its plateau, and the second half is judged
 FROM = 0.5  # of the load: the second half is judged
@@ -95,7 +95,7 @@ def beyond_held(name, idle, half, judged):
     for row in half:
         used, held = row["processes"].get(name), row["coordinators"].get(name)
         if used and held:
-            bound = HELD_TIMES * held["trawl_results_held_bytes"] / MIB + HELD_MIB
+            bound = HELD_TIMES * sum(held[name] for name in HELD) / MIB + HELD_MIB
             beyond.append(used["rss_mib"] - idle["processes"][name]["rss_mib"] - bound)
     mean = sum(beyond) / max(1, len(beyond))
     return {"what": f"memory of {name} beyond its bound", "unit": "MiB", "mean": round(mean, 2),

@@ -66,6 +66,11 @@ impl ExecutablePlan {
         self.0.stages.iter().flatten()
     }
 
+    /// Bytes that the plan and its lowered pieces take in memory, about.
+    pub fn bytes(&self) -> usize {
+        self.0.plan.bytes() + self.pieces().map(Executable::bytes).sum::<usize>()
+    }
+
     /// Working memory in bytes per thread, besides the bars, for histories of up to `bars` bars.
     pub fn workspace_bytes(&self, bars: usize) -> u64 {
         self.pieces().map(|piece| piece.workspace_bytes(bars)).max().unwrap_or(0)

@@ -26,6 +26,7 @@ mod rpc;
 mod scaler;
 mod scans;
 mod service;
+mod streaming;
 mod streams;
 mod transit_bytes;
 mod upkeep;
@@ -56,6 +57,7 @@ use registry::{Coordinators, RegistryTimes};
 use rpc::Handle;
 use scans::Spool;
 use service::{CoordinatorRole, CoordinatorService};
+use streaming::WithBodies;
 
 pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
 pub use record_budget::RECORDS_MAX;
@@ -274,7 +276,7 @@ pub async fn run(
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     options.security.keep_fresh();
-    let (server, scaler) = (options.security.access().guard(server), options.security.access().guard(scaler));
+    let (server, scaler) = (options.security.access().guard(WithBodies(server)), options.security.access().guard(scaler));
     let incoming = incoming(listener, options.security.tls);
     let serving = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(HTTP2_KEEP_ALIVE.0))

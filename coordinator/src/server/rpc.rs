@@ -10,17 +10,21 @@ use trawl_wire::{ErrorKind, pb, trace};
 
 use super::request;
 use super::scans::{Cursor, TakenOver, may_end, may_see, report_of};
-use super::service::{
-    CallContext, CallTarget, CoordinatorService, Events, LISTED_MAX, loaded, of_leader, passed_on, retry, stream,
-    until_known,
-};
+use super::service::{CallContext, CallTarget, CoordinatorService, LISTED_MAX, of_leader, retry, until_known};
+use super::streaming::{Events, StreamOptions, loaded, passed_on, stream};
 
+/// The calls whose replies are streams, as HTTP/2 names them.
+const SCAN_PATH: &str = "/trawl.v1.Coordinator/Scan";
+const WATCH_PATH: &str = "/trawl.v1.Coordinator/Watch";
 /// How long a cancelled scan may take to end.
 const CANCEL_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// A reply, with what the audit log names as its subject.
 fn about<T>(subject: String, message: T) -> Response<T> {
-    let mut reply = Response::new(message);
+    with_subject(Response::new(message), subject)
+}
+
+fn with_subject<T>(mut reply: Response<T>, subject: String) -> Response<T> {
     reply.extensions_mut().insert(Subject(subject));
     reply
 }
@@ -38,11 +42,10 @@ impl pb::coordinator_server::Coordinator for Handle {
         let (call, carried) = (CallContext::of(&request), trace::extract(request.metadata()));
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            CallTarget::There(mut leader) => {
+            CallTarget::There(leader) => {
                 let permit = self.0.open_stream(&call.caller)?;
-                let events =
-                    leader.scan(call.pass_on(request, carried.as_ref())).await.map_err(of_leader)?.into_inner();
-                Ok(Response::new(passed_on(events, permit)))
+                let reply = leader.stream(SCAN_PATH, call.pass_on(request, carried.as_ref())).await;
+                Ok(passed_on(reply.map_err(of_leader)?, permit))
             }
             CallTarget::Here(environment) => {
                 let (detached, gathers, context) = (request.detached, request.gathers, request.trace.clone());
@@ -52,8 +55,8 @@ impl pb::coordinator_server::Coordinator for Handle {
                 let ends_it = !scan.asked.durable;
                 let within = carried.as_ref().or(context.as_ref());
                 let subject = scan.name.clone();
-                let events = stream(scan, Cursor::default(), (ends_it, detached && !ends_it, gathers), within, held);
-                Ok(about(subject, events))
+                let options = StreamOptions { ends_it, detached: detached && !ends_it, gathers };
+                Ok(with_subject(stream(scan, Cursor::default(), options, within, held), subject))
             }
         }
     }
@@ -66,16 +69,16 @@ impl pb::coordinator_server::Coordinator for Handle {
         request::check_have(&request.have)?;
         let permit = self.0.open_stream(&call.caller)?;
         match self.0.place_to_read(&call).await? {
-            CallTarget::There(mut leader) => {
-                let events =
-                    leader.watch(call.pass_on(request, carried.as_ref())).await.map_err(of_leader)?.into_inner();
-                Ok(Response::new(passed_on(events, permit)))
+            CallTarget::There(leader) => {
+                let reply = leader.stream(WATCH_PATH, call.pass_on(request, carried.as_ref())).await;
+                Ok(passed_on(reply.map_err(of_leader)?, permit))
             }
             CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 let held = (permit, loaded(&environment, &scan).await?);
                 let cursor = Cursor::with(request.generation, request.have);
-                Ok(about(subject, stream(scan, cursor, (false, false, request.gathers), carried.as_ref(), held)))
+                let options = StreamOptions { ends_it: false, detached: false, gathers: request.gathers };
+                Ok(with_subject(stream(scan, cursor, options, carried.as_ref(), held), subject))
             }
         }
     }
@@ -84,7 +87,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            CallTarget::There(mut leader) => leader.cancel(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::There(mut leader) => leader.calls.cancel(call.pass_on(request, None)).await.map_err(of_leader),
             CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 if !may_end(&call.caller, &scan.owner) {
@@ -107,7 +110,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let request = request.into_inner();
         let filter = request::ListFilter::of(&request)?;
         match self.0.place_to_read(&call).await? {
-            CallTarget::There(mut leader) => leader.list_scans(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::There(mut leader) => leader.calls.list_scans(call.pass_on(request, None)).await.map_err(of_leader),
             CallTarget::Here(environment) => {
                 until_known(&environment, if request.active { TakenOver::Open } else { TakenOver::All }).await?;
                 let mut scans: Vec<pb::ScanInfo> = environment
@@ -134,7 +137,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place_to_read(&call).await? {
-            CallTarget::There(mut leader) => leader.get_scan(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::There(mut leader) => leader.calls.get_scan(call.pass_on(request, None)).await.map_err(of_leader),
             CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 Ok(about(scan.name.clone(), scan.info()))
@@ -146,7 +149,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place_to_read(&call).await? {
-            CallTarget::There(mut leader) => leader.trace(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::There(mut leader) => leader.calls.trace(call.pass_on(request, None)).await.map_err(of_leader),
             CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 let report_json = report_of(&environment, &scan).await.map_err(|failure| failure.to_status())?;
@@ -162,7 +165,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place_to_read(&call).await? {
-            CallTarget::There(mut leader) => leader.list_workers(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::There(mut leader) => leader.calls.list_workers(call.pass_on(request, None)).await.map_err(of_leader),
             CallTarget::Here(environment) => {
                 let workers = environment.dispatcher.list(request.all).await;
                 Ok(Response::new(pb::ListWorkersReply { workers }))
@@ -185,7 +188,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            CallTarget::There(mut leader) => leader.drain_worker(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::There(mut leader) => leader.calls.drain_worker(call.pass_on(request, None)).await.map_err(of_leader),
             CallTarget::Here(environment) => {
                 let asked = environment.dispatcher.ask_to_leave(request.worker.clone()).await.ok_or_else(|| {
                     let name: String =

@@ -2,45 +2,32 @@
 //!
 //! A coordinator that does not lead forwards every call to the one that does, so clients may use any of them.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::ReceiverStream;
-use tokio_stream::{Stream, StreamExt as _};
+use tokio::sync::watch;
 use tonic::{Code, Request, Status};
 use tracing::Instrument as _;
-use tracing::field::Empty;
 use trawl_security::{Caller, RETRY_AFTER_METADATA_KEY, Shown};
-use trawl_telemetry::metrics::catalogue::coordinator::{
-    CLIENT_WAIT, REFUSALS, Refusal, STREAMS_ENDED, STREAMS_OPENED, StreamEnd,
-};
+use trawl_telemetry::metrics::catalogue::coordinator::{REFUSALS, Refusal};
 use trawl_telemetry::names::{attribute, span};
 use trawl_wire::error::status_of;
-use trawl_wire::limits::{DOCUMENT_BYTES_MAX, GATHERED_BYTES_MAX, NAME_BYTES_MAX};
-use trawl_wire::pb::scan_event::Event;
+use trawl_wire::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX};
 use trawl_wire::{ErrorKind, Failure, pb, request_digest, trace};
 
 use super::datasets::Datasets;
-use super::proxy::Proxy;
+use super::proxy::{Proxy, RemoteLeader};
 use super::quota::{QuotaLimits, Quotas, RunningPermit};
 use super::record_budget::NoRoom;
 use super::registry::Coordinators;
 use super::request;
-use super::scans::{Cursor, Environment, Known, Scan, Scans, TakenOver, drive, load, may_see, payload_bytes};
+use super::scans::{Environment, Known, Scan, TakenOver, drive, may_see};
 use super::streams::{StreamPermit, Streams};
 use crate::durable::RequestMark;
 
-/// Events buffered for a slow client.
-const CLIENT_EVENTS_MAX: usize = 4;
-/// How long a client may stall before its stream ends; an ephemeral scan ends with it.
-const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of scans in a reply to `ListScans`.
 pub const LISTED_MAX: usize = 1000;
-/// Bytes of an event beside its payload, about: its digest and the frames.
-const EVENT_BYTES: usize = 128;
 /// How long a call waits for a leader.
 const LEADER_WAIT: Duration = Duration::from_secs(10);
 /// Retry delay while too many scans wait, in seconds.
@@ -71,8 +58,6 @@ pub(crate) struct CoordinatorService {
     pub(super) datasets: Datasets,
 }
 
-pub(super) type Events = Pin<Box<dyn Stream<Item = Result<pb::ScanEvent, Status>> + Send>>;
-
 /// Which coordinator leads.
 pub(super) enum Leader {
     /// This one.
@@ -89,7 +74,7 @@ pub(super) fn of_address(error: tonic::transport::Error) -> Status {
 /// Where a call is answered.
 pub(super) enum CallTarget {
     Here(Box<Environment>),
-    There(pb::coordinator_client::CoordinatorClient<tonic::transport::Channel>),
+    There(RemoteLeader),
 }
 
 /// The caller and the metadata of a call.
@@ -160,7 +145,7 @@ impl CoordinatorService {
                 );
                 Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message))
             }
-            Leader::There(leader) => Ok(CallTarget::There(self.proxy.client_to(&leader).map_err(of_address)?)),
+            Leader::There(leader) => Ok(CallTarget::There(self.proxy.leader_at(&leader).map_err(of_address)?)),
         }
     }
 
@@ -328,115 +313,4 @@ pub(super) fn of_leader(status: Status) -> Status {
         Some(_) => status,
         None => retry(&format!("the coordinator that led does not answer: {}", status.message())),
     }
-}
-
-/// Keeps the events of a scan loaded for a reply. If they were read back for it, the limit of what ended scans hold is applied
-/// afterwards: otherwise nothing would apply it before another scan ends.
-pub(super) struct Reading {
-    // Dropped in this order.
-    _log: Arc<()>,
-    _relief: Option<Relief>,
-}
-
-struct Relief(Arc<Scans>);
-
-impl Drop for Relief {
-    fn drop(&mut self) {
-        self.0.relieve();
-    }
-}
-
-/// Loads the events of an ended scan if its log was unloaded; they stay loaded while the reply is held.
-pub(super) async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<Reading, Status> {
-    let relief = scan.log.is_unloaded().then(|| Relief(Arc::clone(&environment.scans)));
-    let reading = Reading { _log: scan.log.reading(), _relief: relief };
-    load(environment, scan).await.map_err(|failure| failure.to_status())?;
-    Ok(reading)
-}
-
-/// The events that the leader sends.
-pub(super) fn passed_on(events: tonic::Streaming<pb::ScanEvent>, permit: StreamPermit) -> Events {
-    Box::pin(events.map(move |event| {
-        let _open = &permit;
-        event.map_err(of_leader)
-    }))
-}
-
-fn scan_event(event: Arc<Event>) -> pb::ScanEvent {
-    pb::ScanEvent { event: Some(Arc::unwrap_or_clone(event)), more: Vec::new() }
-}
-
-/// Streams a scan's events to one client. `ends_it`: the scan ends with the stream. `detached`: only the first event is
-/// sent. `gathers`: small results that are there already share a message.
-pub(super) fn stream(
-    scan: Arc<Scan>,
-    mut cursor: Cursor,
-    (ends_it, detached, gathers): (bool, bool, bool),
-    within: Option<&pb::TraceContext>,
-    held: (StreamPermit, Reading),
-) -> Events {
-    let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
-    STREAMS_OPENED.inc();
-    // A child of the client's own span: it may last longer than the scan.
-    let mut span = within.map_or_else(tracing::Span::none, |within| {
-        let span = tracing::info_span!(span::STREAM, { attribute::SCAN_ID } = scan.name, { attribute::EVENTS } = Empty);
-        trace::set_parent(&span, [Some(within), None]);
-        span
-    });
-    tokio::spawn(async move {
-        let mut events_sent = 0i64;
-        let reading = async {
-            while let Some(read) = scan.log.next(&mut cursor).await.transpose() {
-                let (mut event, permit) = match read {
-                    Ok(read) => (Ok(scan_event(read.event)), read.permit),
-                    Err(status) => (Err(status), None),
-                };
-                let broken = event.is_err();
-                let first = event.as_ref().ok().and_then(|event| event.event.as_ref());
-                let enough = detached && matches!(first, Some(Event::Accepted(_)));
-                let last = matches!(first, Some(Event::Summary(_) | Event::Refused(_)));
-                events_sent += 1;
-                if let (Ok(event), true) = (&mut event, gathers)
-                    && let Some(Event::SegmentDone(done)) = &event.event
-                {
-                    let mut room = GATHERED_BYTES_MAX.saturating_sub(payload_bytes(done));
-                    while let Some(next) = scan.log.next_small(&mut cursor, room) {
-                        if let Event::SegmentDone(done) = &*next {
-                            room = room.saturating_sub(payload_bytes(done) + EVENT_BYTES);
-                        }
-                        event.more.push(scan_event(next));
-                        events_sent += 1;
-                    }
-                }
-                if last || enough || broken {
-                    // End it before the client can have read the event, so that the client's span ends later.
-                    span.record(attribute::EVENTS, events_sent);
-                    drop(std::mem::replace(&mut span, tracing::Span::none()));
-                }
-                let waits = Instant::now();
-                let sent = tokio::time::timeout(CLIENT_STALL_TIMEOUT, client.send((event, permit))).await;
-                CLIENT_WAIT.add_time(waits.elapsed());
-                match sent {
-                    Ok(Ok(())) if broken => return StreamEnd::Broken,
-                    Ok(Ok(())) if enough => break,
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return StreamEnd::ClientGone,
-                    Err(_) => return StreamEnd::Stalled,
-                }
-            }
-            StreamEnd::Complete
-        };
-        let end = tokio::select! {
-            end = reading => end,
-            () = client.closed() => StreamEnd::ClientGone,
-        };
-        STREAMS_ENDED.of(end).inc();
-        drop(held);
-        if matches!(end, StreamEnd::ClientGone | StreamEnd::Stalled) && ends_it {
-            tracing::info!(scan = scan.name, "the client went away, its scan is cancelled");
-            scan.cancel();
-        }
-    });
-    // The permit is given back when the transport takes the event.
-    Box::pin(ReceiverStream::new(events).map(|(event, _permit)| event))
 }

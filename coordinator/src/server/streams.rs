@@ -45,6 +45,12 @@ impl Streams {
         open.callers.insert(caller.name.clone(), of_caller + 1);
         Ok(StreamPermit { streams: self.clone(), caller: caller.name.clone() })
     }
+
+    /// Whether no stream is open.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).all == 0
+    }
 }
 
 impl Drop for StreamPermit {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::timeout;
+use trawl_telemetry::metrics::catalogue::coordinator::RESULTS_HELD;
 
 use super::scans::DECODED_BYTES_PER_BYTE;
 
@@ -48,7 +49,14 @@ impl TransitBytes {
         let envelope_bytes = envelope_bytes as u64;
         let bytes = envelope_bytes.saturating_mul(1 + DECODED_BYTES_PER_BYTE as u64);
         self.held.fetch_add(bytes, Ordering::AcqRel);
+        RESULTS_HELD.add(i64::try_from(bytes).unwrap_or(i64::MAX));
         TransitPermit { bytes, envelope_bytes, of: Arc::clone(self) }
+    }
+
+    fn release(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Ordering::AcqRel);
+        RESULTS_HELD.add(-i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.released.notify_waiters();
     }
 
     /// Waits until less than the maximum is under way, for at most `patience`; whether there is room.
@@ -69,17 +77,15 @@ impl TransitBytes {
 impl TransitPermit {
     /// Counts the envelope alone from now on: the decoded form is counted elsewhere, or gone.
     pub fn keep_envelope(mut self) -> Self {
-        self.of.held.fetch_sub(self.bytes - self.envelope_bytes, Ordering::AcqRel);
+        self.of.release(self.bytes - self.envelope_bytes);
         self.bytes = self.envelope_bytes;
-        self.of.released.notify_waiters();
         self
     }
 }
 
 impl Drop for TransitPermit {
     fn drop(&mut self) {
-        self.of.held.fetch_sub(self.bytes, Ordering::AcqRel);
-        self.of.released.notify_waiters();
+        self.of.release(self.bytes);
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use trawl_telemetry::metrics::catalogue::coordinator::RESULTS_HELD;
+use trawl_telemetry::metrics::Gauge;
+use trawl_telemetry::metrics::catalogue::coordinator::{PLANS_HELD, RESULTS_HELD};
 
 use super::spool::Spool;
 
@@ -32,13 +33,13 @@ pub(crate) struct HeldBytes(Arc<Held>);
 struct Held {
     bytes: AtomicUsize,
     max: usize,
-    /// Whether it is the one that [`RESULTS_HELD`] shows.
-    measured: bool,
+    /// What shows it, with others.
+    gauge: &'static Gauge,
 }
 
 impl HeldBytes {
-    fn new(max: usize, measured: bool) -> Self {
-        Self(Arc::new(Held { bytes: AtomicUsize::new(0), max, measured }))
+    fn new(max: usize, gauge: &'static Gauge) -> Self {
+        Self(Arc::new(Held { bytes: AtomicUsize::new(0), max, gauge }))
     }
 
     pub fn bytes(&self) -> usize {
@@ -57,16 +58,12 @@ impl HeldBytes {
 
     fn add(&self, bytes: usize) {
         self.0.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if self.0.measured {
-            RESULTS_HELD.add(i64::try_from(bytes).unwrap_or(i64::MAX));
-        }
+        self.0.gauge.add(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     fn sub(&self, bytes: usize) {
         self.0.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        if self.0.measured {
-            RESULTS_HELD.add(-i64::try_from(bytes).unwrap_or(i64::MAX));
-        }
+        self.0.gauge.add(-i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 }
 
@@ -85,6 +82,12 @@ impl HeldShare {
     /// Whether the budget of all holders is used up.
     pub fn is_full(&self) -> bool {
         self.of.is_full()
+    }
+
+    /// The share with so many bytes more.
+    pub fn with(mut self, bytes: usize) -> Self {
+        self.add(bytes);
+        self
     }
 
     pub fn add(&mut self, bytes: usize) {
@@ -111,9 +114,13 @@ pub(crate) struct ScanMemory {
     pub results: HeldBytes,
     /// Documents of all scans.
     pub documents: HeldBytes,
+    /// Compiled plans of scans that run; their number is the limit, and the size of a plan.
+    pub plans: HeldBytes,
     pub spool: Spool,
     working: Arc<Semaphore>,
     loading: Arc<Semaphore>,
+    /// What holders of permits of these two use.
+    in_use: HeldBytes,
 }
 
 impl ScanMemory {
@@ -124,23 +131,31 @@ impl ScanMemory {
             Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
         };
         Self {
-            results: HeldBytes::new(results_max, true),
-            documents: HeldBytes::new(DOCUMENTS_BYTES_MAX, false),
+            results: HeldBytes::new(results_max, &RESULTS_HELD),
+            documents: HeldBytes::new(DOCUMENTS_BYTES_MAX, &PLANS_HELD),
+            plans: HeldBytes::new(usize::MAX, &PLANS_HELD),
             spool,
             working: budget(WORKING_BYTES_MAX),
             loading: budget(LOADING_BYTES_MAX),
+            in_use: HeldBytes::new(usize::MAX, &RESULTS_HELD),
         }
     }
 
     /// Waits until there is room for work on so many bytes. A caller must not hold another permit.
     pub async fn work_on(&self, bytes: u64) -> MemoryPermit {
-        permit(&self.working, bytes.min(WORKING_BYTES_MAX)).await
+        self.permit(&self.working, bytes, WORKING_BYTES_MAX).await
     }
 
     /// Waits until so many bytes may be read from the result store. A caller must not hold a permit of
     /// [`Self::work_on`].
     pub async fn load(&self, bytes: u64) -> MemoryPermit {
-        permit(&self.loading, bytes.min(LOADING_BYTES_MAX)).await
+        self.permit(&self.loading, bytes, LOADING_BYTES_MAX).await
+    }
+
+    async fn permit(&self, budget: &Arc<Semaphore>, bytes: u64, most: u64) -> MemoryPermit {
+        let permits = u32::try_from(bytes.min(most).div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
+        let share = Arc::clone(budget).acquire_many_owned(permits).await.ok();
+        MemoryPermit { _share: share, _held: self.in_use.share().with(usize::try_from(bytes).unwrap_or(usize::MAX)) }
     }
 }
 
@@ -149,11 +164,7 @@ impl ScanMemory {
 pub(crate) struct MemoryPermit {
     /// The budgets are never closed, so that there is one.
     _share: Option<OwnedSemaphorePermit>,
-}
-
-async fn permit(budget: &Arc<Semaphore>, bytes: u64) -> MemoryPermit {
-    let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
-    MemoryPermit { _share: Arc::clone(budget).acquire_many_owned(permits).await.ok() }
+    _held: HeldShare,
 }
 
 #[cfg(test)]

@@ -322,6 +322,7 @@ pub(super) async fn steps(
     (mut stored, waited): (StoredSteps, Duration),
 ) -> Result<Answered, Ended> {
     let span = tracing::Span::current();
+    let _plan = environment.memory.plans.share().with(prepared.bytes());
     let mut passes = Arc::new(Passes::new(&prepared).map_err(|error| of_pass(&error))?);
     let recorder = scan.asked.durable.then(|| Recorder::new(&environment.archive, scan));
     let head = accepted(scan, &prepared);
