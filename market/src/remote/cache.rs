@@ -109,7 +109,7 @@ impl DiskCache {
     /// processes; `digest` is its sha256 if that is known. `None`: the store has no such object.
     pub fn get(&self, objects: &dyn Objects, relative: &str, digest: Option<&str>) -> Fetched {
         if let Some(file) = self.kept(relative)? {
-            objects.noted(CacheEvent::Hit);
+            objects.noted(CacheEvent::Hit, relative);
             return Ok(Some(file));
         }
         let (flight, leads) = {
@@ -120,7 +120,7 @@ impl DiskCache {
             }
         };
         if !leads {
-            objects.noted(CacheEvent::Hit);
+            objects.noted(CacheEvent::Hit, relative);
             let mut ended = locked(&flight.ended);
             loop {
                 if let Some(fetched) = &*ended {
@@ -133,7 +133,7 @@ impl DiskCache {
         // Another flight may have ended just before.
         let fetched = match self.kept(relative) {
             Ok(None) => {
-                objects.noted(CacheEvent::Miss);
+                objects.noted(CacheEvent::Miss, relative);
                 self.fetch(objects, relative, digest)
             }
             kept => kept.map_err(CacheError::from),
@@ -152,7 +152,7 @@ impl DiskCache {
         let bytes = fs::metadata(&path).map_or(0, |found| found.len());
         let used = self.used()?;
         fs::remove_file(&path)?;
-        objects.noted(CacheEvent::Damaged);
+        objects.noted(CacheEvent::Damaged, relative);
         self.set_used(objects, used.saturating_sub(bytes))
     }
 
@@ -195,7 +195,7 @@ impl DiskCache {
             (&partial.file).rewind()?;
             let mut arriving = Arriving { file: &partial.file, digest: Sha256::new(), bytes: 0 };
             let there = objects.fetch(relative, &mut arriving);
-            objects.noted(CacheEvent::Fetched(arriving.bytes));
+            objects.noted(CacheEvent::Fetched(arriving.bytes), relative);
             if !there? {
                 return Ok(None);
             }
@@ -203,7 +203,7 @@ impl DiskCache {
             if digest.is_none_or(|digest| digest == found) {
                 return Ok(Some(self.keep(objects, partial, relative, arriving.bytes)?));
             }
-            objects.noted(CacheEvent::Damaged);
+            objects.noted(CacheEvent::Damaged, relative);
         }
         Err(CacheError::Checksum { expected: digest.unwrap_or_default().to_owned(), found })
     }
@@ -218,7 +218,7 @@ impl DiskCache {
             used = self.evict(objects, self.bytes_max.saturating_sub(bytes + self.bytes_max / SLACK_PARTS))?;
         }
         if used + bytes > self.bytes_max {
-            objects.noted(CacheEvent::NotKept);
+            objects.noted(CacheEvent::NotKept, relative);
             self.set_used(objects, used)?;
             // It stays readable while it is open.
             fs::remove_file(&partial.path)?;
@@ -273,7 +273,7 @@ impl DiskCache {
             if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) || fs::remove_file(&path).is_err() {
                 continue;
             }
-            objects.noted(CacheEvent::Evicted);
+            objects.noted(CacheEvent::Evicted, &path.display().to_string());
             used -= own;
         }
         Ok(used)
@@ -309,7 +309,7 @@ impl DiskCache {
     }
 
     fn set_used(&self, objects: &dyn Objects, bytes: u64) -> io::Result<()> {
-        objects.noted(CacheEvent::Resident(bytes));
+        objects.noted(CacheEvent::Resident(bytes), "");
         fs::write(self.folder.join(USAGE), format!("{bytes}\n"))
     }
 }

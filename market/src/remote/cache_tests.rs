@@ -94,12 +94,12 @@ fn threads_and_processes_share_one_fetch() {
     objects.log().slow = Duration::from_millis(100);
     // Two caches over one folder are to each other as two processes: locks belong to open files.
     let caches = [cache(folder.path(), 1 << 20), cache(folder.path(), 1 << 20)];
-    let begin = Barrier::new(8);
+    let (begin, shared) = (&Barrier::new(8), &objects);
     std::thread::scope(|scope| {
         for cache in caches.iter().cycle().take(8) {
-            scope.spawn(|| {
+            scope.spawn(move || {
                 begin.wait();
-                let file = cache.get(&objects, "d/a", None).unwrap().unwrap();
+                let file = cache.get(shared, "d/a", None).unwrap().unwrap();
                 assert_eq!(content(&file).unwrap().len(), 100_000);
             });
         }

@@ -49,8 +49,8 @@ pub trait Objects: fmt::Debug + Send + Sync {
     /// [`ObjectsError`].
     fn delete(&self, path: &str) -> Result<(), ObjectsError>;
 
-    /// Is called for what happens in the cache of this machine.
-    fn noted(&self, _event: CacheEvent) {}
+    /// Is called for what happens in the cache of this machine, with the file, if it is about one.
+    fn noted(&self, _event: CacheEvent, _file: &str) {}
 }
 
 /// What is directly in a folder.

@@ -150,8 +150,8 @@ fn a_flipped_byte_in_a_cached_file_is_found_before_it_is_used() {
             if file.extension().is_some_and(|own| own == "arrow") {
                 let parts: Vec<_> = file.components().rev().take(3).collect();
                 let path: PathBuf = parts.into_iter().rev().collect();
-                let object = &objects.log().objects[path.to_str().unwrap()];
-                assert_eq!(&fs::read(file).unwrap(), object, "repaired: {}", file.display());
+                let object = objects.log().objects[path.to_str().unwrap()].clone();
+                assert_eq!(fs::read(file).unwrap(), object, "repaired: {}", file.display());
             }
         }
     }

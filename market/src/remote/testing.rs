@@ -126,7 +126,7 @@ impl Objects for MemoryObjects {
         Ok(())
     }
 
-    fn noted(&self, event: CacheEvent) {
+    fn noted(&self, event: CacheEvent, _file: &str) {
         self.log().events.push(event);
     }
 }

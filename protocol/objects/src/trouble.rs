@@ -4,6 +4,9 @@ use std::error::Error as StdError;
 
 use trawl_wire::error::text_of;
 
+/// Where a machine of Amazon's learns its role: asked if there are no keys.
+const METADATA_SERVICE: &str = "169.254.169.254";
+
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TroubleKind {
@@ -32,7 +35,10 @@ impl Trouble {
     /// Classifies an error of an object store.
     pub fn of(error: &object_store::Error) -> Self {
         use object_store::Error;
-        let cause = text_of(error);
+        let mut cause = without_document(text_of(error));
+        if cause.contains(METADATA_SERVICE) {
+            cause.push_str(" (AWS_ACCESS_KEY_ID is not set, so the machine's role was asked for)");
+        }
         let kind = match (error, io_kind(error)) {
             (Error::NotFound { .. }, _) => TroubleKind::Absent,
             (Error::AlreadyExists { .. } | Error::Precondition { .. }, _) => TroubleKind::Exists,
@@ -53,6 +59,14 @@ impl Trouble {
     }
 }
 
+/// The text without the document that S3 answers with, except the code in it.
+fn without_document(text: String) -> String {
+    let Some((before, document)) = text.split_once("<?xml").or_else(|| text.split_once("<Error>")) else { return text };
+    let code = document.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+    let before = before.trim_end_matches([':', ' ', '\n']);
+    code.map_or_else(|| before.to_owned(), |(code, _)| format!("{before}: {code}"))
+}
+
 /// The kind of the first I/O error among an error's causes.
 fn io_kind(error: &(dyn StdError + 'static)) -> Option<std::io::ErrorKind> {
     let mut cause = Some(error);
@@ -71,6 +85,16 @@ mod tests {
 
     fn io(kind: std::io::ErrorKind) -> object_store::Error {
         object_store::Error::Generic { store: "test", source: Box::new(std::io::Error::from(kind)) }
+    }
+
+    #[test]
+    fn of_the_document_in_an_answer_the_code_is_kept() {
+        let text =
+            "404 Not Found: <?xml version=\"1.0\"?>\n<Error><Code>NoSuchBucket</Code><Message>m</Message></Error>";
+        let error = object_store::Error::Generic { store: "S3", source: text.into() };
+        let Trouble { kind, cause } = Trouble::of(&error);
+        assert!(cause.ends_with("404 Not Found: NoSuchBucket"), "{cause}");
+        assert_eq!(kind, TroubleKind::Absent);
     }
 
     #[test]

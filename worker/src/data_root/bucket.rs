@@ -315,7 +315,7 @@ impl Objects for Bucket {
         }
     }
 
-    fn noted(&self, event: CacheEvent) {
+    fn noted(&self, event: CacheEvent, file: &str) {
         match event {
             CacheEvent::Hit => CACHE_HITS.of(CacheLevel::Disk).inc(),
             CacheEvent::Miss => CACHE_MISSES.of(CacheLevel::Disk).inc(),
@@ -323,12 +323,10 @@ impl Objects for Bucket {
             CacheEvent::Evicted => CACHE_EVICTIONS.inc(),
             CacheEvent::Damaged => {
                 CACHE_DAMAGED.inc();
-                tracing::warn!("a file in the cache of the data root was damaged, and is fetched again");
+                tracing::warn!(file, "a cached file of the data root was damaged, or arrived so, and is fetched again");
             }
             CacheEvent::NotKept => {
-                tracing::warn!(
-                    "a file of the data root does not fit into its cache: give it more with --data-cache-bytes"
-                );
+                tracing::warn!(file, "no room for a file of the data root in its cache: raise --data-cache-bytes");
             }
             CacheEvent::Resident(bytes) => CACHE_RESIDENT.of(CacheLevel::Disk).set_count(bytes),
         }
