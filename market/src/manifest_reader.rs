@@ -12,12 +12,11 @@ use crate::manifest::{MANIFEST_VERSION, Manifest, sha256_hex};
 use crate::remote::content;
 use crate::tail::{self, Tails};
 
+/// A manifest, the appended bars if there are any, and the manifest's file.
+type Opened = (Arc<Manifest>, Option<Tails>, Arc<fs::File>);
+
 /// A snapshot's manifest with all of its symbols, its appended bars if it has any, and the manifest's file.
-pub(crate) fn open_manifest(
-    files: &Files,
-    name: &str,
-    snapshot: &str,
-) -> Result<(Arc<Manifest>, Option<Tails>, Arc<fs::File>), MarketError> {
+pub(crate) fn open_manifest(files: &Files, name: &str, snapshot: &str) -> Result<Opened, MarketError> {
     let (stored, file) = read_manifest(files, name, snapshot)?;
     if stored.appended.is_none() {
         return Ok((Arc::new(stored), None, file));

@@ -59,6 +59,9 @@ fn runtime() -> Result<&'static Runtime, ObjectsError> {
 
 static PERMITS: Semaphore = Semaphore::const_new(REQUESTS_AT_ONCE);
 
+/// Bytes of an object, and its size.
+type Part = Result<(bytes::Bytes, u64), Trouble>;
+
 /// What a request gives, later.
 struct Asked<T>(Receiver<T>);
 
@@ -166,8 +169,7 @@ impl Bucket {
     }
 
     /// Bytes of a range, which may end behind the object, and the object's size.
-    #[allow(clippy::type_complexity)]
-    fn part(&self, path: &str, range: Range<u64>) -> Result<Asked<Result<(bytes::Bytes, u64), Trouble>>, ObjectsError> {
+    fn part(&self, path: &str, range: Range<u64>) -> Result<Asked<Part>, ObjectsError> {
         self.call(path, move |objects, path| {
             let range = range.clone();
             async move {
