@@ -19,7 +19,7 @@ mod progress;
 
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, PanicHookInfo};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -39,7 +39,8 @@ Exit codes:
   2  your mistake: usage, an expression, an unknown dataset, a file that cannot be read or written
 
 Environment:
-  TRAWL_DATA_ROOT   where datasets live, as --data-root
+  TRAWL_DATA_ROOT   where datasets live, as --data-root; TRAWL_DATA_CACHE, TRAWL_DATA_CACHE_BYTES
+  AWS_REGION, AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY   of a data root in a bucket, as for Amazon's tools
   TRAWL_BACKEND     as --backend
   TRAWL_CUDA_LIBRARIES   folders with NVIDIA's libraries, looked in first
   TRAWL_LOG         what is logged on stderr, such as info or trawl=debug [default: warn]
@@ -62,9 +63,8 @@ Examples:
 #[derive(Debug, clap::Parser)]
 #[command(name = "trawl", version, after_help = AFTER_HELP, max_term_width = 110, arg_required_else_help = true)]
 struct Cli {
-    /// Directory that holds datasets [default: $XDG_DATA_HOME/trawl or ~/.local/share/trawl]
-    #[arg(long, global = true, env = "TRAWL_DATA_ROOT", hide_env = true, value_name = "DIR")]
-    data_root: Option<PathBuf>,
+    #[command(flatten)]
+    data: app::DataArgs,
 
     #[command(subcommand)]
     command: Command,
@@ -102,7 +102,7 @@ fn run(cli: Cli) -> ExitCode {
         Err(mistake) => return failure::report(&mistake.into()),
     };
     let _telemetry = trawl_telemetry::init(cli.command.role(), audit);
-    let context = Context::new(cli.data_root);
+    let context = Context::new(cli.data);
     cli.command.run(&context).unwrap_or_else(|error| failure::report(&error))
 }
 

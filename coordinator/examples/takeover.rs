@@ -128,7 +128,7 @@ async fn main() -> Result<(), Error> {
         spool: (std::env::temp_dir(), server::SPOOL_BYTES),
         retention: RetentionPolicy::default(),
         leader_lease_ttl: leadership::LEADER_LEASE_TTL_DEFAULT,
-        data_root: data.path().to_owned(),
+        store: store.clone(),
         no_worker_timeout: Duration::from_secs(15),
         default_backend: None,
         class_patience: trawl_coordinator::server::CLASS_PATIENCE,

@@ -9,16 +9,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::dataset::{Dataset, Files};
+use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::import::check_writable_name;
 use crate::import::groups::merge_into;
 use crate::import::memory::MemoryPlan;
 use crate::manifest::{Appended, Manifest, SymbolEntry};
+use crate::manifest_reader::complete;
 use crate::snapshot::{
-    CompactionLock, Heading, Sink, WriteLock, assemble, assemble_appended, base_path, publish, write_atomically,
+    CompactionLock, Heading, Sink, WriteLock, assemble, assemble_appended, base_path, write_atomically,
 };
-use crate::store::{Store, complete};
+use crate::store::Store;
 
 /// How long a compaction waits for an import to end, at the end of which it takes over what it wrote.
 const IMPORT_WAIT: Duration = Duration::from_secs(600);
@@ -89,7 +90,7 @@ impl Store {
         if read.tails().is_none() {
             return Ok(report);
         }
-        let sink = Sink::Directory { path: directory.clone(), name: name.to_owned() };
+        let sink = self.sink(name, Some(&read))?;
         let merged = merge_into(&sink, Some(&read), &[], None, MemoryPlan::of(memory).groups())?;
         report.unchanged = false;
         report.appended_files = read.manifest.tails().len() as u64;
@@ -97,13 +98,14 @@ impl Store {
         let base = assemble(&sink, heading(&read.manifest), merged.files, merged.times)?;
         meanwhile();
         let _lock = wait_for_imports(|| WriteLock::take(&directory, name))?;
-        let newest = self.open(name)?;
+        let head = self.newest(name)?.ok_or_else(|| self.unknown(name))?;
+        let newest = self.open(&format!("{name}@{}", head.snapshot))?;
         let made = if newest.manifest.snapshot == read.manifest.snapshot {
             base
         } else {
-            rebase(&directory, &read, &newest, base)?
+            rebase(&sink, &read, &newest, base)?
         };
-        publish(&directory, &made)?;
+        sink.publish(&made, Some(&head))?;
         report.appended_left = made.tails().len() as u64;
         (report.snapshot, report.bars) = (made.snapshot, made.bars);
         Ok(report)
@@ -127,12 +129,7 @@ fn heading(manifest: &Manifest) -> Heading {
 }
 
 /// The newest snapshot on a new base: `base` has the bars of `read`, to which `newest` appended some.
-fn rebase(
-    directory: &std::path::Path,
-    read: &Dataset,
-    newest: &Dataset,
-    base: Manifest,
-) -> Result<Manifest, MarketError> {
+fn rebase(sink: &Sink, read: &Dataset, newest: &Dataset, base: Manifest) -> Result<Manifest, MarketError> {
     let name = &base.name;
     let same_base = newest.tails().zip(read.tails()).is_some_and(|(new, old)| new.base.snapshot == old.base.snapshot);
     let later = newest.manifest.tails().strip_prefix(read.manifest.tails()).filter(|_| same_base);
@@ -144,7 +141,6 @@ fn rebase(
     let (manifest, times) = (&*newest.manifest, newest.manifest.distinct_times());
     if later.is_empty() {
         // Its tables, its calendar, or the time up to which it is complete changed.
-        let sink = Sink::Directory { path: directory.to_path_buf(), name: name.clone() };
         let mut symbols: BTreeMap<u32, Vec<SymbolEntry>> = BTreeMap::new();
         for entry in base.symbols {
             symbols.entry(entry.group).or_default().push(entry);
@@ -153,18 +149,20 @@ fn rebase(
             let own = symbols.remove(&file.group).unwrap_or_default();
             (file, own)
         });
-        return assemble(&sink, heading(manifest), files.collect(), newest.times()?);
+        return assemble(sink, heading(manifest), files.collect(), newest.times()?);
     }
     let mut json = serde_json::to_vec_pretty(&base).map_err(|e| MarketError::Refused(e.to_string()))?;
     json.push(b'\n');
+    let Some(((directory, _), files)) = sink.directory().zip(sink.reads()) else {
+        return Err(MarketError::Refused("a dataset in memory has no bases".to_owned()));
+    };
     write_atomically(directory, &base_path(&base.snapshot), &json, name)?;
     let appended = Appended { base: base.snapshot.clone(), times, tails: later.to_vec() };
     let bars = (manifest.bars, manifest.first_time, manifest.last_time);
     let made = assemble_appended(heading(manifest), &base, bars, appended)?;
     // Everything that readers check is checked before HEAD names it.
-    let (made, tails) = complete(directory, made, Some(Arc::new(base)))?;
-    let dataset =
-        Dataset::new(Arc::new(made.clone()), Files::Directory(directory.to_path_buf())).with_tails(Some(tails));
+    let (made, tails) = complete(&files, made, Some(Arc::new(base)))?;
+    let dataset = Dataset::new(Arc::new(made.clone()), files).with_tails(Some(tails));
     dataset.times()?;
     Ok(made)
 }

@@ -120,6 +120,18 @@ pub enum MarketError {
         #[source]
         source: io::Error,
     },
+    /// The object store of the data root failed, or refused.
+    #[error("cannot {action} {file} at {address}: {why}")]
+    DataRoot {
+        /// A verb.
+        action: &'static str,
+        /// Relative to the data root.
+        file: String,
+        /// The data root, without credentials.
+        address: String,
+        /// Why.
+        why: String,
+    },
     /// An input file that the user named cannot be read.
     #[error("cannot {action} {file}")]
     Input {
@@ -186,7 +198,9 @@ impl MarketError {
             | Self::Limit { .. } => MarketErrorKind::Invalid,
             Self::Checksum { .. } | Self::Corrupt { .. } => MarketErrorKind::Permanent,
             Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => MarketErrorKind::Permanent,
-            Self::Io { .. } | Self::Busy { .. } | Self::Compacting { .. } => MarketErrorKind::Retryable,
+            Self::Io { .. } | Self::DataRoot { .. } | Self::Busy { .. } | Self::Compacting { .. } => {
+                MarketErrorKind::Retryable
+            }
         }
     }
 

@@ -112,11 +112,10 @@ impl KnownSums {
 }
 
 /// Reads a file of checksums; `None` if there is none that can be used.
-pub(crate) fn read_sums(path: &std::path::Path, sha256: &str, file_bytes: u64, runs: &[Run]) -> Option<Sums> {
-    let file = fs::File::open(path).ok()?;
+pub(crate) fn read_sums(file: &fs::File, sha256: &str, file_bytes: u64, runs: &[Run]) -> Option<Sums> {
     let size = file.metadata().ok().map(|m| m.len()).filter(|size| *size <= SUMS_BYTES_MAX)?;
     let mut bytes = vec![0; size as usize];
-    read_at(&file, &mut bytes, 0).ok()?;
+    read_at(file, &mut bytes, 0).ok()?;
     Sums::decode(&bytes, sha256, file_bytes, runs)
 }
 

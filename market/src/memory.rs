@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use crate::arrow_file::SymbolBars;
 use crate::calendar::Calendar;
-use crate::dataset::{Dataset, Files};
+use crate::dataset::Dataset;
 use crate::error::MarketError;
+use crate::files::{Files, MemoryFiles};
 use crate::group::{group_of, groups_for};
 use crate::limits::GROUPS_MAX;
 use trawl_terms::Timeframe;
@@ -17,7 +18,7 @@ use trawl_terms::Timeframe;
 use crate::group_writer::store_group;
 use crate::name::{check_dataset_name, is_column, is_symbol};
 use crate::reference::{FactorRow, Listing, ListingRow, check_labels, encode_factors, encode_listing, merge_factors};
-use crate::snapshot::{Heading, MemoryFiles, Sink, assemble, store_table, unite};
+use crate::snapshot::{Heading, Sink, assemble, store_table, unite};
 use crate::time::TimeMicros;
 
 /// A market to be held in memory.

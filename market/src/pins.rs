@@ -30,7 +30,7 @@ impl Store {
     /// [`MarketError::BadName`] for a reference without a whole snapshot and for a holder that cannot name a file;
     /// [`MarketError::UnknownSnapshot`]; [`MarketError::Io`].
     pub fn pin(&self, reference: &str, holder: &str, until: TimeMicros) -> Result<(), MarketError> {
-        let Some((name, file)) = pin_file(reference, holder)? else { return Ok(()) };
+        let Some((name, file)) = pin_file(reference, holder)?.filter(|_| self.are_deleted()) else { return Ok(()) };
         let (dataset, snapshot) = (self.directory(name), &file[PINS.len() + 1..][..HEX_DIGITS]);
         let manifest = dataset.join(crate::snapshot::manifest_path(snapshot));
         let unknown = || MarketError::UnknownSnapshot { dataset: name.to_owned(), prefix: snapshot.to_owned() };
@@ -46,12 +46,17 @@ impl Store {
         Err(unknown())
     }
 
+    /// Whether snapshots are ever deleted: not from an object store, so that nothing needs to be pinned there.
+    fn are_deleted(&self) -> bool {
+        self.remote().is_none()
+    }
+
     /// Removes a pin, if it exists.
     ///
     /// # Errors
     /// Those of [`Store::pin`].
     pub fn unpin(&self, reference: &str, holder: &str) -> Result<(), MarketError> {
-        let Some((name, file)) = pin_file(reference, holder)? else { return Ok(()) };
+        let Some((name, file)) = pin_file(reference, holder)?.filter(|_| self.are_deleted()) else { return Ok(()) };
         match fs::remove_file(self.directory(name).join(&file)) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 Err(MarketError::io("delete", format!("{name}/{file}"))(e))

@@ -80,6 +80,11 @@ pub(crate) struct QuarantinedRow {
 
 const HEADER: [&str; 4] = ["file", "line", "reason", "row"];
 
+/// Path of the rows in quarantine of a snapshot, relative to the dataset.
+pub(crate) fn quarantine_path(snapshot: &str) -> String {
+    format!("quarantine/{snapshot}.csv")
+}
+
 /// Adds rows to `NAME/quarantine/<snapshot>.csv`, except those that it already contains. Returns the file's path
 /// relative to the data root, `None` when there is nothing to write.
 pub(crate) fn write_quarantine(
@@ -91,7 +96,7 @@ pub(crate) fn write_quarantine(
     if rows.is_empty() {
         return Ok(None);
     }
-    let relative = format!("quarantine/{snapshot}.csv");
+    let relative = quarantine_path(snapshot);
     let shown = format!("{name}/{relative}");
     let mut writer = csv::Writer::from_writer(Vec::new());
     let mut present: BTreeSet<Vec<String>> = BTreeSet::new();

@@ -12,15 +12,13 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::error::MarketError;
+use crate::files::Files;
 use crate::import::check_writable_name;
-use crate::manifest::Manifest;
+use crate::manifest_reader::{read_base, read_manifest};
 use crate::name::split_reference;
 use crate::pins::pinned_in;
-use crate::snapshot::{
-    BASES, CompactionLock, FILES, HEAD, WriteLock, base_path, file_path, manifest_path, sums_path, table_path,
-    tail_index_path, write_atomically,
-};
-use crate::store::{Store, read_base, read_manifest, snapshots};
+use crate::snapshot::{BASES, CompactionLock, FILES, HEAD, WriteLock, base_path, manifest_path, write_atomically};
+use crate::store::{Store, snapshots};
 use crate::time::{TimeMicros, format_time};
 
 /// Suffix of the name of a manifest that is being deleted.
@@ -173,6 +171,7 @@ impl Store {
             )),
             error => error,
         })?;
+        self.in_directory("deleted from")?;
         let directory = self.directory(name);
         if directory.join(HEAD).is_file() || directory.join("snapshots").is_dir() {
             Ok(directory)
@@ -286,17 +285,17 @@ fn newest_first(directory: &Path, head: Option<&str>) -> Vec<String> {
 
 /// Deletes the files that no remaining snapshot names.
 fn sweep(name: &str, directory: &Path, report: &mut RemovalReport) -> Result<(), MarketError> {
-    let left = snapshots(directory);
+    let (left, files) = (snapshots(directory), Files::Directory(directory.to_owned()));
     report.snapshots = left.len();
     let mut named = BTreeSet::new();
     for id in &left {
-        let manifest = read_manifest(directory, name, id)?.0;
+        let manifest = read_manifest(&files, name, id)?.0;
         if let Some(appended) = &manifest.appended
             && named.insert(base_path(&appended.base))
         {
-            name_files(&read_base(directory, name, &appended.base)?, &mut named);
+            named.extend(read_base(&files, name, &appended.base)?.file_paths());
         }
-        name_files(&manifest, &mut named);
+        named.extend(manifest.file_paths());
     }
     let quarantine: BTreeSet<String> = report.removed.iter().map(|id| format!("quarantine/{id}.csv")).collect();
     for folder in [FILES, BASES, "quarantine"] {
@@ -315,15 +314,6 @@ fn sweep(name: &str, directory: &Path, report: &mut RemovalReport) -> Result<(),
         }
     }
     Ok(())
-}
-
-/// Adds the files that a manifest names, as it is stored.
-fn name_files(manifest: &Manifest, named: &mut BTreeSet<String>) {
-    let bars = manifest.files.iter().map(|f| &f.sha256).chain([&manifest.times.sha256]);
-    named.extend(bars.map(|sha256| file_path(sha256)));
-    named.extend(manifest.files.iter().map(|f| sums_path(&f.sha256)));
-    named.extend(manifest.tails().iter().flat_map(|t| [file_path(&t.sha256), tail_index_path(&t.index)]));
-    named.extend(manifest.factors.iter().chain(&manifest.symbol_table).map(|t| table_path(&t.sha256)));
 }
 
 /// Counts the files of a dataset's directory.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::dataset::Dataset;
 use crate::import::{ImportOptions, import_files};
-use crate::snapshot::publish;
+use crate::snapshot::{file_path, publish};
 
 /// A dataset `d` with so many snapshots, each with one more symbol than the one before; their ids, the newest last.
 fn store(snapshots: usize) -> (tempfile::TempDir, Store, Vec<String>) {

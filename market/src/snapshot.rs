@@ -7,66 +7,34 @@
 //! so snapshots share them. Every file is written under a temporary name, synced and renamed; HEAD comes last. Nothing is deleted
 //! here: see `removal`.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read as _, Write};
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::arrow_file::encode_times;
 use crate::calendar::Calendar;
 use crate::error::MarketError;
+use crate::files::{Files, MemoryFiles};
+pub(crate) use crate::layout::{
+    BASES, FILES, HEAD, base_path, file_path, manifest_path, sums_path, table_path, tail_index_path, write_atomically,
+};
+use crate::layout::{make_readable, persist};
 use crate::manifest::{Appended, GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TableFile, TimesFile, sha256_hex};
+use crate::remote::{Head, RemoteDataset};
 use crate::sums::Sums;
 use crate::time::TimeMicros;
 use trawl_terms::Timeframe;
 
-pub(crate) const HEAD: &str = "HEAD";
-/// Folder of the content-addressed files.
-pub(crate) const FILES: &str = "files";
-/// Folder of the manifests to which bars were appended.
-pub(crate) const BASES: &str = "bases";
 /// Bytes of two files that are compared at once.
 const COMPARED_BYTES: u64 = 1 << 20;
-
-/// Path of a content-addressed file, relative to the dataset.
-pub(crate) fn file_path(sha256: &str) -> String {
-    format!("{FILES}/{sha256}.arrow")
-}
-
-/// Path of the checksums of a file of bars, relative to the dataset.
-pub(crate) fn sums_path(sha256: &str) -> String {
-    format!("{FILES}/{sha256}.sums")
-}
-
-/// Path of the index of a file of appended bars, relative to the dataset.
-pub(crate) fn tail_index_path(sha256: &str) -> String {
-    format!("{FILES}/{sha256}.tail")
-}
-
-/// Path of the manifest to which bars were appended, relative to the dataset. It stays when its snapshot is deleted.
-pub(crate) fn base_path(snapshot: &str) -> String {
-    format!("{BASES}/{snapshot}.json")
-}
-
-/// Path of a table of reference data, relative to the dataset.
-pub(crate) fn table_path(sha256: &str) -> String {
-    format!("{FILES}/{sha256}.csv")
-}
-
-/// Path of a manifest, relative to the dataset.
-pub(crate) fn manifest_path(snapshot: &str) -> String {
-    format!("snapshots/{snapshot}.json")
-}
-
-/// Files in memory: the bundled dataset.
-pub(crate) type MemoryFiles = Mutex<BTreeMap<String, Arc<Vec<u8>>>>;
 
 /// Where the files of a snapshot go.
 #[derive(Debug)]
 pub(crate) enum Sink {
-    /// A dataset's directory, and the dataset's name for messages.
-    Directory { path: PathBuf, name: String },
+    /// A dataset's directory, and the dataset's name for messages. Where the dataset is in an object store, the folder in which its
+    /// files are made before they are put there.
+    Directory { path: PathBuf, name: String, remote: Option<RemoteDataset> },
     /// In memory only.
     Memory(MemoryFiles),
 }
@@ -75,9 +43,76 @@ impl Sink {
     /// The dataset's directory, and its name for messages.
     pub fn directory(&self) -> Option<(&Path, &str)> {
         match self {
-            Self::Directory { path, name } => Some((path, name)),
+            Self::Directory { path, name, .. } => Some((path, name)),
             Self::Memory(_) => None,
         }
+    }
+
+    /// The dataset, if it is in an object store.
+    fn remote(&self) -> Option<&RemoteDataset> {
+        match self {
+            Self::Directory { remote, .. } => remote.as_ref(),
+            Self::Memory(_) => None,
+        }
+    }
+
+    /// What was made so far, and what the dataset had before; `None` in memory.
+    pub fn reads(&self) -> Option<Files> {
+        match self {
+            Self::Directory { remote: Some(remote), .. } => Some(Files::Remote(remote.clone())),
+            Self::Directory { path, .. } => Some(Files::Directory(path.clone())),
+            Self::Memory(_) => None,
+        }
+    }
+
+    /// The folder of the locks that writers of this dataset on this machine take.
+    pub fn locks(&self) -> Option<PathBuf> {
+        match self.remote() {
+            Some(remote) => Some(remote.root.beside().join(&remote.name)),
+            None => self.directory().map(|(path, _)| path.to_owned()),
+        }
+    }
+
+    /// Whether a file that was just made is new to the dataset.
+    fn is_new(&self, relative: &str) -> bool {
+        self.remote().and_then(|remote| remote.staged.as_ref()).is_none_or(|staged| !staged.is_known(relative))
+    }
+
+    /// Keeps the manifest of a snapshot as a base, so that it stays when the snapshot is deleted.
+    pub fn keep_base(&self, snapshot: &str) -> Result<(), MarketError> {
+        match (self.remote(), self.directory()) {
+            (Some(remote), _) => remote.stage_base(snapshot),
+            (None, Some((path, name))) => keep_base(path, snapshot, name),
+            (None, None) => Err(MarketError::Refused("bars are not appended to a dataset in memory".to_owned())),
+        }
+    }
+
+    /// Writes the manifest, and makes its snapshot the newest, which was `before`.
+    ///
+    /// # Errors
+    /// [`MarketError::Busy`] where another writer was faster; [`MarketError::Io`], [`MarketError::DataRoot`].
+    pub fn publish(&self, manifest: &Manifest, before: Option<&Head>) -> Result<(), MarketError> {
+        match (self.remote(), self.directory()) {
+            (Some(remote), _) => remote.publish(manifest, &json_of(manifest)?, before),
+            (None, Some((path, _))) => publish(path, manifest),
+            (None, None) => Err(MarketError::Refused("a dataset in memory has no files".to_owned())),
+        }
+    }
+
+    /// Adds to a file that is no part of a snapshot: `add` is given the folder of the dataset, and returns what it wrote.
+    pub fn add_to<T>(
+        &self,
+        relative: &str,
+        add: impl FnOnce(&Path, &str) -> Result<T, MarketError>,
+    ) -> Result<T, MarketError> {
+        let Some((path, name)) = self.directory() else {
+            return Err(MarketError::Refused("a dataset in memory has no files".to_owned()));
+        };
+        let Some(remote) = self.remote() else { return add(path, name) };
+        remote.stage_object(relative)?;
+        let added = add(path, name)?;
+        remote.put_staged(relative)?;
+        Ok(added)
     }
 
     /// The folder of the dataset's files.
@@ -95,13 +130,13 @@ impl Sink {
             return Ok(false);
         }
         persist(staged, &path.join(relative)).map_err(MarketError::io("write", format!("{name}/{relative}")))?;
-        Ok(true)
+        Ok(self.is_new(relative))
     }
 
     /// Stores bytes under their sha256, at a path that contains it; returns whether they were new.
     pub fn put(&self, sha256: &str, relative: &str, bytes: Vec<u8>) -> Result<bool, MarketError> {
         match self {
-            Self::Directory { path, name } => {
+            Self::Directory { path, name, .. } => {
                 // A damaged file is replaced: importing again repairs a dataset.
                 if let Ok(present) = fs::read(path.join(relative))
                     && present == bytes
@@ -109,7 +144,7 @@ impl Sink {
                     return Ok(false);
                 }
                 write_atomically(path, relative, &bytes, name)?;
-                Ok(true)
+                Ok(self.is_new(relative))
             }
             Self::Memory(files) => {
                 let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,25 +152,6 @@ impl Sink {
             }
         }
     }
-}
-
-/// Writes `dataset/relative` as a whole or not at all.
-pub(crate) fn write_atomically(dataset: &Path, relative: &str, bytes: &[u8], name: &str) -> Result<(), MarketError> {
-    let shown = format!("{name}/{relative}");
-    let path = dataset.join(relative);
-    let directory = path.parent().unwrap_or(dataset);
-    fs::create_dir_all(directory).map_err(MarketError::io("create the directory of", &shown))?;
-    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(MarketError::io("write", &shown))?;
-    file.write_all(bytes).map_err(MarketError::io("write", &shown))?;
-    persist(file, &path).map_err(MarketError::io("write", &shown))
-}
-
-/// Gives a file that was written its name, once it is on the disk.
-fn persist(file: tempfile::NamedTempFile, path: &Path) -> std::io::Result<()> {
-    make_readable(file.as_file())?;
-    file.as_file().sync_data()?;
-    file.persist(path).map_err(|e| e.error)?;
-    Ok(())
 }
 
 /// Whether two files have the same bytes.
@@ -165,18 +181,6 @@ pub(crate) fn store_sums(dataset: &Path, file: &GroupFile, sums: &Sums) -> std::
     staged.write_all(&sums.encode(&file.sha256, file.bytes, file.rows))?;
     make_readable(staged.as_file())?;
     staged.persist(&path).map_err(|e| e.error)?;
-    Ok(())
-}
-
-/// Makes a file readable by others: temporary files are private to their user, but servers under another user read
-/// datasets.
-fn make_readable(file: &fs::File) -> std::io::Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        file.set_permissions(fs::Permissions::from_mode(0o644))?;
-    }
-    let _ = file;
     Ok(())
 }
 
@@ -309,7 +313,7 @@ pub(crate) fn assemble_appended(
 
 /// Keeps the manifest of a snapshot as a base, so that it stays when the snapshot is deleted: a second name of its file where the
 /// file system has that, else a copy.
-pub(crate) fn keep_base(dataset: &Path, snapshot: &str, name: &str) -> Result<(), MarketError> {
+fn keep_base(dataset: &Path, snapshot: &str, name: &str) -> Result<(), MarketError> {
     let (from, relative) = (dataset.join(manifest_path(snapshot)), base_path(snapshot));
     let to = dataset.join(&relative);
     let failed = |action| MarketError::io(action, format!("{name}/{relative}"));
@@ -328,14 +332,18 @@ pub(crate) fn keep_base(dataset: &Path, snapshot: &str, name: &str) -> Result<()
 
 /// Writes the manifest, then HEAD.
 pub(crate) fn publish(dataset: &Path, manifest: &Manifest) -> Result<(), MarketError> {
-    let name = &manifest.name;
-    // What follows from the base and from indices is not stored.
-    let stored = manifest.appended.is_some().then(|| manifest.stored());
-    let mut json = serde_json::to_vec_pretty(stored.as_ref().unwrap_or(manifest))
-        .map_err(|e| MarketError::Refused(e.to_string()))?;
-    json.push(b'\n');
+    let (name, json) = (&manifest.name, json_of(manifest)?);
     write_atomically(dataset, &manifest_path(&manifest.snapshot), &json, name)?;
     write_atomically(dataset, HEAD, format!("{}\n", manifest.snapshot).as_bytes(), name)
+}
+
+/// A manifest as it is stored, without what follows from the base and from indices.
+fn json_of(manifest: &Manifest) -> Result<Vec<u8>, MarketError> {
+    let stored = manifest.appended.is_some().then(|| manifest.stored());
+    let json = serde_json::to_vec_pretty(stored.as_ref().unwrap_or(manifest));
+    let mut json = json.map_err(|e| MarketError::Refused(e.to_string()))?;
+    json.push(b'\n');
+    Ok(json)
 }
 
 /// Locks a dataset against other writers until dropped; the lock ends with the process, however that ends.

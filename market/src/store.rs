@@ -5,30 +5,32 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::io::Read as _;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::bundled;
 use crate::bundled_names::{BUNDLED, is_bundled};
-use crate::dataset::{Dataset, Files};
+use crate::dataset::Dataset;
+use crate::files::Files;
+use crate::remote::{CacheOptions, Head, Objects, RemoteDataset, RemoteRoot, Staging};
 use trawl_terms::suggest;
 
 use crate::error::MarketError;
-use crate::limits::MANIFEST_BYTES_MAX;
-use crate::manifest::{MANIFEST_VERSION, Manifest};
+use crate::manifest_reader::open_manifest;
 use trawl_terms::Timeframe;
 
 use crate::name::{HEX_DIGITS, check_dataset_name, is_digest, split_reference};
-use crate::snapshot::{HEAD, base_path, manifest_path};
-use crate::tail::{self, Tails};
+use crate::snapshot::{HEAD, Sink, manifest_path};
 use crate::time::TimeMicros;
 
-/// The data root (a directory) plus the bundled datasets.
+/// The data root plus the bundled datasets.
 #[derive(Debug, Clone)]
 pub struct Store {
-    /// Directory that contains one directory per dataset; need not exist.
+    /// Directory that contains one directory per dataset, and need not exist; for an object store a directory of this machine for
+    /// locks and for what does not fit into memory.
     pub root: PathBuf,
+    remote: Option<Arc<RemoteRoot>>,
     /// Recently opened snapshots, newest first; only a server keeps any.
     kept: Option<Arc<Mutex<VecDeque<Dataset>>>>,
 }
@@ -74,13 +76,67 @@ pub struct DatasetSummary {
 impl Store {
     /// Datasets under `root`, which is read only on request.
     pub fn new(root: PathBuf) -> Self {
-        Self { root, kept: None }
+        Self { root, remote: None, kept: None }
     }
 
-    /// The same for a server: it reads the manifest of a snapshot once, however often it is opened. The newest snapshot
-    /// is looked up every time.
-    pub fn keeping(root: PathBuf) -> Self {
-        Self { root, kept: Some(Arc::default()) }
+    /// Datasets in an object store, whose files are kept in a cache on this machine. The store is not asked anything yet.
+    ///
+    /// # Errors
+    /// [`MarketError::Io`] when the folder of the cache cannot be used.
+    pub fn in_objects(objects: Arc<dyn Objects>, cache: &CacheOptions) -> Result<Self, MarketError> {
+        let remote = RemoteRoot::open(objects, cache)?;
+        Ok(Self { root: remote.beside(), remote: Some(Arc::new(remote)), kept: None })
+    }
+
+    /// For a server: it reads the manifest of a snapshot once, however often it is opened. The newest snapshot is looked up every
+    /// time.
+    #[must_use]
+    pub fn keeping(self) -> Self {
+        Self { kept: Some(Arc::default()), ..self }
+    }
+
+    /// Where the datasets are, for messages.
+    pub fn address(&self) -> String {
+        match &self.remote {
+            Some(remote) => remote.objects.address().to_owned(),
+            None => self.root.display().to_string(),
+        }
+    }
+
+    /// Refuses what is done in directories only.
+    pub(crate) fn in_directory(&self, done: &str) -> Result<(), MarketError> {
+        match &self.remote {
+            Some(remote) => Err(MarketError::Refused(format!(
+                "nothing is {done} the data root {} yet: only data roots that are directories support it",
+                remote.objects.address()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn remote(&self) -> Option<&Arc<RemoteRoot>> {
+        self.remote.as_ref()
+    }
+
+    /// The files of a dataset whose name has been checked.
+    fn files(&self, name: &str) -> Files {
+        match &self.remote {
+            Some(root) => Files::Remote(RemoteDataset { root: Arc::clone(root), name: name.to_owned(), staged: None }),
+            None => Files::Directory(self.directory(name)),
+        }
+    }
+
+    /// Where the files of a new snapshot go; `existing` is the dataset as it is, if it exists.
+    pub(crate) fn sink(&self, name: &str, existing: Option<&Dataset>) -> Result<Sink, MarketError> {
+        let name = name.to_owned();
+        let Some(root) = &self.remote else {
+            return Ok(Sink::Directory { path: self.directory(&name), name, remote: None });
+        };
+        let known = existing.map(|existing| existing.manifest.file_paths()).unwrap_or_default();
+        let staged = Arc::new(Staging::new(&self.root, known)?);
+        let path = staged.path().to_owned();
+        let remote = Some(RemoteDataset { root: Arc::clone(root), name: name.clone(), staged: Some(staged) });
+        Ok(Sink::Directory { path, name, remote })
     }
 
     fn kept(&self) -> Option<MutexGuard<'_, VecDeque<Dataset>>> {
@@ -110,7 +166,6 @@ impl Store {
                 _ => Ok(dataset),
             };
         }
-        let directory = self.directory(name);
         let snapshot = match prefix {
             None => self.head(name)?.ok_or_else(|| self.without_head(name))?,
             Some(prefix) => self.full_id(name, prefix)?,
@@ -119,17 +174,28 @@ impl Store {
         if let Some(known) = self.kept().and_then(|kept| kept.iter().find(|d| same(d)).cloned()) {
             return Ok(known);
         }
-        let (manifest, tails, file) = open_manifest(&directory, name, &snapshot)?;
-        let dataset = Dataset::new(manifest, Files::Directory(directory.clone())).with_tails(tails);
+        let files = self.files(name);
+        let (manifest, tails, file) = open_manifest(&files, name, &snapshot).map_err(|error| match error {
+            MarketError::Io { source, .. } if self.remote.is_some() && source.kind() == ErrorKind::NotFound => {
+                MarketError::UnknownSnapshot { dataset: name.to_owned(), prefix: snapshot.clone() }
+            }
+            error => error,
+        })?;
+        let dataset = Dataset::new(manifest, files).with_tails(tails);
         if let Some(mut kept) = self.kept() {
             kept.push_front(dataset.clone());
             kept.truncate(KEPT_MAX);
             return Ok(dataset);
         }
+        if self.remote.is_some() {
+            return Ok(dataset.reading(file));
+        }
         // Deleting a snapshot needs this lock. A server keeps datasets open for good: its scans pin the snapshots
         // instead.
         let locked = file.try_lock_shared();
-        if matches!(locked, Err(fs::TryLockError::WouldBlock)) || !directory.join(manifest_path(&snapshot)).is_file() {
+        if matches!(locked, Err(fs::TryLockError::WouldBlock))
+            || !self.directory(name).join(manifest_path(&snapshot)).is_file()
+        {
             return Err(MarketError::UnknownSnapshot { dataset: name.to_owned(), prefix: snapshot });
         }
         Ok(dataset.reading(file))
@@ -137,14 +203,24 @@ impl Store {
 
     /// The snapshot whose id begins with these digits.
     pub(crate) fn full_id(&self, name: &str, prefix: &str) -> Result<String, MarketError> {
-        let directory = self.directory(name);
-        if !directory.is_dir() {
+        let mut found = match &self.remote {
+            // Its manifest says whether there is such a snapshot.
+            Some(_) if prefix.len() == HEX_DIGITS => return Ok(prefix.to_owned()),
+            Some(remote) => remote.snapshots(name)?,
+            None => {
+                let directory = self.directory(name);
+                if !directory.is_dir() {
+                    return Err(self.unknown(name));
+                }
+                if prefix.len() == HEX_DIGITS && directory.join(manifest_path(prefix)).is_file() {
+                    return Ok(prefix.to_owned());
+                }
+                snapshots(&directory)
+            }
+        };
+        if found.is_empty() && self.remote.is_some() {
             return Err(self.unknown(name));
         }
-        if prefix.len() == HEX_DIGITS && directory.join(manifest_path(prefix)).is_file() {
-            return Ok(prefix.to_owned());
-        }
-        let mut found = snapshots(&directory);
         found.retain(|s| s.starts_with(prefix));
         let (dataset, prefix) = (name.to_owned(), prefix.to_owned());
         match found.len() {
@@ -176,12 +252,12 @@ impl Store {
     /// All datasets, bundled ones first, then by name; one that cannot be opened contains the reason.
     ///
     /// # Errors
-    /// [`MarketError::Io`] when the data root exists but cannot be listed.
+    /// [`MarketError::Io`] when the data root exists but cannot be listed; [`MarketError::DataRoot`].
     pub fn list(&self) -> Result<Vec<DatasetSummary>, MarketError> {
         let bundled = |name: &&str| bundled::open(name).map(|opened| summary(name, true, 1, opened));
         let mut list: Vec<DatasetSummary> = BUNDLED.iter().filter_map(bundled).collect();
         for name in self.names()? {
-            let kept = snapshots(&self.directory(&name)).len();
+            let kept = self.snapshots_of(&name).map_or(0, |snapshots| snapshots.len());
             list.push(summary(&name, false, kept, self.open(&name)));
         }
         Ok(list)
@@ -189,6 +265,16 @@ impl Store {
 
     /// Names of the datasets under the root, sorted. Other directory entries are skipped.
     fn names(&self) -> Result<Vec<String>, MarketError> {
+        if let Some(remote) = &self.remote {
+            let mut names = Vec::new();
+            for name in remote.folders()? {
+                if check_dataset_name(&name).is_ok() && !is_bundled(&name) && remote.is_dataset(&name)? {
+                    names.push(name);
+                }
+            }
+            names.sort_unstable();
+            return Ok(names);
+        }
         let shown = self.root.display().to_string();
         let entries = match fs::read_dir(&self.root) {
             Ok(entries) => entries,
@@ -208,8 +294,27 @@ impl Store {
         Ok(names)
     }
 
+    /// Ids of a dataset's snapshots, sorted.
+    fn snapshots_of(&self, name: &str) -> Result<Vec<String>, MarketError> {
+        match &self.remote {
+            Some(remote) => remote.snapshots(name),
+            None => Ok(snapshots(&self.directory(name))),
+        }
+    }
+
+    /// The newest snapshot; `None` when the dataset does not exist.
+    pub(crate) fn newest(&self, name: &str) -> Result<Option<Head>, MarketError> {
+        match &self.remote {
+            Some(remote) => remote.head(name),
+            None => Ok(self.head(name)?.map(|snapshot| Head { snapshot, number: 0 })),
+        }
+    }
+
     /// Id of the newest snapshot; `None` when the dataset does not exist.
     pub(crate) fn head(&self, name: &str) -> Result<Option<String>, MarketError> {
+        if let Some(remote) = &self.remote {
+            return Ok(remote.head(name)?.map(|head| head.snapshot));
+        }
         let shown = format!("{name}/{HEAD}");
         let text = match fs::read(self.directory(name).join(HEAD)) {
             Ok(text) => text,
@@ -227,7 +332,11 @@ impl Store {
 
     /// The error when HEAD is missing: the dataset does not exist, or its HEAD was lost.
     fn without_head(&self, name: &str) -> MarketError {
-        match snapshots(&self.directory(name)).last() {
+        let snapshots = match self.snapshots_of(name) {
+            Ok(snapshots) => snapshots,
+            Err(error) => return error,
+        };
+        match snapshots.last() {
             None => self.unknown(name),
             Some(any) => MarketError::Corrupt {
                 file: format!("{name}/{HEAD}"),
@@ -244,7 +353,7 @@ impl Store {
         let candidates = names.iter().map(String::as_str).chain(BUNDLED);
         MarketError::UnknownDataset {
             name: name.to_owned(),
-            root: self.root.display().to_string(),
+            root: self.address(),
             suggestion: suggest(name, candidates).map(str::to_owned),
         }
     }
@@ -279,93 +388,4 @@ pub(crate) fn snapshots(directory: &Path) -> Vec<String> {
         names.filter_map(|n| n.strip_suffix(".json").map(str::to_owned)).filter(|id| is_digest(id)).collect();
     ids.sort_unstable();
     ids
-}
-
-/// A snapshot's manifest with all of its symbols, its appended bars if it has any, and the manifest's file.
-fn open_manifest(
-    directory: &Path,
-    name: &str,
-    snapshot: &str,
-) -> Result<(Arc<Manifest>, Option<Tails>, fs::File), MarketError> {
-    let (stored, file) = read_manifest(directory, name, snapshot)?;
-    if stored.appended.is_none() {
-        return Ok((Arc::new(stored), None, file));
-    }
-    let (manifest, tails) = complete(directory, stored, None)?;
-    Ok((Arc::new(manifest), Some(tails), file))
-}
-
-/// Completes the manifest of a snapshot with appended bars; `base` is that to which they were appended, if it is known.
-///
-/// # Errors
-/// [`MarketError::Checksum`], [`MarketError::Corrupt`] or [`MarketError::Io`] for the base and the indices.
-pub(crate) fn complete(
-    directory: &Path,
-    stored: Manifest,
-    base: Option<Arc<Manifest>>,
-) -> Result<(Manifest, Tails), MarketError> {
-    let name = stored.name.clone();
-    let id = stored.appended.as_ref().map(|appended| appended.base.clone()).unwrap_or_default();
-    let base = match base.filter(|base| base.snapshot == id) {
-        Some(base) => base,
-        None => Arc::new(read_base(directory, &name, &id)?),
-    };
-    tail::open::open(stored, base, |relative| {
-        fs::read(directory.join(relative)).map_err(MarketError::io("read", format!("{name}/{relative}")))
-    })
-}
-
-/// The manifest of a base, checked.
-pub(crate) fn read_base(directory: &Path, name: &str, snapshot: &str) -> Result<Manifest, MarketError> {
-    match read_manifest_at(directory, name, base_path(snapshot), snapshot) {
-        // It is the same file while its snapshot exists.
-        Err(_) if directory.join(manifest_path(snapshot)).is_file() => Ok(read_manifest(directory, name, snapshot)?.0),
-        read => Ok(read?.0),
-    }
-}
-
-/// A manifest as it is stored, checked, and its file.
-pub(crate) fn read_manifest(directory: &Path, name: &str, snapshot: &str) -> Result<(Manifest, fs::File), MarketError> {
-    read_manifest_at(directory, name, manifest_path(snapshot), snapshot)
-}
-
-fn read_manifest_at(
-    directory: &Path,
-    name: &str,
-    relative: String,
-    snapshot: &str,
-) -> Result<(Manifest, fs::File), MarketError> {
-    let file = format!("{name}/{relative}");
-    let mut opened = fs::File::open(directory.join(relative)).map_err(MarketError::io("read", &file))?;
-    let size = opened.metadata().map_err(MarketError::io("read", &file))?.len();
-    if size > MANIFEST_BYTES_MAX {
-        return Err(MarketError::Limit { what: format!("bytes of {file}"), found: size, limit: MANIFEST_BYTES_MAX });
-    }
-    let mut bytes = Vec::new();
-    opened.read_to_end(&mut bytes).map_err(MarketError::io("read", &file))?;
-    let corrupt = |why: String| MarketError::Corrupt { file: file.clone(), why };
-    // A newer layout may not be readable, but its version is.
-    #[derive(serde::Deserialize)]
-    struct Version {
-        version: u32,
-    }
-    let read: Result<Manifest, serde_json::Error> = serde_json::from_slice(&bytes);
-    let version = match &read {
-        Ok(manifest) => manifest.version,
-        Err(_) => serde_json::from_slice::<Version>(&bytes).map_err(|e| corrupt(e.to_string()))?.version,
-    };
-    if !(1..=MANIFEST_VERSION).contains(&version) {
-        let why =
-            format!("its version is {version}, but this program reads 1 to {MANIFEST_VERSION}: a newer one wrote it");
-        return Err(corrupt(why));
-    }
-    let mut manifest = read.map_err(|e| corrupt(e.to_string()))?;
-    let found = manifest.content_id();
-    if found != snapshot || manifest.snapshot != snapshot {
-        return Err(MarketError::Checksum { file, expected: snapshot.to_owned(), found });
-    }
-    manifest.check().map_err(|why| MarketError::Corrupt { file, why })?;
-    // The directory gives the dataset its name, so that it can be renamed.
-    name.clone_into(&mut manifest.name);
-    Ok((manifest, opened))
 }

@@ -16,7 +16,7 @@ use crate::group::{group_of, groups_for};
 use crate::group_writer::store_group;
 use crate::limits::{GROUPS_MAX, SYMBOLS_MAX, SYMBOLS_PER_GROUP, SYNTH_BARS_MAX, SYNTH_GROUP_ROWS_MAX, SYNTH_ROWS_MAX};
 use crate::manifest::Manifest;
-use crate::snapshot::{Heading, Sink, WriteLock, assemble, publish, unite};
+use crate::snapshot::{Heading, WriteLock, assemble, unite};
 use crate::store::Store;
 use crate::time::{DAY, MINUTE, TimeMicros, add_months, parse_time};
 use trawl_terms::{TimeUnit, Timeframe};
@@ -90,12 +90,12 @@ pub fn synthesise(store: &Store, options: &SynthOptions) -> Result<SynthReport, 
         "{GENERATOR} symbols={} bars={} seed={} timeframe={timeframe}",
         options.symbols, options.bars, options.seed
     );
-    let head = store.head(name)?;
+    let head = store.newest(name)?;
     // The same market is generated again: that repairs damaged files.
     if head.is_some() && !store.open(name).is_ok_and(|d| d.manifest.origin == origin) {
         return Err(taken(name));
     }
-    let sink = Sink::Directory { path: path.clone(), name: name.clone() };
+    let sink = store.sink(name, None)?;
     let columns: Vec<String> = COLUMNS.map(str::to_owned).to_vec();
     let stored = (0..groups)
         .into_par_iter()
@@ -126,9 +126,9 @@ pub fn synthesise(store: &Store, options: &SynthOptions) -> Result<SynthReport, 
         symbol_table: None,
     };
     let manifest = assemble(&sink, heading, files, all_times)?;
-    match head {
-        Some(head) if head != manifest.snapshot => return Err(taken(name)),
-        _ => publish(&path, &manifest)?,
+    match &head {
+        Some(head) if head.snapshot != manifest.snapshot => return Err(taken(name)),
+        head => sink.publish(&manifest, head.as_ref())?,
     }
     Ok(report(&manifest))
 }

@@ -43,6 +43,44 @@ def notes(helm, check, chart):
     check("port-forward" not in workers and "'prod'" in workers, f"the notes of workers alone:\n{workers}")
 
 
+def datasets_in_a_bucket(rendered, check, same):
+    """Nothing is shared: no claim, copies on the node, the bucket's environment and keys for all that read or write bars."""
+    r = rendered(
+        "production",
+        'data.kind="s3"',
+        'data.s3.url="s3://bars/eod"',
+        "data.s3.cacheBytes=1073741824",
+        'data.s3.environment={"AWS_REGION":"eu-central-1","AWS_ENDPOINT_URL":"https://minio:9000"}',
+        'data.s3.existingSecret="bars"',
+    )
+    wanted = {
+        "AWS_ENDPOINT_URL": "https://minio:9000",
+        "AWS_REGION": "eu-central-1",
+        "TRAWL_DATA_CACHE": "/var/lib/trawl/data",
+        "TRAWL_DATA_CACHE_BYTES": "1073741824",
+        "TRAWL_DATA_ROOT": "s3://bars/eod",
+    }
+    for name in ("coordinator", "worker", "import"):
+        if name == "import":
+            pod = r.of("CronJob", "-import")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        else:
+            pod = r.of("Deployment", f"-{name}")["spec"]["template"]["spec"]
+        container = pod["containers"][0]
+        if name == "import":
+            given = {entry["name"]: entry.get("value") for entry in container["env"]}
+        else:
+            given = r.config(name)
+        same({key: given.get(key) for key in wanted}, wanted, f"{name}: the bucket")
+        check({"secretRef": {"name": "bars"}} in container["envFrom"], f"{name}: its keys")
+        mounts = {m["name"]: m for m in container["volumeMounts"]}
+        check(not mounts["data"].get("readOnly") and "subPath" not in mounts["data"], f"{name}: copies cannot be written")
+        volumes = {v["name"]: v for v in pod["volumes"]}
+        same(volumes["data"], {"name": "data", "emptyDir": {"sizeLimit": "5368709120"}}, f"{name}: where copies are")
+        ports = [p["port"] for rule in r.of("NetworkPolicy", f"-{name}")["spec"]["egress"] for p in rule["ports"]]
+        check(9000 in ports, f"{name} cannot reach the bucket")
+    check(r.of("PersistentVolumeClaim", "-data") is None, "a claim for datasets in a bucket")
+
+
 def branches(helm, check, chart):
     notes(helm, check, chart)
     count = 0
@@ -401,6 +439,7 @@ def branches(helm, check, chart):
         'results.s3.environment={"AWS_ENDPOINT_URL":"https://minio:9000"}',
     )
     check({"secretRef": {"name": "s3"}} in first(r, "coordinator")["envFrom"], "keys of S3 by a Secret")
+    datasets_in_a_bucket(rendered, check, same)
     check("secretRef" not in json.dumps(first(r, "worker")["envFrom"]), "and not for workers")
     ports = [p["port"] for rule in r.of("NetworkPolicy", "-coordinator")["spec"]["egress"] for p in rule["ports"]]
     same(sorted(set(ports)), [53, 2379, 4317, 7400, 7500, 9000], "where a coordinator may connect")

@@ -241,7 +241,9 @@ def check_server(case, rendered, deployment):
     for key, value in config.items():
         if value.startswith("/etc/trawl"):
             check(any(value.startswith(path) for path in mounts), f"{name}: {key}={value} is not mounted")
-    check("/var/lib/trawl/data" in mounts and config["TRAWL_DATA_ROOT"] == "/var/lib/trawl/data", f"{name}: no data")
+    # Where datasets are, or where copies of a bucket's are kept.
+    folder = config["TRAWL_DATA_CACHE" if config["TRAWL_DATA_ROOT"].startswith("s3://") else "TRAWL_DATA_ROOT"]
+    check("/var/lib/trawl/data" in mounts and folder == "/var/lib/trawl/data", f"{name}: no data")
     if component == "worker":
         data = next(v for v in spec["volumes"] if v["name"] == "data")
         check(
@@ -422,7 +424,7 @@ def server(helm, trawl):
             if not (config := rendered.config(command)):
                 continue
             config = dict(config)
-            # Ports that are free, an etcd that is not waited for, and files that are certainly not there.
+            # Ports that are free, an etcd that is not waited for, and certificates that are certainly not there.
             config |= {
                 k: re.sub(r":\d+$", ":0", config[k])
                 for k in ("TRAWL_LISTEN", "TRAWL_HEALTH", "TRAWL_METRICS")
@@ -433,6 +435,8 @@ def server(helm, trawl):
                 "TRAWL_ADVERTISE": "fd00::7:7500" if ":" in config["TRAWL_LISTEN"][:-2] else "10.0.0.7:7500",
             }
             config |= {"TRAWL_ID": "p" * ID_MAX, "PATH": os.environ.get("PATH", "")}
+            # Checked at start; the volume, or the bucket, is not here.
+            config["TRAWL_DATA_ROOT"] = str(CHART)
             config["TRAWL_LISTEN"] = config["TRAWL_LISTEN"].replace("[::]", "0.0.0.0")
             config["TRAWL_HEALTH"] = config["TRAWL_HEALTH"].replace("[::]", "127.0.0.1").replace("0.0.0.0", "127.0.0.1")
             if "TRAWL_METRICS" in config:

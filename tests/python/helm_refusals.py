@@ -47,6 +47,23 @@ def refusals(helm, check, chart):
         ("trial", ["securityContext.runAsUser=0"], ["securityContext.runAsUser", "1"]),
         ("production", ['results.s3.url="https://bucket"'], ["results.s3.url", "pattern"]),
         ("production", ['results.s3.environment.PATH="/x"'], ["results.s3.environment", "PATH is not allowed"]),
+        ("production", ['data.kind="s3"', 'data.s3.url="gs://bucket"'], ["data.s3.url", "pattern"]),
+        ("production", ['data.kind="s3"'], ["data.s3.url is empty", "s3://BUCKET/PREFIX"]),
+        (
+            "production",
+            ['data.kind="s3"', 'data.s3.url="s3://b/d"', 'data.s3.environment.AWS_SECRET_ACCESS_KEY="x"'],
+            ["is a secret", "data.s3.existingSecret"],
+        ),
+        (
+            "production",
+            ['data.kind="s3"', 'data.s3.url="s3://b/d"', 'data.s3.environment.AWS_REGION="us-east-1"'],
+            ["data.s3.environment.AWS_REGION and results.s3.environment.AWS_REGION differ"],
+        ),
+        (
+            "production",
+            ['data.kind="s3"', 'data.s3.url="s3://b/d"', 'data.s3.existingSecret="a"', 'results.s3.existingSecret="b"'],
+            ["data.s3.existingSecret and results.s3.existingSecret differ"],
+        ),
         ("production", ['etcd.endpoints=["etcd:2379"]'], ["etcd.endpoints.0", "pattern"]),
         ("production", ['data.accessModes=["ReadOnlyMany"]'], ["data.accessModes.0", '"ReadWriteMany"']),
         ("gpu-mig", ['worker.gpu.resourceName="gpu"'], ["worker.gpu.resourceName", "pattern"]),

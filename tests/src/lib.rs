@@ -19,6 +19,7 @@ pub mod otlp_metrics;
 pub mod process;
 pub mod receiver;
 pub mod reference;
+pub mod s3;
 pub mod scrape;
 pub mod tls_receiver;
 pub mod wait;

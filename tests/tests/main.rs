@@ -11,6 +11,7 @@ mod chart;
 mod cluster;
 mod compute;
 mod control;
+mod data_root;
 mod dataset_care;
 mod datasets;
 mod deploy;

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Passes HTTP requests on to a server of S3, slowly: each one waits, all of them share a bandwidth, and at times each gets 503.
+"""Passes HTTP requests on to a server of S3, slowly: each one waits, all of them share a bandwidth, and at times each gets 503,
+or some do, or some answers are cut off, or nobody answers.
 
     slow_store.py --listen PORT --control PORT --to PORT
 
 A line of JSON on the control port changes the settings, such as {"delay_s": 0.5, "bytes_per_s": 2e7, "refuse": true}; the
-reply is a line with the settings and the counters. Requests need a Content-Length; each has a connection of its own to the
+reply is a line with the settings and the counters. "refuse_every" and "cut_every" are for every so many requests, 0 for none; with
+"away" connections are closed without an answer. Requests need a Content-Length; each has a connection of its own to the
 server, so that the end of the connection is the end of the answer.
 """
 
@@ -15,6 +17,7 @@ import json
 import socket
 
 PIECE_BYTES = 64 * 1024
+CUT_BYTES_MIN = 2048  # an answer with less is a head and little else
 HEAD_BYTES_MAX = 64 * 1024
 REFUSAL = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 WITHOUT_BODY = (b"204", b"304")
@@ -25,8 +28,8 @@ class SlowStore:
 
     def __init__(self, to):
         self.to = to
-        self.settings = {"delay_s": 0.0, "bytes_per_s": 1e9, "refuse": False}
-        self.counters = {"requests": 0, "refused": 0, "at_once": 0, "bytes_in": 0, "bytes_out": 0}
+        self.settings = {"delay_s": 0.0, "bytes_per_s": 1e9, "refuse": False, "refuse_every": 0, "cut_every": 0, "away": False}
+        self.counters = {"requests": 0, "refused": 0, "cut": 0, "dropped": 0, "at_once": 0, "bytes_in": 0, "bytes_out": 0}
         self.free = 0.0  # when what was taken of the bandwidth has passed
 
     async def bandwidth(self, count):
@@ -57,18 +60,32 @@ class SlowStore:
             body += piece
         self.counters["bytes_in"] += length
         await asyncio.sleep(self.settings["delay_s"])
-        if self.settings["refuse"]:
+        if self.settings["away"]:
+            self.counters["dropped"] += 1
+            raise ConnectionResetError
+        if self.settings["refuse"] or self.every("refuse_every"):
             self.counters["refused"] += 1
             answer = b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n" % len(REFUSAL)
             answer += b"" if head.startswith(b"HEAD ") else REFUSAL
         else:
             answer = await self.passed_on(head, body)
+        cut = len(answer) > CUT_BYTES_MIN and self.every("cut_every")
+        if cut:
+            answer = answer[: len(answer) // 2]
         for at in range(0, len(answer), PIECE_BYTES):
             piece = answer[at : at + PIECE_BYTES]
             await self.bandwidth(len(piece))
             writer.write(piece)
             await writer.drain()
         self.counters["bytes_out"] += len(answer)
+        if cut:
+            self.counters["cut"] += 1
+            raise ConnectionResetError
+
+    def every(self, setting):
+        """Whether a fault that happens every so many requests happens to this one."""
+        count = self.settings[setting]
+        return count > 0 and self.counters["requests"] % count == 0
 
     async def passed_on(self, head, body):
         """The server's answer, as one that leaves the connection open."""

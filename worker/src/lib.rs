@@ -9,6 +9,7 @@ mod axis;
 pub mod cache;
 mod checkpoints;
 mod copy_check;
+pub mod data_root;
 mod evaluate;
 mod executable;
 mod execute;

@@ -4,7 +4,6 @@
 //! shards finish within a time limit; then the record is deleted.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -48,7 +47,7 @@ pub struct Options {
     /// Boot id, new at every start.
     pub boot: String,
     /// Where datasets are.
-    pub data_root: PathBuf,
+    pub store: Store,
     /// Number of computing threads; 0 takes one per core.
     pub threads: usize,
     /// Bytes of bars kept in memory.
@@ -136,7 +135,7 @@ pub async fn run(
     };
     let service = Arc::new(WorkerService::new(
         (options.id, options.boot),
-        Store::new(options.data_root),
+        options.store,
         pool,
         (options.engine.clone(), options.cache_bytes),
         options.fault_delay,

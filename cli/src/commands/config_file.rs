@@ -18,6 +18,8 @@ use crate::failure::UserMistake;
 const SERVERS: [&str; 2] = ["coordinator", "worker"];
 /// The option that names the file.
 const OPTION: &str = "config";
+/// Options of all commands, which may come before the command; each has a value.
+const GLOBAL: [&str; 3] = ["--data-root", "--data-cache", "--data-cache-bytes"];
 /// Options that are not read from the file.
 const NOT_IN_FILE: [&str; 3] = [OPTION, "help", "version"];
 /// Maximum bytes of the file.
@@ -85,7 +87,7 @@ pub fn with_words_of_file(line: &Command, words: Vec<OsString>) -> Result<Words,
 fn server_in(words: &[OsString]) -> Option<(usize, &'static str)> {
     let mut at = 1;
     while let Some(word) = words.get(at) {
-        if word == "--data-root" {
+        if GLOBAL.iter().any(|option| word == option) {
             at += 2;
         } else if word.to_str().is_some_and(|word| word.starts_with('-')) {
             at += 1;

@@ -156,11 +156,12 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         )
         .into());
     }
+    let data = context.store_of_server()?;
     let store = args.cluster.store(&args.tls, security.tls.as_ref())?;
     // The threads that renew the leadership are separate from those that do the work.
     let election = args.cluster.store(&args.tls, security.tls.as_ref())?;
     let boot = fresh_boot();
-    let results = args.results.unwrap_or_else(|| context.data_root.join(RESULTS_FOLDER).display().to_string());
+    let results = args.results.unwrap_or_else(|| context.below(RESULTS_FOLDER));
     let scheme = if security.tls.is_some() { "https" } else { "http" };
     let options = server::Options {
         listen: args.listen,
@@ -188,7 +189,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
             ..RetentionPolicy::default()
         },
         leader_lease_ttl: Duration::from_secs(args.leader_lease_ttl_s),
-        data_root: context.data_root.clone(),
+        store: data,
         no_worker_timeout: Duration::from_secs(args.no_worker_timeout_s),
         default_backend: args.default_backend,
         class_patience: Duration::from_secs(args.class_patience_s),

@@ -28,9 +28,11 @@ const METRICS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum bytes of the metrics of one process.
 const METRICS_BYTES_MAX: u64 = 16 << 20;
 /// Variables whose values are shown; of others of ours only that they are set.
-const SHOWN_VARIABLES: [&str; 6] = [
+const SHOWN_VARIABLES: [&str; 8] = [
     "TRAWL_COORDINATOR",
     "TRAWL_DATA_ROOT",
+    "TRAWL_DATA_CACHE",
+    "TRAWL_DATA_CACHE_BYTES",
     "TRAWL_BACKEND",
     "TRAWL_LOG",
     "OTEL_EXPORTER_OTLP_PROTOCOL",
@@ -179,6 +181,8 @@ fn about() -> String {
     names.sort();
     for name in names {
         let value = std::env::var(&name).ok().filter(|_| SHOWN_VARIABLES.contains(&name.as_str()));
+        // An address with a credential in it is refused everywhere, but it may be set.
+        let value = value.filter(|value| !(value.contains("://") && value.contains(['@', '?', '#'])));
         let _ = writeln!(text, "{name} {}", value.map_or_else(|| "is set".to_owned(), |value| format!("= {value}")));
     }
     text

@@ -105,6 +105,7 @@ async fn demonstrate(args: &Args, cluster: &mut LocalCluster, etcd: &Etcd) -> an
         listen: ([127, 0, 0, 1], 0).into(),
         name: "demo",
         data_root: &data_root,
+        variables: Vec::new(),
         metrics: Vec::new(),
         delay_ms_per_segment: DELAY_MS,
         quiet: true,

@@ -84,6 +84,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         )
         .into());
     }
+    let data = context.store_of_server()?;
     let chosen = args.backend.choose(Workload::Server)?;
     tracing::info!(backend = chosen.engine.backend(Precision::F64), reason = chosen.reason, "computes");
     let store = args.cluster.store(&args.tls, security.tls.as_ref())?;
@@ -96,7 +97,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         cluster_name: args.cluster.cluster_name.clone(),
         id: id.clone(),
         boot,
-        data_root: context.data_root.clone(),
+        store: data,
         threads: args.threads.map_or(0, usize::from),
         cache_bytes: args.cache_bytes,
         engine: chosen.engine,

@@ -21,6 +21,8 @@ const CHECKSUM_BYTES: usize = 32;
 pub const COMMIT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Maximum bytes of an object: a group that is almost full takes one more segment, of any size.
 pub const OBJECT_BYTES_MAX: u64 = (COMMIT_BYTES_MAX + PAYLOAD_BYTES_MAX + 1024 * 1024) as u64;
+/// An object is read in one answer.
+const _: () = assert!(OBJECT_BYTES_MAX <= trawl_objects::BODY_BYTES_MAX);
 /// Bytes of a segment's digest.
 const DIGEST_BYTES: usize = 32;
 

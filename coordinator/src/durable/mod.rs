@@ -10,7 +10,6 @@
 
 mod found;
 pub mod group;
-mod http;
 pub mod ledger;
 pub mod pins;
 pub mod placement;
@@ -19,7 +18,6 @@ pub mod records;
 pub mod recovery;
 pub mod results;
 pub mod retention;
-mod s3;
 mod store_error;
 #[cfg(test)]
 mod testing;
@@ -39,3 +37,5 @@ pub use writer::{Writer, WriterLimits};
 
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod s3_tests;

@@ -16,6 +16,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+use trawl_objects::Address;
 use trawl_telemetry::metrics::catalogue::coordinator::{RESULT_PUT_BYTES, RESULT_PUT_DURATION, RESULT_PUT_FAILURES};
 use trawl_telemetry::metrics::current_trace;
 
@@ -104,26 +105,9 @@ impl ResultStore {
     /// # Errors
     /// [`StoreError::Address`]; [`StoreError::Denied`] and the like for a directory that cannot be made.
     pub fn open(address: &str) -> Result<Self, StoreError> {
-        let refuse = |shown: &str, expected: &str| {
-            Err(StoreError::Address { address: shown.to_owned(), expected: expected.to_owned() })
-        };
-        let Some((scheme, rest)) = address.split_once("://") else {
-            if address.is_empty() {
-                return refuse("", "expected a directory, file:///DIRECTORY or s3://BUCKET/PREFIX");
-            }
-            return Self::directory(FilePath::new(address));
-        };
-        match scheme {
-            "file" if rest.starts_with('/') => Self::directory(FilePath::new(rest)),
-            "file" => refuse(address, "expected three slashes, as in file:///var/lib/trawl/results"),
-            // The address may contain a secret, so it is not repeated.
-            _ if rest.contains(['@', '?', '#']) => refuse(
-                &format!("{scheme}://..."),
-                "credentials and options do not belong into the address; they are taken from the environment \
-                 (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)",
-            ),
-            "s3" => super::s3::open(rest).map(|objects| Self::over(objects, &format!("s3://{rest}"))),
-            _ => refuse(address, "expected a directory, file:///DIRECTORY or s3://BUCKET/PREFIX"),
+        match Address::parse(address)? {
+            Address::Directory(path) => Self::directory(&path),
+            Address::Bucket(rest) => Ok(Self::over(trawl_objects::open_bucket(&rest)?, &format!("s3://{rest}"))),
         }
     }
 

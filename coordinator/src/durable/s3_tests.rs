@@ -1,12 +1,17 @@
+//! Results in a bucket, over a server of S3 that is made here.
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::super::group::GroupName;
-use super::super::results::{Named, ResultStore};
-use super::super::testing::stored;
-use super::*;
+use object_store::aws::AmazonS3Builder;
+use trawl_objects::{open_bucket, open_bucket_as};
+
+use super::group::GroupName;
+use super::results::{Named, ResultStore};
+use super::store_error::StoreError;
+use super::testing::stored;
 
 /// Keys of one page of a listing: few, so that several pages are asked for.
 const PAGE: usize = 2;
@@ -103,8 +108,7 @@ fn environment(address: &str) -> AmazonS3Builder {
 
 #[test]
 fn a_bucket_is_needed_and_an_address_is_shown_as_it_was_given() {
-    assert!(matches!(open(""), Err(StoreError::Address { .. })));
-    assert!(matches!(open("/prefix"), Err(StoreError::Address { .. })));
+    assert!(open_bucket("").is_err() && open_bucket("/prefix").is_err());
     let store = ResultStore::open("s3://bucket/some/prefix/").unwrap();
     assert_eq!((store.shown(), store.is_local()), ("s3://bucket/some/prefix/", false));
 }
@@ -117,7 +121,7 @@ async fn a_bucket_keeps_what_a_directory_keeps() {
         Ok(bucket) => ResultStore::open(&bucket).unwrap(),
         Err(_) => {
             let environment = environment(&address).with_access_key_id("id").with_secret_access_key("hunter2");
-            ResultStore::over(open_as("bucket/pre/fix", environment).unwrap(), "s3://bucket/pre/fix")
+            ResultStore::over(open_bucket_as("bucket/pre/fix", environment).unwrap(), "s3://bucket/pre/fix")
         }
     };
     assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
@@ -150,7 +154,7 @@ async fn a_bucket_keeps_what_a_directory_keeps() {
 #[tokio::test]
 async fn a_bucket_that_refuses_says_that_this_process_may_not() {
     let (address, _objects) = serve();
-    let objects = open_as("bucket", environment(&address).with_skip_signature(true)).unwrap();
+    let objects = open_bucket_as("bucket", environment(&address).with_skip_signature(true)).unwrap();
     let store = ResultStore::over(objects, "s3://bucket");
     let error = store.probe("test").await.unwrap_err();
     assert!(matches!(error, StoreError::Denied { .. }), "{error}");

@@ -1,6 +1,6 @@
 //! Errors of the result store, with messages for operators that never contain a credential.
 
-use trawl_wire::error::text_of;
+use trawl_objects::{AddressError, Trouble, TroubleKind};
 use trawl_wire::limits::bounded_reason;
 use trawl_wire::{ErrorKind, Failure};
 
@@ -85,35 +85,20 @@ impl StoreError {
 
     /// Classifies an error of the object store at `store`.
     pub(crate) fn of(error: &object_store::Error, store: &str) -> Self {
-        use object_store::Error;
-        let (store, cause) = (store.to_owned(), bounded_reason(text_of(error)));
-        match (error, io_kind(error)) {
-            (_, Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)) => {
-                Self::Full { store, cause }
-            }
-            (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _)
-            | (_, Some(std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem)) => {
-                Self::Denied { store, cause }
-            }
-            // Messages of S3-compatible stores when a bucket or its disks are full.
-            _ if ["QuotaExceeded", "StorageFull", "507 Insufficient"].iter().any(|text| cause.contains(text)) => {
-                Self::Full { store, cause }
-            }
-            _ => Self::Unreachable { store, cause },
+        let Trouble { kind, cause } = Trouble::of(error);
+        let (store, cause) = (store.to_owned(), bounded_reason(cause));
+        match kind {
+            TroubleKind::Full => Self::Full { store, cause },
+            TroubleKind::Denied => Self::Denied { store, cause },
+            TroubleKind::Absent | TroubleKind::Exists | TroubleKind::Unreachable => Self::Unreachable { store, cause },
         }
     }
 }
 
-/// The kind of the first I/O error among an error's causes.
-fn io_kind(error: &(dyn std::error::Error + 'static)) -> Option<std::io::ErrorKind> {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(io) = error.downcast_ref::<std::io::Error>() {
-            return Some(io.kind());
-        }
-        cause = error.source();
+impl From<AddressError> for StoreError {
+    fn from(error: AddressError) -> Self {
+        Self::Address { address: error.address, expected: error.expected }
     }
-    None
 }
 
 impl From<StoreError> for Failure {

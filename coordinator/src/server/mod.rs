@@ -109,7 +109,7 @@ pub struct Options {
     /// Boot id, new at every start; part of the scans' ids.
     pub boot: String,
     /// Where datasets are.
-    pub data_root: PathBuf,
+    pub store: Store,
     /// How long an ephemeral scan waits while there is no worker.
     pub no_worker_timeout: Duration,
     /// The backend of scans whose user names none; the class with the most capacity when `None`.
@@ -238,7 +238,7 @@ pub async fn run(
     };
     let candidate = leadership::stand(election, candidacy).map_err(ServerError::Thread)?;
     let no_worker_timeout_ms = u64::try_from(options.no_worker_timeout.as_millis()).unwrap_or(u64::MAX);
-    let store = Store::keeping(options.data_root);
+    let store = options.store.keeping();
     let cluster = ClusterContext {
         store: store.clone(),
         control,

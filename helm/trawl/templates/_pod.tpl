@@ -28,15 +28,37 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* The volume of datasets; only imports change it. (list . readOnly) */}}
+{{/* Where datasets are, and where copies of them go. */}}
+{{- define "trawl.dataEnvironment" -}}
+{{- if eq .Values.data.kind "s3" -}}
+TRAWL_DATA_ROOT: {{ .Values.data.s3.url | quote }}
+TRAWL_DATA_CACHE: /var/lib/trawl/data
+TRAWL_DATA_CACHE_BYTES: {{ printf "%d" (int64 .Values.data.s3.cacheBytes) | quote }}
+{{- range $key, $value := .Values.data.s3.environment }}
+{{ $key }}: {{ toString $value | quote }}
+{{- end }}
+{{- else -}}
+TRAWL_DATA_ROOT: /var/lib/trawl/data
+{{- end }}
+{{- end -}}
+
+{{/* The Secret with the keys of the datasets' bucket. */}}
+{{- define "trawl.dataSecret" -}}
+{{- if and (eq .Values.data.kind "s3") .Values.data.s3.existingSecret }}
+- secretRef:
+    name: {{ .Values.data.s3.existingSecret }}
+{{- end }}
+{{- end -}}
+
+{{/* The volume of datasets, or of copies of them; only imports change the former. (list . readOnly) */}}
 {{- define "trawl.dataMount" -}}
 {{- $root := index . 0 -}}
 - name: data
   mountPath: /var/lib/trawl/data
-{{- with $root.Values.data.subPath }}
-  subPath: {{ . }}
+{{- if and $root.Values.data.subPath (ne $root.Values.data.kind "s3") }}
+  subPath: {{ $root.Values.data.subPath }}
 {{- end }}
-{{- if and (index . 1) (ne $root.Values.data.kind "none") }}
+{{- if and (index . 1) (not (has $root.Values.data.kind (list "none" "s3"))) }}
   readOnly: true
 {{- end }}
 {{- end -}}
@@ -46,6 +68,10 @@ capabilities:
 {{- if eq .Values.data.kind "none" }}
   emptyDir:
     sizeLimit: 1Gi
+{{- else if eq .Values.data.kind "s3" }}
+  # Copies of the bucket's files. Those that are being fetched are beyond the cache's bytes.
+  emptyDir:
+    sizeLimit: {{ printf "%d" (add (int64 .Values.data.s3.cacheBytes) 4294967296) | quote }}
 {{- else }}
   persistentVolumeClaim:
     claimName: {{ ternary (printf "%s-data" (include "trawl.fullname" .)) .Values.data.existingClaim (eq .Values.data.kind "claim") }}
@@ -88,7 +114,7 @@ TRAWL_TLS_KEY: /etc/trawl/tls/tls.key
 {{- $any := ternary "[::]" "0.0.0.0" $root.Values.ipv6 -}}
 {{- $server := index $root.Values (index . 1) -}}
 TRAWL_CLUSTER_NAME: {{ include "trawl.clusterName" $root | quote }}
-TRAWL_DATA_ROOT: /var/lib/trawl/data
+{{ include "trawl.dataEnvironment" $root }}
 TRAWL_ETCD_ENDPOINTS: {{ include "trawl.etcdEndpoints" $root | quote }}
 {{- include "trawl.etcdEnvironment" $root }}
 TRAWL_HEALTH: {{ printf "%s:9465" $any | quote }}
@@ -166,6 +192,7 @@ process reads its environment once, so a change restarts its pods at the next `h
 {{- $secrets := list -}}
 {{- $maps := list -}}
 {{- if and (eq (index . 1) "coordinator") (eq $root.Values.results.kind "s3") -}}{{- $secrets = append $secrets $root.Values.results.s3.existingSecret -}}{{- end -}}
+{{- if eq $root.Values.data.kind "s3" -}}{{- $secrets = append $secrets $root.Values.data.s3.existingSecret -}}{{- end -}}
 {{- range $server.extraEnvFrom -}}
 {{- $secrets = append $secrets (dig "secretRef" "name" "" .) -}}
 {{- $maps = append $maps (dig "configMapRef" "name" "" .) -}}

@@ -1,6 +1,6 @@
 //! Bars of a group: the columns of its symbols from the group's file, and behind them what was appended.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::sync::Arc;
@@ -153,8 +153,8 @@ impl Dataset {
         added: &Added,
     ) -> Result<Columns, MarketError> {
         let relative = file_path(&file.sha256);
-        if let Some((sums, path)) = self.sums_of(file, all).zip(self.directory())
-            && let Ok(opened) = fs::File::open(path.join(&relative))
+        if let Some(sums) = self.sums_of(file, all)?
+            && let Some(opened) = self.opened(&relative, &file.sha256)?
             && opened.metadata().is_ok_and(|found| found.len() == file.bytes)
             && let Ok(read) = read_checked(&opened, &sums, columns, runs, added)
         {
@@ -162,22 +162,52 @@ impl Dataset {
         }
         let bytes = self.read(&file.sha256, &relative)?;
         let corrupt = |why| self.corrupt(&file.sha256, why);
-        if self.directory().is_some() {
+        if self.files.are_on_disk() {
             let sums = Arc::new(Sums::of(&bytes, all).map_err(corrupt)?);
             self.tables.sums.keep(file.group, &sums);
         }
         copy_columns(&bytes, columns, runs, added).map_err(corrupt)
     }
 
-    /// The checksums of a group's file, if there are any.
-    fn sums_of(&self, file: &GroupFile, runs: &[Run]) -> Option<Arc<Sums>> {
-        if let Some(known) = self.tables.sums.of(file.group) {
-            return Some(known);
+    /// A file that is read by checksums; `None` where it has to be read whole, which says why.
+    ///
+    /// # Errors
+    /// An object store that fails: reading it whole would fail as well, and take as long again.
+    fn opened(&self, relative: &str, sha256: &str) -> Result<Option<Arc<fs::File>>, MarketError> {
+        match self.files.open(&self.manifest.name, relative, Some(sha256)) {
+            Ok(file) => Ok(Some(file)),
+            Err(error @ MarketError::DataRoot { .. }) => Err(error),
+            Err(_) => Ok(None),
         }
-        let path = self.directory()?.join(sums_path(&file.sha256));
-        let sums = Arc::new(read_sums(&path, &file.sha256, file.bytes, runs)?);
-        self.tables.sums.keep(file.group, &sums);
-        Some(sums)
+    }
+
+    /// The checksums of a group's file, if there are any.
+    ///
+    /// # Errors
+    /// Those of [`Dataset::opened`].
+    fn sums_of(&self, file: &GroupFile, runs: &[Run]) -> Result<Option<Arc<Sums>>, MarketError> {
+        if let Some(known) = self.tables.sums.of(file.group) {
+            return Ok(Some(known));
+        }
+        let sums = self.stored_sums(file, runs)?.map(Arc::new);
+        if let Some(sums) = &sums {
+            self.tables.sums.keep(file.group, sums);
+        }
+        Ok(sums)
+    }
+
+    /// The checksums of a group's file, as they are stored. Their own checksum is inside: the manifest does not name them.
+    fn stored_sums(&self, file: &GroupFile, runs: &[Run]) -> Result<Option<Sums>, MarketError> {
+        let (name, relative) = (&self.manifest.name, sums_path(&file.sha256));
+        let read = self.files.read_with(name, &relative, None, |opened| {
+            let damaged = || MarketError::Corrupt { file: format!("{name}/{relative}"), why: String::new() };
+            read_sums(opened, &file.sha256, file.bytes, runs).ok_or_else(damaged)
+        });
+        match read {
+            Ok(sums) => Ok(Some(sums)),
+            Err(error @ MarketError::DataRoot { .. }) => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Reads a group's file, compares its sha256, and gives it the checksums that it lacks.
@@ -185,12 +215,11 @@ impl Dataset {
         let bytes = self.read(&file.sha256, &file_path(&file.sha256))?;
         let runs = self.runs(file.group);
         let sums = Sums::of(&bytes, &runs).map_err(|why| self.corrupt(&file.sha256, why))?;
-        if let Some(path) = self.directory() {
-            let known = read_sums(&path.join(sums_path(&file.sha256)), &file.sha256, file.bytes, &runs);
-            if known.as_ref() != Some(&sums) {
-                // Only speed depends on it: a dataset that cannot be written to has none.
-                let _ = store_sums(path, file, &sums);
-            }
+        if let Some(path) = self.files.directory()
+            && self.stored_sums(file, &runs)?.as_ref() != Some(&sums)
+        {
+            // Only speed depends on it: a dataset that cannot be written to has none.
+            let _ = store_sums(path, file, &sums);
         }
         Ok(())
     }
@@ -226,7 +255,7 @@ impl Dataset {
         let none = AtomicU64::new(u64::MAX / 2);
         let held = self.tails().map_or(&none, |tails| &tails.held_bytes);
         for part in &parts {
-            let source = Source { dataset: self, part, held, file: OnceCell::new() };
+            let source = Source { dataset: self, part, held, file: OnceCell::new(), failed: Cell::new(None) };
             put(&source.column(0)?, part, &next, &mut added.times);
             for (name, values) in columns.iter().zip(&mut added.values) {
                 let place = part.tail.columns.iter().position(|column| column.name == *name);
@@ -304,7 +333,9 @@ struct Source<'a> {
     part: &'a Pieces<'a>,
     held: &'a AtomicU64,
     /// Opened when it is needed.
-    file: OnceCell<Option<fs::File>>,
+    file: OnceCell<Option<Arc<fs::File>>>,
+    /// Why it could not be fetched.
+    failed: Cell<Option<MarketError>>,
 }
 
 impl Source<'_> {
@@ -312,10 +343,19 @@ impl Source<'_> {
     fn column<T: Value>(&self, column: usize) -> Result<Vec<T>, MarketError> {
         let sha256 = &self.part.tail.file.sha256;
         let relative = file_path(sha256);
-        let open = || fs::File::open(self.dataset.directory()?.join(&relative)).ok();
-        let file = || self.file.get_or_init(open).as_ref();
+        let open = || match self.dataset.opened(&relative, sha256) {
+            Ok(file) => file,
+            Err(error) => {
+                self.failed.set(Some(error));
+                None
+            }
+        };
+        let file = || self.file.get_or_init(open).as_deref();
         if let Ok(values) = self.part.read(file, column, self.held) {
             return Ok(values);
+        }
+        if let Some(error) = self.failed.take() {
+            return Err(error);
         }
         let bytes = self.dataset.read(sha256, &relative)?;
         self.part.copy(&bytes, column).map_err(|why| self.dataset.corrupt(sha256, why))

@@ -7,8 +7,7 @@ mod load;
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use crate::arrow_file::{LoadedBars, TIME, decode_times};
 use crate::bundled_names::is_bundled;
@@ -16,23 +15,15 @@ use trawl_terms::suggest;
 
 use crate::column_cache::ColumnCache;
 use crate::error::MarketError;
+use crate::files::Files;
 use crate::group_reader::KnownSums;
-use crate::manifest::{Manifest, TableFile, sha256_hex};
+use crate::manifest::{Manifest, TableFile};
 use crate::reference::{
     Adjustment, AdjustmentMode, FactorRow, FactorTable, Listing, SymbolTable, adjust, decode_factors, decode_listing,
 };
-use crate::snapshot::{MemoryFiles, file_path, manifest_path, table_path, tail_index_path, unite};
+use crate::snapshot::{file_path, manifest_path, table_path, tail_index_path, unite};
 use crate::tail::Tails;
 use crate::time::TimeMicros;
-
-/// Where a snapshot's files are.
-#[derive(Debug, Clone)]
-pub(crate) enum Files {
-    /// The dataset's directory.
-    Directory(PathBuf),
-    /// Bundled with the program, or created by the caller.
-    Memory(Arc<MemoryFiles>),
-}
 
 /// An opened, pinned snapshot. Cheap to clone; may be used from many threads.
 #[derive(Debug, Clone)]
@@ -75,8 +66,8 @@ impl Dataset {
     }
 
     /// Keeps a file open, and with it its lock, as long as the dataset exists.
-    pub(crate) fn reading(self, file: fs::File) -> Self {
-        Self { _reading: Some(Arc::new(file)), ..self }
+    pub(crate) fn reading(self, file: Arc<fs::File>) -> Self {
+        Self { _reading: Some(file), ..self }
     }
 
     /// Keeps these columns of whole groups, and the times, in memory once they are read, at most so many bytes: for
@@ -135,13 +126,6 @@ impl Dataset {
             available: manifest.columns.clone(),
             suggestion: suggest(unknown, manifest.columns.iter().map(String::as_str)).map(str::to_owned),
         })
-    }
-
-    fn directory(&self) -> Option<&Path> {
-        match &self.files {
-            Files::Directory(path) => Some(path),
-            Files::Memory(_) => None,
-        }
     }
 
     /// Like [`Dataset::load_group`], adjusted for splits and dividends: open, high, low, close and vwap in the terms of
@@ -299,23 +283,7 @@ impl Dataset {
 
     /// A file's content, verified.
     fn read(&self, sha256: &str, relative: &str) -> Result<Arc<Vec<u8>>, MarketError> {
-        let file = format!("{}/{relative}", self.manifest.name);
-        let bytes = match &self.files {
-            Files::Directory(path) => Arc::new(fs::read(path.join(relative)).map_err(MarketError::io("read", &file))?),
-            Files::Memory(files) => {
-                let files = files.lock().unwrap_or_else(PoisonError::into_inner);
-                // Built in, therefore already trusted.
-                return files.get(sha256).cloned().ok_or_else(|| MarketError::Corrupt {
-                    file,
-                    why: "it is missing from the dataset in memory".to_owned(),
-                });
-            }
-        };
-        let found = sha256_hex(&bytes);
-        if found != sha256 {
-            return Err(MarketError::Checksum { file, expected: sha256.to_owned(), found });
-        }
-        Ok(bytes)
+        self.files.read(&self.manifest.name, relative, sha256)
     }
 
     fn corrupt(&self, sha256: &str, why: String) -> MarketError {

@@ -12,16 +12,16 @@ use rayon::prelude::*;
 
 use super::imported::{Imported, ImportedSymbol};
 use crate::arrow_file::SymbolBars;
-use crate::dataset::{Dataset, Files};
+use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::group::group_of;
 use crate::jumps::{Jump, find_jumps};
 use crate::limits::{REWRITTEN_BYTES_MAX, REWRITTEN_FACTOR_MAX, SYMBOLS_MAX, TAILS_MAX};
 use crate::manifest::{Appended, Manifest, TailFile};
+use crate::manifest_reader::complete;
 use crate::merge::MergeCounts;
 use crate::series::VALUE_BYTES;
-use crate::snapshot::{CompactionLock, Heading, Sink, assemble_appended, keep_base, unite};
-use crate::store::complete;
+use crate::snapshot::{CompactionLock, Heading, Sink, assemble_appended, unite};
 use crate::tail::{TailWriter, Tails, levels};
 use crate::time::TimeMicros;
 
@@ -249,14 +249,14 @@ impl AppendedBars {
         existing: &Dataset,
         heading: impl Fn() -> Heading,
     ) -> Result<(Dataset, u64), MarketError> {
-        let Some((directory, name)) = sink.directory() else {
+        let Some((files, locks)) = sink.reads().zip(sink.locks()) else {
             return Err(MarketError::Refused("bars are not appended to a dataset in memory".to_owned()));
         };
         let old = &existing.manifest;
         let base = match existing.tails() {
             Some(tails) => Arc::clone(&tails.base),
             None => {
-                keep_base(directory, &old.snapshot, name)?;
+                sink.keep_base(&old.snapshot)?;
                 Arc::clone(old)
             }
         };
@@ -268,12 +268,12 @@ impl AppendedBars {
         loop {
             let appended = Appended { base: base.snapshot.clone(), times, tails: tails.clone() };
             let manifest = assemble_appended(heading(), &base, bars, appended)?;
-            let (manifest, opened) = complete(directory, manifest, Some(Arc::clone(&base)))?;
-            let dataset = Dataset::new(Arc::new(manifest), Files::Directory(directory.to_path_buf()));
+            let (manifest, opened) = complete(&files, manifest, Some(Arc::clone(&base)))?;
+            let dataset = Dataset::new(Arc::new(manifest), files.clone());
             let dataset = dataset.with_tails(Some(opened));
             let count = levels::due(&tails);
             // What a compaction reads stays as it is until it has ended: files are merged by an append after that.
-            let merging = if count > 0 { CompactionLock::take(directory, name).ok() } else { None };
+            let merging = if count > 0 { CompactionLock::take(&locks, &old.name).ok() } else { None };
             if merging.is_none() {
                 return Ok((dataset, written));
             }

@@ -45,15 +45,15 @@ use trawl_terms::Timeframe;
 
 use crate::as_of::AsOf;
 use crate::bundled_names::is_bundled;
-use crate::dataset::{Dataset, Files};
+use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::jumps::Jump;
 use crate::limits::JUMPS_LISTED_MAX;
 use crate::manifest::ORIGIN_IMPORT;
 use crate::name::check_dataset_name;
-use crate::quarantine::write_quarantine;
+use crate::quarantine::{quarantine_path, write_quarantine};
 use crate::reading::ReadOptions;
-use crate::snapshot::{Heading, Sink, WriteLock, assemble, publish};
+use crate::snapshot::{Heading, WriteLock, assemble};
 use crate::store::Store;
 use crate::time::{TimeMicros, now};
 
@@ -216,10 +216,11 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     let directory = store.directory(name);
     let _lock = WriteLock::take(&directory, name)?;
     // Looked up again under the lock.
-    let newest = store.head(name)?;
-    let existing = match known {
-        Some(known) if newest.as_ref() == Some(&known.manifest.snapshot) => Some(known),
-        _ => existing(store, name)?,
+    let newest = store.newest(name)?;
+    let existing = match (known, &newest) {
+        (Some(known), Some(newest)) if newest.snapshot == known.manifest.snapshot => Some(known),
+        (_, Some(newest)) => opened(store, &format!("{name}@{}", newest.snapshot))?,
+        (_, None) => None,
     };
     if let Some(existing) = &existing {
         check_compatible(existing, timeframe)?;
@@ -231,7 +232,7 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
         None => None,
     };
     let closed = Closed::of(&imported, options.clock, old, (calendar, timeframe))?;
-    let sink = Sink::Directory { path: directory.clone(), name: name.clone() };
+    let sink = store.sink(name, existing.as_ref())?;
     let appended = match &existing {
         Some(existing) => append(&sink, existing, (&imported, &columns), options.appending, memory.groups())?,
         None => None,
@@ -269,7 +270,8 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
         }
         (Some(merged), ..) => {
             let manifest = assemble(&sink, heading(), merged.files, merged.times)?;
-            let made = Dataset::new(Arc::new(manifest), Files::Directory(directory.clone()));
+            let files = sink.reads().ok_or_else(|| MarketError::Refused("bars are imported to files".to_owned()))?;
+            let made = Dataset::new(Arc::new(manifest), files);
             (made, merged.counts, merged.jumps, merged.files_written, merged.files_shared)
         }
         // Groups are merged wherever nothing was appended.
@@ -279,10 +281,15 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     notes.extend(tables::notes(&made)?);
     made.retain_unadjusted(&mut jumps)?;
     notes.extend(calendar.coverage_warning(timeframe, manifest.first_time, manifest.last_time));
-    let quarantine_file = write_quarantine(&directory, name, &manifest.snapshot, &bad)?;
+    let quarantine_file = match bad.is_empty() {
+        true => None,
+        false => sink.add_to(&quarantine_path(&manifest.snapshot), |directory, name| {
+            write_quarantine(directory, name, &manifest.snapshot, &bad)
+        })?,
+    };
     let unchanged = existing.as_ref().is_some_and(|e| e.manifest.snapshot == manifest.snapshot);
     if !unchanged {
-        publish(&directory, &manifest)?;
+        sink.publish(&manifest, newest.as_ref())?;
     }
     notes.sort();
     Ok(ImportReport {
@@ -330,10 +337,16 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
 
 /// The existing dataset, if there is one.
 fn existing(store: &Store, name: &str) -> Result<Option<Dataset>, MarketError> {
-    let existing = match store.head(name)? {
-        Some(_) => store.open(name)?,
-        None => return Ok(None),
-    };
+    match store.head(name)? {
+        Some(_) => opened(store, name),
+        None => Ok(None),
+    }
+}
+
+/// The dataset of a reference, if it can be imported into.
+fn opened(store: &Store, reference: &str) -> Result<Option<Dataset>, MarketError> {
+    let existing = store.open(reference)?;
+    let name = &existing.manifest.name;
     if existing.manifest.synthetic {
         let message = format!("dataset '{name}' is synthetic: real bars cannot be added to it");
         return Err(MarketError::Refused(message));

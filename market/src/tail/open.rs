@@ -7,7 +7,7 @@ use crate::arrow_file::{ColumnPlace, TIME};
 use crate::error::MarketError;
 use crate::group::group_of;
 use crate::limits::{SYMBOLS_MAX, TAIL_INDEX_BYTES_MAX};
-use crate::manifest::{Manifest, SymbolEntry, TailFile, sha256_hex};
+use crate::manifest::{Manifest, SymbolEntry, TailFile};
 use crate::snapshot::{manifest_path, tail_index_path, unite};
 use crate::tail::index::TailIndex;
 use crate::time::TimeMicros;
@@ -70,15 +70,14 @@ impl Tails {
 }
 
 /// Completes the manifest of a snapshot with appended bars: its files are those of the base, its symbols have all bars. `read`
-/// gives the content of a file of the dataset, by its path.
+/// gives the content of a file of the dataset, by its path and its sha256.
 ///
 /// # Errors
-/// Those of `read`; [`MarketError::Checksum`] for an index with other content than the manifest names,
-/// [`MarketError::Corrupt`] for one that does not fit the bars before it.
+/// Those of `read`; [`MarketError::Corrupt`] for an index that does not fit the bars before it.
 pub(crate) fn open(
     stored: Manifest,
     base: Arc<Manifest>,
-    read: impl Fn(&str) -> Result<Vec<u8>, MarketError>,
+    read: impl Fn(&str, &str) -> Result<Vec<u8>, MarketError>,
 ) -> Result<(Manifest, Tails), MarketError> {
     let own = format!("{}/{}", stored.name, manifest_path(&stored.snapshot));
     let corrupt = |why: &str| MarketError::Corrupt { file: own.clone(), why: why.to_owned() };
@@ -98,11 +97,7 @@ pub(crate) fn open(
             let (found, limit) = (file.index_bytes, TAIL_INDEX_BYTES_MAX);
             return Err(MarketError::Limit { what: format!("bytes of {shown}"), found, limit });
         }
-        let bytes = read(&relative)?;
-        let found = sha256_hex(&bytes);
-        if found != file.index {
-            return Err(MarketError::Checksum { file: shown, expected: file.index.clone(), found });
-        }
+        let bytes = read(&relative, &file.index)?;
         let corrupt = |why| MarketError::Corrupt { file: shown.clone(), why };
         let index = TailIndex::decode(&bytes, file).map_err(corrupt)?;
         if !index.columns.iter().map(|c| c.name.as_str()).eq([TIME].into_iter().chain(names(&stored.columns))) {

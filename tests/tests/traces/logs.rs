@@ -8,6 +8,7 @@ fn a_refused_shard_is_found_from_its_log_line_and_the_other_way_round() {
     let sink = Sink::start();
     let home = Home::new();
     let elsewhere = home.path("elsewhere").display().to_string();
+    std::fs::create_dir(&elsewhere).expect("an empty data root");
     let plain = sending(&sink.url, &[]);
     let mut cluster = cluster(&home, 0, &plain);
     // They see no dataset, so they refuse every shard.

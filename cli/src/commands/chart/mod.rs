@@ -106,7 +106,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     }
     let path = output(&args)?;
     let as_of = scan::as_of(args.as_of.as_deref())?;
-    let store = context.store();
+    let store = context.store()?;
     let columns = store.open(&args.dataset).map_err(crate::failure::of_market)?.manifest.columns.clone();
     let prices: Vec<(&str, &str)> = PRICES.into_iter().filter(|(name, _)| columns.iter().any(|c| c == name)).collect();
     let mut select: Vec<String> = prices.iter().map(|(name, own)| format!("{name} as {own}")).collect();

@@ -1,5 +1,6 @@
 //! A cluster of this machine's processes: etcd, a coordinator, workers. A worker that ends is started again.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,8 @@ pub struct Size<'a> {
     pub name: &'a str,
     /// Folder of the datasets.
     pub data_root: &'a Path,
+    /// Further variables of its processes.
+    pub variables: Vec<(&'static str, OsString)>,
     /// Ports of `/metrics`: the coordinator's, then one of each worker; empty for none.
     pub metrics: Vec<u16>,
     /// Milliseconds added to each segment, for demonstrations and tests.
@@ -128,12 +131,13 @@ impl LocalCluster {
             size.name.to_owned(),
             "--until-stdin-ends".to_owned(),
         ];
-        let (data_root, quiet) = (size.data_root.to_owned(), size.quiet);
+        let (data_root, variables, quiet) = (size.data_root.to_owned(), size.variables.clone(), size.quiet);
         let role = move |role: &str| {
             let mut command = process::own_command()?;
             if quiet {
                 command.env(LOG_VARIABLE, "error");
             }
+            command.envs(variables.iter().cloned());
             command.arg("--data-root").arg(&data_root).arg(role).args(&shared);
             anyhow::Ok(command)
         };

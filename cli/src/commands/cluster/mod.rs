@@ -70,6 +70,7 @@ struct UpArgs {
 /// Runs until Ctrl-C, SIGTERM, or until etcd or the coordinator ends.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let Command::Up(args) = args.command;
+    context.make_usual();
     let etcd = etcd::find(args.etcd.as_deref(), args.etcd_binary.as_deref())?;
     let size = Size {
         workers: args.workers,
@@ -77,6 +78,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         listen: args.listen,
         name: &args.cluster_name,
         data_root: &context.data_root,
+        variables: context.cache_variables().into(),
         metrics: metrics_ports(args.metrics, args.workers)?,
         delay_ms_per_segment: args.fault_delay_ms_per_segment,
         quiet: false,

@@ -41,7 +41,7 @@ pub struct Args {
 
 /// Compacts a dataset.
 pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
-    let report = context.store().compact(&args.dataset, args.memory).map_err(of_market)?;
+    let report = context.store()?.compact(&args.dataset, args.memory).map_err(of_market)?;
     let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { text(&report) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)

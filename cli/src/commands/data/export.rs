@@ -93,7 +93,7 @@ fn kind(path: &Path) -> Result<Kind, UserMistake> {
 /// Writes the bars.
 pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     let kind = kind(&args.output)?;
-    let dataset = context.store().open(&args.dataset).map_err(of_market)?;
+    let dataset = context.store()?.open(&args.dataset).map_err(of_market)?;
     // Events after the last bar are not applied, as in a scan.
     let manifest = &dataset.manifest;
     let adjustment = Adjustment::parse(&args.adjust).map_err(of_market)?.on(manifest.calendar(), manifest.timeframe);

@@ -150,13 +150,13 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         appending: Appending::Auto,
     };
     if args.dry_run {
-        let preview = preview_files(&context.store(), &options).map_err(of_market)?;
+        let preview = preview_files(&context.store()?, &options).map_err(of_market)?;
         let text =
             if args.json { format!("{}\n", serde_json::to_string_pretty(&preview)?) } else { preview_text(&preview) };
         io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let report = import_files(&context.store(), &options).map_err(of_market)?;
+    let report = import_files(&context.store()?, &options).map_err(of_market)?;
     let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { text(&report, context) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     if !report.skipped.is_empty() {
@@ -297,7 +297,7 @@ fn text(report: &ImportReport, context: &Context) -> String {
             line(format!("  {} {reason}", thousands(*count)));
         }
         if let Some(file) = &report.quarantine_file {
-            line(format!("  they are in {}", context.data_root.join(file).display()));
+            line(format!("  they are in {}", context.below(file)));
         }
     }
     if !report.ignored_columns.is_empty() {

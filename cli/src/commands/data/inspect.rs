@@ -66,7 +66,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let (found, symbols) = if args.remote.is_remote() {
         args.remote.ask(async |manager| manager.inspect(&args.dataset, args.symbol.as_deref()).await)?
     } else {
-        let dataset = context.store().open(&args.dataset).map_err(of_market)?;
+        let dataset = context.store()?.open(&args.dataset).map_err(of_market)?;
         let options = InspectOptions { symbol: args.symbol.as_deref(), verify: args.verify };
         (inspect(&dataset, options).map_err(of_market)?, dataset.manifest.symbols.clone())
     };

@@ -60,13 +60,13 @@ pub struct PruneArgs {
 
 /// Deletes a dataset or a snapshot.
 pub fn rm(args: &RmArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    print(&context.store().remove(&args.dataset, now()).map_err(of_market)?, args.json)
+    print(&context.store()?.remove(&args.dataset, now()).map_err(of_market)?, args.json)
 }
 
 /// Deletes old snapshots.
 pub fn prune(args: &PruneArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let keep = usize::try_from(args.keep).unwrap_or(usize::MAX);
-    print(&context.store().prune(&args.dataset, keep, now()).map_err(of_market)?, args.json)
+    print(&context.store()?.prune(&args.dataset, keep, now()).map_err(of_market)?, args.json)
 }
 
 fn print(report: &RemovalReport, json: bool) -> anyhow::Result<ExitCode> {

@@ -54,7 +54,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let name = args.dataset.unwrap_or_else(|| format!("synth-{}-{}-{}", args.symbols, args.bars, args.seed));
     let options =
         SynthOptions { name, symbols: args.symbols, bars: args.bars, seed: args.seed, timeframe: args.timeframe };
-    let report = synthesise(&context.store(), &options).map_err(of_market)?;
+    let report = synthesise(&context.store()?, &options).map_err(of_market)?;
     let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { text(&report) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)

@@ -349,7 +349,7 @@ pub(super) fn no_symbol(error: &NoSymbol) -> UserMistake {
 
 /// Opens and compiles; mistakes are reported as the user's.
 pub(super) fn prepare(context: &Context, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<PreparedScan> {
-    let store = context.store();
+    let store = context.store()?;
     trawl_coordinator::prepare(&store, document, as_of).map_err(|error| match error {
         PrepareError::Plan(mistakes) => drawn(mistakes),
         PrepareError::Dataset(error) => crate::failure::of_market(error),

@@ -36,6 +36,8 @@ label! {
         Memory = "memory",
         /// A device's memory.
         Device = "device",
+        /// A disk of this machine, for files of a data root in an object store.
+        Disk = "disk",
     }
 }
 
@@ -76,14 +78,22 @@ super::metrics! { Worker;
     BARS: Counter = "trawl_bars_processed", None;
     /// Bytes of those bars, in the columns that the plans read.
     BAR_BYTES: Counter = "trawl_bars_processed_bytes", Bytes;
-    /// Groups of bars that were where they were looked for.
+    /// Groups of bars, or files of them on disk, that were where they were looked for.
     CACHE_HITS: Counter<CacheLevel, { CacheLevel::COUNT }> = "trawl_cache_hits", None;
-    /// Groups of bars that were not, and had to be fetched from the level below.
+    /// Groups of bars, or files of them on disk, that were not, and had to be fetched from the level below.
     CACHE_MISSES: Counter<CacheLevel, { CacheLevel::COUNT }> = "trawl_cache_misses", None;
     /// Bytes of bars that are kept.
     CACHE_RESIDENT: Gauge<CacheLevel, { CacheLevel::COUNT }> = "trawl_cache_resident_bytes", Bytes;
     /// Bytes of bars that may be kept.
     CACHE_BUDGET: Gauge<CacheLevel, { CacheLevel::COUNT }> = "trawl_cache_budget_bytes", Bytes;
+    /// Bytes that were fetched from a data root in an object store.
+    CACHE_FETCHED: Counter = "trawl_cache_fetched_bytes", Bytes;
+    /// Files that were deleted from the disk to make room for others.
+    CACHE_EVICTIONS: Counter = "trawl_cache_evictions", None;
+    /// Files from a data root in an object store that were not as they were written, on disk or on arrival, and were fetched again.
+    CACHE_DAMAGED: Counter = "trawl_cache_damaged_files", None;
+    /// Calls of a data root in an object store that failed, and were tried again or given up.
+    DATA_ROOT_FAILURES: Counter = "trawl_data_root_failures", None;
     /// Renewals of this worker's lease.
     LEASE_RENEWALS: Counter = "trawl_lease_renewals", None;
     /// Renewals that failed, and are tried again.

@@ -17,8 +17,8 @@ use object_store::client::{
 use tokio::time::timeout;
 use trawl_connect::{Connector, HttpVersion, PlainText};
 
-use super::group::OBJECT_BYTES_MAX;
-
+/// Bytes of an answer: larger objects are asked for in parts.
+pub const BODY_BYTES_MAX: u64 = 96 << 20;
 /// Longest that a request and its answer may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Environment variable naming a PEM file with additional authorities, as in Amazon's own tools.
@@ -73,7 +73,7 @@ impl HttpService for Http {
                 HttpError::new(kind, error)
             })?;
             let (parts, body) = response.into_parts();
-            let limit = usize::try_from(OBJECT_BYTES_MAX).unwrap_or(usize::MAX);
+            let limit = usize::try_from(BODY_BYTES_MAX).unwrap_or(usize::MAX);
             let body = Limited::new(body, limit).collect().await;
             let body = body.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, io::Error::other(error)))?;
             let body = HttpResponseBody::new(Full::new(body.to_bytes()).map_err(|never| match never {}));

@@ -11,8 +11,8 @@ use object_store::aws::AmazonS3Builder;
 use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 
-use super::http::RustlsHttp;
-use super::store_error::StoreError;
+use crate::address::AddressError;
+use crate::http::RustlsHttp;
 
 /// Tries of one request inside the object store; the caller retries with longer waits.
 const REQUEST_RETRIES_MAX: usize = 2;
@@ -22,14 +22,18 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Opens a bucket, with a prefix or without. No request is made yet.
 ///
 /// # Errors
-/// [`StoreError::Address`]: no bucket, or an inconsistent environment.
-pub(crate) fn open(rest: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
-    open_as(rest, AmazonS3Builder::from_env())
+/// [`AddressError`]: no bucket, or an inconsistent environment.
+pub fn open_bucket(rest: &str) -> Result<Arc<dyn ObjectStore>, AddressError> {
+    open_bucket_as(rest, AmazonS3Builder::from_env())
 }
 
-fn open_as(rest: &str, environment: AmazonS3Builder) -> Result<Arc<dyn ObjectStore>, StoreError> {
+/// The same with an environment that is not this process's.
+///
+/// # Errors
+/// As [`open_bucket`].
+pub fn open_bucket_as(rest: &str, environment: AmazonS3Builder) -> Result<Arc<dyn ObjectStore>, AddressError> {
     let shown = format!("s3://{rest}");
-    let refuse = |expected: String| StoreError::Address { address: shown.clone(), expected };
+    let refuse = |expected: String| AddressError { address: shown.clone(), expected };
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     if bucket.is_empty() {
         return Err(refuse("expected s3://BUCKET or s3://BUCKET/PREFIX".to_owned()));
@@ -51,7 +55,3 @@ fn open_as(rest: &str, environment: AmazonS3Builder) -> Result<Arc<dyn ObjectSto
         if prefix.is_empty() { Arc::new(bucket) } else { Arc::new(PrefixStore::new(bucket, prefix)) };
     Ok(objects)
 }
-
-#[cfg(test)]
-#[path = "s3_tests.rs"]
-mod tests;

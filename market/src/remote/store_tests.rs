@@ -1,0 +1,241 @@
+//! Data roots in an object store, against directories.
+
+use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::testing::MemoryObjects;
+use super::*;
+use crate::error::MarketErrorKind;
+use crate::import::{Appending, ImportOptions, import_files};
+use crate::store::Store;
+use crate::synth::{SynthOptions, synthesise};
+use trawl_terms::Timeframe;
+
+/// A data root in memory, and a store of a machine with a cache of its own.
+fn machine(objects: &Arc<MemoryObjects>) -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = CacheOptions { folder: folder.path().to_owned(), bytes_max: 1 << 30 };
+    let store = Store::in_objects(Arc::clone(objects) as Arc<dyn Objects>, &cache).unwrap();
+    (folder, store)
+}
+
+/// The same data root, as it would be in a directory.
+fn directory() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path().to_owned());
+    (folder, store)
+}
+
+fn options(rows: &str, folder: &Path) -> ImportOptions {
+    let file = folder.join(format!("{}.csv", crate::manifest::sha256_hex(rows.as_bytes())));
+    fs::write(&file, format!("date,symbol,close\n{rows}")).unwrap();
+    ImportOptions {
+        dataset: "d".to_owned(),
+        files: vec![file],
+        calendar: Some("24/7".to_owned()),
+        appending: Appending::Always,
+        ..ImportOptions::default()
+    }
+}
+
+/// Bars of two symbols on these days of January 2024, and a row that is no bar.
+fn rows(days: std::ops::Range<u32>) -> String {
+    days.map(|day| format!("2024-01-{day:02},A,{day}\n2024-01-{day:02},B,{}\n2024-01-{day:02},A,x\n", 2 * day))
+        .collect()
+}
+
+fn bars(store: &Store) -> String {
+    let dataset = store.open("d").unwrap();
+    assert!(dataset.verify().is_empty(), "{:?}", dataset.verify());
+    format!("{:?} {:?}", dataset.load_group(0, &dataset.manifest.columns).unwrap(), dataset.times().unwrap())
+}
+
+/// Cached files of bars.
+fn cached(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.join("files")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            if entry.path().is_dir() { folders.push(entry.path()) } else { found.push(entry.path()) }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_data_root_in_an_object_store_has_the_bars_and_ids_of_one_in_a_directory() {
+    let (inputs, objects) = (tempfile::tempdir().unwrap(), Arc::new(MemoryObjects::default()));
+    let ((_local, local), (_here, here), (_there, there)) = (directory(), machine(&objects), machine(&objects));
+    // A first import, bars that are appended, bars that are revised, and a compaction; by either machine.
+    for (store, days) in [(&here, 1..6), (&there, 6..8), (&here, 8..9)] {
+        let options = options(&rows(days), inputs.path());
+        let (made, expected) = (import_files(store, &options).unwrap(), import_files(&local, &options).unwrap());
+        assert_eq!(made, expected);
+        for other in [&here, &there] {
+            assert_eq!(other.open("d").unwrap().manifest, local.open("d").unwrap().manifest);
+            assert_eq!(bars(other), bars(&local));
+        }
+    }
+    assert_eq!(there.compact("d", None).unwrap(), local.compact("d", None).unwrap());
+    assert_eq!(bars(&here), bars(&local));
+    let again = options(&rows(1..6), inputs.path());
+    assert!(import_files(&here, &again).unwrap().unchanged);
+    // What is listed, and older snapshots by their first digits.
+    assert_eq!(here.list().unwrap().last(), local.list().unwrap().last());
+    let oldest = objects.log().objects["d/heads/00000000000000000001"].clone();
+    let oldest = String::from_utf8(oldest).unwrap();
+    assert_eq!(here.open(&format!("d@{}", &oldest[..8])).unwrap().manifest.bars, 10);
+    // Nothing of what was made is left on the machines.
+    for store in [&here, &there] {
+        let left = fs::read_dir(&store.root).unwrap().flatten();
+        assert!(left.into_iter().all(|entry| entry.file_name() == "d"), "only locks");
+    }
+}
+
+#[test]
+fn of_two_writers_the_second_changes_nothing() {
+    let (inputs, objects) = (tempfile::tempdir().unwrap(), Arc::new(MemoryObjects::default()));
+    let ((_here, here), (_there, there)) = (machine(&objects), machine(&objects));
+    import_files(&here, &options(&rows(1..3), inputs.path())).unwrap();
+    // The other machine publishes between the end of our work and our head.
+    let other = options(&rows(3..4), inputs.path());
+    objects.log().before_head = Some(Box::new(move || drop(import_files(&there, &other).unwrap())));
+    let error = import_files(&here, &options(&rows(4..5), inputs.path())).unwrap_err();
+    assert!(matches!(error, MarketError::Busy { .. }), "{error}");
+    assert_eq!(here.open("d").unwrap().manifest.bars, 6, "the bars of the first two");
+    // Tried again, it comes after the other.
+    assert_eq!(import_files(&here, &options(&rows(4..5), inputs.path())).unwrap().bars, 8);
+    let heads = objects.log().objects.keys().filter(|path| path.starts_with("d/heads/")).count();
+    assert_eq!(heads, 3);
+}
+
+#[test]
+fn an_answer_that_was_lost_does_not_make_a_writer_lose() {
+    let (inputs, objects) = (tempfile::tempdir().unwrap(), Arc::new(MemoryObjects::default()));
+    let (_here, here) = machine(&objects);
+    objects.log().lose_answers = true;
+    assert_eq!(import_files(&here, &options(&rows(1..3), inputs.path())).unwrap().bars, 4);
+    assert_eq!(here.open("d").unwrap().manifest.bars, 4);
+}
+
+#[test]
+fn a_flipped_byte_in_a_cached_file_is_found_before_it_is_used() {
+    let (inputs, objects) = (tempfile::tempdir().unwrap(), Arc::new(MemoryObjects::default()));
+    let (folder, store) = machine(&objects);
+    import_files(&store, &options(&rows(1..9), inputs.path())).unwrap();
+    import_files(&store, &options(&rows(9..12), inputs.path())).unwrap();
+    let expected = bars(&store);
+    let files = cached(folder.path());
+    for ending in ["arrow", "sums", "tail", "json"] {
+        assert!(files.iter().any(|file| file.extension().is_some_and(|own| own == ending)), "{ending}: {files:?}");
+    }
+    for file in &files {
+        for place in [2, 3] {
+            let before = store_count(&objects);
+            let facts = fs::metadata(file).unwrap();
+            let at = facts.len() / 4 * place - 1;
+            let mut opened = fs::File::options().read(true).write(true).open(file).unwrap();
+            let mut byte = [0];
+            opened.seek(SeekFrom::Start(at)).unwrap();
+            opened.read_exact(&mut byte).unwrap();
+            opened.seek(SeekFrom::Start(at)).unwrap();
+            opened.write_all(&[byte[0] ^ 1]).unwrap();
+            opened.set_modified(facts.modified().unwrap()).unwrap();
+            drop(opened);
+            assert_eq!(bars(&store), expected, "{} at {at}", file.display());
+            assert!(store_count(&objects) <= before + 1, "fetched once");
+            if file.extension().is_some_and(|own| own == "arrow") {
+                let parts: Vec<_> = file.components().rev().take(3).collect();
+                let path: PathBuf = parts.into_iter().rev().collect();
+                let object = objects.log().objects[path.to_str().unwrap()].clone();
+                assert_eq!(fs::read(file).unwrap(), object, "repaired: {}", file.display());
+            }
+        }
+    }
+}
+
+fn store_count(objects: &MemoryObjects) -> usize {
+    objects.log().fetched.len()
+}
+
+#[test]
+fn a_store_that_is_away_is_no_damage() {
+    let (inputs, objects) = (tempfile::tempdir().unwrap(), Arc::new(MemoryObjects::default()));
+    let ((_here, here), (_there, there)) = (machine(&objects), machine(&objects));
+    import_files(&here, &options(&rows(1..9), inputs.path())).unwrap();
+    let dataset = there.open("d").unwrap();
+    objects.log().fail = usize::MAX;
+    for error in [there.open("d").unwrap_err(), dataset.load_group(0, &["close".to_owned()]).unwrap_err()] {
+        assert!(matches!(error, MarketError::DataRoot { .. }), "{error}");
+        assert_eq!(error.kind(), MarketErrorKind::Retryable);
+        assert!(error.to_string().contains("s3://memory"), "{error}");
+    }
+    objects.log().fail = 0;
+    assert_eq!(dataset.load_group(0, &["close".to_owned()]).unwrap().len(), 2);
+}
+
+#[test]
+fn a_data_root_that_was_copied_from_a_directory_is_read_and_written() {
+    let (inputs, objects) = (tempfile::tempdir().unwrap(), Arc::new(MemoryObjects::default()));
+    let ((folder, local), (_here, here)) = (directory(), machine(&objects));
+    import_files(&local, &options(&rows(1..9), inputs.path())).unwrap();
+    for file in files_below(folder.path()) {
+        let path = file.strip_prefix(folder.path()).unwrap().to_str().unwrap().to_owned();
+        objects.log().objects.insert(path, fs::read(&file).unwrap());
+    }
+    assert_eq!(bars(&here), bars(&local));
+    let more = options(&rows(9..10), inputs.path());
+    assert_eq!(import_files(&here, &more).unwrap(), import_files(&local, &more).unwrap());
+    assert_eq!(bars(&here), bars(&local));
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn names_that_are_not_there_and_what_is_not_supported_are_refused() {
+    let objects = Arc::new(MemoryObjects::default());
+    let (_here, here) = machine(&objects);
+    let (name, timeframe) = ("market".to_owned(), Timeframe::DAY);
+    let synthetic = SynthOptions { name, symbols: 70, bars: 20, seed: 1, timeframe };
+    let made = synthesise(&here, &synthetic).unwrap();
+    assert_eq!(synthesise(&here, &synthetic).unwrap(), made, "again is no other");
+    objects.log().objects.insert("logs/of/others".to_owned(), Vec::new());
+    let names: Vec<String> = here.list().unwrap().into_iter().filter(|d| !d.bundled).map(|d| d.name).collect();
+    assert_eq!(names, ["market"]);
+    let error = here.open("markt").unwrap_err().to_string();
+    assert!(error.contains("under s3://memory (did you mean 'market'?)"), "{error}");
+    let unknown = format!("market@{}", "ab".repeat(32));
+    assert!(matches!(here.open(&unknown), Err(MarketError::UnknownSnapshot { .. })));
+    assert!(matches!(here.open("market@abababab"), Err(MarketError::UnknownSnapshot { .. })));
+    let before = objects.log().objects.clone();
+    for refused in [here.remove("market", 0).unwrap_err(), here.prune("market", 1, 0).unwrap_err()] {
+        assert!(matches!(&refused, MarketError::Refused(why) if why.contains("s3://memory")), "{refused}");
+    }
+    assert_eq!(objects.log().objects, before);
+}
+
+#[test]
+fn old_heads_are_deleted_and_a_writer_from_long_ago_has_lost() {
+    let (inputs, objects) = (tempfile::tempdir().unwrap(), Arc::new(MemoryObjects::default()));
+    let (_here, here) = machine(&objects);
+    let first = import_files(&here, &options(&rows(1..2), inputs.path())).unwrap().snapshot;
+    let head = |number: u64| format!("d/heads/{number:020}");
+    for number in 2..=300 {
+        objects.log().objects.insert(head(number), format!("{first}\n").into_bytes());
+    }
+    import_files(&here, &options(&rows(2..3), inputs.path())).unwrap();
+    let numbers = here.remote().unwrap().numbers("d").unwrap();
+    assert_eq!((numbers.iter().min(), numbers.iter().max()), (Some(&45), Some(&301)));
+    // Ours would be number 2, which was there and is deleted.
+    let sink = here.sink("d", None).unwrap();
+    let manifest = here.open(&format!("d@{first}")).unwrap().manifest;
+    let before = Head { snapshot: "ab".repeat(32), number: 1 };
+    assert!(matches!(sink.publish(&manifest, Some(&before)), Err(MarketError::Busy { .. })));
+    assert!(!objects.log().objects.contains_key(&head(2)));
+}

@@ -1,0 +1,132 @@
+//! An object store in memory, with faults.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read as _, Write};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::{CacheEvent, ListedFolder, ListedObject, Objects, ObjectsError};
+
+/// What happened, and what is to go wrong.
+#[derive(Default)]
+pub struct Log {
+    pub objects: BTreeMap<String, Vec<u8>>,
+    pub events: Vec<CacheEvent>,
+    /// Paths that were fetched.
+    pub fetched: Vec<String>,
+    /// So many next calls fail.
+    pub fail: usize,
+    /// So many next fetches give another byte.
+    pub damage: usize,
+    /// How long a fetch takes.
+    pub slow: Duration,
+    /// Runs once, before a head is made.
+    pub before_head: Option<Box<dyn FnOnce() + Send>>,
+    /// Whoever makes an object learns that there is one already.
+    pub lose_answers: bool,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.objects.keys())
+    }
+}
+
+/// Objects in memory.
+#[derive(Debug, Default)]
+pub struct MemoryObjects(Mutex<Log>);
+
+impl MemoryObjects {
+    pub fn log(&self) -> MutexGuard<'_, Log> {
+        self.0.lock().unwrap()
+    }
+
+    pub fn counted(&self, event: CacheEvent) -> usize {
+        self.log().events.iter().filter(|other| **other == event).count()
+    }
+
+    /// Fails if it is to.
+    fn call(&self) -> Result<MutexGuard<'_, Log>, ObjectsError> {
+        let mut log = self.log();
+        if log.fail > 0 {
+            log.fail -= 1;
+            return Err(ObjectsError::Store("it is away".to_owned()));
+        }
+        Ok(log)
+    }
+}
+
+impl Objects for MemoryObjects {
+    fn address(&self) -> &str {
+        "s3://memory"
+    }
+
+    fn read(&self, path: &str) -> Result<Option<Vec<u8>>, ObjectsError> {
+        Ok(self.call()?.objects.get(path).cloned())
+    }
+
+    fn fetch(&self, path: &str, to: &mut dyn Write) -> Result<bool, ObjectsError> {
+        let (content, slow) = {
+            let mut log = self.call()?;
+            let Some(mut content) = log.objects.get(path).cloned() else { return Ok(false) };
+            log.fetched.push(path.to_owned());
+            if log.damage > 0 {
+                log.damage -= 1;
+                let middle = content.len() / 2;
+                content[middle] ^= 1;
+            }
+            (content, log.slow)
+        };
+        std::thread::sleep(slow);
+        to.write_all(&content)?;
+        Ok(true)
+    }
+
+    fn list(&self, folder: &str) -> Result<ListedFolder, ObjectsError> {
+        let log = self.call()?;
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let mut listed = ListedFolder::default();
+        for (path, content) in &log.objects {
+            let Some(rest) = path.strip_prefix(&prefix) else { continue };
+            match rest.split_once('/') {
+                Some((name, _)) if listed.folders.last().is_some_and(|last| last == name) => {}
+                Some((name, _)) => listed.folders.push(name.to_owned()),
+                None => {
+                    let bytes = content.len() as u64;
+                    listed.objects.push(ListedObject { name: rest.to_owned(), bytes, modified: 0 });
+                }
+            }
+        }
+        Ok(listed)
+    }
+
+    fn create(&self, path: &str, bytes: &[u8]) -> Result<bool, ObjectsError> {
+        let hook = if path.contains("/heads/") { self.log().before_head.take() } else { None };
+        if let Some(hook) = hook {
+            hook();
+        }
+        let mut log = self.call()?;
+        if log.objects.contains_key(path) {
+            return Ok(false);
+        }
+        log.objects.insert(path.to_owned(), bytes.to_vec());
+        Ok(!log.lose_answers)
+    }
+
+    fn put(&self, path: &str, mut file: &File) -> Result<(), ObjectsError> {
+        let mut content = Vec::new();
+        file.read_to_end(&mut content)?;
+        self.call()?.objects.insert(path.to_owned(), content);
+        Ok(())
+    }
+
+    fn delete(&self, path: &str) -> Result<(), ObjectsError> {
+        self.call()?.objects.remove(path);
+        Ok(())
+    }
+
+    fn noted(&self, event: CacheEvent, _file: &str) {
+        self.log().events.push(event);
+    }
+}

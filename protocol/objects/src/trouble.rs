@@ -1,0 +1,115 @@
+//! What an error of an object store means for the one who called it.
+
+use std::error::Error as StdError;
+
+use trawl_wire::error::text_of;
+
+/// Where a machine of Amazon's learns its role: asked if there are no keys.
+const METADATA_SERVICE: &str = "169.254.169.254";
+
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TroubleKind {
+    /// No space, or a quota is used up.
+    Full,
+    /// This process lacks a permission, or its credentials are not accepted.
+    Denied,
+    /// There is no such object, or no such bucket.
+    Absent,
+    /// There is such an object already.
+    Exists,
+    /// It does not answer, or not as it should: later it may.
+    Unreachable,
+}
+
+/// An error, classified; its text has all causes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// What is wrong.
+    pub kind: TroubleKind,
+    /// The error and its causes on one line.
+    pub cause: String,
+}
+
+impl Trouble {
+    /// Classifies an error of an object store.
+    pub fn of(error: &object_store::Error) -> Self {
+        use object_store::Error;
+        let mut cause = without_document(text_of(error));
+        if cause.contains(METADATA_SERVICE) {
+            cause.push_str(" (AWS_ACCESS_KEY_ID is not set, so the machine's role was asked for)");
+        }
+        let kind = match (error, io_kind(error)) {
+            (Error::NotFound { .. }, _) => TroubleKind::Absent,
+            (Error::AlreadyExists { .. } | Error::Precondition { .. }, _) => TroubleKind::Exists,
+            (_, Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)) => TroubleKind::Full,
+            (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _)
+            | (_, Some(std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem)) => {
+                TroubleKind::Denied
+            }
+            // Messages of S3-compatible stores when a bucket or its disks are full.
+            _ if ["QuotaExceeded", "StorageFull", "507 Insufficient"].iter().any(|text| cause.contains(text)) => {
+                TroubleKind::Full
+            }
+            // The one listing of a bucket that is not there says so in its text only.
+            _ if cause.contains("NoSuchBucket") => TroubleKind::Absent,
+            _ => TroubleKind::Unreachable,
+        };
+        Self { kind, cause }
+    }
+}
+
+/// The text without the document that S3 answers with, except the code in it.
+fn without_document(text: String) -> String {
+    let Some((before, document)) = text.split_once("<?xml").or_else(|| text.split_once("<Error>")) else { return text };
+    let code = document.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+    let before = before.trim_end_matches([':', ' ', '\n']);
+    code.map_or_else(|| before.to_owned(), |(code, _)| format!("{before}: {code}"))
+}
+
+/// The kind of the first I/O error among an error's causes.
+fn io_kind(error: &(dyn StdError + 'static)) -> Option<std::io::ErrorKind> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<std::io::Error>() {
+            return Some(io.kind());
+        }
+        cause = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn io(kind: std::io::ErrorKind) -> object_store::Error {
+        object_store::Error::Generic { store: "test", source: Box::new(std::io::Error::from(kind)) }
+    }
+
+    #[test]
+    fn of_the_document_in_an_answer_the_code_is_kept() {
+        let text =
+            "404 Not Found: <?xml version=\"1.0\"?>\n<Error><Code>NoSuchBucket</Code><Message>m</Message></Error>";
+        let error = object_store::Error::Generic { store: "S3", source: text.into() };
+        let Trouble { kind, cause } = Trouble::of(&error);
+        assert!(cause.ends_with("404 Not Found: NoSuchBucket"), "{cause}");
+        assert_eq!(kind, TroubleKind::Absent);
+    }
+
+    #[test]
+    fn a_full_store_a_refusal_and_an_absence_are_distinguished() {
+        for kind in [std::io::ErrorKind::StorageFull, std::io::ErrorKind::QuotaExceeded] {
+            assert_eq!(Trouble::of(&io(kind)).kind, TroubleKind::Full);
+        }
+        assert_eq!(Trouble::of(&io(std::io::ErrorKind::PermissionDenied)).kind, TroubleKind::Denied);
+        assert_eq!(Trouble::of(&io(std::io::ErrorKind::ConnectionRefused)).kind, TroubleKind::Unreachable);
+        for (text, kind) in [
+            ("507 Insufficient Storage: <Code>XMinioStorageFull</Code>", TroubleKind::Full),
+            ("404 Not Found: <Code>NoSuchBucket</Code>", TroubleKind::Absent),
+        ] {
+            let error = object_store::Error::Generic { store: "S3", source: text.into() };
+            assert_eq!(Trouble::of(&error).kind, kind, "{text}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A server of S3 that others wrote (moto's), as a real process, behind a proxy with faults.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::etcd::free_port;
+use crate::executable::repository;
+use crate::process::Background;
+use crate::wait;
+
+/// Longest that the processes may take to answer.
+const START_BOUND: Duration = Duration::from_secs(60);
+/// Longest that one answer may take.
+const ANSWER_BOUND: Duration = Duration::from_secs(30);
+/// The bucket that is there.
+pub const BUCKET: &str = "market-data";
+
+/// The processes; both end when it is dropped.
+#[derive(Debug)]
+pub struct S3 {
+    _server: Background,
+    _proxy: Background,
+    _folder: tempfile::TempDir,
+    proxy: u16,
+    control: u16,
+}
+
+impl S3 {
+    /// Starts both, and makes the bucket.
+    ///
+    /// # Panics
+    /// When there is no Python with moto's server: `./test` makes one.
+    pub fn start() -> Self {
+        let folder = tempfile::Builder::new().prefix("trawl-test-s3-").tempdir().expect("a temporary directory");
+        let [port, proxy, control] = [free_port(), free_port(), free_port()];
+        let mut command = Command::new(python());
+        command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]).env("TMPDIR", folder.path());
+        let server = Background::start("moto's server", &mut command);
+        let mut command = Command::new("python3");
+        command.arg(repository().join("tools/soak/slow_store.py"));
+        for (name, port) in [("--listen", proxy), ("--control", control), ("--to", port)] {
+            command.args([name, &port.to_string()]);
+        }
+        let s3 = Self {
+            _proxy: Background::start("the proxy of S3", &mut command),
+            _server: server,
+            _folder: folder,
+            proxy,
+            control,
+        };
+        let made = wait::until(START_BOUND, || {
+            let put =
+                format!("PUT /{BUCKET} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+            let answer = ask(port, put.as_bytes())?;
+            (answer.contains(" 200 ") && s3.settings("{}").is_some()).then_some(())
+        });
+        assert!(made.is_some(), "no server of S3:\n{}\n{}", s3._server.output(), s3._proxy.output());
+        s3
+    }
+
+    /// Changes the faults of the proxy, see `tools/soak/slow_store.py`; returns its settings and counters.
+    #[track_caller]
+    pub fn faults(&self, settings: &str) -> serde_json::Value {
+        self.settings(settings).expect("the proxy answers")
+    }
+
+    fn settings(&self, settings: &str) -> Option<serde_json::Value> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.control)).ok()?;
+        stream.set_read_timeout(Some(ANSWER_BOUND)).ok()?;
+        stream.write_all(format!("{settings}\n").as_bytes()).ok()?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).ok()?;
+        serde_json::from_str(&line).ok()
+    }
+
+    /// The variables of a process that uses the bucket.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let variables = [
+            ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.proxy)),
+            ("AWS_REGION", "us-east-1".to_owned()),
+            ("AWS_ACCESS_KEY_ID", "test".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "hunter2hunter2".to_owned()),
+        ];
+        variables.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+}
+
+/// Sends a request and reads the answer to the end of the connection.
+fn ask(port: u16, request: &[u8]) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(ANSWER_BOUND)).ok()?;
+    stream.write_all(request).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+/// A Python with moto's server.
+fn python() -> PathBuf {
+    let python = std::env::var_os("TRAWL_STORE_PYTHON")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| repository().join("target/venv-soak/store/bin/python"));
+    assert!(python.is_file(), "no Python with a server of S3: run ./test, or tools/get-venv soak/store once");
+    python
+}

@@ -1,0 +1,239 @@
+//! Datasets in a bucket: no folder is shared, the store fails in every way, and the answers are those of a directory.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use trawl_tests::cluster::{Cluster, Options};
+use trawl_tests::etcd;
+use trawl_tests::home::Home;
+use trawl_tests::process::{self, Ended};
+use trawl_tests::s3::{BUCKET, S3};
+use trawl_tests::scrape::{Samples, address_of};
+
+/// How long the store does not answer at all.
+const AWAY: Duration = Duration::from_secs(4);
+
+/// A user of a bucket.
+struct Machine<'a> {
+    home: &'a Home,
+    s3: &'a S3,
+    cache: tempfile::TempDir,
+}
+
+impl<'a> Machine<'a> {
+    fn new(home: &'a Home, s3: &'a S3) -> Self {
+        let cache = tempfile::Builder::new().prefix("trawl-test-cache-").tempdir().expect("a temporary directory");
+        Self { home, s3, cache }
+    }
+
+    fn variables(&self) -> Vec<(String, String)> {
+        let mut variables = self.s3.variables();
+        variables.push(("TRAWL_DATA_ROOT".to_owned(), format!("s3://{BUCKET}/data")));
+        variables.push(("TRAWL_DATA_CACHE".to_owned(), self.cache.path().display().to_string()));
+        variables
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.home.command(arguments);
+        command.envs(self.variables());
+        command
+    }
+
+    #[track_caller]
+    fn trawl(&self, arguments: &[&str]) -> Ended {
+        process::run(&mut self.command(arguments))
+    }
+
+    /// Files of bars in its cache.
+    fn cached(&self) -> Vec<PathBuf> {
+        below(&self.cache.path().join("files"))
+            .into_iter()
+            .filter(|p| p.extension().is_some_and(|e| e == "arrow"))
+            .collect()
+    }
+
+    /// Flips a byte in each of its cached files of bars; sizes and times stay. Returns how many there are.
+    fn flip(&self) -> usize {
+        let files = self.cached();
+        for file in &files {
+            let modified = std::fs::metadata(file).and_then(|found| found.modified()).expect("a cached file");
+            let mut bytes = std::fs::read(file).expect("a cached file");
+            // Columns are in the order of the file: here are closes, which the scans read.
+            let at = bytes.len() / 4 * 3;
+            bytes[at] ^= 4;
+            std::fs::write(file, bytes).expect("a cached file");
+            let opened = std::fs::File::options().write(true).open(file).expect("a cached file");
+            opened.set_modified(modified).expect("a cached file");
+        }
+        files.len()
+    }
+}
+
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.flat_map(|path| if path.is_dir() { below(&path) } else { vec![path] }).collect()
+}
+
+/// A series, summed over the workers, whose metrics are at these addresses.
+fn sum(workers: &[String], series: &str) -> f64 {
+    workers.iter().map(|address| Samples::of(address).get(series)).sum()
+}
+
+fn borrowed(variables: &[(String, String)]) -> Vec<(&str, &str)> {
+    variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
+#[test]
+fn a_cluster_on_a_failing_store_gives_the_bytes_of_one_process_on_a_directory() {
+    let (home, s3) = (Home::new(), S3::start());
+    home.synth("market", 500, 300);
+    let scan = ["scan", "--dataset", "market", "--where", "close > sma(close, 50) and xs_rank(volume) > 0.2"];
+    let output = ["--quiet", "--format", "csv", "--output", "-"];
+    let expected = home.trawl(&[&scan[..], &output].concat()).expect_code(0).stdout;
+    assert!(expected.lines().count() > 500);
+
+    // Some calls get 503, some answers are cut off, all are slow.
+    s3.faults(r#"{"refuse_every": 11, "cut_every": 7, "delay_s": 0.003}"#);
+    let importer = Machine::new(&home, &s3);
+    let synth = ["data", "synth", "--symbols", "500", "--bars", "300", "--seed", "7", "--dataset", "market"];
+    importer.trawl(&synth).expect_code(0);
+    let snapshot = |listed: Ended| -> String {
+        let list: serde_json::Value = serde_json::from_str(&listed.expect_code(0).stdout).expect("JSON");
+        let list = list.as_array().expect("a list");
+        let found = list.iter().find(|dataset| dataset["name"] == "market").expect("the dataset");
+        found["snapshot"].as_str().expect("an id").to_owned()
+    };
+    let id = snapshot(home.trawl(&["data", "list", "--json"]));
+    assert_eq!(snapshot(importer.trawl(&["data", "list", "--json"])), id);
+    assert_eq!(importer.trawl(&[&scan[..], &output].concat()).expect_code(0).stdout, expected, "in one process");
+
+    // Nothing is shared: the coordinator and each worker have a cache of their own. Bars are not kept in memory.
+    let machines: Vec<Machine<'_>> = (0..4).map(|_| Machine::new(&home, &s3)).collect();
+    let worker = ["--cache-bytes", "0", "--threads", "1", "--metrics", "127.0.0.1:0"].map(str::to_owned);
+    let options = Options { worker: worker.into(), ..Options::default() };
+    let [own, others @ ..] = &machines[..] else { unreachable!("four machines") };
+    let mut cluster = Cluster::start_as(&home, 0, &etcd::endpoint(), &borrowed(&own.variables()), options);
+    for machine in others {
+        cluster.start_worker(&home, &borrowed(&machine.variables()));
+    }
+    let workers: Vec<String> = cluster.workers.iter_mut().map(address_of).collect();
+    cluster.wait_for_workers(3);
+    let url = cluster.url.clone();
+    let there = [&scan[..], &output, &["--coordinator", &url]].concat();
+    assert_eq!(home.trawl(&there).expect_code(0).stdout, expected, "everything is fetched");
+    let counters = s3.faults("{}");
+    for fault in ["refused", "cut"] {
+        assert!(counters[fault].as_u64() > Some(3), "{fault}: {counters}");
+    }
+    assert!(sum(&workers, "trawl_cache_fetched_bytes_total") > 0.0);
+
+    // The second scan is served from the caches. An idle worker may take a segment that another one has.
+    s3.faults(r#"{"refuse_every": 0, "cut_every": 0, "delay_s": 0}"#);
+    let disk = |metric: &str| sum(&workers, &format!("{metric}{{level=\"disk\"}}"));
+    let counts = || (disk("trawl_cache_hits_total"), disk("trawl_cache_misses_total"));
+    let first = counts();
+    assert_eq!(home.trawl(&there).expect_code(0).stdout, expected);
+    let second = counts();
+    assert!(first.1 >= 16.0 && second.0 >= first.0 + 8.0, "{first:?}, {second:?}");
+    assert!(second.1 - first.1 <= first.1 / 2.0, "{first:?}, {second:?}");
+    assert!(disk("trawl_cache_resident_bytes") > 0.0 && disk("trawl_cache_budget_bytes") > 1e9);
+
+    // Bit rot on every machine.
+    let flipped: usize = others.iter().map(Machine::flip).sum();
+    assert!(flipped >= 8, "{flipped} files");
+    assert_eq!(home.trawl(&there).expect_code(0).stdout, expected, "no flipped byte reaches an answer");
+    let damaged = sum(&workers, "trawl_cache_damaged_files_total");
+    assert!(damaged >= 4.0, "{damaged} found of {flipped}");
+    assert_eq!(sum(&workers, "trawl_worker_damaged_reads_total"), 0.0, "the copies were repaired");
+
+    // Nothing is cached, and the store is away for some seconds. The coordinator knows the snapshot; the workers need its files.
+    let reference = format!("market@{id}");
+    let pinned = [&scan[..2], &[reference.as_str()], &scan[3..], &output].concat();
+    let expected = home.trawl(&pinned).expect_code(0).stdout;
+    for machine in others {
+        std::fs::remove_dir_all(machine.cache.path().join("files")).expect("the cache");
+    }
+    let failures = sum(&workers, "trawl_data_root_failures_total");
+    s3.faults(r#"{"away": true}"#);
+    let answered = std::thread::scope(|scope| {
+        let scanning = scope.spawn(|| home.trawl(&[&pinned[..], &["--coordinator", &url]].concat()));
+        std::thread::sleep(AWAY);
+        let dropped = s3.faults(r#"{"away": false}"#)["dropped"].as_u64();
+        assert!(dropped > Some(0), "calls came meanwhile");
+        scanning.join().expect("no panic")
+    });
+    assert_eq!(answered.expect_code(0).stdout, expected, "the scan waited");
+    assert!(sum(&workers, "trawl_data_root_failures_total") > failures);
+    for process in cluster.workers.iter().chain([&cluster.coordinator]) {
+        assert!(!process.output().contains("hunter2"), "{}", process.output());
+    }
+}
+
+#[test]
+fn datasets_are_imported_appended_compacted_and_exported_in_a_bucket() {
+    let (home, s3) = (Home::new(), S3::start());
+    let (here, there) = (Machine::new(&home, &s3), Machine::new(&home, &s3));
+    let days = |days: std::ops::Range<u32>| {
+        let rows = days.flat_map(|day| (0..40).map(move |k| format!("2024-01-{day:02},S{k:02},{}\n", day * 10 + k)));
+        format!("date,symbol,close\n{}", rows.collect::<String>())
+    };
+    home.write("first.csv", &days(1..20));
+    home.write("later.csv", &days(20..25));
+    let import = ["data", "import", "--dataset", "mine", "--calendar", "24/7"];
+    let both = |file: &str, machine: &Machine<'_>| {
+        let words = [&import[..], &[file]].concat();
+        let (made, local) = (machine.trawl(&words).expect_code(0), home.trawl(&words).expect_code(0));
+        assert_eq!(made.stdout, local.stdout);
+    };
+    both("first.csv", &here);
+    both("later.csv", &there);
+    let inspect = |words: &[&str]| {
+        let words = [&["data", "inspect", "mine"], words].concat();
+        assert_eq!(here.trawl(&words).expect_code(0).stdout, home.trawl(&words).expect_code(0).stdout);
+    };
+    inspect(&["--json"]);
+    inspect(&["--symbol", "S07"]);
+    inspect(&["--verify"]);
+    let printed = there.trawl(&["data", "compact", "mine"]).expect_code(0).stdout;
+    assert_eq!(printed, home.trawl(&["data", "compact", "mine"]).expect_code(0).stdout);
+    let export = ["data", "export", "mine", "-o", "-"];
+    assert_eq!(here.trawl(&export).expect_code(0).stdout, home.trawl(&export).expect_code(0).stdout);
+    let list = here.trawl(&["data", "list"]).expect_code(0).stdout;
+    assert!(list.contains("mine") && list.contains(&format!("data root s3://{BUCKET}/data")), "{list}");
+
+    // What is not supported changes nothing and says so.
+    for refused in [&["data", "rm", "mine"][..], &["data", "prune", "mine", "--keep", "1"]] {
+        let ended = here.trawl(refused).expect_code(2);
+        assert!(ended.stderr.contains(&format!("s3://{BUCKET}/data")), "{}", ended.stderr);
+    }
+    let unknown = here.trawl(&["scan", "--dataset", "min", "--where", "close > 1"]).expect_code(2).stderr;
+    assert!(unknown.contains("did you mean 'mine'?"), "{unknown}");
+}
+
+#[test]
+fn a_data_root_that_cannot_be_used_is_refused_at_start() {
+    let (home, s3) = (Home::new(), S3::start());
+    let machine = Machine::new(&home, &s3);
+    let missing = home.path("missing").display().to_string();
+    let cases = [
+        (missing.as_str(), "does not exist", "make it"),
+        ("s3://no-such-bucket/data", "bucket that does not exist", "AWS_ENDPOINT_URL"),
+        ("gs://bucket/data", "expected a directory, file:///DIRECTORY or s3://BUCKET/PREFIX", "--data-root"),
+        ("file://data", "three slashes", "--data-root"),
+        ("s3://id:sesame@bucket", "credentials", "--data-root"),
+    ];
+    for server in ["worker", "coordinator"] {
+        for (root, what, help) in cases {
+            let words = ["--data-root", root, server, "--etcd", "http://127.0.0.1:1", "--listen", "127.0.0.1:0"];
+            let ended = machine.trawl(&words).expect_code(2);
+            assert!(ended.stderr.contains(what) && ended.stderr.contains(help), "{root}: {}", ended.stderr);
+            assert!(!ended.stderr.contains("sesame"), "{}", ended.stderr);
+        }
+    }
+    // A directory by its URL is a directory.
+    home.synth("market", 20, 20);
+    let root = format!("file://{}", home.data_root().display());
+    let listed = machine.trawl(&["--data-root", &root, "data", "list"]).expect_code(0).stdout;
+    assert!(listed.contains("market"), "{listed}");
+}

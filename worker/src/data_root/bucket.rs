@@ -1,0 +1,336 @@
+//! The objects of a data root in a bucket, for threads that compute.
+//!
+//! Those threads are not of an async runtime, and wait for what a runtime of its own does. Objects are fetched in parts, a few of them
+//! in advance: a part that fails, or is cut off, is asked for again, not the whole object. Whatever may pass is tried again with growing
+//! waits, but no longer than [`PATIENCE`] after the first failure: then the scheduler's attempts take over, which may be elsewhere.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write};
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use object_store::path::Path;
+use object_store::{
+    GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+};
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+use trawl_cluster_store::Backoff;
+use trawl_market::{CacheEvent, ListedFolder, ListedObject, Objects, ObjectsError};
+use trawl_objects::{AddressError, Trouble, TroubleKind, open_bucket};
+use trawl_telemetry::metrics::catalogue::worker::{
+    CACHE_DAMAGED, CACHE_EVICTIONS, CACHE_FETCHED, CACHE_HITS, CACHE_MISSES, CACHE_RESIDENT, CacheLevel,
+    DATA_ROOT_FAILURES,
+};
+use trawl_wire::limits::bounded_reason;
+
+/// How long a call is tried again after its first failure.
+const PATIENCE: Duration = Duration::from_secs(25);
+/// Longest that one try may take.
+const TRY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Waits between tries.
+const WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(4));
+/// Bytes of a part of an object that is fetched.
+const PART_BYTES: u64 = 4 << 20;
+/// Parts of one object that are asked for at once.
+const PARTS_AT_ONCE: usize = 4;
+/// Requests of this process at once: more would share the same bandwidth, and each take longer than it may.
+const REQUESTS_AT_ONCE: usize = 16;
+/// Bytes of a part of an object that is put; S3 takes at least 5 MiB. A shorter object is put at once.
+const PUT_PART_BYTES: u64 = 16 << 20;
+/// Parts that an object may have.
+const PUT_PARTS_MAX: u64 = 10_000;
+/// Threads of the runtime: they wait, and copy.
+const RUNTIME_THREADS: usize = 2;
+
+/// The runtime of all requests of this process.
+fn runtime() -> Result<&'static Runtime, ObjectsError> {
+    static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
+    let made = RUNTIME.get_or_init(|| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(RUNTIME_THREADS).thread_name("trawl-objects").enable_all();
+        builder.build().map_err(|error| error.to_string())
+    });
+    made.as_ref().map_err(|why| ObjectsError::Store(format!("the threads for its requests cannot be started: {why}")))
+}
+
+static PERMITS: Semaphore = Semaphore::const_new(REQUESTS_AT_ONCE);
+
+/// Bytes of an object, and its size.
+type Part = Result<(bytes::Bytes, u64), Trouble>;
+
+/// What a request gives, later.
+struct Asked<T>(Receiver<T>);
+
+impl<T: Send + 'static> Asked<T> {
+    fn new(request: impl Future<Output = T> + Send + 'static) -> Result<Self, ObjectsError> {
+        let (sender, receiver) = sync_channel(1);
+        runtime()?.spawn(async move {
+            // Whoever asked may have given up.
+            let _ = sender.send(request.await);
+        });
+        Ok(Self(receiver))
+    }
+
+    fn wait(self) -> Result<T, ObjectsError> {
+        self.0.recv().map_err(|_| ObjectsError::Store("internal error: a request ended by itself".to_owned()))
+    }
+}
+
+/// Calls until it succeeds, fails for good, or has failed for too long.
+async fn tried<T, F>(call: impl Fn() -> F) -> Result<T, Trouble>
+where
+    F: Future<Output = Result<T, Trouble>>,
+{
+    let mut backoff = Backoff::new(WAITS.0, WAITS.1);
+    let mut failing_since = None;
+    loop {
+        let done = {
+            // It is never closed.
+            let _permit = PERMITS.acquire().await;
+            let late = |_| {
+                let cause = format!("no answer within {} s", TRY_TIMEOUT.as_secs());
+                Err(Trouble { kind: TroubleKind::Unreachable, cause })
+            };
+            tokio::time::timeout(TRY_TIMEOUT, call()).await.unwrap_or_else(late)
+        };
+        match done {
+            Err(Trouble { kind: TroubleKind::Unreachable, cause }) => {
+                DATA_ROOT_FAILURES.inc();
+                if failing_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+                    return Err(Trouble { kind: TroubleKind::Unreachable, cause });
+                }
+                backoff.wait().await;
+            }
+            done => return done,
+        }
+    }
+}
+
+fn trouble(error: object_store::Error) -> Trouble {
+    Trouble::of(&error)
+}
+
+/// Trouble as a sentence.
+fn failed(Trouble { kind, cause }: Trouble) -> ObjectsError {
+    let cause = bounded_reason(cause);
+    ObjectsError::Store(match kind {
+        TroubleKind::Denied => format!("it refuses this process: {cause}"),
+        TroubleKind::Full => format!("it is full: {cause}"),
+        TroubleKind::Absent | TroubleKind::Exists | TroubleKind::Unreachable => cause,
+    })
+}
+
+/// A bucket with a prefix. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Bucket {
+    objects: Arc<dyn ObjectStore>,
+    address: Arc<str>,
+}
+
+impl Bucket {
+    /// By what follows `s3://`. No request is made yet.
+    pub fn open(rest: &str) -> Result<Self, AddressError> {
+        Ok(Self { objects: open_bucket(rest)?, address: format!("s3://{rest}").into() })
+    }
+
+    /// Asks for a listing.
+    pub fn probe(&self) -> Result<(), Trouble> {
+        let objects = Arc::clone(&self.objects);
+        let list = move || {
+            let objects = Arc::clone(&objects);
+            async move { objects.list_with_delimiter(None).await.map(drop).map_err(trouble) }
+        };
+        let internal = |error: ObjectsError| Trouble { kind: TroubleKind::Unreachable, cause: format!("{error:?}") };
+        Asked::new(async move { tried(list).await }).and_then(Asked::wait).unwrap_or_else(|error| Err(internal(error)))
+    }
+
+    /// Runs a call of the store on the runtime, with retries.
+    fn call<T, F>(
+        &self,
+        path: &str,
+        call: impl Fn(Arc<dyn ObjectStore>, Path) -> F + Send + Sync + 'static,
+    ) -> Result<Asked<Result<T, Trouble>>, ObjectsError>
+    where
+        T: Send + 'static,
+        F: Future<Output = object_store::Result<T>> + Send,
+    {
+        let (objects, path) = (Arc::clone(&self.objects), Path::from(path));
+        Asked::new(async move {
+            tried(|| {
+                let done = call(Arc::clone(&objects), path.clone());
+                async move { done.await.map_err(trouble) }
+            })
+            .await
+        })
+    }
+
+    /// Bytes of a range, which may end behind the object, and the object's size.
+    fn part(&self, path: &str, range: Range<u64>) -> Result<Asked<Part>, ObjectsError> {
+        self.call(path, move |objects, path| {
+            let range = range.clone();
+            async move {
+                let options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
+                let found = objects.get_opts(&path, options).await?;
+                let size = found.meta.size;
+                let expected = range.end.min(size).saturating_sub(range.start);
+                let bytes = found.bytes().await?;
+                if bytes.len() as u64 != expected {
+                    let message = format!("{} bytes of {path} came, not {expected}", bytes.len());
+                    return Err(object_store::Error::Generic { store: "S3", source: message.into() });
+                }
+                Ok((bytes, size))
+            }
+        })
+    }
+
+    /// Puts a long object, several parts at once. A part is tried again by the client of the store, the whole by the caller.
+    fn put_parts(&self, path: &str, mut file: &File, size: u64) -> Result<(), ObjectsError> {
+        let start = |objects: Arc<dyn ObjectStore>, path: Path| async move {
+            objects.put_multipart_opts(&path, PutMultipartOptions::default()).await
+        };
+        let mut upload = self.call(path, start)?.wait()?.map_err(failed)?;
+        let part = PUT_PART_BYTES.max(size.div_ceil(PUT_PARTS_MAX));
+        let (mut left, mut asked) = (size, VecDeque::new());
+        let mut put = || {
+            while left > 0 || !asked.is_empty() {
+                if left > 0 && asked.len() < PARTS_AT_ONCE {
+                    let mut bytes = vec![0; left.min(part) as usize];
+                    file.read_exact(&mut bytes)?;
+                    left -= bytes.len() as u64;
+                    asked.push_back(Asked::new(upload.put_part(PutPayload::from(bytes)))?);
+                } else if let Some(first) = asked.pop_front() {
+                    Asked::wait(first)?.map_err(trouble).map_err(failed)?;
+                }
+            }
+            Ok::<(), ObjectsError>(())
+        };
+        let done = put();
+        Asked::new(async move {
+            match done {
+                Ok(()) => upload.complete().await.map(drop).map_err(trouble).map_err(failed),
+                Err(error) => {
+                    // What is left of it costs until the bucket's own rules delete it.
+                    let _ = upload.abort().await;
+                    Err(error)
+                }
+            }
+        })?
+        .wait()?
+    }
+}
+
+impl Objects for Bucket {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn read(&self, path: &str) -> Result<Option<Vec<u8>>, ObjectsError> {
+        let read = |objects: Arc<dyn ObjectStore>, path: Path| async move { objects.get(&path).await?.bytes().await };
+        match self.call(path, read)?.wait()? {
+            Ok(bytes) => Ok(Some(bytes.to_vec())),
+            Err(trouble) if trouble.kind == TroubleKind::Absent => Ok(None),
+            Err(trouble) => Err(failed(trouble)),
+        }
+    }
+
+    fn fetch(&self, path: &str, to: &mut dyn Write) -> Result<bool, ObjectsError> {
+        let (first, size) = match self.part(path, 0..PART_BYTES)?.wait()? {
+            Ok(first) => first,
+            Err(trouble) if trouble.kind == TroubleKind::Absent => return Ok(false),
+            Err(trouble) => return Err(failed(trouble)),
+        };
+        let (mut next, mut asked) = (first.len() as u64, VecDeque::new());
+        to.write_all(&first)?;
+        while next < size || !asked.is_empty() {
+            if next < size && asked.len() < PARTS_AT_ONCE {
+                let end = size.min(next + PART_BYTES);
+                asked.push_back(self.part(path, next..end)?);
+                next = end;
+            } else if let Some(part) = asked.pop_front() {
+                let (bytes, _) = Asked::wait(part)?.map_err(failed)?;
+                to.write_all(&bytes)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn list(&self, folder: &str) -> Result<ListedFolder, ObjectsError> {
+        let list = |objects: Arc<dyn ObjectStore>, path: Path| async move {
+            objects.list_with_delimiter(Some(&path).filter(|path| !path.as_ref().is_empty())).await
+        };
+        let found = self.call(folder, list)?.wait()?.map_err(failed)?;
+        let name = |path: &Path| path.filename().map(str::to_owned);
+        let object = |meta: &object_store::ObjectMeta| {
+            let modified = meta.last_modified.timestamp_micros();
+            Some(ListedObject { name: name(&meta.location)?, bytes: meta.size, modified })
+        };
+        Ok(ListedFolder {
+            objects: found.objects.iter().filter_map(object).collect(),
+            folders: found.common_prefixes.iter().filter_map(name).collect(),
+        })
+    }
+
+    fn create(&self, path: &str, bytes: &[u8]) -> Result<bool, ObjectsError> {
+        let payload = PutPayload::from(bytes.to_vec());
+        let create = move |objects: Arc<dyn ObjectStore>, path: Path| {
+            let payload = payload.clone();
+            async move { objects.put_opts(&path, payload, PutOptions::from(PutMode::Create)).await }
+        };
+        match self.call(path, create)?.wait()? {
+            Ok(_) => Ok(true),
+            Err(trouble) if trouble.kind == TroubleKind::Exists => Ok(false),
+            Err(trouble) => Err(failed(trouble)),
+        }
+    }
+
+    fn put(&self, path: &str, mut file: &File) -> Result<(), ObjectsError> {
+        let size = file.metadata()?.len();
+        file.rewind()?;
+        if size > PUT_PART_BYTES {
+            return match self.put_parts(path, file, size) {
+                Err(ObjectsError::Store(_)) => {
+                    file.rewind()?;
+                    self.put_parts(path, file, size)
+                }
+                done => done,
+            };
+        }
+        let mut bytes = Vec::with_capacity(size as usize);
+        file.read_to_end(&mut bytes)?;
+        let payload = PutPayload::from(bytes);
+        let put = move |objects: Arc<dyn ObjectStore>, path: Path| {
+            let payload = payload.clone();
+            async move { objects.put(&path, payload).await }
+        };
+        self.call(path, put)?.wait()?.map(drop).map_err(failed)
+    }
+
+    fn delete(&self, path: &str) -> Result<(), ObjectsError> {
+        let delete = |objects: Arc<dyn ObjectStore>, path: Path| async move { objects.delete(&path).await };
+        match self.call(path, delete)?.wait()? {
+            Err(trouble) if trouble.kind != TroubleKind::Absent => Err(failed(trouble)),
+            _ => Ok(()),
+        }
+    }
+
+    fn noted(&self, event: CacheEvent, file: &str) {
+        match event {
+            CacheEvent::Hit => CACHE_HITS.of(CacheLevel::Disk).inc(),
+            CacheEvent::Miss => CACHE_MISSES.of(CacheLevel::Disk).inc(),
+            CacheEvent::Fetched(bytes) => CACHE_FETCHED.add(bytes),
+            CacheEvent::Evicted => CACHE_EVICTIONS.inc(),
+            CacheEvent::Damaged => {
+                CACHE_DAMAGED.inc();
+                tracing::warn!(file, "a cached file of the data root was damaged, or arrived so, and is fetched again");
+            }
+            CacheEvent::NotKept => {
+                tracing::warn!(file, "no room for a file of the data root in its cache: raise --data-cache-bytes");
+            }
+            CacheEvent::Resident(bytes) => CACHE_RESIDENT.of(CacheLevel::Disk).set_count(bytes),
+        }
+    }
+}
