@@ -211,9 +211,9 @@ impl<S: ControlStore> Ledger<S> {
         self.write(scan, Vec::new(), writes).await
     }
 
-    /// Records the end of a scan; the first end is kept. The header is replaced by one record of header and end. An answer of
-    /// another generation than the recorded one is not its answer (after a restore from a backup, the recorded one may be
-    /// earlier): the scan stays open.
+    /// Records the end of a scan; the first end is kept. The header is replaced by one record of header and end. After a
+    /// restore from a backup the recorded generation may be an earlier one than that of `end`: its answer is not the
+    /// scan's, which stays open; a failure or a cancellation is recorded as the end of the recorded generation.
     ///
     /// # Errors
     /// [`LedgerError`]. After [`LedgerError::Control`] it may have been applied: call again.
@@ -228,7 +228,8 @@ impl<S: ControlStore> Ledger<S> {
             if matches!(end.outcome, EndOutcome::Complete { .. }) && end.generation != header.generation {
                 return Ok(Ending::Unknown);
             }
-            let closed = Closed { header, end: end.clone() }.to_bytes(scan)?;
+            let end = End { generation: header.generation, ..end.clone() };
+            let closed = Closed { header, end }.to_bytes(scan)?;
             let progress = self.keys.part(scan, KeyKind::Progress);
             let writes = vec![
                 put(&self.keys.ended(scan), closed),
@@ -241,7 +242,7 @@ impl<S: ControlStore> Ledger<S> {
             return Ok(Ending::Recorded);
         }
         match self.get(scan).await?.and_then(|recorded| recorded.end) {
-            Some(found) if found == *end => Ok(Ending::Recorded),
+            Some(found) if (&found.outcome, found.ended_us) == (&end.outcome, end.ended_us) => Ok(Ending::Recorded),
             Some(found) => Ok(Ending::Already(Box::new(found))),
             None if written == Written::NotLeader => Ok(Ending::NotLeader),
             None => Ok(Ending::Unknown),

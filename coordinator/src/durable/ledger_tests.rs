@@ -51,6 +51,21 @@ async fn an_answer_of_another_generation_than_the_recorded_one_is_not_recorded()
 }
 
 #[tokio::test]
+async fn a_failure_of_another_generation_ends_the_recorded_one() {
+    let control = Arc::new(MemoryStore::default());
+    let ledger = new_leader(&control).await;
+    ledger.accept(&header("a-1", 3)).await.unwrap();
+    let failure = EndOutcome::Failed { kind: ErrorKind::Retryable, message: "no worker".to_owned() };
+    let end = End { generation: 1, outcome: failure, ended_us: 5 };
+    for _ in 0..2 {
+        assert_eq!(ledger.end("a-1", &end).await.unwrap(), Ending::Recorded, "also when it is tried again");
+    }
+    let recorded = ledger.get("a-1").await.unwrap().unwrap();
+    assert_eq!(recorded.end, Some(End { generation: 0, ..end }), "as the end of the class that its header names");
+    assert_eq!(recorded.header.unwrap().generation, 0);
+}
+
+#[tokio::test]
 async fn a_scan_that_has_ended_is_one_key_and_no_longer_among_those_that_are_open() {
     let control = Arc::new(MemoryStore::default());
     let ledger = new_leader(&control).await;

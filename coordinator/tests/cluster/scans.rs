@@ -151,6 +151,10 @@ async fn a_restarted_coordinator_leads_however_much_is_recorded() {
     world.stop_coordinator();
     let security = ClientSecurity::default();
     let known = async {
+        // Until then it forwards calls to the first one, which has not read those records.
+        while !world.control.peek("test/leader").is_some_and(|key| key.value.windows(4).any(|id| id == b"\"c2\"")) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         loop {
             if let Ok(mut manager) = Manager::connect(&second, &security).await
                 && let Ok(list) = manager.list(pb::ListScansRequest::default()).await
