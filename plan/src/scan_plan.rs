@@ -208,7 +208,10 @@ impl Plan {
         let point = |point: &Point| size_of::<Point>() + settings(point) + 4 * point.nodes().count();
         let programs = self.stages.iter().flat_map(|stage| &stage.pieces).map(|piece| piece.program.bytes());
         let headings = self.headings.iter().map(|heading| size_of::<String>() + heading.len());
-        self.graph.bytes() + programs.sum::<usize>() + headings.sum::<usize>() + self.points.iter().map(point).sum::<usize>()
+        self.graph.bytes()
+            + programs.sum::<usize>()
+            + headings.sum::<usize>()
+            + self.points.iter().map(point).sum::<usize>()
     }
 
     /// How much the points have in common.

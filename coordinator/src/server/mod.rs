@@ -276,7 +276,8 @@ pub async fn run(
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     options.security.keep_fresh();
-    let (server, scaler) = (options.security.access().guard(WithBodies(server)), options.security.access().guard(scaler));
+    let (server, scaler) =
+        (options.security.access().guard(WithBodies(server)), options.security.access().guard(scaler));
     let incoming = incoming(listener, options.security.tls);
     let serving = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(HTTP2_KEEP_ALIVE.0))

@@ -110,7 +110,9 @@ impl pb::coordinator_server::Coordinator for Handle {
         let request = request.into_inner();
         let filter = request::ListFilter::of(&request)?;
         match self.0.place_to_read(&call).await? {
-            CallTarget::There(mut leader) => leader.calls.list_scans(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::There(mut leader) => {
+                leader.calls.list_scans(call.pass_on(request, None)).await.map_err(of_leader)
+            }
             CallTarget::Here(environment) => {
                 until_known(&environment, if request.active { TakenOver::Open } else { TakenOver::All }).await?;
                 let mut scans: Vec<pb::ScanInfo> = environment
@@ -137,7 +139,9 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place_to_read(&call).await? {
-            CallTarget::There(mut leader) => leader.calls.get_scan(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::There(mut leader) => {
+                leader.calls.get_scan(call.pass_on(request, None)).await.map_err(of_leader)
+            }
             CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 Ok(about(scan.name.clone(), scan.info()))
@@ -165,7 +169,9 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place_to_read(&call).await? {
-            CallTarget::There(mut leader) => leader.calls.list_workers(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::There(mut leader) => {
+                leader.calls.list_workers(call.pass_on(request, None)).await.map_err(of_leader)
+            }
             CallTarget::Here(environment) => {
                 let workers = environment.dispatcher.list(request.all).await;
                 Ok(Response::new(pb::ListWorkersReply { workers }))
@@ -188,7 +194,9 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            CallTarget::There(mut leader) => leader.calls.drain_worker(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::There(mut leader) => {
+                leader.calls.drain_worker(call.pass_on(request, None)).await.map_err(of_leader)
+            }
             CallTarget::Here(environment) => {
                 let asked = environment.dispatcher.ask_to_leave(request.worker.clone()).await.ok_or_else(|| {
                     let name: String =

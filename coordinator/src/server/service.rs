@@ -74,7 +74,7 @@ pub(super) fn of_address(error: tonic::transport::Error) -> Status {
 /// Where a call is answered.
 pub(super) enum CallTarget {
     Here(Box<Environment>),
-    There(RemoteLeader),
+    There(Box<RemoteLeader>),
 }
 
 /// The caller and the metadata of a call.
@@ -145,7 +145,9 @@ impl CoordinatorService {
                 );
                 Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message))
             }
-            Leader::There(leader) => Ok(CallTarget::There(self.proxy.leader_at(&leader).map_err(of_address)?)),
+            Leader::There(leader) => {
+                Ok(CallTarget::There(Box::new(self.proxy.leader_at(&leader).map_err(of_address)?)))
+            }
         }
     }
 

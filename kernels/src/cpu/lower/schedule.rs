@@ -253,9 +253,7 @@ impl Schedule {
 
     /// Bytes that it takes in memory, about.
     pub fn bytes(&self) -> usize {
-        let lists = |task: &Task| {
-            size_of_val(&*task.inputs) + size_of_val(&*task.outputs) + size_of_val(&*task.nodes)
-        };
+        let lists = |task: &Task| size_of_val(&*task.inputs) + size_of_val(&*task.outputs) + size_of_val(&*task.nodes);
         let tasks: usize = self.tasks.tasks.iter().map(|task| size_of::<Task>() + lists(task)).sum();
         let backs = |backs: &Backs| size_of_val(&*backs.tasks) + size_of_val(&*backs.inputs);
         let other = size_of_val(&*self.tasks.slots) + size_of_val(&*self.tasks.outputs);
