@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -190,6 +190,25 @@ impl AsyncWrite for Io {
         match &mut self.get_mut().0 {
             Stream::Plain(io) => Pin::new(io).poll_write(cx, bytes),
             Stream::Tls(io) => Pin::new(io).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().0 {
+            Stream::Plain(io) => Pin::new(io).poll_write_vectored(cx, slices),
+            Stream::Tls(io) => Pin::new(io).poll_write_vectored(cx, slices),
+        }
+    }
+
+    /// Without it HTTP/1.1 copies each body into the buffer of its head, which the connection keeps at its largest size.
+    fn is_write_vectored(&self) -> bool {
+        match &self.0 {
+            Stream::Plain(io) => io.is_write_vectored(),
+            Stream::Tls(io) => io.is_write_vectored(),
         }
     }
 

@@ -89,8 +89,12 @@ impl HttpService for Http {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
+    use tonic::codegen::Bytes;
 
     use super::*;
 
@@ -132,6 +136,39 @@ mod tests {
         assert_eq!(get(&format!("http://{address}/x")).await.unwrap_err().kind(), HttpErrorKind::Interrupted);
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         assert_eq!(get(&format!("http://{free}/x")).await.unwrap_err().kind(), HttpErrorKind::Connect);
+    }
+
+    struct Owned(Vec<u8>, Arc<AtomicBool>);
+
+    impl AsRef<[u8]> for Owned {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    impl Drop for Owned {
+        fn drop(&mut self) {
+            self.1.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_is_sent_from_where_it_is_and_not_copied_into_a_buffer_that_the_connection_keeps() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let let_go = Arc::new(AtomicBool::default());
+        // More than the system buffers for a connection.
+        let body = Bytes::from_owner(Owned(vec![7; 64 << 20], Arc::clone(&let_go)));
+        let client = RustlsHttp::new().unwrap().connect(&ClientOptions::new()).unwrap();
+        let mut request = HttpRequest::new(HttpRequestBody::from(body));
+        (*request.method_mut(), *request.uri_mut()) =
+            ("PUT".parse().unwrap(), format!("http://{address}/x").parse().unwrap());
+        let sending = tokio::spawn(async move { client.execute(request).await });
+        let (mut io, _) = listener.accept().await.unwrap();
+        // Some of the body has come: a copy would be whole by now, and the body would be let go.
+        io.read_exact(&mut [0; 64 << 10]).await.unwrap();
+        assert!(!let_go.load(Ordering::SeqCst));
+        sending.abort();
     }
 
     #[tokio::test]

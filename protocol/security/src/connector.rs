@@ -3,7 +3,7 @@
 //! In TLS 1.3 a server rejects a client's certificate after the client has finished its handshake, so the alert arrives
 //! with the first reply, and the reason is caught there as well.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -157,6 +157,26 @@ impl AsyncWrite for Dialled {
             Io::Tls(io) => Pin::new(io).poll_write(cx, buf),
         };
         this.kept(polled)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = match &mut this.io {
+            Io::Plain(io) => Pin::new(io).poll_write_vectored(cx, slices),
+            Io::Tls(io) => Pin::new(io).poll_write_vectored(cx, slices),
+        };
+        this.kept(polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.io {
+            Io::Plain(io) => io.is_write_vectored(),
+            Io::Tls(io) => io.is_write_vectored(),
+        }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -4,7 +4,7 @@
 //! the reason as a TLS alert, and the log states which certificate it was and what to do.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -94,6 +94,25 @@ impl AsyncWrite for Accepted {
         match &mut self.get_mut().io {
             Io::Plain(io) => Pin::new(io).poll_write(cx, buf),
             Io::Tls(io) => Pin::new(io).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().io {
+            Io::Plain(io) => Pin::new(io).poll_write_vectored(cx, slices),
+            Io::Tls(io) => Pin::new(io).poll_write_vectored(cx, slices),
+        }
+    }
+
+    /// A frame's head and its payload in one call of the system.
+    fn is_write_vectored(&self) -> bool {
+        match &self.io {
+            Io::Plain(io) => io.is_write_vectored(),
+            Io::Tls(io) => io.is_write_vectored(),
         }
     }
 
