@@ -161,6 +161,11 @@ chaos-seed seed:
     cargo build --profile ci -p trawl
     TRAWL_CHAOS_SEED={{ seed }} TRAWL_ETCD=$(tools/get-etcd) cargo test --profile ci -p trawl-tests --test integration chaos:: -- --nocapture
 
+# A cluster without a shared folder on a bucket whose store fails, and does not answer for so many seconds
+store-away seconds="20":
+    cargo build --profile ci -p trawl
+    TRAWL_STORE_AWAY_S={{ seconds }} TRAWL_ETCD=$(tools/get-etcd) cargo test --profile ci -p trawl-tests --test integration a_cluster_on_a_failing_store
+
 # Ten scans a second for an hour over real processes, then a kill of the leader: nothing may be lost, nothing may grow. Keeps benches/results/soak-DATE.json and .png; fewer than 50 minutes stay in target/soak: `just soak --minutes 3`
 soak *options:
     cargo build --release -p trawl

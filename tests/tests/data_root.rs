@@ -11,8 +11,13 @@ use trawl_tests::process::{self, Ended};
 use trawl_tests::s3::{BUCKET, S3};
 use trawl_tests::scrape::{Samples, address_of};
 
-/// How long the store does not answer at all.
+/// How long the store does not answer at all, unless `TRAWL_STORE_AWAY_S` has another number of seconds.
 const AWAY: Duration = Duration::from_secs(4);
+
+fn away() -> Duration {
+    let seconds = std::env::var("TRAWL_STORE_AWAY_S").ok().map(|text| text.parse().expect("a number of seconds"));
+    seconds.map_or(AWAY, Duration::from_secs)
+}
 
 /// A user of a bucket.
 struct Machine<'a> {
@@ -158,7 +163,7 @@ fn a_cluster_on_a_failing_store_gives_the_bytes_of_one_process_on_a_directory() 
     s3.faults(r#"{"away": true}"#);
     let answered = std::thread::scope(|scope| {
         let scanning = scope.spawn(|| home.trawl(&[&pinned[..], &["--coordinator", &url]].concat()));
-        std::thread::sleep(AWAY);
+        std::thread::sleep(away());
         let dropped = s3.faults(r#"{"away": false}"#)["dropped"].as_u64();
         assert!(dropped > Some(0), "calls came meanwhile");
         scanning.join().expect("no panic")

@@ -22,6 +22,8 @@ use crate::failure::UserMistake;
 /// Threads for files and other calls that block. Each keeps memory for itself, and once started they take turns, so that
 /// none of them ends: tokio's default of 512 is what a sweep of old results would leave behind.
 const BLOCKING_THREADS_MAX: usize = 32;
+/// How long such a thread waits for further calls: the allocator gives back what it freed when it ends, not while it waits.
+const BLOCKING_THREAD_KEPT: Duration = Duration::from_secs(2);
 /// Threads that serve connections; computing has threads of its own.
 const SERVER_THREADS: usize = 2;
 /// Variable of `--etcd`: `TRAWL_ETCD` is already the executable for the tests and for developers of `trawl cluster up`.
@@ -231,6 +233,7 @@ pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(SERVER_THREADS)
         .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_keep_alive(BLOCKING_THREAD_KEPT)
         .enable_all()
         .build()
         .context("cannot start the server's threads")

@@ -4,6 +4,7 @@
 //! the SHA-256 of everything before it (32 bytes); integers are little-endian. A group's payload is protobuf. It
 //! repeats its own place (scan, generation, stage, epoch, number), so that an object under another name is detected.
 
+use bytes::Bytes;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 use trawl_wire::limits::PAYLOAD_BYTES_MAX;
@@ -37,12 +38,18 @@ pub(crate) enum Kind {
 
 /// Puts a payload between magic and checksum.
 pub(crate) fn seal(kind: Kind, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEAD_BYTES + payload.len() + CHECKSUM_BYTES);
+    sealed(kind, payload.len(), |bytes| bytes.extend_from_slice(payload))
+}
+
+/// As [`seal`], for a payload of `length` bytes that `append` appends.
+fn sealed(kind: Kind, length: usize, append: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + length + CHECKSUM_BYTES);
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&LAYOUT_VERSION.to_le_bytes());
     bytes.extend_from_slice(&(kind as u32).to_le_bytes());
-    bytes.extend_from_slice(&(payload.len() as u64).to_le_bytes());
-    bytes.extend_from_slice(payload);
+    bytes.extend_from_slice(&(length as u64).to_le_bytes());
+    append(&mut bytes);
+    debug_assert_eq!(bytes.len(), HEAD_BYTES + length);
     let checksum = Sha256::digest(&bytes);
     bytes.extend_from_slice(&checksum);
     bytes
@@ -208,12 +215,14 @@ pub(crate) fn encode_group(scan: &str, generation: u32, name: GroupName, segment
         number: name.number,
         segments: segments.iter().map(segment).collect(),
     };
-    seal(Kind::Group, &group.encode_to_vec())
+    // A vector grows as needed, so appending to it does not fail.
+    sealed(Kind::Group, group.encoded_len(), |bytes| group.encode(bytes).unwrap_or_default())
 }
 
-/// Reads what [`encode_group`] wrote, or returns why it is damaged.
-pub(crate) fn decode_group(scan: &str, generation: u32, name: GroupName, bytes: &[u8]) -> Result<Vec<Stored>, String> {
-    let group = GroupV1::decode(unseal(Kind::Group, bytes)?).map_err(|e| format!("its payload cannot be read: {e}"))?;
+/// Reads what [`encode_group`] wrote, or returns why it is damaged. The results are parts of `bytes`, not copies.
+pub(crate) fn decode_group(scan: &str, generation: u32, name: GroupName, bytes: &Bytes) -> Result<Vec<Stored>, String> {
+    let payload = bytes.slice_ref(unseal(Kind::Group, bytes)?);
+    let group = GroupV1::decode(payload).map_err(|e| format!("its payload cannot be read: {e}"))?;
     let place = GroupName { stage: group.stage, epoch: group.epoch, number: group.number };
     if group.scan != scan || group.generation != generation || place != name {
         return Err("it is another object under this name".to_owned());
@@ -252,21 +261,22 @@ mod tests {
         let failed = Stored { segment: 2, outcome: Outcome::Failed(Failure::new(ErrorKind::Permanent, "why")) };
         let segments = vec![stored(1, b"abc"), failed];
         let bytes = encode_group("b-1", 0, NAME, &segments);
-        assert_eq!(decode_group("b-1", 0, NAME, &bytes).unwrap(), segments);
+        let decode_group = |bytes: &[u8]| decode_group("b-1", 0, NAME, &Bytes::copy_from_slice(bytes));
+        assert_eq!(decode_group(&bytes).unwrap(), segments);
         for length in 0..bytes.len() {
-            assert!(decode_group("b-1", 0, NAME, &bytes[..length]).is_err(), "cut off at {length}");
+            assert!(decode_group(&bytes[..length]).is_err(), "cut off at {length}");
         }
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 0x10;
-            assert!(decode_group("b-1", 0, NAME, &changed).is_err(), "changed at {at}");
+            assert!(decode_group(&changed).is_err(), "changed at {at}");
         }
-        assert!(decode_group("b-1", 0, NAME, &[bytes, vec![0]].concat()).is_err(), "longer");
+        assert!(decode_group(&[bytes, vec![0]].concat()).is_err(), "longer");
     }
 
     #[test]
     fn an_object_under_anothers_name_is_damaged() {
-        let bytes = encode_group("b-1", 0, NAME, &[stored(1, b"abc")]);
+        let bytes = Bytes::from(encode_group("b-1", 0, NAME, &[stored(1, b"abc")]));
         for (scan, generation, name) in [
             ("b-2", 0, NAME),
             ("b-1", 1, NAME),
@@ -276,7 +286,7 @@ mod tests {
         ] {
             assert!(decode_group(scan, generation, name, &bytes).is_err(), "{scan} {generation} {name:?}");
         }
-        assert!(decode_group("b-1", 0, NAME, &seal(Kind::Named, b"abc")).is_err());
+        assert!(decode_group("b-1", 0, NAME, &seal(Kind::Named, b"abc").into()).is_err());
         assert_eq!(unseal(Kind::Named, &seal(Kind::Named, b"abc")), Ok(&b"abc"[..]));
     }
 
@@ -292,9 +302,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode_group("b-1", 0, NAME, &bytes);
+            let _ = decode_group("b-1", 0, NAME, &bytes.clone().into());
             // The payload too, behind a valid checksum.
-            let _ = decode_group("b-1", 0, NAME, &seal(Kind::Group, &bytes));
+            let _ = decode_group("b-1", 0, NAME, &seal(Kind::Group, &bytes).into());
         }
 
         #[test]
@@ -303,7 +313,7 @@ mod tests {
         ) {
             let segments: Vec<Stored> = segments.into_iter().map(|(s, p)| stored(s, &p)).collect();
             let bytes = encode_group("b-1", 4, NAME, &segments);
-            prop_assert_eq!(decode_group("b-1", 4, NAME, &bytes).unwrap(), segments);
+            prop_assert_eq!(decode_group("b-1", 4, NAME, &bytes.into()).unwrap(), segments);
         }
     }
 }

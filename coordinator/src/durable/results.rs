@@ -17,7 +17,9 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 use trawl_objects::Address;
-use trawl_telemetry::metrics::catalogue::coordinator::{RESULT_PUT_BYTES, RESULT_PUT_DURATION, RESULT_PUT_FAILURES};
+use trawl_telemetry::metrics::catalogue::coordinator::{
+    RESULT_PUT_BYTES, RESULT_PUT_DURATION, RESULT_PUT_FAILURES, RESULTS_HELD,
+};
 use trawl_telemetry::metrics::current_trace;
 
 use super::group::{GroupName, Kind, OBJECT_BYTES_MAX, Outcome, Stored, decode_group, encode_group, seal, unseal};
@@ -347,6 +349,8 @@ impl ResultStore {
     }
 
     async fn put(&self, path: &Path, bytes: &Bytes, mode: PutMode) -> Result<(), object_store::Error> {
+        // The log has the results too: this is their copy in the store's format.
+        let _held = Held::of(bytes.len());
         let (payload, asked) = (PutPayload::from(bytes.clone()), Instant::now());
         let put = self.objects.put_opts(path, payload, PutOptions::from(mode)).await.map(|_| ());
         RESULT_PUT_DURATION.observe((), asked.elapsed(), current_trace());
@@ -383,6 +387,23 @@ impl ResultStore {
 
     fn error(&self, error: &object_store::Error) -> StoreError {
         StoreError::of(error, &self.shown)
+    }
+}
+
+/// Bytes of an object on its way to the store, counted while this lives.
+struct Held(i64);
+
+impl Held {
+    fn of(bytes: usize) -> Self {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        RESULTS_HELD.add(bytes);
+        Self(bytes)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        RESULTS_HELD.add(-self.0);
     }
 }
 

@@ -16,6 +16,7 @@ use trawl_wire::pb::worker_client::WorkerClient;
 use trawl_wire::{CrossTimes, ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest, trace};
 use trawl_worker::ScanStep;
 
+use super::counted_channel::CountedChannel;
 use super::transit_bytes::{TransitBytes, TransitPermit};
 use crate::prepare::PreparedScan;
 use crate::scheduler::{AttemptId, Digest, HostId, Piece, ScanId};
@@ -154,6 +155,7 @@ async fn replies(
     (prepared, step, wanted): (&PreparedScan, ScanStep, &[CrossTimes]),
     (events, transit): (&mpsc::Sender<AttemptEvent>, &Arc<TransitBytes>),
 ) -> Ending {
+    let (channel, arrived) = CountedChannel::new(channel);
     let mut client = WorkerClient::new(channel)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -182,6 +184,7 @@ async fn replies(
                         return Ending::Done;
                     }
                 }
+                arrived.dealt_with();
             }
             Ok(None) => return Ending::Done,
             Err(status) => return ending_of(&status),

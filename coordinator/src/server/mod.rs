@@ -11,6 +11,7 @@
 
 mod attempt;
 mod cluster_context;
+mod counted_channel;
 mod datasets;
 mod dispatcher;
 mod heartbeat;

@@ -7,7 +7,9 @@
 use std::io;
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Body as _, Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use object_store::client::{
@@ -73,10 +75,8 @@ impl HttpService for Http {
                 HttpError::new(kind, error)
             })?;
             let (parts, body) = response.into_parts();
-            let limit = usize::try_from(BODY_BYTES_MAX).unwrap_or(usize::MAX);
-            let body = Limited::new(body, limit).collect().await;
-            let body = body.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, io::Error::other(error)))?;
-            let body = HttpResponseBody::new(Full::new(body.to_bytes()).map_err(|never| match never {}));
+            let body = whole(body).await.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, error))?;
+            let body = HttpResponseBody::new(Full::new(body).map_err(|never| match never {}));
             Ok(HttpResponse::from_parts(parts, body))
         };
         let late = || {
@@ -87,6 +87,20 @@ impl HttpService for Http {
     }
 }
 
+/// An answer's body in one piece of memory, of the size that its head announced.
+async fn whole(body: Incoming) -> io::Result<Bytes> {
+    let limit = usize::try_from(BODY_BYTES_MAX).unwrap_or(usize::MAX);
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let mut bytes = BytesMut::with_capacity(announced.min(limit));
+    let mut body = Limited::new(body, limit);
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+    }
+    Ok(bytes.freeze())
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -94,7 +108,6 @@ mod tests {
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
-    use tonic::codegen::Bytes;
 
     use super::*;
 
