@@ -6,6 +6,8 @@ from verdict import HELD_MIB, HELD_TIMES, lost, quantiles
 
 # What was freed goes back to the system within so many seconds: a sample is compared with the most that was held by then.
 FREED_S = 10.0
+# What is being read or compiled is counted as soon as its size is known: a sample is compared with what is held by then, too.
+SIZED_S = 2.0
 END_S = 10.0  # of the last phase, that say what remains
 NEVER = float("inf")  # nobody is killed
 
@@ -16,16 +18,14 @@ def allowed(held_mib):
 
 
 def held_lately(rows, name):
-    """For each row the most that a coordinator held in the seconds before."""
-    recent, found = collections.deque(), []
-    for row in rows:
-        held = (row["coordinators"].get(name) or {}).get("held_mib")
-        if held is not None:
-            recent.append((row["t"], held))
-        while recent and recent[0][0] < row["t"] - FREED_S:
-            recent.popleft()
-        found.append(max((held for _, held in recent), default=0.0))
-    return found
+    """For each row the most that a coordinator held from some seconds before to a moment after."""
+    said = [(row["t"], (row["coordinators"].get(name) or {}).get("held_mib")) for row in rows]
+    said = [(t, held) for t, held in said if held is not None]
+
+    def near(at):
+        return [held for t, held in said if at - FREED_S <= t <= at + SIZED_S]
+
+    return [max(near(row["t"]), default=0.0) for row in rows]
 
 
 def memory(rows, phases, idle, limit_mib):

@@ -24,6 +24,10 @@ use crate::failure::UserMistake;
 const BLOCKING_THREADS_MAX: usize = 32;
 /// How long such a thread waits for further calls: the allocator gives back what it freed when it ends, not while it waits.
 const BLOCKING_THREAD_KEPT: Duration = Duration::from_secs(2);
+/// Interval of giving freed memory back.
+const MEMORY_GIVEN_BACK: Duration = Duration::from_secs(2);
+/// Bytes of an allocation that gets a page of its own.
+const PAGE_OF_ITS_OWN: usize = 1 << 20;
 /// Threads that serve connections; computing has threads of its own.
 const SERVER_THREADS: usize = 2;
 /// Variable of `--etcd`: `TRAWL_ETCD` is already the executable for the tests and for developers of `trawl cluster up`.
@@ -230,13 +234,24 @@ fn metrics_address(text: &str) -> Result<SocketAddr, String> {
 
 /// The runtime of a server.
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(SERVER_THREADS)
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .thread_keep_alive(BLOCKING_THREAD_KEPT)
         .enable_all()
         .build()
-        .context("cannot start the server's threads")
+        .context("cannot start the server's threads")?;
+    runtime.spawn(give_memory_back());
+    Ok(runtime)
+}
+
+/// What was freed goes back to the system a second later, but only when the allocator gets or frees a page: a server that
+/// has become idle would keep what its last work took.
+async fn give_memory_back() {
+    loop {
+        tokio::time::sleep(MEMORY_GIVEN_BACK).await;
+        drop(std::hint::black_box(Vec::<u8>::with_capacity(PAGE_OF_ITS_OWN)));
+    }
 }
 
 /// Completes with Ctrl-C, SIGTERM or, if requested, the end of standard input. Call it inside a runtime.

@@ -178,7 +178,7 @@ super::metrics! { Coordinator;
     RESULT_PUT_BYTES: Counter = "trawl_result_store_put_bytes", Bytes;
     /// Bytes of results in memory: on their way from workers or from the store, for clients to read, decoded to be merged.
     RESULTS_HELD: Gauge = "trawl_results_held_bytes", Bytes;
-    /// Bytes of documents and of compiled plans in memory.
+    /// Bytes of documents, compiled plans and running scans in memory.
     PLANS_HELD: Gauge = "trawl_plans_held_bytes", Bytes;
     /// Bytes of results on disk because they do not fit into memory.
     RESULTS_SPOOLED: Gauge = "trawl_results_spooled_bytes", Bytes;
