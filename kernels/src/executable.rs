@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use trawl_plan::graph::Op;
 use trawl_plan::{Input, Program};
 
-use crate::cpu::{self, ResidentLayout, Schedule, Tile, Workspace};
+use crate::cpu::{self, Lanes, ResidentLayout, Schedule, Source, Tile, Workspace};
 use crate::cuda::{Constants, LowerError, Lowering, Sequence};
 use crate::{Bars, Cancel, Cancelled, Precision, Real, SymbolInput, Tiles, TilesError, TypedTiles, chunks};
 
@@ -204,22 +204,22 @@ impl Executable {
         mut keep: impl FnMut(usize, usize, &[f64]),
     ) -> Result<(), Cancelled> {
         let outputs = self.outputs.len();
-        let columns: Vec<usize> = (0..self.inputs.len()).collect();
         let mut workspace = Workspace::<T>::new(&self.0.schedule);
         let mut values = Vec::with_capacity(T::STRIP_BARS);
         for chunk in chunks(symbols) {
-            let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
+            let members: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
             let first = chunk.iter().map(|&i| from[i]).min().unwrap_or(0);
-            let tile = Tile::load(&lanes, self.input_begins(first));
-            workspace.run(&tile, &columns, first, cancel, |w, strip| {
-                for (lane, visible) in tile.visible.iter().enumerate() {
+            let lanes = Lanes::of(&members, self.input_begins(first));
+            let source = Source::Lanes(&lanes);
+            workspace.run(source, first, cancel, |w, strip| {
+                for (lane, visible) in lanes.visible.iter().enumerate() {
                     let rows = strip.start.max(from[chunk[lane]])..strip.end.min(*visible);
                     if rows.is_empty() {
                         continue;
                     }
                     for output in 0..outputs {
                         values.clear();
-                        w.values(&tile, &columns, output, lane, rows.clone(), &mut values);
+                        w.values(source, output, lane, rows.clone(), &mut values);
                         keep(chunk[lane], output, &values);
                     }
                 }
@@ -240,10 +240,11 @@ impl Executable {
         let mut workspace = Workspace::<T>::new(&self.0.schedule);
         for (chunk, tile) in tiles {
             let from = if bars == Bars::All { 0 } else { tile.shortest().saturating_sub(1) };
-            workspace.run(tile, columns, from, cancel, |w, strip| {
+            let source = Source::Tile { tile, columns };
+            workspace.run(source, from, cancel, |w, strip| {
                 for (lane, visible) in tile.visible.iter().enumerate() {
                     if let Some(row) = visible.checked_sub(1).filter(|row| strip.contains(row)) {
-                        let value = |output| w.value(tile, columns, output, lane, row);
+                        let value = |output| w.value(source, output, lane, row);
                         values[chunk[lane]] = (0..outputs).map(value).collect();
                     }
                 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use crate::cpu::{Course, Cut, LANES, Lane, ResidentTile, Scratch, Tile, Workspace};
+use crate::cpu::{Course, Cut, LANES, Lane, ResidentTile, Scratch, Source, Tile, Workspace};
 use crate::{Cancel, Cancelled, Executable, SymbolInput, chunks};
 
 /// Tiles that a thread takes at a time: few, so that all threads finish at about the same time.
@@ -198,7 +198,7 @@ fn ran(
     let mut lanes: Vec<Option<Lane<f64>>> = Vec::new();
     lanes.resize_with(chunk.len(), || None);
     let course = Course { wanted_from: 0, begins: vec![0; tasks], cuts };
-    let saved = workspace.run_course(&tile, &columns, course, cancel, |w, strip| {
+    let saved = workspace.run_course(Source::Tile { tile: &tile, columns: &columns }, course, cancel, |w, strip| {
         for (at, lane) in lanes.iter_mut().enumerate() {
             if inputs[at].visible.checked_sub(1).is_some_and(|last| strip.contains(&last)) {
                 *lane = Some(take(w, at));

@@ -1,6 +1,6 @@
 //! Evaluation resumed from states of earlier bars, with the same bits as an evaluation of the whole history.
 
-use crate::cpu::{Course, Cut, LANES, Real, Tile, Workspace};
+use crate::cpu::{Course, Cut, LANES, Lanes, Real, Source, Workspace};
 use crate::{Cancel, Cancelled, Executable, Precision, SymbolInput};
 
 /// The state of a program's steps for one symbol. Valid for one program, precision, [`Executable::carried_layout`] and
@@ -91,7 +91,6 @@ fn run_chunk<T: Real>(
     results: &mut [Resumed],
 ) -> Result<(), Cancelled> {
     let schedule = workspace.schedule;
-    let columns: Vec<usize> = (0..inputs).collect();
     let mut begins = vec![usize::MAX; words.len()];
     let mut bases = vec![usize::MAX; inputs];
     let mut cuts: Vec<Vec<Cut>> = Vec::new();
@@ -117,15 +116,16 @@ fn run_chunk<T: Real>(
     }
     // At the same bar, load before saving.
     cuts.iter_mut().for_each(|cuts| cuts.sort_by_key(|cut| (cut.bar, cut.words.is_none())));
-    let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i].input).collect();
-    let tile = Tile::load(&lanes, bases);
+    let members: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i].input).collect();
+    let lanes = Lanes::of(&members, bases);
+    let source = Source::Lanes(&lanes);
     let wanted_from = chunk.iter().map(|&i| symbols[i].from).min().unwrap_or(0);
     let course = Course { wanted_from, begins, cuts };
-    let saved = workspace.run_course(&tile, &columns, course, cancel, |w, strip| {
-        for (&i, (lane, visible)) in chunk.iter().zip(tile.visible.iter().enumerate()) {
+    let saved = workspace.run_course(source, course, cancel, |w, strip| {
+        for (&i, (lane, visible)) in chunk.iter().zip(lanes.visible.iter().enumerate()) {
             for row in strip.start.max(symbols[i].from)..strip.end.min(*visible) {
                 for (output, series) in results[i].series.iter_mut().enumerate() {
-                    series.push(w.value(&tile, &columns, output, lane, row));
+                    series.push(w.value(source, output, lane, row));
                 }
             }
         }

@@ -50,6 +50,8 @@ pub(crate) struct Tasks {
     pub slots: Vec<Slot>,
     /// Per output of the program.
     pub outputs: Vec<TaskInput>,
+    /// Per input of the program: how many bars before the strip are read of it.
+    pub columns: Vec<usize>,
 }
 
 /// Resolves chains of lags: the node that `id` delays, and the delay in bars. Lags are applied when reading and have no
@@ -119,7 +121,14 @@ impl Tasks {
             tasks.push(Task { work: part.work, inputs, outputs, nodes: part.outputs });
         }
         let outputs = program.outputs.iter().map(|id| source(nodes, &slot_of, *id)).collect();
-        Self { tasks, slots, outputs }
+        let mut columns = vec![0; program.inputs.len()];
+        for (node, history) in nodes.iter().zip(&history) {
+            if let Op::Column(column) = node.op {
+                let known = &mut columns[usize::from(column)];
+                *known = (*known).max(*history);
+            }
+        }
+        Self { tasks, slots, outputs, columns }
     }
 }
 
@@ -256,7 +265,8 @@ impl Schedule {
         let lists = |task: &Task| size_of_val(&*task.inputs) + size_of_val(&*task.outputs) + size_of_val(&*task.nodes);
         let tasks: usize = self.tasks.tasks.iter().map(|task| size_of::<Task>() + lists(task)).sum();
         let backs = |backs: &Backs| size_of_val(&*backs.tasks) + size_of_val(&*backs.inputs);
-        let other = size_of_val(&*self.tasks.slots) + size_of_val(&*self.tasks.outputs);
+        let other =
+            size_of_val(&*self.tasks.slots) + size_of_val(&*self.tasks.outputs) + size_of_val(&*self.tasks.columns);
         tasks + other + backs(&self.whole) + backs(&self.restarted) + backs(&self.resumed)
     }
 

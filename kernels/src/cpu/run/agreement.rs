@@ -9,8 +9,8 @@ use crate::cpu::lower::fuse::{fuse, separate};
 use crate::cpu::lower::fused_op::FusedOp;
 use crate::cpu::lower::schedule::Schedule;
 use crate::cpu::primitives::count::Counted;
-use crate::cpu::run::strips::Workspace;
-use crate::cpu::run::tile::Tile;
+use crate::cpu::run::strips::{Source, Workspace};
+use crate::cpu::run::tile::{Lanes, Tile};
 use crate::cpu::simd::float::Real;
 use crate::cpu::simd::vector::{Isa, LANES};
 use crate::{NoCancel, SymbolInput};
@@ -138,8 +138,26 @@ fn market(symbols: usize, dirt: u64) -> Vec<Vec<Vec<f64>>> {
     (0..symbols).map(symbol).collect()
 }
 
+/// How the bars of a run are laid out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Layout {
+    Whole,
+    StripByStrip,
+}
+
 /// The bits of every output at every visible bar, NaNs canonical.
 fn bits<T: Real>(isa: Isa, program: &Program, schedule: &Schedule, market: &[Vec<Vec<f64>>]) -> Vec<u64> {
+    bits_from::<T>((isa, Layout::Whole), program, schedule, market, 0)
+}
+
+/// As [`bits`], from bar `from` on.
+fn bits_from<T: Real>(
+    (isa, layout): (Isa, Layout),
+    program: &Program,
+    schedule: &Schedule,
+    market: &[Vec<Vec<f64>>],
+    from: usize,
+) -> Vec<u64> {
     let at =
         |input: &trawl_plan::Input| COLUMNS.iter().position(|c| *input == trawl_plan::Input::Column((*c).to_owned()));
     let columns: Vec<usize> = program.inputs.iter().filter_map(at).collect();
@@ -152,13 +170,19 @@ fn bits<T: Real>(isa: Isa, program: &Program, schedule: &Schedule, market: &[Vec
         })
         .collect();
     let identity: Vec<usize> = (0..columns.len()).collect();
-    let tile = Tile::<T>::load(&inputs.iter().collect::<Vec<_>>(), schedule.whole.inputs(0));
+    let members: Vec<&SymbolInput<'_>> = inputs.iter().collect();
+    let tile = Tile::<T>::load(&members, schedule.whole.inputs(from));
+    let lanes = Lanes::of(&members, schedule.whole.inputs(from));
+    let source = match layout {
+        Layout::Whole => Source::Tile { tile: &tile, columns: &identity },
+        Layout::StripByStrip => Source::Lanes(&lanes),
+    };
     let mut bits = Vec::new();
     let mut workspace = Workspace::<T>::on(isa, schedule);
-    let ran = workspace.run(&tile, &identity, 0, &NoCancel, |w, rows| {
+    let ran = workspace.run(source, from, &NoCancel, |w, rows| {
         for (lane, visible) in tile.visible.iter().enumerate() {
             for row in rows.start..rows.end.min(*visible) {
-                let values = (0..program.outputs.len()).map(|output| w.value(&tile, &identity, output, lane, row));
+                let values = (0..program.outputs.len()).map(|output| w.value(source, output, lane, row));
                 bits.extend(values.map(f64::to_bits));
             }
         }
@@ -190,6 +214,33 @@ fn instruction_sets_agree_in_f64() {
 #[test]
 fn instruction_sets_agree_in_f32() {
     instruction_sets_agree::<f32>();
+}
+
+fn layouts_agree<T: Real>() {
+    let isa = Isa::detect();
+    for items in EXPRESSIONS.chunks(1).chain([EXPRESSIONS]) {
+        let program = program(items);
+        let schedule = Schedule::new(&program);
+        for dirt in [0, 4] {
+            let market = market(LANES - 3, dirt);
+            // Also beyond the end of all but one symbol, which has 400 bars.
+            for from in [0, 1, 31, 32, 97, 250, 399] {
+                let whole = bits_from::<T>((isa, Layout::Whole), &program, &schedule, &market, from);
+                let strips = bits_from::<T>((isa, Layout::StripByStrip), &program, &schedule, &market, from);
+                assert!(!whole.is_empty() && whole == strips, "{items:?} from bar {from} on, {dirt} of 1000 missing");
+            }
+        }
+    }
+}
+
+#[test]
+fn bars_laid_out_strip_by_strip_give_the_bits_of_whole_columns_in_f64() {
+    layouts_agree::<f64>();
+}
+
+#[test]
+fn bars_laid_out_strip_by_strip_give_the_bits_of_whole_columns_in_f32() {
+    layouts_agree::<f32>();
 }
 
 #[test]

@@ -12,6 +12,105 @@ pub(crate) const PADDING: f64 = 1.0;
 /// Whole columns would be read from memory and written to it again for each lane.
 const ROWS_AT_ONCE: usize = 128;
 
+/// Bars of up to [`LANES`] symbols where they are: one series for each symbol and column.
+#[derive(Debug)]
+pub(crate) struct Lanes<'a> {
+    columns: Vec<LaneColumn<'a>>,
+    /// Number of visible bars of each lane that has a symbol.
+    pub visible: Vec<usize>,
+}
+
+/// What is visible of a column from bar `base` on.
+#[derive(Debug)]
+struct LaneColumn<'a> {
+    base: usize,
+    /// Per lane that has a symbol; `None` where the symbol has no such column.
+    lanes: Vec<Option<&'a [f64]>>,
+}
+
+impl<'a> Lanes<'a> {
+    /// The bars of each column from `bases[column]` on.
+    pub fn of(symbols: &[&'a SymbolInput<'_>], bases: Vec<usize>) -> Self {
+        debug_assert!(symbols.len() <= LANES, "there are {LANES} lanes");
+        let column = |(column, base): (usize, usize)| {
+            let bars = |s: &&'a SymbolInput<'_>| s.columns.get(column).and_then(|c| c.get(base..s.visible));
+            LaneColumn { base, lanes: symbols.iter().map(bars).collect() }
+        };
+        let visible = symbols.iter().map(|s| s.visible).collect();
+        Self { columns: bases.into_iter().enumerate().map(column).collect(), visible }
+    }
+
+    /// Number of visible bars of the longest lane.
+    pub fn rows(&self) -> usize {
+        self.visible.iter().copied().max().unwrap_or(0)
+    }
+
+    /// The first bar of a column.
+    pub fn base(&self, column: usize) -> usize {
+        self.columns[column].base
+    }
+
+    /// Transposes the bars `from..from + to.len()` of a column, which are none before its first.
+    pub fn lay<T: Real>(&self, column: usize, from: usize, to: &mut [RowOf<T>]) {
+        let LaneColumn { base, lanes } = &self.columns[column];
+        for lane in 0..LANES {
+            let there = self.visible.get(lane).map_or(0, |visible| visible.saturating_sub(from).min(to.len()));
+            let (visible, rest) = to.split_at_mut(there);
+            match lanes.get(lane).copied().flatten() {
+                Some(bars) => {
+                    let bars = bars.get(from - base..).unwrap_or_default();
+                    for (row, value) in visible.iter_mut().zip(bars) {
+                        row.0[lane] = T::of(*value);
+                    }
+                }
+                None => visible.iter_mut().for_each(|row| row.0[lane] = T::NAN),
+            }
+            rest.iter_mut().for_each(|row| row.0[lane] = T::of(PADDING));
+        }
+    }
+
+    /// Prefetches the bars `from..from + bars` of a column: of so many series at once, hardware does not.
+    pub fn prefetch(&self, column: usize, from: usize, bars: usize) {
+        let LaneColumn { base, lanes } = &self.columns[column];
+        let from = from - base;
+        for series in lanes.iter().flatten() {
+            let end = series.len().min(from + bars);
+            for at in (from..end).step_by(CACHE_LINE_BYTES / size_of::<f64>()) {
+                prefetch(&series[at]);
+            }
+        }
+    }
+}
+
+/// Bytes that are fetched from memory at once.
+const CACHE_LINE_BYTES: usize = 64;
+
+/// Asks for the memory of a value that is read soon.
+#[inline(always)]
+pub(crate) fn prefetch<T>(value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..size_of::<T>()).step_by(CACHE_LINE_BYTES) {
+        // SAFETY: a hint; the address lies in the value.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                std::ptr::from_ref(value).cast::<i8>().add(line),
+            )
+        };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
+}
+
+/// The bar from which all values are finite up to the end of `rows`, the first of which is of bar `first`; `from` is that
+/// of the rows before.
+pub(crate) fn defined_after<T: Real>(rows: &[RowOf<T>], first: usize, from: usize) -> usize {
+    let finite = |row: &RowOf<T>| row.0.iter().fold(true, |all, x| all & x.is_finite());
+    match rows.iter().rposition(|row| !finite(row)) {
+        Some(last) => first + last + 1,
+        None => from,
+    }
+}
+
 /// Bars of up to [`LANES`] symbols.
 #[derive(Debug)]
 pub(crate) struct Tile<T = f64> {
@@ -35,13 +134,9 @@ impl<T: Real> Column<T> {
         let mut defined_from = Vec::with_capacity(end.div_ceil(T::STRIP_BARS));
         let mut from = base;
         for strip in (0..end).step_by(T::STRIP_BARS) {
-            let bars = strip.max(base)..(strip + T::STRIP_BARS).min(end);
-            for t in bars.rev() {
-                if !rows[t - base].0.iter().all(|x| x.is_finite()) {
-                    from = t + 1;
-                    break;
-                }
-            }
+            let first = strip.max(base);
+            let last = (strip + T::STRIP_BARS).min(end).max(first);
+            from = defined_after(&rows[first - base..last - base], first, from);
             defined_from.push(from);
         }
         Self { rows, base, defined_from }
@@ -51,42 +146,20 @@ impl<T: Real> Column<T> {
 impl<T: Real> Tile<T> {
     /// Transposes the bars of each column from `bases[column]` on.
     pub fn load(symbols: &[&SymbolInput<'_>], bases: Vec<usize>) -> Self {
-        debug_assert!(symbols.len() <= LANES, "a tile has {LANES} lanes");
-        let visible: Vec<usize> = symbols.iter().map(|s| s.visible).collect();
-        let rows = visible.iter().copied().max().unwrap_or(0);
-        let mut columns = Vec::with_capacity(bases.len());
-        for (column, base) in bases.into_iter().enumerate() {
+        let lanes = Lanes::of(symbols, bases);
+        let rows = lanes.rows();
+        let column = |column: usize| {
+            let base = lanes.base(column);
             let end = rows.saturating_sub(base);
             let mut buffer = Vec::with_capacity(end);
-            // What is visible of each symbol's column, and how many values that are.
-            let visible: Vec<(Option<&[f64]>, usize)> = symbols
-                .iter()
-                .map(|symbol| {
-                    let bars = symbol.columns.get(column).and_then(|c| c.get(base..symbol.visible));
-                    (bars, symbol.visible.saturating_sub(base).min(end))
-                })
-                .collect();
             for from in (0..end).step_by(ROWS_AT_ONCE) {
-                let to = end.min(from + ROWS_AT_ONCE);
-                buffer.resize(to, RowOf::splat(T::of(PADDING)));
-                let part = &mut buffer[from..];
-                for (lane, (bars, there)) in visible.iter().enumerate() {
-                    match bars {
-                        Some(bars) => {
-                            for (row, value) in part.iter_mut().zip(bars.get(from..).unwrap_or_default()) {
-                                row.0[lane] = T::of(*value);
-                            }
-                        }
-                        None => {
-                            let missing = there.saturating_sub(from).min(part.len());
-                            part[..missing].iter_mut().for_each(|row| row.0[lane] = T::NAN);
-                        }
-                    }
-                }
+                buffer.resize(end.min(from + ROWS_AT_ONCE), RowOf::splat(T::of(PADDING)));
+                lanes.lay(column, base + from, &mut buffer[from..]);
             }
-            columns.push(Column::new(buffer, base));
-        }
-        Self { columns, visible }
+            Column::new(buffer, base)
+        };
+        let columns = (0..lanes.columns.len()).map(column).collect();
+        Self { columns, visible: lanes.visible }
     }
 
     /// Size of the columns in bytes.
