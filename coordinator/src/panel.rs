@@ -28,8 +28,20 @@ pub struct PanelChunk {
     reason_of: Vec<Vec<u32>>,
     /// By symbol: its segment, and its index there.
     places: Vec<(u32, u32)>,
+    /// The same by segment: the index of each of its symbols among all.
+    symbol_of: Vec<Vec<u32>>,
     /// The same as stretches, so that rows are copied by the stretch.
     stretches: Vec<Stretch>,
+}
+
+/// The cells of one time by symbol, of a scan with one point. Segments are read one after the other, as they are in memory:
+/// symbols that follow each other are in different ones.
+#[derive(Debug, Default)]
+struct BySymbol {
+    status: Vec<Option<Status>>,
+    edge: Vec<bool>,
+    /// The number of a match in its segment; for others the index into [`PanelChunk::reasons`].
+    detail: Vec<u32>,
 }
 
 /// Symbols that follow each other both in the scan and in a segment.
@@ -109,9 +121,13 @@ impl PanelChunk {
             };
             reason_of.push(segment.reasons.iter().map(index).collect());
         }
+        let mut symbol_of: Vec<Vec<u32>> = segments.iter().map(|segment| vec![0; segment.symbols.len()]).collect();
+        for (symbol, (segment, at)) in (0u32..).zip(&places) {
+            symbol_of[*segment as usize][*at as usize] = symbol;
+        }
         let stretches = stretches(&places);
         let (symbols, spec) = (Arc::clone(symbols), Arc::clone(spec));
-        Some(Self { times, provisional, symbols, reasons, spec, segments, reason_of, places, stretches })
+        Some(Self { times, provisional, symbols, reasons, spec, segments, reason_of, places, symbol_of, stretches })
     }
 
     /// Rows of one time.
@@ -135,9 +151,9 @@ impl PanelChunk {
             matched: Vec::new(),
             values: vec![Vec::new(); self.spec.select.len()],
         };
-        let mut matches = Vec::new();
+        let (mut matches, mut by_symbol) = (Vec::new(), BySymbol::default());
         for t in times {
-            self.push_time(t, &mut rows, &mut matches);
+            self.push_time(t, &mut rows, (&mut matches, &mut by_symbol));
             rows.times.push((self.times[t], rows.symbol.len()));
         }
         rows
@@ -175,20 +191,29 @@ impl PanelChunk {
 
     /// Appends the rows of a time in the order of its answer: point by point (all points together where the best are
     /// kept), matches in rank order, then the others by symbol.
-    fn push_time(&self, time: usize, rows: &mut PanelRows, matches: &mut Vec<Match>) {
+    fn push_time(&self, time: usize, rows: &mut PanelRows, (matches, cells): (&mut Vec<Match>, &mut BySymbol)) {
         let points = self.spec.points.len();
         let tables = if self.spec.best { 1 } else { points };
         for table in 0..tables {
             let of_symbol = if self.spec.best { 0..points } else { table..table + 1 };
             matches.clear();
-            for stretch in &self.stretches {
-                self.matches(time, *stretch, of_symbol.clone(), matches);
+            if points == 1 {
+                self.gather(time, cells);
+                self.matches_of(cells, matches);
+            } else {
+                for stretch in &self.stretches {
+                    self.matches(time, *stretch, of_symbol.clone(), matches);
+                }
             }
             // Stable: rows of equal rank stay in the order of their symbols, and of points.
             matches.sort_by(|a, b| self.by_rank(a, b));
             self.push_matches(matches, rows);
-            for stretch in &self.stretches {
-                self.push_others(time, *stretch, of_symbol.clone(), rows);
+            if points == 1 {
+                cells.push_others(rows);
+            } else {
+                for stretch in &self.stretches {
+                    self.push_others(time, *stretch, of_symbol.clone(), rows);
+                }
             }
             // No other row has a rank.
             rows.place.resize(rows.symbol.len(), 0);
@@ -201,6 +226,35 @@ impl PanelChunk {
                 .extend(rows.status[from..].iter().map(|status| !matches!(status, Status::Stale | Status::Failed))),
             false => rows.provisional.resize(rows.status.len(), false),
         }
+    }
+
+    /// Takes the cells of a time from all segments.
+    fn gather(&self, time: usize, cells: &mut BySymbol) {
+        cells.status.resize(self.symbols.len(), None);
+        cells.edge.resize(self.symbols.len(), false);
+        cells.detail.resize(self.symbols.len(), 0);
+        for ((panel, symbol_of), reason_of) in self.segments.iter().zip(&self.symbol_of).zip(&self.reason_of) {
+            let own = panel.at(time);
+            let found = panel.status[own.clone()].iter().zip(&panel.edge[own.clone()]).zip(&panel.detail[own]);
+            for (symbol, ((status, edge), detail)) in symbol_of.iter().zip(found) {
+                let symbol = *symbol as usize;
+                (cells.status[symbol], cells.edge[symbol]) = (*status, *edge);
+                cells.detail[symbol] = match status {
+                    Some(Status::Matched) => *detail,
+                    _ => reason_of[*detail as usize],
+                };
+            }
+        }
+    }
+
+    /// Appends the matches of the cells of a time, by symbol.
+    fn matches_of(&self, cells: &BySymbol, matches: &mut Vec<Match>) {
+        let matched = (0u32..).zip(&cells.status).filter(|(_, status)| **status == Some(Status::Matched));
+        matches.extend(matched.map(|(symbol, _)| {
+            let at = symbol as usize;
+            let (segment, number) = (self.places[at].0, cells.detail[at] as usize);
+            Match { symbol, point: 0, segment, number, edge: cells.edge[at] }
+        }));
     }
 
     /// Appends the matches of a stretch, by symbol and point.
@@ -249,16 +303,6 @@ impl PanelChunk {
         let cells = first..first + stretch.symbols as usize * panel.points;
         let (status, edge) = (&panel.status[cells.clone()], &panel.edge[cells.clone()]);
         let reason = &panel.detail[cells];
-        let plain = |status: &Option<Status>| status.is_some_and(|status| status != Status::Matched);
-        if panel.points == 1 && status.iter().fold(true, |all, status| all & plain(status)) {
-            // Column by column, without a branch for each row.
-            rows.point.resize(rows.point.len() + status.len(), 0);
-            rows.symbol.extend(stretch.symbol..stretch.symbol + stretch.symbols);
-            rows.status.extend(status.iter().map(|status| status.unwrap_or(Status::Failed)));
-            rows.edge.extend_from_slice(edge);
-            rows.reason.extend(reason.iter().map(|reason| reason_of[*reason as usize]));
-            return;
-        }
         let mut at = 0;
         for symbol in stretch.symbol..stretch.symbol + stretch.symbols {
             for point in points.clone() {
@@ -284,6 +328,27 @@ impl PanelChunk {
             }
         }
         Ordering::Equal
+    }
+}
+
+impl BySymbol {
+    /// Appends the rows that do not match: all but `place` and `provisional`.
+    fn push_others(&self, rows: &mut PanelRows) {
+        let mut from = 0;
+        while from < self.status.len() {
+            let other = |status: &Option<Status>| status.is_some_and(|status| status != Status::Matched);
+            let Some(first) = self.status[from..].iter().position(other) else { return };
+            let run = &self.status[from + first..];
+            let run = &run[..run.iter().position(|status| !other(status)).unwrap_or(run.len())];
+            let own = from + first..from + first + run.len();
+            rows.point.resize(rows.point.len() + run.len(), 0);
+            // There are fewer symbols than 2^32: their indices are of 32 bits.
+            rows.symbol.extend(own.start as u32..own.end as u32);
+            rows.status.extend(run.iter().map(|status| status.unwrap_or(Status::Failed)));
+            rows.edge.extend_from_slice(&self.edge[own.clone()]);
+            rows.reason.extend_from_slice(&self.detail[own.clone()]);
+            from = own.end;
+        }
     }
 }
 

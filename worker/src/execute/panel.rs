@@ -177,6 +177,30 @@ impl<'a> Cursor<'a> {
         Self { axis, computed, symbol, deciding: points.iter().map(deciding).collect(), time, row }
     }
 
+    /// Takes the next times, up to number `end`, as long as each has the next bar and a condition that is false there; puts
+    /// their rows into cells that are `width` apart. Most rows of most scans are such ones. For a scan with one point.
+    fn take_plain(&mut self, panel: &mut SegmentPanel, times: &[TimeMicros], end: usize, width: usize) -> bool {
+        let [Deciding { universe: None, condition: Some(condition), edge }] = &self.deciding[..] else { return false };
+        let at = self.row.wrapping_sub(self.computed.from);
+        let conditions = condition.get(at..).unwrap_or_default();
+        let edges = edge.map(|edge| edge.get(at..).unwrap_or_default());
+        let bars = self.axis.base_times().get(self.row..).unwrap_or_default();
+        let next = times[self.time..end].iter().zip(bars).zip(conditions);
+        let mut taken = 0;
+        for ((time, bar), condition) in next {
+            if time != bar || *time > self.axis.span.until || condition.is_nan() || *condition == 1.0 {
+                break;
+            }
+            let cell = (self.time + taken) * width + self.symbol;
+            panel.status[cell] = Some(Status::NotMatched);
+            panel.edge[cell] = edges.is_some_and(|edges| edges.get(taken) == Some(&1.0));
+            taken += 1;
+        }
+        self.time += taken;
+        self.row += taken;
+        taken > 0
+    }
+
     /// An output, `at` rows after the first one that was computed.
     fn output(&self, output: usize, at: usize) -> f64 {
         value_at(series(self.computed, output), at, f64::NAN)
@@ -233,6 +257,9 @@ impl ScanSource {
             for cursor in &mut cursors {
                 let (bars, until) = (cursor.axis.base_times(), cursor.axis.span.until);
                 while cursor.time < end && times[cursor.time] <= until {
+                    if plan.best.is_none() && cursor.take_plain(&mut panel, times, end, width) {
+                        continue;
+                    }
                     let (t, time) = (cursor.time, times[cursor.time]);
                     cursor.time += 1;
                     while bars.get(cursor.row).is_some_and(|bar| *bar < time) {
