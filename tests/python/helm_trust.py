@@ -244,6 +244,7 @@ def scan(check, rendered, issued, folder, trawl, etcd, what, trusts_trawl_ca=Fal
                 config = {k: v for k, v in config.items() if not k.startswith("TRAWL_ETCD_C") and k != "TRAWL_ETCD_KEY"}
             address = f"127.0.0.1:{port[component]}"
             config |= {"TRAWL_ETCD_ENDPOINTS": etcd.address, "TRAWL_LISTEN": address, "TRAWL_ADVERTISE": address}
+            (root / "data").mkdir(exist_ok=True)
             config |= {"TRAWL_ID": component, "TRAWL_DATA_ROOT": str(root / "data"), "TRAWL_HEALTH": "127.0.0.1:0"}
             config |= {"XDG_CACHE_HOME": str(root / "cache"), "TRAWL_DRAIN_TIMEOUT_S": "1"}
             config |= {"TRAWL_RESULTS": str(root / "results")} if component == "coordinator" else {}
