@@ -30,7 +30,7 @@ pub struct PanelChunk {
     places: Vec<(u32, u32)>,
     /// The same by segment: the index of each of its symbols among all.
     symbol_of: Vec<Vec<u32>>,
-    /// The same as stretches, so that rows are copied by the stretch.
+    /// The same as stretches, for scans with several points.
     stretches: Vec<Stretch>,
 }
 

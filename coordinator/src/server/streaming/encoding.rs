@@ -1,7 +1,8 @@
-//! A message of events as bytes, without a copy of what is large in it.
+//! A message of events as bytes, without a copy of the results in it.
 //!
 //! A result of 8 MiB that many clients read is in memory once: in the log. Of each message only the part is encoded that is about
-//! to be sent; the large field of an event comes last in it and is read where it lies. Protocol Buffers allow fields in any order.
+//! to be sent; the large field of an event comes last in it and is read where it lies (large texts are copied for a moment while
+//! its head is made). Protocol Buffers allow fields in any order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

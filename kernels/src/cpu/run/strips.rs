@@ -1,4 +1,4 @@
-//! Runs a program over one tile: rings between the steps, strips through time.
+//! Runs a program over the bars of the symbols of one tile: rings between the steps, strips through time.
 
 use std::ops::Range;
 
@@ -44,7 +44,7 @@ fn slot_rows<T: Real>(slot: Slot, bars: usize) -> usize {
     }
 }
 
-/// Bars that are fetched from memory before the strip in which they are laid out.
+/// How many strips ahead the bars that will be laid out are fetched from memory.
 const PREFETCHED_STRIPS: usize = 2;
 
 /// Where a run finds its bars.

@@ -50,7 +50,7 @@ impl<'a> Lanes<'a> {
         self.columns[column].base
     }
 
-    /// Transposes the bars `from..from + to.len()` of a column, which are none before its first.
+    /// Transposes the bars `from..from + to.len()` of a column; `from` is not before the column's first bar.
     pub fn lay<T: Real>(&self, column: usize, from: usize, to: &mut [RowOf<T>]) {
         let LaneColumn { base, lanes } = &self.columns[column];
         for lane in 0..LANES {
