@@ -42,12 +42,14 @@ pub struct LoadedBars {
     pub times: Series<TimeMicros>,
     /// One series per column, one value per bar; NaN where missing.
     pub columns: Vec<Series<f64>>,
+    /// Number of bars at the beginning that were not read: their times and values are arbitrary.
+    pub unread: usize,
 }
 
 impl From<SymbolBars> for LoadedBars {
     fn from(bars: SymbolBars) -> Self {
         let columns = bars.columns.into_iter().map(Series::from).collect();
-        Self { symbol: bars.symbol, times: bars.times.into(), columns }
+        Self { symbol: bars.symbol, times: bars.times.into(), columns, unread: 0 }
     }
 }
 

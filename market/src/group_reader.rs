@@ -119,59 +119,64 @@ pub(crate) fn read_sums(file: &fs::File, sha256: &str, file_bytes: u64, runs: &[
     Sums::decode(&bytes, sha256, file_bytes, runs)
 }
 
-/// Reads columns of the symbols whose runs are given, checks them, and lays the added bars behind them.
+/// Reads columns of the symbols whose runs are given, checks them, and lays the added bars behind them. Of each run, so many chunks at
+/// its beginning are not read; of none if `unread` is empty.
 pub(crate) fn read_checked(
     file: &fs::File,
     sums: &Sums,
     names: &[String],
-    runs: &[Run],
+    (runs, unread): (&[Run], &[usize]),
     added: &Added,
 ) -> Result<Columns, Unchecked> {
     let times = sums.column(TIME).ok_or(Unchecked)?;
     let values = names.iter().enumerate().map(|(at, name)| {
         let behind = Behind { rows: &added.rows, values: added.values.get(at).map_or(&[], Vec::as_slice) };
-        let (buffer, ranges) = read_runs(file, sums.column(name).ok_or(Unchecked)?, runs, &behind)?;
+        let (buffer, ranges) = read_runs(file, sums.column(name).ok_or(Unchecked)?, (runs, unread), &behind)?;
         Ok(ranges.into_iter().map(|range| Series::of(&buffer, range)).collect())
     });
     let values = values.collect::<Result<_, Unchecked>>()?;
     // The runs whose times are read, and for each symbol which of them has its times.
     let mut distinct: Vec<Run> = Vec::with_capacity(runs.len());
-    let (mut rows, mut behind) = (Vec::new(), Vec::new());
-    let mut known: HashMap<(u64, &[u64], &[TimeMicros]), usize> = HashMap::new();
+    let (mut rows, mut behind, mut unread_of) = (Vec::new(), Vec::new(), Vec::new());
+    let mut known: HashMap<(u64, usize, &[u64], &[TimeMicros]), usize> = HashMap::new();
     let mut which = Vec::with_capacity(runs.len());
     let mut from = 0;
     for (at, run) in runs.iter().enumerate() {
         let sums = times.sums.get(run.chunk..run.chunk + run.chunks()).ok_or(Unchecked)?;
+        let skipped = unread.get(at).copied().unwrap_or(0);
         let later = added.rows.get(at).copied().unwrap_or(0);
         let later = added.times.get(from..from + later).ok_or(Unchecked)?;
         from += later.len();
-        which.push(*known.entry((run.rows, sums, later)).or_insert_with(|| {
+        which.push(*known.entry((run.rows, skipped, sums, later)).or_insert_with(|| {
             distinct.push(*run);
+            unread_of.push(skipped);
             rows.push(later.len());
             behind.extend_from_slice(later);
             distinct.len() - 1
         }));
     }
-    let (buffer, ranges) = read_runs(file, times, &distinct, &Behind { rows: &rows, values: &behind })?;
+    let (buffer, ranges) = read_runs(file, times, (&distinct, &unread_of), &Behind { rows: &rows, values: &behind })?;
     let times = which.into_iter().map(|at| Series::of(&buffer, ranges[at].clone())).collect();
     Ok(Columns { times, values })
 }
 
-/// Reads runs of a column into one buffer, one after the other, each with what is behind it; returns where each of them is.
+/// Reads runs of a column into one buffer, one after the other, each with what is behind it; returns where each of them is. There is
+/// room for chunks that are not read.
 #[allow(clippy::type_complexity)]
 fn read_runs<T: Value>(
     file: &fs::File,
     column: &ColumnSums,
-    runs: &[Run],
+    (runs, unread): (&[Run], &[usize]),
     behind: &Behind<'_, T>,
 ) -> Result<(Arc<Buffer<T>>, Vec<Range<usize>>), Unchecked> {
     let (ends, ranges) = behind.layout(runs);
-    let mut buffer = Buffer::of(ends);
+    let mut buffer = if unread.iter().any(|chunks| *chunks > 0) { Buffer::sparse(ends) } else { Buffer::of(ends) };
     let all = buffer.values_mut();
     // Rows in the file, their checksum, and where they belong in the buffer.
     let mut chunks = Vec::new();
-    for (run, range) in runs.iter().zip(&ranges) {
-        for (rows, sum) in run.parts().zip(column.sums.get(run.chunk..).ok_or(Unchecked)?) {
+    for (at, (run, range)) in runs.iter().zip(&ranges).enumerate() {
+        let skipped = unread.get(at).copied().unwrap_or(0);
+        for (rows, sum) in run.parts().zip(column.sums.get(run.chunk..).ok_or(Unchecked)?).skip(skipped) {
             let to = range.start + (rows.start - run.row) as usize;
             chunks.push((rows, *sum, to));
         }

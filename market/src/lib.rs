@@ -77,6 +77,7 @@ pub use removal::{InUse, RemovalReport};
 pub use resample::{HigherBars, aggregate, check_resampling, higher_bars};
 pub use series::{Series, Value};
 pub use store::{DatasetSummary, Store};
+pub use sums::CHUNK_ROWS;
 pub use synth::{SynthOptions, SynthReport, synthesise};
 pub use time::{DateOrder, TimeMicros, format_time, now, parse_time, parse_time_in_order};
 pub use trawl_terms::{Period, Timeframe};

@@ -33,13 +33,17 @@ pub trait Value:
 {
     /// The calling thread's buffers.
     fn recycled() -> &'static LocalKey<Recycled<Self>>;
+    /// What stands in for values that were not read, in builds with debug assertions.
+    const UNREAD: Self;
     /// Converts from the byte order of files, which is little-endian.
     fn in_native_order(self) -> Self;
 }
 
 macro_rules! value {
-    ($type:ty, $convert:expr) => {
+    ($type:ty, $unread:expr, $convert:expr) => {
         impl Value for $type {
+            const UNREAD: Self = $unread;
+
             fn recycled() -> &'static LocalKey<Recycled<Self>> {
                 thread_local!(static RECYCLED: Recycled<$type> = const { RefCell::new(Vec::new()) });
                 &RECYCLED
@@ -52,8 +56,9 @@ macro_rules! value {
     };
 }
 
-value!(i64, i64::from_le);
-value!(f64, |value: f64| f64::from_bits(u64::from_le(value.to_bits())));
+// Times are searched by halves: those that were not read come before all others.
+value!(i64, 0, i64::from_le);
+value!(f64, 9e99, |value: f64| f64::from_bits(u64::from_le(value.to_bits())));
 
 /// A buffer that returns to the thread that drops it.
 pub(crate) struct Buffer<T: Value> {
@@ -70,6 +75,13 @@ impl<T: Value> Buffer<T> {
             kept.iter().rposition(fits).map(|at| kept.swap_remove(at))
         });
         Self { values: recycled.ok().flatten().unwrap_or_else(|| vec![T::default(); rounded]) }
+    }
+
+    /// A buffer of which only a part is written: the rest takes no memory, and is arbitrary all the same. In builds with debug
+    /// assertions it holds [`Value::UNREAD`], so that tests notice who reads it.
+    pub fn sparse(len: usize) -> Self {
+        let unread = if cfg!(debug_assertions) { T::UNREAD } else { T::default() };
+        Self { values: vec![unread; len] }
     }
 
     /// The values to be overwritten.

@@ -25,7 +25,7 @@ use crate::time::TimeMicros;
 /// The first bytes of a file of checksums, with the version of what follows.
 pub(crate) const MAGIC: &[u8; 8] = b"TRAWLSM1";
 /// Bars of a chunk.
-pub(crate) const CHUNK_ROWS: u64 = 4096;
+pub const CHUNK_ROWS: u64 = 4096;
 /// Bytes of a file of checksums that is read.
 pub(crate) const SUMS_BYTES_MAX: u64 = 256 << 20;
 
@@ -69,6 +69,11 @@ impl Run {
     /// Number of chunks.
     pub fn chunks(&self) -> usize {
         self.rows.div_ceil(CHUNK_ROWS) as usize
+    }
+
+    /// Number of chunks that hold none of the rows from `row` of the run on.
+    pub fn chunks_before(&self, row: u64) -> usize {
+        if row >= self.rows { self.chunks() } else { (row / CHUNK_ROWS) as usize }
     }
 
     /// The rows of each chunk, relative to the file.

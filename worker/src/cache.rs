@@ -1,6 +1,6 @@
 //! Groups of bars kept in memory between shards, evicted least recently used first, bounded in bytes.
 //!
-//! Keyed by (dataset, snapshot, group, columns): a snapshot never changes, so entries never become stale. A group in
+//! Keyed by (dataset, snapshot, group, columns, number of newest bars): a snapshot never changes, so entries never become stale. A group in
 //! use stays alive after it is evicted.
 
 use std::collections::BTreeMap;
@@ -25,6 +25,8 @@ pub struct GroupKey {
     pub group: u32,
     /// Columns in the order they were loaded.
     pub columns: Arc<[String]>,
+    /// Of each symbol only so many of its newest bars; all if `None`.
+    pub newest: Option<u64>,
 }
 
 /// The bars of a group, shared.
@@ -120,7 +122,8 @@ impl GroupCache {
 
 fn size_of_bars(bars: &[LoadedBars]) -> u64 {
     let of_symbol = |symbol: &LoadedBars| {
-        let values = symbol.times.len() + symbol.columns.iter().map(|column| column.len()).sum::<usize>();
+        let read = |values: usize| values.saturating_sub(symbol.unread);
+        let values = read(symbol.times.len()) + symbol.columns.iter().map(|column| read(column.len())).sum::<usize>();
         SYMBOL_OVERHEAD_BYTES + values as u64 * VALUE_BYTES
     };
     bars.iter().map(of_symbol).sum()
@@ -131,12 +134,12 @@ mod tests {
     use super::*;
 
     fn key(group: u32) -> GroupKey {
-        GroupKey { dataset: Arc::from("a@1"), group, columns: Arc::from(vec!["close".to_owned()]) }
+        GroupKey { dataset: Arc::from("a@1"), group, columns: Arc::from(vec!["close".to_owned()]), newest: None }
     }
 
     /// Bars of about 8 kB.
     fn bars() -> Vec<LoadedBars> {
-        vec![LoadedBars { symbol: Arc::from("A"), times: vec![0; 500].into(), columns: vec![vec![0.0; 500].into()] }]
+        vec![LoadedBars { symbol: Arc::from("A"), times: vec![0; 500].into(), columns: vec![vec![0.0; 500].into()], unread: 0 }]
     }
 
     fn load(cache: &GroupCache, group: u32) -> bool {

@@ -59,8 +59,7 @@ impl<'a> StageRun<'a> {
             }
             _ => from,
         };
-        let there = axis.window_row(&frame.bars).min(from).saturating_sub(self.executables[p].reach());
-        Trim { given: self.executables[p].aligned_begin(there), there }
+        Trim::of(&self.executables[p], axis.window_row(&frame.bars).min(from))
     }
 
     fn reader(&self, frame: &Frame, a: usize, source: &Frame, how: Read) -> Option<(usize, Reader<'_>)> {

@@ -77,9 +77,11 @@ impl Trim {
         if self.given == self.there {
             return series;
         }
-        let mut series = series.into_owned();
-        series[self.given..self.there].fill(f64::NAN);
-        Cow::Owned(series)
+        // Nothing reads the rows before these: memory that is zero already is not written there.
+        let mut masked = vec![0.0; series.len()];
+        masked[self.given..self.there].fill(f64::NAN);
+        masked[self.there..].copy_from_slice(&series[self.there..]);
+        Cow::Owned(masked)
     }
 }
 

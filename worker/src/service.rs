@@ -339,9 +339,14 @@ impl WorkerService {
             return Err(ExecuteError::Cancelled.into());
         }
         let started = Instant::now();
-        let key =
-            GroupKey { dataset: Arc::clone(&shard.reference), group: segment, columns: Arc::clone(&shard.columns) };
-        let load = || shard.source.load_segment(segment);
+        let newest = shard.source.newest_bars_read(segment, shard.step, &shard.input);
+        let key = GroupKey {
+            dataset: Arc::clone(&shard.reference),
+            group: segment,
+            columns: Arc::clone(&shard.columns),
+            newest,
+        };
+        let load = || shard.source.load_segment_newest(segment, newest);
         let loaded = record.stages.time(EngineStage::Load, 0, 0, || self.cache.get_or_load(&key, load));
         let (group, resident) = loaded.inspect_err(|error| self.log_damage(&shard.source.dataset, error))?;
         timings.load_us = micros(started.elapsed());
@@ -355,7 +360,7 @@ impl WorkerService {
         timings.symbols = bars.len() as u64;
         timings.bars = bars.iter().map(|s| s.times.len() as u64).sum();
         (record.symbols, record.bars) = (timings.symbols, timings.bars);
-        record.bytes = shard.bytes_of(timings.bars);
+        record.bytes = shard.bytes_of(bars.iter().map(|s| (s.times.len() - s.unread) as u64).sum());
         Ok(AtHand { group, wanted })
     }
 

@@ -49,6 +49,14 @@ pub(crate) struct Trim {
     pub there: usize,
 }
 
+impl Trim {
+    /// For a limited history that begins at a row, before which an executable needs others.
+    pub fn of(executable: &Executable, begin: usize) -> Self {
+        let there = begin.saturating_sub(executable.reach());
+        Self { given: executable.aligned_begin(there), there }
+    }
+}
+
 /// Values of one piece for one axis, from row `from` on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Computed {

@@ -11,7 +11,7 @@ use crate::arrow_file::{LoadedBars, TIME};
 use crate::column_cache::Column;
 use crate::error::MarketError;
 use crate::group_reader::{Added, Columns, added_columns, copy_columns, read_checked, read_sums};
-use crate::manifest::GroupFile;
+use crate::manifest::{GroupFile, SymbolEntry};
 use crate::series::{Series, Value};
 use crate::snapshot::{file_path, store_sums, sums_path};
 use crate::sums::{CHUNK_ROWS, Run, Sums};
@@ -28,15 +28,19 @@ struct Rows<'a> {
     wanted: &'a [Run],
     /// The places of these among the snapshot's symbols.
     places: &'a [u32],
+    /// Of each that is read, the number of chunks at its beginning that are not; empty if all are.
+    unread: &'a [usize],
 }
 
 impl Dataset {
-    /// The bars of a group's symbols, or of one of them; columns are known to exist.
+    /// The bars of a group's symbols, or of one of them; columns are known to exist. With `newest`, only the chunks that hold
+    /// any of so many newest bars are read.
     pub(super) fn load(
         &self,
         group: u32,
         columns: &[String],
         only: Option<&str>,
+        newest: Option<u64>,
     ) -> Result<Vec<LoadedBars>, MarketError> {
         let (members, all) = (self.members(group), self.runs(group));
         let symbol = |place: &u32| self.manifest.symbols.get(*place as usize);
@@ -46,21 +50,28 @@ impl Dataset {
         if places.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = Rows { group, all: &all, wanted: &runs, places: &places };
+        let entries = || places.iter().filter_map(symbol);
+        let unread = newest.map_or_else(Vec::new, |newest| {
+            let skipped = |(run, entry): (&Run, &SymbolEntry)| run.chunks_before(entry.rows.saturating_sub(newest));
+            runs.iter().zip(entries()).map(skipped).collect()
+        });
+        let rows = Rows { group, all: &all, wanted: &runs, places: &places, unread: &unread };
         let Columns { times, mut values } = self.columns_of(columns, &rows)?;
         values.iter_mut().for_each(|column| column.reverse());
         let mut bars = Vec::with_capacity(places.len());
         let mut before: Option<&Series<TimeMicros>> = None;
-        for (entry, times) in places.iter().filter_map(symbol).zip(&times) {
-            let ends = (times.first(), times.last());
+        for (at, (entry, times)) in entries().zip(&times).enumerate() {
+            let unread = rows.unread.get(at).map_or(0, |chunks| (*chunks as u64 * CHUNK_ROWS).min(runs[at].rows)) as usize;
+            let read = times.get(unread..).unwrap_or_default();
+            let begins = unread > 0 || read.first() == Some(&entry.first_time);
             // Symbols that share their times share what was found out about them.
-            let ascends = before.is_some_and(|before| before.same_as(times)) || times.is_sorted_by(|a, b| a < b);
-            if ends != (Some(&entry.first_time), Some(&entry.last_time)) || !ascends {
+            let ascends = before.is_some_and(|before| before.same_as(times)) || read.is_sorted_by(|a, b| a < b);
+            if !begins || read.last() != Some(&entry.last_time) || !ascends {
                 return Err(self.misplaced(group, &entry.symbol));
             }
             before = Some(times);
             let columns = values.iter_mut().filter_map(Vec::pop).collect();
-            bars.push(LoadedBars { symbol: entry.symbol.as_str().into(), times: times.clone(), columns });
+            bars.push(LoadedBars { symbol: entry.symbol.as_str().into(), times: times.clone(), columns, unread });
         }
         Ok(bars)
     }
@@ -94,7 +105,8 @@ impl Dataset {
 
     /// Columns of some symbols of a group: those that are kept in memory, and the others from files.
     fn columns_of(&self, columns: &[String], rows: &Rows<'_>) -> Result<Columns, MarketError> {
-        let Some(cache) = self.cache.as_ref().filter(|_| rows.all.len() == rows.wanted.len()) else {
+        let whole = rows.all.len() == rows.wanted.len() && rows.unread.iter().all(|chunks| *chunks == 0);
+        let Some(cache) = self.cache.as_ref().filter(|_| whole) else {
             return self.columns_from_files(columns, rows);
         };
         // What a file holds is part of every snapshot that names it; with what was appended, of this one.
@@ -138,7 +150,7 @@ impl Dataset {
             None => Added::default(),
         };
         match self.manifest.file(rows.group) {
-            Some(file) => self.columns_from_file(file, columns, (rows.all, rows.wanted), &added),
+            Some(file) => self.columns_from_file(file, columns, rows.all, (rows.wanted, rows.unread), &added),
             None => added_columns(columns.len(), rows.wanted, &added).map_err(|why| self.corrupt("", why)),
         }
     }
@@ -149,14 +161,15 @@ impl Dataset {
         &self,
         file: &GroupFile,
         columns: &[String],
-        (all, runs): (&[Run], &[Run]),
+        all: &[Run],
+        (runs, unread): (&[Run], &[usize]),
         added: &Added,
     ) -> Result<Columns, MarketError> {
         let relative = file_path(&file.sha256);
         if let Some(sums) = self.sums_of(file, all)?
             && let Some(opened) = self.opened(&relative, &file.sha256)?
             && opened.metadata().is_ok_and(|found| found.len() == file.bytes)
-            && let Ok(read) = read_checked(&opened, &sums, columns, runs, added)
+            && let Ok(read) = read_checked(&opened, &sums, columns, (runs, unread), added)
         {
             return Ok(read);
         }
@@ -307,7 +320,7 @@ impl Dataset {
             Some((*place, Run { row: run.row + before, rows: run.rows - before, chunk: run.chunk + chunk }))
         };
         let (mut left, runs): (Vec<u32>, Vec<Run>) = left.iter().filter_map(run).unzip();
-        let Columns { times, values } = self.columns_from_file(file, &columns, (&all, &runs), &Added::default())?;
+        let Columns { times, values } = self.columns_from_file(file, &columns, &all, (&runs, &[]), &Added::default())?;
         keep(&mut left, &|at| newest(times.get(at)?, values.first()?.get(at)?));
         Ok(found)
     }

@@ -17,7 +17,7 @@ use crate::column_cache::ColumnCache;
 use crate::error::MarketError;
 use crate::files::Files;
 use crate::group_reader::KnownSums;
-use crate::manifest::{Manifest, TableFile};
+use crate::manifest::{Manifest, SymbolEntry, TableFile};
 use crate::reference::{
     Adjustment, AdjustmentMode, FactorRow, FactorTable, Listing, SymbolTable, adjust, decode_factors, decode_listing,
 };
@@ -108,13 +108,22 @@ impl Dataset {
     /// [`MarketError::UnknownGroup`], [`MarketError::UnknownColumn`]; [`MarketError::Checksum`],
     /// [`MarketError::Corrupt`] or [`MarketError::Io`] for the group's file.
     pub fn load_group(&self, group: u32, columns: &[String]) -> Result<Vec<LoadedBars>, MarketError> {
+        self.load_newest(group, columns, None)
+    }
+
+    fn load_newest(
+        &self,
+        group: u32,
+        columns: &[String],
+        newest: Option<u64>,
+    ) -> Result<Vec<LoadedBars>, MarketError> {
         let manifest = &*self.manifest;
         if group >= manifest.groups {
             let dataset = manifest.name.clone();
             return Err(MarketError::UnknownGroup { dataset, group, groups: manifest.groups });
         }
         self.check_columns(columns)?;
-        self.load(group, columns, None)
+        self.load(group, columns, None, newest)
     }
 
     fn check_columns(&self, columns: &[String]) -> Result<(), MarketError> {
@@ -141,6 +150,31 @@ impl Dataset {
         adjustment: &Adjustment,
     ) -> Result<Vec<LoadedBars>, MarketError> {
         self.adjusted(columns, adjustment, |columns| self.load_group(group, columns))
+    }
+
+    /// As [`Dataset::load_group_adjusted`], but of each symbol at least the `newest` bars: [`LoadedBars::unread`] tells how many
+    /// before them were not read. The time that it takes does not depend on how long the history is. Dividends are compared with
+    /// the close before them, wherever that is: with such an adjustment everything is read.
+    ///
+    /// # Errors
+    /// Those of [`Dataset::load_group_adjusted`].
+    pub fn load_group_newest(
+        &self,
+        group: u32,
+        columns: &[String],
+        adjustment: &Adjustment,
+        newest: u64,
+    ) -> Result<Vec<LoadedBars>, MarketError> {
+        let dividends = adjustment.mode == AdjustmentMode::SplitAndDividend && self.manifest.factors.is_some();
+        // Times that were not read are those of 1970 to whoever searches for one.
+        let whole = dividends || self.symbols_of(group).any(|entry| entry.first_time < 0);
+        let newest = if whole { None } else { Some(newest) };
+        self.adjusted(columns, adjustment, |columns| self.load_newest(group, columns, newest))
+    }
+
+    /// The entries of a group's symbols in the manifest, sorted by symbol.
+    pub fn symbols_of(&self, group: u32) -> impl Iterator<Item = &SymbolEntry> {
+        self.members(group).iter().filter_map(|place| self.manifest.symbols.get(*place as usize))
     }
 
     /// As [`Dataset::load_symbol`], adjusted as by [`Dataset::load_group_adjusted`].
@@ -264,7 +298,7 @@ impl Dataset {
         };
         let entry = self.manifest.symbol(symbol).ok_or_else(unknown)?;
         self.check_columns(columns)?;
-        self.load(entry.group, columns, Some(symbol))?.pop().ok_or_else(unknown)
+        self.load(entry.group, columns, Some(symbol), None)?.pop().ok_or_else(unknown)
     }
 
     /// Reads every file and compares its sha256; the errors found, in group order. An intact file of bars whose file of

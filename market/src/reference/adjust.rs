@@ -176,6 +176,10 @@ pub(crate) fn adjust(
 }
 
 fn rescale(bars: &mut LoadedBars, columns: &[String], range: std::ops::Range<usize>, price: f64, volume: f64) {
+    let range = range.start.max(bars.unread)..range.end;
+    if range.is_empty() {
+        return;
+    }
     for (column, values) in columns.iter().zip(&mut bars.columns) {
         let by = match scale(column) {
             Scale::Price => price,
@@ -210,6 +214,7 @@ mod tests {
             symbol: "A".into(),
             times: times.iter().map(|t| at(t)).collect(),
             columns: [closes.clone(), vec![10.0; n], vec![7.0; n]].map(Series::from).to_vec(),
+            unread: 0,
         };
         let how = Adjustment::parse(how).unwrap();
         let frame = frame.parse().unwrap();

@@ -5,6 +5,7 @@
 
 mod batched;
 mod error;
+mod newest;
 mod panel;
 mod rows;
 mod step;
@@ -84,18 +85,38 @@ impl ScanSource {
     /// # Errors
     /// [`ExecuteError::Market`]; [`ExecuteError::Inconsistent`] if the shape is not the requested one.
     pub fn load_segment(&self, segment: u32) -> Result<Vec<LoadedBars>, ExecuteError> {
-        let bars = self.dataset.load_group_adjusted(segment, &self.plan().columns, &self.adjustment)?;
+        self.load_segment_newest(segment, None)
+    }
+
+    /// As [`Self::load_segment`], of each symbol only the `newest` bars, if that is given.
+    ///
+    /// # Errors
+    /// As [`Self::load_segment`].
+    pub fn load_segment_newest(&self, segment: u32, newest: Option<u64>) -> Result<Vec<LoadedBars>, ExecuteError> {
+        let columns = &self.plan().columns;
+        let bars = match newest {
+            Some(newest) => self.dataset.load_group_newest(segment, columns, &self.adjustment, newest)?,
+            None => self.dataset.load_group_adjusted(segment, columns, &self.adjustment)?,
+        };
         bars.iter().try_for_each(|symbol| self.check_shape(symbol, self.plan().columns.len()))?;
         Ok(bars)
     }
 
-    /// As [`Self::load_segment`], with the columns that a step does not read left empty.
+    /// As [`Self::load_segment`], with what a step does not read left out: other columns are empty, older bars unread.
     ///
     /// # Errors
     /// As [`Self::load_segment`].
-    pub fn load_segment_for(&self, segment: u32, step: ScanStep) -> Result<Vec<LoadedBars>, ExecuteError> {
+    fn load_segment_for(
+        &self,
+        segment: u32,
+        step: ScanStep,
+        input: &StepInputV1,
+    ) -> Result<Vec<LoadedBars>, ExecuteError> {
         let (read, names) = self.columns_read(step);
-        let mut bars = self.dataset.load_group_adjusted(segment, &names, &self.adjustment)?;
+        let mut bars = match self.newest_bars_read(segment, step, input) {
+            Some(newest) => self.dataset.load_group_newest(segment, &names, &self.adjustment, newest)?,
+            None => self.dataset.load_group_adjusted(segment, &names, &self.adjustment)?,
+        };
         bars.iter_mut().try_for_each(|symbol| self.spread(symbol, &read))?;
         Ok(bars)
     }
@@ -164,7 +185,7 @@ impl ScanSource {
         if cancel.cancelled() {
             return Err(ExecuteError::Cancelled);
         }
-        let bars = stages.time(EngineStage::Load, 0, 0, || self.load_segment_for(segment, step))?;
+        let bars = stages.time(EngineStage::Load, 0, 0, || self.load_segment_for(segment, step, input))?;
         self.evaluate(segment, step, input, &bars, references, cancel, stages)
     }
 
@@ -225,6 +246,7 @@ impl ScanSource {
     ) -> Result<StepOutput, ExecuteError> {
         let run = shared.stage_run(axes, own);
         let (needed, reads) = shared.needed(&run);
+        run.check_unread(&needed)?;
         if shared.kind == StepKind::Times {
             return Ok(StepRun::times(reads));
         }

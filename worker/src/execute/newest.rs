@@ -1,0 +1,116 @@
+//! How much of its bars a step reads. A condition of finite windows at the newest bar reads the end of each history: the rest is left
+//! on disk, so that a scan of ten years of minutes takes as long as one of a month.
+
+use trawl_kernels::Engine;
+use trawl_market::{CHUNK_ROWS, SymbolEntry};
+use trawl_plan::Input;
+use trawl_plan::frame::{BarSize, Frame, Read, Subject};
+use trawl_wire::StepInputV1;
+
+use super::{ExecuteError, ScanSource, ScanStep};
+use crate::stage_run::{StageRun, Trim};
+
+/// No row is needed.
+const NONE: usize = usize::MAX;
+
+impl ScanSource {
+    /// The number of newest bars, rounded up to whole chunks of a file, of which a step reads any; `None` where it reads more, or
+    /// where that depends on times. Devices and updates keep whole histories.
+    pub fn newest_bars_read(&self, segment: u32, step: ScanStep, input: &StepInputV1) -> Option<u64> {
+        let plan = self.plan();
+        let by_times = plan.frames.iter().any(|frame| frame.bars != BarSize::Base);
+        if by_times || !matches!(self.engine, Engine::Cpu) || self.checkpoints.is_some() {
+            return None;
+        }
+        if input.wanted.iter().any(|wanted| wanted.times.first().is_some_and(|time| *time < self.as_of)) {
+            return None;
+        }
+        let mut most = 0;
+        let mut rows_before = None;
+        for entry in self.dataset.symbols_of(segment) {
+            if entry.last_time > self.as_of {
+                return None;
+            }
+            // Symbols of a group often have equally many bars.
+            if rows_before.replace(entry.rows) != Some(entry.rows) {
+                most = most.max(entry.rows - self.first_row_read(step, input, entry)?.min(entry.rows));
+            }
+        }
+        let newest = most.max(1).next_multiple_of(CHUNK_ROWS);
+        let longest = self.dataset.symbols_of(segment).map(|entry| entry.rows).max().unwrap_or(0);
+        (newest < longest).then_some(newest)
+    }
+
+    /// The first of a symbol's rows that a step reads, if the newest is wanted.
+    fn first_row_read(&self, step: ScanStep, input: &StepInputV1, entry: &SymbolEntry) -> Option<u64> {
+        let plan = self.plan();
+        let stage = plan.stages().get(step.stage)?;
+        let executables = self.executable.stage(step.stage);
+        let rows = usize::try_from(entry.rows).ok()?;
+        let frame = |piece: usize| -> &Frame { &plan.frames[stage.pieces[piece].frame.index()] };
+        let mut needed = vec![NONE; stage.pieces.len()];
+        if step.stage + 1 == plan.stages().len() {
+            *needed.last_mut()? = rows - 1;
+        }
+        for (cross, piece, _) in &stage.crosses {
+            if input.wanted.iter().any(|wanted| wanted.cross == *cross && !wanted.times.is_empty()) {
+                needed[*piece] = rows - 1;
+            }
+        }
+        let mut first = rows;
+        for p in (0..stage.pieces.len()).rev().filter(|p| frame(*p).subject == Subject::Own) {
+            let from = needed[p];
+            if from >= rows {
+                continue;
+            }
+            let trim = match plan.history {
+                None => Trim { given: 0, there: 0 },
+                Some(history) => Trim::of(&executables[p], rows.saturating_sub(history.bars as usize).min(from)),
+            };
+            let begins = executables[p].input_begins(from - trim.given);
+            for (input, begin) in stage.pieces[p].program.inputs.iter().zip(begins) {
+                let begin = trim.there.max(trim.given + begin);
+                match input {
+                    Input::Read { piece, how: Read::Same, .. } if frame(*piece).subject == Subject::Own => {
+                        needed[*piece] = needed[*piece].min(begin);
+                    }
+                    // Which bar of another symbol is read depends on so many of its own times.
+                    Input::Read { how: Read::AsOf(most), .. } => {
+                        first = first.min(begin.saturating_sub(*most as usize + 1));
+                    }
+                    // Whether a period begins depends on the bar before.
+                    Input::Begins(_) => first = first.min(begin.saturating_sub(1)),
+                    _ => first = first.min(begin),
+                }
+            }
+        }
+        Some(first as u64)
+    }
+}
+
+impl StageRun<'_> {
+    /// Fails if a needed row would read a bar that was not loaded.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Inconsistent`].
+    pub(super) fn check_unread(&self, needed: &crate::evaluate::Needed) -> Result<(), ExecuteError> {
+        for (p, piece) in self.stage.pieces.iter().enumerate() {
+            let frame = self.frame(piece);
+            for a in self.axes_of(frame) {
+                let (unread, from) = (self.axes[a].bars.unread, needed[p][a]);
+                if unread == 0 || from >= self.axes[a].rows(&frame.bars) {
+                    continue;
+                }
+                let trim = self.trim(p, &self.axes[a], from);
+                let begins = self.executables[p].input_begins(from - trim.given).into_iter();
+                let first = begins.map(|begin| trim.there.max(trim.given + begin)).min().unwrap_or(from);
+                if frame.bars != BarSize::Base || first < unread {
+                    let symbol = &self.axes[a].bars.symbol;
+                    let what = format!("bar {first} of '{symbol}' is needed, and the first {unread} were not loaded");
+                    return Err(ExecuteError::Inconsistent(what));
+                }
+            }
+        }
+        Ok(())
+    }
+}
