@@ -145,7 +145,7 @@ atc-golden:
 
 # The scheduler in a simulated cluster with faults, so many seeds: `just sim 100000`
 sim seeds="2000" first="0":
-    TRAWL_SIM_SEEDS={{ seeds }} TRAWL_SIM_FIRST={{ first }} cargo test --profile ci -p trawl-coordinator --test sim whatever -- --nocapture
+    TRAWL_SIM_SEEDS={{ seeds }} TRAWL_SIM_FIRST={{ first }} cargo test --profile ci --config 'profile.ci.package.trawl-coordinator.opt-level=2' -p trawl-coordinator --test sim whatever -- --nocapture
 
 # One seed of the simulation again
 sim-seed seed:

@@ -93,7 +93,7 @@ fn probes_need_no_certificate_and_learn_first_that_a_process_leaves() {
     let authority = Authority::new(&home.path("."), "Probes CA");
     let files = |name: &str| authority.issue(name, &[&format!("trawl://{name}/any")], (-1, 30));
     let (client, health) = (files("client"), format!("127.0.0.1:{}", free_port()));
-    let slow = ["--health", &health, "--fault-delay-ms-per-segment", "1500", "--threads", "1"].map(str::to_owned);
+    let slow = ["--health", &health, "--fault-delay-ms-per-segment", "4000", "--threads", "1"].map(str::to_owned);
     let options = Options {
         coordinator: files("coordinator").flags(),
         worker: [files("worker").flags(), slow.to_vec()].concat(),

@@ -2,8 +2,11 @@
 //! H200. The report of ptxas is checked: no spills, no more registers than a block's threads can have.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trawl_kernels::SymbolInput;
 use trawl_kernels::cuda::{
@@ -85,22 +88,25 @@ fn compiler() -> Compiler {
     Compiler::find(&search).unwrap_or_else(|e| panic!("this test needs the package nvidia-cuda-nvrtc: {e}"))
 }
 
-/// The code of kernels, compiled by several threads at a time.
+/// The code of kernels, compiled by several threads at a time. Each takes the next kernel: a large one takes as long as forty others.
 pub fn compiled(kernels: &BTreeMap<String, Kernel>, architecture: u32) -> Vec<(&Kernel, Compiled)> {
     let compiler = compiler();
+    let (next, made) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let all: Vec<&Kernel> = kernels.values().collect();
-    let share = all.len().div_ceil(std::thread::available_parallelism().map_or(1, std::num::NonZero::get)).max(1);
-    let compile = |kernel: &&'_ Kernel| {
-        let made = compiler.compile(kernel, architecture).unwrap_or_else(|e| panic!("{e}\n{}", kernel.source));
-        assert!(made.cubin.starts_with(b"\x7fELF"), "code for a device");
-        made
+    let compile = || {
+        while let Some(kernel) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let code = compiler.compile(kernel, architecture).unwrap_or_else(|e| panic!("{e}\n{}", kernel.source));
+            assert!(code.cubin.starts_with(b"\x7fELF"), "code for a device");
+            made.lock().expect("no thread died").insert(&*kernel.name, code);
+        }
     };
-    let compiled: Vec<Vec<Compiled>> = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            all.chunks(share).map(|chunk| scope.spawn(move || chunk.iter().map(compile).collect())).collect();
-        threads.into_iter().map(|thread| thread.join().expect("it compiled")).collect()
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(compile);
+        }
     });
-    all.iter().copied().zip(compiled.into_iter().flatten()).collect()
+    let made = made.into_inner().expect("no thread died");
+    made.into_iter().map(|(name, code)| (&kernels[name], code)).collect()
 }
 
 /// The report of ptxas on kernels.
