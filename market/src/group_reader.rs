@@ -138,7 +138,7 @@ pub(crate) fn read_checked(
     // The runs whose times are read, and for each symbol which of them has its times.
     let mut distinct: Vec<Run> = Vec::with_capacity(runs.len());
     let (mut rows, mut behind, mut unread_of) = (Vec::new(), Vec::new(), Vec::new());
-    let mut known: HashMap<(u64, usize, &[u64], &[TimeMicros]), usize> = HashMap::new();
+    let mut known = HashMap::new();
     let mut which = Vec::with_capacity(runs.len());
     let mut from = 0;
     for (at, run) in runs.iter().enumerate() {

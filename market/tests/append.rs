@@ -485,3 +485,41 @@ fn the_same_appends_give_the_same_snapshot_under_any_name() {
         place.store.compact("three", None).unwrap().snapshot
     );
 }
+
+/// Of histories of more than two chunks, the newest bars are what they are in the whole; a chunk that holds none of them is
+/// not read, so that damage there is not noticed.
+#[test]
+fn the_newest_bars_are_read_alone_and_are_those_of_the_whole() {
+    const CHUNK: usize = trawl_market::CHUNK_ROWS as usize;
+    let place = Place::new();
+    let bars = |days: std::ops::Range<u32>| -> Vec<Bar> {
+        let of = |day: u32| (0..3).filter(move |s| day >= 500 * s).map(move |s| (s as usize, day, 10 + (day + s) % 7));
+        days.flat_map(of).collect()
+    };
+    import(&place, "d", &bars(0..9_000), Appending::Always);
+    import(&place, "d", &bars(9_000..9_003), Appending::Always);
+    let (dataset, columns) = (open(&place, "d"), names(&["volume", "close", "extra"]));
+    assert_eq!(tails(&dataset), 1);
+    for group in 0..dataset.manifest.groups {
+        let whole = dataset.load_group(group, &columns).unwrap();
+        for newest in [1, 2, 3, 4, 5, 800, CHUNK, CHUNK + 9, 8_400, 8_999, 9_000, 20_000] {
+            let read = dataset.load_group_newest(group, &columns, &Adjustment::NONE, newest as u64).unwrap();
+            assert_eq!(read.len(), whole.len());
+            for (read, whole) in read.iter().zip(&whole) {
+                let (unread, rows) = (read.unread, whole.times.len());
+                assert_eq!((&read.symbol, read.times.len(), whole.unread), (&whole.symbol, rows, 0));
+                // All of the group's file may be left out where the appended bars suffice.
+                assert!(
+                    unread + newest.min(rows) <= rows && (unread % CHUNK == 0 || unread == rows - 3),
+                    "{unread} of {rows}"
+                );
+                assert!(rows - unread < newest + CHUNK || unread == 0, "{unread} of {rows} for {newest}");
+                assert_eq!(read.times[unread..], whole.times[unread..]);
+                for (read, whole) in read.columns.iter().zip(&whole.columns) {
+                    let bits = |values: &[f64]| values[unread..].iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                    assert_eq!((read.len(), bits(read)), (rows, bits(whole)));
+                }
+            }
+        }
+    }
+}

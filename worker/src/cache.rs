@@ -139,7 +139,12 @@ mod tests {
 
     /// Bars of about 8 kB.
     fn bars() -> Vec<LoadedBars> {
-        vec![LoadedBars { symbol: Arc::from("A"), times: vec![0; 500].into(), columns: vec![vec![0.0; 500].into()], unread: 0 }]
+        vec![LoadedBars {
+            symbol: Arc::from("A"),
+            times: vec![0; 500].into(),
+            columns: vec![vec![0.0; 500].into()],
+            unread: 0,
+        }]
     }
 
     fn load(cache: &GroupCache, group: u32) -> bool {

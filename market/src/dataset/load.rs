@@ -61,7 +61,8 @@ impl Dataset {
         let mut bars = Vec::with_capacity(places.len());
         let mut before: Option<&Series<TimeMicros>> = None;
         for (at, (entry, times)) in entries().zip(&times).enumerate() {
-            let unread = rows.unread.get(at).map_or(0, |chunks| (*chunks as u64 * CHUNK_ROWS).min(runs[at].rows)) as usize;
+            let unread =
+                rows.unread.get(at).map_or(0, |chunks| (*chunks as u64 * CHUNK_ROWS).min(runs[at].rows)) as usize;
             let read = times.get(unread..).unwrap_or_default();
             let begins = unread > 0 || read.first() == Some(&entry.first_time);
             // Symbols that share their times share what was found out about them.
@@ -320,7 +321,8 @@ impl Dataset {
             Some((*place, Run { row: run.row + before, rows: run.rows - before, chunk: run.chunk + chunk }))
         };
         let (mut left, runs): (Vec<u32>, Vec<Run>) = left.iter().filter_map(run).unzip();
-        let Columns { times, values } = self.columns_from_file(file, &columns, &all, (&runs, &[]), &Added::default())?;
+        let Columns { times, values } =
+            self.columns_from_file(file, &columns, &all, (&runs, &[]), &Added::default())?;
         keep(&mut left, &|at| newest(times.get(at)?, values.first()?.get(at)?));
         Ok(found)
     }

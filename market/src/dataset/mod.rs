@@ -111,12 +111,7 @@ impl Dataset {
         self.load_newest(group, columns, None)
     }
 
-    fn load_newest(
-        &self,
-        group: u32,
-        columns: &[String],
-        newest: Option<u64>,
-    ) -> Result<Vec<LoadedBars>, MarketError> {
+    fn load_newest(&self, group: u32, columns: &[String], newest: Option<u64>) -> Result<Vec<LoadedBars>, MarketError> {
         let manifest = &*self.manifest;
         if group >= manifest.groups {
             let dataset = manifest.name.clone();

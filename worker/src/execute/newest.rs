@@ -114,3 +114,7 @@ impl StageRun<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "newest_tests.rs"]
+mod tests;
