@@ -15,8 +15,8 @@ use trawl_kernels::stages::Stages;
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
 use trawl_wire::{Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV2, StepInputV1, pb, segment_digest};
-use trawl_worker::ScanStep;
 use trawl_worker::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
+use trawl_worker::{ScanStep, prefetch};
 
 use crate::merge::{FailedSegment, merge};
 use crate::planner::{ShardSpec, WorkerSeat, name_key, plan_shards};
@@ -140,10 +140,7 @@ fn run_shard(
 ) {
     let Shard { attempt, segments, span, timeline, asked } = shard;
     let values = prepared.plan.columns.len() as u64 + 1;
-    segments.par_iter().for_each_with(sender.clone(), |sender, &segment| {
-        if over.load(Ordering::Relaxed) {
-            return;
-        }
+    let run_one = |sender: &mut Sender<ThreadEvent>, segment: u32| {
         let _entered = span.enter();
         let started = Instant::now();
         timeline.begin();
@@ -158,7 +155,19 @@ fn run_shard(
         let timings = timeline.take(segment, &record).map(Box::new);
         // Fails only when the run is over; the result is then not needed.
         let _ = sender.send(ThreadEvent::Segment { attempt, segment, result, busy_ms: ms_since(started), timings });
-    });
+    };
+    prefetch::ahead(
+        &prepared.dataset,
+        &segments,
+        |_| false,
+        |order| {
+            segments.par_iter().for_each_with(sender.clone(), |sender, _| {
+                if let (false, Some(segment)) = (over.load(Ordering::Relaxed), order.begin()) {
+                    run_one(sender, segment);
+                }
+            });
+        },
+    );
     timeline.finish(&span, asked);
     let _ = sender.send(ThreadEvent::End { attempt });
 }

@@ -82,6 +82,11 @@ impl GroupCache {
         Ok((group, false))
     }
 
+    /// Whether the group is in memory; does not count as a use.
+    pub fn holds(&self, key: &GroupKey) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).groups.contains_key(key)
+    }
+
     fn get(&self, key: &GroupKey) -> Option<Group> {
         let state = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let held = state.groups.get_mut(key)?;

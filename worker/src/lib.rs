@@ -17,6 +17,7 @@ mod gathering;
 mod measure;
 mod piece;
 mod plans;
+pub mod prefetch;
 pub mod registration;
 mod replies;
 mod resuming;

@@ -19,7 +19,7 @@ use trawl_kernels::{BACKEND_CPU, Cancel, Engine};
 use trawl_market::{Adjustment, Dataset, LoadedBars, Store};
 use trawl_plan::{ScanDocument, compile_scan};
 use trawl_telemetry::metrics::catalogue::worker::{
-    DAMAGED_READS, SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal,
+    CACHE_WAIT_TIME, DAMAGED_READS, SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal,
 };
 use trawl_telemetry::names::{attribute, span};
 use trawl_telemetry::spans;
@@ -34,6 +34,7 @@ use crate::executable::ExecutablePlan;
 use crate::execute::{ExecuteError, References, ScanSource, ScanStep, StepKind};
 use crate::gathering::gathered;
 use crate::plans::{self, Plans};
+use crate::prefetch::{self, Order};
 use crate::replies::Replies;
 use crate::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
 use crate::watchdog::Pulse;
@@ -339,14 +340,16 @@ impl WorkerService {
             return Err(ExecuteError::Cancelled.into());
         }
         let started = Instant::now();
-        let newest = shard.source.newest_bars_read(segment, shard.step, &shard.input);
-        let key = GroupKey {
-            dataset: Arc::clone(&shard.reference),
-            group: segment,
-            columns: Arc::clone(&shard.columns),
-            newest,
+        let key = shard.key(segment);
+        let load = || {
+            let waits = Instant::now();
+            if shard.source.dataset.is_in_objects() {
+                // Why it cannot be fetched, reading tells.
+                let _ = shard.source.dataset.fetch_group(segment);
+                CACHE_WAIT_TIME.add_time(waits.elapsed());
+            }
+            shard.source.load_segment_newest(segment, key.newest)
         };
-        let load = || shard.source.load_segment_newest(segment, newest);
         let loaded = record.stages.time(EngineStage::Load, 0, 0, || self.cache.get_or_load(&key, load));
         let (group, resident) = loaded.inspect_err(|error| self.log_damage(&shard.source.dataset, error))?;
         timings.load_us = micros(started.elapsed());
@@ -388,10 +391,7 @@ impl WorkerService {
     /// Runs all segments of a shard on the compute threads; returns when the last has ended or the receiver is dropped.
     fn run(&self, shard: &Shard, replies: &Replies, span: &tracing::Span, timeline: &Timeline) {
         let cancel = Unwanted { replies, stopped: &self.stopped, pulse: &self.pulse };
-        shard.segments.par_iter().for_each(|&segment| {
-            if cancel.cancelled() {
-                return;
-            }
+        let run_one = |segment: u32| {
             let (_entered, began) = (span.enter(), Instant::now());
             timeline.begin();
             let mut record = SegmentRecord::default();
@@ -400,11 +400,30 @@ impl WorkerService {
             let reply =
                 reply.unwrap_or_else(|_| reply_of(segment, Err(ExecuteError::Panicked.into()), None, &mut record));
             send(reply, &record, began, replies, timeline);
-        });
+        };
+        let compute = |order: &Order<'_>| {
+            shard.segments.par_iter().for_each(|_| {
+                if let (false, Some(segment)) = (cancel.cancelled(), order.begin()) {
+                    run_one(segment);
+                }
+            });
+        };
+        let here = |segment: u32| self.cache.holds(&shard.key(segment));
+        prefetch::ahead(&shard.source.dataset, &shard.segments, here, compute);
     }
 }
 
 impl Shard {
+    /// The key of a segment's bars, as this step reads them.
+    fn key(&self, segment: u32) -> GroupKey {
+        GroupKey {
+            dataset: Arc::clone(&self.reference),
+            group: segment,
+            columns: Arc::clone(&self.columns),
+            newest: self.source.newest_bars_read(segment, self.step, &self.input),
+        }
+    }
+
     /// Bytes of `bars` loaded bars.
     pub fn bytes_of(&self, bars: u64) -> u64 {
         bars * (self.columns.len() as u64 + 1) * BAR_VALUE_BYTES

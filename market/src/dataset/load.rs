@@ -10,6 +10,7 @@ use super::Dataset;
 use crate::arrow_file::{LoadedBars, TIME};
 use crate::column_cache::Column;
 use crate::error::MarketError;
+use crate::files::Files;
 use crate::group_reader::{Added, Columns, added_columns, copy_columns, read_checked, read_sums};
 use crate::manifest::{GroupFile, SymbolEntry};
 use crate::series::{Series, Value};
@@ -181,6 +182,25 @@ impl Dataset {
             self.tables.sums.keep(file.group, &sums);
         }
         copy_columns(&bytes, columns, runs, added).map_err(corrupt)
+    }
+
+    /// Whether files come from an object store, through a cache on this machine.
+    pub fn is_in_objects(&self) -> bool {
+        matches!(self.files, Files::Remote(_))
+    }
+
+    /// Brings the file of a group and its checksums to this machine, if they come from an object store.
+    ///
+    /// # Errors
+    /// [`MarketError::Io`], [`MarketError::DataRoot`], [`MarketError::Checksum`].
+    pub fn fetch_group(&self, group: u32) -> Result<(), MarketError> {
+        let Some(file) = self.manifest.file(group).filter(|_| self.is_in_objects()) else { return Ok(()) };
+        self.files.open(&self.manifest.name, &file_path(&file.sha256), Some(&file.sha256))?;
+        // A dataset may have none.
+        match self.files.open(&self.manifest.name, &sums_path(&file.sha256), None) {
+            Err(error @ MarketError::DataRoot { .. }) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// A file that is read by checksums; `None` where it has to be read whole, which says why.

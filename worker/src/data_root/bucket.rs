@@ -22,8 +22,8 @@ use trawl_cluster_store::Backoff;
 use trawl_market::{CacheEvent, ListedFolder, ListedObject, Objects, ObjectsError};
 use trawl_objects::{AddressError, Trouble, TroubleKind, open_bucket};
 use trawl_telemetry::metrics::catalogue::worker::{
-    CACHE_DAMAGED, CACHE_EVICTIONS, CACHE_FETCHED, CACHE_HITS, CACHE_MISSES, CACHE_RESIDENT, CacheLevel,
-    DATA_ROOT_FAILURES,
+    CACHE_DAMAGED, CACHE_EVICTIONS, CACHE_FETCH_TIME, CACHE_FETCHED, CACHE_HITS, CACHE_MISSES, CACHE_RESIDENT,
+    CacheLevel, DATA_ROOT_FAILURES,
 };
 use trawl_wire::limits::bounded_reason;
 
@@ -223,6 +223,15 @@ impl Bucket {
     }
 }
 
+/// Adds the time of a fetch, however it ends.
+struct Timed(Instant);
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        CACHE_FETCH_TIME.add_time(self.0.elapsed());
+    }
+}
+
 impl Objects for Bucket {
     fn address(&self) -> &str {
         &self.address
@@ -238,6 +247,7 @@ impl Objects for Bucket {
     }
 
     fn fetch(&self, path: &str, to: &mut dyn Write) -> Result<bool, ObjectsError> {
+        let _timed = Timed(Instant::now());
         let (first, size) = match self.part(path, 0..PART_BYTES)?.wait()? {
             Ok(first) => first,
             Err(trouble) if trouble.kind == TroubleKind::Absent => return Ok(false),
