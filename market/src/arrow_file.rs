@@ -42,7 +42,7 @@ pub struct LoadedBars {
     pub times: Series<TimeMicros>,
     /// One series per column, one value per bar; NaN where missing.
     pub columns: Vec<Series<f64>>,
-    /// Number of bars at the beginning that were not read: their times and values are arbitrary.
+    /// Number of bars at the beginning that were not read: their times are zeros, their values arbitrary.
     pub unread: usize,
 }
 

@@ -57,12 +57,13 @@ struct Behind<'a, T> {
 }
 
 impl<T: Value> Behind<'_, T> {
-    /// The part of a buffer for each run, with what follows it.
-    fn layout(&self, runs: &[Run]) -> (usize, Vec<Range<usize>>) {
-        let mut ends = 0;
+    /// The part of a buffer for each run, with what follows it. The room for rows that are not read is that of others.
+    fn layout(&self, runs: &[Run], unread: &[usize]) -> (usize, Vec<Range<usize>>) {
+        let unread_rows = |(at, run): (usize, &Run)| run.rows_of(unread.get(at).copied().unwrap_or(0)) as usize;
+        let mut ends = runs.iter().enumerate().map(unread_rows).max().unwrap_or(0);
         let range = |(at, run): (usize, &Run)| {
-            let from = ends;
-            ends += run.rows as usize + self.rows.get(at).copied().unwrap_or(0);
+            let from = ends - unread_rows((at, run));
+            ends = from + run.rows as usize + self.rows.get(at).copied().unwrap_or(0);
             from..ends
         };
         let ranges = runs.iter().enumerate().map(range).collect();
@@ -131,7 +132,9 @@ pub(crate) fn read_checked(
     let times = sums.column(TIME).ok_or(Unchecked)?;
     let values = names.iter().enumerate().map(|(at, name)| {
         let behind = Behind { rows: &added.rows, values: added.values.get(at).map_or(&[], Vec::as_slice) };
-        let (buffer, ranges) = read_runs(file, sums.column(name).ok_or(Unchecked)?, (runs, unread), &behind)?;
+        let (ends, ranges) = behind.layout(runs, unread);
+        let column = sums.column(name).ok_or(Unchecked)?;
+        let buffer = read_runs(file, column, (runs, unread), &behind, Buffer::of(ends), &ranges)?;
         Ok(ranges.into_iter().map(|range| Series::of(&buffer, range)).collect())
     });
     let values = values.collect::<Result<_, Unchecked>>()?;
@@ -155,26 +158,29 @@ pub(crate) fn read_checked(
             distinct.len() - 1
         }));
     }
-    let (buffer, ranges) = read_runs(file, times, (&distinct, &unread_of), &Behind { rows: &rows, values: &behind })?;
+    let behind = Behind { rows: &rows, values: &behind };
+    // Times are searched: each symbol has zeros before those that are read.
+    let (ends, ranges) = behind.layout(&distinct, &[]);
+    let buffer = if unread.iter().any(|chunks| *chunks > 0) { Buffer::zeros(ends) } else { Buffer::of(ends) };
+    let buffer = read_runs(file, times, (&distinct, &unread_of), &behind, buffer, &ranges)?;
     let times = which.into_iter().map(|at| Series::of(&buffer, ranges[at].clone())).collect();
     Ok(Columns { times, values })
 }
 
-/// Reads runs of a column into one buffer, one after the other, each with what is behind it; returns where each of them is. There is
-/// room for chunks that are not read.
-#[allow(clippy::type_complexity)]
+/// Reads runs of a column into one buffer, each to its range, with what is behind it. The parts of the ranges that are read follow
+/// one another.
 fn read_runs<T: Value>(
     file: &fs::File,
     column: &ColumnSums,
     (runs, unread): (&[Run], &[usize]),
     behind: &Behind<'_, T>,
-) -> Result<(Arc<Buffer<T>>, Vec<Range<usize>>), Unchecked> {
-    let (ends, ranges) = behind.layout(runs);
-    let mut buffer = if unread.iter().any(|chunks| *chunks > 0) { Buffer::sparse(ends) } else { Buffer::of(ends) };
+    mut buffer: Buffer<T>,
+    ranges: &[Range<usize>],
+) -> Result<Arc<Buffer<T>>, Unchecked> {
     let all = buffer.values_mut();
     // Rows in the file, their checksum, and where they belong in the buffer.
     let mut chunks = Vec::new();
-    for (at, (run, range)) in runs.iter().zip(&ranges).enumerate() {
+    for (at, (run, range)) in runs.iter().zip(ranges).enumerate() {
         let skipped = unread.get(at).copied().unwrap_or(0);
         for (rows, sum) in run.parts().zip(column.sums.get(run.chunk..).ok_or(Unchecked)?).skip(skipped) {
             let to = range.start + (rows.start - run.row) as usize;
@@ -212,8 +218,8 @@ fn read_runs<T: Value>(
         }
         at = next;
     }
-    behind.put(&ranges, all);
-    Ok((Arc::new(buffer), ranges))
+    behind.put(ranges, all);
+    Ok(Arc::new(buffer))
 }
 
 /// Reads a range of rows in the byte order of the file.
@@ -290,7 +296,7 @@ fn copy_runs<T: Value>(
     runs: &[Run],
     behind: &Behind<'_, T>,
 ) -> Result<Vec<Series<T>>, String> {
-    let (ends, ranges) = behind.layout(runs);
+    let (ends, ranges) = behind.layout(runs, &[]);
     let mut buffer = Buffer::of(ends);
     let all = buffer.values_mut();
     for (run, range) in runs.iter().zip(&ranges).filter(|(run, _)| run.rows > 0) {

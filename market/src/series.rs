@@ -33,17 +33,13 @@ pub trait Value:
 {
     /// The calling thread's buffers.
     fn recycled() -> &'static LocalKey<Recycled<Self>>;
-    /// What stands in for values that were not read, in builds with debug assertions.
-    const UNREAD: Self;
     /// Converts from the byte order of files, which is little-endian.
     fn in_native_order(self) -> Self;
 }
 
 macro_rules! value {
-    ($type:ty, $unread:expr, $convert:expr) => {
+    ($type:ty, $convert:expr) => {
         impl Value for $type {
-            const UNREAD: Self = $unread;
-
             fn recycled() -> &'static LocalKey<Recycled<Self>> {
                 thread_local!(static RECYCLED: Recycled<$type> = const { RefCell::new(Vec::new()) });
                 &RECYCLED
@@ -56,9 +52,8 @@ macro_rules! value {
     };
 }
 
-// Times are searched by halves: those that were not read come before all others.
-value!(i64, 0, i64::from_le);
-value!(f64, 9e99, |value: f64| f64::from_bits(u64::from_le(value.to_bits())));
+value!(i64, i64::from_le);
+value!(f64, |value: f64| f64::from_bits(u64::from_le(value.to_bits())));
 
 /// A buffer that returns to the thread that drops it.
 pub(crate) struct Buffer<T: Value> {
@@ -77,11 +72,9 @@ impl<T: Value> Buffer<T> {
         Self { values: recycled.ok().flatten().unwrap_or_else(|| vec![T::default(); rounded]) }
     }
 
-    /// A buffer of which only a part is written: the rest takes no memory, and is arbitrary all the same. In builds with debug
-    /// assertions it holds [`Value::UNREAD`], so that tests notice who reads it.
-    pub fn sparse(len: usize) -> Self {
-        let unread = if cfg!(debug_assertions) { T::UNREAD } else { T::default() };
-        Self { values: vec![unread; len] }
+    /// A buffer of zeros; what is not written takes no memory.
+    pub fn zeros(len: usize) -> Self {
+        Self { values: vec![T::default(); len] }
     }
 
     /// The values to be overwritten.

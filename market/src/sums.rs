@@ -76,6 +76,11 @@ impl Run {
         if row >= self.rows { self.chunks() } else { (row / CHUNK_ROWS) as usize }
     }
 
+    /// Number of rows in so many chunks at the beginning.
+    pub fn rows_of(&self, chunks: usize) -> u64 {
+        (chunks as u64 * CHUNK_ROWS).min(self.rows)
+    }
+
     /// The rows of each chunk, relative to the file.
     pub fn parts(self) -> impl Iterator<Item = Range<u64>> {
         let end = self.row + self.rows;

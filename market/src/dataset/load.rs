@@ -62,8 +62,7 @@ impl Dataset {
         let mut bars = Vec::with_capacity(places.len());
         let mut before: Option<&Series<TimeMicros>> = None;
         for (at, (entry, times)) in entries().zip(&times).enumerate() {
-            let unread =
-                rows.unread.get(at).map_or(0, |chunks| (*chunks as u64 * CHUNK_ROWS).min(runs[at].rows)) as usize;
+            let unread = rows.unread.get(at).map_or(0, |chunks| runs[at].rows_of(*chunks)) as usize;
             let read = times.get(unread..).unwrap_or_default();
             let begins = unread > 0 || read.first() == Some(&entry.first_time);
             // Symbols that share their times share what was found out about them.
