@@ -132,6 +132,17 @@ pub enum MarketError {
         /// Why.
         why: String,
     },
+    /// An object store does not have a file that a snapshot names.
+    #[error(
+        "{file} is no longer at {address}: its snapshot was deleted by 'trawl data rm' or 'trawl data prune' after it was opened, or \
+         something else deleted the object"
+    )]
+    Gone {
+        /// Relative to the data root.
+        file: String,
+        /// The data root, without credentials.
+        address: String,
+    },
     /// An input file that the user named cannot be read.
     #[error("cannot {action} {file}")]
     Input {
@@ -152,6 +163,15 @@ pub enum MarketError {
     /// Another process is writing the dataset's appended bars as part of its groups.
     #[error("a compaction of dataset '{dataset}' is running")]
     Compacting {
+        /// Name.
+        dataset: String,
+    },
+    /// A removal is deleting files that this writer needs.
+    #[error(
+        "a removal of dataset '{dataset}' is deleting files that this needs: try again; if that removal was interrupted, \
+         'trawl data prune {dataset} --keep N' ends it a day after it began"
+    )]
+    Removing {
         /// Name.
         dataset: String,
     },
@@ -196,11 +216,13 @@ impl MarketError {
             | Self::Input { .. }
             | Self::BadCsv { .. }
             | Self::Limit { .. } => MarketErrorKind::Invalid,
-            Self::Checksum { .. } | Self::Corrupt { .. } => MarketErrorKind::Permanent,
+            Self::Checksum { .. } | Self::Corrupt { .. } | Self::Gone { .. } => MarketErrorKind::Permanent,
             Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => MarketErrorKind::Permanent,
-            Self::Io { .. } | Self::DataRoot { .. } | Self::Busy { .. } | Self::Compacting { .. } => {
-                MarketErrorKind::Retryable
-            }
+            Self::Io { .. }
+            | Self::DataRoot { .. }
+            | Self::Busy { .. }
+            | Self::Compacting { .. }
+            | Self::Removing { .. } => MarketErrorKind::Retryable,
         }
     }
 

@@ -29,15 +29,13 @@ impl Files {
     /// it is compared when the file comes to this machine, not when it is opened.
     ///
     /// # Errors
-    /// [`MarketError::Io`], also for a file that is not there, and [`MarketError::DataRoot`]; [`MarketError::Checksum`] where an
-    /// object store has other content.
+    /// [`MarketError::Io`], also for a file that is not there, and [`MarketError::DataRoot`]; [`MarketError::Gone`] and
+    /// [`MarketError::Checksum`] where an object store has none any more, or other content.
     pub fn open(&self, name: &str, relative: &str, digest: Option<&str>) -> Result<Arc<fs::File>, MarketError> {
         let failed = MarketError::io("read", format!("{name}/{relative}"));
         match self {
             Self::Directory(path) => fs::File::open(path.join(relative)).map(Arc::new).map_err(failed),
-            Self::Remote(remote) => {
-                remote.open(relative, digest)?.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
-            }
+            Self::Remote(remote) => remote.open(relative, digest)?.ok_or_else(|| remote.gone(relative)),
             Self::Memory(_) => Err(failed(io::ErrorKind::NotFound.into())),
         }
     }

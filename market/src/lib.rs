@@ -32,12 +32,14 @@ mod manifest_reader;
 mod memory;
 mod merge;
 mod name;
+mod pin_files;
 mod pins;
 mod quarantine;
 mod reading;
 mod reference;
 mod remote;
 mod removal;
+mod removal_report;
 mod resample;
 mod series;
 mod snapshot;
@@ -72,8 +74,8 @@ pub use reading::{
     FILE_ENDINGS, FileSeries, GZIP_ENDING, ImportFormat, ReadOptions, SymbolPattern, SymbolSeries, read_series,
 };
 pub use reference::{Adjustment, AdjustmentMode, FactorRow, ListingRow, SymbolTable};
-pub use remote::{CacheEvent, CacheOptions, ListedFolder, ListedObject, Objects, ObjectsError};
-pub use removal::{InUse, RemovalReport};
+pub use remote::{CacheEvent, CacheOptions, Deadline, ListedFolder, ListedObject, Objects, ObjectsError};
+pub use removal_report::{GRACE_DEFAULT, GRACE_MAX, InUse, Pending, RemovalReport};
 pub use resample::{HigherBars, aggregate, check_resampling, higher_bars};
 pub use series::{Series, Value};
 pub use store::{DatasetSummary, Store};

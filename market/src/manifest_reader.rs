@@ -59,7 +59,7 @@ pub(crate) fn read_base(files: &Files, name: &str, snapshot: &str) -> Result<Man
         Err(error @ MarketError::DataRoot { .. }) => Err(error),
         // It is the same file while its snapshot exists.
         Err(error) => read_manifest(files, name, snapshot).map(|(manifest, _)| manifest).map_err(|other| match other {
-            MarketError::Io { .. } => error,
+            MarketError::Io { .. } | MarketError::Gone { .. } => error,
             other => other,
         }),
         Ok((manifest, _)) => Ok(manifest),

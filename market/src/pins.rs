@@ -2,26 +2,22 @@
 //!
 //! A pin is a file `NAME/pins/<snapshot>.<holder>` that contains the instant at which it expires, in microseconds since
 //! 1970. Its holder renews it before that; the pin of a dead holder expires. Deleting a snapshot (`removal`) checks
-//!   [`Store::pinned`] after the manifest was moved away, and pinning checks for the manifest after the pin was written.
+//! [`Store::pinned`] after the manifest was moved away, and pinning checks for the manifest after the pin was written. In an object
+//! store a removal announces the manifest instead of moving it away, and pinning looks for the announcement too.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 use crate::bundled_names::is_bundled;
 use crate::error::MarketError;
 use crate::name::{HEX_DIGITS, is_digest, split_reference};
+use crate::pin_files::{PINS, PinFound, latest, pins_in};
 use crate::snapshot::write_atomically;
 use crate::store::Store;
 use crate::time::TimeMicros;
 
-/// Folder of a dataset's pins.
-const PINS: &str = "pins";
 /// Bytes of a holder's name.
 pub const PIN_HOLDER_BYTES_MAX: usize = 64;
-/// Bytes of a pin that are read.
-const PIN_BYTES_MAX: u64 = 64;
-
 impl Store {
     /// Pins `NAME@SNAPSHOT` (the snapshot in full) for `holder` until `until`, or extends its pin. Bundled datasets
     /// need no pins.
@@ -30,10 +26,13 @@ impl Store {
     /// [`MarketError::BadName`] for a reference without a whole snapshot and for a holder that cannot name a file;
     /// [`MarketError::UnknownSnapshot`]; [`MarketError::Io`].
     pub fn pin(&self, reference: &str, holder: &str, until: TimeMicros) -> Result<(), MarketError> {
-        let Some((name, file)) = pin_file(reference, holder)?.filter(|_| self.are_deleted()) else { return Ok(()) };
+        let Some((name, file)) = pin_file(reference, holder)? else { return Ok(()) };
         let (dataset, snapshot) = (self.directory(name), &file[PINS.len() + 1..][..HEX_DIGITS]);
         let manifest = dataset.join(crate::snapshot::manifest_path(snapshot));
         let unknown = || MarketError::UnknownSnapshot { dataset: name.to_owned(), prefix: snapshot.to_owned() };
+        if let Some(remote) = self.remote() {
+            return if remote.pin(name, &file, snapshot, until)? { Ok(()) } else { Err(unknown()) };
+        }
         if !manifest.is_file() {
             return Err(unknown());
         }
@@ -46,17 +45,15 @@ impl Store {
         Err(unknown())
     }
 
-    /// Whether snapshots are ever deleted: not from an object store, so that nothing needs to be pinned there.
-    fn are_deleted(&self) -> bool {
-        self.remote().is_none()
-    }
-
     /// Removes a pin, if it exists.
     ///
     /// # Errors
     /// Those of [`Store::pin`].
     pub fn unpin(&self, reference: &str, holder: &str) -> Result<(), MarketError> {
-        let Some((name, file)) = pin_file(reference, holder)?.filter(|_| self.are_deleted()) else { return Ok(()) };
+        let Some((name, file)) = pin_file(reference, holder)? else { return Ok(()) };
+        if let Some(remote) = self.remote() {
+            return remote.unpin(name, &file);
+        }
         match fs::remove_file(self.directory(name).join(&file)) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 Err(MarketError::io("delete", format!("{name}/{file}"))(e))
@@ -72,7 +69,8 @@ impl Store {
     /// [`MarketError::BadName`]; [`MarketError::Io`] when the pins exist and cannot be listed.
     pub fn pinned(&self, name: &str, now: TimeMicros) -> Result<BTreeMap<String, TimeMicros>, MarketError> {
         let (name, _) = split_reference(name)?;
-        pinned_in(&self.directory(name), name, now)
+        let latest = latest(self.pins(name)?, now).into_iter();
+        Ok(latest.map(|(snapshot, pin)| (snapshot, pin.until)).collect())
     }
 
     /// Deletes the pins of a dataset that had expired at `now`: their holders died. Returns how many.
@@ -82,57 +80,25 @@ impl Store {
     pub fn drop_old_pins(&self, name: &str, now: TimeMicros) -> Result<usize, MarketError> {
         let (name, _) = split_reference(name)?;
         let mut dropped = 0;
-        for (_, file, until) in pins_in(&self.directory(name), name)? {
-            if until <= now && fs::remove_file(self.directory(name).join(PINS).join(&file)).is_ok() {
+        for PinFound { file, until, .. } in self.pins(name)? {
+            let gone = || match self.remote() {
+                Some(remote) => remote.unpin(name, &format!("{PINS}/{file}")).is_ok(),
+                None => fs::remove_file(self.directory(name).join(PINS).join(&file)).is_ok(),
+            };
+            if until <= now && gone() {
                 dropped += 1;
             }
         }
         Ok(dropped)
     }
-}
 
-/// The snapshots pinned at `now` in a dataset's directory, each with the latest expiry.
-pub(crate) fn pinned_in(
-    dataset: &Path,
-    name: &str,
-    now: TimeMicros,
-) -> Result<BTreeMap<String, TimeMicros>, MarketError> {
-    let mut pinned = BTreeMap::new();
-    for (snapshot, _, until) in pins_in(dataset, name)?.into_iter().filter(|(_, _, until)| *until > now) {
-        let known = pinned.entry(snapshot).or_insert(until);
-        *known = (*known).max(until);
+    /// All pins of a dataset whose name has been checked.
+    pub(crate) fn pins(&self, name: &str) -> Result<Vec<PinFound>, MarketError> {
+        match self.remote() {
+            Some(remote) => remote.pins(name),
+            None => pins_in(&self.directory(name), name),
+        }
     }
-    Ok(pinned)
-}
-
-/// Snapshot, file and expiry of every pin.
-fn pins_in(dataset: &Path, name: &str) -> Result<Vec<(String, String, TimeMicros)>, MarketError> {
-    let directory = dataset.join(PINS);
-    let shown = format!("{name}/{PINS}");
-    let entries = match fs::read_dir(&directory) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(MarketError::io("list", shown)(e)),
-    };
-    let mut pins = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(MarketError::io("list", &shown))?;
-        let Ok(file) = entry.file_name().into_string() else { continue };
-        // Temporary files of a pin being written, and unrelated files.
-        let Some((snapshot, _)) = file.split_once('.').filter(|(snapshot, _)| is_digest(snapshot)) else {
-            continue;
-        };
-        let small = entry.metadata().is_ok_and(|m| m.len() <= PIN_BYTES_MAX);
-        let text = if small { fs::read_to_string(entry.path()) } else { Ok(String::new()) };
-        let until = match text {
-            Ok(text) => text.trim_end().parse().unwrap_or(TimeMicros::MAX),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(_) => TimeMicros::MAX,
-        };
-        pins.push((snapshot.to_owned(), file, until));
-    }
-    pins.sort_unstable();
-    Ok(pins)
 }
 
 /// The dataset's name and the pin's path in it; `None` for a dataset that needs no pin.

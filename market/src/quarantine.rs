@@ -80,9 +80,12 @@ pub(crate) struct QuarantinedRow {
 
 const HEADER: [&str; 4] = ["file", "line", "reason", "row"];
 
+/// Folder of the rows that are no bars.
+pub(crate) const QUARANTINE: &str = "quarantine";
+
 /// Path of the rows in quarantine of a snapshot, relative to the dataset.
 pub(crate) fn quarantine_path(snapshot: &str) -> String {
-    format!("quarantine/{snapshot}.csv")
+    format!("{QUARANTINE}/{snapshot}.csv")
 }
 
 /// Adds rows to `NAME/quarantine/<snapshot>.csv`, except those that it already contains. Returns the file's path

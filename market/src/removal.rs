@@ -4,6 +4,8 @@
 //! what a crash leaves behind is deleted by the next removal. A snapshot that a scan of a cluster has pinned, or that a
 //! process of this machine has open (it holds a lock on the manifest), is kept. The base of a snapshot with appended bars has a name
 //! of its own, and goes with the last of these. Removals exclude imports and compactions, whose files no manifest names yet.
+//!
+//! In an object store there are no locks, and nothing can be moved: see `remote::removal`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -15,44 +17,19 @@ use crate::error::MarketError;
 use crate::files::Files;
 use crate::import::check_writable_name;
 use crate::manifest_reader::{read_base, read_manifest};
-use crate::name::split_reference;
-use crate::pins::pinned_in;
+use crate::name::{HEX_DIGITS, split_reference};
+use crate::pin_files::{latest, pins_in};
+use crate::quarantine::{QUARANTINE, quarantine_path};
+use crate::remote::{Remover, What};
+use crate::removal_report::{InUse, RemovalReport, only_one, pinned_until, refusal};
 use crate::snapshot::{BASES, CompactionLock, FILES, HEAD, WriteLock, base_path, manifest_path, write_atomically};
 use crate::store::{Store, snapshots};
-use crate::time::{TimeMicros, format_time};
+use crate::time::TimeMicros;
 
 /// Suffix of the name of a manifest that is being deleted.
 const GOING: &str = ".removed";
 /// Prefix of the name of a dataset's directory that is being deleted; dataset names never begin with it.
 const GOING_DATASET: &str = ".removed-";
-
-/// The result of a removal.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct RemovalReport {
-    /// Name.
-    pub dataset: String,
-    /// The dataset was deleted, with all of its snapshots.
-    pub whole: bool,
-    /// Snapshots that were deleted.
-    pub removed: Vec<String>,
-    /// Snapshots that were to be deleted but are in use.
-    pub kept_in_use: Vec<InUse>,
-    /// Number of remaining snapshots.
-    pub snapshots: usize,
-    /// Files that were deleted.
-    pub files: u64,
-    /// Their size in bytes.
-    pub bytes: u64,
-}
-
-/// A snapshot that cannot be deleted now.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct InUse {
-    /// Its id.
-    pub snapshot: String,
-    /// What uses it.
-    pub why: String,
-}
 
 /// A manifest that nobody has open, locked until it is deleted.
 struct LockedManifest {
@@ -70,6 +47,11 @@ impl Store {
     /// [`MarketError::Busy`], [`MarketError::Io`]; [`MarketError::Corrupt`] where a remaining manifest cannot be read.
     pub fn remove(&self, reference: &str, now: TimeMicros) -> Result<RemovalReport, MarketError> {
         let (name, prefix) = split_reference(reference)?;
+        if let Some(remover) = self.remover(name, now)? {
+            let Some(prefix) = prefix else { return remover.remove(What::Whole) };
+            let snapshot = if prefix.len() == HEX_DIGITS { prefix.to_owned() } else { self.full_id(name, prefix)? };
+            return remover.remove(What::One(&snapshot));
+        }
         let directory = self.own_directory(name)?;
         let Some(prefix) = prefix else { return self.remove_dataset(name, &directory, now) };
         let _locks = (CompactionLock::take(&directory, name)?, WriteLock::take(&directory, name)?);
@@ -79,10 +61,7 @@ impl Store {
         let next = newest_first.iter().find(|s| **s != snapshot);
         let is_head = self.head(name)?.is_none_or(|head| head == snapshot);
         let Some(next) = next else {
-            return Err(MarketError::Refused(format!(
-                "{name}@{} is the only snapshot of dataset '{name}': 'trawl data rm {name}' deletes the dataset",
-                short(&snapshot)
-            )));
+            return Err(only_one(name, &snapshot));
         };
         let held = self.hold(name, &directory, &snapshot, now)?.map_err(|used| refusal(name, &[used]))?;
         if is_head {
@@ -106,6 +85,12 @@ impl Store {
     /// # Errors
     /// Those of [`Store::remove`]; snapshots in use are kept and reported.
     pub fn prune(&self, name: &str, keep: usize, now: TimeMicros) -> Result<RemovalReport, MarketError> {
+        if let Some(remover) = self.remover(name, now)? {
+            if self.head(name)?.is_none() {
+                return Err(self.unknown(name));
+            }
+            return remover.remove(What::AllBut(keep));
+        }
         let directory = self.own_directory(name)?;
         let _locks = (CompactionLock::take(&directory, name)?, WriteLock::take(&directory, name)?);
         self.finish_removals(name, &directory, now)?;
@@ -141,9 +126,9 @@ impl Store {
         // From here on it can be neither opened nor pinned; a pin written just before keeps it.
         let going = self.root.join(format!("{GOING_DATASET}{name}-{}", std::process::id()));
         fs::rename(directory, &going).map_err(MarketError::io("delete", name))?;
-        if let Some((snapshot, until)) = pinned_in(&going, name, now)?.into_iter().next() {
+        if let Some(pin) = latest(pins_in(&going, name)?, now).values().next() {
             fs::rename(&going, directory).map_err(MarketError::io("restore", name))?;
-            return Err(refusal(name, &[pinned_until(snapshot, until)]));
+            return Err(refusal(name, &[pinned_until(pin)]));
         }
         let mut report = RemovalReport { dataset: name.to_owned(), whole: true, removed, ..RemovalReport::default() };
         measure(&going, &mut report);
@@ -163,15 +148,20 @@ impl Store {
         Ok(())
     }
 
+    /// What removes from an existing dataset in an object store; `None` for a directory.
+    fn remover<'a>(&'a self, name: &'a str, now: TimeMicros) -> Result<Option<Remover<'a>>, MarketError> {
+        let Some(root) = self.remote() else { return Ok(None) };
+        check_own_name(name)?;
+        let remover = Remover { root, name, now, grace: self.grace };
+        if self.head(name)?.is_none() && !remover.has_rest()? {
+            return Err(self.unknown(name));
+        }
+        Ok(Some(remover))
+    }
+
     /// The directory of an existing dataset of the user's.
     fn own_directory(&self, name: &str) -> Result<PathBuf, MarketError> {
-        check_writable_name(name).map_err(|error| match error {
-            MarketError::Refused(_) => MarketError::Refused(format!(
-                "dataset '{name}' is bundled with the program: it uses no space in the data root and cannot be deleted"
-            )),
-            error => error,
-        })?;
-        self.in_directory("deleted from")?;
+        check_own_name(name)?;
         let directory = self.directory(name);
         if directory.join(HEAD).is_file() || directory.join("snapshots").is_dir() {
             Ok(directory)
@@ -247,29 +237,18 @@ impl Store {
     }
 
     fn pin_of(&self, name: &str, snapshot: &str, now: TimeMicros) -> Result<Option<InUse>, MarketError> {
-        let until = self.pinned(name, now)?.get(snapshot).copied();
-        Ok(until.map(|until| pinned_until(snapshot.to_owned(), until)))
+        Ok(latest(self.pins(name)?, now).get(snapshot).map(pinned_until))
     }
 }
 
-fn pinned_until(snapshot: String, until: TimeMicros) -> InUse {
-    let why = match until {
-        TimeMicros::MAX => "a scan of a cluster pins it, by a pin that cannot be read".to_owned(),
-        // Whole seconds are precise enough.
-        until => {
-            format!("a scan of a cluster pins it until {} at most", format_time(until - until.rem_euclid(1_000_000)))
-        }
-    };
-    InUse { snapshot, why }
-}
-
-fn short(snapshot: &str) -> &str {
-    snapshot.get(..12).unwrap_or(snapshot)
-}
-
-fn refusal(name: &str, used: &[InUse]) -> MarketError {
-    let each: Vec<String> = used.iter().map(|u| format!("{name}@{}: {}", short(&u.snapshot), u.why)).collect();
-    MarketError::Refused(format!("nothing was deleted, because it is in use: {}", each.join("; ")))
+/// Refuses names that no dataset of the user's has.
+fn check_own_name(name: &str) -> Result<(), MarketError> {
+    check_writable_name(name).map_err(|error| match error {
+        MarketError::Refused(_) => MarketError::Refused(format!(
+            "dataset '{name}' is bundled with the program: it uses no space in the data root and cannot be deleted"
+        )),
+        error => error,
+    })
 }
 
 /// The existing snapshots, the newest first: HEAD's, then by when their manifests were written.
@@ -297,13 +276,13 @@ fn sweep(name: &str, directory: &Path, report: &mut RemovalReport) -> Result<(),
         }
         named.extend(manifest.file_paths());
     }
-    let quarantine: BTreeSet<String> = report.removed.iter().map(|id| format!("quarantine/{id}.csv")).collect();
-    for folder in [FILES, BASES, "quarantine"] {
+    let quarantine: BTreeSet<String> = report.removed.iter().map(|id| quarantine_path(id)).collect();
+    for folder in [FILES, BASES, QUARANTINE] {
         let Ok(entries) = fs::read_dir(directory.join(folder)) else { continue };
         for entry in entries.flatten() {
             let Ok(file) = entry.file_name().into_string() else { continue };
             let path = format!("{folder}/{file}");
-            let kept = if folder == "quarantine" { !quarantine.contains(&path) } else { named.contains(&path) };
+            let kept = if folder == QUARANTINE { !quarantine.contains(&path) } else { named.contains(&path) };
             if kept {
                 continue;
             }

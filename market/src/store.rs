@@ -5,15 +5,16 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::bundled;
 use crate::bundled_names::{BUNDLED, is_bundled};
 use crate::dataset::Dataset;
 use crate::files::Files;
 use crate::remote::{CacheOptions, Head, Objects, RemoteDataset, RemoteRoot, Staging};
+use crate::removal_report::{GRACE_DEFAULT, GRACE_MAX};
 use trawl_terms::suggest;
 
 use crate::error::MarketError;
@@ -31,10 +32,14 @@ pub struct Store {
     /// locks and for what does not fit into memory.
     pub root: PathBuf,
     remote: Option<Arc<RemoteRoot>>,
+    /// How long files of an object store stay after the last snapshot that names them was removed.
+    pub(crate) grace: Duration,
     /// Recently opened snapshots, newest first; only a server keeps any.
     kept: Option<Arc<Mutex<VecDeque<Dataset>>>>,
 }
 
+/// How often the newest snapshot is looked up, if it is removed before it is opened.
+const NEWEST_READS_MAX: u32 = 3;
 /// Snapshots that a server keeps open. They never change, so none is out of date.
 const KEPT_MAX: usize = 16;
 
@@ -76,7 +81,7 @@ pub struct DatasetSummary {
 impl Store {
     /// Datasets under `root`, which is read only on request.
     pub fn new(root: PathBuf) -> Self {
-        Self { root, remote: None, kept: None }
+        Self { root, remote: None, grace: GRACE_DEFAULT, kept: None }
     }
 
     /// Datasets in an object store, whose files are kept in a cache on this machine. The store is not asked anything yet.
@@ -85,7 +90,7 @@ impl Store {
     /// [`MarketError::Io`] when the folder of the cache cannot be used.
     pub fn in_objects(objects: Arc<dyn Objects>, cache: &CacheOptions) -> Result<Self, MarketError> {
         let remote = RemoteRoot::open(objects, cache)?;
-        Ok(Self { root: remote.beside(), remote: Some(Arc::new(remote)), kept: None })
+        Ok(Self { root: remote.beside(), remote: Some(Arc::new(remote)), grace: GRACE_DEFAULT, kept: None })
     }
 
     /// For a server: it reads the manifest of a snapshot once, however often it is opened. The newest snapshot is looked up every
@@ -95,22 +100,18 @@ impl Store {
         Self { kept: Some(Arc::default()), ..self }
     }
 
+    /// Removals of this store delete files from an object store only so long after the last snapshot that names them was removed, at
+    /// most [`crate::GRACE_MAX`]. A directory has locks instead.
+    #[must_use]
+    pub fn deleting_after(self, grace: Duration) -> Self {
+        Self { grace: grace.min(GRACE_MAX), ..self }
+    }
+
     /// Where the datasets are, for messages.
     pub fn address(&self) -> String {
         match &self.remote {
             Some(remote) => remote.objects.address().to_owned(),
             None => self.root.display().to_string(),
-        }
-    }
-
-    /// Refuses what is done in directories only.
-    pub(crate) fn in_directory(&self, done: &str) -> Result<(), MarketError> {
-        match &self.remote {
-            Some(remote) => Err(MarketError::Refused(format!(
-                "nothing is {done} the data root {} yet: only data roots that are directories support it",
-                remote.objects.address()
-            ))),
-            None => Ok(()),
         }
     }
 
@@ -166,17 +167,37 @@ impl Store {
                 _ => Ok(dataset),
             };
         }
-        let snapshot = match prefix {
-            None => self.head(name)?.ok_or_else(|| self.without_head(name))?,
-            Some(prefix) => self.full_id(name, prefix)?,
-        };
+        let Some(prefix) = prefix else { return self.open_newest(name) };
+        let snapshot = self.full_id(name, prefix)?;
+        self.open_snapshot(name, snapshot)
+    }
+
+    /// The newest snapshot of a dataset. One that is removed between looking it up and opening it is no longer the newest.
+    fn open_newest(&self, name: &str) -> Result<Dataset, MarketError> {
+        let newest = || self.head(name)?.ok_or_else(|| self.without_head(name));
+        let mut snapshot = newest()?;
+        for _ in 0..NEWEST_READS_MAX {
+            let opened = self.open_snapshot(name, snapshot.clone());
+            if !matches!(opened, Err(MarketError::UnknownSnapshot { .. })) {
+                return opened;
+            }
+            let later = newest()?;
+            if later == snapshot {
+                return opened;
+            }
+            snapshot = later;
+        }
+        self.open_snapshot(name, snapshot)
+    }
+
+    fn open_snapshot(&self, name: &str, snapshot: String) -> Result<Dataset, MarketError> {
         let same = |d: &Dataset| d.manifest.name == name && d.manifest.snapshot == snapshot;
         if let Some(known) = self.kept().and_then(|kept| kept.iter().find(|d| same(d)).cloned()) {
             return Ok(known);
         }
         let files = self.files(name);
         let (manifest, tails, file) = open_manifest(&files, name, &snapshot).map_err(|error| match error {
-            MarketError::Io { source, .. } if self.remote.is_some() && source.kind() == ErrorKind::NotFound => {
+            MarketError::Gone { file, .. } if file.ends_with(&manifest_path(&snapshot)) => {
                 MarketError::UnknownSnapshot { dataset: name.to_owned(), prefix: snapshot.clone() }
             }
             error => error,
@@ -258,7 +279,11 @@ impl Store {
         let mut list: Vec<DatasetSummary> = BUNDLED.iter().filter_map(bundled).collect();
         for name in self.names()? {
             let kept = self.snapshots_of(&name).map_or(0, |snapshots| snapshots.len());
-            list.push(summary(&name, false, kept, self.open(&name)));
+            let opened = self.open(&name);
+            // A bucket's dataset that was removed, of which something is left.
+            if self.remote.is_none() || !matches!(opened, Err(MarketError::UnknownDataset { .. })) {
+                list.push(summary(&name, false, kept, opened));
+            }
         }
         Ok(list)
     }
@@ -332,7 +357,7 @@ impl Store {
 
     /// The error when HEAD is missing: the dataset does not exist, or its HEAD was lost.
     fn without_head(&self, name: &str) -> MarketError {
-        let snapshots = match self.snapshots_of(name) {
+        let snapshots = match self.left_without_head(name) {
             Ok(snapshots) => snapshots,
             Err(error) => return error,
         };
@@ -345,6 +370,14 @@ impl Store {
                     &any[..12]
                 ),
             },
+        }
+    }
+
+    /// Ids of the snapshots of a dataset whose HEAD is missing; none of a dataset that was removed.
+    fn left_without_head(&self, name: &str) -> Result<Vec<String>, MarketError> {
+        match &self.remote {
+            Some(remote) if remote.was_removed(name)? => Ok(Vec::new()),
+            _ => self.snapshots_of(name),
         }
     }
 

@@ -207,13 +207,59 @@ fn datasets_are_imported_appended_compacted_and_exported_in_a_bucket() {
     let list = here.trawl(&["data", "list"]).expect_code(0).stdout;
     assert!(list.contains("mine") && list.contains(&format!("data root s3://{BUCKET}/data")), "{list}");
 
-    // What is not supported changes nothing and says so.
-    for refused in [&["data", "rm", "mine"][..], &["data", "prune", "mine", "--keep", "1"]] {
-        let ended = here.trawl(refused).expect_code(2);
-        assert!(ended.stderr.contains(&format!("s3://{BUCKET}/data")), "{}", ended.stderr);
-    }
     let unknown = here.trawl(&["scan", "--dataset", "min", "--where", "close > 1"]).expect_code(2).stderr;
     assert!(unknown.contains("did you mean 'mine'?"), "{unknown}");
+}
+
+#[test]
+fn snapshots_and_datasets_are_removed_from_a_bucket() {
+    let (home, s3) = (Home::new(), S3::start());
+    let (here, there) = (Machine::new(&home, &s3), Machine::new(&home, &s3));
+    s3.faults(r#"{"refuse_every": 13, "cut_every": 17}"#);
+    let import = |machine: &Machine<'_>, close: u32| {
+        let rows = (1..20).map(|day| format!("2024-01-{day:02},A,{}\n", day * close));
+        home.write("bars.csv", &format!("date,symbol,close\n{}", rows.collect::<String>()));
+        machine.trawl(&["data", "import", "--dataset", "mine", "--calendar", "24/7", "bars.csv"]).expect_code(0);
+    };
+    (1..4).for_each(|close| import(&here, close));
+    let json =
+        |ended: Ended| -> serde_json::Value { serde_json::from_str(&ended.expect_code(0).stdout).expect("JSON") };
+    let prune = ["data", "prune", "mine", "--keep", "2"];
+    let report = json(there.trawl(&[&prune[..], &["--json"]].concat()));
+    assert_eq!((report["removed"].as_array().map(Vec::len), report["files"].as_u64()), (Some(1), Some(0)), "{report}");
+    let until = report["pending"]["until"].as_str().expect("a time").to_owned();
+    let printed = here.trawl(&prune).expect_code(0).stdout;
+    assert!(
+        printed.contains("pending: ") && printed.contains(&format!("until {until}: 'trawl data prune mine --keep 2'")),
+        "{printed}"
+    );
+    let printed = here.trawl(&[&prune[..], &["--grace", "0s"]].concat()).expect_code(0).stdout;
+    assert!(
+        printed.contains("deleted 0 snapshots of mine, 2 snapshots left: ") && !printed.contains("0 files"),
+        "{printed}"
+    );
+    // The newest one goes; the dataset goes; another one takes its name.
+    let newest =
+        |machine: &Machine<'_>| machine.trawl(&["data", "inspect", "mine", "--symbol", "A"]).expect_code(0).stdout;
+    let before = newest(&here);
+    let snapshot =
+        json(here.trawl(&["data", "inspect", "mine", "--json"]))["snapshot"].as_str().expect("an id").to_owned();
+    there.trawl(&["data", "rm", &format!("mine@{snapshot}")]).expect_code(0);
+    assert_ne!(newest(&here), before);
+    there.trawl(&["data", "inspect", "mine", "--verify"]).expect_code(0);
+    let printed = there.trawl(&["data", "rm", "mine"]).expect_code(0).stdout;
+    assert!(
+        printed.contains("deleted dataset mine with 1 snapshot") && printed.contains("'trawl data rm mine'"),
+        "{printed}"
+    );
+    let unknown = here.trawl(&["data", "inspect", "mine"]).expect_code(2).stderr;
+    assert!(unknown.contains("no dataset 'mine'"), "{unknown}");
+    import(&here, 3);
+    assert_eq!(newest(&there), before);
+    there.trawl(&["data", "prune", "mine", "--keep", "1", "--grace", "0s"]).expect_code(0);
+    there.trawl(&["data", "inspect", "mine", "--verify"]).expect_code(0);
+    let refused = here.trawl(&["data", "rm", "mine", "--grace", "31d"]).expect_code(2).stderr;
+    assert!(refused.contains("--grace") && refused.contains("up to 30d"), "{refused}");
 }
 
 #[test]

@@ -70,9 +70,10 @@ pub fn ahead(dataset: &Dataset, segments: &[u32], here: impl Fn(u32) -> bool + S
     }
     let fetch = || {
         while let Some(segment) = order.fetch() {
-            let fetch = || if here(segment) { Ok(()) } else { dataset.fetch_group(segment) };
+            let fetch = || if here(segment) { Ok(true) } else { dataset.fetch_group(segment) };
             let fetched = catch_unwind(AssertUnwindSafe(fetch));
-            if !matches!(fetched, Ok(Ok(()))) {
+            // What is not kept would be fetched twice.
+            if !matches!(fetched, Ok(Ok(true))) {
                 return;
             }
         }

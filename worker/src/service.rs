@@ -342,13 +342,12 @@ impl WorkerService {
         let started = Instant::now();
         let key = shard.key(segment);
         let load = || {
-            let waits = Instant::now();
-            if shard.source.dataset.is_in_objects() {
-                // Why it cannot be fetched, reading tells.
-                let _ = shard.source.dataset.fetch_group(segment);
-                CACHE_WAIT_TIME.add_time(waits.elapsed());
+            let (waits, began) = (!shard.source.dataset.is_here(segment), Instant::now());
+            let loaded = shard.source.load_segment_newest(segment, key.newest);
+            if waits {
+                CACHE_WAIT_TIME.add_time(began.elapsed());
             }
-            shard.source.load_segment_newest(segment, key.newest)
+            loaded
         };
         let loaded = record.stages.time(EngineStage::Load, 0, 0, || self.cache.get_or_load(&key, load));
         let (group, resident) = loaded.inspect_err(|error| self.log_damage(&shard.source.dataset, error))?;

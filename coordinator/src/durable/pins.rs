@@ -3,7 +3,7 @@
 //! One pin for each snapshot and term of a leader, not one for each scan: one task writes them in order, renews them
 //! every [`PIN_REFRESH`] and then removes those that no scan needs any more. What a term leaves behind expires. A data
 //! root that cannot be written is reported and leaves the scans running: `trawl data rm` and `prune` on other machines
-//! then do not see them.
+//! then do not see them. In a bucket the files of a snapshot outlast its removal by a day, or what `--grace` says.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};

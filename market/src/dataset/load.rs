@@ -188,17 +188,26 @@ impl Dataset {
         matches!(self.files, Files::Remote(_))
     }
 
-    /// Brings the file of a group and its checksums to this machine, if they come from an object store.
+    /// Whether the file of a group is on this machine.
+    pub fn is_here(&self, group: u32) -> bool {
+        match (&self.files, self.manifest.file(group)) {
+            (Files::Remote(remote), Some(file)) => remote.is_here(&file_path(&file.sha256)),
+            _ => true,
+        }
+    }
+
+    /// Brings the file of a group and its checksums to this machine, if they come from an object store. False if the cache has no
+    /// room for them.
     ///
     /// # Errors
     /// [`MarketError::Io`], [`MarketError::DataRoot`], [`MarketError::Checksum`].
-    pub fn fetch_group(&self, group: u32) -> Result<(), MarketError> {
-        let Some(file) = self.manifest.file(group).filter(|_| self.is_in_objects()) else { return Ok(()) };
+    pub fn fetch_group(&self, group: u32) -> Result<bool, MarketError> {
+        let Some(file) = self.manifest.file(group).filter(|_| !self.is_here(group)) else { return Ok(true) };
         self.files.open(&self.manifest.name, &file_path(&file.sha256), Some(&file.sha256))?;
         // A dataset may have none.
         match self.files.open(&self.manifest.name, &sums_path(&file.sha256), None) {
             Err(error @ MarketError::DataRoot { .. }) => Err(error),
-            _ => Ok(()),
+            _ => Ok(self.is_here(group)),
         }
     }
 

@@ -105,6 +105,11 @@ impl DiskCache {
         self.folder.join("local").join(&self.key)
     }
 
+    /// Whether a file is kept.
+    pub fn is_here(&self, relative: &str) -> bool {
+        self.files.join(relative).is_file()
+    }
+
     /// A file, open for reading; while it is open it is not evicted. It is fetched if it is not here, once for all threads and
     /// processes; `digest` is its sha256 if that is known. `None`: the store has no such object.
     pub fn get(&self, objects: &dyn Objects, relative: &str, digest: Option<&str>) -> Fetched {
@@ -149,10 +154,21 @@ impl DiskCache {
         if !same_file(damaged, &path) {
             return Ok(());
         }
-        let bytes = fs::metadata(&path).map_or(0, |found| found.len());
-        let used = self.used()?;
-        fs::remove_file(&path)?;
         objects.noted(CacheEvent::Damaged, relative);
+        self.remove(objects, &path)
+    }
+
+    /// Deletes a file that the store has no more; whoever has it open may go on reading. Failing to is no error: a file that stays is
+    /// right, and is evicted some time.
+    pub fn forget(&self, objects: &dyn Objects, relative: &str) {
+        let _ = self.lock().and_then(|_lock| self.remove(objects, &self.files.join(relative)));
+    }
+
+    /// Deletes a file; the lock is held.
+    fn remove(&self, objects: &dyn Objects, path: &Path) -> io::Result<()> {
+        let bytes = fs::metadata(path).map_or(0, |found| found.len());
+        let used = self.used()?;
+        fs::remove_file(path)?;
         self.set_used(objects, used.saturating_sub(bytes))
     }
 

@@ -5,34 +5,40 @@
 //! not there; the highest is the newest. A data root that was copied from a directory has a `HEAD`, which counts as number 0.
 //!
 //! What is read comes from a cache on this machine (`cache`). What is written is made in a folder of this machine, and then put
-//! (`publish`).
+//! (`publish`). What is deleted is announced before (`announced`): snapshots go out of sight first (`removal`), and the files that only
+//! they had are deleted later (`sweep`). How these work together is in ADR 34.
 
+mod announced;
 mod cache;
+mod heads;
 mod objects;
+mod pins;
 mod publish;
+mod removal;
+mod sweep;
 
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use self::cache::content;
-pub use self::objects::{CacheEvent, ListedFolder, ListedObject, Objects, ObjectsError};
+pub(crate) use self::heads::Head;
+pub use self::objects::{CacheEvent, Deadline, ListedFolder, ListedObject, Objects, ObjectsError};
 pub(crate) use self::publish::Staging;
+pub(crate) use self::removal::{Remover, What};
 
 use self::cache::{CacheError, DiskCache};
+use self::heads::HEADS;
 use crate::error::MarketError;
-use crate::layout::HEAD;
 use crate::name::is_digest;
+use crate::time::TimeMicros;
 
-/// Folder of the numbered heads.
-const HEADS: &str = "heads";
 /// Folder of the manifests.
 const SNAPSHOTS: &str = "snapshots";
-/// Digits of a head's number.
-const NUMBER_DIGITS: usize = 20;
-/// How often the newest head is looked for, if it is deleted while it is read.
-const HEAD_READS_MAX: u32 = 3;
+/// Calls of one dataset at once.
+const CALLS_AT_ONCE: usize = 8;
 
 /// The cache of files on this machine.
 #[derive(Debug, Clone)]
@@ -41,15 +47,6 @@ pub struct CacheOptions {
     pub folder: PathBuf,
     /// Bytes that it may take.
     pub bytes_max: u64,
-}
-
-/// The newest snapshot of a dataset.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Head {
-    /// Its id.
-    pub snapshot: String,
-    /// Number of its head; 0 in a directory.
-    pub number: u64,
 }
 
 /// A data root in an object store.
@@ -73,38 +70,19 @@ impl RemoteRoot {
         self.cache.beside()
     }
 
-    /// The newest snapshot of a dataset; `None` when it does not exist.
-    pub fn head(&self, name: &str) -> Result<Option<Head>, MarketError> {
-        for _ in 0..HEAD_READS_MAX {
-            let Some(number) = self.numbers(name)?.into_iter().max() else {
-                return match self.read(name, HEAD)? {
-                    Some(content) => Ok(Some(Head { snapshot: id_of(name, HEAD, &content)?, number: 0 })),
-                    None => Ok(None),
-                };
-            };
-            let relative = head_path(number);
-            if let Some(content) = self.read(name, &relative)? {
-                return Ok(Some(Head { snapshot: id_of(name, &relative, &content)?, number }));
-            }
-        }
-        Err(self.failed("read", format!("{name}/{HEADS}"), "its heads are deleted as fast as they are read".to_owned()))
-    }
-
-    /// Numbers of a dataset's heads.
-    fn numbers(&self, name: &str) -> Result<Vec<u64>, MarketError> {
-        let listed = self.list(&format!("{name}/{HEADS}"))?.objects;
-        let number = |object: ListedObject| {
-            let digits = object.name.len() == NUMBER_DIGITS && object.name.bytes().all(|c| c.is_ascii_digit());
-            digits.then(|| object.name.parse().ok()).flatten()
-        };
-        Ok(listed.into_iter().filter_map(number).collect())
-    }
-
     /// Ids of a dataset's snapshots, sorted.
     pub fn snapshots(&self, name: &str) -> Result<Vec<String>, MarketError> {
+        Ok(self.dated_snapshots(name)?.into_iter().map(|(id, _)| id).collect())
+    }
+
+    /// The same, each with the time at which its manifest was put, by the store's clock.
+    fn dated_snapshots(&self, name: &str) -> Result<Vec<(String, TimeMicros)>, MarketError> {
         let listed = self.list(&format!("{name}/{SNAPSHOTS}"))?.objects;
-        let id = |object: ListedObject| object.name.strip_suffix(".json").filter(|id| is_digest(id)).map(str::to_owned);
-        let mut ids: Vec<String> = listed.into_iter().filter_map(id).collect();
+        let id = |object: ListedObject| {
+            let id = object.name.strip_suffix(".json").filter(|id| is_digest(id))?;
+            Some((id.to_owned(), object.modified))
+        };
+        let mut ids: Vec<(String, TimeMicros)> = listed.into_iter().filter_map(id).collect();
         ids.sort_unstable();
         Ok(ids)
     }
@@ -116,7 +94,10 @@ impl RemoteRoot {
 
     /// Whether a folder is a dataset.
     pub fn is_dataset(&self, name: &str) -> Result<bool, MarketError> {
-        Ok(self.list(name)?.folders.iter().any(|folder| folder == HEADS || folder == SNAPSHOTS))
+        let folders = self.list(name)?.folders;
+        let has = |wanted: &str| folders.iter().any(|folder| folder == wanted);
+        // Heads alone: of a dataset that was removed, or that has lost its snapshots.
+        Ok(has(SNAPSHOTS) || (has(HEADS) && self.newest(name)?.snapshot.is_some()))
     }
 
     pub(crate) fn list(&self, folder: &str) -> Result<ListedFolder, MarketError> {
@@ -126,6 +107,16 @@ impl RemoteRoot {
     pub(crate) fn read(&self, name: &str, relative: &str) -> Result<Option<Vec<u8>>, MarketError> {
         let path = format!("{name}/{relative}");
         self.objects.read(&path).map_err(|error| self.of(error, "read", path))
+    }
+
+    fn create(&self, name: &str, relative: &str, bytes: &[u8]) -> Result<bool, MarketError> {
+        let path = format!("{name}/{relative}");
+        self.objects.create(&path, bytes).map_err(|error| self.of(error, "put", path))
+    }
+
+    fn delete(&self, name: &str, relative: &str, until: Deadline) -> Result<(), MarketError> {
+        let path = format!("{name}/{relative}");
+        self.objects.delete(&path, until).map_err(|error| self.of(error, "delete", path))
     }
 
     pub(crate) fn of(&self, error: ObjectsError, action: &'static str, file: String) -> MarketError {
@@ -141,18 +132,23 @@ impl RemoteRoot {
     }
 }
 
-fn head_path(number: u64) -> String {
-    format!("{HEADS}/{number:0NUMBER_DIGITS$}")
-}
-
-/// The id in a head.
-fn id_of(name: &str, relative: &str, content: &[u8]) -> Result<String, MarketError> {
-    let id = String::from_utf8_lossy(content).trim_end().to_owned();
-    if is_digest(&id) {
-        return Ok(id);
-    }
-    let why = "it should contain the 64 hex digits of a snapshot id".to_owned();
-    Err(MarketError::Corrupt { file: format!("{name}/{relative}"), why })
+/// Does something with each of these, several at once, until one fails.
+fn at_once<T: Sync>(items: &[T], work: impl Fn(&T) -> Result<(), MarketError> + Sync) -> Result<(), MarketError> {
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
+    let one_after_another = || {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(error) = work(item) {
+                next.store(items.len(), Ordering::Relaxed);
+                failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..CALLS_AT_ONCE.min(items.len()) {
+            scope.spawn(one_after_another);
+        }
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
 /// The files of one dataset in an object store.
@@ -181,6 +177,16 @@ impl RemoteDataset {
         })
     }
 
+    /// The error for a file that the store has no more.
+    pub fn gone(&self, relative: &str) -> MarketError {
+        MarketError::Gone { file: format!("{}/{relative}", self.name), address: self.root.objects.address().to_owned() }
+    }
+
+    /// Whether this machine has a copy of a file. Neither counts as a use nor as a hit.
+    pub fn is_here(&self, relative: &str) -> bool {
+        self.root.cache.is_here(&format!("{}/{relative}", self.name))
+    }
+
     /// Deletes this machine's copy of a file, which is damaged: it is fetched again. False where that is not possible.
     pub fn discard(&self, relative: &str, damaged: &File) -> bool {
         let file = format!("{}/{relative}", self.name);
@@ -188,6 +194,10 @@ impl RemoteDataset {
     }
 }
 
+#[cfg(test)]
+mod removal_tests;
+#[cfg(test)]
+mod steps;
 #[cfg(test)]
 mod store_tests;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::time::TimeMicros;
 
@@ -43,14 +44,43 @@ pub trait Objects: fmt::Debug + Send + Sync {
     /// [`ObjectsError`].
     fn put(&self, path: &str, file: &File) -> Result<(), ObjectsError>;
 
-    /// Deletes an object; no error if it is not there.
+    /// Deletes an object; no error if it is not there. No try begins after `until`: that is an error.
     ///
     /// # Errors
-    /// [`ObjectsError`].
-    fn delete(&self, path: &str) -> Result<(), ObjectsError>;
+    /// [`ObjectsError`]; then it may or may not be deleted, also later.
+    fn delete(&self, path: &str, until: Deadline) -> Result<(), ObjectsError>;
 
     /// Is called for what happens in the cache of this machine, with the file, if it is about one.
     fn noted(&self, _event: CacheEvent, _file: &str) {}
+}
+
+/// How long a call that depends on nothing else may be tried.
+const CALL_HELD: Duration = Duration::from_secs(15 * 60);
+
+/// The instant after which something is no longer done, by both clocks of this machine: one does not run while the machine sleeps,
+/// the other may be set.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline {
+    since: Instant,
+    since_by_calendar: SystemTime,
+    held: Duration,
+}
+
+impl Deadline {
+    /// So long from now.
+    pub fn after(held: Duration) -> Self {
+        Self { since: Instant::now(), since_by_calendar: SystemTime::now(), held }
+    }
+
+    pub(super) fn of_a_call() -> Self {
+        Self::after(CALL_HELD)
+    }
+
+    /// Whether it is over by one of the clocks; also when one was set back, and cannot be relied on.
+    pub fn has_passed(&self) -> bool {
+        let by_calendar = self.since_by_calendar.elapsed();
+        self.since.elapsed() >= self.held || by_calendar.map_or(true, |since| since >= self.held)
+    }
 }
 
 /// What is directly in a folder.

@@ -3,18 +3,21 @@
 //! Its files are made in a folder of this machine, and put in the order in which a crash does no harm: bars and tables, bases, the
 //! manifest, and at last the next head, which is made only if it is not there. Of two writers that began with the same snapshot the
 //! second finds the head taken, and has changed nothing that anybody reads.
+//!
+//! A removal may be deleting files with the same names. Therefore the newest head is read first, then the announcements of removals
+//! (`announced`), then everything is put, and only the head after the one that was read is made. A removal makes a head too, between its
+//! announcement and its deletions: whoever did not see it finds its head taken, and begins again. Nothing here depends on time.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{Head, RemoteDataset, head_path};
+use super::{Head, RemoteDataset, at_once};
 use crate::error::MarketError;
-use crate::layout::{base_path, manifest_path, write_atomically};
+use crate::layout::{BASES, FILES, base_path, manifest_path, write_atomically};
 use crate::manifest::Manifest;
+use crate::quarantine::{QUARANTINE, quarantine_path};
 
 /// Folder of this machine in which files are made, beside the locks.
 const STAGING: &str = "staging-";
@@ -22,10 +25,12 @@ const STAGING: &str = "staging-";
 const IN_USE: &str = ".in-use";
 /// A folder without that file is left alone for so long: it may just be made.
 const JUST_MADE: Duration = Duration::from_secs(3600);
-/// Files that are put at once.
-const PUTS_AT_ONCE: usize = 8;
-/// Heads that are kept: a writer that took so long that this many others came meanwhile has lost.
-const HEADS_KEPT: u64 = 256;
+/// How often a snapshot is published whose head is taken by removals, which leave the newest snapshot as it is.
+const PUBLISH_TRIES_MAX: u32 = 100;
+/// How long a writer waits for removals that are deleting files that it needs.
+const REMOVAL_WAIT: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(60) };
+/// How often it looks.
+const REMOVAL_POLL: Duration = if cfg!(test) { Duration::from_millis(5) } else { Duration::from_millis(500) };
 
 /// A folder with files that are not in the store yet; deleted when it is dropped.
 #[derive(Debug)]
@@ -83,8 +88,7 @@ impl RemoteDataset {
     pub fn stage_base(&self, snapshot: &str) -> Result<(), MarketError> {
         let (from, to) = (manifest_path(snapshot), base_path(snapshot));
         let shown = format!("{}/{from}", self.name);
-        let absent = || MarketError::io("read", &shown)(std::io::ErrorKind::NotFound.into());
-        let file = self.open(&from, None)?.ok_or_else(absent)?;
+        let file = self.open(&from, None)?.ok_or_else(|| self.gone(&from))?;
         let bytes = super::content(&file).map_err(MarketError::io("read", &shown))?;
         self.stage(&to, &bytes)
     }
@@ -107,41 +111,71 @@ impl RemoteDataset {
     /// Puts what was made, and makes the snapshot the newest, if `before` still is.
     ///
     /// # Errors
-    /// [`MarketError::Busy`] if another writer was faster; [`MarketError::DataRoot`]; [`MarketError::Io`].
+    /// [`MarketError::Busy`] if another writer was faster; [`MarketError::Removing`]; [`MarketError::Gone`] for a file that the dataset
+    /// had before; [`MarketError::DataRoot`]; [`MarketError::Io`].
     pub fn publish(&self, manifest: &Manifest, json: &[u8], before: Option<&Head>) -> Result<(), MarketError> {
         let Some(staged) = &self.staged else {
             return Err(MarketError::Refused(format!("nothing was made for dataset '{}'", self.name)));
         };
+        let before = before.map(|before| &before.snapshot);
+        let (root, name) = (&*self.root, self.name.as_str());
         let mut files = manifest.file_paths();
-        if let Some(appended) = &manifest.appended {
-            files.insert(base_path(&appended.base));
+        files.extend(manifest.appended.as_ref().map(|appended| base_path(&appended.base)));
+        let (own, rows) = (manifest_path(&manifest.snapshot), quarantine_path(&manifest.snapshot));
+        let all = files.iter().cloned().chain([own.clone(), rows.clone()]).collect();
+        let is_staged = |relative: &String| staged.path().join(relative).is_file();
+        let mut are_put = false;
+        for _ in 0..PUBLISH_TRIES_MAX {
+            let newest = root.newest(name)?;
+            if newest.snapshot.as_ref() != before {
+                break;
+            }
+            if self.wait_for_removals(&all)? {
+                continue;
+            }
+            let mut missing: Vec<String> = files.iter().chain([&rows]).cloned().collect();
+            if are_put {
+                // A removal has made a head meanwhile. What it deleted is put again; what the dataset had before is there, or is lost.
+                let there = self.there()?;
+                missing.retain(|relative| !there.contains(relative));
+                let lost = files.iter().filter(|relative| !there.contains(*relative) && !is_staged(relative));
+                if let Some(lost) = lost.into_iter().find(|relative| !is_optional(relative)) {
+                    return Err(self.gone(lost));
+                }
+            }
+            missing.retain(is_staged);
+            self.put_all(staged.path(), &missing)?;
+            are_put = true;
+            root.create(name, &own, json)?;
+            if before == Some(&manifest.snapshot) || root.claim(name, &newest, &manifest.snapshot)? {
+                return Ok(());
+            }
         }
-        files.retain(|relative| staged.path().join(relative).is_file());
-        self.put_all(staged.path(), &files.into_iter().collect::<Vec<_>>())?;
-        self.create(&manifest_path(&manifest.snapshot), json)?;
-        if before.is_some_and(|before| before.snapshot == manifest.snapshot) {
-            return Ok(());
+        Err(MarketError::Busy { dataset: self.name.clone() })
+    }
+
+    /// Waits while a removal may delete one of these; true if it had to wait.
+    fn wait_for_removals(&self, paths: &BTreeSet<String>) -> Result<bool, MarketError> {
+        let until = Instant::now() + REMOVAL_WAIT;
+        let mut waited = false;
+        while self.root.is_announced(&self.name, paths)? {
+            if Instant::now() >= until {
+                return Err(MarketError::Removing { dataset: self.name.clone() });
+            }
+            waited = true;
+            std::thread::sleep(REMOVAL_POLL);
         }
-        let number = before.map_or(0, |before| before.number) + 1;
-        let (head, content) = (head_path(number), format!("{}\n", manifest.snapshot));
-        let busy = || MarketError::Busy { dataset: self.name.clone() };
-        if !self.create(&head, content.as_bytes())?
-            // It is ours if the answer to an earlier try was lost.
-            && self.root.read(&self.name, &head)?.is_none_or(|found| found != content.as_bytes())
-        {
-            return Err(busy());
+        Ok(waited)
+    }
+
+    /// The files that the dataset has, relative to it.
+    pub fn there(&self) -> Result<BTreeSet<String>, MarketError> {
+        let mut there = BTreeSet::new();
+        for folder in [FILES, BASES, QUARANTINE] {
+            let listed = self.root.list(&format!("{}/{folder}", self.name))?.objects;
+            there.extend(listed.into_iter().map(|object| format!("{folder}/{}", object.name)));
         }
-        let numbers = self.root.numbers(&self.name)?;
-        if numbers.iter().max().is_some_and(|newest| *newest > number + HEADS_KEPT) {
-            // Others came long ago, and their heads of this number were deleted since.
-            self.delete(&head)?;
-            return Err(busy());
-        }
-        for old in numbers.into_iter().filter(|old| old + HEADS_KEPT < number) {
-            // The next writer deletes what is left.
-            let _ = self.delete(&head_path(old));
-        }
-        Ok(())
+        Ok(there)
     }
 
     /// Puts files that were made besides a snapshot's own.
@@ -155,37 +189,17 @@ impl RemoteDataset {
     }
 
     /// Puts files, several at once. What is there already is put again: it may be about to be deleted as unused, which its age
-    /// decides.
+    /// decides, or be damaged.
     fn put_all(&self, folder: &Path, files: &[String]) -> Result<(), MarketError> {
-        let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
-        let put = || {
-            while let Some(relative) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let path = format!("{}/{relative}", self.name);
-                let file = File::open(folder.join(relative)).map_err(MarketError::io("read", &path));
-                let done = file.and_then(|file| {
-                    self.root.objects.put(&path, &file).map_err(|error| self.root.of(error, "put", path.clone()))
-                });
-                if let Err(error) = done {
-                    next.store(files.len(), Ordering::Relaxed);
-                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 0..PUTS_AT_ONCE.min(files.len()) {
-                scope.spawn(put);
-            }
-        });
-        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+        at_once(files, |relative| {
+            let path = format!("{}/{relative}", self.name);
+            let file = File::open(folder.join(relative)).map_err(MarketError::io("read", &path))?;
+            self.root.objects.put(&path, &file).map_err(|error| self.root.of(error, "put", path))
+        })
     }
+}
 
-    fn create(&self, relative: &str, bytes: &[u8]) -> Result<bool, MarketError> {
-        let path = format!("{}/{relative}", self.name);
-        self.root.objects.create(&path, bytes).map_err(|error| self.root.of(error, "put", path))
-    }
-
-    fn delete(&self, relative: &str) -> Result<(), MarketError> {
-        let path = format!("{}/{relative}", self.name);
-        self.root.objects.delete(&path).map_err(|error| self.root.of(error, "delete", path))
-    }
+/// Whether a file only makes reading faster: datasets of earlier programs lack it.
+pub(super) fn is_optional(relative: &str) -> bool {
+    relative.ends_with(".sums")
 }

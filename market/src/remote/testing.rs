@@ -2,16 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read as _, Write};
+use std::io::{Read as _, Seek as _, Write};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::{CacheEvent, ListedFolder, ListedObject, Objects, ObjectsError};
+use super::{CacheEvent, Deadline, ListedFolder, ListedObject, Objects, ObjectsError};
+use crate::time::TimeMicros;
 
 /// What happened, and what is to go wrong.
 #[derive(Default)]
 pub struct Log {
     pub objects: BTreeMap<String, Vec<u8>>,
+    /// When they were written; 0 for those that a test puts there.
+    pub modified: BTreeMap<String, TimeMicros>,
+    /// The time, which a test sets. Like that of the real store it counts in whole seconds.
+    pub clock: TimeMicros,
     pub events: Vec<CacheEvent>,
     /// Paths that were fetched.
     pub fetched: Vec<String>,
@@ -25,6 +30,13 @@ pub struct Log {
     pub before_head: Option<Box<dyn FnOnce() + Send>>,
     /// Whoever makes an object learns that there is one already.
     pub lose_answers: bool,
+}
+
+impl Log {
+    fn write(&mut self, path: &str, content: Vec<u8>) {
+        self.objects.insert(path.to_owned(), content);
+        self.modified.insert(path.to_owned(), self.clock - self.clock.rem_euclid(1_000_000));
+    }
 }
 
 impl std::fmt::Debug for Log {
@@ -94,7 +106,8 @@ impl Objects for MemoryObjects {
                 Some((name, _)) => listed.folders.push(name.to_owned()),
                 None => {
                     let bytes = content.len() as u64;
-                    listed.objects.push(ListedObject { name: rest.to_owned(), bytes, modified: 0 });
+                    let modified = log.modified.get(path).copied().unwrap_or(0);
+                    listed.objects.push(ListedObject { name: rest.to_owned(), bytes, modified });
                 }
             }
         }
@@ -110,19 +123,25 @@ impl Objects for MemoryObjects {
         if log.objects.contains_key(path) {
             return Ok(false);
         }
-        log.objects.insert(path.to_owned(), bytes.to_vec());
+        log.write(path, bytes.to_vec());
         Ok(!log.lose_answers)
     }
 
     fn put(&self, path: &str, mut file: &File) -> Result<(), ObjectsError> {
         let mut content = Vec::new();
+        file.rewind()?;
         file.read_to_end(&mut content)?;
-        self.call()?.objects.insert(path.to_owned(), content);
+        self.call()?.write(path, content);
         Ok(())
     }
 
-    fn delete(&self, path: &str) -> Result<(), ObjectsError> {
-        self.call()?.objects.remove(path);
+    fn delete(&self, path: &str, until: Deadline) -> Result<(), ObjectsError> {
+        let mut log = self.call()?;
+        if until.has_passed() {
+            return Err(ObjectsError::Store("the time in which it may be deleted is over".to_owned()));
+        }
+        log.objects.remove(path);
+        log.modified.remove(path);
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use object_store::{
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use trawl_cluster_store::Backoff;
-use trawl_market::{CacheEvent, ListedFolder, ListedObject, Objects, ObjectsError};
+use trawl_market::{CacheEvent, Deadline, ListedFolder, ListedObject, Objects, ObjectsError};
 use trawl_objects::{AddressError, Trouble, TroubleKind, open_bucket};
 use trawl_telemetry::metrics::catalogue::worker::{
     CACHE_DAMAGED, CACHE_EVICTIONS, CACHE_FETCH_TIME, CACHE_FETCHED, CACHE_HITS, CACHE_MISSES, CACHE_RESIDENT,
@@ -319,8 +319,15 @@ impl Objects for Bucket {
         self.call(path, put)?.wait()?.map(drop).map_err(failed)
     }
 
-    fn delete(&self, path: &str) -> Result<(), ObjectsError> {
-        let delete = |objects: Arc<dyn ObjectStore>, path: Path| async move { objects.delete(&path).await };
+    fn delete(&self, path: &str, until: Deadline) -> Result<(), ObjectsError> {
+        let delete = move |objects: Arc<dyn ObjectStore>, path: Path| async move {
+            // Asked before each try: this process may have been stopped, or its machine asleep, since the last one.
+            if until.has_passed() {
+                let source = "the time in which it may be deleted is over".into();
+                return Err(object_store::Error::Precondition { path: path.to_string(), source });
+            }
+            objects.delete(&path).await
+        };
         match self.call(path, delete)?.wait()? {
             Err(trouble) if trouble.kind != TroubleKind::Absent => Err(failed(trouble)),
             _ => Ok(()),
