@@ -35,7 +35,7 @@ CLAUSES = [
 class Show:
     def __init__(self, executable, folder):
         self.executable, self.folder = str(executable), folder
-        self.environment = dict(os.environ, TRAWL_DATA_ROOT=str(folder / "data"))
+        self.environment = dict(os.environ, TRAWL_DATA_ROOT=str(folder / "data"), TRAWL_FRESH="1")
         self.reference, self.same = None, True
 
     def start(self, *arguments, log=None):

@@ -42,7 +42,7 @@ class Round:
     def __init__(self, earlier, present, folder):
         self.executables = {"earlier": earlier, "present": present}
         self.folder = folder
-        self.environment = {**os.environ, "TRAWL_DATA_ROOT": str(folder / "data"), "TRAWL_LOG": "info"}
+        self.environment = {**os.environ, "TRAWL_DATA_ROOT": str(folder / "data"), "TRAWL_LOG": "info", "TRAWL_FRESH": "1"}
         self.processes, self.problems, self.scans = {}, [], 0
 
     def start(self, name, which, *arguments):

@@ -147,7 +147,7 @@ fn busy_ms(scanned: &Scanned) -> (f64, f64) {
 }
 
 async fn measured(args: &Args, ephemeral: bool, expected: &mut Option<String>) -> Result<(Way, Scanned)> {
-    let call = ScanCall { document: document(&args.dataset), ephemeral, ..ScanCall::default() };
+    let call = ScanCall { document: document(&args.dataset), ephemeral, fresh: true, ..ScanCall::default() };
     let (mut seen, mut compute, mut overhead) = (histogram()?, histogram()?, histogram()?);
     let (mut all, mut above) = (histogram()?, histogram()?);
     let (mut merge, mut prepare) = (histogram()?, histogram()?);
@@ -204,7 +204,7 @@ async fn commits(args: &Args) -> Result<Spread> {
 }
 
 async fn crowd(args: &Args) -> Result<Crowd> {
-    let call = ScanCall { document: document(&args.small), ephemeral: true, ..ScanCall::default() };
+    let call = ScanCall { document: document(&args.small), ephemeral: true, fresh: true, ..ScanCall::default() };
     let expected = answer_digest(&client::scan(&args.coordinator, &call, &NoProgress).await?.answer);
     let started = Instant::now();
     let tasks: Vec<_> = (0..args.concurrent)

@@ -114,7 +114,7 @@ async fn measure(args: &Args) -> Result<Report> {
         select: vec!["close".to_owned()],
         ..ScanDocument::default()
     };
-    let call = ScanCall { document, ephemeral: true, ..ScanCall::default() };
+    let call = ScanCall { document, ephemeral: true, fresh: true, ..ScanCall::default() };
     let mut taken: Vec<Vec<f64>> = vec![Vec::new(); args.way.len()];
     let (mut expected, mut size) = (None, (0, 0));
     for round in 0..WARM_UPS + args.repeats {

@@ -29,6 +29,9 @@ pub struct Profile {
     /// Trace id in hexadecimal; empty if no trace was exported.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub trace: String,
+    /// The earlier scan whose answer this is: nothing was computed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub answer_of: String,
     /// All phases together.
     pub total_ms: f64,
     /// Number of symbols of the snapshot.
@@ -199,6 +202,7 @@ impl Profile {
             scan: report.scan.clone(),
             mode: report.mode.clone(),
             trace: report.trace.clone(),
+            answer_of: report.answer_of.clone(),
             total_ms: phases.iter().map(|p| p.ms).sum(),
             symbols: report.symbols,
             bars: report.bars,

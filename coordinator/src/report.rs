@@ -73,6 +73,9 @@ pub struct RunReport {
     pub segment_runs: Vec<SegmentRun>,
     /// Segments without a result, by segment.
     pub failed: Vec<FailedRun>,
+    /// The earlier scan whose answer this is, as its identity is the same: nothing was computed. Empty if it was computed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub answer_of: String,
     /// Number of segments dispatched more than once.
     pub retried_segments: u32,
     /// Workers that were lost while the scan ran.

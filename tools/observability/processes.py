@@ -109,6 +109,7 @@ class Cluster:
         self.environment = {k: v for k, v in os.environ.items() if k in keep}
         self.environment |= {"TRAWL_ETCD_ENDPOINTS": etcd.url, "TRAWL_CLUSTER_NAME": name, "TRAWL_ETCD_TIMEOUT_S": "60"}
         self.environment |= {"TRAWL_DATA_ROOT": str(data), "TRAWL_DRAIN_TIMEOUT_S": "1", "TRAWL_LOG": "info"}
+        self.environment |= {"TRAWL_FRESH": "1"}
         self.coordinators, self.workers, self.ports = [], [], {"coordinator": [], "worker": []}
         for number in range(1, coordinators + 1):
             command = [trawl, "coordinator", "--results", self.results, "--results-shared", *options]

@@ -126,7 +126,7 @@ class Load:
         scan.segments = len(scan.segments)
 
     def request(self, scan):
-        return self.pb.ScanRequest(protocol_version=PROTOCOL_VERSION, document_json=scan.document, ephemeral=not scan.recorded,
+        return self.pb.ScanRequest(protocol_version=PROTOCOL_VERSION, document_json=scan.document, fresh=True, ephemeral=not scan.recorded,
                                    idempotency_key=scan.key, detached=scan.kind == "detached")
 
     async def follow(self, scan):

@@ -53,6 +53,8 @@ pub struct ScanCall {
     pub ephemeral: bool,
     /// Symbols that fail for reasons beyond the snapshot are left out, which the identity records.
     pub allow_partial: bool,
+    /// Computed even if the coordinator knows the answer of an earlier scan with the same identity.
+    pub fresh: bool,
     /// Requests with the same key are the same scan; `None` generates a key.
     pub idempotency_key: Option<String>,
     /// The backend of the workers that compute it; `None` takes the class with the most capacity.
@@ -215,6 +217,7 @@ impl<'a> Following<'a> {
             detached: self.detached,
             backend: call.backend.clone().unwrap_or_default(),
             gathers: true,
+            fresh: call.fresh,
         };
         self.follow(Ask::Submit(Box::new(request))).await
     }

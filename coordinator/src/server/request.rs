@@ -132,6 +132,7 @@ pub(super) fn asked(
         // A limit beyond the range of the clock counts as none.
         deadline: allowed.and_then(|time| received.checked_add(time)),
         allow_partial: request.allow_partial,
+        fresh: request.fresh,
         durable: !request.ephemeral,
         datasets: caller.allowance.datasets.clone(),
         received,

@@ -19,7 +19,7 @@ fn wide() -> ScanDocument {
 }
 
 async fn submit(world: &World, document: ScanDocument, ephemeral: bool) -> Result<String, ClientError> {
-    let call = ScanCall { document, ephemeral, shards: ShardSpec::PerSegment, ..ScanCall::default() };
+    let call = ScanCall { document, ephemeral, fresh: true, shards: ShardSpec::PerSegment, ..ScanCall::default() };
     let scanned = tokio::time::timeout(BOUND, scan(&world.url, &call, &NoProgress)).await.expect("it ends in time")?;
     Ok(answer_digest(&scanned.answer))
 }

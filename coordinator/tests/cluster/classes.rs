@@ -29,7 +29,7 @@ impl World {
     }
 
     pub fn submit(&self, call: ScanCall) -> JoinHandle<Result<Scanned, ClientError>> {
-        let url = self.url.clone();
+        let (url, call) = (self.url.clone(), ScanCall { fresh: true, ..call });
         tokio::spawn(async move { scan(&url, &call, &NoProgress).await })
     }
 

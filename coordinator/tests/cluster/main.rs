@@ -3,6 +3,7 @@
 //! Real processes, a real etcd and kills are in the member `tests`; here workers misbehave in ways that a real one
 //! cannot be made to.
 
+mod answers;
 mod budgets;
 mod classes;
 mod devices;

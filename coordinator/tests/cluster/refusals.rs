@@ -21,6 +21,7 @@ type Spoil = fn(&mut pb::ShardRequest);
 fn request(document: &ScanDocument) -> pb::ScanRequest {
     pb::ScanRequest {
         protocol_version: PROTOCOL_VERSION,
+        fresh: true,
         document_json: document.to_json(),
         ..pb::ScanRequest::default()
     }

@@ -21,6 +21,7 @@ use crate::world::{BOUND, Oddity, World};
 fn request() -> pb::ScanRequest {
     pb::ScanRequest {
         protocol_version: PROTOCOL_VERSION,
+        fresh: true,
         document_json: World::document().to_json(),
         shards: Some(pb::ShardSpec { spec: Some(pb::shard_spec::Spec::PerSegment(true)) }),
         ..pb::ScanRequest::default()

@@ -173,6 +173,7 @@ async fn a_client_that_goes_away_cancels_its_scan_down_to_the_worker() {
     let mut client = world.client().await;
     let request = pb::ScanRequest {
         protocol_version: PROTOCOL_VERSION,
+        fresh: true,
         document_json: World::document().to_json(),
         ephemeral: true,
         ..pb::ScanRequest::default()

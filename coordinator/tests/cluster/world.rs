@@ -206,9 +206,9 @@ impl World {
         self.call(ScanCall { shards, ..ScanCall::default() }).await
     }
 
-    /// Scans the default document, with other settings as given.
+    /// Computes the default document, with other settings as given.
     pub async fn call(&self, call: ScanCall) -> Result<Scanned, ClientError> {
-        let call = ScanCall { document: Self::document(), ..call };
+        let call = ScanCall { document: Self::document(), fresh: true, ..call };
         tokio::time::timeout(BOUND, scan(&self.url, &call, &NoProgress)).await.expect("the scan ends in time")
     }
 

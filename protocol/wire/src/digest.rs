@@ -85,6 +85,7 @@ pub fn request_digest(request: &crate::pb::ScanRequest) -> [u8; 32] {
         priority: 0,
         detached: false,
         gathers: false,
+        fresh: false,
         ..request.clone()
     };
     Sha256::digest(prost::Message::encode_to_vec(&same)).into()

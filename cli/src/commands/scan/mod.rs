@@ -152,6 +152,10 @@ pub struct Args {
     #[arg(long, requires = "coordinator", help_heading = "Running")]
     ephemeral: bool,
 
+    /// Compute the answer even if the coordinator knows it from an earlier scan with the same identity
+    #[arg(long, env = "TRAWL_FRESH", hide_env = true, help_heading = "Running")]
+    fresh: bool,
+
     /// Print the scan's id as soon as it is recorded, and return: 'trawl scans watch' and 'trawl scans results' show it
     #[arg(long, requires = "coordinator", conflicts_with_all = ["ephemeral", "output", "report", "all", "url", "profile"], help_heading = "Running")]
     detach: bool,
@@ -458,6 +462,7 @@ fn call(args: &Args, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<Sca
         deadline: args.running.deadline,
         ephemeral: args.ephemeral,
         allow_partial: args.running.allow_partial,
+        fresh: args.fresh,
         idempotency_key: args.idempotency_key.clone(),
         backend: args.running.backend.of_workers(document)?,
     })

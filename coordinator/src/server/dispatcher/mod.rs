@@ -167,6 +167,8 @@ enum Ask {
 pub(crate) struct Dispatcher {
     asks: mpsc::Sender<Ask>,
     computed: Arc<Computed>,
+    /// How often results of a worker turned out to be wrong, or unconfirmed after the end of their scan.
+    doubts: Arc<AtomicU64>,
     /// Closed once the task has ended.
     running: watch::Receiver<()>,
 }
@@ -212,7 +214,7 @@ impl Dispatcher {
     ) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (events, incoming) = mpsc::channel(INBOX_MAX);
-        let computed = Arc::new(Computed::default());
+        let (computed, doubts) = (Arc::new(Computed::default()), Arc::<AtomicU64>::default());
         let (runs, running) = watch::channel(());
         let state = State {
             started: Instant::now(),
@@ -236,13 +238,20 @@ impl Dispatcher {
             // Weak, so that the task does not keep itself alive.
             asks: asks.downgrade(),
             computed: Arc::clone(&computed),
+            doubts: Arc::clone(&doubts),
         };
         tokio::spawn(async move {
             // Dropped when the task ends in any way.
             let _runs = runs;
             state.run(asked, incoming, members).await;
         });
-        Self { asks, computed, running }
+        Self { asks, computed, doubts, running }
+    }
+
+    /// How often results turned out to be wrong, or unconfirmed after the end of their scan. Whenever it grows, answers that were computed before
+    /// are not certain any more.
+    pub fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Acquire)
     }
 
     /// Time of one core estimated for the results in [`Self::computed`].
@@ -385,6 +394,7 @@ struct State {
     asks: mpsc::WeakSender<Ask>,
     /// Read by the handles.
     computed: Arc<Computed>,
+    doubts: Arc<AtomicU64>,
 }
 
 impl State {
@@ -610,9 +620,16 @@ impl State {
                     self.send_news(scan, News::Contested { segment: piece.segment });
                 }
                 Command::Check { scan, piece } => self.check(scan, piece),
-                Command::Distrust { host, scan, piece } => self.distrust(host, scan, piece),
-                Command::Quarantine { host, scan, piece } => self.quarantine(host, scan, piece),
+                Command::Distrust { host, scan, piece } => {
+                    self.doubts.fetch_add(1, Ordering::Release);
+                    self.distrust(host, scan, piece);
+                }
+                Command::Quarantine { host, scan, piece } => {
+                    self.doubts.fetch_add(1, Ordering::Release);
+                    self.quarantine(host, scan, piece);
+                }
                 Command::Doubt { scan } => {
+                    self.doubts.fetch_add(1, Ordering::Release);
                     let name = self.ended.iter().find(|(id, _)| *id == scan).map_or("", |(_, name)| name);
                     tracing::error!(
                         scan = name,

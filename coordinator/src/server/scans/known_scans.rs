@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Scan;
+use super::answers::{AnswerKey, Answers};
 use super::memory::DOCUMENTS_BYTES_MAX;
 use crate::durable::RequestMark;
 use crate::report::RunReport;
@@ -28,6 +29,7 @@ struct Inner {
     ended: VecDeque<String>,
     /// Digest and scan of requests, by the slot of their idempotency key.
     requests: BTreeMap<String, (String, String)>,
+    answers: Answers,
 }
 
 impl Inner {
@@ -149,6 +151,18 @@ impl Scans {
                 inner.remove(&oldest);
             }
         }
+    }
+
+    /// Keeps the answer of an ended scan for others of its identity.
+    pub fn keep_answer(&self, (key, doubts): (AnswerKey, u64), name: &str) {
+        self.inner().answers.keep(key, name, doubts);
+    }
+
+    /// The ended scan with this answer, which nobody has doubted since.
+    pub fn answer(&self, key: &AnswerKey, doubts: u64) -> Option<Arc<Scan>> {
+        let mut inner = self.inner();
+        let name = inner.answers.get(key, doubts)?.clone();
+        inner.scans.get(&name).filter(|scan| scan.has_ended()).cloned()
     }
 
     pub fn get(&self, name: &str) -> Option<Arc<Scan>> {

@@ -2,9 +2,11 @@
 //!
 //! `log` holds the events that clients read, `memory` and `spool` limit what is held of them, `admission` limits running
 //! scans, `environment` is what the scans of a term share, `run_scan` takes one scan from its request to its end, `prepare_scan` compiles it, `running` holds its
-//! intermediate state, `record` persists it, `stored_answer` reads answers again, `document` keeps what was asked.
+//! intermediate state, `record` persists it, `stored_answer` reads answers again, `answers` gives them to other scans, `document` keeps
+//! what was asked.
 
 mod admission;
+mod answers;
 mod document;
 mod environment;
 mod known_scans;
@@ -74,6 +76,8 @@ pub(crate) struct Asked {
     pub allowed: Option<Duration>,
     pub deadline: Option<Instant>,
     pub allow_partial: bool,
+    /// Whether it is computed even if its answer is known.
+    pub fresh: bool,
     /// Whether it is recorded.
     pub durable: bool,
     /// Names of the datasets that its caller may scan; all if empty.

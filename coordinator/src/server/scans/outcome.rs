@@ -2,6 +2,8 @@
 
 use trawl_wire::{Failure, pb};
 
+use super::answers::AnswerKey;
+
 /// The summary of an answered scan, and what is recorded of it.
 #[derive(Debug, Clone)]
 pub(super) struct Answered {
@@ -9,6 +11,9 @@ pub(super) struct Answered {
     /// Number of symbols with status `failed`.
     pub failed_symbols: u64,
     pub disputed: bool,
+    /// Under which other scans may be given it, and the dispatcher's doubts when it was computed; `None` for an answer that is not
+    /// complete, or was disputed.
+    pub reusable: Option<(AnswerKey, u64)>,
 }
 
 /// Why a scan has no answer.

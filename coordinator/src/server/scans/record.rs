@@ -141,6 +141,8 @@ impl Asked {
             allowed: allowed_us.map(Duration::from_micros),
             deadline: left_us.and_then(|left| received.checked_add(Duration::from_micros(left))),
             allow_partial: header.allow_partial,
+            // What it has of its own is read.
+            fresh: true,
             durable: true,
             // Checked when it was accepted.
             datasets: Vec::new(),

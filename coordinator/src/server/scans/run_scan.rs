@@ -23,6 +23,7 @@ use trawl_wire::limits::bounded_reason;
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, pb, trace};
 
+use super::answers::answer_again;
 use super::environment::{Environment, cancelled, late, until};
 use super::outcome::{Answered, Ended};
 use super::prepare_scan::{compiled, needs_of, placed};
@@ -55,8 +56,10 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
         },
         () = until_over(&environment.over) => Err(Ended::Over),
     };
+    let mut known = None;
     let end = match ended {
-        Ok(Ok(Answered { summary, failed_symbols, .. })) => {
+        Ok(Ok(Answered { summary, failed_symbols, reusable, .. })) => {
+            known = reusable;
             scan.ended(Ok((&summary.answer_digest, failed_symbols)));
             scan.log.close(Event::Summary(summary));
             scan.forget_report();
@@ -98,6 +101,9 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
             environment.scans.forget(&scan.name);
         } else {
             environment.scans.end(&scan.name);
+            if let Some(key) = known {
+                environment.scans.keep_answer(key, &scan.name);
+            }
         }
     } else {
         // Rejected: it was never accepted.
@@ -205,6 +211,13 @@ async fn run(
     if unplaced && scan.asked.durable && recorded.is_none() {
         // The class that was recorded is only this build's own: it may begin as the next generation.
         recorded = Some(record::read_again(&environment.archive, &scan.name).await?);
+    }
+    if !scan.asked.fresh
+        && recorded.is_none()
+        && scan.log.is_empty()
+        && let Some(answered) = answer_again(environment, scan, &prepared, &mut accepting).await?
+    {
+        return Ok(answered);
     }
     let waiting = Instant::now();
     let turn = match environment.gate.try_enter(&scan.owner) {
@@ -387,8 +400,9 @@ pub(super) async fn steps(
         }
         if passes.is_last() {
             drop((passes, working));
+            let doubts = environment.dispatcher.doubts();
             return tokio::select! {
-                answered = running.answer() => Ok(answered?),
+                answered = running.answer(doubts) => Ok(answered?),
                 () = scan.until_cancelled() => Err(cancelled().into()),
                 () = until(scan.deadline()) => Err(late(scan).into()),
             };

@@ -9,9 +9,10 @@ use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest};
-use trawl_worker::ScanStep;
+use trawl_worker::{ScanStep, StepKind};
 
 use super::memory::{DECODED_BYTES_PER_BYTE, HeldShare, ScanMemory};
+use super::answers::key_of;
 use super::outcome::Answered;
 use super::record::{Recorder, event_of, result_of};
 use super::{ANSWER_BYTES_MAX, Scan, failure};
@@ -152,6 +153,36 @@ impl RunningScan {
         }
         self.scan.runs(number + 1, self.ended());
         Ok(())
+    }
+
+    /// Begins with the last step, all of whose results are known: see [`Self::keep`].
+    ///
+    /// # Errors
+    /// Those of [`Self::begin`].
+    pub async fn begin_last(&mut self) -> Result<(), Failure> {
+        let stage = self.last_stage();
+        // The times of all stages but the first come before, and the values of all but the last.
+        let number = u32::try_from(2 * stage).unwrap_or(u32::MAX);
+        self.begin(number, ScanStep { stage, kind: StepKind::Values }, true, BTreeMap::new()).await
+    }
+
+    /// Takes a result of the last step that is known already, and persists it.
+    ///
+    /// # Errors
+    /// It is not of this scan; it cannot be kept.
+    pub async fn keep(&mut self, segment: u32, result: SegmentResultV2, outcome: Outcome) -> Result<(), Failure> {
+        let step = ScanStep { stage: self.last_stage(), kind: StepKind::Values };
+        self.prepared.check_step(step, &result).map_err(|why| Failure::new(ErrorKind::Permanent, why))?;
+        if let Some(recorder) = &self.recorder {
+            recorder.segment(self.step, segment, outcome.clone(), None).await?;
+        }
+        self.decoded.add(outcome.payload_bytes() * DECODED_BYTES_PER_BYTE);
+        self.results.insert(segment, result);
+        self.log_segment(segment, outcome).await
+    }
+
+    fn last_stage(&self) -> usize {
+        self.prepared.plan.stages().len() - 1
     }
 
     /// Gives up the decoded results of the last step while memory is full: the merge reads them from the log again.
@@ -359,12 +390,12 @@ impl RunningScan {
         (segment, outcome)
     }
 
-    /// Merges the answer of a scan whose last step has finished.
+    /// Merges the answer of a scan whose last step has finished, while the dispatcher had `doubts`.
     ///
     /// # Errors
     /// Segments failed for reasons beyond the snapshot and a partial answer was not allowed, or the results cannot be
     /// stored.
-    pub async fn answer(&mut self) -> Result<Answered, Failure> {
+    pub async fn answer(&mut self, doubts: u64) -> Result<Answered, Failure> {
         let partial = incomplete(&self.scan.report().failed);
         if let (Some(failure), false) = (&partial, self.scan.asked.allow_partial) {
             return Err(failure.clone());
@@ -378,6 +409,7 @@ impl RunningScan {
                 (run.ended_ms, run.ending) = (Some(run_ms), "done".to_owned());
             }
         }
+        let is_whole = self.failures.is_empty() && self.scan.report().failed.is_empty();
         let started = Instant::now();
         let span = tracing::info_span!(name::MERGE, { attribute::SEGMENTS } = spans::number(self.results.len() as u64));
         let mut spec = self.prepared.merge_spec();
@@ -409,20 +441,22 @@ impl RunningScan {
         self.decoded.clear();
         // Free tens of thousands of rows in the background.
         drop(tokio::task::spawn_blocking(move || drop(results)));
-        let (report_json, disputed) = {
+        let (report_json, disputed, is_certain) = {
             let mut report = self.scan.report();
             report.merge_ms = ms_since(started);
             report.close();
             if report.is_notable() {
                 spans::keep(&tracing::Span::current());
             }
-            (serde_json::to_string(&*report).unwrap_or_default(), report.disputed)
+            let is_certain = !report.disputed && report.contested.is_empty() && report.quarantined.is_empty();
+            (serde_json::to_string(&*report).unwrap_or_default(), report.disputed, is_certain)
         };
         let mut summary = pb::Summary { answer_digest, report_json, partial };
         if let Some(recorder) = &self.recorder {
             summary = recorder.answer(&self.head, summary).await?;
         }
-        Ok(Answered { summary, failed_symbols, disputed })
+        let reusable = (is_whole && is_certain && failed_symbols == 0).then(|| (key_of(&self.head), doubts));
+        Ok(Answered { summary, failed_symbols, disputed, reusable })
     }
 }
 

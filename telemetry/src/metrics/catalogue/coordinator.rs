@@ -150,6 +150,8 @@ super::metrics! { Coordinator;
     DISPUTES: Counter = "trawl_disputes", None;
     /// Accepted results that proved wrong in time and were replaced.
     RESULTS_REPLACED: Counter = "trawl_results_replaced", None;
+    /// Scans that were given the answer of an earlier scan with the same identity.
+    ANSWERS_REUSED: Counter = "trawl_answers_reused", None;
     /// Ended scans of which a result became unconfirmed afterwards.
     SCANS_DOUBTED: Counter = "trawl_scans_doubted", None;
     /// Registered workers.

@@ -90,7 +90,7 @@ super::metrics! { Worker;
     CACHE_FETCHED: Counter = "trawl_cache_fetched_bytes", Bytes;
     /// Time of these fetches, summed over threads.
     CACHE_FETCH_TIME: Counter = "trawl_cache_fetch_seconds", Seconds;
-    /// Time that compute threads waited for such files; the rest of the fetches was hidden behind computing.
+    /// Time of loads that had to wait for such files; the rest of the fetches was hidden behind computing.
     CACHE_WAIT_TIME: Counter = "trawl_cache_wait_seconds", Seconds;
     /// Files that were deleted from the disk to make room for others.
     CACHE_EVICTIONS: Counter = "trawl_cache_evictions", None;
