@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::builder::BoolishValueParser;
 use trawl_coordinator::client::{self, ClientError, ScanCall};
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::{
@@ -153,7 +154,7 @@ pub struct Args {
     ephemeral: bool,
 
     /// Compute the answer even if the coordinator knows it from an earlier scan with the same identity
-    #[arg(long, env = "TRAWL_FRESH", hide_env = true, help_heading = "Running")]
+    #[arg(long, env = "TRAWL_FRESH", hide_env = true, value_parser = BoolishValueParser::new(), help_heading = "Running")]
     fresh: bool,
 
     /// Print the scan's id as soon as it is recorded, and return: 'trawl scans watch' and 'trawl scans results' show it

@@ -131,7 +131,8 @@ async fn copy(
     {
         let mut report = scan.report();
         // A caller sees the ids of its own scans alone.
-        report.answer_of = if earlier.owner == scan.owner { earlier.name.clone() } else { "of another caller".to_owned() };
+        report.answer_of =
+            if earlier.owner == scan.owner { earlier.name.clone() } else { "of another caller".to_owned() };
         (report.turn_ms, report.shards) = (0.0, 0);
     }
     let mut cursor = Cursor::default();

@@ -11,8 +11,8 @@ use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest};
 use trawl_worker::{ScanStep, StepKind};
 
-use super::memory::{DECODED_BYTES_PER_BYTE, HeldShare, ScanMemory};
 use super::answers::key_of;
+use super::memory::{DECODED_BYTES_PER_BYTE, HeldShare, ScanMemory};
 use super::outcome::Answered;
 use super::record::{Recorder, event_of, result_of};
 use super::{ANSWER_BYTES_MAX, Scan, failure};
