@@ -50,6 +50,7 @@ mod synth;
 mod tail;
 mod time;
 mod vintages;
+mod words;
 mod zone;
 
 pub use arrow_file::{LoadedBars, SymbolBars};

@@ -23,6 +23,7 @@ mod run;
 mod settle;
 mod spool;
 mod tables;
+mod threads;
 mod zones;
 
 use std::collections::BTreeMap;
