@@ -80,7 +80,7 @@ pub(super) fn read_all(
         match one {
             Ok(file) => files.push(file),
             // That rows cannot be kept is no fault of the file either.
-            Err(error @ MarketError::Io { .. }) => return Err(error),
+            Err(error @ (MarketError::Io { .. } | MarketError::Full { .. })) => return Err(error),
             Err(error) if options.strict => return Err(error),
             Err(error) => {
                 let message = error_text(&error);
