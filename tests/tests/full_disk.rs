@@ -49,11 +49,16 @@ fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Bars of these symbols, one on each of so many days.
-fn bars(symbols: usize, days: std::ops::Range<usize>, close: usize) -> String {
+/// Symbols of these tests: more than one group.
+const SYMBOLS: usize = 150;
+
+/// Bars of all symbols, one on each of these days, and of the first symbol on so many days before: its group is far larger than the
+/// others, which fit when it does not.
+fn bars(days: std::ops::Range<usize>, longer: usize, close: usize) -> String {
     let mut text = "symbol,date,open,high,low,close,volume\n".to_owned();
-    for symbol in 0..symbols {
-        for day in days.clone() {
+    for symbol in 0..SYMBOLS {
+        let first = days.start - if symbol == 0 { longer } else { 0 };
+        for day in first..days.end {
             let (year, month, of_month) = (2000 + day / 336, day / 28 % 12 + 1, day % 28 + 1);
             let close = close + (symbol * 7 + day) % 13;
             text += &format!("S{symbol:03},{year}-{month:02}-{of_month:02},{close},{close}.5,1,{close},{day}\n");
@@ -88,11 +93,11 @@ fn until_it_fits(home: &Home, arguments: &[&str]) -> usize {
 fn imports_appends_and_compactions_that_find_no_room_change_nothing() {
     let (home, roomy) = (Home::new(), Home::new());
     let steps: [(&str, String); 3] = [
-        ("first.csv", bars(40, 0..1_000, 50)),
+        ("first.csv", bars(14_950..15_000, 14_950, 50)),
         // Later bars only, which are appended.
-        ("later.csv", bars(40, 1_000..1_003, 50)),
+        ("later.csv", bars(15_000..15_003, 0, 50)),
         // Other values, for which groups are written again; and a row for the quarantine.
-        ("revised.csv", bars(40, 990..1_003, 60) + "S000,2009-01-01,1,2,3,4,5\n"),
+        ("revised.csv", bars(14_990..15_003, 0, 60) + "S000,2044-01-01,1,2,3,4,5\n"),
     ];
     let snapshot = |home: &Home| std::fs::read_to_string(home.data_root().join("d/HEAD")).expect("a dataset");
     let (mut refused, mut compacted) = (Vec::new(), false);
