@@ -3,7 +3,7 @@
 //! (`group_writer`), or the bars that an append adds to all groups (`tail`).
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, Write};
+use std::io::{self, BufWriter, Read as _, Seek as _, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::limits::BATCH_ROWS_MAX;
 use crate::snapshot::{Sink, file_path};
 use crate::time::TimeMicros;
 
-/// Bytes of a file that is made in memory; a longer one is written as it is made.
-pub(crate) const HELD_BYTES_MAX: usize = 16 << 20;
+/// Bytes of the small parts of a file that are written together.
+const WRITE_BYTES: usize = 64 << 10;
 
 /// Writes one file of bars.
 pub(crate) struct BarsWriter<'a> {
@@ -138,7 +138,7 @@ impl<'a> BarsWriter<'a> {
             }),
             Place::File(staged) => places_in(output.bytes, |at, length| {
                 let mut part = vec![0; length as usize];
-                let file = staged.as_file_mut();
+                let file = staged.get_mut().as_file_mut();
                 file.seek(io::SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut part)).ok()?;
                 Some(part)
             }),
@@ -169,7 +169,8 @@ impl EncodedBars<'_> {
         let relative = file_path(&self.sha256);
         match self.place {
             Place::Held(bytes) => self.sink.put(&self.sha256, &relative, bytes),
-            Place::File(staged) => self.sink.put_file(&relative, staged),
+            // Everything was flushed when the encoder ended.
+            Place::File(staged) => self.sink.put_file(&relative, staged.into_parts().0),
         }
     }
 }
@@ -187,13 +188,14 @@ struct Output {
     digest: Sha256,
     bytes: u64,
     place: Place,
-    /// Where long files go; `None` keeps all in memory.
+    /// Where files are made; `None` keeps all in memory.
     files: Option<PathBuf>,
 }
 
 enum Place {
     Held(Vec<u8>),
-    File(tempfile::NamedTempFile<File>),
+    /// Columns are longer than its buffer, and are written as they are.
+    File(BufWriter<tempfile::NamedTempFile<File>>),
 }
 
 impl Write for Output {
@@ -205,13 +207,10 @@ impl Write for Output {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.digest.update(bytes);
         self.bytes += bytes.len() as u64;
-        if let (Place::Held(held), Some(folder)) = (&self.place, &self.files)
-            && held.len() + bytes.len() > HELD_BYTES_MAX
-        {
-            std::fs::create_dir_all(folder)?;
-            let mut staged = tempfile::NamedTempFile::new_in(folder)?;
-            staged.write_all(held)?;
-            self.place = Place::File(staged);
+        if let Some(folder) = self.files.take() {
+            std::fs::create_dir_all(&folder)?;
+            let staged = tempfile::NamedTempFile::new_in(folder)?;
+            self.place = Place::File(BufWriter::with_capacity(WRITE_BYTES, staged));
         }
         match &mut self.place {
             Place::Held(held) => {
@@ -223,6 +222,9 @@ impl Write for Output {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match &mut self.place {
+            Place::Held(_) => Ok(()),
+            Place::File(staged) => staged.flush(),
+        }
     }
 }

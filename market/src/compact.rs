@@ -91,24 +91,48 @@ impl Store {
             return Ok(report);
         }
         let sink = self.sink(name, Some(&read))?;
-        let merged = merge_into(&sink, Some(&read), &[], None, MemoryPlan::of(memory).groups())?;
+        let made = self.compact_into(&sink, &read, &mut report, (memory, meanwhile));
+        if let Err(MarketError::Full { .. }) = made {
+            self.undo_compaction(&sink, &read);
+        }
+        made?;
+        Ok(report)
+    }
+
+    /// Deletes what a compaction wrote, unless an import may use the same files.
+    fn undo_compaction(&self, sink: &Sink, read: &Dataset) {
+        let name = &read.manifest.name;
+        if let Ok(_no_import) = WriteLock::take(&self.directory(name), name)
+            && self.newest(name).is_ok_and(|head| head.is_some_and(|head| head.snapshot == read.manifest.snapshot))
+        {
+            sink.undo();
+        }
+    }
+
+    /// Writes the groups of a snapshot, then a new snapshot of them.
+    fn compact_into(
+        &self,
+        sink: &Sink,
+        read: &Dataset,
+        report: &mut CompactReport,
+        (memory, meanwhile): (Option<u64>, impl FnOnce()),
+    ) -> Result<(), MarketError> {
+        let (name, directory) = (read.manifest.name.as_str(), self.directory(&read.manifest.name));
+        let merged = merge_into(sink, Some(read), &[], None, MemoryPlan::of(memory).groups())?;
         report.unchanged = false;
         report.appended_files = read.manifest.tails().len() as u64;
         (report.files_written, report.files_shared) = (merged.files_written, merged.files_shared);
-        let base = assemble(&sink, heading(&read.manifest), merged.files, merged.times)?;
+        let base = assemble(sink, heading(&read.manifest), merged.files, merged.times)?;
         meanwhile();
         let _lock = wait_for_imports(|| WriteLock::take(&directory, name))?;
         let head = self.newest(name)?.ok_or_else(|| self.unknown(name))?;
         let newest = self.open(&format!("{name}@{}", head.snapshot))?;
-        let made = if newest.manifest.snapshot == read.manifest.snapshot {
-            base
-        } else {
-            rebase(&sink, &read, &newest, base)?
-        };
+        let made =
+            if newest.manifest.snapshot == read.manifest.snapshot { base } else { rebase(sink, read, &newest, base)? };
         sink.publish(&made, Some(&head))?;
         report.appended_left = made.tails().len() as u64;
         (report.snapshot, report.bars) = (made.snapshot, made.bars);
-        Ok(report)
+        Ok(())
     }
 }
 

@@ -120,6 +120,20 @@ pub enum MarketError {
         #[source]
         source: io::Error,
     },
+    /// A disk has no room for a file, or this user's share of it has none, or files may not be as long.
+    #[error(
+        "cannot {action} {file}: its disk is full; the dataset is as it was before: free space on that disk, such as with 'trawl data \
+         prune', and try again"
+    )]
+    Full {
+        /// A verb.
+        action: &'static str,
+        /// Relative to the data root.
+        file: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The object store of the data root failed, or refused.
     #[error("cannot {action} {file} at {address}: {why}")]
     DataRoot {
@@ -219,6 +233,7 @@ impl MarketError {
             Self::Checksum { .. } | Self::Corrupt { .. } | Self::Gone { .. } => MarketErrorKind::Permanent,
             Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => MarketErrorKind::Permanent,
             Self::Io { .. }
+            | Self::Full { .. }
             | Self::DataRoot { .. }
             | Self::Busy { .. }
             | Self::Compacting { .. }
@@ -228,13 +243,21 @@ impl MarketError {
 
     pub(crate) fn io(action: &'static str, file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let file = file.into();
-        move |source| Self::Io { action, file, source }
+        move |source| match is_full(source.kind()) {
+            true => Self::Full { action, file, source },
+            false => Self::Io { action, file, source },
+        }
     }
 
     pub(crate) fn input(action: &'static str, file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let file = file.into();
         move |source| Self::Input { action, file, source }
     }
+}
+
+/// Whether a file could not be written for want of room.
+pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
 fn did_you_mean(suggestion: &Option<String>) -> String {

@@ -167,6 +167,65 @@ pub(crate) fn read_checked(
     Ok(Columns { times, values })
 }
 
+/// Columns that are in memory, with the added bars laid behind them. Nothing is copied of rows that were not read.
+pub(crate) fn lay_behind(base: &Columns, (runs, unread): (&[Run], &[usize]), added: &Added) -> Columns {
+    let values = base.values.iter().enumerate().map(|(at, series)| {
+        let behind = Behind { rows: &added.rows, values: added.values.get(at).map_or(&[], Vec::as_slice) };
+        let (ends, ranges) = behind.layout(runs, unread);
+        let buffer = lay_runs(series, (runs, unread), &behind, Buffer::of(ends), &ranges);
+        ranges.into_iter().map(|range| Series::of(&buffer, range)).collect()
+    });
+    let values = values.collect();
+    // As when they are read: symbols with the same times share them.
+    let (mut distinct, mut distinct_series, mut unread_of) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut rows, mut behind): (Vec<usize>, Vec<TimeMicros>) = (Vec::new(), Vec::new());
+    let mut known: HashMap<(usize, &[TimeMicros]), usize> = HashMap::new();
+    let mut first_of: Vec<usize> = Vec::with_capacity(runs.len());
+    let mut which = Vec::with_capacity(runs.len());
+    for (at, (run, times)) in runs.iter().zip(&base.times).enumerate() {
+        let later = added.times.get(added.range(at)).unwrap_or_default();
+        let same = |other: &&usize| base.times[**other].same_as(times);
+        let first = first_of.iter().find(same).copied().unwrap_or(at);
+        if first == at {
+            first_of.push(at);
+        }
+        which.push(*known.entry((first, later)).or_insert_with(|| {
+            distinct.push(*run);
+            distinct_series.push(times.clone());
+            unread_of.push(unread.get(at).copied().unwrap_or(0));
+            rows.push(later.len());
+            behind.extend_from_slice(later);
+            distinct.len() - 1
+        }));
+    }
+    let behind = Behind { rows: &rows, values: &behind };
+    let (ends, ranges) = behind.layout(&distinct, &[]);
+    let buffer = if unread_of.iter().any(|chunks| *chunks > 0) { Buffer::zeros(ends) } else { Buffer::of(ends) };
+    let buffer = lay_runs(&distinct_series, (&distinct, &unread_of), &behind, buffer, &ranges);
+    let times = which.into_iter().map(|at| Series::of(&buffer, ranges[at].clone())).collect();
+    Columns { times, values }
+}
+
+/// Copies what was read of runs into one buffer, each to its range, with what is behind it.
+fn lay_runs<T: Value>(
+    series: &[Series<T>],
+    (runs, unread): (&[Run], &[usize]),
+    behind: &Behind<'_, T>,
+    mut buffer: Buffer<T>,
+    ranges: &[Range<usize>],
+) -> Arc<Buffer<T>> {
+    let all = buffer.values_mut();
+    for (at, ((run, values), range)) in runs.iter().zip(series).zip(ranges).enumerate() {
+        let skipped = run.rows_of(unread.get(at).copied().unwrap_or(0)) as usize;
+        let from = values.get(skipped..run.rows as usize).unwrap_or_default();
+        if let Some(to) = all.get_mut(range.start + skipped..range.start + skipped + from.len()) {
+            to.copy_from_slice(from);
+        }
+    }
+    behind.put(ranges, all);
+    Arc::new(buffer)
+}
+
 /// Reads runs of a column into one buffer, each to its range, with what is behind it. The parts of the ranges that are read follow
 /// one another.
 fn read_runs<T: Value>(

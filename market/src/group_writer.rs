@@ -86,8 +86,9 @@ impl<'a> GroupWriter<'a> {
         if let Some((path, name)) = self.sink.directory() {
             let places = std::mem::take(&mut encoded.places).into_iter();
             let columns = places.zip(self.sums).map(|(place, sums)| ColumnSums { place, sums }).collect();
-            store_sums(path, &file, &Sums { columns })
-                .map_err(MarketError::io("write", format!("{name}/{}", sums_path(&file.sha256))))?;
+            let (sums, relative) = (Sums { columns }, sums_path(&file.sha256));
+            let failed = MarketError::io("write", format!("{name}/{relative}"));
+            self.sink.making(&relative, || store_sums(path, &file, &sums).map_err(failed))?;
         }
         let new = encoded.store()?;
         Ok(StoredGroup { file, symbols: self.symbols, times: self.distinct, new })

@@ -50,12 +50,14 @@ mod synth;
 mod tail;
 mod time;
 mod vintages;
+mod words;
 mod zone;
 
 pub use arrow_file::{LoadedBars, SymbolBars};
 pub use as_of::{AsOf, AsOfMistake, ResolvedAsOf};
 pub use bundled_names::{DEMO, DEMO_1M, US5, is_bundled};
 pub use calendar::{CALENDARS, Calendar, Session};
+pub use column_cache::ColumnCache;
 pub use compact::CompactReport;
 pub use dataset::Dataset;
 pub use error::{MarketError, MarketErrorKind};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::dataset::Dataset;
 use crate::import::{ImportOptions, import_files};
-use crate::snapshot::{file_path, publish};
+use crate::snapshot::{Sink, file_path};
 
 /// A dataset `d` with so many snapshots, each with one more symbol than the one before; their ids, the newest last.
 fn store(snapshots: usize) -> (tempfile::TempDir, Store, Vec<String>) {
@@ -57,7 +57,8 @@ fn pruning_keeps_the_newest_snapshots_and_the_files_that_they_share() {
     assert!(matches!(store.open(&format!("d@{}", ids[0])), Err(MarketError::UnknownSnapshot { .. })));
     // HEAD's is the newest whenever it was written, and one is always kept.
     let other = store.open(&format!("d@{}", ids[2])).unwrap();
-    publish(&directory(&store), &other.manifest).unwrap();
+    let sink = Sink::in_directory(directory(&store), "d".to_owned(), None);
+    sink.publish(&other.manifest, None).unwrap();
     drop(other);
     assert_eq!(store.prune("d", 0, 0).unwrap().removed, [ids[3].clone()]);
     assert!(is_whole(&store.open("d").unwrap()));

@@ -10,7 +10,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::arrow_file::encode_times;
 use crate::calendar::Calendar;
@@ -34,7 +34,13 @@ const COMPARED_BYTES: u64 = 1 << 20;
 pub(crate) enum Sink {
     /// A dataset's directory, and the dataset's name for messages. Where the dataset is in an object store, the folder in which its
     /// files are made before they are put there.
-    Directory { path: PathBuf, name: String, remote: Option<RemoteDataset> },
+    Directory {
+        path: PathBuf,
+        name: String,
+        remote: Option<RemoteDataset>,
+        /// Files that were not there before, in the order in which they were made; relative to the dataset.
+        made: Mutex<Vec<String>>,
+    },
     /// In memory only.
     Memory(MemoryFiles),
 }
@@ -73,6 +79,33 @@ impl Sink {
         }
     }
 
+    /// A directory, or the folder in which files for an object store are made.
+    pub fn in_directory(path: PathBuf, name: String, remote: Option<RemoteDataset>) -> Self {
+        Self::Directory { path, name, remote, made: Mutex::default() }
+    }
+
+    /// Does something that makes a file in the dataset's directory, and notes it if it was not there before.
+    pub fn making<T>(&self, relative: &str, make: impl FnOnce() -> Result<T, MarketError>) -> Result<T, MarketError> {
+        let Self::Directory { path, made, .. } = self else { return make() };
+        let new = !path.join(relative).exists();
+        let done = make()?;
+        if new {
+            made.lock().unwrap_or_else(PoisonError::into_inner).push(relative.to_owned());
+        }
+        Ok(done)
+    }
+
+    /// Deletes the files that were made here, where there is no room for all of them: they take what is missing, and without the
+    /// others they are of no use. Nobody else may have begun to use them. What cannot be deleted stays, and with it what was made before it.
+    pub fn undo(&self) {
+        let Self::Directory { path, made, remote: None, .. } = self else { return };
+        for relative in std::mem::take(&mut *made.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().rev() {
+            if fs::remove_file(path.join(relative)).is_err() {
+                return;
+            }
+        }
+    }
+
     /// Whether a file that was just made is new to the dataset.
     fn is_new(&self, relative: &str) -> bool {
         self.remote().and_then(|remote| remote.staged.as_ref()).is_none_or(|staged| !staged.is_known(relative))
@@ -82,7 +115,7 @@ impl Sink {
     pub fn keep_base(&self, snapshot: &str) -> Result<(), MarketError> {
         match (self.remote(), self.directory()) {
             (Some(remote), _) => remote.stage_base(snapshot),
-            (None, Some((path, name))) => keep_base(path, snapshot, name),
+            (None, Some((path, name))) => self.making(&base_path(snapshot), || keep_base(path, snapshot, name)),
             (None, None) => Err(MarketError::Refused("bars are not appended to a dataset in memory".to_owned())),
         }
     }
@@ -94,7 +127,11 @@ impl Sink {
     pub fn publish(&self, manifest: &Manifest, before: Option<&Head>) -> Result<(), MarketError> {
         match (self.remote(), self.directory()) {
             (Some(remote), _) => remote.publish(manifest, &json_of(manifest)?, before),
-            (None, Some((path, _))) => publish(path, manifest),
+            (None, Some((path, name))) => {
+                let (relative, json) = (manifest_path(&manifest.snapshot), json_of(manifest)?);
+                self.making(&relative, || write_atomically(path, &relative, &json, name))?;
+                write_head(path, manifest)
+            }
             (None, None) => Err(MarketError::Refused("a dataset in memory has no files".to_owned())),
         }
     }
@@ -108,7 +145,7 @@ impl Sink {
         let Some((path, name)) = self.directory() else {
             return Err(MarketError::Refused("a dataset in memory has no files".to_owned()));
         };
-        let Some(remote) = self.remote() else { return add(path, name) };
+        let Some(remote) = self.remote() else { return self.making(relative, || add(path, name)) };
         remote.stage_object(relative)?;
         let added = add(path, name)?;
         remote.put_staged(relative)?;
@@ -129,7 +166,8 @@ impl Sink {
         if same_content(&path.join(relative), staged.path()).unwrap_or(false) {
             return Ok(false);
         }
-        persist(staged, &path.join(relative)).map_err(MarketError::io("write", format!("{name}/{relative}")))?;
+        let failed = MarketError::io("write", format!("{name}/{relative}"));
+        self.making(relative, || persist(staged, &path.join(relative)).map_err(failed))?;
         Ok(self.is_new(relative))
     }
 
@@ -143,7 +181,7 @@ impl Sink {
                 {
                     return Ok(false);
                 }
-                write_atomically(path, relative, &bytes, name)?;
+                self.making(relative, || write_atomically(path, relative, &bytes, name))?;
                 Ok(self.is_new(relative))
             }
             Self::Memory(files) => {
@@ -330,11 +368,9 @@ fn keep_base(dataset: &Path, snapshot: &str, name: &str) -> Result<(), MarketErr
     write_atomically(dataset, &relative, &bytes, name)
 }
 
-/// Writes the manifest, then HEAD.
-pub(crate) fn publish(dataset: &Path, manifest: &Manifest) -> Result<(), MarketError> {
-    let (name, json) = (&manifest.name, json_of(manifest)?);
-    write_atomically(dataset, &manifest_path(&manifest.snapshot), &json, name)?;
-    write_atomically(dataset, HEAD, format!("{}\n", manifest.snapshot).as_bytes(), name)
+/// Makes a snapshot the newest.
+fn write_head(dataset: &Path, manifest: &Manifest) -> Result<(), MarketError> {
+    write_atomically(dataset, HEAD, format!("{}\n", manifest.snapshot).as_bytes(), &manifest.name)
 }
 
 /// A manifest as it is stored, without what follows from the base and from indices.

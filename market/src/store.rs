@@ -131,13 +131,13 @@ impl Store {
     pub(crate) fn sink(&self, name: &str, existing: Option<&Dataset>) -> Result<Sink, MarketError> {
         let name = name.to_owned();
         let Some(root) = &self.remote else {
-            return Ok(Sink::Directory { path: self.directory(&name), name, remote: None });
+            return Ok(Sink::in_directory(self.directory(&name), name, None));
         };
         let known = existing.map(|existing| existing.manifest.file_paths()).unwrap_or_default();
         let staged = Arc::new(Staging::new(&self.root, known)?);
         let path = staged.path().to_owned();
         let remote = Some(RemoteDataset { root: Arc::clone(root), name: name.clone(), staged: Some(staged) });
-        Ok(Sink::Directory { path, name, remote })
+        Ok(Sink::in_directory(path, name, remote))
     }
 
     fn kept(&self) -> Option<MutexGuard<'_, VecDeque<Dataset>>> {

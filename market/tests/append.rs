@@ -6,12 +6,13 @@ mod common;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use common::{Place, load_all, names, options};
 use proptest::prelude::*;
 use trawl_market::{
-    Adjustment, AdjustmentMode, Appending, AsOf, Dataset, ImportOptions, ImportReport, InspectOptions, MarketError,
-    Timeframe, import_files, inspect,
+    Adjustment, AdjustmentMode, Appending, AsOf, ColumnCache, Dataset, ImportOptions, ImportReport, InspectOptions,
+    LoadedBars, MarketError, Timeframe, import_files, inspect,
 };
 
 /// A bar: symbol, day after 2024-01-01, close.
@@ -74,6 +75,14 @@ fn assert_same(appended: &Dataset, whole: &Dataset) {
                 format!("{:?}", kept.load_group(group, &columns).unwrap()),
                 format!("{:?}", whole.load_group(group, &columns).unwrap())
             );
+        }
+    }
+    let cache = Arc::new(ColumnCache::new(1 << 24));
+    let shared = [appended, whole, appended].map(|dataset| dataset.clone().sharing_columns(&cache));
+    for group in 0..whole.manifest.groups {
+        let expected = whole.load_group(group, &columns).unwrap();
+        for shared in &shared {
+            assert_eq!(format!("{:?}", shared.load_group(group, &columns).unwrap()), format!("{expected:?}"));
         }
     }
     assert!(appended.verify().is_empty());
@@ -164,6 +173,52 @@ fn later_bars_are_appended_and_a_file_of_the_whole_history_adds_only_these() {
     for as_of in ["now", "2000-01-21", "2000-01-22", "2000-01-10"] {
         assert_eq!(at(&dataset, as_of), at(&open(&place, "whole"), as_of), "{as_of}");
     }
+}
+
+/// What was read of bars.
+fn read_part(bars: &[LoadedBars]) -> Vec<String> {
+    let read = |LoadedBars { symbol, times, columns, unread }: &LoadedBars| {
+        let columns: Vec<&[f64]> = columns.iter().map(|column| &column[*unread..]).collect();
+        format!("{symbol} {} {unread} {:?} {columns:?}", times.len(), &times[*unread..])
+    };
+    bars.iter().map(read).collect()
+}
+
+#[test]
+fn snapshots_share_the_bars_in_memory_and_appended_ones_are_laid_behind_them() {
+    let place = Place::new();
+    import(&place, "d", &days(3, 0..9_000), Appending::Always);
+    let columns = names(&["close", "volume"]);
+    let load = |dataset: &Dataset, newest: u64| {
+        dataset.load_group_newest(0, &columns, &Adjustment::NONE, newest).map_err(|error| error.to_string())
+    };
+    let resident = |dataset: &Dataset, newest| dataset.is_resident(0, &columns, &Adjustment::NONE, Some(newest));
+    let [whole, part] = [64 << 20, 64 << 20].map(|bytes| Arc::new(ColumnCache::new(bytes)));
+    let base = open(&place, "d");
+    load(&base.clone().sharing_columns(&whole), 20_000).unwrap();
+    // From the second chunk of 4,096 bars on.
+    load(&base.clone().sharing_columns(&part), 2_000).unwrap();
+    assert!(part.bytes() < whole.bytes() && !resident(&base, 1));
+    import(&place, "d", &days(3, 9_000..9_003), Appending::Always);
+    let plain = open(&place, "d");
+    assert_eq!(tails(&plain), 1);
+    let wanted = [1, 2_000, 5_000, 20_000];
+    let expected = wanted.map(|newest| load(&plain, newest).unwrap());
+    // What is in memory needs no file.
+    fs::remove_file(place.store.root.join(format!("d/files/{}.arrow", base.manifest.files[0].sha256))).unwrap();
+    assert!(load(&plain, 1).is_err());
+    let (whole, part) = (plain.clone().sharing_columns(&whole), plain.clone().sharing_columns(&part));
+    for (newest, expected) in wanted.into_iter().zip(&expected) {
+        for _ in 0..2 {
+            assert!(resident(&whole, newest));
+            assert_eq!(read_part(&load(&whole, newest).unwrap()), read_part(expected), "{newest}");
+        }
+    }
+    assert_eq!(wanted.map(|newest| resident(&part, newest)), [false, true, false, false]);
+    assert_eq!(read_part(&load(&part, 2_000).unwrap()), read_part(&expected[1]));
+    assert!(load(&part, 5_000).is_err());
+    // Other columns were never read.
+    assert!(!whole.is_resident(0, &names(&["open"]), &Adjustment::NONE, None));
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod diff;
 mod election;
 mod examples;
 mod formats;
+mod full_disk;
 mod helm;
 mod indicators;
 mod language_page;

@@ -16,7 +16,7 @@ use tonic::{Code, Request, Response, Status};
 use trawl_kernels::cuda::Lowering;
 use trawl_kernels::stages::EngineStage;
 use trawl_kernels::{BACKEND_CPU, Cancel, Engine};
-use trawl_market::{Adjustment, Dataset, LoadedBars, Store};
+use trawl_market::{Adjustment, ColumnCache, Dataset, LoadedBars, Store};
 use trawl_plan::{ScanDocument, compile_scan};
 use trawl_telemetry::metrics::catalogue::worker::{
     CACHE_WAIT_TIME, DAMAGED_READS, SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal,
@@ -28,7 +28,7 @@ use trawl_wire::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speak
 use trawl_wire::record::ExecutionClass;
 use trawl_wire::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
 
-use crate::cache::{Group, GroupCache, GroupKey};
+use crate::cache::{count_load, in_memory};
 use crate::copy_check::CopyCheck;
 use crate::executable::ExecutablePlan;
 use crate::execute::{ExecuteError, References, ScanSource, ScanStep, StepKind};
@@ -58,7 +58,8 @@ pub(crate) struct WorkerService {
     pub id: String,
     pub store: Store,
     pub pool: rayon::ThreadPool,
-    pub cache: GroupCache,
+    /// Bars in memory.
+    pub cache: Arc<ColumnCache>,
     /// The engine, unless a scan requests the CPU.
     pub engine: Engine,
     /// Set once, when the worker begins to leave: new shards are rejected, running ones finish.
@@ -86,7 +87,6 @@ pub(crate) struct Shard {
     pub step: ScanStep,
     pub input: StepInputV1,
     pub references: References,
-    reference: Arc<str>,
     columns: Arc<[String]>,
     pub segments: Vec<u32>,
     /// Which of the one segment's symbols are wanted; all when `None`.
@@ -110,7 +110,7 @@ impl Cancel for Unwanted<'_> {
 
 /// A segment's bars, and the range of wanted symbols.
 pub(crate) struct AtHand {
-    group: Group,
+    group: Vec<LoadedBars>,
     wanted: Range<usize>,
 }
 
@@ -158,7 +158,7 @@ impl WorkerService {
             id,
             store,
             pool,
-            cache: GroupCache::new(cache_bytes),
+            cache: in_memory(cache_bytes),
             engine,
             draining: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
@@ -258,7 +258,6 @@ impl WorkerService {
         };
         let input = request.input.as_ref().map(envelope::decode_input).transpose().map_err(Failure::from)?;
         let kind = if request.times_only { StepKind::Times } else { StepKind::Values };
-        let reference = Arc::from(format!("{}@{} {}", manifest.name, manifest.snapshot, request.adjustment));
         let columns = Arc::from(plan.columns.clone());
         let source = ScanSource { executable, dataset, as_of: request.as_of_us, adjustment, engine, checkpoints: None };
         let references = source.load_references().inspect_err(|error| self.log_damage(&source.dataset, error))?;
@@ -267,7 +266,6 @@ impl WorkerService {
             source,
             step: ScanStep { stage: request.stage as usize, kind },
             input: input.unwrap_or_default(),
-            reference,
             columns,
             segments: request.segments,
             part,
@@ -283,7 +281,8 @@ impl WorkerService {
         let dataset = self
             .store
             .open(reference)
-            .map_err(|error| Failure::new(ErrorKind::Retryable, bounded_reason(text_of(&error))))?;
+            .map_err(|error| Failure::new(ErrorKind::Retryable, bounded_reason(text_of(&error))))?
+            .sharing_columns(&self.cache);
         let mut datasets = datasets();
         if datasets.len() >= DATASETS_OPEN_MAX {
             datasets.pop_front();
@@ -340,17 +339,19 @@ impl WorkerService {
             return Err(ExecuteError::Cancelled.into());
         }
         let started = Instant::now();
-        let key = shard.key(segment);
+        let newest = shard.newest(segment);
+        let resident = shard.is_resident(segment, newest);
         let load = || {
-            let (waits, began) = (!shard.source.dataset.is_here(segment), Instant::now());
-            let loaded = shard.source.load_segment_newest(segment, key.newest);
+            let (waits, began) = (!resident && !shard.source.dataset.is_here(segment), Instant::now());
+            let loaded = shard.source.load_segment_newest(segment, newest);
             if waits {
                 CACHE_WAIT_TIME.add_time(began.elapsed());
             }
             loaded
         };
-        let loaded = record.stages.time(EngineStage::Load, 0, 0, || self.cache.get_or_load(&key, load));
-        let (group, resident) = loaded.inspect_err(|error| self.log_damage(&shard.source.dataset, error))?;
+        let loaded = record.stages.time(EngineStage::Load, 0, 0, load);
+        let group = loaded.inspect_err(|error| self.log_damage(&shard.source.dataset, error))?;
+        count_load(&self.cache, resident);
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;
         record.cache = Some(if resident { CacheLevel::Memory } else { CacheLevel::Disk });
@@ -407,20 +408,21 @@ impl WorkerService {
                 }
             });
         };
-        let here = |segment: u32| self.cache.holds(&shard.key(segment));
+        let here = |segment: u32| shard.is_resident(segment, shard.newest(segment));
         prefetch::ahead(&shard.source.dataset, &shard.segments, here, compute);
     }
 }
 
 impl Shard {
-    /// The key of a segment's bars, as this step reads them.
-    fn key(&self, segment: u32) -> GroupKey {
-        GroupKey {
-            dataset: Arc::clone(&self.reference),
-            group: segment,
-            columns: Arc::clone(&self.columns),
-            newest: self.source.newest_bars_read(segment, self.step, &self.input),
-        }
+    /// How many of the newest bars of each symbol this step reads of a segment; all if `None`.
+    fn newest(&self, segment: u32) -> Option<u64> {
+        self.source.newest_bars_read(segment, self.step, &self.input)
+    }
+
+    /// Whether a segment's bars are in memory.
+    fn is_resident(&self, segment: u32, newest: Option<u64>) -> bool {
+        let source = &self.source;
+        source.dataset.is_resident(segment, &self.columns, &source.adjustment, newest)
     }
 
     /// Bytes of `bars` loaded bars.

@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicU64;
 
 use super::Dataset;
 use crate::arrow_file::{LoadedBars, TIME};
-use crate::column_cache::Column;
+use crate::column_cache::{Column, ColumnCache, GroupPart};
 use crate::error::MarketError;
 use crate::files::Files;
-use crate::group_reader::{Added, Columns, added_columns, copy_columns, read_checked, read_sums};
+use crate::group_reader::{Added, Columns, added_columns, copy_columns, lay_behind, read_checked, read_sums};
 use crate::manifest::{GroupFile, SymbolEntry};
 use crate::series::{Series, Value};
 use crate::snapshot::{file_path, store_sums, sums_path};
@@ -19,6 +19,52 @@ use crate::sums::{CHUNK_ROWS, Run, Sums};
 use crate::tail::OpenTail;
 use crate::tail::reader::Pieces;
 use crate::time::TimeMicros;
+
+/// Of each symbol, the number of chunks at its beginning that hold none of so many newest bars.
+fn unread_of<'e>(runs: &[Run], entries: impl Iterator<Item = &'e SymbolEntry>, newest: Option<u64>) -> Vec<usize> {
+    let Some(newest) = newest else { return Vec::new() };
+    let skipped = |(run, entry): (&Run, &SymbolEntry)| run.chunks_before(entry.rows.saturating_sub(newest));
+    runs.iter().zip(entries).map(skipped).collect()
+}
+
+/// Columns of all symbols of a group: those that are kept, and the others, which are read and kept.
+fn kept_columns(
+    cache: &ColumnCache,
+    content: &str,
+    columns: &[String],
+    rows: &Rows<'_>,
+    read: impl FnOnce(&[String]) -> Result<Columns, MarketError>,
+) -> Result<Columns, MarketError> {
+    let part = GroupPart::new(content, rows.unread);
+    let times = match cache.get(&part, TIME) {
+        Some(Column::Times(times)) => Some(times),
+        _ => None,
+    };
+    let mut values: Vec<Option<Vec<Series<f64>>>> = Vec::with_capacity(columns.len());
+    values.extend(columns.iter().map(|name| match cache.get(&part, name) {
+        Some(Column::Values(values)) => Some(values),
+        _ => None,
+    }));
+    let missing: Vec<String> =
+        columns.iter().zip(&values).filter(|(_, held)| held.is_none()).map(|(name, _)| name.clone()).collect();
+    if let (Some(times), true) = (&times, missing.is_empty()) {
+        return Ok(Columns { times: times.clone(), values: values.into_iter().flatten().collect() });
+    }
+    let unread = |(run, chunks): (&Run, &usize)| run.rows_of(*chunks);
+    let unread: Vec<u64> = rows.wanted.iter().zip(rows.unread).map(unread).collect();
+    let read = read(&missing)?;
+    if times.is_none() {
+        cache.keep(&part, TIME, &Column::Times(read.times.clone()), &unread);
+    }
+    let mut found = missing.iter().zip(read.values);
+    for column in values.iter_mut().filter(|held| held.is_none()) {
+        if let Some((name, series)) = found.next() {
+            cache.keep(&part, name, &Column::Values(series.clone()), &unread);
+            *column = Some(series);
+        }
+    }
+    Ok(Columns { times: times.unwrap_or(read.times), values: values.into_iter().flatten().collect() })
+}
 
 /// Which rows of a group are read.
 struct Rows<'a> {
@@ -52,10 +98,7 @@ impl Dataset {
             return Ok(Vec::new());
         }
         let entries = || places.iter().filter_map(symbol);
-        let unread = newest.map_or_else(Vec::new, |newest| {
-            let skipped = |(run, entry): (&Run, &SymbolEntry)| run.chunks_before(entry.rows.saturating_sub(newest));
-            runs.iter().zip(entries()).map(skipped).collect()
-        });
+        let unread = unread_of(&runs, entries(), newest);
         let rows = Rows { group, all: &all, wanted: &runs, places: &places, unread: &unread };
         let Columns { times, mut values } = self.columns_of(columns, &rows)?;
         values.iter_mut().for_each(|column| column.reverse());
@@ -106,42 +149,41 @@ impl Dataset {
 
     /// Columns of some symbols of a group: those that are kept in memory, and the others from files.
     fn columns_of(&self, columns: &[String], rows: &Rows<'_>) -> Result<Columns, MarketError> {
-        let whole = rows.all.len() == rows.wanted.len() && rows.unread.iter().all(|chunks| *chunks == 0);
-        let Some(cache) = self.cache.as_ref().filter(|_| whole) else {
+        let all = rows.all.len() == rows.wanted.len();
+        let part = rows.unread.iter().any(|chunks| *chunks > 0);
+        let Some(cache) = self.cache.as_ref().filter(|cache| all && (cache.is_shared() || !part)) else {
             return self.columns_from_files(columns, rows);
         };
-        // What a file holds is part of every snapshot that names it; with what was appended, of this one.
-        let key = match (self.manifest.file(rows.group), self.tails()) {
-            (Some(file), None) => file.sha256.clone(),
-            _ => format!("{}/{}", self.manifest.snapshot, rows.group),
-        };
-        let held = |name: &str| cache.get(&key, name);
-        let times = match held(TIME) {
-            Some(Column::Times(times)) => Some(times),
-            _ => None,
-        };
-        let mut values: Vec<Option<Vec<Series<f64>>>> = Vec::with_capacity(columns.len());
-        values.extend(columns.iter().map(|name| match held(name) {
-            Some(Column::Values(values)) => Some(values),
-            _ => None,
-        }));
-        let missing: Vec<String> =
-            columns.iter().zip(&values).filter(|(_, held)| held.is_none()).map(|(name, _)| name.clone()).collect();
-        if let (Some(times), true) = (&times, missing.is_empty()) {
-            return Ok(Columns { times: times.clone(), values: values.into_iter().flatten().collect() });
-        }
-        let read = self.columns_from_files(&missing, rows)?;
-        if times.is_none() {
-            cache.keep(&key, TIME, &Column::Times(read.times.clone()));
-        }
-        let mut found = missing.iter().zip(read.values);
-        for column in values.iter_mut().filter(|held| held.is_none()) {
-            if let Some((name, series)) = found.next() {
-                cache.keep(&key, name, &Column::Values(series.clone()));
-                *column = Some(series);
+        let from_files = |missing: &[String]| self.columns_from_files(missing, rows);
+        // What a file holds is part of every snapshot that names it.
+        match (self.manifest.file(rows.group), self.tails()) {
+            (Some(file), None) => kept_columns(cache, &file.sha256, columns, rows, from_files),
+            (Some(file), Some(tails)) if cache.is_shared() => {
+                let base = kept_columns(cache, &file.sha256, columns, rows, |missing| {
+                    let none = Added::default();
+                    self.columns_from_file(file, missing, rows.all, (rows.wanted, rows.unread), &none)
+                })?;
+                let added = self.added(&tails.files, rows.group, columns, rows.places)?;
+                match added.rows.iter().all(|rows| *rows == 0) {
+                    true => Ok(base),
+                    false => Ok(lay_behind(&base, (rows.wanted, rows.unread), &added)),
+                }
+            }
+            (None, _) if cache.is_shared() => from_files(columns),
+            // With what was appended, of this snapshot alone.
+            _ => {
+                let content = format!("{}/{}", self.manifest.snapshot, rows.group);
+                kept_columns(cache, &content, columns, rows, from_files)
             }
         }
-        Ok(Columns { times: times.unwrap_or(read.times), values: values.into_iter().flatten().collect() })
+    }
+
+    /// Whether the shared cache has all of these columns of a group's file.
+    pub(super) fn holds(&self, group: u32, columns: &[String], newest: Option<u64>) -> bool {
+        let (Some(cache), Some(file)) = (self.cache.as_ref(), self.manifest.file(group)) else { return false };
+        let runs = self.runs(group);
+        let part = GroupPart::new(&file.sha256, &unread_of(&runs, self.symbols_of(group), newest));
+        cache.holds(&part, TIME) && columns.iter().all(|column| cache.holds(&part, column))
     }
 
     /// Columns of some symbols, read from the files.

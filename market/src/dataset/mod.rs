@@ -74,7 +74,12 @@ impl Dataset {
     /// scans that read the same bars in several steps. Clones share them.
     pub fn keeping_columns(self, columns: impl IntoIterator<Item = String>, bytes_max: u64) -> Self {
         let columns = columns.into_iter().chain([TIME.to_owned()]);
-        Self { cache: Some(Arc::new(ColumnCache::new(columns, bytes_max))), ..self }
+        Self { cache: Some(Arc::new(ColumnCache::of(columns, bytes_max))), ..self }
+    }
+
+    /// Keeps what is read of whole groups in a cache that other snapshots and datasets share.
+    pub fn sharing_columns(self, cache: &Arc<ColumnCache>) -> Self {
+        Self { cache: Some(Arc::clone(cache)), ..self }
     }
 
     /// Whether it is bundled with the program.
@@ -160,11 +165,24 @@ impl Dataset {
         adjustment: &Adjustment,
         newest: u64,
     ) -> Result<Vec<LoadedBars>, MarketError> {
+        let newest = self.newest_read(group, adjustment, Some(newest));
+        self.adjusted(columns, adjustment, |columns| self.load_newest(group, columns, newest))
+    }
+
+    /// How many of the newest bars are read where so many are wanted; `None`: all.
+    fn newest_read(&self, group: u32, adjustment: &Adjustment, newest: Option<u64>) -> Option<u64> {
         let dividends = adjustment.mode == AdjustmentMode::SplitAndDividend && self.manifest.factors.is_some();
         // Times that were not read are those of 1970 to whoever searches for one.
         let whole = dividends || self.symbols_of(group).any(|entry| entry.first_time < 0);
-        let newest = if whole { None } else { Some(newest) };
-        self.adjusted(columns, adjustment, |columns| self.load_newest(group, columns, newest))
+        newest.filter(|_| !whole)
+    }
+
+    /// Whether all of these bars, of `newest` bars of each symbol if it is given, are in memory: what [`Dataset::load_group_newest`] or
+    /// [`Dataset::load_group_adjusted`] would return. Of files of appended bars it does not say whether they are.
+    pub fn is_resident(&self, group: u32, columns: &[String], adjustment: &Adjustment, newest: Option<u64>) -> bool {
+        let adjusts = !adjustment.is_none() && self.manifest.factors.is_some();
+        let wanted = if adjusts { self.with_close(columns, adjustment).0 } else { columns.to_vec() };
+        self.holds(group, &wanted, self.newest_read(group, adjustment, newest))
     }
 
     /// The entries of a group's symbols in the manifest, sorted by symbol.

@@ -4,11 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::imported::{Imported, ImportedSymbol};
+use super::threads::try_in_parallel;
 use crate::arrow_file::{LoadedBars, SymbolBars};
-use crate::bars_writer::HELD_BYTES_MAX;
 use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::group::{group_of, groups_for};
@@ -22,6 +20,9 @@ use crate::series::VALUE_BYTES;
 use crate::snapshot::{Sink, unite};
 use crate::tail::Tails;
 use crate::time::TimeMicros;
+
+/// Threads for each core that make groups: while some wait until their files are on the disk, others compute.
+const WRITERS: usize = 4;
 
 /// Core columns in their order, then the others by name.
 pub(super) fn united_columns<'a>(columns: impl Iterator<Item = &'a String>) -> Result<Vec<String>, MarketError> {
@@ -136,8 +137,10 @@ pub(crate) fn merge_into(
             bytes += bytes_of(&old, &new, width);
             wave.push((group, old, new));
         }
-        let made = wave.into_par_iter().map(|(group, old, new)| merging.merge(group, &old, &new));
-        stored.extend(made.collect::<Result<Vec<MergedGroup>, MarketError>>()?);
+        stored.extend(try_in_parallel(wave.len(), WRITERS * rayon::current_num_threads(), |at| {
+            let (group, old, new) = &wave[at];
+            merging.merge(*group, old, new)
+        })?);
     }
     for group in stored {
         merged.times = unite(merged.times, &group.stored.times);
@@ -159,12 +162,11 @@ fn rows_of<'a>(old: &'a [&SymbolEntry], new: &'a [&ImportedSymbol]) -> impl Iter
     old.iter().map(|entry| entry.rows).chain(new.iter().map(|symbol| symbol.bars as u64))
 }
 
-/// Bytes of memory that making a group takes: a batch of its rows as they are collected and encoded, what is held of its file,
-/// and a symbol's rows as they are read, in order, and merged.
+/// Bytes of memory that making a group takes: a batch of its rows as they are collected and encoded, and a symbol's rows as they are
+/// read, in order, and merged.
 fn bytes_of(old: &[&SymbolEntry], new: &[&ImportedSymbol], width: u64) -> u64 {
     let (all, largest) = (rows_of(old, new).sum::<u64>(), rows_of(old, new).max().unwrap_or(0));
-    let file = VALUE_BYTES * width * all;
-    VALUE_BYTES * width * (2 * all.min(BATCH_ROWS_MAX as u64) + 4 * largest) + file.min(HELD_BYTES_MAX as u64)
+    VALUE_BYTES * width * (2 * all.min(BATCH_ROWS_MAX as u64) + 4 * largest)
 }
 
 impl Merging<'_> {

@@ -2,12 +2,11 @@
 //! left out and reported; it is an error only if no file can be read.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use super::ImportOptions;
 use super::memory::MemoryPlan;
 use super::spool::RowSpool;
+use super::threads::in_parallel;
 use crate::error::MarketError;
 use crate::limits::IMPORT_ROWS_MAX;
 use crate::quarantine::{BadRow, Reason};
@@ -81,7 +80,7 @@ pub(super) fn read_all(
         match one {
             Ok(file) => files.push(file),
             // That rows cannot be kept is no fault of the file either.
-            Err(error @ MarketError::Io { .. }) => return Err(error),
+            Err(error @ (MarketError::Io { .. } | MarketError::Full { .. })) => return Err(error),
             Err(error) if options.strict => return Err(error),
             Err(error) => {
                 let message = error_text(&error);
@@ -110,33 +109,6 @@ pub(super) fn read_all(
         notes.push(format!("prices of {scaled} of {} files were divided by 10,000, {LEAN_STORES}", inputs.len()));
     }
     Ok(ReadFiles { files, skipped, notes })
-}
-
-/// What `work` gives for each number below `count`, on so many threads of their own: they wait for files, and let the others
-/// parse.
-fn in_parallel<T: Send>(count: usize, threads: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    if threads == 1 {
-        return (0..count).map(work).collect();
-    }
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(count));
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    if at >= count {
-                        return;
-                    }
-                    let one = work(at);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((at, one));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_unstable_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, one)| one).collect()
 }
 
 /// An error and its causes.

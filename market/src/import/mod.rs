@@ -23,10 +23,11 @@ mod run;
 mod settle;
 mod spool;
 mod tables;
+mod threads;
 mod zones;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::append::Appending;
@@ -53,7 +54,7 @@ use crate::manifest::ORIGIN_IMPORT;
 use crate::name::check_dataset_name;
 use crate::quarantine::{quarantine_path, write_quarantine};
 use crate::reading::ReadOptions;
-use crate::snapshot::{Heading, WriteLock, assemble};
+use crate::snapshot::{CompactionLock, Heading, Sink, WriteLock, assemble};
 use crate::store::Store;
 use crate::time::{TimeMicros, now};
 
@@ -182,6 +183,21 @@ pub(crate) fn check_writable_name(name: &str) -> Result<(), MarketError> {
     Ok(())
 }
 
+/// What an import holds while it writes.
+struct Writing {
+    sink: Sink,
+    _lock: WriteLock,
+}
+
+impl Writing {
+    /// Deletes what was written so far. A compaction that is running may use the same files, and keeps them.
+    fn undo(&self, directory: &Path, name: &str) {
+        if let Ok(_no_compaction) = CompactionLock::take(directory, name) {
+            self.sink.undo();
+        }
+    }
+}
+
 /// Imports files of bars as one new snapshot of `options.dataset`. A file that cannot be read is left out and reported,
 /// unless `strict` is set or none can be read.
 ///
@@ -191,9 +207,23 @@ pub(crate) fn check_writable_name(name: &str) -> Result<(), MarketError> {
 /// # Errors
 /// [`MarketError::BadCsv`] for a file without a usable header or without a single good row,
 /// [`MarketError::BadName`], [`MarketError::Refused`], [`MarketError::Limit`], [`MarketError::Busy`],
-/// [`MarketError::Io`]; [`MarketError::Checksum`] and its like when the existing dataset is damaged. Then nothing is
-/// changed.
+/// [`MarketError::Io`]; [`MarketError::Full`], and what was written by then is deleted; [`MarketError::Checksum`] and its like
+/// when the existing dataset is damaged. Then nothing is changed.
 pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportReport, MarketError> {
+    let mut writing = None;
+    let imported = import_holding(store, options, &mut writing);
+    if let (Err(MarketError::Full { .. }), Some(writing)) = (&imported, &writing) {
+        writing.undo(&store.directory(&options.dataset), &options.dataset);
+    }
+    imported
+}
+
+/// The same; what it holds while it writes is left in `writing`.
+fn import_holding(
+    store: &Store,
+    options: &ImportOptions,
+    writing: &mut Option<Writing>,
+) -> Result<ImportReport, MarketError> {
     let name = &options.dataset;
     check_writable_name(name)?;
     let new_tables = read_tables(options)?;
@@ -214,7 +244,7 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     let Prepared { timeframe, calendar, columns, imported, bad, mut notes, .. } = prepared;
 
     let directory = store.directory(name);
-    let _lock = WriteLock::take(&directory, name)?;
+    let lock = WriteLock::take(&directory, name)?;
     // Looked up again under the lock.
     let newest = store.newest(name)?;
     let existing = match (known, &newest) {
@@ -232,9 +262,9 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
         None => None,
     };
     let closed = Closed::of(&imported, options.clock, old, (calendar, timeframe))?;
-    let sink = store.sink(name, existing.as_ref())?;
+    let sink = &writing.insert(Writing { sink: store.sink(name, existing.as_ref())?, _lock: lock }).sink;
     let appended = match &existing {
-        Some(existing) => append(&sink, existing, (&imported, &columns), options.appending, memory.groups())?,
+        Some(existing) => append(sink, existing, (&imported, &columns), options.appending, memory.groups())?,
         None => None,
     };
     let complete_to = closed.complete_to(requested, old);
@@ -243,13 +273,13 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     let NewTables { factors, listing } = new_tables;
     let merged = match appended {
         Some(_) => None,
-        None => Some(merge_into(&sink, existing.as_ref(), &columns, Some(&imported), memory.groups())?),
+        None => Some(merge_into(sink, existing.as_ref(), &columns, Some(&imported), memory.groups())?),
     };
     let (groups, columns) = match (&merged, old) {
         (Some(merged), _) => (merged.groups, merged.columns.clone()),
         (None, old) => old.map_or((1, Vec::new()), |old| (old.groups, old.columns.clone())),
     };
-    let stored = store_tables(&sink, existing.as_ref(), factors, listing, &columns)?;
+    let stored = store_tables(sink, existing.as_ref(), factors, listing, &columns)?;
     let heading = || Heading {
         name: name.clone(),
         timeframe,
@@ -264,12 +294,12 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     };
     let (made, counts, mut jumps, files_written, files_shared) = match (merged, appended, &existing) {
         (None, Some(bars), Some(existing)) => {
-            let (made, written) = bars.snapshot(&sink, existing, heading)?;
+            let (made, written) = bars.snapshot(sink, existing, heading)?;
             let shared = made.manifest.files.len() + made.manifest.tails().len();
             (made, bars.counts, bars.jumps, written, (shared as u64).saturating_sub(written))
         }
         (Some(merged), ..) => {
-            let manifest = assemble(&sink, heading(), merged.files, merged.times)?;
+            let manifest = assemble(sink, heading(), merged.files, merged.times)?;
             let files = sink.reads().ok_or_else(|| MarketError::Refused("bars are imported to files".to_owned()))?;
             let made = Dataset::new(Arc::new(manifest), files);
             (made, merged.counts, merged.jumps, merged.files_written, merged.files_shared)

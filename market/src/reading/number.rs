@@ -1,5 +1,7 @@
 //! Numbers as files write them, and the probable cause when a cell is not a number.
 
+use crate::words::{ONES, zero_bytes};
+
 /// What a cell holds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Cell {
@@ -30,13 +32,15 @@ pub(super) fn parse_number(cell: &str, comma: bool) -> Cell {
     }
 }
 
+/// Powers of ten that are exact.
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+
 /// The nearest number to a plain decimal such as `123.45`: its digits are a whole number below 2^53 and the power of ten below
 /// 10^23, both exact, so that one division rounds once. `None` for any other notation: the caller decides.
 fn plain_decimal(cell: &[u8]) -> Option<f64> {
-    const POWERS: [f64; 23] = [
-        1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
-        1e20, 1e21, 1e22,
-    ];
     /// Digits and a point: no more digits than a whole number of 64 bits holds.
     const BYTES_MAX: usize = 19;
     if cell.len() > BYTES_MAX {
@@ -54,11 +58,109 @@ fn plain_decimal(cell: &[u8]) -> Option<f64> {
         }
     }
     let last = cell.len().checked_sub(1)?;
+    let decimals = point.map_or(0, |point| last - point);
+    quotient(digits, decimals)
+}
+
+/// Digits with so many of them behind the point; `None` where they are not exact.
+#[inline]
+fn quotient(digits: u64, decimals: usize) -> Option<f64> {
     if digits >> 53 != 0 {
         return None;
     }
-    let decimals = point.map_or(0, |point| last - point);
     POWERS.get(decimals).map(|power| digits as f64 / power)
+}
+
+/// [`plain_decimal`] of the cell at a place of a text. Eight bytes are looked at together, or sixteen, where the text has as many
+/// before the end of the cell: what comes before the cell is replaced by zeros in front.
+#[inline]
+pub(super) fn plain_decimal_at(text: &[u8], start: usize, end: usize) -> Option<f64> {
+    let (length, before) = (end.checked_sub(start)?, text.get(..end)?);
+    match length {
+        1..=8 => {
+            if let Some(bytes) = before.last_chunk::<8>() {
+                return short_decimal(u64::from_le_bytes(*bytes), length);
+            }
+        }
+        9..=16 => {
+            if let Some(bytes) = before.last_chunk::<16>() {
+                return long_decimal(u128::from_le_bytes(*bytes), length);
+            }
+        }
+        _ => {}
+    }
+    plain_decimal(&before[start..])
+}
+
+/// The digit zero in each byte.
+const ZEROS: u64 = ONES * b'0' as u64;
+/// The point in each byte, once the digit zero is taken off.
+const POINTS: u64 = ONES * (b'.' ^ b'0') as u64;
+/// The highest bit of each byte.
+const HIGH: u64 = ONES * 0x80;
+
+/// The decimal in the last `length` bytes, of which there are one to eight.
+#[inline]
+fn short_decimal(bytes: u64, length: usize) -> Option<f64> {
+    let first = 64 - 8 * length as u32;
+    let values = (bytes ^ ZEROS) & (u64::MAX << first);
+    let points = zero_bytes(values ^ POINTS);
+    let (values, decimals) = match points {
+        0 => (values, 0),
+        _ => {
+            // What comes before the point moves to its place.
+            let at = points.trailing_zeros() & !7;
+            if at == first {
+                return None;
+            }
+            let below = (1 << at) - 1;
+            ((values & below) << 8 | values & !(below << 8 | 0xff), 7 - at as usize / 8)
+        }
+    };
+    are_digits(values).then(|| quotient(number_of(values), decimals)).flatten()
+}
+
+/// The decimal in the last `length` bytes, of which there are nine to sixteen.
+#[inline]
+fn long_decimal(bytes: u128, length: usize) -> Option<f64> {
+    let both = |word: u64| u128::from(word) << 64 | u128::from(word);
+    // The halves in the order of the text.
+    let halves = |values: u128| (values as u64, (values >> 64) as u64);
+    let first = 128 - 8 * length as u32;
+    let values = (bytes ^ both(ZEROS)) & (u128::MAX << first);
+    let (front, back) = halves(values ^ both(POINTS));
+    let points = u128::from(zero_bytes(back)) << 64 | u128::from(zero_bytes(front));
+    let (values, decimals) = match points {
+        0 => (values, 0),
+        _ => {
+            let at = points.trailing_zeros() & !7;
+            if at == first {
+                return None;
+            }
+            let below = (1 << at) - 1;
+            ((values & below) << 8 | values & !(below << 8 | 0xff), 15 - at as usize / 8)
+        }
+    };
+    let (front, back) = halves(values);
+    let digits = number_of(front) * 100_000_000 + number_of(back);
+    (are_digits(front) && are_digits(back)).then(|| quotient(digits, decimals)).flatten()
+}
+
+/// Whether each byte is at most nine.
+#[inline]
+fn are_digits(values: u64) -> bool {
+    (values.wrapping_add(HIGH - 10 * ONES) | values) & HIGH == 0
+}
+
+/// The number that eight digits are, the first one in the lowest byte: neighbours are put together, then pairs, then fours. Less than
+/// 10^8, if they are digits.
+#[inline]
+fn number_of(digits: u64) -> u64 {
+    const PAIRS: u64 = 0x00ff_00ff_00ff_00ff;
+    const FOURS: u64 = 0x0000_ffff_0000_ffff;
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & PAIRS;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & FOURS;
+    fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & u64::from(u32::MAX)
 }
 
 /// `1.234,50` as `1234.50`; `None` where the dots cannot separate thousands, as in `1.5`.
@@ -175,6 +277,33 @@ mod tests {
                 None => {
                     let plain = cell.len() <= 15 && cell.starts_with(|c: char| c.is_ascii_digit());
                     prop_assert!(!plain, "{}", cell);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_plain_decimal_is_read_alike_wherever_it_is_in_a_text(
+            before in "[0-9.,a-z]{0,20}", cell in "([0-9]{0,11}[.]?[0-9]{0,11})|[0-9.:/\\-e ]{0,18}|.{0,9}", after in "[0-9,]{0,3}",
+        ) {
+            let text = format!("{before}{cell}{after}");
+            let place = before.len()..before.len() + cell.len();
+            let read = plain_decimal_at(text.as_bytes(), place.start, place.end);
+            prop_assert_eq!(read.map(f64::to_bits), plain_decimal(cell.as_bytes()).map(f64::to_bits), "{}", cell);
+        }
+    }
+
+    #[test]
+    fn every_byte_beside_digits_is_no_digit_at_any_place() {
+        for length in 1..=16 {
+            for at in 0..length {
+                for byte in 0..=u8::MAX {
+                    let mut text = [b'7'; 24];
+                    text[24 - length + at] = byte;
+                    let read = plain_decimal_at(&text, 24 - length, 24);
+                    let expected = plain_decimal(&text[24 - length..]);
+                    assert_eq!(read.map(f64::to_bits), expected.map(f64::to_bits), "{byte} at {at} of {length}");
                 }
             }
         }

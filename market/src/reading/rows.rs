@@ -6,6 +6,7 @@
 
 mod classify;
 mod part;
+mod plain;
 mod times;
 
 use std::sync::Arc;

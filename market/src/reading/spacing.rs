@@ -17,12 +17,18 @@ pub(crate) const MANY_STEPS: u64 = 20;
 /// Lengths of intraday bars that few steps are enough to infer.
 const USUAL_MINUTES: [i64; 14] = [1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 120, 180, 240, 360];
 
+/// Different steps whose counts are at hand: those of most symbols, such as a day and a weekend.
+const RECENT: usize = 4;
+
 /// Steps from bar to bar of the same symbol, in microseconds, and how often each occurs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spacing {
+    /// By length: the first [`SPACINGS_MAX`] different ones.
     steps: BTreeMap<i64, u64>,
-    /// The current step and how often it was repeated, not yet in `steps`.
-    run: (i64, u64),
+    /// Steps that came last, and how often since they are here, which is not yet in `steps`.
+    recent: [(i64, u64); RECENT],
+    /// Which of them the next different one replaces.
+    next: usize,
 }
 
 /// What the spacing implies.
@@ -35,33 +41,39 @@ pub(crate) enum Inferred {
 }
 
 impl Spacing {
+    #[inline]
     pub fn add(&mut self, step: i64) {
-        if step == self.run.0 {
-            self.run.1 += 1;
-            return;
+        match self.recent.iter_mut().find(|(known, _)| *known == step) {
+            Some((_, count)) => *count += 1,
+            None => self.add_other(step),
         }
-        self.flush();
-        self.run = (step, 1);
     }
 
-    fn flush(&mut self) {
-        let (step, count) = std::mem::take(&mut self.run);
-        if step > 0 && count > 0 && (self.steps.len() < SPACINGS_MAX || self.steps.contains_key(&step)) {
+    fn add_other(&mut self, step: i64) {
+        self.count_steps(step, 0);
+        let (before, count) = std::mem::replace(&mut self.recent[self.next], (step, 1));
+        self.next = (self.next + 1) % RECENT;
+        self.count_steps(before, count);
+    }
+
+    /// Counts so many steps of one length, unless there are too many different ones.
+    fn count_steps(&mut self, step: i64, count: u64) {
+        if step > 0 && (self.steps.len() < SPACINGS_MAX || self.steps.contains_key(&step)) {
             *self.steps.entry(step).or_default() += count;
         }
     }
 
     pub fn merge(&mut self, other: &Self) {
-        self.flush();
-        for (step, count) in other.steps.iter().chain([(&other.run.0, &other.run.1)]) {
-            self.run = (*step, *count);
-            self.flush();
+        for (step, count) in other.counted() {
+            self.count_steps(step, count);
         }
     }
 
     fn counted(&self) -> BTreeMap<i64, u64> {
         let mut all = self.clone();
-        all.flush();
+        for (step, count) in self.recent {
+            all.count_steps(step, count);
+        }
         all.steps
     }
 
@@ -199,6 +211,30 @@ mod tests {
         assert_eq!(inferred(&[(28 * DAY, 1), (30 * DAY, 4), (31 * DAY, 7)]), "1mo");
         assert_eq!(inferred(&[(1_000_000, 100)]), "1 s");
         assert_eq!(inferred(&[(7 * MINUTE, 1)]), "7 min");
+    }
+
+    #[test]
+    fn every_step_is_counted_however_steps_alternate() {
+        let lengths = [DAY, 3 * DAY, 4 * DAY, HOUR, MINUTE, 2 * MINUTE, 0];
+        let (mut whole, mut joined) = (Spacing::default(), Spacing::default());
+        let mut expected: BTreeMap<i64, u64> = BTreeMap::new();
+        for part in 0..5 {
+            let mut spacing = Spacing::default();
+            for at in 0..1000 {
+                let step = lengths[(at * at + part * 3) % lengths.len()];
+                spacing.add(step);
+                whole.add(step);
+                if step > 0 {
+                    *expected.entry(step).or_default() += 1;
+                }
+            }
+            joined.merge(&spacing);
+        }
+        assert_eq!((whole.counted(), joined.counted()), (expected.clone(), expected));
+        for step in 1..=2 * SPACINGS_MAX as i64 {
+            joined.add(step);
+        }
+        assert_eq!(joined.counted().len(), SPACINGS_MAX, "no more different ones than that");
     }
 
     #[test]

@@ -6,19 +6,21 @@
 //!
 //! Several processes may share the folder. Whoever reads a file holds a shared lock on it, and only a file without locks is evicted;
 //! whoever fetches one holds a lock on its partial file, for which the others wait; `.lock` guards the sum of bytes in `usage`.
-//! The bytes below `files/` never exceed the budget: a file for which no room can be made is used once and not kept.
+//! The bytes below `files/` never exceed the budget: a file for which no room can be made is used once and not kept. Where the disk is
+//! full before that, what others wrote to it being no business of the cache, the oldest files go first; if that does not help, a file is
+//! fetched into memory, used once and not kept.
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Seek as _, Write};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use sha2::{Digest as _, Sha256};
-
+use super::arriving::{Disk, aside, fetch_into};
 use super::objects::{CacheEvent, Objects, ObjectsError};
+use crate::error::is_full;
 use crate::manifest::sha256_hex;
 
 /// Folder of the files that are kept, by data root.
@@ -29,6 +31,8 @@ const PARTIAL: &str = "partial";
 const LOCK: &str = ".lock";
 /// The file with the bytes that are kept.
 const USAGE: &str = "usage";
+/// Bytes of that file that are read: a number has fewer.
+const USAGE_BYTES_MAX: u64 = 32;
 /// Hex digits of a data root's folder, and of a partial file's name.
 const KEY_DIGITS: usize = 32;
 /// An eviction makes room for this part of the budget besides what is needed, so that not every fetch has to evict.
@@ -37,8 +41,8 @@ const SLACK_PARTS: u64 = 16;
 const OTHERS_WAIT: Duration = Duration::from_secs(60);
 /// How often it looks.
 const OTHERS_POLL: Duration = Duration::from_millis(10);
-/// A file that arrives damaged is fetched so many times.
-const FETCHES_MAX: u32 = 2;
+/// Bytes of a file that is fetched into memory. Each thread that computes or fetches has one at a time.
+const ASIDE_BYTES_MAX: u64 = 256 << 20;
 
 /// Why a file could not be had. Shared by all that waited for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +89,7 @@ pub(crate) struct DiskCache {
     key: String,
     bytes_max: u64,
     flights: Mutex<HashMap<String, Arc<Flight>>>,
+    disk: Disk,
 }
 
 impl DiskCache {
@@ -94,7 +99,8 @@ impl DiskCache {
         let files = folder.join(FILES).join(&key);
         fs::create_dir_all(&files)?;
         fs::create_dir_all(folder.join(PARTIAL))?;
-        let cache = Self { folder: folder.to_owned(), files, key, bytes_max, flights: Mutex::default() };
+        let (flights, disk) = (Mutex::default(), Disk::default());
+        let cache = Self { folder: folder.to_owned(), files, key, bytes_max, flights, disk };
         let _lock = cache.lock()?;
         cache.remove_partial();
         Ok(cache)
@@ -139,7 +145,7 @@ impl DiskCache {
         let fetched = match self.kept(relative) {
             Ok(None) => {
                 objects.noted(CacheEvent::Miss, relative);
-                self.fetch(objects, relative, digest)
+                self.fetch_somehow(objects, relative, digest)
             }
             kept => kept.map_err(CacheError::from),
         };
@@ -190,6 +196,40 @@ impl DiskCache {
         Ok(Some(Arc::new(file)))
     }
 
+    /// Fetches a file, also where the disk is full.
+    fn fetch_somehow(&self, objects: &dyn Objects, relative: &str, digest: Option<&str>) -> Fetched {
+        let is_full = |fetched: &Fetched| matches!(fetched, Err(CacheError::Local(kind, _)) if is_full(*kind));
+        let mut fetched = self.fetch(objects, relative, digest);
+        if is_full(&fetched) && self.relieve(objects) {
+            fetched = self.fetch(objects, relative, digest);
+        }
+        if is_full(&fetched) {
+            objects.noted(CacheEvent::DiskFull, relative);
+            fetched = self.fetch_aside(objects, relative, digest);
+        }
+        fetched
+    }
+
+    /// Makes some room on the disk; false if there was nothing to delete.
+    fn relieve(&self, objects: &dyn Objects) -> bool {
+        let made = || {
+            let _lock = self.lock()?;
+            let used = self.used()?;
+            let left = self.evict(objects, used.saturating_sub(self.bytes_max / SLACK_PARTS))?;
+            self.set_used(objects, left)?;
+            Ok::<_, io::Error>(left < used)
+        };
+        made().unwrap_or(false)
+    }
+
+    /// Fetches a file that is not kept.
+    fn fetch_aside(&self, objects: &dyn Objects, relative: &str, digest: Option<&str>) -> Fetched {
+        let file = aside()?;
+        let none = Disk::default();
+        let fetched = fetch_into(objects, (&file, &none, ASIDE_BYTES_MAX), relative, digest)?;
+        Ok(fetched.map(|_| Arc::new(file)))
+    }
+
     fn fetch(&self, objects: &dyn Objects, relative: &str, digest: Option<&str>) -> Fetched {
         let partial = self.begin(relative)?;
         // Another process may have fetched it meanwhile.
@@ -197,31 +237,18 @@ impl DiskCache {
             let _ = fs::remove_file(&partial.path);
             return Ok(Some(kept));
         }
-        let fetched = self.fetch_into(objects, &partial, relative, digest);
+        let bytes = fetch_into(objects, (&partial.file, &self.disk, u64::MAX), relative, digest);
+        let fetched = bytes.and_then(|bytes| match bytes {
+            Some(bytes) => Ok(Some(self.keep(objects, &partial, relative, bytes)?)),
+            None => Ok(None),
+        });
         if !matches!(fetched, Ok(Some(_))) {
-            let _ = fs::remove_file(&partial.path);
+            let left = partial.file.metadata().map_or(0, |found| found.len());
+            if fs::remove_file(&partial.path).is_ok() {
+                self.disk.freed(left);
+            }
         }
         fetched
-    }
-
-    fn fetch_into(&self, objects: &dyn Objects, partial: &Partial, relative: &str, digest: Option<&str>) -> Fetched {
-        let mut found = String::new();
-        for _ in 0..FETCHES_MAX {
-            partial.file.set_len(0)?;
-            (&partial.file).rewind()?;
-            let mut arriving = Arriving { file: &partial.file, digest: Sha256::new(), bytes: 0 };
-            let there = objects.fetch(relative, &mut arriving);
-            objects.noted(CacheEvent::Fetched(arriving.bytes), relative);
-            if !there? {
-                return Ok(None);
-            }
-            found = hex::encode(arriving.digest.finalize());
-            if digest.is_none_or(|digest| digest == found) {
-                return Ok(Some(self.keep(objects, partial, relative, arriving.bytes)?));
-            }
-            objects.noted(CacheEvent::Damaged, relative);
-        }
-        Err(CacheError::Checksum { expected: digest.unwrap_or_default().to_owned(), found })
     }
 
     /// Gives a file that was fetched its place, if there is room for it.
@@ -290,6 +317,7 @@ impl DiskCache {
                 continue;
             }
             objects.noted(CacheEvent::Evicted, &path.display().to_string());
+            self.disk.freed(own);
             used -= own;
         }
         Ok(used)
@@ -315,8 +343,10 @@ impl DiskCache {
     /// Bytes that are kept; counted anew where the file that says so cannot be read.
     fn used(&self) -> io::Result<u64> {
         // A part of the number lacks the end of the line.
-        let known = fs::read_to_string(self.folder.join(USAGE)).ok();
-        let known = known.and_then(|text| text.strip_suffix('\n')?.parse().ok());
+        let mut text = String::new();
+        let known =
+            File::open(self.folder.join(USAGE)).and_then(|file| file.take(USAGE_BYTES_MAX).read_to_string(&mut text));
+        let known = known.ok().and_then(|_| text.strip_suffix('\n')?.parse().ok());
         Ok(known.unwrap_or_else(|| {
             let mut kept = Vec::new();
             walk(&self.folder.join(FILES), &mut kept);
@@ -326,7 +356,11 @@ impl DiskCache {
 
     fn set_used(&self, objects: &dyn Objects, bytes: u64) -> io::Result<()> {
         objects.noted(CacheEvent::Resident(bytes), "");
-        fs::write(self.folder.join(USAGE), format!("{bytes}\n"))
+        match fs::write(self.folder.join(USAGE), format!("{bytes}\n")) {
+            // It is counted anew where it is needed.
+            Err(error) if is_full(error.kind()) => Ok(()),
+            written => written,
+        }
     }
 }
 
@@ -355,26 +389,6 @@ impl Drop for Landing<'_> {
         let panicked = || Err(CacheError::Local(io::ErrorKind::Other, "the fetch ended by a panic".to_owned()));
         locked(&self.flight.ended).get_or_insert_with(panicked);
         self.flight.changed.notify_all();
-    }
-}
-
-/// Computes the digest of what is written.
-struct Arriving<'a> {
-    file: &'a File,
-    digest: Sha256,
-    bytes: u64,
-}
-
-impl Write for Arriving<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write_all(bytes)?;
-        self.digest.update(bytes);
-        self.bytes += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

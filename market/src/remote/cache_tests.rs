@@ -1,3 +1,4 @@
+use std::io::Write as _;
 use std::sync::Barrier;
 
 use super::super::testing::MemoryObjects;
@@ -182,4 +183,63 @@ fn data_roots_share_a_folder_and_its_budget_but_no_files() {
     assert_eq!(content(&first.get(&here, "d/a", None).unwrap().unwrap()).unwrap().len(), 600);
     assert_eq!(content(&second.get(&there, "d/a", None).unwrap().unwrap()).unwrap().len(), 500);
     assert_eq!(kept_bytes(folder.path()), 500, "the first one was evicted");
+}
+
+/// A cache on a disk that has room for so many bytes.
+fn cache_on(folder: &Path, bytes_max: u64, left: u64) -> DiskCache {
+    DiskCache { disk: Disk { left: Some(Mutex::new(left)) }, ..cache(folder, bytes_max) }
+}
+
+#[test]
+fn on_a_full_disk_the_oldest_files_go_and_the_others_are_used_without_being_kept() {
+    let names = ["d/a", "d/b", "d/c", "d/large"];
+    let sizes = [400, 400, 400, 2_000];
+    let files: Vec<(&str, usize)> = names.into_iter().zip(sizes).collect();
+    let (folder, objects) = (tempfile::tempdir().unwrap(), objects(&files));
+    // The budget would allow all of it.
+    let cache = cache_on(folder.path(), 8_000, 1_000);
+    let get = |name: &str| {
+        let file = cache.get(&objects, name, Some(&digest(&objects, name))).unwrap().unwrap();
+        assert_eq!(content(&file).unwrap(), objects.log().objects[name]);
+    };
+    for name in names {
+        get(name);
+        assert_eq!(cache.used().unwrap(), kept_bytes(folder.path()));
+        assert!(kept_bytes(folder.path()) <= 1_000, "more than the disk has room for");
+        assert_eq!(partial_files(folder.path()), 0, "half of {name} is left");
+    }
+    assert!(objects.counted(CacheEvent::Evicted) >= 2);
+    assert_eq!(objects.counted(CacheEvent::DiskFull), 1, "the large one has no room, whatever is deleted");
+    // The next one is kept again, without the others being asked for.
+    get("d/b");
+    get("d/b");
+    assert!(cache.is_here("d/b") && !cache.is_here("d/large"));
+    // Nothing can be deleted that is open.
+    let open = cache.get(&objects, "d/b", None).unwrap().unwrap();
+    get("d/large");
+    assert!(cache.is_here("d/b"));
+    drop(open);
+}
+
+#[test]
+fn a_file_that_neither_the_disk_nor_memory_has_room_for_is_refused() {
+    let (folder, objects) = (tempfile::tempdir().unwrap(), objects(&[("d/a", 400)]));
+    let cache = cache_on(folder.path(), 8_000, 100);
+    let file = File::options().create_new(true).read(true).write(true).open(folder.path().join("aside")).unwrap();
+    let error = fetch_into(&objects, (&file, &cache.disk, 100), "d/a", None).unwrap_err();
+    assert!(matches!(error, CacheError::Local(io::ErrorKind::StorageFull, _)), "{error:?}");
+}
+
+/// A real device without room, in place of the file that counts.
+#[cfg(target_os = "linux")]
+#[test]
+fn that_the_bytes_cannot_be_written_down_is_no_failure() {
+    let (folder, objects) = (tempfile::tempdir().unwrap(), objects(&[("d/a", 400), ("d/b", 700)]));
+    let cache = cache(folder.path(), 1_000);
+    std::os::unix::fs::symlink("/dev/full", folder.path().join(USAGE)).unwrap();
+    for name in ["d/a", "d/b"] {
+        assert!(cache.get(&objects, name, None).unwrap().is_some());
+        assert_eq!(cache.used().unwrap(), kept_bytes(folder.path()));
+    }
+    assert!(kept_bytes(folder.path()) <= 1_000);
 }

@@ -9,6 +9,7 @@
 //! they had are deleted later (`sweep`). How these work together is in ADR 34.
 
 mod announced;
+mod arriving;
 mod cache;
 mod heads;
 mod objects;
@@ -122,7 +123,7 @@ impl RemoteRoot {
     pub(crate) fn of(&self, error: ObjectsError, action: &'static str, file: String) -> MarketError {
         match error {
             ObjectsError::Store(why) => self.failed(action, file, why),
-            ObjectsError::Local(source) => MarketError::Io { action, file, source },
+            ObjectsError::Local(source) => MarketError::io(action, file)(source),
         }
     }
 
@@ -170,9 +171,7 @@ impl RemoteDataset {
         let file = format!("{}/{relative}", self.name);
         self.root.cache.get(&*self.root.objects, &file, digest).map_err(|error| match error {
             CacheError::Store(why) => self.root.failed("fetch", file, why),
-            CacheError::Local(kind, why) => {
-                MarketError::Io { action: "keep a copy of", file, source: io::Error::new(kind, why) }
-            }
+            CacheError::Local(kind, why) => MarketError::io("keep a copy of", file)(io::Error::new(kind, why)),
             CacheError::Checksum { expected, found } => MarketError::Checksum { file, expected, found },
         })
     }

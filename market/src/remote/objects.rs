@@ -133,6 +133,8 @@ pub enum CacheEvent {
     Damaged,
     /// A file did not fit beside those in use: it was used and not kept.
     NotKept,
+    /// The disk is full, also without what could be deleted here: a file was used from memory and not kept.
+    DiskFull,
     /// So many bytes are kept now, of all processes that share the cache.
     Resident(u64),
 }

@@ -4,9 +4,9 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use memchr::memchr;
+use memchr::{memchr, memrchr};
 
-use super::text::{TextLayout, TextPiece, is_blank};
+use super::text::{Buffers, TextLayout, TextPiece, is_blank};
 use super::{BarSource, Content, Piece};
 use crate::error::MarketError;
 use crate::limits::{HELD_FILE_BYTES_MAX, PREAMBLE_LINES_MAX, SOURCE_BATCH_ROWS};
@@ -17,6 +17,8 @@ use crate::reading::ImportFormat;
 const HEAD_LINES: usize = PREAMBLE_LINES_MAX + 4;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
+/// Bytes whose lines are counted together, as long as none of them is blank.
+const BLOCK_BYTES: usize = 4 << 10;
 /// Bytes of a file's start that are read to see what it is.
 const HEAD_BYTES: usize = 16 << 10;
 
@@ -82,6 +84,7 @@ pub(super) struct TextSource {
     start: RowsStart,
     /// `None` before the first piece of another attempt.
     rest: Option<Rest>,
+    buffers: Arc<Buffers>,
 }
 
 /// Where the rows of a file begin.
@@ -128,7 +131,8 @@ impl TextSource {
         let Head { mut bytes, rest: reader, ended } = head;
         bytes.drain(..start.at);
         let rest = Rest { reader, bytes, ended, line: start.line, at: start.at as u64 };
-        Self { content, layout: Arc::new(layout), format, columns, start, rest: Some(rest) }
+        let (layout, buffers) = (Arc::new(layout), Arc::default());
+        Self { content, layout, format, columns, start, rest: Some(rest), buffers }
     }
 
     /// The rest of the file, from the first row where it was not begun.
@@ -148,8 +152,18 @@ impl TextSource {
         let mut ends: Vec<(usize, u64)> = Vec::new();
         // Of the lines that were looked at: their end, the number of the next one, rows since the last end of a batch.
         let (mut at, mut line, mut rows) = (0, first, 0);
+        // Up to here lines are looked at one by one.
+        let mut slow = if self.layout.has_a_row_in_each_line() { 0 } else { usize::MAX };
         loop {
-            while let Some(end) = memchr(b'\n', &rest.bytes[at..]) {
+            loop {
+                if at >= slow {
+                    if let Some((bytes, lines)) = whole_rows(&rest.bytes[at..], SOURCE_BATCH_ROWS - rows) {
+                        (at, line, rows) = (at + bytes, line + lines as u64, rows + lines);
+                        continue;
+                    }
+                    slow = at + BLOCK_BYTES;
+                }
+                let Some(end) = memchr(b'\n', &rest.bytes[at..]) else { break };
                 let text = &rest.bytes[at..at + end];
                 (at, line) = (at + end + 1, line + 1);
                 if !is_blank(text) {
@@ -188,7 +202,8 @@ impl TextSource {
             }
         }
         let Some(&(end, next)) = ends.last() else { return Ok(None) };
-        let mut behind = Vec::with_capacity(bytes.saturating_add(2 * READ_BYTES));
+        let mut behind =
+            self.buffers.take().unwrap_or_else(|| Vec::with_capacity(bytes.saturating_add(2 * READ_BYTES)));
         behind.extend_from_slice(&rest.bytes[end..]);
         let bytes = std::mem::replace(&mut rest.bytes, behind);
         let mut piece = TextPiece {
@@ -197,11 +212,34 @@ impl TextSource {
             line: first,
             layout: Arc::clone(&self.layout),
             marked: self.start.marked && first == 1,
+            buffers: Arc::clone(&self.buffers),
         };
         piece.bytes.truncate(end);
         (rest.line, rest.at) = (next, rest.at + end as u64);
         Ok(Some(piece))
     }
+}
+
+/// Bytes and lines at the beginning of a text that begins with a line: some of its first block, fewer than `most`. `None` where some of
+/// them may be blank, or there are fewer bytes or more lines.
+fn whole_rows(text: &[u8], most: usize) -> Option<(usize, usize)> {
+    /// Bytes of which no more than a byte counts the ends of lines.
+    const COUNTED: usize = 128;
+    let (block, following) = (text.get(..BLOCK_BYTES)?, text.get(1..=BLOCK_BYTES)?);
+    // Every blank is at most a space.
+    let (mut lines, mut blanks) = (0, text[0] <= b' ');
+    for (bytes, next) in block.chunks(COUNTED).zip(following.chunks(COUNTED)) {
+        let (mut ends, mut before_blanks) = (0u8, 0u8);
+        for (byte, next) in bytes.iter().zip(next) {
+            let end = u8::from(*byte == b'\n');
+            ends += end;
+            before_blanks |= end & u8::from(*next <= b' ');
+        }
+        lines += usize::from(ends);
+        blanks |= before_blanks > 0;
+    }
+    let last = memrchr(b'\n', block)?;
+    (!blanks && lines < most).then_some((last + 1, lines))
 }
 
 impl BarSource for TextSource {
@@ -260,5 +298,27 @@ impl BarSource for TextSource {
         }
         found.resize(lines.len(), String::new());
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_may_be_blank_are_not_counted_together() {
+        let line = b"2024-01-02,1,2\n";
+        let text = |middle: &[u8]| [&line.repeat(100), middle, &line.repeat(1_000)].concat();
+        let (bytes, lines) = whole_rows(&text(b""), SOURCE_BATCH_ROWS).unwrap();
+        assert!(lines * line.len() == bytes && bytes <= BLOCK_BYTES && bytes + line.len() > BLOCK_BYTES);
+        assert_eq!(whole_rows(&text(b""), lines + 1), Some((bytes, lines)));
+        assert_eq!(whole_rows(&text(b""), lines), None, "the end of a batch is among them");
+        for blank in ["\n", "\r\n", "  \n", "\t\n", "\u{c}\n"] {
+            assert_eq!(whole_rows(&text(blank.as_bytes()), SOURCE_BATCH_ROWS), None, "{blank:?}");
+            let first = [blank.as_bytes(), &line.repeat(1_000)].concat();
+            assert_eq!(whole_rows(&first, SOURCE_BATCH_ROWS), None, "{blank:?}");
+        }
+        assert_eq!(whole_rows(&line.repeat(100), SOURCE_BATCH_ROWS), None, "less than a block");
+        assert_eq!(whole_rows(&[b'x'; 2 * BLOCK_BYTES], SOURCE_BATCH_ROWS), None, "no line at all");
     }
 }

@@ -13,6 +13,7 @@ mod json_lines;
 mod lines;
 mod object;
 mod text;
+mod text_cells;
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ use crate::quarantine::Reason;
 use crate::reading::ImportFormat;
 
 pub(crate) use content::{Content, Input, expand, read_file};
-pub(crate) use text::{TextCells, TextPiece};
+pub(crate) use text::TextPiece;
+pub(crate) use text_cells::TextCells;
 
 /// A column of a batch.
 pub(crate) enum Column<'a> {
@@ -40,7 +42,7 @@ impl Column<'_> {
     pub fn len(&self) -> usize {
         match self {
             Self::Array(array) => array.len(),
-            Self::Text(texts) => texts.cells.len(),
+            Self::Text(texts) => texts.rows(),
         }
     }
 }

@@ -5,15 +5,18 @@
 //! file, and every row must be counted at its line.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::NullArray;
 use memchr::memchr;
 
+use super::text_cells::{Grid, TextCells};
 use super::{Batch, Column, object};
 use crate::error::MarketError;
-use crate::limits::{COLUMNS_MAX, CSV_LINE_BYTES_MAX, SOURCE_BATCH_ROWS, TEXT_BATCH_BYTES_MAX};
+use crate::limits::{CSV_LINE_BYTES_MAX, SOURCE_BATCH_ROWS, TEXT_BATCH_BYTES_MAX};
 use crate::quarantine::{Reason, shown};
+use crate::words::{ONES, zero_bytes};
 
 /// A table with a column for each pair of field and symbol, read as one row per symbol.
 pub(super) struct Wide {
@@ -38,40 +41,6 @@ pub(super) struct TextLayout {
     pub wanted: Vec<bool>,
 }
 
-/// The cells of one column of a batch.
-pub(crate) struct TextCells<'a> {
-    /// The text of the piece.
-    text: &'a str,
-    /// Cells that are not in the text as they are.
-    made: String,
-    /// By row: start and end in the text; beyond its end, in what was made.
-    pub cells: Vec<(u32, u32)>,
-}
-
-impl TextCells<'_> {
-    /// The cell of a row.
-    #[inline]
-    pub fn value(&self, row: usize) -> &str {
-        let (start, end) = self.cells[row];
-        let (start, end) = (start as usize, end as usize);
-        match self.text.get(start..end) {
-            Some(cell) => cell,
-            None => start
-                .checked_sub(self.text.len())
-                .and_then(|start| self.made.get(start..end - self.text.len()))
-                .unwrap_or_default(),
-        }
-    }
-
-    /// Adds a cell that is not in the text. Both are shorter than a batch may be, which fits the places of cells.
-    fn make(&mut self, cell: &str) {
-        let start = self.text.len() + self.made.len();
-        self.made.push_str(cell);
-        let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
-        self.cells.push((place(start), place(start + cell.len())));
-    }
-}
-
 /// Whole lines of a file, which contain whole batches.
 pub(crate) struct TextPiece {
     pub bytes: Vec<u8>,
@@ -82,6 +51,31 @@ pub(crate) struct TextPiece {
     pub(super) layout: Arc<TextLayout>,
     /// The first line follows a byte order mark.
     pub marked: bool,
+    /// Where the buffer of its bytes goes.
+    pub(super) buffers: Arc<Buffers>,
+}
+
+impl Drop for TextPiece {
+    fn drop(&mut self) {
+        self.buffers.give(std::mem::take(&mut self.bytes));
+    }
+}
+
+/// Buffers of pieces that were read, for the next ones: the kernel clears each page of a new one. They are never more than there
+/// were pieces at one time.
+#[derive(Debug, Default)]
+pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+impl Buffers {
+    /// An empty one, if there is any.
+    pub fn take(&self) -> Option<Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn give(&self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    }
 }
 
 /// The lines of a text with their numbers and starts, blank ones included.
@@ -140,29 +134,34 @@ impl TextPiece {
         let text = std::str::from_utf8(bytes).ok();
         let plain = layout.plain_delimiter();
         let quoted = plain.is_some() && memchr(b'"', bytes).is_some();
-        let empty = |_: &bool| TextCells {
-            text: text.unwrap_or_default(),
-            made: String::new(),
-            cells: Vec::with_capacity(SOURCE_BATCH_ROWS),
-        };
-        let mut columns: Vec<TextCells<'_>> = layout.wanted.iter().map(empty).collect();
-        let (mut lines, mut broken) = (Vec::with_capacity(SOURCE_BATCH_ROWS), Vec::new());
-        for (number, start, line) in found {
-            if is_blank(line) {
-                continue;
+        let mut columns: Vec<TextCells<'_>> = Vec::new();
+        let each = || layout.wanted.iter().map(|_| TextCells::each(text.unwrap_or_default())).collect();
+        let mut lines = SplitLines::default();
+        match (plain, text) {
+            (Some(delimiter), Some(text)) if !quoted => {
+                layout.split_plain(delimiter, (bytes, 0..bytes.len(), found.number), &mut lines);
+                let grid = Arc::new(Grid { places: std::mem::take(&mut lines.places), width: layout.width + 1 });
+                columns.extend((0..layout.wanted.len()).map(|column| TextCells::split(text, column, &grid)));
             }
-            let split = match text.and(plain) {
-                Some(delimiter) if line.len() <= CSV_LINE_BYTES_MAX && !(quoted && line.contains(&b'"')) => {
-                    layout.split_plain(delimiter, line, start, &mut columns)
+            _ => {
+                columns = each();
+                for (number, start, line) in found.filter(|(.., line)| !is_blank(line)) {
+                    if let (Some(delimiter), Some(_), false) = (plain, text, line.contains(&b'"')) {
+                        // With the carriage return that was taken off it, which is taken off there.
+                        let end = start + line.len();
+                        let one = (bytes, start..end + usize::from(bytes.get(end) == Some(&b'\r')), number);
+                        layout.split_plain(delimiter, one, &mut lines);
+                        layout.move_cells(&mut lines, &mut columns);
+                        continue;
+                    }
+                    match layout.split(line, &mut columns) {
+                        Ok(rows) => lines.good.extend(std::iter::repeat_n(number, rows)),
+                        Err(reason) => lines.broken.push((number, reason)),
+                    }
                 }
-                _ => layout.split(line, &mut columns),
-            };
-            match split {
-                Ok(1) => lines.push(number),
-                Ok(rows) => lines.extend(std::iter::repeat_n(number, rows)),
-                Err(reason) => broken.push((number, reason)),
             }
         }
+        let SplitLines { good: lines, broken, .. } = lines;
         let mut all = Vec::with_capacity(columns.len());
         for (cells, wanted) in columns.into_iter().zip(&layout.wanted) {
             let none = || Column::Array(Arc::new(NullArray::new(lines.len())));
@@ -176,11 +175,23 @@ impl TextPiece {
         let mut lines = self.lines(index).peekable();
         let text = |wanted: &u64| {
             while lines.next_if(|(number, ..)| number < wanted).is_some() {}
-            let line = lines.peek().filter(|(number, ..)| number == wanted).map_or(&b""[..], |(_, _, line)| *line);
+            let line = lines.peek().filter(|(number, ..)| number == wanted).map_or(&b""[..], |(.., line)| *line);
             if self.marked && *wanted == self.line { shown(&[b"\xef\xbb\xbf", line].concat()) } else { shown(line) }
         };
         wanted.iter().map(text).collect()
     }
+}
+
+/// Lines as they are split.
+#[derive(Default)]
+struct SplitLines {
+    /// See [`Grid`].
+    places: Vec<u32>,
+    /// Numbers of the lines that are rows.
+    good: Vec<u64>,
+    broken: Vec<(u64, Reason)>,
+    /// Of the line that is being split.
+    number: u64,
 }
 
 impl TextLayout {
@@ -204,51 +215,95 @@ impl TextLayout {
         }
     }
 
-    /// Splits a line without quotes, which starts at an offset of the text, into one row.
-    #[inline]
-    fn split_plain(
-        &self,
-        delimiter: u8,
-        line: &[u8],
-        start: usize,
-        columns: &mut [TextCells<'_>],
-    ) -> Result<usize, Reason> {
-        let mut ends = [0u32; COLUMNS_MAX];
-        let mut found = 0;
-        // Offsets fit: a batch is shorter.
-        let base = start as u32;
-        let last = self.width - 1;
+    /// Splits lines that are a row each, and have no quotes, in one pass over them: a part of a text, of which the first line has
+    /// this number.
+    fn split_plain(&self, delimiter: u8, (text, part, first): (&[u8], Range<usize>, u64), to: &mut SplitLines) {
+        // Of the line: where it begins, and where its places begin among all; offsets fit, a batch is shorter.
+        let (mut start, mut begun) = (part.start, to.places.len());
+        to.number = first;
+        to.places.reserve((self.width + 1) * (SOURCE_BATCH_ROWS + 1).min(part.len()));
+        to.places.push(start as u32);
         let mut mark = |at: usize| {
-            if found < last {
-                ends[found] = base + at as u32;
+            if text[at] == b'\n' {
+                self.end_line(&text[start..at], begun, to);
+                (start, begun) = (at + 1, to.places.len());
+                to.places.push(start as u32);
+            } else if to.places.len() - begun <= self.width {
+                // One that is too many is enough to know that it is no row.
+                to.places.push(at as u32);
             }
-            found += 1;
         };
-        let (words, rest) = line.as_chunks::<8>();
+        let (words, rest) = text[part.clone()].as_chunks::<8>();
+        let delimiters = ONES * u64::from(delimiter);
+        let ends = ONES * u64::from(b'\n');
         for (at, word) in words.iter().enumerate() {
-            let mut matches = zero_bytes(u64::from_le_bytes(*word) ^ (ONES * u64::from(delimiter)));
+            let word = u64::from_le_bytes(*word);
+            let mut matches = zero_bytes(word ^ delimiters) | zero_bytes(word ^ ends);
             while matches != 0 {
-                mark(8 * at + matches.trailing_zeros() as usize / 8);
+                mark(part.start + 8 * at + matches.trailing_zeros() as usize / 8);
                 matches &= matches - 1;
             }
         }
         for (at, byte) in rest.iter().enumerate() {
-            if *byte == delimiter {
-                mark(8 * words.len() + at);
+            if [delimiter, b'\n'].contains(byte) {
+                mark(part.start + 8 * words.len() + at);
             }
         }
-        if found != last {
-            return Err(Reason::CellCount);
+        if start < part.end {
+            self.end_line(&text[start..part.end], begun, to);
+        } else {
+            to.places.truncate(begun);
         }
-        ends[last] = base + line.len() as u32;
-        let mut from = base;
-        for ((end, column), wanted) in ends.iter().zip(columns).zip(&self.wanted) {
-            if *wanted {
-                column.cells.push((from, *end));
+    }
+
+    /// Ends a line whose places are those from `begun` on, but for its end; what is no row has none.
+    #[inline]
+    fn end_line(&self, line: &[u8], begun: usize, to: &mut SplitLines) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let number = to.number;
+        to.number += 1;
+        let is_row = to.places.len() - begun == self.width && line.len() <= CSV_LINE_BYTES_MAX;
+        if line.first().is_some_and(|first| !first.is_ascii_whitespace()) && is_row {
+            to.good.push(number);
+            to.places.push(to.places[begun] + line.len() as u32);
+        } else {
+            self.end_other(line, begun, is_row, to);
+        }
+    }
+
+    /// The same for a line that is blank, begins with a blank, or is no row.
+    #[cold]
+    fn end_other(&self, line: &[u8], begun: usize, is_row: bool, to: &mut SplitLines) {
+        let number = to.number - 1;
+        if !is_blank(line) {
+            if is_row {
+                to.good.push(number);
+                to.places.push(to.places[begun] + line.len() as u32);
+                return;
             }
-            from = end + 1;
+            let long = line.len() > CSV_LINE_BYTES_MAX;
+            to.broken.push((number, if long { Reason::LineTooLong } else { Reason::CellCount }));
         }
-        Ok(1)
+        to.places.truncate(begun);
+    }
+
+    /// Adds the cells of lines that were split to the wanted columns.
+    fn move_cells(&self, from: &mut SplitLines, columns: &mut [TextCells<'_>]) {
+        let grid = Grid { places: std::mem::take(&mut from.places), width: self.width + 1 };
+        for row in 0..grid.rows() {
+            for (at, (column, wanted)) in columns.iter_mut().zip(&self.wanted).enumerate() {
+                if *wanted {
+                    column.push(grid.cell(row, at));
+                }
+            }
+        }
+        from.places = grid.places;
+        from.places.clear();
+    }
+
+    /// Whether each line that is not blank is a row, or none that can be split.
+    pub fn has_a_row_in_each_line(&self) -> bool {
+        self.wide().is_none()
     }
 
     /// Splits any line; returns how many rows it gave.
@@ -313,16 +368,6 @@ impl Wide {
     }
 }
 
-/// A byte of one in each byte.
-const ONES: u64 = 0x0101_0101_0101_0101;
-
-/// The highest bit of each byte that is zero.
-#[inline]
-fn zero_bytes(word: u64) -> u64 {
-    const LOW: u64 = ONES * 0x7f;
-    !(((word & LOW) + LOW) | word | LOW)
-}
-
 /// Splits one line at the delimiter; a cell may be quoted, a quote in it doubled. False when a quote does not close.
 pub(super) fn split_cells<'l>(line: &'l str, delimiter: char, cells: &mut Vec<Cow<'l, str>>) -> bool {
     let mut rest = line;
@@ -361,5 +406,65 @@ pub(super) fn split_cells<'l>(line: &'l str, delimiter: char, cells: &mut Vec<Co
             Some(next) => rest = next,
             None => return false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn piece(text: &str, width: usize) -> TextPiece {
+        let line = LineFormat::Delimited { delimiter: ',', wide: None };
+        let layout = TextLayout { line, width, wanted: vec![true; width] };
+        TextPiece {
+            bytes: text.into(),
+            ends: vec![(text.len(), 0)],
+            line: 1,
+            layout: Arc::new(layout),
+            marked: false,
+            buffers: Arc::default(),
+        }
+    }
+
+    proptest! {
+        /// With a quoted line at the end, the others are split one by one.
+        #[test]
+        fn lines_without_quotes_are_split_as_any_line(
+            text in "([a-cé1 \t\r]{0,4}[,\n]){0,60}[a-c,]{0,3}", width in 1usize..4, quoted in any::<bool>(),
+        ) {
+            let text = if quoted { format!("{text}\n\"q\"{}\n", ",".repeat(width - 1)) } else { text };
+            let piece = piece(&text, width);
+            let (mut good, mut broken, mut values) = (Vec::new(), Vec::new(), Vec::new());
+            for (number, _, line) in piece.lines(0).filter(|(.., line)| !is_blank(line)) {
+                let mut cells = Vec::new();
+                match piece.layout.cells(line, &mut cells) {
+                    Ok(()) => {
+                        good.push(number);
+                        values.push(cells.into_iter().map(Cow::into_owned).collect::<Vec<_>>());
+                    }
+                    Err(reason) => broken.push((number, reason)),
+                }
+            }
+            let batch = piece.batch(0).unwrap();
+            prop_assert_eq!((&batch.lines, &batch.broken), (&good, &broken));
+            for (at, column) in batch.columns.iter().enumerate() {
+                let Column::Text(cells) = column else { panic!("a column of text") };
+                prop_assert_eq!(cells.rows(), good.len());
+                cells.for_each(|row, bytes, start, end| {
+                    assert_eq!((cells.value(row), &bytes[start..end]), (&*values[row][at], values[row][at].as_bytes()));
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_of_nothing_but_delimiters_takes_no_more_memory_than_one_that_is_a_row() {
+        let text = format!("a,b\n{}\nc,d\n", ",".repeat(100_000));
+        let (piece, mut lines) = (piece(&text, 2), SplitLines::default());
+        piece.layout.split_plain(b',', (text.as_bytes(), 0..text.len(), 1), &mut lines);
+        assert_eq!((lines.good, lines.broken, lines.places.len()), (vec![1, 3], vec![(2, Reason::CellCount)], 6));
+        assert!(lines.places.capacity() < 50_000);
     }
 }

@@ -347,6 +347,9 @@ impl Objects for Bucket {
             CacheEvent::NotKept => {
                 tracing::warn!(file, "no room for a file of the data root in its cache: raise --data-cache-bytes");
             }
+            CacheEvent::DiskFull => {
+                tracing::warn!(file, "the disk of the cache of files is full, and nothing is kept: free space on it");
+            }
             CacheEvent::Resident(bytes) => CACHE_RESIDENT.of(CacheLevel::Disk).set_count(bytes),
         }
     }

@@ -1,8 +1,10 @@
 //! One piece of a file: its rows, and what they show.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
+use super::plain::{PLAIN_OFFSET, PlainRows};
 use super::{Policy, RawRows, Shape, UNREAD};
 use crate::error::MarketError;
 use crate::name::is_symbol;
@@ -16,6 +18,8 @@ use crate::reading::symbols::SymbolIds;
 use crate::sources::{Batch, Piece};
 use crate::time::{SECOND, TimeMicros};
 
+/// Once more than one row in so many is not plain, the rest of a piece is read by the general code alone.
+const ODD_PARTS: usize = 4;
 /// Characters of a bad cell that are shown.
 const CELL_SHOWN_CHARS: usize = 40;
 
@@ -63,6 +67,10 @@ pub(super) struct Part<'a> {
     facts: PieceFacts,
     /// Bad rows of the batch.
     faults: Vec<(u64, Reason)>,
+    /// Of the batch; `None` where the rows are seldom plain.
+    plain: Option<PlainRows>,
+    /// Of the batch: provisional ids, by row.
+    ids: Vec<u32>,
 }
 
 impl<'a> Part<'a> {
@@ -76,6 +84,8 @@ impl<'a> Part<'a> {
             rows: RawRows { values: vec![Vec::new(); width], ..RawRows::default() },
             facts: PieceFacts { garbage: vec![None; width], ..PieceFacts::default() },
             faults: Vec::new(),
+            plain: Some(PlainRows::default()),
+            ids: Vec::new(),
         }
     }
 
@@ -119,22 +129,95 @@ impl<'a> Part<'a> {
             }
             self.fault(*line, (*reason, None), &columns, 0);
         }
+        if let Some(mut plain) = self.plain.take()
+            && plain.read(shape, &columns, batch.lines.len())
+        {
+            self.identify(&columns, &mut plain);
+            let mut from = 0;
+            while let Some(odd) = plain.next_odd(from) {
+                self.take_plain(&plain, &batch.lines, from..odd);
+                self.read_rows((index, odd..odd + 1), batch, (&columns, &time), facts);
+                from = odd + 1;
+            }
+            self.take_plain(&plain, &batch.lines, from..batch.lines.len());
+            if plain.odd_rows() <= batch.lines.len() / ODD_PARTS {
+                self.plain = Some(plain);
+            }
+        } else {
+            self.read_rows((index, 0..batch.lines.len()), batch, (&columns, &time), facts);
+        }
+        Ok(())
+    }
+
+    /// Provisional ids of a batch, in the order of its rows: those that are new are counted in that order.
+    fn identify(&mut self, columns: &[Cells<'_>], plain: &mut PlainRows) {
+        let mut ids = std::mem::take(&mut self.ids);
+        ids.clear();
+        let mut last = self.rows.of.last().copied();
+        let mut before: Option<&[u8]> = None;
+        for (row, odd) in plain.odd.iter_mut().enumerate() {
+            let text = self.shape.binding.symbol.and_then(|cell| columns[cell].written(row)).map(str::as_bytes);
+            let same = before.is_some() && text == before;
+            let id = match (same, last) {
+                (true, Some(last)) => Ok(last),
+                _ => self.symbol(row, columns, last),
+            };
+            *odd |= id.is_err();
+            before = text.filter(|_| id.is_ok());
+            last = id.ok().or(last);
+            ids.push(id.unwrap_or_default());
+        }
+        self.ids = ids;
+    }
+
+    /// Keeps rows of a batch that are plain.
+    fn take_plain(&mut self, plain: &PlainRows, lines: &[u64], range: Range<usize>) {
+        let (ids, times) = (&self.ids[range.clone()], &plain.times[range.clone()]);
+        for (symbol, &instant) in ids.iter().zip(times) {
+            // Ids are below the number of symbols.
+            let (first, last) = &mut self.ends[*symbol as usize];
+            if *last == UNREAD {
+                *first = instant;
+            } else {
+                self.facts.spacing.add((instant - *last).abs());
+            }
+            *last = instant;
+        }
+        let rows = &mut self.rows;
+        rows.of.extend_from_slice(ids);
+        rows.local.extend_from_slice(times);
+        rows.offset.resize(rows.of.len(), PLAIN_OFFSET);
+        rows.lines.extend_from_slice(&lines[range.clone()]);
+        for (at, column) in rows.values.iter_mut().enumerate() {
+            column.extend_from_slice(plain.of(at, range.clone()));
+        }
+    }
+
+    /// Reads rows of a batch one by one.
+    fn read_rows(
+        &mut self,
+        (index, rows): (usize, Range<usize>),
+        batch: &Batch<'_>,
+        (columns, time): (&[Cells<'_>], &TimeCells),
+        facts: &mut BatchFacts,
+    ) {
+        let shape = self.shape;
         let mut values = Vec::with_capacity(shape.binding.values.len());
         let looks = shape.options.date_order.is_none();
-        for (row, &line) in batch.lines.iter().enumerate() {
+        for row in rows {
+            let line = batch.lines[row];
             if looks {
                 facts.dates.look(&columns[shape.binding.time], row);
             }
-            if let Err(fault) = self.read_row(line, row, &columns, &time, &mut values) {
+            if let Err(fault) = self.read_row(line, row, columns, time, &mut values) {
                 if shape.policy == Policy::Keep {
-                    let why = shape.message(line, fault, &columns, row);
+                    let why = shape.message(line, fault, columns, row);
                     self.facts.refused = Some((index, Some(row), why));
-                    return Ok(());
+                    return;
                 }
-                self.fault(line, fault, &columns, row);
+                self.fault(line, fault, columns, row);
             }
         }
-        Ok(())
     }
 
     fn fault(&mut self, line: u64, fault: Fault, columns: &[Cells<'_>], row: usize) {
@@ -174,7 +257,7 @@ impl<'a> Part<'a> {
     ) -> Result<(), Fault> {
         let shape = self.shape;
         let keep = shape.policy == Policy::Keep;
-        let symbol = self.symbol(row, columns)?;
+        let symbol = self.symbol(row, columns, self.rows.of.last().copied())?;
         let written = match shape.time(row, columns, time) {
             Err(cell) if !keep => return Err((Reason::BadTime, Some(cell))),
             written => written.ok(),
@@ -240,10 +323,10 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Provisional id of the row's symbol.
+    /// Provisional id of the row's symbol; `last` is that of a row before, if there is any.
     #[inline]
-    fn symbol(&mut self, row: usize, columns: &[Cells<'_>]) -> Result<u32, Fault> {
-        let (shape, last) = (self.shape, self.rows.of.last().copied());
+    fn symbol(&mut self, row: usize, columns: &[Cells<'_>], last: Option<u32>) -> Result<u32, Fault> {
+        let shape = self.shape;
         let text = match shape.binding.symbol {
             Some(cell) => columns[cell].text(row),
             None => Cow::Owned(String::new()),
