@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod all_bars;
+mod answer_size;
 mod bisection_join;
 pub mod client;
 pub mod cross;
@@ -30,6 +31,7 @@ mod why;
 pub mod worker_class;
 
 pub use all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars, all_bars_by_column, answer_at};
+pub use answer_size::ANSWER_ROWS_MAX;
 pub use merge::{FailedSegment, merge, merge_results};
 pub use merge_spec::MergeSpec;
 pub use panel::{PanelChunk, PanelRows};

@@ -21,6 +21,7 @@ use trawl_worker::{
     ExecutablePlan, ScanSource, ScanStep, StepKind, execution_class_in, lowering_of, precision_of, schema_of,
 };
 
+use crate::answer_size::{ANSWER_ROWS_MAX, check_rows};
 use crate::merge_spec::MergeSpec;
 use crate::planner::SegmentCost;
 use crate::scheduler::Piece;
@@ -69,6 +70,19 @@ pub enum PrepareError {
         dataset: String,
         /// Number of groups with a symbol.
         found: usize,
+    },
+    /// More rows than an answer may have.
+    #[error(
+        "the answer of this sweep would have {rows} rows, of {combinations} combinations and {symbols} symbols; at most \
+         {ANSWER_ROWS_MAX} are made: sweep over fewer values, or let each symbol keep its best combinations"
+    )]
+    TooManyRows {
+        /// Rows that it would have at most.
+        rows: u64,
+        /// Combinations of the sweep.
+        combinations: u64,
+        /// Symbols of the dataset.
+        symbols: u64,
     },
 }
 
@@ -163,6 +177,7 @@ pub(crate) fn prepare_with(
     let schema = schema_of(&dataset, as_of)?;
     let plan = compile(&schema).map_err(PrepareError::Plan)?;
     warnings.extend(coverage_warning(&plan, &manifest, as_of)?);
+    check_rows(&plan, manifest.symbols.len())?;
     let precision = precision_of(document);
     let executable = ExecutablePlan::new(Arc::new(plan), precision);
     let needed = workspace_bytes(&executable, &manifest);

@@ -53,7 +53,10 @@ impl Resident {
         let chunks: Vec<Vec<usize>> = chunks(symbols).collect();
         let lanes: Vec<Vec<Lane<f64>>> = chunks
             .par_iter()
-            .map_init(|| Workspace::new(executable.schedule()), |w, chunk| ran(executable, w, symbols, chunk, cancel))
+            .map_init(
+                || Workspace::resident(executable.schedule()),
+                |w, chunk| ran(executable, w, symbols, chunk, cancel),
+            )
             .collect::<Result<_, _>>()?;
         let mut pools: BTreeMap<usize, Vec<Lane<f64>>> = BTreeMap::new();
         for lane in lanes.into_iter().flatten() {
@@ -197,7 +200,7 @@ fn ran(
         |w: &Workspace<'_>, lane: usize| layout.lane(w, lane, chunk[lane], &inputs[lane].columns, inputs[lane].visible);
     let mut lanes: Vec<Option<Lane<f64>>> = Vec::new();
     lanes.resize_with(chunk.len(), || None);
-    let course = Course { wanted_from: 0, begins: vec![0; tasks], cuts };
+    let course = Course { wanted_from: 0, begins: vec![0; tasks], read: vec![0; tasks], cuts };
     let saved = workspace.run_course(Source::Tile { tile: &tile, columns: &columns }, course, cancel, |w, strip| {
         for (at, lane) in lanes.iter_mut().enumerate() {
             if inputs[at].visible.checked_sub(1).is_some_and(|last| strip.contains(&last)) {

@@ -120,7 +120,7 @@ fn run_chunk<T: Real>(
     let lanes = Lanes::of(&members, bases);
     let source = Source::Lanes(&lanes);
     let wanted_from = chunk.iter().map(|&i| symbols[i].from).min().unwrap_or(0);
-    let course = Course { wanted_from, begins, cuts };
+    let course = Course { wanted_from, read: begins.clone(), begins, cuts };
     let saved = workspace.run_course(source, course, cancel, |w, strip| {
         for (&i, (lane, visible)) in chunk.iter().zip(lanes.visible.iter().enumerate()) {
             for row in strip.start.max(symbols[i].from)..strip.end.min(*visible) {

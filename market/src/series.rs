@@ -128,7 +128,7 @@ impl<T: Value> Series<T> {
     }
 
     /// Whether both are the same part of the same buffer.
-    pub(crate) fn same_as(&self, other: &Self) -> bool {
+    pub fn same_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.buffer, &other.buffer) && self.range == other.range
     }
 

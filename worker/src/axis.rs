@@ -3,6 +3,7 @@
 //! Defines rows and times, and which row of one axis a row of another axis reads.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use trawl_market::{HigherBars, LoadedBars, TimeMicros, Timeframe};
 use trawl_plan::frame::{BarSize, Read};
@@ -10,7 +11,7 @@ use trawl_plan::frame::{BarSize, Read};
 /// Higher bars of one timeframe, and their columns in the order of the loaded ones.
 #[derive(Debug)]
 pub(crate) struct Higher {
-    pub bars: HigherBars,
+    pub bars: Arc<HigherBars>,
     pub columns: Vec<Vec<f64>>,
 }
 

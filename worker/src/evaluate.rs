@@ -70,8 +70,8 @@ impl<'a> StageRun<'a> {
         };
         let found = &self.axes[at];
         let between = match (&frame.bars, &source.bars) {
-            (BarSize::Base, BarSize::Higher { timeframe, .. }) => axis.higher.get(timeframe).map(|h| &h.bars),
-            (BarSize::Higher { timeframe, .. }, BarSize::Base) => axis.higher.get(timeframe).map(|h| &h.bars),
+            (BarSize::Base, BarSize::Higher { timeframe, .. }) => axis.higher.get(timeframe).map(|h| &*h.bars),
+            (BarSize::Higher { timeframe, .. }, BarSize::Base) => axis.higher.get(timeframe).map(|h| &*h.bars),
             _ => None,
         };
         let times = axis.times(&frame.bars);

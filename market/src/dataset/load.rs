@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -19,6 +20,15 @@ use crate::sums::{CHUNK_ROWS, Run, Sums};
 use crate::tail::OpenTail;
 use crate::tail::reader::Pieces;
 use crate::time::TimeMicros;
+
+/// Which symbols of a group are read.
+#[derive(Debug, Clone)]
+pub(super) enum Only<'a> {
+    All,
+    Symbol(&'a str),
+    /// By their places in the group.
+    Part(Range<usize>),
+}
 
 /// Of each symbol, the number of chunks at its beginning that hold none of so many newest bars.
 fn unread_of<'e>(runs: &[Run], entries: impl Iterator<Item = &'e SymbolEntry>, newest: Option<u64>) -> Vec<usize> {
@@ -80,19 +90,24 @@ struct Rows<'a> {
 }
 
 impl Dataset {
-    /// The bars of a group's symbols, or of one of them; columns are known to exist. With `newest`, only the chunks that hold
+    /// The bars of a group's symbols, or of some of them; columns are known to exist. With `newest`, only the chunks that hold
     /// any of so many newest bars are read.
     pub(super) fn load(
         &self,
         group: u32,
         columns: &[String],
-        only: Option<&str>,
+        only: Only<'_>,
         newest: Option<u64>,
     ) -> Result<Vec<LoadedBars>, MarketError> {
         let (members, all) = (self.members(group), self.runs(group));
         let symbol = |place: &u32| self.manifest.symbols.get(*place as usize);
-        let is_wanted = |place: &u32| only.is_none_or(|only| symbol(place).is_some_and(|entry| entry.symbol == only));
-        let wanted = members.iter().copied().zip(all.iter().copied()).filter(|(place, _)| is_wanted(place));
+        let is_wanted = |at: usize, place: &u32| match &only {
+            Only::All => true,
+            Only::Symbol(only) => symbol(place).is_some_and(|entry| entry.symbol == *only),
+            Only::Part(part) => part.contains(&at),
+        };
+        let wanted = members.iter().copied().zip(all.iter().copied()).enumerate();
+        let wanted = wanted.filter(|(at, (place, _))| is_wanted(*at, place)).map(|(_, wanted)| wanted);
         let (places, runs): (Vec<u32>, Vec<Run>) = wanted.unzip();
         if places.is_empty() {
             return Ok(Vec::new());

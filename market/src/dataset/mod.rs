@@ -7,6 +7,7 @@ mod load;
 
 use std::collections::HashMap;
 use std::fs;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use crate::arrow_file::{LoadedBars, TIME, decode_times};
@@ -24,6 +25,8 @@ use crate::reference::{
 use crate::snapshot::{file_path, manifest_path, table_path, tail_index_path, unite};
 use crate::tail::Tails;
 use crate::time::TimeMicros;
+
+use load::Only;
 
 /// An opened, pinned snapshot. Cheap to clone; may be used from many threads.
 #[derive(Debug, Clone)]
@@ -113,17 +116,23 @@ impl Dataset {
     /// [`MarketError::UnknownGroup`], [`MarketError::UnknownColumn`]; [`MarketError::Checksum`],
     /// [`MarketError::Corrupt`] or [`MarketError::Io`] for the group's file.
     pub fn load_group(&self, group: u32, columns: &[String]) -> Result<Vec<LoadedBars>, MarketError> {
-        self.load_newest(group, columns, None)
+        self.load_some(group, columns, Only::All, None)
     }
 
-    fn load_newest(&self, group: u32, columns: &[String], newest: Option<u64>) -> Result<Vec<LoadedBars>, MarketError> {
+    fn load_some(
+        &self,
+        group: u32,
+        columns: &[String],
+        only: Only<'_>,
+        newest: Option<u64>,
+    ) -> Result<Vec<LoadedBars>, MarketError> {
         let manifest = &*self.manifest;
         if group >= manifest.groups {
             let dataset = manifest.name.clone();
             return Err(MarketError::UnknownGroup { dataset, group, groups: manifest.groups });
         }
         self.check_columns(columns)?;
-        self.load(group, columns, None, newest)
+        self.load(group, columns, only, newest)
     }
 
     fn check_columns(&self, columns: &[String]) -> Result<(), MarketError> {
@@ -166,7 +175,7 @@ impl Dataset {
         newest: u64,
     ) -> Result<Vec<LoadedBars>, MarketError> {
         let newest = self.newest_read(group, adjustment, Some(newest));
-        self.adjusted(columns, adjustment, |columns| self.load_newest(group, columns, newest))
+        self.adjusted(columns, adjustment, |columns| self.load_some(group, columns, Only::All, newest))
     }
 
     /// How many of the newest bars are read where so many are wanted; `None`: all.
@@ -183,6 +192,26 @@ impl Dataset {
         let adjusts = !adjustment.is_none() && self.manifest.factors.is_some();
         let wanted = if adjusts { self.with_close(columns, adjustment).0 } else { columns.to_vec() };
         self.holds(group, &wanted, self.newest_read(group, adjustment, newest))
+    }
+
+    /// As [`Dataset::load_group_adjusted`], of the symbols at some places of [`Dataset::symbols_of`] alone. Parts are not kept in
+    /// memory.
+    ///
+    /// # Errors
+    /// Those of [`Dataset::load_group_adjusted`].
+    pub fn load_group_part(
+        &self,
+        group: u32,
+        columns: &[String],
+        adjustment: &Adjustment,
+        part: Range<usize>,
+    ) -> Result<Vec<LoadedBars>, MarketError> {
+        self.adjusted(columns, adjustment, |columns| self.load_some(group, columns, Only::Part(part), None))
+    }
+
+    /// Whether columns are kept in memory once they are read: see [`Dataset::keeping_columns`].
+    pub fn keeps_columns(&self) -> bool {
+        self.cache.is_some()
     }
 
     /// The entries of a group's symbols in the manifest, sorted by symbol.
@@ -311,7 +340,7 @@ impl Dataset {
         };
         let entry = self.manifest.symbol(symbol).ok_or_else(unknown)?;
         self.check_columns(columns)?;
-        self.load(entry.group, columns, Some(symbol), None)?.pop().ok_or_else(unknown)
+        self.load(entry.group, columns, Only::Symbol(symbol), None)?.pop().ok_or_else(unknown)
     }
 
     /// Reads every file and compares its sha256; the errors found, in group order. An intact file of bars whose file of

@@ -7,6 +7,7 @@ mod batched;
 mod error;
 mod newest;
 mod panel;
+mod parts;
 mod rows;
 mod step;
 
@@ -110,10 +111,10 @@ impl ScanSource {
         &self,
         segment: u32,
         step: ScanStep,
-        input: &StepInputV1,
+        newest: Option<u64>,
     ) -> Result<Vec<LoadedBars>, ExecuteError> {
         let (read, names) = self.columns_read(step);
-        let mut bars = match self.newest_bars_read(segment, step, input) {
+        let mut bars = match newest {
             Some(newest) => self.dataset.load_group_newest(segment, &names, &self.adjustment, newest)?,
             None => self.dataset.load_group_adjusted(segment, &names, &self.adjustment)?,
         };
@@ -185,7 +186,13 @@ impl ScanSource {
         if cancel.cancelled() {
             return Err(ExecuteError::Cancelled);
         }
-        let bars = stages.time(EngineStage::Load, 0, 0, || self.load_segment_for(segment, step, input))?;
+        let newest = self.newest_bars_read(segment, step, input);
+        if newest.is_none()
+            && let Some(parts) = self.parts_of(segment, step, parts::PART_BYTES)
+        {
+            return self.execute_parts((segment, parts), step, input, references, cancel, stages);
+        }
+        let bars = stages.time(EngineStage::Load, 0, 0, || self.load_segment_for(segment, step, newest))?;
         self.evaluate(segment, step, input, &bars, references, cancel, stages)
     }
 
@@ -205,11 +212,23 @@ impl ScanSource {
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<SegmentResultV2, ExecuteError> {
+        self.run_over(step, input, bars, references, cancel, stages)?.of(segment)
+    }
+
+    /// Runs one step over loaded bars.
+    fn run_over(
+        &self,
+        step: ScanStep,
+        input: &StepInputV1,
+        bars: &[LoadedBars],
+        references: &References,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<StepOutput, ExecuteError> {
         let (begun, times) = (Instant::now(), [self.as_of]);
         let shared = StepRun::new(self, step, input, &times, references)?;
         let axes = shared.axes(bars)?;
-        let output = self.run_along(&shared, &axes, bars.len(), begun, cancel, stages)?;
-        output.of(segment)
+        self.run_along(&shared, &axes, bars.len(), begun, cancel, stages)
     }
 
     /// As [`Self::evaluate`], with the last stage's rows at each of `times` (ascending, at most the as-of), each time
@@ -273,7 +292,8 @@ impl ScanSource {
         Ok(vintages)
     }
 
-    fn axis<'b>(&self, bars: &'b LoadedBars, span: Span) -> Result<Axis<'b>, MarketError> {
+    /// `before` is the axis of the symbol before: symbols with the same times share their higher bars.
+    fn axis<'b>(&self, bars: &'b LoadedBars, span: Span, before: Option<&Axis<'b>>) -> Result<Axis<'b>, MarketError> {
         let horizon = span.until;
         let visible = match bars.times.last() {
             // Most scans read the newest bar, for which one cache line suffices.
@@ -290,7 +310,14 @@ impl ScanSource {
             if higher.contains_key(timeframe) {
                 continue;
             }
-            let built = higher_bars(&manifest.calendar(), manifest.timeframe, *timeframe, &bars.times[..visible])?;
+            let shared = before.filter(|before| before.visible == visible && before.bars.times.same_as(&bars.times));
+            let built = match shared.and_then(|before| before.higher.get(timeframe)) {
+                Some(shared) => Arc::clone(&shared.bars),
+                None => {
+                    let (calendar, times) = (manifest.calendar(), &bars.times[..visible]);
+                    Arc::new(higher_bars(&calendar, manifest.timeframe, *timeframe, times)?)
+                }
+            };
             // A column that the step does not read is empty.
             let column = |(name, values): (&String, &Series<f64>)| {
                 values.get(..visible).map_or_else(Vec::new, |values| built.aggregate(name, values))

@@ -107,12 +107,15 @@ struct Reasons {
     /// The reason of the row before, and by time that of the last symbol that had one: most reasons are one of the two.
     before: (Reason, u32),
     beside: Vec<(Reason, u32)>,
+    /// By number of bars, that of having too few for the only point of a scan; 0 for one that has no row yet.
+    short: Vec<u32>,
 }
 
 impl Reasons {
     fn new(times: usize) -> Self {
         let none = (Reason::None, 0);
-        Self { texts: vec![String::new()], known: HashMap::new(), before: none, beside: vec![none; times] }
+        let (texts, known) = (vec![String::new()], HashMap::new());
+        Self { texts, known, before: none, beside: vec![none; times], short: Vec::new() }
     }
 
     fn index(&mut self, reason: Reason, time: usize, text: impl FnOnce(&Reason) -> String) -> u32 {
@@ -127,6 +130,17 @@ impl Reasons {
         }
         self.beside[time] = self.before;
         self.before.1
+    }
+
+    /// Of having `bars` bars where `needed` are needed, which is always the same number.
+    fn too_short(&mut self, bars: usize, needed: usize) -> u32 {
+        if self.short.len() <= bars {
+            self.short.resize(needed.max(bars + 1), 0);
+        }
+        if self.short[bars] == 0 {
+            self.short[bars] = self.looked_up(Reason::TooShort(bars, needed), |reason| reason.text(""));
+        }
+        self.short[bars]
     }
 
     fn looked_up(&mut self, reason: Reason, text: impl FnOnce(&Reason) -> String) -> u32 {
@@ -177,28 +191,88 @@ impl<'a> Cursor<'a> {
         Self { axis, computed, symbol, deciding: points.iter().map(deciding).collect(), time, row }
     }
 
-    /// Takes the next times, up to number `end`, as long as each has the next bar and a condition that is false there; puts
-    /// their rows into cells that are `width` apart. Most rows of most scans are such ones. For a scan with one point.
-    fn take_plain(&mut self, panel: &mut SegmentPanel, times: &[TimeMicros], end: usize, width: usize) -> bool {
+    /// How many of the next times, up to number `end`, have the next bars, one each.
+    fn in_step(&self, times: &[TimeMicros], end: usize) -> usize {
+        let bars = self.axis.base_times().get(self.row..).unwrap_or_default();
+        let times = &times[self.time..end];
+        let times = &times[..times.len().min(bars.len())];
+        // Most symbols have a bar at every time: comparing all of them has no branch.
+        let same = match times == &bars[..times.len()] {
+            true => times.len(),
+            false => times.iter().zip(bars).take_while(|(time, bar)| time == bar).count(),
+        };
+        match times[..same].last() {
+            Some(last) if *last > self.axis.span.until => times[..same].partition_point(|t| *t <= self.axis.span.until),
+            _ => same,
+        }
+    }
+
+    /// Takes the next times, up to number `end`, that have the next bars, as long as the condition is false there, or as long as it
+    /// is NA for want of bars; puts their rows into cells that are `width` apart. Most rows of most scans are such ones. For a scan
+    /// with one point, which needs `needed` bars.
+    fn take_plain(
+        &mut self,
+        panel: &mut SegmentPanel,
+        reasons: &mut Reasons,
+        times: &[TimeMicros],
+        (end, width, needed): (usize, usize, usize),
+    ) -> bool {
         let [Deciding { universe: None, condition: Some(condition), edge }] = &self.deciding[..] else { return false };
         let at = self.row.wrapping_sub(self.computed.from);
         let conditions = condition.get(at..).unwrap_or_default();
-        let edges = edge.map(|edge| edge.get(at..).unwrap_or_default());
-        let bars = self.axis.base_times().get(self.row..).unwrap_or_default();
-        let next = times[self.time..end].iter().zip(bars).zip(conditions);
-        let mut taken = 0;
-        for ((time, bar), condition) in next {
-            if time != bar || *time > self.axis.span.until || condition.is_nan() || *condition == 1.0 {
-                break;
+        let conditions = &conditions[..conditions.len().min(self.in_step(times, end))];
+        let first = self.time * width + self.symbol;
+        let false_at = conditions.iter().position(|c| c.is_nan() || *c == 1.0).unwrap_or(conditions.len());
+        let mut taken = false_at;
+        if taken > 0 {
+            let cells = panel.status[first..].iter_mut().step_by(width);
+            cells.take(taken).for_each(|status| *status = Some(Status::NotMatched));
+        } else {
+            let most = needed.saturating_sub(self.row + 1).min(conditions.len());
+            taken = conditions[..most].iter().position(|c| !c.is_nan()).unwrap_or(most);
+            let status = panel.status[first..].iter_mut().step_by(width);
+            let cells = status.zip(panel.detail[first..].iter_mut().step_by(width)).take(taken);
+            for (bars, (status, detail)) in (self.row + 1..).zip(cells) {
+                *status = Some(Status::Unknown);
+                *detail = reasons.too_short(bars, needed);
             }
-            let cell = (self.time + taken) * width + self.symbol;
-            panel.status[cell] = Some(Status::NotMatched);
-            panel.edge[cell] = edges.is_some_and(|edges| edges.get(taken) == Some(&1.0));
-            taken += 1;
+        }
+        let edges = edge.and_then(|edge| edge.get(at..)).unwrap_or_default();
+        for (i, edge) in edges.iter().take(taken).enumerate() {
+            if *edge == 1.0 {
+                panel.edge[first + i * width] = true;
+            }
         }
         self.time += taken;
         self.row += taken;
         taken > 0
+    }
+
+    /// Takes the next times, up to number `end`, as long as they are before the next bar, to which the cursor has moved; `each` of
+    /// the cells of a time gets the reason.
+    fn take_absent(
+        &mut self,
+        panel: &mut SegmentPanel,
+        reasons: &mut Reasons,
+        times: &[TimeMicros],
+        (end, width, each): (usize, usize, usize),
+    ) -> bool {
+        let (bars, until) = (self.axis.base_times(), self.axis.span.until);
+        let next = bars.get(self.row).copied();
+        let is_absent = |time: &&TimeMicros| **time <= until && next.is_none_or(|next| **time < next);
+        let absent = times[self.time..end].iter().take_while(is_absent).count();
+        if absent == 0 {
+            return false;
+        }
+        let since = self.row.checked_sub(1).and_then(|before| bars.get(before)).copied();
+        let reason = reasons.index(Reason::Stale(since), self.time, |reason| reason.text(""));
+        for t in self.time..self.time + absent {
+            let first = (t * width + self.symbol) * panel.points;
+            panel.status[first..first + each].fill(Some(Status::Stale));
+            panel.detail[first..first + each].fill(reason);
+        }
+        self.time += absent;
+        true
     }
 
     /// An output, `at` rows after the first one that was computed.
@@ -245,6 +319,8 @@ impl ScanSource {
             .collect();
         let outputs = PointOutputs::all(&plan.points);
         let needed = self.executable.bars_needed();
+        // Of the only point, if there is but one.
+        let least = needed.first().copied().unwrap_or(0);
         let mut panel = SegmentPanel::empty(symbols, times.len(), self);
         let mut reasons = Reasons::new(times.len());
         let (width, points) = (panel.symbols.len(), panel.points);
@@ -257,25 +333,21 @@ impl ScanSource {
             for cursor in &mut cursors {
                 let (bars, until) = (cursor.axis.base_times(), cursor.axis.span.until);
                 while cursor.time < end && times[cursor.time] <= until {
-                    if plan.best.is_none() && cursor.take_plain(&mut panel, times, end, width) {
+                    if plan.best.is_none() && cursor.take_plain(&mut panel, &mut reasons, times, (end, width, least)) {
                         continue;
                     }
                     let (t, time) = (cursor.time, times[cursor.time]);
-                    cursor.time += 1;
                     while bars.get(cursor.row).is_some_and(|bar| *bar < time) {
                         cursor.row += 1;
                     }
-                    let row = cursor.row;
-                    let first = (t * width + cursor.symbol) * points;
-                    if bars.get(row) != Some(&time) {
-                        let since = row.checked_sub(1).and_then(|before| bars.get(before)).copied();
-                        let reason = reasons.index(Reason::Stale(since), t, |reason| reason.text(""));
-                        // Without values all points are equal.
-                        for cell in first..first + if plan.best.is_some() { 1 } else { points } {
-                            (panel.status[cell], panel.detail[cell]) = (Some(Status::Stale), reason);
-                        }
+                    // Without values all points are equal.
+                    let each = if plan.best.is_some() { 1 } else { points };
+                    if cursor.take_absent(&mut panel, &mut reasons, times, (end, width, each)) {
                         continue;
                     }
+                    cursor.time += 1;
+                    let row = cursor.row;
+                    let first = (t * width + cursor.symbol) * points;
                     // Rows before the first one that was computed wrap to an index that no series has.
                     let at = row.wrapping_sub(cursor.computed.from);
                     let kept = plan.best.map(|best| {

@@ -96,8 +96,12 @@ impl<'a> StepRun<'a> {
         own: impl Iterator<Item = (&'b LoadedBars, Span)>,
     ) -> Result<Vec<Axis<'b>>, ExecuteError> {
         let references = self.references.values().map(|bars| (bars, self.whole()));
-        let axes = own.chain(references).map(|(bars, span)| self.source.axis(bars, span));
-        Ok(axes.collect::<Result<_, _>>()?)
+        let mut axes: Vec<Axis<'b>> = Vec::new();
+        for (bars, span) in own.chain(references) {
+            let axis = self.source.axis(bars, span, axes.last())?;
+            axes.push(axis);
+        }
+        Ok(axes)
     }
 
     /// Every time up to the horizon.

@@ -46,6 +46,10 @@ pub fn text(prepared: &PreparedScan, route: Route, asked: bool) -> String {
         let crosses = counted(crosses, "cross-section");
         line("gathered", format!("{} for each time at which {crosses} are read", bytes(a_time)));
     }
+    if prepared.plan.points.len() > 1 {
+        let rows = thousands(prepared.answer_rows());
+        line("answer", format!("{rows} rows at most, about {} of memory", bytes(prepared.answer_bytes())));
+    }
     line("memory", format!("{} for each thread besides the bars", bytes(prepared.workspace_bytes())));
     line(
         "cost",

@@ -1,6 +1,7 @@
 //! How an answer is delivered: files, a table, a notification, an exit code.
 
 use std::io::{self, Write as _};
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -115,6 +116,8 @@ pub struct Outcome {
 /// Shows an answer: files, a table, a notification; [`NOT_DONE`] when a symbol failed.
 pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Result<ExitCode> {
     let Outcome { answer, report, synthetic, timeframe, engine: _engine } = outcome;
+    // The process ends, and so does its memory: the rows of a sweep are many to give back one by one.
+    let answer = ManuallyDrop::new(answer);
     let quiet = args.quiet || args.is_piped();
     let written = match files.answer {
         Some(file) => file.write(&answer, &answer_digest(&answer))?,

@@ -96,7 +96,21 @@ impl FusedOp {
         }
     }
 
-    /// Number of rows before the current one that it reads from its inputs.
+    /// Number of rows that it runs along a history before the first wanted one, in place of reading them back from its inputs.
+    pub fn warms_up(&self) -> usize {
+        match self {
+            Self::Count { p, .. } => (*p as usize).saturating_sub(1),
+            _ => 0,
+        }
+    }
+
+    /// Number of rows before the current one that it reads from its inputs along a history.
+    pub fn reads_back_along(&self) -> usize {
+        self.reads_back() - self.warms_up()
+    }
+
+    /// Number of rows before the current one that its value depends on directly: those that it reads from its inputs in a tile
+    /// that stays in memory.
     pub fn reads_back(&self) -> usize {
         match self {
             Self::Op(op) => op.facts().reads_back,

@@ -39,8 +39,28 @@ pub(crate) struct Task {
 pub(crate) enum Slot {
     /// The same value at every bar.
     Constant(f64),
-    /// A ring that holds this many bars before the strip.
-    Ring(usize),
+    /// A ring that holds some bars before the strip.
+    Ring(History),
+}
+
+/// How many bars of a series before the current one are read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct History {
+    /// Along a history.
+    pub along: usize,
+    /// In a tile that stays in memory; at least as many.
+    pub resident: usize,
+}
+
+impl History {
+    /// Of a task's input that is `lag` bars late.
+    fn of(work: &FusedOp, lag: usize) -> Self {
+        Self { along: lag.saturating_add(work.reads_back_along()), resident: lag.saturating_add(work.reads_back()) }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self { along: self.along.max(other.along), resident: self.resident.max(other.resident) }
+    }
 }
 
 /// The tasks of a program, and its slots. Series without look-back share slots, so that they stay in cache.
@@ -50,7 +70,7 @@ pub(crate) struct Tasks {
     pub slots: Vec<Slot>,
     /// Per output of the program.
     pub outputs: Vec<TaskInput>,
-    /// Per input of the program: how many bars before the strip are read of it.
+    /// Per input of the program: how many bars before the strip are read of it, along a history.
     pub columns: Vec<usize>,
 }
 
@@ -70,18 +90,18 @@ impl Tasks {
     pub fn of(program: &Program, fused: Vec<FusedTask>) -> Self {
         let nodes = program.nodes();
         // Per node: bars of history that are read, and the last task that reads it.
-        let mut history = vec![0usize; nodes.len()];
+        let mut history = vec![History::default(); nodes.len()];
         let mut last = vec![0usize; nodes.len()];
         for (i, part) in fused.iter().enumerate() {
             for id in &part.inputs {
                 let (of, lag) = origin(nodes, *id);
-                history[of.index()] = history[of.index()].max(lag.saturating_add(part.work.reads_back()));
+                history[of.index()] = history[of.index()].max(History::of(&part.work, lag));
                 last[of.index()] = i;
             }
         }
         for id in &program.outputs {
             let (of, lag) = origin(nodes, *id);
-            history[of.index()] = history[of.index()].max(lag);
+            history[of.index()] = history[of.index()].max(History { along: lag, resident: lag });
             last[of.index()] = usize::MAX;
         }
         let mut slots: Vec<Slot> = Vec::new();
@@ -98,7 +118,7 @@ impl Tasks {
             for id in &part.outputs {
                 let ring = history[id.index()];
                 // Only slots without history are recycled, and only for series that need none.
-                let freed = if ring == 0 { free.pop() } else { None };
+                let freed = if ring.resident == 0 { free.pop() } else { None };
                 slot_of[id.index()] = freed.unwrap_or_else(|| {
                     slots.push(Slot::Ring(ring));
                     slots.len() - 1
@@ -113,7 +133,7 @@ impl Tasks {
             read.dedup();
             for id in read {
                 let leaf = matches!(nodes[id.index()].op, Op::Column(_) | Op::Constant(_));
-                if !leaf && last[id.index()] <= i && history[id.index()] == 0 {
+                if !leaf && last[id.index()] <= i && history[id.index()].resident == 0 {
                     free.push(slot_of[id.index()]);
                 }
             }
@@ -125,7 +145,7 @@ impl Tasks {
         for (node, history) in nodes.iter().zip(&history) {
             if let Op::Column(column) = node.op {
                 let known = &mut columns[usize::from(column)];
-                *known = (*known).max(*history);
+                *known = (*known).max(history.along);
             }
         }
         Self { tasks, slots, outputs, columns }
@@ -151,6 +171,8 @@ const EVERY_BAR: usize = usize::MAX;
 pub(crate) struct Backs {
     pub tasks: Vec<usize>,
     pub inputs: Vec<usize>,
+    /// Of the first row of each task's outputs that is read.
+    read: Vec<usize>,
 }
 
 /// First bar of each task and of each input of the program.
@@ -165,8 +187,10 @@ impl Backs {
         let nodes = program.nodes();
         let mut needed: Vec<Option<usize>> = vec![None; nodes.len()];
         program.outputs.iter().for_each(|id| needed[id.index()] = Some(0));
+        let mut read = vec![None; nodes.len()];
         for (i, node) in nodes.iter().enumerate().rev() {
             let Some(back) = needed[i] else { continue };
+            read[i] = needed[i];
             let facts = node.op.facts();
             let back = if facts.is_recursive() { EVERY_BAR } else { back };
             needed[i] = Some(back);
@@ -175,10 +199,15 @@ impl Backs {
             }
         }
         let task = |task: &Task| match task.nodes.iter().filter_map(|node| needed[node.index()]).max() {
-            Some(back) if !task.work.is_recursive() => back,
+            Some(back) if !task.work.is_recursive() => back.saturating_add(task.work.warms_up()),
             _ => EVERY_BAR,
         };
-        Self { tasks: plan.tasks.iter().map(task).collect(), inputs: inputs_of(program, &needed) }
+        let outputs = |task: &Task| task.nodes.iter().filter_map(|node| read[node.index()]).max().unwrap_or(EVERY_BAR);
+        Self {
+            tasks: plan.tasks.iter().map(task).collect(),
+            inputs: inputs_of(program, &needed),
+            read: plan.tasks.iter().map(outputs).collect(),
+        }
     }
 
     /// Look-back derived from the program's tasks. Recursive tasks run from the first bar or, if `resumed`, from the
@@ -191,18 +220,26 @@ impl Backs {
         };
         plan.outputs.iter().for_each(|source| want(&mut needed, source, 0));
         let mut tasks = vec![0; plan.tasks.len()];
-        for (back, task) in tasks.iter_mut().zip(&plan.tasks).rev() {
+        let mut outputs = vec![0; plan.tasks.len()];
+        for ((back, first), task) in tasks.iter_mut().zip(&mut outputs).zip(&plan.tasks).rev() {
             let wanted = task.nodes.iter().filter_map(|node| needed[node.index()]).max().unwrap_or(0);
-            *back = if task.work.is_recursive() && !resumed { EVERY_BAR } else { wanted };
-            let read = back.saturating_add(task.work.reads_back());
+            *first = wanted;
+            let begun = wanted.saturating_add(task.work.warms_up());
+            *back = if task.work.is_recursive() && !resumed { EVERY_BAR } else { begun };
+            let read = back.saturating_add(task.work.reads_back_along());
             task.inputs.iter().for_each(|source| want(&mut needed, source, read));
         }
-        Self { tasks, inputs: inputs_of(program, &needed) }
+        Self { tasks, inputs: inputs_of(program, &needed), read: outputs }
     }
 
     /// Per task, the first bar that it runs on when the outputs are wanted from bar `wanted_from` on.
     pub fn tasks(&self, wanted_from: usize) -> Vec<usize> {
         self.tasks.iter().map(|back| wanted_from.saturating_sub(*back)).collect()
+    }
+
+    /// Per task, the first bar at which its outputs are read when those of the program are wanted from bar `wanted_from` on.
+    pub fn read(&self, wanted_from: usize) -> Vec<usize> {
+        self.read.iter().map(|back| wanted_from.saturating_sub(*back)).collect()
     }
 
     /// Per input of the program, the first bar that must be given when the outputs are wanted from bar `wanted_from`
@@ -251,9 +288,12 @@ impl Schedule {
     /// Schedules a program that was split into `parts`.
     pub fn of(program: &Program, parts: Vec<FusedTask>) -> Self {
         let tasks = Tasks::of(program, parts);
+        let (mut whole, restarted) = (Backs::of_nodes(program, &tasks), Backs::of_tasks(program, &tasks, false));
+        // A group may read more rows than its primitives do.
+        whole.read.iter_mut().zip(&restarted.read).for_each(|(back, other)| *back = (*back).max(*other));
         Self {
-            whole: Backs::of_nodes(program, &tasks),
-            restarted: Backs::of_tasks(program, &tasks, false),
+            whole,
+            restarted,
             resumed: Backs::of_tasks(program, &tasks, true),
             blocks: common_blocks(program),
             tasks,

@@ -63,7 +63,7 @@ pub(crate) fn step_for<T: Real>(
         | FusedOp::Convergence { .. }
         | FusedOp::Directional(_)
         | FusedOp::Weighed => return Some(group_for(work)),
-        FusedOp::Count { of, p } => return Some(count(*of, *p)),
+        FusedOp::Count { of, p } => return Some(count(*of, *p, bars)),
     };
     match step_of(op, inputs, bars, tables) {
         Made::Any(step) => Some(step),
@@ -175,16 +175,16 @@ fn trend_means<T: Real>(means: &[TrendMean], bars: usize) -> Box<dyn AnyStep<T>>
 }
 
 /// A new step for a count over `p` bars.
-fn count<T: Real>(of: Counted, p: u32) -> Box<dyn AnyStep<T>> {
+fn count<T: Real>(of: Counted, p: u32, bars: usize) -> Box<dyn AnyStep<T>> {
     match of {
-        Counted::Compare(CompareOp::Less) => Box::new(Packed(Count::new(count::Less, p))),
-        Counted::Compare(CompareOp::LessEqual) => Box::new(Packed(Count::new(count::LessEqual, p))),
-        Counted::Compare(CompareOp::Greater) => Box::new(Packed(Count::new(count::Greater, p))),
-        Counted::Compare(CompareOp::GreaterEqual) => Box::new(Packed(Count::new(count::GreaterEqual, p))),
-        Counted::Compare(CompareOp::Equal) => Box::new(Packed(Count::new(count::Equal, p))),
-        Counted::Compare(CompareOp::NotEqual) => Box::new(Packed(Count::new(count::NotEqual, p))),
-        Counted::CrossesAbove => Box::new(Packed(Count::new(count::Above, p))),
-        Counted::CrossesBelow => Box::new(Packed(Count::new(count::Below, p))),
+        Counted::Compare(CompareOp::Less) => Box::new(Packed(Count::new(count::Less, p, bars))),
+        Counted::Compare(CompareOp::LessEqual) => Box::new(Packed(Count::new(count::LessEqual, p, bars))),
+        Counted::Compare(CompareOp::Greater) => Box::new(Packed(Count::new(count::Greater, p, bars))),
+        Counted::Compare(CompareOp::GreaterEqual) => Box::new(Packed(Count::new(count::GreaterEqual, p, bars))),
+        Counted::Compare(CompareOp::Equal) => Box::new(Packed(Count::new(count::Equal, p, bars))),
+        Counted::Compare(CompareOp::NotEqual) => Box::new(Packed(Count::new(count::NotEqual, p, bars))),
+        Counted::CrossesAbove => Box::new(Packed(Count::new(count::Above, p, bars))),
+        Counted::CrossesBelow => Box::new(Packed(Count::new(count::Below, p, bars))),
     }
 }
 
@@ -291,6 +291,9 @@ fn compare<T: Real>(op: CompareOp) -> Box<dyn AnyStep<T>> {
 
 /// Bytes of private state of a step with `inputs` inputs over `bars` bars, not counting a few rows.
 pub(crate) fn step_bytes<T: Real>(work: &FusedOp, inputs: usize, bars: usize) -> usize {
+    if let FusedOp::Count { p, .. } = work {
+        return count::count_bytes(*p as usize, bars);
+    }
     let rows = tail_rows(work, bars);
     let is_wide = |op: Op| matches!(step_of::<T>(op, inputs, 1, &mut Tables::default()), Made::Wide(_));
     if let FusedOp::Op(op) = work

@@ -32,8 +32,9 @@ impl<T: Real, R: Recurrence<T, I, O, N>, const I: usize, const O: usize, const N
         Self { recurrence, state: R::START.map(|x| RowOf::splat(T::of(x))), seeded: false }
     }
 
+    /// The bars of a strip; if `SILENT`, only the state afterwards.
     #[inline(always)]
-    fn part<V: Pack<T>, const SEEDED: bool>(
+    fn part<V: Pack<T>, const SEEDED: bool, const SILENT: bool>(
         &mut self,
         inputs: &[View<'_, T>],
         outs: &mut [Out<'_, T>],
@@ -61,9 +62,12 @@ impl<T: Real, R: Recurrence<T, I, O, N>, const I: usize, const O: usize, const N
                 for k in 0..I {
                     x[k] = V::load(&from[k][i]);
                 }
+                // What only the outputs depend on is not computed for nobody.
                 let y = self.recurrence.bar::<V, SEEDED>(&mut state, x);
-                for k in 0..O {
-                    y[k].store(&mut to[k][i]);
+                if !SILENT {
+                    for k in 0..O {
+                        y[k].store(&mut to[k][i]);
+                    }
                 }
             }
             t += n;
@@ -82,11 +86,15 @@ impl<T: Real, R: Recurrence<T, I, O, N>, const I: usize, const O: usize, const N
 {
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
-        if self.seeded {
-            self.part::<V, true>(inputs, outs, rows);
-        } else {
-            self.part::<V, false>(inputs, outs, rows);
+        match self.seeded {
+            true if outs.is_empty() => self.part::<V, true, true>(inputs, outs, rows),
+            true => self.part::<V, true, false>(inputs, outs, rows),
+            false => self.part::<V, false, false>(inputs, outs, rows),
         }
+    }
+
+    fn may_be_silent(&self) -> bool {
+        self.seeded
     }
 
     fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {

@@ -109,8 +109,8 @@ impl ResidentLayout {
             .zip(shown)
             .map(|(slot, shown)| match slot {
                 Slot::Constant(value) => alone(*value),
-                Slot::Ring(0) if !shown => alone(f64::NAN),
-                Slot::Ring(history) => ring(*history),
+                Slot::Ring(history) if history.resident == 0 && !shown => alone(f64::NAN),
+                Slot::Ring(history) => ring(history.resident),
             })
             .collect();
         let feed = |source: &TaskInput| match source.place {

@@ -23,10 +23,11 @@ pub(crate) struct Cut {
 /// Lanes and their saved state words, in order of saving.
 pub(crate) type Saved = Vec<(usize, Vec<u64>)>;
 
-/// A run over a tile: the first bar and the cuts (ascending) of each task.
+/// A run over a tile: the first bar, the first bar at which its outputs are read, and the cuts (ascending) of each task.
 pub(crate) struct Course {
     pub wanted_from: usize,
     pub begins: Vec<usize>,
+    pub read: Vec<usize>,
     pub cuts: Vec<Vec<Cut>>,
 }
 

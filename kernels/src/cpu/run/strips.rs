@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::cpu::lower::schedule::{Schedule, SeriesPlace, Slot, TaskInput, Tasks};
+use crate::cpu::lower::schedule::{History, Schedule, SeriesPlace, Slot, TaskInput, Tasks};
 use crate::cpu::lower::steps::{step_bytes, step_for};
 use crate::cpu::primitives::trend::{TOGETHER_MAX, Tables};
 use crate::cpu::run::resume::{Course, Cut, Saved};
@@ -26,6 +26,8 @@ pub(crate) const OUTPUTS_MAX: usize = TOGETHER_MAX;
 pub(crate) struct Workspace<'p, T: Real = f64> {
     pub schedule: &'p Schedule,
     isa: Isa,
+    /// Whether its rings become those of a tile that stays in memory.
+    resident: bool,
     pub slots: Vec<Vec<RowOf<T>>>,
     /// Per input of the program.
     laid: Laid<T>,
@@ -34,10 +36,11 @@ pub(crate) struct Workspace<'p, T: Real = f64> {
 
 /// Number of rows of a slot over tiles of `bars` bars: a power of two, bounded by the tile's length, so that a long
 /// period over short histories costs no memory.
-fn slot_rows<T: Real>(slot: Slot, bars: usize) -> usize {
+fn slot_rows<T: Real>(slot: Slot, bars: usize, resident: bool) -> usize {
     match slot {
         Slot::Constant(_) => T::STRIP_BARS,
         Slot::Ring(history) => {
+            let history = if resident { history.resident } else { history.along };
             let whole = bars.max(T::STRIP_BARS).next_power_of_two();
             history.saturating_add(T::STRIP_BARS).min(whole).next_power_of_two()
         }
@@ -79,8 +82,8 @@ type Laid<T> = Vec<(Vec<RowOf<T>>, usize)>;
 
 /// Bytes of working memory per thread, besides the bars, to run these tasks over histories of up to `bars` bars.
 pub(crate) fn workspace_bytes<T: Real>(plan: &Tasks, bars: usize) -> u64 {
-    let columns = plan.columns.iter().map(|history| Slot::Ring(*history));
-    let rings: usize = plan.slots.iter().copied().chain(columns).map(|slot| slot_rows::<T>(slot, bars)).sum();
+    let columns = plan.columns.iter().map(|along| Slot::Ring(History { along: *along, resident: 0 }));
+    let rings: usize = plan.slots.iter().copied().chain(columns).map(|slot| slot_rows::<T>(slot, bars, false)).sum();
     let kept: usize = plan.tasks.iter().map(|task| step_bytes::<T>(&task.work, task.inputs.len(), bars)).sum();
     (rings * size_of::<RowOf<T>>() + kept) as u64
 }
@@ -98,13 +101,18 @@ impl<'p, T: Real> Workspace<'p, T> {
         };
         let slots = schedule.tasks.slots.iter().map(constant).collect();
         let laid = schedule.tasks.columns.iter().map(|_| (Vec::new(), 0)).collect();
-        Self { schedule, isa, slots, laid, tables: Tables::default() }
+        Self { schedule, isa, resident: false, slots, laid, tables: Tables::default() }
+    }
+
+    /// A workspace whose rings hold what a tile that stays in memory reads of them.
+    pub fn resident(schedule: &'p Schedule) -> Self {
+        Self { resident: true, ..Self::new(schedule) }
     }
 
     fn reserve(&mut self, source: Source<'_, T>) {
-        let bars = source.rows();
+        let (bars, resident) = (source.rows(), self.resident);
         let reserve = |slot: Slot, buffer: &mut Vec<RowOf<T>>| {
-            let rows = slot_rows::<T>(slot, bars);
+            let rows = slot_rows::<T>(slot, bars, resident);
             if buffer.len() < rows {
                 buffer.resize(rows, RowOf::NA);
             }
@@ -113,7 +121,7 @@ impl<'p, T: Real> Workspace<'p, T> {
         if let Source::Lanes(lanes) = source {
             let histories = self.schedule.tasks.columns.iter().zip(&mut self.laid).enumerate();
             for (column, (history, (buffer, defined_from))) in histories {
-                reserve(Slot::Ring(*history), buffer);
+                reserve(Slot::Ring(History { along: *history, resident: *history }), buffer);
                 *defined_from = lanes.base(column);
             }
         }
@@ -143,8 +151,8 @@ impl<'p, T: Real> Workspace<'p, T> {
         cancel: &dyn Cancel,
         take: impl FnMut(&Self, Range<usize>),
     ) -> Result<(), Cancelled> {
-        let begins = self.schedule.whole.tasks(wanted_from);
-        self.run_course(source, Course { wanted_from, begins, cuts: Vec::new() }, cancel, take).map(|_| ())
+        let (begins, read) = (self.schedule.whole.tasks(wanted_from), self.schedule.whole.read(wanted_from));
+        self.run_course(source, Course { wanted_from, begins, read, cuts: Vec::new() }, cancel, take).map(|_| ())
     }
 
     /// As [`Self::run`], loading and saving states on the way.
@@ -157,9 +165,9 @@ impl<'p, T: Real> Workspace<'p, T> {
     ) -> Result<Vec<Saved>, Cancelled> {
         let rows = source.rows();
         self.reserve(source);
-        let Course { wanted_from, begins, cuts } = course;
+        let Course { wanted_from, begins, read: read_from, cuts } = course;
         let rings: Vec<*mut [RowOf<T>]> = self.laid.iter_mut().map(|(rows, _)| pointer(rows)).collect();
-        let mut calls = self.calls(source, &rings, &begins, cuts);
+        let mut calls = self.calls(source, &rings, (&begins, &read_from), cuts);
         let read = self.columns_read(source);
         let share = (read.len() * T::STRIP_BARS).div_ceil(calls.len().max(1));
         let first = begins.iter().copied().min().unwrap_or(0).min(wanted_from);
@@ -227,7 +235,7 @@ impl<'p, T: Real> Workspace<'p, T> {
         &mut self,
         source: Source<'_, T>,
         rings: &[*mut [RowOf<T>]],
-        begins: &[usize],
+        (begins, read): (&[usize], &[usize]),
         cuts: Vec<Vec<Cut>>,
     ) -> Vec<BoundTask<T>> {
         let bars = source.rows();
@@ -237,7 +245,7 @@ impl<'p, T: Real> Workspace<'p, T> {
         // One pointer per slot, for all readers and writers: borrowing the slot again would invalidate earlier
         // pointers.
         let slots: Vec<*mut [RowOf<T>]> = self.slots.iter_mut().map(|slot| pointer(slot)).collect();
-        for (task, begin) in tasks.iter().zip(begins) {
+        for ((task, begin), read) in tasks.iter().zip(begins).zip(read) {
             let mut cuts = cuts.next().unwrap_or_default();
             // In reverse order, so that the next one is popped from the end.
             cuts.reverse();
@@ -258,7 +266,7 @@ impl<'p, T: Real> Workspace<'p, T> {
             };
             let inputs = task.inputs.iter().map(feed).collect();
             let outputs = task.outputs.iter().map(|slot| slots[*slot]).collect();
-            calls.push(BoundTask { step, begin: *begin, inputs, outputs, cuts, saved: Saved::new() });
+            calls.push(BoundTask { step, begin: *begin, read: *read, inputs, outputs, cuts, saved: Saved::new() });
         }
         calls
     }
@@ -281,10 +289,16 @@ impl<'p, T: Real> Workspace<'p, T> {
     /// Appends the values of the program's output `output` at some rows of the strip just taken. NaNs are canonical.
     pub fn values(&self, source: Source<'_, T>, output: usize, lane: usize, rows: Range<usize>, values: &mut Vec<f64>) {
         let view = self.view(source, self.schedule.tasks.outputs[output], rows.start);
-        values.extend(rows.map(|row| {
-            let x = view.at(row).0[lane].wide();
-            if x.is_nan() { f64::NAN } else { x }
-        }));
+        let mut at = rows.start;
+        while at < rows.end {
+            let there = view.from(at);
+            let there = &there[..there.len().min(rows.end - at)];
+            values.extend(there.iter().map(|row| {
+                let x = row.0[lane].wide();
+                if x.is_nan() { f64::NAN } else { x }
+            }));
+            at += there.len().max(1);
+        }
     }
 
     /// The value of the program's output `output` at a row of the strip just taken. NaNs are canonical.
@@ -298,6 +312,8 @@ impl<'p, T: Real> Workspace<'p, T> {
 struct BoundTask<T: Real> {
     step: Box<dyn AnyStep<T>>,
     begin: usize,
+    /// The first row of its outputs that is read.
+    read: usize,
     inputs: Vec<Feed<T>>,
     outputs: Vec<*mut [RowOf<T>]>,
     /// States still to be loaded or saved, the next one last.
@@ -374,7 +390,9 @@ impl<T: Real> BoundTask<T> {
             // SAFETY: as above; the slots of one task are different ones.
             *out = Out::new(unsafe { &mut **slot });
         }
-        let (inputs, outs) = (&inputs[..self.inputs.len()], &mut outs[..self.outputs.len()]);
+        let silent = rows.end <= self.read && self.step.is_silent();
+        let outs = &mut outs[..if silent { 0 } else { self.outputs.len() }];
+        let inputs = &inputs[..self.inputs.len()];
         self.step.strip(isa, inputs, outs, rows);
     }
 }

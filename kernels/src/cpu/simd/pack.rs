@@ -12,7 +12,17 @@ use crate::cpu::simd::vector::{LANES, RowOf};
 pub(crate) trait Mask: Copy + BitAnd<Output = Self> + BitOr<Output = Self> {
     /// Whether it holds in every lane.
     fn all(self) -> bool;
+    /// Where it holds and `other` does not.
+    fn and_not(self, other: Self) -> Self;
+    /// One bit a lane, the first lane's lowest.
+    fn bits(self) -> LaneBits;
+    /// The reverse of [`Self::bits`].
+    fn of_bits(bits: LaneBits) -> Self;
 }
+
+/// Truth values of a row, one bit a lane.
+pub(crate) type LaneBits = u16;
+const _: () = assert!(LANES == LaneBits::BITS as usize);
 
 /// One row of lanes.
 pub(crate) trait Pack<T: Real>:
@@ -60,6 +70,12 @@ pub(crate) trait Pack<T: Real>:
     #[inline(always)]
     fn is_finite(self) -> Self::Mask {
         self.abs().lt(Self::splat(T::INFINITY))
+    }
+
+    /// `self` + `one` where the mask holds. `one` is 1 in every lane.
+    #[inline(always)]
+    fn counted(self, mask: Self::Mask, _one: Self) -> Self {
+        self + Self::truth(mask)
     }
 
     /// 1 where the mask holds, else 0.
@@ -120,6 +136,21 @@ impl Mask for Flags {
     #[inline(always)]
     fn all(self) -> bool {
         self.0.iter().fold(true, |all, flag| all & flag)
+    }
+
+    #[inline(always)]
+    fn and_not(self, other: Self) -> Self {
+        Self::each(|i| self.0[i] & !other.0[i])
+    }
+
+    #[inline(always)]
+    fn bits(self) -> LaneBits {
+        self.0.iter().rev().fold(0, |bits, flag| bits << 1 | LaneBits::from(*flag))
+    }
+
+    #[inline(always)]
+    fn of_bits(bits: LaneBits) -> Self {
+        Self::each(|i| bits >> i & 1 == 1)
     }
 }
 

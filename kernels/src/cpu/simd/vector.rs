@@ -149,6 +149,11 @@ pub(crate) trait Step<T: Real = f64>: Send {
     /// Loads or saves the state of a lane that a restart would not restore; see [`crate::cpu::simd::state_io`].
     fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>);
 
+    /// Whether it can now run without outputs, where nobody reads them.
+    fn may_be_silent(&self) -> bool {
+        false
+    }
+
     /// [`Self::run`] with the code of `isa`, which this machine must support.
     fn strip_on(&mut self, isa: Isa, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         let [out] = outs else { return };
@@ -171,6 +176,11 @@ pub(crate) trait Kernel<T: Real>: Send {
 
     /// As [`Step::carry`].
     fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>);
+
+    /// As [`Step::may_be_silent`].
+    fn may_be_silent(&self) -> bool {
+        false
+    }
 }
 
 /// Adapts a [`Kernel`] to a step.
@@ -183,6 +193,10 @@ impl<T: Real, K: Kernel<T>> Step<T> for Packed<K> {
 
     fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
         self.0.carry(lane, carrier);
+    }
+
+    fn may_be_silent(&self) -> bool {
+        self.0.may_be_silent()
     }
 
     fn strip_on(&mut self, isa: Isa, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
@@ -204,6 +218,9 @@ pub(crate) trait AnyStep<T: Real = f64>: Send {
 
     /// See [`Step::carry`].
     fn carry_lane(&mut self, lane: usize, carrier: &mut Carrier<'_>);
+
+    /// Whether the next strip may be run without outputs: see [`Step::may_be_silent`].
+    fn is_silent(&self) -> bool;
 }
 
 impl<T: Real, S: Step<T>> AnyStep<T> for S {
@@ -213,6 +230,10 @@ impl<T: Real, S: Step<T>> AnyStep<T> for S {
 
     fn carry_lane(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
         self.carry(lane, carrier);
+    }
+
+    fn is_silent(&self) -> bool {
+        self.may_be_silent()
     }
 }
 
