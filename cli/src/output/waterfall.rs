@@ -76,7 +76,11 @@ fn head(profile: &Profile, width: usize, text: &mut String) {
     text.push_str(&wrapped(&phases.join(" | "), width, "  "));
     if !profile.answer_of.is_empty() {
         let of = clean(&profile.answer_of, 50);
-        text.push_str(&wrapped(&format!("an earlier answer with the same identity ({of}): --fresh computes it"), width, "  "));
+        text.push_str(&wrapped(
+            &format!("an earlier answer with the same identity ({of}): --fresh computes it"),
+            width,
+            "  ",
+        ));
     }
     if !profile.trace.is_empty() {
         text.push_str(&format!("  trace {}\n", clean(&profile.trace, 32)));

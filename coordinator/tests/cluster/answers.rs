@@ -32,7 +32,9 @@ async fn the_same_identity_gets_the_answer_that_is_known_and_fresh_computes_it()
     assert_eq!((source_of(&first), answer_digest(&first.answer)), (None, world.expected()));
     // However it is cut, recorded or not, whatever else is asked of its run.
     let mut earlier = first.report.scan.clone();
-    for (ephemeral, shards) in [(false, ShardSpec::PerSegment), (true, ShardSpec::Count(2)), (false, ShardSpec::Automatic)] {
+    for (ephemeral, shards) in
+        [(false, ShardSpec::PerSegment), (true, ShardSpec::Count(2)), (false, ShardSpec::Automatic)]
+    {
         let call = ScanCall { ephemeral, shards, allow_partial: ephemeral, ..ScanCall::default() };
         let again = ask(&world.url, same, call).await.unwrap();
         assert_eq!(source_of(&again), Some(earlier.as_str()), "{:?}", again.report);
@@ -68,7 +70,8 @@ async fn a_scan_of_several_steps_is_given_again_without_any_of_them() {
     let mut world = World::new().await;
     world.real_worker("w").await;
     world.wait_for(&["w"]).await;
-    let ranks = |document: &mut ScanDocument| document.condition = "xs_pct(close) > 0.5 and xs_rank(volume) > 3".to_owned();
+    let ranks =
+        |document: &mut ScanDocument| document.condition = "xs_pct(close) > 0.5 and xs_rank(volume) > 3".to_owned();
     let first = ask(&world.url, ranks, ScanCall::default()).await.unwrap();
     let again = ask(&world.url, ranks, ScanCall::default()).await.unwrap();
     assert_eq!((source_of(&first), source_of(&again)), (None, Some(first.report.scan.as_str())));
@@ -93,7 +96,11 @@ async fn nothing_is_given_again_that_was_computed_before_a_worker_was_found_to_b
         assert_eq!(source_of(&again), None, "{:?}", again.report);
     }
     let again = ask(&world.url, same, ScanCall::default()).await.unwrap();
-    assert_eq!((source_of(&again).is_some(), again.answer), (true, first.answer), "what was computed after it may be given");
+    assert_eq!(
+        (source_of(&again).is_some(), again.answer),
+        (true, first.answer),
+        "what was computed after it may be given"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
