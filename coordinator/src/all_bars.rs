@@ -97,6 +97,7 @@ pub fn answer_at(prepared: &PreparedScan, chunk: &PanelChunk, time: usize) -> An
         select: spec.select,
         points: spec.points,
         best: spec.best,
+        digest: String::new(),
     }
 }
 

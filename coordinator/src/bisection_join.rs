@@ -66,7 +66,7 @@ fn glued(prepared: &PreparedScan, parts: &BTreeMap<Piece, PieceResult>) -> Segme
             Err(Failure { kind, message }) => {
                 let symbols = prepared.symbols_of_piece(*piece);
                 let failed = FailedSegment { segment: piece.segment, symbols, kind: *kind, message: message.clone() };
-                rows.extend(failed_rows(&failed, &prepared.merge_spec()));
+                rows.extend(failed_rows(&failed, &prepared.merge_spec()).map(|row| row.to_row()));
             }
         }
     }

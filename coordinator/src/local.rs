@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use trawl_kernels::stages::Stages;
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
-use trawl_wire::{Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV2, StepInputV1, pb};
+use trawl_wire::{Answer, ErrorKind, Failure, SegmentResult, SegmentResultV2, StepInputV1, pb};
 use trawl_worker::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
 use trawl_worker::{ScanStep, prefetch};
 
@@ -62,6 +62,9 @@ pub enum LocalError {
     /// Segments failed for reasons beyond the snapshot, and a partial answer was not allowed.
     #[error("{0}")]
     Incomplete(Failure),
+    /// The answer's rows are not well-formed: a mistake of this program.
+    #[error("the results could not be merged")]
+    Merge(#[from] trawl_wire::EnvelopeError),
     /// The cross-sections could not be made.
     #[error(transparent)]
     Pass(#[from] PassError),
@@ -72,7 +75,7 @@ enum ThreadEvent {
     Segment {
         attempt: AttemptId,
         segment: u32,
-        result: Result<SegmentResultV2, (ErrorKind, String)>,
+        result: Result<SegmentResult, (ErrorKind, String)>,
         busy_ms: f64,
         /// Timings of the whole shard, with its last segment.
         timings: Option<Box<pb::ShardTimings>>,
@@ -150,7 +153,8 @@ fn run_shard(
             SegmentRecord { cache: Some(CacheLevel::Disk), symbols, bars, bytes, ..SegmentRecord::default() };
         // A panic is a mistake of this program; it costs the segment, not the scan.
         let result = catch_unwind(AssertUnwindSafe(|| execute(segment, &mut record.stages)))
-            .unwrap_or_else(|_| Err((ErrorKind::Permanent, "internal error: the evaluation panicked".to_owned())));
+            .unwrap_or_else(|_| Err((ErrorKind::Permanent, "internal error: the evaluation panicked".to_owned())))
+            .and_then(|result| SegmentResult::of(result).map_err(|error| (ErrorKind::Permanent, error.to_string())));
         record.failed = result.is_err();
         let timings = timeline.take(segment, &record).map(Box::new);
         // Fails only when the run is over; the result is then not needed.
@@ -193,8 +197,8 @@ struct Run<'a> {
     /// The scheduler's scan id of the current step; each step has its own.
     scan: u64,
     /// The result that is being reported to the scheduler.
-    held: Option<(SegmentResultV2, SegmentRun)>,
-    results: Vec<SegmentResultV2>,
+    held: Option<(SegmentResult, SegmentRun)>,
+    results: Vec<SegmentResult>,
     failures: Vec<FailedSegment>,
     /// Message of the last failed attempt, by segment.
     messages: BTreeMap<u32, String>,
@@ -296,7 +300,12 @@ impl<'a> Run<'a> {
         self.messages.clear();
         // Failures that are properties of the snapshot occur again in the last step.
         self.report.failed.retain(|f| !is_of_snapshot(f.kind));
-        (std::mem::take(&mut self.results), std::mem::take(&mut self.failures))
+        let step = |result| match result {
+            SegmentResult::Step(result) => Some(result),
+            SegmentResult::Rows(_) => None,
+        };
+        let results = std::mem::take(&mut self.results).into_iter().filter_map(step).collect();
+        (results, std::mem::take(&mut self.failures))
     }
 
     fn hear(&mut self, event: ThreadEvent, start: &Start<'_>) {
@@ -314,9 +323,9 @@ impl<'a> Run<'a> {
                 match checked {
                     Ok(result) => {
                         let worker = WORKER_NAME.to_owned();
-                        let symbols = match &result.output {
-                            SegmentOutput::Rows(rows) => rows.len() as u64,
-                            _ => 0,
+                        let symbols = match &result {
+                            SegmentResult::Rows(columns) => columns.view().map_or(0, |view| view.len() as u64),
+                            SegmentResult::Step(_) => 0,
                         };
                         let (first, load_ms, resident) = (0, None, false);
                         let run = SegmentRun { segment, first, attempt, worker, busy_ms, load_ms, symbols, resident };
@@ -409,8 +418,7 @@ impl<'a> Run<'a> {
         self.report.run_ms = ms_since(self.started);
         let started = Instant::now();
         let span = tracing::info_span!(name::MERGE, { attribute::SEGMENTS } = spans::number(self.results.len() as u64));
-        let mut answer = span.in_scope(|| merge(self.prepared, self.results, self.failures));
-        answer.identity.partial = partial.is_some();
+        let answer = span.in_scope(|| merge(self.prepared, self.results, self.failures, partial.is_some()))?;
         self.report.merge_ms = ms_since(started);
         self.report.close();
         Ok((answer, self.report))

@@ -1,7 +1,7 @@
 //! What merging needs to know of a scan.
 
 use trawl_plan::Setting;
-use trawl_wire::Identity;
+use trawl_wire::{Identity, pb};
 
 /// What merging needs to know of a scan; travels to a client in the header of its stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,4 +18,23 @@ pub struct MergeSpec {
     pub descending: Vec<bool>,
     /// Maximum number of matches that get a rank.
     pub limit: Option<u32>,
+}
+
+impl MergeSpec {
+    /// From the head of a scan's events. `partial` as in the answer's identity.
+    ///
+    /// # Errors
+    /// Its identity or its points cannot be read.
+    pub(crate) fn of_header(header: &pb::Accepted, partial: bool) -> Result<Self, serde_json::Error> {
+        let mut identity: Identity = serde_json::from_str(&header.identity_json)?;
+        identity.partial = partial;
+        Ok(Self {
+            identity,
+            select: header.select.clone(),
+            points: serde_json::from_str(&header.points_json)?,
+            best: header.best,
+            descending: header.rank_descending.clone(),
+            limit: header.limit,
+        })
+    }
 }

@@ -126,7 +126,8 @@ class Load:
         scan.segments = len(scan.segments)
 
     def request(self, scan):
-        return self.pb.ScanRequest(protocol_version=PROTOCOL_VERSION, document_json=scan.document, fresh=True, ephemeral=not scan.recorded,
+        return self.pb.ScanRequest(protocol_version=PROTOCOL_VERSION, document_json=scan.document, fresh=True, columns=True,
+                                   ephemeral=not scan.recorded,
                                    idempotency_key=scan.key, detached=scan.kind == "detached")
 
     async def follow(self, scan):
@@ -134,7 +135,7 @@ class Load:
         heard, wait = time.monotonic(), RETRY_S[0]
         while True:
             if scan.id:
-                watch = self.pb.WatchRequest(protocol_version=PROTOCOL_VERSION, scan_id=scan.id, generation=scan.generation,
+                watch = self.pb.WatchRequest(protocol_version=PROTOCOL_VERSION, columns=True, scan_id=scan.id, generation=scan.generation,
                                              have=sorted(scan.segments))
                 call = self.stub().Watch(watch)
             else:

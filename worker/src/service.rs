@@ -26,7 +26,7 @@ use trawl_telemetry::spans;
 use trawl_wire::error::{epoch_over, other_plan, status_of, text_of};
 use trawl_wire::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
 use trawl_wire::record::ExecutionClass;
-use trawl_wire::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
+use trawl_wire::{ErrorKind, Failure, SegmentResultV2, StepInputV1, envelope, pb, trace};
 
 use crate::cache::{count_load, in_memory};
 use crate::copy_check::CopyCheck;
@@ -89,6 +89,8 @@ pub(crate) struct Shard {
     pub references: References,
     columns: Arc<[String]>,
     pub segments: Vec<u32>,
+    /// Whether rows are replied as columns.
+    pub columns_wanted: bool,
     /// Which of the one segment's symbols are wanted; all when `None`.
     part: Option<Range<usize>>,
 }
@@ -268,6 +270,7 @@ impl WorkerService {
             input: input.unwrap_or_default(),
             columns,
             segments: request.segments,
+            columns_wanted: request.columns,
             part,
         })
     }
@@ -319,10 +322,7 @@ impl WorkerService {
             .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel, &mut record.stages)
             .map_err(Failure::from)?;
         timings.compute_us = micros(started.elapsed());
-        record
-            .stages
-            .time(EngineStage::Encode, 0, 0, || envelope::encode(&result))
-            .map_err(|error| of_own_result(&error))
+        record.stages.time(EngineStage::Encode, 0, 0, || shard.encode(result)).map_err(|error| of_own_result(&error))
     }
 
     /// A segment's bars, from memory or from disk.
@@ -423,6 +423,11 @@ impl Shard {
     fn is_resident(&self, segment: u32, newest: Option<u64>) -> bool {
         let source = &self.source;
         source.dataset.is_resident(segment, &self.columns, &source.adjustment, newest)
+    }
+
+    /// A result in the form that was asked for.
+    pub fn encode(&self, result: SegmentResultV2) -> Result<pb::Envelope, envelope::EnvelopeError> {
+        if self.columns_wanted { envelope::encode_columns(result) } else { envelope::encode(&result) }
     }
 
     /// Bytes of `bars` loaded bars.

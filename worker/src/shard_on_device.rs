@@ -15,7 +15,7 @@ use rayon::Scope;
 use trawl_kernels::Cancel;
 use trawl_kernels::cuda::Executor;
 use trawl_kernels::stages::{EngineStage, Stages};
-use trawl_wire::{Failure, envelope, pb};
+use trawl_wire::{Failure, pb};
 
 use crate::execute::{BatchEvent, ExecuteError, Loaded};
 use crate::measure;
@@ -187,7 +187,7 @@ impl<'a> Run<'a> {
                     coming
                         .record
                         .stages
-                        .time(EngineStage::Encode, 0, 0, || envelope::encode(&result))
+                        .time(EngineStage::Encode, 0, 0, || self.shard.encode(result))
                         .map_err(Failure::from)
                 });
                 let timings = (!panicked).then_some(coming.timings);

@@ -271,6 +271,7 @@ pub mod tests {
             best: false,
             select: vec!["close".to_owned(), "a, \"b\"".to_owned()],
             rows: rows.into_iter().map(|(place, row)| AnswerRow { place, row }).collect(),
+            digest: "d1".to_owned(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use trawl_plan::Diagnostic;
 use trawl_wire::limits::PROTOCOL_VERSION;
-use trawl_wire::{Failure, Identity, SegmentResultV2, envelope, pb, segment_digest};
+use trawl_wire::{Columns, Failure, SegmentResult, answer_digest, envelope, pb};
 
 use super::{ClientError, Scanned};
 use crate::merge::{FailedSegment, Placed};
@@ -16,7 +16,7 @@ use crate::report::{Progress, RunReport, ms_since};
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     header: Option<pb::Accepted>,
-    results: BTreeMap<u32, SegmentResultV2>,
+    results: BTreeMap<u32, Columns>,
     failures: BTreeMap<u32, FailedSegment>,
     /// Merged as soon as every segment has a result, concurrently with the coordinator; discarded when another result
     /// arrives. With the duration of the merge in milliseconds.
@@ -42,6 +42,7 @@ impl Gathered {
             generation: header.generation,
             have: self.results.keys().copied().collect(),
             gathers: true,
+            columns: true,
         })
     }
 
@@ -75,10 +76,13 @@ impl Gathered {
             }
             Some(Event::SegmentDone(done)) => {
                 let result = done.result.as_ref().ok_or_else(|| wrong("a segment without a result"))?;
-                let result = envelope::decode(result).map_err(|e| wrong(e.to_string()))?;
-                if result.segment != done.segment || segment_digest(&result)[..] != done.digest[..] {
-                    return Err(wrong(format!("the result of segment {} is not what was computed", done.segment)));
-                }
+                let of =
+                    |what: &dyn std::fmt::Display| wrong(format!("the result of segment {}: {what}", done.segment));
+                let result = match envelope::read_checked(result, &done.digest).map_err(|error| of(&error))? {
+                    SegmentResult::Rows(columns) if columns.segment() == done.segment => columns,
+                    SegmentResult::Rows(columns) => return Err(of(&format!("it is segment {}'s", columns.segment()))),
+                    SegmentResult::Step(_) => return Err(of(&"it has no rows")),
+                };
                 // A duplicate is the same bytes: the digest was checked.
                 if done.replaces || !self.results.contains_key(&done.segment) {
                     self.results.insert(done.segment, result);
@@ -86,7 +90,8 @@ impl Gathered {
                 progress.segment_ended(done.segment, self.ended());
                 if self.header.as_ref().is_some_and(|header| self.results.len() == header.segments as usize) {
                     let started = Instant::now();
-                    let placed = Placed::of(&self.spec(false)?, &self.results, &[]);
+                    let placed =
+                        Placed::of(&self.spec(false)?, &self.results, &[]).map_err(|e| wrong(e.to_string()))?;
                     self.early = Some((placed, ms_since(started)));
                 }
             }
@@ -121,18 +126,7 @@ impl Gathered {
     /// The merge specification, from the header.
     fn spec(&self, partial: bool) -> Result<MergeSpec, ClientError> {
         let header = self.header.as_ref().ok_or_else(|| wrong("a segment or the summary before the header"))?;
-        let mut identity: Identity =
-            serde_json::from_str(&header.identity_json).map_err(|e| wrong(format!("the identity: {e}")))?;
-        identity.partial = partial;
-        let points = serde_json::from_str(&header.points_json).map_err(|e| wrong(format!("the sweep: {e}")))?;
-        Ok(MergeSpec {
-            identity,
-            select: header.select.clone(),
-            points,
-            best: header.best,
-            descending: header.rank_descending.clone(),
-            limit: header.limit,
-        })
+        MergeSpec::of_header(header, partial).map_err(|error| wrong(format!("the head: {error}")))
     }
 
     fn finish(&mut self, summary: &pb::Summary) -> Result<Scanned, ClientError> {
@@ -146,16 +140,65 @@ impl Gathered {
         let started = Instant::now();
         let results = std::mem::take(&mut self.results);
         let failures: Vec<FailedSegment> = std::mem::take(&mut self.failures).into_values().collect();
+        let of = |error: trawl_wire::EnvelopeError| wrong(error.to_string());
         let (placed, before_ms) = match self.early.take() {
             Some(early) if failures.is_empty() && !summary.partial => early,
-            _ => (Placed::of(&spec, &results, &failures), 0.0),
+            _ => (Placed::of(&spec, &results, &failures).map_err(of)?, 0.0),
         };
-        if placed.digest != summary.answer_digest {
-            let (theirs, ours) = (&summary.answer_digest, &placed.digest);
+        let mut answer = placed.into_answer(&spec, &results, &failures).map_err(of)?;
+        if !summary.tree {
+            // Of a coordinator or of a time before there were trees.
+            answer.digest = answer_digest(&answer);
+        }
+        if answer.digest != summary.answer_digest {
+            let (theirs, ours) = (&summary.answer_digest, &answer.digest);
             return Err(wrong(format!("its answer's digest is {theirs}, the one of what it sent is {ours}")));
         }
-        let answer = placed.into_answer(&spec, results, &failures);
         report.merge_ms = before_ms + ms_since(started);
         Ok(Scanned { answer, report, synthetic: header.synthetic, timeframe: header.timeframe })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use prost::Message as _;
+
+    use super::*;
+    use crate::durable::{Named, Outcome, ResultStore};
+    use crate::report::NoProgress;
+
+    fn event(event: pb::scan_event::Event) -> pb::ScanEvent {
+        pb::ScanEvent { event: Some(event), more: Vec::new() }
+    }
+
+    /// What a build before there were columns stored of a scan, as it is sent to a client today.
+    #[tokio::test]
+    async fn an_answer_that_an_earlier_build_stored_is_read_and_its_digest_is_checked() {
+        use pb::scan_event::Event;
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/formats/191540fa/results");
+        let (store, scan) = (ResultStore::directory(&root).unwrap(), "3103b066d4790b00-1");
+        let named = async |named| store.named(scan, named).await.unwrap().unwrap();
+        let accepted = pb::Accepted::decode(&named(Named::Accepted(0)).await[..]).unwrap();
+        let summary = pb::Summary::decode(&named(Named::Summary(0)).await[..]).unwrap();
+        assert!(!summary.tree);
+        let mut gathered = Gathered::default();
+        assert!(gathered.take(event(Event::Accepted(accepted)), &NoProgress).unwrap().is_none());
+        for (segment, outcome) in &store.contents(scan, 0).await.unwrap().stages[&0].segments {
+            let Outcome::Result { envelope, digest } = outcome else { panic!("{outcome:?}") };
+            assert_eq!(envelope.version, envelope::SEGMENT_RESULT_V2);
+            let done = |digest: &[u8]| {
+                let (segment, result, digest) = (*segment, Some(envelope.clone()), digest.to_vec());
+                event(Event::SegmentDone(pb::SegmentDone { segment, result, digest, replaces: false, generation: 0 }))
+            };
+            let error = gathered.take(done(&[0; 32]), &NoProgress).unwrap_err().to_string();
+            assert!(error.contains(&format!("segment {segment}")) && error.contains("digest"), "{error}");
+            assert!(gathered.take(done(digest), &NoProgress).unwrap().is_none());
+        }
+        let scanned = gathered.take(event(Event::Summary(summary.clone())), &NoProgress).unwrap().unwrap();
+        assert_eq!(scanned.answer.digest, summary.answer_digest);
+        let rows: Vec<_> = scanned.answer.rows.iter().map(|row| (row.place, row.row.symbol.as_str())).collect();
+        assert_eq!(rows, [(Some(1), "BBB"), (None, "CCC"), (None, "AAA")]);
     }
 }

@@ -217,6 +217,7 @@ impl<'a> Following<'a> {
             detached: self.detached,
             backend: call.backend.clone().unwrap_or_default(),
             gathers: true,
+            columns: true,
             fresh: call.fresh,
         };
         self.follow(Ask::Submit(Box::new(request))).await
@@ -227,6 +228,7 @@ impl<'a> Following<'a> {
             protocol_version: PROTOCOL_VERSION,
             scan_id: scan.to_owned(),
             gathers: true,
+            columns: true,
             ..pb::WatchRequest::default()
         };
         self.follow(Ask::Watch(request)).await
@@ -402,6 +404,7 @@ mod tests {
                 answer_digest: "00".to_owned(),
                 report_json: serde_json::to_string(&RunReport::default()).unwrap(),
                 partial: false,
+                tree: true,
             })),
             more: Vec::new(),
         };

@@ -123,9 +123,9 @@ impl GroupName {
 pub enum Outcome {
     /// Its result as received from the worker: version, schema and checksum are checked again where it is read.
     Result {
-        /// A `SegmentResultV2`.
+        /// `SegmentColumnsV3`; a `SegmentResultV2` in earlier steps of cross-sections, and by earlier builds.
         envelope: pb::Envelope,
-        /// SHA-256 over the result's fields.
+        /// Digest of the result in that form.
         digest: [u8; 32],
     },
     /// It has no result, permanently.

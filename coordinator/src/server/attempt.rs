@@ -13,7 +13,7 @@ use trawl_security::Connector;
 use trawl_wire::error::{innermost, plan_in, text_of};
 use trawl_wire::limits::MESSAGE_BYTES_MAX;
 use trawl_wire::pb::worker_client::WorkerClient;
-use trawl_wire::{CrossTimes, ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest, trace};
+use trawl_wire::{CrossTimes, ErrorKind, Failure, SegmentResult, envelope, pb, trace};
 use trawl_worker::ScanStep;
 
 use super::counted_channel::CountedChannel;
@@ -54,7 +54,7 @@ pub(crate) struct Ticket {
 /// A valid result with its timings.
 #[derive(Debug)]
 pub(crate) struct Found {
-    pub result: SegmentResultV2,
+    pub result: SegmentResult,
     pub digest: Digest,
     pub envelope: pb::Envelope,
     pub timings: pb::SegmentTimings,
@@ -209,17 +209,23 @@ fn outcome_of(
 ) -> Result<Box<Found>, Failure> {
     let retryable = |message: String| Failure::new(ErrorKind::Retryable, message);
     match reply.outcome {
-        Some(pb::segment_reply::Outcome::Result(mut envelope)) => {
+        Some(pb::segment_reply::Outcome::Result(envelope)) => {
             let transit = transit.hold(envelope.payload.len());
-            let result = envelope::decode(&envelope)?;
-            // As received it is a part of a larger buffer, which would be kept with it.
-            envelope.payload = Bytes::copy_from_slice(&envelope.payload);
-            if result.segment != reply.segment {
-                return Err(retryable(format!("segment {} came for segment {}", result.segment, reply.segment)));
+            let result = envelope::read(&envelope)?;
+            if result.segment() != reply.segment {
+                return Err(retryable(format!("segment {} came for segment {}", result.segment(), reply.segment)));
             }
             prepared.check_piece(step, piece, &result).map_err(retryable)?;
             PreparedScan::check_times(wanted, &result).map_err(retryable)?;
-            let (digest, timings) = (segment_digest(&result), reply.timings.unwrap_or_default());
+            // As received it is a part of a larger buffer, which would be kept with it.
+            let (envelope, transit) = match &result {
+                SegmentResult::Rows(columns) => (envelope::seal_columns(columns)?, transit.keep_envelope()),
+                SegmentResult::Step(_) => {
+                    let payload = Bytes::copy_from_slice(&envelope.payload);
+                    (pb::Envelope { payload, ..envelope }, transit)
+                }
+            };
+            let (digest, timings) = (result.digest(), reply.timings.unwrap_or_default());
             Ok(Box::new(Found { result, digest, envelope, timings, transit }))
         }
         Some(pb::segment_reply::Outcome::Failure(failure)) => Err(failure.into()),

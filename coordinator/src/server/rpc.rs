@@ -49,13 +49,14 @@ impl pb::coordinator_server::Coordinator for Handle {
             }
             CallTarget::Here(environment) => {
                 let (detached, gathers, context) = (request.detached, request.gathers, request.trace.clone());
+                let earlier = (!request.columns).then(|| environment.memory.clone());
                 let permit = self.0.open_stream(&call.caller)?;
                 let scan = self.0.submit((*environment).clone(), &call.caller, request, carried.as_ref()).await?;
                 let held = (permit, loaded(&environment, &scan).await?);
                 let ends_it = !scan.asked.durable;
                 let within = carried.as_ref().or(context.as_ref());
                 let subject = scan.name.clone();
-                let options = StreamOptions { ends_it, detached: detached && !ends_it, gathers };
+                let options = StreamOptions { ends_it, detached: detached && !ends_it, gathers, earlier };
                 Ok(with_subject(stream(scan, Cursor::default(), options, within, held), subject))
             }
         }
@@ -77,7 +78,9 @@ impl pb::coordinator_server::Coordinator for Handle {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 let held = (permit, loaded(&environment, &scan).await?);
                 let cursor = Cursor::with(request.generation, request.have);
-                let options = StreamOptions { ends_it: false, detached: false, gathers: request.gathers };
+                let earlier = (!request.columns).then(|| environment.memory.clone());
+                let gathers = request.gathers;
+                let options = StreamOptions { ends_it: false, detached: false, gathers, earlier };
                 Ok(with_subject(stream(scan, cursor, options, carried.as_ref(), held), subject))
             }
         }

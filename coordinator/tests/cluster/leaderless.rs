@@ -92,7 +92,7 @@ async fn while_the_control_store_is_away_running_scans_go_on_and_what_is_known_c
     assert_eq!(workers.len(), 1);
     let scan_id = before.report.scan.clone();
     let ended = client.trace(pb::TraceRequest { scan_id: scan_id.clone() }).await.unwrap().into_inner();
-    assert_eq!(ended.scan.unwrap().answer_digest, world.expected());
+    assert_eq!(ended.scan.unwrap().answer_digest, world.expected_tree());
     let request = pb::WatchRequest { scan_id, protocol_version: PROTOCOL_VERSION, ..pb::WatchRequest::default() };
     let mut events = client.watch(request).await.unwrap().into_inner();
     let mut last = None;

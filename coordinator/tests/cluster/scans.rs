@@ -35,6 +35,7 @@ fn watch(scan_id: &str, have: Vec<u32>) -> pb::WatchRequest {
         generation: 0,
         have,
         gathers: false,
+        columns: false,
     }
 }
 
@@ -83,7 +84,7 @@ async fn a_scan_goes_on_without_its_client_and_is_reported_again() {
     let Some(Event::Accepted(header)) = events.message().await.unwrap().unwrap().event else { panic!("no header") };
     drop(events);
     let info = wait_for_state(&world, &header.scan_id, pb::ScanState::Done).await;
-    assert_eq!((info.answer_digest.as_str(), info.durable), (world.expected().as_str(), true));
+    assert_eq!((info.answer_digest.as_str(), info.durable), (world.expected_tree().as_str(), true));
     // A client that reconnects with a part of the segments receives the rest.
     let have: Vec<u32> = world.prepared().segments.iter().copied().take(2).collect();
     let events = client.watch(watch(&header.scan_id, have.clone())).await.unwrap().into_inner();
@@ -198,7 +199,7 @@ async fn the_next_coordinator_goes_on_with_what_was_accepted() {
     let scanned = tokio::time::timeout(BOUND, scan).await.expect("in time").unwrap().unwrap();
     assert_eq!(answer_digest(&scanned.answer), world.expected());
     let info = manager.status(&scans[0].scan_id).await.unwrap();
-    assert_eq!((info.state(), info.answer_digest), (pb::ScanState::Done, world.expected()));
+    assert_eq!((info.state(), info.answer_digest), (pb::ScanState::Done, world.expected_tree()));
     let again = manager.list(pb::ListScansRequest::default()).await.unwrap();
     assert_eq!(again.scans.len(), 1, "one scan, whoever ran it: {again:?}");
 }
@@ -351,6 +352,53 @@ async fn small_results_share_messages_with_those_who_take_them() {
     assert_eq!(plain, gathered);
 }
 
+/// The same events, for a client of this release and for one before there were columns.
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_and_trees_are_for_clients_that_read_them_and_both_describe_one_answer() {
+    let mut world = World::new().await;
+    world.real_worker("w").await;
+    world.wait_for(&["w"]).await;
+    let scanned = world.scan(ShardSpec::Automatic).await.unwrap();
+    assert_eq!(scanned.answer.digest, world.expected_tree());
+    let mut client = world.client().await;
+    for columns in [false, true] {
+        let request = pb::WatchRequest { columns, ..watch(&scanned.report.scan, vec![]) };
+        let mut events = client.watch(request).await.unwrap().into_inner();
+        let (mut segments, mut summary) = (0, None);
+        while let Some(event) = events.message().await.unwrap() {
+            match event.event.unwrap() {
+                Event::SegmentDone(done) => {
+                    let envelope = done.result.unwrap();
+                    let version = if columns { envelope::SEGMENT_COLUMNS_V3 } else { envelope::SEGMENT_RESULT_V2 };
+                    assert_eq!(envelope.version, version);
+                    envelope::read_checked(&envelope, &done.digest).unwrap();
+                    segments += 1;
+                }
+                Event::Summary(last) => summary = Some(last),
+                _ => {}
+            }
+        }
+        let summary = summary.unwrap();
+        assert_eq!((segments, summary.tree), (world.prepared().segments.len(), columns));
+        let expected = if columns { world.expected_tree() } else { world.expected() };
+        assert_eq!(summary.answer_digest, expected);
+    }
+}
+
+/// A worker of the release before sends rows, whatever is asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_digest_does_not_depend_on_the_form_in_which_workers_send_rows() {
+    let mut world = World::new().await;
+    let rows = world.odd_worker("rows", Oddity::SendsRows, |_| {}).await;
+    world.slow_worker("columns", Duration::from_millis(30)).await;
+    world.wait_for(&["columns", "rows"]).await;
+    let scanned = world.scan(ShardSpec::PerSegment).await.unwrap();
+    assert_eq!((answer_digest(&scanned.answer), scanned.answer.digest), (world.expected(), world.expected_tree()));
+    assert!(rows.shards.load(Ordering::SeqCst) > 0);
+    let workers: BTreeSet<&str> = scanned.report.segment_runs.iter().map(|run| run.worker.as_str()).collect();
+    assert_eq!(workers, BTreeSet::from(["columns", "rows"]));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_of_the_next_release_is_asked_in_this_ones_protocol() {
     let mut world = World::new().await;
@@ -451,7 +499,7 @@ async fn an_answer_whose_objects_are_lost_is_computed_again() {
         let mut client = pb::coordinator_client::CoordinatorClient::connect(asked).await.unwrap();
         let request = pb::GetScanRequest { scan_id: first.report.scan.clone() };
         let info = client.get_scan(request).await.unwrap().into_inner();
-        assert_eq!((info.state(), info.answer_digest), (pb::ScanState::Done, world.expected()));
+        assert_eq!((info.state(), info.answer_digest), (pb::ScanState::Done, world.expected_tree()));
         assert!(*ended_us.get_or_insert(info.ended_us) == info.ended_us, "it ended when it did");
     }
 }

@@ -187,6 +187,11 @@ impl World {
         answer_digest(&self.expected_answer())
     }
 
+    /// The digest of this answer as it is shown.
+    pub fn expected_tree(&self) -> String {
+        self.expected_answer().digest
+    }
+
     /// The answer computed by one thread.
     pub fn expected_answer(&self) -> Answer {
         let scan = self.prepared();
@@ -375,6 +380,8 @@ pub enum Oddity {
     Lies,
     /// Sends results of the previous version.
     SpeaksV1,
+    /// Sends rows where columns are asked for, as workers did before there were any.
+    SendsRows,
     /// Its connection breaks whenever it receives this symbol.
     DiesOf(&'static str),
 }
@@ -397,7 +404,7 @@ struct OddWorker {
 }
 
 impl OddWorker {
-    fn reply(&self, segment: u32, part: Option<Range<usize>>) -> Result<pb::SegmentReply, Status> {
+    fn reply(&self, segment: u32, part: Option<Range<usize>>, columns: bool) -> Result<pb::SegmentReply, Status> {
         let execute = |segment| {
             let (step, input) = (ScanStep { stage: 0, kind: StepKind::Values }, StepInputV1::default());
             let bars = self.scan.source().load_segment(segment).unwrap();
@@ -438,6 +445,8 @@ impl OddWorker {
                 };
                 envelope::encode_v1(&SegmentResultV1 { segment, rows: rows.iter().map(old).collect() }).unwrap()
             }
+            (Oddity::SendsRows, _) => envelope::encode(&result).unwrap(),
+            _ if columns => envelope::encode_columns(result.clone()).unwrap(),
             _ => envelope::encode(&result).unwrap(),
         };
         if let Oddity::Corrupt = self.oddity {
@@ -466,7 +475,7 @@ impl pb::worker_server::Worker for OddWorker {
             return Err(Failure::new(ErrorKind::Invalid, message).to_status());
         }
         let before = self.seen.shards.fetch_add(1, Ordering::SeqCst);
-        let segments = request.segments;
+        let (segments, columns) = (request.segments, request.columns);
         let (sender, receiver) = mpsc::channel(segments.len() + 1);
         match self.oddity {
             Oddity::Refuses => return Err(Failure::new(ErrorKind::Retryable, "as configured").to_status()),
@@ -482,7 +491,7 @@ impl pb::worker_server::Worker for OddWorker {
                 });
             }
             Oddity::Lies => {
-                let (lie, seen) = (self.reply(segments[0], part), Arc::clone(&self.seen));
+                let (lie, seen) = (self.reply(segments[0], part, columns), Arc::clone(&self.seen));
                 tokio::spawn(async move {
                     seen.speak.notified().await;
                     let _ = sender.send(lie).await;
@@ -491,7 +500,7 @@ impl pb::worker_server::Worker for OddWorker {
             }
             _ => {
                 for segment in segments {
-                    sender.send(self.reply(segment, part.clone())).await.unwrap();
+                    sender.send(self.reply(segment, part.clone(), columns)).await.unwrap();
                 }
             }
         }

@@ -6,7 +6,7 @@
 use sha2::{Digest, Sha256};
 use trawl_plan::Setting;
 
-use crate::result::{Answer, Identity, SegmentOutput, SegmentResultV2, SymbolRow};
+use crate::result::{Answer, AnswerRow, Identity, SegmentOutput, SegmentResultV2, SymbolRow};
 
 /// Size of the buffer in front of the hash, which is fast with blocks, not with single numbers.
 const WAITING_BYTES: usize = 8 << 10;
@@ -64,6 +64,45 @@ impl Fields {
         self.numbers(&row.values);
     }
 
+    /// What an answer says beside its rows.
+    fn head(&mut self, id: &Identity, select: &[String], points: &[Vec<(String, Setting)>], best: bool) {
+        let identity = [
+            &id.plan,
+            &id.dataset,
+            &id.snapshot,
+            &id.as_of,
+            &id.engine,
+            &id.numerics,
+            &id.backend,
+            &id.precision,
+            &id.adjustment,
+        ];
+        identity.into_iter().for_each(|text| self.text(text));
+        if id.partial {
+            self.text("partial");
+        }
+        self.u64(select.len() as u64);
+        select.iter().for_each(|name| self.text(name));
+        self.u64(points.len() as u64);
+        for settings in points {
+            self.u64(settings.len() as u64);
+            for (name, value) in settings {
+                self.text(name);
+                match value {
+                    Setting::Number(value) => self.numbers(&[*value]),
+                    Setting::Text(text) => {
+                        // A marker: numbers of a sweep are never NaN.
+                        self.numbers(&[f64::NAN]);
+                        self.text(text);
+                    }
+                }
+            }
+        }
+        if best {
+            self.text("best");
+        }
+    }
+
     fn times(&mut self, times: &[i64]) {
         self.u64(times.len() as u64);
         times.iter().for_each(|t| self.u64(*t as u64));
@@ -85,6 +124,7 @@ pub fn request_digest(request: &crate::pb::ScanRequest) -> [u8; 32] {
         priority: 0,
         detached: false,
         gathers: false,
+        columns: false,
         fresh: false,
         ..request.clone()
     };
@@ -122,7 +162,7 @@ pub fn segment_digest(result: &SegmentResultV2) -> [u8; 32] {
     fields.finish()
 }
 
-/// An answer without its rows.
+/// An answer without its rows, and how they are ranked.
 #[derive(Debug, Clone, Copy)]
 pub struct AnswerHead<'a> {
     /// As [`Answer::identity`].
@@ -133,59 +173,65 @@ pub struct AnswerHead<'a> {
     pub points: &'a [Vec<(String, Setting)>],
     /// As [`Answer::best`].
     pub best: bool,
+    /// Per rank key: whether the largest value comes first.
+    pub descending: &'a [bool],
+    /// Maximum number of matches that get a place.
+    pub limit: Option<u32>,
 }
 
-/// Digest of an answer, 64 hex digits.
-pub fn answer_digest(answer: &Answer) -> String {
-    let Answer { identity, select, points, best, rows } = answer;
-    let head = AnswerHead { identity, select, points, best: *best };
-    digest_of_rows(&head, rows.iter().map(|row| (row.place, &row.row)))
+/// One segment of an answer.
+#[derive(Debug, Clone, Copy)]
+pub enum AnswerSegment<'a> {
+    /// The digest of its columns.
+    Result([u8; 32]),
+    /// It has no result: each of its symbols fails with this reason.
+    Failed {
+        /// Why.
+        reason: &'a str,
+        /// Its symbols.
+        symbols: &'a [String],
+    },
 }
 
-/// As [`answer_digest`], over rows stored elsewhere: given with their places, in the answer's order.
-pub fn digest_of_rows<'a>(
-    answer: &AnswerHead<'_>,
-    rows: impl Iterator<Item = (Option<u32>, &'a SymbolRow)> + Clone,
+/// The digest of an answer, 64 hex digits: over its head and the digests of its segments, which are given in their order. The order and the
+/// places of the rows follow from the head and the rows. So it depends on no row directly, nor on who computed what.
+pub fn tree_digest<'a>(
+    head: &AnswerHead<'_>,
+    segments: impl ExactSizeIterator<Item = (u32, AnswerSegment<'a>)>,
 ) -> String {
-    let mut fields = Fields::new("trawl answer 2");
-    let id = answer.identity;
-    let identity = [
-        &id.plan,
-        &id.dataset,
-        &id.snapshot,
-        &id.as_of,
-        &id.engine,
-        &id.numerics,
-        &id.backend,
-        &id.precision,
-        &id.adjustment,
-    ];
-    identity.into_iter().for_each(|text| fields.text(text));
-    if id.partial {
-        fields.text("partial");
-    }
-    fields.u64(answer.select.len() as u64);
-    answer.select.iter().for_each(|name| fields.text(name));
-    fields.u64(answer.points.len() as u64);
-    for settings in answer.points {
-        fields.u64(settings.len() as u64);
-        for (name, value) in settings {
-            fields.text(name);
-            match value {
-                Setting::Number(value) => fields.numbers(&[*value]),
-                Setting::Text(text) => {
-                    // A marker: numbers of a sweep are never NaN.
-                    fields.numbers(&[f64::NAN]);
-                    fields.text(text);
-                }
+    let mut fields = Fields::new("trawl answer 3");
+    fields.head(head.identity, head.select, head.points, head.best);
+    fields.u64(head.descending.len() as u64);
+    head.descending.iter().for_each(|descending| fields.u64(u64::from(*descending)));
+    // 0 is no limit.
+    fields.u64(head.limit.map_or(0, |limit| 1 + u64::from(limit)));
+    fields.u64(segments.len() as u64);
+    for (segment, content) in segments {
+        fields.u64(u64::from(segment));
+        match content {
+            AnswerSegment::Result(digest) => {
+                fields.text("result");
+                fields.bytes(&digest);
+            }
+            AnswerSegment::Failed { reason, symbols } => {
+                fields.text("failed");
+                fields.text(reason);
+                fields.u64(symbols.len() as u64);
+                symbols.iter().for_each(|symbol| fields.text(symbol));
             }
         }
     }
-    if answer.best {
-        fields.text("best");
-    }
-    fields.u64(rows.clone().count() as u64);
-    for (place, row) in rows {
+    hex::encode(fields.finish())
+}
+
+/// Digest of an answer's rows, 64 hex digits: equal for equal rows, however they are cut into segments. The digest of an answer that
+/// coordinators gave before there was [`tree_digest`].
+pub fn answer_digest(answer: &Answer) -> String {
+    let Answer { identity, select, points, best, rows, digest: _ } = answer;
+    let mut fields = Fields::new("trawl answer 2");
+    fields.head(identity, select, points, *best);
+    fields.u64(rows.len() as u64);
+    for AnswerRow { place, row } in rows {
         // Places begin at 1, so 0 encodes "none".
         fields.u64(place.map_or(0, u64::from));
         fields.row(row);

@@ -4,14 +4,17 @@
 //! archive in aligned memory. A new version of a type gets its own number, fingerprint and functions; existing ones
 //! never change (`result_v1` is the first version, which is still read).
 
+use bytes::Bytes;
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
 use sha2::{Digest, Sha256};
 
+use crate::columns::{Columns, SegmentResult};
+use crate::digest::segment_digest;
 use crate::error::{ErrorKind, Failure};
 use crate::limits::{PAYLOAD_BYTES_MAX, REASON_BYTES_MAX};
 use crate::pb;
-use crate::result::{SegmentOutput, SegmentResultV2, Status, StepInputV1};
+use crate::result::{SegmentOutput, SegmentResultV2, Status, StepInputV1, SymbolRow};
 use crate::result_v1::SegmentResultV1;
 
 /// Version of [`SegmentResultV1`].
@@ -20,6 +23,8 @@ pub const SEGMENT_RESULT_V1: u32 = 1;
 pub const SEGMENT_RESULT_V2: u32 = 2;
 /// Version of [`StepInputV1`].
 pub const STEP_INPUT_V1: u32 = 3;
+/// Version of [`SegmentColumnsV3`](crate::columns::SegmentColumnsV3).
+pub const SEGMENT_COLUMNS_V3: u32 = 4;
 
 /// As below, for the previous version.
 const SEGMENT_RESULT_V1_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32 \
@@ -31,6 +36,12 @@ const SEGMENT_RESULT_V2_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32
     SegmentResultV2{segment:u32,output:Times([{cross:u16,times:[i64]}])|Values([{cross:u16,times:[i64],values:[f64]}])|\
     Rows([SymbolRow{point:u32,symbol:str,status:u8(failed,stale,outside,unknown,matched,not_matched),edge:bool,\
     provisional:bool,reason:str,rank:[f64],values:[f64]}])}";
+
+/// As above.
+const SEGMENT_COLUMNS_V3_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32 \
+    SegmentColumnsV3{segment:u32,points:[u32],rows_at:[u32],names:str,name_ends:[u32],symbols:[u32],\
+    states:[u8(status:3(failed,stale,outside,unknown,matched,not_matched),edge:1,provisional:1)],reasons:str,\
+    reason_ends:[u32],reason_of:[u32],rank_width:u32,value_width:u32,rank:[f64],values:[f64]}";
 
 /// As above.
 const STEP_INPUT_V1_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32 \
@@ -83,6 +94,9 @@ pub enum EnvelopeError {
     /// A well-formed archive that is not a valid result.
     #[error("not a result: {0}")]
     Content(String),
+    /// The digest that came with the result is another one's.
+    #[error("the result's digest is not the one that came with it")]
+    Digest,
     /// The result could not be archived.
     #[error("the result could not be archived: {0}")]
     Encode(String),
@@ -126,7 +140,26 @@ fn checksum(version: u32, schema: u64, length: u64, payload: &[u8]) -> u32 {
 pub fn encode(result: &SegmentResultV2) -> Result<pb::Envelope, EnvelopeError> {
     check_content(result)?;
     let payload = rkyv::to_bytes::<rancor::Error>(result).map_err(|e| EnvelopeError::Encode(e.to_string()))?;
-    seal(SEGMENT_RESULT_V2, schema_fingerprint(), payload)
+    seal(SEGMENT_RESULT_V2, schema_fingerprint(), Bytes::from_owner(payload))
+}
+
+/// As [`encode`], with rows as columns.
+///
+/// # Errors
+/// Those of [`encode`].
+pub fn encode_columns(result: SegmentResultV2) -> Result<pb::Envelope, EnvelopeError> {
+    match SegmentResult::of(result)? {
+        SegmentResult::Rows(columns) => seal_columns(&columns),
+        SegmentResult::Step(result) => encode(&result),
+    }
+}
+
+/// Puts columns into an envelope, which shares their memory.
+///
+/// # Errors
+/// [`EnvelopeError::TooLong`].
+pub fn seal_columns(columns: &Columns) -> Result<pb::Envelope, EnvelopeError> {
+    seal(SEGMENT_COLUMNS_V3, fingerprint(SEGMENT_COLUMNS_V3_SCHEMA), columns.payload().clone())
 }
 
 /// Archives a result of the previous version, as workers of protocol 1 do.
@@ -136,14 +169,48 @@ pub fn encode(result: &SegmentResultV2) -> Result<pb::Envelope, EnvelopeError> {
 pub fn encode_v1(result: &SegmentResultV1) -> Result<pb::Envelope, EnvelopeError> {
     check_content(&result.clone().into())?;
     let payload = rkyv::to_bytes::<rancor::Error>(result).map_err(|e| EnvelopeError::Encode(e.to_string()))?;
-    seal(SEGMENT_RESULT_V1, schema_fingerprint_v1(), payload)
+    seal(SEGMENT_RESULT_V1, schema_fingerprint_v1(), Bytes::from_owner(payload))
 }
 
-/// Reads an envelope written by [`encode`] or [`encode_v1`].
+/// Reads an envelope of any version of a result; rows are columns then, in whichever form they came. The memory is the result's
+/// own, not a part of the envelope's.
 ///
 /// # Errors
 /// [`EnvelopeError`], the first check that fails: version, schema, length, checksum, archive, content.
+pub fn read(envelope: &pb::Envelope) -> Result<SegmentResult, EnvelopeError> {
+    if envelope.version == SEGMENT_COLUMNS_V3 {
+        check_header(envelope, SEGMENT_COLUMNS_V3, fingerprint(SEGMENT_COLUMNS_V3_SCHEMA))?;
+        return Columns::read(&envelope.payload).map(SegmentResult::Rows);
+    }
+    SegmentResult::of(decode(envelope)?)
+}
+
+/// As [`read`], with the digest that was sent or stored with the envelope.
+///
+/// # Errors
+/// Those of [`read`], and [`EnvelopeError::Digest`].
+pub fn read_checked(envelope: &pb::Envelope, digest: &[u8]) -> Result<SegmentResult, EnvelopeError> {
+    let (result, found) = if envelope.version == SEGMENT_COLUMNS_V3 {
+        let result = read(envelope)?;
+        let found = result.digest();
+        (result, found)
+    } else {
+        // The digest is of the form in which it was sent.
+        let result = decode(envelope)?;
+        let found = segment_digest(&result);
+        (SegmentResult::of(result)?, found)
+    };
+    if found[..] == *digest { Ok(result) } else { Err(EnvelopeError::Digest) }
+}
+
+/// Reads an envelope written by [`encode`], [`encode_v1`] or [`encode_columns`], with its rows as objects.
+///
+/// # Errors
+/// Those of [`read`].
 pub fn decode(envelope: &pb::Envelope) -> Result<SegmentResultV2, EnvelopeError> {
+    if envelope.version == SEGMENT_COLUMNS_V3 {
+        return read(envelope)?.into_v2();
+    }
     if envelope.version == SEGMENT_RESULT_V1 {
         let aligned = open(envelope, SEGMENT_RESULT_V1, schema_fingerprint_v1())?;
         let result = rkyv::from_bytes::<SegmentResultV1, rancor::Error>(&aligned)
@@ -166,7 +233,7 @@ pub fn decode(envelope: &pb::Envelope) -> Result<SegmentResultV2, EnvelopeError>
 pub fn encode_input(input: &StepInputV1) -> Result<pb::Envelope, EnvelopeError> {
     check_input(input)?;
     let payload = rkyv::to_bytes::<rancor::Error>(input).map_err(|e| EnvelopeError::Encode(e.to_string()))?;
-    seal(STEP_INPUT_V1, fingerprint(STEP_INPUT_V1_SCHEMA), payload)
+    seal(STEP_INPUT_V1, fingerprint(STEP_INPUT_V1_SCHEMA), Bytes::from_owner(payload))
 }
 
 /// Reads an envelope written by [`encode_input`].
@@ -181,17 +248,17 @@ pub fn decode_input(envelope: &pb::Envelope) -> Result<StepInputV1, EnvelopeErro
     Ok(input)
 }
 
-fn seal(version: u32, schema: u64, payload: AlignedVec) -> Result<pb::Envelope, EnvelopeError> {
+fn seal(version: u32, schema: u64, payload: Bytes) -> Result<pb::Envelope, EnvelopeError> {
     if payload.len() > PAYLOAD_BYTES_MAX {
         return Err(EnvelopeError::TooLong { found: payload.len() as u64 });
     }
     let length = payload.len() as u64;
     let checksum = checksum(version, schema, length, &payload);
-    Ok(pb::Envelope { version, schema, length, checksum, payload: payload.into_vec().into() })
+    Ok(pb::Envelope { version, schema, length, checksum, payload })
 }
 
-/// Validates everything around the payload, and copies the payload to aligned memory.
-fn open(envelope: &pb::Envelope, version: u32, schema: u64) -> Result<AlignedVec, EnvelopeError> {
+/// Validates everything around the payload.
+fn check_header(envelope: &pb::Envelope, version: u32, schema: u64) -> Result<(), EnvelopeError> {
     if envelope.version != version {
         return Err(EnvelopeError::Version { found: envelope.version, expected: version });
     }
@@ -209,12 +276,18 @@ fn open(envelope: &pb::Envelope, version: u32, schema: u64) -> Result<AlignedVec
     if found != envelope.checksum {
         return Err(EnvelopeError::Checksum { found, expected: envelope.checksum });
     }
+    Ok(())
+}
+
+/// As [`check_header`], and copies the payload to aligned memory.
+fn open(envelope: &pb::Envelope, version: u32, schema: u64) -> Result<AlignedVec, EnvelopeError> {
+    check_header(envelope, version, schema)?;
     let mut aligned = AlignedVec::new();
     aligned.extend_from_slice(&envelope.payload);
     Ok(aligned)
 }
 
-fn content(what: impl Into<String>) -> EnvelopeError {
+pub(crate) fn content(what: impl Into<String>) -> EnvelopeError {
     EnvelopeError::Content(what.into())
 }
 
@@ -249,6 +322,11 @@ fn check_content(result: &SegmentResultV2) -> Result<(), EnvelopeError> {
         }
         SegmentOutput::Rows(rows) => rows,
     };
+    check_rows(rows)
+}
+
+/// Checks the invariants of a segment's rows.
+pub(crate) fn check_rows(rows: &[SymbolRow]) -> Result<(), EnvelopeError> {
     let refuse = |what: &str, symbol: &str| Err(content(format!("{what} at symbol '{symbol}'")));
     for pair in rows.windows(2) {
         if (pair[0].point, &pair[0].symbol) >= (pair[1].point, &pair[1].symbol) {

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod columns;
 pub mod digest;
 pub mod envelope;
 pub mod error;
@@ -27,6 +28,7 @@ pub mod keda {
     tonic::include_proto!("externalscaler");
 }
 
+pub use columns::{Columns, RowView, SegmentResult};
 pub use digest::{answer_digest, request_digest, segment_digest};
 pub use envelope::EnvelopeError;
 pub use error::{ErrorKind, Failure};

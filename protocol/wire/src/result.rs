@@ -171,6 +171,8 @@ pub struct Answer {
     /// Point by point (with `best` all together): matches first, in rank order; then all others by symbol. At each
     /// point one row for every symbol of the dataset; with `best` at least one in all.
     pub rows: Vec<AnswerRow>,
+    /// Digest of the answer as those who made it show it, 64 hex digits; empty for one of many times.
+    pub digest: String,
 }
 
 /// A row and its place in the ranking.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use trawl_coordinator::RunReport;
 use trawl_coordinator::client::Scanned;
-use trawl_coordinator::{RunReport, answer_digest};
 use trawl_kernels::Engine;
 use trawl_wire::{Answer, Status};
 
@@ -120,7 +120,7 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
     let answer = ManuallyDrop::new(answer);
     let quiet = args.quiet || args.is_piped();
     let written = match files.answer {
-        Some(file) => file.write(&answer, &answer_digest(&answer))?,
+        Some(file) => file.write(&answer, &answer.digest)?,
         None => Vec::new(),
     };
     if let Some(path) = &files.report {
@@ -140,7 +140,7 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
         printed = io::stdout().write_all(text.as_bytes()).context("cannot write to standard output");
     }
     // Posted even when the reader of the table went away.
-    let posted = files.notifier.is_none_or(|n| n.deliver(&answer, &answer_digest(&answer), quiet));
+    let posted = files.notifier.is_none_or(|n| n.deliver(&answer, &answer.digest, quiet));
     printed?;
     let failed = answer.counts()[Status::Failed as usize];
     if failed == 0 && report.is_complete() {

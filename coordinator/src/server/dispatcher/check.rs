@@ -50,6 +50,14 @@ impl State {
         tracing::warn!(worker, scan, segment = piece.segment, %failure, "a worker's copy of the data is damaged; others are asked");
     }
 
+    /// Logs that a worker has no result of a piece, or one that is damaged, not well-formed or of something else.
+    pub(super) fn log_failed(&self, attempt: AttemptId, scan: ScanId, piece: Piece, failure: &Failure) {
+        let worker = self.attempts.get(&attempt).and_then(|running| self.workers.get(&running.worker));
+        let scan = self.scans.get(&scan).map_or("", |scan| scan.submission.scan_name.as_str());
+        let worker = worker.map_or("", String::as_str);
+        tracing::warn!(worker, scan, segment = piece.segment, %failure, "a segment has no usable result yet; it is asked for again");
+    }
+
     /// Takes a worker out of service that failed data that are sound elsewhere. Its other results still count; it joins
     /// again once it is restarted.
     pub(super) fn distrust(&mut self, host: HostId, scan: ScanId, piece: Piece) {

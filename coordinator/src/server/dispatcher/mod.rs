@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 use trawl_security::Connector;
 use trawl_terms::Priority;
 use trawl_wire::error::over_in;
-use trawl_wire::{ErrorKind, Failure, SegmentResultV2, pb};
+use trawl_wire::{ErrorKind, Failure, SegmentResult, pb};
 
 use super::attempt::{AttemptEvent, Ending, Found, Ticket};
 use super::heartbeat::Heartbeat;
@@ -72,7 +72,7 @@ pub(crate) enum News {
     },
     Result {
         piece: Piece,
-        result: SegmentResultV2,
+        result: SegmentResult,
         digest: Digest,
         envelope: pb::Envelope,
         run: SegmentRun,
@@ -532,6 +532,8 @@ impl State {
                     Err(failure) => {
                         if failure.kind == ErrorKind::Damaged {
                             self.log_damage(attempt, scan, piece, &failure);
+                        } else if failure.kind == ErrorKind::Retryable {
+                            self.log_failed(attempt, scan, piece, &failure);
                         }
                         if let Some(scan) = self.scans.get_mut(&scan) {
                             scan.messages.insert(piece, failure.message);

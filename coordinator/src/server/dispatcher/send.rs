@@ -84,6 +84,7 @@ impl State {
             slow_after_ms: slow_after.map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
             hedge: purpose == RunPurpose::Hedge,
             gathers: true,
+            columns: true,
         };
         let bytes = prost::Message::encoded_len(&request);
         if bytes > MESSAGE_BYTES_MAX {

@@ -11,7 +11,7 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 use trawl_telemetry::metrics::catalogue::coordinator::ANSWERS_REUSED;
 use trawl_wire::pb::scan_event::Event;
-use trawl_wire::{ErrorKind, Failure, envelope, pb, segment_digest};
+use trawl_wire::{ErrorKind, Failure, envelope, pb};
 
 use super::environment::{Environment, cancelled, late, until};
 use super::log::Cursor;
@@ -21,7 +21,6 @@ use super::run_scan::accepted;
 use super::running::RunningScan;
 use super::stored_answer::load;
 use super::{Scan, failure};
-use crate::durable::Outcome;
 use crate::prepare::PreparedScan;
 
 /// Answers that are known by their identity; the oldest are forgotten first.
@@ -140,12 +139,11 @@ async fn copy(
     while let Some(read) = earlier.log.next(&mut cursor).await.map_err(left)? {
         let Event::SegmentDone(done) = &*read.event else { continue };
         let envelope = done.result.clone().unwrap_or_default();
-        let result = envelope::decode(&envelope).map_err(Failure::from)?;
-        let digest = segment_digest(&result);
-        if result.segment != done.segment || digest[..] != done.digest[..] {
+        let result = envelope::read_checked(&envelope, &done.digest).map_err(Failure::from)?;
+        if result.segment() != done.segment {
             return Err(failure(ErrorKind::Permanent, format!("segment {} is not what it was", done.segment)));
         }
-        running.keep(done.segment, result, Outcome::Result { envelope, digest }).await?;
+        running.keep(result).await?;
     }
     match running.missing().len() {
         0 => Ok(running),

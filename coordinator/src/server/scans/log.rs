@@ -338,20 +338,18 @@ impl ScanLog {
         self.changed.send_replace(());
     }
 
-    /// Passes each result of this generation to `take`, in the order of arrival; blocks on the disk.
+    /// Passes each event of this generation to `take`, in the order of arrival; blocks on the disk.
     ///
     /// # Errors
     /// The spool's, and those of `take`.
-    pub fn results(&self, mut take: impl FnMut(pb::SegmentDone) -> Result<(), Failure>) -> Result<(), Failure> {
+    pub fn each(&self, mut take: impl FnMut(&Event) -> Result<(), Failure>) -> Result<(), Failure> {
         let events = self.state().events.clone();
         for entry in events {
             match entry {
-                LogEntry::Spooled(spooled) => take(spooled.read().map_err(|error| of_spool(&error))?)?,
-                LogEntry::Held(event) => {
-                    if let Event::SegmentDone(done) = &*event {
-                        take(done.clone())?;
-                    }
+                LogEntry::Spooled(spooled) => {
+                    take(&Event::SegmentDone(spooled.read().map_err(|error| of_spool(&error))?))?;
                 }
+                LogEntry::Held(event) => take(&event)?,
             }
         }
         Ok(())

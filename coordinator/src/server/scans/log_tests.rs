@@ -110,8 +110,10 @@ async fn results_beyond_the_memory_are_read_from_the_spool() {
     let rest = [events[0].clone(), events[2].clone(), events[3].clone(), events[4].clone(), summary()];
     assert_eq!(all(&log, Cursor::with(0, [1, 5])).await, rest);
     let mut segments = Vec::new();
-    log.results(|done| {
-        segments.push((done.segment, payload_bytes(&done)));
+    log.each(|event| {
+        if let Event::SegmentDone(done) = event {
+            segments.push((done.segment, payload_bytes(done)));
+        }
         Ok(())
     })
     .unwrap();

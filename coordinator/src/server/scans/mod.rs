@@ -2,12 +2,13 @@
 //!
 //! `log` holds the events that clients read, `memory` and `spool` limit what is held of them, `admission` limits running
 //! scans, `environment` is what the scans of a term share, `run_scan` takes one scan from its request to its end, `prepare_scan` compiles it, `running` holds its
-//! intermediate state, `record` persists it, `stored_answer` reads answers again, `answers` gives them to other scans, `document` keeps
-//! what was asked.
+//! intermediate state, `record` persists it, `stored_answer` reads answers again, `answers` gives them to other scans, `earlier` gives them
+//! to clients of earlier releases, `document` keeps what was asked.
 
 mod admission;
 mod answers;
 mod document;
+mod earlier;
 mod environment;
 mod known_scans;
 mod log;
@@ -41,6 +42,7 @@ use crate::worker_class::WorkerClass;
 pub(crate) use admission::Admission;
 pub(crate) use document::Document;
 use document::KeptDocument;
+pub(crate) use earlier::as_before;
 pub(crate) use environment::{Environment, TakenOver};
 pub(crate) use known_scans::{Known, Scans};
 use log::ScanLog;

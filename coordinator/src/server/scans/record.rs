@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use trawl_cluster_store::{Backoff, ControlError, ControlStore};
 use trawl_market::AsOf;
 use trawl_wire::pb::scan_event::Event;
-use trawl_wire::{ErrorKind, Failure, SegmentOutput, envelope, pb};
+use trawl_wire::{ErrorKind, Failure, SegmentResult, envelope, pb};
 
 use super::memory::{MemoryPermit, ScanMemory};
 use super::outcome::{Answered, Ended};
@@ -397,7 +397,7 @@ pub(super) async fn reload(
     // The last step returned the answer's rows.
     let last = contents.stages.pop_last().map(|(_, found)| found.segments).unwrap_or_default();
     let is_answer = |outcome: &Outcome| match result_of(outcome) {
-        Ok(result) => matches!(result.output, SegmentOutput::Rows(_)),
+        Ok(result) => matches!(result, SegmentResult::Rows(_)),
         Err(_) => matches!(outcome, Outcome::Failed(_)),
     };
     let complete = prepared.segments.iter().all(|segment| last.contains_key(segment));
@@ -440,9 +440,9 @@ pub(super) fn event_of(segment: u32, outcome: Outcome, generation: u32, prepared
 }
 
 /// The result in a stored outcome, checked like one from a worker.
-pub(super) fn result_of(outcome: &Outcome) -> Result<trawl_wire::SegmentResultV2, Failure> {
+pub(super) fn result_of(outcome: &Outcome) -> Result<SegmentResult, Failure> {
     match outcome {
-        Outcome::Result { envelope, .. } => envelope::decode(envelope).map_err(Failure::from),
+        Outcome::Result { envelope, digest } => envelope::read_checked(envelope, digest).map_err(Failure::from),
         Outcome::Failed(failure) => Err(failure.clone()),
     }
 }

@@ -8,18 +8,18 @@ use tokio::sync::mpsc;
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
 use trawl_wire::pb::scan_event::Event;
-use trawl_wire::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest};
+use trawl_wire::{Columns, ErrorKind, Failure, SegmentResult, SegmentResultV2, Status, envelope, pb};
 use trawl_worker::{ScanStep, StepKind};
 
 use super::answers::key_of;
 use super::memory::{DECODED_BYTES_PER_BYTE, HeldShare, ScanMemory};
 use super::outcome::Answered;
 use super::record::{Recorder, event_of, result_of};
-use super::{ANSWER_BYTES_MAX, Scan, failure};
-use crate::bisection_join::{BisectionJoin, PieceResult};
+use super::{ANSWER_BYTES_MAX, Scan};
+use crate::bisection_join::BisectionJoin;
 use crate::durable::Outcome;
 use crate::durable::writer::HeldUntilStored;
-use crate::merge::{FailedSegment, Placed};
+use crate::merge::{FailedSegment, digest_of, failed_count};
 use crate::prepare::PreparedScan;
 use crate::report::{
     FailedRun, RunReport, ShardRun, ShardTimes, incomplete, is_of_snapshot, ms_of, ms_since, sharing_of,
@@ -38,6 +38,21 @@ pub(super) enum Stopped {
     OtherClass,
 }
 
+/// What an answer's digest and summary depend on of a segment's rows.
+#[derive(Debug, Clone, Copy)]
+struct RowsKept {
+    digest: Digest,
+    /// Rows with status `failed`.
+    failed: u64,
+}
+
+impl RowsKept {
+    fn of(columns: &Columns) -> Result<Self, Failure> {
+        let failed = columns.view()?.count(Status::Failed) as u64;
+        Ok(Self { digest: columns.digest(), failed })
+    }
+}
+
 /// See the module documentation.
 pub(super) struct RunningScan {
     scan: Arc<Scan>,
@@ -49,12 +64,12 @@ pub(super) struct RunningScan {
     recorder: Option<Recorder>,
     /// Index of the current step, from 0.
     step: u32,
+    /// Results of a step that is not the last.
     results: BTreeMap<u32, SegmentResultV2>,
     /// The memory that `results` take.
     decoded: HeldShare,
-    /// Segments of the last step whose result is only in the log.
-    in_log: BTreeSet<u32>,
-    memory: ScanMemory,
+    /// Results of the last step, which themselves are in the log alone.
+    rows: BTreeMap<u32, RowsKept>,
     failures: Vec<FailedSegment>,
     /// Joins parts of bisected segments of the current step.
     glue: BisectionJoin,
@@ -99,8 +114,7 @@ impl RunningScan {
             step: 0,
             results: BTreeMap::new(),
             decoded: memory.results.share(),
-            in_log: BTreeSet::new(),
-            memory: memory.clone(),
+            rows: BTreeMap::new(),
             failures: Vec::new(),
             glue: BisectionJoin::default(),
             replaced: BTreeSet::new(),
@@ -122,11 +136,10 @@ impl RunningScan {
     ) -> Result<(), Failure> {
         (self.step, self.last, self.glue) = (number, last, BisectionJoin::default());
         self.decoded.clear();
-        for (segment, outcome) in stored {
+        for (segment, mut outcome) in stored {
             match result_of(&outcome) {
-                Ok(result) if result.segment == segment && self.prepared.check_step(step, &result).is_ok() => {
-                    self.decoded.add(outcome.payload_bytes() * DECODED_BYTES_PER_BYTE);
-                    self.results.insert(segment, result);
+                Ok(result) if result.segment() == segment && self.prepared.check_step(step, &result).is_ok() => {
+                    outcome = self.hold(result, Some(outcome))?;
                 }
                 // It runs again.
                 Ok(_) => continue,
@@ -148,7 +161,6 @@ impl RunningScan {
             if last {
                 let generation = self.scan.generation();
                 self.scan.log.push_result(event_of(segment, outcome, generation, &self.prepared)).await?;
-                self.relieve();
             }
         }
         self.scan.runs(number + 1, self.ended());
@@ -170,27 +182,42 @@ impl RunningScan {
     ///
     /// # Errors
     /// It is not of this scan; it cannot be kept.
-    pub async fn keep(&mut self, segment: u32, result: SegmentResultV2, outcome: Outcome) -> Result<(), Failure> {
+    pub async fn keep(&mut self, result: SegmentResult) -> Result<(), Failure> {
         let step = ScanStep { stage: self.last_stage(), kind: StepKind::Values };
         self.prepared.check_step(step, &result).map_err(|why| Failure::new(ErrorKind::Permanent, why))?;
+        let segment = result.segment();
+        let outcome = self.hold(result, None)?;
         if let Some(recorder) = &self.recorder {
             recorder.segment(self.step, segment, outcome.clone(), None).await?;
         }
-        self.decoded.add(outcome.payload_bytes() * DECODED_BYTES_PER_BYTE);
-        self.results.insert(segment, result);
         self.log_segment(segment, outcome).await
+    }
+
+    /// Takes a result; returns what is logged and stored of it. `came`: in the form of an earlier step, or as it came.
+    fn hold(&mut self, result: SegmentResult, came: Option<Outcome>) -> Result<Outcome, Failure> {
+        match result {
+            SegmentResult::Rows(columns) => {
+                let kept = RowsKept::of(&columns)?;
+                self.rows.insert(columns.segment(), kept);
+                Ok(Outcome::Result { envelope: envelope::seal_columns(&columns)?, digest: kept.digest })
+            }
+            SegmentResult::Step(result) => {
+                let outcome = match came {
+                    Some(outcome) => outcome,
+                    None => {
+                        let digest = trawl_wire::segment_digest(&result);
+                        Outcome::Result { envelope: envelope::encode(&result)?, digest }
+                    }
+                };
+                self.decoded.add(outcome.payload_bytes() * DECODED_BYTES_PER_BYTE);
+                self.results.insert(result.segment, result);
+                Ok(outcome)
+            }
+        }
     }
 
     fn last_stage(&self) -> usize {
         self.prepared.plan.stages().len() - 1
-    }
-
-    /// Gives up the decoded results of the last step while memory is full: the merge reads them from the log again.
-    fn relieve(&mut self) {
-        if self.last && self.decoded.is_full() {
-            self.in_log.extend(std::mem::take(&mut self.results).into_keys());
-            self.decoded.clear();
-        }
     }
 
     /// Records the shards made by the dispatcher.
@@ -202,12 +229,12 @@ impl RunningScan {
     /// Segments of the current step without an outcome.
     pub fn missing(&self) -> BTreeSet<u32> {
         let failed: BTreeSet<u32> = self.failures.iter().map(|f| f.segment).collect();
-        let open = |s: &u32| !self.results.contains_key(s) && !self.in_log.contains(s) && !failed.contains(s);
+        let open = |s: &u32| !self.results.contains_key(s) && !self.rows.contains_key(s) && !failed.contains(s);
         self.prepared.segments.iter().copied().filter(open).collect()
     }
 
     fn ended(&self) -> u32 {
-        u32::try_from(self.results.len() + self.in_log.len() + self.failures.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.results.len() + self.rows.len() + self.failures.len()).unwrap_or(u32::MAX)
     }
 
     /// Takes the results and failures of a step.
@@ -280,7 +307,6 @@ impl RunningScan {
                 done.replaces = self.replaced.contains(&segment);
             }
             self.scan.log.push_result(event).await?;
-            self.relieve();
         }
         self.scan.runs(self.step + 1, self.ended());
         Ok(())
@@ -331,17 +357,23 @@ impl RunningScan {
                     report.segment_runs.retain(|r| (r.segment, r.first) != (run.segment, run.first));
                 }
                 self.scan.report().segment_runs.push(run);
-                let whole = (piece == self.prepared.whole(piece.segment)).then_some((envelope, digest));
-                let part = self.glue.take(&self.prepared, piece, Ok(result), self.last)?;
-                Some(self.segment(piece.segment, part, whole))
+                if piece == self.prepared.whole(piece.segment) {
+                    let came = Outcome::Result { envelope, digest };
+                    return Some(self.segment(piece.segment, Ok(result), Some(came)));
+                }
+                let part = result.into_v2().map_err(Failure::from);
+                let whole = self.glue.take(&self.prepared, piece, part, self.last)?;
+                let whole = whole.and_then(|whole| SegmentResult::of(whole).map_err(Failure::from));
+                Some(self.segment(piece.segment, whole, None))
             }
             News::Failed { piece, failure, attempts } => {
                 let (segment, Failure { kind, message }) = (piece.segment, failure.clone());
                 let part = piece != self.prepared.whole(segment);
                 let symbols = if part { self.prepared.symbols_of_piece(piece) } else { Vec::new() };
                 self.scan.report().failed.push(FailedRun { segment, kind, message, attempts, symbols });
-                let part = self.glue.take(&self.prepared, piece, Err(failure), self.last)?;
-                Some(self.segment(piece.segment, part, None))
+                let whole = self.glue.take(&self.prepared, piece, Err(failure), self.last)?;
+                let whole = whole.and_then(|whole| SegmentResult::of(whole).map_err(Failure::from));
+                Some(self.segment(piece.segment, whole, None))
             }
             News::Contested { segment } => {
                 self.scan.report().contested.push(segment);
@@ -363,34 +395,25 @@ impl RunningScan {
         }
     }
 
-    /// Completes a segment. `came`: its envelope and digest, if it arrived in one piece.
-    fn segment(&mut self, segment: u32, part: PieceResult, came: Option<(pb::Envelope, Digest)>) -> (u32, Outcome) {
-        let encoded = part.and_then(|result| match came {
-            Some((envelope, digest)) => Ok((result, envelope, digest)),
-            None => {
-                let envelope = envelope::encode(&result).map_err(Failure::from)?;
-                let digest = segment_digest(&result);
-                Ok((result, envelope, digest))
-            }
-        });
-        let outcome = match encoded {
-            Ok((result, envelope, digest)) => {
-                self.decoded.add(envelope.payload.len() * DECODED_BYTES_PER_BYTE);
-                self.in_log.remove(&segment);
-                self.results.insert(segment, result);
-                Outcome::Result { envelope, digest }
-            }
+    /// Completes a segment. `came`: its outcome as it arrived, if it did in one piece.
+    fn segment(
+        &mut self,
+        segment: u32,
+        whole: Result<SegmentResult, Failure>,
+        came: Option<Outcome>,
+    ) -> (u32, Outcome) {
+        match whole.and_then(|result| self.hold(result, came)) {
+            Ok(outcome) => (segment, outcome),
             Err(failure) => {
                 let symbols = self.prepared.symbols_of(segment);
                 let Failure { kind, message } = failure.clone();
                 self.failures.push(FailedSegment { segment, symbols, kind, message });
-                Outcome::Failed(failure)
+                (segment, Outcome::Failed(failure))
             }
-        };
-        (segment, outcome)
+        }
     }
 
-    /// Merges the answer of a scan whose last step has finished, while the dispatcher had `doubts`.
+    /// Sums up the answer of a scan whose last step has finished, while the dispatcher had `doubts`.
     ///
     /// # Errors
     /// Segments failed for reasons beyond the snapshot and a partial answer was not allowed, or the results cannot be
@@ -411,36 +434,18 @@ impl RunningScan {
         }
         let is_whole = self.failures.is_empty() && self.scan.report().failed.is_empty();
         let started = Instant::now();
-        let span = tracing::info_span!(name::MERGE, { attribute::SEGMENTS } = spans::number(self.results.len() as u64));
+        let segments = spans::number(self.rows.len() as u64);
+        let span = tracing::info_span!(name::MERGE, { attribute::SEGMENTS } = segments);
         let mut spec = self.prepared.merge_spec();
         spec.identity.partial = partial.is_some();
-        let (mut results, failures) = (std::mem::take(&mut self.results), std::mem::take(&mut self.failures));
-        let (in_log, scan) = (std::mem::take(&mut self.in_log), Arc::clone(&self.scan));
-        let working = if in_log.is_empty() {
-            None
-        } else {
-            let bytes = scan.log.answer_bytes() as u64;
-            Some(self.memory.work_on(bytes.saturating_mul(DECODED_BYTES_PER_BYTE as u64)).await)
-        };
-        let merging = tokio::task::spawn_blocking(move || {
-            let _entered = span.entered();
-            if !in_log.is_empty() {
-                scan.log.results(|done| {
-                    if in_log.contains(&done.segment) {
-                        let envelope = done.result.unwrap_or_default();
-                        results.insert(done.segment, envelope::decode(&envelope)?);
-                    }
-                    Ok(())
-                })?;
-            }
-            let placed = Placed::of(&spec, &results, &failures);
-            Ok::<_, Failure>((placed.digest, placed.failed, spec.identity.partial, (results, working)))
-        });
-        let internal = |_| failure(ErrorKind::Permanent, "internal error in the merge");
-        let (answer_digest, failed_symbols, partial, results) = merging.await.map_err(internal)??;
-        self.decoded.clear();
-        // Free tens of thousands of rows in the background.
-        drop(tokio::task::spawn_blocking(move || drop(results)));
+        let (rows, mut failures) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.failures));
+        // A result takes precedence.
+        failures.retain(|failure| !rows.contains_key(&failure.segment));
+        let digests = rows.iter().map(|(segment, kept)| (*segment, kept.digest));
+        let answer_digest = span.in_scope(|| digest_of(&spec, digests, &failures));
+        drop(span);
+        let failed_symbols = failures.iter().map(|failure| failed_count(failure, &spec)).sum::<u64>()
+            + rows.values().map(|kept| kept.failed).sum::<u64>();
         let (report_json, disputed, is_certain) = {
             let mut report = self.scan.report();
             report.merge_ms = ms_since(started);
@@ -451,7 +456,7 @@ impl RunningScan {
             let is_certain = !report.disputed && report.contested.is_empty() && report.quarantined.is_empty();
             (serde_json::to_string(&*report).unwrap_or_default(), report.disputed, is_certain)
         };
-        let mut summary = pb::Summary { answer_digest, report_json, partial };
+        let mut summary = pb::Summary { answer_digest, report_json, partial: partial.is_some(), tree: true };
         if let Some(recorder) = &self.recorder {
             summary = recorder.answer(&self.head, summary).await?;
         }

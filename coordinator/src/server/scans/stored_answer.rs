@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trawl_wire::pb::scan_event::Event;
-use trawl_wire::{ErrorKind, Failure};
+use trawl_wire::{ErrorKind, Failure, pb};
 
+use super::earlier::rows_digest;
 use super::environment::Environment;
 use super::memory::MemoryPermit;
 use super::outcome::{Answered, Ended};
@@ -83,10 +84,7 @@ async fn compute_again(
     let computed = steps(environment, scan, Arc::new(prepared), &mut Accepting::none(), (stored, Duration::ZERO)).await;
     let summary = match computed {
         Ok(Answered { summary, .. }) if summary.answer_digest == before.answer_digest => Ok(summary),
-        Ok(_) => {
-            let message = "a part of the answer is not stored any more, and what is computed now differs from it";
-            Err(failure(ErrorKind::Permanent, message))
-        }
+        Ok(Answered { summary, .. }) => as_recorded(environment, scan, summary, &before.answer_digest).await,
         Err(Ended::Failed(refused)) => Err(Failure::from(refused.failure.unwrap_or_default())),
         Err(Ended::Over | Ended::OtherClass) => {
             let message = "a part of the answer is not stored any more, and cannot be computed again at present";
@@ -108,4 +106,22 @@ async fn compute_again(
             Err(failure)
         }
     }
+}
+
+/// The summary of an answer that was recorded with a digest over its rows, by an earlier build.
+///
+/// # Errors
+/// [`ErrorKind::Permanent`] if it is another answer.
+async fn as_recorded(
+    environment: &Environment,
+    scan: &Arc<Scan>,
+    summary: pb::Summary,
+    recorded: &str,
+) -> Result<pb::Summary, Failure> {
+    let answer_digest = rows_digest(scan, summary.partial, &environment.memory).await?;
+    if answer_digest == recorded {
+        return Ok(pb::Summary { answer_digest, tree: false, ..summary });
+    }
+    let message = "a part of the answer is not stored any more, and what is computed now differs from it";
+    Err(failure(ErrorKind::Permanent, message))
 }

@@ -231,7 +231,12 @@ pub(super) mod tests {
                 ..Default::default()
             }),
             1 => Event::SegmentFailed(pb::SegmentFailed { symbols: vec![text(bytes)], ..Default::default() }),
-            2 => Event::Summary(pb::Summary { answer_digest: text(64), report_json: text(bytes), partial: true }),
+            2 => Event::Summary(pb::Summary {
+                answer_digest: text(64),
+                report_json: text(bytes),
+                partial: true,
+                tree: true,
+            }),
             3 => Event::Refused(pb::Refused { failure: None, diagnostics_json: text(bytes) }),
             4 => Event::SegmentDone(pb::SegmentDone { segment: 4, ..Default::default() }),
             _ => return result(u32::from(kind), bytes),

@@ -25,7 +25,7 @@ use self::body::{EventSender, NotSent, reply};
 use self::encoding::OutgoingMessage;
 pub(super) use self::exchange::WithBodies;
 pub(super) use self::passed_on::passed_on;
-use super::scans::{Cursor, Environment, Scan, Scans, load, payload_bytes};
+use super::scans::{Cursor, Environment, Scan, ScanMemory, Scans, as_before, load, payload_bytes};
 use super::service::retry;
 use super::streams::StreamPermit;
 
@@ -79,6 +79,8 @@ pub(super) struct StreamOptions {
     pub detached: bool,
     /// Small results that are there already share a message.
     pub gathers: bool,
+    /// The budgets of what is made for a client of an earlier release, which reads neither columns nor digests that are trees.
+    pub earlier: Option<ScanMemory>,
 }
 
 /// Streams a scan's events to one client.
@@ -130,7 +132,7 @@ pub(super) fn stream(
 
 /// Sends a scan's events as they come; returns how the stream ends.
 async fn send_all(
-    scan: &Scan,
+    scan: &Arc<Scan>,
     mut cursor: Cursor,
     client: &EventSender,
     options: &StreamOptions,
@@ -160,8 +162,17 @@ async fn send_all(
             span.record(attribute::EVENTS, events_sent);
             drop(std::mem::replace(&mut span, tracing::Span::none()));
         }
+        let mut first = read.event;
+        if let Some(memory) = &options.earlier {
+            for event in std::iter::once(&mut first).chain(&mut more) {
+                match as_before(scan, Arc::clone(event), memory).await {
+                    Ok(before) => *event = before,
+                    Err(failure) => return Ok(failure.to_status()),
+                }
+            }
+        }
         let waits = Instant::now();
-        let sent = client.send(OutgoingMessage::new(read.event, more), read.permit).await;
+        let sent = client.send(OutgoingMessage::new(first, more), read.permit).await;
         CLIENT_WAIT.add_time(waits.elapsed());
         sent?;
         if enough {
