@@ -299,22 +299,21 @@ fn chunks(wanted: &[CrossTimes], symbols: u64) -> VecDeque<Vec<CrossTimes>> {
 
 #[cfg(test)]
 mod tests {
+    use trawl_wire::SegmentResult;
+
     use super::*;
 
     #[test]
     fn values_of_other_times_are_none_of_the_step() {
         let wanted = [CrossTimes { cross: 0, times: vec![1, 2] }, CrossTimes { cross: 1, times: Vec::new() }];
-        let given = |times: Vec<i64>| SegmentResultV2 {
-            segment: 3,
-            output: SegmentOutput::Values(vec![CrossValues { cross: 0, values: vec![0.0; times.len()], times }]),
-        };
+        let step = |values| SegmentResult::Step(SegmentResultV2 { segment: 3, output: SegmentOutput::Values(values) });
+        let given = |times: Vec<i64>| step(vec![CrossValues { cross: 0, values: vec![0.0; times.len()], times }]);
         assert_eq!(PreparedScan::check_times(&wanted, &given(vec![1, 2])), Ok(()));
         for other in [vec![1], vec![1, 3], Vec::new()] {
             let error = PreparedScan::check_times(&wanted, &given(other)).unwrap_err();
             assert!(error.contains("segment 3 has other times of cross-section 0"), "{error}");
         }
-        let none = SegmentResultV2 { segment: 3, output: SegmentOutput::Values(Vec::new()) };
-        assert!(PreparedScan::check_times(&wanted, &none).is_err());
+        assert!(PreparedScan::check_times(&wanted, &step(Vec::new())).is_err());
     }
 
     #[test]

@@ -192,7 +192,7 @@ fn forged_columns_are_refused() {
         ("values", |c| c.states[3] = Status::Matched as u8),
         ("values", |c| c.rank_width = 2),
         ("values", |c| c.value_width = u32::MAX),
-        ("values", |c| drop(c.values.pop())),
+        ("values", |c| _ = c.values.pop()),
         ("NaN", |c| c.values[0] = f64::from_bits(f64::NAN.to_bits() | 1)),
     ];
     for (number, (what, change)) in forgeries.into_iter().enumerate() {
