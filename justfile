@@ -52,6 +52,11 @@ append-bench *options:
     cargo build --locked --release -p trawl
     tools/append_bench.py --trawl "${CARGO_TARGET_DIR:-target}/release/trawl" {{ options }}
 
+# A market of minutes that is larger than memory (20 GB, takes minutes and three times the disk): importing and scanning it. Smaller: `just minutes --symbols 100 --bars 50000`
+minutes *options:
+    cargo build --locked --release -p trawl
+    "$(tools/get-venv)" tools/minutes_bench.py --trawl "${CARGO_TARGET_DIR:-target}/release/trawl" {{ options }}
+
 # Every candle pattern against TA-Lib, on bars that make each of them happen. `just patterns --seed 7`
 patterns *options:
     cargo build --release -p trawl
