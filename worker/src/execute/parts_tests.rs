@@ -78,7 +78,7 @@ fn parts_of_a_segment_give_its_rows_and_its_values_for_cross_sections() {
         SegmentOutput::Rows(rows) => rows.len(),
         other => panic!("{other:?}"),
     };
-    let plain = "where = 'rsi(close, 14) < 50'\nrank = ['roc(close, 5)']\nselect = ['sma(close, 20) as mean']\n";
+    let plain = "where = 'rsi(close, 14) < 50'\nrank = 'roc(close, 5)'\nselect = ['sma(close, 20) as mean']\n";
     assert_eq!(rows(plain), 40);
     assert_eq!(
         rows("where = \"tf('1w', sma(close, 5)) < close\"\nselect = [\"tf('1w', rsi(close, 3)) as weekly\"]\n"),
