@@ -1,46 +1,25 @@
 //! How large the answer of a scan will be: known from the plan and the number of symbols, before anything is read.
 
+use trawl_market::SymbolEntry;
 use trawl_plan::Plan;
 use trawl_wire::AnswerRow;
-
-use crate::prepare::{PrepareError, PreparedScan};
 
 /// Maximum rows of an answer: one for each symbol and combination of a sweep. A scan at every bar has so many at each time.
 pub const ANSWER_ROWS_MAX: u64 = 20_000_000;
 
 /// Rows of an answer at most. Where the best combinations are kept, a symbol without a bar has but one.
-fn rows_of(plan: &Plan, symbols: usize) -> u64 {
+pub(crate) fn rows_of(plan: &Plan, symbols: usize) -> u64 {
     let points = plan.points.len();
     let kept = plan.best.map_or(points, |best| points.min(best.keep));
     (kept as u64).saturating_mul(symbols as u64)
 }
 
-/// Refuses a plan whose answer would have too many rows.
-///
-/// # Errors
-/// [`PrepareError::TooManyRows`].
-pub(crate) fn check_rows(plan: &Plan, symbols: usize) -> Result<(), PrepareError> {
-    let rows = rows_of(plan, symbols);
-    if rows <= ANSWER_ROWS_MAX {
-        return Ok(());
-    }
-    Err(PrepareError::TooManyRows { rows, combinations: plan.points.len() as u64, symbols: symbols as u64 })
-}
-
-impl PreparedScan {
-    /// Rows that the answer has at most: one for each symbol and combination of a sweep that is kept.
-    pub fn answer_rows(&self) -> u64 {
-        rows_of(&self.plan, self.symbol_count())
-    }
-
-    /// Bytes that the answer takes in memory if every row matches, about.
-    pub fn answer_bytes(&self) -> u64 {
-        let values = self.plan.rank.len() + self.plan.headings.len();
-        let symbols = &self.dataset.manifest.symbols;
-        let names: usize = symbols.iter().map(|entry| entry.symbol.len()).sum();
-        let row = size_of::<AnswerRow>() + values * size_of::<f64>() + names / symbols.len().max(1);
-        self.answer_rows().saturating_mul(row as u64)
-    }
+/// Bytes that such an answer takes in memory if every row matches, about.
+pub(crate) fn bytes_of(plan: &Plan, symbols: &[SymbolEntry]) -> u64 {
+    let values = plan.rank.len() + plan.headings.len();
+    let names: usize = symbols.iter().map(|entry| entry.symbol.len()).sum();
+    let row = size_of::<AnswerRow>() + values * size_of::<f64>() + names / symbols.len().max(1);
+    rows_of(plan, symbols.len()).saturating_mul(row as u64)
 }
 
 #[cfg(test)]
@@ -53,7 +32,8 @@ mod tests {
 
     use super::*;
     use crate::local::{self, LocalOptions};
-    use crate::{NoProgress, prepare};
+    use crate::prepare::check_answer_rows;
+    use crate::{NoProgress, PreparedScan, prepare};
 
     const SWEEP: &str = "dataset = 'us5'\nwhere = 'true'\nselect = ['sma(close, fast) as fast_mean', 'roc(close, slow) as change']\n\
                          [sweep]\nfast = { from = 2, to = 9 }\nslow = [20, 30, 40]\n";
@@ -85,14 +65,14 @@ mod tests {
     fn a_sweep_with_too_many_rows_is_refused_with_their_number() {
         let plan = &prepared(SWEEP).plan;
         let most = (ANSWER_ROWS_MAX / 24) as usize;
-        assert!(check_rows(plan, most).is_ok());
-        let refused = check_rows(plan, most + 1).unwrap_err().to_string();
+        assert!(check_answer_rows(plan, most).is_ok());
+        let refused = check_answer_rows(plan, most + 1).unwrap_err().to_string();
         assert!(
             refused.contains(" 20000016 rows, of 24 combinations and 833334 symbols; at most 20000000 "),
             "{refused}"
         );
         // Kept are few.
         let best = format!("{SWEEP}[best]\nby = 'roc(close, slow)'\n");
-        assert!(check_rows(&prepared(&best).plan, most + 1).is_ok());
+        assert!(check_answer_rows(&prepared(&best).plan, most + 1).is_ok());
     }
 }

@@ -8,6 +8,7 @@
 mod all_bars;
 mod answer_size;
 mod bisection_join;
+mod check_result;
 pub mod client;
 pub mod cross;
 pub mod durable;

@@ -12,16 +12,14 @@ use trawl_market::{
     Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, format_time, now,
 };
 use trawl_plan::frame::BarSize;
-use trawl_plan::{Choice, Diagnostic, Direction, Input, Plan, ScanDocument, Schema, Stage, compile_scan};
+use trawl_plan::{Diagnostic, Direction, Input, Plan, ScanDocument, Schema, Stage, compile_scan};
 use trawl_telemetry::names::{attribute, span as name};
+use trawl_wire::Identity;
 use trawl_wire::limits::SEGMENTS_MAX;
 use trawl_wire::record::ExecutionClass;
-use trawl_wire::{Columns, CrossTimes, Identity, RowView, SegmentOutput, SegmentResult};
-use trawl_worker::{
-    ExecutablePlan, ScanSource, ScanStep, StepKind, execution_class_in, lowering_of, precision_of, schema_of,
-};
+use trawl_worker::{ExecutablePlan, ScanSource, execution_class_in, lowering_of, precision_of, schema_of};
 
-use crate::answer_size::{ANSWER_ROWS_MAX, check_rows};
+use crate::answer_size::{ANSWER_ROWS_MAX, bytes_of, rows_of};
 use crate::merge_spec::MergeSpec;
 use crate::planner::SegmentCost;
 use crate::scheduler::Piece;
@@ -113,7 +111,7 @@ pub struct PreparedScan {
     pub identity: Identity,
     /// The groups with a symbol, ascending.
     pub segments: Arc<Vec<u32>>,
-    index: Arc<SegmentIndex>,
+    pub(crate) index: Arc<SegmentIndex>,
 }
 
 /// Opens the dataset, compiles the plan and resolves the as-of; `None` is the newest closed bar, a time the newest bar
@@ -177,7 +175,7 @@ pub(crate) fn prepare_with(
     let schema = schema_of(&dataset, as_of)?;
     let plan = compile(&schema).map_err(PrepareError::Plan)?;
     warnings.extend(coverage_warning(&plan, &manifest, as_of)?);
-    check_rows(&plan, manifest.symbols.len())?;
+    check_answer_rows(&plan, manifest.symbols.len())?;
     let precision = precision_of(document);
     let executable = ExecutablePlan::new(Arc::new(plan), precision);
     let needed = workspace_bytes(&executable, &manifest);
@@ -218,6 +216,18 @@ pub(crate) fn prepare_with(
         segments: Arc::new(index.keys().copied().collect()),
         index: Arc::new(index),
     })
+}
+
+/// Refuses a plan whose answer would have too many rows.
+///
+/// # Errors
+/// [`PrepareError::TooManyRows`].
+pub(crate) fn check_answer_rows(plan: &Plan, symbols: usize) -> Result<(), PrepareError> {
+    let rows = rows_of(plan, symbols);
+    if rows <= ANSWER_ROWS_MAX {
+        return Ok(());
+    }
+    Err(PrepareError::TooManyRows { rows, combinations: plan.points.len() as u64, symbols: symbols as u64 })
 }
 
 /// A warning when the plan asks the calendar for sessions of years that it does not cover.
@@ -353,7 +363,7 @@ impl PreparedScan {
         self.piece_names(piece).map(str::to_owned).collect()
     }
 
-    fn piece_names(&self, piece: Piece) -> impl Iterator<Item = &str> {
+    pub(crate) fn piece_names(&self, piece: Piece) -> impl Iterator<Item = &str> {
         self.symbol_names(piece.segment).skip(piece.first as usize).take(piece.count as usize)
     }
 
@@ -412,111 +422,13 @@ impl PreparedScan {
         }
     }
 
-    /// The rows of a result of the last step, for exactly the symbols of its segment at every point, with the plan's number of
-    /// values.
-    ///
-    /// # Errors
-    /// A message that states what is wrong with it.
-    pub fn rows_of(&self, result: SegmentResult) -> Result<Columns, String> {
-        match result {
-            SegmentResult::Rows(columns) => {
-                self.check_columns(self.whole(columns.segment()), &columns)?;
-                Ok(columns)
-            }
-            SegmentResult::Step(result) => Err(format!("the result of segment {} has no rows", result.segment)),
-        }
+    /// Rows that the answer has at most: one for each symbol and combination of a sweep that is kept.
+    pub fn answer_rows(&self) -> u64 {
+        rows_of(&self.plan, self.symbol_count())
     }
 
-    fn check_columns(&self, piece: Piece, columns: &Columns) -> Result<(), String> {
-        let view = columns.view().map_err(|error| error.to_string())?;
-        self.check_rows(piece, columns.segment(), || view.rows())
-    }
-
-    fn check_rows<'r, R>(&self, piece: Piece, segment: u32, rows: impl Fn() -> R) -> Result<(), String>
-    where
-        R: Iterator<Item = RowView<'r>>,
-    {
-        if !self.index.contains_key(&segment) {
-            return Err(format!("segment {segment} is none of this scan's"));
-        }
-        let symbols = || self.piece_names(piece);
-        let expected = (0u32..).zip(&self.plan.points).flat_map(|(point, _)| symbols().map(move |s| (point, s)));
-        let there = match self.plan.best {
-            None => expected.eq(rows().map(|r| (r.point, r.symbol))),
-            Some(best) => self.keeps_the_best(best, symbols(), &rows().collect::<Vec<_>>()),
-        };
-        if !there {
-            return Err(format!("the result of segment {segment} is not about its symbols"));
-        }
-        let widths = (self.plan.rank.len(), self.plan.headings.len());
-        if rows().any(|row| row.status == trawl_wire::Status::Matched && row.widths() != widths) {
-            return Err(format!("the result of segment {segment} has another number of values"));
-        }
-        Ok(())
-    }
-
-    /// Whether every symbol has rows at as many points as it keeps, in order, or one row if it has no value.
-    fn keeps_the_best<'s>(&self, best: Choice, symbols: impl Iterator<Item = &'s str>, rows: &[RowView<'_>]) -> bool {
-        let ordered = rows.is_sorted_by(|a, b| (a.point, a.symbol) < (b.point, b.symbol));
-        let known = rows.iter().all(|r| (r.point as usize) < self.plan.points.len());
-        let mut counts: BTreeMap<&str, (usize, bool)> = symbols.map(|symbol| (symbol, (0, false))).collect();
-        for row in rows {
-            let Some(count) = counts.get_mut(row.symbol) else { return false };
-            let without = matches!(row.status, trawl_wire::Status::Stale | trawl_wire::Status::Failed);
-            *count = (count.0 + 1, without);
-        }
-        let kept = best.keep.min(self.plan.points.len());
-        ordered && known && counts.values().all(|&(count, without)| count == if without { 1 } else { kept })
-    }
-
-    /// Checks that a result has the shape of `step` for its segment.
-    ///
-    /// # Errors
-    /// A message that states what is wrong with it.
-    pub fn check_step(&self, step: ScanStep, result: &SegmentResult) -> Result<(), String> {
-        self.check_piece(step, self.whole(result.segment()), result)
-    }
-
-    /// As [`Self::check_step`], for a piece of a segment.
-    pub(crate) fn check_piece(&self, step: ScanStep, piece: Piece, result: &SegmentResult) -> Result<(), String> {
-        let segment = result.segment();
-        let last = step.stage + 1 == self.plan.stages().len() && step.kind == StepKind::Values;
-        let output = match result {
-            SegmentResult::Rows(columns) if last => return self.check_columns(piece, columns),
-            SegmentResult::Step(_) if last => return Err(format!("the result of segment {segment} has no rows")),
-            SegmentResult::Rows(_) => None,
-            SegmentResult::Step(result) => Some(&result.output),
-        };
-        if !self.index.contains_key(&segment) {
-            return Err(format!("segment {segment} is none of this scan's"));
-        }
-        let symbols = self.piece_names(piece).count();
-        let known = |cross: u16| usize::from(cross) < self.plan.crosses.len();
-        let fits = match (output, step.kind) {
-            (Some(SegmentOutput::Times(needs)), StepKind::Times) => needs.iter().all(|n| known(n.cross)),
-            (Some(SegmentOutput::Values(given)), StepKind::Values) => {
-                given.iter().all(|v| known(v.cross) && v.values.len() == v.times.len() * symbols)
-            }
-            _ => false,
-        };
-        if fits { Ok(()) } else { Err(format!("the result of segment {segment} is none of this step's")) }
-    }
-
-    /// Checks that the values of a cross-section's step are of the times that were asked for.
-    pub(crate) fn check_times(wanted: &[CrossTimes], result: &SegmentResult) -> Result<(), String> {
-        let SegmentResult::Step(result) = result else { return Ok(()) };
-        let SegmentOutput::Values(given) = &result.output else { return Ok(()) };
-        let there = |want: &CrossTimes| given.iter().any(|have| have.cross == want.cross && have.times == want.times);
-        // A cross-section that is not read has no times, and no values.
-        match wanted.iter().find(|want| !want.times.is_empty() && !there(want)) {
-            None => Ok(()),
-            Some(want) => {
-                let segment = result.segment;
-                Err(format!(
-                    "the result of segment {segment} has other times of cross-section {} than asked",
-                    want.cross
-                ))
-            }
-        }
+    /// Bytes that the answer takes in memory if every row matches, about.
+    pub fn answer_bytes(&self) -> u64 {
+        bytes_of(&self.plan, &self.dataset.manifest.symbols)
     }
 }

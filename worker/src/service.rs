@@ -137,9 +137,9 @@ fn invalid(message: impl Into<String>) -> Failure {
 }
 
 /// The failure of a result that cannot be sent: another attempt would give the same one.
-fn of_own_result(error: &envelope::EnvelopeError) -> Failure {
+fn of_own_result(error: &trawl_wire::EnvelopeError) -> Failure {
     let message = match error {
-        envelope::EnvelopeError::TooLong { .. } => {
+        trawl_wire::EnvelopeError::TooLong { .. } => {
             format!("the result of one segment is too large ({error}): select fewer columns or sweep over fewer values")
         }
         _ => error.to_string(),
@@ -426,7 +426,7 @@ impl Shard {
     }
 
     /// A result in the form that was asked for.
-    pub fn encode(&self, result: SegmentResultV2) -> Result<pb::Envelope, envelope::EnvelopeError> {
+    pub fn encode(&self, result: SegmentResultV2) -> Result<pb::Envelope, trawl_wire::EnvelopeError> {
         if self.columns_wanted { envelope::encode_columns(result) } else { envelope::encode(&result) }
     }
 

@@ -5,11 +5,36 @@ use std::io::{self, Seek as _, Write};
 
 use sha2::{Digest as _, Sha256};
 
-use super::cache::CacheError;
-use super::objects::{CacheEvent, Objects};
+use super::objects::{CacheEvent, Objects, ObjectsError};
 
 /// A file that arrives damaged is fetched so many times.
 const FETCHES_MAX: u32 = 2;
+
+/// Why a file could not be had. Shared by all that waited for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CacheError {
+    /// The object store failed.
+    Store(String),
+    /// A file of the cache could not be read or written.
+    Local(io::ErrorKind, String),
+    /// What the store has is not what the manifest names.
+    Checksum { expected: String, found: String },
+}
+
+impl From<io::Error> for CacheError {
+    fn from(error: io::Error) -> Self {
+        Self::Local(error.kind(), error.to_string())
+    }
+}
+
+impl From<ObjectsError> for CacheError {
+    fn from(error: ObjectsError) -> Self {
+        match error {
+            ObjectsError::Store(why) => Self::Store(why),
+            ObjectsError::Local(error) => error.into(),
+        }
+    }
+}
 
 /// Fetches a file into another one, which may have so many bytes, and compares its sha256; returns its bytes, or `None` where the store
 /// has none.

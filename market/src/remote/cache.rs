@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::arriving::{Disk, aside, fetch_into};
-use super::objects::{CacheEvent, Objects, ObjectsError};
+use super::arriving::{CacheError, Disk, aside, fetch_into};
+use super::objects::{CacheEvent, Objects};
 use crate::error::is_full;
 use crate::manifest::sha256_hex;
 
@@ -43,32 +43,6 @@ const OTHERS_WAIT: Duration = Duration::from_secs(60);
 const OTHERS_POLL: Duration = Duration::from_millis(10);
 /// Bytes of a file that is fetched into memory. Each thread that computes or fetches has one at a time.
 const ASIDE_BYTES_MAX: u64 = 256 << 20;
-
-/// Why a file could not be had. Shared by all that waited for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CacheError {
-    /// The object store failed.
-    Store(String),
-    /// A file of the cache could not be read or written.
-    Local(io::ErrorKind, String),
-    /// What the store has is not what the manifest names.
-    Checksum { expected: String, found: String },
-}
-
-impl From<io::Error> for CacheError {
-    fn from(error: io::Error) -> Self {
-        Self::Local(error.kind(), error.to_string())
-    }
-}
-
-impl From<ObjectsError> for CacheError {
-    fn from(error: ObjectsError) -> Self {
-        match error {
-            ObjectsError::Store(why) => Self::Store(why),
-            ObjectsError::Local(error) => error.into(),
-        }
-    }
-}
 
 /// A file of the cache, or `None` where the store has none.
 type Fetched = Result<Option<Arc<File>>, CacheError>;

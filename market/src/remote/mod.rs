@@ -30,7 +30,8 @@ pub use self::objects::{CacheEvent, Deadline, ListedFolder, ListedObject, Object
 pub(crate) use self::publish::Staging;
 pub(crate) use self::removal::{Remover, What};
 
-use self::cache::{CacheError, DiskCache};
+use self::arriving::CacheError;
+use self::cache::DiskCache;
 use self::heads::HEADS;
 use crate::error::MarketError;
 use crate::name::is_digest;

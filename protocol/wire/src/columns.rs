@@ -13,9 +13,9 @@ use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::envelope::{EnvelopeError, check_rows, content};
+use crate::content::{EnvelopeError, check_rows, content};
 use crate::limits::REASON_BYTES_MAX;
-use crate::result::{SegmentOutput, SegmentResultV2, Status, SymbolRow};
+use crate::result::{Status, SymbolRow};
 
 /// Keeps the digest of columns apart from all others.
 const DIGEST_DOMAIN: &[u8] = b"trawl segment 3\0";
@@ -516,58 +516,6 @@ impl<'a> RowView<'a> {
             reason: self.reason.to_owned(),
             rank: (0..rank).map(|key| self.rank(key)).collect(),
             values: (0..values).map(|column| self.value(column)).collect(),
-        }
-    }
-}
-
-/// The result of a segment as processes pass it on.
-#[derive(Debug, Clone)]
-pub enum SegmentResult {
-    /// The answer's rows.
-    Rows(Columns),
-    /// What an earlier step gives.
-    Step(SegmentResultV2),
-}
-
-impl SegmentResult {
-    /// From a result of which ever step.
-    ///
-    /// # Errors
-    /// Those of [`Columns::of_rows`].
-    pub fn of(result: SegmentResultV2) -> Result<Self, EnvelopeError> {
-        match &result.output {
-            SegmentOutput::Rows(rows) => Columns::of_rows(result.segment, rows).map(Self::Rows),
-            SegmentOutput::Times(_) | SegmentOutput::Values(_) => Ok(Self::Step(result)),
-        }
-    }
-
-    /// Group id.
-    pub fn segment(&self) -> u32 {
-        match self {
-            Self::Rows(columns) => columns.segment(),
-            Self::Step(result) => result.segment,
-        }
-    }
-
-    /// Digest of the result.
-    pub fn digest(&self) -> [u8; 32] {
-        match self {
-            Self::Rows(columns) => columns.digest(),
-            Self::Step(result) => crate::digest::segment_digest(result),
-        }
-    }
-
-    /// The result with its rows as objects.
-    ///
-    /// # Errors
-    /// Those of [`Columns::view`].
-    pub fn into_v2(self) -> Result<SegmentResultV2, EnvelopeError> {
-        match self {
-            Self::Rows(columns) => {
-                let (segment, rows) = (columns.segment(), columns.to_rows()?);
-                Ok(SegmentResultV2 { segment, output: SegmentOutput::Rows(rows) })
-            }
-            Self::Step(result) => Ok(result),
         }
     }
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod columns;
+mod content;
 pub mod digest;
 pub mod envelope;
 pub mod error;
@@ -14,6 +15,7 @@ mod priority;
 pub mod record;
 pub mod result;
 pub mod result_v1;
+mod segment_result;
 pub mod trace;
 
 /// Generated from `proto/trawl.proto`.
@@ -28,10 +30,11 @@ pub mod keda {
     tonic::include_proto!("externalscaler");
 }
 
-pub use columns::{Columns, RowView, SegmentResult};
+pub use columns::{Columns, RowView};
+pub use content::EnvelopeError;
 pub use digest::{answer_digest, request_digest, segment_digest};
-pub use envelope::EnvelopeError;
 pub use error::{ErrorKind, Failure};
 pub use record::{LeaderRecord, WorkerRecord};
 pub use result::*;
 pub use result_v1::{SegmentResultV1, SymbolRowV1};
+pub use segment_result::SegmentResult;

@@ -117,4 +117,4 @@ impl StageRun<'_> {
 
 #[cfg(test)]
 #[path = "newest_tests.rs"]
-mod tests;
+pub(super) mod tests;

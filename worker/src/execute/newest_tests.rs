@@ -6,7 +6,7 @@ use trawl_kernels::stages::Stages;
 use trawl_kernels::{Engine, NoCancel, Precision};
 use trawl_market::{Adjustment, Dataset, Store, SynthOptions, synthesise};
 use trawl_plan::catalogue::{functions, sample};
-use trawl_plan::{History, Plan, ScanDocument, Schema, compile_scan};
+use trawl_plan::{History, Plan, ScanDocument, Schema, Stage, compile_scan};
 use trawl_wire::{CrossTable, CrossTimes, SegmentOutput, StepInputV1};
 
 use crate::ExecutablePlan;
@@ -15,6 +15,22 @@ use crate::schema::schema_of;
 
 /// Minutes: two chunks and a part of one.
 const BARS: u32 = 9_000;
+
+/// Made values of every cross-section, at the as-of: what a step may be given.
+pub(crate) fn made_input(source: &ScanSource, stage: &Stage) -> StepInputV1 {
+    let symbols: Vec<String> = source.dataset.manifest.symbols.iter().map(|s| s.symbol.clone()).collect();
+    let table = |cross: u16| CrossTable {
+        cross,
+        times: vec![source.as_of],
+        values: (0..symbols.len()).map(|at| at as f64 / symbols.len() as f64).collect(),
+        keys: symbols.clone(),
+    };
+    let wanted = |(cross, ..): &(u16, usize, usize)| CrossTimes { cross: *cross, times: vec![source.as_of] };
+    StepInputV1 {
+        wanted: stage.crosses.iter().map(wanted).collect(),
+        tables: (0..source.plan().crosses.len() as u16).map(table).collect(),
+    }
+}
 
 struct Market {
     _folder: tempfile::TempDir,
@@ -57,18 +73,7 @@ impl Market {
         let references = source.load_references().unwrap();
         let mut read = Vec::new();
         for (number, stage) in source.plan().stages().iter().enumerate() {
-            let symbols: Vec<String> = self.dataset.manifest.symbols.iter().map(|s| s.symbol.clone()).collect();
-            let table = |cross: u16| CrossTable {
-                cross,
-                times: vec![source.as_of],
-                values: (0..symbols.len()).map(|at| at as f64 / symbols.len() as f64).collect(),
-                keys: symbols.clone(),
-            };
-            let wanted = |(cross, ..): &(u16, usize, usize)| CrossTimes { cross: *cross, times: vec![source.as_of] };
-            let input = StepInputV1 {
-                wanted: stage.crosses.iter().map(wanted).collect(),
-                tables: (0..source.plan().crosses.len() as u16).map(table).collect(),
-            };
+            let input = made_input(&source, stage);
             let step = ScanStep { stage: number, kind: StepKind::Values };
             for segment in 0..self.dataset.manifest.groups {
                 let mut stages = Stages::default();

@@ -6,9 +6,10 @@ use trawl_kernels::stages::Stages;
 use trawl_kernels::{Engine, NoCancel, Precision};
 use trawl_market::{Adjustment, Dataset, Store, SynthOptions, synthesise};
 use trawl_plan::{ScanDocument, compile_scan};
-use trawl_wire::{CrossTable, CrossTimes, SegmentOutput, SegmentResultV2, StepInputV1};
+use trawl_wire::{SegmentOutput, SegmentResultV2};
 
 use crate::ExecutablePlan;
+use crate::execute::newest::tests::made_input;
 use crate::execute::{References, ScanSource, ScanStep, StepKind};
 use crate::schema::schema_of;
 
@@ -42,20 +43,9 @@ fn source(dataset: &Dataset, document: &str) -> ScanSource {
 /// Runs every step of a scan both ways, and compares; the results.
 fn compare(source: &ScanSource) -> Vec<SegmentResultV2> {
     let (mut stages, references) = (Stages::default(), References::new());
-    let symbols: Vec<String> = source.dataset.manifest.symbols.iter().map(|s| s.symbol.clone()).collect();
     let mut results = Vec::new();
     for (number, stage) in source.plan().stages().iter().enumerate() {
-        let table = |cross: u16| CrossTable {
-            cross,
-            times: vec![source.as_of],
-            values: (0..symbols.len()).map(|at| at as f64 / symbols.len() as f64).collect(),
-            keys: symbols.clone(),
-        };
-        let wanted = |(cross, ..): &(u16, usize, usize)| CrossTimes { cross: *cross, times: vec![source.as_of] };
-        let input = StepInputV1 {
-            wanted: stage.crosses.iter().map(wanted).collect(),
-            tables: (0..source.plan().crosses.len() as u16).map(table).collect(),
-        };
+        let input = made_input(source, stage);
         let step = ScanStep { stage: number, kind: StepKind::Values };
         let parts = source.parts_of(0, step, BYTE).unwrap();
         assert_eq!(parts, [0..16, 16..32, 32..40]);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Scan;
-use super::answers::{AnswerKey, Answers};
+use super::known_answers::{AnswerKey, Answers};
 use super::memory::DOCUMENTS_BYTES_MAX;
 use crate::durable::RequestMark;
 use crate::report::RunReport;

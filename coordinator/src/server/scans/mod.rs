@@ -2,19 +2,22 @@
 //!
 //! `log` holds the events that clients read, `memory` and `spool` limit what is held of them, `admission` limits running
 //! scans, `environment` is what the scans of a term share, `run_scan` takes one scan from its request to its end, `prepare_scan` compiles it, `running` holds its
-//! intermediate state, `record` persists it, `stored_answer` reads answers again, `answers` gives them to other scans, `earlier` gives them
-//! to clients of earlier releases, `document` keeps what was asked.
+//! intermediate state, `record` persists it, `read_back` reads answers again, `stored_answer` also computes what is lost of them,
+//! `known_answers` remembers whose they are, `answers` gives them to other scans, `earlier` gives them to clients of earlier releases, `document`
+//! keeps what was asked.
 
 mod admission;
 mod answers;
 mod document;
 mod earlier;
 mod environment;
+mod known_answers;
 mod known_scans;
 mod log;
 mod memory;
 mod outcome;
 mod prepare_scan;
+mod read_back;
 mod record;
 mod run_scan;
 mod running;

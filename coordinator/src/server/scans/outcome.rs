@@ -2,7 +2,7 @@
 
 use trawl_wire::{Failure, pb};
 
-use super::answers::AnswerKey;
+use super::known_answers::AnswerKey;
 
 /// The summary of an answered scan, and what is recorded of it.
 #[derive(Debug, Clone)]

@@ -446,3 +446,23 @@ pub(super) fn result_of(outcome: &Outcome) -> Result<SegmentResult, Failure> {
         Outcome::Failed(failure) => Err(failure.clone()),
     }
 }
+
+/// The first event for clients.
+pub(super) fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
+    let (spec, manifest) = (prepared.merge_spec(), &prepared.dataset.manifest);
+    pb::Accepted {
+        scan_id: scan.name.clone(),
+        identity_json: serde_json::to_string(&spec.identity).unwrap_or_default(),
+        select: spec.select,
+        rank_descending: spec.descending,
+        limit: spec.limit,
+        segments: u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX),
+        symbols: prepared.symbol_count() as u64,
+        synthetic: manifest.synthetic,
+        timeframe: manifest.timeframe.to_string(),
+        points_json: serde_json::to_string(&spec.points).unwrap_or_default(),
+        best: spec.best,
+        generation: scan.generation(),
+        durable: scan.asked.durable,
+    }
+}

@@ -27,7 +27,7 @@ use super::answers::answer_again;
 use super::environment::{Environment, cancelled, late, until};
 use super::outcome::{Answered, Ended};
 use super::prepare_scan::{compiled, needs_of, placed};
-use super::record::{self, Accepting, Recorder, StoredSteps, end_of, header_of};
+use super::record::{self, Accepting, Recorder, StoredSteps, accepted, end_of, header_of};
 use super::running::{RunningScan, Stopped};
 use super::{Document, Scan};
 use crate::durable::recovery::GENERATIONS_MAX;
@@ -294,26 +294,6 @@ impl RetryBudget {
             () = scan.until_cancelled() => return Err(cancelled().into()),
         }
         Ok(())
-    }
-}
-
-/// The first event for clients.
-pub(super) fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
-    let (spec, manifest) = (prepared.merge_spec(), &prepared.dataset.manifest);
-    pb::Accepted {
-        scan_id: scan.name.clone(),
-        identity_json: serde_json::to_string(&spec.identity).unwrap_or_default(),
-        select: spec.select,
-        rank_descending: spec.descending,
-        limit: spec.limit,
-        segments: u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX),
-        symbols: prepared.symbol_count() as u64,
-        synthetic: manifest.synthetic,
-        timeframe: manifest.timeframe.to_string(),
-        points_json: serde_json::to_string(&spec.points).unwrap_or_default(),
-        best: spec.best,
-        generation: scan.generation(),
-        durable: scan.asked.durable,
     }
 }
 

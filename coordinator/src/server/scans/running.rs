@@ -11,7 +11,7 @@ use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{Columns, ErrorKind, Failure, SegmentResult, SegmentResultV2, Status, envelope, pb};
 use trawl_worker::{ScanStep, StepKind};
 
-use super::answers::key_of;
+use super::known_answers::key_of;
 use super::memory::{DECODED_BYTES_PER_BYTE, HeldShare, ScanMemory};
 use super::outcome::Answered;
 use super::record::{Recorder, event_of, result_of};

@@ -1,4 +1,4 @@
-//! The answers of scans that have ended, from the result store.
+//! The answers of scans that have ended, from the result store; what is lost of them is computed again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use super::earlier::rows_digest;
 use super::environment::Environment;
 use super::memory::MemoryPermit;
 use super::outcome::{Answered, Ended};
-use super::prepare_scan::compiled;
-use super::record::{self, Accepting};
-use super::run_scan::{accepted, steps};
+use super::read_back::read_back;
+use super::record::{self, Accepting, accepted};
+use super::run_scan::steps;
 use super::{Scan, failure};
 use crate::prepare::PreparedScan;
 use crate::report::RunReport;
@@ -45,22 +45,8 @@ pub(crate) async fn load(environment: &Environment, scan: &Arc<Scan>) -> Result<
 
 async fn load_to_end(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Failure> {
     let _one_at_a_time = scan.loading.lock().await;
-    if !scan.log.is_unloaded() {
-        return Ok(());
-    }
-    let stored = environment.archive.results.stored_bytes(&scan.name, scan.generation()).await;
-    let permit = environment.memory.load(stored.map_err(Failure::from)?).await;
-    let snapshot = scan.info().dataset;
-    let prepared = match compiled(environment, &environment.preparing, scan, Some(snapshot)).await {
-        Ok(prepared) => prepared,
-        Err(Ended::Failed(refused)) => return Err(Failure::from(refused.failure.unwrap_or_default())),
-        Err(Ended::Over | Ended::OtherClass) => {
-            return Err(Failure::new(ErrorKind::Retryable, "this coordinator leads no longer"));
-        }
-    };
-    match record::reload(&environment.archive, scan, &prepared).await? {
-        Some(events) => scan.log.load(events).await?,
-        None => compute_again(environment, scan, prepared, permit).await?,
+    if let Some((prepared, permit)) = read_back(environment, scan).await? {
+        compute_again(environment, scan, prepared, permit).await?;
     }
     environment.scans.relieve();
     Ok(())
