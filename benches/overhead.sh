@@ -18,6 +18,7 @@ cluster=$!
 trap 'kill -INT $cluster 2>/dev/null; wait $cluster 2>/dev/null || true; rm -rf "$scratch"' EXIT
 for _ in $(seq 300); do grep -q '^ready cluster' "$scratch/up" && break; sleep 0.1; done
 word() { grep -m1 '^ready cluster' "$scratch/up" | tr ' ' '\n' | sed -n "s/^$1=//p"; }
-run() { "$bench" overhead --coordinator "$(word url)" --etcd "$(word etcd)" --dataset big --small small "$@"; }
-run --json "$@" >"benches/results/overhead-$(date +%F).json"
+run() { "$bench" overhead --coordinator "$(word url)" --etcd "$(word etcd)" --dataset big --small small --cluster $cluster "$@"; }
+run --json "$@" >"$scratch/json"
+mv "$scratch/json" "benches/results/overhead-$(date +%F).json"
 run "$@"

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod atc;
+mod cpu;
 mod overhead;
 mod plain;
 mod screen;

@@ -16,6 +16,7 @@ use trawl_coordinator::client::{self, ScanCall, Scanned};
 use trawl_coordinator::{NoProgress, answer_digest};
 use trawl_plan::ScanDocument;
 
+use crate::cpu::CpuMs;
 use trawl_bench::{Machine, machine};
 
 /// Runs before measuring starts: they load the bars into the memory of every worker that may be given them.
@@ -47,6 +48,9 @@ pub struct Args {
     /// Small scans at once
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=4096))]
     concurrent: u32,
+    /// Process id of the `trawl cluster up` that runs the cluster on this machine: its CPU time is reported as well
+    #[arg(long, value_name = "PID")]
+    cluster: Option<u32>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -90,6 +94,8 @@ struct Way {
     /// Merging takes place at the coordinator and at the client; both are part of the overhead.
     merge_ms: Spread,
     prepare_ms: Spread,
+    /// CPU time of a scan, cold ones included.
+    cpu_ms: Option<CpuMs>,
 }
 
 #[derive(Debug, Serialize)]
@@ -100,6 +106,8 @@ struct Crowd {
     total_ms: f64,
     scans_per_second: f64,
     seen_ms: Spread,
+    /// CPU time of a scan.
+    cpu_ms: Option<CpuMs>,
 }
 
 #[derive(Serialize)]
@@ -152,8 +160,11 @@ async fn measured(args: &Args, ephemeral: bool, expected: &mut Option<String>) -
     let (mut all, mut above) = (histogram()?, histogram()?);
     let (mut merge, mut prepare) = (histogram()?, histogram()?);
     let cores = machine().cores.max(1) as f64;
-    let (mut last, mut cold) = (None, 0);
+    let (mut last, mut cold, mut before) = (None, 0, None);
     for run in 0..WARM_UPS + args.repeats as usize {
+        if run == WARM_UPS {
+            before = cpu(args)?;
+        }
         let started = Instant::now();
         let scanned = client::scan(&args.coordinator, &call, &NoProgress).await?;
         let took = started.elapsed();
@@ -187,8 +198,19 @@ async fn measured(args: &Args, ephemeral: bool, expected: &mut Option<String>) -
         above_floor_ms: Spread::of(&above),
         merge_ms: Spread::of(&merge),
         prepare_ms: Spread::of(&prepare),
+        cpu_ms: cpu_each(args, before, args.repeats)?,
     };
     Ok((way, last.context("no runs")?))
+}
+
+/// CPU time so far, if the cluster's processes are known.
+fn cpu(args: &Args) -> Result<Option<CpuMs>> {
+    args.cluster.map(CpuMs::so_far).transpose()
+}
+
+/// CPU time of each of so many scans since `before`.
+fn cpu_each(args: &Args, before: Option<CpuMs>, scans: u32) -> Result<Option<CpuMs>> {
+    Ok(cpu(args)?.zip(before).map(|(now, before)| now.since(&before, scans as usize)))
 }
 
 async fn commits(args: &Args) -> Result<Spread> {
@@ -206,6 +228,7 @@ async fn commits(args: &Args) -> Result<Spread> {
 async fn crowd(args: &Args) -> Result<Crowd> {
     let call = ScanCall { document: document(&args.small), ephemeral: true, fresh: true, ..ScanCall::default() };
     let expected = answer_digest(&client::scan(&args.coordinator, &call, &NoProgress).await?.answer);
+    let before = cpu(args)?;
     let started = Instant::now();
     let tasks: Vec<_> = (0..args.concurrent)
         .map(|_| {
@@ -230,7 +253,15 @@ async fn crowd(args: &Args) -> Result<Crowd> {
         total_ms: total.as_secs_f64() * 1e3,
         scans_per_second: f64::from(answered) / total.as_secs_f64(),
         seen_ms: Spread::of(&seen),
+        cpu_ms: cpu_each(args, before, args.concurrent)?,
     })
+}
+
+fn print_cpu(cpu: Option<&CpuMs>) {
+    if let Some(cpu) = cpu {
+        let parts: Vec<String> = cpu.parts().iter().map(|(name, ms)| format!("{name} {ms:.2}")).collect();
+        println!("  CPU ms a scan: {}", parts.join(", "));
+    }
 }
 
 /// Measures.
@@ -285,6 +316,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         line("  above the floor", &way.above_floor_ms);
         line("  of it: prepare", &way.prepare_ms);
         line("  of it: merge twice", &way.merge_ms);
+        print_cpu(way.cpu_ms.as_ref());
     }
     line("a commit in etcd", &report.commit_ms);
     let crowd = &report.crowd;
@@ -292,5 +324,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         "{} small scans at once: {} answered in {:.0} ms, {:.0} a second",
         crowd.scans, crowd.answered, crowd.total_ms, crowd.scans_per_second
     );
+    print_cpu(crowd.cpu_ms.as_ref());
     Ok(ExitCode::SUCCESS)
 }

@@ -102,6 +102,13 @@ impl Executable {
         self.0.schedule.blocks_begin(bar)
     }
 
+    /// The latest bar such that histories which begin there give the bits of the whole ones from bar `wanted_from` on: at or
+    /// before each of [`Self::input_begins`]. Rows are then numbered from it.
+    pub fn shortened_begin(&self, wanted_from: usize) -> usize {
+        let first = self.input_begins(wanted_from).into_iter().min().unwrap_or(wanted_from);
+        self.0.schedule.renumbered_begin(first.min(wanted_from))
+    }
+
     /// Per input of the program, the first bar that must be given to resume from a state taken at bar `bars`.
     pub fn resumed_begins(&self, bars: usize) -> Vec<usize> {
         self.0.schedule.resumed.inputs(bars)

@@ -195,27 +195,28 @@ impl<'a> StageRun<'a> {
         self.axes_of(frame).filter(|&a| needed[a] < self.axes[a].rows(&frame.bars)).collect()
     }
 
-    /// One input along a frame, valid from row `begin` on.
+    /// The rows of one input along a frame from `given` on, valid from row `begin` on.
     pub fn input(
         &self,
         frame: &Frame,
         a: usize,
         input: &Input,
-        begin: usize,
+        (given, begin): (usize, usize),
         computed: &[Vec<Computed>],
     ) -> Cow<'_, [f64]> {
         let axis = &self.axes[a];
         let rows = axis.rows(&frame.bars);
+        // Nothing reads the rows before `begin`: memory that is zero already is not written there.
+        let zeros = || vec![0.0; rows.saturating_sub(given)];
         let filled = |value: &mut dyn FnMut(usize) -> f64| {
-            // Nothing reads the rows before `begin`: memory that is zero already is not written there.
-            let mut series = vec![0.0; rows];
-            for (row, slot) in series.iter_mut().enumerate().skip(begin) {
+            let mut series = zeros();
+            for (row, slot) in (given..).zip(&mut series).skip(begin - given) {
                 *slot = value(row);
             }
             Cow::Owned(series)
         };
         match input {
-            Input::Column(name) => self.column(frame, axis, name),
+            Input::Column(name) => Cow::Borrowed(self.column(frame, axis, name).get(given..).unwrap_or_default()),
             Input::Label(test) => {
                 let times = axis.times(&frame.bars);
                 filled(&mut |row| {
@@ -240,10 +241,10 @@ impl<'a> StageRun<'a> {
                 let found = &computed[*piece][at];
                 if let (Read::Completed, Some(higher)) = (how, reader.higher) {
                     // Bar after bar reads the same value, until the next higher bar is complete.
-                    let mut series = vec![0.0; rows];
+                    let mut series = zeros();
                     for (bars, completed) in higher.completed_along(begin) {
                         let value = completed.checked_sub(1).map_or(f64::NAN, |last| found.at(*output, last));
-                        series[bars].fill(value);
+                        series[bars.start - given..bars.end - given].fill(value);
                     }
                     return Cow::Owned(series);
                 }
@@ -277,13 +278,11 @@ impl<'a> StageRun<'a> {
         self.plan.columns.iter().position(|c| c == name).unwrap_or_default()
     }
 
-    fn column(&self, frame: &Frame, axis: &'a Axis<'a>, name: &str) -> Cow<'a, [f64]> {
+    fn column(&self, frame: &Frame, axis: &'a Axis<'a>, name: &str) -> &'a [f64] {
         let at = self.column_at(name);
         match &frame.bars {
-            BarSize::Base => Cow::Borrowed(&axis.bars.columns[at][..axis.visible]),
-            BarSize::Higher { timeframe, .. } => {
-                Cow::Borrowed(axis.higher.get(timeframe).map_or(&[][..], |h| &h.columns[at]))
-            }
+            BarSize::Base => &axis.bars.columns[at][..axis.visible],
+            BarSize::Higher { timeframe, .. } => axis.higher.get(timeframe).map_or(&[][..], |h| &h.columns[at]),
         }
     }
 

@@ -42,12 +42,13 @@ impl<'a> StageRun<'a> {
         computed: &[Vec<Computed>],
     ) -> PieceInputs<'r> {
         let (frame, executable) = (self.frame(&self.stage.pieces[p]), &self.executables[p]);
-        let trims: Vec<Trim> = wanted.iter().map(|&a| self.trim(p, &self.axes[a], needed[a])).collect();
+        let trims: Vec<Trim> = wanted.iter().map(|&a| self.shortened(p, &self.axes[a], needed[a])).collect();
         let columns = |(&a, &trim): (&usize, &Trim)| {
             let begins = executable.input_begins(needed[a] - trim.given);
             let inputs = executable.inputs.iter().zip(begins);
             let input = |(input, begin): (&Input, usize)| {
-                trim.masked(self.input(frame, a, input, trim.there.max(trim.given + begin), computed))
+                let begin = trim.there.max(trim.given + begin);
+                trim.masked(self.input(frame, a, input, (trim.given, begin), computed))
             };
             inputs.map(input).collect()
         };
@@ -63,6 +64,18 @@ impl<'a> StageRun<'a> {
         }
     }
 
+    /// As [`Self::trim`]; on the CPU without what comes before all that is read of a whole history. Long histories of unequal length
+    /// then end side by side, and series are not made for bars that nobody reads.
+    fn shortened(&self, p: usize, axis: &Axis<'_>, from: usize) -> Trim {
+        match self.engine {
+            Engine::Cpu if self.plan.history.is_none() => {
+                let first = self.executables[p].shortened_begin(from);
+                Trim { given: first, there: first }
+            }
+            _ => self.trim(p, axis, from),
+        }
+    }
+
     /// The key of bars on a device; `None` if rows of a limited history are left out, since those rows change from bar
     /// to bar.
     fn source_of(&self, frame: &Frame, trims: &[Trim]) -> Option<Arc<str>> {
@@ -72,15 +85,14 @@ impl<'a> StageRun<'a> {
 }
 
 impl Trim {
-    /// A series with NA for rows that a limited history does not contain.
+    /// A series from the first row that is given on, with NA for rows that a limited history does not contain.
     fn masked<'a>(&self, series: Cow<'a, [f64]>) -> Cow<'a, [f64]> {
-        if self.given == self.there {
+        let missing = (self.there - self.given).min(series.len());
+        if missing == 0 {
             return series;
         }
-        // Nothing reads the rows before these: memory that is zero already is not written there.
-        let mut masked = vec![0.0; series.len()];
-        masked[self.given..self.there].fill(f64::NAN);
-        masked[self.there..].copy_from_slice(&series[self.there..]);
+        let mut masked = vec![f64::NAN; series.len()];
+        masked[missing..].copy_from_slice(&series[missing..]);
         Cow::Owned(masked)
     }
 }
@@ -92,7 +104,7 @@ impl PieceInputs<'_> {
             .iter()
             .zip(self.trims.iter().zip(&self.rows))
             .map(|(columns, (trim, rows))| SymbolInput {
-                columns: columns.iter().map(|column| &column[trim.given..*rows]).collect(),
+                columns: columns.iter().map(|column| &column[..*rows - trim.given]).collect(),
                 visible: rows - trim.given,
             })
             .collect()
@@ -117,6 +129,7 @@ pub(crate) struct Forming<'r> {
     program: &'r Program,
     axis: &'r Axis<'r>,
     higher: &'r Higher,
+    /// From the first row that is given.
     complete: Vec<Cow<'r, [f64]>>,
     trim: Trim,
 }
@@ -130,7 +143,7 @@ impl<'r> Forming<'r> {
         let higher = axis.higher.get(&timeframe)?;
         // A forming frame contains only columns, labels and the window.
         let trim = run.trim(p, axis, from);
-        let complete = |input: &Input| trim.masked(run.input(&whole, a, input, trim.there, &[]));
+        let complete = |input: &Input| trim.masked(run.input(&whole, a, input, (trim.given, trim.there), &[]));
         let complete = piece.program.inputs.iter().map(complete).collect();
         Some(Self { run, program: &piece.program, axis, higher, complete, trim })
     }
@@ -141,7 +154,7 @@ impl<'r> Forming<'r> {
         let forming = bars.forming(row);
         let count = forming.as_ref().map_or(bars.completed(row).unwrap_or(0), |(at, _)| at + 1).max(self.trim.given);
         let column = |(input, complete): (&Input, &Cow<'_, [f64]>)| {
-            let mut column = complete[self.trim.given..count].to_vec();
+            let mut column = complete[..count - self.trim.given].to_vec();
             if let (Some((_, members)), Input::Column(name), Some(last)) = (&forming, input, column.last_mut()) {
                 let base = &self.axis.bars.columns[self.run.column_at(name)];
                 let values: Vec<f64> = members.iter().map(|&i| base[i]).collect();

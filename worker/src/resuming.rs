@@ -67,7 +67,7 @@ impl StageRun<'_> {
         let inputs = || executable.inputs.iter().zip(executable.carried_inputs());
         // The digest covers the inputs from the first bar on, including bars that are not computed.
         let mut entering: Vec<Option<Cow<'_, [f64]>>> =
-            inputs().map(|(input, enters)| enters.then(|| self.input(frame, a, input, 0, computed))).collect();
+            inputs().map(|(input, enters)| enters.then(|| self.input(frame, a, input, (0, 0), computed))).collect();
         let known = kept.of(self.number, p, &self.axes[a].bars.symbol);
         let mut digests = Digests::new(entering.iter().flatten().map(|series| &**series));
         let (state, outcome) = match known {
@@ -85,7 +85,7 @@ impl StageRun<'_> {
         let columns = executable.inputs.iter().zip(&mut entering).zip(begins);
         let columns = columns
             .map(|((input, entering), begin)| {
-                entering.take().unwrap_or_else(|| self.input(frame, a, input, begin, computed))
+                entering.take().unwrap_or_else(|| self.input(frame, a, input, (0, begin), computed))
             })
             .collect();
         Ready { columns, state, outcome, save, digest }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use trawl_kernels::{NoCancel, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, evaluate_last};
+use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, evaluate_last};
 use trawl_plan::catalogue::functions;
 use trawl_plan::graph::{Kind, NodeId, Op};
 use trawl_plan::{Input, Program, ScanDocument, Schema, compile_expressions, compile_scan};
@@ -272,6 +272,8 @@ proptest! {
             prop_assert!(equal(got, alone), "{got:?} among others, {alone:?} alone");
             let last: Vec<f64> = whole.iter().map(|series| series[symbol.visible - 1]).collect();
             prop_assert!(equal(got, &last), "{got:?} at the last bar, {last:?} over the whole history");
+            let short = shortened_last(plan, symbol);
+            prop_assert!(equal(got, &short), "{got:?} at the last bar, {short:?} over the history that it needs");
         }
     }
 
@@ -310,8 +312,20 @@ proptest! {
         for visible in (p as usize..data[0].len()).step_by(7) {
             let last = evaluate_last(plan, &[input(plan, &data, visible)], &NoCancel).expect("not cancelled");
             prop_assert!(same(last[0][0], whole[0][visible - 1]), "bar {}", visible - 1);
+            let symbol = input(plan, &data, visible);
+            prop_assert!(same(shortened_last(plan, &symbol)[0], whole[0][visible - 1]), "bar {} of few", visible - 1);
+            let begin = Executable::new(plan, Precision::F64).shortened_begin(visible - 1);
+            prop_assert!(visible - begin <= 3 * p as usize, "{} bars for a window of {p}", visible - begin);
         }
     }
+}
+
+/// The last bar from a history that begins where it has to, numbered from there.
+fn shortened_last(program: &Program, symbol: &SymbolInput<'_>) -> Vec<f64> {
+    let begin = Executable::new(program, Precision::F64).shortened_begin(symbol.visible - 1);
+    let columns = symbol.columns.iter().map(|column| &column[begin..]).collect();
+    let short = SymbolInput { columns, visible: symbol.visible - begin };
+    evaluate_last(program, &[short], &NoCancel).expect("not cancelled").remove(0)
 }
 
 fn equal(a: &[f64], b: &[f64]) -> bool {

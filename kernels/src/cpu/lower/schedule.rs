@@ -278,6 +278,8 @@ pub(crate) struct Schedule {
     pub resumed: Backs,
     /// Period, in bars, with which the blocks of all windows begin at the same bar (see [`Self::blocks_begin`]).
     blocks: usize,
+    /// Period, in bars, after which all steps do the same again; `None` when one depends on the numbers of bars.
+    repeats: Option<usize>,
 }
 
 impl Schedule {
@@ -296,6 +298,7 @@ impl Schedule {
             restarted,
             resumed: Backs::of_tasks(program, &tasks, true),
             blocks: common_blocks(program),
+            repeats: repetition(program),
             tasks,
         }
     }
@@ -314,6 +317,17 @@ impl Schedule {
     pub fn blocks_begin(&self, bar: usize) -> usize {
         bar - bar % self.blocks
     }
+
+    /// The last bar at or before `bar` that may be the first one: numbered from there, every step does what it did.
+    pub fn renumbered_begin(&self, bar: usize) -> usize {
+        self.repeats.map_or(0, |bars| bar - bar % bars)
+    }
+}
+
+/// The least common multiple of the bars after which the steps of a program repeat, saturating at `usize::MAX`.
+fn repetition(program: &Program) -> Option<usize> {
+    let mut repeats = program.nodes().iter().map(|node| node.op.facts().blocks.repeats_after());
+    repeats.try_fold(1, |common, bars| Some(least_common_multiple(common, bars? as usize)))
 }
 
 /// The least common multiple of the block lengths of a program's windows, saturating at `usize::MAX`.
