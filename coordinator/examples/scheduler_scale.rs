@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
 
-use trawl_coordinator::planner::{SegmentCost, Shard, ShardSpec, WorkerSeat, name_key, plan_shards};
+use trawl_coordinator::planner::{Holdings, SegmentCost, Shard, ShardSpec, WorkerSeat, name_key, plan_shards};
 use trawl_coordinator::scheduler::{
     AttemptId, Command, Event, Limits, Loss, Outcome, Piece, Request, Scheduler, WorkerId,
 };
@@ -29,8 +29,14 @@ fn costs() -> Vec<SegmentCost> {
 }
 
 fn planned(costs: &[SegmentCost]) -> Vec<Shard> {
-    let seats: Vec<WorkerSeat> = (1..=WORKERS)
-        .map(|worker| WorkerSeat { worker, key: name_key(&format!("w{worker}")), device: false, capacity: 1 })
+    let seats: Vec<WorkerSeat<'_>> = (1..=WORKERS)
+        .map(|worker| WorkerSeat {
+            worker,
+            key: name_key(&format!("w{worker}")),
+            device: false,
+            capacity: 1,
+            holds: Holdings::default(),
+        })
         .collect();
     plan_shards(costs, &seats, ShardSpec::Automatic, name_key("market"))
 }
@@ -138,8 +144,10 @@ fn main() {
     println!("{WORKERS} workers, {SYMBOLS} symbols in {} segments, {} shards", costs.len(), shards.len());
     println!("plan                {:8.1} ms (median of {PLANS})", times[PLANS / 2]);
     println!("events              {:8.0} thousand/s", throughput(shards.clone()) / 1e3);
-    let per_segment: Vec<Shard> =
-        costs.iter().map(|c| Shard { segments: vec![c.segment], cost: c.cost, preferred: None }).collect();
+    let per_segment: Vec<Shard> = costs
+        .iter()
+        .map(|c| Shard { segments: vec![c.segment], cost: c.cost, preferred: None, holders: Vec::new(), cold_ms: 0 })
+        .collect();
     println!("events, per segment {:8.0} thousand/s", throughput(per_segment) / 1e3);
     let churned = churn(shards.clone());
     println!(

@@ -19,7 +19,7 @@ use trawl_worker::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
 use trawl_worker::{ScanStep, prefetch};
 
 use crate::merge::{FailedSegment, merge};
-use crate::planner::{ShardSpec, WorkerSeat, name_key, plan_shards};
+use crate::planner::{Holdings, ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
 use crate::report::{
     FailedRun, Progress, RunReport, SegmentRun, ShardRun, ShardTimes, incomplete, is_of_snapshot, ms_of, ms_since,
@@ -250,7 +250,13 @@ impl<'a> Run<'a> {
     fn pass(&mut self, pool: &rayon::ThreadPool, step: ScanStep, execute: &Execute<'_>) {
         (self.step, self.began) = (step, Instant::now());
         self.scan += 1;
-        let seat = WorkerSeat { worker: WORKER, key: name_key(WORKER_NAME), device: false, capacity: 1 };
+        let seat = WorkerSeat {
+            worker: WORKER,
+            key: name_key(WORKER_NAME),
+            device: false,
+            capacity: 1,
+            holds: Holdings::default(),
+        };
         let affinity = name_key(&self.prepared.identity.dataset);
         let shards = plan_shards(&self.prepared.segment_costs(), &[seat], self.options.shards, affinity);
         self.report.shards = u32::try_from(shards.len()).unwrap_or(u32::MAX);

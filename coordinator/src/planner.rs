@@ -3,6 +3,8 @@
 //! Pure and deterministic: integers and ids in, shards out. The answer of a scan does not depend on it; only its
 //! duration does. For the required properties see `README.md` of this crate.
 
+use trawl_wire::group_bits;
+
 use crate::scheduler::SHARDS_IN_FLIGHT_PER_WORKER;
 
 /// The estimated cost of one segment.
@@ -26,9 +28,40 @@ pub enum ShardSpec {
     PerSegment,
 }
 
+/// Where a worker has the bars of a segment, as far as it has reported; the later, the sooner it can begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// It would have to load them first.
+    Nowhere,
+    /// On its disk, in files of an object store.
+    Disk,
+    /// In its memory.
+    Memory,
+}
+
+/// The segments of a scan whose bars a worker holds, as [`group_bits`]. Only a hint: what it says may be out of date, or a lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Holdings<'a> {
+    /// Segments of which columns are in memory.
+    pub memory: &'a [u8],
+    /// Segments whose files are on the worker's disk.
+    pub disk: &'a [u8],
+}
+
+impl Holdings<'_> {
+    /// Where the bars of a segment are.
+    pub fn tier(&self, segment: u32) -> Tier {
+        match (group_bits::contains(self.memory, segment), group_bits::contains(self.disk, segment)) {
+            (true, _) => Tier::Memory,
+            (false, true) => Tier::Disk,
+            (false, false) => Tier::Nowhere,
+        }
+    }
+}
+
 /// A worker as the planner sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WorkerSeat {
+pub struct WorkerSeat<'a> {
     /// Id of the worker in the scheduler.
     pub worker: u64,
     /// Hash of its name: the same worker keeps its segments whatever else changes.
@@ -37,6 +70,8 @@ pub struct WorkerSeat {
     pub device: bool,
     /// Its compute threads, or 1 for a device: how much it gets relative to other workers.
     pub capacity: u32,
+    /// What it holds of the scan's snapshot.
+    pub holds: Holdings<'a>,
 }
 
 /// A set of segments that is dispatched to one worker.
@@ -48,6 +83,10 @@ pub struct Shard {
     pub cost: u64,
     /// The preferred worker; any worker may run it.
     pub preferred: Option<u64>,
+    /// Other workers that hold all of it as well: as good a place as the preferred one.
+    pub holders: Vec<u64>,
+    /// How much longer any other worker would take, in milliseconds, because it would have to load first what the preferred worker holds.
+    pub cold_ms: u64,
 }
 
 /// Shards for each worker under [`ShardSpec::Automatic`]: enough to even out wrong estimates, few enough to stay cheap.
@@ -63,8 +102,8 @@ const SHARES_MAX: u32 = 8;
 /// Cuts `segments` for `workers`. Both may come in any order; a segment named twice counts once.
 ///
 /// Each segment is in exactly one shard. `affinity` is a hash of the dataset's name, so that in all scans a group goes
-/// to the worker that has it in memory.
-pub fn plan_shards(segments: &[SegmentCost], workers: &[WorkerSeat], spec: ShardSpec, affinity: u64) -> Vec<Shard> {
+/// to the same worker. A worker that holds a segment comes before that one, within the same bound of its share.
+pub fn plan_shards(segments: &[SegmentCost], workers: &[WorkerSeat<'_>], spec: ShardSpec, affinity: u64) -> Vec<Shard> {
     let mut segments = segments.to_vec();
     segments.sort_by_key(|s| (s.segment, s.cost));
     segments.dedup_by_key(|s| s.segment);
@@ -97,6 +136,8 @@ fn shard(segments: &[SegmentCost], preferred: Option<u64>) -> Shard {
         segments: segments.iter().map(|s| s.segment).collect(),
         cost: segments.iter().fold(0u64, |sum, s| sum.saturating_add(s.cost)),
         preferred,
+        holders: Vec::new(),
+        cold_ms: 0,
     }
 }
 
@@ -122,8 +163,8 @@ fn cut_evenly(segments: &[SegmentCost], count: usize) -> Vec<&[SegmentCost]> {
     parts
 }
 
-/// Assigns segments to seats by rendezvous hashing, each seat filled to its load bound at most.
-fn assign(segments: &[SegmentCost], seats: &[WorkerSeat], affinity: u64) -> Vec<Vec<SegmentCost>> {
+/// Assigns segments to seats that hold them, then by rendezvous hashing, each seat filled to its load bound at most.
+fn assign(segments: &[SegmentCost], seats: &[WorkerSeat<'_>], affinity: u64) -> Vec<Vec<SegmentCost>> {
     let total: u128 = segments.iter().map(|s| u128::from(s.cost)).sum();
     let largest = segments.iter().map(|s| s.cost).max().unwrap_or(0);
     let shares = shares(seats);
@@ -136,19 +177,20 @@ fn assign(segments: &[SegmentCost], seats: &[WorkerSeat], affinity: u64) -> Vec<
     let mut mine: Vec<Vec<SegmentCost>> = vec![Vec::new(); seats.len()];
     let mut loads = vec![0u128; seats.len()];
     for segment in segments {
-        let mut best: Option<(bool, u64, usize)> = None;
+        let mut best: Option<(bool, Tier, u64, usize)> = None;
         for (i, seat) in seats.iter().enumerate() {
             let fits = loads[i] + u128::from(segment.cost) <= bounds[i];
             // Where it fits nowhere, the least loaded seat takes it.
             let room = u64::MAX - u64::try_from(loads[i] / u128::from(shares[i])).unwrap_or(u64::MAX);
             let wish = if fits { score(segment.segment, (seat.key, shares[i]), affinity) } else { room };
-            let candidate = (fits, wish, i);
+            let tier = if fits { seat.holds.tier(segment.segment) } else { Tier::Nowhere };
+            let candidate = (fits, tier, wish, i);
             // Equal scores (two workers of one key) go to the later seat, in an order that does not depend on the call.
             if best.is_none_or(|b| candidate > b) {
                 best = Some(candidate);
             }
         }
-        if let Some((_, _, i)) = best {
+        if let Some((_, _, _, i)) = best {
             loads[i] += u128::from(segment.cost);
             mine[i].push(*segment);
         }
@@ -156,17 +198,19 @@ fn assign(segments: &[SegmentCost], seats: &[WorkerSeat], affinity: u64) -> Vec<
     mine
 }
 
-/// The first choice of a segment by rendezvous hashing, ignoring load.
-pub fn preferred(segment: u32, seats: &[WorkerSeat], affinity: u64) -> Option<u64> {
+/// The first choice of a segment: a seat that holds it, then by rendezvous hashing, ignoring load.
+pub fn preferred(segment: u32, seats: &[WorkerSeat<'_>], affinity: u64) -> Option<u64> {
     let shares = shares(seats);
     let rated = seats.iter().zip(shares).map(|(seat, share)| (score(segment, (seat.key, share), affinity), seat));
-    rated.max_by_key(|(score, seat)| (*score, seat.key, seat.worker)).map(|(_, seat)| seat.worker)
+    let best = rated.max_by_key(|(score, seat)| (seat.holds.tier(segment), *score, seat.key, seat.worker));
+    best.map(|(_, seat)| seat.worker)
 }
 
 /// How many shares of a scan each seat should have: by capacity, where the smallest seat has one.
-fn shares(seats: &[WorkerSeat]) -> Vec<u32> {
+fn shares(seats: &[WorkerSeat<'_>]) -> Vec<u32> {
     let smallest = seats.iter().map(|seat| seat.capacity.max(1)).min().unwrap_or(1);
-    let share = |seat: &WorkerSeat| (seat.capacity.max(1).saturating_add(smallest / 2) / smallest).clamp(1, SHARES_MAX);
+    let share =
+        |seat: &WorkerSeat<'_>| (seat.capacity.max(1).saturating_add(smallest / 2) / smallest).clamp(1, SHARES_MAX);
     seats.iter().map(share).collect()
 }
 

@@ -4,18 +4,25 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use trawl_coordinator::planner::{
-    LOAD_BOUND_PERCENT, SHARDS_PER_DEVICE, SHARDS_PER_WORKER, SegmentCost, Shard, ShardSpec, WorkerSeat, name_key,
-    plan_shards, preferred,
+    Holdings, LOAD_BOUND_PERCENT, SHARDS_PER_DEVICE, SHARDS_PER_WORKER, SegmentCost, Shard, ShardSpec, WorkerSeat,
+    name_key, plan_shards, preferred,
 };
+use trawl_wire::group_bits;
 
 fn costs() -> impl Strategy<Value = Vec<SegmentCost>> {
     proptest::collection::btree_map(0u32..2000, 1u64..1_000_000, 0..200)
         .prop_map(|m| m.into_iter().map(|(segment, cost)| SegmentCost { segment, cost }).collect())
 }
 
-fn fleet(count: u64) -> Vec<WorkerSeat> {
+fn fleet(count: u64) -> Vec<WorkerSeat<'static>> {
     (0..count)
-        .map(|i| WorkerSeat { worker: i + 10, key: name_key(&format!("worker-{i}")), device: false, capacity: 1 })
+        .map(|i| WorkerSeat {
+            worker: i + 10,
+            key: name_key(&format!("worker-{i}")),
+            device: false,
+            capacity: 1,
+            holds: Holdings::default(),
+        })
         .collect()
 }
 
@@ -68,10 +75,38 @@ proptest! {
     fn a_worker_that_leaves_moves_only_its_own_segments(segment in any::<u32>(), workers in 2u64..20, gone in 0u64..20) {
         let all = fleet(workers);
         let gone = gone % workers + 10;
-        let left: Vec<WorkerSeat> = all.iter().copied().filter(|w| w.worker != gone).collect();
+        let left: Vec<WorkerSeat<'_>> = all.iter().copied().filter(|w| w.worker != gone).collect();
         let before = preferred(segment, &all, 7).unwrap();
         let after = preferred(segment, &left, 7).unwrap();
         prop_assert!(before == gone || before == after);
+    }
+
+    #[test]
+    fn what_is_held_stays_where_it_is_within_the_bound(
+        segments in costs(), held in proptest::collection::vec(0usize..4, 2000), workers in 1usize..5, spec in specs(),
+    ) {
+        // Worker 3, if there is one, claims to hold everything.
+        let of = |at: usize| group_bits::pack((0u32..).zip(&held).filter(|(_, by)| **by == at || at == 3).map(|(s, _)| s));
+        let bits: Vec<Vec<u8>> = (0..workers).map(of).collect();
+        let holds = |at: usize| match at % 2 {
+            0 => Holdings { memory: &bits[at], disk: &[] },
+            _ => Holdings { memory: &[], disk: &bits[at] },
+        };
+        let mut seats = fleet(workers as u64);
+        (0..workers).for_each(|at| seats[at].holds = holds(at));
+        let shards = plan_shards(&segments, &seats, spec, 7);
+        prop_assert_eq!(planned(&shards), wanted(&segments));
+        let total: u64 = segments.iter().map(|s| s.cost).sum();
+        let bound = total * LOAD_BOUND_PERCENT / (100 * workers as u64) + segments.iter().map(|s| s.cost).max().unwrap_or(0);
+        for seat in &seats {
+            let its: Vec<&Shard> = shards.iter().filter(|s| s.preferred == Some(seat.worker)).collect();
+            let load: u64 = its.iter().map(|s| s.cost).sum();
+            prop_assert!(spec != ShardSpec::Automatic || load <= bound, "a claim gets a worker no more than its bound");
+            if spec == ShardSpec::PerSegment {
+                let tier = |s: &&Shard| seats.iter().map(|other| other.holds.tier(s.segments[0])).max();
+                prop_assert!(its.iter().all(|s| Some(seat.holds.tier(s.segments[0])) == tier(s)));
+            }
+        }
     }
 
     #[test]
@@ -98,10 +133,26 @@ proptest! {
 }
 
 #[test]
+fn a_worker_that_joins_takes_from_those_that_hold_the_data_only_what_is_over_their_bound() {
+    let segments: Vec<SegmentCost> = (0..100).map(|segment| SegmentCost { segment, cost: 100 }).collect();
+    let halves = [group_bits::pack(0..50), group_bits::pack(50..100)];
+    let mut seats = fleet(3);
+    for (seat, memory) in seats.iter_mut().zip(&halves) {
+        seat.holds = Holdings { memory, disk: &[] };
+    }
+    let count = |seats: &[WorkerSeat<'_>], worker: u64| -> usize {
+        let shards = plan_shards(&segments, seats, ShardSpec::Automatic, 7);
+        shards.iter().filter(|s| s.preferred == Some(worker)).map(|s| s.segments.len()).sum()
+    };
+    assert_eq!([10, 11].map(|worker| count(&seats[..2], worker)), [50, 50], "whatever the hash says");
+    assert_eq!([10, 11, 12].map(|worker| count(&seats, worker)), [41, 41, 18]);
+}
+
+#[test]
 fn a_device_is_given_its_segments_in_as_many_shards_as_it_has_in_flight() {
     let segments: Vec<SegmentCost> = (0..60).map(|segment| SegmentCost { segment, cost: 5 }).collect();
     let count = |device: bool| {
-        let seats: Vec<WorkerSeat> = fleet(3).into_iter().map(|seat| WorkerSeat { device, ..seat }).collect();
+        let seats: Vec<WorkerSeat<'_>> = fleet(3).into_iter().map(|seat| WorkerSeat { device, ..seat }).collect();
         let shards = plan_shards(&segments, &seats, ShardSpec::Automatic, 7);
         assert_eq!(planned(&shards), wanted(&segments));
         shards.len()
@@ -166,7 +217,7 @@ fn plans_are_the_ones_that_were_written_down() {
 fn a_worker_gets_work_by_its_capacity() {
     let segments: Vec<SegmentCost> = (0..2_000).map(|segment| SegmentCost { segment, cost: 100 }).collect();
     for capacities in [[1, 1, 1], [4, 4, 16], [1, 2, 128], [0, 3, 0]] {
-        let seats: Vec<WorkerSeat> =
+        let seats: Vec<WorkerSeat<'_>> =
             fleet(3).into_iter().zip(capacities).map(|(seat, capacity)| WorkerSeat { capacity, ..seat }).collect();
         let smallest = capacities.iter().copied().min().unwrap_or(1).max(1);
         let shares: Vec<u64> = capacities.iter().map(|c| u64::from((c.max(&1) / smallest).min(8))).collect();

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use trawl_coordinator::planner::Shard;
 use trawl_coordinator::scheduler::{
-    AttemptId, Check, ClassId, Command, DISPUTE_TIMEOUT_MS, Digest, Event, HostId, Limits, Loss, Outcome, Piece,
-    Purpose, Request, ScanId, Scheduler, WorkerId,
+    AttemptId, Check, ClassId, Command, DISPUTE_TIMEOUT_MS, Digest, Event, HOLDER_WAIT_MAX_MS, HostId, Limits, Loss,
+    Outcome, Piece, Purpose, Request, ScanId, Scheduler, WorkerId,
 };
 use trawl_terms::Priority;
 use trawl_wire::ErrorKind;
@@ -35,7 +35,7 @@ fn whole(segment: u32) -> Piece {
 }
 
 fn shard(segments: &[u32], preferred: Option<WorkerId>) -> Shard {
-    Shard { segments: segments.to_vec(), cost: segments.len() as u64, preferred }
+    Shard { segments: segments.to_vec(), cost: segments.len() as u64, preferred, holders: Vec::new(), cold_ms: 0 }
 }
 
 fn request(shards: &[Shard]) -> Request {
@@ -288,6 +288,85 @@ fn an_idle_worker_takes_work_that_prefers_a_busy_one() {
     let shards: Vec<Shard> = (0..3).map(|s| shard(&[s], Some(1))).collect();
     case.step(Event::Submitted { scan: 1, request: request(&shards) });
     assert_eq!(case.places(), [(1, vec![0]), (2, vec![2])]);
+}
+
+/// A scan whose shards prefer worker 1, which holds their data: loading them would take others `cold_ms`.
+fn held_by_1(segments: u32, cold_ms: u64) -> Request {
+    let shards: Vec<Shard> = (0..segments).map(|s| Shard { cold_ms, ..shard(&[s], Some(1)) }).collect();
+    request(&shards)
+}
+
+#[test]
+fn an_idle_holder_gets_its_work_and_a_busy_one_is_waited_for_while_that_costs_less_than_a_load() {
+    let mut case = Case::new(2, 1);
+    case.step(Event::Submitted { scan: 1, request: held_by_1(2, 500) });
+    assert_eq!(case.places(), [(1, vec![0])], "worker 2 waits for it");
+    assert_eq!(case.scheduler.wake_ms(), Some(500));
+    case.wait(499);
+    assert_eq!(case.places(), []);
+    case.done(1, 1, whole(0), 0);
+    case.step(Event::AttemptEnded { attempt: 1 });
+    assert_eq!(case.places(), [(1, vec![1])], "it was free in time");
+    assert_eq!(case.scheduler.wake_ms(), None);
+}
+
+#[test]
+fn a_holder_that_is_busy_for_longer_than_a_load_takes_is_not_waited_for() {
+    let mut case = Case::new(2, 1);
+    case.step(Event::Submitted { scan: 1, request: held_by_1(3, 500) });
+    case.wait(500);
+    assert_eq!(case.places(), [(2, vec![2])], "what it would reach last");
+    case.done(2, 2, whole(2), 0);
+    case.step(Event::AttemptEnded { attempt: 2 });
+    assert_eq!(case.places(), [(2, vec![1])], "the time of all of them began when a worker was free");
+    assert_eq!(case.scheduler.wake_ms(), None);
+}
+
+#[test]
+fn the_wait_begins_when_another_worker_is_free_and_is_bounded_whatever_the_estimate_says() {
+    let mut case = Case::new(1, 1);
+    case.step(Event::Submitted { scan: 1, request: held_by_1(3, u64::MAX) });
+    case.wait(4_000);
+    assert_eq!((case.places(), case.scheduler.wake_ms()), (vec![], None), "nobody else is there");
+    case.join(2, 0, 1);
+    assert_eq!((case.places(), case.scheduler.wake_ms()), (vec![], Some(4_000 + HOLDER_WAIT_MAX_MS)));
+    case.done(1, 1, whole(0), 0);
+    case.wait(HOLDER_WAIT_MAX_MS - 1);
+    assert_eq!(case.places(), []);
+    case.wait(1);
+    assert_eq!(case.places(), [(2, vec![2])]);
+}
+
+#[test]
+fn work_of_other_scans_does_not_wait_and_a_holder_that_goes_is_waited_for_no_longer() {
+    let mut case = Case::new(2, 1);
+    case.step(Event::Submitted { scan: 1, request: held_by_1(3, 500) });
+    case.step(Event::Submitted { scan: 2, request: request(&[shard(&[7], None)]) });
+    assert_eq!(case.places(), [(2, vec![7])]);
+    case.step(Event::AttemptEnded { attempt: 2 });
+    case.step(Event::Cancelled { scan: 2 });
+    assert_eq!(case.places(), []);
+    case.step(Event::WorkerDraining { worker: 1 });
+    assert_eq!((case.places(), case.scheduler.wake_ms()), (vec![(2, vec![1])], None));
+}
+
+#[test]
+fn another_worker_that_holds_the_data_takes_it_at_once() {
+    let mut case = Case::new(3, 1);
+    let copies = held_by_1(3, 500).shards.into_iter().map(|shard| Shard { holders: vec![3, 1, 77], ..shard });
+    case.step(Event::Submitted { scan: 1, request: Request { shards: copies.collect(), ..held_by_1(3, 500) } });
+    assert_eq!(case.places(), [(1, vec![0]), (3, vec![2])], "worker 2 waits");
+    case.wait(500);
+    assert_eq!(case.places(), [(2, vec![1])]);
+}
+
+#[test]
+fn a_worker_that_fails_what_it_says_to_hold_is_not_waited_for_again() {
+    let mut case = Case::new(2, 2);
+    case.step(Event::Submitted { scan: 1, request: held_by_1(1, 1_000) });
+    case.failed(1, 0, ErrorKind::Retryable);
+    case.wait(10);
+    assert_eq!(case.places(), [(2, vec![0])]);
 }
 
 #[test]

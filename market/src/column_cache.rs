@@ -59,6 +59,8 @@ struct Entry {
 #[derive(Debug, Default)]
 struct State {
     held: HashMap<Key, Entry>,
+    /// Number of columns in `held`, by content.
+    contents: HashMap<Arc<str>, usize>,
     /// Keys by time of last use.
     order: BTreeMap<u64, Key>,
     bytes: u64,
@@ -105,6 +107,12 @@ impl ColumnCache {
         let name: Arc<str> = column.into();
         let state = self.state();
         [part.clone(), part.whole()].into_iter().any(|part| state.held.contains_key(&(part, Arc::clone(&name))))
+    }
+
+    /// The values whose content has any column here; this counts as no use.
+    pub(crate) fn with_columns<'a, T>(&self, of: impl Iterator<Item = (T, &'a str)>) -> Vec<T> {
+        let state = self.state();
+        of.filter(|(_, content)| state.contents.contains_key(*content)).map(|(value, _)| value).collect()
     }
 
     /// A column of at least these rows.
@@ -161,11 +169,18 @@ impl ColumnCache {
             goes.push(*used);
         }
         for used in goes {
-            let gone = state.order.remove(&used).and_then(|key| state.held.remove(&key));
-            state.bytes -= gone.map_or(0, |entry| entry.bytes);
+            let Some(key) = state.order.remove(&used) else { continue };
+            state.bytes -= state.held.remove(&key).map_or(0, |entry| entry.bytes);
+            if let Some(columns) = state.contents.get_mut(&key.0.content) {
+                *columns -= 1;
+                if *columns == 0 {
+                    state.contents.remove(&key.0.content);
+                }
+            }
         }
         state.clock += 1;
         state.bytes += bytes;
+        *state.contents.entry(Arc::clone(&key.0.content)).or_default() += 1;
         state.order.insert(state.clock, key.clone());
         state.held.insert(key, Entry { column: column.clone(), bytes, used: state.clock });
     }
@@ -276,6 +291,21 @@ mod tests {
         cache.keep(&part("a"), "close", &column(1.0), &[]);
         assert!(cache.get(&GroupPart::new("a", &[1, 0]), "close").is_some());
         assert_eq!(GroupPart::new("a", &[0, 0]), part("a"));
+    }
+
+    #[test]
+    fn which_contents_have_columns_follows_what_is_kept_and_evicted() {
+        let cache = ColumnCache::new(2 * BYTES);
+        let of = |names: &[&'static str]| cache.with_columns(names.iter().map(|name| (*name, *name)));
+        cache.keep(&part("a"), "close", &column(1.0), &[]);
+        cache.keep(&part("a"), "open", &column(1.0), &[]);
+        assert_eq!(of(&["a", "b"]), ["a"]);
+        for gone in ["close", "open"] {
+            assert_eq!(of(&["a"]), ["a"], "until the last column goes");
+            (0..2).for_each(|_| drop(cache.get(&part("b"), gone)));
+            cache.keep(&part("b"), gone, &column(2.0), &[]);
+        }
+        assert_eq!(of(&["a", "b"]), ["b"]);
     }
 
     #[test]

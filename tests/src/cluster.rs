@@ -50,17 +50,19 @@ impl Cluster {
     /// The same with further options.
     pub fn start_as(home: &Home, workers: usize, etcd: &str, environment: &[(&str, &str)], options: Options) -> Self {
         let name = etcd::fresh_cluster_name();
-        let flags = ["coordinator", "--etcd", etcd, "--cluster-name", &name, "--listen", "127.0.0.1:0"];
-        let mut command = home.command(&flags);
-        command.args(&options.coordinator).envs(environment.iter().copied());
-        let mut coordinator = Background::start("coordinator", &mut command);
-        let url = coordinator.wait_for_line(START_BOUND, ready_url);
+        let (coordinator, url) = start_coordinator(home, (etcd, &name), environment, &options);
         let mut cluster = Self { name, url, coordinator, workers: Vec::new(), etcd: etcd.to_owned(), options };
         for _ in 0..workers {
             cluster.start_worker(home, environment);
         }
         cluster.wait_for_workers(workers);
         cluster
+    }
+
+    /// Kills the coordinator and starts another one, which leads once the lease of the first is over.
+    pub fn replace_coordinator(&mut self, home: &Home, environment: &[(&str, &str)]) {
+        self.coordinator.kill();
+        (self.coordinator, self.url) = start_coordinator(home, (&self.etcd, &self.name), environment, &self.options);
     }
 
     /// Starts one more worker, without waiting for it.
@@ -112,6 +114,21 @@ impl Cluster {
             reply.map(|reply| reply.into_inner().workers).unwrap_or_default()
         })
     }
+}
+
+/// A coordinator and its URL.
+fn start_coordinator(
+    home: &Home,
+    (etcd, name): (&str, &str),
+    environment: &[(&str, &str)],
+    options: &Options,
+) -> (Background, String) {
+    let flags = ["coordinator", "--etcd", etcd, "--cluster-name", name, "--listen", "127.0.0.1:0"];
+    let mut command = home.command(&flags);
+    command.args(&options.coordinator).envs(environment.iter().copied());
+    let mut coordinator = Background::start("coordinator", &mut command);
+    let url = coordinator.wait_for_line(START_BOUND, ready_url);
+    (coordinator, url)
 }
 
 /// A lazy connection to `http(s)://HOST:PORT`; `security` decides about TLS, not the scheme. Call it inside a runtime.

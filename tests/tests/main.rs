@@ -22,6 +22,7 @@ mod examples;
 mod formats;
 mod full_disk;
 mod helm;
+mod holders;
 mod indicators;
 mod language_page;
 mod live;

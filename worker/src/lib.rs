@@ -25,6 +25,7 @@ mod schema;
 pub mod server;
 mod service;
 mod shard_on_device;
+mod snapshots;
 mod stage_run;
 mod status;
 pub mod timeline;

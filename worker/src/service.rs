@@ -1,11 +1,10 @@
 //! The gRPC service of a worker: checks a request, runs its segments on the compute threads, streams each as it ends.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
@@ -28,7 +27,7 @@ use trawl_wire::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speak
 use trawl_wire::record::ExecutionClass;
 use trawl_wire::{ErrorKind, Failure, SegmentResultV2, StepInputV1, envelope, pb, trace};
 
-use crate::cache::{count_load, in_memory};
+use crate::cache::{Loads, Source, in_memory};
 use crate::copy_check::CopyCheck;
 use crate::executable::ExecutablePlan;
 use crate::execute::{ExecuteError, References, ScanSource, ScanStep, StepKind};
@@ -36,6 +35,7 @@ use crate::gathering::gathered;
 use crate::plans::{self, Plans};
 use crate::prefetch::{self, Order};
 use crate::replies::Replies;
+use crate::snapshots::Snapshots;
 use crate::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
 use crate::watchdog::Pulse;
 use crate::{execution_class_on, lowering_of, measure, precision_of};
@@ -44,8 +44,6 @@ use crate::{execution_class_on, lowering_of, measure, precision_of};
 const REPLIES_WAITING_MAX: usize = 64;
 /// Maximum number of shards that a worker runs or holds, from all coordinators.
 const SHARDS_MAX: usize = 64;
-/// Maximum number of open snapshots that are kept.
-const DATASETS_OPEN_MAX: usize = 8;
 /// Bytes of a time or of a value of a bar.
 const BAR_VALUE_BYTES: u64 = 8;
 /// Interval at which a fault delay checks for cancellation.
@@ -76,7 +74,8 @@ pub(crate) struct WorkerService {
     pub pulse: Pulse,
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
-    datasets: Mutex<VecDeque<(String, Dataset)>>,
+    loads: Loads,
+    snapshots: Snapshots,
     plans: Plans,
     copy_check: CopyCheck,
 }
@@ -89,6 +88,8 @@ pub(crate) struct Shard {
     pub references: References,
     columns: Arc<[String]>,
     pub segments: Vec<u32>,
+    /// Those of them whose files only an object store had when the shard arrived, ascending.
+    away: Vec<u32>,
     /// Whether rows are replied as columns.
     pub columns_wanted: bool,
     /// Which of the one segment's symbols are wanted; all when `None`.
@@ -169,7 +170,8 @@ impl WorkerService {
             leave: tokio::sync::Notify::new(),
             pulse: Pulse::default(),
             fault_delay,
-            datasets: Mutex::default(),
+            loads: Loads::default(),
+            snapshots: Snapshots::default(),
             plans: Plans::default(),
             copy_check: CopyCheck::default(),
         }
@@ -226,7 +228,7 @@ impl WorkerService {
         if class.as_ref().is_none_or(|class| *class != own && *class != other) {
             return Err(refused(&own));
         }
-        let dataset = self.open(&request.dataset)?;
+        let dataset = self.snapshots.open(&self.store, &request.dataset, &self.cache)?;
         let manifest = &dataset.manifest;
         let unreadable = |error: trawl_market::MarketError| Failure::from(ExecuteError::from(error));
         let asked =
@@ -265,33 +267,20 @@ impl WorkerService {
         let references = source.load_references().inspect_err(|error| self.log_damage(&source.dataset, error))?;
         Ok(Shard {
             references,
-            source,
             step: ScanStep { stage: request.stage as usize, kind },
             input: input.unwrap_or_default(),
             columns,
+            away: request.segments.iter().copied().filter(|segment| !source.dataset.is_here(*segment)).collect(),
             segments: request.segments,
+            source,
             columns_wanted: request.columns,
             part,
         })
     }
 
-    /// Opens a snapshot, or reuses an open one. Errors are retryable: another worker may see the data.
-    fn open(&self, reference: &str) -> Result<Dataset, Failure> {
-        let datasets = || self.datasets.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, dataset)) = datasets().iter().find(|(name, _)| name == reference) {
-            return Ok(dataset.clone());
-        }
-        let dataset = self
-            .store
-            .open(reference)
-            .map_err(|error| Failure::new(ErrorKind::Retryable, bounded_reason(text_of(&error))))?
-            .sharing_columns(&self.cache);
-        let mut datasets = datasets();
-        if datasets.len() >= DATASETS_OPEN_MAX {
-            datasets.pop_front();
-        }
-        datasets.push_back((reference.to_owned(), dataset.clone()));
-        Ok(dataset)
+    /// What this worker holds, and where the bars of its segments were. Blocks on the file system.
+    fn cache_report(&self) -> pb::CacheReport {
+        self.snapshots.report(self.loads.report())
     }
 
     /// Runs one segment, from bars in memory or on disk to an envelope.
@@ -351,7 +340,7 @@ impl WorkerService {
         };
         let loaded = record.stages.time(EngineStage::Load, 0, 0, load);
         let group = loaded.inspect_err(|error| self.log_damage(&shard.source.dataset, error))?;
-        count_load(&self.cache, resident);
+        self.loads.count(&self.cache, shard.source_of(segment, resident));
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;
         record.cache = Some(if resident { CacheLevel::Memory } else { CacheLevel::Disk });
@@ -388,6 +377,24 @@ impl WorkerService {
         }
     }
 
+    /// Records the metrics of a segment that has ended, and sends its reply. Blocks while the reply buffer is full.
+    pub fn send(
+        &self,
+        mut reply: pb::SegmentReply,
+        record: &SegmentRecord,
+        began: Instant,
+        replies: &Replies,
+        timeline: &Timeline,
+    ) {
+        let segment = reply.segment;
+        measure::segment(&reply, record, began.elapsed());
+        reply.shard = timeline.take(segment, record);
+        reply.cache = reply.shard.is_some().then(|| self.cache_report());
+        let sending = Instant::now();
+        replies.send(reply);
+        timeline.sent(segment, sending);
+    }
+
     /// Runs all segments of a shard on the compute threads; returns when the last has ended or the receiver is dropped.
     fn run(&self, shard: &Shard, replies: &Replies, span: &tracing::Span, timeline: &Timeline) {
         let cancel = Unwanted { replies, stopped: &self.stopped, pulse: &self.pulse };
@@ -399,7 +406,7 @@ impl WorkerService {
             let reply = catch_unwind(AssertUnwindSafe(|| self.segment(shard, segment, &cancel, &mut record)));
             let reply =
                 reply.unwrap_or_else(|_| reply_of(segment, Err(ExecuteError::Panicked.into()), None, &mut record));
-            send(reply, &record, began, replies, timeline);
+            self.send(reply, &record, began, replies, timeline);
         };
         let compute = |order: &Order<'_>| {
             shard.segments.par_iter().for_each(|_| {
@@ -423,6 +430,17 @@ impl Shard {
     fn is_resident(&self, segment: u32, newest: Option<u64>) -> bool {
         let source = &self.source;
         source.dataset.is_resident(segment, &self.columns, &source.adjustment, newest)
+    }
+
+    /// Where a segment's bars were when the shard arrived.
+    fn source_of(&self, segment: u32, resident: bool) -> Source {
+        if resident {
+            Source::Memory
+        } else if self.away.binary_search(&segment).is_ok() {
+            Source::DataRoot
+        } else {
+            Source::Disk
+        }
     }
 
     /// A result in the form that was asked for.
@@ -449,23 +467,7 @@ pub(crate) fn reply_of(
         Ok(envelope) => pb::segment_reply::Outcome::Result(envelope),
         Err(failure) => pb::segment_reply::Outcome::Failure(failure.into()),
     };
-    pb::SegmentReply { segment, outcome: Some(outcome), timings, shard: None, more: Vec::new() }
-}
-
-/// Records the metrics of a segment that has ended, and sends its reply. Blocks while the reply buffer is full.
-pub(crate) fn send(
-    mut reply: pb::SegmentReply,
-    record: &SegmentRecord,
-    began: Instant,
-    replies: &Replies,
-    timeline: &Timeline,
-) {
-    let segment = reply.segment;
-    measure::segment(&reply, record, began.elapsed());
-    reply.shard = timeline.take(segment, record);
-    let sending = Instant::now();
-    replies.send(reply);
-    timeline.sent(segment, sending);
+    pb::SegmentReply { segment, outcome: Some(outcome), timings, shard: None, more: Vec::new(), cache: None }
 }
 
 pub(crate) fn micros(duration: Duration) -> u64 {
@@ -570,6 +572,8 @@ impl pb::worker_server::Worker for Handle {
     }
 
     async fn ping(&self, _request: Request<pb::PingRequest>) -> Result<Response<pb::PingReply>, Status> {
-        Ok(Response::new(pb::PingReply { boot: self.0.boot.clone() }))
+        let service = Arc::clone(&self.0);
+        let cache = tokio::task::spawn_blocking(move || service.cache_report()).await.ok();
+        Ok(Response::new(pb::PingReply { boot: self.0.boot.clone(), cache }))
     }
 }

@@ -20,7 +20,7 @@ use trawl_wire::{Failure, pb};
 use crate::execute::{BatchEvent, ExecuteError, Loaded};
 use crate::measure;
 use crate::replies::Replies;
-use crate::service::{AtHand, Shard, Unwanted, WorkerService, micros, reply_of, send};
+use crate::service::{AtHand, Shard, Unwanted, WorkerService, micros, reply_of};
 use crate::timeline::{SegmentRecord, Timeline};
 
 /// Maximum bytes of bars in one call of a device: some 2,500 symbols of 2,000 bars, enough lanes for a large device.
@@ -221,7 +221,7 @@ impl<'a> Run<'a> {
             return;
         }
         let reply = reply_of(self.shard.segments[at], outcome, timings, &mut record);
-        send(reply, &record, began, self.replies, self.timeline);
+        self.service.send(reply, &record, began, self.replies, self.timeline);
     }
 }
 

@@ -91,6 +91,49 @@ pub(super) struct WorkerLine<'a> {
     shards_in_flight: u32,
     class: &'a str,
     boot: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loads: Option<LoadsLine>,
+}
+
+/// Where the bars of a worker's segments were since it was started, and how much of the fetching computing hid.
+#[derive(Serialize)]
+struct LoadsLine {
+    memory: u64,
+    disk: u64,
+    data_root: u64,
+    fetch_s: f64,
+    wait_s: f64,
+    /// From 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hidden: Option<f64>,
+}
+
+impl LoadsLine {
+    fn of(loads: &pb::CacheLoads) -> Self {
+        let seconds = |us: u64| us as f64 / 1e6;
+        let (fetch_s, wait_s) = (seconds(loads.fetch_us), seconds(loads.wait_us));
+        let hidden = (fetch_s > 0.0).then(|| (1.0 - wait_s / fetch_s).max(0.0));
+        Self { memory: loads.memory, disk: loads.disk, data_root: loads.data_root, fetch_s, wait_s, hidden }
+    }
+
+    /// The shares of the places, without those that had none; `-` before anything was loaded.
+    fn places(&self) -> String {
+        let all = [("memory", self.memory), ("disk", self.disk), ("data root", self.data_root)];
+        let sum = all.iter().fold(0u64, |sum, (_, loads)| sum.saturating_add(*loads));
+        let share = |(place, loads): &(&str, u64)| {
+            (*loads > 0).then(|| format!("{place} {}", percent(*loads as f64 / sum as f64)))
+        };
+        let shares: Vec<String> = all.iter().filter_map(share).collect();
+        if shares.is_empty() { NOTHING.to_owned() } else { shares.join(", ") }
+    }
+}
+
+/// In a column without a value.
+const NOTHING: &str = "-";
+
+/// A share from 0 to 1.
+fn percent(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
 }
 
 pub(super) fn worker_line(found: &pb::WorkerInfo) -> WorkerLine<'_> {
@@ -102,6 +145,7 @@ pub(super) fn worker_line(found: &pb::WorkerInfo) -> WorkerLine<'_> {
         shards_in_flight: found.shards_in_flight,
         class: &found.execution_class,
         boot: &found.boot,
+        loads: found.loads.as_ref().map(LoadsLine::of),
     }
 }
 
@@ -116,10 +160,15 @@ pub fn workers(args: &WorkersArgs) -> anyhow::Result<ExitCode> {
         print("no worker is registered; start one with 'trawl worker'\n")?;
         return Ok(ExitCode::from(DONE));
     }
-    let head = ["WORKER", "STATE", "ADDRESS", "THREADS", "SHARDS", "CLASS"].map(str::to_owned).to_vec();
+    let head = ["WORKER", "STATE", "ADDRESS", "THREADS", "SHARDS", "BARS FROM", "HIDDEN", "CLASS"];
+    let head = head.map(str::to_owned).to_vec();
     let row = |w: &pb::WorkerInfo| {
         let (threads, shards) = (w.threads.to_string(), w.shards_in_flight.to_string());
-        vec![w.id.clone(), w.state.clone(), w.address.clone(), threads, shards, w.execution_class.clone()]
+        let loads = w.loads.as_ref().map(LoadsLine::of);
+        let places = loads.as_ref().map_or_else(|| NOTHING.to_owned(), LoadsLine::places);
+        let hidden = loads.and_then(|loads| loads.hidden).map_or_else(|| NOTHING.to_owned(), percent);
+        let class = w.execution_class.clone();
+        vec![w.id.clone(), w.state.clone(), w.address.clone(), threads, shards, places, hidden, class]
     };
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(workers.iter().map(row)).collect();
     print(&columns(&rows))?;
@@ -136,4 +185,26 @@ pub fn drain(args: &DrainArgs) -> anyhow::Result<ExitCode> {
         crate::human::counted(shards as usize, "shard")
     ))?;
     Ok(ExitCode::from(DONE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_have_shares_and_what_is_hidden_is_what_nobody_waited_for() {
+        let line = LoadsLine::of(&pb::CacheLoads {
+            memory: 6,
+            disk: 0,
+            data_root: 2,
+            fetch_us: 4_000_000,
+            wait_us: 1_000_000,
+        });
+        assert_eq!(line.places(), "memory 75%, data root 25%");
+        assert_eq!(line.hidden.map(percent).as_deref(), Some("75%"));
+        let none = LoadsLine::of(&pb::CacheLoads::default());
+        assert_eq!((none.places().as_str(), none.hidden), (NOTHING, None));
+        let slow = LoadsLine::of(&pb::CacheLoads { wait_us: 9, fetch_us: 3, ..pb::CacheLoads::default() });
+        assert_eq!(slow.hidden, Some(0.0), "the load itself takes time as well");
+    }
 }

@@ -15,17 +15,29 @@ impl Scheduler {
         let woken: Vec<ScanId> =
             self.scans.iter_mut().filter_map(|(&id, scan)| scan.line.wake(now_ms).then_some(id)).collect();
         woken.into_iter().for_each(|id| self.queue(id));
+        // Work may wait while workers are free: nothing is looked for again before something has changed.
+        if !std::mem::take(&mut self.changed) && !self.fleet.take_changed() {
+            return;
+        }
         while let Some((id, worker, key)) = self.isolate() {
             self.start(id, worker, key, now_ms, out);
         }
         while let Some((id, worker, key)) = self.next_pair() {
             self.start(id, worker, key, now_ms, out);
         }
+        for (_, id) in &self.turns {
+            let Some(scan) = self.scans.get_mut(id) else { continue };
+            if self.fleet.free(scan.class).next().is_some() {
+                scan.line.offer(now_ms);
+            }
+        }
+        (self.changed, _) = (false, self.fleet.take_changed());
     }
 
     /// Queues a scan for its turn, or removes it if none of its work could run.
     pub(super) fn queue(&mut self, id: ScanId) {
         let Some(scan) = self.scans.get_mut(&id) else { return };
+        self.changed = true;
         if !scan.line.is_ready() {
             self.turns.remove(&(scan.turn, id));
         } else if !self.turns.contains(&(scan.turn, id)) {
@@ -73,6 +85,7 @@ impl Scheduler {
         find(&|worker, _| line.own(worker))
             .or_else(|| find(&|_, state| line.anyone(|avoid| self.fleet.may_run(state, avoid))))
             .or_else(|| find(&|_, state| line.others(state.host)))
+            .or_else(|| find(&|worker, _| line.copy(worker)))
             .or_else(|| find(&|_, _| line.longest()))
     }
 
@@ -93,7 +106,7 @@ impl Scheduler {
         let purpose = match claim {
             Claim::Others => Purpose::Vote,
             Claim::Alone => Purpose::Isolation,
-            Claim::Anyone | Claim::Prefers(_) => Purpose::Work,
+            Claim::Anyone | Claim::Prefers { .. } => Purpose::Work,
         };
         if purpose == Purpose::Isolation {
             self.fleet.let_go();

@@ -46,15 +46,22 @@ pub(super) struct Fleet {
     /// A worker that receives nothing until it is idle, reserved for work that has to run alone.
     held: Option<WorkerId>,
     started_ms: u64,
+    /// Whether workers came, went or changed since this was last asked.
+    changed: bool,
 }
 
 impl Fleet {
     pub fn new(now_ms: u64) -> Self {
-        Self { workers: BTreeMap::new(), classes: BTreeMap::new(), held: None, started_ms: now_ms }
+        Self { workers: BTreeMap::new(), classes: BTreeMap::new(), held: None, started_ms: now_ms, changed: true }
     }
 
     pub fn get(&self, worker: WorkerId) -> Option<&Worker> {
         self.workers.get(&worker)
+    }
+
+    /// Whether anything has changed since the last call.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     /// Whether it exists and receives work.
@@ -121,6 +128,7 @@ impl Fleet {
     }
 
     fn leave_class(&mut self, id: WorkerId, host: HostId, class: ClassId, now_ms: u64) {
+        self.changed = true;
         if self.held == Some(id) {
             self.held = None;
         }
@@ -211,6 +219,7 @@ impl Fleet {
 
     /// Updates a worker's position in the list of free workers.
     fn list(&mut self, id: WorkerId) {
+        self.changed = true;
         let held = self.held == Some(id);
         let Some(worker) = self.workers.get_mut(&id) else { return };
         let busy = worker.in_flight.len();

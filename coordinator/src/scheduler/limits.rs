@@ -12,6 +12,8 @@ pub const NO_WORKER_TIMEOUT_MS: u64 = 30_000;
 pub const DEATHS_MAX: u32 = 2;
 /// Number of poisoned symbols that ends a scan: the cause is then the scan, not its symbols.
 pub const POISONED_MAX: u32 = 3;
+/// Longest wait of a free worker for the one that holds the data of waiting work, whatever a load is estimated to cost.
+pub const HOLDER_WAIT_MAX_MS: u64 = 2_000;
 /// Pieces of a scan that have ended before its stragglers are hedged, in percent.
 pub const HEDGE_AFTER_PERCENT: usize = 50;
 /// An attempt is late when it takes this multiple of the median attempt's time for the same amount of work.

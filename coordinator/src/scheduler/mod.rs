@@ -47,6 +47,8 @@ pub struct Scheduler {
     turns: BTreeSet<(u128, ScanId)>,
     /// The turn of the scan served last, where new scans begin.
     turn: u128,
+    /// Whether there is work or a turn that nobody was looked for yet.
+    changed: bool,
     /// Running scans by caller.
     callers: BTreeMap<u64, u32>,
     /// Deadlines of scans that have one.
@@ -68,6 +70,7 @@ impl Scheduler {
             next_attempt: 1,
             turns: BTreeSet::new(),
             turn: 0,
+            changed: true,
             callers: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             quarantined: BTreeSet::new(),
@@ -97,7 +100,10 @@ impl Scheduler {
             }
             Event::AttemptEnded { attempt } => self.attempt_ended(attempt, now_ms, out),
             Event::Checked { scan, piece, found } => self.checked(scan, piece, found, now_ms, out),
-            Event::Tick => self.tick(now_ms, out),
+            Event::Tick => {
+                self.changed = true;
+                self.tick(now_ms, out);
+            }
         }
         self.dispatch(now_ms, out);
         commands
@@ -122,6 +128,12 @@ impl Scheduler {
     pub fn waits_for_workers(&self, scan: ScanId) -> bool {
         let nobody = |scan: &Scan| scan.attempts.is_empty() && self.fleet.empty_since(scan.class).is_some();
         self.scans.get(&scan).is_some_and(|scan| scan.open > 0 && nobody(scan))
+    }
+
+    /// Time at which work that waits for the worker that holds its data may go to another one: an event is due then. `None` while
+    /// nothing waits.
+    pub fn wake_ms(&self) -> Option<u64> {
+        self.scans.values().filter_map(|scan| scan.line.offered_ms()).min()
     }
 
     /// Whether no scan is left.

@@ -6,7 +6,7 @@ use trawl_terms::Priority;
 use trawl_wire::ErrorKind;
 
 use super::wait_queue::{Claim, QueuedWork, WaitQueue};
-use super::{AttemptId, ClassId, Digest, HostId, Piece, Purpose, Request, ScanId, WorkerId};
+use super::{AttemptId, ClassId, Digest, HOLDER_WAIT_MAX_MS, HostId, Piece, Purpose, Request, ScanId, WorkerId};
 
 /// Number of recent attempts in the median.
 const PACES_KEPT: usize = 255;
@@ -150,7 +150,14 @@ impl Scan {
             }
             fresh.sort_unstable();
             if !fresh.is_empty() {
-                line.push(QueuedWork::fresh(fresh, shard.preferred.filter(|w| takes_work(*w))), 0);
+                let claim = match shard.preferred.filter(|worker| takes_work(*worker)) {
+                    Some(worker) => {
+                        let holders = shard.holders.into_iter().filter(|holder| *holder != worker).collect();
+                        Claim::Prefers { worker, holders, cold_ms: shard.cold_ms.min(HOLDER_WAIT_MAX_MS) }
+                    }
+                    None => Claim::Anyone,
+                };
+                line.push(QueuedWork::fresh(fresh, claim), 0);
             }
         }
         Self {

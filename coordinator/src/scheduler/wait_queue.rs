@@ -13,8 +13,9 @@ pub(super) type WorkKey = (u8, u64);
 /// Which workers may take a piece of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// Preferably this worker; any other once it is busy.
-    Prefers(WorkerId),
+    /// Preferably this worker. Once that is busy `holders`, which hold its data as well, and any other worker after it has been free for
+    /// `cold_ms`: so much longer that one would take, because it would have to load first.
+    Prefers { worker: WorkerId, holders: Vec<WorkerId>, cold_ms: u64 },
     /// Any worker; one that failed it only if all have.
     Anyone,
     /// As `Anyone`, on a worker that has nothing else to do.
@@ -35,13 +36,13 @@ pub(super) struct QueuedWork {
 
 impl QueuedWork {
     /// Work that has not been tried yet.
-    pub fn fresh(pieces: Vec<Piece>, preferred: Option<WorkerId>) -> Self {
-        Self { pieces, avoid: Vec::new(), claim: preferred.map_or(Claim::Anyone, Claim::Prefers) }
+    pub fn fresh(pieces: Vec<Piece>, claim: Claim) -> Self {
+        Self { pieces, avoid: Vec::new(), claim }
     }
 
     fn rank(&self) -> u8 {
         match self.claim {
-            Claim::Prefers(_) => 1,
+            Claim::Prefers { .. } => 1,
             Claim::Anyone if self.avoid.is_empty() => 1,
             Claim::Anyone | Claim::Alone | Claim::Others => 0,
         }
@@ -51,13 +52,26 @@ impl QueuedWork {
 /// Work by the set of hosts to avoid.
 type Groups = BTreeMap<Vec<HostId>, BTreeSet<WorkKey>>;
 
+/// Work by the worker that it prefers.
+type Preferring = BTreeMap<WorkerId, BTreeSet<WorkKey>>;
+
 /// See the module's header.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     work: BTreeMap<WorkKey, QueuedWork>,
-    own: BTreeMap<WorkerId, BTreeSet<WorkKey>>,
-    /// Lengths of `own`: other workers take from the longest.
+    own: Preferring,
+    /// Those of `own` by the other workers that hold their data.
+    copies: Preferring,
+    /// Those of `own` that any worker may take.
+    open: Preferring,
+    /// Lengths of `open`: other workers take from the longest.
     lengths: BTreeSet<(usize, WorkerId)>,
+    /// Those of `own` whose worker holds their data, until another worker is free: how long that one then waits, in milliseconds.
+    held: BTreeMap<WorkKey, u64>,
+    /// Those of `own` that other workers may take from a time on.
+    offered: BTreeSet<(u64, WorkKey)>,
+    /// The times of `offered`.
+    offered_at: BTreeMap<WorkKey, u64>,
     anyone: Groups,
     alone: Groups,
     others: Groups,
@@ -89,9 +103,34 @@ impl WaitQueue {
         !self.alone.is_empty()
     }
 
-    /// Makes delayed work ready once its time has come. Returns whether there was any.
+    /// Another worker than the preferred ones is free: from now on it waits, for each piece of work no longer than loading its data takes.
+    pub fn offer(&mut self, now_ms: u64) {
+        for (key, cold_ms) in std::mem::take(&mut self.held) {
+            let at = now_ms.saturating_add(cold_ms);
+            self.offered.insert((at, key));
+            self.offered_at.insert(key, at);
+        }
+    }
+
+    /// Time at which the next of the work that waits for its worker may go to another one.
+    pub fn offered_ms(&self) -> Option<u64> {
+        self.offered.first().map(|(at, _)| *at)
+    }
+
+    /// Makes delayed work ready, and work that waited for its worker open to others, once its time has come. Returns whether there was
+    /// any.
     pub fn wake(&mut self, now_ms: u64) -> bool {
-        let before = self.delayed.len();
+        let before = self.delayed.len() + self.offered.len();
+        while let Some(&(at, key)) = self.offered.first() {
+            if at > now_ms {
+                break;
+            }
+            self.offered.pop_first();
+            self.offered_at.remove(&key);
+            if let Some(&Claim::Prefers { worker, .. }) = self.work.get(&key).map(|work| &work.claim) {
+                self.change_open(worker, |keys| keys.insert(key));
+            }
+        }
         while let Some(&(at, key)) = self.delayed.first() {
             if at > now_ms {
                 break;
@@ -101,12 +140,17 @@ impl WaitQueue {
                 self.file(key, &work);
             }
         }
-        self.delayed.len() < before
+        self.delayed.len() + self.offered.len() < before
     }
 
     /// The first work that prefers this worker.
     pub fn own(&self, worker: WorkerId) -> Option<WorkKey> {
         self.own.get(&worker)?.first().copied()
+    }
+
+    /// The last work that prefers another worker and whose data this one holds as well.
+    pub fn copy(&self, worker: WorkerId) -> Option<WorkKey> {
+        self.copies.get(&worker)?.last().copied()
     }
 
     /// The first work without a preferred worker whose set of hosts to avoid satisfies `may`.
@@ -124,17 +168,21 @@ impl WaitQueue {
         first(&self.others, |avoid| !avoid.contains(&host))
     }
 
-    /// The last work of the worker with the longest queue, which it would reach last.
+    /// The last work that is open to others of the worker with most of it, which it would reach last.
     pub fn longest(&self) -> Option<WorkKey> {
         let (_, worker) = self.lengths.last()?;
-        self.own.get(worker)?.last().copied()
+        self.open.get(worker)?.last().copied()
     }
 
     /// Removes ready work.
     pub fn take(&mut self, key: WorkKey) -> Option<QueuedWork> {
         let work = self.work.remove(&key)?;
-        match work.claim {
-            Claim::Prefers(worker) => self.change_own(worker, |keys| keys.remove(&key)),
+        match &work.claim {
+            Claim::Prefers { worker, holders, .. } => {
+                remove_from(&mut self.own, *worker, key);
+                self.forget_wait(key, holders);
+                self.change_open(*worker, |keys| keys.remove(&key));
+            }
             Claim::Anyone => remove(&mut self.anyone, &work.avoid, key),
             Claim::Alone => remove(&mut self.alone, &work.avoid, key),
             Claim::Others => remove(&mut self.others, &work.avoid, key),
@@ -144,33 +192,67 @@ impl WaitQueue {
 
     /// Work that prefers this worker may go to any worker.
     pub fn orphan(&mut self, worker: WorkerId) {
+        self.copies.remove(&worker);
         let Some(keys) = self.own.remove(&worker) else { return };
-        self.lengths.remove(&(keys.len(), worker));
+        if let Some(open) = self.open.remove(&worker) {
+            self.lengths.remove(&(open.len(), worker));
+        }
         for key in keys {
             if let Some(work) = self.work.get_mut(&key) {
-                work.claim = Claim::Anyone;
+                let claim = std::mem::replace(&mut work.claim, Claim::Anyone);
                 self.anyone.entry(work.avoid.clone()).or_default().insert(key);
+                if let Claim::Prefers { holders, .. } = claim {
+                    self.forget_wait(key, &holders);
+                }
             }
         }
     }
 
     fn file(&mut self, key: WorkKey, work: &QueuedWork) {
-        match work.claim {
-            Claim::Prefers(worker) => self.change_own(worker, |keys| keys.insert(key)),
+        match &work.claim {
+            Claim::Prefers { worker, holders, cold_ms } => {
+                self.own.entry(*worker).or_default().insert(key);
+                for holder in holders {
+                    self.copies.entry(*holder).or_default().insert(key);
+                }
+                if *cold_ms > 0 {
+                    self.held.insert(key, *cold_ms);
+                } else {
+                    self.change_open(*worker, |keys| keys.insert(key));
+                }
+            }
             Claim::Anyone => drop(self.anyone.entry(work.avoid.clone()).or_default().insert(key)),
             Claim::Alone => drop(self.alone.entry(work.avoid.clone()).or_default().insert(key)),
             Claim::Others => drop(self.others.entry(work.avoid.clone()).or_default().insert(key)),
         }
     }
 
-    fn change_own(&mut self, worker: WorkerId, change: impl FnOnce(&mut BTreeSet<WorkKey>) -> bool) {
-        let keys = self.own.entry(worker).or_default();
+    /// Work does not wait for the workers that hold its data any more.
+    fn forget_wait(&mut self, key: WorkKey, holders: &[WorkerId]) {
+        holders.iter().for_each(|holder| remove_from(&mut self.copies, *holder, key));
+        self.held.remove(&key);
+        if let Some(at) = self.offered_at.remove(&key) {
+            self.offered.remove(&(at, key));
+        }
+    }
+
+    fn change_open(&mut self, worker: WorkerId, change: impl FnOnce(&mut BTreeSet<WorkKey>) -> bool) {
+        let keys = self.open.entry(worker).or_default();
         self.lengths.remove(&(keys.len(), worker));
         change(keys);
         if keys.is_empty() {
-            self.own.remove(&worker);
+            self.open.remove(&worker);
         } else {
             self.lengths.insert((keys.len(), worker));
+        }
+    }
+}
+
+fn remove_from(preferring: &mut Preferring, worker: WorkerId, key: WorkKey) {
+    if let Some(keys) = preferring.get_mut(&worker) {
+        keys.remove(&key);
+        if keys.is_empty() {
+            preferring.remove(&worker);
         }
     }
 }

@@ -71,6 +71,8 @@ pub(crate) enum AttemptEvent {
         outcome: Result<Box<Found>, Failure>,
         /// Timings of the whole shard, with its last reply.
         timings: Option<Box<pb::ShardTimings>>,
+        /// What the worker holds, with its last reply.
+        cache: Option<Box<pb::CacheReport>>,
     },
     /// The attempt is not read, because too many results are under way already.
     Paused {
@@ -97,11 +99,11 @@ pub(crate) fn endpoint_of(address: &str) -> Result<Endpoint, tonic::transport::E
         .keep_alive_while_idle(true))
 }
 
-/// Whether the process registered as `boot` answers.
-pub(crate) async fn ping(channel: Channel, boot: &str) -> bool {
+/// The answer of the process registered as `boot`, if it answers.
+pub(crate) async fn ping(channel: Channel, boot: &str) -> Option<pb::PingReply> {
     let mut client = WorkerClient::new(channel);
     let answer = tokio::time::timeout(PING_TIMEOUT, client.ping(pb::PingRequest {})).await;
-    matches!(answer, Ok(Ok(reply)) if reply.get_ref().boot == boot)
+    answer.ok()?.ok().map(tonic::Response::into_inner).filter(|reply| reply.boot == boot)
 }
 
 /// The fingerprint of the plan that a worker compiles a document to; `request` names no plan and no segments, so that it
@@ -176,11 +178,12 @@ async fn replies(
             Ok(Some(mut reply)) => {
                 let more = std::mem::take(&mut reply.more);
                 for mut reply in std::iter::once(reply).chain(more) {
-                    let timings = reply.shard.take().map(Box::new);
+                    let (timings, cache) = (reply.shard.take().map(Box::new), reply.cache.take().map(Box::new));
                     // Ignore pieces that were not requested.
                     let Some(&piece) = pieces.iter().find(|p| p.segment == reply.segment) else { continue };
                     let outcome = outcome_of(reply, piece, (prepared, step, wanted), transit);
-                    if events.send(AttemptEvent::Piece { ticket, piece, outcome, timings }).await.is_err() {
+                    let reply = AttemptEvent::Piece { ticket, piece, outcome, timings, cache };
+                    if events.send(reply).await.is_err() {
                         return Ending::Done;
                     }
                 }

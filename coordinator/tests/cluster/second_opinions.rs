@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use trawl_coordinator::client::{ClientError, ScanCall};
-use trawl_coordinator::planner::{WorkerSeat, name_key, plan_shards};
+use trawl_coordinator::planner::{Holdings, WorkerSeat, name_key, plan_shards};
 use trawl_coordinator::report::RunPurpose;
 use trawl_coordinator::{ShardSpec, answer_digest};
 use trawl_wire::{ErrorKind, Status};
@@ -32,7 +32,13 @@ fn name_of_one_with_several_segments(world: &World) -> String {
     let costs = world.prepared().segment_costs();
     let names = (0..100).map(|i| format!("a-liar-{i}"));
     let fits = |name: &String| {
-        let seat = |(worker, name): (u64, &str)| WorkerSeat { worker, key: name_key(name), device: false, capacity: 1 };
+        let seat = |(worker, name): (u64, &str)| WorkerSeat {
+            worker,
+            key: name_key(name),
+            device: false,
+            capacity: 1,
+            holds: Holdings::default(),
+        };
         let seats = [(1, name.as_str()), (2, "b"), (3, "c")].map(seat);
         let shards = plan_shards(&costs, &seats, ShardSpec::Count(3), name_key("market"));
         let its: Vec<_> = shards.iter().filter(|s| s.preferred == Some(1)).collect();

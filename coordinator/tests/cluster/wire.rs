@@ -53,6 +53,22 @@ async fn a_worker_that_misbehaves_costs_attempts_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_worker_claims_to_hold_changes_no_answer_and_is_no_reason_to_wait_for_long() {
+    for oddity in [Oddity::ClaimsToHoldAll, Oddity::ClaimsTooMuch] {
+        let mut world = World::new().await;
+        world.odd_worker("odd", oddity, |_| {}).await;
+        world.real_worker("real").await;
+        world.wait_for(&["odd", "real"]).await;
+        for shards in [ShardSpec::PerSegment, ShardSpec::Automatic, ShardSpec::Count(3)] {
+            let began = std::time::Instant::now();
+            let scanned = world.scan(shards).await.unwrap();
+            assert_eq!(answer_digest(&scanned.answer), world.expected(), "{oddity:?}");
+            assert!(began.elapsed() < BOUND / 2, "{oddity:?}: {:?}", began.elapsed());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_whose_connection_broke_is_pinged_and_joins_again() {
     let mut world = World::new().await;
     let seen = world.odd_worker("odd", Oddity::BreaksOnce, |_| {}).await;

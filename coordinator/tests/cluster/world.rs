@@ -25,7 +25,7 @@ use trawl_plan::ScanDocument;
 use trawl_security::ServerSecurity;
 use trawl_testing::MemoryStore;
 use trawl_wire::error::other_plan;
-use trawl_wire::limits::PROTOCOL_VERSION;
+use trawl_wire::limits::{CACHE_REPORT_BYTES_MAX, PROTOCOL_VERSION};
 use trawl_wire::record::worker_key;
 use trawl_wire::{
     Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV1, StepInputV1, SymbolRow, SymbolRowV1, WorkerRecord,
@@ -384,6 +384,10 @@ pub enum Oddity {
     SendsRows,
     /// Its connection breaks whenever it receives this symbol.
     DiesOf(&'static str),
+    /// Claims to hold every group of the snapshot, and groups that there are none of, and to have waited for ages.
+    ClaimsToHoldAll,
+    /// What it claims to hold exceeds the limits of a report.
+    ClaimsTooMuch,
 }
 
 /// What the worker observed.
@@ -404,6 +408,18 @@ struct OddWorker {
 }
 
 impl OddWorker {
+    fn cache_report(&self) -> Option<pb::CacheReport> {
+        let bytes = match self.oddity {
+            Oddity::ClaimsToHoldAll => 8 * 1024,
+            Oddity::ClaimsTooMuch => 4 * CACHE_REPORT_BYTES_MAX,
+            _ => return None,
+        };
+        let groups =
+            pb::HeldGroups { dataset: self.scan.dataset_reference(), memory: vec![u8::MAX; bytes], disk: Vec::new() };
+        let loads = pb::CacheLoads { memory: u64::MAX, disk: u64::MAX, data_root: 1, fetch_us: 1, wait_us: u64::MAX };
+        Some(pb::CacheReport { held: vec![groups], loads: Some(loads) })
+    }
+
     fn reply(&self, segment: u32, part: Option<Range<usize>>, columns: bool) -> Result<pb::SegmentReply, Status> {
         let execute = |segment| {
             let (step, input) = (ScanStep { stage: 0, kind: StepKind::Values }, StepInputV1::default());
@@ -458,7 +474,11 @@ impl OddWorker {
             Oddity::Fails(kind) => pb::segment_reply::Outcome::Failure(Failure::new(kind, "as configured").into()),
             _ => pb::segment_reply::Outcome::Result(envelope),
         };
-        Ok(pb::SegmentReply { segment, outcome: Some(outcome), timings: None, shard: None, more: Vec::new() })
+        let cache = self.cache_report();
+        // Loads that took ages make others wait for a holder; not for longer than the bound.
+        let timings =
+            cache.is_some().then(|| pb::SegmentTimings { load_us: u64::MAX, bars: 1, ..pb::SegmentTimings::default() });
+        Ok(pb::SegmentReply { segment, outcome: Some(outcome), timings, shard: None, more: Vec::new(), cache })
     }
 }
 
@@ -512,6 +532,6 @@ impl pb::worker_server::Worker for OddWorker {
     }
 
     async fn ping(&self, _request: Request<pb::PingRequest>) -> Result<Response<pb::PingReply>, Status> {
-        Ok(Response::new(pb::PingReply { boot: self.boot.clone() }))
+        Ok(Response::new(pb::PingReply { boot: self.boot.clone(), cache: self.cache_report() }))
     }
 }

@@ -9,7 +9,7 @@ use trawl_coordinator::durable::recovery::GENERATIONS_MAX;
 use trawl_coordinator::durable::{
     Acceptance, Decision, End, Header, LedgerError, Recorded, RequestMark, Situation, decide,
 };
-use trawl_coordinator::planner::{SegmentCost, ShardSpec, WorkerSeat, name_key, plan_shards};
+use trawl_coordinator::planner::{Holdings, SegmentCost, ShardSpec, WorkerSeat, name_key, plan_shards};
 use trawl_coordinator::scheduler::{ClassId, Event, Request, ScanId, WorkerId};
 use trawl_wire::record::ExecutionClass;
 
@@ -235,11 +235,18 @@ impl World {
             key: name_key(&format!("w{m}")),
             device: false,
             capacity: 1,
+            holds: Holdings::default(),
         };
-        let seats: Vec<WorkerSeat> = term.joined.iter().map(seat).collect();
+        let seats: Vec<WorkerSeat<'_>> = term.joined.iter().map(seat).collect();
         let spec = if scan.is_multiple_of(2) { ShardSpec::Automatic } else { ShardSpec::Count(6) };
+        let mut shards = plan_shards(&costs, &seats, spec, 1);
+        // Some wait for their worker, some of them for as long as a lying estimate would have it.
+        for shard in &mut shards {
+            shard.holders = seats.iter().map(|seat| seat.worker).take(shard.segments.len() % 3).collect();
+            shard.cold_ms = [0, 0, 300, u64::MAX][(run as usize + shard.segments[0] as usize) % 4];
+        }
         let request = Request {
-            shards: plan_shards(&costs, &seats, spec, 1),
+            shards,
             symbols: symbols.clone(),
             class: begun.class,
             deadline_ms: deadline_ms.map(|at| clock + at.saturating_sub(self.now_ms)),

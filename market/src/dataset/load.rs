@@ -253,6 +253,20 @@ impl Dataset {
         }
     }
 
+    /// The groups of which columns are in memory, ascending; their appended bars may not be.
+    pub fn groups_in_memory(&self) -> Vec<u32> {
+        let files = self.manifest.files.iter().map(|file| (file.group, file.sha256.as_str()));
+        self.cache.as_ref().map_or_else(Vec::new, |cache| cache.with_columns(files))
+    }
+
+    /// The groups whose files an object store has, and this machine as well, ascending; none of a directory. Looks at every file.
+    pub fn groups_on_disk(&self) -> Vec<u32> {
+        if !self.is_in_objects() {
+            return Vec::new();
+        }
+        self.manifest.files.iter().map(|file| file.group).filter(|group| self.is_here(*group)).collect()
+    }
+
     /// Brings the file of a group and its checksums to this machine, if they come from an object store. False if the cache has no
     /// room for them.
     ///

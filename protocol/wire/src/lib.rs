@@ -9,6 +9,7 @@ mod content;
 pub mod digest;
 pub mod envelope;
 pub mod error;
+pub mod group_bits;
 pub mod limits;
 pub mod loopback;
 mod priority;

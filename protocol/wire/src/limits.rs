@@ -26,6 +26,10 @@ pub const SEGMENTS_MAX: usize = 1024 * 1024;
 pub const REASON_BYTES_MAX: usize = 1024;
 /// Maximum bytes of a worker's record in the control store.
 pub const WORKER_RECORD_BYTES_MAX: usize = 16 * 1024;
+/// Maximum bytes of what a worker reports about the bars that it holds; snapshots beyond it are left out.
+pub const CACHE_REPORT_BYTES_MAX: usize = 16 * 1024;
+/// Maximum snapshots in it.
+pub const CACHE_REPORT_SNAPSHOTS_MAX: usize = 4;
 /// Maximum bytes of a leader's record in the control store.
 pub const LEADER_RECORD_BYTES_MAX: usize = 16 * 1024;
 /// Maximum characters of a cluster's name or a worker's id.

@@ -1,10 +1,11 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
-//! `workers`: the registered workers; `check`: reads this process's own copy of the data; `send`: requests to workers;
-//! `tracked`: spans and log lines of attempts; `measure`: metrics. A dispatcher lives as long as its coordinator's
-//! term.
+//! `workers`: the registered workers; `holdings`: what they report to hold; `check`: reads this process's own copy of the
+//! data; `send`: requests to workers; `tracked`: spans and log lines of attempts; `measure`: metrics. A dispatcher lives
+//! as long as its coordinator's term.
 
 mod check;
+mod holdings;
 mod measure;
 mod send;
 mod tracked;
@@ -159,6 +160,7 @@ enum Ask {
     Leave { id: String, reply: oneshot::Sender<Option<LeaveAsked>> },
     Answers { id: String, boot: String },
     Silent { id: String, boot: String },
+    Holds { id: String, boot: String, report: Box<pb::CacheReport> },
     Checked { scan: ScanId, piece: Piece, found: Check },
 }
 
@@ -233,6 +235,7 @@ impl Dispatcher {
             ended: VecDeque::new(),
             next: 1,
             meter: measure::Meter::default(),
+            pace: holdings::LoadPace::default(),
             events,
             transit: TransitBytes::new(TRANSIT_BYTES_MAX),
             // Weak, so that the task does not keep itself alive.
@@ -388,6 +391,8 @@ struct State {
     /// Next id of a scan or a worker.
     next: u64,
     meter: measure::Meter,
+    /// How long loads take.
+    pace: holdings::LoadPace,
     events: mpsc::Sender<AttemptEvent>,
     /// Bytes of results between the attempts and the scans.
     transit: Arc<TransitBytes>,
@@ -407,6 +412,7 @@ impl State {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            let due = self.scheduler.wake_ms().map(|ms| self.started + Duration::from_millis(ms));
             tokio::select! {
                 ask = asked.recv() => match ask {
                     Some(ask) => self.answer(ask),
@@ -427,6 +433,10 @@ impl State {
                     self.lose_the_silent();
                     self.tell_who_waits();
                     self.measure();
+                }
+                // A worker that is free waits no longer for the one that holds the data.
+                () = tokio::time::sleep_until(due.unwrap_or(self.started).into()), if due.is_some() => {
+                    self.step(Event::Tick);
                 }
             }
         }
@@ -505,6 +515,11 @@ impl State {
                     self.join(&id);
                 }
             }
+            Ask::Holds { id, boot, report } => {
+                if let Some(worker) = self.registered.get_mut(&id).filter(|worker| worker.record.boot == boot) {
+                    worker.note_report(*report);
+                }
+            }
             Ask::Silent { id, boot } => {
                 if let Some(worker) = self.registered.get(&id).filter(|w| w.record.boot == boot) {
                     let parting = worker.parting;
@@ -519,8 +534,9 @@ impl State {
 
     fn hear(&mut self, event: AttemptEvent) {
         match event {
-            AttemptEvent::Piece { ticket: Ticket { attempt, scan, host }, piece, outcome, timings } => {
+            AttemptEvent::Piece { ticket: Ticket { attempt, scan, host }, piece, outcome, timings, cache } => {
                 self.note_reply(attempt);
+                let worker = self.attempts.get(&attempt).map(|running| running.worker);
                 self.track_reply((attempt, scan), piece, outcome.as_ref().err(), timings);
                 match outcome {
                     Ok(found) => {
@@ -540,6 +556,12 @@ impl State {
                         }
                         self.step(Event::PieceFailed { attempt, piece, kind: failure.kind });
                     }
+                }
+                // After the result, whose load shows what it costs not to hold these bars.
+                if let (Some(worker), Some(report)) = (worker.and_then(|worker| self.workers.get(&worker)), cache)
+                    && let Some(worker) = self.registered.get_mut(worker)
+                {
+                    worker.note_report(*report);
                 }
             }
             AttemptEvent::Paused { attempt } => self.step(Event::AttemptPaused { attempt }),
@@ -658,8 +680,8 @@ impl State {
         let Some((attempt, found)) = self.held.take() else { return };
         let Found { result, digest, envelope, timings, transit } = *found;
         let worker = self.attempts.get(&attempt).and_then(|running| self.workers.get(&running.worker));
-        let record = worker.and_then(|id| self.registered.get(id)).map(|worker| &worker.record);
-        let counter = counter_of(record.map(|record| record.class.backend.as_str()));
+        let registered = worker.and_then(|id| self.registered.get(id));
+        let counter = counter_of(registered.map(|worker| worker.record.class.backend.as_str()));
         let reported_us = timings.load_us.saturating_add(timings.compute_us);
         self.computed.reported_us[counter].fetch_add(reported_us, Ordering::Relaxed);
         if let Some(scan) = self.scans.get(&scan) {
@@ -667,13 +689,17 @@ impl State {
             // Saturates.
             let expected_ns = (per_bar * timings.bars as f64) as u64;
             self.computed.expected_ns[counter].fetch_add(expected_ns, Ordering::Relaxed);
+            if let Some(worker) = registered.filter(|_| !timings.resident) {
+                let held = worker.reported.holdings(&scan.submission.prepared.dataset_reference());
+                self.pace.note(held.tier(piece.segment), &timings);
+            }
         }
         let run = SegmentRun {
             segment: piece.segment,
             first: piece.first,
             attempt,
             worker: worker.cloned().unwrap_or_default(),
-            busy_ms: (timings.load_us + timings.compute_us) as f64 / 1e3,
+            busy_ms: reported_us as f64 / 1e3,
             load_ms: Some(timings.load_us as f64 / 1e3),
             symbols: timings.symbols,
             resident: timings.resident,

@@ -14,6 +14,7 @@ use trawl_telemetry::metrics::catalogue::coordinator::WorkerState;
 use trawl_wire::limits::{PROTOCOL_VERSION, spoken};
 use trawl_wire::{WorkerRecord, envelope, pb};
 
+use super::holdings::{self, Reported};
 use super::{Ask, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, Submission, WorkerContact};
 use crate::membership::Member;
 use crate::planner::{Shard, WorkerSeat, name_key, plan_shards};
@@ -46,12 +47,23 @@ pub(super) struct RegisteredWorker {
     pub heard: Instant,
     /// The task that pings it.
     pub pinging: Option<AbortHandle>,
+    /// What it holds, as it last reported.
+    pub reported: Reported,
 }
 
 impl RegisteredWorker {
     /// Whether it receives work.
     pub fn serves(&self) -> bool {
         self.joined.is_some() && !self.quarantined && !self.record.draining
+    }
+
+    /// Notes what it holds.
+    pub fn note_report(&mut self, report: pb::CacheReport) {
+        match Reported::of(report) {
+            Some(reported) => self.reported = reported,
+            // At each shard: not for an operator.
+            None => tracing::debug!(worker = self.record.id, "what this worker reports to hold is too long"),
+        }
     }
 
     /// Its state, for display and metrics.
@@ -71,16 +83,21 @@ impl State {
         let mine = |worker: &&RegisteredWorker| worker.serves() && worker.class == class;
         let serving = self.registered.values().filter(mine);
         let device = submission.prepared.identity.backend != trawl_kernels::BACKEND_CPU;
-        let seat = |w: &RegisteredWorker| {
-            // A class has devices only, or none.
-            let capacity = if device { 1 } else { w.record.threads };
-            Some(WorkerSeat { worker: w.joined?, key: name_key(&w.record.id), device, capacity })
-        };
-        let seats: Vec<WorkerSeat> = serving.filter_map(seat).collect();
+        let reference = submission.prepared.dataset_reference();
+        let seats: Vec<WorkerSeat<'_>> = serving
+            .filter_map(|w| {
+                // A class has devices only, or none.
+                let capacity = if device { 1 } else { w.record.threads };
+                let holds = w.reported.holdings(&reference);
+                Some(WorkerSeat { worker: w.joined?, key: name_key(&w.record.id), device, capacity, holds })
+            })
+            .collect();
         let affinity = name_key(&submission.prepared.identity.dataset);
         let mut costs = submission.prepared.segment_costs();
         costs.retain(|cost| submission.segments.contains(&cost.segment));
-        plan_shards(&costs, &seats, submission.shards, affinity)
+        let mut shards = plan_shards(&costs, &seats, submission.shards, affinity);
+        holdings::note_holders(&mut shards, &seats, &self.pace, |segment| submission.prepared.size_of(segment).1);
+        shards
     }
 
     /// The class for a scan that starts now; `None` if no worker serves one that it may run in.
@@ -134,6 +151,7 @@ impl State {
             shards_in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
             state: worker.state().value().to_owned(),
             execution_class: record.class.to_string(),
+            loads: worker.reported.loads,
         }
     }
 
@@ -171,6 +189,7 @@ impl State {
                             returned: None,
                             heard: Instant::now(),
                             pinging: None,
+                            reported: Reported::default(),
                         };
                         self.registered.insert(id.clone(), worker);
                         if !leaves {
@@ -292,8 +311,22 @@ impl State {
             registered.pinging = None;
             let (host, class) = (registered.host, registered.class);
             self.workers.insert(worker, id.to_owned());
+            self.ask_what_it_holds(id);
             self.step(Event::WorkerJoined { worker, host, class, slots: SHARDS_IN_FLIGHT_PER_WORKER });
         }
+    }
+
+    /// Asks a worker what it holds, once: it may have worked for an earlier leader. Later on it says so with each shard.
+    fn ask_what_it_holds(&self, id: &str) {
+        let Some(worker) = self.registered.get(id) else { return };
+        let (id, boot) = (id.to_owned(), worker.record.boot.clone());
+        let (channel, asks) = (worker.channel.clone(), self.asks.clone());
+        tokio::spawn(async move {
+            let reply = attempt::ping(channel, &boot).await;
+            if let (Some(report), Some(asks)) = (reply.and_then(|reply| reply.cache), asks.upgrade()) {
+                let _ = asks.send(Ask::Holds { id, boot, report: Box::new(report) }).await;
+            }
+        });
     }
 
     /// The one way to lose a worker.
@@ -322,7 +355,7 @@ impl State {
             let mut backoff = Backoff::new(PING_BACK_OFF, PING_BACK_OFF_MAX);
             loop {
                 backoff.wait().await;
-                if attempt::ping(channel.clone(), &boot).await {
+                if attempt::ping(channel.clone(), &boot).await.is_some() {
                     break;
                 }
                 // The term is over: the ping is no longer needed.
