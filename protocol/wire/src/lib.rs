@@ -11,6 +11,7 @@ pub mod envelope;
 pub mod error;
 pub mod limits;
 pub mod loopback;
+pub mod plan_key;
 mod priority;
 pub mod record;
 pub mod result;
