@@ -12,7 +12,7 @@ const PLANS_MAX: usize = 128;
 
 /// Keys of plans, most recently used last.
 #[derive(Debug, Default)]
-pub(super) struct PlansAtWorker(Mutex<VecDeque<PlanKey>>);
+pub(crate) struct PlansAtWorker(Mutex<VecDeque<PlanKey>>);
 
 impl PlansAtWorker {
     fn held(&self) -> MutexGuard<'_, VecDeque<PlanKey>> {

@@ -58,8 +58,7 @@ async fn a_worker_runs_what_it_keeps_by_its_key_and_asks_for_the_document_of_any
     let mut world = World::new().await;
     let address = world.real_worker("real").await;
     let reference = world.prepared().dataset.manifest.symbols[7].symbol.clone();
-    let document =
-        ScanDocument { condition: format!("close > ref('{reference}', close)"), rank: None, ..World::document() };
+    let document = ScanDocument { condition: format!("close > ref('{reference}', close)"), ..World::document() };
     let scan = prepare(&world.store, &document, None).unwrap();
     let whole = pb::ShardRequest {
         protocol_version: PROTOCOL_VERSION,

@@ -88,8 +88,8 @@ impl State {
             columns: true,
         };
         let mut bytes = prost::Message::encoded_len(&request);
-        // Without the document only if it would fit too: the worker may ask for it.
-        if bytes > MESSAGE_BYTES_MAX - DOCUMENT_BYTES_MAX || !registered.plans.has(&PlanKey::of(&request)) {
+        // Left out only if there would be room for it: the worker may ask for it.
+        if bytes > MESSAGE_BYTES_MAX - 2 * DOCUMENT_BYTES_MAX || !registered.plans.has(&PlanKey::of(&request)) {
             request.document_json = prepared.document.to_json();
             bytes = prost::Message::encoded_len(&request);
         }
