@@ -370,6 +370,7 @@ impl pb::worker_server::Worker for Handle {
         let asked = Asked {
             slow_after: (request.slow_after_ms > 0).then(|| Duration::from_millis(request.slow_after_ms)),
             hedge: request.hedge,
+            stages: request.stages,
             stopped: false,
         };
         let checked = if known.is_some() && shard::is_small(&request) {
