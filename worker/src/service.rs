@@ -1,11 +1,10 @@
 //! The gRPC service of a worker: takes a shard, runs its segments on the compute threads, streams each as it ends.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
@@ -15,26 +14,24 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 use trawl_kernels::stages::EngineStage;
 use trawl_kernels::{Cancel, Engine};
-use trawl_market::{ColumnCache, Dataset, LoadedBars, Store};
+use trawl_market::{LoadedBars, Store};
 use trawl_telemetry::metrics::catalogue::worker::{
-    CACHE_WAIT_TIME, DAMAGED_READS, SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal,
+    CACHE_WAIT_TIME, SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal,
 };
 use trawl_telemetry::names::{attribute, span};
 use trawl_telemetry::spans;
-use trawl_wire::error::{epoch_over, status_of, text_of};
+use trawl_wire::error::{epoch_over, status_of};
 use trawl_wire::limits::bounded_reason;
 use trawl_wire::plan_key::{PlanAtWorker, unknown_plan};
 use trawl_wire::{ErrorKind, Failure, pb, trace};
 
 use crate::cache::{count_load, in_memory};
-use crate::copy_check::CopyCheck;
 use crate::execute::ExecuteError;
 use crate::gathering::gathered;
 use crate::measure;
 use crate::prefetch::{self, Order};
-use crate::prepared::PreparedScans;
 use crate::replies::Replies;
-use crate::shard::{self, Shard, invalid};
+use crate::shard::{self, Scans, Shard, invalid};
 use crate::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
 use crate::watchdog::Pulse;
 
@@ -50,12 +47,9 @@ const DELAY_STEP: Duration = Duration::from_millis(5);
 pub(crate) struct WorkerService {
     pub boot: String,
     pub id: String,
-    pub store: Store,
+    /// What shards are checked against, and what they share.
+    pub scans: Scans,
     pub pool: rayon::ThreadPool,
-    /// Bars in memory.
-    pub cache: Arc<ColumnCache>,
-    /// The engine, unless a scan requests the CPU.
-    pub engine: Engine,
     /// Set once, when the worker begins to leave: new shards are rejected, running ones finish.
     pub draining: AtomicBool,
     /// Set once, when the drain timeout is over.
@@ -70,10 +64,6 @@ pub(crate) struct WorkerService {
     pub pulse: Pulse,
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
-    /// Open snapshots, by `NAME@SNAPSHOT`.
-    pub datasets: Mutex<VecDeque<(String, Dataset)>>,
-    pub prepared: PreparedScans,
-    copy_check: CopyCheck,
 }
 
 /// Cancels when the coordinator no longer listens or leads, or when the worker has to stop.
@@ -134,11 +124,9 @@ impl WorkerService {
     ) -> Self {
         Self {
             boot,
+            scans: Scans::new(id.clone(), store, in_memory(cache_bytes), engine),
             id,
-            store,
             pool,
-            cache: in_memory(cache_bytes),
-            engine,
             draining: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             shards: AtomicUsize::new(0),
@@ -146,9 +134,6 @@ impl WorkerService {
             leave: tokio::sync::Notify::new(),
             pulse: Pulse::default(),
             fault_delay,
-            datasets: Mutex::default(),
-            prepared: PreparedScans::default(),
-            copy_check: CopyCheck::default(),
         }
     }
 
@@ -226,8 +211,8 @@ impl WorkerService {
             loaded
         };
         let loaded = record.stages.time(EngineStage::Load, 0, 0, load);
-        let group = loaded.inspect_err(|error| self.log_damage(&shard.scan.source.dataset, error))?;
-        count_load(&self.cache, resident);
+        let group = loaded.inspect_err(|error| self.scans.log_damage(&shard.scan.source.dataset, error))?;
+        count_load(&self.scans.cache, resident);
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;
         record.cache = Some(if resident { CacheLevel::Memory } else { CacheLevel::Disk });
@@ -241,20 +226,6 @@ impl WorkerService {
         (record.symbols, record.bars) = (timings.symbols, timings.bars);
         record.bytes = shard.bytes_of(bars.iter().map(|s| (s.times.len() - s.unread) as u64).sum());
         Ok(AtHand { group, wanted })
-    }
-
-    /// Logs that a file in this worker's data root has changed since it was imported, which an operator has to repair, and
-    /// checks the others.
-    pub fn log_damage(&self, dataset: &Dataset, error: &ExecuteError) {
-        if error.kind() == ErrorKind::Damaged {
-            DAMAGED_READS.inc();
-            tracing::warn!(
-                worker = self.id,
-                error = text_of(error),
-                "a file of this worker's data root is damaged; another copy is asked for"
-            );
-            self.copy_check.begin(&self.id, dataset);
-        }
     }
 
     fn delay(&self, cancel: &dyn Cancel) {
@@ -341,7 +312,7 @@ impl pb::worker_server::Worker for Handle {
             SHARDS_REFUSED.of(ShardRefusal::Leaving).inc();
             return Err(Failure::new(ErrorKind::Retryable, "this worker is leaving").to_status());
         }
-        let known = service.prepared.known(request.get_ref());
+        let known = service.scans.prepared.known(request.get_ref());
         if known.is_none() && request.get_ref().document_json.is_empty() {
             // Not a shard yet: the same request comes again with the document.
             return Err(unknown_plan());
@@ -374,10 +345,10 @@ impl pb::worker_server::Worker for Handle {
             stopped: false,
         };
         let checked = if known.is_some() && shard::is_small(&request) {
-            Ok(span.in_scope(|| service.check(request, known)))
+            Ok(span.in_scope(|| service.scans.check(request, known)))
         } else {
             let (service, span) = (Arc::clone(&service), span.clone());
-            tokio::task::spawn_blocking(move || span.in_scope(|| service.check(request, known))).await
+            tokio::task::spawn_blocking(move || span.in_scope(|| service.scans.check(request, known))).await
         };
         let shard = match checked {
             Ok(Ok(shard)) => shard,

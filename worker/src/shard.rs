@@ -1,21 +1,23 @@
 //! A shard: a request that was checked, with the scan that it belongs to.
 
+use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use trawl_kernels::cuda::Lowering;
 use trawl_kernels::{BACKEND_CPU, Engine};
-use trawl_market::{Adjustment, Dataset};
+use trawl_market::{Adjustment, ColumnCache, Dataset, Store};
 use trawl_plan::{ScanDocument, compile_scan};
+use trawl_telemetry::metrics::catalogue::worker::DAMAGED_READS;
 use trawl_wire::error::{other_plan, text_of};
 use trawl_wire::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
 use trawl_wire::record::ExecutionClass;
 use trawl_wire::{ErrorKind, Failure, SegmentResultV2, StepInputV1, envelope, pb};
 
+use crate::copy_check::CopyCheck;
 use crate::executable::ExecutablePlan;
 use crate::execute::{ExecuteError, ScanSource, ScanStep, StepKind};
-use crate::prepared::Prepared;
-use crate::service::WorkerService;
+use crate::prepared::{Prepared, PreparedScans};
 use crate::{execution_class_on, lowering_of, precision_of};
 
 /// Maximum number of open snapshots that are kept.
@@ -47,7 +49,35 @@ pub(crate) fn is_small(request: &pb::ShardRequest) -> bool {
     request.input.as_ref().is_none_or(|input| input.payload.len() <= INPUT_BYTES_AT_ONCE)
 }
 
-impl WorkerService {
+/// What all shards of a worker share: the data, the engine, and the scans that are prepared.
+#[derive(Debug)]
+pub(crate) struct Scans {
+    /// The worker's id.
+    worker: String,
+    store: Store,
+    /// Bars in memory.
+    pub cache: Arc<ColumnCache>,
+    /// The engine, unless a scan requests the CPU.
+    engine: Engine,
+    /// Open snapshots, by `NAME@SNAPSHOT`.
+    datasets: Mutex<VecDeque<(String, Dataset)>>,
+    pub prepared: PreparedScans,
+    copy_check: CopyCheck,
+}
+
+impl Scans {
+    pub fn new(worker: String, store: Store, cache: Arc<ColumnCache>, engine: Engine) -> Self {
+        Self {
+            worker,
+            store,
+            cache,
+            engine,
+            datasets: Mutex::default(),
+            prepared: PreparedScans::default(),
+            copy_check: CopyCheck::default(),
+        }
+    }
+
     /// Checks a request. `known`: its scan, if that is prepared; otherwise this compiles its document, and blocks on the dataset's
     /// files.
     pub fn check(&self, request: pb::ShardRequest, known: Option<Arc<Prepared>>) -> Result<Shard, Failure> {
@@ -143,6 +173,20 @@ impl WorkerService {
         }
         datasets.push_back((reference.to_owned(), dataset.clone()));
         Ok(dataset)
+    }
+
+    /// Logs that a file in this worker's data root has changed since it was imported, which an operator has to repair, and
+    /// checks the others.
+    pub fn log_damage(&self, dataset: &Dataset, error: &ExecuteError) {
+        if error.kind() == ErrorKind::Damaged {
+            DAMAGED_READS.inc();
+            tracing::warn!(
+                worker = self.worker,
+                error = text_of(error),
+                "a file of this worker's data root is damaged; another copy is asked for"
+            );
+            self.copy_check.begin(&self.worker, dataset);
+        }
     }
 }
 
