@@ -276,8 +276,9 @@ impl<'a> Run<'a> {
                     { attribute::SHARD } = segments.first().copied().map(i64::from),
                 );
                 let timeline = Timeline::new(Instant::now(), segments.len(), trawl_kernels::BACKEND_CPU);
-                let shard =
-                    Shard { attempt, segments, span, timeline, asked: Asked { slow_after, ..Asked::default() } };
+                // Whoever computes in a process of their own looks at this one scan.
+                let asked = Asked { slow_after, stages: true, ..Asked::default() };
+                let shard = Shard { attempt, segments, span, timeline, asked };
                 let (sender, over) = (sender.clone(), Arc::clone(&over));
                 scope.spawn(move |_| run_shard(shard, prepared, execute, &over, &sender));
             };

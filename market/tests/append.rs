@@ -83,6 +83,11 @@ fn assert_same(appended: &Dataset, whole: &Dataset) {
         let expected = whole.load_group(group, &columns).unwrap();
         for shared in &shared {
             assert_eq!(format!("{:?}", shared.load_group(group, &columns).unwrap()), format!("{expected:?}"));
+            // Of the group that is in memory now.
+            for bars in &expected {
+                let one = shared.load_symbol(&bars.symbol, &columns).unwrap();
+                assert_eq!(format!("{one:?}"), format!("{bars:?}"));
+            }
         }
     }
     assert!(appended.verify().is_empty());
@@ -207,6 +212,10 @@ fn snapshots_share_the_bars_in_memory_and_appended_ones_are_laid_behind_them() {
     // What is in memory needs no file.
     fs::remove_file(place.store.root.join(format!("d/files/{}.arrow", base.manifest.files[0].sha256))).unwrap();
     assert!(load(&plain, 1).is_err());
+    let symbol = &expected[3][0].symbol;
+    let one = |cache| plain.clone().sharing_columns(cache).load_symbol(symbol, &columns);
+    assert_eq!(format!("{:?}", one(&whole).unwrap()), format!("{:?}", expected[3][0]));
+    assert!(one(&part).is_err(), "its first bars are not in memory");
     let (whole, part) = (plain.clone().sharing_columns(&whole), plain.clone().sharing_columns(&part));
     for (newest, expected) in wanted.into_iter().zip(&expected) {
         for _ in 0..2 {

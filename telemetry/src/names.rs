@@ -61,6 +61,13 @@ pub mod attribute {
         SLOW_AFTER_MS = "trawl.slow_after_ms", "How long the attempt may take before it counts as slow.";
         SLOW = "trawl.slow", "Whether it took longer.";
         ENDING = "trawl.ending", "How the attempt ended: `done`, `stopped`, `failed`, `refused` or `broken`.";
+        RECEIVE_MS = "trawl.receive_ms", "Of a `shard`: time of its stage `receive` at the worker.";
+        THREADS_MS = "trawl.threads_ms", "The same of `queue`: how long it waited for the worker's threads.";
+        LOAD_MS = "trawl.load_ms", "The same of `load`, added up over threads.";
+        H2D_MS = "trawl.h2d_ms", "The same of `h2d`.";
+        KERNEL_MS = "trawl.kernel_ms", "The same of `kernel`, added up over threads and fusion groups.";
+        D2H_MS = "trawl.d2h_ms", "The same of `d2h`.";
+        ENCODE_MS = "trawl.encode_ms", "The same of `encode`, added up over threads.";
         BUSY_MS = "trawl.busy_ms", "Time spent in the stage, added up over threads; the span reaches from the first begin to the last end.";
         COUNT = "trawl.count", "How many times the stage was gone through.";
         FUSION_GROUP = "trawl.fusion_group", "Which program of the step, from 0.";

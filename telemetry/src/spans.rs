@@ -105,10 +105,11 @@ pub fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Adds attributes to a span; they are not shown in logs.
+/// Adds attributes to a span; they are not shown in logs. From now on its parent is fixed. Once for several attributes is cheaper than
+/// once for each: the span is looked up by its id.
 pub fn set(span: &tracing::Span, attributes: impl IntoIterator<Item = KeyValue>) {
     if exporting() {
-        attributes.into_iter().for_each(|KeyValue { key, value, .. }| span.set_attribute(key, value));
+        span.context().span().set_attributes(attributes);
     }
 }
 

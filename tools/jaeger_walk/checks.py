@@ -20,6 +20,7 @@ KILLS = 6
 KILL_POLL_SECONDS = 0.02
 NOT_KEPT_SECONDS = 15
 STAGES = {"receive", "queue", "load", "kernel", "encode", "send"}
+SUMS = {"trawl.receive_ms", "trawl.threads_ms", "trawl.load_ms", "trawl.kernel_ms", "trawl.encode_ms"}
 
 
 def readme_walk(stage):
@@ -96,11 +97,19 @@ def readme_walk(stage):
         len(execute) == 1 and traces.service(trace, execute[0]) == "trawl-worker",
     )
     done = [s for s in traces.shards(trace) if tag(s, "trawl.ending") == "done"]
-    below = [{s["operationName"] for s in traces.walk.below(trace, shard)} for shard in done]
+    summed = [all(tag(shard, key) is not None for key in SUMS) for shard in done]
+    claim(
+        f"{README} 5.2",
+        "the time of each stage is in `trawl.receive_ms`, `trawl.threads_ms`, `trawl.load_ms`, `trawl.kernel_ms`, `trawl.encode_ms`",
+        f"of {sum(summed)} of {len(done)} shards that were computed",
+        summed and all(summed),
+    )
+    beside = [s for s in done if tag(s, "trawl.hedge") is True]
+    below = [{s["operationName"] for s in traces.walk.below(trace, shard)} for shard in beside]
     claim(
         f"{README} 5.3",
         "below that are `receive`, `queue`, `load`, `kernel`, `encode`, `send`",
-        f"in {sum(names >= STAGES for names in below)} of {len(done)} shards that were computed",
+        f"in {sum(names >= STAGES for names in below)} of {len(beside)} hedges that were computed",
         below and all(names >= STAGES for names in below),
     )
     if execute:

@@ -1,4 +1,4 @@
-//! The gRPC service of a worker: checks a request, runs its segments on the compute threads, streams each as it ends.
+//! The gRPC service of a worker: takes a shard, runs its segments on the compute threads, streams each as it ends.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,40 +12,33 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
-use trawl_kernels::cuda::Lowering;
 use trawl_kernels::stages::EngineStage;
-use trawl_kernels::{BACKEND_CPU, Cancel, Engine};
-use trawl_market::{Adjustment, ColumnCache, Dataset, LoadedBars, Store};
-use trawl_plan::{ScanDocument, compile_scan};
+use trawl_kernels::{Cancel, Engine};
+use trawl_market::{LoadedBars, Store};
 use trawl_telemetry::metrics::catalogue::worker::{
-    CACHE_WAIT_TIME, DAMAGED_READS, SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal,
+    CACHE_WAIT_TIME, SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal,
 };
 use trawl_telemetry::names::{attribute, span};
 use trawl_telemetry::spans;
-use trawl_wire::error::{epoch_over, other_plan, status_of, text_of};
-use trawl_wire::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
-use trawl_wire::record::ExecutionClass;
-use trawl_wire::{ErrorKind, Failure, SegmentResultV2, StepInputV1, envelope, pb, trace};
+use trawl_wire::error::{epoch_over, status_of};
+use trawl_wire::limits::bounded_reason;
+use trawl_wire::plan_key::{PlanAtWorker, unknown_plan};
+use trawl_wire::{ErrorKind, Failure, pb, trace};
 
-use crate::cache::{Loads, Source, in_memory};
-use crate::copy_check::CopyCheck;
-use crate::executable::ExecutablePlan;
-use crate::execute::{ExecuteError, References, ScanSource, ScanStep, StepKind};
+use crate::cache::{Loads, in_memory};
+use crate::execute::ExecuteError;
 use crate::gathering::gathered;
-use crate::plans::{self, Plans};
+use crate::measure;
 use crate::prefetch::{self, Order};
 use crate::replies::Replies;
-use crate::snapshots::Snapshots;
+use crate::shard::{self, Scans, Shard, invalid};
 use crate::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
 use crate::watchdog::Pulse;
-use crate::{execution_class_on, lowering_of, measure, precision_of};
 
 /// Replies buffered for a slow coordinator; compute threads wait while the buffer is full.
 const REPLIES_WAITING_MAX: usize = 64;
 /// Maximum number of shards that a worker runs or holds, from all coordinators.
 const SHARDS_MAX: usize = 64;
-/// Bytes of a time or of a value of a bar.
-const BAR_VALUE_BYTES: u64 = 8;
 /// Interval at which a fault delay checks for cancellation.
 const DELAY_STEP: Duration = Duration::from_millis(5);
 
@@ -54,12 +47,9 @@ const DELAY_STEP: Duration = Duration::from_millis(5);
 pub(crate) struct WorkerService {
     pub boot: String,
     pub id: String,
-    pub store: Store,
+    /// What shards are checked against, and what they share.
+    pub scans: Scans,
     pub pool: rayon::ThreadPool,
-    /// Bars in memory.
-    pub cache: Arc<ColumnCache>,
-    /// The engine, unless a scan requests the CPU.
-    pub engine: Engine,
     /// Set once, when the worker begins to leave: new shards are rejected, running ones finish.
     pub draining: AtomicBool,
     /// Set once, when the drain timeout is over.
@@ -75,25 +65,6 @@ pub(crate) struct WorkerService {
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
     loads: Loads,
-    snapshots: Snapshots,
-    plans: Plans,
-    copy_check: CopyCheck,
-}
-
-/// A validated request.
-pub(crate) struct Shard {
-    pub source: ScanSource,
-    pub step: ScanStep,
-    pub input: StepInputV1,
-    pub references: References,
-    columns: Arc<[String]>,
-    pub segments: Vec<u32>,
-    /// Those of them whose files only an object store had when the shard arrived, ascending.
-    away: Vec<u32>,
-    /// Whether rows are replied as columns.
-    pub columns_wanted: bool,
-    /// Which of the one segment's symbols are wanted; all when `None`.
-    part: Option<Range<usize>>,
 }
 
 /// Cancels when the coordinator no longer listens or leads, or when the worker has to stop.
@@ -133,10 +104,6 @@ impl Drop for Counted {
     }
 }
 
-fn invalid(message: impl Into<String>) -> Failure {
-    Failure::new(ErrorKind::Invalid, bounded_reason(message.into()))
-}
-
 /// The failure of a result that cannot be sent: another attempt would give the same one.
 fn of_own_result(error: &trawl_wire::EnvelopeError) -> Failure {
     let message = match error {
@@ -158,11 +125,9 @@ impl WorkerService {
     ) -> Self {
         Self {
             boot,
+            scans: Scans::new(id.clone(), store, in_memory(cache_bytes), engine),
             id,
-            store,
             pool,
-            cache: in_memory(cache_bytes),
-            engine,
             draining: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             shards: AtomicUsize::new(0),
@@ -171,9 +136,6 @@ impl WorkerService {
             pulse: Pulse::default(),
             fault_delay,
             loads: Loads::default(),
-            snapshots: Snapshots::default(),
-            plans: Plans::default(),
-            copy_check: CopyCheck::default(),
         }
     }
 
@@ -194,93 +156,9 @@ impl WorkerService {
         Err(status_of(Code::FailedPrecondition, ErrorKind::Retryable, &message))
     }
 
-    /// Checks a request and compiles its document; blocks on the dataset's files.
-    fn check(&self, request: pb::ShardRequest) -> Result<Shard, Failure> {
-        if !speaks(request.protocol_version) {
-            let asked = request.protocol_version;
-            return Err(invalid(format!("protocol version {asked} was asked for, this worker speaks {}", spoken())));
-        }
-        if request.document_json.len() > DOCUMENT_BYTES_MAX || request.segments.len() > SEGMENTS_MAX {
-            return Err(invalid("the document or the list of segments is too long"));
-        }
-        if request.segments.windows(2).any(|pair| pair[0] >= pair[1]) {
-            return Err(invalid("segments have to ascend"));
-        }
-        let first = request.part_first as usize;
-        let part = (request.part_count > 0).then(|| first..first.saturating_add(request.part_count as usize));
-        if part.is_some() && request.segments.len() != 1 {
-            return Err(invalid("a part is of one segment"));
-        }
-        let document = ScanDocument::from_json(&request.document_json)
-            .map_err(|error| invalid(format!("the scan document cannot be read: {error}")))?;
-        // The requested class must agree with the document, otherwise they are not of one scan.
-        let precision = precision_of(&document);
-        let class = request.execution_class.map(ExecutionClass::from);
-        let processors = class.as_ref().is_some_and(|class| class.backend == BACKEND_CPU);
-        let engine = if processors { Engine::Cpu } else { self.engine.clone() };
-        let refused = |own: &ExecutionClass| {
-            let asked = class.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
-            invalid(format!("class '{asked}' was asked for, this worker's is '{own}' for this document"))
-        };
-        // Which one it is depends on the plan.
-        let ways = [Lowering::Serial, Lowering::Chunks];
-        let [own, other] = ways.map(|way| execution_class_on(&engine.clone().lowered(way), precision));
-        if class.as_ref().is_none_or(|class| *class != own && *class != other) {
-            return Err(refused(&own));
-        }
-        let dataset = self.snapshots.open(&self.store, &request.dataset, &self.cache)?;
-        let manifest = &dataset.manifest;
-        let unreadable = |error: trawl_market::MarketError| Failure::from(ExecuteError::from(error));
-        let asked =
-            plans::Asked { dataset: request.dataset, as_of_us: request.as_of_us, document: request.document_json };
-        let executable = match self.plans.known(&asked) {
-            Some(known) => known,
-            None => {
-                let schema = crate::schema_of(&dataset, request.as_of_us).map_err(unreadable)?;
-                let plan = compile_scan(&document, &schema).map_err(|mistakes| {
-                    let mistake = mistakes.first().map(ToString::to_string);
-                    invalid(mistake.unwrap_or_else(|| "the document does not compile".to_owned()))
-                })?;
-                let executable = ExecutablePlan::new(Arc::new(plan), precision);
-                self.plans.keep(asked, &executable);
-                executable
-            }
-        };
-        let (plan, fingerprint) = (executable.plan(), executable.fingerprint());
-        if fingerprint != request.plan_fingerprint {
-            let asked = request.plan_fingerprint;
-            return Err(invalid(other_plan(&asked, fingerprint)));
-        }
-        let engine = engine.lowered(lowering_of(plan, manifest).0);
-        let own = execution_class_on(&engine, precision);
-        if class.as_ref() != Some(&own) {
-            return Err(refused(&own));
-        }
-        let adjustment = match request.adjustment.as_str() {
-            "" => Adjustment::NONE,
-            how => Adjustment::parse(how).map_err(unreadable)?,
-        };
-        let input = request.input.as_ref().map(envelope::decode_input).transpose().map_err(Failure::from)?;
-        let kind = if request.times_only { StepKind::Times } else { StepKind::Values };
-        let columns = Arc::from(plan.columns.clone());
-        let source = ScanSource { executable, dataset, as_of: request.as_of_us, adjustment, engine, checkpoints: None };
-        let references = source.load_references().inspect_err(|error| self.log_damage(&source.dataset, error))?;
-        Ok(Shard {
-            references,
-            step: ScanStep { stage: request.stage as usize, kind },
-            input: input.unwrap_or_default(),
-            columns,
-            away: request.segments.iter().copied().filter(|segment| !source.dataset.is_here(*segment)).collect(),
-            segments: request.segments,
-            source,
-            columns_wanted: request.columns,
-            part,
-        })
-    }
-
     /// What this worker holds, and where the bars of its segments were. Blocks on the file system.
     fn cache_report(&self) -> pb::CacheReport {
-        self.snapshots.report(self.loads.report())
+        self.scans.snapshots.report(self.loads.report())
     }
 
     /// Runs one segment, from bars in memory or on disk to an envelope.
@@ -307,8 +185,9 @@ impl WorkerService {
         let at_hand = self.load(shard, segment, cancel, timings, record)?;
         let (bars, started) = (at_hand.bars(), Instant::now());
         let result = shard
+            .scan
             .source
-            .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel, &mut record.stages)
+            .evaluate(segment, shard.step, &shard.input, bars, &shard.scan.references, cancel, &mut record.stages)
             .map_err(Failure::from)?;
         timings.compute_us = micros(started.elapsed());
         record.stages.time(EngineStage::Encode, 0, 0, || shard.encode(result)).map_err(|error| of_own_result(&error))
@@ -331,16 +210,16 @@ impl WorkerService {
         let newest = shard.newest(segment);
         let resident = shard.is_resident(segment, newest);
         let load = || {
-            let (waits, began) = (!resident && !shard.source.dataset.is_here(segment), Instant::now());
-            let loaded = shard.source.load_segment_newest(segment, newest);
+            let (waits, began) = (!resident && !shard.scan.source.dataset.is_here(segment), Instant::now());
+            let loaded = shard.scan.source.load_segment_newest(segment, newest);
             if waits {
                 CACHE_WAIT_TIME.add_time(began.elapsed());
             }
             loaded
         };
         let loaded = record.stages.time(EngineStage::Load, 0, 0, load);
-        let group = loaded.inspect_err(|error| self.log_damage(&shard.source.dataset, error))?;
-        self.loads.count(&self.cache, shard.source_of(segment, resident));
+        let group = loaded.inspect_err(|error| self.scans.log_damage(&shard.scan.source.dataset, error))?;
+        self.loads.count(&self.scans.cache, shard.source_of(segment, resident));
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;
         record.cache = Some(if resident { CacheLevel::Memory } else { CacheLevel::Disk });
@@ -354,20 +233,6 @@ impl WorkerService {
         (record.symbols, record.bars) = (timings.symbols, timings.bars);
         record.bytes = shard.bytes_of(bars.iter().map(|s| (s.times.len() - s.unread) as u64).sum());
         Ok(AtHand { group, wanted })
-    }
-
-    /// Logs that a file in this worker's data root has changed since it was imported, which an operator has to repair, and
-    /// checks the others.
-    fn log_damage(&self, dataset: &Dataset, error: &ExecuteError) {
-        if error.kind() == ErrorKind::Damaged {
-            DAMAGED_READS.inc();
-            tracing::warn!(
-                worker = self.id,
-                error = text_of(error),
-                "a file of this worker's data root is damaged; another copy is asked for"
-            );
-            self.copy_check.begin(&self.id, dataset);
-        }
     }
 
     fn delay(&self, cancel: &dyn Cancel) {
@@ -416,41 +281,7 @@ impl WorkerService {
             });
         };
         let here = |segment: u32| shard.is_resident(segment, shard.newest(segment));
-        prefetch::ahead(&shard.source.dataset, &shard.segments, here, compute);
-    }
-}
-
-impl Shard {
-    /// How many of the newest bars of each symbol this step reads of a segment; all if `None`.
-    fn newest(&self, segment: u32) -> Option<u64> {
-        self.source.newest_bars_read(segment, self.step, &self.input)
-    }
-
-    /// Whether a segment's bars are in memory.
-    fn is_resident(&self, segment: u32, newest: Option<u64>) -> bool {
-        let source = &self.source;
-        source.dataset.is_resident(segment, &self.columns, &source.adjustment, newest)
-    }
-
-    /// Where a segment's bars were when the shard arrived.
-    fn source_of(&self, segment: u32, resident: bool) -> Source {
-        if resident {
-            Source::Memory
-        } else if self.away.binary_search(&segment).is_ok() {
-            Source::DataRoot
-        } else {
-            Source::Disk
-        }
-    }
-
-    /// A result in the form that was asked for.
-    pub fn encode(&self, result: SegmentResultV2) -> Result<pb::Envelope, trawl_wire::EnvelopeError> {
-        if self.columns_wanted { envelope::encode_columns(result) } else { envelope::encode(&result) }
-    }
-
-    /// Bytes of `bars` loaded bars.
-    pub fn bytes_of(&self, bars: u64) -> u64 {
-        bars * (self.columns.len() as u64 + 1) * BAR_VALUE_BYTES
+        prefetch::ahead(&shard.scan.source.dataset, &shard.segments, here, compute);
     }
 }
 
@@ -490,6 +321,11 @@ impl pb::worker_server::Worker for Handle {
             SHARDS_REFUSED.of(ShardRefusal::Leaving).inc();
             return Err(Failure::new(ErrorKind::Retryable, "this worker is leaving").to_status());
         }
+        let known = service.scans.prepared.known(request.get_ref());
+        if known.is_none() && request.get_ref().document_json.is_empty() {
+            // Not a shard yet: the same request comes again with the document.
+            return Err(unknown_plan());
+        }
         let counted = Counted(Arc::clone(&service));
         SHARDS_STARTED.inc();
         if service.shards.fetch_add(1, Ordering::Relaxed) >= SHARDS_MAX {
@@ -514,13 +350,16 @@ impl pb::worker_server::Worker for Handle {
         let asked = Asked {
             slow_after: (request.slow_after_ms > 0).then(|| Duration::from_millis(request.slow_after_ms)),
             hedge: request.hedge,
+            stages: request.stages,
             stopped: false,
         };
-        let checking = {
+        let checked = if known.is_some() && shard::is_small(&request) {
+            Ok(span.in_scope(|| service.scans.check(request, known)))
+        } else {
             let (service, span) = (Arc::clone(&service), span.clone());
-            tokio::task::spawn_blocking(move || span.in_scope(|| service.check(request)))
+            tokio::task::spawn_blocking(move || span.in_scope(|| service.scans.check(request, known))).await
         };
-        let shard = match checking.await {
+        let shard = match checked {
             Ok(Ok(shard)) => shard,
             Ok(Err(failure)) => {
                 SHARDS_REFUSED.of(ShardRefusal::Invalid).inc();
@@ -534,8 +373,9 @@ impl pb::worker_server::Worker for Handle {
         let (sender, receiver) = mpsc::channel(REPLIES_WAITING_MAX);
         let replies = Replies::new(sender, epoch, service.epoch.subscribe());
         let runner = Arc::clone(&service);
-        let timeline = Timeline::new(arrived, segments, shard.source.engine.backend(shard.source.precision()));
-        let device = shard.source.device().cloned();
+        let timeline =
+            Timeline::new(arrived, segments, shard.scan.source.engine.backend(shard.scan.source.precision()));
+        let device = shard.scan.source.device().cloned();
         let on_device = device.is_some();
         let work = move || {
             match device {
@@ -558,10 +398,12 @@ impl pb::worker_server::Worker for Handle {
         } else {
             service.pool.spawn(work);
         }
-        Ok(Response::new(match gathers {
+        let mut response: Response<Self::ExecuteStream> = Response::new(match gathers {
             true => Box::pin(gathered(receiver)),
             false => Box::pin(ReceiverStream::new(receiver)),
-        }))
+        });
+        PlanAtWorker::Kept.mark(response.metadata_mut());
+        Ok(response)
     }
 
     async fn drain(&self, request: Request<pb::DrainRequest>) -> Result<Response<pb::DrainReply>, Status> {

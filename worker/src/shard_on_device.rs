@@ -20,7 +20,8 @@ use trawl_wire::{Failure, pb};
 use crate::execute::{BatchEvent, ExecuteError, Loaded};
 use crate::measure;
 use crate::replies::Replies;
-use crate::service::{AtHand, Shard, Unwanted, WorkerService, micros, reply_of};
+use crate::service::{AtHand, Unwanted, WorkerService, micros, reply_of};
+use crate::shard::Shard;
 use crate::timeline::{SegmentRecord, Timeline};
 
 /// Maximum bytes of bars in one call of a device: some 2,500 symbols of 2,000 bars, enough lanes for a large device.
@@ -96,7 +97,7 @@ impl Shard {
     /// segment each.
     fn calls(&self, bytes_max: u64) -> Vec<Range<usize>> {
         let mut bars = vec![0u64; self.segments.len()];
-        for symbol in &self.source.dataset.manifest.symbols {
+        for symbol in &self.scan.source.dataset.manifest.symbols {
             if let Ok(at) = self.segments.binary_search(&symbol.group) {
                 bars[at] += symbol.rows;
             }
@@ -175,7 +176,8 @@ impl<'a> Run<'a> {
             .iter()
             .map(|(bars, coming)| Loaded { segment: self.shard.segments[held(coming).at], bars: bars.bars() })
             .collect();
-        let Shard { source, step, input, references, .. } = self.shard;
+        let Shard { scan, step, input, .. } = self.shard;
+        let (source, references) = (&scan.source, &scan.references);
         let report = |event: BatchEvent| match event {
             BatchEvent::Stages(stages) => self.record(&stages),
             BatchEvent::Segment { at, result, stages, took } => {

@@ -57,6 +57,23 @@ impl Snapshots {
         Ok(dataset)
     }
 
+    /// A snapshot is used by a scan that keeps it open itself: it is the last one used.
+    pub fn used(&self, reference: &str, dataset: &Dataset) {
+        let mut open = self.opened();
+        if open.back().is_some_and(|(name, _)| name == reference) {
+            return;
+        }
+        match open.iter().position(|(name, _)| name == reference).and_then(|at| open.remove(at)) {
+            Some(used) => open.push_back(used),
+            None => {
+                if open.len() >= OPEN_MAX {
+                    open.pop_front();
+                }
+                open.push_back((reference.to_owned(), dataset.clone()));
+            }
+        }
+    }
+
     /// What is held of the snapshots that were used last, within [`CACHE_REPORT_BYTES_MAX`]. Looks at files: not for threads of a
     /// runtime.
     pub fn report(&self, loads: pb::CacheLoads) -> pb::CacheReport {

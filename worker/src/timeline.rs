@@ -56,6 +56,8 @@ pub struct Asked {
     pub slow_after: Option<Duration>,
     /// Whether another worker runs it too.
     pub hedge: bool,
+    /// Whether its stages are exported also if nothing is wrong with it.
+    pub stages: bool,
     /// Whether it was stopped: another worker was faster, or the scan is over.
     pub stopped: bool,
 }
@@ -182,9 +184,9 @@ impl Timeline {
         }
     }
 
-    /// Ends the shard, finished or not, and records its timings on `span`. The stages are exported if the trace is
-    /// sampled; if the shard was slow, failed, stopped or a hedge, they and the rest of its trace are exported
-    /// regardless of sampling.
+    /// Ends the shard, finished or not, and records its timings on `span`. If the shard was slow, failed, stopped or a hedge, its
+    /// stages and the rest of its trace are exported regardless of sampling; of others the stages are exported if they were asked for
+    /// and the trace is sampled.
     pub fn finish(self, span: &tracing::Span, asked: Asked) {
         let ended = Instant::now();
         let slow = asked.slow_after.is_some_and(|limit| ended.duration_since(self.arrived) >= limit);
@@ -192,6 +194,8 @@ impl Timeline {
             return;
         }
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let [device, memory, disk] = state.cached;
+        let cache = cache_name(device, memory, disk).map(|level| KeyValue::new(attribute::CACHE, level));
         spans::set(
             span,
             [
@@ -202,12 +206,10 @@ impl Timeline {
                 KeyValue::new(attribute::DEVICE, self.device),
                 KeyValue::new(attribute::HEDGE, asked.hedge),
                 KeyValue::new(attribute::SLOW, slow),
-            ],
+            ]
+            .into_iter()
+            .chain(cache),
         );
-        let [device, memory, disk] = state.cached;
-        if let Some(level) = cache_name(device, memory, disk) {
-            spans::set(span, [KeyValue::new(attribute::CACHE, level)]);
-        }
         if state.failed > 0 {
             spans::fail(span, "segment_failed", format!("{} of {} segments failed", state.failed, self.segments));
         }
@@ -215,7 +217,7 @@ impl Timeline {
         if notable {
             spans::keep(span);
         }
-        if notable || spans::is_sampled(span) {
+        if notable || (asked.stages && spans::is_sampled(span)) {
             spans::emit(span, state.count(), move || state.spans());
         }
     }

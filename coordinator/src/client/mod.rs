@@ -55,6 +55,8 @@ pub struct ScanCall {
     pub allow_partial: bool,
     /// Computed even if the coordinator knows the answer of an earlier scan with the same identity.
     pub fresh: bool,
+    /// Asks for the stages of every shard in the scan's trace.
+    pub profile: bool,
     /// Requests with the same key are the same scan; `None` generates a key.
     pub idempotency_key: Option<String>,
     /// The backend of the workers that compute it; `None` takes the class with the most capacity.
@@ -219,6 +221,7 @@ impl<'a> Following<'a> {
             gathers: true,
             columns: true,
             fresh: call.fresh,
+            profile: call.profile,
         };
         self.follow(Ask::Submit(Box::new(request))).await
     }

@@ -13,10 +13,12 @@ use trawl_security::Connector;
 use trawl_wire::error::{innermost, plan_in, text_of};
 use trawl_wire::limits::MESSAGE_BYTES_MAX;
 use trawl_wire::pb::worker_client::WorkerClient;
+use trawl_wire::plan_key::{PlanAtWorker, PlanKey};
 use trawl_wire::{CrossTimes, ErrorKind, Failure, SegmentResult, envelope, pb, trace};
 use trawl_worker::ScanStep;
 
 use super::counted_channel::CountedChannel;
+use super::plans_at_worker::PlansAtWorker;
 use super::transit_bytes::{TransitBytes, TransitPermit};
 use crate::prepare::PreparedScan;
 use crate::scheduler::{AttemptId, Digest, HostId, Piece, ScanId};
@@ -139,19 +141,20 @@ pub(crate) async fn ask_to_leave(channel: Channel, epoch: i64) -> Result<(), ton
 
 /// Runs one attempt to its end, or until it is dropped (which cancels it at the worker).
 pub(crate) async fn run(
-    channel: Channel,
+    (channel, plans): (Channel, Arc<PlansAtWorker>),
     request: pb::ShardRequest,
     (ticket, pieces): (Ticket, Vec<Piece>),
     (prepared, step, wanted): (Arc<PreparedScan>, ScanStep, Vec<CrossTimes>),
     (events, transit): (mpsc::Sender<AttemptEvent>, Arc<TransitBytes>),
 ) {
-    let ending = replies(channel, request, (ticket, &pieces), (&prepared, step, &wanted), (&events, &transit)).await;
+    let what = (&*prepared, step, &*wanted);
+    let ending = replies((channel, &plans), request, (ticket, &pieces), what, (&events, &transit)).await;
     // Fails only while the coordinator is shutting down.
     let _ = events.send(AttemptEvent::End { attempt: ticket.attempt, ending }).await;
 }
 
 async fn replies(
-    channel: Channel,
+    (channel, plans): (Channel, &PlansAtWorker),
     request: pb::ShardRequest,
     (ticket, pieces): (Ticket, &[Piece]),
     (prepared, step, wanted): (&PreparedScan, ScanStep, &[CrossTimes]),
@@ -161,11 +164,8 @@ async fn replies(
     let mut client = WorkerClient::new(channel)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let traced = request.trace.clone();
-    let mut request = tonic::Request::new(request);
-    trace::inject(traced.as_ref(), request.metadata_mut());
-    let mut stream = match client.execute(request).await {
-        Ok(response) => response.into_inner(),
+    let mut stream = match execute(&mut client, request, plans, prepared).await {
+        Ok(stream) => stream,
         Err(status) => return ending_of(&status),
     };
     loop {
@@ -193,6 +193,37 @@ async fn replies(
             Err(status) => return ending_of(&status),
         }
     }
+}
+
+/// Sends a request. A worker that does not have the plan any more gets the document: that is part of the same attempt.
+async fn execute(
+    client: &mut WorkerClient<CountedChannel>,
+    request: pb::ShardRequest,
+    plans: &PlansAtWorker,
+    scan: &PreparedScan,
+) -> Result<tonic::Streaming<pb::SegmentReply>, tonic::Status> {
+    let key = PlanKey::of(&request);
+    let whole = request.document_json.is_empty().then(|| request.clone());
+    let mut reply = client.execute(traced(request)).await;
+    let unknown = |status: &tonic::Status| PlanAtWorker::of(status.metadata()) == Some(PlanAtWorker::Unknown);
+    if let Some(whole) = whole.filter(|_| reply.as_ref().is_err_and(unknown)) {
+        plans.forget(&key);
+        let document_json = scan.document.to_json();
+        reply = client.execute(traced(pb::ShardRequest { document_json, ..whole })).await;
+    }
+    let reply = reply?;
+    if PlanAtWorker::of(reply.metadata()) == Some(PlanAtWorker::Kept) {
+        plans.keep(key);
+    }
+    Ok(reply.into_inner())
+}
+
+/// A request with its trace in the headers too.
+fn traced(request: pb::ShardRequest) -> tonic::Request<pb::ShardRequest> {
+    let context = request.trace.clone();
+    let mut request = tonic::Request::new(request);
+    trace::inject(context.as_ref(), request.metadata_mut());
+    request
 }
 
 fn ending_of(status: &tonic::Status) -> Ending {

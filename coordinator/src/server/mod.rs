@@ -18,6 +18,7 @@ mod heartbeat;
 mod leader_term;
 pub mod leadership;
 mod membership;
+mod plans_at_worker;
 mod proxy;
 mod quota;
 mod record_budget;

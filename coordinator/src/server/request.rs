@@ -133,6 +133,7 @@ pub(super) fn asked(
         deadline: allowed.and_then(|time| received.checked_add(time)),
         allow_partial: request.allow_partial,
         fresh: request.fresh,
+        profile: request.profile,
         durable: !request.ephemeral,
         datasets: caller.allowance.datasets.clone(),
         received,

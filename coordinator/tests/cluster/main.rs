@@ -9,6 +9,7 @@ mod classes;
 mod devices;
 mod leaderless;
 mod leases;
+mod prepared;
 mod refusals;
 mod scaling;
 mod scans;

@@ -213,7 +213,9 @@ async fn the_same_request_twice_is_one_scan_and_another_under_its_key_is_refused
     let keyed = |document_json: String| pb::ScanRequest { document_json, idempotency_key: "k".to_owned(), ..request() };
     let document = World::document().to_json();
     let (first, _, _) = read(client.scan(keyed(document.clone())).await.unwrap().into_inner()).await;
-    let (second, segments, summary) = read(client.scan(keyed(document.clone())).await.unwrap().into_inner()).await;
+    // Which of its stages are traced is no other request.
+    let again = pb::ScanRequest { profile: true, ..keyed(document.clone()) };
+    let (second, segments, summary) = read(client.scan(again).await.unwrap().into_inner()).await;
     assert_eq!(first.unwrap().scan_id, second.unwrap().scan_id);
     assert_eq!((segments.len(), summary.unwrap().answer_digest), (world.prepared().segments.len(), world.expected()));
     let status = client.scan(keyed(document.replace("20", "21"))).await.unwrap_err();

@@ -26,6 +26,7 @@ use trawl_security::ServerSecurity;
 use trawl_testing::MemoryStore;
 use trawl_wire::error::other_plan;
 use trawl_wire::limits::{CACHE_REPORT_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_wire::plan_key::{PlanAtWorker, unknown_plan};
 use trawl_wire::record::worker_key;
 use trawl_wire::{
     Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV1, StepInputV1, SymbolRow, SymbolRowV1, WorkerRecord,
@@ -382,6 +383,10 @@ pub enum Oddity {
     SpeaksV1,
     /// Sends rows where columns are asked for, as workers did before there were any.
     SendsRows,
+    /// Says that it keeps plans, and does.
+    KeepsPlans,
+    /// Says that it keeps plans, and asks for the document of each that it is named.
+    ForgetsPlans,
     /// Its connection breaks whenever it receives this symbol.
     DiesOf(&'static str),
     /// Claims to hold every group of the snapshot, and groups that there are none of, and to have waited for ages.
@@ -394,6 +399,8 @@ pub enum Oddity {
 #[derive(Debug, Default)]
 pub struct Seen {
     pub shards: AtomicUsize,
+    /// Requests that named a plan without its document.
+    pub named: AtomicUsize,
     /// Streams that were dropped by the coordinator.
     pub dropped: AtomicUsize,
     /// Triggers the reply of a lying worker.
@@ -494,6 +501,12 @@ impl pb::worker_server::Worker for OddWorker {
             let message = other_plan("", &self.scan.identity.plan);
             return Err(Failure::new(ErrorKind::Invalid, message).to_status());
         }
+        if request.document_json.is_empty() {
+            self.seen.named.fetch_add(1, Ordering::SeqCst);
+            if let Oddity::ForgetsPlans = self.oddity {
+                return Err(unknown_plan());
+            }
+        }
         let before = self.seen.shards.fetch_add(1, Ordering::SeqCst);
         let (segments, columns) = (request.segments, request.columns);
         let (sender, receiver) = mpsc::channel(segments.len() + 1);
@@ -524,7 +537,11 @@ impl pb::worker_server::Worker for OddWorker {
                 }
             }
         }
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        let mut response = Response::new(ReceiverStream::new(receiver));
+        if let Oddity::KeepsPlans | Oddity::ForgetsPlans = self.oddity {
+            PlanAtWorker::Kept.mark(response.metadata_mut());
+        }
+        Ok(response)
     }
 
     async fn drain(&self, _request: Request<pb::DrainRequest>) -> Result<Response<pb::DrainReply>, Status> {

@@ -10,7 +10,7 @@ use std::fs;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use crate::arrow_file::{LoadedBars, TIME, decode_times};
+use crate::arrow_file::{LoadedBars, SymbolBars, TIME, decode_times};
 use crate::bundled_names::is_bundled;
 use trawl_terms::suggest;
 
@@ -328,7 +328,8 @@ impl Dataset {
         }
     }
 
-    /// The bars of one symbol; nothing else of its group is read, unless the group's file has no checksums.
+    /// The bars of one symbol, from memory if all of its group is there; nothing else of its group is read, unless the group's file has
+    /// no checksums.
     ///
     /// # Errors
     /// [`MarketError::UnknownSymbol`] with the nearest one; those of [`Dataset::load_group`].
@@ -340,6 +341,12 @@ impl Dataset {
         };
         let entry = self.manifest.symbol(symbol).ok_or_else(unknown)?;
         self.check_columns(columns)?;
+        if self.holds(entry.group, columns, None) {
+            let group = self.load(entry.group, columns, Only::All, None)?;
+            let bars = group.into_iter().find(|bars| *bars.symbol == *symbol).ok_or_else(unknown)?;
+            // A share in the group's buffers would keep them in memory as a whole, whatever the cache's bound is.
+            return Ok(SymbolBars::from(bars).into());
+        }
         self.load(entry.group, columns, Only::Symbol(symbol), None)?.pop().ok_or_else(unknown)
     }
 

@@ -126,6 +126,7 @@ pub fn request_digest(request: &crate::pb::ScanRequest) -> [u8; 32] {
         gathers: false,
         columns: false,
         fresh: false,
+        profile: false,
         ..request.clone()
     };
     Sha256::digest(prost::Message::encode_to_vec(&same)).into()

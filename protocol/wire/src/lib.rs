@@ -12,6 +12,7 @@ pub mod error;
 pub mod group_bits;
 pub mod limits;
 pub mod loopback;
+pub mod plan_key;
 mod priority;
 pub mod record;
 pub mod result;

@@ -18,7 +18,7 @@ fn stages_of_a_device_are_shown_beside_those_of_the_cpu() {
     let sink = Sink::start();
     let variables = sending(&sink.url, &[SIMULATED]);
     let cluster = cluster(&home, 3, &variables);
-    scan(&home, &cluster, &["--shards", "per-group"], &variables).expect_code(0);
+    scan(&home, &cluster, &["--shards", "per-group", "--profile"], &variables).expect_code(0);
     let stages = ["h2d", "kernel", "d2h"];
     let trace = wait_for("whole trace with a device in it", || {
         let trace = sink.whole_trace("scan")?;

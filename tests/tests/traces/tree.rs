@@ -26,7 +26,8 @@ fn a_scan_over_three_workers_is_one_trace() {
     let variables = sending(&sink.url, &[("OTEL_EXPORTER_OTLP_HEADERS", "x-secret=sesame"), ("TRAWL_NODE", "rack-7")]);
     let home = Home::new();
     let cluster = cluster(&home, 3, &variables);
-    scan(&home, &cluster, &["--shards", "per-group", "--report", "report.json"], &variables).expect_code(0);
+    let further = ["--shards", "per-group", "--profile", "--report", "report.json"];
+    scan(&home, &cluster, &further, &variables).expect_code(0);
     let report: serde_json::Value = serde_json::from_slice(&home.read("report.json")).expect("a report is JSON");
     let runs = report["shard_runs"].as_array().expect("shard runs");
 
@@ -78,6 +79,11 @@ fn a_scan_over_three_workers_is_one_trace() {
         "trawl.device",
         "trawl.cache",
         "trawl.queue_ms",
+        "trawl.receive_ms",
+        "trawl.threads_ms",
+        "trawl.load_ms",
+        "trawl.kernel_ms",
+        "trawl.encode_ms",
         "trawl.slow_after_ms",
         "trawl.slow",
         "trawl.hedge",
@@ -130,7 +136,7 @@ fn a_trace_has_a_span_for_each_stage_of_a_shard_and_not_for_each_segment() {
     // 157 segments, as 10,000 symbols have.
     home.synth("wide", 10_000, 30);
     let cluster = Cluster::start_with(&home, 2, &etcd::endpoint(), &variables);
-    let command = ["scan", "--dataset", "wide", "--where", "close > 0", "--quiet", "--coordinator", &cluster.url];
+    let command = ["scan", "--dataset", "wide", "--where", "close > 0", "--profile", "--coordinator", &cluster.url];
     process::run(home.command(&command).envs(variables.iter().copied())).expect_code(0);
     let trace = wait_for("whole trace", || whole(&sink, 1).filter(|t| t.iter().any(|s| s.name == "merge")));
     let shards = trace.iter().filter(|s| s.name == "shard").count();
@@ -139,6 +145,54 @@ fn a_trace_has_a_span_for_each_stage_of_a_shard_and_not_for_each_segment() {
     let kernel =
         trace.iter().find(|s| s.name == "kernel" && !s.get("trawl.count").is_empty()).expect("a summed kernel");
     assert!(kernel.get("trawl.busy_ms").parse::<f64>().unwrap() > 0.0);
+}
+
+/// Whether something was wrong with an attempt, or another one was faster.
+fn is_notable(shard: &Span) -> bool {
+    shard.get("trawl.slow") == "true" || shard.get("trawl.hedge") == "true" || shard.get("trawl.ending") != "done"
+}
+
+#[test]
+fn the_stages_of_a_quick_shard_are_sums_on_its_span_and_one_in_sixteen_has_them_as_spans() {
+    let sink = Sink::start();
+    let variables = sending(&sink.url, &[]);
+    let home = Home::new();
+    let cluster = cluster(&home, 2, &variables);
+    // More than sixteen groups.
+    scan(&home, &cluster, &["--shards", "per-group", "--report", "report.json"], &variables).expect_code(0);
+    let report: serde_json::Value = serde_json::from_slice(&home.read("report.json")).expect("a report is JSON");
+    let runs = report["shard_runs"].as_array().expect("shard runs").len();
+    let sampled = |s: &Span| s.get("trawl.attempt").parse::<u64>().unwrap().is_multiple_of(16);
+    let (trace, shards) = wait_for("whole trace", || {
+        let trace = sink.whole_trace("scan")?;
+        let count = |name: &str| trace.iter().filter(|s| s.name == name).count();
+        let all = count("shard") >= runs && count("execute") >= runs && count("merge") > 0 && count("stream") > 0;
+        let executes = trace.iter().filter(|s| s.name == "execute");
+        // The execution of each attempt, with the number of its stages.
+        let stages = |of: &Span| trace.iter().filter(|s| s.parent == of.span).count();
+        let shards: Vec<(Span, usize)> = executes
+            .filter_map(|execute| {
+                let shard = trace.iter().find(|s| s.span == execute.parent)?;
+                Some((shard.clone(), stages(execute)))
+            })
+            .collect();
+        let seen = shards.iter().filter(|(shard, _)| sampled(shard)).all(|(_, stages)| *stages > 0);
+        (all && seen).then_some((trace, shards))
+    });
+    assert!(shards.iter().any(|(shard, _)| sampled(shard)), "{trace:#?}");
+    let quick = shards.iter().filter(|(shard, _)| !sampled(shard) && !is_notable(shard));
+    let mut seen = 0;
+    for (shard, stages) in quick {
+        assert_eq!(*stages, 0, "{shard:#?}");
+        let ms = |key: &str| shard.get(key).parse::<f64>().unwrap_or_else(|_| panic!("{key} of {shard:#?}"));
+        let all = ["receive", "threads", "load", "kernel", "encode"].map(|stage| ms(&format!("trawl.{stage}_ms")));
+        let whole = (shard.end_ns - shard.start_ns) as f64 / 1e6;
+        // One group is computed by one thread.
+        assert!(all.iter().sum::<f64>() <= whole + SKEW_NS as f64 / 1e6, "{all:?} within {whole} ms");
+        assert!(shard.get("trawl.h2d_ms").is_empty(), "no device took part");
+        seen += 1;
+    }
+    assert!(seen > 0, "every shard was slow: {trace:#?}");
 }
 
 #[test]

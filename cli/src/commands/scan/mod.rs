@@ -464,6 +464,7 @@ fn call(args: &Args, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<Sca
         ephemeral: args.ephemeral,
         allow_partial: args.running.allow_partial,
         fresh: args.fresh,
+        profile: args.running.profile,
         idempotency_key: args.idempotency_key.clone(),
         backend: args.running.backend.of_workers(document)?,
     })

@@ -138,6 +138,8 @@ pub(crate) struct Submission {
     pub deadline: Option<Instant>,
     /// Parent of every shard's span.
     pub trace: Option<pb::TraceContext>,
+    /// Whether the stages of every shard are in its trace.
+    pub profile: bool,
     pub news: mpsc::UnboundedSender<News>,
 }
 

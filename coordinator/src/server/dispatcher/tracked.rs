@@ -93,6 +93,8 @@ impl Tracked {
     /// Records the timings reported by the worker.
     fn timed(&self, timings: &pb::ShardTimings) {
         let Some(span) = self.span.as_ref().filter(|_| spans::exporting()) else { return };
+        let cache = cache_name(timings.from_device, timings.from_memory, timings.from_disk);
+        let cache = cache.map(|level| KeyValue::new(attribute::CACHE, level));
         spans::set(
             span,
             [
@@ -100,10 +102,11 @@ impl Tracked {
                 KeyValue::new(attribute::BARS, spans::number(timings.bars)),
                 KeyValue::new(attribute::BYTES, spans::number(timings.bytes)),
                 KeyValue::new(attribute::DEVICE, timings.device.clone()),
-            ],
+            ]
+            .into_iter()
+            .chain(cache)
+            .chain(sums(timings)),
         );
-        let cache = cache_name(timings.from_device, timings.from_memory, timings.from_disk);
-        spans::set(span, cache.map(|level| KeyValue::new(attribute::CACHE, level)));
     }
 
     /// Ends the span with `ending`; only the first call has an effect.
@@ -213,6 +216,25 @@ impl State {
     }
 }
 
+/// The time of each stage that a worker reports, in the order of the stages.
+fn sums(timings: &pb::ShardTimings) -> impl Iterator<Item = KeyValue> {
+    let names = [
+        (name::RECEIVE, attribute::RECEIVE_MS),
+        (name::QUEUE, attribute::THREADS_MS),
+        (name::LOAD, attribute::LOAD_MS),
+        (name::H2D, attribute::H2D_MS),
+        (name::KERNEL, attribute::KERNEL_MS),
+        (name::D2H, attribute::D2H_MS),
+        (name::ENCODE, attribute::ENCODE_MS),
+    ];
+    names.into_iter().filter_map(|(stage, attribute)| {
+        let mut parts = timings.stages.iter().filter(|timing| timing.stage == stage).peekable();
+        parts.peek()?;
+        let busy_us = parts.fold(0u64, |sum, timing| sum.saturating_add(timing.busy_us));
+        Some(KeyValue::new(attribute, busy_us as f64 / 1e3))
+    })
+}
+
 fn describe(
     span: &tracing::Span,
     of: &Submission,
@@ -231,9 +253,10 @@ fn describe(
             KeyValue::new(attribute::PURPOSE, purpose.name()),
             KeyValue::new(attribute::HEDGE, purpose == RunPurpose::Hedge),
             KeyValue::new(attribute::QUEUE_MS, queued.as_secs_f64() * 1e3),
-        ],
+        ]
+        .into_iter()
+        .chain(port.parse::<u16>().ok().map(|port| KeyValue::new(attribute::SERVER_PORT, i64::from(port))))
+        .chain(segments.first().map(|first| KeyValue::new(attribute::SHARD, i64::from(*first))))
+        .chain(slow_after.map(|limit| KeyValue::new(attribute::SLOW_AFTER_MS, limit.as_secs_f64() * 1e3))),
     );
-    spans::set(span, port.parse::<u16>().ok().map(|port| KeyValue::new(attribute::SERVER_PORT, i64::from(port))));
-    spans::set(span, segments.first().map(|first| KeyValue::new(attribute::SHARD, i64::from(*first))));
-    spans::set(span, slow_after.map(|limit| KeyValue::new(attribute::SLOW_AFTER_MS, limit.as_secs_f64() * 1e3)));
 }

@@ -4,6 +4,7 @@
 //! worker that is still registered is pinged until it answers, and then joins again. A worker that left on purpose is
 //! lost once it has sent all its replies.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
@@ -21,6 +22,7 @@ use crate::planner::{Shard, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
 use crate::scheduler::{ClassId, Event, HostId, Loss, Piece, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, WorkerId};
 use crate::server::attempt;
+use crate::server::plans_at_worker::PlansAtWorker;
 use crate::worker_class::{ClassNeeds, WorkerClass, choose};
 
 /// How long a worker without a record may send no reply before it is lost. One that reaches the store registers again
@@ -31,6 +33,8 @@ const RECORD_GRACE: Duration = Duration::from_secs(5);
 pub(super) struct RegisteredWorker {
     pub record: WorkerRecord,
     pub channel: Channel,
+    /// The plans that it said it keeps.
+    pub plans: Arc<PlansAtWorker>,
     /// Hash of its name.
     pub host: HostId,
     /// Its class, numbered in this term.
@@ -181,6 +185,7 @@ impl State {
                         let worker = RegisteredWorker {
                             record,
                             channel,
+                            plans: Arc::default(),
                             host,
                             class,
                             joined: None,

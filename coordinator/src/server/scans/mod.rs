@@ -83,6 +83,8 @@ pub(crate) struct Asked {
     pub allow_partial: bool,
     /// Whether it is computed even if its answer is known.
     pub fresh: bool,
+    /// Whether the stages of every shard are in its trace.
+    pub profile: bool,
     /// Whether it is recorded.
     pub durable: bool,
     /// Names of the datasets that its caller may scan; all if empty.

@@ -143,6 +143,8 @@ impl Asked {
             allow_partial: header.allow_partial,
             // What it has of its own is read.
             fresh: true,
+            // Not recorded: it affects nothing but the trace.
+            profile: false,
             durable: true,
             // Checked when it was accepted.
             datasets: Vec::new(),

@@ -355,6 +355,7 @@ pub(super) async fn steps(
                 class_patience: class_patience(environment, scan),
                 deadline: scan.deadline(),
                 trace: trace::context_of(&span),
+                profile: scan.asked.profile,
                 news,
             };
             let no_worker = no_worker(environment.no_worker_timeout_ms, &submission.needs);
