@@ -328,6 +328,28 @@ fn shortened_last(program: &Program, symbol: &SymbolInput<'_>) -> Vec<f64> {
     evaluate_last(program, &[short], &NoCancel).expect("not cancelled").remove(0)
 }
 
+#[test]
+fn a_shortened_history_begins_before_all_that_is_counted_or_looked_back_at() {
+    let data = vec![(0..900).map(|t| f64::from(t % 17) + 1.0).collect::<Vec<f64>>(); 5];
+    for (expression, begins) in [
+        ("close > open", Some(899)),
+        ("sma(close, 50) > sma(close, 200)", Some(600)),
+        ("(ceil(0))[3] < close", None),
+        ("within(1 < 2, 7)", None),
+        ("ema(close, 3) > close", Some(0)),
+        ("since(close > 0) > close", Some(0)),
+        ("cumsum(1) > close", Some(0)),
+    ] {
+        let plan = compile_expressions(&[format!("{expression} as a")], "test", &schema()).expect(expression);
+        let program = plan.program();
+        let symbol = input(program, &data, 900);
+        let whole = evaluate_all(program, &symbol, &NoCancel).expect("not cancelled");
+        assert!(same(shortened_last(program, &symbol)[0], whole[0][899]), "{expression}");
+        let begin = Executable::new(program, Precision::F64).shortened_begin(899);
+        assert!(begins.is_none_or(|bar| bar == begin), "{expression}: {begin}");
+    }
+}
+
 fn equal(a: &[f64], b: &[f64]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(*a, *b))
 }
