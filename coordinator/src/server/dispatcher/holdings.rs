@@ -33,6 +33,12 @@ impl Reported {
         fits.then_some(Self { held: report.held, loads: report.loads })
     }
 
+    /// How many segments the worker had run when it reported: more in a later report of the same process.
+    pub fn segments(&self) -> u64 {
+        let loads = self.loads.unwrap_or_default();
+        loads.memory.saturating_add(loads.disk).saturating_add(loads.data_root)
+    }
+
     /// What it holds of a snapshot, NAME@SNAPSHOT.
     pub fn holdings(&self, reference: &str) -> Holdings<'_> {
         let held = self.held.iter().find(|groups| groups.dataset == reference);
@@ -140,6 +146,9 @@ mod tests {
         let reported = Reported::of(report(vec![groups("a@1", group_bits::pack([2]))])).unwrap();
         assert_eq!([1, 2, 3].map(|g| reported.holdings("a@1").tier(g)), [Tier::Nowhere, Tier::Memory, Tier::Disk]);
         assert_eq!(reported.holdings("a@2").tier(2), Tier::Nowhere, "another snapshot");
+        let loads = pb::CacheLoads { memory: u64::MAX, disk: 1, data_root: 1, ..pb::CacheLoads::default() };
+        let many = Reported::of(pb::CacheReport { held: Vec::new(), loads: Some(loads) }).unwrap();
+        assert_eq!([reported.segments(), many.segments()], [0, u64::MAX]);
         assert!(Reported::of(report(vec![groups("a@1", vec![255; CACHE_REPORT_BYTES_MAX])])).is_none());
         let many = (0..=CACHE_REPORT_SNAPSHOTS_MAX).map(|at| groups(&at.to_string(), vec![1]));
         assert!(Reported::of(report(many.collect())).is_none());

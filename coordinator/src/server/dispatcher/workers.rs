@@ -64,6 +64,8 @@ impl RegisteredWorker {
     /// Notes what it holds.
     pub fn note_report(&mut self, report: pb::CacheReport) {
         match Reported::of(report) {
+            // Shards end side by side, and their last replies may overtake one another.
+            Some(reported) if reported.segments() < self.reported.segments() => (),
             Some(reported) => self.reported = reported,
             // At each shard: not for an operator.
             None => tracing::debug!(worker = self.record.id, "what this worker reports to hold is too long"),
