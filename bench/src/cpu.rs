@@ -1,6 +1,5 @@
 //! CPU time of a cluster's processes, from the kernel: by role, and what the workers' compute threads take of it.
 
-use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context as _, Result};
@@ -74,14 +73,14 @@ impl CpuMs {
     }
 
     /// By name, as they are printed.
-    pub fn parts(&self) -> BTreeMap<&'static str, f64> {
-        BTreeMap::from([
+    pub fn parts(&self) -> [(&'static str, f64); 5] {
+        [
             ("client", self.client),
             ("coordinator", self.coordinator),
             ("workers", self.workers),
-            ("workers, compute threads", self.compute_threads),
+            ("of it compute threads", self.compute_threads),
             ("etcd", self.etcd),
-        ])
+        ]
     }
 }
 

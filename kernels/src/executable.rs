@@ -105,12 +105,7 @@ impl Executable {
     /// The latest bar such that histories which begin there give the bits of the whole ones from bar `wanted_from` on: at or
     /// before each of [`Self::input_begins`]. Rows are then numbered from it.
     pub fn shortened_begin(&self, wanted_from: usize) -> usize {
-        // Steps that no input enters look back as well: a constant three bars ago is NA at the first three, and bars are counted from the first.
-        let first = wanted_from.saturating_sub(self.0.reach);
-        let steps = self.0.schedule.whole.tasks(wanted_from);
-        self.0
-            .schedule
-            .renumbered_begin(steps.into_iter().chain(self.input_begins(wanted_from)).fold(first, usize::min))
+        self.0.schedule.shortened_begin(wanted_from)
     }
 
     /// Per input of the program, the first bar that must be given to resume from a state taken at bar `bars`.

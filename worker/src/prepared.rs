@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use trawl_market::LoadedBars;
 use trawl_wire::plan_key::PlanKey;
 use trawl_wire::{Failure, pb};
 
@@ -19,7 +20,7 @@ const BYTES_MAX: usize = 256 << 20;
 /// Bytes of a symbol in a manifest, about.
 const SYMBOL_BYTES: usize = 128;
 /// Bytes of a time or of a value of a bar.
-const BAR_VALUE_BYTES: usize = 8;
+pub(crate) const BAR_VALUE_BYTES: u64 = 8;
 
 /// A scan, ready to run any of its segments.
 #[derive(Debug)]
@@ -49,8 +50,8 @@ impl Prepared {
 
     /// Bytes that it takes in memory beside the manifest, about.
     fn bytes(&self) -> usize {
-        let bars = self.references.values().map(|bars| bars.times.len() * (bars.columns.len() + 1) * BAR_VALUE_BYTES);
-        self.document.len() + self.source.executable.bytes() + bars.sum::<usize>()
+        let bars = |bars: &LoadedBars| bars.times.len() * (bars.columns.len() + 1) * BAR_VALUE_BYTES as usize;
+        self.document.len() + self.source.executable.bytes() + self.references.values().map(bars).sum::<usize>()
     }
 
     fn is(&self, asked: &Asked<'_>) -> bool {

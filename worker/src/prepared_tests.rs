@@ -98,7 +98,7 @@ fn bars_of_references_count_and_the_newest_scan_stays_whatever_it_takes() {
     assert!(more >= bars.times.len() * 16, "{more}");
     let one = prepare(&request(0), "close > 1").bytes() + dataset().manifest.symbols.len() * SYMBOL_BYTES;
     let scans = PreparedScans { bytes_max: 2 * one, ..PreparedScans::default() };
-    // A long document stands for any large scan.
+    // Large by its document: that is the simplest large scan.
     let large = |number| pb::ShardRequest { document_json: " ".repeat(2 * one), ..request(number) };
     kept(&scans, &request(1));
     kept(&scans, &large(2));

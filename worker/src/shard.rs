@@ -17,12 +17,10 @@ use crate::cache::Source;
 use crate::copy_check::CopyCheck;
 use crate::executable::ExecutablePlan;
 use crate::execute::{ExecuteError, ScanSource, ScanStep, StepKind};
-use crate::prepared::{Prepared, PreparedScans};
+use crate::prepared::{BAR_VALUE_BYTES, Prepared, PreparedScans};
 use crate::snapshots::Snapshots;
 use crate::{execution_class_on, lowering_of, precision_of};
 
-/// Bytes of a time or of a value of a bar.
-const BAR_VALUE_BYTES: u64 = 8;
 /// A request whose input has at most so many bytes is read where it arrives: handing it to another thread would take longer.
 const INPUT_BYTES_AT_ONCE: usize = 64 * 1024;
 

@@ -280,6 +280,8 @@ pub(crate) struct Schedule {
     blocks: usize,
     /// Period, in bars, after which all steps do the same again; `None` when one depends on the numbers of bars.
     repeats: Option<usize>,
+    /// Bars before the first wanted one that any step or input of a whole history reads, or looks back at.
+    furthest: usize,
 }
 
 impl Schedule {
@@ -294,6 +296,8 @@ impl Schedule {
         // A group may read more rows than its primitives do.
         whole.read.iter_mut().zip(&restarted.read).for_each(|(back, other)| *back = (*back).max(*other));
         Self {
+            // Steps that no input enters count too: a constant three bars ago is NA at the first three, and bars are counted from the first.
+            furthest: whole.tasks.iter().chain(&whole.inputs).copied().fold(program.reach(), usize::max),
             whole,
             restarted,
             resumed: Backs::of_tasks(program, &tasks, true),
@@ -318,9 +322,11 @@ impl Schedule {
         bar - bar % self.blocks
     }
 
-    /// The last bar at or before `bar` that may be the first one: numbered from there, every step does what it did.
-    pub fn renumbered_begin(&self, bar: usize) -> usize {
-        self.repeats.map_or(0, |bars| bar - bar % bars)
+    /// The last bar that may be the first one when the outputs are wanted from bar `wanted_from` on: numbered from there, every step does
+    /// what it did.
+    pub fn shortened_begin(&self, wanted_from: usize) -> usize {
+        let first = wanted_from.saturating_sub(self.furthest);
+        self.repeats.map_or(0, |bars| first - first % bars)
     }
 }
 
