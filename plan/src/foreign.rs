@@ -25,7 +25,6 @@ const WORDS: [(&str, &str); 44] = [
     ("if", "write iff(c, a, b)"),
     ("llv", "write lowest(x, n)"),
     ("mean", "write sma(x, n) for a mean over time, (a + b) / 2 for one of values"),
-    ("median", "write percentile(x, n, 50)"),
     ("pct_change", "write roc(x, n), in percent, or rocp(x, n)"),
     ("quantile", "write percentile(x, n, percent) over time, xs_quantile(x, q) over symbols"),
     ("rank", "write percentrank(x, n) over time, xs_rank(x) or xs_pct(x) over symbols"),

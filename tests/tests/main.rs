@@ -5,6 +5,7 @@
 mod agreement;
 mod answers;
 mod as_of;
+mod attributes;
 mod best;
 mod chaos;
 mod chart;
@@ -35,6 +36,7 @@ mod probes;
 mod promql;
 mod scaling;
 mod security;
+mod session_words;
 mod sources;
 mod streams;
 mod traces;

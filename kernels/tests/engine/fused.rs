@@ -2,6 +2,7 @@
 //! lengths around tiles and warps, missing and infinite values, groups of unequal histories.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -89,11 +90,18 @@ fn begins(bars: usize) -> Vec<f64> {
     (0..bars).map(|t| f64::from(u8::from(t % 11 == 0))).collect()
 }
 
+/// Minutes of sessions of eight bars, with three bars after each that are in none.
+pub static CLOCK: LazyLock<Vec<f64>> = LazyLock::new(|| {
+    let minutes = |t: usize| if t % 11 < 8 { (t % 11) as f64 * 10.0 } else { f64::NAN };
+    (0..200_000).map(minutes).collect()
+});
+
 pub fn inputs<'a>(program: &Program, bars: &'a [Vec<Vec<f64>>], begins: &'a [f64]) -> Vec<SymbolInput<'a>> {
     let symbol = |columns: &'a Vec<Vec<f64>>| {
         let series = |input: &Input| match input {
             Input::Column(name) => columns[COLUMNS.iter().position(|c| c == name).expect("a column")].as_slice(),
             Input::Begins(_) => &begins[..columns[0].len()],
+            Input::Clock(_) => &CLOCK[..columns[0].len()],
             other => panic!("{other:?} in a bare expression"),
         };
         SymbolInput { columns: program.inputs.iter().map(series).collect(), visible: columns[0].len() }

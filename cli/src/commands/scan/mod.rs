@@ -6,6 +6,7 @@
 mod all_bars;
 mod clauses;
 mod explain;
+mod include;
 mod shown;
 mod update;
 mod why;
