@@ -112,8 +112,9 @@ impl Resolver<'_> {
         let Some(function) = catalogue::find(name) else {
             let forms = catalogue::FORMS.iter().map(|f| f.name);
             let names = catalogue::functions().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()));
+            let is_series = self.is_series_name(name);
             let names = names.chain(self.definitions.keys().map(String::as_str));
-            let help = if self.is_series_name(name) {
+            let help = if is_series {
                 format!("'{name}' is a series: write it without parentheses")
             } else {
                 let near = suggest(name, names.chain(forms)).map(|near| format!("did you mean '{near}'?"));

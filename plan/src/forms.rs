@@ -258,6 +258,7 @@ impl Resolver<'_> {
                 Ok(Value::Outputs(function, nodes))
             }
             // A string or a label: the message of a series is the right one.
+            Value::Date(name, node) => Ok(Value::Date(name, self.graph.read(how, node))),
             Value::Text(_) | Value::Label(_) => self.within(scope, |r| r.series(call.clause, expr)).map(Value::Series),
         }
     }

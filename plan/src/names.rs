@@ -51,7 +51,8 @@ impl<'a> Resolver<'a> {
         if catalogue::find(name).is_some_and(|function| function.is_bare) {
             return self.call(clause, name, span, &[], span);
         }
-        if catalogue::find(name).is_some() || catalogue::find_form(name).is_some() {
+        let is_function = catalogue::find(name).is_some() || catalogue::find_form(name).is_some();
+        if is_function || self.definitions.contains_key(name) {
             return Err(clause.mistake(
                 format!("'{name}' is a function"),
                 span,

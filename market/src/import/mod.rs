@@ -41,7 +41,7 @@ pub use self::prepare::{FileLayout, ImportPreview, PreviewBar, preview_files};
 use self::prepare::{Prepared, by_reason, prepare};
 pub(crate) use self::settle::Labels;
 use self::settle::other_timeframe;
-use self::tables::{NewTables, read_tables, store_tables};
+use self::tables::{read_tables, store_tables};
 use trawl_terms::Timeframe;
 
 use crate::as_of::AsOf;
