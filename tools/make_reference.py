@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
-SERIES = {"AAPL": 160, "EDGE_FLAT": 60, "EDGE_ZEROVOL_DEADBARS": 60}
+SERIES = {"AAPL": 160, "EDGE_FLAT": 120, "EDGE_ZEROVOL_DEADBARS": 120}
 
 
 def bars(series, count):

@@ -47,4 +47,4 @@ pub use program::{FrameProgram, Input, Program, Stage};
 pub use scan_plan::{Plan, Point, PointValues};
 pub use schema::{AttributeKind, Directory, Schema};
 pub use sweep::{Best, Choice, Setting, Sharing, SweepRange, SweepValues};
-pub use trawl_terms::{Direction, Timeframe, suggest};
+pub use trawl_terms::{Clock, Direction, Timeframe, suggest};

@@ -467,8 +467,7 @@ impl<'a> Resolver<'a> {
             return match clock.number_of(text) {
                 Ok(number) => Ok(Some(self.graph.num(number))),
                 Err(expected) => {
-                    let label = format!("expected {expected}");
-                    Err(clause.mistake(format!("'{text}' cannot be compared with it"), &expr.span, label, None))
+                    Err(clause.mistake(format!("'{text}' is not {expected}"), &expr.span, "not understood", None))
                 }
             };
         }

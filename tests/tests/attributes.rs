@@ -36,12 +36,12 @@ fn a_scan_knows_the_attributes_of_its_as_of() {
     let newest = answer(&home, &["--where", "cap > 0"]);
     has(&newest, "AAA", "matched", ",100,97");
     has(&newest, "BBB", "matched", ",50,2");
-    has(&newest, "CCC", "not_matched", ",,");
+    has(&newest, "CCC", "unknown", ",,");
     let before = answer(&home, &["--where", "cap > 0", "--as-of", "2024-06-04"]);
     has(&before, "AAA", "matched", ",100,6");
     has(&before, "BBB", "matched", ",300,3");
     let first = answer(&home, &["--where", "cap > 0", "--as-of", "2024-06-03"]);
-    has(&first, "BBB", "not_matched", ",,");
+    has(&first, "BBB", "unknown", ",,");
     // At every bar what was known then, in any clause; a reference has its own.
     let clauses = ["--where", "xs_rank(cap) == 1 and days_since(earnings) < 0 and ref('AAA', cap) == 100", "--rank", "cap", "--all-bars", "all.csv"];
     home.trawl(&[&["scan", "--dataset", "m"], &clauses[..]].concat()).expect_code(0);

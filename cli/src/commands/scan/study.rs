@@ -13,8 +13,7 @@ use super::{Clauses, Running, asked, prepare, routed};
 use crate::app::Context;
 use crate::backend::Workload;
 use crate::failure::UserMistake;
-use crate::human::counted;
-use crate::output::table::{new_table, push_table, right_align};
+use crate::output::table::{new_table, push_table, right_align, short_snapshot};
 
 /// The furthest horizon, in bars.
 const HORIZON_MAX: u32 = 100_000;
@@ -146,16 +145,17 @@ fn shown(found: &[HorizonStudy], options: &StudyOptions, prepared: &PreparedScan
     let first = usize::from(group.is_some());
     right_align(&mut table, &(first..first + headings.len()).collect::<Vec<usize>>());
     push_table(&mut text, &table);
-    let open: u64 = found.iter().map(|of| of.open).max().unwrap_or(0);
+    let furthest = options.horizons.last();
+    let open: u64 = found.iter().filter(|of| Some(&of.horizon) == furthest).map(|of| of.open).sum();
     if open > 0 {
-        let _ = writeln!(text, "{} without a bar far enough ahead", counted(open as usize, "match"));
+        let _ = writeln!(text, "not counted at the furthest: {open}, whose histories end before");
     }
     let manifest = &prepared.dataset.manifest;
     let synthetic = if manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
     let _ = writeln!(
         text,
         "dataset {}, {} bars{synthetic}, up to {}",
-        prepared.dataset_reference(),
+        format!("{}@{}", manifest.name, short_snapshot(&manifest.snapshot)),
         manifest.timeframe,
         manifest.shown_as_of(prepared.as_of)
     );
