@@ -154,8 +154,9 @@ fn shown(found: &[HorizonStudy], options: &StudyOptions, prepared: &PreparedScan
     let synthetic = if manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
     let _ = writeln!(
         text,
-        "dataset {}, {} bars{synthetic}, up to {}",
-        format!("{}@{}", manifest.name, short_snapshot(&manifest.snapshot)),
+        "dataset {}@{}, {} bars{synthetic}, up to {}",
+        manifest.name,
+        short_snapshot(&manifest.snapshot),
         manifest.timeframe,
         manifest.shown_as_of(prepared.as_of)
     );
