@@ -28,9 +28,11 @@ pub mod scan_steps;
 pub mod scheduler;
 mod series;
 pub mod server;
+mod study;
 mod why;
 pub mod worker_class;
 
+pub use study::{HORIZONS_MAX, HorizonStudy, STUDY_CELLS_MAX, StudyError, StudyOptions, study};
 pub use all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars, all_bars_by_column, answer_at};
 pub use answer_size::ANSWER_ROWS_MAX;
 pub use merge::{FailedSegment, merge, merge_results};

@@ -233,7 +233,7 @@ pub(crate) fn check_answer_rows(plan: &Plan, symbols: usize) -> Result<(), Prepa
 /// A warning when the plan asks the calendar for sessions of years that it does not cover.
 fn coverage_warning(plan: &Plan, manifest: &Manifest, as_of: TimeMicros) -> Result<Option<String>, MarketError> {
     let timeframe = manifest.timeframe;
-    let begins = |input: &Input| matches!(input, Input::Begins(_));
+    let begins = |input: &Input| matches!(input, Input::Begins(_) | Input::Clock(_));
     let mut pieces = plan.stages().iter().flat_map(|stage| &stage.pieces);
     let asked = plan.frames.iter().any(|frame| frame.bars != BarSize::Base)
         || (!timeframe.is_dated() && pieces.any(|piece| piece.program.inputs.iter().any(begins)));

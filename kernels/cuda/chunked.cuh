@@ -441,6 +441,33 @@ struct ChunkMap<ValueWhen> {
     }
 };
 
+template <bool LARGEST>
+struct ChunkMap<ExtremeSince<LARGEST>> {
+    // Whether the first input was true or NA; which of the two it was last; the extreme since then, or of the chunk.
+    double known, begun, held;
+
+    __device__ __forceinline__ void start() {
+        known = begun = 0.0;
+        held = na();
+    }
+    __device__ __forceinline__ void next(double c, double x) {
+        const bool anew = c == 1.0 || is_nan(c);
+        known = anew ? 1.0 : known;
+        begun = c == 1.0 ? 1.0 : is_nan(c) ? 0.0 : begun;
+        const double before = anew ? na() : held;
+        held = begun == 1.0 || known == 0.0 ? ExtremeSince<LARGEST>::better(before, x) : before;
+    }
+    __device__ __forceinline__ bool carry(ExtremeSince<LARGEST>& s) const {
+        if (known == 1.0) {
+            s.begun = begun;
+            s.held = held;
+        } else if (s.begun == 1.0) {
+            s.held = ExtremeSince<LARGEST>::better(s.held, held);
+        }
+        return true;
+    }
+};
+
 template <>
 struct ChunkMap<Ever> {
     double held;

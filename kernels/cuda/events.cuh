@@ -48,6 +48,33 @@ struct ValueWhen {
     }
 };
 
+// Inputs c, x: the largest or the smallest defined x since c was last true; NA until c was, and after an NA of c until it is true
+// again.
+template <bool LARGEST>
+struct ExtremeSince {
+    // 1 from a true c to an NA of it.
+    double begun, held;
+
+    __device__ __forceinline__ void start(int, int) {
+        begun = 0.0;
+        held = na();
+    }
+
+    // The better one of two values of which either may be missing.
+    static __device__ __forceinline__ double better(double held, double x) {
+        const bool beyond = LARGEST ? x > held : x < held;
+        return is_finite(x) && (beyond || is_nan(held)) ? x : held;
+    }
+
+    __device__ __forceinline__ double next(double c, double x) {
+        const bool anew = c == 1.0 || is_nan(c);
+        begun = c == 1.0 ? 1.0 : is_nan(c) ? 0.0 : begun;
+        const double before = anew ? na() : held;
+        held = begun == 1.0 ? better(before, x) : before;
+        return held;
+    }
+};
+
 // Whether `e` was ever true; NA counts as false.
 struct Ever {
     double held;

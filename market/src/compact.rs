@@ -149,6 +149,7 @@ fn heading(manifest: &Manifest) -> Heading {
         complete_to: manifest.complete_to,
         factors: manifest.factors.clone(),
         symbol_table: manifest.symbol_table.clone(),
+        attributes: manifest.attributes.clone(),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::error::MarketError;
 use crate::jumps::{Jump, find_jumps};
 use crate::limits::JUMPS_LISTED_MAX;
 use crate::manifest::{GroupFile, SymbolEntry};
-use crate::reference::{FactorRow, ListingRow};
+use crate::reference::{FactorRow, ListingRow, attribute_name};
 use crate::series::Series;
 use crate::time::TimeMicros;
 use trawl_terms::Timeframe;
@@ -48,6 +48,10 @@ pub struct Inspection {
     pub labels: Vec<String>,
     /// Rows of the table of symbols.
     pub symbol_rows: u64,
+    /// Attributes of symbols.
+    pub attributes: Vec<String>,
+    /// Rows of the table of attributes.
+    pub attribute_rows: u64,
     /// Splits and dividends.
     pub factors: u64,
     /// Earliest bar.
@@ -170,6 +174,8 @@ pub fn inspect(dataset: &Dataset, options: InspectOptions<'_>) -> Result<Inspect
         complete_to: manifest.complete_to(),
         labels: manifest.labels().to_vec(),
         symbol_rows: manifest.symbol_table.as_ref().map_or(0, |t| t.rows),
+        attributes: manifest.attributes().iter().map(|stored| attribute_name(stored).0.to_owned()).collect(),
+        attribute_rows: manifest.attributes.as_ref().map_or(0, |t| t.rows),
         factors: manifest.factors.as_ref().map_or(0, |t| t.rows),
         first_time: manifest.first_time,
         last_time: manifest.last_time,
@@ -202,7 +208,7 @@ fn check(dataset: &Dataset) -> Checks {
         }
     };
     damaged.iter().for_each(&mut problem);
-    for error in [dataset.times().err(), dataset.symbol_table().err(), dataset.factors().err()].iter().flatten() {
+    for error in [dataset.times().err(), dataset.symbol_table().err(), dataset.factors().err(), dataset.attributes().err()].iter().flatten() {
         problem(error);
     }
     let close: Vec<String> = manifest.columns.iter().filter(|c| *c == "close").cloned().collect();
@@ -222,7 +228,7 @@ fn check(dataset: &Dataset) -> Checks {
         problem(&error);
     }
     jumps.sort_by(|a, b| (&a.symbol, a.time).cmp(&(&b.symbol, b.time)));
-    let tables = manifest.factors.iter().chain(&manifest.symbol_table).count();
+    let tables = manifest.tables().count();
     let (files, count) = (manifest.files.len() + 2 * manifest.tails().len() + 1 + tables, jumps.len() as u64);
     jumps.truncate(JUMPS_LISTED_MAX);
     Checks { files: files as u64, problems, jumps: count, jumps_listed: jumps }

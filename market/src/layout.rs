@@ -51,7 +51,7 @@ impl Manifest {
         let mut named: BTreeSet<String> = bars.map(|sha256| file_path(sha256)).collect();
         named.extend(self.files.iter().map(|f| sums_path(&f.sha256)));
         named.extend(self.tails().iter().flat_map(|t| [file_path(&t.sha256), tail_index_path(&t.index)]));
-        named.extend(self.factors.iter().chain(&self.symbol_table).map(|t| table_path(&t.sha256)));
+        named.extend(self.tables().map(|t| table_path(&t.sha256)));
         named
     }
 }

@@ -92,6 +92,10 @@ pub const LABELS_MAX: usize = 32;
 pub const LABEL_BYTES_MAX: usize = 128;
 /// Rows of a factor table.
 pub const FACTOR_ROWS_MAX: usize = 5_000_000;
+/// Rows of an attribute table.
+pub const ATTRIBUTE_ROWS_MAX: usize = 1_000_000;
+/// Attributes of symbols.
+pub const ATTRIBUTES_MAX: usize = 64;
 /// Largest ratio of new to old shares of a split, and of old to new ones.
 pub const SPLIT_RATIO_MAX: f64 = 1e6;
 /// Bars per symbol of a synthetic market.

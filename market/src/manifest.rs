@@ -13,7 +13,7 @@ use crate::calendar::{CALENDARS, Calendar};
 use crate::group::group_of;
 use crate::limits::{COLUMNS_MAX, GROUPS_MAX, SYMBOLS_MAX, TAILS_MAX};
 use crate::name::{is_column, is_digest, is_symbol};
-use crate::reference::check_labels;
+use crate::reference::{check_attributes, check_labels};
 use crate::time::TimeMicros;
 
 /// Origin of imported bars in a manifest.
@@ -21,8 +21,8 @@ pub(crate) const ORIGIN_IMPORT: &str = "import";
 
 /// Newest version of the layout that this build writes and reads. A snapshot is written as the lowest version that can
 /// represent it, so that ids remain unchanged: 2 where it has a calendar, tables or a time up to which it is complete, 3 where
-/// bars were appended.
-pub const MANIFEST_VERSION: u32 = 3;
+/// bars were appended, 4 where symbols have attributes.
+pub const MANIFEST_VERSION: u32 = 4;
 
 /// One symbol of a snapshot.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -103,7 +103,7 @@ pub struct TableFile {
     pub bytes: u64,
     /// Rows without the header.
     pub rows: u64,
-    /// Names of the labels, sorted; none for a table of factors.
+    /// Names of the labels or attributes, sorted; none for a table of factors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
 }
@@ -145,6 +145,9 @@ pub struct Manifest {
     /// Tickers and labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub symbol_table: Option<TableFile>,
+    /// Attributes of symbols; `earnings:date` is one of dates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<TableFile>,
     /// Distinct bar times, without those that only appended bars have.
     pub times: TimesFile,
     /// Bars that were appended; `None` for a snapshot that was written whole.
@@ -201,8 +204,21 @@ impl Manifest {
         self.symbol_table.as_ref().map_or(&[], |t| &t.labels)
     }
 
+    /// Names of the attributes of symbols with their kinds, sorted.
+    pub(crate) fn attributes(&self) -> &[String] {
+        self.attributes.as_ref().map_or(&[], |t| &t.labels)
+    }
+
+    /// Files of reference data.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &TableFile> {
+        self.factors.iter().chain(&self.symbol_table).chain(&self.attributes)
+    }
+
     /// The lowest version that can represent all of this.
     pub(crate) fn version_needed(&self) -> u32 {
+        if self.attributes.is_some() {
+            return 4;
+        }
         if self.appended.is_some() {
             return 3;
         }
@@ -260,7 +276,12 @@ impl Manifest {
         if let Some(time) = self.complete_to {
             let _ = writeln!(text, "complete_to {time}");
         }
-        for (name, table) in [("factors", &self.factors), ("symbol_table", &self.symbol_table)] {
+        let tables = [
+            ("factors", &self.factors),
+            ("symbol_table", &self.symbol_table),
+            ("attributes", &self.attributes),
+        ];
+        for (name, table) in tables {
             if let Some(t) = table {
                 let _ = writeln!(text, "{name} {} {} {} {}", t.sha256, t.bytes, t.rows, t.labels.join(","));
             }
@@ -304,6 +325,8 @@ impl Manifest {
             ));
         }
         check_labels(self.labels(), &self.columns)?;
+        check_attributes(self.attributes(), &self.columns, self.labels())?;
+        wrong(self.attributes().is_sorted_by(|a, b| a < b), "its attributes are not sorted")?;
         wrong(self.labels().is_sorted_by(|a, b| a < b), "its labels are not sorted")?;
         wrong(is_digest(&self.snapshot), "its snapshot id is not 64 hex digits")?;
         wrong(!self.origin.contains('\n'), "its origin has several lines")?;
@@ -312,7 +335,7 @@ impl Manifest {
         wrong(self.columns.iter().all(|c| is_column(c)), "a column's name is invalid")?;
         let unique: std::collections::BTreeSet<_> = self.columns.iter().collect();
         wrong(unique.len() == self.columns.len(), "a column appears twice")?;
-        let tables = self.factors.iter().chain(&self.symbol_table).map(|t| &t.sha256);
+        let tables = self.tables().map(|t| &t.sha256);
         wrong([&self.times.sha256].into_iter().chain(tables).all(|d| is_digest(d)), "a file's name is not a sha256")?;
         match &self.appended {
             Some(appended) => appended.check(),

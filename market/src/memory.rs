@@ -107,6 +107,7 @@ pub(crate) fn build(origin: &str, mut market: MemoryMarket) -> Result<Dataset, M
         complete_to: market.complete_to,
         factors,
         symbol_table,
+        attributes: None,
     };
     let manifest = assemble(&sink, heading, stored, times)?;
     match sink {

@@ -259,6 +259,7 @@ pub(crate) struct Heading {
     pub complete_to: Option<TimeMicros>,
     pub factors: Option<TableFile>,
     pub symbol_table: Option<TableFile>,
+    pub attributes: Option<TableFile>,
 }
 
 /// Builds a manifest from stored groups (any order) and the distinct times of them all.
@@ -286,6 +287,7 @@ pub(crate) fn assemble(
         complete_to: None,
         factors: heading.factors,
         symbol_table: heading.symbol_table,
+        attributes: heading.attributes,
         name: heading.name,
         snapshot: String::new(),
         timeframe: heading.timeframe,
@@ -330,6 +332,7 @@ pub(crate) fn assemble_appended(
         complete_to: None,
         factors: heading.factors,
         symbol_table: heading.symbol_table,
+        attributes: heading.attributes,
         name: heading.name,
         snapshot: String::new(),
         timeframe: heading.timeframe,

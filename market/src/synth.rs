@@ -124,6 +124,7 @@ pub fn synthesise(store: &Store, options: &SynthOptions) -> Result<SynthReport, 
         complete_to: None,
         factors: None,
         symbol_table: None,
+        attributes: None,
     };
     let manifest = assemble(&sink, heading, files, all_times)?;
     match &head {

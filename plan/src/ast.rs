@@ -1,6 +1,7 @@
 //! What the parser makes of a text: a tree with the place of every part. Names are not looked up here.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Byte range in the clause's text.
 pub type Span = Range<usize>;
@@ -70,6 +71,8 @@ pub enum ExprKind {
         /// The texts without quotes, each with its place.
         values: Vec<(String, Span)>,
     },
+    /// An argument in place of a parameter of a defined function. Not made by the parser.
+    Argument(Arc<Argument>),
     /// `a < b <= c`: operands one more than operators.
     Chain {
         /// At least two, from left to right.
@@ -77,6 +80,28 @@ pub enum ExprKind {
         /// `ops[i]` is between operands `i` and `i + 1`.
         ops: Vec<CompareOp>,
     },
+}
+
+/// Which defined functions a text is part of, from inside out.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Calls {
+    /// The innermost one.
+    pub name: String,
+    /// Those whose text calls it.
+    pub outside: Option<Arc<Calls>>,
+}
+
+/// An argument that a defined function was called with, and where it is written.
+#[derive(Debug, PartialEq)]
+pub struct Argument {
+    /// The argument.
+    pub expr: Expr,
+    /// Name of the clause that it is written in.
+    pub clause: String,
+    /// Text of that clause.
+    pub text: String,
+    /// The functions that the clause is the text of.
+    pub(crate) calls: Option<Arc<Calls>>,
 }
 
 /// An argument of a call.

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use crate::ast::{Arg, Expr, ExprKind, Span};
 use crate::catalogue::{self, Arguments, Formula, Function, Param, ParamDefault, ParamType};
 use crate::foreign::hint;
-use crate::frame::Subject;
+use crate::frame::{BarSize, Subject};
 use crate::graph::{Binary, Kind, NodeId, Op};
 use crate::resolve::{Clause, Resolver, Stop, Value};
 use crate::sweep::Setting;
@@ -49,6 +49,9 @@ pub fn signature(function: &Function) -> String {
         ParamDefault::Required => p.name.to_owned(),
         _ => format!("{}={}", p.name, default_text(p)),
     });
+    if function.is_bare {
+        return function.name.to_owned();
+    }
     format!("{}({})", function.name, series.chain(params).collect::<Vec<_>>().join(", "))
 }
 
@@ -100,13 +103,18 @@ impl Resolver<'_> {
         args: &[Arg],
         span: &Span,
     ) -> Resolved<Value> {
+        if let Some(value) = self.defined_call(clause, name, args, span)? {
+            return Ok(value);
+        }
         if let Some(form) = catalogue::find_form(name) {
             return self.form(clause, form, args, span);
         }
         let Some(function) = catalogue::find(name) else {
             let forms = catalogue::FORMS.iter().map(|f| f.name);
             let names = catalogue::functions().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()));
-            let help = if self.is_series_name(name) {
+            let is_series = self.is_series_name(name);
+            let names = names.chain(self.definitions.keys().map(String::as_str));
+            let help = if is_series {
                 format!("'{name}' is a series: write it without parentheses")
             } else {
                 let near = suggest(name, names.chain(forms)).map(|near| format!("did you mean '{near}'?"));
@@ -119,6 +127,9 @@ impl Resolver<'_> {
                 Some(help),
             ));
         };
+        if function.clock.is_some_and(|clock| clock.is_within_day()) {
+            self.check_within_day(clause, function, span)?;
+        }
         let mut call = FunctionCall {
             clause,
             function,
@@ -155,6 +166,21 @@ impl Resolver<'_> {
             [one] => Value::Series(*one),
             _ => Value::Outputs(function, nodes),
         })
+    }
+
+    /// Refuses what days do not have where bars are of a day or longer.
+    fn check_within_day(&self, clause: Clause<'_>, function: &Function, span: &Span) -> Resolved<()> {
+        let timeframe = match &self.frame().bars {
+            BarSize::Base => self.schema.timeframe,
+            BarSize::Higher { timeframe, .. } => Some(*timeframe),
+        };
+        match timeframe.filter(|timeframe| timeframe.is_dated()) {
+            None => Ok(()),
+            Some(timeframe) => {
+                let message = format!("{} needs bars shorter than a day, and these are of {timeframe}", function.name);
+                Err(clause.mistake(message, span, "not known of a day", None))
+            }
+        }
     }
 
     /// The nodes of a call, and the least bars that it takes.

@@ -3,17 +3,19 @@
 use crate::ast::Expr;
 use crate::catalogue;
 use crate::deep::{levels, with_room};
+use crate::definitions::definitions;
 use crate::diagnostic::Diagnostic;
 use crate::document::{ANSWER_COLUMNS, ScanDocument};
 use crate::edge_flags::Edges;
 use crate::exact::Facts;
+use crate::frame::FrameId;
 use crate::graph::{Kind, NodeId, Op};
 use crate::limits::{
-    DIAGNOSTICS_MAX, LETS_MAX, LOOK_BACK_MAX, PERIOD_MAX, RANK_KEYS_MAX, SELECT_COLUMNS_MAX, SWEEP_POINTS_MAX,
+    DEFINITIONS_MAX, DIAGNOSTICS_MAX, LETS_MAX, LOOK_BACK_MAX, PERIOD_MAX, RANK_KEYS_MAX, SELECT_COLUMNS_MAX, SWEEP_POINTS_MAX,
     SWEEP_VARIABLES_MAX,
 };
 use crate::parse::{RESERVED, Suffix, parse_expression, parse_output, parse_rank};
-use crate::resolve::{Clause, Resolver, Stop};
+use crate::resolve::{Clause, Resolver, Scope, Stop};
 use crate::scan_plan::{Plan, Point};
 use crate::schema::Schema;
 use crate::sweep::{Best, Choice, Setting};
@@ -46,7 +48,9 @@ impl<'a> Compiler<'a> {
 
     fn condition(&mut self, name: &str, text: &str) -> Option<NodeId> {
         let expr = self.parsed(parse_expression(name, text))?;
-        let result = self.resolver.typed(Clause { name, text }, &expr, Kind::Bool, &format!("'{name}'"));
+        let clause = Clause { name, text };
+        let typed = |r: &mut Resolver<'_>| r.typed(clause, &expr, Kind::Bool, &format!("'{name}'"));
+        let result = self.resolver.at_home(Scope::OWN, typed);
         self.keep(result)
     }
 
@@ -68,7 +72,8 @@ impl<'a> Compiler<'a> {
         }
         let mut out = Vec::with_capacity(keys.len());
         for (expr, suffix) in &keys {
-            let result = self.resolver.typed(clause, expr, Kind::Num, &format!("a key of '{name}'"));
+            let typed = |r: &mut Resolver<'_>| r.typed(clause, expr, Kind::Num, &format!("a key of '{name}'"));
+            let result = self.resolver.at_home(Scope::OWN, typed);
             let direction = if *suffix == Suffix::Ascending { Direction::Ascending } else { Direction::Descending };
             out.extend(self.keep(result).map(|node| (node, direction)));
         }
@@ -96,7 +101,7 @@ impl<'a> Compiler<'a> {
     fn output(&mut self, clause: &str, text: &str, taken: &[(String, NodeId)]) -> Option<(String, NodeId)> {
         let (expr, suffix) = self.parsed(parse_output(clause, text))?;
         let place = Clause { name: clause, text };
-        let result = self.resolver.series(place, &expr);
+        let result = self.resolver.at_home(Scope::OWN, |r| r.series(place, &expr));
         let node = self.keep(result)?;
         let (name, span) = match suffix {
             Suffix::As(name, span) => (name, span),
@@ -135,7 +140,8 @@ impl<'a> Compiler<'a> {
                 format!("select has {} columns; at most {SELECT_COLUMNS_MAX} are taken", document.select.len());
             self.mistake_in("select", &document.select[SELECT_COLUMNS_MAX], message, None);
         } else if document.select.is_empty() {
-            select.extend(self.resolver.column("close").map(|node| ("close".to_owned(), node)));
+            let close = self.resolver.at_home(Scope::OWN, |r| r.column("close").ok_or(Stop::Reported));
+            select.extend(close.ok().map(|node| ("close".to_owned(), node)));
         }
         for (i, text) in document.select.iter().enumerate().take(SELECT_COLUMNS_MAX) {
             self.outputs(&format!("select[{}]", i + 1), text, &mut select);
@@ -243,6 +249,7 @@ fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
     let headings = ANSWER_COLUMNS.into_iter().chain(document.sweep.keys().map(String::as_str)).collect();
     let mut compiler = Compiler { resolver: Resolver::new(schema, document), mistakes: Vec::new(), headings };
     check_names(&mut compiler, document, schema);
+    check_definitions(&mut compiler, document);
     if let Some(asked) = document.precision.as_deref().filter(|asked| Precision::named(asked).is_none()) {
         let names = Precision::ALL.map(Precision::name);
         let help = match suggest(asked, names) {
@@ -253,8 +260,9 @@ fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
     }
     if let (Some(wanted), Some(has)) = (&document.timeframe, schema.timeframe)
         && wanted.parse() != Ok(has)
+        && compiler.resolver.home == FrameId::OWN
     {
-        let help = Some(format!("leave timeframe out or write '{has}'"));
+        let help = Some(format!("leave timeframe out, or write '{has}' or one that consists of whole bars of {has}"));
         compiler.mistake_in("timeframe", wanted, format!("this dataset holds {has} bars, not {wanted}"), help);
     }
     if let Some(history) = document.history
@@ -294,6 +302,18 @@ fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
         return Err(vec![mistake]);
     }
     Ok(plan)
+}
+
+fn check_definitions(compiler: &mut Compiler<'_>, document: &ScanDocument) {
+    compiler.mistakes.extend(definitions(&document.defs).1);
+    if document.defs.len() > DEFINITIONS_MAX {
+        let message = format!("{} functions are defined; at most {DEFINITIONS_MAX} are taken", document.defs.len());
+        compiler.mistake_in("def", &names(document.defs.keys()), message, None);
+    }
+    if let Some(path) = document.include.first() {
+        let message = "'include' is for the client, which reads the files and sends what is in them".to_owned();
+        compiler.mistake_in("include", path, message, Some("copy the lets and functions into the document".to_owned()));
+    }
 }
 
 fn check_best(compiler: &mut Compiler<'_>, document: &ScanDocument, best: &Best) {
@@ -376,6 +396,8 @@ fn check_names(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Sc
             Some(format!("'{name}' is a column already"))
         } else if schema.labels.contains_key(name) {
             Some(format!("'{name}' is a label already"))
+        } else if schema.attributes.contains_key(name) {
+            Some(format!("'{name}' is an attribute already"))
         } else if clause == "sweep" && document.lets.contains_key(name) {
             Some(format!("'{name}' is a let already"))
         } else if clause == "sweep" && ANSWER_COLUMNS.contains(&name.as_str()) {

@@ -58,6 +58,13 @@ pub struct ScanDocument {
     /// Names for expressions, usable in every clause.
     #[serde(default, rename = "let", skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "lets")]
     pub lets: BTreeMap<String, String>,
+    /// Functions by name and parameters, such as `rs(n)`, usable in every clause.
+    #[serde(default, rename = "def", skip_serializing_if = "BTreeMap::is_empty")]
+    pub defs: BTreeMap<String, String>,
+    /// Files whose lets and functions are added, by paths from the document's folder. The client reads them: a document that is
+    /// compiled has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "paths")]
+    pub include: Vec<String>,
     /// Constants that take each of several values: the scan is done for every combination.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sweep: BTreeMap<String, SweepValues>,
@@ -75,6 +82,20 @@ pub struct History {
     /// Lets functions that never forget their beginning begin at the first of these bars; refused without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub origin: bool,
+}
+
+/// One path, or a list of them.
+fn paths<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a path in quotes or a list of them is expected")]
+    enum Paths {
+        One(String),
+        All(Vec<String>),
+    }
+    Ok(match Paths::deserialize(deserializer)? {
+        Paths::One(path) => vec![path],
+        Paths::All(paths) => paths,
+    })
 }
 
 /// Lets may be written as bare numbers and truths too: `a = 20` is `a = '20'`.
@@ -159,6 +180,8 @@ impl ScanDocument {
                 "limit",
                 "select",
                 "let",
+                "def",
+                "include",
                 "sweep",
                 "bars",
                 "origin",
@@ -191,6 +214,10 @@ impl ScanDocument {
 
     /// At most how many levels its texts may be nested, lets within one another included (see `deep`).
     pub(crate) fn levels(&self) -> usize {
+        // Texts of functions stand within one another as often as they are called.
+        if !self.defs.is_empty() {
+            return usize::MAX;
+        }
         let clauses = self.universe.iter().chain([&self.condition]).chain(&self.rank).chain(&self.select);
         let texts = clauses.chain(self.lets.values()).chain(self.best.as_ref().map(|best| &best.by));
         crate::deep::levels(texts.map(String::as_str), self.lets.len())

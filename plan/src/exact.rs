@@ -8,6 +8,7 @@ use crate::frame::{BarSize, CrossFunction};
 use crate::graph::{Binary, Class, Graph, Leaf, NodeId, Pointwise, Unary};
 use crate::op_facts::Values;
 use crate::resolve::Resolver;
+use trawl_terms::Clock;
 
 /// How much of a value is exact, most first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,6 +92,11 @@ pub(crate) fn exactness(facts: &Facts, graph: &Graph, id: NodeId, inputs: &[Exac
             Leaf::Column(i) => facts.column(i, node.frame.index()),
             Leaf::Constant(bits) => Exactness::constant(bits.value()),
             Leaf::Label(_) | Leaf::HistoryMask | Leaf::Begins(_) => Exactness::WHOLE,
+            // Minutes may have a fraction, in bars of seconds: every symbol has the same one at the same time.
+            // As they are written; they may be below 0.
+            Leaf::Attribute(_) => Exactness { positive: false, ..Exactness::EXACT },
+            Leaf::Clock(Clock::SinceOpen | Clock::ToClose | Clock::TimeOfDay) => Exactness::EXACT,
+            Leaf::Clock(Clock::InSession | Clock::Weekday | Clock::Month | Clock::Date) => Exactness::WHOLE,
             Leaf::Cross(i) => match facts.function(i) {
                 CrossFunction::Rank => Exactness::WHOLE,
                 // One quotient of whole numbers.

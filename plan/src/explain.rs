@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::frame::{Frame, FrameId};
 use crate::graph::{Leaf, Node, NodeId};
-use trawl_terms::Direction;
+use trawl_terms::{Clock, Direction};
 
 use crate::scan_plan::Plan;
 
@@ -44,8 +44,19 @@ impl Plan {
                 let test = &self.labels[usize::from(l)];
                 format!("{} == '{}'", test.label, test.value)
             }
+            Leaf::Attribute(a) => self.attributes[usize::from(a)].clone(),
             Leaf::HistoryMask => "inside the history's bars".to_owned(),
             Leaf::Begins(period) => format!("first bar of a {}", format!("{period:?}").to_lowercase()),
+            Leaf::Clock(clock) => match clock {
+                Clock::InSession => "in a regular session",
+                Clock::SinceOpen => "minutes since the open",
+                Clock::ToClose => "minutes to the close",
+                Clock::TimeOfDay => "minutes since midnight",
+                Clock::Weekday => "day of the week",
+                Clock::Month => "month",
+                Clock::Date => "date",
+            }
+            .to_owned(),
             Leaf::Cross(c) => {
                 let cross = &self.crosses[usize::from(c)];
                 let by = cross.by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));

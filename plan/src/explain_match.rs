@@ -6,9 +6,10 @@
 use crate::ast::{Arg, BinaryOp, Expr, ExprKind, Span};
 use crate::catalogue;
 use crate::deep::with_room;
+use crate::defined_call::Expanded;
 use crate::diagnostic::Diagnostic;
 use crate::document::ScanDocument;
-use crate::frame::{FrameId, Read};
+use crate::frame::{BarSize, FrameId, Read};
 use crate::graph::{Kind, NodeId, Op};
 use crate::limits::WHY_PARTS_MAX;
 use crate::parse::parse_expression;
@@ -99,7 +100,7 @@ fn parts_of(document: &ScanDocument, schema: &Schema) -> Result<ConditionParts, 
         walk.universe(Clause { name: "universe", text }, &expr);
     }
     if let Ok(expr) = parse_expression("where", &document.condition) {
-        walk.part(Clause { name: "where", text: &document.condition }, &expr, 0);
+        walk.at_home(Scope::OWN, |walk| walk.part(Clause { name: "where", text: &document.condition }, &expr, 0));
     }
     Ok(walk.finish())
 }
@@ -116,10 +117,25 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn universe(&mut self, clause: Clause<'_>, expr: &Expr) {
-        self.in_scope(Scope::UNIVERSE, |walk| walk.part(clause, expr, 0));
+        self.at_home(Scope::UNIVERSE, |walk| walk.part(clause, expr, 0));
         if let Ok(mask) = self.resolver.universe(clause, expr) {
             self.resolver.set_mask(mask);
         }
+    }
+
+    /// Walks on the bars that the clauses mean.
+    fn at_home(&mut self, scope: Scope, walk: impl FnOnce(&mut Self)) {
+        let home = self.resolver.home;
+        if home == FrameId::OWN {
+            return self.in_scope(scope, walk);
+        }
+        let name = match &self.resolver.frames[home.index()].bars {
+            BarSize::Higher { timeframe, .. } => timeframe.to_string(),
+            BarSize::Base => String::new(),
+        };
+        self.looks.push(Look::Through { how: Read::Completed, outside: scope, name });
+        self.in_scope(Scope { frame: home, ..scope }, walk);
+        self.looks.pop();
     }
 
     fn in_scope(&mut self, scope: Scope, walk: impl FnOnce(&mut Self)) {
@@ -234,7 +250,15 @@ impl<'a> Walk<'a> {
                 self.same(clause, of, at);
                 self.looks.truncate(looks);
             }
-            ExprKind::Call { name, args, .. } => self.arguments(clause, name, args, &expr.span, at),
+            ExprKind::Call { name, args, .. } => match self.resolver.expand(clause, name, args, &expr.span) {
+                Ok(Some(expanded)) => self.body(&expanded, at),
+                _ => self.arguments(clause, name, args, &expr.span, at),
+            },
+            ExprKind::Argument(argument) => {
+                let calls = self.resolver.enter_calls(argument.calls.clone());
+                self.part(Clause { name: &argument.clause, text: &argument.text }, &argument.expr, depth);
+                self.resolver.enter_calls(calls);
+            }
         }
     }
 
@@ -247,6 +271,13 @@ impl<'a> Walk<'a> {
             }
             _ => self.below(clause, expr, at),
         }
+    }
+
+    /// What stands below a call of a defined function: the parts of its text.
+    fn body(&mut self, expanded: &Expanded, at: usize) {
+        let calls = self.resolver.enter_calls(expanded.calls());
+        self.same(expanded.clause(), &expanded.body, at);
+        self.resolver.enter_calls(calls);
     }
 
     /// A name that is a let: what it stands for, the first time that it is met here.

@@ -1,7 +1,7 @@
 //! Words of Pine, pandas and other scan languages, and what to write for them here. They are for messages alone.
 
 /// The word, and what it is in this language.
-const WORDS: [(&str, &str); 44] = [
+const WORDS: [(&str, &str); 52] = [
     ("ago", "x[1] is x one bar before"),
     ("avg", "write sma(x, n) for a mean over time, (a + b) / 2 for one of values"),
     ("bars_since", "write since(c)"),
@@ -15,17 +15,25 @@ const WORDS: [(&str, &str); 44] = [
     ("crossover", "write crosses_above(a, b)"),
     ("crossunder", "write crosses_below(a, b)"),
     ("cummax", "write highest(x, n)"),
+    ("dayofweek", "write weekday: 1 for Monday, or weekday == 'friday'"),
     ("delay", "x[n] is x n bars before"),
     ("delta", "write x - x[n]"),
     ("diff", "write x - x[1]"),
     ("ewm", "write ema(x, n)"),
     ("falling", "write streak(x < x[1], n)"),
     ("fillna", "write nz(x, 0)"),
+    ("fixnan", "write valuewhen(x == x, x): the last value that is there"),
     ("hhv", "write highest(x, n)"),
+    ("hl", "hl2 is (high + low)/2"),
+    ("hour", "write time_of_day: minutes since midnight, or time_of_day >= '10:30'"),
     ("if", "write iff(c, a, b)"),
+    ("iloc", "x[1] is x one bar before"),
+    ("isna", "x == x is NA where x is: nz(x, value) replaces NA"),
     ("llv", "write lowest(x, n)"),
     ("mean", "write sma(x, n) for a mean over time, (a + b) / 2 for one of values"),
-    ("median", "write percentile(x, n, 50)"),
+    ("minute", "write time_of_day: minutes since midnight, or time_of_day >= '10:30'"),
+    ("na", "nz(x, value) replaces NA"),
+    ("nancumsum", "write cumsum(x)"),
     ("pct_change", "write roc(x, n), in percent, or rocp(x, n)"),
     ("quantile", "write percentile(x, n, percent) over time, xs_quantile(x, q) over symbols"),
     ("rank", "write percentrank(x, n) over time, xs_rank(x) or xs_pct(x) over symbols"),

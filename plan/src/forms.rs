@@ -3,10 +3,11 @@
 use crate::ast::{Arg, CompareOp, Expr, ExprKind, Span};
 use crate::catalogue::{CrossForm, Form, FormKind};
 use crate::frame::{BarSize, CrossFunction, CrossSection, Frame, FrameId, Read, Subject};
-use crate::graph::{Kind, NodeId, Op};
+use crate::graph::{Binary, Kind, NodeId, Op};
 use crate::limits::{CROSS_SECTIONS_MAX, FRAMES_MAX, PERIOD_MAX, SWEEP_CROSS_SECTIONS_MAX};
 use crate::resolve::{Clause, Resolver, Scope, Stop, Value};
-use trawl_terms::suggest;
+use crate::schema::AttributeKind;
+use trawl_terms::{Clock, suggest};
 
 type Resolved<T> = Result<T, Stop>;
 
@@ -109,6 +110,7 @@ impl Resolver<'_> {
                 let (frame, how) = self.timeframe(&call)?;
                 return self.read(&call, frame, how);
             }
+            FormKind::Days(to) => return self.days(&call, to).map(Value::Series),
             FormKind::Cross(cross) => cross,
         };
         Ok(Value::Series(match cross {
@@ -126,6 +128,24 @@ impl Resolver<'_> {
                 self.cross(&call, CrossFunction::Quantile(q.into()))?
             }
         }))
+    }
+
+    /// Days from the trading day to a date, or since it.
+    fn days(&mut self, call: &FormCall<'_>, to: bool) -> Resolved<NodeId> {
+        let expr = call.required("date")?;
+        let Value::Date(_, date) = self.value(call.clause, expr)? else {
+            let dates = |(name, kind): (&String, &AttributeKind)| (*kind == AttributeKind::Date).then(|| name.clone());
+            let names: Vec<String> = self.schema.attributes.iter().filter_map(dates).collect();
+            let help = match names.is_empty() {
+                true => "this dataset has no attributes of dates; 'trawl data import --attributes' adds them".to_owned(),
+                false => format!("attributes of dates: {}", names.join(", ")),
+            };
+            let message = format!("{} takes an attribute of dates", call.form.name);
+            return Err(call.clause.mistake(message, &expr.span, "this is none", Some(help)));
+        };
+        let today = self.leaf(Op::Clock(Clock::Date), Kind::Num);
+        let (later, earlier) = if to { (date, today) } else { (today, date) };
+        Ok(self.graph.add(Op::Binary(Binary::Subtract), &[later, earlier], Kind::Num))
     }
 
     fn is_forming(&self) -> bool {
@@ -167,7 +187,10 @@ impl Resolver<'_> {
     fn timeframe(&mut self, call: &FormCall<'_>) -> Resolved<(Frame, Read)> {
         let (text, span) = call.text("timeframe", "1w")?;
         if self.frame().bars != BarSize::Base {
-            let message = "tf cannot stand inside tf: both are built from the dataset's own bars";
+            let message = match self.home == FrameId::OWN {
+                true => "tf cannot stand inside tf: both are built from the dataset's own bars",
+                false => "tf cannot stand in a scan of higher bars: both are built from the dataset's own bars",
+            };
             return Err(call.mistake(message, call.span, "the inner one"));
         }
         let Some(directory) = self.schema.directory.clone() else {
@@ -197,7 +220,7 @@ impl Resolver<'_> {
         let (frame, how) = match form.kind {
             FormKind::Reference => self.reference(&call)?,
             FormKind::Timeframe => self.timeframe(&call)?,
-            FormKind::Cross(_) => return Ok(None),
+            FormKind::Cross(_) | FormKind::Days(_) => return Ok(None),
         };
         let (name, _) = call.text(form.positional[0], form.signature)?;
         let frame = self.frame_of(&call, frame)?;
@@ -235,12 +258,13 @@ impl Resolver<'_> {
                 Ok(Value::Outputs(function, nodes))
             }
             // A string or a label: the message of a series is the right one.
+            Value::Date(name, node) => Ok(Value::Date(name, self.graph.read(how, node))),
             Value::Text(_) | Value::Label(_) => self.within(scope, |r| r.series(call.clause, expr)).map(Value::Series),
         }
     }
 
     /// A constant as a series of the present frame: only where there is a bar has it a value to be read.
-    fn held(&mut self, node: NodeId) -> NodeId {
+    pub(crate) fn held(&mut self, node: NodeId) -> NodeId {
         let found = self.graph.node(node);
         if found.frame != FrameId::ANY {
             return node;

@@ -149,6 +149,9 @@ pub struct CrossSection {
     pub by: Option<String>,
 }
 
+/// The label that every symbol has besides those of the dataset: its own name.
+pub const SYMBOL_LABEL: &str = "symbol";
+
 /// A label compared with a text: 1 or 0, NA for a symbol without the label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelTest {

@@ -1,7 +1,7 @@
 //! Conditions on labels: `sector == 'Tech'`, `sector != 'Tech'`, `sector in ('Tech', 'Energy')`.
 
 use crate::ast::{CompareOp, Expr, ExprKind, Span};
-use crate::frame::LabelTest;
+use crate::frame::{LabelTest, SYMBOL_LABEL};
 use crate::graph::{Kind, NodeId, Op};
 use crate::resolve::{Clause, Resolver, Stop, Value};
 use trawl_terms::suggest;
@@ -59,11 +59,14 @@ impl Resolver<'_> {
     /// The name of a label that groups a cross-section.
     pub(crate) fn label_name(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<String> {
         match &expr.kind {
-            ExprKind::Name(_) => {
-                if let Value::Label(label) = self.value(clause, expr)? {
-                    return Ok(label);
+            ExprKind::Name(_) => match self.value(clause, expr)? {
+                Value::Label(label) if label == SYMBOL_LABEL => {
+                    let message = "every symbol would be a group of its own";
+                    return Err(clause.mistake(message, &expr.span, "not a label of groups", None));
                 }
-            }
+                Value::Label(label) => return Ok(label),
+                _ => {}
+            },
             ExprKind::Text(text) if self.schema.labels.contains_key(text) => {
                 let help = Some(format!("write it without quotes: by={text}"));
                 return Err(clause.mistake("'by' takes a label, not a string", &expr.span, "a string here", help));
@@ -88,13 +91,33 @@ impl Resolver<'_> {
         for _ in 0..=self.let_count() {
             match self.let_text(name) {
                 Some(text) => name = text.trim(),
-                None => return self.schema.labels.contains_key(name) && !self.schema.columns.iter().any(|c| c == name),
+                None => return self.is_label_name(name) && !self.schema.columns.iter().any(|c| c == name),
             }
         }
         false
     }
 
+    /// Whether `name` is a label, or the word for the symbol's own name.
+    pub(crate) fn is_label_name(&self, name: &str) -> bool {
+        self.schema.labels.contains_key(name) || (name == SYMBOL_LABEL && self.schema.directory.is_some())
+    }
+
+    /// The node of a test of the symbol's own name.
+    fn symbol_test(&mut self, clause: Clause<'_>, name: &str, span: &Span) -> Resolved<NodeId> {
+        let Some(directory) = &self.schema.directory else { return Err(Stop::Reported) };
+        match directory.symbol(name) {
+            Ok(symbol) => Ok(self.test_node(SYMBOL_LABEL, &symbol)),
+            Err(near) => {
+                let help = near.map(|near| format!("did you mean '{near}'?"));
+                Err(clause.mistake(format!("this dataset has no symbol '{name}'"), span, "no such symbol", help))
+            }
+        }
+    }
+
     fn label_test(&mut self, clause: Clause<'_>, label: &str, value: &str, span: &Span) -> Resolved<NodeId> {
+        if label == SYMBOL_LABEL && !self.schema.labels.contains_key(SYMBOL_LABEL) {
+            return self.symbol_test(clause, value, span);
+        }
         let known = self.schema.labels.get(label).map_or(&[][..], Vec::as_slice);
         if !known.iter().any(|k| k == value) {
             let listed: Vec<String> = known.iter().take(VALUES_LISTED_MAX).map(|k| format!("'{k}'")).collect();
@@ -105,15 +128,22 @@ impl Resolver<'_> {
             };
             return Err(clause.mistake(format!("no symbol's {label} is '{value}'"), span, "no such value", Some(help)));
         }
+        Ok(self.test_node(label, value))
+    }
+
+    fn test_node(&mut self, label: &str, value: &str) -> NodeId {
         let test = LabelTest { label: label.to_owned(), value: value.to_owned() };
         let at = self.labels.iter().position(|t| *t == test).unwrap_or_else(|| {
             self.labels.push(test);
             self.labels.len() - 1
         });
-        Ok(self.leaf(Op::Label(at as u16), Kind::Bool))
+        self.leaf(Op::Label(at as u16), Kind::Bool)
     }
 
     fn example(&self, label: &str) -> String {
+        if label == SYMBOL_LABEL && !self.schema.labels.contains_key(SYMBOL_LABEL) {
+            return "write symbol == 'AAPL' or symbol in ('AAPL', ...)".to_owned();
+        }
         let value = self.schema.labels.get(label).and_then(|v| v.first()).map_or("...", String::as_str);
         format!("write {label} == '{value}' or {label} in ('{value}', ...)")
     }

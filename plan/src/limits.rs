@@ -28,6 +28,10 @@ pub const LOOK_BACK_MAX: usize = 1_000_000;
 pub const SELECT_COLUMNS_MAX: usize = 256;
 /// Keys in `rank`.
 pub const RANK_KEYS_MAX: usize = 16;
+/// Functions in `def`.
+pub const DEFINITIONS_MAX: usize = 256;
+/// Calls of defined functions in a scan, those within their texts included.
+pub const DEFINED_CALLS_MAX: usize = 10_000;
 /// Names in `let`.
 pub const LETS_MAX: usize = 256;
 /// The largest period, offset or other number of bars: TA-Lib's own limit.

@@ -6,6 +6,7 @@ use crate::foreign::{NAMESPACES, hint};
 use crate::graph::{Binary, Kind, NodeId, Op};
 use crate::parse::parse_expression;
 use crate::resolve::{Clause, Let, Resolved, Resolver, Stop, Value};
+use crate::schema::AttributeKind;
 use crate::sweep::Setting;
 use trawl_terms::suggest;
 
@@ -24,8 +25,15 @@ impl<'a> Resolver<'a> {
         if let Some(node) = self.column(name) {
             return Ok(Value::Series(node));
         }
-        if self.schema.labels.contains_key(name) {
+        if self.is_label_name(name) {
             return Ok(Value::Label(name.to_owned()));
+        }
+        if let Some(kind) = self.schema.attributes.get(name) {
+            let node = self.attribute(name);
+            return Ok(match kind {
+                AttributeKind::Number => Value::Series(node),
+                AttributeKind::Date => Value::Date(name.to_owned(), node),
+            });
         }
         if let Some((_, needs)) = catalogue::DERIVED.iter().find(|(n, _)| *n == name) {
             if let Some(node) = self.derived(needs) {
@@ -40,7 +48,11 @@ impl<'a> Resolver<'a> {
             );
             return Err(clause.mistake(message, span, "not in this dataset", Some(self.column_help())));
         }
-        if catalogue::find(name).is_some() || catalogue::find_form(name).is_some() {
+        if catalogue::find(name).is_some_and(|function| function.is_bare) {
+            return self.call(clause, name, span, &[], span);
+        }
+        let is_function = catalogue::find(name).is_some() || catalogue::find_form(name).is_some();
+        if is_function || self.definitions.contains_key(name) {
             return Err(clause.mistake(
                 format!("'{name}' is a function"),
                 span,
@@ -48,9 +60,11 @@ impl<'a> Resolver<'a> {
                 Some(format!("write {name}(...)")),
             ));
         }
-        let columns = self.schema.columns.iter().chain(self.schema.labels.keys()).map(String::as_str);
+        let columns = self.schema.columns.iter().chain(self.schema.labels.keys()).chain(self.schema.attributes.keys());
+        let columns = columns.map(String::as_str);
         let named = self.lets.keys().map(String::as_str).chain(self.settings.keys().copied());
-        let names = columns.chain(named).chain(catalogue::DERIVED.iter().map(|d| d.0));
+        let words = catalogue::functions().filter(|f| f.is_bare).map(|f| f.name);
+        let names = columns.chain(named).chain(catalogue::DERIVED.iter().map(|d| d.0)).chain(words);
         let near = suggest(name, names).map(|near| format!("did you mean '{near}'?"));
         let help = match NAMESPACES.contains(&name) {
             true => format!("functions have no prefix: leave '{name}.' out"),
@@ -65,6 +79,10 @@ impl<'a> Resolver<'a> {
             let labels: Vec<&str> = self.schema.labels.keys().map(String::as_str).collect();
             help.push_str(&format!("; labels: {}", labels.join(", ")));
         }
+        if !self.schema.attributes.is_empty() {
+            let attributes: Vec<&str> = self.schema.attributes.keys().map(String::as_str).collect();
+            help.push_str(&format!("; attributes: {}", attributes.join(", ")));
+        }
         help
     }
 
@@ -78,6 +96,15 @@ impl<'a> Resolver<'a> {
             self.columns.len() - 1
         });
         Some(self.leaf(Op::Column(at as u16), Kind::Num))
+    }
+
+    /// The node of an attribute of symbols.
+    fn attribute(&mut self, name: &str) -> NodeId {
+        let at = self.attributes.iter().position(|a| a == name).unwrap_or_else(|| {
+            self.attributes.push(name.to_owned());
+            self.attributes.len() - 1
+        });
+        self.leaf(Op::Attribute(at as u16), Kind::Num)
     }
 
     /// The mean of several columns.

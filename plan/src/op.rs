@@ -10,7 +10,7 @@ use crate::op_facts::{
     Blocks, Class, Decides, Leaf, OpFacts, Past, Pointwise, Shift, Values, WARM_UP_PERIODS, fading, finite, unbounded,
     window,
 };
-use trawl_terms::Period;
+use trawl_terms::{Clock, Period};
 
 /// An `f64` by its bits, so that plans can be compared and hashed. Zero has one sign, NaN one payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -127,10 +127,14 @@ pub enum Op {
     Constant(Bits),
     /// Test `plan.labels[i]` of the symbol at the bar's time.
     Label(u16),
+    /// Attribute `plan.attributes[i]` of the symbol at the bar's time: a number, or a date in days since 1970-01-01.
+    Attribute(u16),
     /// 1 on the bars of the scan's `history`, NA before them.
     HistoryMask,
     /// 1 on the first bar of each period, 0 on the others.
     Begins(Period),
+    /// What the calendar says of the bar's time.
+    Clock(Clock),
     /// What cross-section `plan.crosses[i]` gives the frame's subject at the bar's time.
     Cross(u16),
     /// A series of another frame.
@@ -321,6 +325,11 @@ pub enum Op {
     Since,
     /// Inputs c, x: x at the bar where c was last true; NA if never, or if an NA of c comes first.
     ValueWhen,
+    /// Inputs c, x: the largest defined x from the bar where c was last true on; NA before there is one, if c never was true, or
+    /// if an NA of c comes first.
+    MaxSince,
+    /// Mirrored.
+    MinSince,
     /// 1 from the first true on, before it 0; NA counts as false.
     Ever,
     /// Inputs c, e: whether e was true on a bar from the last true c on (from the first bar if never); NA counts as
@@ -375,8 +384,10 @@ impl Op {
             Self::Column(i) => OpFacts::given(Leaf::Column(i), 0.0),
             Self::Constant(bits) => OpFacts::given(Leaf::Constant(bits), 0.0),
             Self::Label(i) => OpFacts::given(Leaf::Label(i), 0.0),
+            Self::Attribute(i) => OpFacts::given(Leaf::Attribute(i), 0.0),
             Self::HistoryMask => OpFacts::given(Leaf::HistoryMask, 0.0),
             Self::Begins(period) => OpFacts::given(Leaf::Begins(period), 0.0),
+            Self::Clock(clock) => OpFacts::given(Leaf::Clock(clock), 0.0),
             Self::Cross(i) => OpFacts::given(Leaf::Cross(i), 0.0),
             Self::Read(read) => OpFacts::given(Leaf::Read(read), 2.0),
 
@@ -497,6 +508,9 @@ impl Op {
             Self::Within(p) | Self::Streak(p) => window(p, Blocks::None, 0.3).values(Whole, Unknown, Kleene(p)),
             Self::Since => unbounded(0, Some(2), 0.3).values(Whole, Unknown, SinceTrue),
             Self::ValueWhen => unbounded(0, Some(2), 0.3).values(Values::Of(1), Shift::Of(1), SinceTrue),
+            Self::MaxSince | Self::MinSince => {
+                unbounded(0, Some(3), 0.4).values(Values::Of(1), Shift::Of(1), SinceTrue)
+            }
             Self::Ever => fading(0, 0, Some(1), 0.3).values(Whole, Unknown, Past::Ever),
             Self::EverSince => fading(0, 0, Some(2), 0.3).values(Whole, Unknown, Past::Ever),
         }

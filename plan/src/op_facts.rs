@@ -8,7 +8,7 @@ use crate::ast::CompareOp;
 use crate::frame::Read;
 use crate::op::{Binary, Bits, Unary};
 use crate::scalar;
-use trawl_terms::Period;
+use trawl_terms::{Clock, Period};
 
 /// Periods of warm-up of exponential and Wilder filters under a limited history. At 12 an RSI(14) of real stocks was off
 /// by at most 0.002 points, at 5 by 0.83.
@@ -59,10 +59,14 @@ pub enum Leaf {
     Constant(Bits),
     /// As [`Op::Label`](crate::graph::Op::Label).
     Label(u16),
+    /// As [`Op::Attribute`](crate::graph::Op::Attribute).
+    Attribute(u16),
     /// As [`Op::HistoryMask`](crate::graph::Op::HistoryMask).
     HistoryMask,
     /// As [`Op::Begins`](crate::graph::Op::Begins).
     Begins(Period),
+    /// As [`Op::Clock`](crate::graph::Op::Clock).
+    Clock(Clock),
     /// As [`Op::Cross`](crate::graph::Op::Cross).
     Cross(u16),
     /// As [`Op::Read`](crate::graph::Op::Read).

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::frame::{CrossSection, FrameId, LabelTest, Read};
 use crate::graph::{Graph, Leaf, Node, NodeId, Op};
-use trawl_terms::Period;
+use trawl_terms::{Clock, Period};
 
 /// What a program reads, one series each.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,10 +20,14 @@ pub enum Input {
     Column(String),
     /// A label of the frame's subject at each bar's time.
     Label(LabelTest),
+    /// An attribute of the frame's subject at each bar's time.
+    Attribute(String),
     /// 1 on the bars of the scan's `history`, NA before them.
     HistoryMask,
     /// 1 on the first bar of each period by the dataset's calendar, 0 on the others.
     Begins(Period),
+    /// What the dataset's calendar says of each bar's time.
+    Clock(Clock),
     /// An output of an earlier piece of the same stage, on another frame.
     Read {
         /// Index into the stage's pieces.
@@ -110,6 +114,7 @@ pub(crate) struct Whole<'a> {
     pub graph: &'a Graph,
     pub columns: &'a [String],
     pub labels: &'a [LabelTest],
+    pub attributes: &'a [String],
     pub crosses: &'a [CrossSection],
 }
 
@@ -221,8 +226,10 @@ impl Whole<'_> {
             let input = node.op.facts().leaf().and_then(|leaf| match leaf {
                 Leaf::Column(c) => Some(Input::Column(self.columns[usize::from(c)].clone())),
                 Leaf::Label(l) => Some(Input::Label(self.labels[usize::from(l)].clone())),
+                Leaf::Attribute(a) => Some(Input::Attribute(self.attributes[usize::from(a)].clone())),
                 Leaf::HistoryMask => Some(Input::HistoryMask),
                 Leaf::Begins(period) => Some(Input::Begins(period)),
+                Leaf::Clock(clock) => Some(Input::Clock(clock)),
                 Leaf::Cross(c) => Some(Input::Cross(c)),
                 Leaf::Read(how) => {
                     let (piece, output) = places[&node.inputs[0]];

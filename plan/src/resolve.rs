@@ -1,12 +1,14 @@
 //! Tree to graph: names become columns, lets and functions; types are checked; every part becomes nodes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
-use crate::ast::{BinaryOp, CompareOp, Expr, ExprKind, Span};
+use crate::ast::{Argument, BinaryOp, Calls, CompareOp, Expr, ExprKind, Span};
 use crate::catalogue::{self, Function};
+use crate::definitions::{Definition, definitions};
 use crate::diagnostic::Diagnostic;
 use crate::document::{History, ScanDocument};
-use crate::frame::{CrossSection, Frame, FrameId, LabelTest};
+use crate::frame::{BarSize, CrossSection, Frame, FrameId, LabelTest, Read, Subject};
 use crate::graph::{Binary, Graph, Kind, NodeId, Op, Unary};
 use crate::limits::{EXPRESSION_DEPTH_MAX, FRAMES_MAX, PERIOD_MAX, PLAN_NODES_MAX, SWEEP_NODES_MAX};
 use crate::scan_plan::{Plan, Point};
@@ -23,6 +25,8 @@ pub(crate) enum Value {
     Text(String),
     /// The name of a label.
     Label(String),
+    /// The name of an attribute of dates, and its days since 1970-01-01.
+    Date(String, NodeId),
 }
 
 /// Where an expression is resolved: the same text means other nodes elsewhere.
@@ -56,6 +60,8 @@ pub(crate) struct Resolver<'a> {
     pub columns: Vec<String>,
     /// Tests in the order of first use; `Label` nodes index into it.
     pub labels: Vec<LabelTest>,
+    /// Attributes in the order of first use; `Attribute` nodes index into it.
+    pub attributes: Vec<String>,
     /// The first is [`Frame::OWN`].
     pub frames: Vec<Frame>,
     /// `Cross` nodes index into it.
@@ -75,6 +81,14 @@ pub(crate) struct Resolver<'a> {
     pub(crate) schema: &'a Schema,
     pub(crate) history: Option<History>,
     pub(crate) lets: &'a BTreeMap<String, String>,
+    /// Functions of the document.
+    pub(crate) definitions: BTreeMap<String, Definition>,
+    /// Those whose text is being resolved.
+    pub(crate) calls: Option<Arc<Calls>>,
+    /// How often they were called.
+    pub(crate) defined_calls: usize,
+    /// Arguments of their calls by address and scope, and what they mean.
+    pub(crate) arguments: HashMap<(usize, Scope), (Arc<Argument>, Value)>,
     /// Values of the sweep's variables.
     pub(crate) settings: BTreeMap<&'a str, Setting>,
     /// Those of them that some clause has named.
@@ -87,6 +101,8 @@ pub(crate) struct Resolver<'a> {
     /// The function that needs most bars in a history, and how many.
     pub(crate) bars_needed: (&'static str, usize),
     pub(crate) scope: Scope,
+    /// The bars that the clauses mean: the own ones, or higher bars built from them.
+    pub(crate) home: FrameId,
     depth: usize,
     limit_reported: bool,
 }
@@ -136,11 +152,14 @@ fn kind_name(kind: Kind) -> &'static str {
 
 impl<'a> Resolver<'a> {
     pub(crate) fn new(schema: &'a Schema, document: &'a ScanDocument) -> Self {
+        let own = higher_bars(schema, document).map(|bars| Frame { subject: Subject::Own, bars });
         Self {
             graph: Graph::default(),
             columns: Vec::new(),
             labels: Vec::new(),
-            frames: vec![Frame::OWN],
+            attributes: Vec::new(),
+            home: FrameId(own.iter().len() as u16),
+            frames: [Frame::OWN].into_iter().chain(own).collect(),
             crosses: Vec::new(),
             cross_arguments: HashMap::new(),
             decisive: HashSet::new(),
@@ -151,6 +170,10 @@ impl<'a> Resolver<'a> {
             schema,
             history: document.history,
             lets: &document.lets,
+            definitions: definitions(&document.defs).0,
+            calls: None,
+            defined_calls: 0,
+            arguments: HashMap::new(),
             settings: BTreeMap::new(),
             settings_used: BTreeSet::new(),
             states: HashMap::new(),
@@ -169,6 +192,8 @@ impl<'a> Resolver<'a> {
         self.nodes_before = self.graph.nodes().len();
         self.crosses_before = self.crosses.len();
         self.states.clear();
+        self.arguments.clear();
+        self.defined_calls = 0;
         self.mask = None;
     }
 
@@ -191,6 +216,7 @@ impl<'a> Resolver<'a> {
         let plan = Plan {
             columns: self.columns,
             labels: self.labels,
+            attributes: self.attributes,
             frames: self.frames,
             crosses: self.crosses,
             points,
@@ -227,7 +253,21 @@ impl<'a> Resolver<'a> {
 
     /// The universe on the own bars, where cross-sections see every symbol.
     pub(crate) fn universe(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<NodeId> {
-        self.within(Scope::UNIVERSE, |r| r.typed(clause, expr, Kind::Bool, "'universe'"))
+        self.at_home(Scope::UNIVERSE, |r| r.typed(clause, expr, Kind::Bool, "'universe'"))
+    }
+
+    /// Resolves something on the bars that the clauses mean; it is read on the own ones, from the last bar that is complete.
+    pub(crate) fn at_home(
+        &mut self,
+        scope: Scope,
+        resolve: impl FnOnce(&mut Self) -> Resolved<NodeId>,
+    ) -> Resolved<NodeId> {
+        let home = self.home;
+        let node = self.within(Scope { frame: home, ..scope }, |r| {
+            let node = resolve(r)?;
+            Ok(if home == FrameId::OWN { node } else { r.held(node) })
+        })?;
+        Ok(if home == FrameId::OWN { node } else { self.graph.read(Read::Completed, node) })
     }
 
     /// Makes a node the universe of the cross-sections that follow.
@@ -280,8 +320,9 @@ impl<'a> Resolver<'a> {
                 &expr.span,
                 "which one?",
                 Some(format!(
-                    "write {}(...).{}; outputs: {}",
+                    "write {}{}.{}; outputs: {}",
                     function.name,
+                    if function.is_bare { "" } else { "(...)" },
                     short_name(function, 0),
                     output_names(function)
                 )),
@@ -291,6 +332,12 @@ impl<'a> Resolver<'a> {
                 &expr.span,
                 "a string here",
                 Some("strings only fill arguments such as matype='ema' and stand beside labels".to_owned()),
+            )),
+            Value::Date(name, _) => Err(clause.mistake(
+                format!("the attribute '{name}' is a date"),
+                &expr.span,
+                "a date here",
+                Some(format!("write days_to({name}) or days_since({name})")),
             )),
             Value::Label(name) => Err(clause.mistake(
                 format!("the label '{name}' is no series"),
@@ -350,6 +397,7 @@ impl<'a> Resolver<'a> {
                 self.graph.add(Op::Not, &[x], Kind::Bool)
             }
             ExprKind::Binary { op, operands } => self.binary(clause, *op, operands)?,
+            ExprKind::Argument(argument) => return self.argument(argument),
             ExprKind::In { of, values } => self.membership(clause, of, values)?,
             ExprKind::Chain { operands, ops } => match self.label_comparison(clause, operands, ops)? {
                 Some(node) => node,
@@ -384,7 +432,14 @@ impl<'a> Resolver<'a> {
     fn chain(&mut self, clause: Clause<'_>, operands: &[Expr], ops: &[CompareOp]) -> Resolved<NodeId> {
         let mut nodes = Vec::with_capacity(operands.len());
         for operand in operands {
-            nodes.push(self.typed(clause, operand, Kind::Num, "each side of a comparison")?);
+            let node = match &operand.kind {
+                ExprKind::Text(text) => self.clock_text(clause, text, operand, operands)?,
+                _ => None,
+            };
+            nodes.push(match node {
+                Some(node) => node,
+                None => self.typed(clause, operand, Kind::Num, "each side of a comparison")?,
+            });
         }
         let mut all = None;
         for (i, op) in ops.iter().enumerate() {
@@ -396,6 +451,27 @@ impl<'a> Resolver<'a> {
             });
         }
         all.ok_or(Stop::Reported)
+    }
+
+    /// A text beside a word of the calendar: `time_of_day < '10:30'`. `None` when there is no such word beside it.
+    fn clock_text(
+        &mut self,
+        clause: Clause<'_>,
+        text: &str,
+        expr: &Expr,
+        operands: &[Expr],
+    ) -> Resolved<Option<NodeId>> {
+        for other in operands.iter().filter(|other| !matches!(other.kind, ExprKind::Text(_))) {
+            let node = self.series(clause, other)?;
+            let Op::Clock(clock) = self.graph.node(node).op else { continue };
+            return match clock.number_of(text) {
+                Ok(number) => Ok(Some(self.graph.num(number))),
+                Err(expected) => {
+                    Err(clause.mistake(format!("'{text}' is not {expected}"), &expr.span, "not understood", None))
+                }
+            };
+        }
+        Ok(None)
     }
 
     fn offset(&mut self, clause: Clause<'_>, of: &Expr, bars: &Expr) -> Resolved<NodeId> {
@@ -425,6 +501,7 @@ impl<'a> Resolver<'a> {
     fn field(&mut self, clause: Clause<'_>, of: &Expr, field: &str, span: &Span) -> Resolved<NodeId> {
         let called = match &of.kind {
             ExprKind::Call { name, .. } => catalogue::find(name),
+            ExprKind::Name(name) if self.let_text(name).is_none() => catalogue::find(name).filter(|f| f.is_bare),
             _ => None,
         };
         match (self.value(clause, of)?, called) {
@@ -459,6 +536,16 @@ impl<'a> Resolver<'a> {
             }
         }
     }
+}
+
+/// The bars of a document whose timeframe is longer than the dataset's, if they can be built from the dataset's.
+fn higher_bars(schema: &Schema, document: &ScanDocument) -> Option<BarSize> {
+    let wanted = document.timeframe.as_deref()?;
+    if wanted.parse().ok() == schema.timeframe {
+        return None;
+    }
+    let timeframe = schema.directory.as_ref()?.higher(wanted).ok()?;
+    Some(BarSize::Higher { timeframe, forming: false })
 }
 
 /// The output names of a function for a message: `line, signal, hist`.

@@ -74,6 +74,8 @@ pub struct Plan {
     pub columns: Vec<String>,
     /// Tests of labels; `Label` nodes index into this.
     pub labels: Vec<LabelTest>,
+    /// Attributes of symbols that are read; `Attribute` nodes index into it.
+    pub attributes: Vec<String>,
     /// Axes of bars; the first is [`Frame::OWN`].
     pub frames: Vec<Frame>,
     /// Cross-sections in the order of first use; `Cross` nodes index into this.
@@ -140,6 +142,8 @@ impl Plan {
             } else if let Op::Label(i) = node.op {
                 let test = &self.labels[usize::from(i)];
                 format!("label({:?}, {:?})", test.label, test.value)
+            } else if let Op::Attribute(i) = node.op {
+                format!("attribute({})", self.attributes[usize::from(i)])
             } else {
                 node.op.canonical()
             };
@@ -220,8 +224,10 @@ impl Plan {
         let counts = |id: NodeId| {
             let facts = nodes[id.index()].op.facts();
             let computed = match facts.leaf() {
-                Some(Leaf::Column(_) | Leaf::Constant(_) | Leaf::Label(_) | Leaf::HistoryMask) => false,
-                Some(Leaf::Begins(_) | Leaf::Cross(_) | Leaf::Read(_)) | None => true,
+                Some(Leaf::Column(_) | Leaf::Constant(_) | Leaf::Label(_) | Leaf::Attribute(_) | Leaf::HistoryMask) => {
+                    false
+                },
+                Some(Leaf::Begins(_) | Leaf::Clock(_) | Leaf::Cross(_) | Leaf::Read(_)) | None => true,
             };
             (u64::from(computed), u64::from(facts.is_average))
         };
@@ -265,6 +271,7 @@ impl Plan {
             }
         }
         let (mut columns, mut labels) = (Keep::new(&self.columns), Keep::new(&self.labels));
+        let mut attributes = Keep::new(&self.attributes);
         let mut frames = Keep::new(&self.frames);
         frames.index(0);
         let leaf = |op| {
@@ -272,6 +279,8 @@ impl Plan {
                 Op::Column(columns.index(i))
             } else if let Op::Label(i) = op {
                 Op::Label(labels.index(i))
+            } else if let Op::Attribute(i) = op {
+                Op::Attribute(attributes.index(i))
             } else {
                 op
             }
@@ -280,8 +289,15 @@ impl Plan {
         let on = |c: CrossSection| CrossSection { frame: self.graph.node(c.value).frame, ..c };
         self.crosses = crosses.into_iter().map(on).collect();
         (self.columns, self.labels, self.frames) = (columns.kept, labels.kept, frames.kept);
+        self.attributes = attributes.kept;
         let outputs: Vec<NodeId> = self.outputs().collect();
-        let whole = Whole { graph: &self.graph, columns: &self.columns, labels: &self.labels, crosses: &self.crosses };
+        let whole = Whole {
+            graph: &self.graph,
+            columns: &self.columns,
+            labels: &self.labels,
+            attributes: &self.attributes,
+            crosses: &self.crosses,
+        };
         self.stages = whole.stages(&outputs);
         self
     }

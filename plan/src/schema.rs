@@ -21,6 +21,15 @@ pub trait Directory: Send + Sync {
     fn higher(&self, timeframe: &str) -> Result<Timeframe, String>;
 }
 
+/// What an attribute's values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttributeKind {
+    /// Numbers.
+    Number,
+    /// Dates.
+    Date,
+}
+
 /// What a plan may refer to.
 #[derive(Clone, Default)]
 pub struct Schema {
@@ -30,6 +39,8 @@ pub struct Schema {
     pub timeframe: Option<Timeframe>,
     /// Labels of the symbol table with their values, sorted.
     pub labels: BTreeMap<String, Vec<String>>,
+    /// Attributes of symbols, with what their values are.
+    pub attributes: BTreeMap<String, AttributeKind>,
     /// Symbols and timeframes; `None` where there is one symbol without a name, as in a bare CSV.
     pub directory: Option<Arc<dyn Directory>>,
 }
@@ -40,6 +51,7 @@ impl fmt::Debug for Schema {
             .field("columns", &self.columns)
             .field("timeframe", &self.timeframe)
             .field("labels", &self.labels)
+            .field("attributes", &self.attributes)
             .finish_non_exhaustive()
     }
 }

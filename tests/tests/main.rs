@@ -5,6 +5,7 @@
 mod agreement;
 mod answers;
 mod as_of;
+mod attributes;
 mod best;
 mod chaos;
 mod chart;
@@ -23,6 +24,7 @@ mod formats;
 mod full_disk;
 mod helm;
 mod holders;
+mod independent;
 mod indicators;
 mod language_page;
 mod live;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
 use trawl_kernels::{Cancel, Engine, EngineError};
 use trawl_market::{TimeMicros, Timeframe};
-use trawl_plan::frame::{BarSize, Frame, Read, Subject};
+use trawl_plan::frame::{BarSize, Frame, Read, SYMBOL_LABEL, Subject};
 use trawl_plan::{FrameProgram, Input};
 
 use crate::axis::{Axis, Reader};
@@ -109,7 +109,8 @@ impl<'a> StageRun<'a> {
                         Input::Cross(cross) => {
                             times.entry(*cross).or_default().extend(&axis.times(&frame.bars)[begin.min(rows)..]);
                         }
-                        Input::Column(_) | Input::Label(_) | Input::HistoryMask | Input::Begins(_) => {}
+                        Input::Column(_) | Input::Label(_) | Input::HistoryMask => {}
+                        Input::Attribute(_) | Input::Begins(_) | Input::Clock(_) => {}
                     }
                 }
             }
@@ -223,17 +224,26 @@ impl<'a> StageRun<'a> {
                     self.label(axis, &test.label, times[row]).map_or(f64::NAN, |v| truth(v == test.value))
                 })
             }
+            Input::Attribute(name) => {
+                let (times, known) = (axis.times(&frame.bars), self.attributes.of(&axis.bars.symbol, name));
+                filled(&mut |row| {
+                    let at = known.partition_point(|(from, _)| *from <= times[row]);
+                    at.checked_sub(1).map_or(f64::NAN, |at| known[at].1)
+                })
+            }
             Input::HistoryMask => {
                 let first = axis.window_row(&frame.bars);
                 filled(&mut |row| if row >= first { 1.0 } else { f64::NAN })
             }
             Input::Begins(period) => {
-                let dated = match &frame.bars {
-                    BarSize::Base => self.dated,
-                    BarSize::Higher { timeframe, .. } => timeframe.is_dated(),
-                };
+                let dated = self.is_dated(frame);
                 let begins = self.calendar.begins(*period, dated, axis.times(&frame.bars));
                 filled(&mut |row| truth(begins[row]))
+            }
+            Input::Clock(clock) => {
+                let mut reader = self.calendar.clock(*clock, self.is_dated(frame));
+                let times = axis.times(&frame.bars);
+                filled(&mut |row| reader.at(times[row]))
             }
             Input::Read { piece, output, how } => {
                 let source = self.frame(&self.stage.pieces[*piece]);
@@ -269,7 +279,18 @@ impl<'a> StageRun<'a> {
         }
     }
 
-    fn label(&self, axis: &Axis<'_>, label: &str, time: TimeMicros) -> Option<&str> {
+    /// Whether the times of a frame's bars are dates.
+    fn is_dated(&self, frame: &Frame) -> bool {
+        match &frame.bars {
+            BarSize::Base => self.dated,
+            BarSize::Higher { timeframe, .. } => timeframe.is_dated(),
+        }
+    }
+
+    fn label<'s>(&'s self, axis: &'s Axis<'_>, label: &str, time: TimeMicros) -> Option<&'s str> {
+        if label == SYMBOL_LABEL {
+            return Some(&axis.bars.symbol);
+        }
         self.labels.label_at(&axis.bars.symbol, label, time)
     }
 

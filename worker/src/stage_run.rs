@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use trawl_kernels::{Engine, Executable};
-use trawl_market::{Calendar, SymbolTable};
+use trawl_market::{AttributeTable, Calendar, SymbolTable};
 use trawl_plan::{Plan, Stage};
 use trawl_wire::CrossTable;
 
@@ -31,6 +31,7 @@ pub(crate) struct StageRun<'a> {
     /// Symbols of the other axes, ascending.
     pub references: &'a [String],
     pub labels: &'a SymbolTable,
+    pub attributes: &'a AttributeTable,
     /// By which periods begin.
     pub calendar: Calendar,
     /// Whether base bars are of a day or longer.

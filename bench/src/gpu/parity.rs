@@ -92,7 +92,7 @@ fn input<'a>(program: &Program, columns: &'a [Vec<f64>; 5], begins: &'a [f64]) -
     let bars = columns[0].len();
     let series = |input: &Input| match input {
         Input::Column(name) => COLUMNS.iter().position(|c| c == name).map(|c| columns[c].as_slice()),
-        Input::Begins(_) => begins.get(..bars),
+        Input::Begins(_) | Input::Clock(_) => begins.get(..bars),
         _ => None,
     };
     let columns: Option<Vec<&[f64]>> = program.inputs.iter().map(series).collect();

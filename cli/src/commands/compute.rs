@@ -9,8 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
-use trawl_market::Period;
-use trawl_market::{Calendar, FileSeries, SymbolSeries, read_series};
+use trawl_market::{Calendar, FileSeries, SymbolSeries, TimeMicros, read_series};
 use trawl_plan::{Input, Plan, Schema};
 
 use super::reading::{FORMATS_HELP, ReadArgs};
@@ -88,7 +87,7 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
         let message = format!("these expressions need {needed} bytes of memory besides the bars; the limit is {most}");
         return Err(UserMistake::with_help(message, "use shorter windows, or compute them in several runs").into());
     }
-    let by_calendar = plan.program().inputs.iter().any(|input| matches!(input, Input::Begins(_)));
+    let by_calendar = plan.program().inputs.iter().any(|input| matches!(input, Input::Begins(_) | Input::Clock(_)));
     let zone = if by_calendar { file.check_zone(args.calendar).map_err(of_market)? } else { None };
     let outputs = evaluate(&file, &plan, args.calendar, &executable)?;
     for note in file.notes.iter().chain(&zone) {
@@ -193,7 +192,15 @@ fn inputs(file: &FileSeries, series: &SymbolSeries, plan: &Plan, calendar: Calen
     let mut inputs = Vec::new();
     for input in &plan.program().inputs {
         inputs.push(match input {
-            Input::Begins(period) => begins(series, *period, calendar)?,
+            Input::Begins(period) => {
+                let (times, dated) = times_in_order(series)?;
+                calendar.begins(*period, dated, times).into_iter().map(|b| f64::from(u8::from(b))).collect()
+            }
+            Input::Clock(clock) => {
+                let (times, dated) = times_in_order(series)?;
+                let mut reader = calendar.clock(*clock, dated);
+                times.iter().map(|time| reader.at(*time)).collect()
+            }
             Input::Column(name) => {
                 let at = file.columns.iter().position(|column| column == name);
                 at.map_or_else(|| vec![f64::NAN; series.texts.len()], |at| series.values[at].clone())
@@ -205,21 +212,22 @@ fn inputs(file: &FileSeries, series: &SymbolSeries, plan: &Plan, calendar: Calen
     Ok(inputs)
 }
 
-/// 1 on the first bar of each period, 0 on the others.
-fn begins(series: &SymbolSeries, period: Period, calendar: Calendar) -> anyhow::Result<Vec<f64>> {
+/// The times of all bars, for what the calendar says of them, and whether they are dates.
+fn times_in_order(series: &SymbolSeries) -> anyhow::Result<(&[TimeMicros], bool)> {
     let Some(times) = &series.times else {
-        let message = "'avwap' needs the time of each bar, but not all of the file's times are dates or times";
+        let message = "functions of the calendar, such as 'avwap', need the time of each bar, but not all of the file's times are \
+                       dates or times";
         let help = "write 2013-02-22 or 2013-02-22T14:30:00Z in the column 'date'";
         return Err(UserMistake::with_help(message, help).into());
     };
     if let Some(at) = times.windows(2).position(|pair| pair[0] >= pair[1]) {
         let date = &series.texts[at + 1];
-        let message = format!("'avwap' needs bars in order of time, but '{date}' is not after the previous bar");
+        let message = format!(
+            "functions of the calendar, such as 'avwap', need bars in order of time, but '{date}' is not after the previous bar"
+        );
         return Err(UserMistake::plain(message).into());
     }
-    let dated = times.iter().all(|t| t.rem_euclid(DAY_MICROS) == 0);
-    let begins = calendar.begins(period, dated, times);
-    Ok(begins.into_iter().map(|b| f64::from(u8::from(b))).collect())
+    Ok((times, times.iter().all(|t| t.rem_euclid(DAY_MICROS) == 0)))
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ mod worker;
 pub enum Command {
     Scan(Box<scan::Args>),
     Update(Box<scan::UpdateArgs>),
+    Study(Box<scan::StudyArgs>),
     Diff(diff::Args),
     Compute(compute::Args),
     Chart(chart::Args),
@@ -119,6 +120,7 @@ impl Command {
         match self {
             Self::Scan(args) => scan::run(*args, context),
             Self::Update(args) => scan::run_update(*args, context),
+            Self::Study(args) => scan::run_study(*args, context),
             Self::Diff(args) => diff::run(args),
             Self::Compute(args) => compute::run(args, context),
             Self::Chart(args) => chart::run(args, context),

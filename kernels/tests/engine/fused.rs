@@ -2,13 +2,14 @@
 //! lengths around tiles and warps, missing and infinite values, groups of unequal histories.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use trawl_kernels::cuda::{Limits, Market, Sequence, Wanted};
 use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput, evaluate_all};
 use trawl_plan::catalogue::{Function, Reference, functions, sample};
-use trawl_plan::{Input, Program, compile_expressions};
+use trawl_plan::{Clock, Input, Program, compile_expressions};
 
 use crate::emulator::{Emulator, Order};
 use crate::properties::{self, schema};
@@ -89,11 +90,24 @@ fn begins(bars: usize) -> Vec<f64> {
     (0..bars).map(|t| f64::from(u8::from(t % 11 == 0))).collect()
 }
 
+/// Minutes of sessions of eight bars, with three bars after each that are in none.
+static CLOCK: LazyLock<[Vec<f64>; 2]> = LazyLock::new(|| {
+    let minutes = |t: usize| if t % 11 < 8 { (t % 11) as f64 * 10.0 } else { f64::NAN };
+    let is_inside = |t: usize| f64::from(u8::from(t % 11 < 8));
+    [(0..200_000).map(minutes).collect(), (0..200_000).map(is_inside).collect()]
+});
+
+/// What a clock says of so many bars.
+pub fn clock(clock: Clock, bars: usize) -> &'static [f64] {
+    &CLOCK[usize::from(clock == Clock::InSession)][..bars]
+}
+
 pub fn inputs<'a>(program: &Program, bars: &'a [Vec<Vec<f64>>], begins: &'a [f64]) -> Vec<SymbolInput<'a>> {
     let symbol = |columns: &'a Vec<Vec<f64>>| {
         let series = |input: &Input| match input {
             Input::Column(name) => columns[COLUMNS.iter().position(|c| c == name).expect("a column")].as_slice(),
             Input::Begins(_) => &begins[..columns[0].len()],
+            Input::Clock(of) => clock(*of, columns[0].len()),
             other => panic!("{other:?} in a bare expression"),
         };
         SymbolInput { columns: program.inputs.iter().map(series).collect(), visible: columns[0].len() }

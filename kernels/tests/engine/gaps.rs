@@ -217,9 +217,11 @@ fn every_function_is_na_after_a_missing_bar_for_as_long_as_its_page_says() {
         }
         checked += 1;
         // A function that restarted after the missing bar would have the values of a history that begins there.
+        let has_faded = |op: Op| !op.facts().is_unbounded() && op.facts().reach() < horizon;
         let keeps = |op: Op| {
             op.facts().is_recursive()
-                && !matches!(op, Op::Skip(_) | Op::MaxIndex(_) | Op::MinIndex(_) | Op::Since | Op::ValueWhen)
+                && !has_faded(op)
+                && !matches!(op, Op::Skip(_) | Op::MaxIndex(_) | Op::MinIndex(_) | Op::Since | Op::ValueWhen | Op::MaxSince | Op::MinSince)
         };
         if program.nodes().iter().any(|node| keeps(node.op)) {
             let mut cut = whole.clone();

@@ -23,6 +23,8 @@ pub fn primitive<N: Number>(op: Op, inputs: &[&[N]], bars: usize) -> Vec<N> {
         | Op::Label(_)
         | Op::HistoryMask
         | Op::Begins(_)
+        | Op::Clock(_)
+        | Op::Attribute(_)
         | Op::Cross(_)
         | Op::Read(_) => Vec::new(),
         Op::PercentRank(p) => window(x, p + 1, |w| {
@@ -79,6 +81,16 @@ pub fn primitive<N: Number>(op: Op, inputs: &[&[N]], bars: usize) -> Vec<N> {
                 held
             })
         }
+        Op::MaxSince | Op::MinSince => each(&|t| {
+            // Back to the last true, or to an NA that comes first.
+            let Some(from) = (0..=t).rev().find(|j| x[*j] == 1.0 || x[*j].is_nan()) else { return N::NAN };
+            if x[from].is_nan() {
+                return N::NAN;
+            }
+            let sign = if op == Op::MaxSince { 1.0 } else { -1.0 };
+            let defined = inputs[1][from..=t].iter().copied().filter(|x| x.is_finite());
+            defined.reduce(|a, b| if b.value() * sign > a.value() * sign { b } else { a }).unwrap_or(N::NAN)
+        }),
         Op::Ever => each(&|t| N::truth(x[..=t].iter().any(|x| *x == 1.0))),
         Op::EverSince => each(&|t| {
             let from = (0..=t).rev().find(|j| x[*j] == 1.0).unwrap_or(0);

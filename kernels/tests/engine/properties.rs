@@ -9,7 +9,7 @@ use trawl_plan::graph::{Kind, NodeId, Op};
 use trawl_plan::{Input, Program, ScanDocument, Schema, compile_expressions, compile_scan};
 
 use crate::calls::{INDICATORS, TRANSFORMS, WINDOWS};
-use crate::fused::lowered;
+use crate::fused::{clock, lowered};
 use crate::oracle;
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
@@ -187,6 +187,7 @@ pub fn input<'a>(program: &Program, bars: &'a [Vec<f64>], visible: usize) -> Sym
     let series = |input: &Input| match input {
         Input::Column(name) => bars[column(name)].as_slice(),
         Input::Begins(_) => &BEGINS[..bars[0].len()],
+        Input::Clock(of) => clock(*of, bars[0].len()),
         other => panic!("{other:?} in a program of bare expressions"),
     };
     SymbolInput { columns: program.inputs.iter().map(series).collect(), visible }

@@ -8,6 +8,8 @@ use trawl_plan::catalogue::{Function, OutputDecl, ParamDefault, Scaling, functio
 use trawl_plan::graph::Kind;
 use trawl_plan::{Input, Schema, compile_expressions};
 
+use crate::fused::clock;
+
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 const BARS: usize = 700;
 /// Even, so that a root scales exactly too.
@@ -76,6 +78,7 @@ fn outputs(bars: &[Vec<f64>]) -> Vec<(&'static Function, &'static OutputDecl, Ve
         let column = |input: &Input| match input {
             Input::Column(name) => bars[COLUMNS.iter().position(|c| c == name).expect("a column")].as_slice(),
             Input::Begins(_) => begins.as_slice(),
+            Input::Clock(of) => clock(*of, BARS),
             other => panic!("{other:?} in a bare expression"),
         };
         let input = SymbolInput { columns: program.inputs.iter().map(column).collect(), visible: BARS };

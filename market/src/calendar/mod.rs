@@ -6,6 +6,7 @@
 //! is the trading date, also where it opens on the evening before. A calendar does not know which bars were traded.
 
 mod bar_end;
+mod clock;
 mod coverage;
 mod file;
 mod names;

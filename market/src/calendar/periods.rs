@@ -28,20 +28,35 @@ impl Days<'_> {
         {
             return date;
         }
+        let found = self.find(time);
+        self.known = Some(found);
+        found.0
+    }
+
+    /// That date, and from when to when it is the date.
+    fn find(&self, time: TimeMicros) -> (TimeMicros, TimeMicros, TimeMicros) {
         // A session may begin on the day before its date.
         let mut found = self.calendar.previous_session(day(time).saturating_add(2 * DAY));
         while let Some(session) = found.filter(|s| self.begin(s.date) > time) {
             found = self.calendar.previous_session(session.date);
         }
         let last = self.calendar.range().1.saturating_add(DAY);
-        let Some(found) = found.filter(|s| time < last.max(s.close)) else { return day(time) };
+        let Some(found) = found.filter(|s| time < last.max(s.close)) else {
+            let date = day(time);
+            return (date, date, date.saturating_add(DAY));
+        };
         let to = self.calendar.next_session(found.date).map_or(last, |s| self.begin(s.date));
-        self.known = Some((found.date, self.begin(found.date), to));
-        found.date
+        (found.date, self.begin(found.date), to)
     }
 }
 
 impl Calendar {
+    /// The date of the trading day that an instant belongs to, and the instants from which and to which it does; beyond the
+    /// calendar's range the date in UTC.
+    pub(super) fn trading_day(&self, time: TimeMicros) -> (TimeMicros, TimeMicros, TimeMicros) {
+        Days { calendar: self, session: false, known: None }.find(time)
+    }
+
     /// For each of `times`, which ascend, whether it is the first of its period. With `dated` the times are dates of
     /// bars of a day or longer.
     pub fn begins(&self, period: Period, dated: bool, times: &[TimeMicros]) -> Vec<bool> {

@@ -20,7 +20,8 @@ use crate::files::Files;
 use crate::group_reader::KnownSums;
 use crate::manifest::{Manifest, SymbolEntry, TableFile};
 use crate::reference::{
-    Adjustment, AdjustmentMode, FactorRow, FactorTable, Listing, SymbolTable, adjust, decode_factors, decode_listing,
+    Adjustment, AdjustmentMode, AttributeTable, Attributes, FactorRow, FactorTable, Listing, SymbolTable, adjust,
+    decode_attributes, decode_factors, decode_listing,
 };
 use crate::snapshot::{file_path, manifest_path, table_path, tail_index_path, unite};
 use crate::tail::Tails;
@@ -48,6 +49,7 @@ pub struct Dataset {
 struct Tables {
     symbols: OnceLock<Arc<SymbolTable>>,
     factors: OnceLock<Arc<FactorTable>>,
+    attributes: OnceLock<Arc<AttributeTable>>,
     /// Indices of the symbols of each group.
     members: OnceLock<HashMap<u32, Vec<u32>>>,
     sums: KnownSums,
@@ -302,6 +304,28 @@ impl Dataset {
             Some(file) => self.read_table(file, decode_listing, |l| l.rows.len()),
             None => Ok(Listing::default()),
         }
+    }
+
+    /// The attribute table as stored.
+    pub(crate) fn read_attributes(&self) -> Result<Attributes, MarketError> {
+        match &self.manifest.attributes {
+            Some(file) => self.read_table(file, decode_attributes, |a| a.rows.len()),
+            None => Ok(Attributes::default()),
+        }
+    }
+
+    /// Attributes of symbols over time; empty when none were imported.
+    ///
+    /// # Errors
+    /// Those of [`Dataset::symbol_table`].
+    pub fn attributes(&self) -> Result<Arc<AttributeTable>, MarketError> {
+        if let Some(known) = self.tables.attributes.get() {
+            return Ok(Arc::clone(known));
+        }
+        let manifest = &self.manifest;
+        let (read, symbols) = (self.read_attributes()?, self.symbol_table()?);
+        let table = Arc::new(AttributeTable::new(read, &symbols, manifest.calendar(), manifest.timeframe));
+        Ok(Arc::clone(self.tables.attributes.get_or_init(|| table)))
     }
 
     pub(crate) fn factor_table(&self) -> Result<Arc<FactorTable>, MarketError> {

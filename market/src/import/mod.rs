@@ -41,7 +41,7 @@ pub use self::prepare::{FileLayout, ImportPreview, PreviewBar, preview_files};
 use self::prepare::{Prepared, by_reason, prepare};
 pub(crate) use self::settle::Labels;
 use self::settle::other_timeframe;
-use self::tables::{NewTables, read_tables, store_tables};
+use self::tables::{read_tables, store_tables};
 use trawl_terms::Timeframe;
 
 use crate::as_of::AsOf;
@@ -54,6 +54,7 @@ use crate::manifest::ORIGIN_IMPORT;
 use crate::name::check_dataset_name;
 use crate::quarantine::{quarantine_path, write_quarantine};
 use crate::reading::ReadOptions;
+use crate::reference::attribute_name;
 use crate::snapshot::{CompactionLock, Heading, Sink, WriteLock, assemble};
 use crate::store::Store;
 use crate::time::{TimeMicros, now};
@@ -85,6 +86,8 @@ pub struct ImportOptions {
     pub factors: Option<PathBuf>,
     /// CSV file of names and labels, which replaces the dataset's table.
     pub symbols: Option<PathBuf>,
+    /// CSV file of attributes of symbols, which are added to the dataset's table.
+    pub attributes: Option<PathBuf>,
     /// Memory that the import may use, in bytes, within which rows that do not fit go to files in the data root; `None` takes
     /// half of what the machine has left. The result does not depend on it.
     pub memory: Option<u64>,
@@ -157,6 +160,8 @@ pub struct ImportReport {
     pub symbol_rows: u64,
     /// Names of its labels.
     pub labels: Vec<String>,
+    /// Names of attributes of symbols in the snapshot.
+    pub attributes: Vec<String>,
     /// Splits and dividends in the snapshot.
     pub factors: u64,
     /// Number of jumps of the close among the imported bars, by more than a factor of three or by a usual split ratio,
@@ -229,6 +234,7 @@ fn import_holding(
     let new_tables = read_tables(options)?;
     let only_facts = new_tables.factors.is_some()
         || new_tables.listing.is_some()
+        || new_tables.attributes.is_some()
         || options.calendar.is_some()
         || options.complete_to.is_some();
     if options.files.is_empty() && only_facts && store.head(name)?.is_none() {
@@ -270,7 +276,6 @@ fn import_holding(
     let complete_to = closed.complete_to(requested, old);
     notes.extend(closed.note(options, calendar));
     notes.extend(closed.open_note(options, old));
-    let NewTables { factors, listing } = new_tables;
     let merged = match appended {
         Some(_) => None,
         None => Some(merge_into(sink, existing.as_ref(), &columns, Some(&imported), memory.groups())?),
@@ -279,7 +284,7 @@ fn import_holding(
         (Some(merged), _) => (merged.groups, merged.columns.clone()),
         (None, old) => old.map_or((1, Vec::new()), |old| (old.groups, old.columns.clone())),
     };
-    let stored = store_tables(sink, existing.as_ref(), factors, listing, &columns)?;
+    let stored = store_tables(sink, existing.as_ref(), new_tables, &columns)?;
     let heading = || Heading {
         name: name.clone(),
         timeframe,
@@ -291,6 +296,7 @@ fn import_holding(
         complete_to,
         factors: stored.factors.clone(),
         symbol_table: stored.symbol_table.clone(),
+        attributes: stored.attributes.clone(),
     };
     let (made, counts, mut jumps, files_written, files_shared) = match (merged, appended, &existing) {
         (None, Some(bars), Some(existing)) => {
@@ -328,6 +334,7 @@ fn import_holding(
         complete_to: manifest.complete_to(),
         symbol_rows: manifest.symbol_table.as_ref().map_or(0, |t| t.rows),
         labels: manifest.labels().to_vec(),
+        attributes: manifest.attributes().iter().map(|stored| attribute_name(stored).0.to_owned()).collect(),
         factors: manifest.factors.as_ref().map_or(0, |t| t.rows),
         snapshot: manifest.snapshot,
         created: existing.is_none(),

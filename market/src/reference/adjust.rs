@@ -111,7 +111,7 @@ pub(crate) fn known_from(event: &FactorRow, calendar: Calendar, timeframe: Timef
 
 /// The least time of a bar that covers trading on a date, or on the first one after it that has a session: bars of
 /// weeks and months from the first date of the period that holds it.
-fn first_bar_after(date: TimeMicros, calendar: Calendar, timeframe: Timeframe) -> TimeMicros {
+pub(super) fn first_bar_after(date: TimeMicros, calendar: Calendar, timeframe: Timeframe) -> TimeMicros {
     let count = i64::from(timeframe.count);
     let traded = || calendar.session_on(date).or_else(|| calendar.next_session(date)).map_or(date, |s| s.date);
     match timeframe.unit {

@@ -4,11 +4,16 @@
 //! other tools can read them. Bars are never changed here: prices stay raw, and are adjusted when they are loaded.
 
 mod adjust;
+mod attributes;
 mod csv_table;
 mod factors;
 mod listing;
 
 pub use adjust::{Adjustment, AdjustmentMode};
+pub use attributes::{AttributeKind, AttributeTable};
+pub(crate) use attributes::{
+    Attributes, attribute_name, check_attributes, decode_attributes, encode_attributes, parse_attributes,
+};
 pub(crate) use adjust::{adjust, known_from};
 pub(crate) use csv_table::CsvTable;
 pub use factors::FactorRow;

@@ -28,12 +28,12 @@ pub(super) const LIST: &[Function] = &[
     declare("avwap_bands", GROUP)
         .summary("bands around an anchored volume-weighted average price")
         .formula(
-            "b = avwap(anchor); un, ln = b +- n*sqrt(sum of volume*(t - b)^2 / sum of volume) over timeperiod \
-             bars, t = (high + low + close)/3",
+            "b = avwap(anchor); un, ln = b +- n*sqrt(sum of volume*(t - b)^2 / sum of volume), t = (high + low + close)/3: since the \
+             anchor, with this bar's b; with timeperiod over the last bars, each with its own b",
         )
         .reference(Reference::Language)
         .series(&[HIGH, LOW, CLOSE, VOLUME])
-        .params(&[ANCHOR, bars("timeperiod", 20, 1)])
+        .params(&[ANCHOR, bars("timeperiod", 0, 0)])
         .outputs(&[
             output("u1", &[]),
             output("u2", &[]),
@@ -64,23 +64,35 @@ fn anchor(choice: f64) -> Option<(Period, Anchor, bool, usize)> {
     })
 }
 
-fn anchored(f: &Formula) -> Num<'_> {
+/// Volume-weighted mean of `x` since the anchor.
+fn since_anchor<'f>(f: &'f Formula, x: Num<'f>) -> Num<'f> {
     let all @ [high, low, close, volume] = f.series();
-    let t = typical(high, low, close);
     let Some((period, anchor, previous, key)) = anchor(f.real(0)) else {
-        return super::volume::running(t, volume);
+        return super::volume::running(x, volume);
     };
     // A key that does not decide must not make bars NA.
-    let key = if anchor == Anchor::Start { t } else { all[key] };
-    f.step(Op::AnchoredMean { anchor, previous }, &[f.begins(period).as_number(), key, t, volume])
+    let key = if anchor == Anchor::Start { typical(high, low, close) } else { all[key] };
+    f.step(Op::AnchoredMean { anchor, previous }, &[f.begins(period).as_number(), key, x, volume])
+}
+
+fn anchored(f: &Formula) -> Num<'_> {
+    let [high, low, close, _] = f.series();
+    since_anchor(f, typical(high, low, close))
 }
 
 fn bands(f: &Formula) -> Vec<Num<'_>> {
     let ([high, low, close, volume], p) = (f.series(), f.bars(1));
-    let base = anchored(f);
-    let weighted = volume * (typical(high, low, close) - base).square();
-    // Both sums are over the same bars.
-    let variance = weighted.sum(p) / volume.where_finite(weighted).sum(p);
+    let (base, t) = (anchored(f), typical(high, low, close));
+    let variance = if p == 0 {
+        // Distances from a price near by: the difference of two means of squares would cancel.
+        let begins = anchor(f.real(0)).map_or_else(|| f.bar_number().equals(1.0), |(period, ..)| f.begins(period));
+        let off = t - f.step(Op::ValueWhen, &[begins.as_number(), t]);
+        (since_anchor(f, off.square()) - since_anchor(f, off).square()).maximum(0.0)
+    } else {
+        let weighted = volume * (t - base).square();
+        // Both sums are over the same bars.
+        weighted.sum(p) / volume.where_finite(weighted).sum(p)
+    };
     let width = variance.sqrt();
     [1.0, 2.0, 3.0, -1.0, -2.0, -3.0].map(|k| base + k * width).to_vec()
 }

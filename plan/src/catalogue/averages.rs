@@ -111,7 +111,41 @@ pub(super) const LIST: &[Function] = &[
         .params(&[bars("minperiod", 2, 1), bars("maxperiod", 30, 1), average("matype")])
         .at_most(&[("minperiod", "maxperiod")])
         .number(variable),
+    declare("alma", GROUP)
+        .summary("Arnaud Legoux moving average: weights like a bell over the window")
+        .formula(
+            "sum of w*x / sum of w, w = exp(-(i - offset*(timeperiod - 1))^2 / (2*(timeperiod/sigma)^2)), i = 0 for the oldest \
+             value to timeperiod - 1 for this one",
+        )
+        .reference(Reference::Values("A. Legoux and D. Kouzis-Loukas, Arnaud Legoux Moving Average (2009)", "alma.csv"))
+        .series(&[REAL])
+        .params(&[
+            Param {
+                name: "timeperiod",
+                kind: ParamType::Integer { min: 1, max: BELL_BARS_MAX },
+                default: ParamDefault::Value(9.0),
+            },
+            param("offset", ParamType::Real { min: 0.0, max: 1.0 }, 0.85),
+            param("sigma", ParamType::Real { min: 0.1, max: 100.0 }, 6.0),
+        ])
+        .number(bell),
 ];
+
+/// The longest window with weights of its own: each value is a step.
+const BELL_BARS_MAX: u32 = 100;
+
+fn bell(f: &Formula) -> Num<'_> {
+    let (x, p) = (f.x(), f.bars(0));
+    let (middle, width) = (f.real(1) * f64::from(p - 1), f64::from(p) / f.real(2));
+    let weight = |back: u32| {
+        let off = f64::from(p - 1 - back) - middle;
+        crate::elementary::exp(-(off * off) / (2.0 * (width * width)))
+    };
+    let x = x.where_finite(x);
+    let weights: f64 = (0..p).rev().map(weight).sum();
+    let weighted = (0..p).rev().map(|back| x.lag(back) * weight(back)).reduce(|sum, next| sum + next);
+    weighted.unwrap_or(x) / weights
+}
 
 fn variable(f: &Formula) -> Num<'_> {
     let [x, periods] = f.series();

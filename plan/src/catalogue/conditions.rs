@@ -4,6 +4,9 @@ use super::*;
 
 const GROUP: &str = "Conditions";
 
+/// How many occurrences `valuewhen` can look back: each is a step.
+const OCCURRENCES_MAX: u32 = 50;
+
 pub(super) const LIST: &[Function] = &[
     declare("crosses_above", GROUP)
         .summary("a rises through b on this bar")
@@ -54,9 +57,33 @@ pub(super) const LIST: &[Function] = &[
         .scaling(Scaling::PURE)
         .number(|f| f.x().step(Op::Since)),
     declare("valuewhen", GROUP)
-        .summary("x at the bar where c was last true")
-        .formula("NA if it never was, or if an NA of c comes first")
+        .summary("x at the bar where c was last true, or at the n-th last of those bars")
+        .formula("n = 1 is the last one; NA if c was true less often, or if an NA of c comes first")
         .reference(Reference::Language)
         .series(&[condition("c"), num("x", None)])
-        .number(|f| f.step(Op::ValueWhen, &f.series::<2>())),
+        .params(&[param("n", ParamType::Integer { min: 1, max: OCCURRENCES_MAX }, 1.0)])
+        .number(|f| {
+            let [c, x] = f.series();
+            let when = |x| f.step(Op::ValueWhen, &[c, x]);
+            // What the occurrence before was, as long as this one was not there.
+            (1..f.bars(0)).fold(when(x), |later, _| when(later.lag(1)))
+        }),
+    declare("highest_since", GROUP)
+        .summary("highest value from the bar where c was last true on")
+        .formula("max of the defined values of x since then, that bar included; NA if c never was true, or if an NA of c comes first")
+        .reference(Reference::Language)
+        .series(&[num("x", None), condition("c")])
+        .number(|f| {
+            let [x, c] = f.series();
+            f.step(Op::MaxSince, &[c, x])
+        }),
+    declare("lowest_since", GROUP)
+        .summary("lowest value from the bar where c was last true on")
+        .formula("min of the defined values of x since then, that bar included; NA if c never was true, or if an NA of c comes first")
+        .reference(Reference::Language)
+        .series(&[num("x", None), condition("c")])
+        .number(|f| {
+            let [x, c] = f.series();
+            f.step(Op::MinSince, &[c, x])
+        }),
 ];

@@ -6,6 +6,7 @@ use super::expression::{Num, Truth};
 use super::formula::Formula;
 use super::patterns::{Candles, shape};
 use crate::graph::{Kind, NodeId};
+use trawl_terms::Clock;
 
 /// A function of the language.
 #[derive(Debug)]
@@ -40,6 +41,10 @@ pub struct Function {
     pub scales_from: Option<(i32, &'static str)>,
     /// Whether terms of both signs add up: kernels over chunks of histories are then as exact as the largest value.
     pub sums_signed: bool,
+    /// Whether it is a word, written without parentheses.
+    pub is_bare: bool,
+    /// What it reads of the time of a bar, if that is all or decides all.
+    pub clock: Option<Clock>,
     /// Whether it looks at its condition over a window: an explained match then shows since when that holds.
     pub watches_condition: bool,
     check: Option<Check>,
@@ -239,6 +244,11 @@ pub(super) const fn output(name: &'static str, aliases: &'static [&'static str])
 }
 
 impl OutputDecl {
+    /// The output as a condition.
+    pub(super) const fn truth(self) -> Self {
+        Self { kind: Kind::Bool, pure: true, ..self }
+    }
+
     /// The output as a plain number.
     pub(super) const fn pure(self) -> Self {
         Self { pure: true, ..self }
@@ -266,6 +276,8 @@ pub(super) const fn declare(name: &'static str, group: &'static str) -> Declarat
         scaling: Scaling::PRICES,
         scales_from: None,
         sums_signed: false,
+        is_bare: false,
+        clock: None,
         watches_condition: false,
         check: None,
         build: Build::Number(|f| f.x()),
@@ -331,6 +343,16 @@ impl Declaration {
         Self(Function { sums_signed: true, ..self.0 })
     }
 
+    /// It is a word, written without parentheses.
+    pub(super) const fn written_bare(self) -> Self {
+        Self(Function { is_bare: true, ..self.0 })
+    }
+
+    /// It depends on this of the time of a bar.
+    pub(super) const fn of_clock(self, clock: Clock) -> Self {
+        Self(Function { clock: Some(clock), ..self.0 })
+    }
+
     pub(super) const fn watches_condition(self) -> Self {
         Self(Function { watches_condition: true, ..self.0 })
     }
@@ -357,7 +379,8 @@ impl Declaration {
 
     const fn built(self, build: Build) -> Function {
         let declared = self.0;
-        assert!(!declared.summary.is_empty() && !declared.formula.is_empty() && !declared.series.is_empty());
+        assert!(!declared.summary.is_empty() && !declared.formula.is_empty());
+        assert!(!declared.series.is_empty() || declared.clock.is_some());
         Function { build, ..declared }
     }
 }

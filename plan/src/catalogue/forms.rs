@@ -14,6 +14,8 @@ pub enum FormKind {
     Timeframe,
     /// Reads all symbols at one time.
     Cross(CrossForm),
+    /// Counts days between the bar's trading day and a date: to it if true, since it if not.
+    Days(bool),
 }
 
 /// What a cross-section tells.
@@ -50,7 +52,7 @@ pub struct Form {
 const MEMBERS: &[&str] = &["by", "where"];
 
 /// All of them.
-pub const FORMS: [Form; 9] = [
+pub const FORMS: [Form; 11] = [
     Form {
         name: "ref",
         kind: FormKind::Reference,
@@ -131,6 +133,24 @@ pub const FORMS: [Form; 9] = [
         signature: "breadth(c, by=label, where=condition)",
         summary: "share of symbols for which c is true",
         formula: "true / (true + false) over the population; NA when both are 0",
+    },
+    Form {
+        name: "days_to",
+        kind: FormKind::Days(true),
+        positional: &["date"],
+        named: &[],
+        signature: "days_to(date)",
+        summary: "calendar days from this bar's trading day to a date of the symbol",
+        formula: "date - trading day; date is an attribute of dates, as it is known at the bar; below 0 once it is over",
+    },
+    Form {
+        name: "days_since",
+        kind: FormKind::Days(false),
+        positional: &["date"],
+        named: &[],
+        signature: "days_since(date)",
+        summary: "calendar days from a date of the symbol to this bar's trading day",
+        formula: "trading day - date; date is an attribute of dates, as it is known at the bar; below 0 before it",
     },
 ];
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::expression::{Num, Truth};
 use crate::graph::{Graph, Kind, NodeId, Op};
-use trawl_terms::Period;
+use trawl_terms::{Clock, Period};
 
 /// Holds the graph while a formula is built: operators have no place for a `&mut`.
 pub struct Formula {
@@ -117,6 +117,16 @@ impl Formula {
     /// 1 on the first bar of each period, 0 on the others.
     pub(super) fn begins(&self, period: Period) -> Truth<'_> {
         Truth { formula: self, id: self.graph.borrow_mut().leaf(Op::Begins(period), Kind::Bool) }
+    }
+
+    /// What the calendar says of each bar's time.
+    pub(super) fn clock(&self, clock: Clock) -> Num<'_> {
+        self.num(self.graph.borrow_mut().leaf(Op::Clock(clock), Kind::Num))
+    }
+
+    /// Whether the bar is of a regular session; bars of a day and longer are.
+    pub(super) fn in_session(&self) -> Truth<'_> {
+        Truth { formula: self, id: self.graph.borrow_mut().leaf(Op::Clock(Clock::InSession), Kind::Bool) }
     }
 
     /// Whether all of `conditions` hold.

@@ -25,6 +25,7 @@ mod overlap;
 mod patterns;
 mod prices;
 mod sample;
+mod session;
 mod sets;
 mod statistics;
 mod steps;
@@ -51,7 +52,7 @@ use moving::{
 };
 use steps::{true_range, typical};
 
-use trawl_terms::Period;
+use trawl_terms::{Clock, Period};
 
 use crate::family::{Acceleration, Anchor, Cycle, Mesa, Parabolic, SuperTrend, Trend};
 use crate::graph::{Binary, Kind, Op, Unary};
@@ -151,6 +152,7 @@ pub fn functions() -> impl Iterator<Item = &'static Function> {
         cycle::LIST,
         volume::LIST,
         anchored::LIST,
+        session::LIST,
         prices::LIST,
         statistics::LIST,
         math::LIST,

@@ -99,6 +99,43 @@ pub(super) const LIST: &[Function] = &[
             let line = fast - slow;
             with_signal(line, line.ema(f.bars(0)))
         }),
+    declare("crsi", MOMENTUM)
+        .summary("Connors RSI, 0 to 100")
+        .formula(
+            "(rsi(x, timeperiod) + rsi(s, streakperiod) + percentrank(x/x[1] - 1, rankperiod))/3; s is how many bars in a row x has \
+             risen, or fallen as a negative number; 0 where it did not move",
+        )
+        .reference(Reference::Values("L. Connors and C. Alvarez, An Introduction to ConnorsRSI (2012)", "crsi.csv"))
+        .series(PRICE)
+        .params(&[period(3, 2), bars("streakperiod", 2, 2), bars("rankperiod", 100, 2)])
+        .scaling(Scaling::PURE)
+        .number(|f| {
+            let x = f.x();
+            let before = x.lag(1).or_else(x);
+            let [up, down] = [x.at_most(before), x.at_least(before)]
+                .map(|other| other.decides().as_number().step(Op::Since));
+            let rank = x.rate_of_change(1).step(Op::PercentRank(f.bars(2)));
+            (x.relative_strength(f.bars(0)) + (up - down).relative_strength(f.bars(1)) + rank) / 3.0
+        }),
+    declare("squeeze", MOMENTUM)
+        .summary("volatility squeeze: Bollinger bands inside the Keltner channel, and the momentum behind it")
+        .formula(
+            "on: nbdev * population deviation < multiplier * sma of the true range, all over timeperiod; fired: on[1] and not on; \
+             momentum = linearreg of close - ((highest high + lowest low)/2 + sma(close))/2",
+        )
+        .reference(Reference::Values("J. Carter, Mastering the Trade (2005), TTM Squeeze", "squeeze.csv"))
+        .series(&[HIGH, LOW, CLOSE])
+        .params(&[period(20, 2), param("nbdev", NON_NEGATIVE, 2.0), param("multiplier", NON_NEGATIVE, 1.5)])
+        .outputs(&[output("on", &[]).truth(), output("fired", &[]).truth(), output("momentum", &[])])
+        .fused(&[Fused::TrueRange, Fused::PairOver, Fused::PlusScaled])
+        .numbers(|f| {
+            let ([high, low, close], p) = (f.series(), f.bars(0));
+            let mean = close.mean(p);
+            let on = (f.real(1) * close.deviation(p)).below(f.real(2) * true_range(high, low, close).mean(p)).decides();
+            let middle = (high.highest(p) + low.lowest(p)) / 2.0;
+            let momentum = (close - (middle + mean) / 2.0).regression(p, (f64::from(p) - 1.0) / 2.0);
+            vec![on.as_number(), (on.lag(1) & !on).as_number(), momentum]
+        }),
     declare("dpo", MOMENTUM)
         .summary("detrended price oscillator")
         .formula("x[timeperiod/2 + 1] - sma(timeperiod), the half cut off to a whole number")

@@ -66,6 +66,49 @@ pub(super) const LIST: &[Function] = &[
             let (long, short) = (low.lowest(p) + room, high.highest(p) - room);
             vec![long.lowest(q), short.highest(q)]
         }),
+    declare("chandelier", GROUP)
+        .summary("chandelier exit: stops at a multiple of the range off the extremes")
+        .formula("long = highest high - multiplier*atr, short = lowest low + multiplier*atr, all over timeperiod")
+        .reference(Reference::Values("C. LeBeau, Chandelier Exit; A. Elder, Come Into My Trading Room (2002)", "chandelier.csv"))
+        .series(&[HIGH, LOW, CLOSE])
+        .params(&[period(22, 1), param("multiplier", NON_NEGATIVE, 3.0)])
+        .outputs(&[output("long", &[]), output("short", &[])])
+        .fused(&[Fused::AverageRange, Fused::PlusScaled, Fused::MinusScaled])
+        .numbers(|f| {
+            let ([high, low, close], p) = (f.series(), f.bars(0));
+            let room = f.real(1) * true_range(high, low, close).wilder(p);
+            vec![high.highest(p) - room, low.lowest(p) + room]
+        }),
+    declare("ichimoku", GROUP)
+        .summary("Ichimoku Kinko Hyo: two middle lines, and the cloud that was drawn ahead to this bar")
+        .formula(
+            "conversion and base = (highest high + lowest low)/2 over their bars; lead_a = (conversion + base)/2, lead_b = that \
+             middle over span bars: what is drawn displacement - 1 bars ahead; span_a and span_b = what was drawn ahead to this bar",
+        )
+        .reference(Reference::Values("G. Hosoda, Ichimoku Kinko Hyo (1969)", "ichimoku.csv"))
+        .series(&[HIGH, LOW])
+        .params(&[
+            bars("conversion", 9, 1),
+            bars("base", 26, 1),
+            bars("span", 52, 1),
+            bars("displacement", 26, 1),
+        ])
+        .outputs(&[
+            output("conversion", &["tenkan"]),
+            output("base", &["kijun"]),
+            output("lead_a", &[]),
+            output("lead_b", &[]),
+            output("span_a", &["senkou_a"]),
+            output("span_b", &["senkou_b"]),
+        ])
+        .fused(&[Fused::PairOver])
+        .numbers(|f| {
+            let [high, low] = f.series();
+            let [conversion, base, lead_b] = [0, 1, 2].map(|i| middle(high, low, f.bars(i)));
+            let lead_a = (conversion + base) / 2.0;
+            let [span_a, span_b] = [lead_a, lead_b].map(|lead| lead.lag(f.bars(3) - 1));
+            vec![conversion, base, lead_a, lead_b, span_a, span_b]
+        }),
     declare("midpoint", GROUP)
         .summary("middle of the range of a window")
         .formula("(highest value + lowest value)/2")

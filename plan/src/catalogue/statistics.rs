@@ -82,6 +82,17 @@ pub(super) const LIST: &[Function] = &[
             let rank = (f.real(1) * f64::from(p) / 100.0).ceil();
             f.x().step(Op::OrderStatistic { p, rank: (rank as u32).clamp(1, p) })
         }),
+    declare("median", GROUP)
+        .summary("middle value of a window")
+        .formula("the window's middle value; of an even number the mean of the two in the middle")
+        .reference(Reference::Language)
+        .series(&[REAL])
+        .params(&[period(30, 1)])
+        .number(|f| {
+            let (x, p) = (f.x(), f.bars(0));
+            let ranked = |rank: u32| x.step(Op::OrderStatistic { p, rank });
+            if p % 2 == 1 { ranked(p / 2 + 1) } else { (ranked(p / 2) + ranked(p / 2 + 1)) / 2.0 }
+        }),
     declare("percentrank", GROUP)
         .summary("share of the last values that the current one exceeds, in percent")
         .formula("100 * (how many of the timeperiod values before this one are below it) / timeperiod")

@@ -1,13 +1,16 @@
 //! Where the `edge` flag looks: which comparisons rounding could turn, and which are never flagged (docs/adr/0009).
 
 use trawl_plan::graph::{Binary, Kind, Op};
-use trawl_plan::{ScanDocument, compile_scan};
+use trawl_plan::{ScanDocument, Schema, compile_scan};
 
 use crate::{plan, schema};
 
 /// Comparisons of a plan that may be flagged.
 fn near(condition: &str) -> usize {
-    let plan = plan(condition);
+    // Words of the time of day are legal over bars shorter than a day.
+    let any = Schema { timeframe: None, ..schema() };
+    let document = ScanDocument { condition: condition.to_owned(), ..ScanDocument::default() };
+    let plan = compile_scan(&document, &any).unwrap_or_else(|d| panic!("{condition}: {}", d[0]));
     let found = plan.nodes().iter().filter(|n| n.op == Op::Binary(Binary::Near)).count();
     assert_eq!(plan.points[0].edge.is_some(), found > 0, "{condition}");
     found
@@ -114,13 +117,18 @@ fn adjusted_prices_are_flagged_where_they_miss_each_other_by_a_little_and_not_wh
 
 #[test]
 fn every_function_with_conditions_inside_decides_what_is_flagged_by_its_inputs() {
-    // Over bars as stored no function is flagged inside but those whose own values decide.
+    // Over bars as stored no function is flagged inside but those whose own values decide, of TA-Lib's and the language's own.
     let inside: Vec<&str> = trawl_plan::catalogue::functions()
+        .filter(|f| !matches!(f.source, trawl_plan::catalogue::Reference::Values(..)))
         .filter(|f| f.series.iter().all(|s| s.default.is_some() && s.kind == Kind::Num))
         .filter(|f| f.params.iter().all(|p| !matches!(p.default, trawl_plan::catalogue::ParamDefault::Required)))
         .filter(|f| {
             let field = if f.outputs.len() > 1 { format!(".{}", f.outputs[0].name) } else { String::new() };
-            near(&format!("count(round({}(){field}) > 0, 2) > 1", f.name)) > 0
+            let output = format!("{}(){field}", f.name);
+            near(&match f.outputs[0].kind {
+                Kind::Num => format!("count(round({output}) > 0, 2) > 1"),
+                Kind::Bool => format!("count({output}, 2) > 1"),
+            }) > 0
         })
         .map(|f| f.name)
         .collect();

@@ -2,7 +2,7 @@
 
 use trawl_plan::catalogue::{Function, Param, ParamDefault, ParamType, functions};
 use trawl_plan::graph::Kind;
-use trawl_plan::{Diagnostic, Plan, compile_expressions, legal_values};
+use trawl_plan::{Diagnostic, Plan, Schema, compile_expressions, legal_values};
 
 use crate::schema;
 
@@ -18,7 +18,7 @@ fn call(function: &Function, param: &str, value: &str) -> String {
 }
 
 fn compiled(expression: &str) -> Result<Plan, Vec<Diagnostic>> {
-    compile_expressions(&[format!("{expression} as x")], "test", &schema())
+    compile_expressions(&[format!("{expression} as x")], "test", &Schema { timeframe: None, ..schema() })
 }
 
 fn refused(expression: &str) -> Diagnostic {

@@ -1,6 +1,7 @@
 //! The language from outside: what compiles, what it means, what is refused and how.
 
 mod calls;
+mod definitions;
 mod edge_flags;
 mod frames;
 mod headings;
@@ -9,6 +10,7 @@ mod market;
 mod mistakes;
 mod robustness;
 mod sameness;
+mod session;
 mod soup;
 
 use market::schema;

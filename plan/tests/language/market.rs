@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trawl_plan::{Directory, Schema, Timeframe, suggest};
+use trawl_plan::{AttributeKind, Directory, Schema, Timeframe, suggest};
 
 struct Market;
 
@@ -33,6 +33,10 @@ pub fn schema() -> Schema {
         labels: BTreeMap::from([
             ("sector".to_owned(), values(&["Energy", "Tech"])),
             ("industry".to_owned(), values(&["Chips"])),
+        ]),
+        attributes: BTreeMap::from([
+            ("cap".to_owned(), AttributeKind::Number),
+            ("earnings".to_owned(), AttributeKind::Date),
         ]),
         directory: Some(Arc::new(Market)),
     }

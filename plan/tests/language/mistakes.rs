@@ -22,7 +22,9 @@ fn a_misspelt_function_is_pointed_at_with_the_nearest_name() {
 
 #[test]
 fn a_far_name_is_no_suggestion_and_words_of_other_languages_have_ours() {
-    assert_eq!(reported("hour() > 1").2, "'trawl indicators' lists them");
+    assert_eq!(reported("quux() > 1").2, "'trawl indicators' lists them");
+    assert_eq!(reported("hour() > 1").2, "write time_of_day: minutes since midnight, or time_of_day >= '10:30'");
+    assert_eq!(reported("hour > 1").2, "write time_of_day: minutes since midnight, or time_of_day >= '10:30'");
     assert_eq!(reported("mean(close, 5) > 1").2, "write sma(x, n) for a mean over time, (a + b) / 2 for one of values");
     assert_eq!(reported("crossover(close, open)").2, "write crosses_above(a, b)");
     assert_eq!(reported("change(close) > 1").2, "write x - x[1], or roc(x, n) in percent");

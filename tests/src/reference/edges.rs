@@ -63,6 +63,7 @@ fn coverage(call: &Call, series: usize, t: usize) -> (Vec<usize>, Vec<usize>) {
         "ema" | "kama" | "rsi" | "macd" | "atr" | "adx" | "obv" | "vwap" => same(all()),
         "cdlengulfing" => same(last(3)),
         "since" => (last(1), all()),
+        "highest_since" | "lowest_since" => (if series == 1 { last(1) } else { Vec::new() }, all()),
         "valuewhen" => (if series == 0 { last(1) } else { Vec::new() }, all()),
         "stoch" => (last(1), all()),
         "roc" => (t.checked_sub(n).into_iter().chain([t]).collect(), last(n + 1)),

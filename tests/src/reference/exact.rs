@@ -129,7 +129,7 @@ fn function(call: &Call, frame: Frame) -> Known {
         "sign" | "round" | "cdlengulfing" => (Whole, false),
         // A share in percent is rounded twice: 7 of 50 are 14.000000000000002.
         "percentrank" => (Signed, true),
-        "highest" | "lowest" | "max" | "min" => of(0),
+        "highest" | "lowest" | "max" | "min" | "highest_since" | "lowest_since" => of(0),
         "donchian" if call.field.is_some_and(|f| f.starts_with("upper")) => of(0),
         "donchian" if call.field.is_some_and(|f| f.starts_with("lower")) => of(1),
         "valuewhen" => of(1),

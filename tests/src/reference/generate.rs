@@ -300,7 +300,14 @@ impl Generator<'_> {
             1 => self.call("since", vec![("c", Some(c))], vec![]),
             2 => {
                 let x = self.series(depth);
-                self.call("valuewhen", vec![("c", Some(c)), ("x", Some(x))], vec![])
+                match self.random.below(4) {
+                    0 => self.call("highest_since", vec![("x", Some(x)), ("c", Some(c))], vec![]),
+                    1 => self.call("lowest_since", vec![("x", Some(x)), ("c", Some(c))], vec![]),
+                    _ => {
+                        let n = self.random.between(1, 3) as f64;
+                        self.call("valuewhen", vec![("c", Some(c)), ("x", Some(x))], vec![("n", n)])
+                    }
+                }
             }
             3 => {
                 let (a, b) = (self.number(depth), self.number(depth));

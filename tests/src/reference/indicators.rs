@@ -455,7 +455,23 @@ pub fn function(
         "streak" => return each(bars, |t| all_of(&x[0], t, n)),
         "count" => return over_windows(&x[0], n, |w| Some(w.iter().sum())),
         "since" => return each(bars, |t| bars_since(&x[0], t).map(|back| back as f64)),
-        "valuewhen" => return each(bars, |t| x[1][t - bars_since(&x[0], t)?]),
+        "valuewhen" => {
+            return each(bars, |t| {
+                let mut at = t - bars_since(&x[0], t)?;
+                for _ in 1..n {
+                    at = at.checked_sub(1)?;
+                    at -= bars_since(&x[0], at)?;
+                }
+                x[1][at]
+            });
+        }
+        "highest_since" | "lowest_since" => {
+            return each(bars, |t| {
+                let since = t - bars_since(&x[1], t)?;
+                let defined = x[0][since..=t].iter().filter_map(|x| finite(*x));
+                if name == "highest_since" { defined.reduce(f64::max) } else { defined.reduce(f64::min) }
+            });
+        }
         "iff" => {
             return each(bars, |t| match x[0][t]? {
                 1.0 => x[1][t],

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use trawl_market::{Calendar, LoadedBars, SymbolTable, TimeMicros, Vintage};
+use trawl_market::{AttributeTable, Calendar, LoadedBars, SymbolTable, TimeMicros, Vintage};
 use trawl_plan::frame::Read;
 use trawl_plan::{Input, Stage};
 use trawl_wire::{CrossTable, CrossTimes, StepInputV1};
@@ -27,6 +27,7 @@ pub(super) struct StepRun<'a> {
     times: &'a [TimeMicros],
     horizon: TimeMicros,
     labels: Arc<SymbolTable>,
+    attributes: Arc<AttributeTable>,
     references: &'a References,
     /// Symbols of the references, ascending.
     names: Vec<String>,
@@ -60,6 +61,7 @@ impl<'a> StepRun<'a> {
             times,
             horizon,
             labels: source.dataset.symbol_table()?,
+            attributes: source.dataset.attributes()?,
             references,
             names: references.keys().cloned().collect(),
             bars: format!("{}@{} {:?} {horizon}", manifest.name, manifest.snapshot, source.adjustment),
@@ -123,6 +125,7 @@ impl<'a> StepRun<'a> {
             own,
             references: &self.names,
             labels: &self.labels,
+            attributes: &self.attributes,
             calendar: self.calendar,
             dated: self.dated,
             tables: self.tables.clone(),

@@ -33,10 +33,12 @@ left out and reported; --strict refuses the import.
 
 Prices are stored as they are. Splits and dividends are a separate table (--factors), applied when a scan asks for \
 it; a row with split 1 and dividend 0 removes an event. Names and labels are another table (--symbols), which replaces the \
-previous one. Both may be imported without bars into an existing dataset.
+previous one. Numbers and dates of symbols are a third one (--attributes): each value is known from its date on. They may be \
+imported without bars into an existing dataset.
 
   factors     symbol,date,split,dividend: ex-date, new shares for an old one (4, or 0.1), cash per share; or ticker, execution_date and split_from,split_to or historical_adjustment_factor
   symbols     symbol,ticker,from,to and one column for each label, such as sector; several rows of a symbol with intervals from <= time < to describe renames and changes
+  attributes  symbol,date and one column for each attribute, such as market_cap or earnings: numbers or dates, known from date on; an empty cell changes nothing
 
 Examples:
   trawl data import AAPL.csv IBM.csv --dataset mine
@@ -50,7 +52,7 @@ Examples:
 #[command(after_help = format!("{FORMATS_HELP}\n\n{AFTER_HELP}"))]
 pub struct Args {
     /// Files of bars; a directory means the files of bars in it, '-' is standard input
-    #[arg(value_name = "FILE", required_unless_present_any = ["factors", "symbols", "calendar", "complete_to"])]
+    #[arg(value_name = "FILE", required_unless_present_any = ["factors", "symbols", "attributes", "calendar", "complete_to"])]
     files: Vec<PathBuf>,
 
     /// Dataset to create or to add to: a-z, 0-9, '_' and '-'
@@ -81,6 +83,10 @@ pub struct Args {
     /// CSV file of names and labels (sector, industry ...) of symbols
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
+
+    /// CSV file of numbers and dates of symbols (market capitalisation, next earnings ...), added to those there are
+    #[arg(long, value_name = "FILE")]
+    attributes: Option<PathBuf>,
 
     /// Memory that the import may use, such as 2GiB or 512MiB: rows that do not fit go to a file in the data root that
     /// vanishes with the import. The dataset is the same [default: half of what the machine has left]
@@ -146,6 +152,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         clock: Some(now()),
         factors: args.factors,
         symbols: args.symbols,
+        attributes: args.attributes,
         memory: args.memory,
         appending: Appending::Auto,
     };
@@ -328,6 +335,9 @@ fn text(report: &ImportReport, context: &Context) -> String {
     if report.symbol_rows > 0 {
         let labels = if report.labels.is_empty() { "none".to_owned() } else { report.labels.join(", ") };
         let _ = writeln!(text, "symbol table of {}, labels: {labels}", counted(report.symbol_rows as usize, "row"));
+    }
+    if !report.attributes.is_empty() {
+        let _ = writeln!(text, "attributes: {}", report.attributes.join(", "));
     }
     if report.factors > 0 {
         let _ = writeln!(text, "{} of splits and dividends", counted(report.factors as usize, "row"));

@@ -117,6 +117,10 @@ fn head(text: &mut String, found: &Inspection) {
         let labels = if found.labels.is_empty() { "none".to_owned() } else { found.labels.join(", ") };
         line("labels", format!("{labels} ({} of the symbol table)", counted(found.symbol_rows as usize, "row")));
     }
+    if !found.attributes.is_empty() {
+        let rows = counted(found.attribute_rows as usize, "row");
+        line("attributes", format!("{} ({rows})", found.attributes.join(", ")));
+    }
     if found.factors > 0 {
         line("factors", format!("{} of splits and dividends", counted(found.factors as usize, "row")));
     }

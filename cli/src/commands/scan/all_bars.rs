@@ -34,6 +34,14 @@ pub struct Written {
     pub matched: u64,
 }
 
+/// As a mistake of the user where it is one.
+pub(super) fn mistake(error: AllBarsError) -> anyhow::Error {
+    match error {
+        AllBarsError::History | AllBarsError::Renamed { .. } => UserMistake::plain(error.to_string()).into(),
+        error => anyhow::Error::new(error),
+    }
+}
+
 /// Writes the answers of all times. Memory holds one chunk of times; see [`CHUNK_BYTES_MAX`].
 ///
 /// # Errors
@@ -103,10 +111,7 @@ pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> any
     let ran = all_bars_by_column(prepared, options, None, CHUNK_BYTES_MAX, &NoCancel, |chunk| {
         push(chunk).map_err(|e| format!("{e:#}"))
     });
-    ran.map_err(|error| match error {
-        AllBarsError::History | AllBarsError::Renamed { .. } => UserMistake::plain(error.to_string()).into(),
-        error => anyhow::Error::new(error),
-    })?;
+    ran.map_err(mistake)?;
     match sink {
         Some(Sink::Csv(writer)) => writer
             .into_inner()

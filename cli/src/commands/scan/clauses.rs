@@ -8,6 +8,7 @@ use trawl_market::AsOf;
 use trawl_plan::{Best, History, ScanDocument, Setting, SweepRange, SweepValues};
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
+use super::include::included;
 use crate::failure::UserMistake;
 use crate::failure::io_reason;
 
@@ -54,6 +55,10 @@ pub struct Clauses {
     #[arg(long = "let", value_name = "NAME=EXPR")]
     pub lets: Vec<String>,
 
+    /// Define a function that every clause may call, such as "rs(n)=roc(n) - ref('SPY', roc(n))"; may be given several times
+    #[arg(long = "def", value_name = "NAME(ARGS)=EXPR")]
+    pub defs: Vec<String>,
+
     /// Give a name several values, and scan for every combination; may be given several times
     #[arg(long, value_name = "NAME=FROM:TO:STEP|A,B,C")]
     pub sweep: Vec<String>,
@@ -87,7 +92,7 @@ pub struct Clauses {
     #[arg(long)]
     pub forming: bool,
 
-    /// Use bars of this timeframe, such as 1d; refused when the dataset has none
+    /// Scan bars of this timeframe, such as 1d or 5m: those of the dataset, or built from them as tf() builds them
     #[arg(long, short, value_name = "TIMEFRAME")]
     pub timeframe: Option<String>,
 }
@@ -139,9 +144,16 @@ impl Clauses {
         if !self.select.is_empty() {
             document.select.clone_from(&self.select);
         }
+        let function = |signature: &str| signature.split('(').next().unwrap_or_default().trim().to_owned();
+        for text in &self.defs {
+            let (signature, expr) = split_name(text, "--def", "\"rs(n)=roc(n) - ref('SPY', roc(n))\"")?;
+            // A flag takes precedence, whatever its parameters are called.
+            document.defs.retain(|other, _| function(other) != function(signature));
+            document.defs.insert(signature.to_owned(), expr.to_owned());
+        }
         let mut given: Vec<&str> = Vec::new();
         for text in &self.lets {
-            let (name, expr) = split_let(text)?;
+            let (name, expr) = split_name(text, "--let", "'trend=sma(close, 200)'")?;
             if given.contains(&name) {
                 return Err(UserMistake::plain(format!("--let gives '{name}' twice")));
             }
@@ -178,11 +190,12 @@ impl Clauses {
         if text.len() > DOCUMENT_BYTES_MAX {
             return Err(UserMistake::plain(format!("{} has more than {DOCUMENT_BYTES_MAX} bytes", shown(path))));
         }
-        let document = ScanDocument::from_toml(&text).map_err(|mut mistake| {
+        let mut document = ScanDocument::from_toml(&text).map_err(|mut mistake| {
             mistake.clause = place_name(path);
             UserMistake::Drawn(vec![*mistake])
         })?;
         let _ = self.text.set(text);
+        included(&mut document, path)?;
         Ok(document)
     }
 
@@ -201,7 +214,7 @@ impl Clauses {
 }
 
 /// The text of a document, truncated where it is too long.
-fn read(path: &Path) -> io::Result<String> {
+pub(super) fn read(path: &Path) -> io::Result<String> {
     let reader: Box<dyn io::Read> =
         if path == Path::new(STANDARD_STREAM) { Box::new(io::stdin()) } else { Box::new(std::fs::File::open(path)?) };
     let mut text = String::new();
@@ -210,21 +223,22 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 /// A document's name with a position in it.
-fn place_name(path: &Path) -> String {
+pub(super) fn place_name(path: &Path) -> String {
     if path == Path::new(STANDARD_STREAM) { "standard input".to_owned() } else { path.display().to_string() }
 }
 
 /// A document's name in a sentence.
-fn shown(path: &Path) -> String {
+pub(super) fn shown(path: &Path) -> String {
     if path == Path::new(STANDARD_STREAM) { place_name(path) } else { format!("'{}'", path.display()) }
 }
 
-fn split_let(text: &str) -> Result<(&str, &str), UserMistake> {
+/// `NAME=EXPR`, as `flag` was given it.
+fn split_name<'t>(text: &'t str, flag: &str, example: &str) -> Result<(&'t str, &'t str), UserMistake> {
     let (name, expr) = text.split_once('=').map_or(("", ""), |(n, e)| (n.trim(), e.trim()));
     if name.is_empty() || expr.is_empty() {
         return Err(UserMistake::with_help(
-            format!("--let '{text}' is not of the form NAME=EXPR"),
-            "an example: --let 'trend=sma(close, 200)'",
+            format!("{flag} '{text}' is not of the form NAME=EXPR"),
+            format!("an example: {flag} {example}"),
         ));
     }
     Ok((name, expr))

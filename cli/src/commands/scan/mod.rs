@@ -6,11 +6,15 @@
 mod all_bars;
 mod clauses;
 mod explain;
+mod include;
 mod shown;
+mod study;
 mod update;
 mod why;
 
 pub use shown::{Files, Outcome, ShownArgs, finish};
+pub use study::Args as StudyArgs;
+pub use study::run as run_study;
 pub use update::Args as UpdateArgs;
 pub use update::run as run_update;
 

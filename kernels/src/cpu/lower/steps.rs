@@ -18,7 +18,7 @@ use crate::cpu::primitives::elementwise::*;
 use crate::cpu::primitives::order_statistics::Ranked;
 use crate::cpu::primitives::percent_rank::PercentRank;
 use crate::cpu::primitives::recurrence::{
-    Along, Cumulative, Ever, Kaufman, OnBalance, Recurrence, Since, Smoothed, ValueWhen, WilderRatio, WilderSum,
+    Along, Cumulative, Ever, ExtremeSince, Kaufman, OnBalance, Recurrence, Since, Smoothed, ValueWhen, WilderRatio, WilderSum,
 };
 use crate::cpu::primitives::regression::Slope;
 use crate::cpu::primitives::rolling_extremes::{Extreme, Fold};
@@ -92,6 +92,8 @@ fn step_of<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> 
         | Op::Label(_)
         | Op::HistoryMask
         | Op::Begins(_)
+        | Op::Clock(_)
+        | Op::Attribute(_)
         | Op::Cross(_)
         | Op::Read(_)
         | Op::Lag(_) => return Made::InPlace,
@@ -149,6 +151,8 @@ fn step_of<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> 
         Op::Streak(p) => return wide(Box::new(Fold::streak(p))),
         Op::Since => return wide(Box::new(Since::new())),
         Op::ValueWhen => return wide(Box::new(ValueWhen::new())),
+        Op::MaxSince => return wide(Box::new(ExtremeSince::new(true))),
+        Op::MinSince => return wide(Box::new(ExtremeSince::new(false))),
         Op::Ever => return wide(Box::new(Ever::new())),
         Op::EverSince => return wide(Box::new(Ever::since())),
         Op::BarsSinceMax(p) => return wide(Box::new(SinceExtreme::new(p, 1.0, bars))),
@@ -343,6 +347,8 @@ fn tail_rows(work: &FusedOp, bars: usize) -> usize {
         | Op::Label(_)
         | Op::HistoryMask
         | Op::Begins(_)
+        | Op::Clock(_)
+        | Op::Attribute(_)
         | Op::Cross(_)
         | Op::Read(_)
         | Op::Unary(_)
@@ -386,6 +392,8 @@ fn tail_rows(work: &FusedOp, bars: usize) -> usize {
         | Op::Streak(_)
         | Op::Since
         | Op::ValueWhen
+        | Op::MaxSince
+        | Op::MinSince
         | Op::Ever
         | Op::EverSince => 0,
     }

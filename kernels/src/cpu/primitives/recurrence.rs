@@ -409,6 +409,50 @@ impl Step for ValueWhen {
     }
 }
 
+/// Inputs c, x: the largest or the smallest defined x since c was last true; NA until c was, and after an NA of c until it is true
+/// again.
+pub(crate) struct ExtremeSince {
+    /// The largest, not the smallest.
+    largest: bool,
+    /// 1 from a true c to an NA of it.
+    begun: Row,
+    held: Row,
+}
+
+impl ExtremeSince {
+    pub fn new(largest: bool) -> Self {
+        Self { largest, begun: Row::ZERO, held: Row::NA }
+    }
+}
+
+impl Step for ExtremeSince {
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
+        self.begun.0[lane].carry(carrier);
+        self.held.0[lane].carry(carrier);
+    }
+
+    #[inline(always)]
+    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
+        let (mut begun, mut held) = (self.begun, self.held);
+        let largest = self.largest;
+        for t in rows {
+            let (c, x) = (inputs[0].row(t), inputs[1].row(t));
+            begun = begun.map(|lane, begun| {
+                let waiting = if c.0[lane].is_nan() { 0.0 } else { begun };
+                if c.0[lane] == 1.0 { 1.0 } else { waiting }
+            });
+            held = held.map(|lane, held| {
+                let x = x.0[lane];
+                let before = if c.0[lane] == 1.0 || c.0[lane].is_nan() { f64::NAN } else { held };
+                let beyond = if largest { x > before } else { x < before };
+                if begun.0[lane] == 1.0 && x.is_finite() && (beyond || before.is_nan()) { x } else { before }
+            });
+            out.set(t, held);
+        }
+        (self.begun, self.held) = (begun, held);
+    }
+}
+
 /// Whether `e` was true: ever, or since `c` was last true. NA counts as false.
 pub(crate) struct Ever {
     /// Whether the first input resets the state.

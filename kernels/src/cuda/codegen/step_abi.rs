@@ -246,6 +246,8 @@ impl Form {
             Op::CrossesBelow => Self::state("CrossesBelow", 4).back(1),
             Op::Since => Self::state("Since", 2),
             Op::ValueWhen => Self::state("ValueWhen", 2),
+            Op::MaxSince => Self::state("ExtremeSince<true>", 4),
+            Op::MinSince => Self::state("ExtremeSince<false>", 4),
             Op::Ever => Self::state("Ever", 2),
             Op::EverSince => Self::state("EverSince", 2),
 
@@ -273,6 +275,8 @@ impl Form {
             | Op::Label(_)
             | Op::HistoryMask
             | Op::Begins(_)
+            | Op::Clock(_)
+            | Op::Attribute(_)
             | Op::Cross(_)
             | Op::Read(_) => return None,
         })

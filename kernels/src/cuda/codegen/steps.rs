@@ -59,7 +59,13 @@ impl KernelSteps {
                     Leaf::Column(column) => Some(StepInput::Column(usize::from(column))),
                     Leaf::Constant(bits) => Some(StepInput::Constant(bits.value())),
                     // Programs have inputs instead of these leaves; lowering would reject them.
-                    Leaf::Label(_) | Leaf::HistoryMask | Leaf::Begins(_) | Leaf::Cross(_) | Leaf::Read(_) => None,
+                    Leaf::Label(_)
+                    | Leaf::HistoryMask
+                    | Leaf::Begins(_)
+                    | Leaf::Clock(_)
+                    | Leaf::Attribute(_)
+                    | Leaf::Cross(_)
+                    | Leaf::Read(_) => None,
                 })
             })
             .collect();

@@ -1,0 +1,164 @@
+//! `trawl study`: what followed the matches of a scan.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use trawl_coordinator::local::LocalOptions;
+use trawl_coordinator::{HORIZONS_MAX, HorizonStudy, PreparedScan, StudyError, StudyOptions, study};
+use trawl_kernels::NoCancel;
+use trawl_market::{TimeMicros, parse_time};
+
+use super::{Clauses, Running, asked, prepare, routed};
+use crate::app::Context;
+use crate::backend::Workload;
+use crate::failure::UserMistake;
+use crate::output::table::{new_table, push_table, right_align, short_snapshot};
+
+/// The furthest horizon, in bars.
+const HORIZON_MAX: u32 = 100_000;
+
+const AFTER_HELP: &str = "\
+At every bar up to the as-of the scan is answered as of that bar, and the return of each match is that of its own close so many of \
+its bars later, adjusted for splits (for dividends too with --adjust split+dividend). 'universe' are all symbols that matched or \
+not, at the same bars. 'excess' is the mean over bars of the mean return of a bar's matches less that of its universe, and 't' \
+that excess over its standard error (matches of one bar are one observation; overlapping returns are allowed for, Newey and \
+West 1987). No costs, no slippage: it says what followed, not what could have been earned.
+
+Examples:
+  trawl study --dataset demo --where 'crosses_above(close, highest(high, 252)[1])' --horizons 1,5,20
+  trawl study --file scan.toml --horizons 5,20 --by sector --from 2020-01-01";
+
+/// What followed the matches of a scan: returns over the next bars, against all symbols
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = AFTER_HELP,
+    mut_arg("backend", |arg| arg.hide(true)),
+    mut_arg("device_memory", |arg| arg.hide(true)),
+    mut_arg("allow_partial", |arg| arg.hide(true)),
+    mut_arg("deadline", |arg| arg.hide(true)),
+    mut_arg("profile", |arg| arg.hide(true))
+)]
+pub struct Args {
+    #[command(flatten)]
+    clauses: Clauses,
+
+    /// Bars ahead, with commas
+    #[arg(long, value_name = "BARS,...", default_value = "1,5,20", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(HORIZON_MAX)))]
+    horizons: Vec<u32>,
+
+    /// Study each group of symbols by itself: a label such as sector, as it was at each bar
+    #[arg(long, value_name = "LABEL")]
+    by: Option<String>,
+
+    /// First bar whose matches count: a date or an instant [default: the first bar]
+    #[arg(long, value_name = "WHEN", value_parser = first_time)]
+    from: Option<TimeMicros>,
+
+    /// Last bar whose matches count: a date (to the end of that day), a time on the exchange's clock, an instant such as
+    /// 2024-06-28T14:31:00Z, now, today or last-session [default: the newest closed bar]
+    #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
+    as_of: Option<String>,
+
+    /// Print the figures as JSON, fractions as fractions
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    running: Running,
+}
+
+fn first_time(text: &str) -> Result<TimeMicros, String> {
+    parse_time(text).ok_or_else(|| "a date or an instant is expected, such as 2020-01-01 or 2024-06-28T14:31:00Z".to_owned())
+}
+
+/// Studies the scan and prints the figures.
+///
+/// # Errors
+/// Those of a scan at every bar; a [`UserMistake`] for a sweep, an unknown label or a dataset without closes.
+pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let Args { clauses, horizons, by, from, as_of, json, running } = args;
+    let mut horizons = horizons;
+    horizons.sort_unstable();
+    horizons.dedup();
+    if horizons.len() > HORIZONS_MAX {
+        return Err(UserMistake::plain(format!("--horizons has {} bars; at most {HORIZONS_MAX} are taken", horizons.len())).into());
+    }
+    let (document, as_of) = asked(&clauses, as_of.as_deref())?;
+    let prepared = prepare(context, &document, as_of).map_err(|error| clauses.placed(error))?;
+    running.backend.choose(Workload::CpuOnly("a study runs"))?;
+    for warning in &prepared.warnings {
+        crate::diagnostics::warning_line(warning);
+    }
+    let local = LocalOptions { threads: routed(&running, &prepared).threads(), ..LocalOptions::default() };
+    let options = StudyOptions { horizons, by, from };
+    let found = study(&prepared, local, &options, &NoCancel).map_err(|error| mistake(error, &prepared))?;
+    let text = match json {
+        true => format!("{}\n", serde_json::to_string_pretty(&found)?),
+        false => shown(&found, &options, &prepared),
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn mistake(error: StudyError, prepared: &PreparedScan) -> anyhow::Error {
+    let message = error.to_string();
+    match error {
+        StudyError::NoLabel(label) => {
+            let labels = prepared.dataset.manifest.labels();
+            let near = trawl_plan::suggest(&label, labels.iter().map(String::as_str));
+            let help = match (near, labels.is_empty()) {
+                (Some(near), _) => format!("did you mean '{near}'?"),
+                (None, true) => "'trawl data import --symbols' adds labels".to_owned(),
+                (None, false) => format!("labels: {}", labels.join(", ")),
+            };
+            UserMistake::with_help(message, help).into()
+        }
+        StudyError::Sweep(_) | StudyError::NoClose | StudyError::TooLarge(_) => UserMistake::plain(message).into(),
+        StudyError::AllBars(error) => super::all_bars::mistake(error),
+        StudyError::Market(error) => crate::failure::of_market(error),
+    }
+}
+
+fn shown(found: &[HorizonStudy], options: &StudyOptions, prepared: &PreparedScan) -> String {
+    let mut text = String::new();
+    let mut table = new_table();
+    let group = options.by.as_deref();
+    let headings = ["bars ahead", "matches", "at bars", "hit rate", "mean", "median", "universe hit rate", "mean of universe", "excess", "t"];
+    table.set_header(group.into_iter().chain(headings));
+    let percent = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{:.2}%", 100.0 * value));
+    for of in found {
+        let cells = [
+            of.horizon.to_string(),
+            of.matches.to_string(),
+            of.bars.to_string(),
+            percent(of.hit_rate),
+            percent(of.mean),
+            percent(of.median),
+            percent(of.universe_hit_rate),
+            percent(of.universe_mean),
+            percent(of.excess),
+            of.t.map_or_else(String::new, |t| format!("{t:.2}")),
+        ];
+        table.add_row(group.map(|_| of.group.clone().unwrap_or_default()).into_iter().chain(cells));
+    }
+    let first = usize::from(group.is_some());
+    right_align(&mut table, &(first..first + headings.len()).collect::<Vec<usize>>());
+    push_table(&mut text, &table);
+    let furthest = options.horizons.last();
+    let open: u64 = found.iter().filter(|of| Some(&of.horizon) == furthest).map(|of| of.open).sum();
+    if open > 0 {
+        let _ = writeln!(text, "not counted at the furthest: {open}, whose histories end before");
+    }
+    let manifest = &prepared.dataset.manifest;
+    let synthetic = if manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
+    let _ = writeln!(
+        text,
+        "dataset {}@{}, {} bars{synthetic}, up to {}",
+        manifest.name,
+        short_snapshot(&manifest.snapshot),
+        manifest.timeframe,
+        manifest.shown_as_of(prepared.as_of)
+    );
+    text
+}

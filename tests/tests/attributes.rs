@@ -1,0 +1,88 @@
+//! Attributes of symbols: imported, known from their date on, used in every clause, kept by what rewrites a dataset.
+
+use trawl_tests::home::Home;
+
+const BARS: &str = "symbol,date,close\nAAA,2024-06-03,10\nAAA,2024-06-04,11\nAAA,2024-06-05,12\nBBB,2024-06-03,20\nBBB,2024-06-04,21\n\
+                    BBB,2024-06-05,22\nCCC,2024-06-03,30\nCCC,2024-06-04,31\nCCC,2024-06-05,32\n";
+const FIRST: &str = "symbol,date,cap,earnings\nAAA,2024-06-01,100,2024-06-10\nBBB,2024-06-04,300,2024-06-07\n";
+const SECOND: &str = "symbol,date,cap,earnings\nAAA,2024-06-05,,2024-09-10\nBBB,2024-06-05,50,\n";
+
+fn market(home: &Home) {
+    home.write("bars.csv", BARS);
+    home.write("first.csv", FIRST);
+    home.write("second.csv", SECOND);
+    let import = ["import", "bars.csv", "--dataset", "m", "--attributes", "first.csv"];
+    let imported = home.trawl(&import).expect_code(0);
+    assert!(imported.stdout.contains("attributes: cap, earnings"), "{}", imported.stdout);
+    home.trawl(&["import", "--dataset", "m", "--attributes", "second.csv"]).expect_code(0);
+}
+
+/// The answer of a scan as CSV, without its metadata.
+fn answer(home: &Home, more: &[&str]) -> String {
+    let scan = ["scan", "--dataset", "m", "--output", "answer.csv", "--select", "cap", "--select", "days_to(earnings) as to"];
+    home.trawl(&[&scan[..], more].concat()).expect_code(0);
+    String::from_utf8(home.read("answer.csv")).expect("text")
+}
+
+fn has(text: &str, symbol: &str, status: &str, values: &str) {
+    let row = text.lines().find(|line| line.contains(symbol)).unwrap_or_default();
+    assert!(row.contains(status) && row.ends_with(values), "{symbol} {status} {values}: {text}");
+}
+
+#[test]
+fn a_scan_knows_the_attributes_of_its_as_of() {
+    let home = Home::new();
+    market(&home);
+    let newest = answer(&home, &["--where", "cap > 0"]);
+    has(&newest, "AAA", "matched", ",100,97");
+    has(&newest, "BBB", "matched", ",50,2");
+    has(&newest, "CCC", "unknown", ",,");
+    let before = answer(&home, &["--where", "cap > 0", "--as-of", "2024-06-04"]);
+    has(&before, "AAA", "matched", ",100,6");
+    has(&before, "BBB", "matched", ",300,3");
+    let first = answer(&home, &["--where", "cap > 0", "--as-of", "2024-06-03"]);
+    has(&first, "BBB", "unknown", ",,");
+    // At every bar what was known then, in any clause; a reference has its own.
+    let clauses = ["--where", "xs_rank(cap) == 1 and days_since(earnings) < 0 and ref('AAA', cap) == 100", "--rank", "cap", "--all-bars", "all.csv"];
+    home.trawl(&[&["scan", "--dataset", "m"], &clauses[..]].concat()).expect_code(0);
+    let all = String::from_utf8(home.read("all.csv")).expect("text");
+    for (day, symbol) in [("2024-06-03", "AAA"), ("2024-06-04", "BBB"), ("2024-06-05", "AAA")] {
+        let matched: Vec<&str> = all.lines().filter(|line| line.starts_with(day) && line.contains(",matched")).collect();
+        assert!(matched.len() == 1 && matched[0].contains(symbol), "{day}: {all}");
+    }
+}
+
+#[test]
+fn attributes_outlive_imports_and_compaction() {
+    let home = Home::new();
+    market(&home);
+    let known = answer(&home, &["--where", "cap > 0"]);
+    home.write("more.csv", "symbol,date,close\nAAA,2024-06-06,13\nBBB,2024-06-06,23\nCCC,2024-06-06,33\n");
+    home.trawl(&["import", "more.csv", "--dataset", "m"]).expect_code(0);
+    home.trawl(&["data", "compact", "m"]).expect_code(0);
+    let verified = home.trawl(&["data", "inspect", "m", "--verify"]).expect_code(0);
+    assert!(verified.stdout.contains("cap, earnings (4 rows)"), "{}", verified.stdout);
+    let again = answer(&home, &["--where", "cap > 0", "--as-of", "2024-06-05"]);
+    assert_eq!(again, known);
+}
+
+#[test]
+fn mistakes_say_what_is_there() {
+    let home = Home::new();
+    market(&home);
+    for (condition, expected) in [
+        ("earnings > 5", "write days_to(earnings) or days_since(earnings)"),
+        ("days_to(cap) > 5", "attributes of dates: earnings"),
+        ("captial > 5", "attributes: cap, earnings"),
+        ("cap == 'large'", "is no series"),
+    ] {
+        let refused = home.trawl(&["scan", "--dataset", "m", "--where", condition]).expect_code(2);
+        assert!(refused.stderr.contains(expected), "{condition}: {}", refused.stderr);
+    }
+    home.write("texts.csv", "symbol,date,sector\nAAA,2024-06-03,Tech\n");
+    let refused = home.trawl(&["import", "--dataset", "m", "--attributes", "texts.csv"]).expect_code(2);
+    assert!(refused.stderr.contains("texts are labels, which --symbols reads"), "{}", refused.stderr);
+    home.write("taken.csv", "symbol,date,close\nAAA,2024-06-03,5\n");
+    let refused = home.trawl(&["import", "--dataset", "m", "--attributes", "taken.csv"]).expect_code(2);
+    assert!(refused.stderr.contains("attribute 'close' has the name of a column"), "{}", refused.stderr);
+}
