@@ -4,7 +4,7 @@ use crate::ast::Expr;
 use crate::catalogue;
 use crate::deep::{levels, with_room};
 use crate::diagnostic::Diagnostic;
-use crate::document::{ANSWER_COLUMNS, ScanDocument};
+use crate::document::{ANSWER_COLUMNS, ANSWER_TIME, ScanDocument};
 use crate::edge_flags::Edges;
 use crate::exact::Facts;
 use crate::graph::{Kind, NodeId, Op};
@@ -240,7 +240,7 @@ pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
 }
 
 fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
-    let headings = ANSWER_COLUMNS.into_iter().chain(document.sweep.keys().map(String::as_str)).collect();
+    let headings = ANSWER_COLUMNS.into_iter().chain([ANSWER_TIME]).chain(document.sweep.keys().map(String::as_str)).collect();
     let mut compiler = Compiler { resolver: Resolver::new(schema, document), mistakes: Vec::new(), headings };
     check_names(&mut compiler, document, schema);
     if let Some(asked) = document.precision.as_deref().filter(|asked| Precision::named(asked).is_none()) {
@@ -378,7 +378,7 @@ fn check_names(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Sc
             Some(format!("'{name}' is a label already"))
         } else if clause == "sweep" && document.lets.contains_key(name) {
             Some(format!("'{name}' is a let already"))
-        } else if clause == "sweep" && ANSWER_COLUMNS.contains(&name.as_str()) {
+        } else if clause == "sweep" && (name == ANSWER_TIME || ANSWER_COLUMNS.contains(&name.as_str())) {
             Some(heading_taken(name))
         } else {
             None

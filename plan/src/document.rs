@@ -11,6 +11,9 @@ use toml::de::DeTable;
 use crate::diagnostic::Diagnostic;
 use crate::sweep::{Best, SweepValues};
 
+/// The first column of every answer; nothing else may be called so.
+pub const ANSWER_TIME: &str = "time";
+
 /// Columns of every answer, after the sweep's variables and before those of `select`; nothing else may be called so.
 pub const ANSWER_COLUMNS: [&str; 6] = ["place", "symbol", "status", "edge", "provisional", "reason"];
 

@@ -40,7 +40,7 @@ mod sweep;
 pub use call::{default_text, legal_values, signature};
 pub use compile::{compile_expressions, compile_scan, parse};
 pub use diagnostic::Diagnostic;
-pub use document::{ANSWER_COLUMNS, History, ScanDocument};
+pub use document::{ANSWER_COLUMNS, ANSWER_TIME, History, ScanDocument};
 pub use program::{FrameProgram, Input, Program, Stage};
 pub use scan_plan::{Plan, Point, PointValues};
 pub use schema::{Directory, Schema};

@@ -8,6 +8,7 @@ mod clauses;
 mod explain;
 mod shown;
 mod update;
+mod values;
 mod why;
 
 pub use shown::{Files, Outcome, ShownArgs, finish};
@@ -25,7 +26,8 @@ use clap::builder::BoolishValueParser;
 use trawl_coordinator::client::{self, ClientError, ScanCall};
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::{
-    NoSymbol, PrepareError, PreparedScan, Question, Route, SeriesError, ShardSpec, WhyError, estimated_ns, route,
+    NoSymbol, PrepareError, PreparedScan, Question, Route, SeriesError, ShardSpec, WhyError, estimated_ns,
+    prepare_opened, route,
 };
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{BACKEND_CPU, NoCancel, Precision};
@@ -37,7 +39,7 @@ use trawl_terms::Priority;
 use trawl_wire::error::text_of;
 use trawl_wire::limits::bounded_reason;
 use trawl_wire::record::checked_name;
-use trawl_wire::{Failure, Status, StepInputV1};
+use trawl_wire::{Failure, Identity, Status, StepInputV1};
 use trawl_worker::{Checkpoints, ExecuteError, ScanSource};
 
 use super::security::TlsArgs;
@@ -45,7 +47,9 @@ use crate::app::Context;
 use crate::backend::{BackendArgs, Workload};
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::progress::Waiting;
+use all_bars::AllBarsFile;
 use clauses::Clauses;
+use values::Values;
 
 pub(super) use clauses::as_of;
 
@@ -136,10 +140,22 @@ pub struct Args {
     #[command(flatten)]
     shown: ShownArgs,
 
-    /// Write the answer at every bar up to the as-of to a file ending in .csv, .jsonl, .parquet or .arrow; its first
-    /// column is 'time'
+    /// Whose select columns have values: matches, or all symbols that have a bar and are in the universe
+    #[arg(long, value_name = "WHOSE", value_enum, default_value_t, conflicts_with_all = ["detach", "explain", "why"], help_heading = "Output")]
+    values: Values,
+
+    /// Write the answers at all bars up to the as-of to a file ending in .csv, .json, .jsonl, .parquet or .arrow; '-'
+    /// writes them to standard output
     #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "report", "coordinator", "explain", "all", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
     all_bars: Option<PathBuf>,
+
+    /// With --all-bars: only bars that start at or after this date or time, on the exchange's clock
+    #[arg(long, value_name = "WHEN", requires = "all_bars", value_parser = begin, help_heading = "Output")]
+    from: Option<AsOf>,
+
+    /// With --all-bars: the last bar, as --as-of
+    #[arg(long, value_name = "WHEN", requires = "all_bars", conflicts_with = "as_of", help_heading = "Output")]
+    to: Option<String>,
 
     /// Print the plan, its look-back and cost, and what it would read; run nothing
     #[arg(long, conflicts_with_all = ["output", "report", "coordinator", "quiet", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
@@ -171,6 +187,14 @@ pub struct Args {
     /// File that contains the token for the coordinator
     #[arg(long, value_name = "FILE", env = "TRAWL_TOKEN_FILE", hide_env = true, help_heading = "Security")]
     token_file: Option<PathBuf>,
+}
+
+/// The beginning of a span.
+fn begin(text: &str) -> Result<AsOf, String> {
+    match AsOf::parse(text).map_err(|mistake| format!("{mistake}; {}", mistake.help))? {
+        AsOf::LastSession => Err("a date or a time is expected, such as 2024-06-28 or '2024-06-28 10:30'".to_owned()),
+        time => Ok(time),
+    }
 }
 
 fn shard_spec(text: &str) -> Result<ShardSpec, String> {
@@ -238,7 +262,7 @@ impl Args {
 }
 
 fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
-    let (document, as_of) = asked(&args.clauses, args.as_of.as_deref())?;
+    let (document, as_of) = asked(&args.clauses, args.as_of.as_deref().or(args.to.as_deref()))?;
     match args.mode() {
         Mode::Explain => {
             let prepared = prepared_with_warnings(args, context, &document, as_of)?;
@@ -255,6 +279,12 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
             let files = files(&args.shown, &args.running)?;
             let mut outcome = embedded(&args.running, args.shown.quiet, &prepared, None)?;
             outcome.report.prepare_ms = prepare_ms;
+            if args.values == Values::All {
+                let (document, bar) = (values::of_all(&document), AsOf::Bar(prepared.as_of));
+                let of_all = prepare_opened(prepared.dataset.clone(), &document, bar).map_err(anyhow::Error::new)?;
+                let of_all = embedded(&args.running, args.shown.quiet, &of_all, None)?;
+                values::fill(&mut outcome.answer, &of_all.answer);
+            }
             show(args, outcome, files)
         }
         Mode::Detached(url) => {
@@ -264,7 +294,12 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
         }
         Mode::Submitted(url) => {
             let files = files(&args.shown, &args.running)?;
-            show(args, submitted(args, url, &document, as_of)?, files)
+            let mut outcome = submitted(args, url, &document, as_of)?;
+            if args.values == Values::All {
+                let of_all = submitted_of_all(args, url, &document, &outcome.answer.identity)?;
+                values::fill(&mut outcome.answer, &of_all.answer);
+            }
+            show(args, outcome, files)
         }
     }
 }
@@ -298,18 +333,23 @@ fn show(args: &Args, outcome: Outcome, files: Files) -> anyhow::Result<ExitCode>
 
 fn write_all_bars(args: &Args, prepared: &PreparedScan, path: &Path) -> anyhow::Result<ExitCode> {
     args.running.backend.choose(Workload::CpuOnly("--all-bars runs"))?;
+    let file = AllBarsFile::prepare(path, args.shown.format)?;
+    let manifest = &prepared.dataset.manifest;
+    let from =
+        args.from.as_ref().map(|from| manifest.span_start(from)).transpose().map_err(crate::failure::of_market)?;
     let options = LocalOptions {
         shards: args.running.shards,
         threads: routed(&args.running, prepared).threads(),
+        every_value: args.values == Values::All,
         ..LocalOptions::default()
     };
-    let written = all_bars::write(prepared, options, path)?;
-    if !args.shown.quiet {
-        let synthetic = if prepared.dataset.manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
+    let written = file.write(prepared, options, from)?;
+    if !args.shown.quiet && !file.is_piped() {
+        let synthetic = if manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
         writeln!(
             io::stdout(),
             "wrote {}: {} bars, {} rows, {} matches{synthetic}",
-            written.path.display(),
+            path.display(),
             written.times,
             written.rows,
             written.matched
@@ -419,6 +459,7 @@ fn embedded(
         threads: routed(running, prepared).threads(),
         deadline: running.deadline,
         allow_partial: running.allow_partial,
+        ..LocalOptions::default()
     };
     let work = if checkpoints.is_some() { Workload::CpuOnly("an update runs") } else { work_of(prepared) };
     let chosen = running.backend.choose(work)?;
@@ -444,7 +485,8 @@ fn embedded(
     };
     let manifest = &prepared.dataset.manifest;
     let (synthetic, timeframe) = (manifest.synthetic, manifest.timeframe.to_string());
-    Ok(Outcome { answer, report, synthetic, timeframe, engine: chosen.engine })
+    let document = Some((*prepared.document).clone());
+    Ok(Outcome { answer, report, synthetic, timeframe, document, engine: chosen.engine })
 }
 
 /// The estimated work, for choosing what computes it.
@@ -473,6 +515,17 @@ fn call(args: &Args, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<Sca
 fn submitted(args: &Args, url: &str, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<Outcome> {
     let waiting = Waiting::new(args.shown.quiet);
     let scanned = client::scan_blocking(url, &call(args, document, as_of)?, &waiting).map_err(of_client)?;
+    Ok(scanned.into())
+}
+
+/// The scan that gives the values of symbols that did not match, of the same snapshot and bar.
+fn submitted_of_all(args: &Args, url: &str, document: &ScanDocument, identity: &Identity) -> anyhow::Result<Outcome> {
+    let dataset = Some(format!("{}@{}", identity.dataset, identity.snapshot));
+    let document = ScanDocument { dataset, ..values::of_all(document) };
+    let call =
+        ScanCall { ephemeral: true, idempotency_key: None, ..call(args, &document, as_of(Some(&identity.as_of))?)? };
+    let waiting = Waiting::new(args.shown.quiet);
+    let scanned = client::scan_blocking(url, &call, &waiting).map_err(of_client)?;
     Ok(scanned.into())
 }
 
