@@ -53,6 +53,8 @@ Environment:
                     _HEADERS, OTEL_TRACES_SAMPLER and the other standard variables: docs/telemetry.md)
   NO_COLOR          no colours
 
+The scan language: 'trawl help language'.
+
 Examples:
   trawl scan --dataset us5 --as-of 2013-02-22 \\
       --where 'within(crosses_above(sma(close,50), sma(close,200)), 3)'

@@ -64,6 +64,9 @@ pub struct ScanDocument {
     /// Constants that take each of several values: the scan is done for every combination.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sweep: BTreeMap<String, SweepValues>,
+    /// A condition over the sweep's variables, such as `fast < slow`: only the combinations that fulfil it are scanned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep_where: Option<String>,
     /// Keeps for each symbol the best of the sweep's combinations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<Best>,
@@ -163,6 +166,7 @@ impl ScanDocument {
                 "select",
                 "let",
                 "sweep",
+                "sweep_where",
                 "bars",
                 "origin",
                 "from",
@@ -195,6 +199,7 @@ impl ScanDocument {
     /// At most how many levels its texts may be nested, lets within one another included (see `deep`).
     pub(crate) fn levels(&self) -> usize {
         let clauses = self.universe.iter().chain([&self.condition]).chain(&self.rank).chain(&self.select);
+        let clauses = clauses.chain(&self.sweep_where);
         let texts = clauses.chain(self.lets.values()).chain(self.best.as_ref().map(|best| &best.by));
         crate::deep::levels(texts.map(String::as_str), self.lets.len())
     }

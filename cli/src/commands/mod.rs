@@ -23,6 +23,7 @@ mod demo;
 mod devices;
 mod diff;
 mod indicators;
+mod language;
 mod members;
 mod reading;
 mod scan;
@@ -41,6 +42,9 @@ pub enum Command {
     Compute(compute::Args),
     Chart(chart::Args),
     Indicators(indicators::Args),
+    /// The scan language on one page; also 'trawl help language'
+    #[command(hide = true, override_help = language::PAGE)]
+    Language,
     Data(data::Args),
     Scans(Box<scans::Args>),
     Coordinators(members::CoordinatorsArgs),
@@ -123,6 +127,7 @@ impl Command {
             Self::Compute(args) => compute::run(args, context),
             Self::Chart(args) => chart::run(args, context),
             Self::Indicators(args) => indicators::run(args, context),
+            Self::Language => language::run(),
             Self::Data(args) => data::run(args, context),
             Self::Scans(args) => scans::run(&args),
             Self::Coordinators(args) => members::coordinators(&args),

@@ -8,6 +8,7 @@ pub mod columnar;
 pub mod csv;
 mod hybrid;
 pub mod json;
+pub mod page;
 pub mod panel;
 pub mod read;
 pub mod series;
@@ -355,7 +356,7 @@ pub mod tests {
         answer.points = [10.0, 20.0].map(|n| vec![("n".to_owned(), Setting::Number(n))]).to_vec();
         let counts = serde_json::to_value(Counts::of(&answer)).unwrap();
         assert_eq!((&counts["matched"], &counts["symbols"], &counts["rows"]), (&6.into(), &8.into(), &16.into()));
-        let text = table::render(&answer, table::Options { all: false, synthetic: false, timeframe: "", as_of: "" });
+        let text = table::render(&answer, table::Options::default());
         assert!(text.contains("6 rows matched; the limit keeps 4"), "{text}");
         assert!(text.contains("+ 2 failed = 16 rows of 8 symbols, 2 combinations each\n"), "{text}");
         let plain = serde_json::to_value(Counts::of(&sample())).unwrap();

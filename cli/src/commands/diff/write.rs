@@ -13,8 +13,9 @@ use super::compare::{Change, Difference, Pair, Side};
 use crate::failure::UserMistake;
 use crate::human::{counted, push_exact, readable};
 use crate::output::json::Number;
+use crate::output::page::{Grid, Page, Tone};
 use crate::output::read::TableRow;
-use crate::output::table::{cell, new_table, push_table, right_align, short_snapshot};
+use crate::output::table::{cell, short_snapshot};
 
 /// Rows of one part that are shown by default.
 const ROWS_SHOWN_MAX: usize = 50;
@@ -183,7 +184,7 @@ fn csv(difference: &Difference<'_>, writer: &mut impl Write) -> anyhow::Result<(
 }
 
 /// The whole text, ending in a line break. `all`: every row, however many.
-pub fn table(difference: &Difference<'_>, all: bool) -> String {
+pub fn table(difference: &Difference<'_>, all: bool, page: Page) -> String {
     let mut text = String::new();
     let count = |change| difference.rows(change).len();
     let _ = writeln!(
@@ -207,7 +208,7 @@ pub fn table(difference: &Difference<'_>, all: bool) -> String {
     }
     let summary = text.len();
     for change in Change::SHOWN {
-        part(&mut text, difference, change, all);
+        part(&mut text, difference, change, all, page);
     }
     if text.len() == summary {
         text.push_str("\nnothing matched in either\n");
@@ -216,7 +217,7 @@ pub fn table(difference: &Difference<'_>, all: bool) -> String {
 }
 
 /// One part with its rows; empty when there are none.
-fn part(text: &mut String, difference: &Difference<'_>, change: Change, all: bool) {
+fn part(text: &mut String, difference: &Difference<'_>, change: Change, all: bool, page: Page) {
     let pairs = difference.rows(change);
     if pairs.is_empty() {
         return;
@@ -233,6 +234,12 @@ fn part(text: &mut String, difference: &Difference<'_>, change: Change, all: boo
         [time] if time == ANSWER_TIME => " at a time",
         _ => " and setting",
     };
+    let tone = match change {
+        Change::Entered => Tone::Good,
+        Change::Left => Tone::Bad,
+        _ => Tone::Head,
+    };
+    let title = page.toned(tone, title);
     let _ = write!(text, "\n{title}: {}{of}", counted(pairs.len(), "symbol"));
     if change == Change::Still && pairs.len() > STILL_SHOWN_MAX && !all {
         text.push_str("; --all shows them\n");
@@ -240,7 +247,6 @@ fn part(text: &mut String, difference: &Difference<'_>, change: Change, all: boo
     }
     text.push('\n');
     let shown = if all { pairs.len() } else { pairs.len().min(ROWS_SHOWN_MAX) };
-    let mut table = new_table();
     let mut head: Vec<String> = settings(difference).iter().map(|name| cell(name)).collect();
     let first = head.len();
     head.extend(["place", "symbol"].map(str::to_owned));
@@ -252,18 +258,16 @@ fn part(text: &mut String, difference: &Difference<'_>, change: Change, all: boo
     });
     let last = head.len();
     head.extend(difference.columns.iter().map(|(name, ..)| cell(name)));
-    let width = head.len();
-    table.set_header(head);
-    for pair in &pairs[..shown] {
-        table.add_row(cells(difference, change, pair));
-    }
-    let mut right: Vec<usize> = (last..width).collect();
-    right.push(first);
+    let mut numbers: Vec<usize> = (last..head.len()).collect();
+    numbers.push(first);
     if change == Change::Still {
-        right.push(first + 2);
+        numbers.push(first + 2);
     }
-    right_align(&mut table, &right);
-    push_table(text, &table);
+    let mut table = Grid::new(head, first + 2).numbers(numbers);
+    for pair in &pairs[..shown] {
+        table.row(cells(difference, change, pair));
+    }
+    table.push(text, page);
     text.truncate(text.len() - 1);
     if shown < pairs.len() {
         let _ = writeln!(text, "  ... and {} more: --all shows them, --output FILE keeps them", pairs.len() - shown);
@@ -311,7 +315,7 @@ mod tests {
     fn the_table_shows_what_entered_left_and_stayed_and_what_is_only_in_one() {
         let (a, b) = two_days();
         let difference = Difference::between(&a, &b).unwrap();
-        let text = table(&difference, false);
+        let text = table(&difference, false, Page::default());
         assert!(text.contains("left: 1 symbol") && text.contains("1.5 -> 1.25"), "{text}");
         assert!(text.contains("1 entered, 1 left, 1 still there; 1 only in A, 1 only in B"), "{text}");
         let lines: Vec<&str> = text.lines().collect();
@@ -340,7 +344,7 @@ mod tests {
         let days: Vec<String> = (10..22).map(|day| format!("2024-01-{day}")).collect();
         let days: Vec<&str> = days.iter().map(String::as_str).collect();
         let (a, b) = (of_many("A", &days[..11]), of_many("B", &days));
-        let text = table(&Difference::between(&a, &b).unwrap(), false);
+        let text = table(&Difference::between(&a, &b).unwrap(), false, Page::default());
         assert!(text.contains("\nonly in B: 1 symbol at a time\n time "), "{text}");
         assert!(text.ends_with("\nstill there: 11 symbols at a time; --all shows them\n"), "{text}");
         let (one, _) = two_days();
@@ -384,7 +388,7 @@ mod tests {
     fn text_from_a_file_cannot_control_the_terminal() {
         let a = side("A", "1\u{1b}[2J", &[("X\u{7}", Status::Matched, Some(1), 1.0)]);
         let b = side("B", "2", &[]);
-        let text = table(&Difference::between(&a, &b).unwrap(), true);
+        let text = table(&Difference::between(&a, &b).unwrap(), true, Page::default());
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     }
 }

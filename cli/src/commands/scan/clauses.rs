@@ -1,5 +1,6 @@
 //! The clauses of a scan: from a TOML document, from flags, or from both; flags take precedence.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -58,6 +59,10 @@ pub struct Clauses {
     #[arg(long, value_name = "NAME=FROM:TO:STEP|A,B,C")]
     pub sweep: Vec<String>,
 
+    /// Of a sweep's combinations scan those at which this holds, such as 'fast < slow'
+    #[arg(long, value_name = "EXPR", allow_hyphen_values = true)]
+    pub sweep_where: Option<String>,
+
     /// Of a sweep, keep for each symbol the combination with the largest value: 'EXPR [asc|desc]'
     #[arg(long, value_name = "EXPR", allow_hyphen_values = true)]
     pub best: Option<String>,
@@ -111,6 +116,7 @@ impl Clauses {
         replace(&mut document.universe, &self.universe);
         replace(&mut document.rank, &self.rank);
         replace(&mut document.timeframe, &self.timeframe);
+        replace(&mut document.sweep_where, &self.sweep_where);
         replace(&mut document.adjust, &self.adjust);
         replace(&mut document.precision, &self.precision);
         document.forming |= self.forming;
@@ -219,6 +225,27 @@ fn shown(path: &Path) -> String {
     if path == Path::new(STANDARD_STREAM) { place_name(path) } else { format!("'{}'", path.display()) }
 }
 
+/// The lets that no clause uses, also not through other lets. A name counts as used wherever a text has it as a word.
+pub fn unused_lets(document: &ScanDocument) -> Vec<&str> {
+    let clauses = document.universe.iter().chain([&document.condition]).chain(&document.rank).chain(&document.select);
+    let clauses = clauses.chain(document.best.as_ref().map(|best| &best.by));
+    let mut waiting: Vec<&str> = clauses.flat_map(|text| words(text)).collect();
+    let mut used = BTreeSet::new();
+    while let Some(word) = waiting.pop() {
+        if let Some((name, text)) = document.lets.get_key_value(word)
+            && used.insert(name.as_str())
+        {
+            waiting.extend(words(text));
+        }
+    }
+    document.lets.keys().map(String::as_str).filter(|name| !used.contains(name)).collect()
+}
+
+/// Everything that could be a name.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
 fn split_let(text: &str) -> Result<(&str, &str), UserMistake> {
     let (name, expr) = text.split_once('=').map_or(("", ""), |(n, e)| (n.trim(), e.trim()));
     if name.is_empty() || expr.is_empty() {
@@ -305,6 +332,14 @@ mod tests {
         assert_eq!(document.select, ["open"]);
         assert_eq!(document.lets["x"], "high == 1");
         assert_eq!(document.lets["y"], "open");
+    }
+
+    #[test]
+    fn a_let_is_used_by_a_clause_or_by_a_let_that_is() {
+        let text = "dataset = 'a'\nwhere = 'close > a*2'\nselect = ['e as x']\n[let]\na = 'b + 1'\nb = 'open'\nc = 'd'\nd = 'c1'\ne = '1'\nx = '2'\n";
+        let document = ScanDocument::from_toml(text).unwrap();
+        // 'x' is a heading; that it is a let too is not told apart.
+        assert_eq!(unused_lets(&document), ["c", "d"]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::clauses::STANDARD_STREAM;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::notify::{self, Notifier};
 use crate::output::atomic_file::StagedFile;
+use crate::output::page::Page;
 use crate::output::{AnswerFile, Format, table};
 
 /// Where an answer goes.
@@ -138,7 +139,9 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
         crate::diagnostics::warning_line(warning);
     }
     if !quiet {
-        let options = table::Options { all: args.all, synthetic, timeframe: &timeframe, as_of: &report.as_of_shown };
+        let page = Page::of_stdout();
+        let as_of = &report.as_of_shown;
+        let options = table::Options { all: args.all, synthetic, timeframe: &timeframe, as_of, page };
         let mut text = table::render(&answer, options);
         for path in written.iter().chain(&files.report) {
             text.push_str(&format!("wrote {}\n", path.display()));

@@ -70,7 +70,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let span = tracing::info_span!(trawl_telemetry::names::span::UPDATE);
     let _entered = span.enter();
     let Args { clauses, as_of, state, running, shown } = args;
-    let (document, as_of) = asked(&clauses, as_of.as_deref())?;
+    let (document, as_of) = asked(&clauses, as_of.as_deref(), shown.quiet)?;
     let started = std::time::Instant::now();
     let prepared = prepare(context, &document, as_of).map_err(|error| clauses.placed(error))?;
     let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
