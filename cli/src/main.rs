@@ -73,6 +73,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    commands::answer_shell(command_line);
     std::panic::set_hook(Box::new(report_internal_error));
     // A usage error ends the process here, before anything is started.
     let line = command_line();

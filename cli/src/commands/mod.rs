@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+pub use completions::answer as answer_shell;
 pub use config_file::with_words_of_file;
 pub use serving::with_variables;
 

@@ -98,6 +98,11 @@ pub struct Clauses {
 }
 
 impl Clauses {
+    /// Those of a document, with another dataset and adjustment where they are given.
+    pub fn of_document(file: PathBuf, dataset: Option<String>, adjust: Option<String>) -> Self {
+        Self { file: Some(file), dataset, adjust, ..Self::default() }
+    }
+
     /// The document that results from the flags and the file.
     ///
     /// # Errors

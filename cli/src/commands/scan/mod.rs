@@ -42,12 +42,11 @@ use crate::backend::Workload;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::output::page::Page;
 use all_bars::AllBarsFile;
-use clauses::Clauses;
 use running::{Running, embedded, routed};
 use submitted::{call, submitted, submitted_of_all};
 use values::Values;
 
-pub(super) use clauses::as_of;
+pub(super) use clauses::{Clauses, as_of};
 pub use submitted::of_client;
 
 const AFTER_HELP: &str = "\

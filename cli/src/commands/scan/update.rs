@@ -14,7 +14,10 @@ use anyhow::Context as _;
 use trawl_coordinator::{PreparedScan, UpdateReport};
 use trawl_worker::{Checkpoints, Outcome as Of, STATE_BYTES_MAX, StateError};
 
-use super::{Clauses, Running, ShownArgs, asked, embedded, files, finish, prepare};
+use super::clauses::Clauses;
+use super::running::{Running, embedded};
+use super::shown::{ShownArgs, finish};
+use super::{asked, files, prepare};
 use crate::app::Context;
 use crate::failure::UserMistake;
 use crate::failure::io_reason;
