@@ -138,6 +138,97 @@ fn every_symbol_of_the_universe_has_values_where_that_is_asked_for() {
 }
 
 #[test]
+fn near_misses_are_named_with_the_term_that_they_fail_on() {
+    let home = Home::new();
+    let scan = [
+        "scan",
+        "--dataset",
+        "us5",
+        "--let",
+        "up=close > sma(close, 50) and roc(20) > 0",
+        "--where",
+        "up and rsi(14) > 60 and close > 5",
+        "--near",
+    ];
+    let near = |most: &str| -> serde_json::Value {
+        serde_json::from_str(&home.trawl(&[&scan[..], &[most, "--json"]].concat()).expect_code(0).stdout).expect("JSON")
+    };
+    // The values of the terms from an ordinary scan: a let that joins terms is taken apart.
+    let terms = ["close > sma(close, 50)", "roc(20) > 0", "rsi(14) > 60", "close > 5"];
+    let select: Vec<String> = terms.iter().map(|term| format!("--select={term}")).collect();
+    let select: Vec<&str> = select.iter().map(String::as_str).collect();
+    let of_terms = rows(&home, &[&["scan", "-d", "us5", "-w", "true", "-o", "-"], &select[..]].concat());
+    for most in [1, 2, 4] {
+        let expected: std::collections::BTreeMap<String, Vec<&str>> = of_terms
+            .iter()
+            .map(|row| {
+                (row["symbol"].clone(), terms.into_iter().filter(|term| row[*term] != "true").collect::<Vec<_>>())
+            })
+            .filter(|(_, fails)| (1..=most).contains(&fails.len()))
+            .collect();
+        let found = near(&most.to_string());
+        let found: std::collections::BTreeMap<String, Vec<&str>> = found
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|miss| {
+                let fails = miss["fails"].as_array().expect("terms");
+                let fails = fails.iter().map(|term| term["term"].as_str().expect("a term")).collect();
+                (miss["symbol"].as_str().expect("a symbol").to_owned(), fails)
+            })
+            .collect();
+        assert_eq!(found, expected, "{most}");
+        assert!(most < 4 || !expected.is_empty());
+    }
+    let text = home.trawl(&[&scan[..], &["2"]].concat()).expect_code(0).stdout;
+    assert!(text.contains("on at most 2 of 4 terms; "), "{text}");
+    let refused = home.trawl(&["scan", "-d", "us5", "-w", "close > 1", "--json"]).expect_code(2).stderr;
+    assert!(refused.contains("--output - --format json"), "{refused}");
+}
+
+#[test]
+fn why_as_json_has_the_values_of_the_text() {
+    let home = Home::new();
+    let why = home.trawl(&[&SCAN[..], &["--why", "IBM,FB", "--json"]].concat()).expect_code(0).stdout;
+    let why: serde_json::Value = serde_json::from_str(&why).expect("JSON");
+    assert_eq!(
+        (&why[0]["symbol"], &why[0]["status"], &why[1]["status"]),
+        (&"IBM".into(), &"matched".into(), &"unknown".into())
+    );
+    let part = &why[0]["parts"][0];
+    assert_eq!((&part["clause"], &part["value"], &part["kind"]), (&"where".into(), &true.into(), &"condition".into()));
+    let mean = &why[1]["parts"].as_array().expect("parts")[2];
+    assert_eq!(
+        (&mean["text"], &mean["value"], &mean["decided"]),
+        (&"sma(close, 200)".into(), &serde_json::Value::Null, &true.into())
+    );
+    assert_eq!(mean["bars_needed"], 200);
+}
+
+#[test]
+fn what_a_scan_needs_is_explained_and_what_nothing_uses_is_reported() {
+    let home = Home::new();
+    let scan = [&SCAN[..], &["--let", "unused=open", "--where", "close > sma(close, 200) and rsi(14) < 70"]].concat();
+    let explained = home.trawl(&[&scan[..], &["--explain"]].concat()).expect_code(0);
+    assert!(explained.stderr.contains("no clause uses the let 'unused'"), "{}", explained.stderr);
+    for shown in
+        ["needs      200 bars of a symbol", "    200 close > sma(close, 200)", "too short  1 of 5 symbols: FB (196)"]
+    {
+        assert!(explained.stdout.contains(shown), "{shown}: {}", explained.stdout);
+    }
+    assert!(!explained.stdout.contains("ns/bar"), "{}", explained.stdout);
+    let plan = home.trawl(&[&scan[..], &["--plan"]].concat()).expect_code(0).stdout;
+    assert!(plan.contains("ns/bar") && plan.contains("too short"), "{plan}");
+    let page = home.trawl(&["help", "language"]).expect_code(0).stdout;
+    assert!(page.contains("crosses_above(a, b)") && page.lines().count() < 70, "{page}");
+    let found = home.trawl(&["indicators", "--search", "bollinger"]).expect_code(0).stdout;
+    assert!(found.contains("  bbands  "), "{found}");
+    let foreign = home.trawl(&["indicators", "--search", "crossover"]).expect_code(0).stdout;
+    assert!(foreign.contains("crosses_above"), "{foreign}");
+    home.trawl(&["indicators", "--search", "nosuchthing"]).expect_code(2);
+}
+
+#[test]
 fn files_of_every_bar_are_compared_time_by_time() {
     let home = Home::new();
     let scan = ["scan", "--dataset", "us5", "--select", "close", "--to", "2012-03-30", "--quiet"];

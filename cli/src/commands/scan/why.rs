@@ -13,8 +13,8 @@ use crate::human::{counted, readable};
 use crate::output::json::Number;
 use crate::output::table;
 
-/// Columns that a part's text may take before its value is moved to the right.
-const TEXT_WIDTH: usize = 56;
+/// Columns that the texts of parts take: as many as the longest needs, within this.
+const TEXT_WIDTH: std::ops::RangeInclusive<usize> = 40..=84;
 const VALUE_WIDTH: usize = 12;
 
 /// The text, ending in a line break. `answer` is the scan's own.
@@ -36,11 +36,14 @@ pub fn text(question: &Question, explained: &Explained, answer: &Answer, synthet
         let value = value.as_deref().map_or_else(|| "none (NA)".to_owned(), table::cell);
         let _ = writeln!(text, "{label}: {value}");
     }
-    for part in &explained.parts {
+    let lines: Vec<String> = explained.parts.iter().map(line_of).collect();
+    let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+    let width = longest.clamp(*TEXT_WIDTH.start(), *TEXT_WIDTH.end());
+    for (part, line) in explained.parts.iter().zip(&lines) {
         if part.part.depth == 0 {
             text.push('\n');
         }
-        push_part(&mut text, part, explained.bars);
+        push_part(&mut text, (line, width), part, explained.bars);
     }
     if question.cut {
         let _ = writeln!(text, "... and more parts, not shown");
@@ -113,7 +116,8 @@ fn status(row: &AnswerRow, answer: &Answer) -> String {
     text
 }
 
-fn push_part(text: &mut String, of: &PartValue, bars: u64) {
+/// What a part is, indented.
+fn line_of(of: &PartValue) -> String {
     let part = &of.part;
     let mut line = match part.clause {
         // The parts directly below explain it.
@@ -124,6 +128,11 @@ fn push_part(text: &mut String, of: &PartValue, bars: u64) {
     if !part.seen.is_empty() {
         let _ = write!(line, "  ({})", part.seen.join(", "));
     }
+    line
+}
+
+fn push_part(text: &mut String, (line, width): (&str, usize), of: &PartValue, bars: u64) {
+    let part = &of.part;
     let value = match part.kind {
         Kind::Num => readable(of.value),
         Kind::Bool if of.value.is_nan() => "NA".to_owned(),
@@ -140,7 +149,7 @@ fn push_part(text: &mut String, of: &PartValue, bars: u64) {
     }
     let mark = if of.reason { "  <-" } else { "" };
     let notes = if notes.is_empty() { String::new() } else { format!("  {}", notes.join(", ")) };
-    let line = format!("{line:<TEXT_WIDTH$}  {value:>VALUE_WIDTH$}{mark}{notes}");
+    let line = format!("{line:<width$}  {value:>VALUE_WIDTH$}{mark}{notes}");
     let _ = writeln!(text, "{}", line.trim_end());
 }
 
