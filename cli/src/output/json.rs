@@ -1,7 +1,8 @@
 //! The answer as JSON: `{"identity": ..., "answer_digest": ..., "scan": ..., "counts": ..., "rows": [...]}`; or as JSON lines,
 //! each of which is one of these rows, a flat object.
 //!
-//! Conditions are true, false or null. Numbers are the shortest text that reads back as the same f64; NA is null, infinities are `"inf"` and `"-inf"`.
+//! Conditions are true, false or null. In JSON lines infinities are null as NA is: readers make tables of them, and a column with a text is
+//! no column of numbers. Numbers are the shortest text that reads back as the same f64; NA is null, infinities are `"inf"` and `"-inf"`.
 
 use std::io::Write;
 
@@ -32,7 +33,7 @@ pub fn write(answer: &Answer, about: &About<'_>, writer: &mut impl Write) -> any
 pub fn write_lines(answer: &Answer, writer: &mut impl Write) -> anyhow::Result<()> {
     let time = time_text(answer);
     for row in &answer.rows {
-        serde_json::to_writer(&mut *writer, &Row { answer, row, time: &time })?;
+        serde_json::to_writer(&mut *writer, &Row { answer, row, time: &time, finite: true })?;
         writer.write_all(b"\n")?;
     }
     Ok(())
@@ -66,7 +67,7 @@ impl<W: Write> ManyAnswers<W> {
         for row in &answer.rows {
             let between: &[u8] = if self.rows == 0 { b"\n    " } else { b",\n    " };
             self.writer.write_all(between)?;
-            serde_json::to_writer(&mut self.writer, &Row { answer, row, time: &time })?;
+            serde_json::to_writer(&mut self.writer, &Row { answer, row, time: &time, finite: false })?;
             self.rows += 1;
         }
         Ok(())
@@ -103,7 +104,7 @@ impl Serialize for Rows<'_> {
         let mut rows = serializer.serialize_seq(Some(self.0.rows.len()))?;
         let time = time_text(self.0);
         for row in &self.0.rows {
-            rows.serialize_element(&Row { answer: self.0, row, time: &time })?;
+            rows.serialize_element(&Row { answer: self.0, row, time: &time, finite: false })?;
         }
         rows.end()
     }
@@ -113,6 +114,8 @@ struct Row<'a> {
     answer: &'a Answer,
     row: &'a AnswerRow,
     time: &'a str,
+    /// Whether infinities are null.
+    finite: bool,
 }
 
 impl Serialize for Row<'_> {
@@ -127,7 +130,8 @@ impl Serialize for Row<'_> {
         map.serialize_entry("provisional", &self.row.row.provisional)?;
         map.serialize_entry("reason", &self.row.row.reason)?;
         for (i, name) in self.answer.select.iter().enumerate() {
-            let value = self.row.row.values.get(i).copied().unwrap_or(f64::NAN);
+            let value = self.row.row.values.get(i).copied().filter(|value| value.is_finite() || !self.finite);
+            let value = value.unwrap_or(f64::NAN);
             map.serialize_entry(name, &Cell { value, kind: select_kind(self.answer, i) })?;
         }
         map.end()

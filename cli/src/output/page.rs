@@ -140,6 +140,15 @@ impl Grid {
             least.push(number.max(heading.min(TEXT_CHARACTERS_MIN)));
         }
         let line = |widths: &[usize]| widths.iter().map(|width| width + PADDING).sum::<usize>().saturating_sub(1);
+        let keys: Vec<usize> = (0..self.keys.min(widths.len())).collect();
+        if line(&least) > width {
+            // In several blocks texts need to be cut to the width of one only.
+            let beside = width.saturating_sub(line(&widths[..keys.len()]) + PADDING);
+            for (at, width_of) in widths.iter_mut().enumerate().skip(keys.len()) {
+                *width_of = (*width_of).min(beside.max(least[at]));
+            }
+            least.clone_from(&widths);
+        }
         // The longest column that can be cut loses a character, until the line fits or none can.
         while line(&widths) > width {
             let longest = (0..widths.len()).filter(|at| widths[*at] > least[*at]).max_by_key(|at| widths[*at]);
@@ -159,12 +168,11 @@ impl Grid {
                 }
             }
         }
-        let keys: Vec<usize> = (0..self.keys.min(widths.len())).collect();
         let taken = line(&widths[..keys.len()]) + 1;
         let mut blocks = vec![keys.clone()];
         let mut used = taken;
-        for at in keys.len()..widths.len() {
-            let more = widths[at] + PADDING;
+        for (at, width_of) in widths.iter().enumerate().skip(keys.len()) {
+            let more = width_of + PADDING;
             let block = blocks.last().map_or(0, Vec::len);
             if used + more > width + 1 && block > keys.len() {
                 blocks.push(keys.clone());

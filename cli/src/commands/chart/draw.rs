@@ -60,10 +60,16 @@ struct Sizes {
     legend: u32,
     dates: u32,
     labels: u32,
+    /// Size of a mark.
+    mark: i32,
+    /// Left free on the right and below.
+    margin: i32,
 }
 
-const WHOLE: Sizes = Sizes { title: 44, title_font: 20.0, font: 13.0, legend: 20, dates: 34, labels: LABELS_PIXELS };
-const CELL: Sizes = Sizes { title: 24, title_font: 14.0, font: 11.0, legend: 0, dates: 20, labels: 56 };
+const WHOLE: Sizes =
+    Sizes { title: 44, title_font: 20.0, font: 13.0, legend: 20, dates: 34, labels: LABELS_PIXELS, mark: 6, margin: 0 };
+const CELL: Sizes =
+    Sizes { title: 24, title_font: 14.0, font: 11.0, legend: 0, dates: 20, labels: 56, mark: 4, margin: 8 };
 
 /// What is drawn.
 #[derive(Debug, Clone, Copy)]
@@ -157,6 +163,7 @@ fn chart<B: DrawingBackend>(root: &Area<B>, layout: &ChartLayout, sizes: Sizes) 
 where
     B::ErrorType: 'static,
 {
+    let root = root.margin(0, sizes.margin, 0, sizes.margin);
     let (width, height) = root.dim_in_pixel();
     let (head, body) = root.split_vertically(sizes.title);
     title(&head, layout, sizes)?;
@@ -182,7 +189,7 @@ where
         line(&mut chart, &layout.price.close, INK.stroke_width(1))?;
     }
     lines(&mut chart, &layout.top.lines, layout)?;
-    marks(&mut chart, layout)?;
+    marks(&mut chart, layout, sizes)?;
     let last = layout.price.close.iter().rfind(|value| value.is_finite());
     let before = layout.price.open.last().copied().unwrap_or(f64::NAN);
     let colour = last.map_or(INK, |close| if *close < before { FALL } else { RISE });
@@ -192,7 +199,10 @@ where
         below = rest;
         let (names, area) = area.split_vertically(sizes.legend);
         if sizes.legend > 0 {
-            legend(&names, of.lines.iter().enumerate().map(|(i, line)| (line.name.as_str(), line_colour(i))), sizes)?;
+            let colour =
+                |(i, line): (usize, &Series)| if line.shape == Shape::Volume { ZERO.to_rgba() } else { line_colour(i) };
+            let named = of.lines.iter().enumerate().map(|(i, line)| (line.name.as_str(), colour((i, line))));
+            legend(&names, named, sizes)?;
         }
         let mut chart = panel(&area, layout, of, &dates, sizes)?;
         lines(&mut chart, &of.lines, layout)?;
@@ -289,6 +299,16 @@ fn short(value: f64) -> String {
     };
     let rounded = if size > 1.0 { (value / size * 100.0).round() / 100.0 } else { value };
     format!("{}{unit}", crate::human::readable(rounded))
+}
+
+/// A last value: four digits behind the first one are enough beside the axis.
+fn brief(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 || !(1e-4..1e5).contains(&size) {
+        return short(value);
+    }
+    let decimals = (3 - size.log10().floor() as i32).clamp(2, 7) as usize;
+    format!("{value:.decimals$}")
 }
 
 fn shade_colour(i: usize) -> RGBAColor {
@@ -402,14 +422,16 @@ where
 }
 
 /// A triangle below each bar that a scan matches.
-fn marks<B: DrawingBackend>(chart: &mut Chart<'_, B>, layout: &ChartLayout) -> Drawn
+fn marks<B: DrawingBackend>(chart: &mut Chart<'_, B>, layout: &ChartLayout, sizes: Sizes) -> Drawn
 where
     B::ErrorType: 'static,
 {
     let Some((_, marked)) = &layout.marks else { return Ok(()) };
     let low = |bar: usize| layout.price.low.get(bar).or(layout.price.close.get(bar)).copied().filter(|v| v.is_finite());
     let placed = marked.iter().filter_map(|bar| Some((*bar as f64 + 0.5, low(*bar)?)));
-    chart.draw_series(placed.map(|at| EmptyElement::at(at) + TriangleMarker::new((0, 10), 6, MARK.filled())))?;
+    chart.draw_series(
+        placed.map(|at| EmptyElement::at(at) + TriangleMarker::new((0, sizes.mark + 4), sizes.mark, MARK.filled())),
+    )?;
     Ok(())
 }
 
@@ -439,7 +461,7 @@ where
         let width = i32::try_from(sizes.labels)? - 6;
         let label = EmptyElement::at((right, value))
             + Rectangle::new([(2, -half), (width, half)], colour.filled())
-            + Text::new(short(value), (7, 0), style);
+            + Text::new(brief(value), (7, 0), style);
         chart.draw_series(std::iter::once(label))?;
     }
     Ok(())
@@ -453,6 +475,10 @@ mod tests {
     fn large_values_have_a_unit() {
         let all = [12.5, 99_999.0, 123_456.0, -2_500_000.0, 3.2e9].map(short);
         assert_eq!(all, ["12.5", "99999", "123.46k", "-2.5M", "3.2B"]);
+        assert_eq!(
+            [57.1872, 202.91, 0.638523, 12345.6, 2.5e6, 0.0].map(brief),
+            ["57.19", "202.91", "0.6385", "12345.60", "2.5M", "0"]
+        );
     }
 
     #[test]
