@@ -5,7 +5,7 @@
 
 use std::io::IsTerminal as _;
 
-use super::table::{new_table, push_table, right_align};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 /// Least characters to which a text or a heading is cut.
 const TEXT_CHARACTERS_MIN: usize = 12;
@@ -61,6 +61,32 @@ impl Page {
         };
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }
+}
+
+/// The style of every table: a line under the header, no other lines, no wrapping.
+pub fn new_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-')));
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table
+}
+
+/// Numbers are aligned to the right.
+pub fn right_align(table: &mut Table, columns: &[usize]) {
+    for &i in columns {
+        if let Some(column) = table.column_mut(i) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+/// Appends a table without trailing blanks, and an empty line.
+pub fn push_table(text: &mut String, table: &Table) {
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text.push('\n');
 }
 
 /// A table of texts. The first `keys` columns are repeated in each block.

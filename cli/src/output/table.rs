@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use trawl_kernels::Precision;
 use trawl_plan::Setting;
 use trawl_wire::{Answer, AnswerRow, Status};
@@ -105,35 +104,9 @@ fn counts_line(counts: Counts, page: Page) -> String {
     format!("{} = {of}{}", parts.join(" + "), counted(counts.symbols, "symbol"))
 }
 
-/// The style of every table: a line under the header, no other lines, no wrapping.
-pub fn new_table() -> Table {
-    let mut table = Table::new();
-    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-')));
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table
-}
-
-/// Numbers are aligned to the right.
-pub fn right_align(table: &mut Table, columns: &[usize]) {
-    for &i in columns {
-        if let Some(column) = table.column_mut(i) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-}
-
 /// The digits of a snapshot id that are shown.
 pub fn short_snapshot(snapshot: &str) -> &str {
     snapshot.get(..SNAPSHOT_DIGITS).unwrap_or(snapshot)
-}
-
-/// Appends a table without trailing blanks, and an empty line.
-pub fn push_table(text: &mut String, table: &Table) {
-    for line in table.lines() {
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text.push('\n');
 }
 
 fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
