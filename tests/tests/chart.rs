@@ -122,7 +122,19 @@ fn a_scan_marks_its_bars_and_its_first_matches_are_a_sheet() {
 #[test]
 fn many_bars_are_a_line_with_gaps_at_na() {
     let home = Home::new();
-    let far = ["chart", "IBM", "--dataset", "us5", "--bars", "600", "--output", "far.svg", "--size", "800x600"];
+    let far = [
+        "chart",
+        "IBM",
+        "--dataset",
+        "us5",
+        "--bars",
+        "600",
+        "--no-volume",
+        "--output",
+        "far.svg",
+        "--size",
+        "800x600",
+    ];
     let ended = home.trawl(&[&far[..], &["--expr", "sma(close, 5000)"]].concat()).expect_code(0);
     assert!(ended.stdout.contains("as a line: candles fit with --bars 286 or --size 1584x600"), "{}", ended.stdout);
     let expected = "'sma(close, 5000)' has no value and is left out: it needs 5 000 bars, and 'IBM' has 32";

@@ -368,7 +368,7 @@ fn mistakes_of_lets_and_sweeps() {
             "[sweep]\nk = [1, 2]",
             "where = 'close > kind'\n[sweep]\nkind = ['sma', 'ema']",
             "where = 'close > ma(close, 9, matype=kind)'\n[sweep]\nkind = ['sma', 'emma']",
-            "sweep_where = 'n > 1'",
+            "where = 'close > 1'\nsweep_where = 'n > 1'",
             "where = 'close > n'\nsweep_where = 'n > 5'\n[sweep]\nn = [1, 2]",
             "where = 'close > n'\nsweep_where = 'close > n'\n[sweep]\nn = [1, 2]",
             "where = 'close > n'\nsweep_where = 'n + 1'\n[sweep]\nn = [1, 2]",

@@ -49,6 +49,9 @@ use values::Values;
 pub(super) use clauses::{Clauses, as_of};
 pub use submitted::of_client;
 
+/// Unused lets that are named.
+const UNUSED_SHOWN_MAX: usize = 5;
+
 const AFTER_HELP: &str = "\
 Every symbol of the dataset is reported with one status, the first that applies: failed (its bars could not be \
 read), stale (no bar at the as-of time), outside (not in the universe), unknown (too short a history, or missing data), \
@@ -232,7 +235,7 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
         let help = "for the answer as JSON: --output - --format json";
         return Err(UserMistake::with_help("--json is for --why and --near", help).into());
     }
-    let (document, as_of) = asked(&args.clauses, args.as_of.as_deref().or(args.to.as_deref()), args.shown.quiet)?;
+    let (document, as_of) = asked(&args.clauses, args.as_of.as_deref().or(args.to.as_deref()))?;
     match args.mode() {
         Mode::Explain => {
             let prepared = prepared_with_warnings(args, context, &document, as_of)?;
@@ -249,6 +252,7 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
             let prepared = prepare(context, &document, as_of)?;
             let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
             let files = files(&args.shown, &args.running)?;
+            warn_unused(&document, args.shown.quiet);
             let mut outcome = embedded(&args.running, args.shown.quiet, &prepared, None)?;
             outcome.report.prepare_ms = prepare_ms;
             if args.values == Values::All {
@@ -261,12 +265,14 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
         }
         Mode::Detached(url) => {
             let scan = client::submit_detached(url, &call(args, &document, as_of)?).map_err(of_client)?;
+            warn_unused(&document, args.shown.quiet);
             writeln!(io::stdout(), "{scan}")?;
             Ok(ExitCode::SUCCESS)
         }
         Mode::Submitted(url) => {
             let files = files(&args.shown, &args.running)?;
             let mut outcome = submitted(args, url, &document, as_of)?;
+            warn_unused(&document, args.shown.quiet);
             if args.values == Values::All {
                 let of_all = submitted_of_all(args, url, &document, &outcome.answer.identity)?;
                 values::fill(&mut outcome.answer, &of_all.answer);
@@ -287,6 +293,7 @@ fn prepared_with_warnings(
     for warning in prepared.warnings.iter().filter(|_| !args.shown.quiet) {
         crate::diagnostics::warning_line(warning);
     }
+    warn_unused(document, args.shown.quiet);
     Ok(prepared)
 }
 
@@ -331,13 +338,27 @@ fn write_all_bars(args: &Args, prepared: &PreparedScan, path: &Path) -> anyhow::
 }
 
 /// What is scanned, and as of when.
-fn asked(clauses: &Clauses, as_of: Option<&str>, quiet: bool) -> anyhow::Result<(ScanDocument, AsOf)> {
+fn asked(clauses: &Clauses, as_of: Option<&str>) -> anyhow::Result<(ScanDocument, AsOf)> {
     let document = clauses.document()?;
-    for name in clauses::unused_lets(&document).into_iter().filter(|_| !quiet) {
-        crate::diagnostics::warning_line(&format!("no clause uses the let '{name}'"));
-    }
     let as_of = clauses::as_of(as_of)?;
     Ok((document, as_of))
+}
+
+/// Reports the lets of a scan that compiles and uses them nowhere.
+fn warn_unused(document: &ScanDocument, quiet: bool) {
+    let unused = clauses::unused_lets(document);
+    let named = unused.iter().take(UNUSED_SHOWN_MAX).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    let message = match unused.len() {
+        0 => return,
+        1 => format!("no clause uses the let {named}"),
+        count if count > UNUSED_SHOWN_MAX => {
+            format!("no clause uses the lets {named} and {} more", count - UNUSED_SHOWN_MAX)
+        }
+        _ => format!("no clause uses the lets {named}"),
+    };
+    if !quiet {
+        crate::diagnostics::warning_line(&message);
+    }
 }
 
 /// Output files of the run.

@@ -17,7 +17,7 @@ use trawl_worker::{Checkpoints, Outcome as Of, STATE_BYTES_MAX, StateError};
 use super::clauses::Clauses;
 use super::running::{Running, embedded};
 use super::shown::{ShownArgs, finish};
-use super::{asked, files, prepare};
+use super::{asked, files, prepare, warn_unused};
 use crate::app::Context;
 use crate::failure::UserMistake;
 use crate::failure::io_reason;
@@ -73,11 +73,12 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let span = tracing::info_span!(trawl_telemetry::names::span::UPDATE);
     let _entered = span.enter();
     let Args { clauses, as_of, state, running, shown } = args;
-    let (document, as_of) = asked(&clauses, as_of.as_deref(), shown.quiet)?;
+    let (document, as_of) = asked(&clauses, as_of.as_deref())?;
     let started = std::time::Instant::now();
     let prepared = prepare(context, &document, as_of).map_err(|error| clauses.placed(error))?;
     let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
     let files = files(&shown, &running)?;
+    warn_unused(&document, shown.quiet);
     fs::create_dir_all(&state).map_err(|e| {
         UserMistake::with_help(format!("cannot use '{}': {}", state.display(), io_reason(&e)), "--state names a folder")
     })?;
