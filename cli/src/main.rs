@@ -53,6 +53,8 @@ Environment:
                     _HEADERS, OTEL_TRACES_SAMPLER and the other standard variables: docs/telemetry.md)
   NO_COLOR          no colours
 
+The scan language: 'trawl help language'.
+
 Examples:
   trawl scan --dataset us5 --as-of 2013-02-22 \\
       --where 'within(crosses_above(sma(close,50), sma(close,200)), 3)'
@@ -71,6 +73,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    commands::answer_shell(command_line);
     std::panic::set_hook(Box::new(report_internal_error));
     // A usage error ends the process here, before anything is started.
     let line = command_line();

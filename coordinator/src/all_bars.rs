@@ -93,8 +93,10 @@ pub fn answer_at(prepared: &PreparedScan, chunk: &PanelChunk, time: usize) -> An
     let as_of = prepared.dataset.manifest.as_of_text(at);
     Answer {
         identity: Identity { as_of, adjustment: adjustment_text(known), ..spec.identity },
+        time: Some(at),
         rows: chunk.answer_rows(time),
         select: spec.select,
+        conditions: spec.conditions,
         points: spec.points,
         best: spec.best,
         digest: String::new(),
@@ -143,7 +145,8 @@ pub fn all_bars_by_column(
     };
     for chunk in parts.of(times).flat_map(|part| part.chunks(chunk)) {
         let adjustment = parts.adjustment_at(chunk);
-        let source = ScanSource { adjustment, dataset: dataset.clone(), ..prepared.source() };
+        let every_value = options.every_value;
+        let source = ScanSource { adjustment, dataset: dataset.clone(), every_value, ..prepared.source() };
         let references = source.load_references();
         let provisional = chunk.iter().map(|time| prepared.dataset.is_forming(*time)).collect();
         let segments = pool

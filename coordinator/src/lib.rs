@@ -44,4 +44,4 @@ pub use report::{NoProgress, Progress, RunReport, UpdateReport};
 pub use routing::{Route, estimated_ns, route};
 pub use series::{NoSymbol, SeriesError, SymbolSeries, symbol_series};
 pub use trawl_wire::answer_digest;
-pub use why::{Explained, PartValue, Question, WhyError};
+pub use why::{Explained, FailedTerm, NearMiss, NearQuestion, PartValue, Question, WhyError};

@@ -48,6 +48,8 @@ pub struct LocalOptions {
     pub deadline: Option<Duration>,
     /// Symbols that fail for reasons beyond the snapshot are left out, which the identity records.
     pub allow_partial: bool,
+    /// At every bar: whether all rows of the universe have values, and not matches alone.
+    pub every_value: bool,
 }
 
 /// Why a run failed.

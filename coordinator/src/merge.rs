@@ -154,7 +154,9 @@ impl Placed {
         ordered.extend(self.order.iter().filter_map(placed));
         Ok(Answer {
             identity: spec.identity.clone(),
+            time: spec.time,
             select: spec.select.clone(),
+            conditions: spec.conditions.clone(),
             points: spec.points.clone(),
             best: spec.best,
             rows: ordered,
@@ -274,9 +276,11 @@ mod tests {
         };
         MergeSpec {
             identity,
+            time: None,
             points: vec![Vec::new()],
             best: false,
             select: vec!["close".to_owned()],
+            conditions: Vec::new(),
             descending: descending.to_vec(),
             limit,
         }

@@ -8,8 +8,12 @@ use trawl_wire::{Identity, pb};
 pub struct MergeSpec {
     /// Identity, part of the answer.
     pub identity: Identity,
+    /// Label of the as-of bar; `None` if not known.
+    pub time: Option<i64>,
     /// Headings of the values.
     pub select: Vec<String>,
+    /// For each heading whether its values are a condition's; empty, all are numbers.
+    pub conditions: Vec<bool>,
     /// Values of the sweep's variables at each point; one point without settings when there is no sweep.
     pub points: Vec<Vec<(String, Setting)>>,
     /// Whether each symbol keeps only its best points.
@@ -30,7 +34,9 @@ impl MergeSpec {
         identity.partial = partial;
         Ok(Self {
             identity,
+            time: header.time_us,
             select: header.select.clone(),
+            conditions: header.conditions.clone(),
             points: serde_json::from_str(&header.points_json)?,
             best: header.best,
             descending: header.rank_descending.clone(),

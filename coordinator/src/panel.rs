@@ -32,6 +32,8 @@ pub struct PanelChunk {
     symbol_of: Vec<Vec<u32>>,
     /// The same as stretches, for scans with several points.
     stretches: Vec<Stretch>,
+    /// Whether every row has values.
+    every: bool,
 }
 
 /// The cells of one time by symbol, of a scan with one point. Segments are read one after the other, as they are in memory:
@@ -74,9 +76,9 @@ pub struct PanelRows {
     pub provisional: Vec<bool>,
     /// Index into [`PanelChunk::reasons`].
     pub reason: Vec<u32>,
-    /// Rows that match, ascending.
-    pub matched: Vec<Range<usize>>,
-    /// Select columns: a value for each row that matches, in their order; NaN for NA.
+    /// Rows that have values, ascending: those that match, or all.
+    pub valued: Vec<Range<usize>>,
+    /// Select columns: a value for each of these rows, in their order; NaN for NA.
     pub values: Vec<Vec<f64>>,
 }
 
@@ -126,8 +128,21 @@ impl PanelChunk {
             symbol_of[*segment as usize][*at as usize] = symbol;
         }
         let stretches = stretches(&places);
+        let every = segments.iter().any(|segment| !segment.every.is_empty());
         let (symbols, spec) = (Arc::clone(symbols), Arc::clone(spec));
-        Some(Self { times, provisional, symbols, reasons, spec, segments, reason_of, places, symbol_of, stretches })
+        Some(Self {
+            times,
+            provisional,
+            symbols,
+            reasons,
+            spec,
+            segments,
+            reason_of,
+            places,
+            symbol_of,
+            stretches,
+            every,
+        })
     }
 
     /// Rows of one time.
@@ -148,12 +163,16 @@ impl PanelChunk {
             edge: Vec::with_capacity(expected),
             provisional: Vec::with_capacity(expected),
             reason: column(),
-            matched: Vec::new(),
+            valued: Vec::new(),
             values: vec![Vec::new(); self.spec.select.len()],
         };
         let (mut matches, mut by_symbol) = (Vec::new(), BySymbol::default());
         for t in times {
+            let first = rows.symbol.len();
             self.push_time(t, &mut rows, (&mut matches, &mut by_symbol));
+            if self.every {
+                self.push_every(t, first, &mut rows);
+            }
             rows.times.push((self.times[t], rows.symbol.len()));
         }
         rows
@@ -162,12 +181,16 @@ impl PanelChunk {
     /// The rows of one time as those of an answer.
     pub fn answer_rows(&self, time: usize) -> Vec<AnswerRow> {
         let rows = self.rows(time..time + 1);
-        let mut match_number = 0;
+        let mut numbered = 0;
         let row = |i: usize| {
             let (symbol, point, status) = (rows.symbol[i], rows.point[i], rows.status[i]);
             let matched = status == Status::Matched;
-            let number = match_number;
-            match_number += usize::from(matched);
+            let valued = match status {
+                Status::NotMatched | Status::Unknown => self.every,
+                other => other == Status::Matched,
+            };
+            let number = if self.every { i } else { numbered };
+            numbered += usize::from(matched);
             let (segment, at) = self.places[symbol as usize];
             let panel = &self.segments[segment as usize];
             let cell = panel.at(time).start + at as usize * panel.points + point as usize;
@@ -182,7 +205,7 @@ impl PanelChunk {
                     true => panel.rank.iter().map(|keys| keys[panel.detail[cell] as usize]).collect(),
                     false => Vec::new(),
                 },
-                values: if matched { rows.values.iter().map(|column| column[number]).collect() } else { Vec::new() },
+                values: if valued { rows.values.iter().map(|column| column[number]).collect() } else { Vec::new() },
             };
             AnswerRow { place: (rows.place[i] > 0).then_some(rows.place[i]), row }
         };
@@ -282,7 +305,6 @@ impl PanelChunk {
     /// Appends matches, in rank order.
     fn push_matches(&self, matches: &[Match], rows: &mut PanelRows) {
         let most = self.spec.limit.unwrap_or(u32::MAX);
-        rows.matched.push(rows.symbol.len()..rows.symbol.len() + matches.len());
         rows.point.extend(matches.iter().map(|m| m.point));
         rows.place.extend((1u32..).zip(matches).map(|(n, _)| if n <= most { n } else { 0 }));
         rows.symbol.extend(matches.iter().map(|m| m.symbol));
@@ -290,8 +312,26 @@ impl PanelChunk {
         rows.edge.extend(matches.iter().map(|m| m.edge));
         // A match has no reason.
         rows.reason.resize(rows.symbol.len(), 0);
+        if self.every {
+            return;
+        }
+        rows.valued.push(rows.symbol.len() - matches.len()..rows.symbol.len());
         for (at, column) in rows.values.iter_mut().enumerate() {
             column.extend(matches.iter().map(|m| self.segments[m.segment as usize].values[at][m.number]));
+        }
+    }
+
+    /// Appends the values of the rows of a time, from number `first` on.
+    fn push_every(&self, time: usize, first: usize, rows: &mut PanelRows) {
+        rows.valued.push(first..rows.symbol.len());
+        for i in first..rows.symbol.len() {
+            let (segment, at) = self.places[rows.symbol[i] as usize];
+            let panel = &self.segments[segment as usize];
+            let cell = panel.at(time).start + at as usize * panel.points + rows.point[i] as usize;
+            for (number, column) in rows.values.iter_mut().enumerate() {
+                // A segment that failed has none.
+                column.push(panel.every.get(number).map_or(f64::NAN, |values| values[cell]));
+            }
         }
     }
 

@@ -330,6 +330,7 @@ impl PreparedScan {
             as_of: self.as_of,
             adjustment: self.adjustment,
             checkpoints: None,
+            every_value: false,
         }
     }
 
@@ -414,7 +415,9 @@ impl PreparedScan {
     pub fn merge_spec(&self) -> MergeSpec {
         MergeSpec {
             identity: self.identity.clone(),
+            time: Some(self.as_of),
             select: self.plan.headings.clone(),
+            conditions: self.plan.conditions(),
             points: self.plan.points.iter().map(|p| p.settings.clone()).collect(),
             best: self.plan.best.is_some(),
             descending: self.plan.rank.iter().map(|d| *d == Direction::Descending).collect(),

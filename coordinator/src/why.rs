@@ -1,8 +1,10 @@
-//! Why one symbol is in an answer or not: the values of every part of the scan's conditions.
+//! Why one symbol is in an answer or not: the values of every part of the scan's conditions; and which symbols almost are.
+
+use std::collections::HashMap;
 
 use trawl_market::MarketError;
-use trawl_plan::explain_match::{ConditionPart, compile_parts, reasons};
-use trawl_wire::{Answer, Status};
+use trawl_plan::explain_match::{ConditionPart, Role, compile_parts, reasons};
+use trawl_wire::{Answer, Status, SymbolRow};
 use trawl_worker::schema_of;
 
 use crate::prepare::{PrepareError, PreparedScan, prepare_with};
@@ -95,5 +97,113 @@ impl Question {
             PartValue { part: part.clone(), value: *value, since: part.since.map(|s| s.map(of)), reason }
         });
         Explained { parts: parts.collect(), bars: of(self.bars).max(0.0) as u64 }
+    }
+}
+
+/// A question about all symbols of a scan: which ones fail on few terms of its condition.
+#[derive(Debug)]
+pub struct NearQuestion {
+    /// The scan that computes the values of the parts for every symbol.
+    pub scan: PreparedScan,
+    parts: Vec<ConditionPart>,
+    /// Places of the terms among the parts.
+    terms: Vec<usize>,
+}
+
+/// A symbol that does not match, and the terms that are not true for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NearMiss {
+    /// The symbol.
+    pub symbol: String,
+    /// The terms, in the order of the condition.
+    pub fails: Vec<FailedTerm>,
+}
+
+/// A term of a condition that is not true.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FailedTerm {
+    /// As written.
+    pub text: String,
+    /// False or NA.
+    pub is_na: bool,
+    /// What the term directly looks at: the text and the value of each part below it.
+    pub sees: Vec<(String, f64)>,
+}
+
+impl NearQuestion {
+    /// A question about a scan.
+    ///
+    /// # Errors
+    /// [`WhyError`].
+    pub fn new(prepared: &PreparedScan) -> Result<Self, WhyError> {
+        if prepared.plan.points.len() > 1 {
+            return Err(WhyError::Sweep(prepared.plan.points.len()));
+        }
+        let schema = schema_of(&prepared.dataset, prepared.as_of)?;
+        let made = compile_parts(&prepared.document, &schema).map_err(PrepareError::Plan)?;
+        let dataset = prepared.dataset.clone();
+        let scan = prepare_with(dataset, &prepared.document, Some(prepared.as_of), |_| Ok(made.plan))?;
+        let mut terms = Vec::new();
+        if let Some(whole) = made.parts.iter().position(|part| part.clause == Some("where")) {
+            push_terms(&made.parts, whole, &mut terms);
+        }
+        Ok(Self { scan, parts: made.parts, terms })
+    }
+
+    /// Number of terms: what is joined by `and`, also inside lets.
+    pub fn terms(&self) -> usize {
+        self.terms.len()
+    }
+
+    /// The terms as written, and how many bars of a symbol each needs before its first value.
+    pub fn needs(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.terms.iter().map(|term| (self.parts[*term].text.as_str(), self.parts[*term].look_back + 1))
+    }
+
+    /// The symbols that do not match in `answer`, the scan's own, and fail on at most `most` terms; `parts` is the answer of
+    /// [`NearQuestion::scan`]. Those that fail on the fewest come first, then by term and symbol.
+    pub fn misses(&self, answer: &Answer, parts: &Answer, most: usize) -> Vec<NearMiss> {
+        let near = |row: &&SymbolRow| matches!(row.status, Status::NotMatched | Status::Unknown);
+        let mut found: Vec<(Vec<usize>, NearMiss)> = Vec::new();
+        let values: HashMap<&str, &[f64]> = parts
+            .rows
+            .iter()
+            .filter(|row| row.row.status == Status::Matched)
+            .map(|row| (row.row.symbol.as_str(), row.row.values.as_slice()))
+            .collect();
+        for row in answer.rows.iter().map(|row| &row.row).filter(near) {
+            let Some(values) = values.get(row.symbol.as_str()) else { continue };
+            let value = |part: usize| values.get(self.parts[part].column).copied().unwrap_or(f64::NAN);
+            let fails: Vec<usize> = self.terms.iter().copied().filter(|term| value(*term) != 1.0).collect();
+            if !(1..=most).contains(&fails.len()) {
+                continue;
+            }
+            let failed = |term: &usize| FailedTerm {
+                text: self.parts[*term].text.clone(),
+                is_na: value(*term).is_nan(),
+                sees: below(&self.parts, *term).map(|part| (self.parts[part].text.clone(), value(part))).collect(),
+            };
+            let miss = NearMiss { symbol: row.symbol.clone(), fails: fails.iter().map(failed).collect() };
+            found.push((fails, miss));
+        }
+        found.sort_by(|(a, x), (b, y)| (a.len(), a, &x.symbol).cmp(&(b.len(), b, &y.symbol)));
+        found.into_iter().map(|(_, miss)| miss).collect()
+    }
+}
+
+/// Places of the parts directly below part `at`.
+fn below(parts: &[ConditionPart], at: usize) -> impl Iterator<Item = usize> {
+    let depth = parts[at].depth;
+    let inside = parts[at + 1..].iter().position(|part| part.depth <= depth).map_or(parts.len(), |n| at + 1 + n);
+    (at + 1..inside).filter(move |part| parts[*part].depth == depth + 1)
+}
+
+/// What is joined by `and` in part `at`, also inside lets.
+fn push_terms(parts: &[ConditionPart], at: usize, terms: &mut Vec<usize>) {
+    let inside: Vec<usize> = below(parts, at).collect();
+    if parts[at].role == Role::And && !inside.is_empty() {
+        inside.into_iter().for_each(|part| push_terms(parts, part, terms));
+    } else {
+        terms.push(at);
     }
 }

@@ -5,7 +5,7 @@ use crate::catalogue;
 use crate::deep::{levels, with_room};
 use crate::definitions::definitions;
 use crate::diagnostic::Diagnostic;
-use crate::document::{ANSWER_COLUMNS, ScanDocument};
+use crate::document::{ANSWER_COLUMNS, ANSWER_TIME, ScanDocument};
 use crate::edge_flags::Edges;
 use crate::exact::Facts;
 use crate::frame::FrameId;
@@ -175,6 +175,30 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// Whether the scan is done at the present point of the sweep.
+    fn is_wanted(&mut self, document: &'a ScanDocument) -> bool {
+        let Some(text) = document.sweep_where.as_deref() else { return true };
+        let help = || Some("compare the sweep's variables, such as fast < slow".to_owned());
+        if document.sweep.is_empty() {
+            let message = "'sweep_where' chooses among the combinations of a sweep, and there is none".to_owned();
+            self.mistake_in("sweep_where", text, message, help());
+            return false;
+        }
+        // A variable that only this uses would still repeat the scan.
+        let used = self.resolver.settings_used.clone();
+        let holds = self.condition("sweep_where", text);
+        self.resolver.settings_used = used;
+        match holds.map(|node| self.resolver.graph.constant(node)) {
+            Some(Some(value)) => value == 1.0,
+            Some(None) => {
+                let message = "this depends on bars, and one choice is made for all of them".to_owned();
+                self.mistake_in("sweep_where", text, message, help());
+                false
+            }
+            None => false,
+        }
+    }
+
     /// Adds what a sweep's combinations are compared by as the last column.
     fn best(&mut self, best: &Best, select: &mut Vec<(String, NodeId)>) -> Option<(NodeId, Direction)> {
         let keys = self.keys("best.by", &best.by);
@@ -246,7 +270,7 @@ pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
 }
 
 fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
-    let headings = ANSWER_COLUMNS.into_iter().chain(document.sweep.keys().map(String::as_str)).collect();
+    let headings = ANSWER_COLUMNS.into_iter().chain([ANSWER_TIME]).chain(document.sweep.keys().map(String::as_str)).collect();
     let mut compiler = Compiler { resolver: Resolver::new(schema, document), mistakes: Vec::new(), headings };
     check_names(&mut compiler, document, schema);
     check_definitions(&mut compiler, document);
@@ -278,12 +302,22 @@ fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
     let mut wanted: Vec<Wanted> = Vec::new();
     for settings in sweep_points(&mut compiler, document) {
         compiler.resolver.begin_point(settings.iter().cloned().collect());
+        if !compiler.is_wanted(document) {
+            if compiler.has_mistakes() {
+                break;
+            }
+            continue;
+        }
         let settings = settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         wanted.push(compiler.point(document, settings));
         // The other points have the same mistakes.
         if compiler.has_mistakes() {
             break;
         }
+    }
+    if let Some(text) = document.sweep_where.as_ref().filter(|_| wanted.is_empty() && !compiler.has_mistakes()) {
+        let message = "no combination of the sweep fulfils this".to_owned();
+        compiler.mistake_in("sweep_where", text, message, Some("take more values, or another condition".to_owned()));
     }
     check_used(&mut compiler, document);
     let (mut points, mut headings, mut rank) = (Vec::new(), Vec::new(), Vec::new());
@@ -400,7 +434,7 @@ fn check_names(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Sc
             Some(format!("'{name}' is an attribute already"))
         } else if clause == "sweep" && document.lets.contains_key(name) {
             Some(format!("'{name}' is a let already"))
-        } else if clause == "sweep" && ANSWER_COLUMNS.contains(&name.as_str()) {
+        } else if clause == "sweep" && (name == ANSWER_TIME || ANSWER_COLUMNS.contains(&name.as_str())) {
             Some(heading_taken(name))
         } else {
             None

@@ -11,6 +11,9 @@ use toml::de::DeTable;
 use crate::diagnostic::Diagnostic;
 use crate::sweep::{Best, SweepValues};
 
+/// The first column of every answer; nothing else may be called so.
+pub const ANSWER_TIME: &str = "time";
+
 /// Columns of every answer, after the sweep's variables and before those of `select`; nothing else may be called so.
 pub const ANSWER_COLUMNS: [&str; 6] = ["place", "symbol", "status", "edge", "provisional", "reason"];
 
@@ -68,6 +71,9 @@ pub struct ScanDocument {
     /// Constants that take each of several values: the scan is done for every combination.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sweep: BTreeMap<String, SweepValues>,
+    /// A condition over the sweep's variables, such as `fast < slow`: only the combinations that fulfil it are scanned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep_where: Option<String>,
     /// Keeps for each symbol the best of the sweep's combinations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<Best>,
@@ -183,6 +189,7 @@ impl ScanDocument {
                 "def",
                 "include",
                 "sweep",
+                "sweep_where",
                 "bars",
                 "origin",
                 "from",
@@ -219,6 +226,7 @@ impl ScanDocument {
             return usize::MAX;
         }
         let clauses = self.universe.iter().chain([&self.condition]).chain(&self.rank).chain(&self.select);
+        let clauses = clauses.chain(&self.sweep_where);
         let texts = clauses.chain(self.lets.values()).chain(self.best.as_ref().map(|best| &best.by));
         crate::deep::levels(texts.map(String::as_str), self.lets.len())
     }

@@ -60,7 +60,7 @@ const WORDS: [(&str, &str); 52] = [
 pub(crate) const NAMESPACES: [&str; 5] = ["ta", "talib", "math", "np", "pd"];
 
 /// What to write for a word of another language.
-pub(crate) fn hint(word: &str) -> Option<String> {
+pub fn hint(word: &str) -> Option<String> {
     let lower = word.to_lowercase();
     WORDS.iter().find(|(theirs, _)| *theirs == lower).map(|(_, ours)| (*ours).to_owned())
 }

@@ -7,7 +7,7 @@ use trawl_terms::Direction;
 
 use crate::document::History;
 use crate::frame::{CrossSection, Frame, FrameId, LabelTest};
-use crate::graph::{Graph, Leaf, Node, NodeId, Op};
+use crate::graph::{Graph, Kind, Leaf, Node, NodeId, Op};
 use crate::program::{Program, Stage, Whole};
 use crate::sweep::{Choice, Setting, Sharing};
 
@@ -120,6 +120,12 @@ impl Plan {
     pub fn program(&self) -> &Program {
         let last = self.stages.last().and_then(|stage| stage.pieces.last());
         &last.expect("a plan has a last stage with a last piece").program
+    }
+
+    /// For each heading whether its values are a condition's at every point: 1, 0 or NaN.
+    pub fn conditions(&self) -> Vec<bool> {
+        let is_condition = |id: Option<&NodeId>| id.is_some_and(|id| self.graph.node(*id).kind == Kind::Bool);
+        (0..self.headings.len()).map(|at| self.points.iter().all(|point| is_condition(point.select.get(at)))).collect()
     }
 
     /// Symbols that are referred to, distinct and sorted.

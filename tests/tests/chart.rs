@@ -66,14 +66,75 @@ fn candles_averages_panels_and_conditions_are_drawn() {
     let stretches = shown.iter().zip(std::iter::once(&false).chain(&shown)).filter(|(now, before)| **now && !**before);
     let stretches = stretches.count();
     assert!(stretches > 0, "the condition is true somewhere");
-    // Background, a square for each of five names, a body for each bar, a box for each run.
-    assert_eq!(count(&svg, "rect"), 1 + 5 + 100 + stretches);
+    // Background, a square for each of six names, a body and a volume for each bar, a box for each run, the last values of price,
+    // mean, both lines and the oscillator, those left out that would cover another.
+    let fixed = 1 + 6 + 100 + 100 + stretches;
+    assert!((fixed + 3..=fixed + 5).contains(&count(&svg, "rect")), "{} of {fixed}", count(&svg, "rect"));
+    let levels = texts(&svg);
+    assert!(levels.contains(&"30") && levels.contains(&"70"), "{levels:?}");
+    home.trawl(&["chart", "IBM", "-d", "us5", "--bars", "100", "--as-of", "2013-02-22", "--no-volume"]).expect_code(0);
+    let plain = std::fs::read_to_string(home.path("IBM.svg")).expect("a file");
+    assert_eq!(count(&plain, "rect"), 1 + 100 + 1, "background, bodies, the last value");
+}
+
+#[test]
+fn a_scan_marks_its_bars_and_its_first_matches_are_a_sheet() {
+    let home = Home::new();
+    home.write("scan.toml", "name = 'breakout'\ndataset = 'demo'\nuniverse = 'close > 5'\nwhere = 'xs_rank(roc(close, 20)) <= 7'\nrank = 'close'\n");
+    home.trawl(&["scan", "-f", "scan.toml", "--all-bars", "all.csv", "-q"]).expect_code(0);
+    let mut reader = csv::Reader::from_path(home.path("all.csv")).expect("a CSV");
+    let rows: Vec<std::collections::HashMap<String, String>> =
+        reader.deserialize().map(|r| r.expect("a row")).collect();
+    let last = rows.last().map(|row| row["time"].clone()).expect("a row");
+    let matches: Vec<&str> = rows
+        .iter()
+        .filter(|row| row["time"] == last && !row["place"].is_empty())
+        .map(|row| row["symbol"].as_str())
+        .collect();
+    assert_eq!(matches.len(), 7);
+    let symbol = matches[0];
+    let sheet = home.trawl(&["chart", "--scan", "scan.toml", "-o", "sheet.svg"]).expect_code(0).stdout;
+    assert_eq!(sheet, "wrote sheet.svg: the first 7 matches\n");
+    let svg = std::fs::read_to_string(home.path("sheet.svg")).expect("a file");
+    let titles: Vec<&str> = texts(&svg)
+        .into_iter()
+        .filter_map(|text| text.strip_suffix("  SYNTHETIC"))
+        .filter(|text| matches.contains(text))
+        .collect();
+    assert_eq!(titles, matches, "in the order of the answer");
+    home.trawl(&["chart", symbol, "--scan", "scan.toml", "--bars", "60", "-o", "one.svg"]).expect_code(0);
+    let svg = std::fs::read_to_string(home.path("one.svg")).expect("a file");
+    assert!(texts(&svg).contains(&"breakout"));
+    let of_symbol: Vec<&std::collections::HashMap<String, String>> =
+        rows.iter().filter(|row| row["symbol"] == symbol).collect();
+    let with_bar: Vec<_> = of_symbol.iter().filter(|row| row["status"] != "stale").collect();
+    let marked = with_bar.iter().rev().take(60).filter(|row| row["status"] == "matched").count();
+    assert!(marked > 0);
+    assert_eq!(count(&svg, "polygon"), marked, "a triangle for each bar at which it matches");
+    // The same picture as pixels.
+    home.trawl(&["chart", symbol, "--scan", "scan.toml", "--bars", "60", "-o", "one.png", "--size", "900x600"])
+        .expect_code(0);
+    let png = home.read("one.png");
+    assert_eq!((&png[..8], &png[16..24]), (&b"\x89PNG\r\n\x1a\n"[..], &[0, 0, 3, 132, 0, 0, 2, 88][..]));
+    assert!(png.len() > 10_000, "{}", png.len());
 }
 
 #[test]
 fn many_bars_are_a_line_with_gaps_at_na() {
     let home = Home::new();
-    let far = ["chart", "IBM", "--dataset", "us5", "--bars", "600", "--output", "far.svg", "--size", "800x600"];
+    let far = [
+        "chart",
+        "IBM",
+        "--dataset",
+        "us5",
+        "--bars",
+        "600",
+        "--no-volume",
+        "--output",
+        "far.svg",
+        "--size",
+        "800x600",
+    ];
     let ended = home.trawl(&[&far[..], &["--expr", "sma(close, 5000)"]].concat()).expect_code(0);
     assert!(ended.stdout.contains("as a line: candles fit with --bars 286 or --size 1584x600"), "{}", ended.stdout);
     let expected = "'sma(close, 5000)' has no value and is left out: it needs 5 000 bars, and 'IBM' has 32";
@@ -121,11 +182,14 @@ fn a_thin_symbol_has_as_many_bars_as_were_asked_for() {
 #[test]
 fn mistakes_have_their_place() {
     let home = Home::new();
-    let mistakes: [(&[&str], &str); 7] = [
+    let mistakes: [(&[&str], &str); 10] = [
         (&["chart", "IBN", "--dataset", "us5"], "did you mean 'IBM'?"),
         (&["chart", "IBM", "--dataset", "us55"], "did you mean 'us5'?"),
         (&["chart", "IBM", "--dataset", "us5", "--expr", "close; clsoe"], "--expr[2]"),
-        (&["chart", "IBM", "--dataset", "us5", "--output", "a.png"], "end its name in .svg"),
+        (&["chart", "IBM", "--dataset", "us5", "--output", "a.gif"], "end its name in .svg or .png"),
+        (&["chart", "IBM", "--dataset", "us5", "--expr", "close", "--panel", "clsoe"], "--panel[1]"),
+        (&["chart", "IBM", "--dataset", "us5", "--scan", "none.toml"], "cannot read 'none.toml'"),
+        (&["chart"], "SYMBOL"),
         (&["chart", "IBM", "--dataset", "us5", "--expr", "seed111"], "a named set"),
         (&["chart", "IBM", "--dataset", "us5", "--as-of", "1900-01-01"], "no closed bar as of"),
         (&["chart", "IBM", "--dataset", "us5", "--size", "1x1"], "1400x900"),

@@ -136,7 +136,7 @@ fn damage_at_which_the_reading_library_panics_is_reported_like_any_other() {
 }
 
 #[test]
-fn completions_include_every_command_and_bash_can_parse_them() {
+fn completions_include_commands_options_and_values_and_bash_can_parse_them() {
     let home = Home::new();
     let help = home.trawl(&["help"]).expect_code(0).stdout;
     let commands: Vec<&str> = help
@@ -150,11 +150,27 @@ fn completions_include_every_command_and_bash_can_parse_them() {
     assert!(commands.len() >= 12 && commands.contains(&"diff") && commands.contains(&"completions"), "{commands:?}");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = home.trawl(&["completions", shell]).expect_code(0).stdout;
-        for command in &commands {
-            assert!(script.contains(command), "{shell} lacks {command}");
-        }
-        assert!(script.contains("notify"), "{shell} lacks a flag");
+        assert!(script.contains("trawl") && script.contains("TRAWL_COMPLETE"), "{shell}: {script}");
     }
+    // What fish is given for a line; the last word is the one that is typed.
+    let words = |line: &[&str]| -> Vec<String> {
+        let mut command = home.command(&[&["--", "trawl"], line].concat());
+        let output = command.env("TRAWL_COMPLETE", "fish").output().expect("it runs");
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        let text = String::from_utf8(output.stdout).expect("text");
+        text.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect()
+    };
+    let first = words(&[""]);
+    assert!(commands.iter().all(|command| first.iter().any(|word| word == command)), "{first:?}");
+    assert!(words(&["scan", "--noti"]).contains(&"--notify".to_owned()));
+    home.write("bars.csv", "symbol,date,close\nAAA,2021-02-01,1\nABB,2021-02-01,1\nBBB,2021-02-01,1\n");
+    home.trawl(&["data", "import", "bars.csv", "--dataset", "mine", "--timeframe", "1d"]).expect_code(0);
+    assert_eq!(words(&["scan", "--dataset", "m"]), ["mine"]);
+    assert_eq!(words(&["chart", "-d", "mine", "a"]), ["AAA", "ABB"]);
+    assert_eq!(words(&["scan", "-d", "mine", "--why", "BBB,ab"]), ["BBB,ABB"]);
+    assert_eq!(words(&["data", "inspect", "mine", "--symbol", "B"]), ["BBB"]);
+    assert_eq!(words(&["indicators", "crosses_a"]), ["crosses_above"]);
+    assert_eq!(words(&["data", "import", "x.csv", "--calendar", "XN"]), ["XNAS", "XNYS"]);
     let script = home.trawl(&["completions", "bash"]).stdout;
     let file = home.write("trawl.bash", &script);
     match Command::new("bash").arg("-n").arg(&file).stdin(Stdio::null()).output() {

@@ -327,11 +327,12 @@ fn every_key_of_the_document_has_an_example() {
         defs: BTreeMap::from([("f(a)".to_owned(), "a".to_owned())]),
         include: vec!["a".to_owned()],
         sweep: BTreeMap::from([("b".to_owned(), SweepValues::List(vec![1.0.into()]))]),
+        sweep_where: text("a"),
         best: Some(Best { by: "a".to_owned(), keep: 1 }),
     };
     let json: serde_json::Value = serde_json::from_str(&whole.to_json()).expect("JSON");
     let keys: Vec<String> = json.as_object().expect("an object").keys().cloned().collect();
-    assert_eq!(keys.len(), 17);
+    assert_eq!(keys.len(), 18);
     let documents: Vec<Block> = blocks().into_iter().filter(|b| b.document).collect();
     let used = |key: &str| {
         let mut lines = documents.iter().flat_map(|b| &b.lines);

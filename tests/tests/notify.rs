@@ -51,7 +51,7 @@ fn the_matches_are_posted_signed_once_the_answer_is_there() {
     assert_signed(&posted[0], SECRET);
     let body: Value = serde_json::from_slice(&posted[0].body).expect("JSON");
     let answer = answer(&home);
-    for field in ["identity", "answer_digest", "counts"] {
+    for field in ["identity", "answer_digest", "counts", "scan"] {
         assert_eq!(body[field], answer[field], "{field}");
     }
     let row = |row: &Value| json!({"place": row["place"], "symbol": row["symbol"], "values": {"close": row["close"]}});
@@ -151,7 +151,7 @@ fn a_good_status_is_enough_however_long_its_body_is() {
 fn a_missing_receiver_is_reported_and_the_answer_is_kept() {
     let home = Home::new();
     let url = format!("http://127.0.0.1:{}/hook?token=s3cret", free_port());
-    let ended = notify(&home, &url, &["--notify-total-ms", "1200"]).expect_code(1);
+    let ended = notify(&home, &url, &["--notify-timeout", "1.2"]).expect_code(1);
     assert!(ended.stderr.contains("connection refused"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("s3cret"), "{}", ended.stderr);
     assert!(ended.stdout.contains("wrote "), "{}", ended.stdout);
@@ -162,7 +162,7 @@ fn a_missing_receiver_is_reported_and_the_answer_is_kept() {
 fn a_receiver_that_does_not_answer_or_asks_for_a_long_wait_is_given_up() {
     let home = Home::new();
     let receiver = Receiver::http(vec![Reply::Silence]);
-    let ended = notify(&home, &receiver.url, &["--notify-total-ms", "700"]).expect_code(1);
+    let ended = notify(&home, &receiver.url, &["--notify-timeout", "0.7"]).expect_code(1);
     assert!(ended.stderr.contains("it did not answer in time"), "{}", ended.stderr);
     let receiver = Receiver::http(vec![Reply::status(503, "Retry-After: 3600\r\n")]);
     let ended = notify(&home, &receiver.url, &[]).expect_code(1);
@@ -170,6 +170,23 @@ fn a_receiver_that_does_not_answer_or_asks_for_a_long_wait_is_given_up() {
         "it answered 503 Service Unavailable; it asks to wait 3600 s, which is longer than this command waits";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     assert_eq!(receiver.posted().len(), 1);
+}
+
+#[test]
+fn an_answer_without_matches_is_posted_unless_matches_alone_are_wanted() {
+    let home = Home::new();
+    home.write("none.toml", "name = 'nothing'\nwhere = 'close < 0'\n");
+    let receiver = Receiver::http(vec![Reply::status(200, "")]);
+    let scan = ["scan", "--dataset", "us5", "--file", "none.toml", "--notify", &receiver.url];
+    let run = |more: &[&str]| {
+        let mut command = home.command(&[&scan[..], more].concat());
+        process::run(command.env("TRAWL_NOTIFY_SECRET", SECRET)).expect_code(0).stdout
+    };
+    assert!(run(&["--notify-matches-only"]).ends_with("nothing matched, so nothing was posted\n"));
+    assert!(receiver.posted().is_empty());
+    run(&[]);
+    let body: Value = serde_json::from_slice(&receiver.posted()[0].body).expect("JSON");
+    assert_eq!((&body["scan"]["name"], &body["matches"]), (&json!("nothing"), &json!([])));
 }
 
 #[test]
@@ -185,7 +202,7 @@ fn https_is_used_only_with_a_trusted_receiver() {
     // TLS to a receiver in plain text.
     let plain = Receiver::http(vec![Reply::status(200, "")]);
     let url = plain.url.replace("http://127.0.0.1", "https://localhost");
-    notify(&home, &url, &["--notify-total-ms", "1000"]).expect_code(1);
+    notify(&home, &url, &["--notify-timeout", "1"]).expect_code(1);
     assert!(plain.posted().is_empty());
 }
 

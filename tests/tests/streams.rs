@@ -10,7 +10,7 @@ const SCAN: [&str; 5] = ["scan", "--dataset", "us5", "--where", "close > sma(clo
 #[test]
 fn an_answer_on_standard_output_is_the_file_and_nothing_else() {
     let home = Home::new();
-    for format in ["csv", "json", "arrow", "parquet"] {
+    for format in ["csv", "json", "ndjson", "arrow", "parquet"] {
         let file = format!("answer.{format}");
         home.trawl(&[&SCAN[..], &["--output", &file]].concat()).expect_code(0);
         let piped =
@@ -25,7 +25,11 @@ fn an_answer_on_standard_output_is_the_file_and_nothing_else() {
         (&["--output", "-", "--all"], "both need standard output"),
         (&["--output", "a.csv", "--format", "json"], "in the format of its extension"),
         (&["--output", "a.json", "--report", "./a.json"], "would overwrite the answer"),
-        (&["--select", "close as time", "--all-bars", "a.csv"], "adds a column 'time'"),
+        (&["--select", "close as time"], "every answer has a column 'time' already"),
+        (&["--format", "json"], "add --output -"),
+        (&["--from", "2012-01-01"], "--all-bars"),
+        (&["--all-bars", "a.csv", "--from", "05/06/2012"], "2012-06-05"),
+        (&["--all-bars", "a.csv", "--from", "2040-01-01"], "has no bar"),
     ] {
         let refused = home.trawl(&[&SCAN[..], more].concat()).expect_code(2);
         assert!(refused.stdout.is_empty() && refused.stderr.contains(expected), "{more:?}: {}", refused.stderr);
@@ -42,7 +46,7 @@ fn a_document_comes_from_standard_input_and_its_mistakes_are_shown_in_it() {
     };
     let answered = ask("dataset = 'us5'\nwhere = 'close > highest(n)[1] - n'\n[let]\nn = 20\n");
     assert!(answered.status.success(), "{answered:?}");
-    assert!(String::from_utf8_lossy(&answered.stdout).starts_with("place,symbol,status,"), "{answered:?}");
+    assert!(String::from_utf8_lossy(&answered.stdout).starts_with("time,place,symbol,status,"), "{answered:?}");
     let refused = ask("dataset = 'us5'\nwhere = '''\nclose > 1\n  and clsoe > 2'''\n");
     assert_eq!(refused.status.code(), Some(2));
     assert!(refused.stdout.is_empty());
@@ -66,4 +70,201 @@ fn several_symbols_are_explained_and_an_update_accepts_only_its_own_options() {
     }
     let help = home.trawl(&["update", "--help"]).expect_code(0).stdout;
     assert!(!help.contains("--token-file") && !help.contains("--idempotency-key"), "{help}");
+}
+
+/// The rows of a CSV on standard output, each by its columns' names.
+fn rows(home: &Home, arguments: &[&str]) -> Vec<std::collections::HashMap<String, String>> {
+    let text = home.trawl(arguments).expect_code(0).stdout;
+    csv::Reader::from_reader(text.as_bytes()).deserialize().map(|row| row.expect("a row")).collect()
+}
+
+#[test]
+fn every_symbol_of_the_universe_has_values_where_that_is_asked_for() {
+    let home = Home::new();
+    let scan = [
+        "scan",
+        "--dataset",
+        "demo",
+        "--universe",
+        "close > 20",
+        "--where",
+        "close > sma(close, n)",
+        "--sweep",
+        "n=50,200",
+        "--rank",
+        "close",
+        "--select",
+        "rsi(14) as rsi",
+        "--select",
+        "close > open as up",
+        "--output",
+        "-",
+    ];
+    let plain = rows(&home, &scan);
+    let all = rows(&home, &[&scan[..], &["--values", "all"]].concat());
+    assert_eq!(plain.len(), all.len());
+    let mut filled = 0;
+    for (plain, all) in plain.iter().zip(&all) {
+        for column in ["time", "n", "place", "symbol", "status", "edge", "reason"] {
+            assert_eq!(plain[column], all[column], "{plain:?}");
+        }
+        match plain["status"].as_str() {
+            "matched" => assert_eq!(plain, all),
+            "not_matched" | "unknown" => {
+                assert_eq!(plain["rsi"], "");
+                assert!(["true", "false"].contains(&all["up"].as_str()), "{all:?}");
+                filled += 1;
+            }
+            _ => assert_eq!((all["rsi"].as_str(), all["up"].as_str()), ("", ""), "{all:?}"),
+        }
+    }
+    assert!(filled > 20, "{filled}");
+    // At every bar they are the same, in a file by row and in one by column.
+    let every = [&scan[..15], &["--values", "all", "--from", "2024-12-05", "--all-bars"]].concat();
+    let of_last = rows(&home, &[&every[..], &["-"]].concat());
+    assert_eq!(
+        of_last.iter().filter(|row| row["time"] == "2024-12-06").collect::<Vec<_>>(),
+        all.iter().collect::<Vec<_>>()
+    );
+    assert_eq!(of_last.len(), 2 * all.len());
+    for format in ["arrow", "parquet", "json", "ndjson"] {
+        let file = format!("every.{format}");
+        home.trawl(&[&every[..], &[&file]].concat()).expect_code(0);
+        home.trawl(&[&every[..], &["every.csv"]].concat()).expect_code(0);
+        let diff = home.trawl(&["diff", "every.csv", &file, "--exit-code"]).expect_code(0);
+        assert!(diff.stdout.starts_with("0 entered, 0 left, "), "{}", diff.stdout);
+        assert!(diff.stderr.is_empty(), "{}", diff.stderr);
+    }
+}
+
+#[test]
+fn near_misses_are_named_with_the_term_that_they_fail_on() {
+    let home = Home::new();
+    let scan = [
+        "scan",
+        "--dataset",
+        "us5",
+        "--let",
+        "up=close > sma(close, 50) and roc(20) > 0",
+        "--where",
+        "up and rsi(14) > 60 and close > 5",
+        "--near",
+    ];
+    let near = |most: &str| -> serde_json::Value {
+        serde_json::from_str(&home.trawl(&[&scan[..], &[most, "--json"]].concat()).expect_code(0).stdout).expect("JSON")
+    };
+    // The values of the terms from an ordinary scan: a let that joins terms is taken apart.
+    let terms = ["close > sma(close, 50)", "roc(20) > 0", "rsi(14) > 60", "close > 5"];
+    let select: Vec<String> = terms.iter().map(|term| format!("--select={term}")).collect();
+    let select: Vec<&str> = select.iter().map(String::as_str).collect();
+    let of_terms = rows(&home, &[&["scan", "-d", "us5", "-w", "true", "-o", "-"], &select[..]].concat());
+    for most in [1, 2, 4] {
+        let expected: std::collections::BTreeMap<String, Vec<&str>> = of_terms
+            .iter()
+            .map(|row| {
+                (row["symbol"].clone(), terms.into_iter().filter(|term| row[*term] != "true").collect::<Vec<_>>())
+            })
+            .filter(|(_, fails)| (1..=most).contains(&fails.len()))
+            .collect();
+        let found = near(&most.to_string());
+        let found: std::collections::BTreeMap<String, Vec<&str>> = found
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|miss| {
+                let fails = miss["fails"].as_array().expect("terms");
+                let fails = fails.iter().map(|term| term["term"].as_str().expect("a term")).collect();
+                (miss["symbol"].as_str().expect("a symbol").to_owned(), fails)
+            })
+            .collect();
+        assert_eq!(found, expected, "{most}");
+        assert!(most < 4 || !expected.is_empty());
+    }
+    let text = home.trawl(&[&scan[..], &["2"]].concat()).expect_code(0).stdout;
+    assert!(text.contains("on at most 2 of 4 terms; "), "{text}");
+    let refused = home.trawl(&["scan", "-d", "us5", "-w", "close > 1", "--json"]).expect_code(2).stderr;
+    assert!(refused.contains("--output - --format json"), "{refused}");
+}
+
+#[test]
+fn why_as_json_has_the_values_of_the_text() {
+    let home = Home::new();
+    let why = home.trawl(&[&SCAN[..], &["--why", "IBM,FB", "--json"]].concat()).expect_code(0).stdout;
+    let why: serde_json::Value = serde_json::from_str(&why).expect("JSON");
+    assert_eq!(
+        (&why[0]["symbol"], &why[0]["status"], &why[1]["status"]),
+        (&"IBM".into(), &"matched".into(), &"unknown".into())
+    );
+    let part = &why[0]["parts"][0];
+    assert_eq!((&part["clause"], &part["value"], &part["kind"]), (&"where".into(), &true.into(), &"condition".into()));
+    let mean = &why[1]["parts"].as_array().expect("parts")[2];
+    assert_eq!(
+        (&mean["text"], &mean["value"], &mean["decided"]),
+        (&"sma(close, 200)".into(), &serde_json::Value::Null, &true.into())
+    );
+    assert_eq!(mean["bars_needed"], 200);
+}
+
+#[test]
+fn what_a_scan_needs_is_explained_and_what_nothing_uses_is_reported() {
+    let home = Home::new();
+    let scan = [&SCAN[..3], &["--let", "unused=open", "--where", "close > sma(close, 200) and rsi(14) < 70"]].concat();
+    let explained = home.trawl(&[&scan[..], &["--explain"]].concat()).expect_code(0);
+    assert!(explained.stderr.contains("no clause uses the let 'unused'"), "{}", explained.stderr);
+    for shown in
+        ["needs      200 bars of a symbol", "    200 close > sma(close, 200)", "too short  1 of 5 symbols: FB (196)"]
+    {
+        assert!(explained.stdout.contains(shown), "{shown}: {}", explained.stdout);
+    }
+    assert!(!explained.stdout.contains("ns/bar"), "{}", explained.stdout);
+    let plan = home.trawl(&[&scan[..], &["--plan"]].concat()).expect_code(0).stdout;
+    assert!(plan.contains("ns/bar") && plan.contains("too short"), "{plan}");
+    let page = home.trawl(&["help", "language"]).expect_code(0).stdout;
+    assert!(page.contains("crosses_above(a, b)") && page.lines().count() < 70, "{page}");
+    let found = home.trawl(&["indicators", "--search", "bollinger"]).expect_code(0).stdout;
+    assert!(found.contains("  bbands  "), "{found}");
+    let foreign = home.trawl(&["indicators", "--search", "crossover"]).expect_code(0).stdout;
+    assert!(foreign.contains("crosses_above"), "{foreign}");
+    home.trawl(&["indicators", "--search", "nosuchthing"]).expect_code(2);
+}
+
+#[test]
+fn files_of_every_bar_are_compared_time_by_time() {
+    let home = Home::new();
+    let scan = ["scan", "--dataset", "us5", "--select", "close", "--to", "2012-03-30", "--quiet"];
+    let write = |condition: &str, from: &str, file: &str| {
+        home.trawl(&[&scan[..], &["--where", condition, "--from", from, "--all-bars", file]].concat()).expect_code(0);
+    };
+    write("rsi(14) < 30", "2012-01-03", "a.json");
+    write("rsi(14) < 30", "2012-01-04", "b.ndjson");
+    write("rsi(14) < 35", "2012-01-03", "c.parquet");
+    let shorter = home.trawl(&["diff", "a.json", "b.ndjson"]).expect_code(0).stdout;
+    assert!(shorter.contains("0 entered, 0 left") && shorter.contains("; 5 only in A, 0 only in B\n"), "{shorter}");
+    assert!(shorter.contains("only in A: 5 symbols at a time\n"), "{shorter}");
+    let wider = home.trawl(&["diff", "a.json", "c.parquet"]).expect_code(0);
+    assert!(wider.stderr.contains("they differ in plan"), "{}", wider.stderr);
+    assert!(wider.stdout.contains("\nentered: ") && !wider.stdout.contains("\nleft: "), "{}", wider.stdout);
+    home.trawl(&["scan", "--dataset", "us5", "--where", "close > 1", "-o", "one.csv", "-q"]).expect_code(0);
+    let refused = home.trawl(&["diff", "one.csv", "a.json"]).expect_code(2).stderr;
+    assert!(refused.contains("has the answers at many times"), "{refused}");
+}
+
+#[test]
+fn a_file_says_what_was_asked_and_types_its_columns() {
+    let home = Home::new();
+    home.write("scan.toml", "name = 'golden cross'\ndataset = 'us5'\nwhere = 'close > sma(close, n)'\nselect = ['close > open as up']\n[sweep]\nn = [20, 50]\n");
+    home.trawl(&["scan", "-f", "scan.toml", "-o", "a.json", "-q"]).expect_code(0);
+    let answer: serde_json::Value = serde_json::from_slice(&home.read("a.json")).expect("JSON");
+    assert_eq!(answer["scan"]["name"], "golden cross");
+    assert_eq!(answer["scan"]["where"], "close > sma(close, n)");
+    let row = &answer["rows"][0];
+    assert!(row["up"].is_boolean() && row["n"].is_u64() && row["time"] == "2013-03-01", "{row}");
+    home.trawl(&["scan", "-f", "scan.toml", "-o", "a.ndjson", "-q"]).expect_code(0);
+    let lines = String::from_utf8(home.read("a.ndjson")).expect("text");
+    let first: serde_json::Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(&first, row);
+    let about: serde_json::Value = serde_json::from_slice(&home.read("a.identity.json")).expect("JSON");
+    assert_eq!(about["scan"], answer["scan"]);
+    let diff = home.trawl(&["diff", "a.json", "a.ndjson"]).expect_code(0).stdout;
+    assert!(diff.contains("A a.json: golden cross, us5@"), "{diff}");
 }

@@ -77,7 +77,7 @@ impl ExecutablePlan {
     }
 
     /// Per point: number of bars that its condition needs before it is defined.
-    pub(crate) fn bars_needed(&self) -> &[usize] {
+    pub fn bars_needed(&self) -> &[usize] {
         &self.0.bars_needed
     }
 

@@ -42,6 +42,7 @@ fn prepare(request: &pb::ShardRequest, condition: &str) -> Prepared {
         adjustment: Adjustment::NONE,
         engine: Engine::Cpu,
         checkpoints: None,
+        every_value: false,
     };
     Prepared::new(request, source).unwrap()
 }

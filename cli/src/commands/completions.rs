@@ -1,14 +1,30 @@
-//! `trawl completions`: completion scripts for shells.
+//! `trawl completions`: scripts for shells, and the words that they ask this program for.
+//!
+//! A script calls this program back with the words of the line ([`answer`]). So values are completed too: datasets, symbols,
+//! functions and calendars.
 
+use std::ffi::OsStr;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::CommandFactory as _;
-use clap_complete::Shell;
+use clap::{Arg, Command};
+use clap_complete::CompleteEnv;
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use clap_complete::env::Shells;
+use trawl_market::{Calendar, Store};
+use trawl_plan::catalogue;
+
+use crate::app::{Context, DataArgs};
+
+/// The variable by which a shell asks for words.
+const VARIABLE: &str = "TRAWL_COMPLETE";
+/// Most symbols that are offered.
+const SYMBOLS_MAX: usize = 2000;
 
 const AFTER_HELP: &str = "\
-Install, once:
+Commands, options and values are completed: datasets, symbols, functions, calendars. Install, once:
   bash        trawl completions bash > ~/.local/share/bash-completion/completions/trawl
   zsh         trawl completions zsh > \"${fpath[1]}/_trawl\"
   fish        trawl completions fish > ~/.config/fish/completions/trawl.fish
@@ -24,14 +40,91 @@ Or for this session alone:
 pub struct Args {
     /// The shell
     #[arg(value_name = "SHELL")]
-    shell: Shell,
+    shell: clap_complete::Shell,
 }
 
 /// Prints the script.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    // Generated into memory first: written straight to a pipe that closes early, the generator would panic.
+    let name = args.shell.to_string();
+    let shells = Shells::builtins();
+    let shell = shells.completer(&name).with_context(|| format!("there is no script for {name}"))?;
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::Cli::command(), "trawl", &mut script);
+    shell.write_registration(VARIABLE, "trawl", "trawl", "trawl", &mut script)?;
     io::stdout().write_all(&script).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Answers a shell that asks for words, and ends the process; returns if none asks.
+pub fn answer(line: fn() -> Command) {
+    if std::env::var_os(VARIABLE).is_some() {
+        CompleteEnv::with_factory(|| with_values(line())).var(VARIABLE).complete();
+    }
+}
+
+/// A command whose arguments know their values.
+fn with_values(command: Command) -> Command {
+    let is_functions = command.get_name() == "indicators";
+    let command = command.mut_args(|arg| {
+        let values: fn() -> Vec<String> = match arg.get_id().as_str() {
+            "dataset" => datasets,
+            "symbol" | "why" => symbols,
+            "calendar" => || Calendar::all().map(|calendar| calendar.name().to_owned()).collect(),
+            "name" if is_functions => functions,
+            _ => return arg,
+        };
+        completed(arg, values)
+    });
+    command.mut_subcommands(with_values)
+}
+
+fn completed(arg: Arg, values: fn() -> Vec<String>) -> Arg {
+    arg.add(ArgValueCompleter::new(move |current: &OsStr| -> Vec<CompletionCandidate> {
+        let Some(current) = current.to_str() else { return Vec::new() };
+        // The last of several with commas.
+        let (before, current) = current.rfind(',').map_or(("", current), |at| current.split_at(at + 1));
+        let begins =
+            |value: &String| value.get(..current.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(current));
+        values().into_iter().filter(begins).map(|value| CompletionCandidate::new(format!("{before}{value}"))).collect()
+    }))
+}
+
+fn functions() -> Vec<String> {
+    let names = catalogue::functions().map(|function| function.name);
+    names.chain(catalogue::FORMS.iter().map(|form| form.name)).map(str::to_owned).collect()
+}
+
+/// The value of an option among the words of the line.
+fn option(names: [&str; 2]) -> Option<String> {
+    let words: Vec<String> = std::env::args().collect();
+    let joined = words.iter().find_map(|word| names.iter().find_map(|name| word.strip_prefix(&format!("{name}="))));
+    let apart = || words.iter().position(|word| names.contains(&word.as_str())).and_then(|at| words.get(at + 1));
+    joined.map(str::to_owned).or_else(|| apart().cloned())
+}
+
+/// The datasets of this machine; those of a bucket are not asked for while somebody types.
+fn store() -> Option<Store> {
+    let given = option(["--data-root", "--data-root"]).or_else(|| std::env::var("TRAWL_DATA_ROOT").ok());
+    if given.as_deref().is_some_and(|root| root.contains("://")) {
+        return None;
+    }
+    let data =
+        DataArgs { data_root: given.map(|root| Path::new(&root).to_owned()), data_cache: None, data_cache_bytes: 0 };
+    Context::new(data).store().ok()
+}
+
+fn datasets() -> Vec<String> {
+    let list = store().and_then(|store| store.list().ok()).unwrap_or_default();
+    list.into_iter().map(|dataset| dataset.name).collect()
+}
+
+/// The symbols of the dataset that the line names.
+fn symbols() -> Vec<String> {
+    let Some(store) = store() else { return Vec::new() };
+    // Commands of datasets have their name as a word of its own.
+    let named = option(["--dataset", "-d"]).or_else(|| {
+        let known = datasets();
+        std::env::args().find(|word| known.iter().any(|dataset| word.split('@').next() == Some(dataset)))
+    });
+    let Some(dataset) = named.and_then(|name| store.open(&name).ok()) else { return Vec::new() };
+    dataset.manifest.symbols.iter().take(SYMBOLS_MAX).map(|entry| entry.symbol.clone()).collect()
 }

@@ -10,7 +10,7 @@ use trawl_kernels::cuda::{self, Search};
 
 use crate::backend::{device, is_simulated};
 use crate::human::bytes;
-use crate::output::table::{new_table, push_table};
+use crate::output::page::{new_table, push_table};
 
 const AFTER_HELP: &str = "\
 A GPU needs compute capability 8.0, a driver of CUDA 12.8 or newer, and NVIDIA's run-time compiler (libnvrtc of CUDA 12 or \

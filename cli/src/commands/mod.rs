@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+pub use completions::answer as answer_shell;
 pub use config_file::with_words_of_file;
 pub use serving::with_variables;
 
@@ -23,6 +24,7 @@ mod demo;
 mod devices;
 mod diff;
 mod indicators;
+mod language;
 mod members;
 mod reading;
 mod scan;
@@ -42,6 +44,9 @@ pub enum Command {
     Compute(compute::Args),
     Chart(chart::Args),
     Indicators(indicators::Args),
+    /// The scan language on one page; also 'trawl help language'
+    #[command(hide = true, override_help = language::PAGE)]
+    Language,
     Data(data::Args),
     Scans(Box<scans::Args>),
     Coordinators(members::CoordinatorsArgs),
@@ -125,6 +130,7 @@ impl Command {
             Self::Compute(args) => compute::run(args, context),
             Self::Chart(args) => chart::run(args, context),
             Self::Indicators(args) => indicators::run(args, context),
+            Self::Language => language::run(),
             Self::Data(args) => data::run(args, context),
             Self::Scans(args) => scans::run(&args),
             Self::Coordinators(args) => members::coordinators(&args),

@@ -14,6 +14,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use trawl_plan::ScanDocument;
 use trawl_wire::Answer;
 
 use crate::failure::UserMistake;
@@ -39,10 +40,22 @@ pub struct Args {
     #[arg(long = "notify-ca-file", value_name = "FILE", requires = "url", help_heading = "Output")]
     ca_file: Option<PathBuf>,
 
-    /// Longest that delivery may take; shorter than the default for tests
-    #[arg(long = "notify-total-ms", value_name = "MS", hide = true, default_value_t = TOTAL_MS,
-        value_parser = clap::value_parser!(u64).range(1..=TOTAL_MS))]
-    total_ms: u64,
+    /// Post nothing when no symbol matched
+    #[arg(long = "notify-matches-only", requires = "url", help_heading = "Output")]
+    matches_only: bool,
+
+    /// Give up delivering after this many seconds, attempts and pauses together [default: 30]
+    #[arg(long = "notify-timeout", value_name = "SECONDS", requires = "url", allow_negative_numbers = true,
+        value_parser = timeout, help_heading = "Output")]
+    timeout: Option<Duration>,
+}
+
+/// Seconds, up to [`TOTAL_MS`].
+fn timeout(text: &str) -> Result<Duration, String> {
+    let longest = Duration::from_millis(TOTAL_MS);
+    let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| !time.is_zero() && *time <= longest)
+        .ok_or_else(|| format!("seconds above 0 and up to {} are expected, such as 5 or 0.5", longest.as_secs()))
 }
 
 /// The URL may contain a secret in its query.
@@ -58,6 +71,8 @@ pub struct Notifier {
     target: Target,
     secret: Secret,
     authorities: Option<Vec<ureq::tls::Certificate<'static>>>,
+    /// Whether an answer without matches is not posted.
+    matches_only: bool,
     total: Duration,
 }
 
@@ -71,15 +86,23 @@ impl Args {
         let target = Target::parse(url)?;
         let secret = Secret::find(self.secret_file.as_deref())?;
         let authorities = self.ca_file.as_deref().map(target::authorities).transpose()?;
-        Ok(Some(Notifier { target, secret, authorities, total: Duration::from_millis(self.total_ms) }))
+        let total = self.timeout.unwrap_or(Duration::from_millis(TOTAL_MS));
+        Ok(Some(Notifier { target, secret, authorities, matches_only: self.matches_only, total }))
     }
 }
 
 impl Notifier {
-    /// Posts the answer. Prints on stdout where to, unless `quiet`; prints on stderr when it was not delivered.
-    pub fn deliver(&self, answer: &Answer, digest: &str, quiet: bool) -> bool {
-        let outcome = payload::body(answer, digest).and_then(|body| {
-            let key = sign::idempotency_key(digest, self.target.whole());
+    /// Posts the answer, if it is wanted. Prints on stdout where to, unless `quiet`; prints on stderr when it was not delivered.
+    pub fn deliver(&self, answer: &Answer, scan: Option<&ScanDocument>, quiet: bool) -> bool {
+        if self.matches_only && answer.rows.iter().all(|row| row.place.is_none()) {
+            if !quiet {
+                let _ = writeln!(std::io::stdout(), "nothing matched, so nothing was posted");
+            }
+            return true;
+        }
+        let outcome = payload::body(answer, scan).and_then(|body| {
+            let document = scan.map_or_else(String::new, ScanDocument::to_json);
+            let key = sign::idempotency_key(&answer.digest, self.target.whole(), &document);
             deliver::post(self, &body, &key)
         });
         match outcome {

@@ -1,11 +1,12 @@
-//! The body of a notification: the answer's identity, the counts by status, and the matches in their places.
+//! The body of a notification: the answer's identity, the scan, the counts by status, and the matches in their places.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
+use trawl_plan::ScanDocument;
 use trawl_wire::{Answer, AnswerRow};
 
-use crate::output::json::{Number, Settings};
-use crate::output::{About, settings_of};
+use crate::output::json::{Cell, Settings};
+use crate::output::{About, select_kind, settings_of};
 
 /// Most matches in one notification; `truncated` says whether there were more.
 pub const MATCHES_MAX: usize = 1000;
@@ -32,15 +33,16 @@ struct Match<'a> {
 }
 
 struct Values<'a> {
-    select: &'a [String],
+    answer: &'a Answer,
     row: &'a AnswerRow,
 }
 
 impl Serialize for Values<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.select.len()))?;
-        for (i, name) in self.select.iter().enumerate() {
-            map.serialize_entry(name, &Number(self.row.row.values.get(i).copied().unwrap_or(f64::NAN)))?;
+        let mut map = serializer.serialize_map(Some(self.answer.select.len()))?;
+        for (i, name) in self.answer.select.iter().enumerate() {
+            let value = self.row.row.values.get(i).copied().unwrap_or(f64::NAN);
+            map.serialize_entry(name, &Cell { value, kind: select_kind(self.answer, i) })?;
         }
         map.end()
     }
@@ -50,17 +52,22 @@ impl Serialize for Values<'_> {
 ///
 /// # Errors
 /// Only for lack of memory, as text.
-pub fn body(answer: &Answer, digest: &str) -> Result<Vec<u8>, String> {
-    bounded(answer, digest, MATCHES_MAX, MATCHES_BYTES_MAX).map_err(|e| e.to_string())
+pub fn body(answer: &Answer, scan: Option<&ScanDocument>) -> Result<Vec<u8>, String> {
+    bounded(answer, scan, MATCHES_MAX, MATCHES_BYTES_MAX).map_err(|e| e.to_string())
 }
 
-fn bounded(answer: &Answer, digest: &str, most: usize, bytes_most: usize) -> serde_json::Result<Vec<u8>> {
+fn bounded(
+    answer: &Answer,
+    scan: Option<&ScanDocument>,
+    most: usize,
+    bytes_most: usize,
+) -> serde_json::Result<Vec<u8>> {
     let placed = answer.rows.iter().filter(|row| row.place.is_some());
     let mut matches = Vec::new();
     let (mut bytes, mut truncated) = (0, false);
     for row in placed {
         let settings = Settings(settings_of(answer, row));
-        let values = Values { select: &answer.select, row };
+        let values = Values { answer, row };
         let item = Match { place: row.place, symbol: &row.row.symbol, settings, values };
         bytes += serde_json::to_vec(&item)?.len();
         if matches.len() == most || bytes > bytes_most {
@@ -69,7 +76,7 @@ fn bounded(answer: &Answer, digest: &str, most: usize, bytes_most: usize) -> ser
         }
         matches.push(item);
     }
-    serde_json::to_vec(&Document { about: About::new(answer, digest), matches: &matches, truncated })
+    serde_json::to_vec(&Document { about: About::new(answer, scan), matches: &matches, truncated })
 }
 
 #[cfg(test)]
@@ -80,7 +87,8 @@ mod tests {
     use trawl_plan::Setting;
 
     fn posted(most: usize, bytes_most: usize) -> Value {
-        serde_json::from_slice(&bounded(&sample(), "d1", most, bytes_most).unwrap()).unwrap()
+        let scan = ScanDocument { name: Some("breakouts".to_owned()), ..ScanDocument::default() };
+        serde_json::from_slice(&bounded(&sample(), Some(&scan), most, bytes_most).unwrap()).unwrap()
     }
 
     #[test]
@@ -88,6 +96,7 @@ mod tests {
         let posted = posted(10, 1 << 20);
         assert_eq!(posted["identity"]["dataset"], "us5");
         assert_eq!(posted["answer_digest"], "d1");
+        assert_eq!(posted["scan"]["name"], "breakouts");
         assert_eq!((&posted["counts"]["matched"], &posted["counts"]["symbols"]), (&json!(3), &json!(8)));
         assert_eq!(
             posted["matches"],
@@ -106,10 +115,10 @@ mod tests {
         let mut answer = Answer { points: vec![point(10.0, "wide"), point(20.0, "wide")], ..sample() };
         answer.rows[1].row = answer.rows[0].row.clone();
         answer.rows[1].row.point = 1;
-        let posted: Value = serde_json::from_slice(&body(&answer, "d1").unwrap()).unwrap();
+        let posted: Value = serde_json::from_slice(&body(&answer, None).unwrap()).unwrap();
         let settings = |i: usize| (posted["matches"][i]["symbol"].clone(), posted["matches"][i]["settings"].clone());
-        assert_eq!(settings(0), (json!("IBM"), json!({"n": 10.0, "mode": "wide"})));
-        assert_eq!(settings(1), (json!("IBM"), json!({"n": 20.0, "mode": "wide"})));
+        assert_eq!(settings(0), (json!("IBM"), json!({"n": 10, "mode": "wide"})));
+        assert_eq!(settings(1), (json!("IBM"), json!({"n": 20, "mode": "wide"})));
     }
 
     #[test]

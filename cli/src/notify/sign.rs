@@ -17,7 +17,7 @@ const SECRET_BYTES_MIN: usize = 16;
 /// Most bytes of a secret; a longer file is probably the wrong file.
 const SECRET_BYTES_MAX: usize = 4096;
 /// Separates these keys from other uses of the hash.
-const KEY_DOMAIN: &str = "trawl notify 1";
+const KEY_DOMAIN: &str = "trawl notify 2";
 
 /// The secret that sender and receiver share. It is never shown.
 pub struct Secret(Vec<u8>);
@@ -93,9 +93,9 @@ fn read(path: &Path) -> Result<Vec<u8>, UserMistake> {
     Ok(bytes)
 }
 
-/// The same for the same answer posted to the same URL, in this run or another; 64 hex digits.
-pub fn idempotency_key(answer_digest: &str, url: &str) -> String {
-    hex::encode(Sha256::digest(format!("{KEY_DOMAIN}\n{answer_digest}\n{url}")))
+/// The same for the same answer of the same document posted to the same URL, in this run or another; 64 hex digits.
+pub fn idempotency_key(answer_digest: &str, url: &str, scan: &str) -> String {
+    hex::encode(Sha256::digest(format!("{KEY_DOMAIN}\n{answer_digest}\n{url}\n{scan}")))
 }
 
 #[cfg(test)]
@@ -114,11 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_that_of_answer_and_url() {
-        let key = idempotency_key("d", "http://h/");
-        assert_eq!(key, idempotency_key("d", "http://h/"));
-        assert_ne!(key, idempotency_key("e", "http://h/"));
-        assert_ne!(key, idempotency_key("d", "http://h/?x"));
+    fn the_key_is_that_of_answer_url_and_document() {
+        let key = idempotency_key("d", "http://h/", "{}");
+        assert_eq!(key, idempotency_key("d", "http://h/", "{}"));
+        assert_ne!(key, idempotency_key("e", "http://h/", "{}"));
+        assert_ne!(key, idempotency_key("d", "http://h/?x", "{}"));
+        assert_ne!(key, idempotency_key("d", "http://h/", "{\"name\":\"n\"}"));
         assert_eq!(key.len(), 64);
     }
 

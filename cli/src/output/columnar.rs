@@ -1,43 +1,61 @@
 //! The answer as Arrow IPC and Parquet files, with the identity in the schema's metadata.
 //!
-//! Columns: the sweep's variables (f64), `place` (u32, null without one), `symbol`, `status` (text), `edge`,
-//! `provisional` (boolean), `reason` (text), then each select column
-//! (f64, null for NA). No compression: any reader opens them, and answers are small.
+//! Columns: `time` (microseconds, UTC), the sweep's variables (text, i64 where all values are whole, else f64), `place` (u32,
+//! null without one), `symbol`, `status` (text), `edge`, `provisional` (boolean), `reason` (text), then each select column
+//! (boolean for a condition, else f64; null for NA). No compression: any reader opens them, and answers are small.
 
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt32Array};
-use arrow_schema::{DataType, Field, Schema};
+use anyhow::Context as _;
+use arrow_array::{
+    ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array,
+};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
-use trawl_plan::{ANSWER_COLUMNS, Setting};
+use trawl_plan::{ANSWER_COLUMNS, ANSWER_TIME, Setting};
 use trawl_wire::{Answer, AnswerRow};
 
-use super::{About, DIGEST_KEY, IDENTITY_KEY, setting_names, settings_of};
+use super::{
+    About, DIGEST_KEY, IDENTITY_KEY, Kind, SCAN_KEY, select_kind, setting_kind, setting_names, settings_of, time_of,
+    whole,
+};
 
 /// Rows in one record batch.
 const BATCH_ROWS: usize = 64 * 1024;
 
-pub(super) fn metadata(about: &About<'_>) -> [(String, String); 2] {
-    [(DIGEST_KEY.to_owned(), about.answer_digest.to_owned()), (IDENTITY_KEY.to_owned(), about.identity_json())]
+pub(super) fn metadata(about: &About<'_>) -> Vec<(String, String)> {
+    let pair = |key: &str, value: String| (key.to_owned(), value);
+    let mut pairs = Vec::with_capacity(3);
+    pairs.extend(about.answer_digest.map(|digest| pair(DIGEST_KEY, digest.to_owned())));
+    pairs.push(pair(IDENTITY_KEY, about.identity_json()));
+    pairs.extend(about.scan.map(|scan| pair(SCAN_KEY, scan.to_json())));
+    pairs
 }
 
-/// Whether a sweep's variable is text at any point.
-pub(super) fn is_word(answer: &Answer, variable: usize) -> bool {
-    answer.points.iter().any(|point| matches!(point.get(variable), Some((_, Setting::Text(_)))))
+/// The type of a column.
+fn data_type(kind: Kind) -> DataType {
+    match kind {
+        Kind::Text => DataType::Utf8,
+        Kind::Whole => DataType::Int64,
+        Kind::Number => DataType::Float64,
+        Kind::Condition => DataType::Boolean,
+    }
 }
 
 /// The schema of a file with one answer.
 pub(super) fn schema(answer: &Answer, about: &About<'_>) -> Arc<Schema> {
     use DataType::{Boolean, UInt32, Utf8};
     let fixed = ANSWER_COLUMNS.into_iter().zip([UInt32, Utf8, Utf8, Boolean, Boolean, Utf8]).enumerate();
-    let kind = |i| if is_word(answer, i) { Utf8 } else { DataType::Float64 };
-    let settings = setting_names(answer).into_iter().enumerate().map(|(i, name)| Field::new(name, kind(i), false));
-    let mut fields: Vec<Field> = settings.collect();
+    let setting = |(i, name): (usize, &str)| Field::new(name, data_type(setting_kind(answer, i)), false);
+    let time = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+    let mut fields = vec![Field::new(ANSWER_TIME, time, false)];
+    fields.extend(setting_names(answer).into_iter().enumerate().map(setting));
     fields.extend(fixed.map(|(i, (name, kind))| Field::new(name, kind, i == 0)));
-    fields.extend(answer.select.iter().map(|name| Field::new(name, DataType::Float64, true)));
+    let select = |(i, name): (usize, &String)| Field::new(name, data_type(select_kind(answer, i)), true);
+    fields.extend(answer.select.iter().enumerate().map(select));
     Arc::new(Schema::new(fields).with_metadata(arrow_schema::Metadata::from_iter(metadata(about))))
 }
 
@@ -49,17 +67,25 @@ fn batch(schema: &Arc<Schema>, answer: &Answer, rows: &[AnswerRow]) -> anyhow::R
     };
     let setting = |i: usize| -> ArrayRef {
         let value = |row| settings_of(answer, row).get(i).map(|(_, value)| value);
-        if is_word(answer, i) {
-            let words = rows.iter().map(|row| value(row).map_or_else(String::new, ToString::to_string));
-            return Arc::new(StringArray::from_iter_values(words));
-        }
         let number = |row| match value(row) {
             Some(Setting::Number(value)) => *value,
             _ => f64::NAN,
         };
-        Arc::new(Float64Array::from_iter_values(rows.iter().map(number)))
+        match setting_kind(answer, i) {
+            Kind::Text => {
+                let words = rows.iter().map(|row| value(row).map_or_else(String::new, ToString::to_string));
+                Arc::new(StringArray::from_iter_values(words))
+            }
+            Kind::Whole => {
+                Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| whole(number(row)).unwrap_or(0))))
+            }
+            Kind::Number | Kind::Condition => Arc::new(Float64Array::from_iter_values(rows.iter().map(number))),
+        }
     };
-    let mut columns: Vec<ArrayRef> = (0..setting_names(answer).len()).map(setting).collect();
+    let time = time_of(answer).context("the answer has no time")?;
+    let times = TimestampMicrosecondArray::from_value(time, rows.len()).with_timezone("UTC");
+    let mut columns: Vec<ArrayRef> = vec![Arc::new(times)];
+    columns.extend((0..setting_names(answer).len()).map(setting));
     columns.extend([
         Arc::new(rows.iter().map(|r| r.place).collect::<UInt32Array>()) as ArrayRef,
         text(|r| &r.row.symbol),
@@ -70,7 +96,10 @@ fn batch(schema: &Arc<Schema>, answer: &Answer, rows: &[AnswerRow]) -> anyhow::R
     ]);
     for i in 0..answer.select.len() {
         let values = rows.iter().map(|r| r.row.values.get(i).copied().filter(|v| !v.is_nan()));
-        columns.push(Arc::new(values.collect::<Float64Array>()));
+        columns.push(match select_kind(answer, i) {
+            Kind::Condition => Arc::new(values.map(|value| value.map(|v| v == 1.0)).collect::<BooleanArray>()),
+            _ => Arc::new(values.collect::<Float64Array>()),
+        });
     }
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
@@ -115,23 +144,24 @@ mod tests {
     use arrow_array::types::{Float64Type, UInt32Type};
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     use std::fs::File;
+    use trawl_plan::ScanDocument;
 
     fn assert_same_rows(answer: &Answer, batches: &[RecordBatch]) {
         let schema = batches[0].schema();
         let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-        assert_eq!(names, ["place", "symbol", "status", "edge", "provisional", "reason", "close", "a, \"b\""]);
+        assert_eq!(names, ["time", "place", "symbol", "status", "edge", "provisional", "reason", "close", "a, \"b\""]);
         let mut at = 0;
         for batch in batches {
-            let place = batch.column(0).as_primitive::<UInt32Type>();
+            let place = batch.column(1).as_primitive::<UInt32Type>();
             for i in 0..batch.num_rows() {
                 let row = &answer.rows[at];
                 assert_eq!(place.is_valid(i).then(|| place.value(i)), row.place);
-                assert_eq!(batch.column(1).as_string::<i32>().value(i), row.row.symbol);
-                assert_eq!(batch.column(2).as_string::<i32>().value(i), row.row.status.name());
-                assert_eq!(batch.column(3).as_boolean().value(i), row.row.edge);
-                assert_eq!(batch.column(4).as_boolean().value(i), row.row.provisional);
-                assert_eq!(batch.column(5).as_string::<i32>().value(i), row.row.reason);
-                for (j, column) in batch.columns()[6..].iter().enumerate() {
+                assert_eq!(batch.column(2).as_string::<i32>().value(i), row.row.symbol);
+                assert_eq!(batch.column(3).as_string::<i32>().value(i), row.row.status.name());
+                assert_eq!(batch.column(4).as_boolean().value(i), row.row.edge);
+                assert_eq!(batch.column(5).as_boolean().value(i), row.row.provisional);
+                assert_eq!(batch.column(6).as_string::<i32>().value(i), row.row.reason);
+                for (j, column) in batch.columns()[7..].iter().enumerate() {
                     let column = column.as_primitive::<Float64Type>();
                     let read = if column.is_valid(i) { column.value(i) } else { f64::NAN };
                     let wrote = row.row.values.get(j).copied().unwrap_or(f64::NAN);
@@ -153,7 +183,7 @@ mod tests {
         let answer = sample();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.arrow");
-        write_arrow(&answer, &About::new(&answer, "d1"), &mut File::create(&path).unwrap()).unwrap();
+        write_arrow(&answer, &About::new(&answer, None), &mut File::create(&path).unwrap()).unwrap();
         let reader = arrow_ipc::reader::FileReader::try_new(File::open(&path).unwrap(), None).unwrap();
         let schema = reader.schema();
         assert_identity(&answer, schema.metadata().get(IDENTITY_KEY));
@@ -166,7 +196,7 @@ mod tests {
         let answer = sample();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
-        write_parquet(&answer, &About::new(&answer, "d1"), &mut File::create(&path).unwrap()).unwrap();
+        write_parquet(&answer, &About::new(&answer, None), &mut File::create(&path).unwrap()).unwrap();
         let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
         assert_identity(&answer, builder.schema().metadata().get(IDENTITY_KEY));
         let pairs = builder.metadata().file_metadata().key_value_metadata().unwrap();
@@ -176,12 +206,38 @@ mod tests {
     }
 
     #[test]
+    fn columns_have_the_types_of_their_values_and_the_scan_is_in_the_metadata() {
+        let point = |n: f64, f: f64| vec![("n".to_owned(), Setting::Number(n)), ("f".to_owned(), Setting::Number(f))];
+        let mut answer = Answer { points: vec![point(10.0, 0.5), point(-3.0, 2.0)], ..sample() };
+        answer.conditions = vec![false, true];
+        answer.rows.truncate(4);
+        for (row, (point, holds)) in answer.rows.iter_mut().zip([(0, 1.0), (1, 0.0), (1, f64::NAN)]) {
+            row.row.point = point;
+            row.row.values[1] = holds;
+        }
+        let scan = ScanDocument { name: Some("morning".to_owned()), ..ScanDocument::default() };
+        let mut bytes = Vec::new();
+        write_arrow(&answer, &About::new(&answer, Some(&scan)), &mut bytes).unwrap();
+        let reader = arrow_ipc::reader::FileReader::try_new(std::io::Cursor::new(bytes), None).unwrap();
+        let schema = reader.schema();
+        assert_eq!(ScanDocument::from_json(schema.metadata().get(SCAN_KEY).unwrap()).unwrap(), scan);
+        let batches = reader.collect::<Result<Vec<_>, _>>().unwrap();
+        let column = |name: &str| batches[0].column_by_name(name).unwrap();
+        let time = column("time").as_primitive::<arrow_array::types::TimestampMicrosecondType>();
+        assert_eq!((time.value(0), time.timezone()), (1_361_491_200_000_000, Some("UTC")));
+        assert_eq!(column("n").as_primitive::<arrow_array::types::Int64Type>().values()[..2], [10, -3]);
+        assert_eq!(column("f").as_primitive::<Float64Type>().values()[..2], [0.5, 2.0]);
+        let holds: Vec<Option<bool>> = column("a, \"b\"").as_boolean().iter().collect();
+        assert_eq!(holds, [Some(true), Some(false), None, None]);
+    }
+
+    #[test]
     fn an_answer_without_rows_is_still_a_file_with_a_schema() {
         let answer = Answer { rows: Vec::new(), ..sample() };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
-        write_parquet(&answer, &About::new(&answer, "d1"), &mut File::create(&path).unwrap()).unwrap();
+        write_parquet(&answer, &About::new(&answer, None), &mut File::create(&path).unwrap()).unwrap();
         let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
-        assert_eq!(builder.schema().fields().len(), 8);
+        assert_eq!(builder.schema().fields().len(), 9);
     }
 }

@@ -1,15 +1,16 @@
-//! The answer as JSON: `{"identity": ..., "answer_digest": ..., "counts": ..., "rows": [...]}`; or as JSON lines, each of
-//! which is one of these rows.
+//! The answer as JSON: `{"identity": ..., "answer_digest": ..., "scan": ..., "counts": ..., "rows": [...]}`; or as JSON lines,
+//! each of which is one of these rows, a flat object.
 //!
-//! Numbers are the shortest text that reads back as the same f64; NA is null, infinities are `"inf"` and `"-inf"`.
+//! Conditions are true, false or null. In JSON lines infinities are null as NA is: readers make tables of them, and a column with a text is
+//! no column of numbers. Numbers are the shortest text that reads back as the same f64; NA is null, infinities are `"inf"` and `"-inf"`.
 
 use std::io::Write;
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq as _, Serializer};
-use trawl_plan::Setting;
+use trawl_plan::{ANSWER_TIME, Setting};
 use trawl_wire::{Answer, AnswerRow};
 
-use super::{About, settings_of};
+use super::{About, Kind, select_kind, settings_of, time_text, whole};
 
 /// Writes the whole answer.
 ///
@@ -25,17 +26,61 @@ pub fn write(answer: &Answer, about: &About<'_>, writer: &mut impl Write) -> any
     write_pretty(&Document { about, rows: Rows(answer) }, writer)
 }
 
-/// Writes the rows as objects, each on a line; `first` is an additional first value of each when answers of several times
-/// share a file.
+/// Writes the rows as objects, each on a line.
 ///
 /// # Errors
 /// The writer's error.
-pub fn write_lines(answer: &Answer, first: Option<(&str, &str)>, writer: &mut impl Write) -> anyhow::Result<()> {
+pub fn write_lines(answer: &Answer, writer: &mut impl Write) -> anyhow::Result<()> {
+    let time = time_text(answer);
     for row in &answer.rows {
-        serde_json::to_writer(&mut *writer, &Row { answer, row, first })?;
+        serde_json::to_writer(&mut *writer, &Row { answer, row, time: &time, finite: true })?;
         writer.write_all(b"\n")?;
     }
     Ok(())
+}
+
+/// A document of the answers of many times, in the form of one answer, written while they come.
+pub struct ManyAnswers<W> {
+    writer: W,
+    rows: u64,
+}
+
+impl<W: Write> ManyAnswers<W> {
+    /// Writes what comes before the rows.
+    ///
+    /// # Errors
+    /// The writer's error.
+    pub fn begin(about: &About<'_>, mut writer: W) -> anyhow::Result<Self> {
+        let text = serde_json::to_string_pretty(about)?;
+        // Without the line that ends the object.
+        let text = text.trim_end_matches('}').trim_end();
+        write!(writer, "{text},\n  \"rows\": [")?;
+        Ok(Self { writer, rows: 0 })
+    }
+
+    /// Appends the rows of an answer.
+    ///
+    /// # Errors
+    /// The writer's error.
+    pub fn push(&mut self, answer: &Answer) -> anyhow::Result<()> {
+        let time = time_text(answer);
+        for row in &answer.rows {
+            let between: &[u8] = if self.rows == 0 { b"\n    " } else { b",\n    " };
+            self.writer.write_all(between)?;
+            serde_json::to_writer(&mut self.writer, &Row { answer, row, time: &time, finite: false })?;
+            self.rows += 1;
+        }
+        Ok(())
+    }
+
+    /// Ends the document and returns the writer.
+    ///
+    /// # Errors
+    /// The writer's error.
+    pub fn finish(mut self) -> anyhow::Result<W> {
+        self.writer.write_all(if self.rows == 0 { b"]\n}\n" } else { b"\n  ]\n}\n" })?;
+        Ok(self.writer)
+    }
 }
 
 /// Writes the file beside a file of rows: everything but the rows.
@@ -57,8 +102,9 @@ struct Rows<'a>(&'a Answer);
 impl Serialize for Rows<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut rows = serializer.serialize_seq(Some(self.0.rows.len()))?;
+        let time = time_text(self.0);
         for row in &self.0.rows {
-            rows.serialize_element(&Row { answer: self.0, row, first: None })?;
+            rows.serialize_element(&Row { answer: self.0, row, time: &time, finite: false })?;
         }
         rows.end()
     }
@@ -67,15 +113,15 @@ impl Serialize for Rows<'_> {
 struct Row<'a> {
     answer: &'a Answer,
     row: &'a AnswerRow,
-    first: Option<(&'a str, &'a str)>,
+    time: &'a str,
+    /// Whether infinities are null.
+    finite: bool,
 }
 
 impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        if let Some((name, value)) = self.first {
-            map.serialize_entry(name, value)?;
-        }
+        map.serialize_entry(ANSWER_TIME, self.time)?;
         Settings(settings_of(self.answer, self.row)).entries(&mut map)?;
         map.serialize_entry("place", &self.row.place)?;
         map.serialize_entry("symbol", &self.row.row.symbol)?;
@@ -84,7 +130,9 @@ impl Serialize for Row<'_> {
         map.serialize_entry("provisional", &self.row.row.provisional)?;
         map.serialize_entry("reason", &self.row.row.reason)?;
         for (i, name) in self.answer.select.iter().enumerate() {
-            map.serialize_entry(name, &Number(self.row.row.values.get(i).copied().unwrap_or(f64::NAN)))?;
+            let value = self.row.row.values.get(i).copied().filter(|value| value.is_finite() || !self.finite);
+            let value = value.unwrap_or(f64::NAN);
+            map.serialize_entry(name, &Cell { value, kind: select_kind(self.answer, i) })?;
         }
         map.end()
     }
@@ -102,7 +150,10 @@ impl Settings<'_> {
     fn entries<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
         for (name, value) in self.0 {
             match value {
-                Setting::Number(value) => map.serialize_entry(name, &Number(*value))?,
+                Setting::Number(value) => match whole(*value) {
+                    Some(whole) => map.serialize_entry(name, &whole)?,
+                    None => map.serialize_entry(name, &Number(*value))?,
+                },
                 Setting::Text(word) => map.serialize_entry(name, word)?,
             }
         }
@@ -115,6 +166,23 @@ impl Serialize for Settings<'_> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         self.entries(&mut map)?;
         map.end()
+    }
+}
+
+/// A value of a select column in JSON.
+pub struct Cell {
+    /// The value, NaN for NA.
+    pub value: f64,
+    /// The kind of its column.
+    pub kind: Kind,
+}
+
+impl Serialize for Cell {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.kind {
+            Kind::Condition if !self.value.is_nan() => serializer.serialize_bool(self.value == 1.0),
+            _ => Number(self.value).serialize(serializer),
+        }
     }
 }
 
@@ -141,7 +209,7 @@ mod tests {
     fn the_file_is_read_back_as_the_same_rows() {
         let answer = sample();
         let mut bytes = Vec::new();
-        write(&answer, &About::new(&answer, "d1"), &mut bytes).unwrap();
+        write(&answer, &About::new(&answer, None), &mut bytes).unwrap();
         let read: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(read["identity"]["snapshot"], answer.identity.snapshot);
         assert_eq!(read["answer_digest"], "d1");
@@ -150,7 +218,7 @@ mod tests {
         assert_eq!(rows.len(), answer.rows.len());
         assert_eq!(
             rows[0],
-            json!({"place": 1, "symbol": "IBM", "status": "matched", "edge": false, "provisional": false, "reason": "", "close": 201.09, "a, \"b\"": null})
+            json!({"time": "2013-02-22", "place": 1, "symbol": "IBM", "status": "matched", "edge": false, "provisional": false, "reason": "", "close": 201.09, "a, \"b\"": null})
         );
         assert_eq!(rows[1]["a, \"b\""], "inf");
         assert_eq!(rows[2]["a, \"b\""], "-inf");

@@ -8,6 +8,7 @@ pub mod columnar;
 pub mod csv;
 mod hybrid;
 pub mod json;
+pub mod page;
 pub mod panel;
 pub mod read;
 pub mod series;
@@ -20,7 +21,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde::Serialize;
-use trawl_plan::Setting;
+use trawl_market::{TimeMicros, format_time, parse_time};
+use trawl_plan::{ScanDocument, Setting};
 use trawl_wire::{Answer, AnswerRow, Identity, Status};
 
 use crate::failure::UserMistake;
@@ -28,6 +30,8 @@ use atomic_file::StagedFile;
 
 /// Key of the identity, as JSON, in the metadata of Parquet and Arrow files.
 pub const IDENTITY_KEY: &str = "trawl.identity";
+/// Key of the scan document, as JSON, in the metadata of Parquet and Arrow files.
+pub const SCAN_KEY: &str = "trawl.scan";
 /// Key of the answer's digest in the metadata of Parquet and Arrow files.
 pub const DIGEST_KEY: &str = "trawl.answer_digest";
 
@@ -36,7 +40,7 @@ pub const DIGEST_KEY: &str = "trawl.answer_digest";
 pub enum Format {
     Csv,
     Json,
-    #[value(alias = "jsonl")]
+    #[value(name = "ndjson", alias = "jsonl", alias = "json-lines")]
     JsonLines,
     Parquet,
     Arrow,
@@ -76,7 +80,7 @@ impl Format {
         match self {
             Self::Csv => csv::write(answer, writer),
             Self::Json => json::write(answer, about, writer),
-            Self::JsonLines => json::write_lines(answer, None, writer),
+            Self::JsonLines => json::write_lines(answer, writer),
             Self::Parquet => columnar::write_parquet(answer, about, writer),
             Self::Arrow => columnar::write_arrow(answer, about, writer),
         }
@@ -88,16 +92,27 @@ impl Format {
 pub struct About<'a> {
     /// What determines the answer.
     pub identity: &'a Identity,
-    /// Digest of the answer, 64 hex digits.
-    pub answer_digest: &'a str,
-    /// Rows per status.
-    pub counts: Counts,
+    /// Digest of the answer, 64 hex digits; `None` for the answers of many times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_digest: Option<&'a str>,
+    /// What was scanned; `None` if not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scan: Option<&'a ScanDocument>,
+    /// Rows per status; `None` for the answers of many times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Counts>,
 }
 
 impl<'a> About<'a> {
-    /// The metadata of `answer`, whose digest is given.
-    pub fn new(answer: &'a Answer, answer_digest: &'a str) -> Self {
-        Self { identity: &answer.identity, answer_digest, counts: Counts::of(answer) }
+    /// The metadata of `answer`.
+    pub fn new(answer: &'a Answer, scan: Option<&'a ScanDocument>) -> Self {
+        let counts = Some(Counts::of(answer));
+        Self { identity: &answer.identity, answer_digest: Some(&answer.digest), scan, counts }
+    }
+
+    /// The metadata of the answers of many times.
+    pub fn of_many(identity: &'a Identity, scan: &'a ScanDocument) -> Self {
+        Self { identity, answer_digest: None, scan: Some(scan), counts: None }
     }
 
     /// The identity as one line of JSON.
@@ -189,8 +204,8 @@ impl AnswerFile {
     ///
     /// # Errors
     /// Errors of the disk.
-    pub fn write(self, answer: &Answer, digest: &str) -> anyhow::Result<Vec<PathBuf>> {
-        let about = About::new(answer, digest);
+    pub fn write(self, answer: &Answer, scan: Option<&ScanDocument>) -> anyhow::Result<Vec<PathBuf>> {
+        let about = About::new(answer, scan);
         let Some(path) = &self.path else {
             // Written at once, so that a reader that went away is noticed in one place.
             let mut bytes = Vec::new();
@@ -212,7 +227,50 @@ impl AnswerFile {
     }
 }
 
-/// Names of the sweep's variables: the first columns of an answer file.
+/// Label of the bar that an answer is about.
+pub fn time_of(answer: &Answer) -> Option<TimeMicros> {
+    // Of days it is the as-of itself.
+    answer.time.or_else(|| parse_time(&answer.identity.as_of))
+}
+
+/// The same as text.
+pub fn time_text(answer: &Answer) -> String {
+    time_of(answer).map_or_else(|| answer.identity.as_of.clone(), format_time)
+}
+
+/// The kind of a column of numbers in a columnar file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Text,
+    Whole,
+    Number,
+    Condition,
+}
+
+/// Largest size of whole numbers that are exact in f64.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// A number as an integer, if it is one.
+pub fn whole(value: f64) -> Option<i64> {
+    (value.fract() == 0.0 && value.abs() <= WHOLE_MAX).then_some(value as i64)
+}
+
+/// The kind of a sweep's variable, by its values at all points.
+pub fn setting_kind(answer: &Answer, variable: usize) -> Kind {
+    let values = || answer.points.iter().filter_map(|point| point.get(variable)).map(|(_, value)| value);
+    if values().any(|value| matches!(value, Setting::Text(_))) {
+        return Kind::Text;
+    }
+    let is_whole = |value: &Setting| matches!(value, Setting::Number(number) if whole(*number).is_some());
+    if values().all(is_whole) { Kind::Whole } else { Kind::Number }
+}
+
+/// The kind of a select column.
+pub fn select_kind(answer: &Answer, column: usize) -> Kind {
+    if answer.conditions.get(column) == Some(&true) { Kind::Condition } else { Kind::Number }
+}
+
+/// Names of the sweep's variables: the columns of an answer file behind the time.
 pub fn setting_names(answer: &Answer) -> Vec<&str> {
     answer.points.first().map_or_else(Vec::new, |point| point.iter().map(|(name, _)| name.as_str()).collect())
 }
@@ -267,8 +325,10 @@ pub mod tests {
                 adjustment: "none".to_owned(),
                 partial: false,
             },
+            time: Some(1_361_491_200_000_000),
             points: vec![Vec::new()],
             best: false,
+            conditions: vec![false, false],
             select: vec!["close".to_owned(), "a, \"b\"".to_owned()],
             rows: rows.into_iter().map(|(place, row)| AnswerRow { place, row }).collect(),
             digest: "d1".to_owned(),
@@ -296,7 +356,7 @@ pub mod tests {
         answer.points = [10.0, 20.0].map(|n| vec![("n".to_owned(), Setting::Number(n))]).to_vec();
         let counts = serde_json::to_value(Counts::of(&answer)).unwrap();
         assert_eq!((&counts["matched"], &counts["symbols"], &counts["rows"]), (&6.into(), &8.into(), &16.into()));
-        let text = table::render(&answer, table::Options { all: false, synthetic: false, timeframe: "", as_of: "" });
+        let text = table::render(&answer, table::Options::default());
         assert!(text.contains("6 rows matched; the limit keeps 4"), "{text}");
         assert!(text.contains("+ 2 failed = 16 rows of 8 symbols, 2 combinations each\n"), "{text}");
         let plain = serde_json::to_value(Counts::of(&sample())).unwrap();
@@ -325,7 +385,7 @@ pub mod tests {
     fn csv_comes_with_its_identity_beside_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("answer.csv");
-        let written = AnswerFile::prepare(&path).unwrap().write(&sample(), "d1").unwrap();
+        let written = AnswerFile::prepare(&path).unwrap().write(&sample(), None).unwrap();
         assert_eq!(written.len(), 2);
         let about: serde_json::Value =
             serde_json::from_slice(&std::fs::read(folder.path().join("answer.identity.json")).unwrap()).unwrap();
@@ -343,7 +403,7 @@ pub mod tests {
                 .iter()
                 .map(|stem| {
                     let path = folder.path().join(format!("{stem}.{extension}"));
-                    AnswerFile::prepare(&path).unwrap().write(&sample(), "d").unwrap();
+                    AnswerFile::prepare(&path).unwrap().write(&sample(), None).unwrap();
                     std::fs::read(path).unwrap()
                 })
                 .collect();

@@ -1,4 +1,4 @@
-//! The answers at many times as one Parquet or Arrow file: a column `time` (timestamp, UTC), then those of an answer.
+//! The answers at many times as one Parquet or Arrow file, with the columns of one answer.
 //!
 //! The rows of a chunk of times are cut into blocks, which are put in order and encoded on all threads and written one
 //! after the other. In Parquet, rows refer to times, settings, symbols, statuses and reasons by their index
@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use arrow_array::{
-    ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array,
+    ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array,
 };
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
-use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use arrow_schema::Schema;
 use parquet::arrow::add_encoded_arrow_schema_to_metadata;
 use parquet::arrow::arrow_writer::{
     ArrowColumnChunk, ArrowRowGroupWriterFactory, ArrowWriter, ArrowWriterOptions, compute_leaves,
@@ -28,11 +28,9 @@ use trawl_plan::Setting;
 use trawl_wire::{Answer, Status};
 
 use super::column_chunk::{self, ColumnChunk, Dictionary};
-use super::columnar::{is_word, metadata, schema};
-use super::{About, setting_names};
+use super::columnar::{metadata, schema};
+use super::{About, Kind, select_kind, setting_kind, setting_names, whole};
 
-/// The first column.
-pub const TIME: &str = "time";
 /// Rows of a block: a row group of Parquet, a record batch of Arrow. A block has the rows of at least one time.
 const BLOCK_ROWS: usize = 128 * 1024;
 /// Blocks that are encoded before they are written, for each thread.
@@ -49,6 +47,8 @@ struct Encoder {
     schema: Arc<Schema>,
     /// `[variable][point]`: values of the sweep's variables.
     settings: Vec<Column>,
+    /// Kinds of the select columns.
+    select: Vec<Kind>,
     /// Of a Parquet file: its columns, and writers for those of values.
     parquet: Option<(Vec<ColumnDescPtr>, ArrowRowGroupWriterFactory)>,
     /// Row groups that are written.
@@ -58,6 +58,7 @@ struct Encoder {
 /// Values of one of the sweep's variables, by point.
 enum Column {
     Words(Vec<String>),
+    Wholes(Vec<i64>),
     Numbers(Vec<f64>),
 }
 
@@ -94,23 +95,18 @@ pub struct Written {
     pub matched: u64,
 }
 
-fn with_time(schema: &Schema) -> Schema {
-    let time = Field::new(TIME, DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false);
-    let fields = std::iter::once(Arc::new(time)).chain(schema.fields().iter().cloned());
-    Schema::new(fields.collect::<Vec<_>>()).with_metadata(schema.metadata().clone())
-}
-
 impl<W: Write + Send> PanelFile<W> {
     /// Starts a file for answers with the columns of `answer`; the metadata contain its identity.
     ///
     /// # Errors
     /// The writer's error.
     pub fn begin(parquet: bool, answer: &Answer, about: &About<'_>, writer: W) -> anyhow::Result<Self> {
-        let schema = Arc::new(with_time(&schema(answer, about)));
+        let schema = schema(answer, about);
         let settings = (0..setting_names(answer).len()).map(|variable| column(answer, variable)).collect();
+        let select = (0..answer.select.len()).map(|at| select_kind(answer, at)).collect();
         if !parquet {
             let writer = Writer::Arrow(arrow_ipc::writer::FileWriter::try_new(writer, &schema)?);
-            return Ok(Self { encoder: Encoder { schema, settings, parquet: None, written: 0 }, writer });
+            return Ok(Self { encoder: Encoder { schema, settings, select, parquet: None, written: 0 }, writer });
         }
         let pairs = metadata(about).into_iter().map(|(key, value)| KeyValue { key, value: Some(value) }).collect();
         let mut properties = WriterProperties::builder().set_key_value_metadata(Some(pairs)).build();
@@ -119,7 +115,7 @@ impl<W: Write + Send> PanelFile<W> {
         let (file, groups) =
             ArrowWriter::try_new_with_options(writer, Arc::clone(&schema), options)?.into_serialized_writer()?;
         let columns = file.schema_descr().columns().to_vec();
-        let encoder = Encoder { schema, settings, parquet: Some((columns, groups)), written: 0 };
+        let encoder = Encoder { schema, settings, select, parquet: Some((columns, groups)), written: 0 };
         Ok(Self { encoder, writer: Writer::Parquet(file) })
     }
 
@@ -177,7 +173,7 @@ impl Encoder {
             Some((columns, groups)) => {
                 Block::Columns(self.encoded(&rows, chunk, texts, (columns, groups), self.written + ahead)?)
             }
-            None => Block::Batch(RecordBatch::try_new(Arc::clone(&self.schema), arrays(rows, &self.settings, chunk))?),
+            None => Block::Batch(RecordBatch::try_new(Arc::clone(&self.schema), self.arrays(rows, chunk))?),
         };
         Ok((block, counted))
     }
@@ -220,8 +216,9 @@ impl Encoder {
             return Ok(encoded);
         }
         let writers = groups.create_column_writers(group)?.into_iter().skip(first);
-        for ((mut writer, values), field) in writers.zip(&rows.values).zip(&self.schema.fields()[first..]) {
-            for leaf in compute_leaves(field, &nullable(values, rows))? {
+        let columns = rows.values.iter().zip(&self.select).zip(&self.schema.fields()[first..]);
+        for (mut writer, ((values, kind), field)) in writers.zip(columns) {
+            for leaf in compute_leaves(field, &nullable(values, *kind, rows))? {
                 writer.write(&leaf)?;
             }
             encoded.push(Encoded::Values(writer.close()?));
@@ -249,14 +246,17 @@ impl<W: Write + Send> Writer<W> {
 
 fn column(answer: &Answer, variable: usize) -> Column {
     let settings = answer.points.iter().map(|point| point.get(variable).map(|(_, value)| value));
-    if is_word(answer, variable) {
-        return Column::Words(settings.map(|value| value.map_or_else(String::new, ToString::to_string)).collect());
-    }
     let number = |value| match value {
         Some(&Setting::Number(value)) => value,
         _ => f64::NAN,
     };
-    Column::Numbers(settings.map(number).collect())
+    match setting_kind(answer, variable) {
+        Kind::Text => {
+            Column::Words(settings.map(|value| value.map_or_else(String::new, ToString::to_string)).collect())
+        }
+        Kind::Whole => Column::Wholes(settings.map(|value| whole(number(value)).unwrap_or(0)).collect()),
+        Kind::Number | Kind::Condition => Column::Numbers(settings.map(number).collect()),
+    }
 }
 
 impl Column {
@@ -264,6 +264,7 @@ impl Column {
     fn points(&self) -> usize {
         match self {
             Self::Words(words) => words.len(),
+            Self::Wholes(numbers) => numbers.len(),
             Self::Numbers(numbers) => numbers.len(),
         }
     }
@@ -272,6 +273,9 @@ impl Column {
     fn dictionary(&self, points: &[u32]) -> Dictionary {
         match self {
             Self::Words(words) => Dictionary::texts(points.iter().map(|point| words[*point as usize].as_str())),
+            Self::Wholes(numbers) => {
+                Dictionary::longs(&points.iter().map(|point| numbers[*point as usize]).collect::<Vec<_>>())
+            }
             Self::Numbers(numbers) => {
                 Dictionary::doubles(&points.iter().map(|point| numbers[*point as usize]).collect::<Vec<_>>())
             }
@@ -294,55 +298,63 @@ impl Texts {
     }
 }
 
-/// The values of the matches as a column of all rows, in which NaN and the other rows are null.
-fn nullable(values: &[f64], rows: &PanelRows) -> ArrayRef {
+/// The values of the rows that have some as a column of all rows, in which NaN and the other rows are null.
+fn nullable(values: &[f64], kind: Kind, rows: &PanelRows) -> ArrayRef {
     let mut column = vec![0.0; rows.symbol.len()];
     let mut known = BooleanBufferBuilder::new(column.len());
     let mut values = values.iter();
-    for matched in &rows.matched {
-        known.append_n(matched.start - known.len(), false);
-        for (cell, value) in column[matched.clone()].iter_mut().zip(&mut values) {
+    for valued in &rows.valued {
+        known.append_n(valued.start - known.len(), false);
+        for (cell, value) in column[valued.clone()].iter_mut().zip(&mut values) {
             *cell = *value;
             known.append(!value.is_nan());
         }
     }
     known.append_n(column.len() - known.len(), false);
-    Arc::new(Float64Array::new(column.into(), Some(NullBuffer::new(known.finish()))))
+    let known = Some(NullBuffer::new(known.finish()));
+    match kind {
+        Kind::Condition => Arc::new(BooleanArray::new(column.iter().map(|value| *value == 1.0).collect(), known)),
+        _ => Arc::new(Float64Array::new(column.into(), known)),
+    }
 }
 
-/// Rows as the columns of a record batch.
-fn arrays(rows: PanelRows, settings: &[Column], chunk: &PanelChunk) -> Vec<ArrayRef> {
-    let mut times = Vec::with_capacity(rows.symbol.len());
-    for (time, end) in &rows.times {
-        times.resize(*end, *time);
-    }
-    let mut arrays = vec![Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC")) as ArrayRef];
-    let points = || rows.point.iter().map(|point| *point as usize);
-    arrays.extend(settings.iter().map(|column| match column {
-        Column::Words(words) => {
-            Arc::new(StringArray::from_iter_values(points().map(|point| &words[point]))) as ArrayRef
+impl Encoder {
+    /// Rows as the columns of a record batch.
+    fn arrays(&self, rows: PanelRows, chunk: &PanelChunk) -> Vec<ArrayRef> {
+        let mut times = Vec::with_capacity(rows.symbol.len());
+        for (time, end) in &rows.times {
+            times.resize(*end, *time);
         }
-        Column::Numbers(numbers) => Arc::new(Float64Array::from_iter_values(points().map(|point| numbers[point]))),
-    }));
-    let values: Vec<ArrayRef> = rows.values.iter().map(|values| nullable(values, &rows)).collect();
-    let placed = NullBuffer::from_iter(rows.place.iter().map(|place| *place > 0));
-    arrays.push(Arc::new(UInt32Array::new(rows.place.into(), Some(placed))));
-    let symbols = rows.symbol.iter().map(|symbol| &chunk.symbols[*symbol as usize]);
-    arrays.push(Arc::new(StringArray::from_iter_values(symbols)));
-    arrays.push(Arc::new(StringArray::from_iter_values(rows.status.iter().map(|status| status.name()))));
-    arrays.push(Arc::new(BooleanArray::from(rows.edge)));
-    arrays.push(Arc::new(BooleanArray::from(rows.provisional)));
-    let reasons = rows.reason.iter().map(|reason| &chunk.reasons[*reason as usize]);
-    arrays.push(Arc::new(StringArray::from_iter_values(reasons)));
-    arrays.extend(values);
-    arrays
+        let mut arrays = vec![Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC")) as ArrayRef];
+        let points = || rows.point.iter().map(|point| *point as usize);
+        arrays.extend(self.settings.iter().map(|column| match column {
+            Column::Words(words) => {
+                Arc::new(StringArray::from_iter_values(points().map(|point| &words[point]))) as ArrayRef
+            }
+            Column::Wholes(numbers) => Arc::new(Int64Array::from_iter_values(points().map(|point| numbers[point]))),
+            Column::Numbers(numbers) => Arc::new(Float64Array::from_iter_values(points().map(|point| numbers[point]))),
+        }));
+        let columns = rows.values.iter().zip(&self.select);
+        let values: Vec<ArrayRef> = columns.map(|(values, kind)| nullable(values, *kind, &rows)).collect();
+        let placed = NullBuffer::from_iter(rows.place.iter().map(|place| *place > 0));
+        arrays.push(Arc::new(UInt32Array::new(rows.place.into(), Some(placed))));
+        let symbols = rows.symbol.iter().map(|symbol| &chunk.symbols[*symbol as usize]);
+        arrays.push(Arc::new(StringArray::from_iter_values(symbols)));
+        arrays.push(Arc::new(StringArray::from_iter_values(rows.status.iter().map(|status| status.name()))));
+        arrays.push(Arc::new(BooleanArray::from(rows.edge)));
+        arrays.push(Arc::new(BooleanArray::from(rows.provisional)));
+        let reasons = rows.reason.iter().map(|reason| &chunk.reasons[*reason as usize]);
+        arrays.push(Arc::new(StringArray::from_iter_values(reasons)));
+        arrays.extend(values);
+        arrays
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use arrow_array::cast::AsArray as _;
-    use arrow_array::types::{Float64Type, TimestampMicrosecondType, UInt32Type};
+    use arrow_array::types::{Float64Type, Int64Type, TimestampMicrosecondType, UInt32Type};
     use arrow_array::{Array as _, RecordBatchReader};
     use bytes::Bytes;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -365,7 +377,7 @@ mod tests {
         all_bars_by_column(prepared, options, None, chunk_bytes, &NoCancel, |chunk| {
             if files.is_empty() {
                 let first = answer_at(prepared, chunk, 0);
-                let begin = |parquet| PanelFile::begin(parquet, &first, &About::new(&first, "d"), Vec::new()).unwrap();
+                let begin = |parquet| PanelFile::begin(parquet, &first, &About::new(&first, None), Vec::new()).unwrap();
                 files = vec![begin(true), begin(false)];
             }
             let mut rows = Written::default();
@@ -394,6 +406,9 @@ mod tests {
                 assert_eq!(column(0).as_primitive::<TimestampMicrosecondType>().value(i), *time);
                 for (at, (_, setting)) in super::super::settings_of(answer, row).iter().enumerate() {
                     match setting {
+                        Setting::Number(value) if setting_kind(answer, at) == Kind::Whole => {
+                            assert_eq!(column(1 + at).as_primitive::<Int64Type>().value(i) as f64, *value);
+                        }
                         Setting::Number(value) => {
                             assert_eq!(column(1 + at).as_primitive::<Float64Type>().value(i), *value);
                         }
@@ -409,8 +424,14 @@ mod tests {
                 assert_eq!(column(fixed + 4).as_boolean().value(i), row.row.provisional);
                 assert_eq!(column(fixed + 5).as_string::<i32>().value(i), row.row.reason);
                 for at in 0..answer.select.len() {
-                    let values = column(fixed + 6 + at).as_primitive::<Float64Type>();
                     let wrote = row.row.values.get(at).copied().filter(|value| !value.is_nan());
+                    let values = column(fixed + 6 + at);
+                    if select_kind(answer, at) == Kind::Condition {
+                        let read = values.as_boolean();
+                        assert_eq!(read.is_valid(i).then(|| f64::from(read.value(i))), wrote);
+                        continue;
+                    }
+                    let values = values.as_primitive::<Float64Type>();
                     assert_eq!(values.is_valid(i).then(|| values.value(i).to_bits()), wrote.map(f64::to_bits));
                 }
             }
@@ -422,11 +443,12 @@ mod tests {
     fn a_panel_is_read_back_as_the_answers_of_all_times_in_both_formats() {
         for document in [
             "dataset = 'demo'\nuniverse = 'close > 10'\nwhere = 'sma(close, 5) > sma(close, 20)'\n\
-             rank = 'roc(close, 10) desc'\nlimit = 3\nselect = ['close', 'roc(close, 10) as r']",
+             rank = 'roc(close, 10) desc'\nlimit = 3\nselect = ['close', 'roc(close, 10) as r', 'close > open as up']",
             "dataset = 'demo'\nwhere = \"xs_rank(roc(close, n)) <= 3 and close > ref('SPY', close)\"\n[sweep]\nn = [5, 21]",
             "dataset = 'us5'\nwhere = 'close > ma(close, 50, matype=kind)'\n[sweep]\nkind = ['sma', 'ema']",
             "dataset = 'us5'\nwhere = 'close > sma(close, n)'\nselect = ['close']\n\
              best = { by = 'roc(close, n)', keep = 2 }\n[sweep]\nn = [20, 60, 120]",
+            "dataset = 'us5'\nwhere = 'close > f * sma(close, 20)'\n[sweep]\nf = [1, 1.05]",
         ] {
             let prepared = scan(document);
             let (parquet, arrow, answers) = written(&prepared, CHUNK_BYTES_MAX);

@@ -1,16 +1,16 @@
 //! The answer as text for people: matches, the number of symbols by status, and why some gave no answer.
 //!
-//! The text is the same whether stdout is a terminal or not; programs should not parse it.
+//! On a terminal it fits its width and has colours; anywhere else it is always the same. Programs should not parse it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use trawl_kernels::Precision;
 use trawl_plan::Setting;
 use trawl_wire::{Answer, AnswerRow, Status};
 
-use super::{Counts, setting_names, settings_of};
+use super::page::{Grid, Page, Tone};
+use super::{Counts, Kind, select_kind, setting_names, settings_of};
 use crate::human::{counted, readable};
 
 /// Answers of up to this many rows list every symbol that has a reason; longer ones group the symbols by reason.
@@ -27,9 +27,11 @@ const POINTS_SHOWN_MAX: usize = 50;
 const SNAPSHOT_DIGITS: usize = 12;
 /// Characters of a heading or cell; a long expression is cut.
 const CELL_CHARACTERS_MAX: usize = 40;
+/// Behind what is shown of a generated market.
+const SYNTHETIC: &str = " (SYNTHETIC data, no real market)";
 
 /// What the table shows besides the answer.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Options<'a> {
     /// Every match and every symbol, however many.
     pub all: bool,
@@ -39,6 +41,8 @@ pub struct Options<'a> {
     pub timeframe: &'a str,
     /// The as-of on the exchange's clock; empty when not known, then the identity's is shown.
     pub as_of: &'a str,
+    /// Where the text goes.
+    pub page: Page,
 }
 
 /// The whole text, ending in a line break.
@@ -46,11 +50,12 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
     let mut text = String::new();
     matches(&mut text, answer, options);
     if answer.points.len() > 1 && !answer.best {
-        points(&mut text, answer);
+        points(&mut text, answer, options.page);
     } else if options.all {
-        symbols(&mut text, answer.rows.iter().collect());
+        // Matches are above.
+        symbols(&mut text, answer.rows.iter().filter(|r| r.place.is_none()).collect(), options.page);
     } else if answer.rows.len() <= LISTED_SYMBOLS_MAX {
-        symbols(&mut text, answer.rows.iter().filter(|r| !r.row.reason.is_empty()).collect());
+        symbols(&mut text, answer.rows.iter().filter(|r| !r.row.reason.is_empty()).collect(), options.page);
     } else {
         reasons(&mut text, answer);
     }
@@ -63,7 +68,7 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
         (false, 0 | 1) => String::new(),
         (false, points) => format!(", {points} combinations each"),
     };
-    let _ = writeln!(text, "{}{times}", counts_line(counts));
+    let _ = writeln!(text, "{}{times}", counts_line(counts, options.page));
     let identity = &answer.identity;
     let timeframe = if options.timeframe.is_empty() { String::new() } else { format!(", {} bars", options.timeframe) };
     let precision = match identity.precision.as_str() {
@@ -76,50 +81,32 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
         identity.dataset,
         short_snapshot(&identity.snapshot),
         if options.as_of.is_empty() { &identity.as_of } else { options.as_of },
-        if options.synthetic { " (SYNTHETIC data, no real market)" } else { "" },
+        if options.synthetic { options.page.toned(Tone::Bad, SYNTHETIC) } else { String::new() },
     );
     text
 }
 
 /// `1 matched, 4 not matched: 5 symbols in all`.
-fn counts_line(counts: Counts) -> String {
+fn counts_line(counts: Counts, page: Page) -> String {
     let order = [Status::Matched, Status::NotMatched, Status::Unknown, Status::Outside, Status::Stale, Status::Failed];
-    let parts: Vec<String> =
-        order.iter().map(|&s| format!("{} {}", counts.rows[s as usize], s.name().replace('_', " "))).collect();
+    let part = |status: &Status| {
+        let count = counts.rows[*status as usize];
+        let part = format!("{count} {}", status.name().replace('_', " "));
+        match status {
+            Status::Matched if count > 0 => page.toned(Tone::Good, &part),
+            Status::Failed if count > 0 => page.toned(Tone::Bad, &part),
+            _ => part,
+        }
+    };
+    let parts: Vec<String> = order.iter().map(part).collect();
     let rows = counts.total();
     let of = if rows == counts.symbols { String::new() } else { format!("{} of ", counted(rows, "row")) };
     format!("{} = {of}{}", parts.join(" + "), counted(counts.symbols, "symbol"))
 }
 
-/// The style of every table: a line under the header, no other lines, no wrapping.
-pub fn new_table() -> Table {
-    let mut table = Table::new();
-    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-')));
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table
-}
-
-/// Numbers are aligned to the right.
-pub fn right_align(table: &mut Table, columns: &[usize]) {
-    for &i in columns {
-        if let Some(column) = table.column_mut(i) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-}
-
 /// The digits of a snapshot id that are shown.
 pub fn short_snapshot(snapshot: &str) -> &str {
     snapshot.get(..SNAPSHOT_DIGITS).unwrap_or(snapshot)
-}
-
-/// Appends a table without trailing blanks, and an empty line.
-pub fn push_table(text: &mut String, table: &Table) {
-    for line in table.lines() {
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text.push('\n');
 }
 
 fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
@@ -136,7 +123,6 @@ fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
         return;
     }
     let shown = if options.all { placed.len() } else { placed.len().min(MATCHES_SHOWN_MAX) };
-    let mut table = new_table();
     let settings = setting_names(answer);
     let flagged = placed[..shown].iter().any(|r| !flags(r).is_empty());
     let mut headings = settings.clone();
@@ -144,17 +130,20 @@ fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
     headings.extend(flagged.then_some("flags"));
     let before = headings.len();
     headings.extend(answer.select.iter().map(String::as_str));
-    table.set_header(headings.into_iter().map(cell).collect::<Vec<_>>());
+    let numbers = (0..=settings.len()).chain(before..headings.len());
+    let mut table = Grid::new(headings.into_iter().map(cell).collect(), before).numbers(numbers);
     for row in &placed[..shown] {
         let mut cells: Vec<String> = settings_of(answer, row).iter().map(|(_, value)| setting(value)).collect();
         cells.extend([row.place.map_or_else(String::new, |p| p.to_string()), cell(&row.row.symbol)]);
         cells.extend(flagged.then(|| flags(row).to_owned()));
-        cells.extend(row.row.values.iter().map(|&value| readable(value)));
-        table.add_row(cells);
+        let value = |(at, value): (usize, &f64)| match select_kind(answer, at) {
+            Kind::Condition if !value.is_nan() => (*value == 1.0).to_string(),
+            _ => readable(*value),
+        };
+        cells.extend(row.row.values.iter().enumerate().map(value));
+        table.row(cells);
     }
-    right_align(&mut table, &(0..=settings.len()).collect::<Vec<_>>());
-    right_align(&mut table, &(before..before + answer.select.len()).collect::<Vec<_>>());
-    push_table(text, &table);
+    table.push(text, options.page);
     if shown < placed.len() {
         let rest = placed.len() - shown;
         text.truncate(text.len() - 1);
@@ -183,33 +172,31 @@ fn setting(value: &Setting) -> String {
 }
 
 /// Number of matches at each point of a sweep.
-fn points(text: &mut String, answer: &Answer) {
+fn points(text: &mut String, answer: &Answer, page: Page) {
     let names = setting_names(answer);
-    let mut table = new_table();
-    table.set_header(names.iter().copied().chain(["matched"]).map(cell).collect::<Vec<_>>());
+    let headings = names.iter().copied().chain(["matched"]).map(cell).collect();
+    let mut table = Grid::new(headings, 0).numbers(0..=names.len());
     for (number, settings) in (0u32..).zip(&answer.points).take(POINTS_SHOWN_MAX) {
         let matched = answer.counts_at(number)[Status::Matched as usize].to_string();
-        table.add_row(settings.iter().map(|(_, v)| setting(v)).chain([matched]).collect::<Vec<_>>());
+        table.row(settings.iter().map(|(_, v)| setting(v)).chain([matched]).collect());
     }
-    right_align(&mut table, &(0..=names.len()).collect::<Vec<_>>());
-    push_table(text, &table);
+    table.push(text, page);
     if answer.points.len() > POINTS_SHOWN_MAX {
         text.truncate(text.len() - 1);
         let _ = writeln!(text, "  ... and {} more combinations\n", answer.points.len() - POINTS_SHOWN_MAX);
     }
 }
 
-fn symbols(text: &mut String, mut rows: Vec<&AnswerRow>) {
+fn symbols(text: &mut String, mut rows: Vec<&AnswerRow>, page: Page) {
     if rows.is_empty() {
         return;
     }
     rows.sort_by(|a, b| a.row.symbol.cmp(&b.row.symbol));
-    let mut table = new_table();
-    table.set_header(["symbol", "status", "reason"]);
+    let mut table = Grid::new(["symbol", "status", "reason"].map(str::to_owned).to_vec(), 2);
     for row in rows {
-        table.add_row([cell(&row.row.symbol), row.row.status.name().replace('_', " "), clean(&row.row.reason)]);
+        table.row(vec![cell(&row.row.symbol), row.row.status.name().replace('_', " "), clean(&row.row.reason)]);
     }
-    push_table(text, &table);
+    table.push(text, page);
 }
 
 /// Why symbols were neither matched nor not matched, grouped by reason.
@@ -259,7 +246,13 @@ mod tests {
     use super::super::tests::sample;
     use super::*;
 
-    const PLAIN: Options<'static> = Options { all: false, synthetic: false, timeframe: "1d", as_of: "" };
+    const PLAIN: Options<'static> = Options {
+        all: false,
+        synthetic: false,
+        timeframe: "1d",
+        as_of: "",
+        page: Page { width: None, colours: false },
+    };
 
     #[test]
     fn a_small_dataset_lists_every_symbol_with_a_reason_and_the_counts_add_up() {

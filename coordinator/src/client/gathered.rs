@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use trawl_plan::Diagnostic;
+use trawl_plan::{Diagnostic, ScanDocument};
 use trawl_wire::limits::PROTOCOL_VERSION;
 use trawl_wire::{Columns, Failure, SegmentResult, answer_digest, envelope, pb};
 
@@ -155,7 +155,9 @@ impl Gathered {
             return Err(wrong(format!("its answer's digest is {theirs}, the one of what it sent is {ours}")));
         }
         report.merge_ms = before_ms + ms_since(started);
-        Ok(Scanned { answer, report, synthetic: header.synthetic, timeframe: header.timeframe })
+        // Only shown, so a text that cannot be read is no reason to refuse the answer.
+        let document = ScanDocument::from_json(&header.document_json).ok();
+        Ok(Scanned { answer, report, synthetic: header.synthetic, timeframe: header.timeframe, document })
     }
 }
 

@@ -74,6 +74,8 @@ pub struct Scanned {
     pub synthetic: bool,
     /// Timeframe of the dataset.
     pub timeframe: String,
+    /// What was scanned; `None` if a coordinator of an earlier release did not say it.
+    pub document: Option<ScanDocument>,
 }
 
 /// [`scan`] for a caller without an async runtime; Ctrl-C cancels the scan.

@@ -162,8 +162,14 @@ pub struct Identity {
 pub struct Answer {
     /// What determines the answer.
     pub identity: Identity,
+    /// Label of the bar that is looked at, in microseconds since 1970-01-01 UTC. It follows from the identity, and so it is
+    /// not digested; `None` if a coordinator of an earlier release did not say it.
+    pub time: Option<i64>,
     /// Headings of `AnswerRow::row.values`.
     pub select: Vec<String>,
+    /// For each heading whether its values are a condition's: 1, 0 or NaN. It follows from the plan, and so it is not
+    /// digested; empty, all are numbers.
+    pub conditions: Vec<bool>,
     /// Values of the sweep's variables at each point; one point without settings when there is no sweep.
     pub points: Vec<Vec<(String, Setting)>>,
     /// Whether each symbol has rows at its best points only.

@@ -47,6 +47,8 @@ pub struct ScanSource {
     pub engine: Engine,
     /// States to resume from, if the scan is an update. They do not change values.
     pub checkpoints: Option<Arc<Checkpoints>>,
+    /// Whether panels have the values of all rows of the universe, and not those of matches alone.
+    pub every_value: bool,
 }
 
 /// The kind of a step.

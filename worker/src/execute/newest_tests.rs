@@ -64,6 +64,7 @@ impl Market {
             adjustment: Adjustment::NONE,
             engine: Engine::Cpu,
             checkpoints: None,
+            every_value: false,
         }
     }
 

@@ -35,6 +35,9 @@ pub struct SegmentPanel {
     pub rank: Vec<Vec<f64>>,
     /// Select columns, `[column][match]`; NaN for NA. Few rows match in most scans.
     pub values: Vec<Vec<f64>>,
+    /// Select columns, `[column][cell]`, of all rows that have a bar and are in the universe; NaN for NA and for the others. Empty
+    /// unless [`ScanSource::every_value`] asks for it.
+    pub every: Vec<Vec<f64>>,
 }
 
 impl SegmentPanel {
@@ -63,6 +66,7 @@ impl SegmentPanel {
             reasons: vec![String::new()],
             rank: vec![Vec::new(); plan.rank.len()],
             values: vec![Vec::new(); plan.headings.len()],
+            every: Vec::new(),
         }
     }
 
@@ -393,6 +397,46 @@ impl ScanSource {
             }
         }
         panel.reasons = reasons.texts;
+        if self.every_value {
+            self.push_every(&mut panel, &axes[..own], computed, &outputs, times);
+        }
         panel
+    }
+
+    /// Fills [`SegmentPanel::every`].
+    fn push_every(
+        &self,
+        panel: &mut SegmentPanel,
+        axes: &[Axis<'_>],
+        computed: &[Computed],
+        outputs: &[PointOutputs],
+        times: &[TimeMicros],
+    ) {
+        panel.every = vec![vec![f64::NAN; panel.status.len()]; self.plan().headings.len()];
+        let (width, points) = (panel.symbols.len(), panel.points);
+        for (axis, computed) in axes.iter().zip(computed) {
+            let Some(symbol) = panel.symbols.iter().position(|symbol| *symbol == axis.bars.symbol) else { continue };
+            let bars = axis.base_times();
+            let first = times.partition_point(|time| *time < axis.span.from);
+            let mut row = times.get(first).map_or(0, |time| first_from(bars, *time));
+            for (t, time) in times.iter().enumerate().skip(first).take_while(|(_, time)| **time <= axis.span.until) {
+                while bars.get(row).is_some_and(|bar| *bar < *time) {
+                    row += 1;
+                }
+                if bars.get(row) != Some(time) {
+                    continue;
+                }
+                let at = row.wrapping_sub(computed.from);
+                for (p, point) in outputs.iter().enumerate() {
+                    let cell = (t * width + symbol) * points + p;
+                    if !matches!(panel.status[cell], Some(Status::Matched | Status::NotMatched | Status::Unknown)) {
+                        continue;
+                    }
+                    for (values, output) in panel.every.iter_mut().zip(point.select.clone()) {
+                        values[cell] = canonical(value_at(series(computed, output), at, f64::NAN));
+                    }
+                }
+            }
+        }
     }
 }

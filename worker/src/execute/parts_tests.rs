@@ -37,6 +37,7 @@ fn source(dataset: &Dataset, document: &str) -> ScanSource {
         adjustment: Adjustment::NONE,
         engine: Engine::Cpu,
         checkpoints: None,
+        every_value: false,
     }
 }
 

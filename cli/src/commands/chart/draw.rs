@@ -1,29 +1,36 @@
-//! A layout as SVG.
+//! A layout as a picture: SVG, or the pixels of a PNG.
 
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::layout::{ChartLayout, Panel, Price, Series};
+use super::layout::{ChartLayout, Panel, Price, Series, Shape};
 use super::ticks;
 
 pub(super) const WIDTH: u32 = 1400;
-const TITLE_PIXELS: u32 = 44;
 const TOP_PIXELS: u32 = 460;
 const PANEL_PIXELS: u32 = 150;
-const DATES_PIXELS: u32 = 34;
-const LEGEND_PIXELS: u32 = 20;
-/// Approximate width of a letter of the legend.
-const LETTER_PIXELS: u32 = 7;
+/// Columns and rows of a sheet.
+const SHEET: (usize, usize) = (4, 5);
+/// Most charts of a sheet.
+pub(super) const SHEET_CHARTS_MAX: usize = SHEET.0 * SHEET.1;
+/// Width and height of one chart of a sheet.
+pub(super) const CELL_PIXELS: (u32, u32) = (420, 300);
+/// Approximate width of a letter, as a share of its size.
+const LETTER: f64 = 0.54;
 /// Width for the labels of values.
 pub(super) const LABELS_PIXELS: u32 = 84;
+/// Last values closer than this do not overlap.
+const LABEL_PIXELS: i32 = 15;
 const FONT: &str = "sans-serif";
 
 const INK: RGBColor = RGBColor(0x33, 0x33, 0x33);
 const GRID: RGBColor = RGBColor(0xe4, 0xe4, 0xe4);
+const ZERO: RGBColor = RGBColor(0xa0, 0xa0, 0xa0);
 const RISE: RGBColor = RGBColor(0x1b, 0x8a, 0x5a);
 const FALL: RGBColor = RGBColor(0xc4, 0x3c, 0x39);
+const MARK: RGBColor = RGBColor(0x5b, 0x2a, 0x86);
 
 /// Colours that colour-blind readers can distinguish (Okabe and Ito), without the yellow, which is not visible on
 /// white.
@@ -41,104 +48,267 @@ const LINES: [RGBColor; 7] = [
 const SHADES_FROM: usize = 5;
 
 type Drawn<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+type Area<B> = DrawingArea<B, Shift>;
+type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// The picture; `size` is its width and height in pixels, if given.
-///
-/// # Errors
-/// The drawing library's error.
-pub(super) fn svg(layout: &ChartLayout, size: Option<(u32, u32)>) -> Drawn<String> {
-    let panels = u32::try_from(layout.below.len())?;
-    let (width, height) =
-        size.unwrap_or((WIDTH, TITLE_PIXELS + TOP_PIXELS + panels.saturating_mul(PANEL_PIXELS) + DATES_PIXELS));
-    let mut svg = String::new();
+/// How large the parts of a chart are.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    title: u32,
+    title_font: f64,
+    font: f64,
+    legend: u32,
+    dates: u32,
+    labels: u32,
+    /// Size of a mark.
+    mark: i32,
+    /// Left free on the right and below.
+    margin: i32,
+}
+
+const WHOLE: Sizes =
+    Sizes { title: 44, title_font: 20.0, font: 13.0, legend: 20, dates: 34, labels: LABELS_PIXELS, mark: 6, margin: 0 };
+const CELL: Sizes =
+    Sizes { title: 24, title_font: 14.0, font: 11.0, legend: 0, dates: 20, labels: 56, mark: 4, margin: 8 };
+
+/// What is drawn.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Picture<'a> {
+    /// One chart; its width and height in pixels, if given.
+    One(&'a ChartLayout, Option<(u32, u32)>),
+    /// Several charts beside and below each other.
+    Sheet(&'a [ChartLayout], Option<(u32, u32)>),
+}
+
+impl Picture<'_> {
+    /// Width and height in pixels.
+    pub fn size(&self) -> (u32, u32) {
+        match self {
+            Self::One(layout, size) => size.unwrap_or_else(|| {
+                let panels: f64 = layout.below.iter().map(|panel| panel.share).sum();
+                (WIDTH, WHOLE.title + TOP_PIXELS + (panels * f64::from(PANEL_PIXELS)) as u32 + WHOLE.dates)
+            }),
+            Self::Sheet(charts, size) => size.unwrap_or_else(|| {
+                let (columns, rows) = grid(charts.len());
+                (CELL_PIXELS.0 * columns as u32, CELL_PIXELS.1 * rows as u32)
+            }),
+        }
+    }
+
+    fn draw<B: DrawingBackend>(&self, root: &Area<B>) -> Drawn
+    where
+        B::ErrorType: 'static,
     {
-        let root = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
         root.fill(&WHITE)?;
-        let (head, body) = root.split_vertically(TITLE_PIXELS);
-        title(&head, layout)?;
-        let (body, foot) = body.split_vertically(height.saturating_sub(TITLE_PIXELS + DATES_PIXELS));
-        // The price gets three shares of the height, each panel below it one.
-        let share = height.saturating_sub(TITLE_PIXELS + DATES_PIXELS) / (panels + 3);
-        let (top, below) = body.split_vertically(share * 3);
-        let dates = ticks::of(&layout.times);
-        let (names, top) = top.split_vertically(LEGEND_PIXELS);
-        let shaded = layout.shades.iter().enumerate().map(|(i, shade)| (shade.0.as_str(), shade_colour(i)));
-        let over = layout.top.lines.iter().enumerate().map(|(i, line)| (line.name.as_str(), line_colour(i)));
-        let close = if layout.candles { None } else { Some(("close", INK.to_rgba())) };
-        legend(&names, close.into_iter().chain(over).chain(shaded))?;
-        let mut chart = panel(&top, layout, &layout.top, &dates)?;
-        shades(&mut chart, layout)?;
-        if layout.candles {
-            candles(&mut chart, &layout.price)?;
-        } else {
-            line(&mut chart, &layout.price.close, INK.stroke_width(1))?;
-        }
-        lines(&mut chart, &layout.top.lines)?;
-        for (area, of) in below.split_evenly((layout.below.len().max(1), 1)).iter().zip(&layout.below) {
-            let (names, area) = area.split_vertically(LEGEND_PIXELS);
-            legend(&names, of.lines.iter().enumerate().map(|(i, line)| (line.name.as_str(), line_colour(i))))?;
-            let mut chart = panel(&area, layout, of, &dates)?;
-            lines(&mut chart, &of.lines)?;
-        }
-        let style = text(13.0).pos(Pos::new(HPos::Center, VPos::Top));
-        let (plot_width, bars) = (f64::from(width.saturating_sub(LABELS_PIXELS)), layout.times.len());
-        for (bar, label) in &dates {
-            let x = (*bar as f64 + 0.5) / bars as f64 * plot_width;
-            foot.draw(&Text::new(label.clone(), (x as i32, 8), style.clone()))?;
+        match self {
+            Self::One(layout, _) => chart(root, layout, WHOLE)?,
+            Self::Sheet(charts, _) => {
+                let (columns, rows) = grid(charts.len());
+                for (area, layout) in root.split_evenly((rows, columns)).iter().zip(*charts) {
+                    chart(area, layout, CELL)?;
+                }
+            }
         }
         root.present()?;
+        Ok(())
     }
-    Ok(svg)
+
+    /// The picture as SVG.
+    ///
+    /// # Errors
+    /// The drawing library's error.
+    pub fn svg(&self) -> Drawn<String> {
+        register_font()?;
+        let mut svg = String::new();
+        self.draw(&SVGBackend::with_string(&mut svg, self.size()).into_drawing_area())?;
+        Ok(svg)
+    }
+
+    /// The picture as PNG.
+    ///
+    /// # Errors
+    /// Those of the libraries that draw and encode.
+    pub fn png(&self) -> Drawn<Vec<u8>> {
+        register_font()?;
+        let (width, height) = self.size();
+        let mut pixels = vec![0; width as usize * height as usize * 3];
+        self.draw(&BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area())?;
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, width, height);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        let mut writer = encoder.write_header()?;
+        writer.write_image_data(&pixels)?;
+        writer.finish()?;
+        Ok(bytes)
+    }
+}
+
+/// The letters of a PNG; an SVG leaves them to its viewer, and is laid out by their widths.
+static LABELS_FONT: &[u8] = include_bytes!("font/labels.ttf");
+
+fn register_font() -> Drawn {
+    let registered = plotters::style::register_font(FONT, FontStyle::Normal, LABELS_FONT);
+    registered.map_err(|_| "the font of the labels is damaged".into())
+}
+
+/// Columns and rows for so many charts.
+fn grid(charts: usize) -> (usize, usize) {
+    let columns = charts.clamp(1, SHEET.0);
+    (columns, charts.div_ceil(columns).max(1))
+}
+
+/// One chart with its title, its panels and its dates.
+fn chart<B: DrawingBackend>(root: &Area<B>, layout: &ChartLayout, sizes: Sizes) -> Drawn
+where
+    B::ErrorType: 'static,
+{
+    let root = root.margin(0, sizes.margin, 0, sizes.margin);
+    let (width, height) = root.dim_in_pixel();
+    let (head, body) = root.split_vertically(sizes.title);
+    title(&head, layout, sizes)?;
+    let inside = height.saturating_sub(sizes.title + sizes.dates);
+    let (body, foot) = body.split_vertically(inside);
+    // The price gets three shares of the height, a panel below it one or less.
+    let share = f64::from(inside) / (3.0 + layout.below.iter().map(|panel| panel.share).sum::<f64>());
+    let (top, mut below) = body.split_vertically((share * 3.0) as u32);
+    let dates = ticks::of(&layout.times, if sizes.legend == 0 { 4 } else { ticks::DATES_MAX });
+    let (names, top) = top.split_vertically(sizes.legend);
+    let shaded = layout.shades.iter().enumerate().map(|(i, shade)| (shade.0.as_str(), shade_colour(i)));
+    let over = layout.top.lines.iter().enumerate().map(|(i, line)| (line.name.as_str(), line_colour(i)));
+    let marked = layout.marks.as_ref().map(|(name, _)| (name.as_str(), MARK.to_rgba()));
+    let close = if layout.candles { None } else { Some(("close", INK.to_rgba())) };
+    if sizes.legend > 0 {
+        legend(&names, close.into_iter().chain(over).chain(shaded).chain(marked), sizes)?;
+    }
+    let mut chart = panel(&top, layout, &layout.top, &dates, sizes)?;
+    shades(&mut chart, layout)?;
+    if layout.candles {
+        candles(&mut chart, &layout.price)?;
+    } else {
+        line(&mut chart, &layout.price.close, INK.stroke_width(1))?;
+    }
+    lines(&mut chart, &layout.top.lines, layout)?;
+    marks(&mut chart, layout, sizes)?;
+    let last = layout.price.close.iter().rfind(|value| value.is_finite());
+    let before = layout.price.open.last().copied().unwrap_or(f64::NAN);
+    let colour = last.map_or(INK, |close| if *close < before { FALL } else { RISE });
+    last_values(&mut chart, last.map(|value| (*value, colour.to_rgba())), &layout.top.lines, sizes)?;
+    for of in &layout.below {
+        let (area, rest) = below.split_vertically((share * of.share) as u32);
+        below = rest;
+        let (names, area) = area.split_vertically(sizes.legend);
+        if sizes.legend > 0 {
+            let colour =
+                |(i, line): (usize, &Series)| if line.shape == Shape::Volume { ZERO.to_rgba() } else { line_colour(i) };
+            let named = of.lines.iter().enumerate().map(|(i, line)| (line.name.as_str(), colour((i, line))));
+            legend(&names, named, sizes)?;
+        }
+        let mut chart = panel(&area, layout, of, &dates, sizes)?;
+        lines(&mut chart, &of.lines, layout)?;
+        last_values(&mut chart, None, &of.lines, sizes)?;
+    }
+    let style = text(sizes.font).pos(Pos::new(HPos::Center, VPos::Top));
+    let (plot_width, bars) = (f64::from(width.saturating_sub(sizes.labels)), layout.times.len());
+    for (bar, label) in &dates {
+        let x = (*bar as f64 + 0.5) / bars as f64 * plot_width;
+        foot.draw(&Text::new(label.clone(), (x as i32, 6), style.clone()))?;
+    }
+    Ok(())
 }
 
 fn text(size: f64) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK)
 }
 
-fn title(area: &Area<'_>, layout: &ChartLayout) -> Drawn {
-    area.draw(&Text::new(layout.title.clone(), (12, 12), text(20.0)))?;
-    let (first, last) = (layout.times.first(), layout.times.last());
-    if let (Some(first), Some(last)) = (first, last) {
-        let span = format!("{} to {}", trawl_market::format_time(*first), trawl_market::format_time(*last));
-        let style = text(14.0).pos(Pos::new(HPos::Right, VPos::Top));
-        let right = area.dim_in_pixel().0.saturating_sub(12);
-        area.draw(&Text::new(span, (i32::try_from(right)?, 15), style))?;
+/// About how wide a text is.
+fn text_pixels(text: &str, size: f64) -> u32 {
+    (text.chars().count() as f64 * size * LETTER) as u32
+}
+
+fn title<B: DrawingBackend>(area: &Area<B>, layout: &ChartLayout, sizes: Sizes) -> Drawn
+where
+    B::ErrorType: 'static,
+{
+    let width = area.dim_in_pixel().0;
+    let top = (sizes.title.saturating_sub(sizes.title_font as u32) / 2) as i32;
+    area.draw(&Text::new(layout.title.clone(), (12, top), text(sizes.title_font)))?;
+    // Where both do not fit, the title is the more important.
+    let used = text_pixels(&layout.title, sizes.title_font) + text_pixels(&layout.span, sizes.font + 1.0) + 36;
+    if used < width {
+        let style = text(sizes.font + 1.0).pos(Pos::new(HPos::Right, VPos::Top));
+        let right = i32::try_from(width.saturating_sub(12))?;
+        area.draw(&Text::new(layout.span.clone(), (right, top + 3), style))?;
     }
     Ok(())
 }
 
 /// An empty panel with its grid: a bar is one unit wide, its middle is at a whole number and a half.
-fn panel<'a, 'b>(area: &Area<'b>, layout: &ChartLayout, of: &Panel, dates: &[(usize, String)]) -> Drawn<Chart<'a, 'b>> {
+fn panel<'a, B: DrawingBackend + 'a>(
+    area: &Area<B>,
+    layout: &ChartLayout,
+    of: &Panel,
+    dates: &[(usize, String)],
+    sizes: Sizes,
+) -> Drawn<Chart<'a, B>>
+where
+    B::ErrorType: 'static,
+{
     let bars = layout.times.len() as f64;
     let (least, most) = of.span;
     let mut chart = ChartBuilder::on(area)
         .margin_top(2)
         .margin_bottom(4)
-        .set_label_area_size(LabelAreaPosition::Right, LABELS_PIXELS)
+        .set_label_area_size(LabelAreaPosition::Right, sizes.labels)
         .build_cartesian_2d(0.0..bars, least..most)?;
-    let rows = (area.dim_in_pixel().1 / 35).clamp(3, 12) as usize;
+    let rows = (area.dim_in_pixel().1 / 35).clamp(2, 12) as usize;
     chart
         .configure_mesh()
         .disable_x_mesh()
         .disable_x_axis()
         .y_labels(rows)
-        .y_label_formatter(&|value| crate::human::readable(*value))
+        .y_label_formatter(&|value| short(*value))
         .light_line_style(TRANSPARENT)
         .bold_line_style(GRID)
         .axis_style(GRID)
-        .label_style(text(13.0))
+        .label_style(text(sizes.font))
         .draw()?;
     chart.draw_series(dates.iter().map(|(bar, _)| {
         let x = *bar as f64 + 0.5;
         PathElement::new(vec![(x, least), (x, most)], GRID)
     }))?;
-    if least < 0.0 && most > 0.0 {
-        let zero = PathElement::new(vec![(0.0, 0.0), (bars, 0.0)], RGBColor(0xa0, 0xa0, 0xa0));
-        chart.draw_series(std::iter::once(zero))?;
+    let zero = if least < 0.0 && most > 0.0 { Some(0.0) } else { None };
+    for level in zero.iter().chain(&of.levels) {
+        chart.draw_series(std::iter::once(PathElement::new(vec![(0.0, *level), (bars, *level)], ZERO)))?;
+    }
+    for level in &of.levels {
+        let style = text(sizes.font - 2.0).color(&ZERO).pos(Pos::new(HPos::Left, VPos::Bottom));
+        let label = EmptyElement::at((0.0, *level)) + Text::new(short(*level), (4, -1), style);
+        chart.draw_series(std::iter::once(label))?;
     }
     Ok(chart)
+}
+
+/// A value on an axis: large ones, such as volumes, with a unit.
+fn short(value: f64) -> String {
+    let (size, unit) = match value.abs() {
+        v if v >= 1e9 => (1e9, "B"),
+        v if v >= 1e6 => (1e6, "M"),
+        v if v >= 1e5 => (1e3, "k"),
+        _ => (1.0, ""),
+    };
+    let rounded = if size > 1.0 { (value / size * 100.0).round() / 100.0 } else { value };
+    format!("{}{unit}", crate::human::readable(rounded))
+}
+
+/// A last value: four digits behind the first one are enough beside the axis.
+fn brief(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 || !(1e-4..1e5).contains(&size) {
+        return short(value);
+    }
+    let decimals = (3 - size.log10().floor() as i32).clamp(2, 7) as usize;
+    format!("{value:.decimals$}")
 }
 
 fn shade_colour(i: usize) -> RGBAColor {
@@ -150,23 +320,33 @@ fn line_colour(i: usize) -> RGBAColor {
 }
 
 /// Names in a row, each after its colour; those that do not fit are left out.
-fn legend<'n>(area: &Area<'_>, names: impl Iterator<Item = (&'n str, RGBAColor)>) -> Drawn {
-    let width = area.dim_in_pixel().0.saturating_sub(LABELS_PIXELS);
+fn legend<'n, B: DrawingBackend>(
+    area: &Area<B>,
+    names: impl Iterator<Item = (&'n str, RGBAColor)>,
+    sizes: Sizes,
+) -> Drawn
+where
+    B::ErrorType: 'static,
+{
+    let width = area.dim_in_pixel().0.saturating_sub(sizes.labels);
     let mut x = 12;
     for (name, colour) in names {
-        let right = x + 18 + LETTER_PIXELS * u32::try_from(name.chars().count())?;
+        let right = x + 18 + text_pixels(name, sizes.font);
         if right > width {
             break;
         }
         let at = i32::try_from(x)?;
         area.draw(&Rectangle::new([(at, 6), (at + 12, 14)], colour.filled()))?;
-        area.draw(&Text::new(name.to_owned(), (at + 18, 4), text(13.0)))?;
+        area.draw(&Text::new(name.to_owned(), (at + 18, 4), text(sizes.font)))?;
         x = right + 18;
     }
     Ok(())
 }
 
-fn shades(chart: &mut Chart<'_, '_>, layout: &ChartLayout) -> Drawn {
+fn shades<B: DrawingBackend>(chart: &mut Chart<'_, B>, layout: &ChartLayout) -> Drawn
+where
+    B::ErrorType: 'static,
+{
     let (least, most) = layout.top.span;
     for (i, (_, stretches)) in layout.shades.iter().enumerate() {
         let style = shade_colour(i).filled();
@@ -177,7 +357,10 @@ fn shades(chart: &mut Chart<'_, '_>, layout: &ChartLayout) -> Drawn {
     Ok(())
 }
 
-fn candles(chart: &mut Chart<'_, '_>, price: &Price) -> Drawn {
+fn candles<B: DrawingBackend>(chart: &mut Chart<'_, B>, price: &Price) -> Drawn
+where
+    B::ErrorType: 'static,
+{
     let bars = price.open.iter().zip(&price.high).zip(price.low.iter().zip(&price.close));
     let finite = bars.enumerate().filter(|(_, ((o, h), (l, c)))| [o, h, l, c].iter().all(|x| x.is_finite()));
     let sticks = finite.map(|(bar, ((open, high), (low, close)))| {
@@ -191,18 +374,115 @@ fn candles(chart: &mut Chart<'_, '_>, price: &Price) -> Drawn {
     Ok(())
 }
 
-fn lines(chart: &mut Chart<'_, '_>, of: &[Series]) -> Drawn {
-    for (i, series) in of.iter().enumerate() {
+fn lines<B: DrawingBackend>(chart: &mut Chart<'_, B>, of: &[Series], layout: &ChartLayout) -> Drawn
+where
+    B::ErrorType: 'static,
+{
+    // Bars first: lines over them stay visible.
+    for (i, series) in of.iter().enumerate().filter(|(_, series)| series.shape != Shape::Line) {
+        bars(chart, series, line_colour(i), layout)?;
+    }
+    for (i, series) in of.iter().enumerate().filter(|(_, series)| series.shape == Shape::Line) {
         line(chart, &series.values, line_colour(i).stroke_width(2))?;
     }
     Ok(())
 }
 
+/// Bars from zero; those of volumes have the colour of their candle.
+fn bars<B: DrawingBackend>(chart: &mut Chart<'_, B>, of: &Series, colour: RGBAColor, layout: &ChartLayout) -> Drawn
+where
+    B::ErrorType: 'static,
+{
+    let price = &layout.price;
+    let finite = of.values.iter().enumerate().filter(|(_, value)| value.is_finite());
+    let boxes = finite.map(|(bar, value)| {
+        let colour = match (of.shape, price.open.get(bar), price.close.get(bar)) {
+            (Shape::Volume, Some(open), Some(close)) if close < open => FALL.mix(0.55),
+            (Shape::Volume, Some(_), Some(_)) => RISE.mix(0.55),
+            (Shape::Volume, ..) => ZERO.to_rgba(),
+            _ => colour,
+        };
+        let x = bar as f64 + 0.5;
+        Rectangle::new([(x - 0.35, value.min(0.0)), (x + 0.35, value.max(0.0))], colour.filled())
+    });
+    chart.draw_series(boxes)?;
+    Ok(())
+}
+
 /// A line with a gap at each NA.
-fn line(chart: &mut Chart<'_, '_>, values: &[f64], style: ShapeStyle) -> Drawn {
+fn line<B: DrawingBackend>(chart: &mut Chart<'_, B>, values: &[f64], style: ShapeStyle) -> Drawn
+where
+    B::ErrorType: 'static,
+{
     let points: Vec<(f64, f64)> = values.iter().enumerate().map(|(bar, value)| (bar as f64 + 0.5, *value)).collect();
     for piece in points.split(|(_, value)| !value.is_finite()).filter(|piece| !piece.is_empty()) {
         chart.draw_series(LineSeries::new(piece.iter().copied(), style))?;
     }
     Ok(())
+}
+
+/// A triangle below each bar that a scan matches.
+fn marks<B: DrawingBackend>(chart: &mut Chart<'_, B>, layout: &ChartLayout, sizes: Sizes) -> Drawn
+where
+    B::ErrorType: 'static,
+{
+    let Some((_, marked)) = &layout.marks else { return Ok(()) };
+    let low = |bar: usize| layout.price.low.get(bar).or(layout.price.close.get(bar)).copied().filter(|v| v.is_finite());
+    let placed = marked.iter().filter_map(|bar| Some((*bar as f64 + 0.5, low(*bar)?)));
+    chart.draw_series(
+        placed.map(|at| EmptyElement::at(at) + TriangleMarker::new((0, sizes.mark + 4), sizes.mark, MARK.filled())),
+    )?;
+    Ok(())
+}
+
+/// The last value of each line on the axis, the price's first; those that would cover another are left out.
+fn last_values<B: DrawingBackend>(
+    chart: &mut Chart<'_, B>,
+    price: Option<(f64, RGBAColor)>,
+    of: &[Series],
+    sizes: Sizes,
+) -> Drawn
+where
+    B::ErrorType: 'static,
+{
+    let last = |series: &Series| series.values.last().copied().filter(|value| value.is_finite());
+    let shown = of.iter().enumerate().filter(|(_, series)| series.shape != Shape::Volume);
+    let values = shown.filter_map(|(i, series)| Some((last(series)?, line_colour(i))));
+    let (_, right) = (chart.plotting_area().get_x_range().start, chart.plotting_area().get_x_range().end);
+    let mut taken: Vec<i32> = Vec::new();
+    let half = (sizes.font / 2.0) as i32 + 2;
+    for (value, colour) in price.into_iter().chain(values) {
+        let (_, y) = chart.backend_coord(&(right, value));
+        if taken.iter().any(|other| (other - y).abs() < LABEL_PIXELS) {
+            continue;
+        }
+        taken.push(y);
+        let style = text(sizes.font).color(&WHITE).pos(Pos::new(HPos::Left, VPos::Center));
+        let width = i32::try_from(sizes.labels)? - 6;
+        let label = EmptyElement::at((right, value))
+            + Rectangle::new([(2, -half), (width, half)], colour.filled())
+            + Text::new(brief(value), (7, 0), style);
+        chart.draw_series(std::iter::once(label))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_values_have_a_unit() {
+        let all = [12.5, 99_999.0, 123_456.0, -2_500_000.0, 3.2e9].map(short);
+        assert_eq!(all, ["12.5", "99999", "123.46k", "-2.5M", "3.2B"]);
+        assert_eq!(
+            [57.1872, 202.91, 0.638523, 12345.6, 2.5e6, 0.0].map(brief),
+            ["57.19", "202.91", "0.6385", "12345.60", "2.5M", "0"]
+        );
+    }
+
+    #[test]
+    fn a_sheet_has_as_many_rows_as_it_needs() {
+        assert_eq!([1, 3, 4, 5, 20].map(grid), [(1, 1), (3, 1), (4, 1), (4, 2), (4, 5)]);
+    }
 }

@@ -33,10 +33,61 @@ impl Price {
     }
 }
 
+/// How a series is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    Line,
+    /// Bars from zero, as of a histogram.
+    Bars,
+    /// The same in the colours of the candles.
+    Volume,
+}
+
+/// Where a series is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Over the price if it lies and moves as prices do, else in a panel.
+    ByValues,
+    /// In a panel.
+    Panel,
+    /// Over the price.
+    Overlay,
+}
+
+/// Series that share a panel.
+#[derive(Debug, Clone)]
+pub(super) struct Group {
+    pub place: Place,
+    pub series: Vec<Series>,
+}
+
+/// Values that users of an oscillator look at.
+const LEVELS: [(&str, &[f64]); 16] = [
+    ("adx", &[25.0]),
+    ("aroonosc", &[-50.0, 50.0]),
+    ("aroon", &[30.0, 70.0]),
+    ("cci", &[-100.0, 100.0]),
+    ("cmo", &[-50.0, 50.0]),
+    ("connors_rsi", &[10.0, 90.0]),
+    ("crsi", &[10.0, 90.0]),
+    ("mfi", &[20.0, 80.0]),
+    ("rsi", &[30.0, 70.0]),
+    ("stoch", &[20.0, 80.0]),
+    ("stochf", &[20.0, 80.0]),
+    ("stochrsi", &[20.0, 80.0]),
+    ("ultosc", &[30.0, 70.0]),
+    ("willr", &[-80.0, -20.0]),
+    ("xs_pct", &[0.2, 0.8]),
+    ("zscore", &[-2.0, 2.0]),
+];
+
 /// One expression along the bars; NaN for NA.
 #[derive(Debug, Clone)]
 pub(super) struct Series {
     pub name: String,
+    pub shape: Shape,
+    /// Values that are marked in its panel.
+    pub levels: Vec<f64>,
     pub is_condition: bool,
     /// By how much the series rises when the price rises by one, where that is known.
     pub rise: Option<f64>,
@@ -47,6 +98,10 @@ pub(super) struct Series {
 #[derive(Debug)]
 pub(super) struct Panel {
     pub lines: Vec<Series>,
+    /// Values that are marked.
+    pub levels: Vec<f64>,
+    /// Its height, as a share of a usual panel's.
+    pub share: f64,
     /// Lowest and highest value that are shown.
     pub span: (f64, f64),
 }
@@ -57,8 +112,11 @@ pub(super) type Stretch = (usize, usize);
 /// A picture.
 #[derive(Debug)]
 pub(super) struct ChartLayout {
+    pub symbol: String,
     pub title: String,
-    /// Time of each bar in microseconds.
+    /// From when to when, in words.
+    pub span: String,
+    /// Time of each bar on the exchange's clock, in microseconds.
     pub times: Vec<i64>,
     pub price: Price,
     pub candles: bool,
@@ -67,30 +125,54 @@ pub(super) struct ChartLayout {
     pub below: Vec<Panel>,
     /// Name and ranges of each condition.
     pub shades: Vec<(String, Vec<Stretch>)>,
+    /// Name of a scan, and the bars at which it matches.
+    pub marks: Option<(String, Vec<usize>)>,
 }
 
 impl ChartLayout {
-    /// Each of `groups` shares a panel; lines without any value are left out. The plot is `width` pixels wide.
-    pub fn new(title: String, times: Vec<i64>, price: Price, groups: Vec<Vec<Series>>, width: u32) -> Self {
+    /// Each of `groups` shares a panel; lines without any value are left out. The plot is `width` pixels wide. `times` are those of
+    /// the exchange's clock.
+    pub fn new(title: String, times: Vec<i64>, price: Price, groups: Vec<Group>, width: u32) -> Self {
         let prices = extent(price.columns().into_iter().flatten());
         let candles = times.len() <= candles_max(width) && price.columns().iter().all(|c| !c.is_empty());
         let (mut over, mut below, mut shades) = (Vec::new(), Vec::new(), Vec::new());
-        for group in groups {
-            let (conditions, lines): (Vec<Series>, Vec<Series>) = group.into_iter().partition(|s| s.is_condition);
+        for Group { place, series } in groups {
+            let (conditions, lines): (Vec<Series>, Vec<Series>) = series.into_iter().partition(|s| s.is_condition);
             shades.extend(conditions.into_iter().map(|s| (s.name, stretches(&s.values))));
             let span = extent(lines.iter().flat_map(|s| &s.values));
-            match (prices, span) {
-                _ if span.is_none() => {}
-                (Some(prices), Some(span)) if lines.iter().all(Series::may_lie_over) && is_near(prices, span) => {
-                    over.extend(lines);
-                }
-                _ => below.push(Panel { lines, span: padded(span) }),
+            let Some(extent) = span else { continue };
+            let lies_over =
+                || lines.iter().all(Series::may_lie_over) && prices.is_some_and(|prices| is_near(prices, extent));
+            match place {
+                Place::Overlay => over.extend(lines),
+                Place::ByValues if lies_over() => over.extend(lines),
+                Place::ByValues | Place::Panel => below.push(Panel::of(lines)),
             }
         }
         let all = price.columns().into_iter().flatten().chain(over.iter().flat_map(|s| &s.values));
         let span = padded(extent(all));
-        Self { title, times, price, candles, top: Panel { lines: over, span }, below, shades }
+        let top = Panel { lines: over, levels: Vec::new(), share: 3.0, span };
+        let symbol = String::new();
+        Self { symbol, title, span: String::new(), times, price, candles, top, below, shades, marks: None }
     }
+}
+
+/// The function and the field of an expression that is one call: `macd` and `hist` of `macd(close).hist`.
+fn call(text: &str) -> Option<(&str, &str)> {
+    let is_word = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let open = text.find('(')?;
+    let mut depth = 0usize;
+    let close = text.char_indices().skip_while(|(at, _)| *at < open).find(|(_, c)| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0
+    });
+    let (function, rest) = (&text[..open], &text[close?.0 + 1..]);
+    let field = rest.strip_prefix('.').unwrap_or(rest);
+    (is_word(function) && is_word(field)).then_some((function, field))
 }
 
 /// Whether candles would be distinguishable.
@@ -98,7 +180,35 @@ pub(super) fn candles_max(width: u32) -> usize {
     (f64::from(width) / CANDLE_PIXELS_MIN) as usize
 }
 
+impl Panel {
+    fn of(lines: Vec<Series>) -> Self {
+        let levels: Vec<f64> = lines.iter().flat_map(|line| &line.levels).copied().collect();
+        let is_volume = lines.iter().all(|line| line.shape == Shape::Volume);
+        let has_bars = lines.iter().any(|line| line.shape != Shape::Line);
+        let zero = has_bars.then_some(&0.0);
+        let span = padded(extent(lines.iter().flat_map(|line| &line.values).chain(&levels).chain(zero)));
+        // Bars stand on the edge of their panel.
+        let span = if is_volume { (0.0, span.1) } else { span };
+        Self { lines, levels, share: if is_volume { 0.6 } else { 1.0 }, span }
+    }
+}
+
 impl Series {
+    /// A series of an expression; what it calls decides how it is drawn.
+    pub fn new(name: String, text: &str, is_condition: bool, rise: Option<f64>, values: Vec<f64>) -> Self {
+        let text = text.trim();
+        let (called, field) = call(text).unwrap_or_default();
+        let levels = LEVELS.iter().find(|(function, _)| *function == called).map_or(&[][..], |(_, levels)| levels);
+        let shape = if text == "volume" {
+            Shape::Volume
+        } else if field.ends_with("hist") {
+            Shape::Bars
+        } else {
+            Shape::Line
+        };
+        Self { name, shape, levels: levels.to_vec(), is_condition, rise, values }
+    }
+
     /// Whether the series has no value at all.
     pub fn is_empty(&self) -> bool {
         !self.values.iter().any(|v| v.is_finite())
@@ -147,7 +257,7 @@ mod tests {
     use super::*;
 
     fn series(name: &str, values: &[f64]) -> Series {
-        Series { name: name.to_owned(), is_condition: false, rise: None, values: values.to_vec() }
+        Series::new(name.to_owned(), name, false, None, values.to_vec())
     }
 
     fn names(panel: &Panel) -> Vec<&str> {
@@ -158,7 +268,7 @@ mod tests {
     fn series_of_the_prices_size_are_drawn_over_it_and_the_rest_below() {
         let price = Price { close: vec![100.0, 110.0, 105.0], ..Price::default() };
         let flag = Series { is_condition: true, ..series("up", &[f64::NAN, 1.0, 1.0]) };
-        let groups = vec![
+        let groups = [
             vec![series("sma", &[f64::NAN, 104.0, 106.0])],
             vec![series("macd", &[0.1, 0.2, 0.3]), series("signal", &[0.2, 0.1, 0.0])],
             vec![series("far", &[103.0, 400.0, 104.0])],
@@ -166,6 +276,8 @@ mod tests {
             vec![flag],
             vec![series("none", &[f64::NAN, f64::NAN, f64::INFINITY])],
         ];
+        let group = |series| Group { place: Place::ByValues, series };
+        let groups = groups.map(group).to_vec();
         let layout = ChartLayout::new("T".to_owned(), vec![0, 1, 2], price, groups, 1000);
         assert_eq!(names(&layout.top), ["sma"]);
         let below: Vec<Vec<&str>> = layout.below.iter().map(names).collect();
@@ -181,6 +293,28 @@ mod tests {
         let price = || Price { open: column.clone(), high: column.clone(), low: column.clone(), close: column.clone() };
         let drawn = |width| ChartLayout::new(String::new(), (0..300).collect(), price(), Vec::new(), width).candles;
         assert!(drawn(750) && !drawn(749));
+    }
+
+    #[test]
+    fn a_place_that_was_asked_for_is_kept() {
+        let price = Price { close: vec![100.0, 110.0], ..Price::default() };
+        let group = |place, name| Group { place, series: vec![series(name, &[104.0, 106.0])] };
+        let groups = vec![group(Place::Panel, "sma"), group(Place::Overlay, "oscillator")];
+        let layout = ChartLayout::new(String::new(), vec![0, 1], price, groups, 1000);
+        assert_eq!((names(&layout.top), names(&layout.below[0])), (vec!["oscillator"], vec!["sma"]));
+    }
+
+    #[test]
+    fn what_is_called_decides_how_a_series_is_drawn() {
+        let of = |text: &str| Series::new(String::new(), text, false, None, vec![40.0, 50.0]);
+        assert_eq!((of("rsi(close, 14)").levels, of("rsi()[1]").levels), (vec![30.0, 70.0], vec![]));
+        assert_eq!(of("rsi() - rsi(9)").levels, [0.0; 0]);
+        let shapes =
+            ["macd().hist", "macd().macdhist", "volume", "macd().line", "2 * macd().hist"].map(|t| of(t).shape);
+        assert_eq!(shapes, [Shape::Bars, Shape::Bars, Shape::Volume, Shape::Line, Shape::Line]);
+        let panel = Panel::of(vec![of("rsi()")]);
+        assert!(panel.span.0 < 30.0 && panel.span.1 > 70.0, "levels are inside the panel");
+        assert_eq!(Panel::of(vec![of("volume")]).span.0, 0.0);
     }
 
     #[test]

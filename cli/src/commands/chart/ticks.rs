@@ -3,7 +3,7 @@
 use trawl_market::format_time;
 
 /// Most labels that fit beside each other.
-const DATES_MAX: usize = 12;
+pub(super) const DATES_MAX: usize = 12;
 const MINUTE_MICROS: i64 = 60_000_000;
 const HOUR_MICROS: i64 = 60 * MINUTE_MICROS;
 const DAY_MICROS: i64 = 24 * HOUR_MICROS;
@@ -35,14 +35,15 @@ const UNITS: [Unit; 11] = [
     (|t| month(t) / 120, 0..4),
 ];
 
-/// The bars at which a period begins, by the finest division with few enough of them, and their labels.
-pub(super) fn of(times: &[i64]) -> Vec<(usize, String)> {
+/// The bars at which a period begins, by the finest division with at most `most` of them, and their labels. Times are those of a
+/// clock on the wall.
+pub(super) fn of(times: &[i64], most: usize) -> Vec<(usize, String)> {
     let begins = |number: fn(i64) -> i64| {
         let numbers: Vec<i64> = times.iter().map(|t| number(*t)).collect();
         let turns = numbers.windows(2).enumerate().filter(|(_, pair)| pair[0] != pair[1]);
         turns.map(|(i, _)| i + 1).collect::<Vec<usize>>()
     };
-    let chosen = UNITS.iter().map(|(number, part)| (begins(*number), part)).find(|(bars, _)| bars.len() <= DATES_MAX);
+    let chosen = UNITS.iter().map(|(number, part)| (begins(*number), part)).find(|(bars, _)| bars.len() <= most);
     let Some((bars, part)) = chosen else { return Vec::new() };
     let label = |bar: usize| {
         let text = times.get(bar).map(|t| format_time(*t)).unwrap_or_default();
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     fn labels(times: &[i64]) -> Vec<String> {
-        of(times).into_iter().map(|(bar, label)| format!("{bar} {label}")).collect()
+        of(times, DATES_MAX).into_iter().map(|(bar, label)| format!("{bar} {label}")).collect()
     }
 
     #[test]
@@ -74,7 +75,7 @@ mod tests {
     #[test]
     fn any_time_has_labels_or_none() {
         for times in [vec![], vec![i64::MIN, i64::MAX], vec![0, 0]] {
-            assert!(of(&times).len() <= DATES_MAX);
+            assert!(of(&times, DATES_MAX).len() <= DATES_MAX);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::app::Context;
 use crate::commands::scans::RemoteArgs;
 use crate::failure::{DONE, NOT_DONE, of_market};
 use crate::human::{bytes, counted, readable, thousands};
-use crate::output::table::{new_table, push_table, right_align};
+use crate::output::page::{new_table, push_table, right_align};
 
 /// Symbols listed by default.
 const SYMBOLS_SHOWN_MAX: usize = 20;

@@ -10,7 +10,8 @@ use crate::app::Context;
 use crate::commands::scans::RemoteArgs;
 use crate::failure::{NOT_DONE, of_market};
 use crate::human::{counted, thousands};
-use crate::output::table::{new_table, push_table, right_align, short_snapshot};
+use crate::output::page::{new_table, push_table, right_align};
+use crate::output::table::short_snapshot;
 
 const AFTER_HELP: &str = "\
 A dataset that cannot be opened is listed with its problem, and the exit code is 1.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
+use trawl_plan::ANSWER_TIME;
 use trawl_wire::Status;
 
 use crate::failure::UserMistake;
@@ -60,8 +61,11 @@ pub enum Change {
 }
 
 impl Change {
-    /// All variants, in the order in which they are shown.
+    /// All variants, in the order in which files have them.
     pub const ALL: [Self; 5] = [Self::Entered, Self::Left, Self::Still, Self::OnlyInA, Self::OnlyInB];
+
+    /// All variants, in the order in which people read them: what did not change comes last.
+    pub const SHOWN: [Self; 5] = [Self::Entered, Self::Left, Self::OnlyInA, Self::OnlyInB, Self::Still];
 
     /// As written in files.
     pub fn name(self) -> &'static str {
@@ -117,6 +121,15 @@ impl<'a> Difference<'a> {
         // An answer without rows has no columns in JSON, and can be compared with any other.
         let empty = a.table.rows.is_empty() || b.table.rows.is_empty();
         if a.table.settings != b.table.settings && !empty {
+            let is_of_many = |side: &Side| side.table.settings.first().is_some_and(|name| name == ANSWER_TIME);
+            if is_of_many(a) != is_of_many(b) {
+                let (many, one) = if is_of_many(a) { (a, b) } else { (b, a) };
+                let (many, one) = (many.path.display(), one.path.display());
+                return Err(UserMistake::with_help(
+                    format!("'{many}' has the answers at many times, '{one}' has one"),
+                    "compare two files of '--all-bars', or two answers",
+                ));
+            }
             let names = |side: &Side| match side.table.settings.is_empty() {
                 true => format!("'{}' has no settings", side.path.display()),
                 false => format!("'{}' has the settings {}", side.path.display(), side.table.settings.join(", ")),
@@ -282,6 +295,7 @@ pub mod tests {
         let table = AnswerTable {
             identity: Some(identity.map(|(k, v)| (k.to_owned(), v.to_owned())).into()),
             answer_digest: Some(format!("digest of {name}")),
+            name: None,
             settings: Vec::new(),
             select: vec!["close".to_owned()],
             rows: rows.iter().map(row).collect(),

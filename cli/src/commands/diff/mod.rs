@@ -15,6 +15,7 @@ use anyhow::Context as _;
 use crate::diagnostics::warning_line;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::output::atomic_file::StagedFile;
+use crate::output::page::Page;
 use crate::output::read;
 use compare::{Difference, Side};
 use write::FileFormat;
@@ -97,7 +98,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     if !args.quiet {
-        let mut text = write::table(&difference, args.all);
+        let mut text = write::table(&difference, args.all, Page::of_stdout());
         if let Some(path) = written {
             text.push_str(&format!("wrote {}\n", path.display()));
         }

@@ -6,17 +6,21 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use trawl_plan::ANSWER_TIME;
 use trawl_wire::Status;
 
 use super::compare::{Change, Difference, Pair, Side};
 use crate::failure::UserMistake;
 use crate::human::{counted, push_exact, readable};
 use crate::output::json::Number;
+use crate::output::page::{Grid, Page, Tone};
 use crate::output::read::TableRow;
-use crate::output::table::{cell, new_table, push_table, right_align, short_snapshot};
+use crate::output::table::{cell, short_snapshot};
 
 /// Rows of one part that are shown by default.
 const ROWS_SHOWN_MAX: usize = 50;
+/// Most rows that did not change and are shown by default; of more only the number is.
+const STILL_SHOWN_MAX: usize = 10;
 
 /// How a comparison is written; chosen by the file's extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,14 +184,8 @@ fn csv(difference: &Difference<'_>, writer: &mut impl Write) -> anyhow::Result<(
 }
 
 /// The whole text, ending in a line break. `all`: every row, however many.
-pub fn table(difference: &Difference<'_>, all: bool) -> String {
+pub fn table(difference: &Difference<'_>, all: bool, page: Page) -> String {
     let mut text = String::new();
-    for change in Change::ALL {
-        part(&mut text, difference, change, all);
-    }
-    if text.is_empty() {
-        text.push_str("nothing matched in either\n\n");
-    }
     let count = |change| difference.rows(change).len();
     let _ = writeln!(
         text,
@@ -201,17 +199,25 @@ pub fn table(difference: &Difference<'_>, all: bool) -> String {
     for side in [difference.a, difference.b] {
         let path = cell(&side.path.display().to_string());
         let of = |field| cell(side.identity(field).unwrap_or("?"));
+        let name = side.table.name.as_deref().map_or_else(String::new, |name| format!("{}, ", cell(name)));
         let what = match &side.table.identity {
             Some(_) => format!("{}@{}, as of {}", of("dataset"), short_snapshot(&of("snapshot")), of("as_of")),
             None => "an answer without identity".to_owned(),
         };
-        let _ = writeln!(text, "{} {path}: {what}", side.name);
+        let _ = writeln!(text, "{} {path}: {name}{what}", side.name);
+    }
+    let summary = text.len();
+    for change in Change::SHOWN {
+        part(&mut text, difference, change, all, page);
+    }
+    if text.len() == summary {
+        text.push_str("\nnothing matched in either\n");
     }
     text
 }
 
 /// One part with its rows; empty when there are none.
-fn part(text: &mut String, difference: &Difference<'_>, change: Change, all: bool) {
+fn part(text: &mut String, difference: &Difference<'_>, change: Change, all: bool, page: Page) {
     let pairs = difference.rows(change);
     if pairs.is_empty() {
         return;
@@ -223,10 +229,24 @@ fn part(text: &mut String, difference: &Difference<'_>, change: Change, all: boo
         Change::OnlyInA => "only in A",
         Change::OnlyInB => "only in B",
     };
-    let noun = if settings(difference).is_empty() { "symbol" } else { "symbol and setting" };
-    let _ = writeln!(text, "{title}: {}", counted(pairs.len(), noun));
+    let of = match settings(difference) {
+        [] => "",
+        [time] if time == ANSWER_TIME => " at a time",
+        _ => " and setting",
+    };
+    let tone = match change {
+        Change::Entered => Tone::Good,
+        Change::Left => Tone::Bad,
+        _ => Tone::Head,
+    };
+    let title = page.toned(tone, title);
+    let _ = write!(text, "\n{title}: {}{of}", counted(pairs.len(), "symbol"));
+    if change == Change::Still && pairs.len() > STILL_SHOWN_MAX && !all {
+        text.push_str("; --all shows them\n");
+        return;
+    }
+    text.push('\n');
     let shown = if all { pairs.len() } else { pairs.len().min(ROWS_SHOWN_MAX) };
-    let mut table = new_table();
     let mut head: Vec<String> = settings(difference).iter().map(|name| cell(name)).collect();
     let first = head.len();
     head.extend(["place", "symbol"].map(str::to_owned));
@@ -238,21 +258,19 @@ fn part(text: &mut String, difference: &Difference<'_>, change: Change, all: boo
     });
     let last = head.len();
     head.extend(difference.columns.iter().map(|(name, ..)| cell(name)));
-    let width = head.len();
-    table.set_header(head);
-    for pair in &pairs[..shown] {
-        table.add_row(cells(difference, change, pair));
-    }
-    let mut right: Vec<usize> = (last..width).collect();
-    right.push(first);
+    let mut numbers: Vec<usize> = (last..head.len()).collect();
+    numbers.push(first);
     if change == Change::Still {
-        right.push(first + 2);
+        numbers.push(first + 2);
     }
-    right_align(&mut table, &right);
-    push_table(text, &table);
+    let mut table = Grid::new(head, first + 2).numbers(numbers);
+    for pair in &pairs[..shown] {
+        table.row(cells(difference, change, pair));
+    }
+    table.push(text, page);
+    text.truncate(text.len() - 1);
     if shown < pairs.len() {
-        text.truncate(text.len() - 1);
-        let _ = writeln!(text, "  ... and {} more: --all shows them, --output FILE keeps them\n", pairs.len() - shown);
+        let _ = writeln!(text, "  ... and {} more: --all shows them, --output FILE keeps them", pairs.len() - shown);
     }
 }
 
@@ -278,6 +296,10 @@ fn cells(difference: &Difference<'_>, change: Change, pair: &Pair<'_>) -> Vec<St
         Change::Still if a.to_bits() != b.to_bits() && !(a.is_nan() && b.is_nan()) => {
             format!("{} -> {}", readable(a), readable(b))
         }
+        // With --values all both sides have values.
+        Change::Left | Change::Entered if a.to_bits() != b.to_bits() && !a.is_nan() && !b.is_nan() => {
+            format!("{} -> {}", readable(a), readable(b))
+        }
         _ if matched => readable(if of_b { b } else { a }),
         _ => String::new(),
     }));
@@ -293,7 +315,7 @@ mod tests {
     fn the_table_shows_what_entered_left_and_stayed_and_what_is_only_in_one() {
         let (a, b) = two_days();
         let difference = Difference::between(&a, &b).unwrap();
-        let text = table(&difference, false);
+        let text = table(&difference, false, Page::default());
         assert!(text.contains("left: 1 symbol") && text.contains("1.5 -> 1.25"), "{text}");
         assert!(text.contains("1 entered, 1 left, 1 still there; 1 only in A, 1 only in B"), "{text}");
         let lines: Vec<&str> = text.lines().collect();
@@ -304,6 +326,30 @@ mod tests {
         assert_eq!(of("DELISTED"), ["3", "DELISTED", "matched", "3"]);
         assert_eq!(of("LISTED")[0], "3", "DELISTED comes first");
         assert!(!text.contains("DULL"), "{text}");
+        assert!(text.starts_with("1 entered, "), "the summary comes first: {text}");
+        assert!(lines.iter().rposition(|l| l.contains("STAYS")) > lines.iter().rposition(|l| l.contains("LISTED")));
+    }
+
+    #[test]
+    fn files_of_many_times_are_paired_by_time_and_many_that_stayed_are_counted() {
+        let of_many = |name, times: &[&str]| {
+            let rows: Vec<_> = times.iter().map(|_| ("X", Status::Matched, Some(1), 1.0)).collect();
+            let mut side = side(name, "1", &rows);
+            side.table.settings = vec![ANSWER_TIME.to_owned()];
+            for (row, time) in side.table.rows.iter_mut().zip(times) {
+                row.settings = vec![(*time).to_owned()];
+            }
+            side
+        };
+        let days: Vec<String> = (10..22).map(|day| format!("2024-01-{day}")).collect();
+        let days: Vec<&str> = days.iter().map(String::as_str).collect();
+        let (a, b) = (of_many("A", &days[..11]), of_many("B", &days));
+        let text = table(&Difference::between(&a, &b).unwrap(), false, Page::default());
+        assert!(text.contains("\nonly in B: 1 symbol at a time\n time "), "{text}");
+        assert!(text.ends_with("\nstill there: 11 symbols at a time; --all shows them\n"), "{text}");
+        let (one, _) = two_days();
+        let message = Difference::between(&one, &b).unwrap_err().to_string();
+        assert!(message.contains("'B.csv' has the answers at many times, 'A.csv' has one"), "{message}");
     }
 
     #[test]
@@ -342,7 +388,7 @@ mod tests {
     fn text_from_a_file_cannot_control_the_terminal() {
         let a = side("A", "1\u{1b}[2J", &[("X\u{7}", Status::Matched, Some(1), 1.0)]);
         let b = side("B", "2", &[]);
-        let text = table(&Difference::between(&a, &b).unwrap(), true);
+        let text = table(&Difference::between(&a, &b).unwrap(), true, Page::default());
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     }
 }

@@ -166,12 +166,32 @@ pub fn groups() -> Vec<(&'static str, Vec<Entry>)> {
     groups
 }
 
+/// The groups with the functions that have every word in their names, outputs, summary, formula or group.
+pub fn search(words: &str) -> Vec<(&'static str, Vec<Entry>)> {
+    let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
+    let has = |entry: &Entry| {
+        let outputs = entry.outputs.iter().flat_map(|output| std::iter::once(&output.name).chain(output.aliases));
+        let texts = [entry.name, entry.summary, entry.formula, entry.group].into_iter();
+        let texts = texts.chain(entry.aliases.iter().copied()).chain(outputs.copied());
+        let text = texts.collect::<Vec<_>>().join(" ").to_lowercase();
+        !words.is_empty() && words.iter().all(|word| text.contains(word))
+    };
+    let mut groups = groups();
+    groups.iter_mut().for_each(|(_, entries)| entries.retain(has));
+    groups.retain(|(_, entries)| !entries.is_empty());
+    groups
+}
+
 /// All functions by group, a line each.
 pub fn list() -> String {
-    let groups = groups();
+    lines(&groups())
+}
+
+/// Functions by group, a line each.
+pub fn lines(groups: &[(&'static str, Vec<Entry>)]) -> String {
     let width = groups.iter().flat_map(|(_, entries)| entries).map(|e| e.name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for (group, entries) in &groups {
+    for (group, entries) in groups {
         let _ = writeln!(text, "{group}");
         for entry in entries {
             let _ = writeln!(text, "  {:<width$}  {}", entry.name, entry.summary);

@@ -17,6 +17,7 @@ const AFTER_HELP: &str = "\
 Examples:
   trawl indicators
   trawl indicators macd
+  trawl indicators --search band
   trawl indicators --json";
 
 /// List the functions of the scan language, or describe one
@@ -27,12 +28,16 @@ pub struct Args {
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
+    /// List the functions whose name or description has these words; words of other programs, such as crossover, are known
+    #[arg(long, value_name = "WORD", conflicts_with = "name")]
+    search: Option<String>,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
 
     /// Write the documentation into this folder, one page per group
-    #[arg(long, value_name = "DIR", hide = true, conflicts_with_all = ["name", "json"])]
+    #[arg(long, value_name = "DIR", hide = true, conflicts_with_all = ["name", "json", "search"])]
     pages: Option<PathBuf>,
 }
 
@@ -41,6 +46,9 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.pages {
         pages::write(folder)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(words) = &args.search {
+        return search(words, args.json);
     }
     let text = match &args.name {
         None if args.json => json(&describe::all())?,
@@ -55,6 +63,25 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
                 (None, Some(form)) => describe::form(form),
                 (None, None) => return Err(unknown(name, lower).into()),
             }
+        }
+    };
+    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what a search finds; an error when that is nothing.
+fn search(words: &str, as_json: bool) -> anyhow::Result<ExitCode> {
+    let found = describe::search(words);
+    let hint = trawl_plan::foreign_hint(words.trim());
+    if found.iter().all(|(_, entries)| entries.is_empty()) && hint.is_none() {
+        let help = "try a shorter word; 'trawl indicators' lists all functions";
+        return Err(UserMistake::with_help(format!("no function has '{words}' in its description"), help).into());
+    }
+    let text = match as_json {
+        true => json(&found.into_iter().flat_map(|(_, entries)| entries).collect::<Vec<_>>())?,
+        false => {
+            let hint = hint.map_or_else(String::new, |hint| format!("{}: {hint}\n\n", words.trim()));
+            format!("{hint}{}", describe::lines(&found))
         }
     };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;

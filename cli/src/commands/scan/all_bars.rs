@@ -1,31 +1,120 @@
-//! `--all-bars FILE`: the answer at every bar up to the as-of, written while it is computed.
+//! `--all-bars FILE`: the answer at every bar of a span, written while it is computed.
 
+use std::io::{self, BufWriter, Stdout, Write};
 use std::path::{Path, PathBuf};
 
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{
-    AllBarsError, CHUNK_BYTES_MAX, PanelChunk, PreparedScan, all_bars_by_column, answer_at, answer_digest,
-};
+use trawl_coordinator::{AllBarsError, CHUNK_BYTES_MAX, PanelChunk, PreparedScan, all_bars_by_column, answer_at};
 use trawl_kernels::NoCancel;
-use trawl_market::format_time;
-use trawl_wire::Answer;
+use trawl_market::TimeMicros;
+use trawl_wire::{Answer, Status};
 
+use super::clauses::STANDARD_STREAM;
 use crate::failure::UserMistake;
 use crate::output::atomic_file::StagedFile;
-use crate::output::panel::{PanelFile, TIME};
-use crate::output::{About, Format, csv, json, panel};
+use crate::output::panel::{self, PanelFile};
+use crate::output::{About, Format, csv, identity_path, json};
+
+/// Where the bytes go.
+enum Target {
+    File(StagedFile),
+    StandardOutput(BufWriter<Stdout>),
+}
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.write(bytes),
+            Self::StandardOutput(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.flush(),
+            Self::StandardOutput(out) => out.flush(),
+        }
+    }
+}
+
+impl Target {
+    /// Renames a file into place.
+    fn keep(self) -> anyhow::Result<()> {
+        match self {
+            Self::File(file) => drop(file.keep()?),
+            Self::StandardOutput(mut out) => out.flush()?,
+        }
+        Ok(())
+    }
+}
 
 /// Where the answers go.
 enum Sink {
-    Csv(Box<::csv::Writer<StagedFile>>),
-    JsonLines(StagedFile),
-    Columns(Box<PanelFile<StagedFile>>),
+    Csv(Box<::csv::Writer<Target>>),
+    Json(json::ManyAnswers<Target>),
+    JsonLines(Target),
+    Columns(Box<PanelFile<Target>>),
+}
+
+impl Sink {
+    /// Starts a file; `first` is the answer at its first time.
+    fn begin(format: Format, prepared: &PreparedScan, first: &Answer, target: Target) -> anyhow::Result<Self> {
+        let about = About::of_many(&prepared.identity, &prepared.document);
+        Ok(match format {
+            Format::Csv => {
+                let mut writer = ::csv::Writer::from_writer(target);
+                csv::header(first, &mut writer)?;
+                Self::Csv(Box::new(writer))
+            }
+            Format::Json => Self::Json(json::ManyAnswers::begin(&about, target)?),
+            Format::JsonLines => Self::JsonLines(target),
+            Format::Parquet | Format::Arrow => {
+                Self::Columns(Box::new(PanelFile::begin(format == Format::Parquet, first, &about, target)?))
+            }
+        })
+    }
+
+    /// Appends the answers of a chunk.
+    fn push(&mut self, prepared: &PreparedScan, chunk: &PanelChunk) -> anyhow::Result<panel::Written> {
+        if let Self::Columns(file) = self {
+            return file.push(chunk);
+        }
+        let mut written = panel::Written::default();
+        for time in 0..chunk.times.len() {
+            let answer = answer_at(prepared, chunk, time);
+            written.rows += answer.rows.len() as u64;
+            written.matched += answer.counts()[Status::Matched as usize] as u64;
+            match self {
+                Self::Csv(writer) => csv::rows(&answer, writer)?,
+                Self::Json(file) => file.push(&answer)?,
+                Self::JsonLines(file) => json::write_lines(&answer, file)?,
+                Self::Columns(_) => {}
+            }
+        }
+        Ok(written)
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        let target = match self {
+            Self::Csv(writer) => writer.into_inner().map_err(|e| anyhow::anyhow!("{}", e.error()))?,
+            Self::Json(file) => file.finish()?,
+            Self::JsonLines(file) => file,
+            Self::Columns(file) => file.finish()?,
+        };
+        target.keep()
+    }
+}
+
+/// The file of a scan at every bar; its name and place are checked before anything is computed.
+pub struct AllBarsFile {
+    /// The file as given; `-` is standard output.
+    path: PathBuf,
+    format: Format,
 }
 
 /// What was written.
+#[derive(Default)]
 pub struct Written {
-    /// The file.
-    pub path: PathBuf,
     /// Number of bars with an answer.
     pub times: usize,
     /// Number of rows of all answers.
@@ -42,84 +131,80 @@ pub(super) fn mistake(error: AllBarsError) -> anyhow::Error {
     }
 }
 
-/// Writes the answers of all times. Memory holds one chunk of times; see [`CHUNK_BYTES_MAX`].
-///
-/// # Errors
-/// A [`UserMistake`] for the file's name or place, or for a scan with a limited history; errors of the run or the disk.
-pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> anyhow::Result<Written> {
-    let format = Format::of(path)?;
-    if format == Format::Json {
-        let help = "end the file name in .csv, .jsonl, .parquet or .arrow";
-        return Err(UserMistake::with_help("--all-bars does not write one JSON document", help).into());
-    }
-    let headings = prepared.plan.headings.iter();
-    if headings.chain(prepared.plan.points[0].settings.iter().map(|(name, _)| name)).any(|name| name == TIME) {
-        let message = format!("--all-bars adds a column '{TIME}', but the scan has a column of this name already");
-        return Err(UserMistake::with_help(message, "give it another name: EXPR as NAME").into());
-    }
-    let mut staged = Some(StagedFile::create(path)?);
-    let mut sink: Option<Sink> = None;
-    let mut written = Written { path: path.to_owned(), times: 0, rows: 0, matched: 0 };
-    let identity = &prepared.identity;
-    let mut push = |chunk: &PanelChunk| -> anyhow::Result<()> {
-        // The file's metadata are those of its first time.
-        let begin = |file: StagedFile| -> anyhow::Result<Sink> {
-            let first = answer_at(prepared, chunk, 0);
-            let digest = answer_digest(&first);
-            let first = Answer { identity: identity.clone(), ..first };
-            match format {
-                Format::Csv => {
-                    let mut writer = ::csv::Writer::from_writer(file);
-                    csv::header(&first, Some(TIME), &mut writer)?;
-                    Ok(Sink::Csv(Box::new(writer)))
-                }
-                Format::Json | Format::JsonLines => Ok(Sink::JsonLines(file)),
-                Format::Parquet | Format::Arrow => {
-                    let about = About::new(&first, &digest);
-                    Ok(Sink::Columns(Box::new(PanelFile::begin(format == Format::Parquet, &first, &about, file)?)))
-                }
+impl AllBarsFile {
+    /// Checks name and place; `format` is that of standard output.
+    ///
+    /// # Errors
+    /// A [`UserMistake`]: an unknown extension, a place that cannot be written, or a format where the name gives it.
+    pub fn prepare(path: &Path, format: Option<Format>) -> Result<Self, UserMistake> {
+        let format = match format {
+            format if path == Path::new(STANDARD_STREAM) => format.unwrap_or(Format::Csv),
+            Some(_) => {
+                let help = format!("'{}' is written in the format of its extension", path.display());
+                return Err(UserMistake::with_help("--format is for --all-bars -", help));
             }
+            None => Format::of(path)?,
         };
-        let sink = match (&mut sink, staged.take()) {
-            (Some(sink), _) => sink,
-            (empty, Some(file)) => empty.insert(begin(file)?),
-            (None, None) => anyhow::bail!("the file was not started"),
+        let file = Self { path: path.to_owned(), format };
+        if !file.is_piped() {
+            StagedFile::create(path)?;
+        }
+        Ok(file)
+    }
+
+    /// Whether it is standard output.
+    pub fn is_piped(&self) -> bool {
+        self.path == Path::new(STANDARD_STREAM)
+    }
+
+    fn target(&self) -> anyhow::Result<Target> {
+        Ok(match self.is_piped() {
+            true => Target::StandardOutput(BufWriter::new(io::stdout())),
+            false => Target::File(StagedFile::create(&self.path)?),
+        })
+    }
+
+    /// Writes the answers of all times from `from` (the first when `None`) to the scan's as-of. Memory holds one chunk of times;
+    /// see [`CHUNK_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// A [`UserMistake`] for a scan with a limited history or for a span without bars; errors of the run or the disk.
+    pub fn write(
+        &self,
+        prepared: &PreparedScan,
+        options: LocalOptions,
+        from: Option<TimeMicros>,
+    ) -> anyhow::Result<Written> {
+        let mut sink: Option<Sink> = None;
+        let mut written = Written::default();
+        let mut push = |chunk: &PanelChunk| -> anyhow::Result<()> {
+            let sink = match &mut sink {
+                Some(sink) => sink,
+                empty => {
+                    let first = answer_at(prepared, chunk, 0);
+                    empty.insert(Sink::begin(self.format, prepared, &first, self.target()?)?)
+                }
+            };
+            let panel::Written { rows, matched } = sink.push(prepared, chunk)?;
+            written.times += chunk.times.len();
+            written.rows += rows;
+            written.matched += matched;
+            Ok(())
         };
-        written.times += chunk.times.len();
-        match sink {
-            Sink::Columns(file) => {
-                let panel::Written { rows, matched } = file.push(chunk)?;
-                written.rows += rows;
-                written.matched += matched;
-                return Ok(());
-            }
-            Sink::Csv(_) | Sink::JsonLines(_) => {}
+        let ran = all_bars_by_column(prepared, options, from, CHUNK_BYTES_MAX, &NoCancel, |chunk| {
+            push(chunk).map_err(|e| format!("cannot write '{}': {e:#}", self.path.display()))
+        });
+        ran.map_err(mistake)?;
+        let Some(sink) = sink else {
+            let help = format!("the bars end at {}", prepared.shown_as_of());
+            return Err(UserMistake::with_help("the span from --from on has no bar", help).into());
+        };
+        sink.finish()?;
+        if self.format.has_identity_beside() && !self.is_piped() {
+            let mut file = StagedFile::create(&identity_path(&self.path))?;
+            json::write_about(&About::of_many(&prepared.identity, &prepared.document), &mut file)?;
+            file.keep()?;
         }
-        for time in 0..chunk.times.len() {
-            let answer = answer_at(prepared, chunk, time);
-            written.rows += answer.rows.len() as u64;
-            written.matched += answer.counts()[trawl_wire::Status::Matched as usize] as u64;
-            let at = format_time(chunk.times[time]);
-            match sink {
-                Sink::Csv(writer) => csv::rows(&answer, Some(&at), writer)?,
-                Sink::JsonLines(file) => json::write_lines(&answer, Some((TIME, &at)), file)?,
-                Sink::Columns(_) => {}
-            }
-        }
-        Ok(())
-    };
-    let ran = all_bars_by_column(prepared, options, None, CHUNK_BYTES_MAX, &NoCancel, |chunk| {
-        push(chunk).map_err(|e| format!("{e:#}"))
-    });
-    ran.map_err(mistake)?;
-    match sink {
-        Some(Sink::Csv(writer)) => writer
-            .into_inner()
-            .map_err(|e| anyhow::anyhow!("cannot write '{}': {}", path.display(), e.error()))?
-            .keep()?,
-        Some(Sink::JsonLines(file)) => file.keep()?,
-        Some(Sink::Columns(file)) => file.finish()?.keep()?,
-        None => anyhow::bail!("the dataset has no bar up to the as-of"),
-    };
-    Ok(written)
+        Ok(written)
+    }
 }

@@ -1,5 +1,6 @@
 //! The clauses of a scan: from a TOML document, from flags, or from both; flags take precedence.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -63,6 +64,10 @@ pub struct Clauses {
     #[arg(long, value_name = "NAME=FROM:TO:STEP|A,B,C")]
     pub sweep: Vec<String>,
 
+    /// Of a sweep's combinations scan those at which this holds, such as 'fast < slow'
+    #[arg(long, value_name = "EXPR", allow_hyphen_values = true)]
+    pub sweep_where: Option<String>,
+
     /// Of a sweep, keep for each symbol the combination with the largest value: 'EXPR [asc|desc]'
     #[arg(long, value_name = "EXPR", allow_hyphen_values = true)]
     pub best: Option<String>,
@@ -98,6 +103,11 @@ pub struct Clauses {
 }
 
 impl Clauses {
+    /// Those of a document, with another dataset and adjustment where they are given.
+    pub fn of_document(file: PathBuf, dataset: Option<String>, adjust: Option<String>) -> Self {
+        Self { file: Some(file), dataset, adjust, ..Self::default() }
+    }
+
     /// The document that results from the flags and the file.
     ///
     /// # Errors
@@ -116,6 +126,7 @@ impl Clauses {
         replace(&mut document.universe, &self.universe);
         replace(&mut document.rank, &self.rank);
         replace(&mut document.timeframe, &self.timeframe);
+        replace(&mut document.sweep_where, &self.sweep_where);
         replace(&mut document.adjust, &self.adjust);
         replace(&mut document.precision, &self.precision);
         document.forming |= self.forming;
@@ -144,11 +155,10 @@ impl Clauses {
         if !self.select.is_empty() {
             document.select.clone_from(&self.select);
         }
-        let function = |signature: &str| signature.split('(').next().unwrap_or_default().trim().to_owned();
         for text in &self.defs {
             let (signature, expr) = split_name(text, "--def", "\"rs(n)=roc(n) - ref('SPY', roc(n))\"")?;
             // A flag takes precedence, whatever its parameters are called.
-            document.defs.retain(|other, _| function(other) != function(signature));
+            document.defs.retain(|other, _| function_name(other) != function_name(signature));
             document.defs.insert(signature.to_owned(), expr.to_owned());
         }
         let mut given: Vec<&str> = Vec::new();
@@ -178,6 +188,10 @@ impl Clauses {
                 ),
             });
         }
+        // Once it is known what the clauses are, flags included.
+        if let Some(path) = &self.file {
+            included(&mut document, path)?;
+        }
         Ok(document)
     }
 
@@ -190,12 +204,11 @@ impl Clauses {
         if text.len() > DOCUMENT_BYTES_MAX {
             return Err(UserMistake::plain(format!("{} has more than {DOCUMENT_BYTES_MAX} bytes", shown(path))));
         }
-        let mut document = ScanDocument::from_toml(&text).map_err(|mut mistake| {
+        let document = ScanDocument::from_toml(&text).map_err(|mut mistake| {
             mistake.clause = place_name(path);
             UserMistake::Drawn(vec![*mistake])
         })?;
         let _ = self.text.set(text);
-        included(&mut document, path)?;
         Ok(document)
     }
 
@@ -230,6 +243,42 @@ pub(super) fn place_name(path: &Path) -> String {
 /// A document's name in a sentence.
 pub(super) fn shown(path: &Path) -> String {
     if path == Path::new(STANDARD_STREAM) { place_name(path) } else { format!("'{}'", path.display()) }
+}
+
+/// The lets that no clause uses, also not through other lets and functions.
+pub fn unused_lets(document: &ScanDocument) -> Vec<&str> {
+    let used = used_names(document);
+    document.lets.keys().map(String::as_str).filter(|name| !used.contains(name)).collect()
+}
+
+/// Lets and functions that the clauses use, also through one another. A name counts as used wherever a text has it as a word.
+pub(super) fn used_names(document: &ScanDocument) -> BTreeSet<&str> {
+    let clauses = document.universe.iter().chain([&document.condition]).chain(&document.rank).chain(&document.select);
+    let clauses = clauses.chain(document.best.as_ref().map(|best| &best.by)).chain(&document.sweep_where);
+    let functions: BTreeMap<&str, &String> =
+        document.defs.iter().map(|(signature, text)| (function_name(signature), text)).collect();
+    let mut waiting: Vec<&str> = clauses.flat_map(|text| words(text)).collect();
+    let mut used = BTreeSet::new();
+    while let Some(word) = waiting.pop() {
+        if used.contains(word) {
+            continue;
+        }
+        for text in document.lets.get(word).into_iter().chain(functions.get(word).copied()) {
+            used.insert(word);
+            waiting.extend(words(text));
+        }
+    }
+    used
+}
+
+/// The name in `rs(n)`.
+pub(super) fn function_name(signature: &str) -> &str {
+    signature.split('(').next().unwrap_or_default().trim()
+}
+
+/// Everything that could be a name.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
 /// `NAME=EXPR`, as `flag` was given it.
@@ -319,6 +368,14 @@ mod tests {
         assert_eq!(document.select, ["open"]);
         assert_eq!(document.lets["x"], "high == 1");
         assert_eq!(document.lets["y"], "open");
+    }
+
+    #[test]
+    fn a_let_is_used_by_a_clause_or_by_a_let_that_is() {
+        let text = "dataset = 'a'\nwhere = 'close > a*2'\nselect = ['e as x']\n[let]\na = 'b + 1'\nb = 'open'\nc = 'd'\nd = 'c1'\ne = '1'\nx = '2'\n";
+        let document = ScanDocument::from_toml(text).unwrap();
+        // 'x' is a heading; that it is a let too is not told apart.
+        assert_eq!(unused_lets(&document), ["c", "d"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use trawl_plan::ScanDocument;
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
-use super::clauses::{place_name, read, shown};
+use super::clauses::{function_name, place_name, read, shown, used_names};
 use crate::failure::{UserMistake, io_reason};
 
 /// Files within one another.
@@ -21,21 +21,24 @@ pub(super) fn included(document: &mut ScanDocument, path: &Path) -> Result<(), U
     let mut names = Names::default();
     let paths = std::mem::take(&mut document.include);
     names.add_all(&paths, path, &mut vec![path.to_owned()])?;
+    let own: Vec<String> = document.lets.keys().cloned().collect();
+    let own_functions: Vec<String> = document.defs.keys().map(|signature| function_name(signature).to_owned()).collect();
     for (name, (text, _)) in names.lets {
         document.lets.entry(name).or_insert(text);
     }
-    let own: Vec<String> = document.defs.keys().map(|signature| called(signature)).collect();
     for (signature, (text, _)) in names.defs {
-        if !own.contains(&called(&signature)) {
+        if !own_functions.iter().any(|own| own == function_name(&signature)) {
             document.defs.insert(signature, text);
         }
     }
+    // A file is for several scans: what this one does not use stays behind.
+    let used: Vec<String> = used_names(document).into_iter().map(str::to_owned).collect();
+    document.lets.retain(|name, _| own.contains(name) || used.contains(name));
+    document.defs.retain(|signature, _| {
+        let name = function_name(signature);
+        own_functions.iter().any(|own| own == name) || used.iter().any(|used| used == name)
+    });
     Ok(())
-}
-
-/// The name in `rs(n)`.
-fn called(signature: &str) -> String {
-    signature.split('(').next().unwrap_or_default().trim().to_owned()
 }
 
 /// Lets, and functions by signature: their text, and the file that it is from.
@@ -92,9 +95,9 @@ impl Names {
         open.pop();
         for (mine, theirs) in [(&mut self.lets, file.lets), (&mut self.defs, file.defs)] {
             for (name, text) in theirs {
-                let known = mine.iter().find(|(known, _)| called(known) == called(&name));
+                let known = mine.iter().find(|(known, _)| function_name(known) == function_name(&name));
                 if let Some((_, (_, other))) = known {
-                    let message = format!("'{}' is defined in {} and in {}", called(&name), shown(other), shown(path));
+                    let message = format!("'{}' is defined in {} and in {}", function_name(&name), shown(other), shown(path));
                     return Err(UserMistake::with_help(message, "rename one of them, or define it in the document itself"));
                 }
                 mine.insert(name, (text, path.to_owned()));
@@ -124,7 +127,7 @@ mod tests {
     #[test]
     fn files_bring_names_and_the_documents_own_take_precedence() {
         let found = document(&[
-            ("scan.toml", "include = 'lib/a.toml'\nwhere = 'up'\n[let]\nn = 5\n[def]\n'f(x)' = 'x'\n"),
+            ("scan.toml", "include = 'lib/a.toml'\nwhere = 'up and f(g(1)) > c'\n[let]\nn = 5\n[def]\n'f(x)' = 'x'\n"),
             ("lib/a.toml", "include = ['b.toml', '../c.toml']\n[let]\nn = 9\nup = 'close > open'\n"),
             ("lib/b.toml", "include = '../c.toml'\n[def]\n'f(a, b)' = 'a'\n'g(a)' = 'a'\n"),
             ("c.toml", "[let]\nc = 'close'\n"),

@@ -7,9 +7,13 @@ mod all_bars;
 mod clauses;
 mod explain;
 mod include;
+mod near;
+mod running;
 mod shown;
 mod study;
+mod submitted;
 mod update;
+mod values;
 mod why;
 
 pub use shown::{Files, Outcome, ShownArgs, finish};
@@ -19,53 +23,47 @@ pub use update::Args as UpdateArgs;
 pub use update::run as run_update;
 
 use std::io::{self, Write as _};
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
-use trawl_coordinator::client::{self, ClientError, ScanCall};
-use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::client;
+use trawl_coordinator::local::LocalOptions;
 use trawl_coordinator::{
-    NoSymbol, PrepareError, PreparedScan, Question, Route, SeriesError, ShardSpec, WhyError, estimated_ns, route,
+    NearQuestion, NoSymbol, PrepareError, PreparedScan, Question, SeriesError, WhyError, prepare_opened,
 };
-use trawl_kernels::stages::Stages;
-use trawl_kernels::{BACKEND_CPU, NoCancel, Precision};
 use trawl_market::AsOf;
 use trawl_plan::{Diagnostic, ScanDocument};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans::{self, KeyValue};
 use trawl_terms::Priority;
-use trawl_wire::error::text_of;
-use trawl_wire::limits::bounded_reason;
+use trawl_wire::Status;
 use trawl_wire::record::checked_name;
-use trawl_wire::{Failure, Status, StepInputV1};
-use trawl_worker::{Checkpoints, ExecuteError, ScanSource};
 
 use super::security::TlsArgs;
 use crate::app::Context;
-use crate::backend::{BackendArgs, Workload};
+use crate::backend::Workload;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
-use crate::progress::Waiting;
-use clauses::Clauses;
+use crate::output::page::Page;
+use all_bars::AllBarsFile;
+use running::{Running, embedded, routed};
+use submitted::{call, submitted, submitted_of_all};
+use values::Values;
 
-pub(super) use clauses::as_of;
+pub(super) use clauses::{Clauses, as_of};
+pub use submitted::of_client;
 
-/// Most threads that may be requested.
-const THREADS_MAX: u32 = 1024;
-/// Longest deadline: 30 days.
-const DEADLINE_SECONDS_MAX: f64 = 2_592_000.0;
+/// Unused lets that are named.
+const UNUSED_SHOWN_MAX: usize = 5;
 
 const AFTER_HELP: &str = "\
 Every symbol of the dataset is reported with one status, the first that applies: failed (its bars could not be \
 read), stale (no bar at the as-of time), outside (not in the universe), unknown (too short a history, or missing data), \
 matched, not matched. The exit code is 0 only when no symbol failed.
 
-The answer has the same bytes for any number of shards, threads and workers. Files contain one row for every symbol: the \
-sweep's variables, place, symbol, status, edge, provisional, reason, then the select columns; the scan's identity is in the metadata of Parquet and Arrow files, \
-inside JSON, and beside FILE.csv and FILE.jsonl in FILE.identity.json.
+The answer has the same bytes for any number of shards, threads and workers. Files contain one row for every symbol: time, the \
+sweep's variables, place, symbol, status, edge, provisional, reason, then the select columns; the scan and its identity are in the metadata of \
+Parquet and Arrow files, inside JSON, and beside FILE.csv and FILE.jsonl in FILE.identity.json.
 
 Examples:
   trawl scan --dataset us5 --as-of 2013-02-22 \\
@@ -73,37 +71,12 @@ Examples:
   trawl scan --dataset us5 --where 'close > sma(close, 200)' --rank 'rsi(close, 14) asc' \\
       --select close --select 'rsi(close, 14) as rsi' --output answer.csv
   trawl scan --file scan.toml --as-of 2013-02-22 --explain
-  trawl scan --file scan.toml --as-of 2013-02-22 --why IBM
+  trawl scan --file scan.toml --as-of 2013-02-22 --why IBM,AAPL
+  trawl scan --file scan.toml --near 1
+  trawl scan --file scan.toml --output - --format ndjson
+  trawl scan --file scan.toml --from 2012-01-01 --values all --all-bars panel.parquet
   trawl scan --coordinator http://127.0.0.1:7400 --dataset us5 --where 'rsi(close, 14) < 30'
   trawl scan --file scan.toml --notify https://example.org/hook --notify-secret-file secret";
-
-/// How a scan or an update runs.
-#[derive(Debug, clap::Args)]
-pub struct Running {
-    /// How the work is divided: a number of shards, 'per-group' (one for each group of symbols) or 'auto'
-    #[arg(long, value_name = "N", default_value = "auto", allow_negative_numbers = true, value_parser = shard_spec, help_heading = "Running")]
-    shards: ShardSpec,
-
-    /// Threads to run on [default: by the scan's estimated cost, at most one per core]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)), help_heading = "Running")]
-    threads: Option<u32>,
-
-    /// Give up when the scan is not finished within this many seconds
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = deadline, help_heading = "Running")]
-    deadline: Option<Duration>,
-
-    #[command(flatten)]
-    backend: BackendArgs,
-
-    /// Leave out symbols whose evaluation failed for reasons other than their data, and record that in the answer's
-    /// identity, instead of failing the scan
-    #[arg(long, help_heading = "Running")]
-    allow_partial: bool,
-
-    /// Print where the time went: stages, the slowest shards, and what probably delayed them
-    #[arg(long, help_heading = "Output")]
-    profile: bool,
-}
 
 /// Find the symbols of a dataset that fulfil a condition at one bar
 #[derive(Debug, clap::Args)]
@@ -140,18 +113,42 @@ pub struct Args {
     #[command(flatten)]
     shown: ShownArgs,
 
-    /// Write the answer at every bar up to the as-of to a file ending in .csv, .jsonl, .parquet or .arrow; its first
-    /// column is 'time'
+    /// Whose select columns have values: matches, or all symbols that have a bar and are in the universe
+    #[arg(long, value_name = "WHOSE", value_enum, default_value_t, conflicts_with_all = ["detach", "explain", "why"], help_heading = "Output")]
+    values: Values,
+
+    /// Write the answers at all bars up to the as-of to a file ending in .csv, .json, .jsonl, .parquet or .arrow; '-'
+    /// writes them to standard output
     #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "report", "coordinator", "explain", "all", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
     all_bars: Option<PathBuf>,
 
-    /// Print the plan, its look-back and cost, and what it would read; run nothing
+    /// With --all-bars: only bars that start at or after this date or time, on the exchange's clock
+    #[arg(long, value_name = "WHEN", requires = "all_bars", value_parser = begin, help_heading = "Output")]
+    from: Option<AsOf>,
+
+    /// With --all-bars: the last bar, as --as-of
+    #[arg(long, value_name = "WHEN", requires = "all_bars", conflicts_with = "as_of", help_heading = "Output")]
+    to: Option<String>,
+
+    /// Print how many bars the scan needs, which symbols have too few, what it would read and cost; run nothing
     #[arg(long, conflicts_with_all = ["output", "report", "coordinator", "quiet", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
     explain: bool,
+
+    /// As --explain, with the steps of the plan
+    #[arg(long, conflicts_with_all = ["output", "report", "coordinator", "quiet", "url", "deadline", "profile", "allow_partial", "all_bars", "why", "near"], help_heading = "Output")]
+    plan: bool,
 
     /// Print each part of the conditions with its value for this symbol, and which part decided; several with commas
     #[arg(long, value_name = "SYMBOL,...", conflicts_with_all = ["output", "report", "coordinator", "explain", "all_bars", "all", "quiet", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
     why: Option<String>,
+
+    /// Print the symbols that do not match because of at most N terms joined by 'and', and which terms these are
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["output", "report", "coordinator", "explain", "why", "all_bars", "quiet", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
+    near: Option<u32>,
+
+    /// Print --why or --near as JSON
+    #[arg(long, conflicts_with_all = ["output", "all_bars", "explain", "coordinator"], help_heading = "Output")]
+    json: bool,
 
     /// Do not record the scan: faster, but lost when its coordinator or this command ends
     #[arg(long, requires = "coordinator", help_heading = "Running")]
@@ -177,28 +174,19 @@ pub struct Args {
     token_file: Option<PathBuf>,
 }
 
-fn shard_spec(text: &str) -> Result<ShardSpec, String> {
-    match text {
-        "per-group" => Ok(ShardSpec::PerSegment),
-        "auto" => Ok(ShardSpec::Automatic),
-        number => match number.parse() {
-            Ok(count @ 1..) => Ok(ShardSpec::Count(count)),
-            _ => Err("a number from 1, 'per-group' or 'auto' is expected".to_owned()),
-        },
+/// The beginning of a span.
+fn begin(text: &str) -> Result<AsOf, String> {
+    match AsOf::parse(text).map_err(|mistake| format!("{mistake}; {}", mistake.help))? {
+        AsOf::LastSession => Err("a date or a time is expected, such as 2024-06-28 or '2024-06-28 10:30'".to_owned()),
+        time => Ok(time),
     }
-}
-
-fn deadline(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s <= DEADLINE_SECONDS_MAX);
-    let time = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).filter(|t| !t.is_zero());
-    time.ok_or_else(|| format!("seconds above 0 and up to {DEADLINE_SECONDS_MAX} are expected, such as 30 or 0.5"))
 }
 
 /// Runs the scan and shows its answer; [`NOT_DONE`] when a symbol failed.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let mode = match args.mode() {
         Mode::Detached(_) | Mode::Submitted(_) => "cluster",
-        Mode::Explain | Mode::Why(_) | Mode::AllBars(_) | Mode::Embedded => "embedded",
+        Mode::Explain | Mode::Why(_) | Mode::Near(_) | Mode::AllBars(_) | Mode::Embedded => "embedded",
     };
     let span = tracing::info_span!(name::SCAN, { attribute::MODE } = mode);
     let _entered = span.enter();
@@ -218,6 +206,8 @@ enum Mode<'a> {
     Explain,
     /// Print why these symbols are in the answer or not.
     Why(&'a str),
+    /// Print the symbols that fail on at most so many terms.
+    Near(u32),
     /// Write the answer at every bar to this file.
     AllBars(&'a Path),
     /// Run it in this process and show the answer.
@@ -235,40 +225,63 @@ impl Args {
             (Some(url), ..) => Mode::Submitted(url),
             (None, Some(symbols), _) => Mode::Why(symbols),
             (None, None, Some(path)) => Mode::AllBars(path),
-            (None, None, None) if self.explain => Mode::Explain,
-            (None, None, None) => Mode::Embedded,
+            (None, None, None) => match self.near {
+                Some(most) => Mode::Near(most),
+                None if self.explain || self.plan => Mode::Explain,
+                None => Mode::Embedded,
+            },
         }
     }
 }
 
 fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
-    let (document, as_of) = asked(&args.clauses, args.as_of.as_deref())?;
+    if args.json && args.why.is_none() && args.near.is_none() {
+        let help = "for the answer as JSON: --output - --format json";
+        return Err(UserMistake::with_help("--json is for --why and --near", help).into());
+    }
+    let (document, as_of) = asked(&args.clauses, args.as_of.as_deref().or(args.to.as_deref()))?;
     match args.mode() {
         Mode::Explain => {
             let prepared = prepared_with_warnings(args, context, &document, as_of)?;
             let route = routed(&args.running, &prepared);
-            io::stdout().write_all(explain::text(&prepared, route, args.running.threads.is_some()).as_bytes())?;
+            let explained = explain::text(&prepared, route, args.running.threads.is_some(), args.plan)?;
+            io::stdout().write_all(explained.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
         Mode::Why(symbols) => explain_symbols(args, &prepared_with_warnings(args, context, &document, as_of)?, symbols),
+        Mode::Near(most) => near_misses(args, &prepared_with_warnings(args, context, &document, as_of)?, most),
         Mode::AllBars(path) => write_all_bars(args, &prepared_with_warnings(args, context, &document, as_of)?, path),
         Mode::Embedded => {
             let started = std::time::Instant::now();
             let prepared = prepare(context, &document, as_of)?;
             let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
             let files = files(&args.shown, &args.running)?;
+            warn_unused(&document, args.shown.quiet);
             let mut outcome = embedded(&args.running, args.shown.quiet, &prepared, None)?;
             outcome.report.prepare_ms = prepare_ms;
+            if args.values == Values::All {
+                let (document, bar) = (values::of_all(&document), AsOf::Bar(prepared.as_of));
+                let of_all = prepare_opened(prepared.dataset.clone(), &document, bar).map_err(anyhow::Error::new)?;
+                let of_all = embedded(&args.running, args.shown.quiet, &of_all, None)?;
+                values::fill(&mut outcome.answer, &of_all.answer);
+            }
             show(args, outcome, files)
         }
         Mode::Detached(url) => {
             let scan = client::submit_detached(url, &call(args, &document, as_of)?).map_err(of_client)?;
+            warn_unused(&document, args.shown.quiet);
             writeln!(io::stdout(), "{scan}")?;
             Ok(ExitCode::SUCCESS)
         }
         Mode::Submitted(url) => {
             let files = files(&args.shown, &args.running)?;
-            show(args, submitted(args, url, &document, as_of)?, files)
+            let mut outcome = submitted(args, url, &document, as_of)?;
+            warn_unused(&document, args.shown.quiet);
+            if args.values == Values::All {
+                let of_all = submitted_of_all(args, url, &document, &outcome.answer.identity)?;
+                values::fill(&mut outcome.answer, &of_all.answer);
+            }
+            show(args, outcome, files)
         }
     }
 }
@@ -284,6 +297,7 @@ fn prepared_with_warnings(
     for warning in prepared.warnings.iter().filter(|_| !args.shown.quiet) {
         crate::diagnostics::warning_line(warning);
     }
+    warn_unused(document, args.shown.quiet);
     Ok(prepared)
 }
 
@@ -302,18 +316,23 @@ fn show(args: &Args, outcome: Outcome, files: Files) -> anyhow::Result<ExitCode>
 
 fn write_all_bars(args: &Args, prepared: &PreparedScan, path: &Path) -> anyhow::Result<ExitCode> {
     args.running.backend.choose(Workload::CpuOnly("--all-bars runs"))?;
+    let file = AllBarsFile::prepare(path, args.shown.format)?;
+    let manifest = &prepared.dataset.manifest;
+    let from =
+        args.from.as_ref().map(|from| manifest.span_start(from)).transpose().map_err(crate::failure::of_market)?;
     let options = LocalOptions {
         shards: args.running.shards,
         threads: routed(&args.running, prepared).threads(),
+        every_value: args.values == Values::All,
         ..LocalOptions::default()
     };
-    let written = all_bars::write(prepared, options, path)?;
-    if !args.shown.quiet {
-        let synthetic = if prepared.dataset.manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
+    let written = file.write(prepared, options, from)?;
+    if !args.shown.quiet && !file.is_piped() {
+        let synthetic = if manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
         writeln!(
             io::stdout(),
             "wrote {}: {} bars, {} rows, {} matches{synthetic}",
-            written.path.display(),
+            path.display(),
             written.times,
             written.rows,
             written.matched
@@ -329,6 +348,23 @@ fn asked(clauses: &Clauses, as_of: Option<&str>) -> anyhow::Result<(ScanDocument
     Ok((document, as_of))
 }
 
+/// Reports the lets of a scan that compiles and uses them nowhere.
+fn warn_unused(document: &ScanDocument, quiet: bool) {
+    let unused = clauses::unused_lets(document);
+    let named = unused.iter().take(UNUSED_SHOWN_MAX).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    let message = match unused.len() {
+        0 => return,
+        1 => format!("no clause uses the let {named}"),
+        count if count > UNUSED_SHOWN_MAX => {
+            format!("no clause uses the lets {named} and {} more", count - UNUSED_SHOWN_MAX)
+        }
+        _ => format!("no clause uses the lets {named}"),
+    };
+    if !quiet {
+        crate::diagnostics::warning_line(&message);
+    }
+}
+
 /// Output files of the run.
 fn files(shown: &ShownArgs, running: &Running) -> Result<Files, UserMistake> {
     if shown.is_piped() && running.profile {
@@ -336,15 +372,6 @@ fn files(shown: &ShownArgs, running: &Running) -> Result<Files, UserMistake> {
         return Err(UserMistake::with_help("--output - and --profile both need standard output", help));
     }
     Files::check(shown)
-}
-
-/// The number of threads that the user requested, else the number that the scan's cost justifies.
-fn routed(running: &Running, prepared: &PreparedScan) -> Route {
-    match running.threads {
-        Some(1) => Route::Sequential,
-        Some(threads) => Route::Threads(threads as usize),
-        None => route(prepared, std::thread::available_parallelism().map_or(1, NonZero::get)),
-    }
 }
 
 /// A symbol that the dataset does not have.
@@ -388,14 +415,33 @@ fn explain_symbols(args: &Args, prepared: &PreparedScan, symbols: &str) -> anyho
     let ask = |symbol: &str| Question::new(prepared, symbol.trim()).map_err(why_not);
     let questions = symbols.split(',').map(ask).collect::<anyhow::Result<Vec<Question>>>()?;
     let Outcome { answer, synthetic, .. } = embedded(&args.running, args.shown.quiet, prepared, None)?;
-    let mut texts = Vec::with_capacity(questions.len());
+    let (mut texts, mut values) = (Vec::new(), Vec::new());
     for question in &questions {
         let explained = question.explained(&embedded(&args.running, args.shown.quiet, &question.scan, None)?.answer);
-        texts.push(why::text(question, &explained, &answer, synthetic));
+        match args.json {
+            true => values.push(why::json(question, &explained, &answer)),
+            false => texts.push(why::text(question, &explained, &answer, synthetic)),
+        }
     }
-    io::stdout().write_all(texts.join("\n").as_bytes())?;
+    let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&values)?) } else { texts.join("\n") };
+    io::stdout().write_all(text.as_bytes())?;
     let asked = |symbol: &str| questions.iter().any(|question| question.symbol == symbol);
     let failed = answer.rows.iter().any(|r| asked(&r.row.symbol) && r.row.status == Status::Failed);
+    Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
+}
+
+/// The symbols that fail on few terms; [`NOT_DONE`] when the bars of a symbol cannot be read.
+fn near_misses(args: &Args, prepared: &PreparedScan, most: u32) -> anyhow::Result<ExitCode> {
+    let question = NearQuestion::new(prepared).map_err(why_not)?;
+    let Outcome { answer, .. } = embedded(&args.running, args.shown.quiet, prepared, None)?;
+    let parts = embedded(&args.running, args.shown.quiet, &question.scan, None)?.answer;
+    let misses = question.misses(&answer, &parts, most as usize);
+    let text = match args.json {
+        true => format!("{}\n", near::json(&misses)?),
+        false => near::text(&question, &misses, &answer, (most as usize, args.shown.all), Page::of_stdout()),
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    let failed = answer.counts()[Status::Failed as usize] > 0;
     Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
 }
 
@@ -408,83 +454,5 @@ fn why_not(error: WhyError) -> anyhow::Error {
         }
         WhyError::Market(error) => crate::failure::of_market(error),
         error => anyhow::Error::from(error),
-    }
-}
-
-/// Runs the scan here; an update resumes from `checkpoints`.
-fn embedded(
-    running: &Running,
-    quiet: bool,
-    prepared: &PreparedScan,
-    checkpoints: Option<Arc<Checkpoints>>,
-) -> anyhow::Result<Outcome> {
-    let options = LocalOptions {
-        shards: running.shards,
-        threads: routed(running, prepared).threads(),
-        deadline: running.deadline,
-        allow_partial: running.allow_partial,
-    };
-    let work = if checkpoints.is_some() { Workload::CpuOnly("an update runs") } else { work_of(prepared) };
-    let chosen = running.backend.choose(work)?;
-    let on_backend = prepared.clone().on(chosen.engine.backend(prepared.precision));
-    let prepared = &on_backend;
-    let (lowering, why_lowering) = prepared.lowering();
-    let source = ScanSource { checkpoints, engine: chosen.engine.clone().lowered(lowering), ..prepared.source() };
-    // Worded as a worker of a cluster does: the reason is part of the answer.
-    let failure_of = |error: &ExecuteError| {
-        let failure = Failure::new(error.kind(), bounded_reason(text_of(error)));
-        (failure.kind, failure.message)
-    };
-    let references = source.load_references();
-    let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
-        let references = references.as_ref().map_err(failure_of)?;
-        source.execute(segment, step, input, references, &NoCancel, stages).map_err(|error| failure_of(&error))
-    };
-    let waiting = Waiting::new(quiet);
-    let (answer, mut report) = local::run(prepared, options, execute, &waiting)?;
-    report.backend_reason = match why_lowering.filter(|_| report.backend != BACKEND_CPU) {
-        Some(why) => format!("{}; {why}", chosen.reason),
-        None => chosen.reason,
-    };
-    let manifest = &prepared.dataset.manifest;
-    let (synthetic, timeframe) = (manifest.synthetic, manifest.timeframe.to_string());
-    Ok(Outcome { answer, report, synthetic, timeframe, engine: chosen.engine })
-}
-
-/// The estimated work, for choosing what computes it.
-fn work_of(prepared: &PreparedScan) -> Workload {
-    Workload::Scan { estimated_ns: estimated_ns(prepared), is_f64: prepared.precision == Precision::F64 }
-}
-
-/// The request to a coordinator.
-fn call(args: &Args, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<ScanCall> {
-    Ok(ScanCall {
-        document: document.clone(),
-        as_of,
-        shards: args.running.shards,
-        security: args.tls.client(args.token_file.as_ref())?,
-        priority: args.priority,
-        deadline: args.running.deadline,
-        ephemeral: args.ephemeral,
-        allow_partial: args.running.allow_partial,
-        fresh: args.fresh,
-        profile: args.running.profile,
-        idempotency_key: args.idempotency_key.clone(),
-        backend: args.running.backend.of_workers(document)?,
-    })
-}
-
-fn submitted(args: &Args, url: &str, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<Outcome> {
-    let waiting = Waiting::new(args.shown.quiet);
-    let scanned = client::scan_blocking(url, &call(args, document, as_of)?, &waiting).map_err(of_client)?;
-    Ok(scanned.into())
-}
-
-/// A coordinator's failure in this program's words.
-pub fn of_client(error: ClientError) -> anyhow::Error {
-    match error {
-        ClientError::Mistakes(mistakes) => drawn(mistakes),
-        error if error.is_users_mistake() => UserMistake::plain(error.to_string()).into(),
-        error => anyhow::Error::new(error),
     }
 }

@@ -9,12 +9,14 @@ use anyhow::Context as _;
 use trawl_coordinator::RunReport;
 use trawl_coordinator::client::Scanned;
 use trawl_kernels::Engine;
+use trawl_plan::ScanDocument;
 use trawl_wire::{Answer, Status};
 
 use super::clauses::STANDARD_STREAM;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::notify::{self, Notifier};
 use crate::output::atomic_file::StagedFile;
+use crate::output::page::Page;
 use crate::output::{AnswerFile, Format, table};
 
 /// Where an answer goes.
@@ -25,8 +27,8 @@ pub struct ShownArgs {
     #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
 
-    /// With --output -: format of the answer [default: csv]
-    #[arg(long, value_name = "FORMAT", value_enum, requires = "output", help_heading = "Output")]
+    /// With '-' as the file: format of the answer [default: csv]
+    #[arg(long, value_name = "FORMAT", value_enum, help_heading = "Output")]
     pub format: Option<Format>,
 
     /// Write the timings of the run as JSON; they are never part of the answer
@@ -54,8 +56,8 @@ impl ShownArgs {
 
 impl From<Scanned> for Outcome {
     fn from(scanned: Scanned) -> Self {
-        let Scanned { answer, report, synthetic, timeframe } = scanned;
-        Self { answer, report, synthetic, timeframe, engine: Engine::Cpu }
+        let Scanned { answer, report, synthetic, timeframe, document } = scanned;
+        Self { answer, report, synthetic, timeframe, document, engine: Engine::Cpu }
     }
 }
 
@@ -84,6 +86,9 @@ impl Files {
                 let help = format!("'{}' is written in the format of its extension", path.display());
                 return Err(UserMistake::with_help("--format is for --output -", help));
             }
+            None if args.format.is_some() => {
+                return Err(UserMistake::with_help("--format is for --output -", "add --output -"));
+            }
             path => path.map(AnswerFile::prepare).transpose()?,
         };
         if let (Some(answer), Some(report)) = (&answer, &args.report)
@@ -108,6 +113,8 @@ pub struct Outcome {
     pub synthetic: bool,
     /// Timeframe of the dataset's bars, as `1d`.
     pub timeframe: String,
+    /// What was scanned; `None` if not known.
+    pub document: Option<ScanDocument>,
     /// What computed here. Kept until everything is shown: a device's compiler must finish before the device is
     /// released.
     pub engine: Engine,
@@ -115,12 +122,12 @@ pub struct Outcome {
 
 /// Shows an answer: files, a table, a notification; [`NOT_DONE`] when a symbol failed.
 pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Result<ExitCode> {
-    let Outcome { answer, report, synthetic, timeframe, engine: _engine } = outcome;
+    let Outcome { answer, report, synthetic, timeframe, document, engine: _engine } = outcome;
     // The process ends, and so does its memory: the rows of a sweep are many to give back one by one.
     let answer = ManuallyDrop::new(answer);
     let quiet = args.quiet || args.is_piped();
     let written = match files.answer {
-        Some(file) => file.write(&answer, &answer.digest)?,
+        Some(file) => file.write(&answer, document.as_ref())?,
         None => Vec::new(),
     };
     if let Some(path) = &files.report {
@@ -132,7 +139,9 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
         crate::diagnostics::warning_line(warning);
     }
     if !quiet {
-        let options = table::Options { all: args.all, synthetic, timeframe: &timeframe, as_of: &report.as_of_shown };
+        let page = Page::of_stdout();
+        let as_of = &report.as_of_shown;
+        let options = table::Options { all: args.all, synthetic, timeframe: &timeframe, as_of, page };
         let mut text = table::render(&answer, options);
         for path in written.iter().chain(&files.report) {
             text.push_str(&format!("wrote {}\n", path.display()));
@@ -140,7 +149,7 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
         printed = io::stdout().write_all(text.as_bytes()).context("cannot write to standard output");
     }
     // Posted even when the reader of the table went away.
-    let posted = files.notifier.is_none_or(|n| n.deliver(&answer, &answer.digest, quiet));
+    let posted = files.notifier.is_none_or(|n| n.deliver(&answer, document.as_ref(), quiet));
     printed?;
     let failed = answer.counts()[Status::Failed as usize];
     if failed == 0 && report.is_complete() {

@@ -14,7 +14,10 @@ use anyhow::Context as _;
 use trawl_coordinator::{PreparedScan, UpdateReport};
 use trawl_worker::{Checkpoints, Outcome as Of, STATE_BYTES_MAX, StateError};
 
-use super::{Clauses, Running, ShownArgs, asked, embedded, files, finish, prepare};
+use super::clauses::Clauses;
+use super::running::{Running, embedded};
+use super::shown::{ShownArgs, finish};
+use super::{asked, files, prepare, warn_unused};
 use crate::app::Context;
 use crate::failure::UserMistake;
 use crate::failure::io_reason;
@@ -75,6 +78,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let prepared = prepare(context, &document, as_of).map_err(|error| clauses.placed(error))?;
     let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
     let files = files(&shown, &running)?;
+    warn_unused(&document, shown.quiet);
     fs::create_dir_all(&state).map_err(|e| {
         UserMistake::with_help(format!("cannot use '{}': {}", state.display(), io_reason(&e)), "--state names a folder")
     })?;

@@ -1,17 +1,20 @@
-//! `--why SYMBOL`: every part of the scan's conditions with its value for one symbol, and which part decided.
+//! `--why SYMBOL,...`: every part of the scan's conditions with its value for each symbol, and which part decided; as text or as JSON.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use serde_json::json;
 use trawl_coordinator::{Explained, PartValue, Question};
 use trawl_plan::explain_match::Role;
 use trawl_plan::graph::Kind;
 use trawl_wire::{Answer, AnswerRow, Status};
 
 use crate::human::{counted, readable};
+use crate::output::json::Number;
 use crate::output::table;
 
-/// Columns that a part's text may take before its value is moved to the right.
-const TEXT_WIDTH: usize = 56;
+/// Columns that the texts of parts take: as many as the longest needs, within this.
+const TEXT_WIDTH: std::ops::RangeInclusive<usize> = 40..=84;
 const VALUE_WIDTH: usize = 12;
 
 /// The text, ending in a line break. `answer` is the scan's own.
@@ -33,11 +36,14 @@ pub fn text(question: &Question, explained: &Explained, answer: &Answer, synthet
         let value = value.as_deref().map_or_else(|| "none (NA)".to_owned(), table::cell);
         let _ = writeln!(text, "{label}: {value}");
     }
-    for part in &explained.parts {
+    let lines: Vec<String> = explained.parts.iter().map(line_of).collect();
+    let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+    let width = longest.clamp(*TEXT_WIDTH.start(), *TEXT_WIDTH.end());
+    for (part, line) in explained.parts.iter().zip(&lines) {
         if part.part.depth == 0 {
             text.push('\n');
         }
-        push_part(&mut text, part, explained.bars);
+        push_part(&mut text, (line, width), part, explained.bars);
     }
     if question.cut {
         let _ = writeln!(text, "... and more parts, not shown");
@@ -46,6 +52,47 @@ pub fn text(question: &Question, explained: &Explained, answer: &Answer, synthet
         text.push_str("\n<- marks what decided\n");
     }
     text
+}
+
+/// One symbol as JSON. `answer` is the scan's own.
+pub fn json(question: &Question, explained: &Explained, answer: &Answer) -> serde_json::Value {
+    let row = answer.rows.iter().find(|r| r.row.symbol == question.symbol);
+    let number = |value: f64| serde_json::to_value(Number(value)).unwrap_or_default();
+    let part = |of: &PartValue| {
+        let condition = of.part.kind == Kind::Bool;
+        let value = match of.value {
+            value if condition && !value.is_nan() => (value == 1.0).into(),
+            value => number(value),
+        };
+        let [last_true, last_false] =
+            of.since.map_or([serde_json::Value::Null, serde_json::Value::Null], |s| s.map(number));
+        json!({
+            "clause": of.part.clause,
+            "text": of.part.text,
+            "seen": of.part.seen,
+            "depth": of.part.depth,
+            "kind": if condition { "condition" } else { "number" },
+            "value": value,
+            "decided": of.reason,
+            "bars_needed": of.part.look_back + 1,
+            "bars_since_true": last_true,
+            "bars_since_false": last_false,
+        })
+    };
+    json!({
+        "symbol": question.symbol,
+        "status": row.map(|r| r.row.status.name()),
+        "reason": row.map(|r| r.row.reason.as_str()),
+        "place": row.and_then(|r| r.place),
+        "edge": row.map(|r| r.row.edge),
+        "provisional": row.map(|r| r.row.provisional),
+        "dataset": answer.identity.dataset,
+        "snapshot": answer.identity.snapshot,
+        "as_of": answer.identity.as_of,
+        "bars": explained.bars,
+        "labels": question.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
+        "parts": explained.parts.iter().map(part).collect::<Vec<_>>(),
+    })
 }
 
 fn status(row: &AnswerRow, answer: &Answer) -> String {
@@ -69,7 +116,8 @@ fn status(row: &AnswerRow, answer: &Answer) -> String {
     text
 }
 
-fn push_part(text: &mut String, of: &PartValue, bars: u64) {
+/// What a part is, indented.
+fn line_of(of: &PartValue) -> String {
     let part = &of.part;
     let mut line = match part.clause {
         // The parts directly below explain it.
@@ -80,6 +128,11 @@ fn push_part(text: &mut String, of: &PartValue, bars: u64) {
     if !part.seen.is_empty() {
         let _ = write!(line, "  ({})", part.seen.join(", "));
     }
+    line
+}
+
+fn push_part(text: &mut String, (line, width): (&str, usize), of: &PartValue, bars: u64) {
+    let part = &of.part;
     let value = match part.kind {
         Kind::Num => readable(of.value),
         Kind::Bool if of.value.is_nan() => "NA".to_owned(),
@@ -96,7 +149,7 @@ fn push_part(text: &mut String, of: &PartValue, bars: u64) {
     }
     let mark = if of.reason { "  <-" } else { "" };
     let notes = if notes.is_empty() { String::new() } else { format!("  {}", notes.join(", ")) };
-    let line = format!("{line:<TEXT_WIDTH$}  {value:>VALUE_WIDTH$}{mark}{notes}");
+    let line = format!("{line:<width$}  {value:>VALUE_WIDTH$}{mark}{notes}");
     let _ = writeln!(text, "{}", line.trim_end());
 }
 

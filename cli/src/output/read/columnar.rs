@@ -6,16 +6,17 @@
 use std::collections::HashMap;
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Float64Type, Int32Type, Int64Type, UInt32Type, UInt64Type};
+use arrow_array::types::{Float64Type, Int32Type, Int64Type, TimestampMicrosecondType, UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::{FileDecoder, read_footer_length};
-use arrow_schema::{DataType, Schema, SchemaRef};
+use arrow_schema::{DataType, Schema, SchemaRef, TimeUnit};
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use trawl_market::format_time;
 
 use super::{AboutRead, AnswerTable, Builder, Cell, Damage};
-use crate::output::{DIGEST_KEY, IDENTITY_KEY};
+use crate::output::{DIGEST_KEY, IDENTITY_KEY, SCAN_KEY};
 
 /// Rows decoded at once from a Parquet file.
 const BATCH_ROWS: usize = 8192;
@@ -77,8 +78,9 @@ impl Columns {
         let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
         let builder = Builder::new(&names)?;
         let readable = |kind: &DataType| {
-            use DataType::{Boolean, Float64, Int32, Int64, UInt32, UInt64, Utf8};
+            use DataType::{Boolean, Float64, Int32, Int64, Timestamp, UInt32, UInt64, Utf8};
             matches!(kind, Boolean | Float64 | Int32 | Int64 | UInt32 | UInt64 | Utf8)
+                || matches!(kind, Timestamp(TimeUnit::Microsecond, Some(zone)) if &**zone == "UTC")
         };
         if let Some(strange) = schema.fields().iter().find(|field| !readable(field.data_type())) {
             let why = format!(
@@ -95,7 +97,8 @@ impl Columns {
         };
         let identity = serde_json::from_str(identity).map_err(|_| Damage::new("its identity is damaged"))?;
         let digest = pairs.get(DIGEST_KEY).map(|&text| text.to_owned());
-        let about = AboutRead { identity: Some(identity), answer_digest: digest, counts: None };
+        let scan = pairs.get(SCAN_KEY).and_then(|scan| serde_json::from_str(scan).ok());
+        let about = AboutRead { identity: Some(identity), answer_digest: digest, counts: None, scan };
         Ok(Self { builder, about, cells: Vec::new() })
     }
 
@@ -125,6 +128,7 @@ fn cell(column: &dyn Array, i: usize) -> Cell {
         DataType::UInt32 => Cell::Number(f64::from(column.as_primitive::<UInt32Type>().value(i))),
         DataType::Int32 => Cell::Number(f64::from(column.as_primitive::<Int32Type>().value(i))),
         DataType::Int64 => Cell::Number(column.as_primitive::<Int64Type>().value(i) as f64),
+        DataType::Timestamp(..) => Cell::Text(format_time(column.as_primitive::<TimestampMicrosecondType>().value(i))),
         DataType::UInt64 => Cell::Number(column.as_primitive::<UInt64Type>().value(i) as f64),
         _ => Cell::Empty,
     }

@@ -1,7 +1,8 @@
 //! Reads an answer file back, whichever format it has.
 //!
 //! Columns are found by name. Columns before `place` are the settings of a sweep, columns that are not fixed ones are
-//! select columns; `edge` and `provisional` are optional. A file that is truncated, damaged or not an answer is the
+//! select columns; `time`, `edge` and `provisional` are optional. In a file of the answers at many times, `time` is the first
+//! setting: a row is then one of a symbol at a time. A file that is truncated, damaged or not an answer is the
 //! user's mistake, reported with its place: the libraries that read Arrow and Parquet panic on some damaged files, and
 //! that is caught here too.
 
@@ -14,6 +15,7 @@ use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use trawl_plan::ANSWER_TIME;
 use trawl_wire::Status;
 
 use super::{EXTENSIONS, Format, identity_path};
@@ -39,7 +41,9 @@ pub struct AnswerTable {
     pub identity: Option<BTreeMap<String, String>>,
     /// 64 hex digits; `None` if the file does not have it.
     pub answer_digest: Option<String>,
-    /// Names of a sweep's settings; empty for a plain scan.
+    /// Name of the scan, if the file has it.
+    pub name: Option<String>,
+    /// Names of a sweep's settings; empty for a plain scan. In a file of many times the first is `time`.
     pub settings: Vec<String>,
     /// Names of the select columns.
     pub select: Vec<String>,
@@ -100,6 +104,13 @@ struct AboutRead {
     identity: Option<serde_json::Map<String, serde_json::Value>>,
     answer_digest: Option<String>,
     counts: Option<serde_json::Map<String, serde_json::Value>>,
+    scan: Option<ScanRead>,
+}
+
+/// What is read of a scan document.
+#[derive(Debug, serde::Deserialize)]
+struct ScanRead {
+    name: Option<String>,
 }
 
 /// Reads the answer in `path`; the extension decides the format.
@@ -182,6 +193,8 @@ fn guarded<T>(read: impl FnOnce() -> T) -> Option<T> {
 /// The meaning of each column.
 #[derive(Debug)]
 struct AnswerLayout {
+    time: Option<usize>,
+    settings: Vec<usize>,
     place: usize,
     symbol: usize,
     status: usize,
@@ -215,8 +228,10 @@ impl AnswerLayout {
         if let Some(early) = taken.into_iter().flatten().find(|&i| i < place) {
             return Err(Damage::new(format!("its column '{}' is before 'place'", names[early])));
         }
+        let time = position(ANSWER_TIME).filter(|&i| i < place);
+        let settings = (0..place).filter(|i| Some(*i) != time).collect();
         let values = (place + 1..names.len()).filter(|i| !taken.contains(&Some(*i))).collect();
-        Ok(Self { place, symbol, status, reason, edge, provisional, values, columns: names.len() })
+        Ok(Self { time, settings, place, symbol, status, reason, edge, provisional, values, columns: names.len() })
     }
 }
 
@@ -230,7 +245,7 @@ impl Builder {
     fn new(names: &[String]) -> Result<Self, Damage> {
         let layout = AnswerLayout::of(names)?;
         let table = AnswerTable {
-            settings: names[..layout.place].to_vec(),
+            settings: layout.time.iter().chain(&layout.settings).map(|&i| names[i].clone()).collect(),
             select: layout.values.iter().map(|&i| names[i].clone()).collect(),
             ..AnswerTable::default()
         };
@@ -251,7 +266,7 @@ impl Builder {
         let values = values.map(|(i, &at)| number(&cells[at]).map_err(|why| format!("'{}': {why}", name(i))));
         let row = TableRow {
             values: values.collect::<Result<_, _>>()?,
-            settings: cells[..layout.place].iter().map(setting).collect(),
+            settings: layout.time.iter().chain(&layout.settings).map(|&i| setting(&cells[i])).collect(),
             place: place(&cells[layout.place])?,
             status: status(&cells[layout.status])?,
             edge: layout.edge.map_or(Ok(None), |i| boolean("edge", &cells[i]))?,
@@ -273,6 +288,7 @@ impl Builder {
 }
 
 fn finish(mut table: AnswerTable, about: Option<AboutRead>) -> Result<AnswerTable, Damage> {
+    without_single_time(&mut table);
     let mut seen = HashSet::with_capacity(table.rows.len());
     if let Some(twice) = table.rows.iter().find(|row| !seen.insert((&row.settings, &row.symbol))) {
         return Err(Damage::new(format!("the symbol '{}' appears twice", twice.symbol)));
@@ -295,7 +311,21 @@ fn finish(mut table: AnswerTable, about: Option<AboutRead>) -> Result<AnswerTabl
     }
     table.identity = about.identity.map(identity_fields);
     table.answer_digest = about.answer_digest;
+    table.name = about.scan.and_then(|scan| scan.name);
     Ok(table)
+}
+
+/// Rows of one time are not told apart by it: answers of different times are compared row by row.
+fn without_single_time(table: &mut AnswerTable) {
+    let times = || table.rows.iter().filter_map(|row| row.settings.first());
+    if table.settings.first().is_none_or(|name| name != ANSWER_TIME) || times().any(|time| Some(time) != times().next())
+    {
+        return;
+    }
+    table.settings.remove(0);
+    for row in &mut table.rows {
+        row.settings.remove(0);
+    }
 }
 
 fn identity_fields(map: serde_json::Map<String, serde_json::Value>) -> BTreeMap<String, String> {
@@ -350,6 +380,8 @@ fn number(cell: &Cell) -> Result<f64, String> {
         Cell::Empty => Ok(f64::NAN),
         Cell::Number(value) => Ok(*value),
         Cell::Bool(value) => Ok(f64::from(*value)),
+        Cell::Text(text) if text == "true" => Ok(1.0),
+        Cell::Text(text) if text == "false" => Ok(0.0),
         Cell::Text(text) => text.parse().map_err(|_| format!("{} is not a number", shown(cell))),
     }
 }

@@ -14,7 +14,14 @@ pub(super) type AnswerKey = [u8; 32];
 
 /// The key of the answer that a scan with this head gets.
 pub(super) fn key_of(head: &pb::Accepted) -> AnswerKey {
-    let same = pb::Accepted { scan_id: String::new(), generation: 0, durable: false, ..head.clone() };
+    let same = pb::Accepted {
+        scan_id: String::new(),
+        generation: 0,
+        durable: false,
+        // Names and spacing are not in the answer.
+        document_json: String::new(),
+        ..head.clone()
+    };
     Sha256::digest(same.encode_to_vec()).into()
 }
 

@@ -466,5 +466,8 @@ pub(super) fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
         best: spec.best,
         generation: scan.generation(),
         durable: scan.asked.durable,
+        time_us: spec.time,
+        conditions: spec.conditions,
+        document_json: prepared.document.to_json(),
     }
 }

@@ -1,0 +1,97 @@
+//! `--near N`: the symbols that fail on at most N terms of the condition, and on which.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use trawl_coordinator::{FailedTerm, NearMiss, NearQuestion};
+use trawl_wire::{Answer, Status};
+
+use crate::human::{counted, readable};
+use crate::output::json::Number;
+use crate::output::page::{Grid, Page};
+use crate::output::table;
+
+/// Rows shown by default.
+const ROWS_SHOWN_MAX: usize = 50;
+
+/// The text, ending in a line break. `answer` is the scan's own; `all` shows every row.
+pub fn text(
+    question: &NearQuestion,
+    misses: &[NearMiss],
+    answer: &Answer,
+    (most, all): (usize, bool),
+    page: Page,
+) -> String {
+    let mut text = String::new();
+    let shown = if all { misses.len() } else { misses.len().min(ROWS_SHOWN_MAX) };
+    if shown > 0 {
+        let mut rows = Grid::new(["symbol", "fails on", "is", "because"].map(str::to_owned).to_vec(), 1);
+        for miss in &misses[..shown] {
+            for (number, term) in miss.fails.iter().enumerate() {
+                let symbol = if number == 0 { table::cell(&miss.symbol) } else { String::new() };
+                let is = if term.is_na { "NA" } else { "false" };
+                rows.row(vec![symbol, table::clean(&one_line(&term.text)), is.to_owned(), sees(term)]);
+            }
+        }
+        rows.push(&mut text, page);
+        if shown < misses.len() {
+            text.truncate(text.len() - 1);
+            let _ = writeln!(text, "  ... and {} more: --all shows them\n", misses.len() - shown);
+        }
+    }
+    let terms = counted(question.terms(), "term");
+    let near = counted(misses.len(), "symbol");
+    let fail = if misses.len() == 1 { "fails" } else { "fail" };
+    let matched = answer.counts()[Status::Matched as usize];
+    let _ = writeln!(text, "{near} {fail} on at most {most} of {terms}; {} matched", counted(matched, "symbol"));
+    text
+}
+
+fn sees(term: &FailedTerm) -> String {
+    let parts = term.sees.iter().map(|(text, value)| format!("{} = {}", one_line(text), readable(*value)));
+    table::clean(&parts.collect::<Vec<_>>().join(", "))
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The same as JSON.
+///
+/// # Errors
+/// None but for lack of memory.
+pub fn json(misses: &[NearMiss]) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Miss<'a> {
+        symbol: &'a str,
+        fails: Vec<Term<'a>>,
+    }
+    #[derive(Serialize)]
+    struct Term<'a> {
+        term: &'a str,
+        /// False, or null for NA.
+        value: Option<bool>,
+        sees: Vec<Seen<'a>>,
+    }
+    #[derive(Serialize)]
+    struct Seen<'a> {
+        part: &'a str,
+        value: Number,
+    }
+    let misses: Vec<Miss<'_>> = misses
+        .iter()
+        .map(|miss| Miss {
+            symbol: &miss.symbol,
+            fails: miss
+                .fails
+                .iter()
+                .map(|term| Term {
+                    term: &term.text,
+                    value: if term.is_na { None } else { Some(false) },
+                    sees: term.sees.iter().map(|(part, value)| Seen { part, value: Number(*value) }).collect(),
+                })
+                .collect(),
+        })
+        .collect();
+    serde_json::to_string_pretty(&misses)
+}
