@@ -321,7 +321,7 @@ pub(super) async fn steps(
     let span = tracing::Span::current();
     let _plan = environment.memory.plans.share().with(prepared.bytes() + RUNNING_BYTES);
     let mut passes = Arc::new(Passes::new(&prepared).map_err(|error| of_pass(&error))?);
-    let recorder = scan.asked.durable.then(|| Recorder::new(&environment.archive, scan));
+    let recorder = scan.asked.durable.then(|| Recorder::new(&environment.archive, scan, stored.ends.as_ref()));
     let head = accepted(scan, &prepared);
     let budgets = (waited, &environment.memory);
     let mut running = RunningScan::new(Arc::clone(scan), Arc::clone(&prepared), head, recorder, budgets);
