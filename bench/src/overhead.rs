@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result, ensure};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use trawl_cluster_store::{ControlStore as _, EtcdStore};
-use trawl_coordinator::client::{ScanCall, Scanned, Session};
 use trawl_coordinator::NoProgress;
+use trawl_coordinator::client::{ScanCall, Scanned, Session};
 use trawl_plan::ScanDocument;
 
 use crate::cpu::CpuMs;

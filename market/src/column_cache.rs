@@ -88,7 +88,12 @@ impl ColumnCache {
 
     /// Keeps these columns.
     pub(crate) fn of(columns: impl IntoIterator<Item = String>, bytes_max: u64) -> Self {
-        Self { columns: Some(columns.into_iter().collect()), bytes_max, state: Mutex::default(), generation: AtomicU64::new(0) }
+        Self {
+            columns: Some(columns.into_iter().collect()),
+            bytes_max,
+            state: Mutex::default(),
+            generation: AtomicU64::new(0),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -55,10 +55,7 @@ impl Waiting {
 
 /// The messages of a shard: each is a reply with those that followed it at once, up to [`GATHERED_BYTES_MAX`]. A larger
 /// reply is a message of its own. Nothing waits once the shard has ended.
-pub(crate) fn gathered(
-    replies: mpsc::Receiver<Reply>,
-    waiting: Arc<Waiting>,
-) -> impl Stream<Item = Reply> + Send {
+pub(crate) fn gathered(replies: mpsc::Receiver<Reply>, waiting: Arc<Waiting>) -> impl Stream<Item = Reply> + Send {
     futures::stream::unfold((replies, waiting, None), |(mut replies, waiting, kept)| async move {
         let first = match kept {
             Some(kept) => kept,
@@ -145,7 +142,9 @@ mod tests {
         let (sender, receiver) = mpsc::channel(100);
         let waiting = Arc::<Waiting>::default();
         let mut gathering = std::pin::pin!(gathered(receiver, Arc::clone(&waiting)));
-        for (replies, bytes, last) in [(GATHERED_REPLIES_MAX, 1, false), (2, GATHERED_BYTES_MAX / 2, false), (2, 1, true)] {
+        for (replies, bytes, last) in
+            [(GATHERED_REPLIES_MAX, 1, false), (2, GATHERED_BYTES_MAX / 2, false), (2, 1, true)]
+        {
             for at in 1..=replies {
                 sender.send(reply(at as u32, 1)).await.unwrap();
                 waiting.sent(bytes, last && at == replies);

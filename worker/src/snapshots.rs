@@ -165,9 +165,7 @@ mod tests {
             let group = dataset.manifest.filled_groups()[0];
             dataset.load_group(group, &["close".to_owned()]).unwrap();
         }
-        let names = || -> Vec<String> {
-            report().held.into_iter().map(|groups| groups.dataset).collect()
-        };
+        let names = || -> Vec<String> { report().held.into_iter().map(|groups| groups.dataset).collect() };
         assert_eq!(names(), ["us5", "demo"]);
         let demo = snapshots.open(&store, "demo", &cache).unwrap();
         assert_eq!(names(), ["demo", "us5"]);

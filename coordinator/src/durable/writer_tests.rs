@@ -245,8 +245,7 @@ fn ends() -> AnswerEnds {
 async fn a_small_scan_is_one_object_with_the_ends_of_its_answer() {
     let bench = bench().await;
     let before = bench.control.list("c/").await.unwrap().revision;
-    let writer =
-        bench.writer(WriterLimits { commit_interval: PATIENCE * 2, progress_delay: PATIENCE * 2, ..limits() });
+    let writer = bench.writer(WriterLimits { commit_interval: PATIENCE * 2, progress_delay: PATIENCE * 2, ..limits() });
     for segment in 0..20 {
         writer.store(0, stored(segment, 100), None).await.unwrap();
     }

@@ -80,7 +80,10 @@ pub(crate) struct PieceReply {
 #[derive(Debug)]
 pub(crate) enum AttemptEvent {
     /// The replies of one message, at least one.
-    Pieces { ticket: Ticket, replies: Vec<PieceReply> },
+    Pieces {
+        ticket: Ticket,
+        replies: Vec<PieceReply>,
+    },
     /// The attempt is not read, because too many results are under way already.
     Paused {
         attempt: AttemptId,

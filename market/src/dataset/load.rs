@@ -166,8 +166,9 @@ impl Dataset {
             let read = times.get(unread..).unwrap_or_default();
             let begins = unread > 0 || read.first() == Some(&entry.first_time);
             // Symbols that share their times share what was found out about them.
-            let ascends =
-                ordered || before.as_ref().is_some_and(|before| before.same_as(&times)) || read.is_sorted_by(|a, b| a < b);
+            let ascends = ordered
+                || before.as_ref().is_some_and(|before| before.same_as(&times))
+                || read.is_sorted_by(|a, b| a < b);
             if !begins || read.last() != Some(&entry.last_time) || !ascends {
                 return Err(self.misplaced(group, &entry.symbol));
             }
@@ -443,8 +444,7 @@ impl Dataset {
             Some((*place, Run { row: run.row + before, rows: run.rows - before, chunk: run.chunk + chunk }))
         };
         let (mut left, runs): (Vec<u32>, Vec<Run>) = left.iter().filter_map(run).unzip();
-        let Columns { times, values } =
-            self.columns_from_file(file, &columns, all, (&runs, &[]), &Added::default())?;
+        let Columns { times, values } = self.columns_from_file(file, &columns, all, (&runs, &[]), &Added::default())?;
         keep(&mut left, &|at| newest(times.get(at)?, values.first()?.get(at)?));
         Ok(found)
     }

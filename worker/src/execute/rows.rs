@@ -67,7 +67,8 @@ impl ScanSource {
         let mut given: Vec<PointValues<'_>> = Vec::with_capacity(points.len());
         for (axis, computed) in axes[..own].iter().zip(computed).filter(|(axis, _)| axis.span.contains(time)) {
             table.begin(&axis.bars.symbol);
-            let marks = |point: usize| RowMarks { point: u32::try_from(point).unwrap_or(u32::MAX), ..RowMarks::default() };
+            let marks =
+                |point: usize| RowMarks { point: u32::try_from(point).unwrap_or(u32::MAX), ..RowMarks::default() };
             let Some(row) = row_at(axis.base_times(), time) else {
                 let reason = reason_at(&mut table, status::stale(axis.base_times(), time));
                 // Without values all points are equal.
@@ -94,8 +95,9 @@ impl ScanSource {
                 Some(best) => {
                     given.clear();
                     given.extend(points.iter().map(|point| point.values(&mut rest)));
-                    let compared =
-                        |point: &PointValues<'_>| (point.universe == 1.0, point.select.last().copied().unwrap_or(f64::NAN));
+                    let compared = |point: &PointValues<'_>| {
+                        (point.universe == 1.0, point.select.last().copied().unwrap_or(f64::NAN))
+                    };
                     let compared: Vec<(bool, f64)> = given.iter().map(compared).collect();
                     best.best(&compared).into_iter().for_each(|point| keep(point, given[point]));
                 }

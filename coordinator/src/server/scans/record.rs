@@ -18,8 +18,8 @@ use crate::durable::ledger::{Ending, Written};
 use crate::durable::records::{DocumentPlace, Level, sha256_hex};
 use crate::durable::writer::{HeldUntilStored, WriterLimits, put_patiently};
 use crate::durable::{
-    Acceptance, AnswerEnds, Decision, End, EndOutcome, Header, Ledger, LedgerError, Named, Outcome, Recorded, ResultStore,
-    Situation, StoreError, Stored, Writer, decide,
+    Acceptance, AnswerEnds, Decision, End, EndOutcome, Header, Ledger, LedgerError, Named, Outcome, Recorded,
+    ResultStore, Situation, StoreError, Stored, Writer, decide,
 };
 use crate::prepare::PreparedScan;
 use crate::server::record_budget::RecordBudget;

@@ -298,9 +298,7 @@ impl RunningScan {
                 Failure::new(ErrorKind::Poisoned, message)
             }
             News::End(scheduler::Outcome::NoWorker) => no_worker.clone(),
-            News::End(scheduler::Outcome::Cancelled) => {
-                Failure::new(ErrorKind::Cancelled, "the scan was cancelled")
-            }
+            News::End(scheduler::Outcome::Cancelled) => Failure::new(ErrorKind::Cancelled, "the scan was cancelled"),
             News::OtherClass => return Err(Stopped::OtherClass),
             _ => {
                 let transit = news.take_transit();
