@@ -64,7 +64,6 @@ impl ScanSource {
             *reasons.entry(reason).or_insert_with(|| table.reason(&reason.text(name())))
         };
         let mut outputs = vec![f64::NAN; self.executable.outputs()];
-        let mut given: Vec<PointValues<'_>> = Vec::with_capacity(points.len());
         for (axis, computed) in axes[..own].iter().zip(computed).filter(|(axis, _)| axis.span.contains(time)) {
             table.begin(&axis.bars.symbol);
             let marks =
@@ -93,8 +92,7 @@ impl ScanSource {
             match plan.best {
                 None => points.iter().enumerate().for_each(|(at, point)| keep(at, point.values(&mut rest))),
                 Some(best) => {
-                    given.clear();
-                    given.extend(points.iter().map(|point| point.values(&mut rest)));
+                    let given: Vec<PointValues<'_>> = points.iter().map(|point| point.values(&mut rest)).collect();
                     let compared = |point: &PointValues<'_>| {
                         (point.universe == 1.0, point.select.last().copied().unwrap_or(f64::NAN))
                     };
