@@ -13,10 +13,9 @@ use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::content::{EnvelopeError, check_rows, content};
+use crate::content::{EnvelopeError, content};
 use crate::limits::REASON_BYTES_MAX;
 use crate::result::{Status, SymbolRow};
-use crate::row_table::{RowTable, has_reason};
 
 /// Keeps the digest of columns apart from all others.
 const DIGEST_DOMAIN: &[u8] = b"trawl segment 3\0";
@@ -67,6 +66,11 @@ impl SegmentColumnsV3 {
     }
 }
 
+/// Whether rows with this status have a reason.
+pub(crate) fn has_reason(status: Status) -> bool {
+    !matches!(status, Status::Matched | Status::NotMatched)
+}
+
 /// The rows of a segment: a checked archive. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Columns {
@@ -78,15 +82,6 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// The columns of a segment's rows.
-    ///
-    /// # Errors
-    /// [`EnvelopeError::Content`] for rows that are not of one result, [`EnvelopeError::Encode`].
-    pub fn of_rows(segment: u32, rows: &[SymbolRow]) -> Result<Self, EnvelopeError> {
-        check_rows(rows)?;
-        RowTable::of_rows(rows).into_columns(segment)
-    }
-
     /// Columns that are known to be well-formed.
     ///
     /// # Errors

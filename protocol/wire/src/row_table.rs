@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::columns::{Columns, SegmentColumnsV3};
-use crate::content::{EnvelopeError, content};
+use crate::columns::{Columns, SegmentColumnsV3, has_reason};
+use crate::content::{EnvelopeError, check_rows, content};
 use crate::limits::REASON_BYTES_MAX;
 use crate::result::{Status, SymbolRow};
 
@@ -46,11 +46,6 @@ pub struct RowMarks {
     pub provisional: bool,
 }
 
-/// Whether rows with this status have a reason.
-pub(crate) fn has_reason(status: Status) -> bool {
-    !matches!(status, Status::Matched | Status::NotMatched)
-}
-
 fn canonical(value: f64) -> f64 {
     if value.is_nan() { f64::NAN } else { value }
 }
@@ -62,7 +57,7 @@ impl RowTable {
     }
 
     /// The rows of a result.
-    pub(crate) fn of_rows(rows: &[SymbolRow]) -> Self {
+    fn of_rows(rows: &[SymbolRow]) -> Self {
         let matched = rows.iter().find(|row| row.status == Status::Matched);
         let widths = matched.map_or((0, 0), |row| (row.rank.len(), row.values.len()));
         let mut by_symbol: Vec<&SymbolRow> = rows.iter().collect();
@@ -223,5 +218,16 @@ impl RowTable {
             (rank..rank + values).for_each(|value| column(&mut columns.values, value));
         }
         Columns::of(&columns)
+    }
+}
+
+impl Columns {
+    /// The columns of a segment's rows.
+    ///
+    /// # Errors
+    /// [`EnvelopeError::Content`] for rows that are not of one result, [`EnvelopeError::Encode`].
+    pub fn of_rows(segment: u32, rows: &[SymbolRow]) -> Result<Self, EnvelopeError> {
+        check_rows(rows)?;
+        RowTable::of_rows(rows).into_columns(segment)
     }
 }
