@@ -34,7 +34,7 @@ impl PreparedScan {
     where
         R: Iterator<Item = RowView<'r>>,
     {
-        if !self.index.contains_key(&segment) {
+        if !self.has(segment) {
             return Err(format!("segment {segment} is none of this scan's"));
         }
         let symbols = || self.piece_names(piece);
@@ -85,7 +85,7 @@ impl PreparedScan {
             SegmentResult::Rows(_) => None,
             SegmentResult::Step(result) => Some(&result.output),
         };
-        if !self.index.contains_key(&segment) {
+        if !self.has(segment) {
             return Err(format!("segment {segment} is none of this scan's"));
         }
         let symbols = self.piece_names(piece).count();

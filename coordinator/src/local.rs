@@ -97,7 +97,7 @@ enum ThreadEvent {
 pub fn run(
     prepared: &PreparedScan,
     options: LocalOptions,
-    execute: impl Fn(u32, ScanStep, &StepInputV1, &mut Stages) -> Result<SegmentResultV2, (ErrorKind, String)> + Sync,
+    execute: impl Fn(u32, ScanStep, &StepInputV1, &mut Stages) -> Result<SegmentResult, (ErrorKind, String)> + Sync,
     progress: &dyn Progress,
 ) -> Result<(Answer, RunReport), LocalError> {
     let pool = rayon::ThreadPoolBuilder::new()
@@ -155,8 +155,7 @@ fn run_shard(
             SegmentRecord { cache: Some(CacheLevel::Disk), symbols, bars, bytes, ..SegmentRecord::default() };
         // A panic is a mistake of this program; it costs the segment, not the scan.
         let result = catch_unwind(AssertUnwindSafe(|| execute(segment, &mut record.stages)))
-            .unwrap_or_else(|_| Err((ErrorKind::Permanent, "internal error: the evaluation panicked".to_owned())))
-            .and_then(|result| SegmentResult::of(result).map_err(|error| (ErrorKind::Permanent, error.to_string())));
+            .unwrap_or_else(|_| Err((ErrorKind::Permanent, "internal error: the evaluation panicked".to_owned())));
         record.failed = result.is_err();
         let timings = timeline.take(segment, &record).map(Box::new);
         // Fails only when the run is over; the result is then not needed.
@@ -179,7 +178,7 @@ fn run_shard(
 }
 
 /// Executes one segment of the current step.
-type Execute<'a> = dyn Fn(u32, &mut Stages) -> Result<SegmentResultV2, (ErrorKind, String)> + Sync + 'a;
+type Execute<'a> = dyn Fn(u32, &mut Stages) -> Result<SegmentResult, (ErrorKind, String)> + Sync + 'a;
 
 /// Starts a shard: attempt, segments, and the time after which it counts as slow.
 type Start<'a> = dyn Fn(AttemptId, Vec<u32>, Option<Duration>) + 'a;
@@ -321,7 +320,7 @@ impl<'a> Run<'a> {
         match event {
             ThreadEvent::Segment { attempt, segment, result, busy_ms, timings } => {
                 if let Some(timings) = timings
-                    && let Some(run) = self.report.shard_runs.iter_mut().rev().find(|r| r.attempt == attempt)
+                    && let Some(run) = self.report.run_of(attempt)
                 {
                     run.timings = Some(ShardTimes::from(*timings));
                 }
@@ -352,7 +351,7 @@ impl<'a> Run<'a> {
             }
             ThreadEvent::End { attempt } => {
                 let ended_ms = ms_since(self.started);
-                if let Some(run) = self.report.shard_runs.iter_mut().find(|r| r.attempt == attempt) {
+                if let Some(run) = self.report.run_of(attempt) {
                     (run.ended_ms, run.ending) = (Some(ended_ms), "done".to_owned());
                 }
                 self.event(Event::AttemptEnded { attempt }, start);

@@ -201,7 +201,23 @@ struct Entry<'a> {
     at: usize,
     /// Its first rank key, stored inline so that most comparisons need no other memory access.
     key: f64,
+    /// The beginning of its symbol, for the same reason.
+    prefix: u64,
     row: &'a RowView<'a>,
+}
+
+impl Entry<'_> {
+    fn by_symbol(&self, other: &Self) -> Ordering {
+        self.prefix.cmp(&other.prefix).then_with(|| self.row.symbol.cmp(other.row.symbol))
+    }
+}
+
+/// The first bytes of a text, as a number in the order of the texts.
+fn prefix_of(text: &str) -> u64 {
+    let mut first = [0; 8];
+    let bytes = text.len().min(first.len());
+    first[..bytes].copy_from_slice(&text.as_bytes()[..bytes]);
+    u64::from_be_bytes(first)
 }
 
 /// The order of the rows: by table, matches before others.
@@ -209,14 +225,14 @@ fn places(rows: &[RowView<'_>], spec: &MergeSpec) -> Vec<RowPlace> {
     let mut parts: BTreeMap<(u32, bool), Vec<Entry<'_>>> = BTreeMap::new();
     for (at, row) in rows.iter().enumerate() {
         let table = if spec.best { 0 } else { row.point };
-        let key = row.rank(0);
-        parts.entry((table, row.status != Status::Matched)).or_default().push(Entry { at, key, row });
+        let (key, prefix) = (row.rank(0), prefix_of(row.symbol));
+        parts.entry((table, row.status != Status::Matched)).or_default().push(Entry { at, key, prefix, row });
     }
     let most = spec.limit.unwrap_or(u32::MAX);
     let mut order = Vec::with_capacity(rows.len());
     for ((_, others), mut part) in parts {
         if others {
-            part.sort_by(|a, b| a.row.symbol.cmp(b.row.symbol).then(a.row.point.cmp(&b.row.point)));
+            part.sort_by(|a, b| a.by_symbol(b).then(a.row.point.cmp(&b.row.point)));
             order.extend(part.iter().map(|entry| RowPlace { at: entry.at, place: None }));
         } else {
             part.sort_by(|a, b| by_rank(a, b, &spec.descending).then(a.row.point.cmp(&b.row.point)));
@@ -251,7 +267,7 @@ fn by_rank(a: &Entry<'_>, b: &Entry<'_>, descending: &[bool]) -> Ordering {
             return order;
         }
     }
-    a.row.symbol.cmp(b.row.symbol)
+    a.by_symbol(b)
 }
 
 #[cfg(test)]

@@ -171,19 +171,26 @@ fn assign(segments: &[SegmentCost], seats: &[WorkerSeat<'_>], affinity: u64) -> 
     let all: u128 = shares.iter().map(|share| u128::from(*share)).sum();
     let bound = |share: u32| {
         let bound = total * u128::from(LOAD_BOUND_PERCENT) * u128::from(share) / (100 * all);
-        bound.max(u128::from(largest))
+        u64::try_from(bound).unwrap_or(u64::MAX).max(largest)
     };
-    let bounds: Vec<u128> = shares.iter().map(|share| bound(*share)).collect();
+    let bounds: Vec<u64> = shares.iter().map(|share| bound(*share)).collect();
     let mut mine: Vec<Vec<SegmentCost>> = vec![Vec::new(); seats.len()];
-    let mut loads = vec![0u128; seats.len()];
+    let mut loads = vec![0u64; seats.len()];
     for segment in segments {
+        let hash = hash_of(segment.segment, affinity);
         let mut best: Option<(bool, Tier, u64, usize)> = None;
         for (i, seat) in seats.iter().enumerate() {
-            let fits = loads[i] + u128::from(segment.cost) <= bounds[i];
-            // Where it fits nowhere, the least loaded seat takes it.
-            let room = u64::MAX - u64::try_from(loads[i] / u128::from(shares[i])).unwrap_or(u64::MAX);
-            let wish = if fits { score(segment.segment, (seat.key, shares[i]), affinity) } else { room };
+            let fits = loads[i].saturating_add(segment.cost) <= bounds[i];
             let tier = if fits { seat.holds.tier(segment.segment) } else { Tier::Nowhere };
+            // Most seats are out of question before they are scored.
+            if best.is_some_and(|(fitting, best, ..)| (fits, tier) < (fitting, best)) {
+                continue;
+            }
+            // Where it fits nowhere, the least loaded seat takes it.
+            let wish = match fits {
+                true => score(hash, (seat.key, shares[i])),
+                false => u64::MAX - loads[i] / u64::from(shares[i]),
+            };
             let candidate = (fits, tier, wish, i);
             // Equal scores (two workers of one key) go to the later seat, in an order that does not depend on the call.
             if best.is_none_or(|b| candidate > b) {
@@ -191,7 +198,7 @@ fn assign(segments: &[SegmentCost], seats: &[WorkerSeat<'_>], affinity: u64) -> 
             }
         }
         if let Some((_, _, _, i)) = best {
-            loads[i] += u128::from(segment.cost);
+            loads[i] = loads[i].saturating_add(segment.cost);
             mine[i].push(*segment);
         }
     }
@@ -201,7 +208,8 @@ fn assign(segments: &[SegmentCost], seats: &[WorkerSeat<'_>], affinity: u64) -> 
 /// The first choice of a segment: a seat that holds it, then by rendezvous hashing, ignoring load.
 pub fn preferred(segment: u32, seats: &[WorkerSeat<'_>], affinity: u64) -> Option<u64> {
     let shares = shares(seats);
-    let rated = seats.iter().zip(shares).map(|(seat, share)| (score(segment, (seat.key, share), affinity), seat));
+    let hash = hash_of(segment, affinity);
+    let rated = seats.iter().zip(shares).map(|(seat, share)| (score(hash, (seat.key, share)), seat));
     let best = rated.max_by_key(|(score, seat)| (seat.holds.tier(segment), *score, seat.key, seat.worker));
     best.map(|(_, seat)| seat.worker)
 }
@@ -214,10 +222,14 @@ fn shares(seats: &[WorkerSeat<'_>]) -> Vec<u32> {
     seats.iter().map(share).collect()
 }
 
+/// The hash of a segment of a dataset.
+fn hash_of(segment: u32, affinity: u64) -> u64 {
+    mix(affinity ^ u64::from(segment).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
 /// The rendezvous score of a segment and a worker: the highest score wins, so a worker that joins or leaves moves only
 /// its own segments. A worker with several shares has as many chances.
-fn score(segment: u32, (key, shares): (u64, u32), affinity: u64) -> u64 {
-    let of_segment = mix(affinity ^ u64::from(segment).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+fn score(of_segment: u64, (key, shares): (u64, u32)) -> u64 {
     let chance = |share: u32| match share {
         0 => mix(of_segment ^ key),
         share => mix(of_segment ^ mix(key.wrapping_add(u64::from(share)))),

@@ -2,7 +2,6 @@
 //!
 //! Everything that could differ between attempts is resolved here, once.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tracing::field::Empty;
@@ -28,7 +27,7 @@ use crate::worker_class::{ClassNeeds, WorkerClass};
 /// Maximum bytes of bars that a scan of several steps in this process keeps in memory.
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
 
-/// Bytes of a segment beside its symbols: its number, and its entry in the index.
+/// Bytes of a segment: its number, here and where it is run.
 const SEGMENT_BYTES: usize = 64;
 
 /// Why a scan cannot begin. All variants except [`PrepareError::Dataset`] are mistakes of the user.
@@ -84,9 +83,6 @@ pub enum PrepareError {
     },
 }
 
-/// Symbols of one segment, as indices into the manifest.
-type SegmentIndex = BTreeMap<u32, Vec<usize>>;
-
 /// A scan ready to be cut into shards. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct PreparedScan {
@@ -111,7 +107,6 @@ pub struct PreparedScan {
     pub identity: Identity,
     /// The groups with a symbol, ascending.
     pub segments: Arc<Vec<u32>>,
-    pub(crate) index: Arc<SegmentIndex>,
 }
 
 /// Opens the dataset, compiles the plan and resolves the as-of; `None` is the newest closed bar, a time the newest bar
@@ -178,18 +173,15 @@ pub(crate) fn prepare_with(
     check_answer_rows(&plan, manifest.symbols.len())?;
     let precision = precision_of(document);
     let executable = ExecutablePlan::new(Arc::new(plan), precision);
-    let needed = workspace_bytes(&executable, &manifest);
+    let needed = workspace_bytes(&executable, &dataset);
     if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
         return Err(PrepareError::TooMuchMemory { needed });
     }
-    let mut index = SegmentIndex::new();
-    for (i, entry) in manifest.symbols.iter().enumerate() {
-        index.entry(entry.group).or_default().push(i);
+    let segments: Vec<u32> = dataset.group_bars().map(|(group, _)| group).collect();
+    if segments.len() > SEGMENTS_MAX {
+        return Err(PrepareError::TooManySegments { dataset: manifest.name.clone(), found: segments.len() });
     }
-    if index.len() > SEGMENTS_MAX {
-        return Err(PrepareError::TooManySegments { dataset: manifest.name.clone(), found: index.len() });
-    }
-    span.record(attribute::SEGMENTS, trawl_telemetry::spans::number(index.len() as u64));
+    span.record(attribute::SEGMENTS, trawl_telemetry::spans::number(segments.len() as u64));
     let class = execution_class_in(precision);
     let identity = Identity {
         plan: executable.fingerprint().to_owned(),
@@ -213,8 +205,7 @@ pub(crate) fn prepare_with(
         adjustment,
         precision,
         identity,
-        segments: Arc::new(index.keys().copied().collect()),
-        index: Arc::new(index),
+        segments: Arc::new(segments),
     })
 }
 
@@ -241,9 +232,8 @@ fn coverage_warning(plan: &Plan, manifest: &Manifest, as_of: TimeMicros) -> Resu
 }
 
 /// Working memory in bytes per thread, besides the bars: a function of the plan and the longest history.
-fn workspace_bytes(executable: &ExecutablePlan, manifest: &Manifest) -> u64 {
-    let longest = manifest.symbols.iter().map(|s| s.rows).max().unwrap_or(0);
-    executable.workspace_bytes(usize::try_from(longest).unwrap_or(usize::MAX))
+fn workspace_bytes(executable: &ExecutablePlan, dataset: &Dataset) -> u64 {
+    executable.workspace_bytes(usize::try_from(dataset.longest()).unwrap_or(usize::MAX))
 }
 
 /// The text of an adjustment in the identity and in requests to workers.
@@ -260,7 +250,6 @@ impl PreparedScan {
     /// The same scan, restricted to one segment.
     pub(crate) fn only(mut self, segment: u32) -> Self {
         self.segments = Arc::new(self.segments.iter().copied().filter(|s| *s == segment).collect());
-        self.index = Arc::new(self.index.iter().filter(|s| *s.0 == segment).map(|(s, i)| (*s, i.clone())).collect());
         self
     }
 
@@ -313,7 +302,7 @@ impl PreparedScan {
 
     /// Bytes that it takes in memory beside the document and the manifest, about.
     pub fn bytes(&self) -> usize {
-        self.executable.bytes() + self.symbol_count() * size_of::<usize>() + self.segments.len() * SEGMENT_BYTES
+        self.executable.bytes() + self.segments.len() * SEGMENT_BYTES
     }
 
     /// The source for executing steps of the scan; on the CPU unless another engine is set. Steps after the first find
@@ -355,8 +344,19 @@ impl PreparedScan {
     }
 
     fn symbol_names(&self, segment: u32) -> impl Iterator<Item = &str> {
-        let indices = self.index.get(&segment).map_or(&[][..], Vec::as_slice);
-        indices.iter().map(|&i| self.dataset.manifest.symbols[i].symbol.as_str())
+        let there = self.has(segment).then(|| self.dataset.symbols_of(segment));
+        there.into_iter().flatten().map(|entry| entry.symbol.as_str())
+    }
+
+    /// The places of a segment's symbols among those of the snapshot, ascending.
+    pub(crate) fn places_of(&self, segment: u32) -> impl Iterator<Item = usize> {
+        let there = self.has(segment).then(|| self.dataset.members(segment));
+        there.into_iter().flatten().map(|place| *place as usize)
+    }
+
+    /// Whether a segment is one of this scan's.
+    pub(crate) fn has(&self, segment: u32) -> bool {
+        self.segments.binary_search(&segment).is_ok()
     }
 
     /// Symbols of a piece: those of its segment, or a run of them.
@@ -370,8 +370,7 @@ impl PreparedScan {
 
     /// The piece that covers a whole segment.
     pub(crate) fn whole(&self, segment: u32) -> Piece {
-        let symbols = self.index.get(&segment).map_or(0, Vec::len);
-        Piece { segment, first: 0, count: u32::try_from(symbols).unwrap_or(u32::MAX) }
+        Piece { segment, first: 0, count: u32::try_from(self.size_of(segment).0).unwrap_or(u32::MAX) }
     }
 
     /// Number of symbols of the whole scan.
@@ -381,29 +380,27 @@ impl PreparedScan {
 
     /// Working memory in bytes per thread, besides the bars.
     pub fn workspace_bytes(&self) -> u64 {
-        workspace_bytes(&self.executable, &self.dataset.manifest)
+        workspace_bytes(&self.executable, &self.dataset)
     }
 
     /// Number of bars of all symbols of the scan.
     pub fn bar_count(&self) -> u64 {
-        self.dataset.manifest.symbols.iter().map(|s| s.rows).sum()
+        self.dataset.group_bars().fold(0, |sum, (_, bars)| sum.saturating_add(bars))
     }
 
     /// Estimated nanoseconds of one core per segment, ascending by segment.
     pub fn segment_costs(&self) -> Vec<SegmentCost> {
         let per_bar = self.plan.cost_ns_per_bar().max(1.0);
-        let cost = |rows: &[usize]| {
-            let bars: u64 = rows.iter().map(|&i| self.dataset.manifest.symbols[i].rows).sum();
-            // Saturating; the cost is never 0.
-            ((bars as f64 * per_bar) as u64).max(1)
-        };
-        self.index.iter().map(|(&segment, rows)| SegmentCost { segment, cost: cost(rows) }).collect()
+        // Saturating; the cost is never 0.
+        let cost = |bars: u64| ((bars as f64 * per_bar) as u64).max(1);
+        let mine = self.dataset.group_bars().filter(|(segment, _)| self.has(*segment));
+        mine.map(|(segment, bars)| SegmentCost { segment, cost: cost(bars) }).collect()
     }
 
     /// Number of symbols of a segment, and of their bars.
     pub(crate) fn size_of(&self, segment: u32) -> (u64, u64) {
-        let symbols = self.index.get(&segment).map_or(&[][..], Vec::as_slice);
-        (symbols.len() as u64, symbols.iter().map(|&i| self.dataset.manifest.symbols[i].rows).sum())
+        let (symbols, bars) = if self.has(segment) { self.dataset.size_of(segment) } else { (0, 0) };
+        (symbols as u64, bars)
     }
 
     /// Estimated nanoseconds of one core for all segments.

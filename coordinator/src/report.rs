@@ -138,6 +138,12 @@ impl RunReport {
         self.hedges = count(self.shard_runs.iter().filter(|r| r.purpose == RunPurpose::Hedge).count());
     }
 
+    /// The run of an attempt. Attempts are added in the order of their ids.
+    pub(crate) fn run_of(&mut self, attempt: u64) -> Option<&mut ShardRun> {
+        let at = self.shard_runs.binary_search_by_key(&attempt, |run| run.attempt).ok()?;
+        self.shard_runs.get_mut(at)
+    }
+
     /// Whether a shard was slow, failed or was hedged: its trace is then kept regardless of sampling.
     pub fn is_notable(&self) -> bool {
         let odd = |run: &ShardRun| run.is_slow() || run.purpose == RunPurpose::Hedge || run.ending.contains(':');

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use trawl_market::{SymbolTable, TimeMicros};
 use trawl_wire::{CrossTable, CrossTimes, CrossValues, ErrorKind, SegmentOutput, SegmentResultV2, StepInputV1};
 use trawl_worker::{ScanStep, StepKind};
@@ -53,12 +54,24 @@ pub enum PassError {
     Labels(String),
 }
 
-/// One cross-section so far: by key, one value for each time.
-#[derive(Debug, Clone, Default)]
+/// One cross-section so far.
+#[derive(Debug, Clone)]
 struct Table {
     times: Vec<TimeMicros>,
-    values: BTreeMap<String, Vec<f64>>,
+    values: TableValues,
 }
+
+/// The values of a cross-section: one for each time.
+#[derive(Debug, Clone)]
+enum TableValues {
+    /// Of each of the snapshot's symbols, by its place.
+    OfSymbols(Vec<Vec<f64>>),
+    /// Of each label, or of an empty text.
+    OfLabels(BTreeMap<String, Vec<f64>>),
+}
+
+/// Times whose values are reduced side by side before they are kept.
+const TIMES_AT_ONCE: usize = 64;
 
 /// The passes of one scan.
 #[derive(Debug, Clone)]
@@ -103,6 +116,11 @@ impl Passes {
         self.steps.len() == 1
     }
 
+    /// Whether there are values of cross-sections for the steps to come.
+    pub fn has_tables(&self) -> bool {
+        !self.tables.is_empty()
+    }
+
     /// The input of the current step for `segments`: the wanted times, and the values of earlier cross-sections that
     /// their symbols and the references read.
     pub fn input(&self, segments: &[u32]) -> StepInputV1 {
@@ -114,18 +132,26 @@ impl Passes {
         if step.kind == StepKind::Times || self.tables.is_empty() {
             return StepInputV1 { wanted, tables: Vec::new() };
         }
-        let mut keys: BTreeSet<String> = self.prepared.plan.references().iter().map(|s| (*s).to_owned()).collect();
-        keys.extend(segments.iter().flat_map(|segment| self.prepared.symbols_of(*segment)));
+        let symbols = &self.prepared.dataset.manifest.symbols;
+        let place = |name: &&str| symbols.binary_search_by(|entry| entry.symbol.as_str().cmp(name)).ok();
+        // In the order of the symbols, which is that of their names.
+        let mut places: BTreeSet<usize> = self.prepared.plan.references().iter().filter_map(place).collect();
+        places.extend(segments.iter().flat_map(|segment| self.prepared.places_of(*segment)));
         let cut = |(cross, table): (&u16, &Table)| {
-            let series = self.prepared.plan.crosses[usize::from(*cross)].function.is_market_series();
-            let mine = |(key, _): &(&String, &Vec<f64>)| series || keys.contains(*key);
-            let rows: Vec<(&String, &Vec<f64>)> = table.values.iter().filter(mine).collect();
-            CrossTable {
-                cross: *cross,
-                times: table.times.clone(),
-                keys: rows.iter().map(|(key, _)| (*key).clone()).collect(),
-                values: rows.iter().flat_map(|(_, values)| values.iter().copied()).collect(),
+            let mut cut =
+                CrossTable { cross: *cross, times: table.times.clone(), keys: Vec::new(), values: Vec::new() };
+            let mut keep = |key: &str, values: &[f64]| {
+                cut.keys.push(key.to_owned());
+                cut.values.extend_from_slice(values);
+            };
+            match &table.values {
+                TableValues::OfLabels(values) => values.iter().for_each(|(key, values)| keep(key, values)),
+                TableValues::OfSymbols(values) => {
+                    let mine = places.iter().filter_map(|place| Some((symbols.get(*place)?, values.get(*place)?)));
+                    mine.for_each(|(entry, values)| keep(&entry.symbol, values));
+                }
             }
+            cut
         };
         StepInputV1 { wanted, tables: self.tables.iter().map(cut).collect() }
     }
@@ -213,58 +239,73 @@ impl Passes {
     /// Puts one chunk of values into the tables.
     fn gather(&mut self, results: &[SegmentResultV2]) {
         let Some(chunk) = self.chunks.front().cloned() else { return };
-        let manifest = Arc::clone(&self.prepared.dataset.manifest);
-        let symbols: Vec<&str> = manifest.symbols.iter().map(|s| s.symbol.as_str()).collect();
-        let at: BTreeMap<&str, usize> = symbols.iter().enumerate().map(|(i, s)| (*s, i)).collect();
+        let symbols = self.prepared.symbol_count();
         // A cross-section that is not read has no table: its readers have no bars.
         for CrossTimes { cross, times } in chunk.into_iter().filter(|c| !c.times.is_empty()) {
             // `[time][symbol]`, symbols in the order of the manifest.
-            let mut panel = vec![f64::NAN; times.len() * symbols.len()];
+            let mut panel = vec![f64::NAN; times.len() * symbols];
             for result in results {
                 let SegmentOutput::Values(given) = &result.output else { continue };
                 let Some(CrossValues { values, .. }) = given.iter().find(|v| v.cross == cross && v.times == times)
                 else {
                     continue;
                 };
-                for (symbol, values) in self.prepared.symbols_of(result.segment).iter().zip(values.chunks(times.len()))
-                {
-                    let Some(&column) = at.get(symbol.as_str()) else { continue };
-                    values.iter().enumerate().for_each(|(t, v)| panel[t * symbols.len() + column] = *v);
+                for (place, values) in self.prepared.places_of(result.segment).zip(values.chunks(times.len())) {
+                    let column = panel.iter_mut().skip(place).step_by(symbols.max(1));
+                    column.zip(values).for_each(|(to, value)| *to = *value);
                 }
             }
-            self.reduce(cross, &times, &symbols, &panel);
+            self.reduce(cross, &times, &panel);
         }
     }
 
-    fn reduce(&mut self, cross: u16, times: &[TimeMicros], symbols: &[&str], panel: &[f64]) {
+    /// Reduces the values of all symbols at each time, `[time][symbol]`. No time depends on another one.
+    fn reduce(&mut self, cross: u16, times: &[TimeMicros], panel: &[f64]) {
         let section = &self.prepared.plan.crosses[usize::from(cross)];
-        let table = self.tables.entry(cross).or_default();
-        let before = table.times.len();
-        for (values, time) in panel.chunks(symbols.len().max(1)).zip(times) {
+        let symbols = &self.prepared.dataset.manifest.symbols;
+        let is_series = section.function.is_market_series();
+        let table = self.tables.entry(cross).or_insert_with(|| Table {
+            times: Vec::new(),
+            values: match is_series {
+                true => TableValues::OfLabels(BTreeMap::new()),
+                false => TableValues::OfSymbols(vec![Vec::new(); symbols.len()]),
+            },
+        });
+        let labels = &self.labels;
+        let reduced = |(values, time): (&[f64], &TimeMicros)| {
             let group = |i: usize| match &section.by {
                 None => Some(""),
-                Some(by) => self.labels.label_at(symbols[i], by, *time),
+                Some(by) => labels.label_at(&symbols[i].symbol, by, *time),
             };
-            let (each, all) = reduce_groups(section.function, values, group);
-            let known = table.times.len();
-            let mut keep = |key: &str, value: f64| {
-                let series = match table.values.get_mut(key) {
-                    Some(series) => series,
-                    None => table.values.entry(key.to_owned()).or_default(),
-                };
-                series.resize(known, f64::NAN);
-                series.push(value);
-            };
-            if section.function.is_market_series() {
-                all.into_iter().for_each(|(key, value)| keep(key, value));
-            } else {
-                symbols.iter().zip(each).for_each(|(symbol, value)| keep(symbol, value));
+            reduce_groups(section.function, values, group)
+        };
+        let rows: Vec<(&[f64], &TimeMicros)> = panel.chunks(symbols.len().max(1)).zip(times).collect();
+        for some in rows.chunks(TIMES_AT_ONCE) {
+            let reduced: Vec<(Vec<f64>, BTreeMap<&str, f64>)> = some.par_iter().copied().map(reduced).collect();
+            for ((each, all), (_, time)) in reduced.into_iter().zip(some) {
+                let known = table.times.len();
+                match &mut table.values {
+                    TableValues::OfSymbols(values) => {
+                        values.iter_mut().zip(each).for_each(|(series, value)| series.push(value));
+                    }
+                    TableValues::OfLabels(values) => {
+                        for (key, value) in all {
+                            let series = match values.get_mut(key) {
+                                Some(series) => series,
+                                None => values.entry(key.to_owned()).or_default(),
+                            };
+                            series.resize(known, f64::NAN);
+                            series.push(value);
+                        }
+                    }
+                }
+                table.times.push(**time);
             }
-            table.times.push(*time);
         }
-        debug_assert_eq!(table.times.len(), before + times.len());
         let known = table.times.len();
-        table.values.values_mut().for_each(|series| series.resize(known, f64::NAN));
+        if let TableValues::OfLabels(values) = &mut table.values {
+            values.values_mut().for_each(|series| series.resize(known, f64::NAN));
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 mod popularity;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::popularity::Popularity;
@@ -75,17 +76,24 @@ pub struct ColumnCache {
     columns: Option<BTreeSet<String>>,
     bytes_max: u64,
     state: Mutex<State>,
+    /// See [`Self::generation`].
+    generation: AtomicU64,
 }
 
 impl ColumnCache {
     /// Keeps columns of any datasets that share it, at most so many bytes of their values; 0 keeps none.
     pub fn new(bytes_max: u64) -> Self {
-        Self { columns: None, bytes_max, state: Mutex::default() }
+        Self { columns: None, bytes_max, state: Mutex::default(), generation: AtomicU64::new(0) }
     }
 
     /// Keeps these columns.
     pub(crate) fn of(columns: impl IntoIterator<Item = String>, bytes_max: u64) -> Self {
-        Self { columns: Some(columns.into_iter().collect()), bytes_max, state: Mutex::default() }
+        Self {
+            columns: Some(columns.into_iter().collect()),
+            bytes_max,
+            state: Mutex::default(),
+            generation: AtomicU64::new(0),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -95,6 +103,11 @@ impl ColumnCache {
     /// Bytes that are kept now.
     pub fn bytes(&self) -> u64 {
         self.state().bytes
+    }
+
+    /// Another number whenever contents have come or gone of which any column is here.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// Whether it is one for several snapshots, which have bars in common.
@@ -175,12 +188,17 @@ impl ColumnCache {
                 *columns -= 1;
                 if *columns == 0 {
                     state.contents.remove(&key.0.content);
+                    self.generation.fetch_add(1, Ordering::Release);
                 }
             }
         }
         state.clock += 1;
         state.bytes += bytes;
-        *state.contents.entry(Arc::clone(&key.0.content)).or_default() += 1;
+        let columns = state.contents.entry(Arc::clone(&key.0.content)).or_default();
+        *columns += 1;
+        if *columns == 1 {
+            self.generation.fetch_add(1, Ordering::Release);
+        }
         state.order.insert(state.clock, key.clone());
         state.held.insert(key, Entry { column: column.clone(), bytes, used: state.clock });
     }
@@ -300,12 +318,15 @@ mod tests {
         cache.keep(&part("a"), "close", &column(1.0), &[]);
         cache.keep(&part("a"), "open", &column(1.0), &[]);
         assert_eq!(of(&["a", "b"]), ["a"]);
-        for gone in ["close", "open"] {
+        assert_eq!(cache.generation(), 1, "one content");
+        for (gone, generation) in [("close", 1), ("open", 2)] {
             assert_eq!(of(&["a"]), ["a"], "until the last column goes");
+            assert_eq!(cache.generation(), generation);
             (0..2).for_each(|_| drop(cache.get(&part("b"), gone)));
             cache.keep(&part("b"), gone, &column(2.0), &[]);
         }
         assert_eq!(of(&["a", "b"]), ["b"]);
+        assert_eq!(cache.generation(), 3, "one has come and one has gone");
     }
 
     #[test]

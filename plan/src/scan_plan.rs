@@ -39,22 +39,27 @@ impl Point {
         first.chain(&mut self.rank).chain(&mut self.select)
     }
 
-    /// Splits the last stage's outputs of this point: universe, condition, edge, rank keys, select columns.
-    pub fn values<'v>(&self, outputs: &mut impl Iterator<Item = &'v f64>) -> PointValues {
-        let mut take = |there: bool| if there { outputs.next().copied() } else { None };
+    /// Splits off the values of this point from those of the last stage's outputs: universe, condition, edge, rank keys, select columns.
+    pub fn values<'v>(&self, outputs: &mut &'v [f64]) -> PointValues<'v> {
+        let mut take = |count: usize| {
+            let (taken, rest) = outputs.split_at(count.min(outputs.len()));
+            *outputs = rest;
+            taken
+        };
+        let mut one = |node: &Option<NodeId>| take(usize::from(node.is_some())).first().copied();
         PointValues {
-            universe: take(self.universe.is_some()).unwrap_or(1.0),
-            condition: take(self.condition.is_some()).unwrap_or(f64::NAN),
-            edge: take(self.edge.is_some()) == Some(1.0),
-            rank: self.rank.iter().filter_map(|_| take(true)).collect(),
-            select: self.select.iter().filter_map(|_| take(true)).collect(),
+            universe: one(&self.universe).unwrap_or(1.0),
+            condition: one(&self.condition).unwrap_or(f64::NAN),
+            edge: one(&self.edge) == Some(1.0),
+            rank: take(self.rank.len()),
+            select: take(self.select.len()),
         }
     }
 }
 
 /// What a point's outputs are at one bar of one symbol.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PointValues {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PointValues<'v> {
     /// 1, 0 or NaN; 1 when the plan has no universe.
     pub universe: f64,
     /// 1, 0 or NaN; NaN when the plan has no condition.
@@ -62,9 +67,9 @@ pub struct PointValues {
     /// Whether a comparison behind them was near.
     pub edge: bool,
     /// One per rank key.
-    pub rank: Vec<f64>,
+    pub rank: &'v [f64],
     /// One per select column.
-    pub select: Vec<f64>,
+    pub select: &'v [f64],
 }
 
 /// A compiled scan, or bare expressions.

@@ -133,8 +133,8 @@ impl<'a> StageRun<'a> {
         for (p, piece) in self.stage.pieces.iter().enumerate() {
             let (recorded, started) = (stages.spans().len(), Instant::now());
             let frame = self.frame(piece);
-            let mut mine: Vec<Computed> = Vec::new();
-            mine.resize_with(self.axes.len(), Computed::default);
+            // They share the memory of an empty one.
+            let mut mine: Vec<Computed> = vec![Computed::default(); self.axes.len()];
             let wanted = self.wanted(frame, &needed[p]);
             if let BarSize::Higher { timeframe, forming: true } = &frame.bars {
                 for &a in &wanted {

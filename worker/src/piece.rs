@@ -43,10 +43,15 @@ impl<'a> StageRun<'a> {
     ) -> PieceInputs<'r> {
         let (frame, executable) = (self.frame(&self.stage.pieces[p]), &self.executables[p]);
         let trims: Vec<Trim> = wanted.iter().map(|&a| self.shortened(p, &self.axes[a], needed[a])).collect();
+        // Of many symbols as many bars are wanted.
+        let (mut wanted_from, mut begins) = (usize::MAX, Vec::new());
         let columns = |(&a, &trim): (&usize, &Trim)| {
-            let begins = executable.input_begins(needed[a] - trim.given);
-            let inputs = executable.inputs.iter().zip(begins);
-            let input = |(input, begin): (&Input, usize)| {
+            let from = needed[a] - trim.given;
+            if from != wanted_from {
+                (wanted_from, begins) = (from, executable.input_begins(from));
+            }
+            let inputs = executable.inputs.iter().zip(&begins);
+            let input = |(input, &begin): (&Input, &usize)| {
                 let begin = trim.there.max(trim.given + begin);
                 trim.masked(self.input(frame, a, input, (trim.given, begin), computed))
             };

@@ -3,10 +3,15 @@
 //! Compute threads wait while the coordinator is slow, which is the flow control of a shard. They do not wait for one
 //! that leads no longer: as soon as its successor sends anything, its shards are not wanted any more.
 
+use std::sync::Arc;
+
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
 use trawl_wire::pb;
+
+use crate::gathering::Waiting;
 
 /// The sending side of a shard's replies.
 #[derive(Debug)]
@@ -17,6 +22,13 @@ pub(crate) struct Replies {
     /// The highest epoch of any leader.
     newest: watch::Receiver<i64>,
     runtime: Handle,
+    waiting: Arc<Waiting>,
+}
+
+impl Drop for Replies {
+    fn drop(&mut self) {
+        self.waiting.over();
+    }
 }
 
 impl Replies {
@@ -26,7 +38,12 @@ impl Replies {
         epoch: i64,
         newest: watch::Receiver<i64>,
     ) -> Self {
-        Self { sender, epoch, newest, runtime: Handle::current() }
+        Self { sender, epoch, newest, runtime: Handle::current(), waiting: Arc::default() }
+    }
+
+    /// What of them waits to be gathered.
+    pub fn waiting(&self) -> Arc<Waiting> {
+        Arc::clone(&self.waiting)
     }
 
     /// Whether nobody listens any more.
@@ -36,16 +53,28 @@ impl Replies {
 
     /// Sends a reply; waits while too many are buffered, unless nobody listens. Not for threads of a runtime.
     pub fn send(&self, reply: pb::SegmentReply) {
-        let mut newest = self.newest.clone();
-        self.runtime.block_on(async {
-            tokio::select! {
-                biased;
-                // The sender lives as long as the worker.
-                _ = newest.wait_for(|newest| *newest > self.epoch) => {}
-                // Fails only when the receiver is dropped.
-                _ = self.sender.send(Ok(reply)) => {}
-            }
-        });
+        let (bytes, last) = (payload_bytes(&reply), reply.shard.is_some());
+        // Usually there is room.
+        if let Err(TrySendError::Full(reply)) = self.sender.try_send(Ok(reply)) {
+            let mut newest = self.newest.clone();
+            self.runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    // The sender lives as long as the worker.
+                    _ = newest.wait_for(|newest| *newest > self.epoch) => {}
+                    // Fails only when the receiver is dropped.
+                    _ = self.sender.send(reply) => {}
+                }
+            });
+        }
+        self.waiting.sent(bytes, last);
+    }
+}
+
+fn payload_bytes(reply: &pb::SegmentReply) -> usize {
+    match &reply.outcome {
+        Some(pb::segment_reply::Outcome::Result(envelope)) => envelope.payload.len(),
+        _ => 0,
     }
 }
 

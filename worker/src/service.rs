@@ -158,7 +158,7 @@ impl WorkerService {
 
     /// What this worker holds, and where the bars of its segments were. Blocks on the file system.
     fn cache_report(&self) -> pb::CacheReport {
-        self.scans.snapshots.report(self.loads.report())
+        self.scans.snapshots.report(self.scans.cache.generation(), self.loads.report())
     }
 
     /// Runs one segment, from bars in memory or on disk to an envelope.
@@ -372,7 +372,7 @@ impl pb::worker_server::Worker for Handle {
         };
         let (sender, receiver) = mpsc::channel(REPLIES_WAITING_MAX);
         let replies = Replies::new(sender, epoch, service.epoch.subscribe());
-        let runner = Arc::clone(&service);
+        let (runner, waiting) = (Arc::clone(&service), replies.waiting());
         let timeline =
             Timeline::new(arrived, segments, shard.scan.source.engine.backend(shard.scan.source.precision()));
         let device = shard.scan.source.device().cloned();
@@ -399,7 +399,7 @@ impl pb::worker_server::Worker for Handle {
             service.pool.spawn(work);
         }
         let mut response: Response<Self::ExecuteStream> = Response::new(match gathers {
-            true => Box::pin(gathered(receiver)),
+            true => Box::pin(gathered(receiver, waiting)),
             false => Box::pin(ReceiverStream::new(receiver)),
         });
         PlanAtWorker::Kept.mark(response.metadata_mut());

@@ -11,7 +11,7 @@ use trawl_telemetry::metrics::catalogue::worker::DAMAGED_READS;
 use trawl_wire::error::{other_plan, text_of};
 use trawl_wire::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
 use trawl_wire::record::ExecutionClass;
-use trawl_wire::{ErrorKind, Failure, SegmentResultV2, StepInputV1, envelope, pb};
+use trawl_wire::{ErrorKind, Failure, SegmentResult, StepInputV1, envelope, pb};
 
 use crate::cache::Source;
 use crate::copy_check::CopyCheck;
@@ -197,8 +197,8 @@ impl Shard {
     }
 
     /// A result in the form that was asked for.
-    pub fn encode(&self, result: SegmentResultV2) -> Result<pb::Envelope, trawl_wire::EnvelopeError> {
-        if self.columns_wanted { envelope::encode_columns(result) } else { envelope::encode(&result) }
+    pub fn encode(&self, result: SegmentResult) -> Result<pb::Envelope, trawl_wire::EnvelopeError> {
+        if self.columns_wanted { envelope::seal_result(&result) } else { envelope::encode(&result.into_v2()?) }
     }
 
     /// Bytes of `bars` loaded bars.

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use trawl_market::{ColumnCache, Dataset, Store};
@@ -15,11 +16,28 @@ use trawl_wire::{ErrorKind, Failure, group_bits, pb};
 /// Maximum number of open snapshots that are kept.
 const OPEN_MAX: usize = 8;
 
+/// Longest time for which files on this machine are believed to be where they were: other processes may share the folder.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// See the module's header.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
     /// By NAME@SNAPSHOT, the one that was used last at the end.
     open: Mutex<VecDeque<(String, Dataset)>>,
+    /// What was found for the last report.
+    found: Mutex<Option<Found>>,
+}
+
+/// What is held of some snapshots. Each shard ends with a report: looking at every group of large snapshots would take longer than
+/// computing a small shard.
+#[derive(Debug)]
+struct Found {
+    /// Of these snapshots, in this order.
+    references: Vec<String>,
+    /// [`ColumnCache::generation`] before it was looked for.
+    generation: u64,
+    at: Instant,
+    held: Vec<pb::HeldGroups>,
 }
 
 impl Snapshots {
@@ -74,17 +92,36 @@ impl Snapshots {
         }
     }
 
-    /// What is held of the snapshots that were used last, within [`CACHE_REPORT_BYTES_MAX`]. Looks at files: not for threads of a
-    /// runtime.
-    pub fn report(&self, loads: pb::CacheLoads) -> pb::CacheReport {
+    /// What is held of the snapshots that were used last, within [`CACHE_REPORT_BYTES_MAX`]; `generation` is that of the cache of their
+    /// columns. Looks at files: not for threads of a runtime.
+    pub fn report(&self, generation: u64, loads: pb::CacheLoads) -> pb::CacheReport {
         let newest: Vec<(String, Dataset)> =
             self.opened().iter().rev().take(CACHE_REPORT_SNAPSHOTS_MAX).cloned().collect();
-        let held = newest.into_iter().map(|(reference, dataset)| pb::HeldGroups {
-            dataset: reference,
+        let held = self.held(&newest, generation).into_iter();
+        bounded(pb::CacheReport { held: Vec::new(), loads: Some(loads) }, held)
+    }
+
+    fn held(&self, newest: &[(String, Dataset)], generation: u64) -> Vec<pb::HeldGroups> {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let looks_at_files = newest.iter().any(|(_, dataset)| dataset.is_in_objects());
+        let still = |found: &&Found| {
+            found.generation == generation
+                && found.references.iter().eq(newest.iter().map(|(reference, _)| reference))
+                && !(looks_at_files && found.at.elapsed() >= LOOK_INTERVAL)
+        };
+        if let Some(known) = found.as_ref().filter(still) {
+            return known.held.clone();
+        }
+        let at = Instant::now();
+        let of = |(reference, dataset): &(String, Dataset)| pb::HeldGroups {
+            dataset: reference.clone(),
             memory: group_bits::pack(dataset.groups_in_memory()),
             disk: group_bits::pack(dataset.groups_on_disk()),
-        });
-        bounded(pb::CacheReport { held: Vec::new(), loads: Some(loads) }, held)
+        };
+        let held: Vec<pb::HeldGroups> = newest.iter().map(of).collect();
+        let references = newest.iter().map(|(reference, _)| reference.clone()).collect();
+        *found = Some(Found { references, generation, at, held: held.clone() });
+        held
     }
 }
 
@@ -122,18 +159,17 @@ mod tests {
         let (store, cache) = (Store::new(folder.path().to_owned()), Arc::new(ColumnCache::new(1 << 20)));
         let snapshots = Snapshots::default();
         let bundled = ["demo", "us5"].map(|name| snapshots.open(&store, name, &cache).unwrap());
-        assert_eq!(snapshots.report(pb::CacheLoads::default()).held, [], "nothing is held");
+        let report = || snapshots.report(cache.generation(), pb::CacheLoads::default());
+        assert_eq!(report().held, [], "nothing is held");
         for dataset in &bundled {
             let group = dataset.manifest.filled_groups()[0];
             dataset.load_group(group, &["close".to_owned()]).unwrap();
         }
-        let names = || -> Vec<String> {
-            snapshots.report(pb::CacheLoads::default()).held.into_iter().map(|groups| groups.dataset).collect()
-        };
+        let names = || -> Vec<String> { report().held.into_iter().map(|groups| groups.dataset).collect() };
         assert_eq!(names(), ["us5", "demo"]);
         let demo = snapshots.open(&store, "demo", &cache).unwrap();
         assert_eq!(names(), ["demo", "us5"]);
-        let report = snapshots.report(pb::CacheLoads::default());
+        let report = report();
         let held =
             demo.manifest.filled_groups().into_iter().filter(|g| group_bits::contains(&report.held[0].memory, *g));
         assert_eq!(held.collect::<Vec<_>>(), [demo.manifest.filled_groups()[0]]);

@@ -1,21 +1,7 @@
 //! The status of a symbol and its reason: the first one that applies.
 
 use trawl_market::{TimeMicros, format_time};
-use trawl_plan::PointValues;
-use trawl_wire::{Status, SymbolRow};
-
-fn row(status: Status, reason: String) -> SymbolRow {
-    SymbolRow {
-        point: 0,
-        symbol: String::new(),
-        status,
-        edge: false,
-        provisional: false,
-        reason,
-        rank: Vec::new(),
-        values: Vec::new(),
-    }
-}
+use trawl_wire::Status;
 
 /// Why a symbol has its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,11 +45,10 @@ impl Reason {
     }
 }
 
-/// A symbol without a bar at `time`; `bars` are its bars' times. Later bars are not known at that time, so the reason
+/// Why a symbol without a bar at `time` is stale; `bars` are its bars' times. Later bars are not known at that time, so the reason
 /// does not depend on whether there are any.
-pub(crate) fn stale(bars: &[TimeMicros], time: TimeMicros) -> SymbolRow {
-    let before = bars[..bars.partition_point(|t| *t < time)].last();
-    row(Status::Stale, Reason::Stale(before.copied()).text(""))
+pub(crate) fn stale(bars: &[TimeMicros], time: TimeMicros) -> Reason {
+    Reason::Stale(bars[..bars.partition_point(|t| *t < time)].last().copied())
 }
 
 /// The status of a symbol with a bar: the values of universe and condition, how many bars it has up to there and how
@@ -90,33 +75,4 @@ pub(crate) fn status_of(
     } else {
         (Status::NotMatched, Reason::None)
     }
-}
-
-/// A symbol with a bar: its values, how many bars it has up to there, how many the condition needs, and the index of a
-/// reference without a bar at that time; `name` is its symbol.
-pub(crate) fn of(
-    values: PointValues,
-    visible: usize,
-    needed: usize,
-    missing: impl FnOnce() -> Option<usize>,
-    name: impl FnOnce(usize) -> String,
-) -> SymbolRow {
-    let (status, reason) = status_of(values.universe, values.condition, (visible, needed), missing);
-    let text = reason.text(&reason.missing().map(name).unwrap_or_default());
-    let mut made = row(status, text);
-    if status == Status::Matched {
-        (made.rank, made.values) = (canonical(values.rank), canonical(values.select));
-    }
-    made.edge = values.edge;
-    made
-}
-
-/// Replaces every NaN by the canonical one, so that equal answers have equal bytes.
-pub(crate) fn canonical(mut values: Vec<f64>) -> Vec<f64> {
-    for value in &mut values {
-        if value.is_nan() {
-            *value = f64::NAN;
-        }
-    }
-    values
 }

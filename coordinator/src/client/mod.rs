@@ -6,6 +6,7 @@ mod connect;
 mod error;
 mod gathered;
 mod manage;
+mod session;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ pub use connect::CONNECT_TIMEOUT;
 pub use error::ClientError;
 use gathered::Gathered;
 pub use manage::Manager;
+use session::Connections;
+pub use session::Session;
 
 /// How long to reconnect to a recorded scan after its stream broke, counted from the last event.
 pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -183,13 +186,23 @@ struct Following<'a> {
     detached: bool,
     /// Whether the current or last stream has delivered any event.
     heard: bool,
+    connections: Arc<Connections>,
 }
 
 impl<'a> Following<'a> {
     fn new(urls: &str, security: &'a ClientSecurity, progress: &'a dyn Progress) -> Self {
+        Self::with(urls, security, progress, Arc::default())
+    }
+
+    fn with(
+        urls: &str,
+        security: &'a ClientSecurity,
+        progress: &'a dyn Progress,
+        connections: Arc<Connections>,
+    ) -> Self {
         let urls = urls.split(',').map(|url| url.trim().to_owned()).collect();
         let (gathered, name) = (Gathered::default(), Arc::default());
-        Self { urls, security, progress, gathered, name, detached: false, heard: false }
+        Self { urls, security, progress, gathered, name, detached: false, heard: false, connections }
     }
 
     async fn submit(&mut self, call: &ScanCall) -> Result<Scanned, ClientError> {
@@ -248,7 +261,11 @@ impl<'a> Following<'a> {
         loop {
             let url = self.urls[turn % self.urls.len()].clone();
             self.heard = false;
-            let broken = match self.stream(&url, &ask).await? {
+            let streamed = self.stream(&url, &ask).await;
+            if !matches!(streamed, Ok(Streamed::Answer(_) | Streamed::Accepted)) {
+                self.connections.forget(&url).await;
+            }
+            let broken = match streamed? {
                 Streamed::Answer(scanned) => return Ok(*scanned),
                 Streamed::Accepted => return Err(ClientError::Interrupted("detached".to_owned())),
                 Streamed::Broken(broken) => broken,
@@ -292,7 +309,7 @@ impl<'a> Following<'a> {
 
     /// One stream, to its end. An error is final.
     async fn stream(&mut self, url: &str, ask: &Ask) -> Result<Streamed, ClientError> {
-        let (mut client, connector) = match connect::connect(url, self.security).await {
+        let (mut client, connector) = match self.connections.get(url, self.security).await {
             Ok(connected) => connected,
             Err(error @ ClientError::Unreachable { .. }) => return Ok(Streamed::Broken(error)),
             Err(error) => return Err(error),

@@ -163,6 +163,23 @@ impl Stored {
     }
 }
 
+/// The first and the last event of an answer for clients, encoded. They are in the last group of a generation: if they are stored,
+/// everything is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AnswerEnds {
+    /// [`pb::Accepted`].
+    pub accepted: Vec<u8>,
+    /// [`pb::Summary`].
+    pub summary: Vec<u8>,
+}
+
+/// What a group holds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Group {
+    pub segments: Vec<Stored>,
+    pub ends: Option<AnswerEnds>,
+}
+
 /// Payload of a group. Field numbers are never reused.
 #[derive(Clone, PartialEq, prost::Message)]
 struct GroupV1 {
@@ -178,6 +195,17 @@ struct GroupV1 {
     number: u32,
     #[prost(message, repeated, tag = "6")]
     segments: Vec<SegmentV1>,
+    /// Earlier releases ignore it, and have the ends in objects of their own.
+    #[prost(message, optional, tag = "7")]
+    ends: Option<EndsV1>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct EndsV1 {
+    #[prost(bytes = "vec", tag = "1")]
+    accepted: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    summary: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -199,7 +227,13 @@ enum OutcomeV1 {
 }
 
 /// A group's bytes.
-pub(crate) fn encode_group(scan: &str, generation: u32, name: GroupName, segments: &[Stored]) -> Vec<u8> {
+pub(crate) fn encode_group(
+    scan: &str,
+    generation: u32,
+    name: GroupName,
+    segments: &[Stored],
+    ends: Option<&AnswerEnds>,
+) -> Vec<u8> {
     let segment = |stored: &Stored| {
         let (outcome, digest) = match &stored.outcome {
             Outcome::Result { envelope, digest } => (OutcomeV1::Result(envelope.clone()), digest.to_vec()),
@@ -214,13 +248,14 @@ pub(crate) fn encode_group(scan: &str, generation: u32, name: GroupName, segment
         epoch: name.epoch,
         number: name.number,
         segments: segments.iter().map(segment).collect(),
+        ends: ends.cloned().map(|AnswerEnds { accepted, summary }| EndsV1 { accepted, summary }),
     };
     // A vector grows as needed, so appending to it does not fail.
     sealed(Kind::Group, group.encoded_len(), |bytes| group.encode(bytes).unwrap_or_default())
 }
 
 /// Reads what [`encode_group`] wrote, or returns why it is damaged. The results are parts of `bytes`, not copies.
-pub(crate) fn decode_group(scan: &str, generation: u32, name: GroupName, bytes: &Bytes) -> Result<Vec<Stored>, String> {
+pub(crate) fn decode_group(scan: &str, generation: u32, name: GroupName, bytes: &Bytes) -> Result<Group, String> {
     let payload = bytes.slice_ref(unseal(Kind::Group, bytes)?);
     let group = GroupV1::decode(payload).map_err(|e| format!("its payload cannot be read: {e}"))?;
     let place = GroupName { stage: group.stage, epoch: group.epoch, number: group.number };
@@ -239,7 +274,8 @@ pub(crate) fn decode_group(scan: &str, generation: u32, name: GroupName, bytes: 
         };
         Ok(Stored { segment: one.segment, outcome })
     };
-    group.segments.into_iter().map(stored).collect()
+    let ends = group.ends.map(|EndsV1 { accepted, summary }| AnswerEnds { accepted, summary });
+    Ok(Group { segments: group.segments.into_iter().map(stored).collect::<Result<_, String>>()?, ends })
 }
 
 #[cfg(test)]
@@ -260,9 +296,10 @@ mod tests {
     fn a_group_cut_off_at_any_byte_or_with_any_byte_changed_is_damaged() {
         let failed = Stored { segment: 2, outcome: Outcome::Failed(Failure::new(ErrorKind::Permanent, "why")) };
         let segments = vec![stored(1, b"abc"), failed];
-        let bytes = encode_group("b-1", 0, NAME, &segments);
+        let ends = Some(AnswerEnds { accepted: b"head".to_vec(), summary: b"tail".to_vec() });
+        let bytes = encode_group("b-1", 0, NAME, &segments, ends.as_ref());
         let decode_group = |bytes: &[u8]| decode_group("b-1", 0, NAME, &Bytes::copy_from_slice(bytes));
-        assert_eq!(decode_group(&bytes).unwrap(), segments);
+        assert_eq!(decode_group(&bytes).unwrap(), Group { segments, ends });
         for length in 0..bytes.len() {
             assert!(decode_group(&bytes[..length]).is_err(), "cut off at {length}");
         }
@@ -276,7 +313,7 @@ mod tests {
 
     #[test]
     fn an_object_under_anothers_name_is_damaged() {
-        let bytes = Bytes::from(encode_group("b-1", 0, NAME, &[stored(1, b"abc")]));
+        let bytes = Bytes::from(encode_group("b-1", 0, NAME, &[stored(1, b"abc")], None));
         for (scan, generation, name) in [
             ("b-2", 0, NAME),
             ("b-1", 1, NAME),
@@ -312,8 +349,8 @@ mod tests {
             segments in proptest::collection::vec((any::<u32>(), proptest::collection::vec(any::<u8>(), 0..50)), 0..20)
         ) {
             let segments: Vec<Stored> = segments.into_iter().map(|(s, p)| stored(s, &p)).collect();
-            let bytes = encode_group("b-1", 4, NAME, &segments);
-            prop_assert_eq!(decode_group("b-1", 4, NAME, &bytes.into()).unwrap(), segments);
+            let bytes = encode_group("b-1", 4, NAME, &segments, None);
+            prop_assert_eq!(decode_group("b-1", 4, NAME, &bytes.into()).unwrap(), Group { segments, ends: None });
         }
     }
 }

@@ -10,8 +10,8 @@
 //! resolved by reading: ids of scans are used once, so a record with the same bytes is its own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use trawl_cluster_store::{ControlStore, Guard, PageRequest, Pages, Write};
 
@@ -24,6 +24,9 @@ use super::records::{
 
 /// Tries of an acceptance whose idempotency key is taken by a scan that is being deleted.
 const ACCEPT_TRIES_MAX: usize = 3;
+
+/// Headers that are remembered from accepting to ending; of more, they are read again.
+const ACCEPTED_KEPT_MAX: usize = 1024;
 
 /// One term: the leader's key and the revision at which it was created, its epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,19 +85,26 @@ pub struct Ledger<S> {
     term: Term,
     /// Number of result groups named in this term.
     groups: Arc<AtomicU32>,
+    /// Headers of open scans that this term accepted, with their create revisions: what ends such a scan need not be read before.
+    accepted: Arc<Mutex<BTreeMap<String, (Header, i64)>>>,
 }
 
 impl<S> Clone for Ledger<S> {
     fn clone(&self) -> Self {
-        let (control, groups) = (Arc::clone(&self.control), Arc::clone(&self.groups));
-        Self { control, keys: self.keys.clone(), term: self.term.clone(), groups }
+        let (control, groups, accepted) =
+            (Arc::clone(&self.control), Arc::clone(&self.groups), Arc::clone(&self.accepted));
+        Self { control, keys: self.keys.clone(), term: self.term.clone(), groups, accepted }
     }
 }
 
 impl<S: ControlStore> Ledger<S> {
     /// The records of a cluster, written by the leader of `term`. `cluster_name` has been validated.
     pub fn new(control: Arc<S>, cluster_name: &str, term: Term) -> Self {
-        Self { control, keys: Keys::new(cluster_name), term, groups: Arc::default() }
+        Self { control, keys: Keys::new(cluster_name), term, groups: Arc::default(), accepted: Arc::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, (Header, i64)>> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The numbers of the groups of results that this term's leader writes. No number is used twice, so that a scan
@@ -143,7 +153,11 @@ impl<S: ControlStore> Ledger<S> {
         }
         for _ in 0..ACCEPT_TRIES_MAX {
             let committed = self.control.commit(&guards, writes.clone()).await;
-            if committed.as_ref().is_ok_and(|c| c.applied) {
+            if let Some(committed) = committed.as_ref().ok().filter(|committed| committed.applied) {
+                let mut known = self.known();
+                if known.len() < ACCEPTED_KEPT_MAX {
+                    known.insert(scan.to_owned(), (Header { trace: None, ..header.clone() }, committed.revision));
+                }
                 return Ok(Acceptance::Accepted);
             }
             match (self.control.get(&key).await, committed) {
@@ -187,6 +201,7 @@ impl<S: ControlStore> Ledger<S> {
     /// [`LedgerError`].
     pub async fn restart(&self, header: &Header) -> Result<Written, LedgerError> {
         let scan = header.scan.as_str();
+        self.known().remove(scan);
         let bytes = header.to_bytes(scan)?;
         let Some(known) = self.get(scan).await? else { return Ok(Written::Over) };
         let present = known.header.as_ref().map(|h| h.generation);
@@ -221,22 +236,19 @@ impl<S: ControlStore> Ledger<S> {
         if !is_scan_id(scan) {
             return Ok(Ending::Unknown);
         }
-        let key = self.keys.part(scan, KeyKind::Header);
+        let known = self.known().remove(scan).filter(|(header, _)| header.generation == end.generation);
+        if let Some((header, revision)) = known
+            && self.close(header, revision, end).await? == Written::Done
+        {
+            return Ok(Ending::Recorded);
+        }
         let mut written = Written::Over;
-        if let Some(entry) = self.control.get(&key).await? {
+        if let Some(entry) = self.control.get(&self.keys.part(scan, KeyKind::Header)).await? {
             let header = Header { trace: None, ..Header::from_bytes(scan, &entry.value)? };
             if matches!(end.outcome, EndOutcome::Complete { .. }) && end.generation != header.generation {
                 return Ok(Ending::Unknown);
             }
-            let end = End { generation: header.generation, ..end.clone() };
-            let closed = Closed { header, end }.to_bytes(scan)?;
-            let progress = self.keys.part(scan, KeyKind::Progress);
-            let writes = vec![
-                put(&self.keys.ended(scan), closed),
-                Write::Delete { key: key.clone() },
-                Write::Delete { key: progress },
-            ];
-            written = self.write(scan, vec![Guard::Created { key, revision: entry.created }], writes).await?;
+            written = self.close(header, entry.created, end).await?;
         }
         if written == Written::Done {
             return Ok(Ending::Recorded);
@@ -247,6 +259,19 @@ impl<S: ControlStore> Ledger<S> {
             None if written == Written::NotLeader => Ok(Ending::NotLeader),
             None => Ok(Ending::Unknown),
         }
+    }
+
+    /// Replaces a header, with its create revision, by one record of header and end.
+    async fn close(&self, header: Header, revision: i64, end: &End) -> Result<Written, LedgerError> {
+        let scan = header.scan.clone();
+        let end = End { generation: header.generation, ..end.clone() };
+        let (key, progress) = (self.keys.part(&scan, KeyKind::Header), self.keys.part(&scan, KeyKind::Progress));
+        let writes = vec![
+            put(&self.keys.ended(&scan), Closed { header, end }.to_bytes(&scan)?),
+            Write::Delete { key: key.clone() },
+            Write::Delete { key: progress },
+        ];
+        self.write(&scan, vec![Guard::Created { key, revision }], writes).await
     }
 
     /// Marks the objects of a scan that ended, or of none, for deletion by this term's leader.

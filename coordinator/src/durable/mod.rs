@@ -24,7 +24,7 @@ mod testing;
 pub mod writer;
 
 pub use found::EndedPages;
-pub use group::{GroupName, Outcome, Stored};
+pub use group::{AnswerEnds, GroupName, Outcome, Stored};
 pub use ledger::{Acceptance, Ledger, LedgerError, Recorded, Term};
 pub use pins::{PIN_REFRESH, Pin, Pins};
 pub use placement::{PlacementError, check_placement};

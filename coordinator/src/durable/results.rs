@@ -1,7 +1,8 @@
 //! The result store: a directory or an object store that keeps the results of segments.
 //!
-//! Objects below `scans/{scan}/`: `document`, and per generation `g{n}/accepted`, `g{n}/summary` and the groups of each
-//! stage, `g{n}/s{stage}/{epoch}-{number}.group`. Everything is put if absent, so that two leaders never overwrite each
+//! Objects below `scans/{scan}/`: `document`, and per generation the groups of each stage, `g{n}/s{stage}/{epoch}-{number}.group`, the
+//! last of which has the answer's first and last event. Earlier releases had these in `g{n}/accepted` and `g{n}/summary`, which are
+//! still read. Everything is put if absent, so that two leaders never overwrite each
 //! other; a retried put that finds its own bytes succeeds. Torn or modified objects are reported and count as absent:
 //! their segments run again. Only the leader writes, which the ledger ensures, not this file.
 
@@ -22,7 +23,9 @@ use trawl_telemetry::metrics::catalogue::coordinator::{
 };
 use trawl_telemetry::metrics::current_trace;
 
-use super::group::{GroupName, Kind, OBJECT_BYTES_MAX, Outcome, Stored, decode_group, encode_group, seal, unseal};
+use super::group::{
+    AnswerEnds, Group, GroupName, Kind, OBJECT_BYTES_MAX, Outcome, Stored, decode_group, encode_group, seal, unseal,
+};
 use super::records::is_scan_id;
 use super::store_error::StoreError;
 
@@ -38,9 +41,9 @@ const SCANS: &str = "scans";
 pub enum Named {
     /// The scan's document, if it is too long for the header.
     Document,
-    /// The first event of a generation for clients.
+    /// The first event of a generation for clients, of an earlier release.
     Accepted(u32),
-    /// The last event of a generation for clients.
+    /// The last event of a generation for clients, of an earlier release.
     Summary(u32),
 }
 
@@ -75,6 +78,8 @@ pub struct StageContents {
 pub struct ScanContents {
     /// By stage.
     pub stages: BTreeMap<u32, StageContents>,
+    /// The answer's first and last event, if it is complete; of several the last one written by the latest leader.
+    pub ends: Option<AnswerEnds>,
     /// Objects that count as absent.
     pub damaged: Vec<Damage>,
 }
@@ -178,8 +183,23 @@ impl ResultStore {
         name: GroupName,
         segments: &[Stored],
     ) -> Result<(), StoreError> {
+        self.put_group_with(scan, generation, name, segments, None).await
+    }
+
+    /// As [`ResultStore::put_group`], with the ends of the answer if it is the last group of a generation.
+    ///
+    /// # Errors
+    /// Those of [`ResultStore::put_group`].
+    pub(super) async fn put_group_with(
+        &self,
+        scan: &str,
+        generation: u32,
+        name: GroupName,
+        segments: &[Stored],
+        ends: Option<&AnswerEnds>,
+    ) -> Result<(), StoreError> {
         let path = self.path(scan, &format!("g{generation}/{}", name.path()))?;
-        let bytes = Bytes::from(encode_group(scan, generation, name, segments));
+        let bytes = Bytes::from(encode_group(scan, generation, name, segments, ends));
         match self.put_if_absent(&path, bytes, Kind::Group).await? {
             None => Ok(()),
             Some(_) => Err(StoreError::Conflict { object: path.to_string() }),
@@ -241,6 +261,40 @@ impl ResultStore {
         generation: u32,
         wanted: impl Fn(&GroupName) -> bool,
     ) -> Result<ScanContents, StoreError> {
+        let groups = self.list_groups(scan, generation, wanted).await?;
+        let read = futures::stream::iter(groups).map(|(name, meta)| async move {
+            let found = self.read_group(scan, generation, name, &meta).await?;
+            Ok::<_, StoreError>((name, meta.location, found))
+        });
+        let mut read = read.buffered(CALLS_AT_ONCE);
+        let mut contents = ScanContents::default();
+        while let Some((name, location, found)) = read.try_next().await? {
+            match found {
+                None => {}
+                Some(Ok(Group { segments, ends })) => {
+                    contents.ends = ends.or(contents.ends);
+                    if !segments.is_empty() {
+                        let stage = contents.stages.entry(name.stage).or_default();
+                        stage.segments.extend(segments.into_iter().map(|s| (s.segment, s.outcome)));
+                    }
+                }
+                Some(Err(why)) => {
+                    let object = location.to_string();
+                    tracing::warn!(object, why, "a damaged object of the result store counts as absent");
+                    contents.damaged.push(Damage { object, why });
+                }
+            }
+        }
+        Ok(contents)
+    }
+
+    /// The groups of a generation, those of the latest leader last.
+    async fn list_groups(
+        &self,
+        scan: &str,
+        generation: u32,
+        wanted: impl Fn(&GroupName) -> bool,
+    ) -> Result<Vec<(GroupName, ObjectMeta)>, StoreError> {
         let folder = self.path(scan, &format!("g{generation}"))?;
         let prefix = format!("{folder}/");
         let listed: Vec<ObjectMeta> =
@@ -252,32 +306,35 @@ impl ResultStore {
         let mut groups: Vec<(GroupName, ObjectMeta)> = listed.into_iter().filter_map(parse).collect();
         // Later leaders, and later groups of one leader, override earlier ones.
         groups.sort_by_key(|(name, _)| *name);
-        let read = futures::stream::iter(groups).map(|(name, meta)| async move {
-            let found = if meta.size > OBJECT_BYTES_MAX {
-                Some(Err(format!("it has {} bytes, at most {OBJECT_BYTES_MAX} are written", meta.size)))
-            } else {
-                // Gone since it was listed: the scan is being deleted.
-                self.read(&meta.location).await?.map(|bytes| decode_group(scan, generation, name, &bytes))
-            };
-            Ok::<_, StoreError>((name, meta.location, found))
-        });
-        let mut read = read.buffered(CALLS_AT_ONCE);
-        let mut contents = ScanContents::default();
-        while let Some((name, location, found)) = read.try_next().await? {
-            match found {
-                None => {}
-                Some(Ok(segments)) => {
-                    let stage = contents.stages.entry(name.stage).or_default();
-                    stage.segments.extend(segments.into_iter().map(|s| (s.segment, s.outcome)));
-                }
-                Some(Err(why)) => {
-                    let object = location.to_string();
-                    tracing::warn!(object, why, "a damaged object of the result store counts as absent");
-                    contents.damaged.push(Damage { object, why });
-                }
+        Ok(groups)
+    }
+
+    /// A group, or why it is damaged; `None` if it is gone since it was listed: the scan is being deleted.
+    async fn read_group(
+        &self,
+        scan: &str,
+        generation: u32,
+        name: GroupName,
+        meta: &ObjectMeta,
+    ) -> Result<Option<Result<Group, String>>, StoreError> {
+        if meta.size > OBJECT_BYTES_MAX {
+            return Ok(Some(Err(format!("it has {} bytes, at most {OBJECT_BYTES_MAX} are written", meta.size))));
+        }
+        let bytes = self.read(&meta.location).await?;
+        Ok(bytes.map(|bytes| decode_group(scan, generation, name, &bytes)))
+    }
+
+    /// The answer's first and last event, without its results where these are large: [`ScanContents::ends`].
+    ///
+    /// # Errors
+    /// [`StoreError`]; a damaged object counts as absent.
+    pub async fn ends(&self, scan: &str, generation: u32) -> Result<Option<AnswerEnds>, StoreError> {
+        for (name, meta) in self.list_groups(scan, generation, |_| true).await?.into_iter().rev() {
+            if let Some(Ok(Group { ends: Some(ends), .. })) = self.read_group(scan, generation, name, &meta).await? {
+                return Ok(Some(ends));
             }
         }
-        Ok(contents)
+        Ok(None)
     }
 
     /// All scans that have objects here.

@@ -104,7 +104,7 @@ async fn an_object_torn_at_any_length_counts_as_absent_and_can_be_written_again(
     for store in stores {
         let path = Path::from("scans/b-1/g0/s0/0000000000000005-00000001.group");
         let group = [stored(1, b"abc")];
-        let bytes = encode_group("b-1", 0, name(0, 5, 1), &group);
+        let bytes = encode_group("b-1", 0, name(0, 5, 1), &group, None);
         store.put_group("b-1", 0, name(0, 5, 2), &[stored(2, b"whole")]).await.unwrap();
         for length in 0..bytes.len() {
             store.objects.put(&path, bytes[..length].to_vec().into()).await.unwrap();

@@ -3,7 +3,8 @@
 //! One task per scan and generation. Finished segments wait in a channel that is bounded by their bytes: a slow store
 //! applies backpressure and never fills the memory. A group is closed when it is old or large enough; a put is retried
 //! under the same name with the same bytes, so it does not matter which try arrived. If the store stays unavailable or
-//! is full, the writer fails with its reason, and so does the scan.
+//! is full, the writer fails with its reason, and so does the scan. The last group has the ends of the answer, so that a small scan is
+//! one object.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use trawl_cluster_store::{Backoff, ControlStore};
 use trawl_wire::{ErrorKind, Failure};
 
-use super::group::{COMMIT_BYTES_MAX, GroupName, Stored};
+use super::group::{AnswerEnds, COMMIT_BYTES_MAX, GroupName, Stored};
 use super::ledger::{Ledger, Written};
 use super::records::Progress;
 use super::results::ResultStore;
@@ -26,6 +27,8 @@ use super::store_error::StoreError;
 pub const COMMIT_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum bytes of segments waiting to be stored, per scan.
 pub const BUFFER_BYTES_MAX: usize = 4 * COMMIT_BYTES_MAX;
+/// Time before the first progress record of a scan: one that ends sooner has none.
+pub const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 /// Minimum time between two progress records of a scan.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum tries of one put.
@@ -36,6 +39,12 @@ pub const PUT_TIMEOUT: Duration = Duration::from_secs(30);
 pub const BACK_OFF: Duration = Duration::from_millis(100);
 /// Longest wait between two tries.
 pub const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+/// How long the result store may be unavailable when only the last group of a scan remains to be stored: a short outage must not cost
+/// hours of work.
+const LAST_PUT_PATIENCE: Duration = Duration::from_secs(600);
+/// Bytes of a group that may have the ends of the answer too: of more, they are in a group of their own, so that they can be read without
+/// the results.
+const GROUP_WITH_ENDS_BYTES_MAX: usize = 512 * 1024;
 /// Names that are tried for one group while others have them.
 const NAMES_TAKEN_MAX: u32 = 1024;
 /// Maximum number of waiting segments, however small they are.
@@ -52,6 +61,8 @@ pub struct WriterLimits {
     pub commit_bytes_max: usize,
     /// See [`BUFFER_BYTES_MAX`].
     pub buffer_bytes_max: usize,
+    /// See [`PROGRESS_DELAY`].
+    pub progress_delay: Duration,
     /// See [`PROGRESS_INTERVAL`].
     pub progress_interval: Duration,
     /// See [`PUT_TRIES_MAX`].
@@ -68,6 +79,7 @@ impl Default for WriterLimits {
             commit_interval: COMMIT_INTERVAL,
             commit_bytes_max: COMMIT_BYTES_MAX,
             buffer_bytes_max: BUFFER_BYTES_MAX,
+            progress_delay: PROGRESS_DELAY,
             progress_interval: PROGRESS_INTERVAL,
             put_tries_max: PUT_TRIES_MAX,
             put_timeout: PUT_TIMEOUT,
@@ -82,6 +94,7 @@ pub type HeldUntilStored = Box<dyn Send + Sync>;
 enum Ask {
     Store { stage: u32, stored: Stored, permit: (OwnedSemaphorePermit, Option<HeldUntilStored>) },
     Flush(oneshot::Sender<()>),
+    Finish(Box<AnswerEnds>, oneshot::Sender<()>),
 }
 
 /// Hands segments of one scan to the task that stores them. Dropping it gives up what has not been stored.
@@ -117,7 +130,8 @@ impl Writer {
         let (fail, failed) = watch::channel(None);
         let fail = Arc::new(fail);
         let (progress, noted) = watch::channel(Progress::new(generation, stage, &stored));
-        let noting = note(ledger.clone(), scan.to_owned(), noted, limits.progress_interval, Arc::clone(&fail));
+        let paces = (limits.progress_delay, limits.progress_interval);
+        let noting = note(ledger.clone(), scan.to_owned(), noted, paces, Arc::clone(&fail));
         let committer = Committer {
             store,
             scan: scan.to_owned(),
@@ -171,6 +185,18 @@ impl Writer {
         self.check()
     }
 
+    /// Stores everything queued, and with the last of it the ends of the answer; nothing may be queued after it.
+    ///
+    /// # Errors
+    /// Why the scan cannot continue.
+    pub async fn finish(&self, ends: AnswerEnds) -> Result<(), Failure> {
+        self.check()?;
+        let (reply, replied) = oneshot::channel();
+        self.asks.send(Ask::Finish(Box::new(ends), reply)).await.map_err(|_| self.reason())?;
+        replied.await.map_err(|_| self.reason())?;
+        self.check()
+    }
+
     /// Ends when the writer fails, with the reason.
     pub async fn failure(&self) -> Failure {
         let mut failed = self.failed.clone();
@@ -197,9 +223,10 @@ async fn note<S: ControlStore>(
     ledger: Ledger<S>,
     scan: String,
     mut noted: watch::Receiver<Progress>,
-    interval: Duration,
+    (delay, interval): (Duration, Duration),
     fail: Arc<watch::Sender<Option<Failure>>>,
 ) {
+    sleep(delay).await;
     while noted.changed().await.is_ok() {
         let progress = noted.borrow_and_update().clone();
         match ledger.progress(&scan, &progress).await {
@@ -256,6 +283,13 @@ impl Committer {
                     self.commit().await?;
                     let _ = reply.send(());
                 }
+                Some(Ask::Finish(ends, reply)) => {
+                    if self.bytes > GROUP_WITH_ENDS_BYTES_MAX {
+                        self.commit().await?;
+                    }
+                    self.finish(&ends).await?;
+                    let _ = reply.send(());
+                }
                 Some(Ask::Store { stage, stored, permit }) => {
                     if stage != self.stage {
                         self.commit().await?;
@@ -279,28 +313,50 @@ impl Committer {
         if self.held.is_empty() {
             return Ok(());
         }
-        self.put().await?;
+        self.put(None).await?;
+        self.taken();
+        self.progress.send_replace(Progress::new(self.generation, self.stage, &self.stored));
+        Ok(())
+    }
+
+    /// The group in hand is stored.
+    fn taken(&mut self) {
         self.stored.extend(self.held.drain(..).map(|stored| stored.segment));
         self.permits.clear();
         self.bytes = 0;
-        self.progress.send_replace(Progress::new(self.generation, self.stage, &self.stored));
+    }
+
+    /// Stores the group in hand with the ends of the answer, and is patient about it.
+    async fn finish(&mut self, ends: &AnswerEnds) -> Result<(), Failure> {
+        self.since = None;
+        let began = Instant::now();
+        loop {
+            match self.put(Some(ends)).await {
+                Ok(()) => break,
+                Err(error) if !error.is_retried() || began.elapsed() >= LAST_PUT_PATIENCE => return Err(error.into()),
+                Err(error) => {
+                    tracing::warn!(scan = self.scan, %error, "the last results of a scan are not stored yet, trying on");
+                }
+            }
+        }
+        self.taken();
         Ok(())
     }
 
     /// Stores the group in hand under the next name. After a restore from a backup, etcd gives epochs again: an earlier
     /// leader may have used the name. What it stored is kept, and the name after it is tried.
-    async fn put(&self) -> Result<(), Failure> {
+    async fn put(&self, ends: Option<&AnswerEnds>) -> Result<(), StoreError> {
         let mut taken = 0;
         loop {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
             let name = GroupName { stage: self.stage, epoch: self.epoch, number };
-            let put = || self.store.put_group(&self.scan, self.generation, name, &self.held);
+            let put = || self.store.put_group_with(&self.scan, self.generation, name, &self.held, ends);
             match put_patiently(&self.store, &self.limits, put).await {
                 Err(error @ StoreError::Conflict { .. }) if taken < NAMES_TAKEN_MAX => {
                     taken += 1;
                     tracing::warn!(%error, "an earlier leader used this name in an epoch of the same number, trying the next");
                 }
-                done => return done.map_err(Failure::from),
+                done => return done,
             }
         }
     }

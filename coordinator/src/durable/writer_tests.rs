@@ -2,7 +2,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trawl_testing::MemoryStore;
 
-use super::super::results::Named;
 use super::super::testing::{Fault, Faulty, header, next_term, stored};
 use super::*;
 
@@ -13,6 +12,7 @@ fn limits() -> WriterLimits {
     WriterLimits {
         commit_interval: Duration::from_millis(5),
         back_off: Duration::from_millis(1),
+        progress_delay: Duration::ZERO,
         progress_interval: Duration::from_millis(1),
         put_timeout: Duration::from_millis(200),
         ..WriterLimits::default()
@@ -237,17 +237,49 @@ async fn progress_is_written_at_most_once_an_interval() {
     assert_eq!(bench.control.list("c/").await.unwrap().revision, before + 1);
 }
 
+fn ends() -> AnswerEnds {
+    AnswerEnds { accepted: b"the beginning".to_vec(), summary: b"the end".to_vec() }
+}
+
 #[tokio::test]
-async fn the_last_words_of_a_scan_are_tried_as_often_as_its_groups() {
+async fn a_small_scan_is_one_object_with_the_ends_of_its_answer() {
+    let bench = bench().await;
+    let before = bench.control.list("c/").await.unwrap().revision;
+    let writer = bench.writer(WriterLimits { commit_interval: PATIENCE * 2, progress_delay: PATIENCE * 2, ..limits() });
+    for segment in 0..20 {
+        writer.store(0, stored(segment, 100), None).await.unwrap();
+    }
+    patient(writer.finish(ends())).await.unwrap();
+    assert_eq!(bench.faulty.puts(), 1);
+    assert_eq!(bench.segments(0).await, (0..20).collect::<Vec<_>>());
+    assert_eq!(bench.store.contents("a-1", 0).await.unwrap().ends, Some(ends()));
+    assert_eq!(bench.store.ends("a-1", 0).await.unwrap(), Some(ends()));
+    assert_eq!(bench.control.list("c/").await.unwrap().revision, before, "it ends before there is progress to note");
+}
+
+#[tokio::test]
+async fn the_ends_of_a_large_answer_are_read_without_it() {
+    let bench = bench().await;
+    let writer = bench.writer(WriterLimits { commit_interval: PATIENCE * 2, ..limits() });
+    writer.store(0, stored(1, 2 * GROUP_WITH_ENDS_BYTES_MAX), None).await.unwrap();
+    assert_eq!(bench.store.ends("a-1", 0).await.unwrap(), None);
+    patient(writer.finish(ends())).await.unwrap();
+    assert_eq!(bench.faulty.puts(), 2);
+    assert_eq!((bench.segments(0).await, bench.store.ends("a-1", 0).await.unwrap()), (vec![1], Some(ends())));
+}
+
+#[tokio::test]
+async fn the_last_group_of_a_scan_is_tried_until_the_store_is_there_again() {
     let bench = bench().await;
     let kind = std::io::ErrorKind::ConnectionReset;
-    bench.faulty.fail([Fault::Fails(kind), Fault::AnswerLost, Fault::Torn(30), Fault::Fails(kind)]);
-    let put = || bench.store.put_named("a-1", Named::Summary(0), b"the end");
-    assert_eq!(patient(put_patiently(&bench.store, &limits(), put)).await.unwrap(), None);
-    assert_eq!(bench.store.named("a-1", Named::Summary(0)).await.unwrap().unwrap(), b"the end");
+    let writer = bench.writer(limits());
+    // More often than a group before it.
+    bench.faulty.fail(std::iter::repeat_n(Fault::Fails(kind), 20).chain([Fault::AnswerLost, Fault::Torn(30)]));
+    patient(writer.finish(ends())).await.unwrap();
+    assert_eq!(bench.store.ends("a-1", 0).await.unwrap(), Some(ends()));
     bench.faulty.fail(std::iter::repeat_n(Fault::Fails(kind), 8));
-    let put = || bench.store.put_named("a-1", Named::Accepted(0), b"the beginning");
-    assert!(patient(put_patiently(&bench.store, &limits(), put)).await.is_err(), "and no more often");
+    writer.store(0, stored(1, 10), None).await.unwrap();
+    assert!(patient(writer.flush()).await.is_err(), "and that no more often");
 }
 
 #[tokio::test]

@@ -80,6 +80,21 @@ impl Scheduler {
 
     /// Handles one event and returns the commands to execute. `now_ms` never decreases.
     pub fn step(&mut self, event: Event, now_ms: u64) -> Vec<Command> {
+        let mut commands = self.note(event, now_ms);
+        self.dispatch(now_ms, &mut commands);
+        commands
+    }
+
+    /// Assigns waiting work to free workers, after some calls of [`Self::note`].
+    pub fn assign(&mut self, now_ms: u64) -> Vec<Command> {
+        self.now_ms = now_ms;
+        let mut commands = Vec::new();
+        self.dispatch(now_ms, &mut commands);
+        commands
+    }
+
+    /// As [`Self::step`], but assigns no work: for several events that come at once, after which [`Self::assign`] follows.
+    pub fn note(&mut self, event: Event, now_ms: u64) -> Vec<Command> {
         self.now_ms = now_ms;
         let mut commands = Vec::new();
         let out = &mut commands;
@@ -105,7 +120,6 @@ impl Scheduler {
                 self.tick(now_ms, out);
             }
         }
-        self.dispatch(now_ms, out);
         commands
     }
 

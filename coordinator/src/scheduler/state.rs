@@ -238,21 +238,46 @@ impl Progress {
 pub(super) struct Paces {
     /// Milliseconds of [`PACE_COST`], newest last.
     recent: VecDeque<u128>,
+    /// The same, ascending: each dispatch and each tick asks for the median.
+    sorted: Vec<u128>,
 }
 
 impl Paces {
     pub fn note(&mut self, ms: u64, cost: u64) {
-        if self.recent.len() == PACES_KEPT {
-            self.recent.pop_front();
+        if self.recent.len() == PACES_KEPT
+            && let Some(oldest) = self.recent.pop_front()
+            && let Ok(at) = self.sorted.binary_search(&oldest)
+        {
+            self.sorted.remove(at);
         }
-        self.recent.push_back(u128::from(ms) * PACE_COST / u128::from(cost.max(1)));
+        let pace = u128::from(ms) * PACE_COST / u128::from(cost.max(1));
+        self.recent.push_back(pace);
+        self.sorted.insert(self.sorted.partition_point(|other| *other < pace), pace);
     }
 
     /// Time that the median attempt would take for `cost`; `None` before any has ended.
     pub fn expected_ms(&self, cost: u64) -> Option<u64> {
-        let mut sorted: Vec<u128> = self.recent.iter().copied().collect();
-        sorted.sort_unstable();
-        let median = sorted.get(sorted.len() / 2)?;
+        let median = self.sorted.get(self.sorted.len() / 2)?;
         u64::try_from(median.saturating_mul(u128::from(cost)) / PACE_COST).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_of_the_attempts_that_ended_last() {
+        let mut paces = Paces::default();
+        assert_eq!(paces.expected_ms(1), None);
+        let mut all: Vec<u64> = Vec::new();
+        for number in 0..3 * PACES_KEPT as u64 {
+            let ms = number * 7_919 % 1_000;
+            paces.note(ms, 1);
+            all.push(ms);
+            let mut recent = all[all.len().saturating_sub(PACES_KEPT)..].to_vec();
+            recent.sort_unstable();
+            assert_eq!(paces.expected_ms(1), recent.get(recent.len() / 2).copied(), "after {number}");
+        }
     }
 }

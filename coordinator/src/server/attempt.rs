@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 use trawl_security::Connector;
 use trawl_wire::error::{innermost, plan_in, text_of};
-use trawl_wire::limits::MESSAGE_BYTES_MAX;
+use trawl_wire::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX};
 use trawl_wire::pb::worker_client::WorkerClient;
 use trawl_wire::plan_key::{PlanAtWorker, PlanKey};
 use trawl_wire::{CrossTimes, ErrorKind, Failure, SegmentResult, envelope, pb, trace};
@@ -21,6 +21,7 @@ use super::counted_channel::CountedChannel;
 use super::plans_at_worker::PlansAtWorker;
 use super::transit_bytes::{TransitBytes, TransitPermit};
 use crate::prepare::PreparedScan;
+use crate::scan_steps::Passes;
 use crate::scheduler::{AttemptId, Digest, HostId, Piece, ScanId};
 
 /// How long connecting to a worker may take.
@@ -64,17 +65,24 @@ pub(crate) struct Found {
     pub transit: TransitPermit,
 }
 
+/// A worker's reply for one piece.
+#[derive(Debug)]
+pub(crate) struct PieceReply {
+    pub piece: Piece,
+    pub outcome: Result<Box<Found>, Failure>,
+    /// Timings of the whole shard, with its last reply.
+    pub timings: Option<Box<pb::ShardTimings>>,
+    /// What the worker holds, with its last reply.
+    pub cache: Option<Box<pb::CacheReport>>,
+}
+
 /// A message from an attempt.
 #[derive(Debug)]
 pub(crate) enum AttemptEvent {
-    Piece {
+    /// The replies of one message, at least one.
+    Pieces {
         ticket: Ticket,
-        piece: Piece,
-        outcome: Result<Box<Found>, Failure>,
-        /// Timings of the whole shard, with its last reply.
-        timings: Option<Box<pb::ShardTimings>>,
-        /// What the worker holds, with its last reply.
-        cache: Option<Box<pb::CacheReport>>,
+        replies: Vec<PieceReply>,
     },
     /// The attempt is not read, because too many results are under way already.
     Paused {
@@ -139,18 +147,68 @@ pub(crate) async fn ask_to_leave(channel: Channel, epoch: i64) -> Result<(), ton
     answer.map_err(silent)?.map(|_| ())
 }
 
-/// Runs one attempt to its end, or until it is dropped (which cancels it at the worker).
+/// Runs one attempt to its end, or until it is dropped (which cancels it at the worker). The request lacks what `passes` give: its input.
 pub(crate) async fn run(
     (channel, plans): (Channel, Arc<PlansAtWorker>),
-    request: pb::ShardRequest,
+    (request, passes): (pb::ShardRequest, Arc<Passes>),
     (ticket, pieces): (Ticket, Vec<Piece>),
-    (prepared, step, wanted): (Arc<PreparedScan>, ScanStep, Vec<CrossTimes>),
+    (prepared, step): (Arc<PreparedScan>, ScanStep),
     (events, transit): (mpsc::Sender<AttemptEvent>, Arc<TransitBytes>),
 ) {
-    let what = (&*prepared, step, &*wanted);
-    let ending = replies((channel, &plans), request, (ticket, &pieces), what, (&events, &transit)).await;
+    let ending = match completed(request, passes, &prepared, &plans).await {
+        Ok((request, wanted)) => {
+            let what = (&*prepared, step, &*wanted);
+            replies((channel, &plans), request, (ticket, &pieces), what, (&events, &transit)).await
+        }
+        Err(failure) => Ending::Refused(failure),
+    };
     // Fails only while the coordinator is shutting down.
     let _ = events.send(AttemptEvent::End { attempt: ticket.attempt, ending }).await;
+}
+
+/// The whole request, and the times whose values it asks for. Not the dispatcher's work: the input may be large.
+///
+/// # Errors
+/// It cannot be sent.
+async fn completed(
+    request: pb::ShardRequest,
+    passes: Arc<Passes>,
+    prepared: &Arc<PreparedScan>,
+    plans: &Arc<PlansAtWorker>,
+) -> Result<(pb::ShardRequest, Vec<CrossTimes>), Failure> {
+    if !passes.has_tables() {
+        return with_input(request, &passes, prepared, plans);
+    }
+    let (prepared, plans) = (Arc::clone(prepared), Arc::clone(plans));
+    let made = tokio::task::spawn_blocking(move || with_input(request, &passes, &prepared, &plans));
+    made.await.unwrap_or_else(|_| Err(Failure::new(ErrorKind::Permanent, "internal error while a shard was sent")))
+}
+
+fn with_input(
+    mut request: pb::ShardRequest,
+    passes: &Passes,
+    prepared: &PreparedScan,
+    plans: &PlansAtWorker,
+) -> Result<(pb::ShardRequest, Vec<CrossTimes>), Failure> {
+    let refused = |message: String| Failure::new(ErrorKind::Permanent, message);
+    // Only the data that these segments read: a shard never carries the whole market's tables.
+    let asked = passes.input(&request.segments);
+    request.input = Some(envelope::encode_input(&asked).map_err(|error| {
+        refused(format!("the cross-sections of a shard cannot be sent: {error}; ask for more shards"))
+    })?);
+    let mut bytes = prost::Message::encoded_len(&request);
+    // Left out only if there would be room for it: the worker may ask for it.
+    if bytes > MESSAGE_BYTES_MAX - 2 * DOCUMENT_BYTES_MAX || !plans.has(&PlanKey::of(&request)) {
+        request.document_json = prepared.document.to_json();
+        bytes = prost::Message::encoded_len(&request);
+    }
+    if bytes > MESSAGE_BYTES_MAX {
+        // Otherwise this side's encoder fails, which looks like a broken connection.
+        return Err(refused(format!(
+            "a shard's request has {bytes} bytes, at most {MESSAGE_BYTES_MAX} are sent; ask for more shards"
+        )));
+    }
+    Ok((request, asked.wanted))
 }
 
 async fn replies(
@@ -177,15 +235,16 @@ async fn replies(
         match stream.message().await {
             Ok(Some(mut reply)) => {
                 let more = std::mem::take(&mut reply.more);
-                for mut reply in std::iter::once(reply).chain(more) {
+                let read = |mut reply: pb::SegmentReply| {
                     let (timings, cache) = (reply.shard.take().map(Box::new), reply.cache.take().map(Box::new));
                     // Ignore pieces that were not requested.
-                    let Some(&piece) = pieces.iter().find(|p| p.segment == reply.segment) else { continue };
+                    let piece = *pieces.get(pieces.binary_search_by_key(&reply.segment, |p| p.segment).ok()?)?;
                     let outcome = outcome_of(reply, piece, (prepared, step, wanted), transit);
-                    let reply = AttemptEvent::Piece { ticket, piece, outcome, timings, cache };
-                    if events.send(reply).await.is_err() {
-                        return Ending::Done;
-                    }
+                    Some(PieceReply { piece, outcome, timings, cache })
+                };
+                let replies: Vec<PieceReply> = std::iter::once(reply).chain(more).filter_map(read).collect();
+                if !replies.is_empty() && events.send(AttemptEvent::Pieces { ticket, replies }).await.is_err() {
+                    return Ending::Done;
                 }
                 arrived.dealt_with();
             }
@@ -253,7 +312,7 @@ fn outcome_of(
             PreparedScan::check_times(wanted, &result).map_err(retryable)?;
             // As received it is a part of a larger buffer, which would be kept with it.
             let (envelope, transit) = match &result {
-                SegmentResult::Rows(columns) => (envelope::seal_columns(columns)?, transit.keep_envelope()),
+                SegmentResult::Rows(columns) => (envelope::seal_again(columns, &envelope)?, transit.keep_envelope()),
                 SegmentResult::Step(_) => {
                     let payload = Bytes::copy_from_slice(&envelope.payload);
                     (pb::Envelope { payload, ..envelope }, transit)

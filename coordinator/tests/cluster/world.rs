@@ -436,6 +436,8 @@ impl OddWorker {
                 .source()
                 .evaluate(segment, step, &input, bars, &References::new(), &NoCancel, &mut Stages::default())
                 .unwrap()
+                .into_v2()
+                .unwrap()
         };
         let mut result = execute(segment);
         if let Oddity::OtherSegment = self.oddity {

@@ -1,7 +1,7 @@
 //! Bars of a group: the columns of its symbols from the group's file, and behind them what was appended.
 
 use std::cell::{Cell, OnceCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,14 +37,29 @@ fn unread_of<'e>(runs: &[Run], entries: impl Iterator<Item = &'e SymbolEntry>, n
     runs.iter().zip(entries).map(skipped).collect()
 }
 
-/// Columns of all symbols of a group: those that are kept, and the others, which are read and kept.
+/// Columns of symbols of a group.
+struct Kept {
+    columns: Columns,
+    /// Whether the times of each symbol are known to ascend.
+    ordered: bool,
+}
+
+impl Kept {
+    /// Columns whose times have not been looked at.
+    fn unknown(columns: Columns) -> Self {
+        Self { columns, ordered: false }
+    }
+}
+
+/// Columns of all symbols of a group: those that are kept, and the others, which are read and kept. Times are kept only if they ascend,
+/// so that they are looked at once.
 fn kept_columns(
     cache: &ColumnCache,
     content: &str,
     columns: &[String],
     rows: &Rows<'_>,
     read: impl FnOnce(&[String]) -> Result<Columns, MarketError>,
-) -> Result<Columns, MarketError> {
+) -> Result<Kept, MarketError> {
     let part = GroupPart::new(content, rows.unread);
     let times = match cache.get(&part, TIME) {
         Some(Column::Times(times)) => Some(times),
@@ -57,13 +72,18 @@ fn kept_columns(
     }));
     let missing: Vec<String> =
         columns.iter().zip(&values).filter(|(_, held)| held.is_none()).map(|(name, _)| name.clone()).collect();
-    if let (Some(times), true) = (&times, missing.is_empty()) {
-        return Ok(Columns { times: times.clone(), values: values.into_iter().flatten().collect() });
-    }
+    let times = match times {
+        Some(times) if missing.is_empty() => {
+            let columns = Columns { times, values: values.into_iter().flatten().collect() };
+            return Ok(Kept { columns, ordered: true });
+        }
+        times => times,
+    };
     let unread = |(run, chunks): (&Run, &usize)| run.rows_of(*chunks);
     let unread: Vec<u64> = rows.wanted.iter().zip(rows.unread).map(unread).collect();
     let read = read(&missing)?;
-    if times.is_none() {
+    let ordered = times.is_some() || rows.ascend(&read.times);
+    if times.is_none() && ordered {
         cache.keep(&part, TIME, &Column::Times(read.times.clone()), &unread);
     }
     let mut found = missing.iter().zip(read.values);
@@ -73,7 +93,8 @@ fn kept_columns(
             *column = Some(series);
         }
     }
-    Ok(Columns { times: times.unwrap_or(read.times), values: values.into_iter().flatten().collect() })
+    let columns = Columns { times: times.unwrap_or(read.times), values: values.into_iter().flatten().collect() };
+    Ok(Kept { columns, ordered })
 }
 
 /// Which rows of a group are read.
@@ -89,6 +110,23 @@ struct Rows<'a> {
     unread: &'a [usize],
 }
 
+impl Rows<'_> {
+    /// Number of rows at the beginning of a symbol that are not read.
+    fn unread_of(&self, at: usize) -> usize {
+        self.unread.get(at).zip(self.wanted.get(at)).map_or(0, |(chunks, run)| run.rows_of(*chunks)) as usize
+    }
+
+    /// Whether the times that were read of each symbol ascend.
+    fn ascend(&self, times: &[Series<TimeMicros>]) -> bool {
+        let mut before: Option<&Series<TimeMicros>> = None;
+        times.iter().enumerate().all(|(at, times)| {
+            // Symbols that share their times share what was found out about them.
+            let known = before.replace(times).is_some_and(|before| before.same_as(times));
+            known || times.get(self.unread_of(at)..).unwrap_or_default().is_sorted_by(|a, b| a < b)
+        })
+    }
+}
+
 impl Dataset {
     /// The bars of a group's symbols, or of some of them; columns are known to exist. With `newest`, only the chunks that hold
     /// any of so many newest bars are read.
@@ -99,38 +137,46 @@ impl Dataset {
         only: Only<'_>,
         newest: Option<u64>,
     ) -> Result<Vec<LoadedBars>, MarketError> {
-        let (members, all) = (self.members(group), self.runs(group));
-        let symbol = |place: &u32| self.manifest.symbols.get(*place as usize);
-        let is_wanted = |at: usize, place: &u32| match &only {
-            Only::All => true,
-            Only::Symbol(only) => symbol(place).is_some_and(|entry| entry.symbol == *only),
-            Only::Part(part) => part.contains(&at),
+        let (members, all, names) = (self.members(group), self.runs(group), self.names_of(group));
+        let wanted = match only {
+            Only::All => 0..members.len(),
+            Only::Symbol(only) => match names.binary_search_by(|name| (**name).cmp(only)) {
+                Ok(at) => at..at + 1,
+                Err(_) => 0..0,
+            },
+            Only::Part(part) => part.start..part.end.min(members.len()),
         };
-        let wanted = members.iter().copied().zip(all.iter().copied()).enumerate();
-        let wanted = wanted.filter(|(at, (place, _))| is_wanted(*at, place)).map(|(_, wanted)| wanted);
-        let (places, runs): (Vec<u32>, Vec<Run>) = wanted.unzip();
+        let (Some(places), Some(runs), Some(names)) =
+            (members.get(wanted.clone()), all.get(wanted.clone()), names.get(wanted))
+        else {
+            return Ok(Vec::new());
+        };
         if places.is_empty() {
             return Ok(Vec::new());
         }
-        let entries = || places.iter().filter_map(symbol);
-        let unread = unread_of(&runs, entries(), newest);
-        let rows = Rows { group, all: &all, wanted: &runs, places: &places, unread: &unread };
-        let Columns { times, mut values } = self.columns_of(columns, &rows)?;
-        values.iter_mut().for_each(|column| column.reverse());
+        let entries = || places.iter().filter_map(|place| self.manifest.symbols.get(*place as usize));
+        let unread = unread_of(runs, entries(), newest);
+        let rows = Rows { group, all, wanted: runs, places, unread: &unread };
+        let Kept { columns: Columns { times, values }, ordered } = self.columns_of(columns, &rows)?;
+        let mut values: Vec<_> = values.into_iter().map(Vec::into_iter).collect();
         let mut bars = Vec::with_capacity(places.len());
-        let mut before: Option<&Series<TimeMicros>> = None;
-        for (at, (entry, times)) in entries().zip(&times).enumerate() {
-            let unread = rows.unread.get(at).map_or(0, |chunks| runs[at].rows_of(*chunks)) as usize;
+        let mut before: Option<Series<TimeMicros>> = None;
+        for (at, ((entry, name), times)) in entries().zip(names).zip(times).enumerate() {
+            let unread = rows.unread_of(at);
             let read = times.get(unread..).unwrap_or_default();
             let begins = unread > 0 || read.first() == Some(&entry.first_time);
             // Symbols that share their times share what was found out about them.
-            let ascends = before.is_some_and(|before| before.same_as(times)) || read.is_sorted_by(|a, b| a < b);
+            let ascends = ordered
+                || before.as_ref().is_some_and(|before| before.same_as(&times))
+                || read.is_sorted_by(|a, b| a < b);
             if !begins || read.last() != Some(&entry.last_time) || !ascends {
                 return Err(self.misplaced(group, &entry.symbol));
             }
-            before = Some(times);
-            let columns = values.iter_mut().filter_map(Vec::pop).collect();
-            bars.push(LoadedBars { symbol: entry.symbol.as_str().into(), times: times.clone(), columns, unread });
+            if !ordered {
+                before = Some(times.clone());
+            }
+            let columns = values.iter_mut().filter_map(Iterator::next).collect();
+            bars.push(LoadedBars { symbol: Arc::clone(name), times, columns, unread });
         }
         Ok(bars)
     }
@@ -141,33 +187,12 @@ impl Dataset {
         self.corrupt(file.map_or("", String::as_str), format!("the times of {symbol} are not as listed"))
     }
 
-    /// The symbols of a group by name: their places among the snapshot's symbols.
-    pub(crate) fn members(&self, group: u32) -> &[u32] {
-        let members = self.tables.members.get_or_init(|| {
-            let mut members: HashMap<u32, Vec<u32>> = HashMap::new();
-            for (at, entry) in (0u32..).zip(&self.manifest.symbols) {
-                members.entry(entry.group).or_default().push(at);
-            }
-            members
-        });
-        members.get(&group).map_or(&[], Vec::as_slice)
-    }
-
-    /// The rows of a group's symbols in the group's file, by symbol: none of a symbol that was appended.
-    fn runs(&self, group: u32) -> Vec<Run> {
-        let rows = |place: &u32| match self.tails() {
-            Some(tails) => tails.base_rows.get(*place as usize).copied().unwrap_or(0),
-            None => self.manifest.symbols.get(*place as usize).map_or(0, |entry| entry.rows),
-        };
-        Run::of(self.members(group).iter().map(rows))
-    }
-
     /// Columns of some symbols of a group: those that are kept in memory, and the others from files.
-    fn columns_of(&self, columns: &[String], rows: &Rows<'_>) -> Result<Columns, MarketError> {
+    fn columns_of(&self, columns: &[String], rows: &Rows<'_>) -> Result<Kept, MarketError> {
         let all = rows.all.len() == rows.wanted.len();
         let part = rows.unread.iter().any(|chunks| *chunks > 0);
         let Some(cache) = self.cache.as_ref().filter(|cache| all && (cache.is_shared() || !part)) else {
-            return self.columns_from_files(columns, rows);
+            return self.columns_from_files(columns, rows).map(Kept::unknown);
         };
         let from_files = |missing: &[String]| self.columns_from_files(missing, rows);
         // What a file holds is part of every snapshot that names it.
@@ -181,10 +206,10 @@ impl Dataset {
                 let added = self.added(&tails.files, rows.group, columns, rows.places)?;
                 match added.rows.iter().all(|rows| *rows == 0) {
                     true => Ok(base),
-                    false => Ok(lay_behind(&base, (rows.wanted, rows.unread), &added)),
+                    false => Ok(Kept::unknown(lay_behind(&base.columns, (rows.wanted, rows.unread), &added))),
                 }
             }
-            (None, _) if cache.is_shared() => from_files(columns),
+            (None, _) if cache.is_shared() => from_files(columns).map(Kept::unknown),
             // With what was appended, of this snapshot alone.
             _ => {
                 let content = format!("{}/{}", self.manifest.snapshot, rows.group);
@@ -196,8 +221,7 @@ impl Dataset {
     /// Whether the shared cache has all of these columns of a group's file.
     pub(super) fn holds(&self, group: u32, columns: &[String], newest: Option<u64>) -> bool {
         let (Some(cache), Some(file)) = (self.cache.as_ref(), self.manifest.file(group)) else { return false };
-        let runs = self.runs(group);
-        let part = GroupPart::new(&file.sha256, &unread_of(&runs, self.symbols_of(group), newest));
+        let part = GroupPart::new(&file.sha256, &unread_of(self.runs(group), self.symbols_of(group), newest));
         cache.holds(&part, TIME) && columns.iter().all(|column| cache.holds(&part, column))
     }
 
@@ -327,9 +351,9 @@ impl Dataset {
     pub(super) fn verify_group(&self, file: &GroupFile) -> Result<(), MarketError> {
         let bytes = self.read(&file.sha256, &file_path(&file.sha256))?;
         let runs = self.runs(file.group);
-        let sums = Sums::of(&bytes, &runs).map_err(|why| self.corrupt(&file.sha256, why))?;
+        let sums = Sums::of(&bytes, runs).map_err(|why| self.corrupt(&file.sha256, why))?;
         if let Some(path) = self.files.directory()
-            && self.stored_sums(file, &runs)?.as_ref() != Some(&sums)
+            && self.stored_sums(file, runs)?.as_ref() != Some(&sums)
         {
             // Only speed depends on it: a dataset that cannot be written to has none.
             let _ = store_sums(path, file, &sums);
@@ -420,8 +444,7 @@ impl Dataset {
             Some((*place, Run { row: run.row + before, rows: run.rows - before, chunk: run.chunk + chunk }))
         };
         let (mut left, runs): (Vec<u32>, Vec<Run>) = left.iter().filter_map(run).unzip();
-        let Columns { times, values } =
-            self.columns_from_file(file, &columns, &all, (&runs, &[]), &Added::default())?;
+        let Columns { times, values } = self.columns_from_file(file, &columns, all, (&runs, &[]), &Added::default())?;
         keep(&mut left, &|at| newest(times.get(at)?, values.first()?.get(at)?));
         Ok(found)
     }

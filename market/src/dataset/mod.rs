@@ -3,9 +3,9 @@
 //! Nothing is used unchecked: the sha256 of a file is compared with the manifest, or checksums that were derived from a
 //! file whose sha256 was right with what is read (see [`crate::sums`]). How the bars of a group are read is in `load`.
 
+mod groups;
 mod load;
 
-use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ use crate::column_cache::ColumnCache;
 use crate::error::MarketError;
 use crate::files::Files;
 use crate::group_reader::KnownSums;
-use crate::manifest::{Manifest, SymbolEntry, TableFile};
+use crate::manifest::{Manifest, TableFile};
 use crate::reference::{
     Adjustment, AdjustmentMode, AttributeTable, Attributes, FactorRow, FactorTable, Listing, SymbolTable, adjust,
     decode_attributes, decode_factors, decode_listing,
@@ -50,8 +50,7 @@ struct Tables {
     symbols: OnceLock<Arc<SymbolTable>>,
     factors: OnceLock<Arc<FactorTable>>,
     attributes: OnceLock<Arc<AttributeTable>>,
-    /// Indices of the symbols of each group.
-    members: OnceLock<HashMap<u32, Vec<u32>>>,
+    groups: groups::Groups,
     sums: KnownSums,
 }
 
@@ -184,7 +183,7 @@ impl Dataset {
     fn newest_read(&self, group: u32, adjustment: &Adjustment, newest: Option<u64>) -> Option<u64> {
         let dividends = adjustment.mode == AdjustmentMode::SplitAndDividend && self.manifest.factors.is_some();
         // Times that were not read are those of 1970 to whoever searches for one.
-        let whole = dividends || self.symbols_of(group).any(|entry| entry.first_time < 0);
+        let whole = dividends || self.group(group).is_some_and(|group| group.before_1970);
         newest.filter(|_| !whole)
     }
 
@@ -214,11 +213,6 @@ impl Dataset {
     /// Whether columns are kept in memory once they are read: see [`Dataset::keeping_columns`].
     pub fn keeps_columns(&self) -> bool {
         self.cache.is_some()
-    }
-
-    /// The entries of a group's symbols in the manifest, sorted by symbol.
-    pub fn symbols_of(&self, group: u32) -> impl Iterator<Item = &SymbolEntry> {
-        self.members(group).iter().filter_map(|place| self.manifest.symbols.get(*place as usize))
     }
 
     /// As [`Dataset::load_symbol`], adjusted as by [`Dataset::load_group_adjusted`].

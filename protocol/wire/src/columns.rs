@@ -4,7 +4,7 @@
 //! empty, and every NaN is the one canonical NaN. So the digest of a segment is a hash of its archive, and whoever passes it on makes no
 //! object of a row. A reader checks an archive in place before it looks at a row; then a row is a view into it.
 
-use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use rkyv::rancor;
@@ -13,7 +13,7 @@ use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::content::{EnvelopeError, check_rows, content};
+use crate::content::{EnvelopeError, content};
 use crate::limits::REASON_BYTES_MAX;
 use crate::result::{Status, SymbolRow};
 
@@ -58,67 +58,16 @@ pub struct SegmentColumnsV3 {
     pub values: Vec<f64>,
 }
 
-fn count(n: usize) -> Result<u32, EnvelopeError> {
-    u32::try_from(n).map_err(|_| content("more than 2^32 - 1 of something"))
-}
-
-fn canonical(value: f64) -> f64 {
-    if value.is_nan() { f64::NAN } else { value }
-}
-
 impl SegmentColumnsV3 {
-    /// From rows that are known to be well-formed.
-    fn of(segment: u32, rows: &[SymbolRow]) -> Result<Self, EnvelopeError> {
-        let mut columns = Self { segment, ..Self::default() };
-        let mut names: Vec<&str> = rows.iter().map(|row| row.symbol.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        for name in &names {
-            columns.names.push_str(name);
-            columns.name_ends.push(count(columns.names.len())?);
-        }
-        for at_point in rows.chunk_by(|a, b| a.point == b.point) {
-            columns.points.extend(at_point.first().map(|row| row.point));
-            columns.rows_at.push(count(at_point.len())?);
-        }
-        if columns.rows_at.iter().any(|rows| *rows as usize != names.len()) {
-            for row in rows {
-                // It is there.
-                let at = names.binary_search(&row.symbol.as_str()).unwrap_or_default();
-                columns.symbols.push(count(at)?);
-            }
-        }
-        let mut reasons: BTreeMap<&str, u32> = BTreeMap::new();
-        for row in rows {
-            let bits = |is: bool, bit: u8| if is { bit } else { 0 };
-            let state = row.status as u8 | bits(row.edge, EDGE_BIT) | bits(row.provisional, PROVISIONAL_BIT);
-            columns.states.push(state);
-            if has_reason(row.status) {
-                let next = count(reasons.len())?;
-                let at = *reasons.entry(&row.reason).or_insert(next);
-                columns.reason_of.push(at);
-                if at == next {
-                    columns.reasons.push_str(&row.reason);
-                    columns.reason_ends.push(count(columns.reasons.len())?);
-                }
-            }
-        }
-        let matched = || rows.iter().filter(|row| row.status == Status::Matched);
-        if let Some(first) = matched().next() {
-            (columns.rank_width, columns.value_width) = (count(first.rank.len())?, count(first.values.len())?);
-            for key in 0..first.rank.len() {
-                columns.rank.extend(matched().filter_map(|row| row.rank.get(key).copied().map(canonical)));
-            }
-            for column in 0..first.values.len() {
-                columns.values.extend(matched().filter_map(|row| row.values.get(column).copied().map(canonical)));
-            }
-        }
-        Ok(columns)
+    /// The state of a row.
+    pub(crate) fn state(status: Status, edge: bool, provisional: bool) -> u8 {
+        let bits = |is: bool, bit: u8| if is { bit } else { 0 };
+        status as u8 | bits(edge, EDGE_BIT) | bits(provisional, PROVISIONAL_BIT)
     }
 }
 
 /// Whether rows with this status have a reason.
-fn has_reason(status: Status) -> bool {
+pub(crate) fn has_reason(status: Status) -> bool {
     !matches!(status, Status::Matched | Status::NotMatched)
 }
 
@@ -128,19 +77,18 @@ pub struct Columns {
     /// The archive, in memory as it has to be aligned.
     payload: Bytes,
     segment: u32,
-    digest: [u8; 32],
+    /// Computed when it is asked for: whoever only sends them does not need it.
+    digest: OnceLock<[u8; 32]>,
 }
 
 impl Columns {
-    /// The columns of a segment's rows.
+    /// Columns that are known to be well-formed.
     ///
     /// # Errors
-    /// [`EnvelopeError::Content`] for rows that are not of one result, [`EnvelopeError::Encode`].
-    pub fn of_rows(segment: u32, rows: &[SymbolRow]) -> Result<Self, EnvelopeError> {
-        check_rows(rows)?;
-        let columns = SegmentColumnsV3::of(segment, rows)?;
-        let archive = rkyv::to_bytes::<rancor::Error>(&columns).map_err(|e| EnvelopeError::Encode(e.to_string()))?;
-        Ok(Self::new(segment, Bytes::from_owner(archive)))
+    /// [`EnvelopeError::Encode`].
+    pub(crate) fn of(columns: &SegmentColumnsV3) -> Result<Self, EnvelopeError> {
+        let archive = rkyv::to_bytes::<rancor::Error>(columns).map_err(|e| EnvelopeError::Encode(e.to_string()))?;
+        Ok(Self::new(columns.segment, Bytes::from_owner(archive)))
     }
 
     /// Reads an archive, which is copied to memory of its own: as received it is a part of a larger buffer, and not aligned.
@@ -158,8 +106,7 @@ impl Columns {
     }
 
     fn new(segment: u32, payload: Bytes) -> Self {
-        let digest = Sha256::new().chain_update(DIGEST_DOMAIN).chain_update(&payload).finalize().into();
-        Self { payload, segment, digest }
+        Self { payload, segment, digest: OnceLock::new() }
     }
 
     /// Group id.
@@ -169,7 +116,8 @@ impl Columns {
 
     /// Digest of the segment's result: SHA-256 over the archive.
     pub fn digest(&self) -> [u8; 32] {
-        self.digest
+        let digest = || Sha256::new().chain_update(DIGEST_DOMAIN).chain_update(&self.payload).finalize().into();
+        *self.digest.get_or_init(digest)
     }
 
     /// The archive.

@@ -4,6 +4,8 @@
 //! archive in aligned memory. A new version of a type gets its own number, fingerprint and functions; existing ones
 //! never change (`result_v1` is the first version, which is still read).
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
@@ -48,14 +50,19 @@ const SEGMENT_COLUMNS_V3_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer3
 const STEP_INPUT_V1_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32 \
     StepInputV1{wanted:[{cross:u16,times:[i64]}],tables:[{cross:u16,times:[i64],keys:[str],values:[f64]}]}";
 
+static SEGMENT_RESULT_V1_FINGERPRINT: LazyLock<u64> = LazyLock::new(|| fingerprint(SEGMENT_RESULT_V1_SCHEMA));
+static SEGMENT_RESULT_V2_FINGERPRINT: LazyLock<u64> = LazyLock::new(|| fingerprint(SEGMENT_RESULT_V2_SCHEMA));
+static SEGMENT_COLUMNS_V3_FINGERPRINT: LazyLock<u64> = LazyLock::new(|| fingerprint(SEGMENT_COLUMNS_V3_SCHEMA));
+static STEP_INPUT_V1_FINGERPRINT: LazyLock<u64> = LazyLock::new(|| fingerprint(STEP_INPUT_V1_SCHEMA));
+
 /// Fingerprint of [`SegmentResultV2`], compared in every envelope and at registration.
 pub fn schema_fingerprint() -> u64 {
-    fingerprint(SEGMENT_RESULT_V2_SCHEMA)
+    *SEGMENT_RESULT_V2_FINGERPRINT
 }
 
 /// Fingerprint of [`SegmentResultV1`], which is also accepted.
 pub fn schema_fingerprint_v1() -> u64 {
-    fingerprint(SEGMENT_RESULT_V1_SCHEMA)
+    *SEGMENT_RESULT_V1_FINGERPRINT
 }
 
 fn fingerprint(schema: &str) -> u64 {
@@ -88,9 +95,17 @@ pub fn encode(result: &SegmentResultV2) -> Result<pb::Envelope, EnvelopeError> {
 /// # Errors
 /// Those of [`encode`].
 pub fn encode_columns(result: SegmentResultV2) -> Result<pb::Envelope, EnvelopeError> {
-    match SegmentResult::of(result)? {
-        SegmentResult::Rows(columns) => seal_columns(&columns),
-        SegmentResult::Step(result) => encode(&result),
+    seal_result(&SegmentResult::of(result)?)
+}
+
+/// Puts a result into an envelope, rows as columns.
+///
+/// # Errors
+/// Those of [`encode`].
+pub fn seal_result(result: &SegmentResult) -> Result<pb::Envelope, EnvelopeError> {
+    match result {
+        SegmentResult::Rows(columns) => seal_columns(columns),
+        SegmentResult::Step(result) => encode(result),
     }
 }
 
@@ -99,7 +114,19 @@ pub fn encode_columns(result: SegmentResultV2) -> Result<pb::Envelope, EnvelopeE
 /// # Errors
 /// [`EnvelopeError::TooLong`].
 pub fn seal_columns(columns: &Columns) -> Result<pb::Envelope, EnvelopeError> {
-    seal(SEGMENT_COLUMNS_V3, fingerprint(SEGMENT_COLUMNS_V3_SCHEMA), columns.payload().clone())
+    seal(SEGMENT_COLUMNS_V3, *SEGMENT_COLUMNS_V3_FINGERPRINT, columns.payload().clone())
+}
+
+/// As [`seal_columns`], for columns that came in an envelope: if it is one of columns, its checksum is that of the same bytes.
+///
+/// # Errors
+/// Those of [`seal_columns`].
+pub fn seal_again(columns: &Columns, came: &pb::Envelope) -> Result<pb::Envelope, EnvelopeError> {
+    if came.version != SEGMENT_COLUMNS_V3 {
+        return seal_columns(columns);
+    }
+    let pb::Envelope { version, schema, length, checksum, payload: _ } = *came;
+    Ok(pb::Envelope { version, schema, length, checksum, payload: columns.payload().clone() })
 }
 
 /// Archives a result of the previous version, as workers of protocol 1 do.
@@ -119,7 +146,7 @@ pub fn encode_v1(result: &SegmentResultV1) -> Result<pb::Envelope, EnvelopeError
 /// [`EnvelopeError`], the first check that fails: version, schema, length, checksum, archive, content.
 pub fn read(envelope: &pb::Envelope) -> Result<SegmentResult, EnvelopeError> {
     if envelope.version == SEGMENT_COLUMNS_V3 {
-        check_header(envelope, SEGMENT_COLUMNS_V3, fingerprint(SEGMENT_COLUMNS_V3_SCHEMA))?;
+        check_header(envelope, SEGMENT_COLUMNS_V3, *SEGMENT_COLUMNS_V3_FINGERPRINT)?;
         return Columns::read(&envelope.payload).map(SegmentResult::Rows);
     }
     SegmentResult::of(decode(envelope)?)
@@ -173,7 +200,7 @@ pub fn decode(envelope: &pb::Envelope) -> Result<SegmentResultV2, EnvelopeError>
 pub fn encode_input(input: &StepInputV1) -> Result<pb::Envelope, EnvelopeError> {
     check_input(input)?;
     let payload = rkyv::to_bytes::<rancor::Error>(input).map_err(|e| EnvelopeError::Encode(e.to_string()))?;
-    seal(STEP_INPUT_V1, fingerprint(STEP_INPUT_V1_SCHEMA), Bytes::from_owner(payload))
+    seal(STEP_INPUT_V1, *STEP_INPUT_V1_FINGERPRINT, Bytes::from_owner(payload))
 }
 
 /// Reads an envelope written by [`encode_input`].
@@ -181,7 +208,7 @@ pub fn encode_input(input: &StepInputV1) -> Result<pb::Envelope, EnvelopeError> 
 /// # Errors
 /// As [`decode`].
 pub fn decode_input(envelope: &pb::Envelope) -> Result<StepInputV1, EnvelopeError> {
-    let aligned = open(envelope, STEP_INPUT_V1, fingerprint(STEP_INPUT_V1_SCHEMA))?;
+    let aligned = open(envelope, STEP_INPUT_V1, *STEP_INPUT_V1_FINGERPRINT)?;
     let input =
         rkyv::from_bytes::<StepInputV1, rancor::Error>(&aligned).map_err(|e| EnvelopeError::Archive(e.to_string()))?;
     check_input(&input)?;

@@ -17,6 +17,7 @@ mod priority;
 pub mod record;
 pub mod result;
 pub mod result_v1;
+mod row_table;
 mod segment_result;
 pub mod trace;
 
@@ -39,4 +40,5 @@ pub use error::{ErrorKind, Failure};
 pub use record::{LeaderRecord, WorkerRecord};
 pub use result::*;
 pub use result_v1::{SegmentResultV1, SymbolRowV1};
+pub use row_table::{RowMarks, RowTable};
 pub use segment_result::SegmentResult;

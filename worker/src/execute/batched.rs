@@ -15,7 +15,7 @@ use trawl_kernels::{Cancel, Engine, EngineError, Executable, Precision};
 use trawl_market::{LoadedBars, Timeframe};
 use trawl_plan::FrameProgram;
 use trawl_plan::frame::{BarSize, Subject};
-use trawl_wire::{SegmentResultV2, StepInputV1};
+use trawl_wire::{SegmentResult, StepInputV1};
 
 use super::step::StepRun;
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
@@ -46,7 +46,7 @@ pub enum BatchEvent {
         /// Its index among the given segments.
         at: usize,
         /// The segment's result.
-        result: Result<SegmentResultV2, ExecuteError>,
+        result: Result<SegmentResult, ExecuteError>,
         /// Stages of the threads that worked on it.
         stages: Stages,
         /// Time of these threads, plus its share of the device's time.

@@ -20,7 +20,7 @@ use trawl_kernels::{Cancel, Engine, Precision};
 use trawl_market::{Adjustment, Dataset, LoadedBars, MarketError, Series, TimeMicros, Vintage, higher_bars};
 use trawl_plan::frame::{BarSize, Frame};
 use trawl_plan::{Input, Plan};
-use trawl_wire::{CrossTimes, CrossValues, SegmentOutput, SegmentResultV2, StepInputV1, SymbolRow};
+use trawl_wire::{CrossTimes, CrossValues, RowTable, SegmentOutput, SegmentResult, SegmentResultV2, StepInputV1};
 
 use crate::axis::{Axis, Higher, Span};
 use crate::checkpoints::Checkpoints;
@@ -184,7 +184,7 @@ impl ScanSource {
         references: &References,
         cancel: &dyn Cancel,
         stages: &mut Stages,
-    ) -> Result<SegmentResultV2, ExecuteError> {
+    ) -> Result<SegmentResult, ExecuteError> {
         if cancel.cancelled() {
             return Err(ExecuteError::Cancelled);
         }
@@ -213,7 +213,7 @@ impl ScanSource {
         references: &References,
         cancel: &dyn Cancel,
         stages: &mut Stages,
-    ) -> Result<SegmentResultV2, ExecuteError> {
+    ) -> Result<SegmentResult, ExecuteError> {
         self.run_over(step, input, bars, references, cancel, stages)?.of(segment)
     }
 
@@ -339,24 +339,27 @@ pub enum StepOutput {
     Times(Vec<CrossTimes>),
     /// Its symbols' values for cross-sections.
     Values(Vec<CrossValues>),
-    /// Rows of all points, or of each symbol's best points, at one time, by point and symbol.
-    Rows(Vec<SymbolRow>),
+    /// Rows of all points, or of each symbol's best points, at one time.
+    Rows(RowTable),
     /// The same at many times, by column.
     Panel(SegmentPanel),
 }
 
 impl StepOutput {
     /// Converts it to the result of a segment; fails for rows of many times.
-    fn of(self, segment: u32) -> Result<SegmentResultV2, ExecuteError> {
+    fn of(self, segment: u32) -> Result<SegmentResult, ExecuteError> {
         let output = match self {
+            Self::Rows(rows) => {
+                let columns = rows.into_columns(segment);
+                return columns.map(SegmentResult::Rows).map_err(|e| ExecuteError::Inconsistent(e.to_string()));
+            }
             Self::Times(times) => SegmentOutput::Times(times),
             Self::Values(values) => SegmentOutput::Values(values),
-            Self::Rows(rows) => SegmentOutput::Rows(rows),
             Self::Panel(_) => {
                 return Err(ExecuteError::Inconsistent("a result with the rows of many times".to_owned()));
             }
         };
-        Ok(SegmentResultV2 { segment, output })
+        Ok(SegmentResult::Step(SegmentResultV2 { segment, output }))
     }
 }
 

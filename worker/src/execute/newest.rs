@@ -25,6 +25,11 @@ impl ScanSource {
         if input.wanted.iter().any(|wanted| wanted.times.first().is_some_and(|time| *time < self.as_of)) {
             return None;
         }
+        // Most histories are in one chunk, which is read whole.
+        let longest = self.dataset.longest_of(segment);
+        if longest <= CHUNK_ROWS {
+            return None;
+        }
         let mut most = 0;
         let mut rows_before = None;
         for entry in self.dataset.symbols_of(segment) {
@@ -37,7 +42,6 @@ impl ScanSource {
             }
         }
         let newest = most.max(1).next_multiple_of(CHUNK_ROWS);
-        let longest = self.dataset.symbols_of(segment).map(|entry| entry.rows).max().unwrap_or(0);
         (newest < longest).then_some(newest)
     }
 

@@ -81,7 +81,8 @@ impl Market {
                 let ours = source.execute(segment, step, &input, &references, &NoCancel, &mut stages).unwrap();
                 let bars = source.load_segment(segment).unwrap();
                 let whole = source.evaluate(segment, step, &input, &bars, &references, &NoCancel, &mut stages).unwrap();
-                assert_eq!(bits(&ours.output), bits(&whole.output), "{document:?}, step {step:?}");
+                let [ours, whole] = [ours, whole].map(|result| bits(&result.into_v2().unwrap().output));
+                assert_eq!(ours, whole, "{document:?}, step {step:?}");
             }
             read.push(source.newest_bars_read(0, step, &input));
         }

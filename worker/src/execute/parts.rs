@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Cancel, Engine};
-use trawl_wire::{SegmentResultV2, StepInputV1};
+use trawl_wire::{SegmentResult, StepInputV1};
 
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
 
@@ -44,7 +44,7 @@ impl ScanSource {
         references: &References,
         cancel: &dyn Cancel,
         stages: &mut Stages,
-    ) -> Result<SegmentResultV2, ExecuteError> {
+    ) -> Result<SegmentResult, ExecuteError> {
         let (read, names) = self.columns_read(step);
         let mut joined: Option<StepOutput> = None;
         for part in parts {
@@ -69,8 +69,7 @@ impl StepOutput {
     fn followed_by(self, next: Self) -> Result<Self, ExecuteError> {
         Ok(match (self, next) {
             (Self::Rows(mut rows), Self::Rows(more)) => {
-                rows.extend(more);
-                rows.sort_by(|a, b| (a.point, &a.symbol).cmp(&(b.point, &b.symbol)));
+                rows.append(more);
                 Self::Rows(rows)
             }
             (Self::Values(mut values), Self::Values(more)) if values.len() == more.len() => {

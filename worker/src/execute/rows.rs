@@ -1,15 +1,15 @@
 //! The output of a step for a segment from its computed values: values for cross-sections, or the rows at one time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use trawl_market::TimeMicros;
 use trawl_plan::PointValues;
-use trawl_wire::{CrossValues, SymbolRow};
+use trawl_wire::{CrossValues, RowMarks, RowTable, Status};
 
 use super::ScanSource;
 use crate::axis::{Axis, row_at};
 use crate::stage_run::{Computed, StageRun};
-use crate::status;
+use crate::status::{self, Reason};
 
 impl ScanSource {
     pub(super) fn values(
@@ -39,7 +39,7 @@ impl ScanSource {
         all
     }
 
-    /// The rows of all points, or of each symbol's best points, at one time, by point and symbol.
+    /// The rows of all points, or of each symbol's best points, at one time.
     pub(super) fn rows(
         &self,
         axes: &[Axis<'_>],
@@ -47,52 +47,60 @@ impl ScanSource {
         references: &[String],
         computed: &[Computed],
         time: TimeMicros,
-    ) -> Vec<SymbolRow> {
+    ) -> RowTable {
         let plan = self.plan();
         let provisional = self.dataset.is_forming(time);
         let missing = || {
             let absent = |axis: &&Axis<'_>| row_at(axis.base_times(), time).is_none();
             axes[own..].iter().position(|axis| absent(&axis))
         };
-        let name = |at: usize| references.get(at).cloned().unwrap_or_default();
         let points = &plan.points;
         let needed = self.executable.bars_needed();
-        let mut rows = Vec::with_capacity(own * plan.best.map_or(points.len(), |best| best.keep.min(points.len())));
+        let rows = own * plan.best.map_or(points.len(), |best| best.keep.min(points.len()));
+        let mut table = RowTable::new((own, rows), (plan.rank.len(), plan.headings.len()));
+        let mut reasons: HashMap<Reason, usize> = HashMap::new();
+        let mut reason_at = |table: &mut RowTable, reason: Reason| {
+            let name = || reason.missing().and_then(|at| references.get(at)).map_or("", String::as_str);
+            *reasons.entry(reason).or_insert_with(|| table.reason(&reason.text(name())))
+        };
+        let mut outputs = vec![f64::NAN; self.executable.outputs()];
         for (axis, computed) in axes[..own].iter().zip(computed).filter(|(axis, _)| axis.span.contains(time)) {
-            let mut keep = |point: usize, mut made: SymbolRow, provisional: bool| {
-                made.point = u32::try_from(point).unwrap_or(u32::MAX);
-                made.symbol = axis.bars.symbol.to_string();
-                made.provisional = provisional;
-                rows.push(made);
-            };
+            table.begin(&axis.bars.symbol);
+            let marks =
+                |point: usize| RowMarks { point: u32::try_from(point).unwrap_or(u32::MAX), ..RowMarks::default() };
             let Some(row) = row_at(axis.base_times(), time) else {
-                let stale = status::stale(axis.base_times(), time);
+                let reason = reason_at(&mut table, status::stale(axis.base_times(), time));
                 // Without values all points are equal.
                 let kept = if plan.best.is_some() { 1 } else { points.len() };
-                (0..kept).for_each(|point| keep(point, stale.clone(), false));
+                (0..kept).for_each(|point| table.without_values(marks(point), Status::Stale, reason));
                 continue;
             };
-            let values: Vec<f64> = (0..self.executable.outputs()).map(|output| computed.at(output, row)).collect();
-            let mut values = values.iter();
-            let mut given: Vec<Option<PointValues>> =
-                points.iter().map(|point| Some(point.values(&mut values))).collect();
-            let kept: Vec<usize> = match plan.best {
-                None => (0..points.len()).collect(),
-                Some(best) => {
-                    let compared = given
-                        .iter()
-                        .flatten()
-                        .map(|point| (point.universe == 1.0, point.select.last().copied().unwrap_or(f64::NAN)));
-                    best.best(&compared.collect::<Vec<_>>())
+            outputs.iter_mut().enumerate().for_each(|(output, value)| *value = computed.at(output, row));
+            let mut keep = |point: usize, values: PointValues<'_>| {
+                let marks = RowMarks { edge: values.edge, provisional, ..marks(point) };
+                let bars = (row + 1, needed[point]);
+                match status::status_of(values.universe, values.condition, bars, missing) {
+                    (Status::Matched, _) => table.matched(marks, values.rank, values.select),
+                    (Status::NotMatched, _) => table.not_matched(marks),
+                    (status, reason) => {
+                        let reason = reason_at(&mut table, reason);
+                        table.without_values(marks, status, reason);
+                    }
                 }
             };
-            for point in kept {
-                if let Some(values) = given[point].take() {
-                    keep(point, status::of(values, row + 1, needed[point], missing, name), provisional);
+            let mut rest = outputs.as_slice();
+            match plan.best {
+                None => points.iter().enumerate().for_each(|(at, point)| keep(at, point.values(&mut rest))),
+                Some(best) => {
+                    let given: Vec<PointValues<'_>> = points.iter().map(|point| point.values(&mut rest)).collect();
+                    let compared = |point: &PointValues<'_>| {
+                        (point.universe == 1.0, point.select.last().copied().unwrap_or(f64::NAN))
+                    };
+                    let compared: Vec<(bool, f64)> = given.iter().map(compared).collect();
+                    best.best(&compared).into_iter().for_each(|point| keep(point, given[point]));
                 }
             }
         }
-        rows.sort_by(|a, b| (a.point, &a.symbol).cmp(&(b.point, &b.symbol)));
-        rows
+        table
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use trawl_kernels::Engine;
 use trawl_market::{AttributeTable, Calendar, LoadedBars, SymbolTable, TimeMicros, Vintage};
 use trawl_plan::frame::Read;
 use trawl_plan::{Input, Stage};
@@ -64,7 +65,11 @@ impl<'a> StepRun<'a> {
             attributes: source.dataset.attributes()?,
             references,
             names: references.keys().cloned().collect(),
-            bars: format!("{}@{} {:?} {horizon}", manifest.name, manifest.snapshot, source.adjustment),
+            bars: match source.engine {
+                // Nothing is kept under this key.
+                Engine::Cpu => String::new(),
+                _ => format!("{}@{} {:?} {horizon}", manifest.name, manifest.snapshot, source.adjustment),
+            },
             calendar: manifest.calendar(),
             dated: manifest.is_dated(),
             tables: input.tables.iter().map(|table| (table.cross, table)).collect(),

@@ -1,12 +1,13 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
 //! `workers`: the registered workers; `holdings`: what they report to hold; `check`: reads this process's own copy of the
-//! data; `send`: requests to workers; `tracked`: spans and log lines of attempts; `measure`: metrics. A dispatcher lives
+//! data; `send`: requests to workers; `replies`: what comes back; `tracked`: spans and log lines of attempts; `measure`: metrics. A dispatcher lives
 //! as long as its coordinator's term.
 
 mod check;
 mod holdings;
 mod measure;
+mod replies;
 mod send;
 mod tracked;
 mod workers;
@@ -20,10 +21,9 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use trawl_security::Connector;
 use trawl_terms::Priority;
-use trawl_wire::error::over_in;
 use trawl_wire::{ErrorKind, Failure, SegmentResult, pb};
 
-use super::attempt::{AttemptEvent, Ending, Found, Ticket};
+use super::attempt::{AttemptEvent, Found};
 use super::heartbeat::Heartbeat;
 use super::transit_bytes::{TRANSIT_BYTES_MAX, TransitBytes, TransitPermit};
 use crate::membership::Member;
@@ -534,77 +534,6 @@ impl State {
         }
     }
 
-    fn hear(&mut self, event: AttemptEvent) {
-        match event {
-            AttemptEvent::Piece { ticket: Ticket { attempt, scan, host }, piece, outcome, timings, cache } => {
-                self.note_reply(attempt);
-                let worker = self.attempts.get(&attempt).map(|running| running.worker);
-                self.track_reply((attempt, scan), piece, outcome.as_ref().err(), timings);
-                match outcome {
-                    Ok(found) => {
-                        let digest = found.digest;
-                        self.held = Some((attempt, found));
-                        self.step(Event::PieceDone { scan, attempt, host, piece, digest });
-                        self.held = None;
-                    }
-                    Err(failure) => {
-                        if failure.kind == ErrorKind::Damaged {
-                            self.log_damage(attempt, scan, piece, &failure);
-                        } else if failure.kind == ErrorKind::Retryable {
-                            self.log_failed(attempt, scan, piece, &failure);
-                        }
-                        if let Some(scan) = self.scans.get_mut(&scan) {
-                            scan.messages.insert(piece, failure.message);
-                        }
-                        self.step(Event::PieceFailed { attempt, piece, kind: failure.kind });
-                    }
-                }
-                // After the result, whose load shows what it costs not to hold these bars.
-                if let (Some(worker), Some(report)) = (worker.and_then(|worker| self.workers.get(&worker)), cache)
-                    && let Some(worker) = self.registered.get_mut(worker)
-                {
-                    worker.note_report(*report);
-                }
-            }
-            AttemptEvent::Paused { attempt } => self.step(Event::AttemptPaused { attempt }),
-            AttemptEvent::End { attempt, ending } => {
-                let Some(mut running) = self.attempts.remove(&attempt) else { return };
-                self.meter.over(attempt, &ending);
-                let text = match &ending {
-                    Ending::Done => "done".to_owned(),
-                    Ending::Refused(failure) => format!("refused: {failure}"),
-                    Ending::Broken(why) => format!("broken: {why}"),
-                };
-                self.track_loss(attempt, running.scan, &mut running.tracked, &text);
-                self.send_news(running.scan, News::Over { attempt, ending: text });
-                if let Ending::Refused(failure) = &ending {
-                    if let Some(epoch) = over_in(&failure.message) {
-                        self.heartbeat.succeed(epoch);
-                    }
-                    tracing::warn!(attempt, %failure, "a worker refused a shard");
-                }
-                // Put back for `lose`, which searches for affected scans.
-                let worker = running.worker;
-                if let (Ending::Broken(why), Some(id)) = (&ending, self.workers.get(&worker).cloned()) {
-                    self.attempts.insert(attempt, running);
-                    self.lose(&id, why);
-                    self.ping(&id);
-                } else {
-                    self.step(Event::AttemptEnded { attempt });
-                }
-                self.part();
-            }
-        }
-    }
-
-    /// Notes that a worker is alive.
-    fn note_reply(&mut self, attempt: AttemptId) {
-        let worker = self.attempts.get(&attempt).and_then(|running| self.workers.get(&running.worker));
-        if let Some(worker) = worker.and_then(|id| self.registered.get_mut(id)) {
-            worker.heard = Instant::now();
-        }
-    }
-
     fn send_news(&self, scan: ScanId, news: News) {
         if let Some(scan) = self.scans.get(&scan) {
             // Fails only when the scan's task has ended: the scan is then being cancelled.
@@ -612,10 +541,27 @@ impl State {
         }
     }
 
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
     fn step(&mut self, event: Event) {
-        let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = self.now_ms();
         self.meter.event(&event);
-        for command in self.scheduler.step(event, now_ms) {
+        let commands = self.scheduler.step(event, now_ms);
+        self.execute(commands);
+    }
+
+    /// As [`Self::step`], without giving work to free workers.
+    fn note_event(&mut self, event: Event) {
+        let now_ms = self.now_ms();
+        self.meter.event(&event);
+        let commands = self.scheduler.note(event, now_ms);
+        self.execute(commands);
+    }
+
+    fn execute(&mut self, commands: Vec<Command>) {
+        for command in commands {
             self.meter.command(&command);
             match command {
                 Command::Dispatch { attempt, scan, worker, pieces, purpose } => {
@@ -676,37 +622,6 @@ impl State {
                 }
             }
         }
-    }
-
-    fn accept(&mut self, scan: ScanId, piece: Piece, replaces: bool) {
-        let Some((attempt, found)) = self.held.take() else { return };
-        let Found { result, digest, envelope, timings, transit } = *found;
-        let worker = self.attempts.get(&attempt).and_then(|running| self.workers.get(&running.worker));
-        let registered = worker.and_then(|id| self.registered.get(id));
-        let counter = counter_of(registered.map(|worker| worker.record.class.backend.as_str()));
-        let reported_us = timings.load_us.saturating_add(timings.compute_us);
-        self.computed.reported_us[counter].fetch_add(reported_us, Ordering::Relaxed);
-        if let Some(scan) = self.scans.get(&scan) {
-            let per_bar = scan.submission.prepared.plan.cost_ns_per_bar().max(1.0);
-            // Saturates.
-            let expected_ns = (per_bar * timings.bars as f64) as u64;
-            self.computed.expected_ns[counter].fetch_add(expected_ns, Ordering::Relaxed);
-            if let Some(worker) = registered.filter(|_| !timings.resident) {
-                let held = worker.reported.holdings(&scan.submission.prepared.dataset_reference());
-                self.pace.note(held.tier(piece.segment), &timings);
-            }
-        }
-        let run = SegmentRun {
-            segment: piece.segment,
-            first: piece.first,
-            attempt,
-            worker: worker.cloned().unwrap_or_default(),
-            busy_ms: reported_us as f64 / 1e3,
-            load_ms: Some(timings.load_us as f64 / 1e3),
-            symbols: timings.symbols,
-            resident: timings.resident,
-        };
-        self.send_news(scan, News::Result { piece, result, digest, envelope, run, replaces, transit: Some(transit) });
     }
 }
 

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use trawl_wire::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
-use trawl_wire::plan_key::PlanKey;
-use trawl_wire::{ErrorKind, Failure, envelope, pb};
+use trawl_wire::limits::PROTOCOL_VERSION;
+use trawl_wire::pb;
 use trawl_worker::StepKind;
 
 use super::tracked::Launch;
 use super::{News, Running, State};
 use crate::report::RunPurpose;
 use crate::scheduler::{AttemptId, Piece, Purpose, ScanId, WorkerId};
-use crate::server::attempt::{self, AttemptEvent, Ending, Ticket};
+use crate::server::attempt::{self, Ticket};
 
 /// Of so many shards, one has its stages in its trace although nothing is wrong with it: what is usual is seen beside what is slow.
 const STAGES_OF_ONE_IN: AttemptId = 16;
@@ -58,17 +57,7 @@ impl State {
         });
         let part = pieces.iter().find(|p| **p != prepared.whole(p.segment));
         let step = submission.passes.step();
-        // Only the data that these segments read: a shard never carries the whole market's tables.
-        let asked = submission.passes.input(&segments);
-        let input = match envelope::encode_input(&asked) {
-            Ok(input) => input,
-            Err(error) => {
-                let message = format!("the cross-sections of a shard cannot be sent: {error}; ask for more shards");
-                self.refuse_here(attempt, (scan_id, worker), tracked, message);
-                return;
-            }
-        };
-        let mut request = pb::ShardRequest {
+        let request = pb::ShardRequest {
             // The worker's own version: it ignores fields that it does not know.
             protocol_version: registered.record.common_protocol().unwrap_or(PROTOCOL_VERSION),
             scan_id: submission.scan_name.clone(),
@@ -83,7 +72,8 @@ impl State {
             trace: tracked.context().or_else(|| submission.trace.clone()),
             stage: u32::try_from(step.stage).unwrap_or(u32::MAX),
             times_only: step.kind == StepKind::Times,
-            input: Some(input),
+            // Made by the attempt's own task: it may be large.
+            input: None,
             adjustment: prepared.identity.adjustment.clone(),
             part_first: part.map_or(0, |p| p.first),
             part_count: part.map_or(0, |p| p.count),
@@ -95,45 +85,15 @@ impl State {
             columns: true,
             stages: submission.profile || has_stages(attempt),
         };
-        let mut bytes = prost::Message::encoded_len(&request);
-        // Left out only if there would be room for it: the worker may ask for it.
-        if bytes > MESSAGE_BYTES_MAX - 2 * DOCUMENT_BYTES_MAX || !registered.plans.has(&PlanKey::of(&request)) {
-            request.document_json = prepared.document.to_json();
-            bytes = prost::Message::encoded_len(&request);
-        }
-        if bytes > MESSAGE_BYTES_MAX {
-            // Otherwise this side's encoder fails, which looks like a broken connection.
-            let message = format!(
-                "a shard's request has {bytes} bytes, at most {MESSAGE_BYTES_MAX} are sent; ask for more shards"
-            );
-            self.refuse_here(attempt, (scan_id, worker), tracked, message);
-            return;
-        }
         let ticket = Ticket { attempt, scan: scan_id, host: registered.host };
         let running = attempt::run(
             (registered.channel.clone(), Arc::clone(&registered.plans)),
-            request,
+            (request, Arc::clone(&submission.passes)),
             (ticket, pieces),
-            (Arc::clone(prepared), step, asked.wanted),
+            (Arc::clone(prepared), step),
             (self.events.clone(), Arc::clone(&self.transit)),
         );
         let task = tokio::spawn(running).abort_handle();
         self.attempts.insert(attempt, Running { scan: scan_id, worker, task, tracked });
-    }
-
-    /// Ends an attempt that cannot be sent, as if its worker had refused it.
-    fn refuse_here(
-        &mut self,
-        attempt: AttemptId,
-        (scan, worker): (ScanId, WorkerId),
-        tracked: super::Tracked,
-        message: String,
-    ) {
-        let ending = Ending::Refused(Failure::new(ErrorKind::Permanent, message));
-        let events = self.events.clone();
-        let task = tokio::spawn(async move {
-            let _ = events.send(AttemptEvent::End { attempt, ending }).await;
-        });
-        self.attempts.insert(attempt, Running { scan, worker, task: task.abort_handle(), tracked });
     }
 }

@@ -69,7 +69,7 @@ async fn copy(
 ) -> Result<RunningScan, Failure> {
     let _reading = earlier.log.reading();
     load_stored(environment, earlier).await?;
-    let recorder = scan.asked.durable.then(|| Recorder::new(&environment.archive, scan));
+    let recorder = scan.asked.durable.then(|| Recorder::new(&environment.archive, scan, None));
     let budgets = (scan.asked.received.elapsed(), &environment.memory);
     scan.log.push(Event::Accepted(head.clone()));
     let mut running = RunningScan::new(Arc::clone(scan), Arc::new(prepared.clone()), head, recorder, budgets);

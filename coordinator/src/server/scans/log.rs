@@ -202,22 +202,29 @@ impl ScanLog {
     /// Adds an event, unless the log is closed.
     pub fn push(&self, event: Event) {
         self.add(LogEntry::Held(Arc::new(event)), false);
+        self.tell();
     }
 
-    /// Adds an event; a large result goes to the spool while memory is full.
+    /// Adds an event; a large result goes to the spool while memory is full. Readers are told by [`Self::tell`], which has to follow.
     ///
     /// # Errors
     /// The spool cannot take it.
-    pub async fn push_result(&self, event: Event) -> Result<(), Failure> {
+    pub async fn add_result(&self, event: Event) -> Result<(), Failure> {
         let entry = self.entry(event).await?;
         self.add(entry, false);
         Ok(())
+    }
+
+    /// Tells readers that there may be new events.
+    pub fn tell(&self) {
+        self.changed.send_replace(());
     }
 
     /// Adds the last event and closes the log. Of a log that was never shown it is the only one: a scan that could not be
     /// recorded was not accepted.
     pub fn close(&self, event: Event) {
         self.add(LogEntry::Held(Arc::new(event)), true);
+        self.tell();
     }
 
     fn add(&self, entry: LogEntry, last: bool) {
@@ -232,8 +239,6 @@ impl ScanLog {
         if last {
             (state.shown, state.end) = (true, Some(End::Logged));
         }
-        drop(state);
-        self.changed.send_replace(());
     }
 
     /// An event as it is kept: in memory, or in the spool.
@@ -260,7 +265,7 @@ impl ScanLog {
     /// Makes the log visible to clients.
     pub fn show(&self) {
         self.state().shown = true;
-        self.changed.send_replace(());
+        self.tell();
     }
 
     /// Keeps the events loaded while it is held.
@@ -335,7 +340,7 @@ impl ScanLog {
             state.end = Some(End::Abandoned(why));
         }
         drop(state);
-        self.changed.send_replace(());
+        self.tell();
     }
 
     /// Passes each event of this generation to `take`, in the order of arrival; blocks on the disk.

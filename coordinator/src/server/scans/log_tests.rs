@@ -100,7 +100,8 @@ async fn results_beyond_the_memory_are_read_from_the_spool() {
     log.show();
     let events: Vec<Event> = (0..6).map(|segment| large(segment, 10_000)).collect();
     for event in &events {
-        log.push_result(event.clone()).await.unwrap();
+        log.add_result(event.clone()).await.unwrap();
+        log.tell();
     }
     assert!(memory.results.bytes() < 2 * 10_000 + 6 * ENTRY_BYTES + 1, "{}", memory.results.bytes());
     assert_eq!(log.answer_bytes(), 60_000);
@@ -123,9 +124,9 @@ async fn results_beyond_the_memory_are_read_from_the_spool() {
 #[tokio::test]
 async fn a_scan_whose_results_fit_nowhere_fails_with_the_reason() {
     let log = ScanLog::new(&memory(1));
-    log.push_result(large(1, 600_000)).await.unwrap();
-    log.push_result(large(2, 600_000)).await.unwrap();
-    let failure = log.push_result(large(3, 600_000)).await.unwrap_err();
+    log.add_result(large(1, 600_000)).await.unwrap();
+    log.add_result(large(2, 600_000)).await.unwrap();
+    let failure = log.add_result(large(3, 600_000)).await.unwrap_err();
     assert_eq!(failure.kind, ErrorKind::Retryable);
     assert!(failure.message.starts_with("the results of scans take 600000 bytes on disk"), "{failure}");
 }

@@ -20,6 +20,8 @@ pub const DOCUMENTS_BYTES_MAX: usize = 256 << 20;
 pub const WORKING_BYTES_MAX: u64 = 1 << 30;
 /// Bytes of answers that are read from the result store at once; further ones wait. A larger one is read alone.
 pub const LOADING_BYTES_MAX: u64 = 512 << 20;
+/// Bytes of compiled plans of scans that wait for a turn; the plans of further ones are compiled again when it comes.
+pub const WAITING_PLANS_BYTES_MAX: usize = 64 << 20;
 /// Bytes of a decoded result per byte of its envelope; an estimate from above.
 pub(crate) const DECODED_BYTES_PER_BYTE: usize = 3;
 /// Bytes per permit.
@@ -116,6 +118,8 @@ pub(crate) struct ScanMemory {
     pub documents: HeldBytes,
     /// Compiled plans of scans that run; their number is the limit, and the size of a plan.
     pub plans: HeldBytes,
+    /// Compiled plans of scans that wait for a turn.
+    pub waiting_plans: HeldBytes,
     pub spool: Spool,
     working: Arc<Semaphore>,
     loading: Arc<Semaphore>,
@@ -134,6 +138,7 @@ impl ScanMemory {
             results: HeldBytes::new(results_max, &RESULTS_HELD),
             documents: HeldBytes::new(DOCUMENTS_BYTES_MAX, &PLANS_HELD),
             plans: HeldBytes::new(usize::MAX, &PLANS_HELD),
+            waiting_plans: HeldBytes::new(WAITING_PLANS_BYTES_MAX, &PLANS_HELD),
             spool,
             working: budget(WORKING_BYTES_MAX),
             loading: budget(LOADING_BYTES_MAX),

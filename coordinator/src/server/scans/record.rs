@@ -18,8 +18,8 @@ use crate::durable::ledger::{Ending, Written};
 use crate::durable::records::{DocumentPlace, Level, sha256_hex};
 use crate::durable::writer::{HeldUntilStored, WriterLimits, put_patiently};
 use crate::durable::{
-    Acceptance, Decision, End, EndOutcome, Header, Ledger, LedgerError, Named, Outcome, Recorded, ResultStore,
-    Situation, StoreError, Stored, Writer, decide,
+    Acceptance, AnswerEnds, Decision, End, EndOutcome, Header, Ledger, LedgerError, Named, Outcome, Recorded,
+    ResultStore, Situation, StoreError, Stored, Writer, decide,
 };
 use crate::prepare::PreparedScan;
 use crate::server::record_budget::RecordBudget;
@@ -28,8 +28,6 @@ use crate::server::record_budget::RecordBudget;
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// Longest wait.
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
-/// How long the result store may be unavailable when only the last objects of a scan remain to be stored.
-const LAST_PUTS_PATIENCE: Duration = Duration::from_secs(600);
 /// Timeout of recording an acceptance.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -49,6 +47,8 @@ pub(crate) struct Archive {
 #[derive(Debug, Default)]
 pub(super) struct StoredSteps {
     steps: BTreeMap<u32, BTreeMap<u32, Outcome>>,
+    /// The ends of the answer, if all of it is stored.
+    pub ends: Option<AnswerEnds>,
     /// The share of memory of all of them.
     permit: Option<MemoryPermit>,
 }
@@ -220,19 +220,18 @@ impl Accepting {
 
 /// Persists the outcomes of one generation of a scan.
 pub(super) struct Recorder {
-    archive: Archive,
-    scan: String,
-    generation: u32,
     writer: Writer,
+    /// The summary of an earlier leader that got as far as that.
+    before: Option<pb::Summary>,
 }
 
 impl Recorder {
-    pub fn new(archive: &Archive, scan: &Scan) -> Self {
+    /// `ends`: those that are stored.
+    pub fn new(archive: &Archive, scan: &Scan, ends: Option<&AnswerEnds>) -> Self {
         let (results, ledger) = (archive.results.clone(), archive.ledger.clone());
-        let generation = scan.generation();
         let begun = (0, BTreeSet::new());
-        let writer = Writer::start(results, ledger, &scan.name, generation, begun, WriterLimits::default());
-        Self { archive: archive.clone(), scan: scan.name.clone(), generation, writer }
+        let writer = Writer::start(results, ledger, &scan.name, scan.generation(), begun, WriterLimits::default());
+        Self { writer, before: ends.and_then(|ends| pb::Summary::decode(&ends.summary[..]).ok()) }
     }
 
     /// Queues the outcome of a segment; waits while the store is behind. `held` is dropped when it is stored.
@@ -251,34 +250,18 @@ impl Recorder {
         self.writer.failure().await
     }
 
-    /// Stores what is needed to return the answer again.
+    /// Stores what is needed to return the answer again: all that is left of it, in one object if it is small.
     ///
     /// # Errors
     /// The result store's error.
     pub async fn answer(&self, accepted: &pb::Accepted, summary: pb::Summary) -> Result<pb::Summary, Failure> {
-        self.writer.flush().await?;
-        self.named(Named::Accepted(self.generation), &accepted.encode_to_vec()).await?;
-        let before = self.named(Named::Summary(self.generation), &summary.encode_to_vec()).await?;
-        // An earlier leader got this far: its summary counts.
-        Ok(before.and_then(|bytes| pb::Summary::decode(&bytes[..]).ok()).unwrap_or(summary))
-    }
-}
-
-impl Recorder {
-    /// Stores one of the last objects of a scan. Everything else is stored by then, so a short outage must not cost
-    /// hours of work: retries for [`LAST_PUTS_PATIENCE`].
-    async fn named(&self, named: Named, content: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
-        let (results, scan, limits) = (&self.archive.results, &self.scan, WriterLimits::default());
-        let since = Instant::now();
-        loop {
-            match put_patiently(results, &limits, || results.put_named(scan, named, content)).await {
-                Ok(before) => return Ok(before),
-                Err(error) if !error.is_retried() || since.elapsed() >= LAST_PUTS_PATIENCE => return Err(error.into()),
-                Err(error) => {
-                    tracing::warn!(scan, %error, "the last words of a scan are not stored yet, trying on");
-                }
-            }
+        if let Some(before) = &self.before {
+            self.writer.flush().await?;
+            return Ok(before.clone());
         }
+        let (accepted, encoded) = (accepted.encode_to_vec(), summary.encode_to_vec());
+        self.writer.finish(AnswerEnds { accepted, summary: encoded }).await?;
+        Ok(summary)
     }
 }
 
@@ -334,7 +317,11 @@ pub(super) async fn resume(
         Decision::Resume { stage, missing } => {
             tracing::info!(scan = scan.name, stage, missing = missing.len(), "goes on with a scan");
             let steps = contents.stages.into_iter().map(|(step, found)| (step, found.segments)).collect();
-            Ok(StoredSteps { steps, permit: Some(permit) })
+            let ends = match contents.ends {
+                Some(ends) => Some(ends),
+                None => earlier_ends(archive, scan).await?,
+            };
+            Ok(StoredSteps { steps, ends, permit: Some(permit) })
         }
         Decision::Restart { generation, why } => {
             tracing::warn!(scan = scan.name, generation, why, "begins a scan anew");
@@ -370,10 +357,25 @@ pub(super) async fn read_again(archive: &Archive, scan: &str) -> Result<Recorded
 /// # Errors
 /// Why it cannot be read.
 pub(super) async fn stored_report(archive: &Archive, scan: &Scan) -> Result<String, Failure> {
-    let summary = archive.results.named(&scan.name, Named::Summary(scan.generation())).await.map_err(Failure::from)?;
-    let summary = summary.and_then(|bytes| pb::Summary::decode(&bytes[..]).ok());
+    let ends = match earlier_ends(archive, scan).await? {
+        Some(ends) => Some(ends),
+        None => archive.results.ends(&scan.name, scan.generation()).await.map_err(Failure::from)?,
+    };
+    let summary = ends.and_then(|ends| pb::Summary::decode(&ends.summary[..]).ok());
     let lost = || failure(ErrorKind::Permanent, format!("the report of scan {} is not stored any more", scan.name));
     summary.map(|summary| summary.report_json).ok_or_else(lost)
+}
+
+/// The ends of an answer as an earlier release stored them.
+async fn earlier_ends(archive: &Archive, scan: &Scan) -> Result<Option<AnswerEnds>, Failure> {
+    let generation = scan.generation();
+    let named = async |named| match archive.results.named(&scan.name, named).await {
+        Err(StoreError::Damaged { .. }) => Ok(None),
+        found => found.map_err(Failure::from),
+    };
+    let Some(summary) = named(Named::Summary(generation)).await? else { return Ok(None) };
+    let accepted = named(Named::Accepted(generation)).await?;
+    Ok(accepted.map(|accepted| AnswerEnds { accepted, summary }))
 }
 
 /// Reads the events of a scan that has ended; `None` if a part of them is not stored any more.
@@ -387,15 +389,15 @@ pub(super) async fn reload(
 ) -> Result<Option<Vec<Event>>, Failure> {
     let generation = scan.generation();
     let (results, name) = (&archive.results, &scan.name);
-    let named = async |named| match results.named(name, named).await {
-        Err(StoreError::Damaged { .. }) => Ok(None),
-        found => found.map_err(Failure::from),
-    };
-    let accepted = named(Named::Accepted(generation)).await?;
-    let accepted = accepted.and_then(|bytes| pb::Accepted::decode(&bytes[..]).ok());
-    let summary = named(Named::Summary(generation)).await?.and_then(|bytes| pb::Summary::decode(&bytes[..]).ok());
-    let (Some(accepted), Some(summary)) = (accepted, summary) else { return Ok(None) };
     let mut contents = results.contents(name, generation).await.map_err(Failure::from)?;
+    let ends = match contents.ends.take() {
+        Some(ends) => Some(ends),
+        None => earlier_ends(archive, scan).await?,
+    };
+    let Some(AnswerEnds { accepted, summary }) = ends else { return Ok(None) };
+    let (Ok(accepted), Ok(summary)) = (pb::Accepted::decode(&accepted[..]), pb::Summary::decode(&summary[..])) else {
+        return Ok(None);
+    };
     // The last step returned the answer's rows.
     let last = contents.stages.pop_last().map(|(_, found)| found.segments).unwrap_or_default();
     let is_answer = |outcome: &Outcome| match result_of(outcome) {
@@ -419,7 +421,11 @@ pub(super) async fn reload(
 pub(super) async fn stored_steps(archive: &Archive, scan: &Scan, permit: MemoryPermit) -> Result<StoredSteps, Failure> {
     let contents = archive.results.contents(&scan.name, scan.generation()).await.map_err(Failure::from)?;
     let steps = contents.stages.into_iter().map(|(step, found)| (step, found.segments)).collect();
-    Ok(StoredSteps { steps, permit: Some(permit) })
+    let ends = match contents.ends {
+        Some(ends) => Some(ends),
+        None => earlier_ends(archive, scan).await?,
+    };
+    Ok(StoredSteps { steps, ends, permit: Some(permit) })
 }
 
 /// The event for a stored segment.

@@ -228,10 +228,11 @@ async fn run(
         None => {
             let backend = scan.backend(environment.default_backend.as_deref());
             let (asked, waits) = (Instant::now(), WorkShare::of(prepared.cost_ns(), backend.as_deref()));
-            // Drop the compiled plan, which would occupy memory while the scan waits.
             let snapshot = prepared.dataset_reference();
             scan.log.push(Event::Accepted(accepted(scan, &prepared)));
-            drop(prepared);
+            // Beyond a budget, compiled plans do not occupy memory while their scans wait.
+            let plans = &environment.memory.waiting_plans;
+            let kept = (!plans.is_full()).then(|| plans.share().with(prepared.bytes())).map(|share| (prepared, share));
             accepting.done(scan).await?;
             scan.accepted();
             let turn = tokio::select! {
@@ -241,7 +242,10 @@ async fn run(
             };
             drop(waits);
             SCAN_WAIT.observe((), asked.elapsed(), current_trace());
-            prepared = compiled(environment, &environment.preparing, scan, Some(snapshot)).await?;
+            prepared = match kept {
+                Some((prepared, _)) => prepared,
+                None => compiled(environment, &environment.preparing, scan, Some(snapshot)).await?,
+            };
             turn
         }
     };
@@ -321,7 +325,7 @@ pub(super) async fn steps(
     let span = tracing::Span::current();
     let _plan = environment.memory.plans.share().with(prepared.bytes() + RUNNING_BYTES);
     let mut passes = Arc::new(Passes::new(&prepared).map_err(|error| of_pass(&error))?);
-    let recorder = scan.asked.durable.then(|| Recorder::new(&environment.archive, scan));
+    let recorder = scan.asked.durable.then(|| Recorder::new(&environment.archive, scan, stored.ends.as_ref()));
     let head = accepted(scan, &prepared);
     let budgets = (waited, &environment.memory);
     let mut running = RunningScan::new(Arc::clone(scan), Arc::clone(&prepared), head, recorder, budgets);

@@ -27,6 +27,9 @@ use crate::report::{
 use crate::scheduler::{self, Digest, POISONED_MAX};
 use crate::server::dispatcher::{News, Submitted};
 
+/// Messages of the dispatcher that are taken before readers of the log are told.
+const NEWS_AT_ONCE: usize = 64;
+
 /// Why a step did not finish.
 pub(super) enum Stopped {
     /// The deadline has passed.
@@ -160,9 +163,10 @@ impl RunningScan {
             }
             if last {
                 let generation = self.scan.generation();
-                self.scan.log.push_result(event_of(segment, outcome, generation, &self.prepared)).await?;
+                self.scan.log.add_result(event_of(segment, outcome, generation, &self.prepared)).await?;
             }
         }
+        self.scan.log.tell();
         self.scan.runs(number + 1, self.ended());
         Ok(())
     }
@@ -190,7 +194,9 @@ impl RunningScan {
         if let Some(recorder) = &self.recorder {
             recorder.segment(self.step, segment, outcome.clone(), None).await?;
         }
-        self.log_segment(segment, outcome).await
+        self.log_segment(segment, outcome).await?;
+        self.scan.log.tell();
+        Ok(())
     }
 
     /// Takes a result; returns what is logged and stored of it. `came`: in the form of an earlier step, or as it came.
@@ -199,7 +205,11 @@ impl RunningScan {
             SegmentResult::Rows(columns) => {
                 let kept = RowsKept::of(&columns)?;
                 self.rows.insert(columns.segment(), kept);
-                Ok(Outcome::Result { envelope: envelope::seal_columns(&columns)?, digest: kept.digest })
+                let envelope = match &came {
+                    Some(Outcome::Result { envelope, .. }) => envelope::seal_again(&columns, envelope)?,
+                    _ => envelope::seal_columns(&columns)?,
+                };
+                Ok(Outcome::Result { envelope, digest: kept.digest })
             }
             SegmentResult::Step(result) => {
                 let outcome = match came {
@@ -252,53 +262,64 @@ impl RunningScan {
         mut inbox: mpsc::UnboundedReceiver<News>,
         no_worker: &Failure,
     ) -> Result<(), Stopped> {
+        let mut batch = Vec::with_capacity(NEWS_AT_ONCE);
         loop {
-            let news = match &self.recorder {
-                None => inbox.recv().await,
+            let taken = match &self.recorder {
+                None => inbox.recv_many(&mut batch, NEWS_AT_ONCE).await,
                 Some(recorder) => tokio::select! {
-                    news = inbox.recv() => news,
+                    taken = inbox.recv_many(&mut batch, NEWS_AT_ONCE) => taken,
                     failure = recorder.failure() => return Err(Stopped::Failed(failure)),
                 },
             };
-            let failure = match news {
-                Some(News::End(scheduler::Outcome::Complete { disputed })) => {
-                    self.scan.report().disputed |= disputed;
+            if taken == 0 {
+                // The dispatcher ends with the term.
+                return Err(Stopped::Over);
+            }
+            for news in batch.drain(..) {
+                if self.hear(news, no_worker).await? {
+                    self.scan.log.tell();
                     return Ok(());
                 }
-                Some(News::End(scheduler::Outcome::DeadlineExceeded)) => return Err(Stopped::Late),
-                Some(News::End(scheduler::Outcome::Poisoned)) => {
-                    let message = format!("{POISONED_MAX} symbols of this scan kill the workers that evaluate them");
-                    Failure::new(ErrorKind::Poisoned, message)
-                }
-                Some(News::End(scheduler::Outcome::NoWorker)) => no_worker.clone(),
-                Some(News::End(scheduler::Outcome::Cancelled)) => {
-                    Failure::new(ErrorKind::Cancelled, "the scan was cancelled")
-                }
-                Some(News::OtherClass) => return Err(Stopped::OtherClass),
-                // The dispatcher ends with the term.
-                None => return Err(Stopped::Over),
-                Some(mut news) => {
-                    let transit = news.take_transit();
-                    if let Some((segment, outcome)) = self.take(news) {
-                        if let Some(recorder) = &self.recorder {
-                            // Given back once the result is stored.
-                            let held = transit.map(|transit| Box::new(transit.keep_envelope()) as HeldUntilStored);
-                            let stored = recorder.segment(self.step, segment, outcome.clone(), held).await;
-                            stored.map_err(Stopped::Failed)?;
-                        }
-                        self.log_segment(segment, outcome).await.map_err(Stopped::Failed)?;
-                        if self.scan.log.answer_bytes() > ANSWER_BYTES_MAX {
-                            return Err(Stopped::Failed(too_large()));
-                        }
-                    }
-                    continue;
-                }
-            };
-            return Err(Stopped::Failed(failure));
+            }
+            self.scan.log.tell();
         }
     }
 
-    /// Adds the event of a segment of the last step to the log.
+    /// Handles one message; whether the step is complete. Readers of the log are told later.
+    async fn hear(&mut self, mut news: News, no_worker: &Failure) -> Result<bool, Stopped> {
+        let failure = match news {
+            News::End(scheduler::Outcome::Complete { disputed }) => {
+                self.scan.report().disputed |= disputed;
+                return Ok(true);
+            }
+            News::End(scheduler::Outcome::DeadlineExceeded) => return Err(Stopped::Late),
+            News::End(scheduler::Outcome::Poisoned) => {
+                let message = format!("{POISONED_MAX} symbols of this scan kill the workers that evaluate them");
+                Failure::new(ErrorKind::Poisoned, message)
+            }
+            News::End(scheduler::Outcome::NoWorker) => no_worker.clone(),
+            News::End(scheduler::Outcome::Cancelled) => Failure::new(ErrorKind::Cancelled, "the scan was cancelled"),
+            News::OtherClass => return Err(Stopped::OtherClass),
+            _ => {
+                let transit = news.take_transit();
+                let Some((segment, outcome)) = self.take(news) else { return Ok(false) };
+                if let Some(recorder) = &self.recorder {
+                    // Given back once the result is stored.
+                    let held = transit.map(|transit| Box::new(transit.keep_envelope()) as HeldUntilStored);
+                    let stored = recorder.segment(self.step, segment, outcome.clone(), held).await;
+                    stored.map_err(Stopped::Failed)?;
+                }
+                self.log_segment(segment, outcome).await.map_err(Stopped::Failed)?;
+                if self.scan.log.answer_bytes() > ANSWER_BYTES_MAX {
+                    return Err(Stopped::Failed(too_large()));
+                }
+                return Ok(false);
+            }
+        };
+        Err(Stopped::Failed(failure))
+    }
+
+    /// Adds the event of a segment of the last step to the log, whose readers are told later.
     async fn log_segment(&mut self, segment: u32, outcome: Outcome) -> Result<(), Failure> {
         if self.last {
             let mut event = event_of(segment, outcome, self.scan.generation(), &self.prepared);
@@ -306,7 +327,7 @@ impl RunningScan {
                 // Clients may already have an earlier, wrong result of it.
                 done.replaces = self.replaced.contains(&segment);
             }
-            self.scan.log.push_result(event).await?;
+            self.scan.log.add_result(event).await?;
         }
         self.scan.runs(self.step + 1, self.ended());
         Ok(())
@@ -334,7 +355,7 @@ impl RunningScan {
             }
             News::Timed { attempt, timings } => {
                 let mut report = self.scan.report();
-                if let Some(run) = report.shard_runs.iter_mut().rev().find(|r| r.attempt == attempt) {
+                if let Some(run) = report.run_of(attempt) {
                     run.timings = Some(ShardTimes::from(*timings));
                 }
                 None
@@ -343,8 +364,7 @@ impl RunningScan {
                 let ended_ms = ms_since(self.begun);
                 // The first ending counts: one that broke is stopped afterwards.
                 let mut report = self.scan.report();
-                let run = report.shard_runs.iter_mut().find(|r| r.attempt == attempt && r.ended_ms.is_none());
-                if let Some(run) = run {
+                if let Some(run) = report.run_of(attempt).filter(|run| run.ended_ms.is_none()) {
                     (run.ended_ms, run.ending) = (Some(ended_ms), ending);
                 }
                 None
