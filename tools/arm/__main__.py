@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Builds Trawl for aarch64, runs it under qemu and compares it with the executable of this machine, which is to be x86-64. `just arm`.
 
-    tools/arm --trawl TRAWL --agreement TEST [--profile release|dist] [--only PART...] [--cases N] [--dist] [--write]
+    tools/arm [--trawl TRAWL] [--profile release|dist] [--only PART...] [--cases N] [--dist] [--write]
 
 A Debian in target/arm/root has the compilers (debootstrap, root is needed); target/arm/build keeps what was built. Parts: compare (every
 function, a market, scans, the README's first command), cluster, golden (reference values of TA-Lib and others), agreement (random scans
-against the reference evaluator, and their bits against TEST, the test program of this machine). --dist packs the archive of
+against the reference evaluator, and their bits against those of this machine's test program). --dist packs the archive of
 tools/dist and tries it under qemu. With --write the table is put into docs/arm.md. qemu's times mean nothing and are not reported.
 Exit code 77: it cannot be built here.
 """
@@ -29,8 +29,8 @@ from debian import MACHINE, ROOT, SUITE, TARGET, Debian
 
 PARTS = ("compare", "cluster", "golden", "agreement")
 PAGE = ROOT / "docs/arm.md"
-# Test programs, by their names and sources; with them the whole workspace is built.
-TESTS = {"engine": "tests/engine/main.rs", "integration": "tests/main.rs"}
+# Test programs that are built with the workspace.
+TESTS = ("engine", "integration")
 # Tests of the engine: against reference values, against definitions from scratch, and what must hold of any values.
 ENGINE = ("golden::", "properties::", "elementary::", "resume::", "numerics::")
 CASES = 400
@@ -45,10 +45,15 @@ def built(debian, profile):
     if debian.cargo("build", *words) != 0:
         sys.exit(f"tools/arm: the workspace does not compile for {TARGET}, see {debian.log}")
     folder = debian.build / TARGET / profile
-    newest = lambda name: max(
-        (path for path in (folder / "deps").glob(f"{name}-*") if not path.suffix), key=lambda path: path.stat().st_mtime
-    )
-    return folder / "trawl", {name: newest(name) for name in TESTS}
+    return folder / "trawl", {name: newest(folder / "deps", name) for name in TESTS}
+
+
+def newest(folder, name):
+    """The test program that Cargo made last."""
+    found = [path for path in folder.glob(f"{name}-*") if not path.suffix]
+    if not found:
+        sys.exit(f"there is no test program {name} in {folder}: cargo build --profile ci --workspace --all-targets")
+    return max(found, key=lambda path: path.stat().st_mtime)
 
 
 def wrapped(debian, program, folder):
@@ -106,7 +111,6 @@ def packed(debian, program, claims):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trawl", default=ROOT / "target/ci/trawl", type=pathlib.Path, help="this machine's executable")
-    parser.add_argument("--agreement", type=pathlib.Path, help="this machine's test program 'integration'")
     parser.add_argument("--profile", default="release", choices=("release", "dist"))
     parser.add_argument("--only", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--cases", type=int, default=CASES, help="random scans")
@@ -134,8 +138,9 @@ def main():
         compare.cluster(both, etcd)
     if "golden" in given.only:
         golden(debian, tests, claims, target / "golden.log")
-    if "agreement" in given.only and given.agreement:
-        agreement(debian, tests, claims, given.cases, given.agreement, target / "agreement.log")
+    if "agreement" in given.only:
+        here = newest(given.trawl.parent / "deps", "integration")
+        agreement(debian, tests, claims, given.cases, here, target / "agreement.log")
     if given.dist:
         packed(debian, program, claims)
     wrong = claims.wrong()

@@ -3,7 +3,7 @@
 
     tools/s3_walk [--trawl TRAWL] [--only PART...] [--there] [--keep DIR] [--write]
 
-Parts: conditional, answers (these two take half a minute), pages, multipart, keys, identity. Prints each claim with what was seen.
+Parts: conditional, answers (these two take half a minute), pages, multipart, keys, identity, tests. Prints each claim with what was seen.
 With --write its table is put into docs/durability.md. Everything listens on loopback. Exit code 77: MinIO cannot be had here, or, with
 --there, is not built yet.
 """
@@ -34,6 +34,7 @@ PARTS = {
     "multipart": objects.multipart,
     "keys": credentials.disabled_keys,
     "identity": credentials.web_identity,
+    "tests": objects.tests,
 }
 PAGE = ROOT / "docs/durability.md"
 

@@ -97,7 +97,8 @@ def web_identity(stage):
     tokens.paused = True
     time.sleep(TOKEN_SECONDS + NEW_TOKEN_SECONDS)
     said, code = stage.scan(cluster, NAME)
-    claim(DURABLE, "a token that nobody renews: the scan fails with the store's own message", f"exit code {code}: {reason(said)}", code == 1)
+    told = f"exit code {code}: {reason(said)}"
+    claim(DURABLE, "a token that nobody renews: the scan fails with the store's own message", told, code == 1)
     tokens.write()
     tokens.paused = False
     said, _ = stage.scan(cluster, NAME)

@@ -1,13 +1,17 @@
 """What Trawl expects of a bucket, and what its data roots and results do with one."""
 
 import concurrent.futures
+import os
+import pathlib
 import re
+import subprocess
 
 from botocore.exceptions import ClientError
 from processes import wait_for
 from server import BUCKET
 from stage import OUTPUT, logs
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 DURABLE, DATASETS, SECURITY = "docs/durability.md", "docs/datasets.md", "docs/security.md"
 # Names of one page of a listing, of Amazon's and of MinIO's.
 PAGE = 1000
@@ -25,6 +29,22 @@ def status(call, **arguments):
         return call(Bucket=BUCKET, **arguments)["ResponseMetadata"]["HTTPStatusCode"]
     except ClientError as error:
         return error.response["ResponseMetadata"]["HTTPStatusCode"]
+
+
+def tests(stage):
+    """Trawl's own tests of buckets, of which CI runs most against a simulated server."""
+    keys = stage.minio.variables() | {"TRAWL_S3_TEST": f"s3://{BUCKET}/tests", "TRAWL_MINIO": stage.programs["minio"]}
+    environment = os.environ | keys | {"TRAWL_BIN": str(stage.programs["trawl"]), "TRAWL_ETCD": stage.programs["etcd"]}
+    for words, claim in (
+        (["--lib", "a_bucket_keeps_what_a_directory_keeps"], "a scan of 1,001 groups of results: put once, listed, read, deleted"),
+        (["--test", "integration", "data_root::"], "a cluster over a store that refuses, cuts off, is slow and away; import, append, compact, remove"),
+    ):
+        command = ["cargo", "test", "--locked", "--profile", "ci", "--workspace", *words]
+        said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True).stdout
+        counts = [tuple(map(int, found)) for found in re.findall(r"(\d+) passed; (\d+) failed", said)]
+        passed, failed = (sum(numbers) for numbers in zip(*counts, strict=True)) if counts else (0, 1)
+        (stage.folder / f"{words[0].strip('-')}.log").write_text(said)
+        stage.claims.add("tests", claim, f"{passed} passed, {failed} failed", passed and not failed)
 
 
 def conditional(stage):
