@@ -9,6 +9,7 @@ import re
 import struct
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import boto3
@@ -104,6 +105,48 @@ def sealed(body, secret):
     return salt + b"\x00" + nonce + cipher.encrypt(numbered(1), body, last)
 
 
+class Answering(http.server.BaseHTTPRequestHandler):
+    def answer(self, code, kind, body):
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def serve(url, handler):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", int(url.rsplit(":", 1)[1])), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+class ShortLived:
+    """Passes the exchange of a token for keys on to MinIO, whose keys live for 15 minutes at least, and says that they end sooner."""
+
+    def __init__(self, minio, seconds):
+        self.url, self.exchanges, self.refused = f"http://127.0.0.1:{free_port()}", 0, 0
+        between = self
+
+        class Handler(Answering):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                request = urllib.request.Request(minio.url + self.path, body, method="POST")
+                try:
+                    with urllib.request.urlopen(request, timeout=30) as reply:
+                        code, text = reply.status, reply.read().decode()
+                        between.exchanges += 1
+                except urllib.error.HTTPError as refusal:
+                    code, text = refusal.code, refusal.read().decode()
+                    between.refused += 1
+                end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
+                text = re.sub(r"<Expiration>[^<]*<", f"<Expiration>{end}<", text)
+                self.answer(code, "application/xml", text.encode())
+
+        serve(self.url, Handler)
+
+
 class Issuer:
     """An OpenID provider that signs tokens, as Kubernetes does for service accounts."""
 
@@ -114,20 +157,12 @@ class Issuer:
         self.url = f"http://127.0.0.1:{free_port()}"
         issuer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(Answering):
             def do_GET(self):
-                body = json.dumps(issuer.keys() if self.path == "/keys" else issuer.about()).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                told = issuer.keys() if self.path == "/keys" else issuer.about()
+                self.answer(200, "application/json", json.dumps(told).encode())
 
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", int(self.url.rsplit(":", 1)[1])), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        serve(self.url, Handler)
 
     def about(self):
         ends = {f"{name}_endpoint": f"{self.url}/{name}" for name in ("authorization", "token", "userinfo")}
