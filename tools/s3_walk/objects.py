@@ -37,7 +37,7 @@ def tests(stage):
     environment = os.environ | keys | {"TRAWL_BIN": str(stage.programs["trawl"]), "TRAWL_ETCD": stage.programs["etcd"]}
     for words, claim in (
         (["--lib", "a_bucket_keeps_what_a_directory_keeps"], "a scan of 1,001 groups of results: put once, listed, read, deleted"),
-        (["--test", "integration", "data_root::"], "a cluster over a store that refuses, cuts off, is slow and away; import, append, compact, remove"),
+        (["--test", "integration", "data_root::"], "a cluster on a store that refuses, cuts off, is slow and is away; imports and removals"),
     ):
         command = ["cargo", "test", "--locked", "--profile", "ci", "--workspace", *words]
         said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True).stdout
