@@ -122,6 +122,16 @@ jaeger *options:
     cargo build --profile ci --quiet -p trawl
     python3 tools/jaeger_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
 
+# Bars and results in a bucket of a real server of S3, MinIO, which Go builds the first time: what the documentation says of it, and Trawl's own tests of buckets. Three minutes; `just s3 --only keys`
+s3 *options:
+    cargo build --profile ci --quiet -p trawl
+    "$(tools/get-venv soak/store)" tools/s3_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
+
+# The workspace for aarch64, built in a Debian that debootstrap makes in target/arm (root is needed), and its bytes compared with this machine's under qemu. Half an hour the first time; `just arm --dist`, `just arm --profile dist`
+arm *options:
+    cargo build --profile ci --quiet --workspace --all-targets
+    python3 tools/arm --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
+
 # The chart's copies of the rules and dashboards in deploy/
 chart-files:
     rm -f helm/trawl/files/rules/*.yaml helm/trawl/files/dashboards/*.json

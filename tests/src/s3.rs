@@ -1,8 +1,9 @@
-//! A server of S3 that others wrote (moto's), as a real process, behind a proxy with faults.
+//! A server of S3 that others wrote (moto's; MinIO where `TRAWL_MINIO` names it), as a real process, behind a proxy with faults.
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ const START_BOUND: Duration = Duration::from_secs(60);
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
 /// The bucket that is there.
 pub const BUCKET: &str = "market-data";
+/// The key of all requests.
+const KEY: [&str; 2] = ["test", "hunter2hunter2"];
 
 /// The processes; both end when it is dropped.
 #[derive(Debug)]
@@ -36,9 +39,10 @@ impl S3 {
     pub fn start() -> Self {
         let folder = tempfile::Builder::new().prefix("trawl-test-s3-").tempdir().expect("a temporary directory");
         let [port, proxy, control] = [free_port(), free_port(), free_port()];
-        let mut command = Command::new(python());
-        command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]).env("TMPDIR", folder.path());
-        let server = Background::start("moto's server", &mut command);
+        let (server, ready) = match std::env::var_os("TRAWL_MINIO") {
+            Some(program) => (minio(&program, folder.path(), port), "GET /minio/health/ready".to_owned()),
+            None => (moto(folder.path(), port), format!("PUT /{BUCKET}")),
+        };
         let mut command = Command::new("python3");
         command.arg(repository().join("tools/soak/slow_store.py"));
         for (name, port) in [("--listen", proxy), ("--control", control), ("--to", port)] {
@@ -52,9 +56,9 @@ impl S3 {
             control,
         };
         let made = wait::until(START_BOUND, || {
-            let put =
-                format!("PUT /{BUCKET} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-            let answer = ask(port, put.as_bytes())?;
+            let request =
+                format!("{ready} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+            let answer = ask(port, request.as_bytes())?;
             (answer.contains(" 200 ") && s3.settings("{}").is_some()).then_some(())
         });
         assert!(made.is_some(), "no server of S3:\n{}\n{}", s3._server.output(), s3._proxy.output());
@@ -81,11 +85,27 @@ impl S3 {
         let variables = [
             ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.proxy)),
             ("AWS_REGION", "us-east-1".to_owned()),
-            ("AWS_ACCESS_KEY_ID", "test".to_owned()),
-            ("AWS_SECRET_ACCESS_KEY", "hunter2hunter2".to_owned()),
+            ("AWS_ACCESS_KEY_ID", KEY[0].to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", KEY[1].to_owned()),
         ];
         variables.map(|(name, value)| (name.to_owned(), value)).into()
     }
+}
+
+fn moto(folder: &Path, port: u16) -> Background {
+    let mut command = Command::new(python());
+    command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]).env("TMPDIR", folder);
+    Background::start("moto's server", &mut command)
+}
+
+/// MinIO over a drive; a folder of the drive is a bucket.
+fn minio(program: &OsStr, folder: &Path, port: u16) -> Background {
+    std::fs::create_dir_all(folder.join("drive").join(BUCKET)).expect("the drive");
+    let mut command = Command::new(program);
+    command.args(["server", "--address", &format!("127.0.0.1:{port}"), "--certs-dir"]);
+    command.arg(folder.join("certs")).arg(folder.join("drive"));
+    command.envs([("MINIO_ROOT_USER", KEY[0]), ("MINIO_ROOT_PASSWORD", KEY[1]), ("MINIO_BROWSER", "off")]);
+    Background::start("MinIO", &mut command)
 }
 
 /// Sends a request and reads the answer to the end of the connection.

@@ -148,6 +148,44 @@ fn a_release_archive_works_in_an_empty_folder_and_carries_its_licences() {
 }
 
 #[test]
+fn images_of_others_are_pinned_by_the_digests_that_a_registry_names() {
+    let files = ["deploy/compose.yaml", "deploy/cluster/compose.yaml", "deploy/kubernetes/jaeger.yaml", "helm/trawl/values.yaml"];
+    let copy = tempfile::tempdir().expect("a temporary folder");
+    for file in files.into_iter().chain(["deploy/pin-images"]) {
+        let path = copy.path().join(file);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::copy(root().join(file), path).expect("a copy");
+    }
+    // The manifest of an image, as this registry has it, is the image's name.
+    let registry = copy.path().join("skopeo");
+    std::fs::write(&registry, "#!/bin/sh\nprintf '%s' \"$3\"\n").expect("a script");
+    std::fs::set_permissions(&registry, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a script");
+    let path = format!("{}:{}", copy.path().display(), std::env::var("PATH").unwrap_or_default());
+    let pin = || process::run(Command::new(copy.path().join("deploy/pin-images")).env("PATH", &path)).expect_code(0).stdout;
+    let printed = pin();
+    assert!(printed.lines().count() >= 5, "{printed}");
+    for line in printed.lines() {
+        let (image, digest) = line.split_once('@').expect("an image and its digest");
+        assert_eq!(digest, format!("sha256:{}", hex(image)), "{image}");
+    }
+    for file in files {
+        let (was, now) = (read(file), std::fs::read_to_string(copy.path().join(file)).expect("a copy"));
+        assert_ne!(was, now, "{file}");
+        let unpinned = now.lines().filter_map(|line| line.trim().strip_prefix("image: "));
+        let unpinned: Vec<&str> = unpinned.filter(|i| !i.contains('@') && !i.contains("${") && i.contains('/')).collect();
+        assert!(unpinned.is_empty(), "{file}: {unpinned:?}");
+    }
+    // Another run finds what it wrote.
+    assert_eq!(pin(), printed);
+}
+
+/// The SHA-256 of how the script names an image to the registry.
+fn hex(image: &str) -> String {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(format!("docker://{image}")).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
 fn rules_name_only_metrics_that_exist() {
     let (known, recorded) = (known(), recorded());
     let rules = rules();

@@ -29,8 +29,9 @@ import checks
 import outages
 import sampling
 import waterfall
+from claims import Claims, claims_table, show, table
 from parts import ROOT
-from stage import Claims, Stage
+from stage import Stage
 
 PARTS = ("walk", "contents", "sampling", "long", "outages", "weight")
 PAGE, PICTURE = ROOT / "docs/jaeger.md", ROOT / "docs/jaeger-waterfall.svg"
@@ -52,18 +53,10 @@ def version(command):
     return re.search(r"v?(\d+\.\d+\.\d+)", said)[1]
 
 
-def table(head, rows):
-    """A table of a page."""
-    cell = lambda text: str(text).replace("|", "\\|")
-    lines = ["| " + " | ".join(map(cell, row)) + " |" for row in [head, *rows]]
-    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]]) + "\n"
-
-
 def page(result, name):
     """What docs/jaeger.md says of a whole run."""
     parts = ", ".join(f"{part} {number}" for part, number in result["versions"].items())
     minutes = sum(result["seconds"].values()) / 60
-    claims = [(r["where"], r["claim"], r["seen"], "yes" if r["holds"] else "NO") for r in result["claims"]]
     figures = result["figures"]
     weights = figures["scan_of_10000_symbols"].items()
     weights = [(way, f"{w['spans']:.0f}", f"{w['bytes']:,}", w["bytes_per_span"]) for way, w in weights]
@@ -77,7 +70,7 @@ def page(result, name):
     ]
     return (
         f"In {minutes:.0f} minutes, with {parts}; all figures are in `benches/results/{name}`.\n\n"
-        + table(("Where", "Claim", "Seen", "Holds"), claims)
+        + claims_table(result["claims"])
         + "\nOne scan of 10,000 symbols, as it leaves all processes by OTLP over gRPC:\n\n"
         + table(("Shards, compression", "Spans", "Bytes", "Bytes of a span"), weights)
         + f"\nThe same scans under three samplers, {sampling.FAST} quick ones and {sampling.SLOW} with a slowed worker:\n\n"
@@ -91,14 +84,8 @@ def write(result, trace):
     path = ROOT / f"benches/results/jaeger-{datetime.date.today().isoformat()}.json"
     path.write_text(json.dumps(result | {"trace": waterfall.summary(trace)}, indent=1) + "\n")
     PICTURE.write_text(waterfall.picture(trace, result["versions"]))
-    show(result, path.name)
+    show(PAGE, "just jaeger --write", page(result, path.name))
     print(f"wrote {path.relative_to(ROOT)}, {PAGE.relative_to(ROOT)} and {PICTURE.relative_to(ROOT)}")
-
-
-def show(result, name):
-    begin, end = "<!-- written by just jaeger --write -->\n", "<!-- end of what is written -->\n"
-    before, rest = PAGE.read_text().split(begin)
-    PAGE.write_text(before + begin + "\n" + page(result, name) + "\n" + end + rest.split(end)[1])
 
 
 def main():
@@ -144,7 +131,7 @@ def main():
         claims.add("this run", "it comes to its end", str(error), False)
     finally:
         stage.stop()
-    wrong = [row for row in claims.rows if not row["holds"]]
+    wrong = claims.wrong()
     result = {
         "benchmark": "jaeger",
         "machine": {"architecture": platform.machine(), "cores": os.cpu_count()},

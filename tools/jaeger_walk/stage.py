@@ -1,4 +1,4 @@
-"""What every check runs on: etcd, a cluster whose processes send spans, the collector and Jaeger; and the list of claims."""
+"""What every check runs on: etcd, a cluster whose processes send spans, the collector and Jaeger."""
 
 import json
 import pathlib
@@ -19,17 +19,6 @@ CONDITION = "close > sma(close, 20)"
 # Of the slowed worker, before each segment; far above the limit at which a shard counts as slow.
 SLOW_MS = 1500
 ETCD_QUOTA_BYTES = 2 * 1024**3
-
-
-class Claims:
-    """What documentation and configuration say, and what was seen: [(where it is said, claim, what was seen, whether it holds)]."""
-
-    def __init__(self):
-        self.rows = []
-
-    def add(self, where, claim, seen, holds):
-        self.rows.append({"where": where, "claim": claim, "seen": str(seen), "holds": bool(holds)})
-        print(f"{'ok   ' if holds else 'WRONG'}  {claim}: {seen}", flush=True)
 
 
 class Stage:

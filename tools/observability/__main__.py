@@ -2,11 +2,12 @@
 """A real Prometheus watches real clusters of the executable on loopback: every query of every dashboard is asked, and alerts are
 made to fire by their faults and have to go away after. `just observability`.
 
-    tools/observability --trawl TRAWL [--only WORD...] [--keep DIR]
+    tools/observability --trawl TRAWL [--only WORD...] [--keep DIR] [--write]
 
 Three clusters: `faulty` (two coordinators, three workers, an etcd of its own), to which everything is done; `calm`, its neighbour in
 the same Prometheus, in which no alert may fire; and `guarded`, a coordinator with certificates. Durations of the rules are
-shortened (prometheus.py prints how); their expressions are those of deploy/prometheus otherwise. Exit code 77: a program
+shortened (prometheus.py prints how); their expressions are those of deploy/prometheus otherwise. With --write the tables of a whole run are
+put into docs/telemetry.md. Exit code 77: a program
 that is needed cannot be had here.
 """
 
@@ -20,12 +21,16 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import claims
 import yaml
 from faults import NOT_TRIED, all_faults
 from processes import Cluster, Etcd, wait_for
 from prometheus import WAITS, WINDOWS, WITHOUT_DATA, Prometheus, dashboards
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/telemetry.md"
+# Columns of the tables that a run prints.
+FIRED, QUERIES = ("alert", "cluster", "fault", "fired after", "ended after"), ("dashboard", "queries", "with data")
 # How long an alert may take to fire or to go away; the longest window is a minute.
 FIRES_SECONDS, ENDS_SECONDS = 100, 150
 ETCD_QUOTA_BYTES = 24 * 1024 * 1024
@@ -179,7 +184,7 @@ def report_queries(run, asked):
     boards = sorted({row[0] for row in asked})
     has_data = lambda row: isinstance(row[3], int) and row[3] > 0
     counts = [(b, sum(r[0] == b for r in asked), sum(r[0] == b and has_data(r) for r in asked)) for b in boards]
-    table(counts, "dashboard", "queries", "with data")
+    table(counts, *QUERIES)
     for board, panel, query, found in asked:
         if isinstance(found, str):
             run.problems.append(f"{board}, {panel}: {found}: {query}")
@@ -188,6 +193,20 @@ def report_queries(run, asked):
             print(f"without data: {board}, {panel}: {why or 'NOT EXPECTED'}")
             if why is None:
                 run.problems.append(f"{board}, {panel}: no data: {query}")
+    return counts
+
+
+def write(seconds, rows, counts):
+    """The tables of a whole run, on the page about telemetry."""
+    text = (
+        f"A run of {seconds / 60:.0f} minutes. Windows and waits of the rules were shortened: the times are those of this run, and an alert takes\n"
+        "longer in production.\n\n"
+        + claims.table([column.capitalize() for column in FIRED], rows)
+        + "\nQueries of the dashboards over that run; those without data are of GPUs:\n\n"
+        + claims.table([column.capitalize() for column in QUERIES], counts)
+    )
+    claims.show(PAGE, "just observability --write", text)
+    print(f"wrote {PAGE.relative_to(ROOT)}")
 
 
 def main():
@@ -197,6 +216,7 @@ def main():
     parser.add_argument("--etcd")
     parser.add_argument("--only", nargs="*", default=[], help="faults whose alerts or text contain one of these words")
     parser.add_argument("--keep", type=pathlib.Path, help="folder for logs, which is kept")
+    parser.add_argument("--write", action="store_true", help="write the tables of a whole run into docs/telemetry.md")
     given = parser.parse_args()
     if not given.trawl.is_file():
         sys.exit(f"there is no {given.trawl}: cargo build --profile ci -p trawl")
@@ -257,10 +277,9 @@ def main():
     print()
     shown = lambda seconds: "NO" if seconds is None else f"{seconds:.0f} s"
     rows = [(r["alert"], r["cluster"], r["fault"], shown(r["fired"]), shown(r["ended"])) for r in run.rows]
-    table(rows, "alert", "cluster", "fault", "fired after", "ended after")
+    table(rows, *FIRED)
     print("\nA later fault may keep an alert up: 'ended after' counts from the end of its own fault to the first moment without it.")
-    if asked:
-        report_queries(run, asked)
+    counts = report_queries(run, asked) if asked else []
     if not given.only:
         groups = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())["groups"]
         names = {rule["alert"] for group in groups for rule in group["rules"]}
@@ -274,6 +293,8 @@ def main():
     logs = f"; logs in {folder}" if run.problems or given.keep else ""
     problems, seconds = len(dict.fromkeys(run.problems)), time.time() - began
     print(f"\nobservability: {fired} alerts made to fire, {problems} problems, {seconds:.0f} s{logs}")
+    if given.write and not given.only and not run.problems:
+        write(seconds, rows, counts)
     sys.exit(1 if run.problems else 0)
 
 

@@ -92,7 +92,19 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
         cluster.restart_workers()
         load.go_on()
 
+    def forgetful(*slow):
+        """Workers that keep no bars, so that none is preferred for holding them; the first one with further options."""
+        for number, worker in enumerate(workers):
+            worker.stop()
+            worker.start("--cache-bytes", 0, *(slow if number == 0 else ()))
+
+    def remembering():
+        for worker in workers:
+            worker.stop()
+            worker.start()
+
     def another_worker():
+        forgetful()
         kept["stranger"] = cluster.process("worker", "w-unreachable", [cluster.trawl, "worker", "--threads", 1])
         kept["stranger"].start("--advertise", "127.0.0.1:1")
 
@@ -152,7 +164,7 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
             "a worker that registers an address where nobody listens",
             ["TrawlWorkerUnreachable"],
             another_worker,
-            lambda: kept["stranger"].stop(),
+            lambda: (kept["stranger"].stop(), remembering()),
         ),
         Fault(
             "SIGSTOP to a worker for longer than its lease",
@@ -184,8 +196,8 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
         Fault(
             "one worker of three waits 2.5 s before each segment",
             ["TrawlManyHedges"],
-            lambda: (workers[0].kill(), workers[0].start("--fault-delay-ms-per-segment", 2500)),
-            lambda: (workers[0].kill(), workers[0].start()),
+            lambda: forgetful("--fault-delay-ms-per-segment", 2500),
+            remembering,
         ),
         Fault(
             "one worker of three has no bars",

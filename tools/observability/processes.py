@@ -101,9 +101,11 @@ DEPLOYED = {"MIMALLOC_ALLOW_THP": "0"}  # of coordinators, in the chart and in t
 class Cluster:
     """Coordinators that share a result store, and workers; the last worker has a copy of the bars of its own."""
 
-    def __init__(self, name, folder, trawl, etcd, data, coordinators, workers, own_data=None, options=()):
+    def __init__(self, name, folder, trawl, etcd, data, coordinators, workers, own_data=None, options=(), results=None):
         self.name, self.trawl, self.folder, self.etcd, self.data = name, trawl, folder, etcd, data
-        self.results = folder / "results"
+        self.results = results or folder / "results"
+        # A directory that all coordinators see; a bucket is shared anyway.
+        shared = [] if str(self.results).startswith("s3://") else ["--results-shared"]
         folder.mkdir(parents=True, exist_ok=True)
         keep = ("PATH", "HOME", "LANG", "TMPDIR")
         self.environment = {k: v for k, v in os.environ.items() if k in keep}
@@ -112,7 +114,7 @@ class Cluster:
         self.environment |= {"TRAWL_FRESH": "1"}
         self.coordinators, self.workers, self.ports = [], [], {"coordinator": [], "worker": []}
         for number in range(1, coordinators + 1):
-            command = [trawl, "coordinator", "--results", self.results, "--results-shared", *options]
+            command = [trawl, "coordinator", "--results", self.results, *shared, *options]
             process = self.process("coordinator", f"c{number}", command)
             process.environment = process.environment | DEPLOYED
             self.coordinators.append(process)

@@ -15,6 +15,8 @@ use super::testing::stored;
 
 /// Keys of one page of a listing: few, so that several pages are asked for.
 const PAGE: usize = 2;
+/// Keys of one page of a real server's listing.
+const REAL_PAGE: u32 = 1_000;
 
 type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
@@ -117,9 +119,11 @@ fn a_bucket_is_needed_and_an_address_is_shown_as_it_was_given() {
 #[tokio::test]
 async fn a_bucket_keeps_what_a_directory_keeps() {
     let (address, objects) = serve();
-    let store = match std::env::var("TRAWL_S3_TEST") {
-        Ok(bucket) => ResultStore::open(&bucket).unwrap(),
-        Err(_) => {
+    let real = std::env::var("TRAWL_S3_TEST").ok();
+    let groups: u32 = if real.is_some() { REAL_PAGE + 1 } else { 7 };
+    let store = match &real {
+        Some(bucket) => ResultStore::open(bucket).unwrap(),
+        None => {
             let environment = environment(&address).with_access_key_id("id").with_secret_access_key("hunter2");
             ResultStore::over(open_bucket_as("bucket/pre/fix", environment).unwrap(), "s3://bucket/pre/fix")
         }
@@ -131,7 +135,7 @@ async fn a_bucket_keeps_what_a_directory_keeps() {
     for _ in 0..2 {
         store.put_group("s3-1", 0, name(1), &[stored(1, 100_000)]).await.unwrap();
     }
-    for number in 2..8 {
+    for number in 2..=groups {
         store.put_group("s3-1", 0, name(number), &[stored(number, 10)]).await.unwrap();
     }
     let error = store.put_group("s3-1", 0, name(1), &[stored(2, 10)]).await.unwrap_err();
@@ -140,14 +144,14 @@ async fn a_bucket_keeps_what_a_directory_keeps() {
     assert_eq!(store.put_named("s3-1", Named::Summary(0), b"two").await.unwrap().as_deref(), Some(&b"one"[..]));
     assert_eq!(store.named("s3-1", Named::Document).await.unwrap(), None);
     let contents = store.contents("s3-1", 0).await.unwrap();
-    assert_eq!(contents.stages[&0].segments.keys().copied().collect::<Vec<_>>(), (1..8).collect::<Vec<_>>());
+    assert_eq!(contents.stages[&0].segments.keys().copied().collect::<Vec<_>>(), (1..=groups).collect::<Vec<_>>());
     assert_eq!(contents.stages[&0].segments[&1], stored(1, 100_000).outcome);
-    assert_eq!(store.scans().await.unwrap()["s3-1"].objects, 8);
-    if std::env::var_os("TRAWL_S3_TEST").is_none() {
+    assert_eq!(store.scans().await.unwrap()["s3-1"].objects, u64::from(groups) + 1);
+    if real.is_none() {
         let objects = objects.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(objects.keys().all(|key| key.starts_with("pre/fix/scans/s3-1/")), "{:?}", objects.keys());
     }
-    assert_eq!(store.delete_scan("s3-1").await.unwrap(), 8);
+    assert_eq!(store.delete_scan("s3-1").await.unwrap(), u64::from(groups) + 1);
     assert!(!store.scans().await.unwrap().contains_key("s3-1"));
 }
 

@@ -31,8 +31,8 @@ pub const BUFFER_BYTES_MAX: usize = 4 * COMMIT_BYTES_MAX;
 pub const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 /// Minimum time between two progress records of a scan.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum tries of one put.
-pub const PUT_TRIES_MAX: u32 = 8;
+/// Maximum tries of one put. With the waits below a store that refuses at once is asked for half a minute.
+pub const PUT_TRIES_MAX: u32 = 14;
 /// Longest that one try may take.
 pub const PUT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Wait before the second try; doubles with each.
@@ -169,8 +169,10 @@ impl Writer {
         // One that is larger than the whole budget waits until nothing else is waiting.
         let permits = stored.bytes().div_ceil(PERMIT_BYTES).clamp(1, self.permits_max);
         let permits = u32::try_from(permits).unwrap_or(u32::MAX);
-        let permit = Arc::clone(&self.budget).acquire_many_owned(permits).await.map_err(|_| self.reason())?;
-        self.asks.send(Ask::Store { stage, stored, permit: (permit, held) }).await.map_err(|_| self.reason())
+        let permit = Arc::clone(&self.budget).acquire_many_owned(permits).await;
+        let Ok(permit) = permit else { return Err(self.reason().await) };
+        let sent = self.asks.send(Ask::Store { stage, stored, permit: (permit, held) }).await;
+        if sent.is_err() { Err(self.reason().await) } else { Ok(()) }
     }
 
     /// Waits until everything queued is stored.
@@ -180,8 +182,9 @@ impl Writer {
     pub async fn flush(&self) -> Result<(), Failure> {
         self.check()?;
         let (reply, replied) = oneshot::channel();
-        self.asks.send(Ask::Flush(reply)).await.map_err(|_| self.reason())?;
-        replied.await.map_err(|_| self.reason())?;
+        if self.asks.send(Ask::Flush(reply)).await.is_err() || replied.await.is_err() {
+            return Err(self.reason().await);
+        }
         self.check()
     }
 
@@ -212,9 +215,11 @@ impl Writer {
         self.failed.borrow().clone().map_or(Ok(()), Err)
     }
 
-    fn reason(&self) -> Failure {
-        let unknown = || Failure::new(ErrorKind::Retryable, "the task that stores results ended");
-        self.failed.borrow().clone().unwrap_or_else(unknown)
+    /// Why the task that stores has ended. It lets go of what waits for it a moment before it says why.
+    async fn reason(&self) -> Failure {
+        let mut failed = self.failed.clone();
+        let known = failed.wait_for(Option::is_some).await.ok().and_then(|known| known.clone());
+        known.unwrap_or_else(|| Failure::new(ErrorKind::Retryable, "the task that stores results ended"))
     }
 }
 

@@ -295,3 +295,24 @@ async fn a_scan_that_is_driven_again_in_one_term_meets_none_of_its_own_objects()
     assert_eq!(segments.keys().copied().collect::<Vec<_>>(), [0, 1]);
     assert_eq!(segments[&0], stored(0, 30).outcome, "what was written last counts");
 }
+
+#[tokio::test]
+async fn whoever_waits_learns_why_storing_failed_also_when_the_reason_comes_after_the_end_of_the_task() {
+    let (asks, asked) = mpsc::channel(1);
+    let (fail, failed) = watch::channel(None);
+    let tasks = [(); 2].map(|()| tokio::spawn(std::future::pending::<()>()).abort_handle());
+    let writer = Writer { asks, budget: Arc::new(Semaphore::new(1)), permits_max: 1, failed, tasks };
+    // The task has let go of what was asked, and has not yet said why.
+    drop(asked);
+    let later = async {
+        tokio::task::yield_now().await;
+        fail.send_replace(Some(Failure::new(ErrorKind::Retryable, "the store refuses")));
+    };
+    let (flushed, stored, ()) = patient(async {
+        tokio::join!(writer.flush(), writer.store(0, stored(1, 10), None), later)
+    })
+    .await;
+    for failure in [flushed.unwrap_err(), stored.unwrap_err()] {
+        assert_eq!(failure.message, "the store refuses");
+    }
+}

@@ -162,6 +162,18 @@ fn pruned_snapshots_are_gone_at_once_and_their_files_after_the_grace() {
 }
 
 #[test]
+fn without_a_grace_everything_goes_at_once_also_where_the_stores_clock_counts_finely() {
+    let (objects, _) = dataset();
+    objects.log().tick = 1_000;
+    let store = &Machine::new(&objects).store;
+    let report = prune(store).unwrap();
+    assert!(report.files > 2 && report.pending.is_none(), "{report:?}");
+    let report = at_once_store(store).remove("d", 0).unwrap();
+    assert!(report.whole && report.files > 2 && report.pending.is_none(), "{report:?}");
+    assert!(objects.log().objects.keys().all(|path| path.starts_with("d/heads/")), "{:?}", objects.log());
+}
+
+#[test]
 fn after_the_newest_is_removed_the_one_before_it_is_the_newest() {
     let (objects, ids) = dataset();
     let machine = Machine::new(&objects);

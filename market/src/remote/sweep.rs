@@ -102,7 +102,9 @@ impl Remover<'_> {
     fn notes(&self, now: TimeMicros) -> Result<(Vec<DatedNote>, Vec<String>), MarketError> {
         let (mut notes, mut old) = (Vec::new(), Vec::new());
         for ListedObject { name, modified, .. } in self.root.list(&format!("{}/{NOTES}", self.name))?.objects {
-            let (relative, from) = (format!("{NOTES}/{name}"), self.from(modified));
+            // Those of this removal are later than `now`, by as much as the store's clock counts: without a grace they hold nothing.
+            let from = if self.grace.is_zero() { now } else { self.from(modified) };
+            let relative = format!("{NOTES}/{name}");
             if from <= now {
                 old.push(relative);
                 continue;

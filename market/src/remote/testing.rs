@@ -15,8 +15,10 @@ pub struct Log {
     pub objects: BTreeMap<String, Vec<u8>>,
     /// When they were written; 0 for those that a test puts there.
     pub modified: BTreeMap<String, TimeMicros>,
-    /// The time, which a test sets. Like that of the real store it counts in whole seconds.
+    /// The time, which a test sets. Like that of Amazon's store it counts in whole seconds, unless it goes on by `tick`.
     pub clock: TimeMicros,
+    /// How much later each write is than the last one. Other stores count as finely.
+    pub tick: TimeMicros,
     pub events: Vec<CacheEvent>,
     /// Paths that were fetched.
     pub fetched: Vec<String>,
@@ -35,7 +37,9 @@ pub struct Log {
 impl Log {
     fn write(&mut self, path: &str, content: Vec<u8>) {
         self.objects.insert(path.to_owned(), content);
-        self.modified.insert(path.to_owned(), self.clock - self.clock.rem_euclid(1_000_000));
+        self.clock += self.tick;
+        let counted = if self.tick > 0 { 1 } else { 1_000_000 };
+        self.modified.insert(path.to_owned(), self.clock - self.clock.rem_euclid(counted));
     }
 }
 

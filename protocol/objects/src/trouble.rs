@@ -51,8 +51,9 @@ impl Trouble {
             _ if ["QuotaExceeded", "StorageFull", "507 Insufficient"].iter().any(|text| cause.contains(text)) => {
                 TroubleKind::Full
             }
-            // The one listing of a bucket that is not there says so in its text only.
+            // Listings have no error of their own for a bucket that is not there and for a refusal: their text says so.
             _ if cause.contains("NoSuchBucket") => TroubleKind::Absent,
+            _ if ["401 Unauthorized", "403 Forbidden"].iter().any(|status| cause.contains(status)) => TroubleKind::Denied,
             _ => TroubleKind::Unreachable,
         };
         Self { kind, cause }
@@ -107,6 +108,8 @@ mod tests {
         for (text, kind) in [
             ("507 Insufficient Storage: <Code>XMinioStorageFull</Code>", TroubleKind::Full),
             ("404 Not Found: <Code>NoSuchBucket</Code>", TroubleKind::Absent),
+            ("403 Forbidden: <Code>InvalidAccessKeyId</Code>", TroubleKind::Denied),
+            ("503 Service Unavailable: <Code>SlowDown</Code>", TroubleKind::Unreachable),
         ] {
             let error = object_store::Error::Generic { store: "S3", source: text.into() };
             assert_eq!(Trouble::of(&error).kind, kind, "{text}");

@@ -2,6 +2,7 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use trawl_tests::reference::Market;
 use trawl_tests::reference::answer::{Row, Scan, Status, answers_on};
@@ -31,6 +32,8 @@ pub struct Tally {
     pub rounded_values: u64,
     /// Of the two, rows that needed more than the first disturbed references.
     pub searched: u64,
+    /// Hash of the engine's rows, the same in whichever order scans are added; for comparing builds and machines.
+    pub bits: u64,
 }
 
 impl Tally {
@@ -43,6 +46,7 @@ impl Tally {
         self.rounded_decisions += other.rounded_decisions;
         self.rounded_values += other.rounded_values;
         self.searched += other.searched;
+        self.bits = self.bits.wrapping_add(other.bits);
     }
 
     /// Rows that differ and were excused.
@@ -56,7 +60,7 @@ impl fmt::Display for Tally {
         write!(
             f,
             "{} rows, {} matches, {} values, {} flagged; differing by rounding: {} flagged decisions, {} others, {} values \
-             ({} searched for)",
+             ({} searched for), bits {:016x}",
             self.rows,
             self.matched,
             self.values,
@@ -64,7 +68,8 @@ impl fmt::Display for Tally {
             self.edge_decisions,
             self.rounded_decisions,
             self.rounded_values,
-            self.searched
+            self.searched,
+            self.bits
         )
     }
 }
@@ -142,6 +147,7 @@ fn compare_all(market: &Market, scan: &Scan, more_max: u64, tally: &mut Tally) -
         Ok(engine) => engine,
         Err(message) => return differ("refused", message),
     };
+    tally.bits = bits(&engine);
     let days: Vec<i64> = engine.iter().map(|e| e.0).collect();
     if scan.history.is_none() && days != market.days() {
         return differ("rows", format!("the engine answered {} times, not {}", days.len(), market.days().len()));
@@ -165,6 +171,20 @@ fn compare_all(market: &Market, scan: &Scan, more_max: u64, tally: &mut Tally) -
         order(*day, got, scan)?;
     }
     Ok(())
+}
+
+/// A hash of all that the engine said; every NaN is the same.
+fn bits(engine: &[(i64, Vec<EngineRow>)]) -> u64 {
+    let mut hash = DefaultHasher::new();
+    for (day, rows) in engine {
+        for row in rows {
+            (day, &row.symbol, row.status as u8, row.edge).hash(&mut hash);
+            for value in row.rank.iter().chain(&row.select) {
+                (if value.is_nan() { f64::NAN } else { *value }).to_bits().hash(&mut hash);
+            }
+        }
+    }
+    hash.finish()
 }
 
 /// Evaluates the disturbed references for one row.

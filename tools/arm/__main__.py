@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Builds Trawl for aarch64, runs it under qemu and compares it with the executable of this machine, which is to be x86-64. `just arm`.
+
+    tools/arm [--trawl TRAWL] [--profile release|dist] [--only PART...] [--cases N] [--dist] [--write]
+
+A Debian in target/arm/root has the compilers (debootstrap, root is needed); target/arm/build keeps what was built. Parts: compare (every
+function, a market, scans, the README's first command), cluster, golden (reference values of TA-Lib and others), agreement (random scans
+against the reference evaluator, and their bits against those of this machine's test program). --dist packs the archive of
+tools/dist and tries it under qemu. With --write the table is put into docs/arm.md. qemu's times mean nothing and are not reported.
+Exit code 77: it cannot be built here.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "observability")]
+import compare
+from claims import Claims, claims_table, show
+from debian import MACHINE, ROOT, SUITE, TARGET, Debian
+
+PARTS = ("compare", "cluster", "golden", "agreement")
+PAGE = ROOT / "docs/arm.md"
+# Test programs that are built with the workspace.
+TESTS = ("engine", "integration")
+# Tests of the engine: against reference values, against definitions from scratch, and what must hold of any values.
+ENGINE = ("golden::", "properties::", "elementary::", "resume::", "numerics::")
+CASES = 400
+BITS = re.compile(r"\d+ scans from seed \d+: .* bits [0-9a-f]{16}")
+
+
+def built(debian, profile):
+    """Builds the workspace and two of its test programs. Paths of the executable and of those."""
+    words = ["--profile", profile, "--workspace", "--bins", "--lib"]
+    for name in TESTS:
+        words += ["--test", name]
+    if debian.cargo("build", *words) != 0:
+        sys.exit(f"tools/arm: the workspace does not compile for {TARGET}, see {debian.log}")
+    folder = debian.build / TARGET / profile
+    return folder / "trawl", {name: newest(folder / "deps", name) for name in TESTS}
+
+
+def newest(folder, name):
+    """The test program that Cargo made last."""
+    found = [path for path in folder.glob(f"{name}-*") if not path.suffix]
+    if not found:
+        sys.exit(f"there is no test program {name} in {folder}: cargo build --profile ci --workspace --all-targets")
+    return max(found, key=lambda path: path.stat().st_mtime)
+
+
+def wrapped(debian, program, folder):
+    """A script that runs a program under qemu."""
+    script = folder / program.name
+    command = " ".join(f"'{word}'" for word in [*debian.emulator(), str(program)])
+    script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+def tested(command, filters, environment=None):
+    """What a test program said of tests whose names begin so: passed, failed, output."""
+    words = [*map(str, command), *filters, "--nocapture"]
+    said = subprocess.run(words, cwd=ROOT / "tests", env=os.environ | (environment or {}), capture_output=True, text=True)
+    counts = re.search(r"(\d+) passed; (\d+) failed", said.stdout)
+    passed, failed = map(int, counts.groups()) if counts else (0, 1)
+    return passed, failed, said.stdout + said.stderr
+
+
+def golden(debian, tests, claims, log):
+    passed, failed, said = tested([*debian.emulator(), tests["engine"]], ENGINE)
+    log.write_text(said)
+    names = ", ".join(name.strip(":") for name in ENGINE)
+    told = f"{passed} passed, {failed} failed" + (f", see {log}" if failed else "")
+    claims.add("CONTRIBUTING.md", f"tests of the engine: {names}", told, passed and not failed)
+
+
+def agreement(debian, tests, claims, cases, here, log):
+    name = "agreement::the_engine_agrees_with_the_reference_on_random_scans_and_markets"
+    environment = {"TRAWL_AGREEMENT_CASES": str(cases)}
+    passed, failed, there = tested([*debian.emulator(), tests["integration"]], [name], environment)
+    log.write_text(there)
+    line = BITS.search(there)
+    told = line[0] if line else f"{passed} passed, {failed} failed, see {log}"
+    claims.add("CONTRIBUTING.md", f"{cases} random scans agree with the reference evaluator", told, line and passed and not failed)
+    _, _, said = tested([here], [name], environment)
+    same = line and BITS.search(said) and BITS.search(said)[0] == line[0]
+    found = BITS.search(said)
+    claims.add("ARCHITECTURE.md", "and give the bits of this machine's build", found[0].split()[-1] if found else "no bits", same)
+
+
+def packed(debian, program, claims):
+    """The archive of a release, of the executable that was built."""
+    stripped = program.with_name("trawl.stripped")
+    debian.inside(f"{MACHINE}-strip --strip-all -o '{stripped}' '{program}'")
+    words = [sys.executable, ROOT / "tools/dist", "--target", TARGET, "--binary", stripped]
+    words += ["--run-with", shlex.join(debian.emulator())]
+    ended = subprocess.run(list(map(str, words)), capture_output=True, text=True)
+    done = ended.returncode == 0
+    told = ended.stdout.strip().splitlines()[-1].rsplit("/", 1)[1] if done else ended.stderr[-300:]
+    claims.add("tools/dist", "the archive, unpacked in an empty folder, runs its first scan", told, done)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trawl", default=ROOT / "target/ci/trawl", type=pathlib.Path, help="this machine's executable")
+    parser.add_argument("--profile", default="release", choices=("release", "dist"))
+    parser.add_argument("--only", nargs="*", default=PARTS, choices=PARTS)
+    parser.add_argument("--cases", type=int, default=CASES, help="random scans")
+    parser.add_argument("--dist", action="store_true", help="pack the archive of tools/dist")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/arm.md")
+    given = parser.parse_args()
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "arm"
+    target.mkdir(parents=True, exist_ok=True)
+    debian = Debian(target, target / "log")
+    debian.log.write_text("")
+    debian.ready()
+    rust, qemu = debian.version("rustc", "--version"), debian.version("qemu-aarch64", "--version")
+    print(f"Debian {SUITE}: {rust}; {qemu}", flush=True)
+    began = time.monotonic()
+    program, tests = built(debian, given.profile)
+    print(f"the workspace is built, profile {given.profile}, in {time.monotonic() - began:.0f} s", flush=True)
+    claims, folder = Claims(), pathlib.Path(tempfile.mkdtemp(prefix="trawl-arm-"))
+    both = compare.Both(given.trawl.resolve(), wrapped(debian, program, folder), folder, claims)
+    if "compare" in given.only:
+        compare.readme(both)
+        compare.functions(both)
+        compare.scans(both)
+    if "cluster" in given.only:
+        etcd = subprocess.run([ROOT / "tools/get-etcd"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        compare.cluster(both, etcd)
+    if "golden" in given.only:
+        golden(debian, tests, claims, target / "golden.log")
+    if "agreement" in given.only:
+        here = newest(given.trawl.parent / "deps", "integration")
+        agreement(debian, tests, claims, given.cases, here, target / "agreement.log")
+    if given.dist:
+        packed(debian, program, claims)
+    wrong = claims.wrong()
+    if given.write and not wrong:
+        versions = f"{rust}, {qemu}, profile {given.profile}, {compare.processor()}."
+        show(PAGE, "just arm --write", versions + "\n\n" + claims_table(claims.rows))
+        print(f"wrote {PAGE.relative_to(ROOT)}")
+    if not wrong:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"arm: {len(claims.rows)} claims, {len(wrong)} wrong" + (f"; see {folder} and {target}" if wrong else ""))
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
