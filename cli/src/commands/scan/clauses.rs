@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use trawl_market::AsOf;
+use trawl_plan::limits::LABEL_VALUES_MAX;
 use trawl_plan::{Best, History, ScanDocument, Setting, SweepRange, SweepValues};
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
@@ -39,6 +40,10 @@ pub struct Clauses {
     /// Condition that a symbol must fulfil to be scanned at all [default: every symbol]
     #[arg(long, short, value_name = "EXPR", allow_hyphen_values = true)]
     pub universe: Option<String>,
+
+    /// Scan only the symbols of this file: one in a line, or the first column of a CSV file; '#' begins a comment
+    #[arg(long, value_name = "FILE")]
+    pub watchlist: Option<PathBuf>,
 
     /// Order of the matches: 'EXPR [asc|desc]', several with commas; NA comes last [default: by symbol; desc]
     #[arg(long, short, value_name = "KEYS", allow_hyphen_values = true)]
@@ -124,6 +129,13 @@ impl Clauses {
         };
         replace(&mut document.dataset, &self.dataset);
         replace(&mut document.universe, &self.universe);
+        if let Some(path) = &self.watchlist {
+            let listed = watchlist(path)?;
+            document.universe = Some(match &document.universe {
+                None => listed,
+                Some(universe) => format!("{listed} and ({universe})"),
+            });
+        }
         replace(&mut document.rank, &self.rank);
         replace(&mut document.timeframe, &self.timeframe);
         replace(&mut document.sweep_where, &self.sweep_where);
@@ -281,6 +293,30 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
+/// The condition that a symbol is one of a file's.
+fn watchlist(path: &Path) -> Result<String, UserMistake> {
+    let text = read(path).map_err(|e| UserMistake::plain(format!("cannot read {}: {}", shown(path), io_reason(&e))))?;
+    let lines = text.lines().map(|line| line.split(['#', ',']).next().unwrap_or_default().trim().trim_matches('"'));
+    let mut symbols: Vec<&str> = lines.filter(|symbol| !symbol.is_empty()).collect();
+    // The header of a CSV file.
+    if symbols.first().is_some_and(|first| ["symbol", "ticker"].contains(&first.to_lowercase().as_str())) {
+        symbols.remove(0);
+    }
+    symbols.sort_unstable();
+    symbols.dedup();
+    if let Some(strange) = symbols.iter().find(|symbol| symbol.contains('\'')) {
+        return Err(UserMistake::plain(format!("{} has the symbol \"{strange}\", which no dataset can have", shown(path))));
+    }
+    match symbols.len() {
+        0 => Err(UserMistake::with_help(format!("{} lists no symbol", shown(path)), "write one in each line")),
+        1..=LABEL_VALUES_MAX => Ok(format!("symbol in ('{}')", symbols.join("', '"))),
+        many => {
+            let message = format!("{} lists {many} symbols; at most {LABEL_VALUES_MAX} are taken", shown(path));
+            Err(UserMistake::with_help(message, "give larger lists a label: 'trawl data import --symbols'"))
+        }
+    }
+}
+
 /// `NAME=EXPR`, as `flag` was given it.
 fn split_name<'t>(text: &'t str, flag: &str, example: &str) -> Result<(&'t str, &'t str), UserMistake> {
     let (name, expr) = text.split_once('=').map_or(("", ""), |(n, e)| (n.trim(), e.trim()));
@@ -384,6 +420,21 @@ mod tests {
         assert!(clauses.document().unwrap_err().to_string().contains("scan.toml' has no condition"));
         clauses.condition = Some("close > 2".to_owned());
         assert_eq!(clauses.document().unwrap().condition, "close > 2");
+    }
+
+    #[test]
+    fn a_watchlist_is_a_condition_of_the_universe() {
+        let (folder, mut clauses) = clauses(Some("dataset = 'a'\nwhere = 'true'\nuniverse = 'close > 1'\n"));
+        let path = folder.path().join("list.csv");
+        std::fs::write(&path, "Symbol,weight\nIBM,3\n# mine\nAAPL,1 # large\n\nIBM,2\n").unwrap();
+        clauses.watchlist = Some(path.clone());
+        let universe = clauses.document().unwrap().universe;
+        assert_eq!(universe.as_deref(), Some("symbol in ('AAPL', 'IBM') and (close > 1)"));
+        std::fs::write(&path, "# none\n").unwrap();
+        assert!(clauses.document().unwrap_err().to_string().contains("lists no symbol"));
+        let many: Vec<String> = (0..257).map(|n| format!("S{n}")).collect();
+        std::fs::write(&path, many.join("\n")).unwrap();
+        assert!(clauses.document().unwrap_err().to_string().contains("lists 257 symbols; at most 256"));
     }
 
     #[test]
