@@ -50,7 +50,8 @@ fn imported_bars_are_scanned() {
     let rows = String::from_utf8(home.read("out.csv")).expect("text");
     assert_eq!(
         rows,
-        "place,symbol,status,edge,provisional,reason,close\n1,AAA,matched,false,false,,11.75\n,BBB,not_matched,false,false,,\n"
+        "time,place,symbol,status,edge,provisional,reason,close\n2020-01-06,1,AAA,matched,false,false,,11.75\n\
+         2020-01-06,,BBB,not_matched,false,false,,\n"
     );
 }
 

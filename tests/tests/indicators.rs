@@ -107,7 +107,7 @@ fn one_word_selects_all_111_features() {
     home.trawl(&scan).expect_code(0);
     let answer: serde_json::Value = serde_json::from_slice(&home.read("a.json")).expect("an answer");
     let spy = answer["rows"].as_array().expect("rows").iter().find(|r| r["symbol"] == "SPY").expect("SPY");
-    let fixed = ["place", "symbol", "status", "edge", "provisional", "reason"];
+    let fixed = ["time", "place", "symbol", "status", "edge", "provisional", "reason"];
     let names: BTreeSet<&str> =
         spy.as_object().expect("a row").keys().map(String::as_str).filter(|n| !fixed.contains(n)).collect();
     assert_eq!(names.len(), 111);

@@ -82,7 +82,7 @@ fn newest(home: &Home, select: &[&str]) -> Vec<String> {
     let text = String::from_utf8(home.read("out.csv")).expect("text");
     let cells = |line: &str| {
         let cells: Vec<&str> = line.split(',').collect();
-        [&cells[1..2], &cells[6..]].concat().join(" ")
+        [&cells[2..3], &cells[7..]].concat().join(" ")
     };
     text.lines().skip(1).map(cells).collect()
 }
