@@ -18,6 +18,7 @@ use crate::parse::{RESERVED, Suffix, parse_expression, parse_output, parse_rank}
 use crate::resolve::{Clause, Resolver, Scope, Stop};
 use crate::scan_plan::{Plan, Point};
 use crate::schema::Schema;
+use crate::several::{self, SCAN_VARIABLE, member_documents};
 use crate::sweep::{Best, Choice, Setting};
 use trawl_terms::{Direction, Precision, suggest};
 
@@ -199,6 +200,26 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// What each of several scans wants. A mistake's clause begins with the scan's name.
+    fn several(&mut self, document: &ScanDocument, members: &'a [ScanDocument], schema: &Schema) -> Vec<Wanted> {
+        if let Some((message, help)) = several::mistake(document) {
+            self.mistake_in("scan", &document.scans[0].name, message, Some(help.to_owned()));
+            return Vec::new();
+        }
+        let mut wanted = Vec::new();
+        for (scan, member) in document.scans.iter().zip(members) {
+            let known = (self.mistakes.len(), self.resolver.diagnostics.len());
+            self.resolver.begin_document(member);
+            check_names(self, member, schema);
+            check_definitions(self, member);
+            let name = Setting::Text(scan.name.clone());
+            wanted.push(self.point(member, vec![(SCAN_VARIABLE.to_owned(), name)]));
+            let new = self.mistakes[known.0..].iter_mut().chain(&mut self.resolver.diagnostics[known.1..]);
+            new.for_each(|mistake| mistake.clause = format!("{}: {}", scan.name, mistake.clause));
+        }
+        wanted
+    }
+
     /// Adds what a sweep's combinations are compared by as the last column.
     fn best(&mut self, best: &Best, select: &mut Vec<(String, NodeId)>) -> Option<(NodeId, Direction)> {
         let keys = self.keys("best.by", &best.by);
@@ -270,7 +291,8 @@ pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
 }
 
 fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
-    let headings = ANSWER_COLUMNS.into_iter().chain([ANSWER_TIME]).chain(document.sweep.keys().map(String::as_str)).collect();
+    let members = member_documents(document);
+    let headings = ANSWER_COLUMNS.into_iter().chain([ANSWER_TIME]).chain(document.sweep.keys().map(String::as_str)).chain((!members.is_empty()).then_some(SCAN_VARIABLE)).collect();
     let mut compiler = Compiler { resolver: Resolver::new(schema, document), mistakes: Vec::new(), headings };
     check_names(&mut compiler, document, schema);
     check_definitions(&mut compiler, document);
@@ -300,7 +322,11 @@ fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
         check_best(&mut compiler, document, best);
     }
     let mut wanted: Vec<Wanted> = Vec::new();
-    for settings in sweep_points(&mut compiler, document) {
+    if !members.is_empty() {
+        wanted = compiler.several(document, &members, schema);
+    }
+    let points = if members.is_empty() { sweep_points(&mut compiler, document) } else { Vec::new() };
+    for settings in points {
         compiler.resolver.begin_point(settings.iter().cloned().collect());
         if !compiler.is_wanted(document) {
             if compiler.has_mistakes() {

@@ -68,6 +68,9 @@ pub struct ScanDocument {
     /// compiled has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "paths")]
     pub include: Vec<String>,
+    /// Several scans that are answered in one run, in place of `where` and the other clauses of a single one.
+    #[serde(default, rename = "scan", skip_serializing_if = "Vec::is_empty")]
+    pub scans: Vec<MemberScan>,
     /// Constants that take each of several values: the scan is done for every combination.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sweep: BTreeMap<String, SweepValues>,
@@ -77,6 +80,26 @@ pub struct ScanDocument {
     /// Keeps for each symbol the best of the sweep's combinations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<Best>,
+}
+
+/// One of several scans that are answered in one run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemberScan {
+    /// Names its rows.
+    pub name: String,
+    /// Condition that a symbol must fulfil to be looked at; all symbols when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub universe: Option<String>,
+    /// The condition that is looked for.
+    #[serde(rename = "where")]
+    pub condition: String,
+    /// Names for expressions, usable in its clauses.
+    #[serde(default, rename = "let", skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "lets")]
+    pub lets: BTreeMap<String, String>,
+    /// Functions by name and parameters, usable in its clauses.
+    #[serde(default, rename = "def", skip_serializing_if = "BTreeMap::is_empty")]
+    pub defs: BTreeMap<String, String>,
 }
 
 /// A limit on the history that a scan sees.
@@ -188,6 +211,7 @@ impl ScanDocument {
                 "let",
                 "def",
                 "include",
+                "scan",
                 "sweep",
                 "sweep_where",
                 "bars",
@@ -222,7 +246,7 @@ impl ScanDocument {
     /// At most how many levels its texts may be nested, lets within one another included (see `deep`).
     pub(crate) fn levels(&self) -> usize {
         // Texts of functions stand within one another as often as they are called.
-        if !self.defs.is_empty() {
+        if !self.defs.is_empty() || !self.scans.is_empty() {
             return usize::MAX;
         }
         let clauses = self.universe.iter().chain([&self.condition]).chain(&self.rank).chain(&self.select);

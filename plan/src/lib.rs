@@ -37,12 +37,14 @@ mod resolve;
 pub mod scalar;
 mod scan_plan;
 mod schema;
+mod several;
 mod sweep;
 
 pub use call::{default_text, legal_values, signature};
 pub use compile::{compile_expressions, compile_scan, parse};
 pub use diagnostic::Diagnostic;
 pub use document::{ANSWER_COLUMNS, ANSWER_TIME, History, ScanDocument};
+pub use several::SCAN_VARIABLE;
 pub use foreign::hint as foreign_hint;
 pub use program::{FrameProgram, Input, Program, Stage};
 pub use scan_plan::{Plan, Point, PointValues};

@@ -197,6 +197,13 @@ impl<'a> Resolver<'a> {
         self.mask = None;
     }
 
+    /// Goes to another document: its lets and functions, at a point without settings.
+    pub(crate) fn begin_document(&mut self, document: &'a ScanDocument) {
+        self.lets = &document.lets;
+        self.definitions = definitions(&document.defs).0;
+        self.begin_point(BTreeMap::new());
+    }
+
     /// Resolves something elsewhere and comes back.
     pub(crate) fn within<T>(&mut self, scope: Scope, resolve: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.enter(scope);

@@ -15,6 +15,7 @@ use trawl_kernels::NoCancel;
 use trawl_kernels::stages::Stages;
 use trawl_market::{Store, TimeMicros, parse_time};
 use trawl_plan::catalogue::{FORMS, FormKind, functions};
+use trawl_plan::document::MemberScan;
 use trawl_plan::graph::Kind;
 use trawl_plan::{Best, History, ScanDocument, Setting, SweepValues};
 use trawl_tests::executable::repository;
@@ -326,18 +327,19 @@ fn every_key_of_the_document_has_an_example() {
         lets: BTreeMap::from([("a".to_owned(), "a".to_owned())]),
         defs: BTreeMap::from([("f(a)".to_owned(), "a".to_owned())]),
         include: vec!["a".to_owned()],
+        scans: vec![MemberScan { name: "a".to_owned(), condition: "a".to_owned(), ..MemberScan::default() }],
         sweep: BTreeMap::from([("b".to_owned(), SweepValues::List(vec![1.0.into()]))]),
         sweep_where: text("a"),
         best: Some(Best { by: "a".to_owned(), keep: 1 }),
     };
     let json: serde_json::Value = serde_json::from_str(&whole.to_json()).expect("JSON");
     let keys: Vec<String> = json.as_object().expect("an object").keys().cloned().collect();
-    assert_eq!(keys.len(), 18);
+    assert_eq!(keys.len(), 19);
     let documents: Vec<Block> = blocks().into_iter().filter(|b| b.document).collect();
     let used = |key: &str| {
         let mut lines = documents.iter().flat_map(|b| &b.lines);
         lines.any(|l| {
-            *l == format!("[{key}]") || l.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='))
+            *l == format!("[{key}]") || *l == format!("[[{key}]]") || l.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='))
         })
     };
     let missing: Vec<&String> = keys.iter().filter(|key| !used(key)).collect();

@@ -8,6 +8,7 @@ pub mod columnar;
 pub mod csv;
 mod hybrid;
 pub mod json;
+mod matrix;
 pub mod page;
 pub mod panel;
 pub mod read;

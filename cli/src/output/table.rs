@@ -10,7 +10,7 @@ use trawl_plan::Setting;
 use trawl_wire::{Answer, AnswerRow, Status};
 
 use super::page::{Grid, Page, Tone};
-use super::{Counts, Kind, select_kind, setting_names, settings_of};
+use super::{Counts, Kind, matrix, select_kind, setting_names, settings_of};
 use crate::human::{counted, readable};
 
 /// Answers of up to this many rows list every symbol that has a reason; longer ones group the symbols by reason.
@@ -48,7 +48,11 @@ pub struct Options<'a> {
 /// The whole text, ending in a line break.
 pub fn render(answer: &Answer, options: Options<'_>) -> String {
     let mut text = String::new();
-    matches(&mut text, answer, options);
+    let scans = matrix::scans(answer);
+    match &scans {
+        Some(scans) => matrix::push(&mut text, answer, scans, (options.all, options.page)),
+        None => matches(&mut text, answer, options),
+    }
     if answer.points.len() > 1 && !answer.best {
         points(&mut text, answer, options.page);
     } else if options.all {
@@ -66,6 +70,7 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
     let times = match (answer.best, answer.points.len()) {
         (true, points) => format!(", each at the best of {points} combinations"),
         (false, 0 | 1) => String::new(),
+        (false, several) if scans.is_some() => format!(", {several} scans each"),
         (false, points) => format!(", {points} combinations each"),
     };
     let _ = writeln!(text, "{}{times}", counts_line(counts, options.page));

@@ -195,8 +195,9 @@ impl Writer {
     pub async fn finish(&self, ends: AnswerEnds) -> Result<(), Failure> {
         self.check()?;
         let (reply, replied) = oneshot::channel();
-        self.asks.send(Ask::Finish(Box::new(ends), reply)).await.map_err(|_| self.reason())?;
-        replied.await.map_err(|_| self.reason())?;
+        if self.asks.send(Ask::Finish(Box::new(ends), reply)).await.is_err() || replied.await.is_err() {
+            return Err(self.reason().await);
+        }
         self.check()
     }
 

@@ -7,10 +7,11 @@ use std::sync::OnceLock;
 
 use trawl_market::AsOf;
 use trawl_plan::limits::LABEL_VALUES_MAX;
-use trawl_plan::{Best, History, ScanDocument, Setting, SweepRange, SweepValues};
+use trawl_plan::{Best, Diagnostic, History, ScanDocument, Setting, SweepRange, SweepValues};
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
 use super::include::included;
+use super::several::Several;
 use crate::failure::UserMistake;
 use crate::failure::io_reason;
 
@@ -28,6 +29,10 @@ pub struct Clauses {
     /// The text of that document.
     #[arg(skip)]
     text: OnceLock<String>,
+
+    /// Several scans in place of that document.
+    #[arg(skip)]
+    pub several: Option<Several>,
 
     /// Dataset to scan: NAME, or NAME@SNAPSHOT with at least 8 digits of a snapshot's id
     #[arg(long, short, value_name = "NAME")]
@@ -118,9 +123,10 @@ impl Clauses {
     /// # Errors
     /// A [`UserMistake`]: an unreadable file, a mistake in it, no dataset or no condition.
     pub fn document(&self) -> Result<ScanDocument, UserMistake> {
-        let mut document = match &self.file {
-            Some(path) => self.read(path)?,
-            None => ScanDocument::default(),
+        let mut document = match (&self.file, &self.several) {
+            (Some(path), _) => self.read(path)?,
+            (None, Some(several)) => several.document.clone(),
+            (None, None) => ScanDocument::default(),
         };
         let replace = |clause: &mut Option<String>, flag: &Option<String>| {
             if flag.is_some() {
@@ -188,7 +194,7 @@ impl Clauses {
                 "name it with --dataset; 'trawl data list' lists them; 'us5' and 'demo' are always available",
             ));
         }
-        if document.condition.trim().is_empty() {
+        if document.condition.trim().is_empty() && document.scans.is_empty() {
             return Err(match &self.file {
                 Some(path) => UserMistake::with_help(
                     format!("{} has no condition", shown(path)),
@@ -226,10 +232,14 @@ impl Clauses {
 
     /// Mistakes in clauses of the document, with their positions in it.
     pub fn placed(&self, error: anyhow::Error) -> anyhow::Error {
-        let (Some(path), Some(text)) = (&self.file, self.text.get()) else { return error };
+        let place = |mistake: Diagnostic| match (&self.file, self.text.get(), &self.several) {
+            (Some(path), Some(text), _) => ScanDocument::placed(mistake, &place_name(path), text),
+            (.., Some(several)) => several.placed(mistake),
+            _ => mistake,
+        };
         match error.downcast::<UserMistake>() {
             Ok(UserMistake::Drawn(mistakes)) => {
-                let placed = mistakes.into_iter().map(|m| ScanDocument::placed(m, &place_name(path), text));
+                let placed = mistakes.into_iter().map(place);
                 UserMistake::Drawn(placed.collect()).into()
             }
             Ok(other) => other.into(),

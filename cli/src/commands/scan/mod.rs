@@ -9,6 +9,7 @@ mod explain;
 mod include;
 mod near;
 mod running;
+mod several;
 mod shown;
 mod study;
 mod submitted;
@@ -73,6 +74,7 @@ Examples:
   trawl scan --file scan.toml --as-of 2013-02-22 --explain
   trawl scan --file scan.toml --as-of 2013-02-22 --why IBM,AAPL
   trawl scan --file scan.toml --near 1
+  trawl scan scans/ --dataset mine
   trawl scan --file scan.toml --output - --format ndjson
   trawl scan --file scan.toml --from 2012-01-01 --values all --all-bars panel.parquet
   trawl scan --coordinator http://127.0.0.1:7400 --dataset us5 --where 'rsi(close, 14) < 30'
@@ -82,6 +84,10 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
+    /// Documents of scans, or folders of them, that are answered in one run; their select, rank and limit are not used
+    #[arg(value_name = "SCANS", conflicts_with_all = ["file", "condition", "rank", "limit", "lets", "defs", "sweep", "best", "keep", "why", "near"])]
+    scans: Vec<PathBuf>,
+
     #[command(flatten)]
     clauses: Clauses,
 
@@ -183,7 +189,10 @@ fn begin(text: &str) -> Result<AsOf, String> {
 }
 
 /// Runs the scan and shows its answer; [`NOT_DONE`] when a symbol failed.
-pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    if !args.scans.is_empty() {
+        args.clauses.several = Some(several::read_several(&args.scans)?);
+    }
     let mode = match args.mode() {
         Mode::Detached(_) | Mode::Submitted(_) => "cluster",
         Mode::Explain | Mode::Why(_) | Mode::Near(_) | Mode::AllBars(_) | Mode::Embedded => "embedded",
