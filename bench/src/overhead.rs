@@ -2,7 +2,8 @@
 //!
 //! The same scan runs repeatedly through a coordinator whose workers hold the bars in memory: the time that the client
 //! sees, less the time that the busiest worker computed (one thread each). Then many small scans run concurrently, ephemeral and
-//! recorded, each with a plan of its own, none of which may be lost. All of them share one connection. Percentiles are of HDR histograms. `benches/overhead.sh` starts the cluster.
+//! recorded, each with a plan of its own, none of which may be lost. All of them share one connection. Percentiles are of HDR
+//! histograms. `benches/overhead.sh` starts the cluster.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
