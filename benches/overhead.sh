@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What a cluster of four workers adds to their computing, on this machine: 10,000 symbols resident, recorded and ephemeral, and
-# 1,000 concurrent small scans. Prints a table and keeps benches/results/overhead-DATE.json.
+# 1,000 concurrent small scans, ephemeral and recorded, each with a plan of its own, over one connection. Prints a table and
+# keeps benches/results/overhead-DATE.json.
 #
 #   benches/overhead.sh [--repeats N] [--concurrent N]
 set -euo pipefail

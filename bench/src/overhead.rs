@@ -1,8 +1,9 @@
 //! `trawl bench overhead`: what a cluster adds to the computing time of its workers.
 //!
 //! The same scan runs repeatedly through a coordinator whose workers hold the bars in memory: the time that the client
-//! sees, less the time that the busiest worker computed (one thread each). Then many small scans run concurrently, none
-//! of which may be lost. Percentiles are of HDR histograms. `benches/overhead.sh` starts the cluster.
+//! sees, less the time that the busiest worker computed (one thread each). Then many small scans run concurrently, ephemeral and
+//! recorded, each with a plan of its own, none of which may be lost. All of them share one connection. Percentiles are of HDR
+//! histograms. `benches/overhead.sh` starts the cluster.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

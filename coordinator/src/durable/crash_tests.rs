@@ -88,6 +88,8 @@ impl Life {
     async fn resume(&self, scan: &str, from: u32, kept: BTreeMap<u32, BTreeSet<u32>>) -> Result<(), Dead> {
         let limits = WriterLimits {
             commit_interval: Duration::from_secs(60),
+            // A process that is dead stays so.
+            last_put_patience: Duration::ZERO,
             back_off: Duration::ZERO,
             progress_delay: Duration::ZERO,
             progress_interval: Duration::from_secs(60),

@@ -41,7 +41,7 @@ pub const BACK_OFF: Duration = Duration::from_millis(100);
 pub const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 /// How long the result store may be unavailable when only the last group of a scan remains to be stored: a short outage must not cost
 /// hours of work.
-const LAST_PUT_PATIENCE: Duration = Duration::from_secs(600);
+pub const LAST_PUT_PATIENCE: Duration = Duration::from_secs(600);
 /// Bytes of a group that may have the ends of the answer too: of more, they are in a group of their own, so that they can be read without
 /// the results.
 const GROUP_WITH_ENDS_BYTES_MAX: usize = 512 * 1024;
@@ -69,6 +69,8 @@ pub struct WriterLimits {
     pub put_tries_max: u32,
     /// See [`PUT_TIMEOUT`].
     pub put_timeout: Duration,
+    /// See [`LAST_PUT_PATIENCE`].
+    pub last_put_patience: Duration,
     /// See [`BACK_OFF`].
     pub back_off: Duration,
 }
@@ -83,6 +85,7 @@ impl Default for WriterLimits {
             progress_interval: PROGRESS_INTERVAL,
             put_tries_max: PUT_TRIES_MAX,
             put_timeout: PUT_TIMEOUT,
+            last_put_patience: LAST_PUT_PATIENCE,
             back_off: BACK_OFF,
         }
     }
@@ -339,7 +342,9 @@ impl Committer {
         loop {
             match self.put(Some(ends)).await {
                 Ok(()) => break,
-                Err(error) if !error.is_retried() || began.elapsed() >= LAST_PUT_PATIENCE => return Err(error.into()),
+                Err(error) if !error.is_retried() || began.elapsed() >= self.limits.last_put_patience => {
+                    return Err(error.into());
+                }
                 Err(error) => {
                     tracing::warn!(scan = self.scan, %error, "the last results of a scan are not stored yet, trying on");
                 }
