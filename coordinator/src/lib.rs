@@ -32,7 +32,6 @@ mod study;
 mod why;
 pub mod worker_class;
 
-pub use study::{HORIZONS_MAX, HorizonStudy, STUDY_CELLS_MAX, StudyError, StudyOptions, study};
 pub use all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars, all_bars_by_column, answer_at};
 pub use answer_size::ANSWER_ROWS_MAX;
 pub use merge::{FailedSegment, merge, merge_results};
@@ -43,5 +42,6 @@ pub use prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
 pub use report::{NoProgress, Progress, RunReport, UpdateReport};
 pub use routing::{Route, estimated_ns, route};
 pub use series::{NoSymbol, SeriesError, SymbolSeries, symbol_series};
+pub use study::{HORIZONS_MAX, HorizonStudy, STUDY_CELLS_MAX, StudyError, StudyOptions, study};
 pub use trawl_wire::answer_digest;
 pub use why::{Explained, FailedTerm, NearMiss, NearQuestion, PartValue, Question, WhyError};

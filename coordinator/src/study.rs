@@ -41,7 +41,9 @@ pub enum StudyError {
     #[error("the dataset has no label '{0}'")]
     NoLabel(String),
     /// Too much for memory.
-    #[error("{0} symbols at bars are too many for a study; at most {STUDY_CELLS_MAX} are taken: give --from and --as-of")]
+    #[error(
+        "{0} symbols at bars are too many for a study; at most {STUDY_CELLS_MAX} are taken: give --from and --as-of"
+    )]
     TooLarge(u64),
     /// The answers could not be computed.
     #[error(transparent)]

@@ -208,7 +208,11 @@ fn check(dataset: &Dataset) -> Checks {
         }
     };
     damaged.iter().for_each(&mut problem);
-    for error in [dataset.times().err(), dataset.symbol_table().err(), dataset.factors().err(), dataset.attributes().err()].iter().flatten() {
+    for error in
+        [dataset.times().err(), dataset.symbol_table().err(), dataset.factors().err(), dataset.attributes().err()]
+            .iter()
+            .flatten()
+    {
         problem(error);
     }
     let close: Vec<String> = manifest.columns.iter().filter(|c| *c == "close").cloned().collect();

@@ -276,11 +276,8 @@ impl Manifest {
         if let Some(time) = self.complete_to {
             let _ = writeln!(text, "complete_to {time}");
         }
-        let tables = [
-            ("factors", &self.factors),
-            ("symbol_table", &self.symbol_table),
-            ("attributes", &self.attributes),
-        ];
+        let tables =
+            [("factors", &self.factors), ("symbol_table", &self.symbol_table), ("attributes", &self.attributes)];
         for (name, table) in tables {
             if let Some(t) = table {
                 let _ = writeln!(text, "{name} {} {} {} {}", t.sha256, t.bytes, t.rows, t.labels.join(","));

@@ -11,8 +11,8 @@ use crate::exact::Facts;
 use crate::frame::FrameId;
 use crate::graph::{Kind, NodeId, Op};
 use crate::limits::{
-    DEFINITIONS_MAX, DIAGNOSTICS_MAX, LETS_MAX, LOOK_BACK_MAX, PERIOD_MAX, RANK_KEYS_MAX, SELECT_COLUMNS_MAX, SWEEP_POINTS_MAX,
-    SWEEP_VARIABLES_MAX,
+    DEFINITIONS_MAX, DIAGNOSTICS_MAX, LETS_MAX, LOOK_BACK_MAX, PERIOD_MAX, RANK_KEYS_MAX, SELECT_COLUMNS_MAX,
+    SWEEP_POINTS_MAX, SWEEP_VARIABLES_MAX,
 };
 use crate::parse::{RESERVED, Suffix, parse_expression, parse_output, parse_rank};
 use crate::resolve::{Clause, Resolver, Scope, Stop};
@@ -292,7 +292,12 @@ pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
 
 fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
     let members = member_documents(document);
-    let headings = ANSWER_COLUMNS.into_iter().chain([ANSWER_TIME]).chain(document.sweep.keys().map(String::as_str)).chain((!members.is_empty()).then_some(SCAN_VARIABLE)).collect();
+    let headings = ANSWER_COLUMNS
+        .into_iter()
+        .chain([ANSWER_TIME])
+        .chain(document.sweep.keys().map(String::as_str))
+        .chain((!members.is_empty()).then_some(SCAN_VARIABLE))
+        .collect();
     let mut compiler = Compiler { resolver: Resolver::new(schema, document), mistakes: Vec::new(), headings };
     check_names(&mut compiler, document, schema);
     check_definitions(&mut compiler, document);

@@ -76,7 +76,12 @@ impl Resolver<'_> {
         while let Some(calls) = outside {
             if calls.name == name {
                 let help = "a function may use other functions, but not itself, and not by way of them";
-                return Err(clause.mistake(format!("'{name}' is defined by itself"), span, "a cycle", Some(help.to_owned())));
+                return Err(clause.mistake(
+                    format!("'{name}' is defined by itself"),
+                    span,
+                    "a cycle",
+                    Some(help.to_owned()),
+                ));
             }
             outside = calls.outside.as_ref();
         }
@@ -123,9 +128,11 @@ impl Resolver<'_> {
     /// clause that it is from.
     fn replacement(&self, clause: Clause<'_>, expr: &Expr) -> ExprKind {
         match &expr.kind {
-            ExprKind::Number(_) | ExprKind::Text(_) | ExprKind::Truth(_) | ExprKind::Name(_) | ExprKind::Argument(_) => {
-                expr.kind.clone()
-            }
+            ExprKind::Number(_)
+            | ExprKind::Text(_)
+            | ExprKind::Truth(_)
+            | ExprKind::Name(_)
+            | ExprKind::Argument(_) => expr.kind.clone(),
             _ => ExprKind::Argument(Arc::new(Argument {
                 expr: expr.clone(),
                 clause: clause.name.to_owned(),

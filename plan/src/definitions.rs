@@ -42,10 +42,7 @@ pub(crate) fn definitions(defs: &BTreeMap<String, String>) -> (BTreeMap<String, 
 }
 
 /// Name and parameters of `rs(n)`.
-fn declared(
-    signature: &str,
-    others: &BTreeMap<String, Definition>,
-) -> Result<(String, Vec<String>), Box<Diagnostic>> {
+fn declared(signature: &str, others: &BTreeMap<String, Definition>) -> Result<(String, Vec<String>), Box<Diagnostic>> {
     let mistake = |message: String, span: &Span, help: &str| {
         let (clause, text, label) = ("def".to_owned(), signature.to_owned(), "here".to_owned());
         Box::new(Diagnostic { message, clause, text, span: span.clone(), label, help: Some(help.to_owned()) })
@@ -59,7 +56,11 @@ fn declared(
         return Err(mistake(format!("'{name}' is a function of the language"), &name_span, "give it another name"));
     }
     if others.contains_key(&name) {
-        return Err(mistake(format!("'{name}' is defined twice"), &name_span, "functions differ by name, not by parameters"));
+        return Err(mistake(
+            format!("'{name}' is defined twice"),
+            &name_span,
+            "functions differ by name, not by parameters",
+        ));
     }
     let mut params: Vec<String> = Vec::new();
     for arg in &args {

@@ -137,7 +137,9 @@ impl Resolver<'_> {
             let dates = |(name, kind): (&String, &AttributeKind)| (*kind == AttributeKind::Date).then(|| name.clone());
             let names: Vec<String> = self.schema.attributes.iter().filter_map(dates).collect();
             let help = match names.is_empty() {
-                true => "this dataset has no attributes of dates; 'trawl data import --attributes' adds them".to_owned(),
+                true => {
+                    "this dataset has no attributes of dates; 'trawl data import --attributes' adds them".to_owned()
+                }
                 false => format!("attributes of dates: {}", names.join(", ")),
             };
             let message = format!("{} takes an attribute of dates", call.form.name);

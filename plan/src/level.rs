@@ -25,9 +25,12 @@ impl Plan {
                         let price = self.columns.get(usize::from(i)).is_some_and(|c| PRICES.contains(&c.as_str()));
                         Some(f64::from(u8::from(price)))
                     }
-                    Leaf::Constant(_) | Leaf::Label(_) | Leaf::HistoryMask | Leaf::Begins(_) | Leaf::Clock(_) | Leaf::Attribute(_) => {
-                        Some(0.0)
-                    },
+                    Leaf::Constant(_)
+                    | Leaf::Label(_)
+                    | Leaf::HistoryMask
+                    | Leaf::Begins(_)
+                    | Leaf::Clock(_)
+                    | Leaf::Attribute(_) => Some(0.0),
                     Leaf::Read(_) => of(0),
                     Leaf::Cross(_) => None,
                 },

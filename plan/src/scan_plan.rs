@@ -237,7 +237,7 @@ impl Plan {
             let computed = match facts.leaf() {
                 Some(Leaf::Column(_) | Leaf::Constant(_) | Leaf::Label(_) | Leaf::Attribute(_) | Leaf::HistoryMask) => {
                     false
-                },
+                }
                 Some(Leaf::Begins(_) | Leaf::Clock(_) | Leaf::Cross(_) | Leaf::Read(_)) | None => true,
             };
             (u64::from(computed), u64::from(facts.is_average))

@@ -19,7 +19,8 @@ fn market(home: &Home) {
 
 /// The answer of a scan as CSV, without its metadata.
 fn answer(home: &Home, more: &[&str]) -> String {
-    let scan = ["scan", "--dataset", "m", "--output", "answer.csv", "--select", "cap", "--select", "days_to(earnings) as to"];
+    let scan =
+        ["scan", "--dataset", "m", "--output", "answer.csv", "--select", "cap", "--select", "days_to(earnings) as to"];
     home.trawl(&[&scan[..], more].concat()).expect_code(0);
     String::from_utf8(home.read("answer.csv")).expect("text")
 }
@@ -43,11 +44,19 @@ fn a_scan_knows_the_attributes_of_its_as_of() {
     let first = answer(&home, &["--where", "cap > 0", "--as-of", "2024-06-03"]);
     has(&first, "BBB", "unknown", ",,");
     // At every bar what was known then, in any clause; a reference has its own.
-    let clauses = ["--where", "xs_rank(cap) == 1 and days_since(earnings) < 0 and ref('AAA', cap) == 100", "--rank", "cap", "--all-bars", "all.csv"];
+    let clauses = [
+        "--where",
+        "xs_rank(cap) == 1 and days_since(earnings) < 0 and ref('AAA', cap) == 100",
+        "--rank",
+        "cap",
+        "--all-bars",
+        "all.csv",
+    ];
     home.trawl(&[&["scan", "--dataset", "m"], &clauses[..]].concat()).expect_code(0);
     let all = String::from_utf8(home.read("all.csv")).expect("text");
     for (day, symbol) in [("2024-06-03", "AAA"), ("2024-06-04", "BBB"), ("2024-06-05", "AAA")] {
-        let matched: Vec<&str> = all.lines().filter(|line| line.starts_with(day) && line.contains(",matched")).collect();
+        let matched: Vec<&str> =
+            all.lines().filter(|line| line.starts_with(day) && line.contains(",matched")).collect();
         assert!(matched.len() == 1 && matched[0].contains(symbol), "{day}: {all}");
     }
 }

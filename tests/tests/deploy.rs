@@ -149,7 +149,12 @@ fn a_release_archive_works_in_an_empty_folder_and_carries_its_licences() {
 
 #[test]
 fn images_of_others_are_pinned_by_the_digests_that_a_registry_names() {
-    let files = ["deploy/compose.yaml", "deploy/cluster/compose.yaml", "deploy/kubernetes/jaeger.yaml", "helm/trawl/values.yaml"];
+    let files = [
+        "deploy/compose.yaml",
+        "deploy/cluster/compose.yaml",
+        "deploy/kubernetes/jaeger.yaml",
+        "helm/trawl/values.yaml",
+    ];
     let copy = tempfile::tempdir().expect("a temporary folder");
     for file in files.into_iter().chain(["deploy/pin-images"]) {
         let path = copy.path().join(file);
@@ -161,7 +166,8 @@ fn images_of_others_are_pinned_by_the_digests_that_a_registry_names() {
     std::fs::write(&registry, "#!/bin/sh\nprintf '%s' \"$3\"\n").expect("a script");
     std::fs::set_permissions(&registry, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a script");
     let path = format!("{}:{}", copy.path().display(), std::env::var("PATH").unwrap_or_default());
-    let pin = || process::run(Command::new(copy.path().join("deploy/pin-images")).env("PATH", &path)).expect_code(0).stdout;
+    let pin =
+        || process::run(Command::new(copy.path().join("deploy/pin-images")).env("PATH", &path)).expect_code(0).stdout;
     let printed = pin();
     assert!(printed.lines().count() >= 5, "{printed}");
     for line in printed.lines() {
@@ -172,7 +178,8 @@ fn images_of_others_are_pinned_by_the_digests_that_a_registry_names() {
         let (was, now) = (read(file), std::fs::read_to_string(copy.path().join(file)).expect("a copy"));
         assert_ne!(was, now, "{file}");
         let unpinned = now.lines().filter_map(|line| line.trim().strip_prefix("image: "));
-        let unpinned: Vec<&str> = unpinned.filter(|i| !i.contains('@') && !i.contains("${") && i.contains('/')).collect();
+        let unpinned: Vec<&str> =
+            unpinned.filter(|i| !i.contains('@') && !i.contains("${") && i.contains('/')).collect();
         assert!(unpinned.is_empty(), "{file}: {unpinned:?}");
     }
     // Another run finds what it wrote.

@@ -339,7 +339,9 @@ fn every_key_of_the_document_has_an_example() {
     let used = |key: &str| {
         let mut lines = documents.iter().flat_map(|b| &b.lines);
         lines.any(|l| {
-            *l == format!("[{key}]") || *l == format!("[[{key}]]") || l.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='))
+            *l == format!("[{key}]")
+                || *l == format!("[[{key}]]")
+                || l.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='))
         })
     };
     let missing: Vec<&String> = keys.iter().filter(|key| !used(key)).collect();

@@ -153,7 +153,15 @@ impl Scans {
             "" => Adjustment::NONE,
             how => Adjustment::parse(how).map_err(unreadable)?,
         };
-        let source = ScanSource { executable, dataset, as_of: request.as_of_us, adjustment, engine, checkpoints: None, every_value: false };
+        let source = ScanSource {
+            executable,
+            dataset,
+            as_of: request.as_of_us,
+            adjustment,
+            engine,
+            checkpoints: None,
+            every_value: false,
+        };
         let dataset = source.dataset.clone();
         Ok(Prepared::new(request, source).inspect_err(|error| self.log_damage(&dataset, error))?)
     }

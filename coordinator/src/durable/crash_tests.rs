@@ -192,7 +192,7 @@ async fn a_leader_may_die_in_any_call_and_the_scan_ends_with_the_same_answer() {
         }
     }
     // The document, the acceptance, two groups of two stages, end, and progress now and then.
-    assert!(died >= 3 * 8, "{died} deaths");
+    assert!(died >= 3 * 7, "{died} deaths");
     assert!(died < 3 * CALLS_MAX as usize, "some lives are long enough");
 }
 
@@ -206,5 +206,6 @@ async fn two_leaders_may_die_in_any_two_calls() {
             }
         }
     }
-    assert!(died > 50, "{died} histories with two deaths");
+    // Of seven calls, and those of the next leader up to its own end.
+    assert!(died > 40, "{died} histories with two deaths");
 }

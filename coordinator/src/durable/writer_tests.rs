@@ -277,7 +277,7 @@ async fn the_last_group_of_a_scan_is_tried_until_the_store_is_there_again() {
     bench.faulty.fail(std::iter::repeat_n(Fault::Fails(kind), 20).chain([Fault::AnswerLost, Fault::Torn(30)]));
     patient(writer.finish(ends())).await.unwrap();
     assert_eq!(bench.store.ends("a-1", 0).await.unwrap(), Some(ends()));
-    bench.faulty.fail(std::iter::repeat_n(Fault::Fails(kind), 8));
+    bench.faulty.fail(std::iter::repeat_n(Fault::Fails(kind), PUT_TRIES_MAX as usize));
     writer.store(0, stored(1, 10), None).await.unwrap();
     assert!(patient(writer.flush()).await.is_err(), "and that no more often");
 }
@@ -308,10 +308,8 @@ async fn whoever_waits_learns_why_storing_failed_also_when_the_reason_comes_afte
         tokio::task::yield_now().await;
         fail.send_replace(Some(Failure::new(ErrorKind::Retryable, "the store refuses")));
     };
-    let (flushed, stored, ()) = patient(async {
-        tokio::join!(writer.flush(), writer.store(0, stored(1, 10), None), later)
-    })
-    .await;
+    let (flushed, stored, ()) =
+        patient(async { tokio::join!(writer.flush(), writer.store(0, stored(1, 10), None), later) }).await;
     for failure in [flushed.unwrap_err(), stored.unwrap_err()] {
         assert_eq!(failure.message, "the store refuses");
     }

@@ -221,7 +221,16 @@ fn every_function_is_na_after_a_missing_bar_for_as_long_as_its_page_says() {
         let keeps = |op: Op| {
             op.facts().is_recursive()
                 && !has_faded(op)
-                && !matches!(op, Op::Skip(_) | Op::MaxIndex(_) | Op::MinIndex(_) | Op::Since | Op::ValueWhen | Op::MaxSince | Op::MinSince)
+                && !matches!(
+                    op,
+                    Op::Skip(_)
+                        | Op::MaxIndex(_)
+                        | Op::MinIndex(_)
+                        | Op::Since
+                        | Op::ValueWhen
+                        | Op::MaxSince
+                        | Op::MinSince
+                )
         };
         if program.nodes().iter().any(|node| keeps(node.op)) {
             let mut cut = whole.clone();

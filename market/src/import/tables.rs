@@ -109,7 +109,8 @@ pub(super) fn notes(dataset: &Dataset) -> Result<Vec<String>, MarketError> {
         notes.push(format!("{lost} of {} splits and dividends refer to symbols without bars", factors.len()));
     }
     let attributes = dataset.read_attributes()?;
-    let strange = attributes.rows.keys().filter(|(name, date)| !table.resolve(name, *date).is_some_and(has_bars)).count();
+    let strange =
+        attributes.rows.keys().filter(|(name, date)| !table.resolve(name, *date).is_some_and(has_bars)).count();
     if strange > 0 {
         notes.push(format!("{strange} of {} rows of attributes refer to symbols without bars", attributes.rows.len()));
     }

@@ -52,7 +52,9 @@ pub(crate) fn check_attributes(stored: &[String], columns: &[String], labels: &[
     let names: Vec<&str> = stored.iter().map(|stored| attribute_name(stored).0).collect();
     for (i, name) in names.iter().enumerate() {
         if !is_column(name) {
-            return Err(format!("'{name}' is not a valid attribute name: lower-case letters, digits and '_' are expected"));
+            return Err(format!(
+                "'{name}' is not a valid attribute name: lower-case letters, digits and '_' are expected"
+            ));
         }
         let taken = [("column", columns), ("label", labels)];
         if let Some((what, _)) = taken.iter().find(|(_, all)| all.iter().any(|other| other == name)) {
@@ -79,7 +81,9 @@ impl Attributes {
     pub(crate) fn merge(&mut self, new: Self) -> Result<(), MarketError> {
         for (name, kind) in new.kinds {
             if *self.kinds.entry(name.clone()).or_insert(kind) != kind {
-                let message = format!("the attribute '{name}' has numbers in one table and dates in the other: rename one of them");
+                let message = format!(
+                    "the attribute '{name}' has numbers in one table and dates in the other: rename one of them"
+                );
                 return Err(MarketError::Refused(message));
             }
         }
@@ -129,7 +133,8 @@ pub(crate) fn parse_attributes(file: &str, content: &[u8]) -> Result<Attributes,
                     AttributeKind::Number => number(cell),
                     AttributeKind::Date => day_of(cell, *order),
                 };
-                let value = value.ok_or_else(|| table.bad(*line, &format!("'{cell}' is neither a number nor a date")))?;
+                let value =
+                    value.ok_or_else(|| table.bad(*line, &format!("'{cell}' is neither a number nor a date")))?;
                 values.insert(table.headers[*column].clone(), value);
             }
         }
@@ -152,7 +157,8 @@ fn day_of(cell: &str, order: DateOrder) -> Option<f64> {
 
 /// What the cells of a column are; a column without any is one of numbers.
 fn kind_of(table: &CsvTable, column: usize) -> Result<(AttributeKind, DateOrder), MarketError> {
-    let filled = || table.rows.iter().map(|(line, cells)| (*line, cells[column].as_str())).filter(|(_, cell)| !cell.is_empty());
+    let filled =
+        || table.rows.iter().map(|(line, cells)| (*line, cells[column].as_str())).filter(|(_, cell)| !cell.is_empty());
     if filled().all(|(_, cell)| number(cell).is_some()) {
         return Ok((AttributeKind::Number, DateOrder::MonthFirst));
     }
@@ -164,7 +170,8 @@ fn kind_of(table: &CsvTable, column: usize) -> Result<(AttributeKind, DateOrder)
     let is_neither = |cell: &str| number(cell).is_none() && !is_date(cell);
     let first = filled().next().map_or("", |(_, cell)| cell);
     let wrong = filled().find(|(_, cell)| is_neither(cell));
-    let (line, cell) = wrong.or_else(|| filled().find(|(_, cell)| is_date(cell) != is_date(first))).unwrap_or((1, first));
+    let (line, cell) =
+        wrong.or_else(|| filled().find(|(_, cell)| is_date(cell) != is_date(first))).unwrap_or((1, first));
     let name = &table.headers[column];
     let why = match is_neither(cell) {
         true => format!("'{cell}' of '{name}' is neither a number nor a date; texts are labels, which --symbols reads"),
@@ -195,7 +202,8 @@ pub(crate) fn decode_attributes(file: &str, content: &[u8]) -> Result<Attributes
     let header = String::from_utf8_lossy(&content[..end]).trim().to_owned();
     let names: Vec<&str> = header.split(',').skip(2).collect();
     // A stored header has kinds, which a user's has not.
-    let plain: Vec<&str> = ["symbol", "date"].into_iter().chain(names.iter().map(|name| attribute_name(name).0)).collect();
+    let plain: Vec<&str> =
+        ["symbol", "date"].into_iter().chain(names.iter().map(|name| attribute_name(name).0)).collect();
     let text = [plain.join(",").as_bytes(), &content[end..]].concat();
     let mut read = parse_attributes(file, &text)?;
     read.kinds = names.iter().map(|name| attribute_name(name)).map(|(name, kind)| (name.to_owned(), kind)).collect();
@@ -251,7 +259,9 @@ mod tests {
 
     #[test]
     fn numbers_and_dates_are_told_apart_and_read_back() {
-        let read = parsed("symbol,date,market_cap,earnings\nB,2024-05-02,1.5e9,\nA,2024-05-01,,13/06/2024\nA,2024-05-03,7,01/07/2024\n");
+        let read = parsed(
+            "symbol,date,market_cap,earnings\nB,2024-05-02,1.5e9,\nA,2024-05-01,,13/06/2024\nA,2024-05-03,7,01/07/2024\n",
+        );
         assert_eq!(read.stored_names(), ["earnings:date", "market_cap"]);
         let stored = encode_attributes(&read).expect("text");
         let text = "symbol,date,earnings:date,market_cap\nA,2024-05-01,2024-06-13,\nA,2024-05-03,2024-07-01,7\nB,2024-05-02,,1500000000\n";

@@ -10,11 +10,11 @@ mod factors;
 mod listing;
 
 pub use adjust::{Adjustment, AdjustmentMode};
+pub(crate) use adjust::{adjust, known_from};
 pub use attributes::{AttributeKind, AttributeTable};
 pub(crate) use attributes::{
     Attributes, attribute_name, check_attributes, decode_attributes, encode_attributes, parse_attributes,
 };
-pub(crate) use adjust::{adjust, known_from};
 pub(crate) use csv_table::CsvTable;
 pub use factors::FactorRow;
 pub(crate) use factors::{FactorTable, decode_factors, encode_factors, merge_factors, parse_factors};

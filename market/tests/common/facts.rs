@@ -229,7 +229,7 @@ fn a_manifest_of_a_newer_version_is_recognised() {
     let report = imported(&place, |o| o.files = vec![bars]).unwrap();
     let path = place.store.root.join(format!("d/snapshots/{}.json", report.snapshot));
     let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replace("\"version\": 1", "\"version\": 4")).unwrap();
+    std::fs::write(&path, text.replace("\"version\": 1", "\"version\": 5")).unwrap();
     let message = place.store.open("d").unwrap_err().to_string();
-    assert!(message.contains("its version is 4, but this program reads 1 to 3"), "{message}");
+    assert!(message.contains("its version is 5, but this program reads 1 to 4"), "{message}");
 }

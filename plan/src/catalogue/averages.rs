@@ -128,6 +128,7 @@ pub(super) const LIST: &[Function] = &[
             param("offset", ParamType::Real { min: 0.0, max: 1.0 }, 0.85),
             param("sigma", ParamType::Real { min: 0.1, max: 100.0 }, 6.0),
         ])
+        .fused(&[Fused::SumOver, Fused::PlusScaled])
         .number(bell),
 ];
 

@@ -47,6 +47,9 @@ pub fn facts(function: &Function) -> Facts {
 
 /// `rsi(close, timeperiod=14)`.
 fn example(function: &Function) -> String {
+    if function.is_bare {
+        return function.name.to_owned();
+    }
     let mut others = ["close", "open", "high", "low"].iter();
     let series = function.given_series().map(|(_, s)| match (s.default, s.kind) {
         (Some(column), _) => column.to_owned(),

@@ -109,6 +109,7 @@ pub(super) const LIST: &[Function] = &[
         .series(PRICE)
         .params(&[period(3, 2), bars("streakperiod", 2, 2), bars("rankperiod", 100, 2)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::SumOver, Fused::Strength])
         .number(|f| {
             let x = f.x();
             let before = x.lag(1).or_else(x);

@@ -88,6 +88,7 @@ pub(super) const LIST: &[Function] = &[
         .reference(Reference::Language)
         .series(&[REAL])
         .params(&[period(30, 1)])
+        .fused(&[Fused::PairOver])
         .number(|f| {
             let (x, p) = (f.x(), f.bars(0));
             let ranked = |rank: u32| x.step(Op::OrderStatistic { p, rank });

@@ -112,7 +112,9 @@ fn declarations_are_checked() {
         let found = refused(defs, "close > 1");
         assert!(found.message.contains(message), "{defs:?}: {found}");
     }
-    for (defs, condition) in [(vec![("f(x)", "f(x)")], "f(close) > 1"), (vec![("f(x)", "g(x)"), ("g(x)", "f(x)")], "g(open) > 1")] {
+    for (defs, condition) in
+        [(vec![("f(x)", "f(x)")], "f(close) > 1"), (vec![("f(x)", "g(x)"), ("g(x)", "f(x)")], "g(open) > 1")]
+    {
         assert!(refused(&defs, condition).message.contains("is defined by itself"), "{defs:?}");
     }
     let included = ScanDocument { include: vec!["lib.toml".to_owned()], ..document(&[], "close > 1") };

@@ -35,7 +35,7 @@ fn times_and_days_are_compared_as_text() {
         ("time_of_day < '10:5'", "a time from"),
         ("weekday == 'freitag'", "a day's name"),
         ("month == 'm'", "a month's name"),
-        ("minutes_since_open < '10:30'", "expected a number"),
+        ("minutes_since_open < '10:30'", "is not a number"),
         ("close < '10:30'", "is no series"),
     ] {
         let found = intraday(condition).expect_err("refused");

@@ -53,7 +53,9 @@ impl Trouble {
             }
             // Listings have no error of their own for a bucket that is not there and for a refusal: their text says so.
             _ if cause.contains("NoSuchBucket") => TroubleKind::Absent,
-            _ if ["401 Unauthorized", "403 Forbidden"].iter().any(|status| cause.contains(status)) => TroubleKind::Denied,
+            _ if ["401 Unauthorized", "403 Forbidden"].iter().any(|status| cause.contains(status)) => {
+                TroubleKind::Denied
+            }
             _ => TroubleKind::Unreachable,
         };
         Self { kind, cause }

@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 
 use trawl_plan::{History, ScanDocument};
+use trawl_tests::reference::evaluate::UNBOUNDED;
 use trawl_tests::reference::expression::{Expr, Node};
 use trawl_tests::reference::generate::{Grammar, scan};
 use trawl_tests::reference::generate_market::market;
@@ -385,7 +386,7 @@ fn needs_all(node: &Node, of_reference: bool, met: &mut BTreeSet<String>) -> boo
             met.insert(name.clone());
         }
         Expr::Call(call) => {
-            let never_forgets = ["kama", "obv", "vwap", "since", "valuewhen"].contains(&call.name);
+            let never_forgets = UNBOUNDED.contains(&call.name);
             found = !of_reference && (never_forgets || call.averages.iter().any(|a| a.1 == "kama"));
         }
         _ => {}

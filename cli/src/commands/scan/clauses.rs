@@ -315,7 +315,10 @@ fn watchlist(path: &Path) -> Result<String, UserMistake> {
     symbols.sort_unstable();
     symbols.dedup();
     if let Some(strange) = symbols.iter().find(|symbol| symbol.contains('\'')) {
-        return Err(UserMistake::plain(format!("{} has the symbol \"{strange}\", which no dataset can have", shown(path))));
+        return Err(UserMistake::plain(format!(
+            "{} has the symbol \"{strange}\", which no dataset can have",
+            shown(path)
+        )));
     }
     match symbols.len() {
         0 => Err(UserMistake::with_help(format!("{} lists no symbol", shown(path)), "write one in each line")),

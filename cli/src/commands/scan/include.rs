@@ -22,7 +22,8 @@ pub(super) fn included(document: &mut ScanDocument, path: &Path) -> Result<(), U
     let paths = std::mem::take(&mut document.include);
     names.add_all(&paths, path, &mut vec![path.to_owned()])?;
     let own: Vec<String> = document.lets.keys().cloned().collect();
-    let own_functions: Vec<String> = document.defs.keys().map(|signature| function_name(signature).to_owned()).collect();
+    let own_functions: Vec<String> =
+        document.defs.keys().map(|signature| function_name(signature).to_owned()).collect();
     for (name, (text, _)) in names.lets {
         document.lets.entry(name).or_insert(text);
     }
@@ -55,8 +56,15 @@ impl Names {
         for path in paths {
             let path = by.parent().unwrap_or(Path::new("")).join(path);
             if open.contains(&path) || open.len() > DEPTH_MAX {
-                let message = format!("{} includes {} again, or files are nested more than {DEPTH_MAX} deep", shown(by), shown(&path));
-                return Err(UserMistake::with_help(message, "a file may include others, but not itself, and not by way of them"));
+                let message = format!(
+                    "{} includes {} again, or files are nested more than {DEPTH_MAX} deep",
+                    shown(by),
+                    shown(&path)
+                );
+                return Err(UserMistake::with_help(
+                    message,
+                    "a file may include others, but not itself, and not by way of them",
+                ));
             }
             // Twice the same file defines nothing twice.
             if self.read.contains(&path) {
@@ -97,8 +105,12 @@ impl Names {
             for (name, text) in theirs {
                 let known = mine.iter().find(|(known, _)| function_name(known) == function_name(&name));
                 if let Some((_, (_, other))) = known {
-                    let message = format!("'{}' is defined in {} and in {}", function_name(&name), shown(other), shown(path));
-                    return Err(UserMistake::with_help(message, "rename one of them, or define it in the document itself"));
+                    let message =
+                        format!("'{}' is defined in {} and in {}", function_name(&name), shown(other), shown(path));
+                    return Err(UserMistake::with_help(
+                        message,
+                        "rename one of them, or define it in the document itself",
+                    ));
                 }
                 mine.insert(name, (text, path.to_owned()));
             }
@@ -134,7 +146,10 @@ mod tests {
         ]);
         let found = found.expect("legal");
         assert!(found.include.is_empty());
-        assert_eq!(found.lets.iter().map(|(n, t)| format!("{n}={t}")).collect::<Vec<_>>(), ["c=close", "n=5", "up=close > open"]);
+        assert_eq!(
+            found.lets.iter().map(|(n, t)| format!("{n}={t}")).collect::<Vec<_>>(),
+            ["c=close", "n=5", "up=close > open"]
+        );
         assert_eq!(found.defs.keys().collect::<Vec<_>>(), ["f(x)", "g(a)"]);
     }
 

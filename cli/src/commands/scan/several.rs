@@ -37,9 +37,10 @@ pub fn read_several(paths: &[PathBuf]) -> Result<Several, UserMistake> {
             UserMistake::Drawn(vec![*mistake])
         })?;
         included(&mut document, &path)?;
-        let name = document.name.clone().unwrap_or_else(|| {
-            path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
-        });
+        let name = document
+            .name
+            .clone()
+            .unwrap_or_else(|| path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()));
         several.add(document, &name, &path)?;
         several.texts.push((name, path, text));
     }
@@ -93,7 +94,10 @@ impl Several {
             (mine, theirs) if mine == theirs => Ok(()),
             _ => {
                 let message = format!("{} has another '{what}' than the scans before it", shown(path));
-                Err(UserMistake::with_help(message, "scans of one run read the same bars: run it by itself, or move it"))
+                Err(UserMistake::with_help(
+                    message,
+                    "scans of one run read the same bars: run it by itself, or move it",
+                ))
             }
         };
         agree(&mut all.dataset, &document.dataset, "dataset")?;
@@ -105,7 +109,10 @@ impl Several {
             (all.forming, all.history) = others;
         } else if (all.forming, all.history) != others {
             let message = format!("{} has another 'forming' or 'history' than the scans before it", shown(path));
-            return Err(UserMistake::with_help(message, "scans of one run read the same bars: run it by itself, or move it"));
+            return Err(UserMistake::with_help(
+                message,
+                "scans of one run read the same bars: run it by itself, or move it",
+            ));
         }
         let ScanDocument { universe, condition, lets, defs, .. } = document;
         all.scans.push(MemberScan { name: name.to_owned(), universe, condition, lets, defs });

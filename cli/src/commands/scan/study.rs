@@ -13,7 +13,8 @@ use super::{Clauses, Running, asked, prepare, routed};
 use crate::app::Context;
 use crate::backend::Workload;
 use crate::failure::UserMistake;
-use crate::output::table::{new_table, push_table, right_align, short_snapshot};
+use crate::output::page::{Grid, Page};
+use crate::output::table::{cell, short_snapshot};
 
 /// The furthest horizon, in bars.
 const HORIZON_MAX: u32 = 100_000;
@@ -69,7 +70,8 @@ pub struct Args {
 }
 
 fn first_time(text: &str) -> Result<TimeMicros, String> {
-    parse_time(text).ok_or_else(|| "a date or an instant is expected, such as 2020-01-01 or 2024-06-28T14:31:00Z".to_owned())
+    parse_time(text)
+        .ok_or_else(|| "a date or an instant is expected, such as 2020-01-01 or 2024-06-28T14:31:00Z".to_owned())
 }
 
 /// Studies the scan and prints the figures.
@@ -82,7 +84,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     horizons.sort_unstable();
     horizons.dedup();
     if horizons.len() > HORIZONS_MAX {
-        return Err(UserMistake::plain(format!("--horizons has {} bars; at most {HORIZONS_MAX} are taken", horizons.len())).into());
+        return Err(UserMistake::plain(format!(
+            "--horizons has {} bars; at most {HORIZONS_MAX} are taken",
+            horizons.len()
+        ))
+        .into());
     }
     let (document, as_of) = asked(&clauses, as_of.as_deref())?;
     let prepared = prepare(context, &document, as_of).map_err(|error| clauses.placed(error))?;
@@ -122,10 +128,24 @@ fn mistake(error: StudyError, prepared: &PreparedScan) -> anyhow::Error {
 
 fn shown(found: &[HorizonStudy], options: &StudyOptions, prepared: &PreparedScan) -> String {
     let mut text = String::new();
-    let mut table = new_table();
     let group = options.by.as_deref();
-    let headings = ["bars ahead", "matches", "at bars", "hit rate", "mean", "median", "universe hit rate", "mean of universe", "excess", "t"];
-    table.set_header(group.into_iter().chain(headings));
+    let headings = [
+        "bars ahead",
+        "matches",
+        "at bars",
+        "hit rate",
+        "mean",
+        "median",
+        "universe hit rate",
+        "mean of universe",
+        "excess",
+        "t",
+    ];
+    // The group and the horizon say what a row is.
+    let keys = 1 + usize::from(group.is_some());
+    let all: Vec<String> = group.into_iter().chain(headings).map(cell).collect();
+    let numbers = keys - 1..all.len();
+    let mut table = Grid::new(all, keys).numbers(numbers);
     let percent = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{:.2}%", 100.0 * value));
     for of in found {
         let cells = [
@@ -140,11 +160,10 @@ fn shown(found: &[HorizonStudy], options: &StudyOptions, prepared: &PreparedScan
             percent(of.excess),
             of.t.map_or_else(String::new, |t| format!("{t:.2}")),
         ];
-        table.add_row(group.map(|_| of.group.clone().unwrap_or_default()).into_iter().chain(cells));
+        let name = group.map(|_| cell(of.group.as_deref().unwrap_or_default()));
+        table.row(name.into_iter().chain(cells).collect());
     }
-    let first = usize::from(group.is_some());
-    right_align(&mut table, &(first..first + headings.len()).collect::<Vec<usize>>());
-    push_table(&mut text, &table);
+    table.push(&mut text, Page::of_stdout());
     let furthest = options.horizons.last();
     let open: u64 = found.iter().filter(|of| Some(&of.horizon) == furthest).map(|of| of.open).sum();
     if open > 0 {

@@ -18,7 +18,8 @@ use crate::cpu::primitives::elementwise::*;
 use crate::cpu::primitives::order_statistics::Ranked;
 use crate::cpu::primitives::percent_rank::PercentRank;
 use crate::cpu::primitives::recurrence::{
-    Along, Cumulative, Ever, ExtremeSince, Kaufman, OnBalance, Recurrence, Since, Smoothed, ValueWhen, WilderRatio, WilderSum,
+    Along, Cumulative, Ever, ExtremeSince, Kaufman, OnBalance, Recurrence, Since, Smoothed, ValueWhen, WilderRatio,
+    WilderSum,
 };
 use crate::cpu::primitives::regression::Slope;
 use crate::cpu::primitives::rolling_extremes::{Extreme, Fold};
