@@ -7,8 +7,7 @@ use std::fmt::Write as _;
 use trawl_plan::{SCAN_VARIABLE, Setting};
 use trawl_wire::{Answer, Status};
 
-use super::page::{Grid, Page};
-use super::table::cell;
+use super::page::{Grid, Page, cell};
 use crate::human::counted;
 
 /// Symbols that are shown without `--all`.

@@ -14,6 +14,8 @@ const PADDING: usize = 3;
 /// What the rest of a cut text is replaced by.
 const CUT: &str = "...";
 
+/// Characters of a heading or cell; a long expression is cut.
+const CELL_CHARACTERS_MAX: usize = 40;
 /// A terminal, a pipe or a file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Page {
@@ -61,6 +63,20 @@ impl Page {
         };
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }
+}
+
+/// Symbols and reasons may come from other people's files: control characters never reach the terminal.
+pub fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// A text as a cell: truncated, without control characters.
+pub fn cell(text: &str) -> String {
+    let text = clean(text);
+    if text.chars().count() <= CELL_CHARACTERS_MAX {
+        return text;
+    }
+    text.chars().take(CELL_CHARACTERS_MAX - 3).chain("...".chars()).collect()
 }
 
 /// The style of every table: a line under the header, no other lines, no wrapping.

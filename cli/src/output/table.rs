@@ -10,6 +10,7 @@ use trawl_plan::Setting;
 use trawl_wire::{Answer, AnswerRow, Status};
 
 use super::page::{Grid, Page, Tone};
+pub use super::page::{cell, clean};
 use super::{Counts, Kind, matrix, select_kind, setting_names, settings_of};
 use crate::human::{counted, readable};
 
@@ -25,8 +26,6 @@ const EXAMPLES_SHOWN_MAX: usize = 3;
 const POINTS_SHOWN_MAX: usize = 50;
 /// Hex digits of a snapshot id that are shown; enough to name it as `NAME@SNAPSHOT`.
 const SNAPSHOT_DIGITS: usize = 12;
-/// Characters of a heading or cell; a long expression is cut.
-const CELL_CHARACTERS_MAX: usize = 40;
 /// Behind what is shown of a generated market.
 const SYNTHETIC: &str = " (SYNTHETIC data, no real market)";
 
@@ -230,20 +229,6 @@ fn reasons(text: &mut String, answer: &Answer) {
     if lines > 0 {
         text.push('\n');
     }
-}
-
-/// Symbols and reasons may come from other people's files: control characters never reach the terminal.
-pub fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-/// A text as a cell: truncated, without control characters.
-pub fn cell(text: &str) -> String {
-    let text = clean(text);
-    if text.chars().count() <= CELL_CHARACTERS_MAX {
-        return text;
-    }
-    text.chars().take(CELL_CHARACTERS_MAX - 3).chain("...".chars()).collect()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use trawl_kernels::cuda::{
     Resources, Sequence, Series, Wanted,
 };
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
-use trawl_plan::catalogue::{functions, sample};
+use trawl_plan::catalogue::{Function, functions, sample};
 
 use crate::compile::{ARCHITECTURE, SCREEN, compiled, python};
 use crate::fused::{inputs, market, program};

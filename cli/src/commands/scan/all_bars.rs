@@ -9,7 +9,7 @@ use trawl_kernels::NoCancel;
 use trawl_market::TimeMicros;
 use trawl_wire::{Answer, Status};
 
-use super::clauses::STANDARD_STREAM;
+use super::document_files::STANDARD_STREAM;
 use crate::failure::UserMistake;
 use crate::output::atomic_file::StagedFile;
 use crate::output::panel::{self, PanelFile};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use trawl_plan::ScanDocument;
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
-use super::clauses::{function_name, place_name, read, shown, used_names};
+use super::document_files::{function_name, place_name, read, shown, used_names};
 use crate::failure::{UserMistake, io_reason};
 
 /// Files within one another.

@@ -5,6 +5,7 @@
 
 mod all_bars;
 mod clauses;
+mod document_files;
 mod explain;
 mod include;
 mod near;
@@ -359,7 +360,7 @@ fn asked(clauses: &Clauses, as_of: Option<&str>) -> anyhow::Result<(ScanDocument
 
 /// Reports the lets of a scan that compiles and uses them nowhere.
 fn warn_unused(document: &ScanDocument, quiet: bool) {
-    let unused = clauses::unused_lets(document);
+    let unused = document_files::unused_lets(document);
     let named = unused.iter().take(UNUSED_SHOWN_MAX).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
     let message = match unused.len() {
         0 => return,

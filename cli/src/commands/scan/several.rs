@@ -6,7 +6,7 @@ use trawl_plan::document::MemberScan;
 use trawl_plan::{Diagnostic, ScanDocument};
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
-use super::clauses::{place_name, read, shown};
+use super::document_files::{place_name, read, shown};
 use super::include::included;
 use crate::failure::{UserMistake, io_reason};
 

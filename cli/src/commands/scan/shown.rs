@@ -12,7 +12,7 @@ use trawl_kernels::Engine;
 use trawl_plan::ScanDocument;
 use trawl_wire::{Answer, Status};
 
-use super::clauses::STANDARD_STREAM;
+use super::document_files::STANDARD_STREAM;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::notify::{self, Notifier};
 use crate::output::atomic_file::StagedFile;
