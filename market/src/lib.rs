@@ -75,7 +75,7 @@ pub use pins::PIN_HOLDER_BYTES_MAX;
 pub use reading::{
     FILE_ENDINGS, FileSeries, GZIP_ENDING, ImportFormat, ReadOptions, SymbolPattern, SymbolSeries, read_series,
 };
-pub use reference::{Adjustment, AdjustmentMode, AttributeKind, AttributeTable, FactorRow, ListingRow, SymbolTable};
+pub use reference::{Adjustment, AdjustmentMode, AttributeTable, FactorRow, ListingRow, SymbolTable};
 pub use remote::{CacheEvent, CacheOptions, Deadline, ListedFolder, ListedObject, Objects, ObjectsError};
 pub use removal_report::{GRACE_DEFAULT, GRACE_MAX, InUse, Pending, RemovalReport};
 pub use resample::{HigherBars, aggregate, check_resampling, higher_bars};

@@ -124,7 +124,7 @@ impl Resolver<'_> {
         Ok(Some(Expanded { definition, body, calls }))
     }
 
-    /// What stands for a parameter: a literal or name itself, so that it is legal where only those are; else the argument with the
+    /// What replaces a parameter: a literal or name itself, so that it is legal where only those are; else the argument with the
     /// clause that it is from.
     fn replacement(&self, clause: Clause<'_>, expr: &Expr) -> ExprKind {
         match &expr.kind {

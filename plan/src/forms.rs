@@ -6,8 +6,7 @@ use crate::frame::{BarSize, CrossFunction, CrossSection, Frame, FrameId, Read, S
 use crate::graph::{Binary, Kind, NodeId, Op};
 use crate::limits::{CROSS_SECTIONS_MAX, FRAMES_MAX, PERIOD_MAX, SWEEP_CROSS_SECTIONS_MAX};
 use crate::resolve::{Clause, Resolver, Scope, Stop, Value};
-use crate::schema::AttributeKind;
-use trawl_terms::{Clock, suggest};
+use trawl_terms::{AttributeKind, Clock, suggest};
 
 type Resolved<T> = Result<T, Stop>;
 

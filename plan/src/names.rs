@@ -6,9 +6,8 @@ use crate::foreign::{NAMESPACES, hint};
 use crate::graph::{Binary, Kind, NodeId, Op};
 use crate::parse::parse_expression;
 use crate::resolve::{Clause, Let, Resolved, Resolver, Stop, Value};
-use crate::schema::AttributeKind;
 use crate::sweep::Setting;
-use trawl_terms::suggest;
+use trawl_terms::{AttributeKind, suggest};
 
 impl<'a> Resolver<'a> {
     pub(crate) fn name(&mut self, clause: Clause<'_>, name: &str, span: &Span) -> Resolved<Value> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use trawl_terms::Timeframe;
+use trawl_terms::{AttributeKind, Timeframe};
 
 /// Looks up what a schema does not list.
 pub trait Directory: Send + Sync {
@@ -19,15 +19,6 @@ pub trait Directory: Send + Sync {
     /// # Errors
     /// A sentence that says why not.
     fn higher(&self, timeframe: &str) -> Result<Timeframe, String>;
-}
-
-/// What an attribute's values are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttributeKind {
-    /// Numbers.
-    Number,
-    /// Dates.
-    Date,
 }
 
 /// What a plan may refer to.

@@ -16,9 +16,10 @@ from pathlib import Path
 
 HORIZONS = [1, 5, 20]
 STUDIES = [
-    ("us5", "rsi(2) < 15", [], None),
-    ("demo", "crosses_above(close, sma(50))", ["--adjust", "split"], "sector"),
-    ("demo", "close > highest(high, 60)[1]", [], None),
+    ("us5", "rsi(2) < 15", [], None, None),
+    ("us5", "rsi(2) < 15", [], None, "2011-06-15"),
+    ("demo", "crosses_above(close, sma(50))", ["--adjust", "split"], "sector", None),
+    ("demo", "close > highest(high, 60)[1]", [], None, None),
 ]
 
 
@@ -88,7 +89,7 @@ def main():
             command = [trawl, *arguments, "--data-root", folder]
             return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
-        for dataset, condition, options, by in STUDIES:
+        for dataset, condition, options, by, first in STUDIES:
             answer, bars = Path(folder) / "answer.csv", Path(folder) / "bars.csv"
             scan = ["--dataset", dataset, "--where", condition, *options]
             run("scan", *scan, "--all-bars", str(answer))
@@ -101,12 +102,13 @@ def main():
             with answer.open(newline="") as file:
                 rows = list(csv.DictReader(file))
             answers = [(row["time"], row["symbol"], row["status"] == "matched") for row in rows if row["status"] in ("matched", "not_matched")]
+            answers = [row for row in answers if first is None or row[0] >= first]
             if by:
                 for symbol in closes:
                     listed = json.loads(run("data", "inspect", dataset, "--symbol", symbol, "--json"))
                     labels[symbol] = label_of(listed, by)
                 answers = [row for row in answers if labels.get(row[1])]
-            study = run("study", *scan, "--horizons", ",".join(map(str, HORIZONS)), *(["--by", by] if by else []), "--json")
+            study = run("study", *scan, "--horizons", ",".join(map(str, HORIZONS)), *(["--by", by] if by else []), *(["--from", first] if first else []), "--json")
             found = {(of["group"], of["horizon"]): of for of in json.loads(study)}
             wanted = expected(closes, answers, labels if by else None)
             if set(found) != set(wanted):

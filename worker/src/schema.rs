@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use trawl_market::{Dataset, MarketError, SymbolTable, TimeMicros, Timeframe, check_resampling};
-use trawl_plan::{AttributeKind, Directory, ScanDocument, Schema, compile_scan, suggest};
+use trawl_plan::{Directory, ScanDocument, Schema, compile_scan, suggest};
 
 /// Symbols and timeframes of an opened dataset, as of a time.
 struct DatasetDirectory {
@@ -66,14 +66,7 @@ fn schema_with(dataset: &Dataset, as_of: TimeMicros, asked: Asked) -> Result<Sch
     let table = dataset.symbol_table()?;
     let values = |label: &String| (label.clone(), table.values(label));
     let labels: BTreeMap<String, Vec<String>> = table.labels().iter().map(values).collect();
-    let kind = |(name, kind): (&String, &trawl_market::AttributeKind)| {
-        let kind = match kind {
-            trawl_market::AttributeKind::Number => AttributeKind::Number,
-            trawl_market::AttributeKind::Date => AttributeKind::Date,
-        };
-        (name.clone(), kind)
-    };
-    let attributes = dataset.attributes()?.kinds().iter().map(kind).collect();
+    let attributes = dataset.attributes()?.kinds().clone();
     Ok(Schema {
         columns: dataset.manifest.columns.clone(),
         timeframe: Some(dataset.manifest.timeframe),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use trawl_terms::Timeframe;
+use trawl_terms::{AttributeKind, Timeframe};
 
 use super::adjust::first_bar_after;
 use super::csv_table::write_csv;
@@ -18,15 +18,6 @@ const EXPECTED: &str = "a header such as symbol,date,market_cap,earnings (symbol
                         attribute of numbers or of dates)";
 /// What follows the name of an attribute of dates, in stored tables and manifests.
 const OF_DATES: &str = ":date";
-
-/// What an attribute's values are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttributeKind {
-    /// Numbers.
-    Number,
-    /// Dates, in days since 1970-01-01.
-    Date,
-}
 
 /// The attributes of a table, and its rows.
 #[derive(Debug, Clone, PartialEq, Default)]

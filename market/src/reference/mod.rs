@@ -11,7 +11,7 @@ mod listing;
 
 pub use adjust::{Adjustment, AdjustmentMode};
 pub(crate) use adjust::{adjust, known_from};
-pub use attributes::{AttributeKind, AttributeTable};
+pub use attributes::AttributeTable;
 pub(crate) use attributes::{
     Attributes, attribute_name, check_attributes, decode_attributes, encode_attributes, parse_attributes,
 };

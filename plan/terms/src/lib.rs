@@ -25,6 +25,15 @@ pub enum Period {
     Month,
 }
 
+/// What the values of an attribute of symbols are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttributeKind {
+    /// Numbers.
+    Number,
+    /// Dates, in days since 1970-01-01.
+    Date,
+}
+
 /// What an exchange's calendar says of the time of a bar, its start. Of bars of a day and longer the days alone are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Clock {

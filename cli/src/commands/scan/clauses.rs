@@ -1,15 +1,13 @@
 //! The clauses of a scan: from a TOML document, from flags, or from both; flags take precedence.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use trawl_market::AsOf;
 use trawl_plan::limits::LABEL_VALUES_MAX;
 use trawl_plan::{Best, Diagnostic, History, ScanDocument, Setting, SweepRange, SweepValues};
-use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
-use super::document_files::{function_name, place_name, read, shown};
+use super::document_files::{cannot_read, document_at, function_name, place_name, read, shown};
 use super::include::included;
 use super::several::Several;
 use crate::failure::UserMistake;
@@ -211,18 +209,7 @@ impl Clauses {
     }
 
     fn read(&self, path: &Path) -> Result<ScanDocument, UserMistake> {
-        let text = read(path).map_err(|e| {
-            let why =
-                if e.kind() == io::ErrorKind::InvalidData { "it is not UTF-8 text".to_owned() } else { io_reason(&e) };
-            UserMistake::plain(format!("cannot read {}: {why}", shown(path)))
-        })?;
-        if text.len() > DOCUMENT_BYTES_MAX {
-            return Err(UserMistake::plain(format!("{} has more than {DOCUMENT_BYTES_MAX} bytes", shown(path))));
-        }
-        let document = ScanDocument::from_toml(&text).map_err(|mut mistake| {
-            mistake.clause = place_name(path);
-            UserMistake::Drawn(vec![*mistake])
-        })?;
+        let (document, text) = document_at(path, |why| cannot_read(path, &why))?;
         let _ = self.text.set(text);
         Ok(document)
     }
@@ -247,7 +234,7 @@ impl Clauses {
 
 /// The condition that a symbol is one of a file's.
 fn watchlist(path: &Path) -> Result<String, UserMistake> {
-    let text = read(path).map_err(|e| UserMistake::plain(format!("cannot read {}: {}", shown(path), io_reason(&e))))?;
+    let text = read(path).map_err(|e| cannot_read(path, &io_reason(&e)))?;
     let lines = text.lines().map(|line| line.split(['#', ',']).next().unwrap_or_default().trim().trim_matches('"'));
     let mut symbols: Vec<&str> = lines.filter(|symbol| !symbol.is_empty()).collect();
     // The header of a CSV file.

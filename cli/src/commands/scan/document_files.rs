@@ -7,6 +7,8 @@ use std::path::Path;
 use trawl_plan::ScanDocument;
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
+use crate::failure::{UserMistake, io_reason};
+
 /// The file name that means standard input.
 pub const STANDARD_STREAM: &str = "-";
 
@@ -17,6 +19,35 @@ pub fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     reader.take(DOCUMENT_BYTES_MAX as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// The document at `path`, and its text. `unreadable` makes the message for a file that cannot be read, from the reason.
+///
+/// # Errors
+/// A [`UserMistake`]: an unreadable or too large file, a mistake in it.
+pub fn document_at(
+    path: &Path,
+    unreadable: impl FnOnce(String) -> UserMistake,
+) -> Result<(ScanDocument, String), UserMistake> {
+    let text = read(path).map_err(|e| {
+        unreadable(match e.kind() {
+            io::ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
+            _ => io_reason(&e),
+        })
+    })?;
+    if text.len() > DOCUMENT_BYTES_MAX {
+        return Err(UserMistake::plain(format!("{} has more than {DOCUMENT_BYTES_MAX} bytes", shown(path))));
+    }
+    let document = ScanDocument::from_toml(&text).map_err(|mut mistake| {
+        mistake.clause = place_name(path);
+        UserMistake::Drawn(vec![*mistake])
+    })?;
+    Ok((document, text))
+}
+
+/// The mistake for a file that cannot be read.
+pub fn cannot_read(path: &Path, why: &str) -> UserMistake {
+    UserMistake::plain(format!("cannot read {}: {why}", shown(path)))
 }
 
 /// A document's name with a position in it.

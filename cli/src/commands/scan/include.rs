@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use trawl_plan::ScanDocument;
-use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
-use super::document_files::{function_name, place_name, read, shown, used_names};
-use crate::failure::{UserMistake, io_reason};
+use super::document_files::{document_at, function_name, shown, used_names};
+use crate::failure::UserMistake;
 
 /// Files within one another.
 const DEPTH_MAX: usize = 8;
@@ -77,16 +76,9 @@ impl Names {
     }
 
     fn add(&mut self, path: &Path, by: &Path, open: &mut Vec<PathBuf>) -> Result<(), UserMistake> {
-        let text = read(path).map_err(|e| {
-            let message = format!("{} includes {}, which cannot be read: {}", shown(by), shown(path), io_reason(&e));
+        let (file, _) = document_at(path, |why| {
+            let message = format!("{} includes {}, which cannot be read: {why}", shown(by), shown(path));
             UserMistake::with_help(message, "paths are relative to the file that includes")
-        })?;
-        if text.len() > DOCUMENT_BYTES_MAX {
-            return Err(UserMistake::plain(format!("{} has more than {DOCUMENT_BYTES_MAX} bytes", shown(path))));
-        }
-        let file = ScanDocument::from_toml(&text).map_err(|mut mistake| {
-            mistake.clause = place_name(path);
-            UserMistake::Drawn(vec![*mistake])
         })?;
         let names_alone = ScanDocument {
             lets: file.lets.clone(),

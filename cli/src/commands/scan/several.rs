@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 
 use trawl_plan::document::MemberScan;
 use trawl_plan::{Diagnostic, ScanDocument};
-use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
-use super::document_files::{place_name, read, shown};
+use super::document_files::{cannot_read, document_at, place_name, shown};
 use super::include::included;
 use crate::failure::{UserMistake, io_reason};
 
@@ -27,15 +26,7 @@ pub struct Several {
 pub fn read_several(paths: &[PathBuf]) -> Result<Several, UserMistake> {
     let mut several = Several::default();
     for path in files(paths)? {
-        let unreadable = |e| UserMistake::plain(format!("cannot read {}: {}", shown(&path), io_reason(&e)));
-        let text = read(&path).map_err(unreadable)?;
-        if text.len() > DOCUMENT_BYTES_MAX {
-            return Err(UserMistake::plain(format!("{} has more than {DOCUMENT_BYTES_MAX} bytes", shown(&path))));
-        }
-        let mut document = ScanDocument::from_toml(&text).map_err(|mut mistake| {
-            mistake.clause = place_name(&path);
-            UserMistake::Drawn(vec![*mistake])
-        })?;
+        let (mut document, text) = document_at(&path, |why| cannot_read(&path, &why))?;
         included(&mut document, &path)?;
         let name = document
             .name
@@ -55,7 +46,7 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, UserMistake> {
             files.push(path.clone());
             continue;
         }
-        let unreadable = |e| UserMistake::plain(format!("cannot read {}: {}", shown(path), io_reason(&e)));
+        let unreadable = |e| cannot_read(path, &io_reason(&e));
         let entries = std::fs::read_dir(path).map_err(unreadable)?;
         let mut found: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
         found.retain(|path| path.extension().is_some_and(|extension| extension == EXTENSION));

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use trawl_coordinator::local::LocalOptions;
 use trawl_coordinator::{HORIZONS_MAX, HorizonStudy, PreparedScan, StudyError, StudyOptions, study};
 use trawl_kernels::NoCancel;
-use trawl_market::{TimeMicros, parse_time};
+use trawl_market::AsOf;
 
-use super::{Clauses, Running, asked, prepare, routed};
+use super::{Clauses, Running, asked, begin, prepare, routed};
 use crate::app::Context;
 use crate::backend::Workload;
 use crate::failure::UserMistake;
@@ -52,9 +52,9 @@ pub struct Args {
     #[arg(long, value_name = "LABEL")]
     by: Option<String>,
 
-    /// First bar whose matches count: a date or an instant [default: the first bar]
-    #[arg(long, value_name = "WHEN", value_parser = first_time)]
-    from: Option<TimeMicros>,
+    /// Only matches at bars that start at or after this date or time, on the exchange's clock
+    #[arg(long, value_name = "WHEN", value_parser = begin)]
+    from: Option<AsOf>,
 
     /// Last bar whose matches count: a date (to the end of that day), a time on the exchange's clock, an instant such as
     /// 2024-06-28T14:31:00Z, now, today or last-session [default: the newest closed bar]
@@ -67,11 +67,6 @@ pub struct Args {
 
     #[command(flatten)]
     running: Running,
-}
-
-fn first_time(text: &str) -> Result<TimeMicros, String> {
-    parse_time(text)
-        .ok_or_else(|| "a date or an instant is expected, such as 2020-01-01 or 2024-06-28T14:31:00Z".to_owned())
 }
 
 /// Studies the scan and prints the figures.
@@ -97,6 +92,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         crate::diagnostics::warning_line(warning);
     }
     let local = LocalOptions { threads: routed(&running, &prepared).threads(), ..LocalOptions::default() };
+    let manifest = &prepared.dataset.manifest;
+    let from = from.as_ref().map(|from| manifest.span_start(from)).transpose().map_err(crate::failure::of_market)?;
     let options = StudyOptions { horizons, by, from };
     let found = study(&prepared, local, &options, &NoCancel).map_err(|error| mistake(error, &prepared))?;
     let text = match json {

@@ -205,7 +205,7 @@ impl ScanLog {
         self.tell();
     }
 
-    /// Adds an event; a large result goes to the spool while memory is full. Readers are told by [`Self::tell`], which has to follow.
+    /// Adds an event; a large result goes to the spool while memory is full. [`Self::tell`] has to follow: it wakes the readers.
     ///
     /// # Errors
     /// The spool cannot take it.

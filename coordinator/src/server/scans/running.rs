@@ -27,7 +27,7 @@ use crate::report::{
 use crate::scheduler::{self, Digest, POISONED_MAX};
 use crate::server::dispatcher::{News, Submitted};
 
-/// Messages of the dispatcher that are taken before readers of the log are told.
+/// Messages of the dispatcher that are taken before readers of the log are woken.
 const NEWS_AT_ONCE: usize = 64;
 
 /// Why a step did not finish.
@@ -285,7 +285,7 @@ impl RunningScan {
         }
     }
 
-    /// Handles one message; whether the step is complete. Readers of the log are told later.
+    /// Handles one message; whether the step is complete. Readers of the log are woken later.
     async fn hear(&mut self, mut news: News, no_worker: &Failure) -> Result<bool, Stopped> {
         let failure = match news {
             News::End(scheduler::Outcome::Complete { disputed }) => {
@@ -319,7 +319,7 @@ impl RunningScan {
         Err(Stopped::Failed(failure))
     }
 
-    /// Adds the event of a segment of the last step to the log, whose readers are told later.
+    /// Adds the event of a segment of the last step to the log, whose readers are woken later.
     async fn log_segment(&mut self, segment: u32, outcome: Outcome) -> Result<(), Failure> {
         if self.last {
             let mut event = event_of(segment, outcome, self.scan.generation(), &self.prepared);
