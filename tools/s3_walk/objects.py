@@ -144,8 +144,12 @@ def answers(stage):
     claim(DURABLE, f"a rule of the bucket deletes results of {AGED_DAYS} days after {RULE_DAYS}", told, aged == len(stored) > 0)
     given_again("results that the bucket deleted are computed again: the answer")
     # An object that the rule has expired is not given, though it may still be listed.
-    young = [key for key in minio.keys(prefix) if status(client.head_object, Key=key) == 200]
-    claim(DURABLE, "and are stored again", f"{len(young)} objects, {len(stored)} before", len(young) == len(stored))
+    there = lambda: [key for key in minio.keys(prefix) if status(client.head_object, Key=key) == 200]
+    young = there()
+    given_again("the next leader gives what was stored again")
+    # How many groups results are put into depends on when they came; an answer that is computed once more adds some.
+    told = f"{len(young)} objects, {len(there())} after they were read"
+    claim(DURABLE, "and are stored again", told, young == there() != [])
     client.delete_bucket_lifecycle(Bucket=BUCKET)
     stage.no_secret(SECURITY, logs(cluster))
     stage.end_cluster(cluster)

@@ -219,18 +219,9 @@ fn every_function_is_na_after_a_missing_bar_for_as_long_as_its_page_says() {
         // A function that restarted after the missing bar would have the values of a history that begins there.
         let has_faded = |op: Op| !op.facts().is_unbounded() && op.facts().reach() < horizon;
         let keeps = |op: Op| {
-            op.facts().is_recursive()
-                && !has_faded(op)
-                && !matches!(
-                    op,
-                    Op::Skip(_)
-                        | Op::MaxIndex(_)
-                        | Op::MinIndex(_)
-                        | Op::Since
-                        | Op::ValueWhen
-                        | Op::MaxSince
-                        | Op::MinSince
-                )
+            let is_windowed = matches!(op, Op::Skip(_) | Op::MaxIndex(_) | Op::MinIndex(_));
+            let restarts = matches!(op, Op::Since | Op::ValueWhen | Op::MaxSince | Op::MinSince);
+            op.facts().is_recursive() && !has_faded(op) && !is_windowed && !restarts
         };
         if program.nodes().iter().any(|node| keeps(node.op)) {
             let mut cut = whole.clone();
