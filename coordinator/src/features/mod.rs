@@ -8,7 +8,7 @@ mod parts;
 mod scaler;
 mod windows;
 
-pub use parts::{Part, Parts, SplitBy, Use};
+pub use parts::{FOLDS_MAX, Part, Parts, SplitBy, Use};
 pub use scaler::{Scaler, ScalerColumn};
 pub use windows::Windows;
 
@@ -28,6 +28,10 @@ use crate::prepare::PreparedScan;
 
 /// Beginning of the names of labels; no feature may have it.
 pub const FORWARD_PREFIX: &str = "forward_";
+/// Most bars of a window.
+pub const WINDOW_MAX: usize = 10_000;
+/// Most bytes of the features that windows keep in memory.
+const WINDOW_BYTES_MAX: u64 = 1 << 30;
 /// Groups of symbols whose closes are in memory at once, for each thread.
 const GROUPS_PER_THREAD: usize = 2;
 /// Bytes of a row besides features and labels, here and in the answers that it is made of.
@@ -49,6 +53,9 @@ pub enum FeatureError {
     /// A mistake of the user.
     #[error("{0}")]
     Split(String),
+    /// Too much for memory.
+    #[error("windows of {0} bars of all symbols and columns take more than {WINDOW_BYTES_MAX} bytes: select less")]
+    Window(usize),
     /// A mistake of the user.
     #[error("the span has no bar")]
     Empty,
@@ -151,6 +158,11 @@ impl<'a> FeaturePanel<'a> {
         if let Some(name) = prepared.plan.headings.iter().find(own) {
             return Err(FeatureError::Name(name.clone()));
         }
+        let columns = prepared.plan.headings.len() as u64;
+        let held = options.window as u64 * prepared.symbol_count() as u64 * columns * VALUE_BYTES;
+        if options.window > WINDOW_MAX || held > WINDOW_BYTES_MAX {
+            return Err(FeatureError::Window(options.window));
+        }
         let all = prepared.dataset.times()?;
         let end = all.partition_point(|time| *time <= prepared.as_of);
         let first = all.partition_point(|time| options.from.is_some_and(|from| *time < from));
@@ -202,7 +214,7 @@ impl<'a> FeaturePanel<'a> {
     pub fn fit(&self, cancel: &dyn Cancel) -> Result<Scaler, FeatureError> {
         let mut scaler = Scaler::of(self.features(), &self.conditions());
         self.each_chunk(cancel, |chunk| {
-            scaler.learn(chunk);
+            scaler.learn(&chunk);
             Ok(())
         })?;
         Ok(scaler)
@@ -215,7 +227,7 @@ impl<'a> FeaturePanel<'a> {
     pub fn each_chunk(
         &self,
         cancel: &dyn Cancel,
-        mut take: impl FnMut(&FeatureChunk) -> Result<(), String> + Send,
+        mut take: impl FnMut(FeatureChunk) -> Result<(), String> + Send,
     ) -> Result<(), FeatureError> {
         let every_value = !self.options.matches_only || self.options.window > 0;
         let local = LocalOptions { every_value, ..self.local };
@@ -230,7 +242,7 @@ impl<'a> FeaturePanel<'a> {
             let mut features = self.features_of(chunk, self.lead.saturating_sub(before));
             before += chunk.times.len();
             self.push_labels(&mut features).map_err(|error| trawl_wire::error::text_of(&error))?;
-            take(&features)
+            take(features)
         })?;
         Ok(())
     }
