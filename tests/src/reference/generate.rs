@@ -285,7 +285,7 @@ impl Generator<'_> {
             1 => self.call("lowest", vec![("x", Some(x))], vec![("n", n)]),
             2 => self.call("zscore", vec![("x", Some(x))], vec![("n", n)]),
             3 => self.call("percentrank", vec![("real", Some(x))], vec![("timeperiod", n)]),
-            4 => self.call("median", vec![("x", Some(x))], vec![("n", n)]),
+            4 => self.call("median", vec![("real", Some(x))], vec![("timeperiod", n)]),
             5 => {
                 let (offset, sigma) = (self.random.pick(&[0.0, 0.5, 0.85, 1.0]), self.random.pick(&[1.0, 6.0]));
                 let params = vec![("timeperiod", n), ("offset", offset), ("sigma", sigma)];
