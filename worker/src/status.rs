@@ -43,24 +43,6 @@ impl Reason {
             Self::Unknown => "the condition is NA at the as-of bar".to_owned(),
         }
     }
-
-    /// The same without what differs from bar to bar, for the rows of many bars: few texts say why.
-    pub fn lasting(self) -> Self {
-        match self {
-            Self::Stale(Some(_)) => Self::Stale(Some(0)),
-            Self::TooShort(_, needed) => Self::TooShort(0, needed),
-            other => other,
-        }
-    }
-
-    /// As shown of [`Reason::lasting`].
-    pub fn lasting_text(&self, reference: &str) -> String {
-        match self {
-            Self::Stale(Some(_)) => "no bar at this time".to_owned(),
-            Self::TooShort(_, needed) => format!("too short: {needed} bars needed"),
-            other => other.text(reference),
-        }
-    }
 }
 
 /// Why a symbol without a bar at `time` is stale; `bars` are its bars' times. Later bars are not known at that time, so the reason

@@ -111,19 +111,18 @@ struct Reasons {
     /// The reason of the row before, and by time that of the last symbol that had one: most reasons are one of the two.
     before: (Reason, u32),
     beside: Vec<(Reason, u32)>,
-    /// That of having too few bars for the only point of a scan; 0 without a row yet.
-    short: u32,
+    /// By number of bars, that of having too few for the only point of a scan; 0 for one that has no row yet.
+    short: Vec<u32>,
 }
 
 impl Reasons {
     fn new(times: usize) -> Self {
         let none = (Reason::None, 0);
         let (texts, known) = (vec![String::new()], HashMap::new());
-        Self { texts, known, before: none, beside: vec![none; times], short: 0 }
+        Self { texts, known, before: none, beside: vec![none; times], short: Vec::new() }
     }
 
     fn index(&mut self, reason: Reason, time: usize, text: impl FnOnce(&Reason) -> String) -> u32 {
-        let reason = reason.lasting();
         if reason == Reason::None {
             return 0;
         }
@@ -137,12 +136,15 @@ impl Reasons {
         self.before.1
     }
 
-    /// Of having fewer than `needed` bars, which is always the same number.
-    fn too_short(&mut self, needed: usize) -> u32 {
-        if self.short == 0 {
-            self.short = self.looked_up(Reason::TooShort(0, needed), |reason| reason.lasting_text(""));
+    /// Of having `bars` bars where `needed` are needed, which is always the same number.
+    fn too_short(&mut self, bars: usize, needed: usize) -> u32 {
+        if self.short.len() <= bars {
+            self.short.resize(needed.max(bars + 1), 0);
         }
-        self.short
+        if self.short[bars] == 0 {
+            self.short[bars] = self.looked_up(Reason::TooShort(bars, needed), |reason| reason.text(""));
+        }
+        self.short[bars]
     }
 
     fn looked_up(&mut self, reason: Reason, text: impl FnOnce(&Reason) -> String) -> u32 {
@@ -234,9 +236,9 @@ impl<'a> Cursor<'a> {
             taken = conditions[..most].iter().position(|c| !c.is_nan()).unwrap_or(most);
             let status = panel.status[first..].iter_mut().step_by(width);
             let cells = status.zip(panel.detail[first..].iter_mut().step_by(width)).take(taken);
-            for (status, detail) in cells {
+            for (bars, (status, detail)) in (self.row + 1..).zip(cells) {
                 *status = Some(Status::Unknown);
-                *detail = reasons.too_short(needed);
+                *detail = reasons.too_short(bars, needed);
             }
         }
         let edges = edge.and_then(|edge| edge.get(at..)).unwrap_or_default();
@@ -267,7 +269,7 @@ impl<'a> Cursor<'a> {
             return false;
         }
         let since = self.row.checked_sub(1).and_then(|before| bars.get(before)).copied();
-        let reason = reasons.index(Reason::Stale(since), self.time, |reason| reason.lasting_text(""));
+        let reason = reasons.index(Reason::Stale(since), self.time, |reason| reason.text(""));
         for t in self.time..self.time + absent {
             let first = (t * width + self.symbol) * panel.points;
             panel.status[first..first + each].fill(Some(Status::Stale));
@@ -388,7 +390,7 @@ impl ScanSource {
                         }
                         panel.detail[cell] = reasons.index(reason, t, |reason| {
                             let name = reason.missing().and_then(|at| references.get(at)).map_or("", String::as_str);
-                            reason.lasting_text(name)
+                            reason.text(name)
                         });
                     }
                 }
