@@ -93,6 +93,7 @@ pub struct FeaturePanel<'a> {
     times: Vec<TimeMicros>,
     lead: usize,
     parts: Parts,
+    chunk_bytes_max: u64,
 }
 
 /// Some times of a panel. A cell is `time * symbols + symbol`.
@@ -176,7 +177,13 @@ impl<'a> FeaturePanel<'a> {
             None => Parts::default(),
             Some(by) => Parts::new(prepared, &all, first..end, (by, furthest, options.embargo))?,
         };
-        Ok(Self { prepared, local, options, times, lead, parts })
+        Ok(Self { prepared, local, options, times, lead, parts, chunk_bytes_max: CHUNK_BYTES_MAX })
+    }
+
+    /// With chunks of at most so many bytes; the panel does not depend on it.
+    #[must_use]
+    pub fn in_chunks_of(self, bytes_max: u64) -> Self {
+        Self { chunk_bytes_max: bytes_max, ..self }
     }
 
     /// Names of the features.
@@ -235,7 +242,7 @@ impl<'a> FeaturePanel<'a> {
         let columns = self.prepared.plan.headings.len() as u64;
         let answer = VALUE_BYTES * (columns + self.prepared.plan.rank.len() as u64);
         let own = VALUE_BYTES * (2 * columns + 2 * self.options.horizons.len() as u64);
-        let bytes = CHUNK_BYTES_MAX * (answer + ROW_BYTES) / (answer + own + 2 * ROW_BYTES);
+        let bytes = self.chunk_bytes_max.saturating_mul(answer + ROW_BYTES) / (answer + own + 2 * ROW_BYTES);
         let mut before = 0;
         let from = self.times.first().copied();
         all_bars_by_column(self.prepared, local, from, bytes, cancel, |chunk| {
@@ -318,5 +325,81 @@ impl<'a> FeaturePanel<'a> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trawl_kernels::NoCancel;
+    use trawl_market::Store;
+    use trawl_plan::ScanDocument;
+
+    use super::*;
+    use crate::prepare;
+
+    const SCAN: &str = "dataset = 'us5'\nwhere = 'close > sma(20)'\nselect = ['roc(5) as roc', 'close > sma(50) as up', \
+                        'xs_rank(roc(10)) as place']";
+
+    fn prepared(text: &str) -> PreparedScan {
+        prepare(&Store::new("/nowhere".into()), &ScanDocument::from_toml(text).unwrap(), None).unwrap()
+    }
+
+    /// Bits of everything that a panel has, row by row, with the windows of its samples.
+    fn everything(panel: &FeaturePanel<'_>, scaler: Option<&Scaler>) -> Vec<(TimeMicros, String, Vec<u64>)> {
+        let (mut all, mut windows) = (Vec::new(), Windows::new(4));
+        let ran = panel.each_chunk(&NoCancel, |mut chunk| {
+            if let Some(scaler) = scaler {
+                scaler.apply(&mut chunk);
+            }
+            let width = chunk.symbols.len();
+            let mut push = |cell: usize, sample: &[f64]| {
+                let labels = chunk.forward.iter().map(|column| column[cell]);
+                let mut bits: Vec<u64> = sample.iter().copied().chain(labels).map(f64::to_bits).collect();
+                bits.extend(chunk.uses.iter().map(|column| column[cell] as u64));
+                bits.push(chunk.status[cell] as u64);
+                all.push((chunk.times[cell / width], chunk.symbols[cell % width].clone(), bits));
+                Ok::<(), String>(())
+            };
+            windows.push(&chunk, &mut push)
+        });
+        ran.unwrap();
+        all
+    }
+
+    #[test]
+    fn a_panel_does_not_depend_on_chunks_or_threads() {
+        let scan = prepared(SCAN);
+        let times = scan.dataset.times().unwrap();
+        let options = FeatureOptions {
+            horizons: vec![1, 5],
+            from: Some(times[200]),
+            split: Some(SplitBy::Time(times[400])),
+            embargo: 3,
+            window: 4,
+            ..FeatureOptions::default()
+        };
+        let panel = |threads| {
+            let local = LocalOptions { threads, ..LocalOptions::default() };
+            FeaturePanel::new(&scan, local, options.clone()).unwrap()
+        };
+        let (whole, cut) = (panel(2), panel(1).in_chunks_of(1));
+        let (scaler, same) = (whole.fit(&NoCancel).unwrap(), cut.fit(&NoCancel).unwrap());
+        assert_eq!(scaler, same);
+        assert!(scaler.features.iter().map(|column| column.name.as_str()).eq(["roc", "place"]));
+        let (whole, cut) = (everything(&whole, Some(&scaler)), everything(&cut, Some(&scaler)));
+        assert!(whole.len() > 1000 && whole[0].0 == times[200]);
+        assert!(whole == cut);
+    }
+
+    #[test]
+    fn a_panel_of_a_sweep_or_with_a_name_of_its_own_is_refused() {
+        let refused = |text: &str| {
+            let scan = prepared(text);
+            FeaturePanel::new(&scan, LocalOptions::default(), FeatureOptions::default()).err().unwrap().to_string()
+        };
+        let sweep = refused("dataset = 'us5'\nwhere = 'close > sma(n)'\n[sweep]\nn = [5, 9]");
+        assert!(sweep.contains("2 combinations"), "{sweep}");
+        let name = refused("dataset = 'us5'\nwhere = 'true'\nselect = ['close as forward_1']");
+        assert!(name.contains("'forward_1'"), "{name}");
     }
 }
