@@ -39,8 +39,7 @@ impl<W: Write + Send> BatchFile<W> {
             Format::Parquet => {
                 let pair =
                     |(key, value): (&String, &String)| KeyValue { key: key.clone(), value: Some(value.clone()) };
-                let mut pairs: Vec<KeyValue> = schema.metadata().iter().map(pair).collect();
-                pairs.sort_by(|a, b| a.key.cmp(&b.key));
+                let pairs: Vec<KeyValue> = schema.metadata().iter().map(pair).collect();
                 let properties = WriterProperties::builder().set_key_value_metadata(Some(pairs)).build();
                 let file = ArrowWriter::try_new(writer, Arc::clone(schema), Some(properties))?;
                 Some(Self::Parquet(Box::new(file)))
