@@ -28,9 +28,13 @@ pub enum SplitBy {
 /// What a row is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
+    /// For training.
     Train,
+    /// For the test.
     Test,
+    /// For neither: its labels overlap with the test.
     Purged,
+    /// For neither: it is too near to the test.
     Embargoed,
 }
 
