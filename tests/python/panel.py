@@ -286,14 +286,14 @@ def compare_futures(run, check, folder):
         changed, last = [], {}
         for row in rows:
             row, prices = dict(row), ("open", "high", "low", "close", "volume")
+            own = {name: row[name] for name in prices}
             if row["time"][:10] > BROKEN_AT:
                 if kind == "changed":
                     factor = noise.uniform(0.5, 2)
                     row |= {name: repr(float(row[name]) * factor) for name in prices if row[name]}
                 if kind == "shifted":
-                    own = {name: row[name] for name in prices}
                     row |= last.get(row["symbol"], own)
-                    last[row["symbol"]] = own
+            last[row["symbol"]] = own
             changed.append(row)
         with (folder / f"{kind}.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, rows[0])

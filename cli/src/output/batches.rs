@@ -37,8 +37,7 @@ impl<W: Write + Send> BatchFile<W> {
             }
             Format::Arrow => Some(Self::Arrow(Box::new(arrow_ipc::writer::FileWriter::try_new(writer, schema)?))),
             Format::Parquet => {
-                let pair =
-                    |(key, value): (&String, &String)| KeyValue { key: key.clone(), value: Some(value.clone()) };
+                let pair = |(key, value): (&String, &String)| KeyValue { key: key.clone(), value: Some(value.clone()) };
                 let pairs: Vec<KeyValue> = schema.metadata().iter().map(pair).collect();
                 let properties = WriterProperties::builder().set_key_value_metadata(Some(pairs)).build();
                 let file = ArrowWriter::try_new(writer, Arc::clone(schema), Some(properties))?;

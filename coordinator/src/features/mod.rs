@@ -42,7 +42,9 @@ const VALUE_BYTES: u64 = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum FeatureError {
     /// A mistake of the user.
-    #[error("a panel follows one condition, and this scan has {0} combinations: leave the sweep or the other scans out")]
+    #[error(
+        "a panel follows one condition, and this scan has {0} combinations: leave the sweep or the other scans out"
+    )]
     Sweep(usize),
     /// A mistake of the user.
     #[error("forward returns need the column 'close', which this dataset does not have")]
@@ -144,11 +146,7 @@ impl<'a> FeaturePanel<'a> {
     ///
     /// # Errors
     /// [`FeatureError`] for a mistake of the user, or a file that cannot be read.
-    pub fn new(
-        prepared: &'a PreparedScan,
-        local: LocalOptions,
-        options: FeatureOptions,
-    ) -> Result<Self, FeatureError> {
+    pub fn new(prepared: &'a PreparedScan, local: LocalOptions, options: FeatureOptions) -> Result<Self, FeatureError> {
         if prepared.plan.points.len() != 1 {
             return Err(FeatureError::Sweep(prepared.plan.points.len()));
         }

@@ -374,8 +374,9 @@ pub fn function(
 ) -> Vec<Value> {
     let bars = x[0].len();
     // What is summed or subtracted inside is disturbed too; functions that decide on equal inputs get them as they are.
-    let smooth =
-        ["sma", "ema", "wma", "kama", "rsi", "macd", "bbands", "atr", "adx", "stoch", "cci", "stddev", "zscore", "alma"];
+    let smooth = [
+        "sma", "ema", "wma", "kama", "rsi", "macd", "bbands", "atr", "adx", "stoch", "cci", "stddev", "zscore", "alma",
+    ];
     let disturbed: Vec<Vec<Value>>;
     let x = if smooth.contains(&name) || name == "correl" {
         let each = |series: &Vec<Value>| series.iter().map(|v| v.map(|v| noise.round(v))).collect();
@@ -424,8 +425,7 @@ pub fn function(
         "stddev" => over_windows(&x[0], n, |w| Some(params[1] * deviation(w))),
         "alma" => {
             let (middle, width) = (params[1] * (n as f64 - 1.0), n as f64 / params[2]);
-            let weights: Vec<f64> =
-                (0..n).map(|i| (-((i as f64 - middle) / width).powi(2) / 2.0).exp()).collect();
+            let weights: Vec<f64> = (0..n).map(|i| (-((i as f64 - middle) / width).powi(2) / 2.0).exp()).collect();
             let weight: f64 = weights.iter().sum();
             over_windows(&x[0], n, |w| Some(w.iter().zip(&weights).map(|(x, weight)| x * weight).sum::<f64>() / weight))
         }
