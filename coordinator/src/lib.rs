@@ -13,6 +13,8 @@ pub mod client;
 pub mod cross;
 pub mod durable;
 pub mod election;
+pub mod features;
+mod forward;
 pub mod local;
 pub mod membership;
 pub mod merge;

@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 use trawl_kernels::Cancel;
-use trawl_market::{Adjustment, AdjustmentMode, MarketError, TimeMicros};
+use trawl_market::{MarketError, TimeMicros};
 use trawl_wire::Status;
 
 use crate::all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars_by_column};
+use crate::forward::Closes;
 use crate::local::LocalOptions;
 use crate::prepare::PreparedScan;
 
@@ -23,7 +24,6 @@ pub const HORIZONS_MAX: usize = 16;
 pub const STUDY_CELLS_MAX: u64 = 2_000_000_000;
 /// Groups of symbols whose closes are in memory at once, for each thread.
 const GROUPS_PER_THREAD: usize = 2;
-const CLOSE: &str = "close";
 /// What a symbol is at a bar, besides not looked at.
 const LOOKED_AT: u8 = 1;
 const MATCHED: u8 = 2;
@@ -109,7 +109,7 @@ pub fn study(
         return Err(StudyError::Sweep(prepared.plan.points.len()));
     }
     let manifest = &prepared.dataset.manifest;
-    if !manifest.columns.iter().any(|column| column == CLOSE) {
+    if !Closes::are_in(prepared) {
         return Err(StudyError::NoClose);
     }
     if let Some(label) = options.by.as_ref().filter(|label| !manifest.labels().contains(label)) {
@@ -187,37 +187,26 @@ impl Seen {
         group: u32,
         options: &StudyOptions,
     ) -> Result<Vec<SymbolReturns>, MarketError> {
-        // Labels may know more than features: all splits and dividends that there are.
-        let mode = match prepared.adjustment.mode {
-            AdjustmentMode::None => AdjustmentMode::Split,
-            mode => mode,
-        };
-        let adjustment = Adjustment { mode, at_last: true, ..Adjustment::NONE };
         let labels = prepared.dataset.symbol_table()?;
-        let loaded = prepared.dataset.load_group_adjusted(group, &[CLOSE.to_owned()], &adjustment)?;
         let mut found = Vec::new();
-        for bars in loaded {
-            let Some(cells) = self.cells.get(&*bars.symbol) else { continue };
-            let close = &bars.columns[0];
+        for closes in Closes::of_group(prepared, group)? {
+            let Some(cells) = self.cells.get(&**closes.symbol()) else { continue };
+            let bars = closes.times();
             let mut of = SymbolReturns { looks: Vec::new(), returns: Vec::new(), labels: Vec::new() };
             let mut at = 0;
             for (time, cell) in cells.iter().enumerate().filter(|(_, cell)| **cell != 0) {
                 // A symbol that is looked at has a bar at the time.
-                while bars.times.get(at).is_some_and(|t| *t < self.times[time]) {
+                while bars.get(at).is_some_and(|t| *t < self.times[time]) {
                     at += 1;
                 }
-                if bars.times.get(at) != Some(&self.times[time]) {
+                if bars.get(at) != Some(&self.times[time]) {
                     continue;
                 }
                 of.looks.push((time, cell & MATCHED != 0));
                 if let Some(label) = &options.by {
-                    of.labels.push(labels.label_at(&bars.symbol, label, self.times[time]).map(str::to_owned));
+                    of.labels.push(labels.label_at(closes.symbol(), label, self.times[time]).map(str::to_owned));
                 }
-                let now = close[at];
-                of.returns.extend(options.horizons.iter().map(|h| {
-                    let later = close.get(at + *h as usize).copied().unwrap_or(f64::NAN);
-                    if now > 0.0 { later / now - 1.0 } else { f64::NAN }
-                }));
+                of.returns.extend(options.horizons.iter().map(|horizon| closes.forward(at, *horizon)));
             }
             found.push(of);
         }

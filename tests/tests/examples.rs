@@ -121,6 +121,12 @@ fn every_line_of_the_tour_runs_in_a_fresh_clone_and_prints_what_it_shows() {
 }
 
 #[test]
+fn every_line_of_the_page_of_panels_runs() {
+    let (run, printed) = run_page("docs/panel.md", &[]);
+    assert!(run == 2 && printed.contains("wrote panel.parquet"), "{run}: {printed}");
+}
+
+#[test]
 fn the_first_command_of_the_readme_finds_ibm() {
     let home = Home::new();
     let condition = "within(crosses_above(sma(close,50), sma(close,200)), 3)";

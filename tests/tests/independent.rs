@@ -25,3 +25,8 @@ fn words_of_sessions_equal_a_plain_reading_of_the_clock() {
 fn a_study_has_the_figures_of_exported_closes() {
     compare("study.py");
 }
+
+#[test]
+fn a_panel_has_the_columns_of_exported_bars_and_nothing_of_their_future() {
+    compare("panel.py");
+}

@@ -10,7 +10,7 @@ use trawl_kernels::cuda::{self, Search};
 
 use crate::backend::{device, is_simulated};
 use crate::human::bytes;
-use crate::output::page::{new_table, push_table};
+use crate::output::page::{Page, new_table, push_table};
 
 const AFTER_HELP: &str = "\
 A GPU needs compute capability 8.0, a driver of CUDA 12.8 or newer, and NVIDIA's run-time compiler (libnvrtc of CUDA 12 or \
@@ -120,7 +120,7 @@ fn text(shown: &Shown) -> String {
                 device.why_not.clone().unwrap_or_else(|| "chosen".to_owned()),
             ]);
         }
-        push_table(&mut text, &table);
+        push_table(&mut text, &table, Page::of_stdout());
         let _ = writeln!(text, "driver {}, run-time compiler {}", shown.driver, shown.compiler);
     }
     let _ = writeln!(text, "computes on: {} ({})", shown.backend, shown.reason);

@@ -5,7 +5,7 @@
 //! `/dev/null`) is written directly.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -77,6 +77,23 @@ impl StagedFile {
         }
         let file = builder.tempfile_in(folder)?;
         Ok(Self { target, place: Destination::Temporary(BufWriter::with_capacity(BUFFER_BYTES, file)) })
+    }
+
+    /// Replaces the first bytes of what was written.
+    ///
+    /// # Errors
+    /// Errors of the disk; a pipe cannot.
+    pub fn rewrite_start(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.place {
+            Destination::Temporary(writer) => {
+                writer.seek(SeekFrom::Start(0))?;
+                writer.write_all(bytes)
+            }
+            Destination::Direct(writer) => {
+                writer.seek(SeekFrom::Start(0))?;
+                writer.write_all(bytes)
+            }
+        }
     }
 
     /// Renames the file into place.

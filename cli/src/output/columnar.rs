@@ -26,7 +26,8 @@ use super::{
 /// Rows in one record batch.
 const BATCH_ROWS: usize = 64 * 1024;
 
-pub(super) fn metadata(about: &About<'_>) -> Vec<(String, String)> {
+/// Identity, scan and digest as pairs.
+pub fn metadata(about: &About<'_>) -> Vec<(String, String)> {
     let pair = |key: &str, value: String| (key.to_owned(), value);
     let mut pairs = Vec::with_capacity(3);
     pairs.extend(about.answer_digest.map(|digest| pair(DIGEST_KEY, digest.to_owned())));

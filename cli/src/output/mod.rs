@@ -3,12 +3,14 @@
 //! Nothing here depends on clocks, hosts or attempts: those belong to the run report.
 
 pub mod atomic_file;
+pub mod batches;
 mod column_chunk;
 pub mod columnar;
 pub mod csv;
 mod hybrid;
 pub mod json;
 mod matrix;
+pub mod npy;
 pub mod page;
 pub mod panel;
 pub mod read;

@@ -96,10 +96,14 @@ pub fn right_align(table: &mut Table, columns: &[usize]) {
     }
 }
 
-/// Appends a table without trailing blanks, and an empty line.
-pub fn push_table(text: &mut String, table: &Table) {
-    for line in table.lines() {
-        text.push_str(line.trim_end());
+/// Appends a table without trailing blanks, and an empty line; its head in the page's colours.
+pub fn push_table(text: &mut String, table: &Table, page: Page) {
+    for (number, line) in table.lines().enumerate() {
+        let line = line.trim_end();
+        match [Tone::Head, Tone::Quiet].get(number) {
+            Some(tone) => text.push_str(&page.toned(*tone, line)),
+            None => text.push_str(line),
+        }
         text.push('\n');
     }
     text.push('\n');
@@ -154,17 +158,7 @@ impl Grid {
             }
             let right: Vec<usize> = (0..columns.len()).filter(|at| self.numbers[columns[*at]]).collect();
             right_align(&mut table, &right);
-            let from = text.len();
-            push_table(text, &table);
-            if page.colours {
-                let plain = text.split_off(from);
-                for (number, line) in plain.split_inclusive('\n').enumerate() {
-                    let (line, end) = line.split_at(line.trim_end_matches('\n').len());
-                    let tone = [Tone::Head, Tone::Quiet].get(number);
-                    text.push_str(&tone.map_or_else(|| line.to_owned(), |tone| page.toned(*tone, line)));
-                    text.push_str(end);
-                }
-            }
+            push_table(text, &table, page);
         }
     }
 

@@ -52,7 +52,7 @@ fn coverage(call: &Call, series: usize, t: usize) -> (Vec<usize>, Vec<usize>) {
             (if own == series { last(n) } else { Vec::new() }, last(n))
         }
         "sma" | "wma" | "stddev" | "max" | "min" | "highest" | "lowest" | "donchian" | "within" | "streak"
-        | "count" | "zscore" | "correl" => same(last(n)),
+        | "count" | "zscore" | "correl" | "median" | "alma" => same(last(n)),
         "percentrank" => same(last(n + 1)),
         "cci" => same(last(n)),
         "mfi" => (last(n), last(n + 1)),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::expression::{Compare, Cross, Expr, Node};
 use super::indicators::{Noise, Value, arithmetic, finite, function, known, mean};
-use super::market::{Bars, COLUMNS, Market, base_bars, weekly_bars};
+use super::market::{Bars, COLUMNS, Market, base_bars, calendar_word, weekly_bars};
 use super::random::Random;
 
 /// Which bars an expression runs along.
@@ -184,6 +184,8 @@ impl<'m> Reference<'m> {
         match &**node {
             Expr::Number(n) => vec![known(*n); count],
             Expr::Truth(t) => vec![Some(f64::from(u8::from(*t))); count],
+            // Of a day: the generator has them along daily bars alone.
+            Expr::Name(name @ ("weekday" | "month")) => bars.keys.iter().map(|day| calendar_word(name, *day)).collect(),
             Expr::Name(name) => {
                 bars.rows.iter().map(|row| column(name, row).map(|x| self.round_mean(name, x))).collect()
             }

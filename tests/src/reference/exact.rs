@@ -84,6 +84,7 @@ fn known(node: &Node, frame: Frame) -> Known {
 fn column(name: &str, frame: Frame) -> Known {
     match (name, frame.axis) {
         ("open" | "high" | "low" | "close", _) => (Stored, false),
+        ("weekday" | "month", _) => (Whole, true),
         ("volume", Axis::Base) => (Stored, true),
         // A sum that cannot cancel.
         ("volume", _) => (Signed, true),

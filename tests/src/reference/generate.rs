@@ -13,7 +13,7 @@ use super::random::Random;
 pub struct Grammar {
     /// `ref`, `tf`, `xs_*`, `breadth`, labels.
     pub frames: bool,
-    /// `iff`, `nz`, `zscore`, `percentrank`, `correl`, `valuewhen`.
+    /// `iff`, `nz`, `zscore`, `percentrank`, `correl`, `median`, `alma`, `valuewhen`, `weekday`, `month`.
     pub helpers: bool,
     /// Windows only: no function that depends on bars before every window.
     pub finite: bool,
@@ -90,7 +90,10 @@ impl Generator<'_> {
     }
 
     fn column(&mut self) -> Node {
-        let names = ["open", "high", "low", "close", "close", "volume", "hl2", "hlc3", "ohlc4"];
+        let mut names = vec!["open", "high", "low", "close", "close", "volume", "hl2", "hlc3", "ohlc4"];
+        if self.grammar.helpers && !self.in_week && !self.in_forming && self.random.once_in(12) {
+            names = vec!["weekday", "month"];
+        }
         Rc::new(Expr::Name(self.random.pick(&names)))
     }
 
@@ -277,11 +280,17 @@ impl Generator<'_> {
     fn window(&mut self, depth: u32) -> Expr {
         let n = self.random.between(2, 9) as f64;
         let x = self.series(depth);
-        match self.random.below(if self.grammar.helpers { 5 } else { 2 }) {
+        match self.random.below(if self.grammar.helpers { 7 } else { 2 }) {
             0 => self.call("highest", vec![("x", Some(x))], vec![("n", n)]),
             1 => self.call("lowest", vec![("x", Some(x))], vec![("n", n)]),
             2 => self.call("zscore", vec![("x", Some(x))], vec![("n", n)]),
             3 => self.call("percentrank", vec![("real", Some(x))], vec![("timeperiod", n)]),
+            4 => self.call("median", vec![("real", Some(x))], vec![("timeperiod", n)]),
+            5 => {
+                let (offset, sigma) = (self.random.pick(&[0.0, 0.5, 0.85, 1.0]), self.random.pick(&[1.0, 6.0]));
+                let params = vec![("timeperiod", n), ("offset", offset), ("sigma", sigma)];
+                self.call("alma", vec![("real", Some(x))], params)
+            }
             _ => {
                 let y = self.series(depth);
                 self.call("correl", vec![("real0", Some(x)), ("real1", Some(y))], vec![("timeperiod", n)])

@@ -374,8 +374,9 @@ pub fn function(
 ) -> Vec<Value> {
     let bars = x[0].len();
     // What is summed or subtracted inside is disturbed too; functions that decide on equal inputs get them as they are.
-    let smooth =
-        ["sma", "ema", "wma", "kama", "rsi", "macd", "bbands", "atr", "adx", "stoch", "cci", "stddev", "zscore"];
+    let smooth = [
+        "sma", "ema", "wma", "kama", "rsi", "macd", "bbands", "atr", "adx", "stoch", "cci", "stddev", "zscore", "alma",
+    ];
     let disturbed: Vec<Vec<Value>>;
     let x = if smooth.contains(&name) || name == "correl" {
         let each = |series: &Vec<Value>| series.iter().map(|v| v.map(|v| noise.round(v))).collect();
@@ -422,6 +423,17 @@ pub fn function(
             known(if then == 0.0 { 0.0 } else { 100.0 * (noise.round(now / then) - 1.0) })
         }),
         "stddev" => over_windows(&x[0], n, |w| Some(params[1] * deviation(w))),
+        "alma" => {
+            let (middle, width) = (params[1] * (n as f64 - 1.0), n as f64 / params[2]);
+            let weights: Vec<f64> = (0..n).map(|i| (-((i as f64 - middle) / width).powi(2) / 2.0).exp()).collect();
+            let weight: f64 = weights.iter().sum();
+            over_windows(&x[0], n, |w| Some(w.iter().zip(&weights).map(|(x, weight)| x * weight).sum::<f64>() / weight))
+        }
+        "median" => over_windows(&x[0], n, |w| {
+            let mut sorted = w.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            Some(mean(&sorted[(n - 1) / 2..=n / 2]))
+        }),
         "max" | "highest" => return over_windows(&x[0], n, |w| Some(w.iter().copied().fold(w[0], f64::max))),
         "min" | "lowest" => return over_windows(&x[0], n, |w| Some(w.iter().copied().fold(w[0], f64::min))),
         "donchian" => {

@@ -50,6 +50,22 @@ pub fn day_number(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
+/// The weekday of a day, 1 for Monday, or its month, 1 for January.
+pub fn calendar_word(name: &str, day: i64) -> Option<f64> {
+    match name {
+        "weekday" => Some(((day + 3).rem_euclid(7) + 1) as f64),
+        "month" => {
+            // 400 years have 146,097 days; a year is found from below.
+            let mut year = 1970 + (day * 400).div_euclid(146_097) - 1;
+            while day_number(year + 1, 1, 1) <= day {
+                year += 1;
+            }
+            (1..=12).rfind(|month| day_number(year, *month, 1) <= day).map(|month| month as f64)
+        }
+        _ => None,
+    }
+}
+
 /// Weeks since the one that holds 1970-01-01; each begins on a Monday.
 pub fn week_of(day: i64) -> i64 {
     (day + 3).div_euclid(7)

@@ -14,7 +14,7 @@ use crate::app::Context;
 use crate::commands::scans::RemoteArgs;
 use crate::failure::{DONE, NOT_DONE, of_market};
 use crate::human::{bytes, counted, readable, thousands};
-use crate::output::page::{new_table, push_table, right_align};
+use crate::output::page::{Page, new_table, push_table, right_align};
 
 /// Symbols listed by default.
 const SYMBOLS_SHOWN_MAX: usize = 20;
@@ -158,7 +158,7 @@ fn symbols(text: &mut String, entries: &[SymbolEntry], all: bool) {
     };
     table.add_rows(entries[..shown].iter().map(row));
     right_align(&mut table, &[1, 4]);
-    push_table(text, &table);
+    push_table(text, &table, Page::of_stdout());
     if shown < entries.len() {
         let _ = writeln!(text, "  ... and {} more: --all lists them\n", entries.len() - shown);
     }
@@ -182,7 +182,7 @@ fn one_symbol(text: &mut String, found: &Inspection, symbol: &SymbolInspection) 
         table.add_row([c.column.clone(), value(c.smallest), value(c.greatest), thousands(c.missing)]);
     }
     right_align(&mut table, &[1, 2, 3]);
-    push_table(text, &table);
+    push_table(text, &table, Page::of_stdout());
     let mut table = new_table();
     table.set_header(std::iter::once("time").chain(found.columns.iter().map(String::as_str)));
     for bar in &symbol.sample {
@@ -190,7 +190,7 @@ fn one_symbol(text: &mut String, found: &Inspection, symbol: &SymbolInspection) 
         table.add_row(std::iter::once(format_time(bar.time)).chain(values));
     }
     right_align(&mut table, &(1..=found.columns.len()).collect::<Vec<_>>());
-    push_table(text, &table);
+    push_table(text, &table, Page::of_stdout());
     listing(text, found, symbol);
     factors(text, symbol);
     jumps(text, symbol.jumps, &symbol.jumps_listed);
@@ -209,7 +209,7 @@ fn listing(text: &mut String, found: &Inspection, symbol: &SymbolInspection) {
         let labels = found.labels.iter().map(|label| row.labels.get(label).cloned().unwrap_or_default());
         table.add_row([ticker, time(row.from), time(row.to)].into_iter().chain(labels));
     }
-    push_table(text, &table);
+    push_table(text, &table, Page::of_stdout());
 }
 
 /// Splits and dividends.
@@ -225,7 +225,7 @@ fn factors(text: &mut String, symbol: &SymbolInspection) {
         table.add_row([format_time(row.date), shown(row.split, 1.0), shown(row.dividend, 0.0)]);
     }
     right_align(&mut table, &[1, 2]);
-    push_table(text, &table);
+    push_table(text, &table, Page::of_stdout());
     if hidden > 0 {
         let _ = writeln!(text, "  ... and {hidden} earlier: --json has all\n");
     }

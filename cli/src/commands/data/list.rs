@@ -10,7 +10,7 @@ use crate::app::Context;
 use crate::commands::scans::RemoteArgs;
 use crate::failure::{NOT_DONE, of_market};
 use crate::human::{counted, thousands};
-use crate::output::page::{new_table, push_table, right_align};
+use crate::output::page::{Page, new_table, push_table, right_align};
 use crate::output::table::short_snapshot;
 
 const AFTER_HELP: &str = "\
@@ -82,7 +82,7 @@ fn table(list: &[DatasetSummary], args: &Args, context: &Context) -> String {
     }
     right_align(&mut table, &[2, 3]);
     let mut text = String::new();
-    push_table(&mut text, &table);
+    push_table(&mut text, &table, Page::of_stdout());
     if !args.remote.is_remote() {
         text.push_str(&format!("data root {}\n", context.data_root.display()));
     }

@@ -16,7 +16,7 @@ use crate::output::panel::{self, PanelFile};
 use crate::output::{About, Format, csv, identity_path, json};
 
 /// Where the bytes go.
-enum Target {
+pub(super) enum Target {
     File(StagedFile),
     StandardOutput(BufWriter<Stdout>),
 }
@@ -38,8 +38,19 @@ impl Write for Target {
 }
 
 impl Target {
+    /// Of a path; `-` is standard output.
+    ///
+    /// # Errors
+    /// A [`UserMistake`]: a place that cannot be written.
+    pub(super) fn of(path: &Path) -> Result<Self, UserMistake> {
+        Ok(match path == Path::new(STANDARD_STREAM) {
+            true => Self::StandardOutput(BufWriter::new(io::stdout())),
+            false => Self::File(StagedFile::create(path)?),
+        })
+    }
+
     /// Renames a file into place.
-    fn keep(self) -> anyhow::Result<()> {
+    pub(super) fn keep(self) -> anyhow::Result<()> {
         match self {
             Self::File(file) => drop(file.keep()?),
             Self::StandardOutput(mut out) => out.flush()?,
@@ -157,13 +168,6 @@ impl AllBarsFile {
         self.path == Path::new(STANDARD_STREAM)
     }
 
-    fn target(&self) -> anyhow::Result<Target> {
-        Ok(match self.is_piped() {
-            true => Target::StandardOutput(BufWriter::new(io::stdout())),
-            false => Target::File(StagedFile::create(&self.path)?),
-        })
-    }
-
     /// Writes the answers of all times from `from` (the first when `None`) to the scan's as-of. Memory holds one chunk of times;
     /// see [`CHUNK_BYTES_MAX`].
     ///
@@ -182,7 +186,7 @@ impl AllBarsFile {
                 Some(sink) => sink,
                 empty => {
                     let first = answer_at(prepared, chunk, 0);
-                    empty.insert(Sink::begin(self.format, prepared, &first, self.target()?)?)
+                    empty.insert(Sink::begin(self.format, prepared, &first, Target::of(&self.path)?)?)
                 }
             };
             let panel::Written { rows, matched } = sink.push(prepared, chunk)?;

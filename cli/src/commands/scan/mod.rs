@@ -9,6 +9,7 @@ mod document_files;
 mod explain;
 mod include;
 mod near;
+mod panel;
 mod running;
 mod several;
 mod shown;
@@ -18,6 +19,8 @@ mod update;
 mod values;
 mod why;
 
+pub use panel::Args as PanelArgs;
+pub use panel::run as run_panel;
 pub use shown::{Files, Outcome, ShownArgs, finish};
 pub use study::Args as StudyArgs;
 pub use study::run as run_study;

@@ -1,0 +1,303 @@
+//! `trawl panel`: a scan over history as features and labels, for models and backtests.
+
+mod tensors;
+mod tidy;
+mod wide;
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use arrow_schema::{DataType, TimeUnit};
+use trawl_coordinator::features::{
+    FOLDS_MAX, FeatureChunk, FeatureError, FeatureOptions, FeaturePanel, Scaler, SplitBy, WINDOW_MAX,
+};
+use trawl_coordinator::local::LocalOptions;
+use trawl_coordinator::{HORIZONS_MAX, PreparedScan};
+use trawl_kernels::NoCancel;
+use trawl_market::AsOf;
+use trawl_wire::Status;
+
+use super::document_files::STANDARD_STREAM;
+use super::{Clauses, Running, asked, begin, prepare, routed};
+use crate::app::Context;
+use crate::backend::Workload;
+use crate::failure::{DONE, NOT_DONE, UserMistake};
+use crate::output::atomic_file::StagedFile;
+use crate::output::{About, Format, identity_path, json};
+use tensors::Tensors;
+use tidy::Tidy;
+use wide::Wide;
+
+/// The furthest label, in bars.
+const HORIZON_MAX: u32 = 100_000;
+/// The longest embargo, in bars.
+const EMBARGO_MAX: u32 = 100_000;
+
+const AFTER_HELP: &str = "\
+One row for each symbol and bar that has one and is in the universe: time, symbol, the select columns (features), matched, then the \
+labels forward_N: the return of the symbol's own close N of its bars later, adjusted for splits (for dividends too with --adjust \
+split+dividend), empty where it is not known yet. A feature at a bar reads no later bar. Rank and limit are not used.
+
+--split and --folds add columns that say what a row is for: train, test, purged (a training row whose furthest label reaches into \
+the bars of the test) or embargoed (too near to them).
+
+Examples:
+  trawl panel --dataset us5 --where 'close > sma(50)' --select 'rsi(14) as rsi' --select 'roc(20) as roc' --output panel.parquet
+  trawl panel --file scan.toml --from 2012-06-01 --forward 1,5 --split 2013-01-02 --embargo 5 --scaler scaler.json --output panel.arrow
+  trawl panel --file scan.toml --forward 5 --tensors tensors/ --window 60
+  trawl panel --file scan.toml --wide --output frame.parquet";
+
+/// Write a scan's columns over history as a table of features and forward returns
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = AFTER_HELP,
+    mut_arg("backend", |arg| arg.hide(true)),
+    mut_arg("device_memory", |arg| arg.hide(true)),
+    mut_arg("allow_partial", |arg| arg.hide(true)),
+    mut_arg("deadline", |arg| arg.hide(true)),
+    mut_arg("profile", |arg| arg.hide(true))
+)]
+pub struct Args {
+    #[command(flatten)]
+    clauses: Clauses,
+
+    /// The first bar: a date or a time on the exchange's clock
+    #[arg(long, value_name = "WHEN", value_parser = begin)]
+    from: Option<AsOf>,
+
+    /// The last bar: a date (to the end of that day), a time on the exchange's clock, an instant such as 2024-06-28T14:31:00Z,
+    /// now, today or last-session [default: the newest closed bar]
+    #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
+    to: Option<String>,
+
+    /// Add the returns over these numbers of bars, with commas, as columns forward_N
+    #[arg(long, value_name = "BARS,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(HORIZON_MAX)))]
+    forward: Vec<u32>,
+
+    /// Write only rows at which the condition is true
+    #[arg(long)]
+    matches_only: bool,
+
+    /// File of the rows, ending in .csv, .parquet or .arrow; '-' is standard output
+    #[arg(long, short, value_name = "FILE", required_unless_present = "tensors", help_heading = "Output")]
+    output: Option<PathBuf>,
+
+    /// Format of --output -
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
+    format: Option<Format>,
+
+    /// Write a file for each column, FILE.COLUMN.parquet, with a row for each time and a column for each symbol
+    #[arg(long, conflicts_with_all = ["split", "folds"], requires = "output", help_heading = "Output")]
+    wide: bool,
+
+    /// Write windows of the features to this folder, as NumPy arrays [sample, window, feature]
+    #[arg(long, value_name = "DIR", requires = "window", help_heading = "Output")]
+    tensors: Option<PathBuf>,
+
+    /// Bars of a window; the last is the row's own
+    #[arg(long, value_name = "BARS", requires = "tensors", value_parser = clap::value_parser!(u32).range(1..=WINDOW_MAX as i64), help_heading = "Output")]
+    window: Option<u32>,
+
+    /// Test from this date or time on, train before it
+    #[arg(long, value_name = "WHEN", value_parser = begin, help_heading = "Splits")]
+    split: Option<AsOf>,
+
+    /// Cut the span into this many runs of bars and test each once: a column split_K for each
+    #[arg(long, value_name = "K", conflicts_with = "split", value_parser = clap::value_parser!(u32).range(2..=i64::from(FOLDS_MAX)), help_heading = "Splits")]
+    folds: Option<u32>,
+
+    /// Keep training rows this many more bars away from the test's
+    #[arg(long, value_name = "BARS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=i64::from(EMBARGO_MAX)), help_heading = "Splits")]
+    embargo: u32,
+
+    /// Scale the features by their mean and standard deviation over the training rows, and save these as JSON
+    #[arg(long, value_name = "FILE", requires = "split", help_heading = "Splits")]
+    scaler: Option<PathBuf>,
+
+    /// Print nothing about what was written
+    #[arg(long, short, help_heading = "Output")]
+    quiet: bool,
+
+    #[command(flatten)]
+    running: Running,
+}
+
+/// What is written of each chunk.
+#[derive(Default)]
+struct Sinks {
+    tidy: Option<Tidy>,
+    wide: Option<Wide>,
+    tensors: Option<Tensors>,
+}
+
+impl Sinks {
+    fn push(&mut self, chunk: &FeatureChunk) -> anyhow::Result<()> {
+        if let Some(tidy) = &mut self.tidy {
+            tidy.push(chunk)?;
+        }
+        if let Some(wide) = &mut self.wide {
+            wide.push(chunk)?;
+        }
+        if let Some(tensors) = &mut self.tensors {
+            tensors.push(chunk)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        self.tidy.map_or(Ok(()), Tidy::finish)?;
+        self.wide.map_or(Ok(()), Wide::finish)?;
+        self.tensors.map_or(Ok(()), Tensors::finish)
+    }
+}
+
+/// Computes the panel and writes it; [`NOT_DONE`] when the bars of a symbol could not be read.
+///
+/// # Errors
+/// Those of a scan at every bar; a [`UserMistake`] for a sweep, a split without bars, a format that has no tables, or a place that
+/// cannot be written.
+pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let (document, as_of) = asked(&args.clauses, args.to.as_deref())?;
+    let prepared = prepare(context, &document, as_of).map_err(|error| args.clauses.placed(error))?;
+    args.running.backend.choose(Workload::CpuOnly("a panel is computed"))?;
+    for warning in prepared.warnings.iter().filter(|_| !args.quiet) {
+        crate::diagnostics::warning_line(warning);
+    }
+    let local = LocalOptions { threads: routed(&args.running, &prepared).threads(), ..LocalOptions::default() };
+    let panel = FeaturePanel::new(&prepared, local, options(&args, &prepared)?).map_err(mistake)?;
+    let mut sinks = sinks(&args, &prepared, &panel)?;
+    let place = args.scaler.as_deref().map(StagedFile::create).transpose()?;
+    let scaler = args.scaler.as_ref().map(|_| panel.fit(&NoCancel)).transpose().map_err(mistake)?;
+    let (mut rows, mut failed) = (0u64, false);
+    let ran = panel.each_chunk(&NoCancel, |mut chunk| {
+        if let Some(scaler) = &scaler {
+            scaler.apply(&mut chunk);
+        }
+        rows += chunk.rows().count() as u64;
+        failed |= chunk.status.contains(&Status::Failed);
+        sinks.push(&chunk).map_err(|error| format!("cannot write the panel: {error:#}"))
+    });
+    ran.map_err(mistake)?;
+    sinks.finish()?;
+    if let (Some(mut file), Some(scaler)) = (place, &scaler) {
+        write_scaler(&mut file, scaler, &panel, &prepared)?;
+        file.keep()?;
+    }
+    if let Some(path) = args.output.as_deref().filter(|path| *path != Path::new(STANDARD_STREAM))
+        && Format::of(path)?.has_identity_beside()
+    {
+        let mut file = StagedFile::create(&identity_path(path))?;
+        json::write_about(&About::of_many(&prepared.identity, &prepared.document), &mut file)?;
+        file.keep()?;
+    }
+    if failed {
+        crate::diagnostics::warning_line("the bars of some symbols could not be read: they have no rows");
+    }
+    let piped = args.output.as_deref() == Some(Path::new(STANDARD_STREAM));
+    if !args.quiet && !piped {
+        let synthetic = if prepared.dataset.manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
+        let places = args.output.iter().chain(&args.tensors).map(|path| path.display().to_string());
+        writeln!(io::stdout(), "wrote {}: {rows} rows{synthetic}", places.collect::<Vec<_>>().join(" and "))?;
+    }
+    Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
+}
+
+fn options(args: &Args, prepared: &PreparedScan) -> anyhow::Result<FeatureOptions> {
+    let manifest = &prepared.dataset.manifest;
+    let start = |when: &AsOf| manifest.span_start(when).map_err(crate::failure::of_market);
+    let mut horizons = args.forward.clone();
+    horizons.sort_unstable();
+    horizons.dedup();
+    if horizons.len() > HORIZONS_MAX {
+        let message = format!("--forward has {} bars; at most {HORIZONS_MAX} are taken", horizons.len());
+        return Err(UserMistake::plain(message).into());
+    }
+    let split = match (&args.split, args.folds) {
+        (Some(when), _) => Some(SplitBy::Time(start(when)?)),
+        (None, folds) => folds.map(SplitBy::Folds),
+    };
+    if args.embargo > 0 && split.is_none() {
+        let help = "name the test rows with --split WHEN or --folds K";
+        return Err(UserMistake::with_help("--embargo is for training and test rows", help).into());
+    }
+    Ok(FeatureOptions {
+        horizons,
+        from: args.from.as_ref().map(start).transpose()?,
+        matches_only: args.matches_only,
+        split,
+        embargo: args.embargo,
+        window: args.window.unwrap_or(0) as usize,
+    })
+}
+
+fn sinks(args: &Args, prepared: &PreparedScan, panel: &FeaturePanel<'_>) -> anyhow::Result<Sinks> {
+    let mut sinks = Sinks::default();
+    let about = About::of_many(&prepared.identity, &prepared.document);
+    if let Some(path) = &args.output {
+        let format = format(path, args.format)?;
+        match args.wide {
+            true => sinks.wide = Some(Wide::begin(path, format, panel, &about)?),
+            false => sinks.tidy = Some(Tidy::begin(path, format, (panel, args.matches_only), &about)?),
+        }
+    }
+    if let (Some(folder), Some(window)) = (&args.tensors, args.window) {
+        sinks.tensors = Some(Tensors::begin(folder, window as usize, panel, &about)?);
+    }
+    Ok(sinks)
+}
+
+fn format(path: &Path, stated: Option<Format>) -> Result<Format, UserMistake> {
+    let format = match stated {
+        stated if path == Path::new(STANDARD_STREAM) => stated.unwrap_or(Format::Csv),
+        Some(_) => {
+            let help = format!("'{}' is written in the format of its extension", path.display());
+            return Err(UserMistake::with_help("--format is for --output -", help));
+        }
+        None => Format::of(path)?,
+    };
+    match format {
+        Format::Json | Format::JsonLines => {
+            let help = "take csv, parquet or arrow; 'trawl scan --all-bars' writes JSON";
+            Err(UserMistake::with_help("a panel is a table, and JSON has none", help))
+        }
+        format => Ok(format),
+    }
+}
+
+fn mistake(error: FeatureError) -> anyhow::Error {
+    let message = error.to_string();
+    match error {
+        FeatureError::AllBars(error) => super::all_bars::mistake(error),
+        FeatureError::Market(error) => crate::failure::of_market(error),
+        FeatureError::Sweep(_)
+        | FeatureError::NoClose
+        | FeatureError::Name(_)
+        | FeatureError::Split(_)
+        | FeatureError::Window(_)
+        | FeatureError::Empty => UserMistake::plain(message).into(),
+    }
+}
+
+/// The scaler with what it was fitted on.
+fn write_scaler(
+    file: &mut StagedFile,
+    scaler: &Scaler,
+    panel: &FeaturePanel<'_>,
+    prepared: &PreparedScan,
+) -> anyhow::Result<()> {
+    let test = panel.parts().all.first().map(|part| trawl_market::format_time(part.test.0));
+    let value = serde_json::json!({
+        "features": scaler.features,
+        "trained_before": test,
+        "identity": prepared.identity,
+    });
+    serde_json::to_writer_pretty(&mut *file, &value)?;
+    writeln!(file)?;
+    Ok(())
+}
+
+/// The type of times in columnar files.
+fn time_type() -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+}

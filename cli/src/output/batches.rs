@@ -1,0 +1,108 @@
+//! Tables as CSV, Arrow or Parquet files, batch by batch: a table of any length in the memory of one batch.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float64Type, TimestampMicrosecondType};
+use arrow_array::{Array as _, ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Schema};
+use parquet::arrow::ArrowWriter;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use trawl_market::format_time;
+
+use super::Format;
+use crate::human::push_exact;
+
+/// A file being written.
+pub enum BatchFile<W: Write + Send> {
+    Csv(Box<::csv::Writer<W>>),
+    Arrow(Box<arrow_ipc::writer::FileWriter<W>>),
+    Parquet(Box<ArrowWriter<W>>),
+}
+
+impl<W: Write + Send> BatchFile<W> {
+    /// Starts a file; the metadata are those of the schema. `None` for a format that is none of the three.
+    ///
+    /// # Errors
+    /// The writer's error.
+    pub fn begin(format: Format, schema: &Arc<Schema>, writer: W) -> anyhow::Result<Option<Self>> {
+        Ok(match format {
+            Format::Csv => {
+                let mut file = ::csv::Writer::from_writer(writer);
+                file.write_record(schema.fields().iter().map(|field| field.name()))?;
+                Some(Self::Csv(Box::new(file)))
+            }
+            Format::Arrow => Some(Self::Arrow(Box::new(arrow_ipc::writer::FileWriter::try_new(writer, schema)?))),
+            Format::Parquet => {
+                let pair = |(key, value): (&String, &String)| KeyValue { key: key.clone(), value: Some(value.clone()) };
+                let pairs: Vec<KeyValue> = schema.metadata().iter().map(pair).collect();
+                let properties = WriterProperties::builder().set_key_value_metadata(Some(pairs)).build();
+                let file = ArrowWriter::try_new(writer, Arc::clone(schema), Some(properties))?;
+                Some(Self::Parquet(Box::new(file)))
+            }
+            Format::Json | Format::JsonLines => None,
+        })
+    }
+
+    /// Appends rows: a row group of Parquet.
+    ///
+    /// # Errors
+    /// The writer's error.
+    pub fn push(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
+        match self {
+            Self::Csv(file) => {
+                let mut text = String::new();
+                for row in 0..batch.num_rows() {
+                    for column in batch.columns() {
+                        text.clear();
+                        push_cell(&mut text, column, row)?;
+                        file.write_field(&text)?;
+                    }
+                    file.write_record(None::<&[u8]>)?;
+                }
+            }
+            Self::Arrow(file) => file.write(batch)?,
+            Self::Parquet(file) => {
+                file.write(batch)?;
+                file.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes the file and returns the writer.
+    ///
+    /// # Errors
+    /// The writer's error.
+    pub fn finish(self) -> anyhow::Result<W> {
+        Ok(match self {
+            Self::Csv(file) => file.into_inner().map_err(|error| anyhow::anyhow!("{}", error.error()))?,
+            Self::Arrow(mut file) => {
+                file.finish()?;
+                file.into_inner()?
+            }
+            Self::Parquet(file) => file.into_inner()?,
+        })
+    }
+}
+
+/// A value as in CSV files of answers.
+fn push_cell(text: &mut String, column: &ArrayRef, row: usize) -> anyhow::Result<()> {
+    if column.is_null(row) {
+        return Ok(());
+    }
+    match column.data_type() {
+        DataType::Utf8 => text.push_str(column.as_string::<i32>().value(row)),
+        DataType::Boolean => text.push_str(if column.as_boolean().value(row) { "true" } else { "false" }),
+        DataType::Float64 => push_exact(text, column.as_primitive::<Float64Type>().value(row)),
+        DataType::Timestamp(..) => {
+            let time = column.as_primitive_opt::<TimestampMicrosecondType>().context("a time in another unit")?;
+            text.push_str(&format_time(time.value(row)));
+        }
+        other => anyhow::bail!("no CSV of a column of type {other}"),
+    }
+    Ok(())
+}
