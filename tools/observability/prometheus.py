@@ -63,6 +63,9 @@ class Prometheus(Process):
             with urllib.request.urlopen(f"{self.url}/{path}?{query}", timeout=20) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as refused:
+            # While it reads its own data it answers everything with 503 and no JSON.
+            if refused.code == 503:
+                raise
             raise ValueError(json.load(refused)["error"]) from None
 
     def ready(self):
