@@ -64,7 +64,7 @@ def table():
         "",
         f"Seconds are medians of whole processes on {machine['cores']} cores of an {machine['processor']}, shared with others: compare",
         f"ratios within a row ([{jobs_file}](benches/results/{jobs_file}), commit {jobs['commit']}). The last row was measured inside one",
-        f"process on another machine ([{screen_file}](benches/results/{screen_file})). Each cell is the library's fastest",
+        f"process on an {screen['machine']['processor']} ([{screen_file}](benches/results/{screen_file})). Each cell is the library's fastest",
         f"measured way, which for {tails} may read only the last bars; empty cells were not measured.",
     ]
     return "\n".join(lines)

@@ -21,8 +21,9 @@ def processor():
     words = models[0].split("@")[0] if models else ""
     for noise in ("(R)", "(TM)", " CPU", " Processor"):
         words = words.replace(noise, "")
-    wide = any("avx512f" in line for line in lines if line.startswith("flags"))
-    return " ".join(words.split()) + (" with AVX-512" if wide else "") or platform.machine()
+    flags = {flag for line in lines if line.startswith("flags") for flag in line.split()}
+    vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), None)
+    return " ".join(words.split()) + (f" with {vectors}" if vectors else "") or platform.machine()
 
 
 def versions():
