@@ -301,3 +301,24 @@ fn why_across_frames_and_symbols() {
         2
     );
 }
+
+#[test]
+fn a_panel_that_cannot_be_written() {
+    let home = Home::new();
+    let panel = ["panel", "--dataset", "us5", "--where", "true"];
+    let says = |name: &str, more: &[&str]| {
+        let ended = home.trawl(&[&panel[..], more].concat());
+        let text = shown(&home, &ended);
+        insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+            insta::assert_snapshot!(name.to_owned(), text);
+        });
+        assert_eq!(ended.code, Some(2), "{name}");
+    };
+    says("panel_as_json", &["--output", "p.json"]);
+    says("panel_without_output", &[]);
+    says("panel_wide_to_a_pipe", &["--output", "-", "--wide"]);
+    says("panel_split_before_the_bars", &["--output", "p.csv", "--split", "1990-01-02"]);
+    says("panel_embargo_without_a_test", &["--output", "p.csv", "--embargo", "5"]);
+    says("panel_with_a_column_of_its_own", &["--output", "p.csv", "--select", "close as forward_1"]);
+    says("panel_scaler_without_a_test", &["--output", "p.csv", "--scaler", "s.json"]);
+}

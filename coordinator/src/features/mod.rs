@@ -336,7 +336,7 @@ mod tests {
     use crate::prepare;
 
     const SCAN: &str = "dataset = 'us5'\nwhere = 'close > sma(20)'\nselect = ['roc(5) as roc', 'close > sma(50) as up', \
-                        'xs_rank(roc(10)) as place']";
+                        'xs_rank(roc(10)) as strength']";
 
     fn prepared(text: &str) -> PreparedScan {
         prepare(&Store::new("/nowhere".into()), &ScanDocument::from_toml(text).unwrap(), None).unwrap()
@@ -383,7 +383,7 @@ mod tests {
         let (whole, cut) = (panel(2), panel(1).in_chunks_of(1));
         let (scaler, same) = (whole.fit(&NoCancel).unwrap(), cut.fit(&NoCancel).unwrap());
         assert_eq!(scaler, same);
-        assert!(scaler.features.iter().map(|column| column.name.as_str()).eq(["roc", "place"]));
+        assert!(scaler.features.iter().map(|column| column.name.as_str()).eq(["roc", "strength"]));
         let (whole, cut) = (everything(&whole, Some(&scaler)), everything(&cut, Some(&scaler)));
         assert!(whole.len() > 1000 && whole[0].0 == times[200]);
         assert!(whole == cut);
