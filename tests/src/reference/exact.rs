@@ -141,6 +141,9 @@ fn function(call: &Call, frame: Frame) -> Known {
         "clamp" => (worst(&[0, 1, 2]).0, false),
         "sqrt" => (within(of(0).0, Signed), false),
         "sma" if of(0).0 == Whole => (Stored, of(0).1),
+        // One of the values, or half the sum of two.
+        "median" if call.params.first().is_some_and(|(_, n)| n % 2.0 == 1.0) => of(0),
+        "median" if of(0).0 == Whole => (Stored, of(0).1),
         "bbands" if call.is_simple_middle() && of(0).0 == Whole => (Stored, of(0).1),
         "roc" if of(0).0 <= Stored => (Signed, false),
         "macd" | "zscore" | "correl" | "log" | "exp" | "pow" => (Rounded, false),
