@@ -24,26 +24,26 @@ pub enum BatchFile<W: Write + Send> {
 }
 
 impl<W: Write + Send> BatchFile<W> {
-    /// Starts a file; the metadata are those of the schema. `None` for a format that is none of the three.
+    /// Starts a file; the metadata are those of the schema.
     ///
     /// # Errors
-    /// The writer's error.
-    pub fn begin(format: Format, schema: &Arc<Schema>, writer: W) -> anyhow::Result<Option<Self>> {
+    /// The writer's error, or a format that is none of the three.
+    pub fn begin(format: Format, schema: &Arc<Schema>, writer: W) -> anyhow::Result<Self> {
         Ok(match format {
             Format::Csv => {
                 let mut file = ::csv::Writer::from_writer(writer);
                 file.write_record(schema.fields().iter().map(|field| field.name()))?;
-                Some(Self::Csv(Box::new(file)))
+                Self::Csv(Box::new(file))
             }
-            Format::Arrow => Some(Self::Arrow(Box::new(arrow_ipc::writer::FileWriter::try_new(writer, schema)?))),
+            Format::Arrow => Self::Arrow(Box::new(arrow_ipc::writer::FileWriter::try_new(writer, schema)?)),
             Format::Parquet => {
                 let pair = |(key, value): (&String, &String)| KeyValue { key: key.clone(), value: Some(value.clone()) };
                 let pairs: Vec<KeyValue> = schema.metadata().iter().map(pair).collect();
                 let properties = WriterProperties::builder().set_key_value_metadata(Some(pairs)).build();
                 let file = ArrowWriter::try_new(writer, Arc::clone(schema), Some(properties))?;
-                Some(Self::Parquet(Box::new(file)))
+                Self::Parquet(Box::new(file))
             }
-            Format::Json | Format::JsonLines => None,
+            Format::Json | Format::JsonLines => anyhow::bail!("JSON has no tables"),
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Features are the select columns of the scan at every bar, each computed as of that bar. Labels are returns over the bars that
 //! follow ([`crate::forward`]): they are computed apart, from closes alone, and no feature can name one. Memory holds one
-//! chunk of times.
+//! chunk of times and the closes of a few groups.
 
 mod parts;
 mod scaler;

@@ -142,20 +142,28 @@ pub(super) fn mistake(error: AllBarsError) -> anyhow::Error {
     }
 }
 
+/// The format that a path or, for standard output, `stated` gives; CSV if nothing does. `option` writes to standard output.
+///
+/// # Errors
+/// A [`UserMistake`]: an unknown extension, or a stated format where the name gives it.
+pub(super) fn format_of(path: &Path, stated: Option<Format>, option: &str) -> Result<Format, UserMistake> {
+    match stated {
+        stated if path == Path::new(STANDARD_STREAM) => Ok(stated.unwrap_or(Format::Csv)),
+        Some(_) => {
+            let help = format!("'{}' is written in the format of its extension", path.display());
+            Err(UserMistake::with_help(format!("--format is for {option}"), help))
+        }
+        None => Format::of(path),
+    }
+}
+
 impl AllBarsFile {
     /// Checks name and place; `format` is that of standard output.
     ///
     /// # Errors
     /// A [`UserMistake`]: an unknown extension, a place that cannot be written, or a format where the name gives it.
     pub fn prepare(path: &Path, format: Option<Format>) -> Result<Self, UserMistake> {
-        let format = match format {
-            format if path == Path::new(STANDARD_STREAM) => format.unwrap_or(Format::Csv),
-            Some(_) => {
-                let help = format!("'{}' is written in the format of its extension", path.display());
-                return Err(UserMistake::with_help("--format is for --all-bars -", help));
-            }
-            None => Format::of(path)?,
-        };
+        let format = format_of(path, format, "--all-bars -")?;
         let file = Self { path: path.to_owned(), format };
         if !file.is_piped() {
             StagedFile::create(path)?;

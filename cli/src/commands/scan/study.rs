@@ -17,7 +17,7 @@ use crate::output::page::{Grid, Page};
 use crate::output::table::{cell, short_snapshot};
 
 /// The furthest horizon, in bars.
-const HORIZON_MAX: u32 = 100_000;
+pub(super) const HORIZON_MAX: u32 = 100_000;
 
 const AFTER_HELP: &str = "\
 At every bar up to the as-of the scan is answered as of that bar, and the return of each match is that of its own close so many of \

@@ -18,7 +18,9 @@ use trawl_kernels::NoCancel;
 use trawl_market::AsOf;
 use trawl_wire::Status;
 
+use super::all_bars::format_of;
 use super::document_files::STANDARD_STREAM;
+use super::study::HORIZON_MAX;
 use super::{Clauses, Running, asked, begin, prepare, routed};
 use crate::app::Context;
 use crate::backend::Workload;
@@ -29,8 +31,6 @@ use tensors::Tensors;
 use tidy::Tidy;
 use wide::Wide;
 
-/// The furthest label, in bars.
-const HORIZON_MAX: u32 = 100_000;
 /// The longest embargo, in bars.
 const EMBARGO_MAX: u32 = 100_000;
 
@@ -248,15 +248,7 @@ fn sinks(args: &Args, prepared: &PreparedScan, panel: &FeaturePanel<'_>) -> anyh
 }
 
 fn format(path: &Path, stated: Option<Format>) -> Result<Format, UserMistake> {
-    let format = match stated {
-        stated if path == Path::new(STANDARD_STREAM) => stated.unwrap_or(Format::Csv),
-        Some(_) => {
-            let help = format!("'{}' is written in the format of its extension", path.display());
-            return Err(UserMistake::with_help("--format is for --output -", help));
-        }
-        None => Format::of(path)?,
-    };
-    match format {
+    match format_of(path, stated, "--output -")? {
         Format::Json | Format::JsonLines => {
             let help = "take csv, parquet or arrow; 'trawl scan --all-bars' writes JSON";
             Err(UserMistake::with_help("a panel is a table, and JSON has none", help))

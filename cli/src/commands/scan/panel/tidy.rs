@@ -46,7 +46,7 @@ impl Tidy {
         fields.extend(panel.parts().all.iter().map(|part| Field::new(&part.name, DataType::Utf8, false)));
         let schema = Arc::new(Schema::new(fields).with_metadata(Metadata::from_iter(metadata(about))));
         let file = BatchFile::begin(format, &schema, Target::of(path)?)?;
-        Ok(Self { schema, file: file.ok_or_else(no_table)?, conditions, matched: !matches_only })
+        Ok(Self { schema, file, conditions, matched: !matches_only })
     }
 
     /// Appends the rows of a chunk.
@@ -80,10 +80,6 @@ impl Tidy {
     pub fn finish(self) -> anyhow::Result<()> {
         self.file.finish()?.keep()
     }
-}
-
-pub(super) fn no_table() -> anyhow::Error {
-    anyhow::anyhow!("no table in this format")
 }
 
 /// Values as a column, NaN as null.

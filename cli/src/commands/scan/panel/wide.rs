@@ -13,7 +13,7 @@ use trawl_wire::Status;
 
 use super::super::all_bars::Target;
 use super::super::document_files::STANDARD_STREAM;
-use super::tidy::{array, no_table};
+use super::tidy::array;
 use super::time_type;
 use crate::failure::UserMistake;
 use crate::output::batches::BatchFile;
@@ -72,7 +72,7 @@ impl Wide {
             pairs.push(("pandas".to_owned(), pandas()));
             let fields: Vec<Field> = std::iter::once(time).chain(fields).collect();
             let schema = Arc::new(Schema::new(fields).with_metadata(Metadata::from_iter(pairs)));
-            let file = BatchFile::begin(format, &schema, Target::of(&path)?)?.ok_or_else(no_table)?;
+            let file = BatchFile::begin(format, &schema, Target::of(&path)?)?;
             paths.push(path);
             frames.push(Frame { schema, file, values });
         }
