@@ -4,8 +4,10 @@
 
 mod atc;
 mod cpu;
+mod delay;
 mod overhead;
 mod plain;
+mod scheduler;
 mod screen;
 mod tracing;
 mod update;
@@ -29,6 +31,10 @@ enum Benchmark {
     /// What a cluster adds to its workers' computing: times seen by the client, recorded and ephemeral, and many
     /// concurrent scans
     Overhead(overhead::Args),
+    /// A proxy that passes on everything later
+    Delay(delay::Args),
+    /// The planner and the scheduler with 1,000 workers and 1,000,000 symbols
+    Scheduler(scheduler::Args),
     /// What tracing costs a warm scan: clusters that trace more or less, in turns
     Tracing(tracing::Args),
     /// A new bar of every symbol: the screen W1 with resident state, compared with the last bar computed from the
@@ -43,6 +49,8 @@ fn main() -> ExitCode {
         Benchmark::Screen(args) => screen::run(args),
         Benchmark::Atc(args) => atc::run(args),
         Benchmark::Overhead(args) => overhead::run(args),
+        Benchmark::Delay(args) => delay::run(args),
+        Benchmark::Scheduler(args) => scheduler::run(args),
         Benchmark::Tracing(args) => tracing::run(args),
         Benchmark::Update(args) => update::run(args),
     };

@@ -19,7 +19,7 @@ use trawl_worker::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
 use trawl_worker::{ScanStep, prefetch};
 
 use crate::merge::{FailedSegment, merge};
-use crate::planner::{Holdings, ShardSpec, WorkerSeat, name_key, plan_shards};
+use crate::planner::{Holdings, SHARDS_PER_WORKER, ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
 use crate::report::{
     FailedRun, Progress, RunReport, SegmentRun, ShardRun, ShardTimes, incomplete, is_of_snapshot, ms_of, ms_since,
@@ -259,7 +259,12 @@ impl<'a> Run<'a> {
             holds: Holdings::default(),
         };
         let affinity = name_key(&self.prepared.identity.dataset);
-        let shards = plan_shards(&self.prepared.segment_costs(), &[seat], self.options.shards, affinity);
+        let spec = match self.options.shards {
+            // A shard costs nothing here, and several of them show progress.
+            ShardSpec::Automatic => ShardSpec::Count(SHARDS_PER_WORKER as u32),
+            spec => spec,
+        };
+        let shards = plan_shards(&self.prepared.segment_costs(), &[seat], spec, affinity);
         self.report.shards = u32::try_from(shards.len()).unwrap_or(u32::MAX);
         self.progress.accepted(self.prepared.segments.len(), self.prepared.symbol_count());
         let parent = tracing::Span::current();

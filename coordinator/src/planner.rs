@@ -89,8 +89,11 @@ pub struct Shard {
     pub cold_ms: u64,
 }
 
-/// Shards for each worker under [`ShardSpec::Automatic`]: enough to even out wrong estimates, few enough to stay cheap.
+/// Most shards for each worker under [`ShardSpec::Automatic`]: enough to even out wrong estimates, few enough to stay cheap.
 pub const SHARDS_PER_WORKER: usize = 4;
+/// Computing time, by the estimate, below which a worker's segments are not cut into more shards: a shard costs all processes together a
+/// few tenths of a millisecond, and what is that short needs no evening out.
+pub const SHARD_NS_MIN: u64 = 4_000_000;
 /// Shards for each worker with a device: as many as it has in flight. A device runs thousands of symbols in parallel,
 /// and takes about as long for a few as for many.
 pub const SHARDS_PER_DEVICE: usize = SHARDS_IN_FLIGHT_PER_WORKER;
@@ -111,23 +114,75 @@ pub fn plan_shards(segments: &[SegmentCost], workers: &[WorkerSeat<'_>], spec: S
     seats.sort_by_key(|w| (w.key, w.worker));
     match spec {
         ShardSpec::PerSegment => {
-            segments.iter().map(|s| shard(std::slice::from_ref(s), preferred(s.segment, &seats, affinity))).collect()
+            let mut choices = FirstChoices::of(&seats);
+            segments.iter().map(|s| shard(std::slice::from_ref(s), choices.of_segment(s.segment, affinity))).collect()
         }
-        ShardSpec::Count(count) => cut_evenly(&segments, count as usize)
-            .into_iter()
-            .map(|part| shard(part, preferred(part[0].segment, &seats, affinity)))
-            .collect(),
-        ShardSpec::Automatic if seats.is_empty() => {
-            cut_evenly(&segments, SHARDS_PER_WORKER).into_iter().map(|part| shard(part, None)).collect()
+        ShardSpec::Count(count) => {
+            let mut choices = FirstChoices::of(&seats);
+            let parts = cut_evenly(&segments, count as usize).into_iter();
+            parts.map(|part| shard(part, choices.of_segment(part[0].segment, affinity))).collect()
         }
-        ShardSpec::Automatic => assign(&segments, &seats, affinity)
-            .iter()
-            .zip(&seats)
-            .flat_map(|(mine, seat)| {
-                let count = if seat.device { SHARDS_PER_DEVICE } else { SHARDS_PER_WORKER };
-                cut_evenly(mine, count).into_iter().map(|part| shard(part, Some(seat.worker)))
-            })
-            .collect(),
+        ShardSpec::Automatic => Assignment::of(&segments, &seats, affinity).shards(|cost| cost),
+    }
+}
+
+/// The segments of each worker, before they are cut into shards. It depends on the sizes of segments relative to one another, and so
+/// on no plan: all scans of a snapshot share it while the workers are the same.
+#[derive(Debug, Clone)]
+pub struct Assignment {
+    workers: Vec<Assigned>,
+}
+
+/// What one worker is assigned.
+#[derive(Debug, Clone)]
+struct Assigned {
+    /// `None` if there is no worker.
+    worker: Option<u64>,
+    device: bool,
+    capacity: u32,
+    /// Ascending, with their sizes.
+    segments: Vec<SegmentCost>,
+}
+
+impl Assignment {
+    /// Assigns `sizes`, whose costs are in any unit, to workers. Both may come in any order; a segment named twice counts once.
+    pub fn of(sizes: &[SegmentCost], workers: &[WorkerSeat<'_>], affinity: u64) -> Self {
+        let mut segments = sizes.to_vec();
+        segments.sort_by_key(|s| (s.segment, s.cost));
+        segments.dedup_by_key(|s| s.segment);
+        let mut seats = workers.to_vec();
+        seats.sort_by_key(|w| (w.key, w.worker));
+        if seats.is_empty() {
+            return Self { workers: vec![Assigned { worker: None, device: false, capacity: 1, segments }] };
+        }
+        let each = assign(&segments, &seats, affinity).into_iter().zip(&seats);
+        let assigned = |(segments, seat): (Vec<SegmentCost>, &WorkerSeat<'_>)| Assigned {
+            worker: Some(seat.worker),
+            device: seat.device,
+            capacity: seat.capacity,
+            segments,
+        };
+        Self { workers: each.map(assigned).collect() }
+    }
+
+    /// Shards of each worker's segments. `cost_ns`: the nanoseconds of one core of a segment by its size, at least 1.
+    pub fn shards(&self, cost_ns: impl Fn(u64) -> u64) -> Vec<Shard> {
+        let mut shards = Vec::new();
+        for Assigned { worker, device, capacity, segments } in &self.workers {
+            let cost = |s: &SegmentCost| SegmentCost { segment: s.segment, cost: cost_ns(s.cost).max(1) };
+            let mine: Vec<SegmentCost> = segments.iter().map(cost).collect();
+            let all_ns = mine.iter().fold(0u64, |sum, s| sum.saturating_add(s.cost));
+            // Its threads compute side by side.
+            let worth = all_ns / SHARD_NS_MIN / u64::from((*capacity).max(1));
+            let count = match (worker, device) {
+                (Some(_), true) => SHARDS_PER_DEVICE,
+                (Some(_), false) => usize::try_from(worth).unwrap_or(usize::MAX).clamp(1, SHARDS_PER_WORKER),
+                // For whoever comes.
+                (None, _) => SHARDS_PER_WORKER,
+            };
+            shards.extend(cut_evenly(&mine, count).into_iter().map(|part| shard(part, *worker)));
+        }
+        shards
     }
 }
 
@@ -163,6 +218,70 @@ fn cut_evenly(segments: &[SegmentCost], count: usize) -> Vec<&[SegmentCost]> {
     parts
 }
 
+/// The scores of seats, in one list: a seat has as many chances as shares.
+struct Chances {
+    /// Mixed into the hash of a segment.
+    keys: Vec<u64>,
+    /// The seat of each.
+    seats: Vec<usize>,
+}
+
+impl Chances {
+    fn of(seats: &[WorkerSeat<'_>], shares: &[u32]) -> Self {
+        let mut chances = Self { keys: Vec::with_capacity(seats.len()), seats: Vec::with_capacity(seats.len()) };
+        for (at, (seat, shares)) in seats.iter().zip(shares).enumerate() {
+            chances.keys.extend((0..*shares).map(|share| chance_key(seat.key, share)));
+            chances.seats.resize(chances.keys.len(), at);
+        }
+        chances
+    }
+
+    /// The seat with the highest score of a segment among those that `may` have it. Equal scores (two workers of one key) go to the
+    /// later seat, in an order that does not depend on the call.
+    fn best(&self, of_segment: u64, may: impl Fn(usize) -> bool) -> Option<usize> {
+        // Every segment looks at every chance, so this loop does little else than mix.
+        let (mut best, mut chosen) = (0, None);
+        for (key, seat) in self.keys.iter().zip(&self.seats) {
+            let score = mix(of_segment ^ key);
+            if score >= best && may(*seat) {
+                (best, chosen) = (score, Some(*seat));
+            }
+        }
+        chosen
+    }
+}
+
+/// The seats that hold a segment, found byte by byte: eight segments share one in each set of bits.
+struct Holders {
+    /// Seats that hold anything.
+    seats: Vec<usize>,
+    /// The byte that `near` is of.
+    byte: Option<usize>,
+    /// Of `seats`, those that hold any of its segments.
+    near: Vec<usize>,
+}
+
+impl Holders {
+    fn of(seats: &[WorkerSeat<'_>]) -> Self {
+        let any = |seat: &WorkerSeat<'_>| !(seat.holds.memory.is_empty() && seat.holds.disk.is_empty());
+        let seats = seats.iter().enumerate().filter(|(_, seat)| any(seat)).map(|(at, _)| at).collect();
+        Self { seats, byte: None, near: Vec::new() }
+    }
+
+    /// The seats that may hold a segment; quick if segments are asked for in ascending order.
+    fn of_segment(&mut self, segment: u32, seats: &[WorkerSeat<'_>]) -> &[usize] {
+        let byte = group_bits::byte_of(segment);
+        if self.byte != Some(byte) {
+            self.byte = Some(byte);
+            let any = |bits: &[u8]| bits.get(byte).is_some_and(|bits| *bits != 0);
+            let near = |at: &&usize| any(seats[**at].holds.memory) || any(seats[**at].holds.disk);
+            self.near.clear();
+            self.near.extend(self.seats.iter().filter(near));
+        }
+        &self.near
+    }
+}
+
 /// Assigns segments to seats that hold them, then by rendezvous hashing, each seat filled to its load bound at most.
 fn assign(segments: &[SegmentCost], seats: &[WorkerSeat<'_>], affinity: u64) -> Vec<Vec<SegmentCost>> {
     let total: u128 = segments.iter().map(|s| u128::from(s.cost)).sum();
@@ -174,32 +293,23 @@ fn assign(segments: &[SegmentCost], seats: &[WorkerSeat<'_>], affinity: u64) -> 
         u64::try_from(bound).unwrap_or(u64::MAX).max(largest)
     };
     let bounds: Vec<u64> = shares.iter().map(|share| bound(*share)).collect();
+    let (chances, mut holders) = (Chances::of(seats, &shares), Holders::of(seats));
     let mut mine: Vec<Vec<SegmentCost>> = vec![Vec::new(); seats.len()];
     let mut loads = vec![0u64; seats.len()];
     for segment in segments {
         let hash = hash_of(segment.segment, affinity);
-        let mut best: Option<(bool, Tier, u64, usize)> = None;
-        for (i, seat) in seats.iter().enumerate() {
-            let fits = loads[i].saturating_add(segment.cost) <= bounds[i];
-            let tier = if fits { seat.holds.tier(segment.segment) } else { Tier::Nowhere };
-            // Most seats are out of question before they are scored.
-            if best.is_some_and(|(fitting, best, ..)| (fits, tier) < (fitting, best)) {
-                continue;
-            }
-            // Where it fits nowhere, the least loaded seat takes it.
-            let wish = match fits {
-                true => score(hash, (seat.key, shares[i])),
-                false => u64::MAX - loads[i] / u64::from(shares[i]),
-            };
-            let candidate = (fits, tier, wish, i);
-            // Equal scores (two workers of one key) go to the later seat, in an order that does not depend on the call.
-            if best.is_none_or(|b| candidate > b) {
-                best = Some(candidate);
-            }
-        }
-        if let Some((_, _, _, i)) = best {
-            loads[i] = loads[i].saturating_add(segment.cost);
-            mine[i].push(*segment);
+        let fits = |at: usize| loads[at].saturating_add(segment.cost) <= bounds[at];
+        let rated = |at: &usize| {
+            let tier = seats[*at].holds.tier(segment.segment);
+            (tier > Tier::Nowhere && fits(*at)).then(|| (tier, score(hash, (seats[*at].key, shares[*at])), *at))
+        };
+        let holder = holders.of_segment(segment.segment, seats).iter().filter_map(rated).max().map(|(.., at)| at);
+        let best = holder.or_else(|| chances.best(hash, fits));
+        // Where it fits nowhere, the least loaded seat takes it.
+        let least = || (0..seats.len()).rev().min_by_key(|at| loads[*at] / u64::from(shares[*at]));
+        if let Some(at) = best.or_else(least) {
+            loads[at] = loads[at].saturating_add(segment.cost);
+            mine[at].push(*segment);
         }
     }
     mine
@@ -207,11 +317,35 @@ fn assign(segments: &[SegmentCost], seats: &[WorkerSeat<'_>], affinity: u64) -> 
 
 /// The first choice of a segment: a seat that holds it, then by rendezvous hashing, ignoring load.
 pub fn preferred(segment: u32, seats: &[WorkerSeat<'_>], affinity: u64) -> Option<u64> {
-    let shares = shares(seats);
-    let hash = hash_of(segment, affinity);
-    let rated = seats.iter().zip(shares).map(|(seat, share)| (score(hash, (seat.key, share)), seat));
-    let best = rated.max_by_key(|(score, seat)| (seat.holds.tier(segment), *score, seat.key, seat.worker));
-    best.map(|(_, seat)| seat.worker)
+    let mut seats = seats.to_vec();
+    seats.sort_by_key(|w| (w.key, w.worker));
+    FirstChoices::of(&seats).of_segment(segment, affinity)
+}
+
+/// The first choice of many segments, asked for in ascending order. The seats are sorted by key and id.
+struct FirstChoices<'a> {
+    seats: &'a [WorkerSeat<'a>],
+    shares: Vec<u32>,
+    chances: Chances,
+    holders: Holders,
+}
+
+impl<'a> FirstChoices<'a> {
+    fn of(seats: &'a [WorkerSeat<'a>]) -> Self {
+        let shares = shares(seats);
+        let chances = Chances::of(seats, &shares);
+        Self { seats, shares, chances, holders: Holders::of(seats) }
+    }
+
+    fn of_segment(&mut self, segment: u32, affinity: u64) -> Option<u64> {
+        let (seats, hash) = (self.seats, hash_of(segment, affinity));
+        let rated = |at: &usize| {
+            let tier = seats[*at].holds.tier(segment);
+            (tier > Tier::Nowhere).then(|| (tier, score(hash, (seats[*at].key, self.shares[*at])), *at))
+        };
+        let holder = self.holders.of_segment(segment, seats).iter().filter_map(rated).max().map(|(.., at)| at);
+        holder.or_else(|| self.chances.best(hash, |_| true)).map(|at| seats[at].worker)
+    }
 }
 
 /// How many shares of a scan each seat should have: by capacity, where the smallest seat has one.
@@ -230,11 +364,15 @@ fn hash_of(segment: u32, affinity: u64) -> u64 {
 /// The rendezvous score of a segment and a worker: the highest score wins, so a worker that joins or leaves moves only
 /// its own segments. A worker with several shares has as many chances.
 fn score(of_segment: u64, (key, shares): (u64, u32)) -> u64 {
-    let chance = |share: u32| match share {
-        0 => mix(of_segment ^ key),
-        share => mix(of_segment ^ mix(key.wrapping_add(u64::from(share)))),
-    };
-    (0..shares).map(chance).max().unwrap_or_default()
+    (0..shares).map(|share| mix(of_segment ^ chance_key(key, share))).max().unwrap_or_default()
+}
+
+/// What one share of a worker mixes into the hash of a segment.
+fn chance_key(key: u64, share: u32) -> u64 {
+    match share {
+        0 => key,
+        share => mix(key.wrapping_add(u64::from(share))),
+    }
 }
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every bit of the input moves every bit of the output.

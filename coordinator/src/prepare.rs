@@ -390,11 +390,20 @@ impl PreparedScan {
 
     /// Estimated nanoseconds of one core per segment, ascending by segment.
     pub fn segment_costs(&self) -> Vec<SegmentCost> {
+        let cost_ns = self.cost_of_bars();
+        self.segment_bars().map(|(segment, bars)| SegmentCost { segment, cost: cost_ns(bars) }).collect()
+    }
+
+    /// The segments, ascending, with the number of their bars.
+    pub(crate) fn segment_bars(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.dataset.group_bars().filter(|(segment, _)| self.has(*segment))
+    }
+
+    /// Estimated nanoseconds of one core for so many bars, at least 1.
+    pub(crate) fn cost_of_bars(&self) -> impl Fn(u64) -> u64 + use<> {
         let per_bar = self.plan.cost_ns_per_bar().max(1.0);
-        // Saturating; the cost is never 0.
-        let cost = |bars: u64| ((bars as f64 * per_bar) as u64).max(1);
-        let mine = self.dataset.group_bars().filter(|(segment, _)| self.has(*segment));
-        mine.map(|(segment, bars)| SegmentCost { segment, cost: cost(bars) }).collect()
+        // Saturates.
+        move |bars| ((bars as f64 * per_bar) as u64).max(1)
     }
 
     /// Number of symbols of a segment, and of their bars.
@@ -405,7 +414,8 @@ impl PreparedScan {
 
     /// Estimated nanoseconds of one core for all segments.
     pub fn cost_ns(&self) -> u64 {
-        self.segment_costs().iter().fold(0, |sum, segment| sum.saturating_add(segment.cost))
+        let cost_ns = self.cost_of_bars();
+        self.segment_bars().fold(0, |sum, (_, bars)| sum.saturating_add(cost_ns(bars)))
     }
 
     /// The specification for merging the results.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use trawl_coordinator::planner::{
-    Holdings, LOAD_BOUND_PERCENT, SHARDS_PER_DEVICE, SHARDS_PER_WORKER, SegmentCost, Shard, ShardSpec, WorkerSeat,
-    name_key, plan_shards, preferred,
+    Assignment, Holdings, LOAD_BOUND_PERCENT, SHARD_NS_MIN, SHARDS_PER_DEVICE, SHARDS_PER_WORKER, SegmentCost, Shard,
+    ShardSpec, WorkerSeat, name_key, plan_shards, preferred,
 };
 use trawl_wire::group_bits;
 
@@ -150,7 +150,7 @@ fn a_worker_that_joins_takes_from_those_that_hold_the_data_only_what_is_over_the
 
 #[test]
 fn a_device_is_given_its_segments_in_as_many_shards_as_it_has_in_flight() {
-    let segments: Vec<SegmentCost> = (0..60).map(|segment| SegmentCost { segment, cost: 5 }).collect();
+    let segments: Vec<SegmentCost> = (0..60).map(|segment| SegmentCost { segment, cost: SHARD_NS_MIN }).collect();
     let count = |device: bool| {
         let seats: Vec<WorkerSeat<'_>> = fleet(3).into_iter().map(|seat| WorkerSeat { device, ..seat }).collect();
         let shards = plan_shards(&segments, &seats, ShardSpec::Automatic, 7);
@@ -158,6 +158,38 @@ fn a_device_is_given_its_segments_in_as_many_shards_as_it_has_in_flight() {
         shards.len()
     };
     assert_eq!((count(true), count(false)), (3 * SHARDS_PER_DEVICE, 3 * SHARDS_PER_WORKER));
+}
+
+#[test]
+fn what_is_computed_in_a_moment_is_not_cut_further() {
+    let shards = |cost: u64, capacity: u32| {
+        let segments: Vec<SegmentCost> = (0..40).map(|segment| SegmentCost { segment, cost }).collect();
+        let seats: Vec<WorkerSeat<'_>> = fleet(1).into_iter().map(|seat| WorkerSeat { capacity, ..seat }).collect();
+        plan_shards(&segments, &seats, ShardSpec::Automatic, 7).len()
+    };
+    let part = SHARD_NS_MIN / 40;
+    assert_eq!([1, part, 2 * part, 3 * part, 4 * part, 100 * part].map(|cost| shards(cost, 1)), [1, 1, 2, 3, 4, 4]);
+    assert_eq!([4 * part, 16 * part, 64 * part].map(|cost| shards(cost, 16)), [1, 1, 4], "its threads share it");
+}
+
+#[test]
+fn who_is_assigned_what_does_not_depend_on_the_unit_of_costs() {
+    let sizes: Vec<SegmentCost> =
+        (0..500).map(|segment| SegmentCost { segment, cost: 1 + u64::from(segment * 7_919 % 100) }).collect();
+    let assignment = Assignment::of(&sizes, &fleet(7), 7);
+    let of_each = |shards: Vec<Shard>| {
+        let mut each: BTreeMap<Option<u64>, Vec<u32>> = BTreeMap::new();
+        shards.into_iter().for_each(|shard| each.entry(shard.preferred).or_default().extend(shard.segments));
+        each
+    };
+    let expected = of_each(plan_shards(&sizes, &fleet(7), ShardSpec::Automatic, 7));
+    for per_unit in [1, 1_000, 1_000_000_000] {
+        let shards = assignment.shards(|size| size * per_unit);
+        assert_eq!(planned(&shards), wanted(&sizes));
+        let cost: u64 = shards.iter().map(|shard| shard.cost).sum();
+        assert_eq!(cost, per_unit * sizes.iter().map(|size| size.cost).sum::<u64>());
+        assert_eq!(of_each(shards), expected);
+    }
 }
 
 #[test]
@@ -181,7 +213,8 @@ fn text_of(title: &str, shards: &[Shard]) -> String {
     for (number, shard) in shards.iter().enumerate() {
         let segments: Vec<String> = shard.segments.iter().map(ToString::to_string).collect();
         let place = shard.preferred.map_or_else(|| "anywhere".to_owned(), |worker| format!("worker {worker}"));
-        text.push_str(&format!("  shard {number}: segments {} cost {} on {place}\n", segments.join(" "), shard.cost));
+        let cost_ms = shard.cost / 1_000_000;
+        text.push_str(&format!("  shard {number}: segments {} cost {cost_ms} on {place}\n", segments.join(" ")));
     }
     text
 }
@@ -189,15 +222,18 @@ fn text_of(title: &str, shards: &[Shard]) -> String {
 /// Plans as text, so that changes of placement are deliberate. Regenerated with `TRAWL_BLESS=1`.
 #[test]
 fn plans_are_the_ones_that_were_written_down() {
-    let even: Vec<SegmentCost> = (0..16).map(|segment| SegmentCost { segment, cost: 100 }).collect();
+    let ms = 1_000_000;
+    let even: Vec<SegmentCost> = (0..16).map(|segment| SegmentCost { segment, cost: 100 * ms }).collect();
+    let short: Vec<SegmentCost> = (0..16).map(|segment| SegmentCost { segment, cost: ms }).collect();
     let mut uneven = even.clone();
-    (uneven[3].cost, uneven[11].cost) = (1_500, 700);
+    (uneven[3].cost, uneven[11].cost) = (1_500 * ms, 700 * ms);
     let cases = [
         ("16 equal segments, nobody there", &even, 0, ShardSpec::Automatic),
         ("16 equal segments, one worker", &even, 1, ShardSpec::Automatic),
         ("16 equal segments, three workers", &even, 3, ShardSpec::Automatic),
         ("16 equal segments, four workers: one more moves its own alone", &even, 4, ShardSpec::Automatic),
         ("two of 16 segments are large, three workers", &uneven, 3, ShardSpec::Automatic),
+        ("16 short segments, three workers", &short, 3, ShardSpec::Automatic),
         ("16 equal segments in five shards", &even, 3, ShardSpec::Count(5)),
         ("a shard for each segment", &even, 3, ShardSpec::PerSegment),
     ];

@@ -12,9 +12,7 @@ const TURN_SCALE: u128 = 1 << 20;
 impl Scheduler {
     /// Assigns waiting work to free workers until either runs out.
     pub(super) fn dispatch(&mut self, now_ms: u64, out: &mut Vec<Command>) {
-        let woken: Vec<ScanId> =
-            self.scans.iter_mut().filter_map(|(&id, scan)| scan.line.wake(now_ms).then_some(id)).collect();
-        woken.into_iter().for_each(|id| self.queue(id));
+        self.wake(now_ms);
         // Work may wait while workers are free: nothing is looked for again before something has changed.
         if !std::mem::take(&mut self.changed) && !self.fleet.take_changed() {
             return;
@@ -29,15 +27,38 @@ impl Scheduler {
             let Some(scan) = self.scans.get_mut(id) else { continue };
             if self.fleet.free(scan.class).next().is_some() {
                 scan.line.offer(now_ms);
+                if scan.line.is_timed() {
+                    self.timed.insert(*id);
+                }
             }
         }
         (self.changed, _) = (false, self.fleet.take_changed());
+    }
+
+    /// Makes work ready whose time has come.
+    fn wake(&mut self, now_ms: u64) {
+        if self.timed.is_empty() {
+            return;
+        }
+        let mut woken = Vec::new();
+        let scans = &mut self.scans;
+        self.timed.retain(|id| {
+            let Some(scan) = scans.get_mut(id) else { return false };
+            if scan.line.wake(now_ms) {
+                woken.push(*id);
+            }
+            scan.line.is_timed()
+        });
+        woken.into_iter().for_each(|id| self.queue(id));
     }
 
     /// Queues a scan for its turn, or removes it if none of its work could run.
     pub(super) fn queue(&mut self, id: ScanId) {
         let Some(scan) = self.scans.get_mut(&id) else { return };
         self.changed = true;
+        if scan.line.is_timed() {
+            self.timed.insert(id);
+        }
         if !scan.line.is_ready() {
             self.turns.remove(&(scan.turn, id));
         } else if !self.turns.contains(&(scan.turn, id)) {
@@ -68,6 +89,9 @@ impl Scheduler {
 
     /// The first scan in turn that a free worker can serve, with that worker and the work.
     fn next_pair(&self) -> Option<(ScanId, WorkerId, WorkKey)> {
+        if !self.fleet.has_room() {
+            return None;
+        }
         self.turns.iter().find_map(|(_, id)| {
             let (worker, key) = self.best_in(self.scans.get(id)?)?;
             Some((*id, worker, key))

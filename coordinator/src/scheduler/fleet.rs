@@ -178,6 +178,11 @@ impl Fleet {
         free.filter_map(|(_, id)| Some((*id, self.workers.get(id)?)))
     }
 
+    /// Whether any worker has a free slot.
+    pub fn has_room(&self) -> bool {
+        self.classes.values().any(|class| !class.free.is_empty())
+    }
+
     /// Idle workers of a class.
     pub fn idle(&self, class: ClassId) -> impl Iterator<Item = (WorkerId, &Worker)> {
         self.free(class).take_while(|(_, w)| w.in_flight.is_empty())

@@ -45,6 +45,8 @@ pub struct Scheduler {
     next_attempt: AttemptId,
     /// Scans with work that could run now, in the order of their turns.
     turns: BTreeSet<(u128, ScanId)>,
+    /// Scans with work that waits for a time; also such as had.
+    timed: BTreeSet<ScanId>,
     /// The turn of the scan served last, where new scans begin.
     turn: u128,
     /// Whether there is work or a turn that nobody was looked for yet.
@@ -69,6 +71,7 @@ impl Scheduler {
             fleet: Fleet::new(now_ms),
             next_attempt: 1,
             turns: BTreeSet::new(),
+            timed: BTreeSet::new(),
             turn: 0,
             changed: true,
             callers: BTreeMap::new(),
@@ -147,7 +150,7 @@ impl Scheduler {
     /// Time at which work that waits for the worker that holds its data may go to another one: an event is due then. `None` while
     /// nothing waits.
     pub fn wake_ms(&self) -> Option<u64> {
-        self.scans.values().filter_map(|scan| scan.line.offered_ms()).min()
+        self.timed.iter().filter_map(|id| self.scans.get(id)?.line.offered_ms()).min()
     }
 
     /// Whether no scan is left.

@@ -98,6 +98,11 @@ impl WaitQueue {
         !(self.own.is_empty() && self.anyone.is_empty() && self.alone.is_empty() && self.others.is_empty())
     }
 
+    /// Whether any work waits for a time.
+    pub fn is_timed(&self) -> bool {
+        !(self.delayed.is_empty() && self.offered.is_empty())
+    }
+
     /// Whether any work has to run alone.
     pub fn wants_isolation(&self) -> bool {
         !self.alone.is_empty()

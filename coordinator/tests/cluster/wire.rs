@@ -32,6 +32,10 @@ async fn two_workers_give_the_answer_of_one_thread_for_any_shards() {
 async fn a_worker_that_misbehaves_costs_attempts_and_nothing_else() {
     let oddities = [
         Oddity::Corrupt,
+        Oddity::Truncated,
+        Oddity::Reordered,
+        Oddity::Oversized,
+        Oddity::ExtraValue,
         Oddity::OtherSegment,
         Oddity::LosesSymbol,
         Oddity::SaysNothing,

@@ -363,6 +363,14 @@ impl World {
 pub enum Oddity {
     /// Every envelope has a byte changed.
     Corrupt,
+    /// Every result is cut off in the middle, under a checksum of what is left.
+    Truncated,
+    /// The first bytes of every result are in another order, under a checksum of theirs.
+    Reordered,
+    /// Every result has more bytes than its columns, under a checksum of all.
+    Oversized,
+    /// Every row that matches has one value more than was asked for.
+    ExtraValue,
     /// Answers with the result of another segment.
     OtherSegment,
     /// Leaves out a symbol.
@@ -407,6 +415,18 @@ pub struct Seen {
     pub speak: tokio::sync::Notify,
 }
 
+/// Puts another payload into an envelope, with its length and checksum.
+fn reseal(envelope: &mut pb::Envelope, payload: Vec<u8>) {
+    envelope.length = payload.len() as u64;
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&envelope.version.to_le_bytes());
+    hasher.update(&envelope.schema.to_le_bytes());
+    hasher.update(&envelope.length.to_le_bytes());
+    hasher.update(&payload);
+    envelope.checksum = hasher.finalize();
+    envelope.payload = payload.into();
+}
+
 struct OddWorker {
     boot: String,
     oddity: Oddity,
@@ -448,6 +468,10 @@ impl OddWorker {
         if let (Oddity::LosesSymbol, SegmentOutput::Rows(rows)) = (&self.oddity, &mut result.output) {
             rows.pop();
         }
+        if let (Oddity::ExtraValue, SegmentOutput::Rows(rows)) = (self.oddity, &mut result.output) {
+            let matched = rows.iter_mut().filter(|row| row.status == trawl_wire::Status::Matched);
+            matched.for_each(|row| row.values.push(1.0));
+        }
         if let (Oddity::Lies, SegmentOutput::Rows(rows)) = (self.oddity, &mut result.output) {
             rows[0].status = trawl_wire::Status::Unknown;
             rows[0].reason = "a lie".to_owned();
@@ -478,6 +502,16 @@ impl OddWorker {
             let mut payload = envelope.payload.to_vec();
             payload[0] ^= 1;
             envelope.payload = payload.into();
+        }
+        let payload = &envelope.payload;
+        let forged = match self.oddity {
+            Oddity::Truncated => Some(payload[..payload.len() / 2].to_vec()),
+            Oddity::Reordered => Some([&payload[8..16], &payload[..8], &payload[16..]].concat()),
+            Oddity::Oversized => Some([&[0; 64 << 10][..], payload].concat()),
+            _ => None,
+        };
+        if let Some(payload) = forged {
+            reseal(&mut envelope, payload);
         }
         let outcome = match self.oddity {
             Oddity::Fails(kind) => pb::segment_reply::Outcome::Failure(Failure::new(kind, "as configured").into()),

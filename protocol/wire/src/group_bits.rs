@@ -7,7 +7,7 @@ const BYTE_BITS: u32 = u8::BITS;
 pub fn pack(groups: impl IntoIterator<Item = u32>) -> Vec<u8> {
     let mut bits = Vec::new();
     for group in groups {
-        let at = (group / BYTE_BITS) as usize;
+        let at = byte_of(group);
         if bits.len() <= at {
             bits.resize(at + 1, 0);
         }
@@ -16,9 +16,14 @@ pub fn pack(groups: impl IntoIterator<Item = u32>) -> Vec<u8> {
     bits
 }
 
+/// The byte that has the bit of a group.
+pub fn byte_of(group: u32) -> usize {
+    (group / BYTE_BITS) as usize
+}
+
 /// Whether a group is in the set.
 pub fn contains(bits: &[u8], group: u32) -> bool {
-    bits.get((group / BYTE_BITS) as usize).is_some_and(|byte| byte >> (group % BYTE_BITS) & 1 == 1)
+    bits.get(byte_of(group)).is_some_and(|byte| byte >> (group % BYTE_BITS) & 1 == 1)
 }
 
 #[cfg(test)]

@@ -63,6 +63,7 @@ impl State {
     pub(super) fn distrust(&mut self, host: HostId, scan: ScanId, piece: Piece) {
         let Some((id, worker)) = self.registered.iter_mut().find(|(_, w)| w.host == host) else { return };
         worker.quarantined = true;
+        self.roster.changed();
         let id = id.clone();
         let name = self.scans.get(&scan).map_or("", |scan| scan.submission.scan_name.as_str());
         tracing::error!(

@@ -3,7 +3,7 @@
 //! A report may be out of date or wrong. It decides where work goes first and how long it waits there (at most
 //! [`HOLDER_WAIT_MAX_MS`](crate::scheduler::HOLDER_WAIT_MAX_MS)), and nothing else.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use prost::Message as _;
 use trawl_wire::limits::{CACHE_REPORT_BYTES_MAX, CACHE_REPORT_SNAPSHOTS_MAX};
@@ -21,7 +21,7 @@ const MILLISECOND: u128 = 1_000;
 /// What one worker has reported last; nothing at first, and of earlier workers.
 #[derive(Debug, Default)]
 pub(super) struct Reported {
-    held: Vec<pb::HeldGroups>,
+    held: Vec<Arc<pb::HeldGroups>>,
     /// Where the bars of its segments were.
     pub loads: Option<pb::CacheLoads>,
 }
@@ -30,7 +30,7 @@ impl Reported {
     /// A report, if it is within its limits.
     pub fn of(report: pb::CacheReport) -> Option<Self> {
         let fits = report.encoded_len() <= CACHE_REPORT_BYTES_MAX && report.held.len() <= CACHE_REPORT_SNAPSHOTS_MAX;
-        fits.then_some(Self { held: report.held, loads: report.loads })
+        fits.then(|| Self { held: report.held.into_iter().map(Arc::new).collect(), loads: report.loads })
     }
 
     /// How many segments the worker had run when it reported: more in a later report of the same process.
@@ -39,10 +39,77 @@ impl Reported {
         loads.memory.saturating_add(loads.disk).saturating_add(loads.data_root)
     }
 
+    /// Whether a later report says of each snapshot what this one says.
+    pub fn holds_as(&self, later: &Self) -> bool {
+        self.held == later.held
+    }
+
+    /// The groups that it holds of a snapshot, NAME@SNAPSHOT.
+    pub fn groups_of(&self, reference: &str) -> Option<&Arc<pb::HeldGroups>> {
+        self.held.iter().find(|groups| groups.dataset == reference)
+    }
+
     /// What it holds of a snapshot, NAME@SNAPSHOT.
     pub fn holdings(&self, reference: &str) -> Holdings<'_> {
-        let held = self.held.iter().find(|groups| groups.dataset == reference);
-        held.map_or_else(Holdings::default, |groups| Holdings { memory: &groups.memory, disk: &groups.disk })
+        self.groups_of(reference).map_or_else(Holdings::default, |groups| of_groups(groups))
+    }
+}
+
+/// The sets of bits of a report.
+fn of_groups(groups: &pb::HeldGroups) -> Holdings<'_> {
+    Holdings { memory: &groups.memory, disk: &groups.disk }
+}
+
+/// A worker that receives work, as the planner sees it.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub worker: u64,
+    pub key: u64,
+    pub device: bool,
+    pub capacity: u32,
+    pub held: Option<Arc<pb::HeldGroups>>,
+}
+
+impl Seat {
+    fn view(&self) -> WorkerSeat<'_> {
+        let holds = self.held.as_deref().map_or_else(Holdings::default, of_groups);
+        WorkerSeat { worker: self.worker, key: self.key, device: self.device, capacity: self.capacity, holds }
+    }
+}
+
+/// The workers of a class, with what they hold of a snapshot.
+#[derive(Debug)]
+pub(super) struct SnapshotSeats {
+    /// By worker.
+    seats: Vec<Seat>,
+}
+
+impl SnapshotSeats {
+    /// All of them, by their ids.
+    pub fn all(&self) -> impl Iterator<Item = WorkerSeat<'_>> {
+        self.seats.iter().map(Seat::view)
+    }
+
+    /// One of them.
+    pub fn of(&self, worker: u64) -> Option<WorkerSeat<'_>> {
+        let at = self.seats.binary_search_by_key(&worker, |seat| seat.worker).ok()?;
+        self.seats.get(at).map(Seat::view)
+    }
+}
+
+impl FromIterator<Seat> for SnapshotSeats {
+    fn from_iter<T: IntoIterator<Item = Seat>>(seats: T) -> Self {
+        let mut seats: Vec<Seat> = seats.into_iter().collect();
+        seats.sort_by_key(|seat| seat.worker);
+        Self { seats }
+    }
+}
+
+#[cfg(test)]
+impl FromIterator<(u64, Option<Arc<pb::HeldGroups>>)> for SnapshotSeats {
+    fn from_iter<T: IntoIterator<Item = (u64, Option<Arc<pb::HeldGroups>>)>>(seats: T) -> Self {
+        let seat = |(worker, held)| Seat { worker, key: worker, device: false, capacity: 1, held };
+        seats.into_iter().map(seat).collect()
     }
 }
 
@@ -113,20 +180,22 @@ impl LoadPace {
 /// Notes for each shard which other workers hold it, and how much longer those take that do not. `bars` of a segment.
 pub(super) fn note_holders(
     shards: &mut [Shard],
-    seats: &[WorkerSeat<'_>],
+    seats: &SnapshotSeats,
     pace: &LoadPace,
     bars: impl Fn(u32) -> u64 + Copy,
 ) {
-    let by_worker: BTreeMap<u64, &WorkerSeat<'_>> = seats.iter().map(|seat| (seat.worker, seat)).collect();
     for shard in shards {
-        let Some(seat) = shard.preferred.and_then(|worker| by_worker.get(&worker)) else { continue };
-        shard.cold_ms = pace.cold_ms(shard, seat, bars);
+        let Some(seat) = shard.preferred.and_then(|worker| seats.of(worker)) else { continue };
+        shard.cold_ms = pace.cold_ms(shard, &seat, bars);
         if shard.cold_ms > 0 {
-            let as_good = |other: &&WorkerSeat<'_>| {
-                let mut segments = shard.segments.iter();
-                other.worker != seat.worker && segments.all(|s| other.holds.tier(*s) >= seat.holds.tier(*s))
+            // What the preferred worker does not hold excludes nobody.
+            let held: Vec<u32> =
+                shard.segments.iter().copied().filter(|segment| seat.holds.tier(*segment) > Tier::Nowhere).collect();
+            let as_good = |other: &WorkerSeat<'_>| {
+                other.worker != seat.worker && held.iter().all(|s| other.holds.tier(*s) >= seat.holds.tier(*s))
             };
-            shard.holders = seats.iter().filter(as_good).map(|other| other.worker).take(OTHER_HOLDERS_MAX).collect();
+            let others = seats.all().filter(as_good).map(|other| other.worker);
+            shard.holders = others.take(OTHER_HOLDERS_MAX).collect();
         }
     }
 }
@@ -187,11 +256,9 @@ mod tests {
         assert_eq!(cold(&pace, &[0], 1), 1);
         (0..3).for_each(|_| pace.note(Tier::Nowhere, &load(u64::MAX, false)));
         assert!(cold(&pace, &[0, 1], 1) > 0, "no overflow");
-        let seats = [
-            seat(1),
-            WorkerSeat { worker: 2, ..seat(1) },
-            WorkerSeat { worker: 3, holds: Holdings::default(), ..seat(1) },
-        ];
+        let held =
+            Some(Arc::new(pb::HeldGroups { dataset: String::new(), memory: memory.clone(), disk: disk.clone() }));
+        let seats: SnapshotSeats = [(1, held.clone()), (2, held), (3, None)].into_iter().collect();
         let mut shards = [shard(&[0, 2]), shard(&[9])];
         note_holders(&mut shards, &seats, &pace, |_| 500);
         assert_eq!(shards.each_ref().map(|s| (s.cold_ms > 0, s.holders.clone())), [(true, vec![2]), (false, vec![])]);

@@ -1,6 +1,6 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
-//! `workers`: the registered workers; `holdings`: what they report to hold; `check`: reads this process's own copy of the
+//! `workers`: the registered workers; `roster`: what scans ask of them together; `holdings`: what they report to hold; `check`: reads this process's own copy of the
 //! data; `send`: requests to workers; `replies`: what comes back; `tracked`: spans and log lines of attempts; `measure`: metrics. A dispatcher lives
 //! as long as its coordinator's term.
 
@@ -8,6 +8,7 @@ mod check;
 mod holdings;
 mod measure;
 mod replies;
+mod roster;
 mod send;
 mod tracked;
 mod workers;
@@ -218,33 +219,9 @@ impl Dispatcher {
     ) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (events, incoming) = mpsc::channel(INBOX_MAX);
-        let (computed, doubts) = (Arc::new(Computed::default()), Arc::<AtomicU64>::default());
         let (runs, running) = watch::channel(());
-        let state = State {
-            started: Instant::now(),
-            heartbeat,
-            epoch,
-            connector,
-            scheduler: Scheduler::new(limits, 0),
-            registered: BTreeMap::new(),
-            workers: BTreeMap::new(),
-            classes: BTreeMap::new(),
-            scans: BTreeMap::new(),
-            attempts: BTreeMap::new(),
-            held: None,
-            quarantined: BTreeSet::new(),
-            checks: Arc::new(Semaphore::new(check::CHECKS_AT_ONCE)),
-            ended: VecDeque::new(),
-            next: 1,
-            meter: measure::Meter::default(),
-            pace: holdings::LoadPace::default(),
-            events,
-            transit: TransitBytes::new(TRANSIT_BYTES_MAX),
-            // Weak, so that the task does not keep itself alive.
-            asks: asks.downgrade(),
-            computed: Arc::clone(&computed),
-            doubts: Arc::clone(&doubts),
-        };
+        let state = State::new(limits, (connector, epoch), heartbeat, (events, asks.downgrade()));
+        let (computed, doubts) = (Arc::clone(&state.computed), Arc::clone(&state.doubts));
         tokio::spawn(async move {
             // Dropped when the task ends in any way.
             let _runs = runs;
@@ -356,6 +333,8 @@ struct Scan {
     history: History,
     /// Message of the last failed attempt, by piece.
     messages: BTreeMap<Piece, String>,
+    /// Its running attempts.
+    attempts: BTreeSet<AttemptId>,
     /// Since when it waits for a worker of its class, as the scan was notified.
     waits_since: Option<Instant>,
 }
@@ -380,6 +359,10 @@ struct State {
     workers: BTreeMap<WorkerId, String>,
     /// Classes met in this term, numbered for the scheduler.
     classes: BTreeMap<WorkerClass, ClassId>,
+    /// What scans ask of the workers together.
+    roster: roster::Roster,
+    /// Whether any registered worker may be parting.
+    anyone_parts: bool,
     scans: BTreeMap<ScanId, Scan>,
     attempts: BTreeMap<AttemptId, Running>,
     /// The result that is being reported to the scheduler.
@@ -405,6 +388,41 @@ struct State {
 }
 
 impl State {
+    fn new(
+        limits: Limits,
+        (connector, epoch): (Connector, i64),
+        heartbeat: Heartbeat,
+        (events, asks): (mpsc::Sender<AttemptEvent>, mpsc::WeakSender<Ask>),
+    ) -> Self {
+        Self {
+            started: Instant::now(),
+            heartbeat,
+            epoch,
+            connector,
+            scheduler: Scheduler::new(limits, 0),
+            registered: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            roster: roster::Roster::default(),
+            anyone_parts: false,
+            scans: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            held: None,
+            quarantined: BTreeSet::new(),
+            checks: Arc::new(Semaphore::new(check::CHECKS_AT_ONCE)),
+            ended: VecDeque::new(),
+            next: 1,
+            meter: measure::Meter::default(),
+            pace: holdings::LoadPace::default(),
+            events,
+            transit: TransitBytes::new(TRANSIT_BYTES_MAX),
+            // Weak, so that the task does not keep itself alive.
+            asks,
+            computed: Arc::default(),
+            doubts: Arc::default(),
+        }
+    }
+
     async fn run(
         mut self,
         mut asked: mpsc::Receiver<Ask>,
@@ -456,27 +474,32 @@ impl State {
         match ask {
             Ask::Submit(submission, reply) => {
                 let scan = self.fresh();
-                let shards = self.shards_of(&submission);
+                let class = self.class_for(&submission.prepared);
+                let shards = self.shards_of(&submission, class);
                 let (prepared, planned) = (&submission.prepared, shards.len());
                 let deadline = submission.deadline.map(|at| at.saturating_duration_since(self.started));
                 let request = Request {
                     shards,
                     symbols: submission.segments.iter().map(|&s| (s, prepared.whole(s).count)).collect(),
-                    class: self.class_for(&submission.prepared),
+                    class,
                     priority: submission.priority,
                     caller: submission.caller,
                     waits: submission.waits,
                     deadline_ms: deadline.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
                 };
                 let joined = self.registered.values().filter(|w| w.serves());
-                let threads = joined.map(|w| w.record.threads).sum();
+                let threads = self.roster.threads(|| joined.map(|w| w.record.threads).fold(0, u32::saturating_add));
                 let submitted = Submitted { scan, shards: planned, threads };
                 self.meter.submitted(scan, &submission);
                 let history = History::new();
-                self.scans.insert(
-                    scan,
-                    Scan { submission: *submission, history, messages: BTreeMap::new(), waits_since: None },
-                );
+                let known = Scan {
+                    submission: *submission,
+                    history,
+                    messages: BTreeMap::new(),
+                    attempts: BTreeSet::new(),
+                    waits_since: None,
+                };
+                self.scans.insert(scan, known);
                 // Before the first step of the scheduler, in which a scan without segments ends.
                 let wanted = reply.send(submitted).is_ok();
                 self.step(Event::Submitted { scan, request });
@@ -518,8 +541,10 @@ impl State {
                 }
             }
             Ask::Holds { id, boot, report } => {
-                if let Some(worker) = self.registered.get_mut(&id).filter(|worker| worker.record.boot == boot) {
-                    worker.note_report(*report);
+                if let Some(worker) = self.registered.get_mut(&id).filter(|worker| worker.record.boot == boot)
+                    && worker.note_report(*report)
+                {
+                    self.roster.held_changed();
                 }
             }
             Ask::Silent { id, boot } => {
@@ -539,6 +564,15 @@ impl State {
             // Fails only when the scan's task has ended: the scan is then being cancelled.
             let _ = scan.submission.news.send(news);
         }
+    }
+
+    /// Removes an attempt that has ended.
+    fn take_attempt(&mut self, attempt: AttemptId) -> Option<Running> {
+        let running = self.attempts.remove(&attempt)?;
+        if let Some(scan) = self.scans.get_mut(&running.scan) {
+            scan.attempts.remove(&attempt);
+        }
+        Some(running)
     }
 
     fn now_ms(&self) -> u64 {
@@ -568,7 +602,7 @@ impl State {
                     self.dispatch(attempt, scan, worker, pieces, purpose);
                 }
                 Command::Stop { attempt } => {
-                    if let Some(mut running) = self.attempts.remove(&attempt) {
+                    if let Some(mut running) = self.take_attempt(attempt) {
                         running.task.abort();
                         // The attempts of a lost worker end before their connections break.
                         let lost = !self.workers.contains_key(&running.worker);
@@ -633,5 +667,7 @@ pub(crate) fn no_worker(timeout_ms: u64, needs: &ClassNeeds) -> Failure {
     Failure::new(ErrorKind::Retryable, message)
 }
 
+#[cfg(test)]
+mod load_tests;
 #[cfg(test)]
 mod tests;

@@ -24,7 +24,7 @@ impl State {
             }
             AttemptEvent::Paused { attempt } => self.step(Event::AttemptPaused { attempt }),
             AttemptEvent::End { attempt, ending } => {
-                let Some(mut running) = self.attempts.remove(&attempt) else { return };
+                let Some(mut running) = self.take_attempt(attempt) else { return };
                 self.meter.over(attempt, &ending);
                 let text = match &ending {
                     Ending::Done => "done".to_owned(),
@@ -80,8 +80,9 @@ impl State {
         // After the result, whose load shows what it costs not to hold these bars.
         if let (Some(worker), Some(report)) = (worker.and_then(|worker| self.workers.get(&worker)), cache)
             && let Some(worker) = self.registered.get_mut(worker)
+            && worker.note_report(*report)
         {
-            worker.note_report(*report);
+            self.roster.held_changed();
         }
     }
 

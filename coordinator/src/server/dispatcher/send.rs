@@ -95,5 +95,8 @@ impl State {
         );
         let task = tokio::spawn(running).abort_handle();
         self.attempts.insert(attempt, Running { scan: scan_id, worker, task, tracked });
+        if let Some(scan) = self.scans.get_mut(&scan_id) {
+            scan.attempts.insert(attempt);
+        }
     }
 }

@@ -145,8 +145,11 @@ impl State {
         let hedge = purpose == RunPurpose::Hedge;
         let (mut late, mut queued, mut earlier) = (Vec::new(), Duration::ZERO, Vec::new());
         if hedge {
-            for (_, running) in self.attempts.iter_mut().filter(|(_, running)| running.scan == scan) {
-                let tracked = &mut running.tracked;
+            let its = self.scans.get(&scan).map(|scan| &scan.attempts);
+            for attempt in its.into_iter().flatten() {
+                let Some(tracked) = self.attempts.get_mut(attempt).map(|running| &mut running.tracked) else {
+                    continue;
+                };
                 if tracked.segments.iter().any(|segment| segments.contains(segment)) {
                     tracked.hedged = true;
                     late.extend(tracked.span.as_ref().and_then(spans::context));

@@ -15,10 +15,10 @@ use trawl_telemetry::metrics::catalogue::coordinator::WorkerState;
 use trawl_wire::limits::{PROTOCOL_VERSION, spoken};
 use trawl_wire::{WorkerRecord, envelope, pb};
 
-use super::holdings::{self, Reported};
-use super::{Ask, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, Submission, WorkerContact};
+use super::holdings::Reported;
+use super::{Ask, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, WorkerContact};
 use crate::membership::Member;
-use crate::planner::{Shard, WorkerSeat, name_key, plan_shards};
+use crate::planner::name_key;
 use crate::prepare::PreparedScan;
 use crate::scheduler::{ClassId, Event, HostId, Loss, Piece, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, WorkerId};
 use crate::server::attempt;
@@ -61,14 +61,20 @@ impl RegisteredWorker {
         self.joined.is_some() && !self.quarantined && !self.record.draining
     }
 
-    /// Notes what it holds.
-    pub fn note_report(&mut self, report: pb::CacheReport) {
+    /// Notes what it holds; whether that is something else than before.
+    pub fn note_report(&mut self, report: pb::CacheReport) -> bool {
         match Reported::of(report) {
             // Shards end side by side, and their last replies may overtake one another.
-            Some(reported) if reported.segments() < self.reported.segments() => (),
-            Some(reported) => self.reported = reported,
-            // At each shard: not for an operator.
-            None => tracing::debug!(worker = self.record.id, "what this worker reports to hold is too long"),
+            Some(reported) if reported.segments() < self.reported.segments() => false,
+            Some(reported) => {
+                let before = std::mem::replace(&mut self.reported, reported);
+                !before.holds_as(&self.reported)
+            }
+            None => {
+                // At each shard: not for an operator.
+                tracing::debug!(worker = self.record.id, "what this worker reports to hold is too long");
+                false
+            }
         }
     }
 
@@ -84,31 +90,10 @@ impl RegisteredWorker {
 }
 
 impl State {
-    pub(super) fn shards_of(&mut self, submission: &Submission) -> Vec<Shard> {
-        let class = self.class_for(&submission.prepared);
-        let mine = |worker: &&RegisteredWorker| worker.serves() && worker.class == class;
-        let serving = self.registered.values().filter(mine);
-        let device = submission.prepared.identity.backend != trawl_kernels::BACKEND_CPU;
-        let reference = submission.prepared.dataset_reference();
-        let seats: Vec<WorkerSeat<'_>> = serving
-            .filter_map(|w| {
-                // A class has devices only, or none.
-                let capacity = if device { 1 } else { w.record.threads };
-                let holds = w.reported.holdings(&reference);
-                Some(WorkerSeat { worker: w.joined?, key: name_key(&w.record.id), device, capacity, holds })
-            })
-            .collect();
-        let affinity = name_key(&submission.prepared.identity.dataset);
-        let mut costs = submission.prepared.segment_costs();
-        costs.retain(|cost| submission.segments.contains(&cost.segment));
-        let mut shards = plan_shards(&costs, &seats, submission.shards, affinity);
-        holdings::note_holders(&mut shards, &seats, &self.pace, |segment| submission.prepared.size_of(segment).1);
-        shards
-    }
-
     /// The class for a scan that starts now; `None` if no worker serves one that it may run in.
-    pub(super) fn choose(&self, needs: &ClassNeeds) -> Option<WorkerClass> {
-        choose(self.registered.values().filter(|worker| worker.serves()).map(|worker| &worker.record), needs)
+    pub(super) fn choose(&mut self, needs: &ClassNeeds) -> Option<WorkerClass> {
+        let serving = self.registered.values().filter(|worker| worker.serves());
+        self.roster.choice(needs, || choose(serving.map(|worker| &worker.record), needs))
     }
 
     /// A serving worker of a class, or of the same build with a device.
@@ -128,6 +113,17 @@ impl State {
     /// of the same build with devices if there are no others.
     pub(super) fn class_for(&mut self, prepared: &PreparedScan) -> ClassId {
         let wanted = WorkerClass::of(&prepared.class());
+        match self.roster.class(&wanted) {
+            Some(class) => class,
+            None => {
+                let class = self.find_class(wanted.clone());
+                self.roster.keep_class(wanted, class);
+                class
+            }
+        }
+    }
+
+    fn find_class(&mut self, wanted: WorkerClass) -> ClassId {
         let serving = || self.registered.values().filter(|worker| worker.serves());
         let of = |worker: &RegisteredWorker| WorkerClass::of(&worker.record.class);
         if wanted.backend == BACKEND_CPU && !serving().any(|worker| of(worker) == wanted) {
@@ -210,7 +206,9 @@ impl State {
                 let Some(worker) = self.registered.get_mut(&id).filter(|w| w.record.boot == boot) else { return };
                 tracing::info!(worker = id, "drains");
                 worker.record.draining = true;
-                if let Some(worker) = worker.joined {
+                let joined = worker.joined;
+                self.roster.changed();
+                if let Some(worker) = joined {
                     self.step(Event::WorkerDraining { worker });
                 }
             }
@@ -249,6 +247,7 @@ impl State {
         // are complete.
         if let Some(worker) = self.registered.get_mut(id) {
             (worker.parting, worker.heard) = (true, Instant::now());
+            self.anyone_parts = true;
         }
         self.part();
     }
@@ -265,6 +264,10 @@ impl State {
 
     /// Loses the parting workers that have sent all their replies.
     pub(super) fn part(&mut self) {
+        // At the end of each attempt: usually nobody does.
+        if !self.anyone_parts {
+            return;
+        }
         let busy = |worker| self.attempts.values().any(|running| running.worker == worker);
         let silent = |w: &RegisteredWorker| w.parting && !w.joined.is_some_and(busy);
         let over: Vec<String> = self.registered.iter().filter(|(_, w)| silent(w)).map(|(id, _)| id.clone()).collect();
@@ -275,6 +278,7 @@ impl State {
                 self.note(Member::Here(record));
             }
         }
+        self.anyone_parts = self.registered.values().any(|worker| worker.parting);
     }
 
     /// Loses a worker whose record is gone.
@@ -313,6 +317,7 @@ impl State {
             return;
         }
         let worker = self.fresh();
+        self.roster.changed();
         if let Some(registered) = self.registered.get_mut(id) {
             registered.joined = Some(worker);
             registered.pinging = None;
@@ -340,6 +345,7 @@ impl State {
     pub(super) fn lose(&mut self, id: &str, reason: &str) {
         let Some(registered) = self.registered.get_mut(id) else { return };
         let Some(worker) = registered.joined.take() else { return };
+        self.roster.changed();
         let loss = if registered.record.draining { Loss::Left } else { Loss::Died };
         match loss {
             Loss::Left => tracing::info!(worker = id, "left"),
@@ -384,6 +390,7 @@ impl State {
         self.quarantined.insert(host);
         let Some((id, worker)) = self.registered.iter_mut().find(|(_, w)| w.host == host) else { return };
         worker.quarantined = true;
+        self.roster.changed();
         let id = id.clone();
         tracing::error!(
             worker = id,

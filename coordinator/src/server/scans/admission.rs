@@ -4,7 +4,7 @@
 //! running scans; then the oldest. So neither a priority nor many scans of one caller keep the others from running.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -33,15 +33,14 @@ struct AdmissionQueue {
     running: usize,
     /// Running scans by caller.
     callers: BTreeMap<Arc<str>, usize>,
-    /// By arrival.
-    waiting: BTreeMap<u64, Waiting>,
+    /// By caller and priority, each by arrival: of these the first is the next, so that only the first ones are compared.
+    waiting: BTreeMap<(Arc<str>, Priority), VecDeque<Waiting>>,
     next: u64,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    caller: Arc<str>,
-    priority: Priority,
+    number: u64,
     since: Instant,
     turn: oneshot::Sender<Turn>,
 }
@@ -62,22 +61,36 @@ impl AdmissionQueue {
         }
     }
 
-    /// Takes out the scan whose turn it is.
-    fn take_next(&mut self, now: Instant) -> Option<Waiting> {
-        let rank = |(number, waiting): (&u64, &Waiting)| {
-            let running = self.callers.get(&waiting.caller).copied().unwrap_or(0);
-            (Reverse(waiting.level(now)), running, *number)
-        };
-        let (.., next) = self.waiting.iter().map(rank).min()?;
-        self.waiting.remove(&next)
+    fn wait(&mut self, caller: &str, priority: Priority, since: Instant, turn: oneshot::Sender<Turn>) {
+        self.next += 1;
+        let waiting = Waiting { number: self.next, since, turn };
+        self.waiting.entry((Arc::from(caller), priority)).or_default().push_back(waiting);
+    }
+
+    /// Takes out the scan whose turn it is, with its caller.
+    fn take_next(&mut self, now: Instant) -> Option<(Arc<str>, Waiting)> {
+        let ranked = self.waiting.iter().filter_map(|(key, line)| {
+            let (caller, priority) = key;
+            let first = line.front()?;
+            let running = self.callers.get(caller).copied().unwrap_or(0);
+            Some(((Reverse(first.level(*priority, now)), running, first.number), key))
+        });
+        let (_, key) = ranked.min_by_key(|(rank, _)| *rank)?;
+        let key = key.clone();
+        let line = self.waiting.get_mut(&key)?;
+        let first = line.pop_front()?;
+        if line.is_empty() {
+            self.waiting.remove(&key);
+        }
+        Some((key.0, first))
     }
 }
 
 impl Waiting {
     /// Its priority, raised by the time that it has waited.
-    fn level(&self, now: Instant) -> u64 {
+    fn level(&self, priority: Priority, now: Instant) -> u64 {
         let raised = now.saturating_duration_since(self.since).as_secs() / AGEING.as_secs();
-        (self.priority as u64 + raised).min(Priority::High as u64)
+        (priority as u64 + raised).min(Priority::High as u64)
     }
 }
 
@@ -117,10 +130,7 @@ impl Admission {
         let given = {
             let mut queue = self.queue();
             let (turn, given) = oneshot::channel();
-            queue.next += 1;
-            let number = queue.next;
-            let waiting = Waiting { caller: Arc::from(caller), priority, since: Instant::now(), turn };
-            queue.waiting.insert(number, waiting);
+            queue.wait(caller, priority, Instant::now(), turn);
             given
         };
         self.serve();
@@ -134,21 +144,21 @@ impl Admission {
     /// Gives turns to waiting scans while there are free turns.
     fn serve(&self) {
         loop {
-            let next = {
+            let (caller, next) = {
                 let mut queue = self.queue();
                 if !self.is_free(&queue) {
                     return;
                 }
-                let Some(next) = queue.take_next(Instant::now()) else { return };
+                let Some((caller, next)) = queue.take_next(Instant::now()) else { return };
                 // Its scan was cancelled while it waited.
                 if next.turn.is_closed() {
                     continue;
                 }
-                queue.begin(&next.caller);
-                next
+                queue.begin(&caller);
+                (caller, next)
             };
             // Outside the lock: a scan that is just leaving the queue returns its turn at once.
-            drop(next.turn.send(Turn { gate: self.clone(), caller: next.caller }));
+            drop(next.turn.send(Turn { gate: self.clone(), caller }));
         }
     }
 }
@@ -215,25 +225,55 @@ mod tests {
     fn a_scan_that_waits_long_passes_those_of_higher_priority_that_came_later() {
         let start = Instant::now();
         let mut queue = AdmissionQueue::default();
-        let mut add = |number, priority, since| {
-            let waiting = Waiting { caller: Arc::from("ana"), priority, since, turn: oneshot::channel().0 };
-            queue.waiting.insert(number, waiting);
-        };
-        add(1, Priority::Low, start);
-        add(2, Priority::High, start + AGEING * 2);
-        let mut next = |now: Instant| queue.take_next(now).map(|waiting| waiting.priority);
-        assert_eq!(next(start + AGEING * 2), Some(Priority::Low), "it is of the highest by now, and older");
-        assert_eq!(next(start + AGEING * 2), Some(Priority::High));
+        queue.wait("ana", Priority::Low, start, oneshot::channel().0);
+        queue.wait("ana", Priority::High, start + AGEING * 2, oneshot::channel().0);
+        let mut next = |now: Instant| queue.take_next(now).map(|(_, waiting)| waiting.number);
+        assert_eq!(next(start + AGEING * 2), Some(1), "it is of the highest by now, and older");
+        assert_eq!(next(start + AGEING * 2), Some(2));
+        assert!(queue.waiting.is_empty());
     }
 
     #[test]
     fn a_scan_that_has_just_come_does_not_pass_one_of_higher_priority() {
         let (start, mut queue) = (Instant::now(), AdmissionQueue::default());
-        for (number, priority) in [(1, Priority::Low), (2, Priority::High)] {
-            let waiting = Waiting { caller: Arc::from("ana"), priority, since: start, turn: oneshot::channel().0 };
-            queue.waiting.insert(number, waiting);
+        for priority in [Priority::Low, Priority::High] {
+            queue.wait("ana", priority, start, oneshot::channel().0);
         }
-        let first = queue.take_next(start + AGEING / 2).map(|waiting| waiting.priority);
-        assert_eq!(first, Some(Priority::High));
+        let first = queue.take_next(start + AGEING / 2).map(|(_, waiting)| waiting.number);
+        assert_eq!(first, Some(2), "the one of high priority");
+    }
+
+    #[test]
+    fn whoever_is_next_is_the_first_of_all_that_wait() {
+        // Against a plain reading of the rule, over many orders of arrival.
+        let (start, callers) = (Instant::now(), ["ana", "ben", "cleo"]);
+        let priorities = [Priority::Low, Priority::Normal, Priority::High];
+        let mut seed = 1u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        for _ in 0..50 {
+            let (mut queue, mut all) = (AdmissionQueue::default(), Vec::new());
+            let mut now = start;
+            for number in 1..=40 {
+                let (caller, priority) = (callers[random(3) as usize], priorities[random(3) as usize]);
+                now += Duration::from_secs(random(30));
+                queue.wait(caller, priority, now, oneshot::channel().0);
+                all.push((number, caller, priority, now));
+            }
+            while let Some((caller, next)) = queue.take_next(now) {
+                let rank = |(number, caller, priority, since): &(u64, &str, Priority, Instant)| {
+                    let raised = (now - *since).as_secs() / AGEING.as_secs();
+                    let level = (*priority as u64 + raised).min(Priority::High as u64);
+                    (Reverse(level), queue.callers.get(*caller).copied().unwrap_or(0), *number)
+                };
+                let at = (0..all.len()).min_by_key(|at| rank(&all[*at])).unwrap();
+                assert_eq!(all.remove(at).0, next.number);
+                queue.begin(&caller);
+                now += Duration::from_secs(random(40));
+            }
+            assert!(all.is_empty() && queue.waiting.is_empty());
+        }
     }
 }

@@ -1,19 +1,18 @@
 //! The scans that a coordinator knows, by id and by idempotency key; ended ones within limits of number and bytes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Scan;
+use super::ended_scans::{EndedLimits, EndedScans, Relief};
 use super::known_answers::{AnswerKey, Answers};
 use super::memory::DOCUMENTS_BYTES_MAX;
 use crate::durable::RequestMark;
 use crate::report::RunReport;
 use crate::server::ScanLimits;
 
-/// Maximum number of ended scans kept in memory.
-const ENDED_KEPT_MAX: usize = 256;
-/// Maximum bytes of their results; the oldest are dropped first.
-const ENDED_BYTES_MAX: usize = 256 << 20;
+/// Maximum number of ended scans kept in memory that are not recorded, and bytes of the results of all; the oldest are dropped first.
+const ENDED_MAX: EndedLimits = EndedLimits { unrecorded: 256, bytes: 256 << 20 };
 
 /// All scans known to this coordinator.
 #[derive(Debug)]
@@ -25,8 +24,7 @@ pub(crate) struct Scans {
 #[derive(Debug, Default)]
 struct Inner {
     scans: BTreeMap<String, Arc<Scan>>,
-    /// Ids of ended scans, oldest first.
-    ended: VecDeque<String>,
+    ended: EndedScans,
     /// Digest and scan of requests, by the slot of their idempotency key.
     requests: BTreeMap<String, (String, String)>,
     answers: Answers,
@@ -48,6 +46,35 @@ impl Inner {
             self.requests.remove(&mark.slot);
         }
     }
+
+    /// Forgets or unloads ended scans, the oldest first, until the rest is within the limits.
+    fn relieve(&mut self) {
+        let mut read = BTreeSet::new();
+        while let Some(relief) = self.ended.next_to_go(ENDED_MAX, &read) {
+            match relief {
+                Relief::Forget(name) => {
+                    self.ended.remove(&name);
+                    self.remove(&name);
+                }
+                Relief::Unload(name) => {
+                    let left = self.scans.get(&name).map_or(0, |scan| {
+                        scan.log.unload();
+                        *scan.report() = RunReport::default();
+                        weight(scan)
+                    });
+                    self.ended.unloaded(&name, left);
+                    if left > 0 {
+                        read.insert(name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of an ended scan in memory.
+fn weight(scan: &Scan) -> usize {
+    scan.log.bytes() + scan.report_bytes()
 }
 
 /// The earlier use of an idempotency key.
@@ -110,7 +137,7 @@ impl Scans {
     /// Removes a deleted scan.
     pub fn forget(&self, name: &str) {
         let mut inner = self.inner();
-        inner.ended.retain(|n| n != name);
+        inner.ended.remove(name);
         inner.remove(name);
     }
 
@@ -118,39 +145,18 @@ impl Scans {
     /// events are unloaded.
     pub fn end(&self, name: &str) {
         let mut inner = self.inner();
-        if !inner.scans.contains_key(name) {
-            return;
-        }
-        inner.ended.push_back(name.to_owned());
-        drop(inner);
-        self.relieve();
+        let Some(scan) = inner.scans.get(name) else { return };
+        let (bytes, recorded) = (weight(scan), scan.is_recorded());
+        inner.ended.add(name, bytes, recorded);
+        inner.relieve();
     }
 
-    /// Limits the number and the bytes of ended scans in memory.
+    /// Limits the number and the bytes of ended scans in memory, after the events of some were loaded again.
     pub fn relieve(&self) {
         let mut inner = self.inner();
-        let weigh =
-            |name: &String, inner: &Inner| inner.scans.get(name).map_or(0, |s| s.log.bytes() + s.report_bytes());
-        let mut bytes: usize = inner.ended.iter().map(|name| weigh(name, &inner)).sum();
-        let mut short_lived =
-            inner.ended.iter().filter(|n| inner.scans.get(*n).is_some_and(|s| !s.is_recorded())).count();
-        let mut at = 0;
-        while at < inner.ended.len() && (bytes > ENDED_BYTES_MAX || short_lived > ENDED_KEPT_MAX) {
-            let oldest = inner.ended[at].clone();
-            let recorded = inner.scans.get(&oldest).is_some_and(|s| s.is_recorded());
-            bytes -= weigh(&oldest, &inner).min(bytes);
-            if recorded {
-                if let Some(scan) = inner.scans.get(&oldest) {
-                    scan.log.unload();
-                    *scan.report() = RunReport::default();
-                }
-                at += 1;
-            } else {
-                short_lived -= 1;
-                inner.ended.remove(at);
-                inner.remove(&oldest);
-            }
-        }
+        let Inner { scans, ended, .. } = &mut *inner;
+        ended.weigh_again(|name| scans.get(name).map_or(0, |scan| weight(scan)));
+        inner.relieve();
     }
 
     /// Keeps the answer of an ended scan for others of its identity.

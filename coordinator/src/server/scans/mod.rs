@@ -4,12 +4,13 @@
 //! scans, `environment` is what the scans of a term share, `run_scan` takes one scan from its request to its end, `prepare_scan` compiles it, `running` holds its
 //! intermediate state, `record` persists it, `read_back` reads answers again, `stored_answer` also computes what is lost of them,
 //! `known_answers` remembers whose they are, `answers` gives them to other scans, `earlier` gives them to clients of earlier releases, `document`
-//! keeps what was asked.
+//! keeps what was asked, `ended_scans` knows which ended scan leaves memory next.
 
 mod admission;
 mod answers;
 mod document;
 mod earlier;
+mod ended_scans;
 mod environment;
 mod known_answers;
 mod known_scans;
