@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use trawl_plan::Choice;
+use trawl_wire::columns::View;
 use trawl_wire::{Columns, CrossTimes, RowView, SegmentOutput, SegmentResult};
 use trawl_worker::{ScanStep, StepKind};
 
@@ -26,31 +27,32 @@ impl PreparedScan {
     }
 
     fn check_columns(&self, piece: Piece, columns: &Columns) -> Result<(), String> {
-        let view = columns.view().map_err(|error| error.to_string())?;
-        self.check_rows(piece, columns.segment(), || view.rows())
-    }
-
-    fn check_rows<'r, R>(&self, piece: Piece, segment: u32, rows: impl Fn() -> R) -> Result<(), String>
-    where
-        R: Iterator<Item = RowView<'r>>,
-    {
+        let (view, segment) = (columns.view().map_err(|error| error.to_string())?, columns.segment());
         if !self.has(segment) {
             return Err(format!("segment {segment} is none of this scan's"));
         }
-        let symbols = || self.piece_names(piece);
-        let expected = (0u32..).zip(&self.plan.points).flat_map(|(point, _)| symbols().map(move |s| (point, s)));
         let there = match self.plan.best {
-            None => expected.eq(rows().map(|r| (r.point, r.symbol))),
-            Some(best) => self.keeps_the_best(best, symbols(), &rows().collect::<Vec<_>>()),
+            None => self.has_all(piece, view),
+            Some(best) => self.keeps_the_best(best, self.piece_names(piece), &view.rows().collect::<Vec<_>>()),
         };
         if !there {
             return Err(format!("the result of segment {segment} is not about its symbols"));
         }
         let widths = (self.plan.rank.len(), self.plan.headings.len());
-        if rows().any(|row| row.status == trawl_wire::Status::Matched && row.widths() != widths) {
+        if view.widths().is_some_and(|found| found != widths) {
             return Err(format!("the result of segment {segment} has another number of values"));
         }
         Ok(())
+    }
+
+    /// Whether every symbol of the piece has a row at every point, and no other has one.
+    fn has_all(&self, piece: Piece, view: View<'_>) -> bool {
+        let Some(names) = self.dataset.joined_names(piece.segment) else { return view.is_empty() };
+        let first = (piece.first as usize).min(names.ends.len());
+        let end = first.saturating_add(piece.count as usize).min(names.ends.len());
+        let place = |symbols: usize| symbols.checked_sub(1).map_or(0, |last| names.ends[last]);
+        let text = names.text.get(place(first) as usize..place(end) as usize);
+        text.is_some_and(|text| view.is_of_all(self.plan.points.len(), text, &names.ends[first..end], place(first)))
     }
 
     /// Whether every symbol has rows at as many points as it keeps, in order, or one row if it has no value.

@@ -61,7 +61,7 @@ pub fn merge(
     }
     let mut spec = prepared.merge_spec();
     spec.identity.partial = partial;
-    Placed::of(&spec, &kept, &failed)?.into_answer(&spec, &kept, &failed)
+    answer_of(&spec, &kept, &failed)
 }
 
 /// As [`merge`], from a header only, as available to a client.
@@ -79,7 +79,7 @@ pub fn merge_results(
             columns.insert(segment, Columns::of_rows(segment, &rows)?);
         }
     }
-    Placed::of(spec, &columns, &failures)?.into_answer(spec, &columns, &failures)
+    answer_of(spec, &columns, &failures)
 }
 
 /// The digest of an answer, from those of its segments' columns. A result takes precedence over a failure.
@@ -114,55 +114,30 @@ fn points_of(spec: &MergeSpec) -> u32 {
     if spec.best { 1 } else { u32::try_from(spec.points.len()).unwrap_or(u32::MAX) }
 }
 
-/// The outcome of a merge without its rows: the digest, and the position of each row.
-#[derive(Debug)]
-pub(crate) struct Placed {
-    /// Digest of the answer.
-    pub digest: String,
-    order: Vec<RowPlace>,
-}
-
-impl Placed {
-    /// Places the rows of results, which are given by segment.
-    ///
-    /// # Errors
-    /// None for columns that were checked.
-    pub fn of(
-        spec: &MergeSpec,
-        results: &BTreeMap<u32, Columns>,
-        failures: &[FailedSegment],
-    ) -> Result<Self, EnvelopeError> {
-        let order = places(&all_rows(spec, results, failures)?, spec);
-        let digests = results.iter().map(|(segment, columns)| (*segment, columns.digest()));
-        Ok(Self { digest: digest_of(spec, digests, failures), order })
-    }
-
-    /// The answer; `results` and `failures` as given to [`Self::of`].
-    ///
-    /// # Errors
-    /// Those of [`Self::of`].
-    pub fn into_answer(
-        self,
-        spec: &MergeSpec,
-        results: &BTreeMap<u32, Columns>,
-        failures: &[FailedSegment],
-    ) -> Result<Answer, EnvelopeError> {
-        let rows = all_rows(spec, results, failures)?;
-        let placed = |&RowPlace { at, place }: &RowPlace| Some(AnswerRow { place, row: rows.get(at)?.to_row() });
-        // Of the right size: a vector that grows to a sweep's rows touches several times their memory.
-        let mut ordered = Vec::with_capacity(self.order.len());
-        ordered.extend(self.order.iter().filter_map(placed));
-        Ok(Answer {
-            identity: spec.identity.clone(),
-            time: spec.time,
-            select: spec.select.clone(),
-            conditions: spec.conditions.clone(),
-            points: spec.points.clone(),
-            best: spec.best,
-            rows: ordered,
-            digest: self.digest,
-        })
-    }
+/// The answer made of the results of segments; each segment of the scan is in `results` or in `failures`.
+///
+/// # Errors
+/// None for columns that were checked.
+pub(crate) fn answer_of(
+    spec: &MergeSpec,
+    results: &BTreeMap<u32, Columns>,
+    failures: &[FailedSegment],
+) -> Result<Answer, EnvelopeError> {
+    let digests = results.iter().map(|(segment, columns)| (*segment, columns.digest()));
+    let digest = digest_of(spec, digests, failures);
+    let rows = all_rows(spec, results, failures)?;
+    let mut ordered = Vec::with_capacity(rows.len());
+    ordered.extend(places(&rows, spec).map(|(row, place)| AnswerRow { place, row: row.to_row() }));
+    Ok(Answer {
+        identity: spec.identity.clone(),
+        time: spec.time,
+        select: spec.select.clone(),
+        conditions: spec.conditions.clone(),
+        points: spec.points.clone(),
+        best: spec.best,
+        rows: ordered,
+        digest,
+    })
 }
 
 /// The rows of all segments, in their order, then those of the failed ones.
@@ -189,18 +164,11 @@ pub(crate) fn failed_rows<'a>(
     (0..points_of(spec)).flat_map(row)
 }
 
-/// The index of a row in the input, and its rank among the matches.
-#[derive(Debug, Clone, Copy)]
-struct RowPlace {
-    at: usize,
-    place: Option<u32>,
-}
-
 /// A row to be ordered.
 struct Entry<'a> {
-    at: usize,
-    /// Its first rank key, stored inline so that most comparisons need no other memory access.
-    key: f64,
+    /// Its first rank key as a number that ascends in the order of the answer; stored inline so that most comparisons need no other
+    /// memory access.
+    key: u64,
     /// The beginning of its symbol, for the same reason.
     prefix: u64,
     row: &'a RowView<'a>,
@@ -208,7 +176,17 @@ struct Entry<'a> {
 
 impl Entry<'_> {
     fn by_symbol(&self, other: &Self) -> Ordering {
-        self.prefix.cmp(&other.prefix).then_with(|| self.row.symbol.cmp(other.row.symbol))
+        let by_text = || self.row.symbol.cmp(other.row.symbol);
+        self.prefix.cmp(&other.prefix).then_with(by_text).then(self.row.point.cmp(&other.row.point))
+    }
+
+    /// The order of matches: key by key, NA last whichever the direction, ties by symbol.
+    fn by_rank(&self, other: &Self, descending: &[bool]) -> Ordering {
+        let mut order = self.key.cmp(&other.key);
+        for (i, &descending) in descending.iter().enumerate().skip(1) {
+            order = order.then_with(|| by_key(self.row.rank(i), other.row.rank(i), descending));
+        }
+        order.then_with(|| self.by_symbol(other))
     }
 }
 
@@ -220,27 +198,40 @@ fn prefix_of(text: &str) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// The order of the rows: by table, matches before others.
-fn places(rows: &[RowView<'_>], spec: &MergeSpec) -> Vec<RowPlace> {
-    let mut parts: BTreeMap<(u32, bool), Vec<Entry<'_>>> = BTreeMap::new();
-    for (at, row) in rows.iter().enumerate() {
-        let table = if spec.best { 0 } else { row.point };
-        let (key, prefix) = (row.rank(0), prefix_of(row.symbol));
-        parts.entry((table, row.status != Status::Matched)).or_default().push(Entry { at, key, prefix, row });
+/// A rank key as a number: the numbers ascend where the keys are in the order of [`by_key`], and are equal where they are.
+fn place_of_key(key: f64, descending: bool) -> u64 {
+    const SIGN: u64 = 1 << 63;
+    if key.is_nan() {
+        return u64::MAX;
     }
-    let most = spec.limit.unwrap_or(u32::MAX);
-    let mut order = Vec::with_capacity(rows.len());
-    for ((_, others), mut part) in parts {
-        if others {
-            part.sort_by(|a, b| a.by_symbol(b).then(a.row.point.cmp(&b.row.point)));
-            order.extend(part.iter().map(|entry| RowPlace { at: entry.at, place: None }));
-        } else {
-            part.sort_by(|a, b| by_rank(a, b, &spec.descending).then(a.row.point.cmp(&b.row.point)));
-            let placed = (1u32..).zip(&part);
-            order.extend(placed.map(|(n, entry)| RowPlace { at: entry.at, place: (n <= most).then_some(n) }));
+    // -0 and 0 become the same number.
+    let bits = (key + 0.0).to_bits();
+    let ascending = if bits & SIGN == 0 { bits | SIGN } else { !bits };
+    if descending { !ascending } else { ascending }
+}
+
+/// The rows in the order of the answer with their ranks: by table, matches before others. Rows that are equal in all that orders them
+/// keep their order.
+fn places<'a>(rows: &'a [RowView<'a>], spec: &MergeSpec) -> impl Iterator<Item = (&'a RowView<'a>, Option<u32>)> {
+    let mut parts: BTreeMap<(u32, bool), Vec<Entry<'a>>> = BTreeMap::new();
+    let first = spec.descending.first();
+    for row in rows {
+        let table = if spec.best { 0 } else { row.point };
+        let others = row.status != Status::Matched;
+        let key = first.filter(|_| !others).map_or(0, |descending| place_of_key(row.rank(0), *descending));
+        parts.entry((table, others)).or_default().push(Entry { key, prefix: prefix_of(row.symbol), row });
+    }
+    for ((_, others), part) in &mut parts {
+        match others {
+            true => part.sort_by(Entry::by_symbol),
+            false => part.sort_by(|a, b| a.by_rank(b, &spec.descending)),
         }
     }
-    order
+    let most = spec.limit.unwrap_or(u32::MAX);
+    parts.into_iter().flat_map(move |((_, others), part)| {
+        let place = move |n: u32| (!others && n <= most).then_some(n);
+        (1u32..).zip(part).map(move |(n, entry)| (entry.row, place(n)))
+    })
 }
 
 /// The order of two values of a rank key: NA last whichever the direction; 0 and -0 are equal.
@@ -253,21 +244,6 @@ pub(crate) fn by_key(x: f64, y: f64, descending: bool) -> Ordering {
         (false, false) if descending => y.partial_cmp(&x).unwrap_or(Ordering::Equal),
         (false, false) => x.partial_cmp(&y).unwrap_or(Ordering::Equal),
     }
-}
-
-/// The order of matches: key by key, NA last whichever the direction, ties by symbol.
-fn by_rank(a: &Entry<'_>, b: &Entry<'_>, descending: &[bool]) -> Ordering {
-    for (i, &descending) in descending.iter().enumerate() {
-        let key = |entry: &Entry<'_>| match i {
-            0 => entry.key,
-            _ => entry.row.rank(i),
-        };
-        let order = by_key(key(a), key(b), descending);
-        if order.is_ne() {
-            return order;
-        }
-    }
-    a.by_symbol(b)
 }
 
 #[cfg(test)]
@@ -317,6 +293,17 @@ mod tests {
 
     fn order(answer: &Answer) -> Vec<(&str, Option<u32>)> {
         answer.rows.iter().map(|r| (r.row.symbol.as_str(), r.place)).collect()
+    }
+
+    #[test]
+    fn the_number_of_a_key_orders_as_the_key_does() {
+        let keys = [f64::NEG_INFINITY, -2.5, -f64::MIN_POSITIVE, -0.0, 0.0, 5e-324, 1.0, 1.5, f64::INFINITY, f64::NAN];
+        for descending in [false, true] {
+            for (a, b) in keys.iter().flat_map(|a| keys.iter().map(move |b| (*a, *b))) {
+                let numbers = place_of_key(a, descending).cmp(&place_of_key(b, descending));
+                assert_eq!(numbers, by_key(a, b, descending), "{a} {b} {descending}");
+            }
+        }
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use trawl_plan::{Diagnostic, ScanDocument};
 use trawl_wire::limits::PROTOCOL_VERSION;
-use trawl_wire::{Columns, Failure, SegmentResult, answer_digest, envelope, pb};
+use trawl_wire::{Answer, Columns, Failure, SegmentResult, answer_digest, envelope, pb};
 
 use super::{ClientError, Scanned};
-use crate::merge::{FailedSegment, Placed};
+use crate::merge::{FailedSegment, answer_of};
 use crate::merge_spec::MergeSpec;
 use crate::report::{Progress, RunReport, ms_since};
 
@@ -20,7 +20,7 @@ pub(super) struct Gathered {
     failures: BTreeMap<u32, FailedSegment>,
     /// Merged as soon as every segment has a result, concurrently with the coordinator; discarded when another result
     /// arrives. With the duration of the merge in milliseconds.
-    early: Option<(Placed, f64)>,
+    early: Option<(Answer, f64)>,
 }
 
 pub(super) fn wrong(what: impl Into<String>) -> ClientError {
@@ -90,9 +90,8 @@ impl Gathered {
                 progress.segment_ended(done.segment, self.ended());
                 if self.header.as_ref().is_some_and(|header| self.results.len() == header.segments as usize) {
                     let started = Instant::now();
-                    let placed =
-                        Placed::of(&self.spec(false)?, &self.results, &[]).map_err(|e| wrong(e.to_string()))?;
-                    self.early = Some((placed, ms_since(started)));
+                    let answer = answer_of(&self.spec(false)?, &self.results, &[]).map_err(|e| wrong(e.to_string()))?;
+                    self.early = Some((answer, ms_since(started)));
                 }
             }
             Some(Event::SegmentFailed(failed)) => {
@@ -141,11 +140,10 @@ impl Gathered {
         let results = std::mem::take(&mut self.results);
         let failures: Vec<FailedSegment> = std::mem::take(&mut self.failures).into_values().collect();
         let of = |error: trawl_wire::EnvelopeError| wrong(error.to_string());
-        let (placed, before_ms) = match self.early.take() {
+        let (mut answer, before_ms) = match self.early.take() {
             Some(early) if failures.is_empty() && !summary.partial => early,
-            _ => (Placed::of(&spec, &results, &failures).map_err(of)?, 0.0),
+            _ => (answer_of(&spec, &results, &failures).map_err(of)?, 0.0),
         };
-        let mut answer = placed.into_answer(&spec, &results, &failures).map_err(of)?;
         if !summary.tree {
             // Of a coordinator or of a time before there were trees.
             answer.digest = answer_digest(&answer);

@@ -36,6 +36,8 @@ const RECONNECT_WAIT: Duration = Duration::from_millis(100);
 const RECONNECT_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Timeout of cancelling a scan after an interrupt.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the end of a stream is waited for after its last event; an answer does not depend on it.
+const STREAM_END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A scan to be submitted.
 #[derive(Debug, Clone, Default)]
@@ -351,7 +353,13 @@ impl<'a> Following<'a> {
                 Err(status) => return broken(status),
             };
             self.heard = true;
-            if let Some(scanned) = self.gathered.take(event, self.progress)? {
+            let taken = self.gathered.take(event, self.progress);
+            if !matches!(taken, Ok(None)) {
+                // A stream that is dropped before its end is reset, and what arrives for it later counts as an error of its connection,
+                // which h2 closes after 1,024 of them: with all scans that share it.
+                let _ = tokio::time::timeout(STREAM_END_TIMEOUT, events.message()).await;
+            }
+            if let Some(scanned) = taken? {
                 return Ok(Streamed::Answer(Box::new(scanned)));
             }
             if let Some(header) = self.gathered.header() {

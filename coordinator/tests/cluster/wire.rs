@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use trawl_cluster_store::ControlStore as _;
-use trawl_coordinator::client::{ClientError, ScanCall};
+use trawl_coordinator::client::{ClientError, ScanCall, Session};
 use trawl_coordinator::{NoProgress, ShardSpec, answer_digest};
+use trawl_security::ClientSecurity;
 use trawl_wire::limits::PROTOCOL_VERSION;
 use trawl_wire::record::worker_key;
 use trawl_wire::{ErrorKind, Status, pb};
@@ -25,6 +26,27 @@ async fn two_workers_give_the_answer_of_one_thread_for_any_shards() {
         assert!(scanned.synthetic && scanned.report.is_complete());
         assert_eq!(scanned.report.segment_runs.len(), scanned.report.segments as usize);
         assert!(scanned.report.shard_runs.iter().all(|r| r.ending == "done"), "{:?}", scanned.report.shard_runs);
+    }
+}
+
+/// A client that does not read a stream to its end has it reset; h2 gives a connection up after 1,024 of those that were written to later,
+/// and with it every scan on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_runs_more_scans_than_its_connection_may_reset_streams() {
+    let mut world = World::new().await;
+    world.real_worker("w1").await;
+    world.wait_for(&["w1"]).await;
+    let session = Session::new(&world.url, ClientSecurity::default());
+    let scans = (0..2000).map(|_| {
+        let session = session.clone();
+        let document = World::document();
+        let call =
+            ScanCall { document, fresh: true, ephemeral: true, shards: ShardSpec::Count(1), ..ScanCall::default() };
+        tokio::spawn(async move { session.scan(&call, &NoProgress).await.map(|scanned| scanned.answer.digest) })
+    });
+    let expected = world.expected_tree();
+    for scan in scans.collect::<Vec<_>>() {
+        assert_eq!(scan.await.unwrap().unwrap(), expected);
     }
 }
 

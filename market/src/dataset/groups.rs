@@ -21,6 +21,27 @@ pub(super) struct Group {
     /// The rows of its symbols in its file.
     runs: OnceLock<Vec<Run>>,
     names: OnceLock<Vec<Arc<str>>>,
+    joined: OnceLock<JoinedNames>,
+}
+
+/// The names of a group's symbols, one after another.
+#[derive(Debug, Default)]
+pub struct JoinedNames {
+    /// All names, by name.
+    pub text: String,
+    /// Where each ends in the text, in bytes.
+    pub ends: Vec<u32>,
+}
+
+impl JoinedNames {
+    fn of<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let mut joined = Self::default();
+        for name in names {
+            joined.text.push_str(name);
+            joined.ends.push(u32::try_from(joined.text.len()).unwrap_or(u32::MAX));
+        }
+        joined
+    }
 }
 
 /// All groups that have symbols.
@@ -83,6 +104,12 @@ impl Dataset {
             None => self.manifest.symbols.get(*place as usize).map_or(0, |entry| entry.rows),
         };
         self.group(group).map_or(&[], |group| group.runs.get_or_init(|| Run::of(group.places.iter().map(rows))))
+    }
+
+    /// The names of a group's symbols, to be compared at once; `None` if it has no symbols.
+    pub fn joined_names(&self, group: u32) -> Option<&JoinedNames> {
+        let joined = || JoinedNames::of(self.symbols_of(group).map(|entry| entry.symbol.as_str()));
+        Some(self.group(group)?.joined.get_or_init(joined))
     }
 
     /// The names of a group's symbols.

@@ -184,6 +184,25 @@ impl<'a> View<'a> {
         self.0.states.iter().filter(|state| *state & STATUS_BITS == status as u8).count()
     }
 
+    /// Number of rank keys and of values of a match; `None` without a match.
+    pub fn widths(&self) -> Option<(usize, usize)> {
+        let widths = (self.0.rank_width.to_native() as usize, self.0.value_width.to_native() as usize);
+        self.0.states.iter().any(|state| state & STATUS_BITS == Status::Matched as u8).then_some(widths)
+    }
+
+    /// Whether each of the first `points` points has a row of exactly the symbols whose names are `names`, one after another, each up to
+    /// its place in `ends` less `before`. Does not look at rows one by one.
+    pub fn is_of_all(&self, points: usize, names: &str, ends: &[u32], before: u32) -> bool {
+        let of = self.0;
+        let points = if ends.is_empty() { 0 } else { points };
+        of.symbols.is_empty()
+            && of.points.len() == points
+            && of.points.iter().zip(0..).all(|(have, want)| have.to_native() == want)
+            && of.names.as_str() == names
+            && of.name_ends.len() == ends.len()
+            && of.name_ends.iter().zip(ends).all(|(have, end)| Some(have.to_native()) == end.checked_sub(before))
+    }
+
     /// The rows, by point and symbol.
     pub fn rows(&self) -> Rows<'a> {
         let matches = self.count(Status::Matched);

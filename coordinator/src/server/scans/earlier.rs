@@ -10,7 +10,7 @@ use trawl_wire::{Columns, ErrorKind, Failure, SegmentResult, answer_digest, enve
 
 use super::memory::{DECODED_BYTES_PER_BYTE, ScanMemory};
 use super::{Scan, failure};
-use crate::merge::{FailedSegment, Placed};
+use crate::merge::{FailedSegment, answer_of};
 use crate::merge_spec::MergeSpec;
 
 /// An event for a client that reads neither columns nor trees.
@@ -78,6 +78,6 @@ fn digest_of_log(scan: &Scan, partial: bool) -> Result<String, Failure> {
         Ok(())
     })?;
     let spec = spec.ok_or_else(|| wrong("the scan's events have no head".to_owned()))?;
-    let answer = Placed::of(&spec, &results, &failures)?.into_answer(&spec, &results, &failures)?;
+    let answer = answer_of(&spec, &results, &failures)?;
     Ok(answer_digest(&answer))
 }
