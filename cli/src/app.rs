@@ -1,7 +1,7 @@
 //! What every command is given: where datasets are stored.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use trawl_market::{CacheOptions, Store};
 use trawl_worker::data_root::{DISK_CACHE_BYTES_DEFAULT, DataRootError, open, open_checked};
@@ -81,6 +81,11 @@ impl Context {
     pub fn cache_variables(&self) -> [(&'static str, OsString); 2] {
         let bytes = self.cache.bytes_max.to_string();
         [("TRAWL_DATA_CACHE", self.cache.folder.clone().into()), ("TRAWL_DATA_CACHE_BYTES", bytes.into())]
+    }
+
+    /// The folder of this machine for copies of files of buckets.
+    pub fn cache_folder(&self) -> &Path {
+        &self.cache.folder
     }
 
     /// The address of a folder of the data root.
