@@ -16,6 +16,7 @@ use crate::quarantine::QUARANTINE;
 use crate::reference::SymbolTable;
 use crate::time::{DAY, TimeMicros};
 use trawl_terms::Timeframe;
+use twox_hash::XxHash3_128;
 
 /// The quality of a snapshot. Dates are midnights in UTC; lists are bounded, counts are whole.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
@@ -23,9 +24,13 @@ pub struct Quality {
     /// Sessions of the calendar from the first to the last date with a bar; 0 for bars of weeks and months.
     pub sessions: u64,
     /// Of these, sessions on which no symbol has a bar.
-    pub sessions_without_bars: Vec<TimeMicros>,
+    pub sessions_without_bars: u64,
+    /// The first of them.
+    pub sessions_without_bars_listed: Vec<TimeMicros>,
     /// Dates with bars on which the calendar has no session.
-    pub dates_without_session: Vec<TimeMicros>,
+    pub dates_without_session: u64,
+    /// The first of them.
+    pub dates_without_session_listed: Vec<TimeMicros>,
     /// Bars of a day or less on such dates.
     pub bars_without_session: u64,
     /// Bars shorter than a day outside of regular sessions: before and after the market too.
@@ -48,7 +53,7 @@ pub struct Quality {
     pub jumps: u64,
     /// The first of them, by symbol and time.
     pub jumps_listed: Vec<Jump>,
-    /// Rows in quarantine by reason, of all imports whose snapshots are kept.
+    /// Rows in quarantine by reason, of all imports whose snapshots are kept; a row that was imported several times counts once.
     pub quarantined: BTreeMap<String, u64>,
 }
 
@@ -261,17 +266,20 @@ pub(crate) fn quality(dataset: &Dataset) -> Result<Quality, MarketError> {
         let all = std::iter::successors(calendar.next_session(first - DAY), |one| calendar.next_session(one.date));
         all.map(|session| session.date).take_while(|date| *date <= last)
     };
-    quality.sessions = sessions().count() as u64;
-    quality.sessions_without_bars =
-        sessions().filter(|date| !days.contains_key(date)).take(QUALITY_LISTED_MAX).collect();
+    for date in sessions() {
+        quality.sessions += 1;
+        if !days.contains_key(&date) {
+            quality.sessions_without_bars += 1;
+            list(&mut quality.sessions_without_bars_listed, || date);
+        }
+    }
     let range = calendar.range();
     let off =
         days.iter().filter(|(date, _)| (range.0..=range.1).contains(*date) && calendar.session_on(**date).is_none());
     for (date, (_, bars)) in off {
         quality.bars_without_session += bars;
-        if quality.dates_without_session.len() < QUALITY_LISTED_MAX {
-            quality.dates_without_session.push(*date);
-        }
+        quality.dates_without_session += 1;
+        list(&mut quality.dates_without_session_listed, || *date);
     }
     let ended = ended(&*dataset.symbol_table()?, manifest.last_time);
     for (symbol, _, end) in &lives {
@@ -283,12 +291,17 @@ pub(crate) fn quality(dataset: &Dataset) -> Result<Quality, MarketError> {
             quality.ended += 1;
         } else {
             quality.stale += 1;
-            if quality.stale_listed.len() < QUALITY_LISTED_MAX {
-                quality.stale_listed.push(Stale { symbol: symbol.clone(), last: *end, sessions });
-            }
+            list(&mut quality.stale_listed, || Stale { symbol: symbol.clone(), last: *end, sessions });
         }
     }
     Ok(quality)
+}
+
+/// Adds an item to a list that is not full.
+fn list<T>(items: &mut Vec<T>, item: impl FnOnce() -> T) {
+    if items.len() < QUALITY_LISTED_MAX {
+        items.push(item());
+    }
 }
 
 /// Symbols of the table none of whose rows lasts until a time.
@@ -320,11 +333,13 @@ fn coverage(days: &BTreeMap<TimeMicros, (u64, u64)>, lives: &[(String, TimeMicro
 /// Rows in quarantine by reason.
 fn quarantined(dataset: &Dataset) -> Result<BTreeMap<String, u64>, MarketError> {
     let name = &dataset.manifest.name;
-    let mut reasons = BTreeMap::new();
+    let (mut reasons, mut seen) = (BTreeMap::new(), BTreeSet::new());
     let mut count = |bytes: &[u8]| {
         // A row has file, line, reason and text.
         for record in csv::Reader::from_reader(bytes).records().map_while(Result::ok) {
-            *reasons.entry(record.get(2).unwrap_or_default().to_owned()).or_default() += 1;
+            if seen.insert(XxHash3_128::oneshot(record.iter().collect::<Vec<_>>().join("\0").as_bytes())) {
+                *reasons.entry(record.get(2).unwrap_or_default().to_owned()).or_default() += 1;
+            }
         }
     };
     match dataset.files() {

@@ -19,7 +19,7 @@ use ureq::{Agent, Error};
 
 use crate::failure::{UserMistake, io_reason};
 
-/// Where requests go, unless told otherwise.
+/// Where requests go by default.
 pub const ENDPOINT: &str = "https://api.massive.com";
 /// Variables that hold the key.
 pub const KEY_VARIABLES: [&str; 2] = ["POLYGON_API_KEY", "MASSIVE_API_KEY"];

@@ -176,7 +176,7 @@ pub fn tickers(client: &Client, (from, to): (TimeMicros, TimeMicros)) -> anyhow:
     let mut found: Vec<Listed> =
         all::<Ticker>(client, &path(true))?.into_iter().map(|ticker| listed(ticker, None)).collect();
     for ticker in all::<Ticker>(client, &path(false))? {
-        let delisted = ticker.delisted_utc.as_deref().and_then(|text| date_of(text));
+        let delisted = ticker.delisted_utc.as_deref().and_then(date_of);
         // Of one without a date nothing is known but that it is gone.
         if delisted.is_none_or(|date| date >= from) {
             found.push(listed(ticker, delisted.or(Some(from))));

@@ -189,11 +189,11 @@ fn minutes_are_mapped_to_sessions_by_the_calendar() {
     let folder = home.path("minutes");
     // Before the market, at its open, after it, and past midnight in UTC.
     let minutes = [4 * 60, 9 * 60 + 30, 16 * 60 + 5, 19 * 60 + 59];
-    for session in 0..3 {
+    for (session, day) in SESSIONS.into_iter().enumerate().take(3) {
         let path = folder.join(format!("minute_aggs_v1/2024/01/{}.csv.gz", date(session)));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let rows = minutes.map(|minute| {
-            let start = FIRST + SESSIONS[session] * DAY + minute * 60_000_000_000;
+            let start = FIRST + day * DAY + minute * 60_000_000_000;
             format!("X,10.5,1,1,1,1,{start},2\n")
         });
         std::fs::write(path, gzip(&format!("{HEADER}\n{}", rows.concat()))).unwrap();
@@ -247,7 +247,7 @@ fn each_kind_of_damage_has_its_own_message_with_file_and_place() {
         (
             "no bar",
             gzip(&format!("{HEADER}\nX,1,-1,-1,-1,-1,{FIRST},1\n")),
-            &["none of its 1 rows is usable (zero or negative price"],
+            &["none of its 1 rows is usable (line 2, column 'open': '-1' is not a price above zero)"],
         ),
         ("bzip2", b"BZh91AY&SY".to_vec(), &["it is compressed with bzip2"]),
     ];
@@ -303,7 +303,7 @@ impl<'a> Machine<'a> {
         command
             .envs(self.variables.iter().cloned())
             .env("TRAWL_DATA_CACHE", self.cache.path())
-            .env("RUST_LOG", "trace");
+            .env("TRAWL_LOG", "trace");
         command
     }
 

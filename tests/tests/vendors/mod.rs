@@ -2,6 +2,7 @@
 
 mod flat;
 mod lake;
+mod quality;
 mod rest;
 
 use std::io::Write as _;

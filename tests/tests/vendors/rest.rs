@@ -73,7 +73,7 @@ impl<'a> User<'a> {
         let common =
             ["data", "import", "polygon-rest", "--endpoint", &self.url, "--requests-per-minute", "0", "--json"];
         let mut command = self.home.command(&[&common[..], words].concat());
-        command.env("POLYGON_API_KEY", KEY).env("TRAWL_DATA_CACHE", self.cache.path()).env("RUST_LOG", "trace");
+        command.env("POLYGON_API_KEY", KEY).env("TRAWL_DATA_CACHE", self.cache.path()).env("TRAWL_LOG", "trace");
         command
     }
 
@@ -139,11 +139,13 @@ fn every_page_is_read_whatever_fails() {
         (&["--symbols", "A B"][..], "'A B' is no ticker"),
         (&[][..], "nothing to ask for"),
         (&["--universe", "--timeframe", "1w"][..], "bars of a day or less"),
-        (&["--universe", "--endpoint", "http://example.com"][..], "plain text"),
     ] {
         let ended = user.run(&words("x", more)).expect_code(2);
         assert!(ended.stderr.contains(message), "{message}: {}", ended.stderr);
     }
+    let elsewhere = User { home: &home, cache: user.cache, url: "http://example.com".to_owned() };
+    let plain = elsewhere.run(&words("x", &["--universe"])).expect_code(2);
+    assert!(plain.stderr.contains("--endpoint would send the key in plain text"), "{}", plain.stderr);
     no_secret(&[&home.data_root()], &[&endless.stderr, &wrong.stderr, &none.stderr], &[KEY, "hunter3"]);
 }
 

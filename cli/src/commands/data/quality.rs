@@ -17,21 +17,26 @@ pub fn quality_text(text: &mut String, quality: &Quality) {
     let mut line = |words: String| {
         let _ = writeln!(text, "{words}");
     };
-    let dates = |dates: &[TimeMicros]| {
+    let dates = |count: u64, dates: &[TimeMicros]| {
         let shown: Vec<String> = dates.iter().take(SHOWN).map(|date| format_time(*date)).collect();
-        let more = if dates.len() > SHOWN { ", ..." } else { "" };
-        format!("{}{more}", shown.join(", "))
+        match count.saturating_sub(shown.len() as u64) {
+            0 => shown.join(", "),
+            more => format!("{} and {} more", shown.join(", "), thousands(more)),
+        }
     };
     if quality.sessions > 0 {
-        let without = quality.sessions_without_bars.len();
-        let list = if without > 0 { format!(": {}", dates(&quality.sessions_without_bars)) } else { String::new() };
-        line(format!("sessions: {}, {without} without any bar{list}", thousands(quality.sessions)));
+        let without = quality.sessions_without_bars;
+        let list = match without {
+            0 => String::new(),
+            _ => format!(": {}", dates(without, &quality.sessions_without_bars_listed)),
+        };
+        line(format!("sessions: {}, {} without any bar{list}", thousands(quality.sessions), thousands(without)));
     }
     if quality.bars_without_session > 0 {
         line(format!(
             "{} on dates without a session: {}",
             counted(quality.bars_without_session as usize, "bar"),
-            dates(&quality.dates_without_session)
+            dates(quality.dates_without_session, &quality.dates_without_session_listed)
         ));
     }
     if quality.bars_outside_sessions > 0 {

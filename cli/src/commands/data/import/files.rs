@@ -29,8 +29,9 @@ pub struct FileArgs {
     files: Vec<PathBuf>,
 
     /// Dataset to create or to add to: a-z, 0-9, '_' and '-'
-    #[arg(long, short, value_name = "NAME")]
-    dataset: String,
+    // Optional only for the subcommands of vendors, which have one of their own.
+    #[arg(long, short, value_name = "NAME", required = true)]
+    dataset: Option<String>,
 
     #[command(flatten)]
     read: ReadArgs,
@@ -115,10 +116,11 @@ fn time(text: &str) -> Result<AsOf, String> {
 /// Imports, and reports what happened to every row.
 pub fn run(args: FileArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let store = context.store()?;
-    let inbox = Inbox::of(context, "files", &args.dataset);
+    let dataset = args.dataset.unwrap_or_default();
+    let inbox = Inbox::of(context, "files", &dataset);
     let (files, shown) = files_of(args.files, &inbox)?;
     let options = ImportOptions {
-        dataset: args.dataset,
+        dataset,
         files,
         shown,
         dated_files: false,

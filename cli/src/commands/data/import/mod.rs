@@ -50,7 +50,7 @@ pub struct Args {
     vendor: Option<Vendor>,
 
     #[command(flatten)]
-    files: Option<files::FileArgs>,
+    files: files::FileArgs,
 }
 
 /// Vendors whose data are fetched.
@@ -62,10 +62,9 @@ enum Vendor {
 
 /// Imports, and reports what happened to every row.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
-    match (args.vendor, args.files) {
-        (Some(Vendor::PolygonFlat(args)), _) => polygon_flat::run(*args, context),
-        (Some(Vendor::PolygonRest(args)), _) => polygon_rest::run(*args, context),
-        (None, Some(args)) => files::run(args, context),
-        (None, None) => Err(crate::failure::UserMistake::plain("no file was given to import").into()),
+    match args.vendor {
+        Some(Vendor::PolygonFlat(args)) => polygon_flat::run(*args, context),
+        Some(Vendor::PolygonRest(args)) => polygon_rest::run(*args, context),
+        None => files::run(args.files, context),
     }
 }
