@@ -59,6 +59,15 @@ impl Context {
         open(&self.data_root, &self.cache).map_err(of_data_root)
     }
 
+    /// The same with a cache in another folder.
+    ///
+    /// # Errors
+    /// Those of [`Context::store`].
+    pub fn store_with_cache(&self, folder: &Path) -> anyhow::Result<Store> {
+        let cache = CacheOptions { folder: folder.to_owned(), ..self.cache.clone() };
+        open(&self.data_root, &cache).map_err(of_data_root)
+    }
+
     /// The same for a server, checked: a directory that was named has to exist, a bucket to answer. Blocks.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trawl_market::{TimeMicros, format_time};
 
 use super::day_files::{DayFile, date};
+use super::inbox::digest;
 
 /// Version of the record.
 const VERSION: u32 = 1;
@@ -18,6 +19,9 @@ pub struct Record {
     pub market: Option<String>,
     /// By date.
     days: BTreeMap<String, Known>,
+    /// Of all of the above: a record that was changed by others is not believed.
+    #[serde(default)]
+    checksum: String,
 }
 
 /// The file from which a day came.
@@ -39,10 +43,19 @@ pub struct Work {
 }
 
 impl Record {
-    /// Reads a record; one that cannot be read is empty, so that all days are imported again.
+    /// Reads a record; one that cannot be read, or was changed by others, is empty, so that all days are imported again.
     pub fn read(bytes: Option<&[u8]>) -> Self {
         let read = bytes.and_then(|bytes| serde_json::from_slice::<Self>(bytes).ok());
-        read.filter(|record| record.version == VERSION).unwrap_or_else(|| Self { version: VERSION, ..Self::default() })
+        let is_own =
+            |record: &Self| record.version == VERSION && record.summed().is_ok_and(|own| own == record.checksum);
+        let record = read.filter(is_own).unwrap_or_else(|| Self { version: VERSION, ..Self::default() });
+        Self { checksum: String::new(), ..record }
+    }
+
+    /// Its checksum, which does not count itself.
+    fn summed(&self) -> serde_json::Result<String> {
+        let bare = serde_json::to_string(&Self { checksum: String::new(), ..self.clone() })?;
+        Ok(digest(&[&bare]))
     }
 
     /// Its bytes.
@@ -50,7 +63,7 @@ impl Record {
     /// # Errors
     /// Those of writing JSON.
     pub fn write(&self) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(self)
+        serde_json::to_vec(&Self { checksum: self.summed()?, ..self.clone() })
     }
 
     /// Keeps only days on which the dataset has bars: it may have been made anew since the record was written.
@@ -106,6 +119,8 @@ mod tests {
         let mut gone = record.clone();
         gone.keep_dates(&BTreeSet::from([date("2024-01-03").unwrap()]));
         assert_eq!((gone.work(files(), false).new.len(), gone.work(files(), false).unchanged), (2, 1));
+        let tampered = String::from_utf8(record.write().unwrap()).unwrap().replace("\"a\"", "\"x\"");
+        assert_eq!(Record::read(Some(tampered.as_bytes())), Record::read(None));
         assert_eq!(Record::read(Some(b"{\"version\":9,\"days\":{}}")), Record::read(None));
     }
 }

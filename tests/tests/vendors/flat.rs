@@ -126,6 +126,19 @@ fn each_day_is_imported_once_and_replaced_when_it_is_published_again() {
     assert_eq!(snapshot(&home, "anew"), snapshot(&home, "us"), "the same bars in one import");
     home.trawl(&["data", "inspect", "us", "--verify"]).expect_code(0);
 
+    // What was noted is believed only as it was written: a tag of a file that was not imported hides nothing.
+    let noted = home.data_root().join("us/vendor.json");
+    let text = std::fs::read_to_string(&noted).unwrap();
+    write(&folder, 8, &day(8));
+    let path = place(&folder, 8);
+    let file = std::fs::metadata(&path).unwrap();
+    let modified = file.modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+    let mut note: serde_json::Value = serde_json::from_str(&text).unwrap();
+    note["days"]["2024-01-12"] = serde_json::json!({ "bytes": file.len(), "tag": format!("modified {modified}") });
+    std::fs::write(&noted, note.to_string()).unwrap();
+    json(home.trawl(&words));
+    assert_eq!(bars(&home, "us"), expected(|_, _| true));
+
     // Text, a dry run, and days again by choice.
     let text = home.trawl(&["data", "import", "polygon-flat", &from, "--dataset", "us"]).expect_code(0).stdout;
     assert_eq!(text, "9 days: 0 new, 0 published again, 9 unchanged\nnothing to import\n");

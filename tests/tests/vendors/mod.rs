@@ -2,6 +2,7 @@
 
 mod flat;
 mod lake;
+mod pipeline;
 mod quality;
 mod rest;
 

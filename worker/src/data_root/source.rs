@@ -85,3 +85,33 @@ impl SourceBucket {
         self.0.fetch_if(path, tag, to)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+    use object_store::path::Path;
+    use object_store::{ObjectStore, ObjectStoreExt as _};
+
+    use super::*;
+
+    #[test]
+    fn an_object_that_was_replaced_since_it_was_listed_is_not_fetched() {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let put = |text: &'static str| runtime.block_on(store.put(&Path::from("a/b.csv"), text.into())).unwrap();
+        put("one");
+        let bucket = SourceBucket(Bucket::of(Arc::clone(&store), "b"));
+        assert_eq!(bucket.list("").unwrap().0, ["a"]);
+        let (_, found) = bucket.list("a").unwrap();
+        assert_eq!((found[0].name.as_str(), found[0].bytes), ("b.csv", 3));
+        let fetch = |tag: &str| {
+            let mut to = Vec::new();
+            bucket.fetch("a/b.csv", tag, &mut to).unwrap().then_some(to)
+        };
+        assert_eq!(fetch(&found[0].tag).unwrap(), b"one");
+        put("two");
+        assert_eq!(fetch(&found[0].tag), None, "of the same size");
+        assert_eq!(fetch(&bucket.list("a").unwrap().1[0].tag).unwrap(), b"two");
+        assert!(bucket.fetch("a/none.csv", "x", &mut Vec::new()).is_ok_and(|found| !found));
+    }
+}
