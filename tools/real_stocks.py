@@ -46,7 +46,18 @@ def unpack(package, work):
     """The table of bars, and the table of sectors."""
     inner = zipfile.ZipFile(io.BytesIO(package.read("fastquant/data/merged_stock_data.zip")))
     [name] = inner.namelist()
-    (work / "pse.csv").write_bytes(inner.read(name))
+    # A table with several columns for each symbol, named in two lines: as a line for each bar, cells as they are.
+    lines = csv.reader(io.StringIO(inner.read(name).decode()))
+    symbols, fields = next(lines), next(lines)
+    columns = ["open", "high", "low", "close", "value"]
+    with (work / "pse.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["date", "symbol", *columns])
+        for line in lines:
+            bars = {}
+            for symbol, field, cell in list(zip(symbols, fields, line, strict=True))[1:]:
+                bars.setdefault(symbol, {})[field] = cell
+            table.writerows([line[0], symbol, *(bar[column] for column in columns)] for symbol, bar in bars.items() if any(bar.values()))
     rows = csv.DictReader(io.StringIO(package.read("fastquant/data/stock_table.csv").decode()))
     with (work / "sectors.csv").open("w", newline="") as file:
         table = csv.writer(file)

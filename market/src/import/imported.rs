@@ -75,8 +75,6 @@ impl Imported {
         let held = rows.is_held();
         let settle = |id: usize| {
             let ordered = order(&rows.load(id, Load::Times)?, labels, &turned, &spans);
-            let (Some(&first), Some(&last)) = (ordered.times.first(), ordered.times.last()) else { return Ok(None) };
-            let count = FitCount::of(labels.calendar, labels.timeframe, &ordered.times);
             let late = match ordered.late.is_empty() {
                 true => Vec::new(),
                 false => {
@@ -86,15 +84,22 @@ impl Imported {
                 }
             };
             let (name, bars) = (Arc::clone(&rows.symbols[id]), ordered.times.len());
+            // Of a symbol without a bar the rows that are none count all the same.
+            let Some((first, last)) = ordered.times.first().copied().zip(ordered.times.last().copied()) else {
+                return Ok((None, late));
+            };
+            let count = FitCount::of(labels.calendar, labels.timeframe, &ordered.times);
             let ordered = held.then_some(ordered);
-            Ok(Some((ImportedSymbol { name, id, bars, first, last, ordered }, count, late)))
+            Ok((Some((ImportedSymbol { name, id, bars, first, last, ordered }, count)), late))
         };
         let found = ids.into_par_iter().map(settle).collect::<Result<Vec<_>, MarketError>>()?;
         let mut fit = Fit::new(labels.calendar, labels.timeframe);
         let (mut symbols, mut all_late, mut unordered) = (Vec::new(), LateRows::new(), BTreeMap::new());
-        for (symbol, count, late) in found.into_iter().flatten() {
-            fit.add(count);
-            symbols.push(symbol);
+        for (symbol, late) in found {
+            if let Some((symbol, count)) = symbol {
+                fit.add(count);
+                symbols.push(symbol);
+            }
             for (file, line, reason, own) in late {
                 all_late.entry(file).or_default().push((line, reason));
                 *unordered.entry(file).or_default() += usize::from(own);

@@ -65,7 +65,7 @@ pub(super) fn order_rows(
         let mut push = |row: usize| {
             let (time, before) = (labels[row], &mut kept[begin..]);
             if is_outside(file, time) {
-                late.push(Late { file, row: row as u32, reason: Reason::OtherDate, own: true });
+                late.push(Late { file, row: row as u32, reason: Reason::OtherDate, own: false });
                 return;
             }
             if before.last().is_some_and(|last| time <= labels[*last as usize]) {
@@ -147,7 +147,7 @@ mod tests {
         let files = [(0, 0..3), (1, 3..5)];
         let found = order_rows(&files, vec![1, 9, 10, 11, 99], |_| false, &spans);
         assert_eq!(found.rows, Some(vec![0, 1, 3, 4]));
-        assert_eq!(found.late, [Late { file: 0, row: 2, reason: Reason::OtherDate, own: true }]);
+        assert_eq!(found.late, [Late { file: 0, row: 2, reason: Reason::OtherDate, own: false }]);
         assert_eq!(order_rows(&files[..1], vec![1, 2, 9], |_| false, &spans).rows, None);
     }
 

@@ -18,7 +18,7 @@ use crate::calendar::Calendar;
 use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::limits::{PREVIEW_BAD_ROWS_MAX, PREVIEW_BARS_MAX};
-use crate::quarantine::QuarantinedRow;
+use crate::quarantine::{QuarantinedRow, Reason};
 use crate::reading::{FileFacts, map_symbol};
 use crate::reference::SymbolTable;
 use crate::sources::expand;
@@ -221,6 +221,10 @@ pub(super) fn prepare(
     if turned > 0 {
         notes.push(format!("{turned} of {} files had their newest bar first and were reversed", files.len()));
     }
+    for (file, rows) in &late {
+        let others = rows.iter().filter(|(_, reason)| *reason == Reason::OtherDate).count() as u64;
+        check_date(&inputs[files[*file].at].shown, others, files[*file].facts.rows_kept)?;
+    }
     let late = late.into_iter().map(|(file, rows)| (files[file].at, rows)).collect();
     for (file, row) in reread(&inputs, &options.read, late)? {
         bad.push(QuarantinedRow { file: inputs[file].name.clone(), row });
@@ -243,6 +247,15 @@ pub(super) fn prepare(
         skipped: read.skipped,
         notes,
     })
+}
+
+/// Refuses a file none of whose bars is of the date in its name: it would replace the bars of that date with nothing.
+fn check_date(file: &str, others: u64, bars: u64) -> Result<(), MarketError> {
+    if others < bars {
+        return Ok(());
+    }
+    let why = format!("none of its {bars} bars is of the date in its name");
+    Err(MarketError::BadCsv { file: file.to_owned(), why, expected: "the bars of that date".to_owned() })
 }
 
 /// The table of symbols that the import brings, else the dataset's; `None` where there is none.

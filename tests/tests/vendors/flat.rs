@@ -262,6 +262,11 @@ fn each_kind_of_damage_has_its_own_message_with_file_and_place() {
             gzip(&format!("{HEADER}\nX,1,-1,-1,-1,-1,{FIRST},1\n")),
             &["none of its 1 rows is usable (line 2, column 'open': '-1' is not a price above zero)"],
         ),
+        (
+            "another day",
+            gzip(&day(2)),
+            &["none of its 4 bars is of the date in its name", "expected the bars of that date"],
+        ),
         ("bzip2", b"BZh91AY&SY".to_vec(), &["it is compressed with bzip2"]),
     ];
     for (what, bytes, words) in zoo {

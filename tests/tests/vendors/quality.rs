@@ -20,8 +20,11 @@ fn gaps_thin_days_stale_symbols_jumps_and_the_quarantine_are_counted() {
     let mut bar = |symbol: &str, day: u32, close: f64| {
         text += &format!("2024-01-{day:02},{symbol},{close},{},{},{close},100\n", close + 1.0, close - 1.0);
     };
-    // Nobody has a bar on the 17th, GAPS has none on the 4th and 5th either.
+    // Nobody has a bar on the 17th, GAPS has none on the 4th and 5th either; the 6th is a Saturday.
     for day in SESSIONS.into_iter().filter(|day| *day != 17) {
+        if day == 8 {
+            bar("JUMPS", 6, 40.0);
+        }
         if ![4, 5].contains(&day) {
             bar("GAPS", day, 10.0);
         }
@@ -33,8 +36,6 @@ fn gaps_thin_days_stale_symbols_jumps_and_the_quarantine_are_counted() {
         }
         bar("JUMPS", day, if day < 10 { 40.0 } else { 210.0 });
     }
-    // A Saturday.
-    bar("JUMPS", 6, 40.0);
     text += "2024-01-09,GAPS,10,9,11,10,100\n";
     home.write("bars.csv", &text);
     home.write("names.csv", "symbol,ticker,from,to\nENDED,ENDED,,2024-01-06\n");

@@ -98,7 +98,14 @@ fn every_page_is_read_whatever_fails() {
     assert_eq!((&whole["import"]["bars"], &whole["asked"]["symbols_without_bars"]), (&720.into(), &json!(["NONE"])));
     assert_eq!(server.log().len(), 3, "{:?}", server.log());
 
-    let failing = Faults { page: 50, too_many_every: 11, broken_every: 7, cut_every: 5, ..Faults::default() };
+    let failing = Faults {
+        page: 50,
+        too_many_every: 11,
+        broken_every: 7,
+        cut_every: 5,
+        delay: Duration::from_millis(20),
+        ..Faults::default()
+    };
     server.fail(failing);
     let started = Instant::now();
     let ended = user.run(&words("paged", &minutes));

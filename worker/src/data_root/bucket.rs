@@ -172,7 +172,9 @@ impl Bucket {
         T: Send + 'static,
         F: Future<Output = object_store::Result<T>> + Send,
     {
-        let (objects, path) = (Arc::clone(&self.objects), Path::from(path));
+        // As it is: a listing names objects with percent signs, which are not to be encoded once more.
+        let path = Path::parse(path).unwrap_or_else(|_| Path::from(path));
+        let objects = Arc::clone(&self.objects);
         Asked::new(async move {
             tried(|| {
                 let done = call(Arc::clone(&objects), path.clone());
