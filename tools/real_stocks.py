@@ -26,6 +26,12 @@ PACKAGE = "fastquant==0.1.8.1"
 WHEEL = "fastquant-0.1.8.1-py3-none-any.whl"
 SHA256 = "c7fac4401dba39ee237632025431f63cf5d207ee30a4857c4df6fa1f1316be97"
 SYMBOLS = 257
+# What was found: rows, bars, and rows in quarantine by reason.
+FOUND = {
+    "rows": 538408,
+    "bars": 538334,
+    "quarantined": {"close outside low to high": 34, "negative volume": 2, "open outside low to high": 1, "zero or negative price": 37},
+}
 # The stock with the largest turnover, for scans that compare with an index.
 LARGEST = "SM"
 
@@ -123,6 +129,9 @@ def main():
         args.out.write_text(json.dumps(report, indent=1) + "\n")
     if made["symbols"] != SYMBOLS:
         sys.exit(f"{made['symbols']} symbols were imported, not {SYMBOLS}")
+    for name, expected in FOUND.items():
+        if report[name] != expected:
+            sys.exit(f"{name}: {report[name]}, not {expected}")
     if again["bars"] != made["bars"]:
         sys.exit(f"the lake has {again['bars']} bars, not {made['bars']}")
 
