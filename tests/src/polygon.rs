@@ -1,5 +1,5 @@
 //! Polygon's HTTP interface inside the test, as strict as the real one: it checks the key, the parameters and their limits, cuts answers
-//! into pages, leaves `results` out where there are none, and fails as it is told to.
+//! into pages, leaves `results` out where there are none, and fails as the test sets it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
