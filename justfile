@@ -47,6 +47,11 @@ import-kill *options:
     cargo build --locked --release -p trawl
     tools/import_kill.py --trawl "${CARGO_TARGET_DIR:-target}/release/trawl" {{ options }}
 
+# 257 real stocks from PyPI's fastquant: faults counted by reason, a lake and back, every daily scan of examples/. `just real-stocks --out FILE`
+real-stocks *options:
+    cargo build --profile ci --quiet -p trawl
+    "$(tools/get-venv)" tools/real_stocks.py --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
+
 # What appending minutes costs, or how scans slow down with the number of days that were appended: `just append-bench days`
 append-bench *options:
     cargo build --locked --release -p trawl

@@ -1,7 +1,7 @@
 //! What every command is given: where datasets are stored.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use trawl_market::{CacheOptions, Store};
 use trawl_worker::data_root::{DISK_CACHE_BYTES_DEFAULT, DataRootError, open, open_checked};
@@ -59,6 +59,15 @@ impl Context {
         open(&self.data_root, &self.cache).map_err(of_data_root)
     }
 
+    /// The same with a cache in another folder.
+    ///
+    /// # Errors
+    /// Those of [`Context::store`].
+    pub fn store_with_cache(&self, folder: &Path) -> anyhow::Result<Store> {
+        let cache = CacheOptions { folder: folder.to_owned(), ..self.cache.clone() };
+        open(&self.data_root, &cache).map_err(of_data_root)
+    }
+
     /// The same for a server, checked: a directory that was named has to exist, a bucket to answer. Blocks.
     ///
     /// # Errors
@@ -81,6 +90,11 @@ impl Context {
     pub fn cache_variables(&self) -> [(&'static str, OsString); 2] {
         let bytes = self.cache.bytes_max.to_string();
         [("TRAWL_DATA_CACHE", self.cache.folder.clone().into()), ("TRAWL_DATA_CACHE_BYTES", bytes.into())]
+    }
+
+    /// The folder of this machine for copies of files of buckets.
+    pub fn cache_folder(&self) -> &Path {
+        &self.cache.folder
     }
 
     /// The address of a folder of the data root.

@@ -16,6 +16,7 @@ mod human;
 mod notify;
 mod output;
 mod progress;
+mod vendor;
 
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, PanicHookInfo};

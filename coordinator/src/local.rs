@@ -50,6 +50,8 @@ pub struct LocalOptions {
     pub allow_partial: bool,
     /// At every bar: whether all rows of the universe have values, and not matches alone.
     pub every_value: bool,
+    /// Whether each thread fetches the files of its segment from a bucket itself; for measuring what fetching ahead is worth.
+    pub no_prefetch: bool,
 }
 
 /// Why a run failed.
@@ -138,6 +140,7 @@ struct Shard {
 /// Runs one shard on the pool; reports the outcome of each segment, then the end of the shard.
 fn run_shard(
     shard: Shard,
+    no_prefetch: bool,
     prepared: &PreparedScan,
     execute: &Execute<'_>,
     over: &AtomicBool,
@@ -164,7 +167,7 @@ fn run_shard(
     prefetch::ahead(
         &prepared.dataset,
         &segments,
-        |_| false,
+        |_| no_prefetch,
         |order| {
             segments.par_iter().for_each_with(sender.clone(), |sender, _| {
                 if let (false, Some(segment)) = (over.load(Ordering::Relaxed), order.begin()) {
@@ -268,6 +271,7 @@ impl<'a> Run<'a> {
         self.report.shards = u32::try_from(shards.len()).unwrap_or(u32::MAX);
         self.progress.accepted(self.prepared.segments.len(), self.prepared.symbol_count());
         let parent = tracing::Span::current();
+        let no_prefetch = self.options.no_prefetch;
         let (sender, receiver) = channel();
         pool.in_place_scope(|scope| {
             let over = Arc::clone(&self.over);
@@ -286,7 +290,7 @@ impl<'a> Run<'a> {
                 let asked = Asked { slow_after, stages: true, ..Asked::default() };
                 let shard = Shard { attempt, segments, span, timeline, asked };
                 let (sender, over) = (sender.clone(), Arc::clone(&over));
-                scope.spawn(move |_| run_shard(shard, prepared, execute, &over, &sender));
+                scope.spawn(move |_| run_shard(shard, no_prefetch, prepared, execute, &over, &sender));
             };
             let deadline_ms = self.options.deadline.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
             // Without the segments' symbols, which are only needed for bisection: in embedded mode a segment can only

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::dataset::Dataset;
 use crate::error::MarketError;
-use crate::import::check_writable_name;
 use crate::import::groups::merge_into;
 use crate::import::memory::MemoryPlan;
+use crate::import::{Spans, check_writable_name};
 use crate::manifest::{Appended, Manifest, SymbolEntry};
 use crate::manifest_reader::complete;
 use crate::snapshot::{
@@ -118,7 +118,7 @@ impl Store {
         (memory, meanwhile): (Option<u64>, impl FnOnce()),
     ) -> Result<(), MarketError> {
         let (name, directory) = (read.manifest.name.as_str(), self.directory(&read.manifest.name));
-        let merged = merge_into(sink, Some(read), &[], None, MemoryPlan::of(memory).groups())?;
+        let merged = merge_into(sink, Some(read), &[], (None, &Spans::default()), MemoryPlan::of(memory).groups())?;
         report.unchanged = false;
         report.appended_files = read.manifest.tails().len() as u64;
         (report.files_written, report.files_shared) = (merged.files_written, merged.files_shared);

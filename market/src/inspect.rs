@@ -5,6 +5,7 @@ use crate::error::MarketError;
 use crate::jumps::{Jump, find_jumps};
 use crate::limits::JUMPS_LISTED_MAX;
 use crate::manifest::{GroupFile, SymbolEntry};
+use crate::quality::{Quality, quality};
 use crate::reference::{FactorRow, ListingRow, attribute_name};
 use crate::series::Series;
 use crate::time::TimeMicros;
@@ -17,6 +18,8 @@ pub struct InspectOptions<'a> {
     pub symbol: Option<&'a str>,
     /// Read every file, compare its checksum, and look for jumps in every symbol.
     pub verify: bool,
+    /// Look at every bar for what is doubtful.
+    pub quality: bool,
 }
 
 /// A snapshot, described.
@@ -80,6 +83,9 @@ pub struct Inspection {
     pub files: Vec<GroupFile>,
     /// The result of the checks, if requested.
     pub checks: Option<Checks>,
+    /// What is doubtful about the bars, if requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quality: Option<Quality>,
     /// The requested symbol.
     pub symbol: Option<SymbolInspection>,
 }
@@ -148,7 +154,7 @@ pub struct BarSample {
 /// Bars shown from each end of a symbol's history.
 const SAMPLE_BARS: usize = 3;
 
-/// Describes a snapshot. Reads its bars only for a symbol or when verification is requested.
+/// Describes a snapshot. Reads its bars only for a symbol, or when verification or quality is requested.
 ///
 /// # Errors
 /// [`MarketError::UnknownSymbol`]; reading errors for the requested symbol. Damage found by `verify` is not an error
@@ -191,6 +197,7 @@ pub fn inspect(dataset: &Dataset, options: InspectOptions<'_>) -> Result<Inspect
         appended_bars: manifest.tails().iter().map(|tail| tail.rows).sum(),
         files: manifest.files.clone(),
         checks: options.verify.then(|| check(dataset)),
+        quality: if options.quality { Some(quality(dataset)?) } else { None },
         symbol,
     })
 }

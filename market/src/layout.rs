@@ -9,6 +9,8 @@ use crate::error::MarketError;
 use crate::manifest::Manifest;
 
 pub(crate) const HEAD: &str = "HEAD";
+/// What an importer of a vendor's files noted; belongs to no snapshot.
+pub(crate) const VENDOR_RECORD: &str = "vendor.json";
 /// Folder of the content-addressed files.
 pub(crate) const FILES: &str = "files";
 /// Folder of the manifests to which bars were appended.

@@ -34,6 +34,7 @@ mod merge;
 mod name;
 mod pin_files;
 mod pins;
+mod quality;
 mod quarantine;
 mod reading;
 mod reference;
@@ -49,6 +50,7 @@ mod sums;
 mod synth;
 mod tail;
 mod time;
+mod vendor_record;
 mod vintages;
 mod words;
 mod zone;
@@ -72,8 +74,9 @@ pub use manifest::{Appended, GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry,
 pub use memory::{MemoryMarket, memory_dataset};
 pub use name::check_dataset_name;
 pub use pins::PIN_HOLDER_BYTES_MAX;
+pub use quality::{DayCoverage, Gap, Quality, Stale};
 pub use reading::{
-    FILE_ENDINGS, FileSeries, GZIP_ENDING, ImportFormat, ReadOptions, SymbolPattern, SymbolSeries, read_series,
+    FILE_ENDINGS, FileSeries, GZIP_ENDING, ImportFormat, ReadOptions, SymbolPattern, SymbolSeries, Tickers, read_series,
 };
 pub use reference::{Adjustment, AdjustmentMode, AttributeTable, FactorRow, ListingRow, SymbolTable};
 pub use remote::{CacheEvent, CacheOptions, Deadline, ListedFolder, ListedObject, Objects, ObjectsError};

@@ -53,6 +53,10 @@ pub const IMPORT_ROWS_MAX: u64 = 1 << 36;
 pub const SERIES_ROWS_MAX: u64 = 200_000_000;
 /// Jumps that a report lists; all are counted.
 pub const JUMPS_LISTED_MAX: usize = 100;
+/// Gaps, symbols and dates that a report of quality lists, each; all are counted.
+pub const QUALITY_LISTED_MAX: usize = 100;
+/// A symbol without a bar on so many sessions at the end of a dataset is stale.
+pub const STALE_SESSIONS: u64 = 5;
 /// A close over this many times the previous one, or under its reciprocal, is reported as a jump.
 pub const JUMP_FACTOR: f64 = 3.0;
 /// Split ratios that a jump of the close is compared with, new and old shares, and their reverse.

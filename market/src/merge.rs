@@ -3,6 +3,7 @@
 use std::ops::AddAssign;
 
 use crate::arrow_file::SymbolBars;
+use crate::import::Spans;
 
 /// What happened to the good rows of an import.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -10,6 +11,8 @@ pub(crate) struct MergeCounts {
     pub added: u64,
     pub unchanged: u64,
     pub revised: u64,
+    /// Known bars that are in a span that is replaced, and do not come again.
+    pub removed: u64,
 }
 
 impl AddAssign for MergeCounts {
@@ -17,13 +20,14 @@ impl AddAssign for MergeCounts {
         self.added += other.added;
         self.unchanged += other.unchanged;
         self.revised += other.revised;
+        self.removed += other.removed;
     }
 }
 
 /// Merges a symbol's known bars with new ones; both have the same columns and ascending times.
 ///
-/// Where both have a bar the new values win, but a NaN never replaces a number.
-pub(crate) fn merge_bars(known: SymbolBars, new: SymbolBars, counts: &mut MergeCounts) -> SymbolBars {
+/// Where both have a bar the new values win, but a NaN never replaces a number. In spans that are replaced the new bars alone count.
+pub(crate) fn merge_bars(known: SymbolBars, new: SymbolBars, replaced: &Spans, counts: &mut MergeCounts) -> SymbolBars {
     debug_assert_eq!(known.columns.len(), new.columns.len());
     let rows = known.times.len() + new.times.len();
     let mut merged = SymbolBars {
@@ -36,6 +40,12 @@ pub(crate) fn merge_bars(known: SymbolBars, new: SymbolBars, counts: &mut MergeC
         let (old_time, new_time) = (known.times.get(k).copied(), new.times.get(n).copied());
         let Some(time) = old_time.into_iter().chain(new_time).min() else { return merged };
         let (has_old, has_new) = (old_time == Some(time), new_time == Some(time));
+        let alone = replaced.holds(time);
+        if alone && !has_new {
+            counts.removed += 1;
+            k += 1;
+            continue;
+        }
         merged.times.push(time);
         let mut revised = false;
         for ((to, old), new) in merged.columns.iter_mut().zip(&known.columns).zip(&new.columns) {
@@ -43,7 +53,7 @@ pub(crate) fn merge_bars(known: SymbolBars, new: SymbolBars, counts: &mut MergeC
                 (true, true) => {
                     let (old, new) = (old[k], new[n]);
                     // Compared as bits, so that -0.0 for 0.0 counts as a revision: the file would change.
-                    let differs = !new.is_nan() && new.to_bits() != old.to_bits();
+                    let differs = (alone || !new.is_nan()) && new.to_bits() != old.to_bits();
                     revised |= differs;
                     if differs { new } else { old }
                 }
@@ -79,10 +89,23 @@ mod tests {
         let mut counts = MergeCounts::default();
         let known = bars(&[(1, 10.0), (2, 20.0), (4, 40.0), (5, f64::NAN)]);
         let new = bars(&[(0, 1.0), (1, 10.0), (2, 21.0), (4, f64::NAN), (5, 50.0), (6, f64::NAN)]);
-        let merged = merge_bars(known, new, &mut counts);
+        let merged = merge_bars(known, new, &Spans::default(), &mut counts);
         assert_eq!(merged.times, [0, 1, 2, 4, 5, 6]);
         assert_eq!(merged.columns[0][..5], [1.0, 10.0, 21.0, 40.0, 50.0]);
         assert!(merged.columns[0][5].is_nan());
-        assert_eq!(counts, MergeCounts { added: 2, unchanged: 2, revised: 2 });
+        assert_eq!(counts, MergeCounts { added: 2, unchanged: 2, revised: 2, removed: 0 });
+    }
+
+    #[test]
+    fn in_a_span_that_is_replaced_the_new_bars_alone_count() {
+        use crate::calendar::Calendar;
+        use crate::time::DAY;
+        let replaced = Spans::of_dates(&[DAY, 2 * DAY], trawl_terms::Timeframe::DAY, Calendar::XNYS);
+        let mut counts = MergeCounts::default();
+        let known = bars(&[(0, 10.0), (DAY, 20.0), (2 * DAY, 30.0), (3 * DAY, 40.0)]);
+        let merged = merge_bars(known, bars(&[(2 * DAY, f64::NAN)]), &replaced, &mut counts);
+        assert_eq!(merged.times, [0, 2 * DAY, 3 * DAY]);
+        assert!(merged.columns[0][1].is_nan());
+        assert_eq!(counts, MergeCounts { added: 0, unchanged: 0, revised: 1, removed: 1 });
     }
 }

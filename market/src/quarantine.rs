@@ -30,6 +30,7 @@ pub(crate) enum Reason {
     CloseOutside,
     DuplicateTime,
     TimeOutOfOrder,
+    OtherDate,
 }
 
 impl Reason {
@@ -53,6 +54,7 @@ impl Reason {
             Self::CloseOutside => "close outside low to high",
             Self::DuplicateTime => "duplicate time",
             Self::TimeOutOfOrder => "time out of order",
+            Self::OtherDate => "not of the file's date",
         }
     }
 }

@@ -101,7 +101,7 @@ fn assert_same(appended: &Dataset, whole: &Dataset) {
 }
 
 fn seen(dataset: &Dataset) -> trawl_market::Inspection {
-    inspect(dataset, InspectOptions { symbol: None, verify: true }).unwrap()
+    inspect(dataset, InspectOptions { verify: true, ..InspectOptions::default() }).unwrap()
 }
 
 /// Reports of two datasets that got the same bars.

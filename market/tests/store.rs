@@ -43,7 +43,7 @@ fn a_damaged_group_is_reported_with_both_checksums_and_the_others_are_not() {
     }
     assert!(dataset.load_group(1, &names(&["close"])).is_ok());
     assert_eq!(dataset.verify().len(), 1);
-    let seen = inspect(&dataset, InspectOptions { symbol: None, verify: true }).unwrap();
+    let seen = inspect(&dataset, InspectOptions { verify: true, ..InspectOptions::default() }).unwrap();
     assert_eq!(seen.checks.unwrap().problems.len(), 1);
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     assert!(matches!(dataset.load_group(2, &[]), Err(MarketError::Checksum { .. })));
@@ -264,7 +264,8 @@ fn a_symbol_is_described() {
     let other = place.write("Y.csv", "date,close\n2013-01-03,1\n2013-01-07,1\n");
     place.import("two", &[file, other]).unwrap();
     let dataset = place.store.open("two").unwrap();
-    let seen = inspect(&dataset, InspectOptions { symbol: Some("X"), verify: true }).unwrap();
+    let seen =
+        inspect(&dataset, InspectOptions { symbol: Some("X"), verify: true, ..InspectOptions::default() }).unwrap();
     assert_eq!((seen.symbols, seen.bars, seen.times, seen.symbols_ended), (2, 5, 5, 1));
     let checks = seen.checks.unwrap();
     assert!(checks.problems.is_empty() && checks.jumps == 1 && checks.files == 2);
@@ -272,5 +273,5 @@ fn a_symbol_is_described() {
     assert_eq!((x.entry.rows, x.bars_missing, x.jumps, x.sample.len()), (3, 1, 1, 3));
     assert_eq!((x.columns[1].missing, x.columns[1].smallest, x.columns[1].greatest), (1, Some(1.0), Some(2.0)));
     assert_eq!(x.sample[0].values, [Some(1.0), None]);
-    assert!(inspect(&dataset, InspectOptions { symbol: Some("Z"), verify: false }).is_err());
+    assert!(inspect(&dataset, InspectOptions { symbol: Some("Z"), ..InspectOptions::default() }).is_err());
 }

@@ -16,6 +16,7 @@ pub mod home;
 pub mod jaeger;
 pub mod otlp;
 pub mod otlp_metrics;
+pub mod polygon;
 pub mod process;
 pub mod receiver;
 pub mod reference;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::etcd::free_port;
 use crate::executable::repository;
-use crate::process::Background;
+use crate::process::{self, Background};
 use crate::wait;
 
 /// Longest that the processes may take to answer.
@@ -78,6 +78,15 @@ impl S3 {
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).ok()?;
         serde_json::from_str(&line).ok()
+    }
+
+    /// Puts the files of a folder into the bucket, under a prefix.
+    #[track_caller]
+    pub fn put(&self, folder: &Path, prefix: &str) {
+        let mut command = Command::new(python());
+        command.arg(repository().join("tests/python/s3_put.py")).arg(folder).args([BUCKET, prefix]);
+        command.envs(self.variables());
+        process::run(&mut command).expect_code(0);
     }
 
     /// The variables of a process that uses the bucket.

@@ -41,3 +41,4 @@ mod sources;
 mod streams;
 mod traces;
 mod update;
+mod vendors;

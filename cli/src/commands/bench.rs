@@ -1,11 +1,15 @@
-//! `trawl bench`: what this machine's GPU does; the other benchmarks are a program of their own (`trawl-bench`).
+//! `trawl bench`: what this machine's GPU and bucket do; the other benchmarks are a program of their own (`trawl-bench`).
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use trawl_bench::gpu;
+use trawl_bench::{gpu, pipeline};
+use trawl_coordinator::estimated_ns;
+use trawl_kernels::Precision;
 
-use crate::backend;
+use crate::app::Context;
+use crate::backend::{self, BackendArgs, Workload};
+use crate::failure::UserMistake;
 
 /// Measure this machine.
 #[derive(Debug, clap::Args)]
@@ -19,14 +23,37 @@ enum What {
     /// Plans on this machine's GPU: the same bits as on the CPU, times by the device's clock, a JSON report; 8 minutes
     /// at most
     Gpu(gpu::Args),
+    /// A scan of a dataset in a bucket, its files fetched before it, by the threads that compute, and ahead of them
+    Pipeline {
+        #[command(flatten)]
+        args: pipeline::Args,
+
+        #[command(flatten)]
+        backend: BackendArgs,
+    },
 }
 
 /// Runs a benchmark.
 ///
 /// # Errors
-/// Those of [`gpu::run`].
-pub fn run(args: Args) -> Result<ExitCode> {
+/// Those of [`gpu::run`] and [`pipeline::run`].
+pub fn run(args: Args, context: &Context) -> Result<ExitCode> {
     match args.what {
         What::Gpu(args) => gpu::run(&args, backend::device),
+        What::Pipeline { args, backend } => pipeline::run(
+            &args,
+            |folder| context.store_with_cache(folder),
+            |prepared| {
+                if !prepared.dataset.is_in_objects() {
+                    let dataset = &prepared.dataset.manifest.name;
+                    let help =
+                        "name a data root in a bucket, such as --data-root s3://BUCKET/PREFIX, and a dataset of it";
+                    return Err(UserMistake::with_help(format!("dataset '{dataset}' is not in a bucket"), help).into());
+                }
+                let is_f64 = prepared.precision == Precision::F64;
+                let work = Workload::Scan { estimated_ns: estimated_ns(prepared), is_f64 };
+                Ok(backend.choose(work)?.engine)
+            },
+        ),
     }
 }

@@ -144,7 +144,7 @@ impl Command {
             Self::Coordinator(args) => coordinator::run(args, context),
             Self::Worker(args) => worker::run(args, context),
             Self::Devices(args) => devices::run(&args),
-            Self::Bench(args) => bench::run(args),
+            Self::Bench(args) => bench::run(args, context),
             Self::Certs(args) => certs::run(args),
             Self::Tokens(args) => tokens::run(args),
             Self::Completions(args) => completions::run(args),

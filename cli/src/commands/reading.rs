@@ -89,6 +89,8 @@ impl ReadArgs {
             decimal_comma: self.decimal_comma,
             zone: self.tz,
             symbol_from: self.symbol_from,
+            symbol: None,
+            tickers: None,
         })
     }
 }

@@ -49,7 +49,7 @@ impl Datasets {
         self.read(move |store| {
             let dataset = store.open(&request.dataset)?;
             let symbol = Some(request.symbol.as_str()).filter(|symbol| !symbol.is_empty());
-            let found = inspect(&dataset, InspectOptions { symbol, verify: false })?;
+            let found = inspect(&dataset, InspectOptions { symbol, ..InspectOptions::default() })?;
             Ok(pb::InspectDatasetReply {
                 inspection_json: serde_json::to_string(&found).unwrap_or_default(),
                 symbols_json: serde_json::to_string(&dataset.manifest.symbols).unwrap_or_default(),

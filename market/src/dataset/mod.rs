@@ -64,6 +64,11 @@ impl Dataset {
         Self { tails: tails.map(Arc::new), ..self }
     }
 
+    /// Where its files are.
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
+    }
+
     /// The appended bars.
     pub(crate) fn tails(&self) -> Option<&Tails> {
         self.tails.as_deref()

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::imported::{Imported, ImportedSymbol};
+use super::replaced::Spans;
 use super::threads::try_in_parallel;
 use crate::arrow_file::{LoadedBars, SymbolBars};
 use crate::dataset::Dataset;
@@ -68,15 +69,17 @@ struct Merging<'a> {
     columns: &'a [String],
     /// None where a dataset's own bars are written anew.
     imported: Option<&'a Imported>,
+    /// Spans whose bars are those of the import alone.
+    replaced: &'a Spans,
 }
 
 /// Stores the groups that change, and reuses the files of those that do not; groups that take `memory` bytes together are
-/// made side by side.
+/// made side by side. In spans that are replaced no bar of the dataset stays that does not come again.
 pub(crate) fn merge_into(
     sink: &Sink,
     existing: Option<&Dataset>,
     columns: &[String],
-    imported: Option<&Imported>,
+    (imported, replaced): (Option<&Imported>, &Spans),
     memory: u64,
 ) -> Result<Merged, MarketError> {
     let old = existing.map(|d| &*d.manifest);
@@ -109,7 +112,12 @@ pub(crate) fn merge_into(
     let mut entries: BTreeMap<u32, Vec<&SymbolEntry>> = BTreeMap::new();
     if let (Some(dataset), Some(manifest)) = (existing, old) {
         merged.times = dataset.times()?;
+        // The groups that have bars there are written again, and add what is left.
+        merged.times.retain(|time| !replaced.holds(*time));
         for entry in &manifest.symbols {
+            if replaced.touches(entry.first_time, entry.last_time) {
+                by_group.entry(entry.group).or_default();
+            }
             entries.entry(entry.group).or_default().push(entry);
         }
         for group in dataset.tails().map(Tails::groups).into_iter().flatten() {
@@ -125,7 +133,7 @@ pub(crate) fn merge_into(
             }
         }
     }
-    let merging = Merging { sink, existing, old_columns: &old_columns, columns: &merged.columns, imported };
+    let merging = Merging { sink, existing, old_columns: &old_columns, columns: &merged.columns, imported, replaced };
     let width = 1 + merged.columns.len() as u64;
     let mut stored = Vec::with_capacity(by_group.len());
     let mut waiting = by_group.into_iter().peekable();
@@ -142,7 +150,7 @@ pub(crate) fn merge_into(
             merging.merge(*group, old, new)
         })?);
     }
-    for group in stored {
+    for group in stored.into_iter().flatten() {
         merged.times = unite(merged.times, &group.stored.times);
         if group.stored.new {
             merged.files_written += 1
@@ -170,27 +178,43 @@ fn bytes_of(old: &[&SymbolEntry], new: &[&ImportedSymbol], width: u64) -> u64 {
 }
 
 impl Merging<'_> {
-    /// Merges a group symbol by symbol.
-    fn merge(&self, group: u32, old: &[&SymbolEntry], new: &[&ImportedSymbol]) -> Result<MergedGroup, MarketError> {
-        let names: BTreeSet<&str> =
+    /// Merges a group symbol by symbol; `None` where no bar is left in it.
+    fn merge(
+        &self,
+        group: u32,
+        old: &[&SymbolEntry],
+        new: &[&ImportedSymbol],
+    ) -> Result<Option<MergedGroup>, MarketError> {
+        let mut names: BTreeSet<&str> =
             old.iter().map(|entry| entry.symbol.as_str()).chain(new.iter().map(|symbol| &*symbol.name)).collect();
         let added: BTreeMap<&str, &ImportedSymbol> = new.iter().map(|symbol| (&*symbol.name, *symbol)).collect();
+        let mut counts = MergeCounts::default();
+        for entry in old.iter().filter(|entry| !added.contains_key(entry.symbol.as_str())) {
+            if self.vanishes(entry)? {
+                names.remove(entry.symbol.as_str());
+                counts.removed += entry.rows;
+            }
+        }
+        if names.is_empty() {
+            return Ok(None);
+        }
         let mut known = Known::of(self, group, old)?;
         let mut writer =
             GroupWriter::new(self.sink, group, self.columns, (names.iter().copied(), rows_of(old, new).sum()))?;
-        let mut counts = MergeCounts::default();
         let mut jumps = Vec::new();
         let close = self.columns.iter().position(|c| c == "close");
         for name in names {
             let before = known.take(self, name)?;
             let Some((added, imported)) = added.get(name).zip(self.imported) else {
-                before.iter().try_for_each(|before| writer.push(before))?;
+                if let Some(before) = before {
+                    writer.push(&self.kept(before, &mut counts))?;
+                }
                 continue;
             };
             let added = imported.load(added, self.columns)?;
             let since = added.times.first().copied().unwrap_or(TimeMicros::MIN);
             let united = match before {
-                Some(before) => merge_bars(before, added, &mut counts),
+                Some(before) => merge_bars(before, added, self.replaced, &mut counts),
                 None => {
                     counts.added += added.times.len() as u64;
                     added
@@ -201,7 +225,28 @@ impl Merging<'_> {
             }
             writer.push(&united)?;
         }
-        Ok(MergedGroup { stored: writer.finish()?, counts, jumps })
+        Ok(Some(MergedGroup { stored: writer.finish()?, counts, jumps }))
+    }
+
+    /// Whether all bars of a symbol that does not come again are replaced.
+    fn vanishes(&self, entry: &SymbolEntry) -> Result<bool, MarketError> {
+        let Some(existing) = self.existing else { return Ok(false) };
+        if !(self.replaced.holds(entry.first_time) && self.replaced.holds(entry.last_time)) {
+            return Ok(false);
+        }
+        let times = existing.load_symbol(&entry.symbol, &[])?.times;
+        Ok(times.iter().all(|time| self.replaced.holds(*time)))
+    }
+
+    /// The bars of a symbol that does not come again, without those that are replaced.
+    fn kept(&self, bars: SymbolBars, counts: &mut MergeCounts) -> SymbolBars {
+        match (bars.times.first(), bars.times.last()) {
+            (Some(&first), Some(&last)) if self.replaced.touches(first, last) => {}
+            _ => return bars,
+        }
+        let columns = vec![Vec::new(); bars.columns.len()];
+        let none = SymbolBars { symbol: Arc::clone(&bars.symbol), times: Vec::new(), columns };
+        merge_bars(bars, none, self.replaced, counts)
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct Imported {
     labels: Labels,
     /// By file: whether it begins with its newest bar.
     turned: Vec<bool>,
+    /// By file: the labels that it may have; empty where none is bound to a date.
+    spans: Vec<Option<(TimeMicros, TimeMicros)>>,
 }
 
 /// Rows that are no bars because of their times: by file, line and reason.
@@ -54,11 +56,16 @@ pub(super) struct Settled {
 }
 
 impl Imported {
-    /// Labels and orders the rows of all symbols.
+    /// Labels and orders the rows of all symbols. `spans` has by file the labels that it may have, and is empty where none is bound.
     ///
     /// # Errors
     /// [`MarketError::Io`] where rows in files cannot be read.
-    pub(super) fn settle(rows: Spooled, files: &[ReadFile], labels: Labels) -> Result<Settled, MarketError> {
+    pub(super) fn settle(
+        rows: Spooled,
+        files: &[ReadFile],
+        labels: Labels,
+        spans: Vec<Option<(TimeMicros, TimeMicros)>>,
+    ) -> Result<Settled, MarketError> {
         let turned = |file: &ReadFile| {
             newest_first(file.head.iter().map(|(symbol, local, offset)| (*symbol, labels.label(*local, *offset))))
         };
@@ -67,9 +74,7 @@ impl Imported {
         ids.sort_by(|a, b| rows.symbols[*a].cmp(&rows.symbols[*b]));
         let held = rows.is_held();
         let settle = |id: usize| {
-            let ordered = order(&rows.load(id, Load::Times)?, labels, &turned);
-            let (Some(&first), Some(&last)) = (ordered.times.first(), ordered.times.last()) else { return Ok(None) };
-            let count = FitCount::of(labels.calendar, labels.timeframe, &ordered.times);
+            let ordered = order(&rows.load(id, Load::Times)?, labels, &turned, &spans);
             let late = match ordered.late.is_empty() {
                 true => Vec::new(),
                 false => {
@@ -79,22 +84,29 @@ impl Imported {
                 }
             };
             let (name, bars) = (Arc::clone(&rows.symbols[id]), ordered.times.len());
+            // Of a symbol without a bar the rows that are none count all the same.
+            let Some((first, last)) = ordered.times.first().copied().zip(ordered.times.last().copied()) else {
+                return Ok((None, late));
+            };
+            let count = FitCount::of(labels.calendar, labels.timeframe, &ordered.times);
             let ordered = held.then_some(ordered);
-            Ok(Some((ImportedSymbol { name, id, bars, first, last, ordered }, count, late)))
+            Ok((Some((ImportedSymbol { name, id, bars, first, last, ordered }, count)), late))
         };
         let found = ids.into_par_iter().map(settle).collect::<Result<Vec<_>, MarketError>>()?;
         let mut fit = Fit::new(labels.calendar, labels.timeframe);
         let (mut symbols, mut all_late, mut unordered) = (Vec::new(), LateRows::new(), BTreeMap::new());
-        for (symbol, count, late) in found.into_iter().flatten() {
-            fit.add(count);
-            symbols.push(symbol);
+        for (symbol, late) in found {
+            if let Some((symbol, count)) = symbol {
+                fit.add(count);
+                symbols.push(symbol);
+            }
             for (file, line, reason, own) in late {
                 all_late.entry(file).or_default().push((line, reason));
                 *unordered.entry(file).or_default() += usize::from(own);
             }
         }
         let count = turned.iter().filter(|turned| **turned).count();
-        let imported = Self { rows, symbols, labels, turned };
+        let imported = Self { rows, symbols, labels, turned, spans };
         if fit.misfit().is_some() {
             fit.sample = imported.sample()?;
         }
@@ -127,7 +139,7 @@ impl Imported {
     pub fn times(&self, symbol: &ImportedSymbol) -> Result<Vec<TimeMicros>, MarketError> {
         match &symbol.ordered {
             Some(ordered) => Ok(ordered.times.clone()),
-            None => Ok(order(&self.rows.load(symbol.id, Load::Times)?, self.labels, &self.turned).times),
+            None => Ok(order(&self.rows.load(symbol.id, Load::Times)?, self.labels, &self.turned, &self.spans).times),
         }
     }
 
@@ -141,7 +153,7 @@ impl Imported {
         let ordered = match &symbol.ordered {
             Some(ordered) => ordered,
             None => {
-                own = order(&rows, self.labels, &self.turned);
+                own = order(&rows, self.labels, &self.turned, &self.spans);
                 &own
             }
         };
@@ -150,7 +162,7 @@ impl Imported {
     }
 }
 
-fn order(rows: &SymbolRows, labels: Labels, turned: &[bool]) -> Ordered {
+fn order(rows: &SymbolRows, labels: Labels, turned: &[bool], spans: &[Option<(TimeMicros, TimeMicros)>]) -> Ordered {
     let times = rows.local.iter().zip(&rows.offset).map(|(local, offset)| labels.label(*local, *offset)).collect();
-    order_rows(&rows.files, times, |file| turned.get(file).copied().unwrap_or(false))
+    order_rows(&rows.files, times, |file| turned.get(file).copied().unwrap_or(false), spans)
 }

@@ -2,17 +2,26 @@
 //! left out and reported; it is an error only if no file can be read.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::ImportOptions;
 use super::memory::MemoryPlan;
+use super::replaced::date_of_file;
 use super::spool::RowSpool;
 use super::threads::in_parallel;
 use crate::error::MarketError;
 use crate::limits::IMPORT_ROWS_MAX;
 use crate::quarantine::{BadRow, Reason};
-use crate::reading::{DateOrderKey, FileFacts, LEAN_STORES, OrderEvidence, Policy, ReadOptions, RowBudget, read_file};
+use crate::reading::{
+    DateOrderKey, FileFacts, LEAN_STORES, OrderEvidence, Policy, ReadOptions, RowBudget, Tickers, read_file,
+};
+use crate::reference::SymbolTable;
 use crate::sources::{Input, OpenOptions, open};
 use crate::time::{DateOrder, TimeMicros};
+
+/// Meaning of a column that names symbols, and names of folders that do.
+const SYMBOL: &str = "symbol";
+const SYMBOL_KEYS: [&str; 2] = [SYMBOL, "ticker"];
 
 /// A file that was left out.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -43,11 +52,13 @@ pub(super) struct ReadFiles {
     pub notes: Vec<String>,
 }
 
-/// Reads the files into the spool. `adds`: to a dataset that exists, whose earlier files are not known.
+/// Reads the files into the spool. `adds`: to a dataset that exists, whose earlier files are not known. With a table the symbols of files
+/// with a date in their names are those that have the tickers then.
 pub(super) fn read_all(
     inputs: &[Input],
     options: &ImportOptions,
     adds: bool,
+    table: Option<&Arc<SymbolTable>>,
     (spool, memory): (&RowSpool, &MemoryPlan),
 ) -> Result<ReadFiles, MarketError> {
     let budget = RowBudget::new(IMPORT_ROWS_MAX);
@@ -55,7 +66,9 @@ pub(super) fn read_all(
     let pace = memory.pace(readers);
     let read = |at: usize, order: Option<DateOrder>| {
         let input = &inputs[at];
-        let how = ReadOptions { date_order: order, ..options.read.clone() };
+        let date = date_of_file(&input.name);
+        let tickers = table.zip(date).map(|(table, date)| Tickers::on(table, date));
+        let how = in_its_folder(input, ReadOptions { date_order: order, tickers, ..options.read.clone() });
         let mut rows = spool.file();
         let file = (&*input.shown, &*input.name, &input.content()?);
         let (facts, _) = read_file(file, &how, Policy::Quarantine, (&budget, pace), &mut rows)?;
@@ -109,6 +122,19 @@ pub(super) fn read_all(
         notes.push(format!("prices of {scaled} of {} files were divided by 10,000, {LEAN_STORES}", inputs.len()));
     }
     Ok(ReadFiles { files, skipped, notes })
+}
+
+/// Meaning of a folder such as `symbol=AAPL` above a file: the name of the folder's key is that of a column, or mapped to it.
+fn in_its_folder(input: &Input, mut how: ReadOptions) -> ReadOptions {
+    let mapped = how.map.iter().position(|(meaning, _)| meaning == SYMBOL);
+    let found = match mapped {
+        Some(at) => input.partition(&how.map[at].1),
+        None => SYMBOL_KEYS.iter().find_map(|key| input.partition(key)),
+    };
+    if let (Some(_), Some(at)) = (&found, mapped) {
+        how.map.remove(at);
+    }
+    ReadOptions { symbol: found.or(how.symbol), ..how }
 }
 
 /// An error and its causes.
@@ -185,6 +211,7 @@ pub(super) fn reread(
         // A line of a table of several symbols has several rows, and may come more than once.
         rows.sort_unstable();
         let input = &inputs[file];
+        let options = &in_its_folder(input, options.clone());
         let how = OpenOptions { format: options.format, columns: options.columns.as_deref() };
         let source = open(&input.shown, &input.name, input.content()?, how)?;
         let lines: Vec<u64> = rows.iter().map(|(line, _)| *line).collect();

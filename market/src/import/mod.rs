@@ -19,6 +19,7 @@ mod inputs;
 pub(crate) mod memory;
 mod order;
 mod prepare;
+mod replaced;
 mod run;
 mod settle;
 mod spool;
@@ -39,6 +40,7 @@ use self::memory::MemoryPlan;
 pub(crate) use self::order::bars_of;
 pub use self::prepare::{FileLayout, ImportPreview, PreviewBar, preview_files};
 use self::prepare::{Prepared, by_reason, prepare};
+pub(crate) use self::replaced::Spans;
 pub(crate) use self::settle::Labels;
 use self::settle::other_timeframe;
 use self::tables::{read_tables, store_tables};
@@ -67,6 +69,14 @@ pub struct ImportOptions {
     /// Files of bars: delimited text, Parquet or Arrow, plain, gzip or in zip archives, `-` for standard input; empty
     /// to change only what is below in an existing dataset.
     pub files: Vec<PathBuf>,
+    /// What messages call a file that is a copy; its path otherwise.
+    pub shown: BTreeMap<PathBuf, String>,
+    /// The names of the files begin with dates: bars of other dates on the exchange's clock are no bars, and the symbol of a bar is that
+    /// which has its ticker on the date, by the table of symbols that is imported, else the dataset's.
+    pub dated_files: bool,
+    /// Dates on the exchange's clock, as midnights in UTC, whose bars in the dataset are replaced by those of the files: what does
+    /// not come again is removed, of all symbols. For daily and shorter bars.
+    pub replaced_dates: Vec<TimeMicros>,
     /// How to read the files.
     pub read: ReadOptions,
     /// Such as `1d`; `None` takes that of the dataset; for a new one it is inferred from the spacing of the bars.
@@ -137,6 +147,9 @@ pub struct ImportReport {
     pub rows_unchanged: u64,
     /// Good rows that replaced other values.
     pub rows_revised: u64,
+    /// Bars of replaced dates that the dataset had, and that did not come again.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rows_removed: u64,
     /// Symbols in the input.
     pub symbols_imported: u64,
     /// Symbols in the snapshot.
@@ -175,6 +188,11 @@ pub struct ImportReport {
     pub files_shared: u64,
     /// Decisions made during the import that the user should know.
     pub notes: Vec<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Refuses names that a user's dataset may not have.
@@ -269,16 +287,19 @@ fn import_holding(
     };
     let closed = Closed::of(&imported, options.clock, old, (calendar, timeframe))?;
     let sink = &writing.insert(Writing { sink: store.sink(name, existing.as_ref())?, _lock: lock }).sink;
+    let replaced = Spans::of_dates(&options.replaced_dates, timeframe, calendar);
     let appended = match &existing {
-        Some(existing) => append(sink, existing, (&imported, &columns), options.appending, memory.groups())?,
-        None => None,
+        Some(existing) if replaced.is_empty() => {
+            append(sink, existing, (&imported, &columns), options.appending, memory.groups())?
+        }
+        _ => None,
     };
     let complete_to = closed.complete_to(requested, old);
     notes.extend(closed.note(options, calendar));
     notes.extend(closed.open_note(options, old));
     let merged = match appended {
         Some(_) => None,
-        None => Some(merge_into(sink, existing.as_ref(), &columns, Some(&imported), memory.groups())?),
+        None => Some(merge_into(sink, existing.as_ref(), &columns, (Some(&imported), &replaced), memory.groups())?),
     };
     let (groups, columns) = match (&merged, old) {
         (Some(merged), _) => (merged.groups, merged.columns.clone()),
@@ -357,6 +378,7 @@ fn import_holding(
         rows_added: counts.added,
         rows_unchanged: counts.unchanged,
         rows_revised: counts.revised,
+        rows_removed: counts.removed,
         symbols_imported,
         symbols: manifest.symbols.len() as u64,
         bars: manifest.bars,

@@ -39,14 +39,22 @@ impl Ordered {
     }
 }
 
-/// Orders the rows of a symbol, whose labels are given file by file; `turned` tells files that begin with their newest bar.
+/// Orders the rows of a symbol, whose labels are given file by file; `turned` tells files that begin with their newest bar, `spans` has
+/// by file the labels that it may have, and is empty where none is bound to a date.
 pub(super) fn order_rows(
     files: &[(usize, Range<usize>)],
     labels: Vec<TimeMicros>,
     turned: impl Fn(usize) -> bool,
+    spans: &[Option<(TimeMicros, TimeMicros)>],
 ) -> Ordered {
+    let is_outside = |file: usize, time: TimeMicros| {
+        spans.get(file).copied().flatten().is_some_and(|(from, to)| !(from..to).contains(&time))
+    };
     let straight = files.iter().all(|(file, rows)| rows.len() < 2 || !turned(*file));
-    if straight && labels.is_sorted_by(|a, b| a < b) {
+    let all_inside = || {
+        spans.is_empty() || files.iter().all(|(file, rows)| labels[rows.clone()].iter().all(|t| !is_outside(*file, *t)))
+    };
+    if straight && labels.is_sorted_by(|a, b| a < b) && all_inside() {
         return Ordered { times: labels, rows: None, late: Vec::new() };
     }
     let mut late = Vec::new();
@@ -56,6 +64,10 @@ pub(super) fn order_rows(
         let (file, begin, turned) = (*file, kept.len(), turned(*file));
         let mut push = |row: usize| {
             let (time, before) = (labels[row], &mut kept[begin..]);
+            if is_outside(file, time) {
+                late.push(Late { file, row: row as u32, reason: Reason::OtherDate, own: false });
+                return;
+            }
             if before.last().is_some_and(|last| time <= labels[*last as usize]) {
                 let found = before.binary_search_by_key(&time, |row| labels[*row as usize]);
                 let (row, reason) = match found {
@@ -103,7 +115,7 @@ pub(crate) fn bars_of(rows: Rows, labels: Labels) -> Vec<SymbolBars> {
     let bars = |(id, symbol): (u32, std::sync::Arc<str>)| {
         let own: Vec<usize> = (0..of.len()).filter(|row| of[*row] == id).collect();
         let labels: Vec<TimeMicros> = own.iter().map(|row| times[*row]).collect();
-        let ordered = order_rows(&[(0, 0..own.len())], labels, |_| turned);
+        let ordered = order_rows(&[(0, 0..own.len())], labels, |_| turned, &[]);
         let column = |values: &Vec<f64>| ordered.values(own.iter().map(|row| values[*row]).collect());
         SymbolBars { symbol, columns: values.iter().map(column).collect(), times: ordered.times }
     };
@@ -124,9 +136,19 @@ mod tests {
             labels.extend_from_slice(times);
         }
         let all = (0..labels.len() as u32).collect();
-        let found = order_rows(&ranges, labels, |file| turned.contains(&file));
+        let found = order_rows(&ranges, labels, |file| turned.contains(&file), &[]);
         let late = found.late.iter().map(|late| (late.file, late.row, late.reason)).collect();
         (found.rows.unwrap_or(all), late)
+    }
+
+    #[test]
+    fn a_file_of_a_day_has_bars_of_its_date_alone() {
+        let spans = [Some((0, 10)), None];
+        let files = [(0, 0..3), (1, 3..5)];
+        let found = order_rows(&files, vec![1, 9, 10, 11, 99], |_| false, &spans);
+        assert_eq!(found.rows, Some(vec![0, 1, 3, 4]));
+        assert_eq!(found.late, [Late { file: 0, row: 2, reason: Reason::OtherDate, own: false }]);
+        assert_eq!(order_rows(&files[..1], vec![1, 2, 9], |_| false, &spans).rows, None);
     }
 
     #[test]

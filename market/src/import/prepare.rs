@@ -2,21 +2,25 @@
 //! therefore shows exactly what an import does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::groups::united_columns;
 use super::imported::{Imported, Settled};
 use super::inputs::{ReadFile, SkippedFile, read_all, reread};
 use super::memory::MemoryPlan;
+use super::replaced::span_of_file;
 use super::settle::{Labels, check_calendar, choose_timeframe};
 use super::spool::RowSpool;
+use super::tables::read_tables;
 use super::zones::choose_zone;
 use super::{ImportOptions, check_writable_name};
 use crate::calendar::Calendar;
 use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::limits::{PREVIEW_BAD_ROWS_MAX, PREVIEW_BARS_MAX};
-use crate::quarantine::QuarantinedRow;
+use crate::quarantine::{QuarantinedRow, Reason};
 use crate::reading::{FileFacts, map_symbol};
+use crate::reference::SymbolTable;
 use crate::sources::expand;
 use crate::store::Store;
 use crate::time::TimeMicros;
@@ -176,9 +180,10 @@ pub(super) fn prepare(
     memory: &MemoryPlan,
     existing: Option<&Dataset>,
 ) -> Result<Prepared, MarketError> {
-    let inputs = expand(&options.files)?;
+    let inputs = expand(&options.files, &options.shown)?;
     let spool = RowSpool::new(&store.root, memory.rows());
-    let read = read_all(&inputs, options, existing.is_some(), (&spool, memory))?;
+    let table = if options.dated_files { symbol_table(options, existing)? } else { None };
+    let read = read_all(&inputs, options, existing.is_some(), table.as_ref(), (&spool, memory))?;
     let (mut files, mut notes) = (read.files, read.notes);
     let rows = spool.finish(files.iter().enumerate().map(|(at, file)| (file.pass, at)));
     let calendar = choose_calendar(options, existing, &files)?;
@@ -202,8 +207,12 @@ pub(super) fn prepare(
         let name = &inputs[file.at].name;
         bad.extend(file.facts.bad.drain(..).map(|row| QuarantinedRow { file: name.clone(), row }));
     }
+    let spans = match options.dated_files {
+        true => files.iter().map(|file| span_of_file(&inputs[file.at].name, timeframe, calendar)).collect(),
+        false => Vec::new(),
+    };
     let Settled { imported, fit, late, unordered, turned } =
-        Imported::settle(rows, &files, Labels { timeframe, zone, calendar })?;
+        Imported::settle(rows, &files, Labels { timeframe, zone, calendar }, spans)?;
     for (file, doubled) in unordered {
         if let Some(suspect) = Suspect::of(&files[file].facts, options) {
             suspect.check(&inputs[files[file].at].shown, doubled)?;
@@ -211,6 +220,10 @@ pub(super) fn prepare(
     }
     if turned > 0 {
         notes.push(format!("{turned} of {} files had their newest bar first and were reversed", files.len()));
+    }
+    for (file, rows) in &late {
+        let others = rows.iter().filter(|(_, reason)| *reason == Reason::OtherDate).count() as u64;
+        check_date(&inputs[files[*file].at].shown, others, files[*file].facts.rows_kept)?;
     }
     let late = late.into_iter().map(|(file, rows)| (files[file].at, rows)).collect();
     for (file, row) in reread(&inputs, &options.read, late)? {
@@ -234,6 +247,25 @@ pub(super) fn prepare(
         skipped: read.skipped,
         notes,
     })
+}
+
+/// Refuses a file none of whose bars is of the date in its name: it would replace the bars of that date with nothing.
+fn check_date(file: &str, others: u64, bars: u64) -> Result<(), MarketError> {
+    if others < bars {
+        return Ok(());
+    }
+    let why = format!("none of its {bars} bars is of the date in its name");
+    Err(MarketError::BadCsv { file: file.to_owned(), why, expected: "the bars of that date".to_owned() })
+}
+
+/// The table of symbols that the import brings, else the dataset's; `None` where there is none.
+fn symbol_table(options: &ImportOptions, existing: Option<&Dataset>) -> Result<Option<Arc<SymbolTable>>, MarketError> {
+    let symbols = existing.map(|dataset| dataset.manifest.symbols.iter().map(|entry| entry.symbol.as_str()));
+    match (read_tables(options)?.listing, existing) {
+        (Some(listing), _) => Ok(Some(Arc::new(SymbolTable::new(listing, symbols.into_iter().flatten())))),
+        (None, Some(dataset)) if dataset.manifest.symbol_table.is_some() => Ok(Some(dataset.symbol_table()?)),
+        _ => Ok(None),
+    }
 }
 
 /// Rows in quarantine by reason.

@@ -19,6 +19,7 @@ mod symbols;
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 pub(crate) use bind::CORE;
 pub(crate) use budget::RowBudget;
@@ -33,6 +34,7 @@ pub(crate) use symbols::SymbolIds;
 
 use crate::error::MarketError;
 use crate::limits::CLASSIFY_ROWS;
+use crate::reference::SymbolTable;
 use crate::time::{DateOrder, TimeMicros};
 use crate::zone::Zone;
 
@@ -53,6 +55,29 @@ pub struct ReadOptions {
     pub zone: Option<Zone>,
     /// Extracts the symbol from a file's name.
     pub symbol_from: Option<SymbolPattern>,
+    /// The symbol of a file that has no column of them, and whose name does not matter.
+    pub symbol: Option<String>,
+    /// Which symbols have the tickers of a file; set by an import of files of a day each.
+    pub tickers: Option<Tickers>,
+}
+
+/// Tickers on a day, and the symbols that have them.
+#[derive(Debug, Clone)]
+pub struct Tickers {
+    table: Arc<SymbolTable>,
+    date: TimeMicros,
+}
+
+impl Tickers {
+    /// Those of a table on a date, midnight in UTC.
+    pub(crate) fn on(table: &Arc<SymbolTable>, date: TimeMicros) -> Self {
+        Self { table: Arc::clone(table), date }
+    }
+
+    /// The symbol that has a ticker, else the ticker.
+    fn symbol<'t>(&'t self, ticker: &'t str) -> &'t str {
+        self.table.resolve(ticker, self.date).unwrap_or(ticker)
+    }
 }
 
 /// A regular expression whose first group is the symbol in a file's name.

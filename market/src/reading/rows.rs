@@ -312,6 +312,12 @@ impl<'a> Reader<'a> {
             };
             binding.symbol = None;
             stem = Some(symbol.to_owned());
+        } else if let (None, Some(symbol)) = (binding.symbol, &options.symbol) {
+            if !is_symbol(symbol) {
+                let why = format!("'{symbol}' in its path cannot be a symbol");
+                return Err(bad(why, "a folder such as symbol=AAPL, or a column of symbols"));
+            }
+            stem = Some(symbol.clone());
         } else if binding.symbol.is_none() {
             let symbol = format.symbol_of(name);
             if policy == Policy::Quarantine && name == UNNAMED {

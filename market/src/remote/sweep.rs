@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use super::announced::micros;
-use super::heads::{HEADS, head_path};
+use super::heads::head_path;
 use super::objects::Deadline;
 use super::removal::{NOTES, Note, Remover};
 use super::{ListedObject, at_once};
 use crate::error::MarketError;
-use crate::layout::{BASES, FILES, HEAD};
+use crate::layout::{BASES, FILES, HEAD, VENDOR_RECORD};
 use crate::quarantine::QUARANTINE;
 use crate::removal_report::{Pending, RemovalReport};
 use crate::time::TimeMicros;
@@ -157,10 +157,8 @@ impl Remover<'_> {
         let mut old: Vec<u64> = self.root.numbers(self.name)?;
         old.retain(|number| *number < newest.number);
         let mut old: Vec<String> = old.into_iter().map(head_path).collect();
-        if self.root.list(self.name)?.objects.iter().any(|object| object.name == HEAD) {
-            old.push(HEAD.to_owned());
-        }
-        debug_assert!(old.iter().all(|head| head == HEAD || head.starts_with(HEADS)));
+        let others = self.root.list(self.name)?.objects.into_iter().map(|object| object.name);
+        old.extend(others.filter(|name| [HEAD, VENDOR_RECORD].contains(&name.as_str())));
         at_once(&old, |head| self.root.delete(self.name, head, Deadline::of_a_call()))
     }
 }

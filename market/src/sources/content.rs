@@ -2,6 +2,7 @@
 //! not by the name), within limits. A file is read piece by piece, as often as needed; what cannot be opened twice is held
 //! in memory. UTF-16, which some terminals write, is converted to UTF-8.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
@@ -45,6 +46,14 @@ pub(crate) struct Input {
 }
 
 impl Input {
+    /// The value of the folder `KEY=VALUE` above it, as lakes have them; percent signs and two digits are a byte.
+    pub fn partition(&self, key: &str) -> Option<String> {
+        let mut folders: Vec<&str> = self.shown.split(['/', '\\']).collect();
+        folders.pop();
+        let mut named = folders.into_iter().rev().filter_map(|folder| folder.split_once('='));
+        named.find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| percent_decoded(value))
+    }
+
     /// Its content, not yet decompressed.
     ///
     /// # Errors
@@ -156,6 +165,15 @@ impl Content {
         MarketError::input(if self.gzip { "decompress" } else { "read" }, &self.shown)(error)
     }
 
+    /// The same in this line, counted from 1, after so many bytes of text.
+    pub fn failed_in(&self, error: io::Error, line: u64, bytes: u64) -> MarketError {
+        let why = match error.kind() {
+            io::ErrorKind::UnexpectedEof if self.gzip => "it is cut off".to_owned(),
+            _ => error.to_string(),
+        };
+        self.failed(io::Error::new(error.kind(), format!("{why}, in line {line}, after {bytes} bytes of text")))
+    }
+
     /// The error that so many decompressed bytes are too many.
     ///
     /// # Errors
@@ -177,9 +195,21 @@ impl Content {
     /// # Errors
     /// [`MarketError::Input`].
     pub fn check_compressed(&self) -> Result<(), MarketError> {
-        match self.gzip {
-            true => io::copy(&mut self.reader()?, &mut io::sink()).map(|_| ()).map_err(|e| self.failed(e)),
-            false => Ok(()),
+        if !self.gzip {
+            return Ok(());
+        }
+        let mut reader = self.reader()?;
+        let (mut lines, mut all, mut buffer) = (1, 0, vec![0; COMPRESSED_BYTES]);
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(read) => {
+                    lines += memchr::memchr_iter(b'\n', &buffer[..read]).count() as u64;
+                    all += read as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed_in(error, lines, all)),
+            }
         }
     }
 }
@@ -188,13 +218,13 @@ fn damaged(file: &str, error: zip::result::ZipError) -> MarketError {
     MarketError::Input { action: "unpack", file: file.to_owned(), source: io::Error::other(error) }
 }
 
-/// The inputs that these paths name: archives are replaced by their members, `-` is standard input. Sorted by name, so
-/// that the order in which files are given does not matter.
+/// The inputs that these paths name, some of which messages call by other names: archives are replaced by their members, `-` is
+/// standard input. Sorted by name, so that the order in which files are given does not matter.
 ///
 /// # Errors
 /// [`MarketError::Input`] for a path that cannot be opened, [`MarketError::BadCsv`] for an archive without files,
 /// [`MarketError::Limit`].
-pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<Input>, MarketError> {
+pub(crate) fn expand(paths: &[PathBuf], names: &BTreeMap<PathBuf, String>) -> Result<Vec<Input>, MarketError> {
     let mut inputs = Vec::with_capacity(paths.len());
     for path in paths {
         if path == Path::new(STDIN) {
@@ -202,7 +232,7 @@ pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<Input>, MarketError> {
             hold(io::stdin().lock(), shown, STDIN.to_owned(), &mut inputs)?;
             continue;
         }
-        let shown = path.display().to_string();
+        let shown = names.get(path).cloned().unwrap_or_else(|| path.display().to_string());
         let refused = |why: &str| {
             let expected = "the path of a file of bars".to_owned();
             MarketError::BadCsv { file: shown.clone(), why: why.to_owned(), expected }
@@ -275,6 +305,27 @@ fn members(shown: &str, bytes: Arc<[u8]>, inputs: &mut Vec<Input>) -> Result<(),
     Ok(())
 }
 
+/// Text in which `%2F` is a slash.
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, more)) = rest.split_first() {
+        let code = more.get(..2).filter(|code| first == b'%' && code.iter().all(u8::is_ascii_hexdigit));
+        let code = code.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &more[2..];
+            }
+            None => {
+                bytes.push(first);
+                rest = more;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// Reads a file, decompressed.
 pub(crate) fn read_file(path: &Path, file: &str) -> Result<Vec<u8>, MarketError> {
     Content::of_file(path, file)?.whole()
@@ -309,6 +360,20 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+
+    #[test]
+    fn a_folder_with_a_key_has_a_value() {
+        let input = |shown: &str| Input {
+            place: InputPlace::Held(Arc::default()),
+            shown: shown.to_owned(),
+            name: String::new(),
+        };
+        let lake = input("s3://b/lake/Symbol=BRK%2FB/year=2024/part-0=x.parquet");
+        assert_eq!(lake.partition("symbol").as_deref(), Some("BRK/B"));
+        assert_eq!(lake.partition("year").as_deref(), Some("2024"));
+        assert_eq!((lake.partition("part-0"), input("symbol=X").partition("symbol")), (None, None));
+        assert_eq!(percent_decoded("100%, 5%2, %zz, %+f"), "100%, 5%2, %zz, %+f");
+    }
 
     #[test]
     fn members_of_an_archive_on_standard_input_count_as_files() {

@@ -39,7 +39,8 @@ impl Head {
         let mut more = HEAD_BYTES;
         while !head.ended {
             let read = head.rest.by_ref().take(more as u64).read_to_end(&mut head.bytes);
-            head.ended = read.map_err(|e| content.failed(e))? < more;
+            let bytes = &head.bytes;
+            head.ended = read.map_err(|e| content.failed_in(e, 1 + lines_in(bytes), bytes.len() as u64))? < more;
             let lines = head.bytes.split_inclusive(|&c| c == b'\n').filter(|line| line.ends_with(b"\n"));
             if lines.filter(|line| !is_blank(line)).nth(HEAD_LINES).is_some() || is_binary(&head.bytes) {
                 break;
@@ -62,6 +63,11 @@ impl Head {
 /// Whether a file's start is that of typed columns, which have no lines.
 fn is_binary(start: &[u8]) -> bool {
     [&b"PAR1"[..], b"ARROW1", b"\xff\xff\xff\xff"].iter().any(|magic| start.starts_with(magic))
+}
+
+/// Ends of lines.
+fn lines_in(text: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', text).count() as u64
 }
 
 /// What is left of a file, and the number of its first line.
@@ -190,7 +196,11 @@ impl TextSource {
             }
             let more = READ_BYTES.max(rest.bytes.len() - at);
             let read = rest.reader.by_ref().take(more as u64).read_to_end(&mut rest.bytes);
-            rest.ended = read.map_err(|e| self.content.failed(e))? < more;
+            let failed = |error, rest: &Rest| {
+                let (lines, bytes) = (lines_in(&rest.bytes), rest.bytes.len() as u64);
+                self.content.failed_in(error, rest.line + lines, rest.at + bytes)
+            };
+            rest.ended = read.map_err(|error| failed(error, rest))? < more;
             self.content.check_length(rest.at + rest.bytes.len() as u64)?;
             if (rest.bytes.len() - at) as u64 > HELD_FILE_BYTES_MAX {
                 let what = "bytes of a line".to_owned();

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    GetOptions, GetRange, ListResult, ObjectStore, ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions,
+    PutPayload,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -134,7 +135,20 @@ pub(super) struct Bucket {
 impl Bucket {
     /// By what follows `s3://`. No request is made yet.
     pub fn open(rest: &str) -> Result<Self, AddressError> {
-        Ok(Self { objects: open_bucket(rest)?, address: format!("s3://{rest}").into() })
+        Ok(Self::of(open_bucket(rest)?, rest))
+    }
+
+    /// By its client.
+    pub fn of(objects: Arc<dyn ObjectStore>, rest: &str) -> Self {
+        Self { objects, address: format!("s3://{rest}").into() }
+    }
+
+    /// What is directly in a folder.
+    pub fn listed(&self, folder: &str) -> Result<ListResult, ObjectsError> {
+        let list = |objects: Arc<dyn ObjectStore>, path: Path| async move {
+            objects.list_with_delimiter(Some(&path).filter(|path| !path.as_ref().is_empty())).await
+        };
+        self.call(folder, list)?.wait()?.map_err(failed)
     }
 
     /// Asks for a listing.
@@ -158,7 +172,9 @@ impl Bucket {
         T: Send + 'static,
         F: Future<Output = object_store::Result<T>> + Send,
     {
-        let (objects, path) = (Arc::clone(&self.objects), Path::from(path));
+        // As it is: a listing names objects with percent signs, which are not to be encoded once more.
+        let path = Path::parse(path).unwrap_or_else(|_| Path::from(path));
+        let objects = Arc::clone(&self.objects);
         Asked::new(async move {
             tried(|| {
                 let done = call(Arc::clone(&objects), path.clone());
@@ -168,12 +184,13 @@ impl Bucket {
         })
     }
 
-    /// Bytes of a range, which may end behind the object, and the object's size.
-    fn part(&self, path: &str, range: Range<u64>) -> Result<Asked<Part>, ObjectsError> {
+    /// Bytes of a range, which may end behind the object, and the object's size; of no object with another tag.
+    fn part(&self, path: &str, range: Range<u64>, tag: Option<Arc<str>>) -> Result<Asked<Part>, ObjectsError> {
         self.call(path, move |objects, path| {
-            let range = range.clone();
+            let (range, if_match) = (range.clone(), tag.as_deref().map(str::to_owned));
             async move {
-                let options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
+                let options =
+                    GetOptions { range: Some(GetRange::Bounded(range.clone())), if_match, ..GetOptions::default() };
                 let found = objects.get_opts(&path, options).await?;
                 let size = found.meta.size;
                 let expected = range.end.min(size).saturating_sub(range.start);
@@ -185,6 +202,32 @@ impl Bucket {
                 Ok((bytes, size))
             }
         })
+    }
+
+    /// Writes the content of an object, if it has this tag; false where it is not there, or has another one.
+    pub fn fetch_if(&self, path: &str, tag: Option<Arc<str>>, to: &mut dyn Write) -> Result<bool, ObjectsError> {
+        let changed = |kind| [TroubleKind::Absent, TroubleKind::Exists].contains(&kind);
+        let (first, size) = match self.part(path, 0..PART_BYTES, tag.clone())?.wait()? {
+            Ok(first) => first,
+            Err(trouble) if changed(trouble.kind) => return Ok(false),
+            Err(trouble) => return Err(failed(trouble)),
+        };
+        let (mut next, mut asked) = (first.len() as u64, VecDeque::new());
+        to.write_all(&first)?;
+        while next < size || !asked.is_empty() {
+            if next < size && asked.len() < PARTS_AT_ONCE {
+                let end = size.min(next + PART_BYTES);
+                asked.push_back(self.part(path, next..end, tag.clone())?);
+                next = end;
+            } else if let Some(part) = asked.pop_front() {
+                match Asked::wait(part)? {
+                    Ok((bytes, _)) => to.write_all(&bytes)?,
+                    Err(trouble) if tag.is_some() && changed(trouble.kind) => return Ok(false),
+                    Err(trouble) => return Err(failed(trouble)),
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Puts a long object, several parts at once. A part is tried again by the client of the store, the whole by the caller.
@@ -248,31 +291,11 @@ impl Objects for Bucket {
 
     fn fetch(&self, path: &str, to: &mut dyn Write) -> Result<bool, ObjectsError> {
         let _timed = Timed(Instant::now());
-        let (first, size) = match self.part(path, 0..PART_BYTES)?.wait()? {
-            Ok(first) => first,
-            Err(trouble) if trouble.kind == TroubleKind::Absent => return Ok(false),
-            Err(trouble) => return Err(failed(trouble)),
-        };
-        let (mut next, mut asked) = (first.len() as u64, VecDeque::new());
-        to.write_all(&first)?;
-        while next < size || !asked.is_empty() {
-            if next < size && asked.len() < PARTS_AT_ONCE {
-                let end = size.min(next + PART_BYTES);
-                asked.push_back(self.part(path, next..end)?);
-                next = end;
-            } else if let Some(part) = asked.pop_front() {
-                let (bytes, _) = Asked::wait(part)?.map_err(failed)?;
-                to.write_all(&bytes)?;
-            }
-        }
-        Ok(true)
+        self.fetch_if(path, None, to)
     }
 
     fn list(&self, folder: &str) -> Result<ListedFolder, ObjectsError> {
-        let list = |objects: Arc<dyn ObjectStore>, path: Path| async move {
-            objects.list_with_delimiter(Some(&path).filter(|path| !path.as_ref().is_empty())).await
-        };
-        let found = self.call(folder, list)?.wait()?.map_err(failed)?;
+        let found = self.listed(folder)?;
         let name = |path: &Path| path.filename().map(str::to_owned);
         let object = |meta: &object_store::ObjectMeta| {
             let modified = meta.last_modified.timestamp_micros();

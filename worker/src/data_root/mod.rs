@@ -4,16 +4,19 @@
 //! (`bucket`), and the metrics of both.
 
 mod bucket;
+mod source;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trawl_market::{CacheOptions, MarketError, Store};
-use trawl_objects::{Address, AddressError, Trouble, TroubleKind};
+pub use trawl_objects::{Address, AddressError};
+use trawl_objects::{Trouble, TroubleKind};
 use trawl_telemetry::metrics::catalogue::worker::{CACHE_BUDGET, CacheLevel};
 use trawl_wire::limits::bounded_reason;
 
 use bucket::Bucket;
+pub use source::{PREFIX as SOURCE_PREFIX, SourceBucket, SourceObject};
 
 /// Default for the bytes that files of an object store take on a machine.
 pub const DISK_CACHE_BYTES_DEFAULT: u64 = 20 << 30;

@@ -19,6 +19,7 @@ use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
 use crate::human::counted;
 use crate::output::atomic_file::StagedFile;
+use crate::vendor::client::encoded;
 
 /// Rows of one record batch.
 const BATCH_ROWS: usize = 64 * 1024;
@@ -30,7 +31,8 @@ they are dates. Imported again with the same timeframe and calendar, an export o
 Examples:
   trawl data export us5 -o us5.parquet
   trawl data export us5 --symbol IBM -o - | head
-  trawl data export mine --from 2024-01-01 --adjust split -o adjusted.csv";
+  trawl data export mine --from 2024-01-01 --adjust split -o adjusted.csv
+  trawl data export mine --hive -o lake";
 
 /// Write the bars of a dataset to a CSV, Parquet or Arrow file
 #[derive(Debug, clap::Args)]
@@ -40,7 +42,7 @@ pub struct Args {
     #[arg(value_name = "DATASET")]
     dataset: String,
 
-    /// File to write: .csv, .parquet or .arrow; '-' writes CSV to standard output
+    /// File to write: .csv, .parquet or .arrow; '-' writes CSV to standard output. With --hive a directory that is not there yet
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
 
@@ -59,8 +61,14 @@ pub struct Args {
     /// Adjust prices and volumes: none, split or split+dividend, as of the last bar, or of a date as in split@2024-06-28
     #[arg(long, value_name = "HOW", default_value = "none")]
     adjust: String,
+
+    /// Write a directory of Parquet files, one for each symbol in a folder such as symbol=AAPL
+    #[arg(long)]
+    hive: bool,
 }
 
+/// The file of a symbol in a lake.
+const PART: &str = "bars.parquet";
 const DAY: i64 = 86_400_000_000;
 
 fn time(text: &str) -> Result<AsOf, String> {
@@ -92,7 +100,7 @@ fn kind(path: &Path) -> Result<Kind, UserMistake> {
 
 /// Writes the bars.
 pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
-    let kind = kind(&args.output)?;
+    let kind = if args.hive { Kind::Parquet } else { kind(&args.output)? };
     let dataset = context.store()?.open(&args.dataset).map_err(of_market)?;
     // Events after the last bar are not applied, as in a scan.
     let manifest = &dataset.manifest;
@@ -107,6 +115,9 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     let from = args.from.as_ref().map_or(Ok(TimeMicros::MIN), |from| manifest.span_start(from)).map_err(of_market)?;
     let to = args.to.as_ref().map_or(Ok(TimeMicros::MAX), |to| manifest.span_end(to)).map_err(of_market)?;
     let span = (from, to);
+    if args.hive {
+        return hive(&dataset, args, span, &adjustment);
+    }
     let bars = bars(&dataset, &args.symbol, span, &adjustment).map_err(of_market)?;
     let rows: usize = bars.iter().map(|b| b.times.len()).sum();
     let columns = &dataset.manifest.columns;
@@ -128,35 +139,107 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The selected bars, sorted by symbol; symbols without any are left out.
-fn bars(
+/// Writes a lake: group after group, so that no more than the bars of one are in memory. The directory appears when all is written.
+fn hive(
     dataset: &Dataset,
+    args: &Args,
+    span: (TimeMicros, TimeMicros),
+    adjustment: &Adjustment,
+) -> anyhow::Result<ExitCode> {
+    let target = &args.output;
+    let failed = || format!("cannot write '{}'", target.display());
+    if target == Path::new("-") || target.exists() {
+        return Err(UserMistake::with_help(
+            format!("--hive cannot write to '{}'", target.display()),
+            "name a directory that does not exist yet",
+        )
+        .into());
+    }
+    check_symbols(dataset, &args.symbol).map_err(of_market)?;
+    let beside = target.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+    let folder = tempfile::Builder::new().prefix(".trawl-export-").tempdir_in(beside).with_context(failed)?;
+    let (mut rows, mut symbols) = (0, 0);
+    for group in dataset.manifest.filled_groups() {
+        for bars in of_group(dataset, group, &args.symbol, span, adjustment).map_err(of_market)? {
+            let own = folder.path().join(format!("symbol={}", encoded(&bars.symbol)));
+            std::fs::create_dir(&own).with_context(failed)?;
+            let mut file = std::fs::File::create(own.join(PART)).with_context(failed)?;
+            (rows, symbols) = (rows + bars.times.len(), symbols + 1);
+            parquet_of_symbol(&bars, &dataset.manifest.columns, &mut file).with_context(failed)?;
+            file.sync_data().with_context(failed)?;
+        }
+    }
+    let made = folder.keep();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o755)).with_context(failed)?;
+    }
+    std::fs::rename(&made, target).with_context(failed)?;
+    let what = format!("{} of {}", counted(rows, "bar"), counted(symbols, "symbol"));
+    writeln!(io::stdout(), "wrote {what} to {}", target.display()).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Bars of one symbol, without a column of symbols: its folder says which.
+fn parquet_of_symbol(bars: &LoadedBars, columns: &[String], to: &mut (impl Write + Send)) -> anyhow::Result<()> {
+    let schema = schema(columns);
+    let kept: Vec<usize> = (1..schema.fields().len()).collect();
+    let mut writer = ArrowWriter::try_new(to, Arc::new(schema.project(&kept)?), None)?;
+    for batch in batches(std::slice::from_ref(bars), &schema) {
+        writer.write(&batch?.project(&kept)?)?;
+    }
+    writer.close()?;
+    Ok(())
+}
+
+/// Reports an unknown symbol, with the nearest one.
+fn check_symbols(dataset: &Dataset, symbols: &[String]) -> Result<(), MarketError> {
+    match symbols.iter().find(|symbol| dataset.manifest.symbol(symbol).is_none()) {
+        Some(unknown) => dataset.load_symbol(unknown, &[]).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// The selected bars of a group; symbols without any are left out.
+fn of_group(
+    dataset: &Dataset,
+    group: u32,
     symbols: &[String],
     (from, to): (TimeMicros, TimeMicros),
     adjustment: &Adjustment,
 ) -> Result<Vec<LoadedBars>, MarketError> {
     let manifest = &*dataset.manifest;
-    if let Some(unknown) = symbols.iter().find(|s| manifest.symbol(s).is_none()) {
-        // Reports an unknown symbol, with the nearest one.
-        dataset.load_symbol(unknown, &[])?;
-    }
     let wanted = |symbol: &str| symbols.is_empty() || symbols.iter().any(|s| s == symbol);
+    if !manifest.symbols.iter().any(|s| s.group == group && wanted(&s.symbol)) {
+        return Ok(Vec::new());
+    }
     let mut all = Vec::new();
-    for group in manifest.filled_groups() {
-        if !manifest.symbols.iter().any(|s| s.group == group && wanted(&s.symbol)) {
+    for mut bars in dataset.load_group_adjusted(group, &manifest.columns, adjustment)? {
+        let range = bars.times.partition_point(|&t| t < from)..bars.times.partition_point(|&t| t <= to);
+        if range.is_empty() || !wanted(&bars.symbol) {
             continue;
         }
-        for mut bars in dataset.load_group_adjusted(group, &manifest.columns, adjustment)? {
-            let range = bars.times.partition_point(|&t| t < from)..bars.times.partition_point(|&t| t <= to);
-            if range.is_empty() || !wanted(&bars.symbol) {
-                continue;
-            }
-            for column in &mut bars.columns {
-                *column = column.part(range.clone());
-            }
-            bars.times = bars.times.part(range);
-            all.push(bars);
+        for column in &mut bars.columns {
+            *column = column.part(range.clone());
         }
+        bars.times = bars.times.part(range);
+        all.push(bars);
+    }
+    Ok(all)
+}
+
+/// The selected bars, sorted by symbol; symbols without any are left out.
+fn bars(
+    dataset: &Dataset,
+    symbols: &[String],
+    span: (TimeMicros, TimeMicros),
+    adjustment: &Adjustment,
+) -> Result<Vec<LoadedBars>, MarketError> {
+    check_symbols(dataset, symbols)?;
+    let mut all = Vec::new();
+    for group in dataset.manifest.filled_groups() {
+        all.extend(of_group(dataset, group, symbols, span, adjustment)?);
     }
     all.sort_by(|a, b| a.symbol.cmp(&b.symbol));
     Ok(all)

@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Serialize;
 use trawl_market::{
-    Checks, InspectOptions, Inspection, Jump, SymbolEntry, SymbolInspection, TimeMicros, format_time, inspect,
+    Checks, InspectOptions, Inspection, SymbolEntry, SymbolInspection, TimeMicros, format_time, inspect,
 };
 
+use super::jumps::jumps;
+use super::quality::quality_text;
 use crate::app::Context;
 use crate::commands::scans::RemoteArgs;
 use crate::failure::{DONE, NOT_DONE, of_market};
@@ -20,8 +22,6 @@ use crate::output::page::{Page, new_table, push_table, right_align};
 const SYMBOLS_SHOWN_MAX: usize = 20;
 /// Splits and dividends listed in the text, the latest; JSON has all.
 const FACTORS_SHOWN_MAX: usize = 40;
-/// Jumps listed in the text; JSON has more.
-const JUMPS_SHOWN_MAX: usize = 10;
 
 const AFTER_HELP: &str = "\
 A jump is a close more than three times the one before, less than a third of it, or a usual split ratio away from it: an \
@@ -30,6 +30,7 @@ unadjusted split, or a real move. Jumps are reported, never removed. The exit co
 Examples:
   trawl data inspect us5
   trawl data inspect us5 --symbol IBM
+  trawl data inspect mine --quality
   trawl data inspect mine@0123abcd --verify --json
   trawl data inspect mine --coordinator http://127.0.0.1:7400";
 
@@ -53,6 +54,10 @@ pub struct Args {
     #[arg(long, conflicts_with = "coordinator")]
     verify: bool,
 
+    /// Look at every bar: gaps, coverage by day, sessions that do not fit, symbols without recent bars, jumps, rows in quarantine
+    #[arg(long, conflicts_with = "coordinator")]
+    quality: bool,
+
     /// Print JSON, times in microseconds since 1970-01-01 UTC
     #[arg(long)]
     json: bool,
@@ -67,7 +72,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         args.remote.ask(async |manager| manager.inspect(&args.dataset, args.symbol.as_deref()).await)?
     } else {
         let dataset = context.store()?.open(&args.dataset).map_err(of_market)?;
-        let options = InspectOptions { symbol: args.symbol.as_deref(), verify: args.verify };
+        let options = InspectOptions { symbol: args.symbol.as_deref(), verify: args.verify, quality: args.quality };
         (inspect(&dataset, options).map_err(of_market)?, dataset.manifest.symbols.clone())
     };
     let damaged = found.checks.as_ref().is_some_and(|c| !c.problems.is_empty());
@@ -97,6 +102,9 @@ fn text(found: &Inspection, entries: &[SymbolEntry], all: bool) -> String {
     }
     if let Some(checks) = &found.checks {
         checked(&mut text, checks);
+    }
+    if let Some(quality) = &found.quality {
+        quality_text(&mut text, quality);
     }
     text
 }
@@ -243,24 +251,4 @@ fn checked(text: &mut String, checks: &Checks) {
         );
     }
     jumps(text, checks.jumps, &checks.jumps_listed);
-}
-
-/// Closes that jump, and the splits that they look like.
-pub fn jumps(text: &mut String, count: u64, listed: &[Jump]) {
-    if count == 0 {
-        return;
-    }
-    let _ = writeln!(
-        text,
-        "{} of the close by more than a factor of three, or by the ratio of a split (unadjusted, or real; none is removed):",
-        counted(count as usize, "jump")
-    );
-    for jump in listed.iter().take(JUMPS_SHOWN_MAX) {
-        let (before, close) = (readable(jump.before), readable(jump.close));
-        let split = jump.split().map_or_else(String::new, |(new, old)| format!(", looks like a split of {new}:{old}"));
-        let _ = writeln!(text, "  {} {}: {before} -> {close}{split}", jump.symbol, format_time(jump.time));
-    }
-    if count > JUMPS_SHOWN_MAX as u64 {
-        let _ = writeln!(text, "  ... and {} more", count - JUMPS_SHOWN_MAX as u64);
-    }
 }

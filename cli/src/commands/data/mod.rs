@@ -4,7 +4,9 @@ pub mod compact;
 pub mod export;
 pub mod import;
 pub mod inspect;
+mod jumps;
 pub mod list;
+mod quality;
 pub mod remove;
 pub mod synth;
 

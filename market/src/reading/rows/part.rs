@@ -336,6 +336,10 @@ impl<'a> Part<'a> {
             None if last.is_some() => return Ok(0),
             None => Cow::Borrowed(shape.stem.as_deref().unwrap_or_default()),
         };
+        let symbol: &str = match &shape.options.tickers {
+            Some(tickers) => tickers.symbol(&symbol),
+            None => &symbol,
+        };
         // The symbol of the row before, or the one that came after it the first time.
         let likely = last.into_iter().flat_map(|last| [last, last + 1]);
         for id in likely {
@@ -343,18 +347,18 @@ impl<'a> Part<'a> {
                 return Ok(id);
             }
         }
-        if let Some(known) = self.known.find(&symbol) {
+        if let Some(known) = self.known.find(symbol) {
             return Ok(known);
         }
         let first = self.known.len() as u32;
-        if let Some(new) = self.new.find(&symbol) {
+        if let Some(new) = self.new.find(symbol) {
             return Ok(first + new);
         }
-        if shape.binding.symbol.is_some() && !is_symbol(&symbol) {
+        if shape.binding.symbol.is_some() && !is_symbol(symbol) {
             return Err((Reason::BadSymbol, shape.binding.symbol));
         }
         self.ends.push((UNREAD, UNREAD));
-        Ok(first + self.new.id(&symbol.as_ref().into()))
+        Ok(first + self.new.id(&symbol.into()))
     }
 }
 

@@ -1,0 +1,218 @@
+//! `trawl bench pipeline`: a scan whose bars are in a bucket, its files fetched in three ways.
+//!
+//! Sequential: every file is fetched, one after another, then the scan runs. Overlapped: each thread fetches the files of its segment,
+//! then computes, so that some compute while others wait for the network. Prefetched, as scans do: threads of their own fetch
+//! the next files while the others compute. The ways take turns, each time with an empty cache on this machine, and the answers have to be
+//! the same bytes. The store itself may have its own caches, which the first turn, not counted, fills.
+
+// Part of the `trawl` executable.
+#![deny(clippy::print_stdout)]
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
+use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::{NoProgress, PreparedScan, answer_digest, prepare};
+use trawl_kernels::{Engine, NoCancel};
+use trawl_market::{AsOf, Store};
+use trawl_plan::ScanDocument;
+use trawl_wire::error::text_of;
+use trawl_worker::{ExecuteError, ScanSource};
+
+use super::{Machine, machine};
+
+/// Arguments of `trawl bench pipeline`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Dataset of a data root in a bucket
+    #[arg(long, short, value_name = "NAME")]
+    dataset: String,
+
+    /// The scan's condition
+    #[arg(
+        long,
+        value_name = "CONDITION",
+        default_value = "crosses_above(macd(close, 12, 26, 9).line, macd(close, 12, 26, 9).signal)"
+    )]
+    r#where: String,
+
+    /// Threads that compute [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
+
+    /// Times each way is measured
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeats: u32,
+
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// How the files of a scan are fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Sequential,
+    Overlapped,
+    Prefetched,
+}
+
+const WAYS: [Way; 3] = [Way::Sequential, Way::Overlapped, Way::Prefetched];
+
+#[derive(Serialize)]
+struct Report {
+    benchmark: &'static str,
+    dataset: String,
+    snapshot: String,
+    condition: String,
+    backend: String,
+    threads: usize,
+    repeats: u32,
+    symbols: usize,
+    bars: u64,
+    /// Files of groups, and their bytes.
+    files: usize,
+    bytes: u64,
+    machine: Machine,
+    sequential: Times,
+    overlapped: Times,
+    prefetched: Times,
+    /// The scan alone, with all files on this machine: the smallest of the times behind a sequential fetch.
+    computing_s: f64,
+}
+
+/// Seconds.
+#[derive(Debug, Clone, Default, Serialize)]
+struct Times {
+    median_s: f64,
+    all_s: Vec<f64>,
+}
+
+impl Times {
+    fn of(all: Vec<f64>) -> Self {
+        let mut sorted = all.clone();
+        sorted.sort_by(f64::total_cmp);
+        Self { median_s: sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN), all_s: all }
+    }
+}
+
+/// What one turn took: all of it, and the scan alone.
+struct Turn {
+    seconds: f64,
+    scan_s: f64,
+    digest: String,
+    backend: String,
+}
+
+/// Measures. `open` opens the data root with its cache in a folder, `choose` says what computes, and refuses a dataset that is in no bucket.
+///
+/// # Errors
+/// Those of `open` and `choose`; a dataset that cannot be read; a scan that fails; answers that differ.
+pub fn run(
+    args: &Args,
+    open: impl Fn(&Path) -> Result<Store>,
+    choose: impl Fn(&PreparedScan) -> Result<Engine>,
+) -> Result<ExitCode> {
+    let document = ScanDocument {
+        dataset: Some(args.dataset.clone()),
+        condition: args.r#where.clone(),
+        ..ScanDocument::default()
+    };
+    let threads = args.threads.map_or_else(|| machine().cores, |threads| threads as usize);
+    let scratch = tempfile::Builder::new().prefix("trawl-pipeline-").tempdir().context("no temporary folder")?;
+    let turn = |number: usize, way: Way| -> Result<(Turn, PreparedScan)> {
+        let folder = scratch.path().join(number.to_string());
+        let prepared = prepare(&open(&folder)?, &document, AsOf::LastSession)?;
+        let engine = choose(&prepared)?;
+        let prepared = prepared.clone().on(engine.backend(prepared.precision));
+        let turn = measure(&prepared, engine, way, threads)?;
+        // The next turn fetches again, and the disk has room for it.
+        std::fs::remove_dir_all(&folder).context("cannot empty the cache")?;
+        Ok((turn, prepared))
+    };
+    let (first, prepared) = turn(0, Way::Prefetched)?;
+    let mut all: [Vec<f64>; 3] = Default::default();
+    let mut computing = f64::INFINITY;
+    for number in 0..args.repeats as usize {
+        for (at, way) in WAYS.into_iter().enumerate() {
+            let (found, _) = turn(1 + 3 * number + at, way)?;
+            ensure!(found.digest == first.digest, "the answer of {way:?} differs from that of the first turn");
+            all[at].push(found.seconds);
+            if way == Way::Sequential {
+                computing = computing.min(found.scan_s);
+            }
+        }
+    }
+    let [sequential, overlapped, prefetched] = all.map(Times::of);
+    let manifest = &prepared.dataset.manifest;
+    let report = Report {
+        benchmark: "pipeline",
+        dataset: args.dataset.clone(),
+        snapshot: prepared.identity.snapshot.clone(),
+        condition: args.r#where.clone(),
+        backend: first.backend,
+        threads,
+        repeats: args.repeats,
+        symbols: manifest.symbols.len(),
+        bars: manifest.bars,
+        files: manifest.files.len(),
+        bytes: manifest.files.iter().map(|file| file.bytes).sum(),
+        machine: machine(),
+        sequential,
+        overlapped,
+        prefetched,
+        computing_s: computing,
+    };
+    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { table(&report) };
+    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One turn of a prepared scan whose files are not on this machine.
+fn measure(prepared: &PreparedScan, engine: Engine, way: Way, threads: usize) -> Result<Turn> {
+    let (lowering, _) = prepared.lowering();
+    let source = ScanSource { engine: engine.lowered(lowering), ..prepared.source() };
+    let began = Instant::now();
+    if way == Way::Sequential {
+        for segment in prepared.segments.iter() {
+            ensure!(prepared.dataset.fetch_group(*segment)?, "the cache is too small: raise --data-cache-bytes");
+        }
+    }
+    let scanning = Instant::now();
+    let failed = |error: &ExecuteError| (error.kind(), text_of(error));
+    let references = source.load_references();
+    let execute = |segment, step, input: &_, stages: &mut _| {
+        let references = references.as_ref().map_err(failed)?;
+        source.execute(segment, step, input, references, &NoCancel, stages).map_err(|error| failed(&error))
+    };
+    let options = LocalOptions { threads, no_prefetch: way == Way::Overlapped, ..LocalOptions::default() };
+    let (answer, report) = local::run(prepared, options, execute, &NoProgress)?;
+    let (seconds, scan_s) = (began.elapsed().as_secs_f64(), scanning.elapsed().as_secs_f64());
+    Ok(Turn { seconds, scan_s, digest: answer_digest(&answer), backend: report.backend })
+}
+
+fn table(report: &Report) -> String {
+    let mut text = format!(
+        "{} of {} symbols, {} bars in {} files of {:.1} MB, on {} with {} threads\n",
+        report.dataset,
+        report.symbols,
+        report.bars,
+        report.files,
+        report.bytes as f64 / 1e6,
+        report.backend,
+        report.threads
+    );
+    let ways =
+        [("sequential", &report.sequential), ("overlapped", &report.overlapped), ("prefetched", &report.prefetched)];
+    for (name, times) in ways {
+        let all: Vec<String> = times.all_s.iter().map(|seconds| format!("{seconds:.3}")).collect();
+        let ratio = report.sequential.median_s / times.median_s;
+        text += &format!("  {name:<11} {:>9.3} s  {ratio:>5.2}x  ({})\n", times.median_s, all.join(", "));
+    }
+    text += &format!("  {:<11} {:>9.3} s  with all files here\n", "scan alone", report.computing_s);
+    text
+}

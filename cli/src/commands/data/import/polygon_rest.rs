@@ -1,0 +1,317 @@
+//! `trawl data import polygon-rest`: bars, splits, dividends and tickers from Polygon's HTTP interface into a dataset.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use trawl_market::{
+    Appending, Calendar, ImportFormat, ImportOptions, ImportReport, MarketError, ReadOptions, Store, TimeMicros,
+    Timeframe, import_files, now,
+};
+
+use super::files::{calendar, memory};
+use super::polygon_flat::day;
+use super::report::report_text;
+use crate::app::Context;
+use crate::failure::{UserMistake, of_market};
+use crate::human::counted;
+use crate::vendor::bars::{Question, span_of};
+use crate::vendor::client::{Client, ENDPOINT, Key};
+use crate::vendor::inbox::{Inbox, at_once};
+use crate::vendor::reference::{corporate_actions, listing_table, tickers};
+
+/// Days of one question about a symbol's bars of a day and of shorter ones: an answer is kept whole or not at all.
+const DAYS_ASKED: (i64, i64) = (20 * 366, 366);
+/// Requests a minute of the free plan.
+const PER_MINUTE: u32 = 5;
+/// Symbols without bars that are listed.
+const WITHOUT_SHOWN: usize = 10;
+const DAY: TimeMicros = 86_400_000_000;
+
+const AFTER_HELP: &str = "\
+The key comes from POLYGON_API_KEY or MASSIVE_API_KEY, or from the file that --api-key-file names; it is in no message and no file. \
+Every answer is followed to its last page. What fails and may pass (429, 5xx, a lost connection) is tried again with growing random \
+waits, at least as long as Retry-After asks for. Answers are kept in the folder of --data-cache until all are there: an import that \
+was interrupted goes on where it was. Prices are not adjusted; --corporate-actions adds splits and dividends, which a scan applies \
+with --adjust.
+
+--universe means every stock: with 1d the market of each session in one request each, which includes those that are delisted since; \
+with shorter bars the tickers of the last day and those delisted since the first.
+
+Examples:
+  trawl data import polygon-rest --dataset us --universe --from 2024-01-02 --to 2024-06-28 --corporate-actions --listings
+  trawl data import polygon-rest --dataset two --symbols AAPL,BRK.B --timeframe 1m --from 2024-06-03 --to 2024-06-28
+  trawl data import polygon-rest --dataset us --from 2024-01-02 --to 2024-06-28 --corporate-actions";
+
+/// Import bars, splits, dividends and tickers from Polygon's (Massive's) HTTP interface
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Dataset to create or to add to: a-z, 0-9, '_' and '-'
+    #[arg(long, short, value_name = "NAME")]
+    dataset: String,
+
+    /// Bars of these tickers, with commas or by repeating
+    #[arg(long, value_name = "TICKER", value_delimiter = ',', conflicts_with = "universe")]
+    symbols: Vec<String>,
+
+    /// Bars of all stocks
+    #[arg(long)]
+    universe: bool,
+
+    /// Length of a bar, a day or less [default: the dataset's, 1d for a new one]
+    #[arg(long, short, value_name = "TIMEFRAME")]
+    timeframe: Option<Timeframe>,
+
+    /// First day
+    #[arg(long, value_name = "DATE", value_parser = day)]
+    from: TimeMicros,
+
+    /// Last day
+    #[arg(long, value_name = "DATE", value_parser = day)]
+    to: TimeMicros,
+
+    /// Splits and dividends with an ex-date in these days, of the symbols or of all
+    #[arg(long)]
+    corporate_actions: bool,
+
+    /// The table of symbols: tickers with names, exchanges and kinds, also of stocks delisted in these days
+    #[arg(long)]
+    listings: bool,
+
+    /// Exchange calendar [default: the dataset's, XNYS for a new one]
+    #[arg(long, value_name = "CALENDAR", value_parser = calendar)]
+    calendar: Option<String>,
+
+    /// Requests a minute; the free plan allows 5, 0 means as many as are answered
+    #[arg(long, value_name = "NUMBER", default_value_t = PER_MINUTE)]
+    requests_per_minute: u32,
+
+    /// File with the key [default: POLYGON_API_KEY or MASSIVE_API_KEY of the environment]
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+
+    /// Scheme and host of the interface
+    #[arg(long, value_name = "URL", default_value = ENDPOINT)]
+    endpoint: String,
+
+    /// Memory that the import may use, such as 2GiB or 512MiB [default: half of what the machine has left]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    memory: Option<u64>,
+
+    /// Print JSON, times in microseconds since 1970-01-01 UTC
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was asked for.
+#[derive(Debug, Default, serde::Serialize)]
+struct Asked {
+    /// Questions about bars.
+    questions: usize,
+    /// Those whose answer has no bar.
+    without_bars: usize,
+    /// Symbols without a bar in these days, if symbols were named.
+    symbols_without_bars: Vec<String>,
+    /// Rows of splits and dividends.
+    corporate_actions: usize,
+    /// Rows of the table of symbols.
+    listings: usize,
+    /// Decisions that the user should know.
+    notes: Vec<String>,
+}
+
+/// What the command prints as JSON.
+#[derive(Debug, serde::Serialize)]
+struct Document<'a> {
+    asked: &'a Asked,
+    /// `None` where nothing was imported.
+    import: Option<&'a ImportReport>,
+}
+
+/// Asks, and imports the answers.
+pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    check(&args)?;
+    let store = context.store()?;
+    let (held, calendar) = known(&store, &args)?;
+    let timeframe = args.timeframe.or(held).unwrap_or(Timeframe::DAY);
+    if span_of(timeframe).is_none() {
+        let message = format!("--timeframe {timeframe}: bars of a day or less are imported");
+        return Err(UserMistake::with_help(message, "a scan makes longer bars of daily ones").into());
+    }
+    let client = Client::new(&args.endpoint, Key::find(args.api_key_file.as_deref())?, args.requests_per_minute)?;
+    let inbox = Inbox::of(context, "polygon-rest", &args.dataset);
+    let span = (args.from, args.to);
+    let listed = match args.listings || (args.universe && timeframe != Timeframe::DAY) {
+        true => tickers(&client, span)?,
+        false => Vec::new(),
+    };
+    let questions = match (args.universe, timeframe == Timeframe::DAY) {
+        (true, true) => market_days(calendar, span),
+        (true, false) => {
+            let mut all: Vec<&str> = listed.iter().map(|one| one.ticker.as_str()).collect();
+            all.dedup();
+            of_symbols(all.into_iter(), timeframe, span)
+        }
+        (false, _) => of_symbols(args.symbols.iter().map(String::as_str), timeframe, span),
+    };
+    let answers = at_once(&questions, |question| question.answer(&client, &inbox))?;
+    let mut asked = Asked {
+        questions: questions.len(),
+        without_bars: answers.iter().filter(|answer| answer.is_none()).count(),
+        ..Asked::default()
+    };
+    for symbol in &args.symbols {
+        let of_it = |question: &Question| matches!(question, Question::Symbol { ticker, .. } if ticker == symbol);
+        let has_bars = questions.iter().zip(&answers).any(|(question, answer)| of_it(question) && answer.is_some());
+        if !has_bars {
+            asked.symbols_without_bars.push(symbol.clone());
+        }
+    }
+    let (mut factors, mut symbols) = (None, None);
+    if args.corporate_actions {
+        let table = corporate_actions(&client, &args.symbols, span)?;
+        asked.corporate_actions = table.rows;
+        asked.notes.extend(table.notes);
+        factors = (table.rows > 0).then_some(table.text);
+    }
+    if args.listings {
+        let table = listing_table(&listed);
+        asked.listings = table.rows;
+        asked.notes.extend(table.notes);
+        symbols = (table.rows > 0).then_some(table.text);
+    }
+    let tables = [("factors.csv", factors), ("symbols.csv", symbols)].map(|(name, text)| {
+        let path = inbox.path(&["tables"], name);
+        let text = text?;
+        Some(Inbox::put(&path, |file| Ok(file.write_all(text.as_bytes())?)).map(|()| path))
+    });
+    let [factors, symbols] = tables.map(Option::transpose);
+    let files: Vec<PathBuf> = answers.into_iter().flatten().collect();
+    let (factors, symbols) = (factors?, symbols?);
+    if files.is_empty() && factors.is_none() && symbols.is_none() {
+        inbox.delete();
+        return print(&asked, None, args.json, context);
+    }
+    let options = ImportOptions {
+        dataset: args.dataset,
+        timeframe: (!files.is_empty()).then_some(timeframe),
+        files,
+        read: ReadOptions { format: ImportFormat::Polygon, ..ReadOptions::default() },
+        strict: true,
+        calendar: args.calendar,
+        clock: Some(now()),
+        factors,
+        symbols,
+        memory: args.memory,
+        appending: Appending::Auto,
+        ..ImportOptions::default()
+    };
+    let report = import_files(&store, &options).map_err(of_market)?;
+    inbox.delete();
+    print(&asked, Some(&report), args.json, context)
+}
+
+fn check(args: &Args) -> Result<(), UserMistake> {
+    if args.from > args.to {
+        return Err(UserMistake::with_help("--from is after --to", "both days are included"));
+    }
+    let wants = args.universe || !args.symbols.is_empty() || args.corporate_actions || args.listings;
+    if !wants {
+        return Err(UserMistake::with_help(
+            "there is nothing to ask for",
+            "give --symbols or --universe for bars, --corporate-actions, or --listings",
+        ));
+    }
+    let bad = |ticker: &&String| ticker.is_empty() || ticker.contains(|c: char| c.is_whitespace() || c == ',');
+    match args.symbols.iter().find(bad) {
+        Some(ticker) => Err(UserMistake::with_help(
+            format!("--symbols: '{ticker}' is no ticker"),
+            "write tickers as Polygon does, such as AAPL or BRK.B",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Length of the bars and calendar of the dataset, if it exists.
+fn known(store: &Store, args: &Args) -> anyhow::Result<(Option<Timeframe>, Calendar)> {
+    let named = args.calendar.as_deref().map(Calendar::named).transpose().map_err(of_market)?;
+    match store.open(&args.dataset) {
+        Ok(found) => {
+            let manifest = &found.manifest;
+            Ok((Some(manifest.timeframe), named.unwrap_or_else(|| manifest.calendar())))
+        }
+        Err(MarketError::UnknownDataset { .. }) => Ok((None, named.unwrap_or(Calendar::XNYS))),
+        Err(error) => Err(of_market(error)),
+    }
+}
+
+/// A question for each session.
+fn market_days(calendar: Calendar, (from, to): (TimeMicros, TimeMicros)) -> Vec<Question> {
+    let first = calendar.next_session(from - DAY);
+    let sessions = std::iter::successors(first, |session| calendar.next_session(session.date));
+    sessions.map(|session| session.date).take_while(|date| *date <= to).map(|date| Question::Market { date }).collect()
+}
+
+/// Questions about symbols, each about a bounded number of days.
+fn of_symbols<'a>(
+    symbols: impl Iterator<Item = &'a str>,
+    timeframe: Timeframe,
+    (from, to): (TimeMicros, TimeMicros),
+) -> Vec<Question> {
+    let days = if timeframe == Timeframe::DAY { DAYS_ASKED.0 } else { DAYS_ASKED.1 };
+    let part = |ticker: &str, start: TimeMicros| Question::Symbol {
+        ticker: ticker.to_owned(),
+        timeframe,
+        from: start,
+        to: to.min(start + (days - 1) * DAY),
+    };
+    let starts = move || {
+        let all = std::iter::successors(Some(from), move |start| Some(start + days * DAY));
+        all.take_while(move |start| *start <= to)
+    };
+    symbols
+        .flat_map(move |ticker| starts().map(move |start| (ticker, start)))
+        .map(|(t, start)| part(t, start))
+        .collect()
+}
+
+fn print(asked: &Asked, report: Option<&ImportReport>, json: bool, context: &Context) -> anyhow::Result<ExitCode> {
+    let text = if json {
+        format!("{}\n", serde_json::to_string_pretty(&Document { asked, import: report })?)
+    } else {
+        let mut text = asked_text(asked);
+        match report {
+            Some(report) => text.push_str(&report_text(report, context)),
+            None => text.push_str("nothing to import\n"),
+        }
+        text
+    };
+    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn asked_text(asked: &Asked) -> String {
+    let mut text = String::new();
+    if asked.questions > 0 {
+        let answers = counted(asked.questions, "answer");
+        let _ = writeln!(text, "{answers} with bars asked for, {} without a bar", asked.without_bars);
+    }
+    if !asked.symbols_without_bars.is_empty() {
+        let shown: Vec<&str> = asked.symbols_without_bars.iter().take(WITHOUT_SHOWN).map(String::as_str).collect();
+        let count = counted(asked.symbols_without_bars.len(), "symbol");
+        let _ = writeln!(text, "{count} without a bar in these days: {}", shown.join(", "));
+    }
+    if asked.corporate_actions > 0 {
+        let _ = writeln!(text, "{} with splits and dividends", counted(asked.corporate_actions, "row"));
+    }
+    if asked.listings > 0 {
+        let _ = writeln!(text, "{} of the table of symbols", counted(asked.listings, "row"));
+    }
+    for note in &asked.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text
+}

@@ -1,0 +1,237 @@
+//! Bars from Polygon's HTTP interface: aggregates of a symbol, and of all symbols on a day. Each question becomes a file of text as flat
+//! files are, numbers with the digits of the answer, which the import then reads.
+
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::value::RawValue;
+use trawl_market::{TimeMicros, Timeframe, format_time};
+
+use super::client::{Client, encoded};
+use super::inbox::Inbox;
+
+/// Base bars of a page, the most that the server accepts.
+const PAGE_BARS: u32 = 50_000;
+/// Header of the files.
+const HEADER: &str = "ticker,volume,open,close,high,low,window_start,transactions,vwap\n";
+/// Nanoseconds of a millisecond and of a microsecond.
+const NANOS: (i64, i64) = (1_000_000, 1_000);
+/// A time that is over by so much is no longer amended as a matter of course: its answer may be kept while an import is interrupted.
+const SETTLED: std::time::Duration = std::time::Duration::from_secs(36 * 3600);
+const DAY: TimeMicros = 86_400_000_000;
+
+/// A question whose answer is a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// Bars of one symbol, from one day to another.
+    Symbol { ticker: String, timeframe: Timeframe, from: TimeMicros, to: TimeMicros },
+    /// The daily bars of all symbols on a day.
+    Market { date: TimeMicros },
+}
+
+/// A result: a bar. Numbers as they are written.
+#[derive(Debug, serde::Deserialize)]
+struct Bar<'a> {
+    #[serde(rename = "T")]
+    ticker: Option<String>,
+    /// Milliseconds since 1970 in UTC.
+    t: Option<i64>,
+    #[serde(borrow)]
+    o: Option<&'a RawValue>,
+    #[serde(borrow)]
+    h: Option<&'a RawValue>,
+    #[serde(borrow)]
+    l: Option<&'a RawValue>,
+    #[serde(borrow)]
+    c: Option<&'a RawValue>,
+    #[serde(borrow)]
+    v: Option<&'a RawValue>,
+    #[serde(borrow)]
+    vw: Option<&'a RawValue>,
+    #[serde(borrow)]
+    n: Option<&'a RawValue>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Page<'a> {
+    ticker: Option<String>,
+    adjusted: Option<bool>,
+    /// Absent where there are none.
+    #[serde(borrow, default)]
+    results: Vec<Bar<'a>>,
+    #[serde(rename = "resultsCount")]
+    count: Option<usize>,
+}
+
+impl Question {
+    /// Path and query.
+    fn path(&self) -> Option<String> {
+        Some(match self {
+            Self::Symbol { ticker, timeframe, from, to } => {
+                let (multiplier, span) = span_of(*timeframe)?;
+                format!(
+                    "/v2/aggs/ticker/{}/range/{multiplier}/{span}/{}/{}?adjusted=false&sort=asc&limit={PAGE_BARS}",
+                    encoded(ticker),
+                    format_time(*from),
+                    format_time(*to)
+                )
+            }
+            Self::Market { date } => {
+                format!("/v2/aggs/grouped/locale/us/market/stocks/{}?adjusted=false", format_time(*date))
+            }
+        })
+    }
+
+    /// Name of its file.
+    fn name(&self) -> String {
+        match self {
+            Self::Symbol { ticker, from, to, .. } => {
+                format!("{}_{}_{}.csv", ticker.replace('/', "-"), format_time(*from), format_time(*to))
+            }
+            Self::Market { date } => format!("{}.csv", format_time(*date)),
+        }
+    }
+
+    /// End of the last day that it asks for.
+    fn end(&self) -> TimeMicros {
+        let (Self::Symbol { to: last, .. } | Self::Market { date: last }) = self;
+        last + DAY
+    }
+
+    /// Whether an answer of that age is to be asked for again: the time it is about was not long over.
+    fn is_stale(&self, file: &Path) -> bool {
+        let end = u64::try_from(self.end()).unwrap_or(0);
+        let settled = std::time::UNIX_EPOCH + std::time::Duration::from_micros(end) + SETTLED;
+        std::fs::metadata(file).and_then(|found| found.modified()).map_or(true, |asked| asked < settled)
+    }
+
+    /// The file with the answer, asked for unless it is here; `None` where there is no bar.
+    ///
+    /// # Errors
+    /// Those of [`Client::pages`]; an answer that is about something else; the disk.
+    pub fn answer(&self, client: &Client, inbox: &Inbox) -> anyhow::Result<Option<PathBuf>> {
+        let asked = self.path().ok_or_else(|| anyhow::anyhow!("Polygon has no bars of this length"))?;
+        let path = inbox.path(&[&asked], &self.name());
+        if self.is_stale(&path) {
+            Inbox::put(&path, |file| {
+                let mut to = BufWriter::new(file);
+                to.write_all(HEADER.as_bytes())?;
+                client.pages(&asked, |body| self.write(body, &mut to))?;
+                Ok(to.flush()?)
+            })?;
+        }
+        let bytes = std::fs::metadata(&path)?.len();
+        Ok((bytes > HEADER.len() as u64).then_some(path))
+    }
+
+    /// Writes the bars of a page.
+    fn write(&self, body: &[u8], to: &mut impl std::io::Write) -> anyhow::Result<()> {
+        let page: Page<'_> = serde_json::from_slice(body)?;
+        if let (Self::Symbol { ticker, .. }, Some(other)) = (self, &page.ticker)
+            && ticker != other
+        {
+            anyhow::bail!("the bars are those of {other}, not of {ticker}");
+        }
+        anyhow::ensure!(page.adjusted != Some(true), "the prices are adjusted, though others were asked for");
+        if let Some(count) = page.count
+            && count != page.results.len()
+        {
+            anyhow::bail!("{} results came, not the {count} that are announced", page.results.len());
+        }
+        let mut line = String::new();
+        for (at, bar) in page.results.iter().enumerate() {
+            line.clear();
+            self.line(bar, &mut line).ok_or_else(|| anyhow::anyhow!("result {} is no bar", at + 1))?;
+            to.write_all(line.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// A line of the file; `None` for what is no bar.
+    fn line(&self, bar: &Bar<'_>, line: &mut String) -> Option<()> {
+        let (ticker, start) = match self {
+            Self::Symbol { ticker, .. } => (ticker.as_str(), bar.t?.checked_mul(NANOS.0)?),
+            // Its own time is that of the close.
+            Self::Market { date } => (bar.ticker.as_deref()?, date.checked_mul(NANOS.1)?),
+        };
+        if ticker.contains([',', '"', '\n', '\r']) {
+            return None;
+        }
+        line.push_str(ticker);
+        for value in [bar.v, bar.o, bar.c, bar.h, bar.l] {
+            line.push(',');
+            line.push_str(number(value)?);
+        }
+        line.push(',');
+        line.push_str(&start.to_string());
+        for value in [bar.n, bar.vw] {
+            line.push(',');
+            line.push_str(value.map_or(Some(""), |value| number(Some(value)))?);
+        }
+        line.push('\n');
+        Some(())
+    }
+}
+
+/// The text of a number.
+fn number(value: Option<&RawValue>) -> Option<&str> {
+    let text = value?.get();
+    text.starts_with(|c: char| c.is_ascii_digit() || c == '-').then_some(text)
+}
+
+/// How the server names the length of a bar.
+pub fn span_of(timeframe: Timeframe) -> Option<(i64, &'static str)> {
+    match timeframe.minutes() {
+        Some(minutes) if minutes % 60 == 0 => Some((minutes / 60, "hour")),
+        Some(minutes) => Some((minutes, "minute")),
+        None if timeframe == Timeframe::DAY => Some((1, "day")),
+        None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(question: &Question, body: &str) -> anyhow::Result<String> {
+        let mut to = Vec::new();
+        question.write(body.as_bytes(), &mut to)?;
+        Ok(String::from_utf8(to)?)
+    }
+
+    #[test]
+    fn an_answer_becomes_lines_with_its_digits() {
+        let (from, to) =
+            (trawl_market::parse_time("2024-01-02").unwrap(), trawl_market::parse_time("2024-01-03").unwrap());
+        let symbol = Question::Symbol { ticker: "A.B".to_owned(), timeframe: "5m".parse().unwrap(), from, to };
+        assert_eq!(
+            symbol.path().unwrap(),
+            "/v2/aggs/ticker/A.B/range/5/minute/2024-01-02/2024-01-03?adjusted=false&sort=asc&limit=50000"
+        );
+        let body = r#"{"ticker":"A.B","adjusted":false,"resultsCount":1,"results":[{"o":1.10,"h":2,"l":1,"c":1.5,"v":1.25e3,"t":1704186000000}]}"#;
+        assert_eq!(lines(&symbol, body).unwrap(), "A.B,1.25e3,1.10,1.5,2,1,1704186000000000000,,\n");
+        assert_eq!(lines(&symbol, r#"{"status":"OK","resultsCount":0}"#).unwrap(), "");
+        let day = Question::Market { date: from };
+        let body = r#"{"results":[{"T":"X","o":1,"h":2,"l":1,"c":1.5,"v":7.5,"t":1704229200000,"n":3,"vw":1.25}]}"#;
+        assert_eq!(lines(&day, body).unwrap(), "X,7.5,1,1.5,2,1,1704153600000000000,3,1.25\n");
+        for (body, why) in [
+            (r#"{"ticker":"B","results":[]}"#, "those of B"),
+            (r#"{"adjusted":true}"#, "adjusted"),
+            (r#"{"resultsCount":2,"results":[]}"#, "0 results came, not the 2"),
+            (r#"{"results":[{"o":"1","h":2,"l":1,"c":1.5,"v":7.5,"t":1}]}"#, "result 1 is no bar"),
+            (r#"{"results":[{"o":null,"h":2,"l":1,"c":1.5,"v":7.5,"t":1}]}"#, "result 1 is no bar"),
+        ] {
+            let error = lines(&symbol, body).unwrap_err().to_string();
+            assert!(error.contains(why), "{body}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_answer_about_a_time_that_was_not_over_is_asked_for_again() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let on = |date: &str| Question::Market { date: trawl_market::parse_time(date).unwrap() };
+        assert!(!on("2024-01-02").is_stale(file.path()));
+        assert!(on(&format_time(trawl_market::now() - trawl_market::now().rem_euclid(DAY))).is_stale(file.path()));
+        assert!(on("2024-01-02").is_stale(Path::new("/no/such/file")));
+    }
+}

@@ -1,0 +1,363 @@
+//! Requests to Polygon's HTTP interface: paced, tried again where that may help, page after page to the last one.
+//!
+//! The key is sent in a header to one host alone, and is in no message: what the server writes is shown without it. The address of the
+//! next page is taken without its host. Tried again, with growing random waits, or what `Retry-After` asks for if that is longer: a
+//! connection that fails, an answer that is late or cut off, 408, 429 and 5xx.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use trawl_cluster_store::Backoff;
+use ureq::http::header::{AUTHORIZATION, RETRY_AFTER};
+use ureq::http::{StatusCode, Uri};
+use ureq::tls::{RootCerts, TlsConfig};
+use ureq::{Agent, Error};
+
+use crate::failure::{UserMistake, io_reason};
+
+/// Where requests go by default.
+pub const ENDPOINT: &str = "https://api.massive.com";
+/// Variables that hold the key.
+pub const KEY_VARIABLES: [&str; 2] = ["POLYGON_API_KEY", "MASSIVE_API_KEY"];
+/// Bytes of a key.
+const KEY_BYTES_MAX: usize = 512;
+/// Tries of one request.
+const TRIES_MAX: u32 = 10;
+/// Longest that one try may take.
+const TRY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Waits between tries.
+const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+/// Longest wait that a server may ask for.
+const ASKED_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
+/// Bytes of an answer: 50,000 bars take about 6 MB.
+const BODY_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of an answer's head.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Pages of one question.
+const PAGES_MAX: usize = 100_000;
+/// Characters of a server's words that are shown.
+const EXCERPT_CHARACTERS_MAX: usize = 200;
+
+/// A key of the interface; shown as three dots.
+pub struct Key(String);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("...")
+    }
+}
+
+impl Key {
+    /// From a file, else from the environment.
+    ///
+    /// # Errors
+    /// [`UserMistake`], which repeats nothing of the key.
+    pub fn find(file: Option<&Path>) -> Result<Self, UserMistake> {
+        let help = format!("put the key into {}, or into a file that --api-key-file names", KEY_VARIABLES.join(" or "));
+        let text = match file {
+            Some(file) => {
+                let refused = |error: io::Error| {
+                    UserMistake::with_help(format!("cannot read '{}': {}", file.display(), io_reason(&error)), &help)
+                };
+                let mut text = String::new();
+                let opened = std::fs::File::open(file).map_err(refused)?;
+                opened.take(2 * KEY_BYTES_MAX as u64).read_to_string(&mut text).map_err(refused)?;
+                Some(text)
+            }
+            None => KEY_VARIABLES.iter().find_map(|name| std::env::var(name).ok()).filter(|key| !key.trim().is_empty()),
+        };
+        let Some(text) = text else {
+            return Err(UserMistake::with_help("there is no key for Polygon's interface", help));
+        };
+        let key = text.trim();
+        if key.is_empty() || key.len() > KEY_BYTES_MAX || !key.bytes().all(|c| c.is_ascii_graphic()) {
+            let message = format!("the key is not of 1 to {KEY_BYTES_MAX} letters, digits and signs on one line");
+            return Err(UserMistake::with_help(message, help));
+        }
+        Ok(Self(key.to_owned()))
+    }
+
+    /// A text from elsewhere without the key.
+    fn redact(&self, text: &str) -> String {
+        text.replace(&self.0, "...")
+    }
+}
+
+/// A client of one server.
+#[derive(Debug)]
+pub struct Client {
+    agent: Agent,
+    /// Scheme and host.
+    endpoint: String,
+    key: Key,
+    /// Between the starts of two requests.
+    pause: Duration,
+    /// When the next request may start.
+    next: Mutex<Instant>,
+}
+
+/// What an answer says beside its results.
+#[derive(Debug, Default, serde::Deserialize)]
+struct Envelope {
+    #[serde(default)]
+    status: Option<String>,
+    #[serde(default)]
+    error: Option<String>,
+    #[serde(default)]
+    message: Option<String>,
+    #[serde(default)]
+    next_url: Option<String>,
+}
+
+/// The outcome of one try.
+enum Try {
+    Answered(Vec<u8>),
+    Again { why: String, after: Option<Duration> },
+    Refused(anyhow::Error),
+}
+
+impl Client {
+    /// For a server, at most so many requests a minute; 0: as many as it answers.
+    ///
+    /// # Errors
+    /// [`UserMistake`] for an address that is none, or that is not on this machine and has no TLS.
+    pub fn new(endpoint: &str, key: Key, per_minute: u32) -> Result<Self, UserMistake> {
+        let refused = |why: &str| {
+            UserMistake::with_help(
+                format!("--endpoint {why}"),
+                format!("give a scheme and a host, such as {ENDPOINT}; http is for this machine alone"),
+            )
+        };
+        let uri: Uri = endpoint.parse().map_err(|_| refused("is not a URL"))?;
+        let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
+        if authority.contains('@') || uri.query().is_some() || !["", "/"].contains(&uri.path()) {
+            return Err(refused("has more than a scheme and a host"));
+        }
+        let host = uri.host().unwrap_or_default();
+        match uri.scheme_str() {
+            Some("https") => {}
+            Some("http") if ["127.0.0.1", "localhost", "[::1]"].contains(&host) => {}
+            Some("http") => return Err(refused("would send the key in plain text")),
+            _ => return Err(refused("has no usable scheme")),
+        }
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_response_header_size(HEAD_BYTES_MAX)
+            .timeout_global(Some(TRY_TIMEOUT))
+            .user_agent(concat!("trawl/", env!("CARGO_PKG_VERSION")))
+            .tls_config(TlsConfig::builder().root_certs(RootCerts::WebPki).build())
+            .build();
+        Ok(Self {
+            agent: agent.into(),
+            endpoint: format!("{}://{authority}", uri.scheme_str().unwrap_or_default()),
+            key,
+            pause: if per_minute == 0 { Duration::ZERO } else { Duration::from_secs(60) / per_minute },
+            next: Mutex::new(Instant::now()),
+        })
+    }
+
+    /// Asks for a path with its query, and for the pages after it; `each` is given the bytes of each page.
+    ///
+    /// # Errors
+    /// [`UserMistake`] where the server does not accept the key or the question; a server that fails for too long; those of `each`.
+    pub fn pages(&self, path: &str, mut each: impl FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let (mut path, mut seen) = (path.to_owned(), BTreeSet::new());
+        loop {
+            let body = self.get(&path)?;
+            let shown = shown(&path).to_owned();
+            let envelope: Envelope = serde_json::from_slice(&body)
+                .map_err(|error| anyhow::anyhow!("the answer to {shown} is not the expected JSON: {error}"))?;
+            if !matches!(envelope.status.as_deref(), None | Some("OK" | "DELAYED")) {
+                let why = envelope.error.or(envelope.message).unwrap_or_default();
+                anyhow::bail!(
+                    "the answer to {shown} has the status {}: {}",
+                    self.words(&envelope.status.unwrap_or_default()),
+                    self.words(&why)
+                );
+            }
+            each(&body).map_err(|error| error.context(format!("in the answer to {shown}")))?;
+            let Some(next) = envelope.next_url.filter(|next| !next.is_empty()) else { return Ok(()) };
+            seen.insert(path);
+            path = next_path(&next).ok_or_else(|| anyhow::anyhow!("the next page of {shown} has no usable address"))?;
+            if seen.contains(&path) || seen.len() >= PAGES_MAX {
+                anyhow::bail!("the pages of {shown} do not end: page {} is one of those before", seen.len() + 1);
+            }
+        }
+    }
+
+    /// The answer to a question, tried until there is one.
+    fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        let mut backoff = Backoff::new(WAITS.0, WAITS.1);
+        let mut tries = 0;
+        loop {
+            self.wait_for_turn();
+            tries += 1;
+            let (why, after) = match self.attempt(path) {
+                Try::Answered(body) => return Ok(body),
+                Try::Refused(error) => return Err(error),
+                Try::Again { why, after } => (why, after),
+            };
+            let shown = shown(path);
+            if tries >= TRIES_MAX {
+                anyhow::bail!("{} gave no answer to {shown} in {tries} tries: {why}", self.endpoint);
+            }
+            if let Some(after) = after.filter(|after| *after > ASKED_WAIT_MAX) {
+                anyhow::bail!("{} asks to wait {} s before {shown} is tried again", self.endpoint, after.as_secs());
+            }
+            let wait = backoff.next_wait().max(after.unwrap_or_default());
+            tracing::warn!(path = shown, tries, why, wait_ms = wait.as_millis() as u64, "a request is tried again");
+            // Others wait as well where the server has had too many.
+            if after.is_some() {
+                let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+                *next = (*next).max(Instant::now() + wait);
+            } else {
+                std::thread::sleep(wait);
+            }
+        }
+    }
+
+    /// Sleeps until the next request may start.
+    fn wait_for_turn(&self) {
+        let now = Instant::now();
+        let turn = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let turn = (*next).max(now);
+            *next = turn + self.pause;
+            turn
+        };
+        std::thread::sleep(turn.saturating_duration_since(now));
+    }
+
+    fn attempt(&self, path: &str) -> Try {
+        let again = |why: String| Try::Again { why, after: None };
+        let refused = |message: String, help: &str| Try::Refused(UserMistake::with_help(message, help).into());
+        let request = self.agent.get(format!("{}{path}", self.endpoint));
+        let sent = request.header(AUTHORIZATION, format!("Bearer {}", self.key.0)).call();
+        let mut response = match sent {
+            Ok(response) => response,
+            Err(error) => return self.unanswered(&error),
+        };
+        let status = response.status();
+        let body = response.body_mut().with_config().limit(BODY_BYTES_MAX).read_to_vec();
+        if status.is_success() {
+            return match body {
+                Ok(body) => Try::Answered(body),
+                Err(Error::BodyExceedsLimit(_)) => {
+                    Try::Refused(anyhow::anyhow!("the answer to {} has more than {BODY_BYTES_MAX} bytes", shown(path)))
+                }
+                Err(error) => again(format!("its answer ended early ({})", self.words(&error.to_string()))),
+            };
+        }
+        if status.is_server_error() || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status) {
+            let after = response.headers().get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?));
+            return Try::Again { why: format!("it answered {status}"), after };
+        }
+        let envelope: Envelope = body.ok().and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default();
+        let words = self.words(&envelope.error.or(envelope.message).unwrap_or_default());
+        let detail = if words.is_empty() { String::new() } else { format!(": {words}") };
+        let message = format!("{} answered {status} to {}{detail}", self.endpoint, shown(path));
+        match status {
+            StatusCode::UNAUTHORIZED => refused(message, "check the key, in the environment or in the file"),
+            StatusCode::FORBIDDEN => refused(message, "the plan of this key does not include that"),
+            _ => refused(message, "check the symbols and the dates"),
+        }
+    }
+
+    /// What a try without an answer means.
+    fn unanswered(&self, error: &Error) -> Try {
+        match error {
+            Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => Try::Refused(anyhow::anyhow!(
+                "no secure connection to {}: {}",
+                self.endpoint,
+                self.words(&e.to_string())
+            )),
+            Error::Rustls(_) | Error::Tls(_) | Error::BadUri(_) | Error::Http(_) | Error::LargeResponseHeader(..) => {
+                Try::Refused(anyhow::anyhow!(
+                    "no usable answer of {}: {}",
+                    self.endpoint,
+                    self.words(&error.to_string())
+                ))
+            }
+            Error::Timeout(_) => {
+                Try::Again { why: format!("no answer within {} s", TRY_TIMEOUT.as_secs()), after: None }
+            }
+            _ => Try::Again { why: self.words(&error.to_string()), after: None },
+        }
+    }
+
+    /// Words from elsewhere on one line, short, and without the key.
+    fn words(&self, text: &str) -> String {
+        let text = self.key.redact(text);
+        let words: Vec<&str> =
+            text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
+        words.join(" ").chars().take(EXCERPT_CHARACTERS_MAX).collect()
+    }
+}
+
+/// A path without its query, which may hold the cursor of a page.
+fn shown(path: &str) -> &str {
+    path.split('?').next().unwrap_or(path)
+}
+
+/// Path and query of the next page, without a key.
+fn next_path(url: &str) -> Option<String> {
+    let uri: Uri = url.parse().ok()?;
+    let query: Vec<&str> = uri.query()?.split('&').filter(|pair| !pair.to_lowercase().starts_with("apikey=")).collect();
+    Some(format!("{}?{}", uri.path(), query.join("&")))
+}
+
+/// Seconds, or the time until a date.
+fn retry_after(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    if let Ok(seconds) = text.parse::<u32>() {
+        return Some(Duration::from_secs(u64::from(seconds)));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+/// A value of a query, encoded.
+pub fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(char::from(byte)),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_page_is_asked_of_the_same_host_and_without_a_key() {
+        let next = "https://elsewhere.example/v2/aggs/x?cursor=YWJj&apiKey=s3cret&limit=5";
+        assert_eq!(next_path(next).unwrap(), "/v2/aggs/x?cursor=YWJj&limit=5");
+        assert!(next_path("https://elsewhere.example/v2/aggs").is_none());
+        assert_eq!(encoded("BRK/B x"), "BRK%2FB%20x");
+    }
+
+    #[test]
+    fn only_a_host_with_tls_or_this_machine_is_given_the_key() {
+        let client = |url: &str| Client::new(url, Key("s3cret".to_owned()), 5);
+        for good in
+            [ENDPOINT, "https://api.polygon.io/", "http://127.0.0.1:8000", "http://localhost:1", "http://[::1]:1"]
+        {
+            assert!(client(good).is_ok(), "{good}");
+        }
+        for bad in ["http://api.massive.com", "ftp://h", "h", "https://u:p@h", "https://h/path", "https://h?x=1", ""] {
+            let error = client(bad).unwrap_err().to_string();
+            assert!(error.starts_with("--endpoint") && !error.contains("s3cret"), "{bad}: {error}");
+        }
+        assert!(!format!("{:?}", client(ENDPOINT).unwrap()).contains("s3cret"));
+        assert_eq!(client(ENDPOINT).unwrap().words("no  key\ns3cret!"), "no key ...!");
+    }
+}

@@ -1,0 +1,159 @@
+//! Copies of a bucket's files on this machine, until they are imported. A copy is whole or not there: an import that was killed goes on
+//! with the files that it had fetched.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Context as _;
+use sha2::{Digest as _, Sha256};
+use trawl_worker::data_root::SourceBucket;
+
+use super::place::{Found, Place};
+use crate::app::Context;
+use crate::failure::UserMistake;
+
+/// Folder of the cache of this machine.
+const FOLDER: &str = "inbox";
+/// Files that are fetched, and questions that are asked, at once.
+const AT_ONCE: usize = 4;
+/// Digits of a digest in a folder's name.
+const DIGITS: usize = 24;
+
+/// A folder for what one dataset imports.
+#[derive(Debug)]
+pub struct Inbox {
+    folder: PathBuf,
+}
+
+/// The first digits of a digest of these parts.
+pub fn digest(parts: &[&str]) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part.as_bytes());
+    }
+    hex::encode(digest.finalize())[..DIGITS].to_owned()
+}
+
+impl Inbox {
+    /// That of one kind of import into a dataset, which may not exist. Nothing is made yet.
+    pub fn of(context: &Context, kind: &str, dataset: &str) -> Self {
+        Self { folder: context.cache_folder().join(FOLDER).join(digest(&[&context.below(""), kind, dataset])) }
+    }
+
+    /// Where something with this key is kept, under a name that its readers see.
+    pub fn path(&self, key: &[&str], name: &str) -> PathBuf {
+        self.folder.join(digest(key)).join(name)
+    }
+
+    /// Makes a file whole or not at all.
+    ///
+    /// # Errors
+    /// Those of `write`, and of the disk.
+    pub fn put<T>(path: &Path, write: impl FnOnce(&mut fs::File) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let failed = || format!("cannot write '{}'", path.display());
+        let folder = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder).with_context(failed)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder).with_context(failed)?;
+        let done = write(file.as_file_mut())?;
+        file.as_file().sync_data().with_context(failed)?;
+        file.persist(path).map_err(|error| error.error).with_context(failed)?;
+        Ok(done)
+    }
+
+    /// Deletes it with everything that was fetched. What is left, for want of a right, is used by the next import.
+    pub fn delete(self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+
+    /// Files to read, in the order of those that are wanted: those of a directory as they are, copies of those of a bucket. Copies that
+    /// are here are not fetched again. Returns also the bytes that were fetched.
+    ///
+    /// # Errors
+    /// A bucket that fails; [`UserMistake`] for a file that was published again meanwhile; the disk.
+    pub fn fetch(&self, place: &Place, files: &[&Found]) -> anyhow::Result<(Vec<PathBuf>, u64)> {
+        let bucket = match place {
+            Place::Directory(folder) => return Ok((files.iter().map(|file| folder.join(&file.path)).collect(), 0)),
+            Place::Bucket(_, bucket) => bucket,
+        };
+        let path = |file: &&Found| self.path(&[&place.shown(&file.path), &file.tag], file.name());
+        let paths: Vec<PathBuf> = files.iter().map(path).collect();
+        let both: Vec<(&&Found, &PathBuf)> = files.iter().zip(&paths).collect();
+        let bytes = at_once(&both, |(file, path)| fetch(place, bucket, file, path))?.into_iter().sum();
+        Ok((paths, bytes))
+    }
+}
+
+/// Does something with each of these, several at once, until one fails; results are in the order of the items.
+///
+/// # Errors
+/// One of those of `work`.
+pub fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> anyhow::Result<R> + Sync) -> anyhow::Result<Vec<R>> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<anyhow::Result<BTreeMap<usize, R>>> = Mutex::new(Ok(BTreeMap::new()));
+    let one_after_another = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(at) else { return };
+            let result = work(item);
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            match (&mut *done, result) {
+                (Ok(all), Ok(result)) => drop(all.insert(at, result)),
+                (Err(_), _) => {}
+                (all, Err(error)) => {
+                    *all = Err(error);
+                    next.store(items.len(), Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE.min(items.len()) {
+            scope.spawn(one_after_another);
+        }
+    });
+    Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner)?.into_values().collect())
+}
+
+/// Fetches a file, if it is not here; returns the bytes that were fetched.
+fn fetch(place: &Place, bucket: &SourceBucket, file: &Found, path: &Path) -> anyhow::Result<u64> {
+    if fs::metadata(path).is_ok_and(|found| found.len() == file.bytes) {
+        return Ok(0);
+    }
+    Inbox::put(path, |to| {
+        let mut counted = Counted { to, bytes: 0 };
+        let found = bucket.fetch(&file.path, &file.tag, &mut counted);
+        let found = found.map_err(|error| place.failed("fetch", &file.path, error))?;
+        if !found || counted.bytes != file.bytes {
+            return Err(UserMistake::with_help(
+                format!("{} was published again, or deleted, while it was fetched", place.shown(&file.path)),
+                "run the import again: what was fetched by now is kept",
+            )
+            .into());
+        }
+        tracing::info!(file = place.shown(&file.path), bytes = file.bytes, "a file was fetched");
+        Ok(file.bytes)
+    })
+}
+
+/// Counts what is written.
+struct Counted<'a> {
+    to: &'a mut fs::File,
+    bytes: u64,
+}
+
+impl io::Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = io::Write::write(self.to, bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::Write::flush(self.to)
+    }
+}

@@ -1,0 +1,12 @@
+//! Data of others: files in directories and buckets (`place`, `inbox`), as a lake (`lake`) or as Polygon's files of a day each (`day_files`,
+//! `record`), and what Polygon (now Massive) answers over HTTP (`client`, `bars`, `reference`). Here are names, places and requests; what
+//! a row means is decided by `trawl_market`, as for any other file.
+
+pub mod bars;
+pub mod client;
+pub mod day_files;
+pub mod inbox;
+pub mod lake;
+pub mod place;
+pub mod record;
+pub mod reference;

@@ -1,0 +1,286 @@
+//! Splits, dividends and tickers from Polygon's HTTP interface, as the tables that `trawl data import` reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde_json::value::RawValue;
+use trawl_market::{TimeMicros, format_time};
+
+use super::client::{Client, encoded};
+use super::day_files::date;
+
+/// Results of a page, the most that the server accepts.
+const ACTIONS_MAX: u32 = 5_000;
+const TICKERS_MAX: u32 = 1_000;
+/// Tickers of one question.
+const TICKERS_ASKED: usize = 100;
+/// The currency of the prices.
+const CURRENCY: &str = "USD";
+
+/// What is known of a symbol's listing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listed {
+    /// Ticker, case as in the answer.
+    pub ticker: String,
+    /// Date of the delisting, as midnight in UTC.
+    delisted: Option<TimeMicros>,
+    name: String,
+    exchange: String,
+    kind: String,
+}
+
+/// A table as text, and what was left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Table {
+    pub text: String,
+    /// Rows of it.
+    pub rows: usize,
+    /// Decisions that the user should know.
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Page<T> {
+    #[serde(default = "Vec::new")]
+    results: Vec<T>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Split {
+    ticker: String,
+    execution_date: String,
+    split_from: Box<RawValue>,
+    split_to: Box<RawValue>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Dividend {
+    ticker: String,
+    ex_dividend_date: String,
+    cash_amount: f64,
+    currency: Option<String>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Ticker {
+    ticker: String,
+    name: Option<String>,
+    primary_exchange: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    delisted_utc: Option<String>,
+}
+
+/// All results of a question.
+fn all<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> anyhow::Result<Vec<T>> {
+    let mut all = Vec::new();
+    client.pages(path, |body| {
+        all.extend(serde_json::from_slice::<Page<T>>(body)?.results);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// The filters of questions about these tickers; one without a filter where there are none.
+fn filters(tickers: &[String]) -> Vec<String> {
+    if tickers.is_empty() {
+        return vec![String::new()];
+    }
+    let filter = |part: &[String]| {
+        let encoded: Vec<String> = part.iter().map(|ticker| encoded(ticker)).collect();
+        format!("&ticker.any_of={}", encoded.join(","))
+    };
+    tickers.chunks(TICKERS_ASKED).map(filter).collect()
+}
+
+/// Splits and dividends with an ex-date in a span, both ends included, of these tickers or of all.
+///
+/// # Errors
+/// Those of [`Client::pages`].
+pub fn corporate_actions(
+    client: &Client,
+    tickers: &[String],
+    (from, to): (TimeMicros, TimeMicros),
+) -> anyhow::Result<Table> {
+    let (mut splits, mut dividends) = (Vec::new(), Vec::new());
+    for filter in filters(tickers) {
+        let path = |kind: &str, column: &str| {
+            let (from, to) = (format_time(from), format_time(to));
+            format!(
+                "/stocks/v1/{kind}?{column}.gte={from}&{column}.lte={to}&limit={ACTIONS_MAX}&sort={column}.asc{filter}"
+            )
+        };
+        splits.extend(all::<Split>(client, &path("splits", "execution_date"))?);
+        dividends.extend(all::<Dividend>(client, &path("dividends", "ex_dividend_date"))?);
+    }
+    Ok(actions_table(splits, dividends))
+}
+
+/// One row for each symbol and date: several dividends of a date are added up.
+fn actions_table(splits: Vec<Split>, dividends: Vec<Dividend>) -> Table {
+    #[derive(Default)]
+    struct Row {
+        split: BTreeSet<(String, String)>,
+        dividend: f64,
+    }
+    let mut rows: BTreeMap<(String, String), Row> = BTreeMap::new();
+    for split in splits {
+        let ratio = (split.split_from.get().to_owned(), split.split_to.get().to_owned());
+        if ratio.0 != ratio.1 {
+            rows.entry((split.ticker, split.execution_date)).or_default().split.insert(ratio);
+        }
+    }
+    let mut foreign = 0;
+    for dividend in dividends {
+        if dividend.currency.as_deref().is_some_and(|currency| currency != CURRENCY) {
+            foreign += 1;
+        } else if dividend.cash_amount > 0.0 {
+            rows.entry((dividend.ticker, dividend.ex_dividend_date)).or_default().dividend += dividend.cash_amount;
+        }
+    }
+    let mut table = Table { text: "symbol,date,split_from,split_to,dividend\n".to_owned(), ..Table::default() };
+    for ((ticker, date), row) in rows {
+        if row.split.len() > 1 {
+            table.notes.push(format!("{ticker} has {} different splits on {date}; none is used", row.split.len()));
+        }
+        let (from, to) = match row.split.into_iter().collect::<Vec<_>>().as_slice() {
+            [one] => one.clone(),
+            _ => ("1".to_owned(), "1".to_owned()),
+        };
+        let _ = writeln!(table.text, "{},{},{from},{to},{}", cell(&ticker), cell(&date), row.dividend);
+        table.rows += 1;
+    }
+    if foreign > 0 {
+        table.notes.push(format!("{foreign} dividends are not in {CURRENCY} and were left out"));
+    }
+    table
+}
+
+/// A cell of CSV.
+fn cell(text: &str) -> String {
+    let text: String = text.chars().filter(|c| !c.is_control()).collect();
+    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+/// The stocks that were listed at some time of a span: those of its last day, and those delisted since its first.
+///
+/// # Errors
+/// Those of [`Client::pages`].
+pub fn tickers(client: &Client, (from, to): (TimeMicros, TimeMicros)) -> anyhow::Result<Vec<Listed>> {
+    let date = format_time(to);
+    let path = |active: bool| {
+        format!(
+            "/v3/reference/tickers?market=stocks&date={date}&active={active}&limit={TICKERS_MAX}&sort=ticker&order=asc"
+        )
+    };
+    let mut found: Vec<Listed> =
+        all::<Ticker>(client, &path(true))?.into_iter().map(|ticker| listed(ticker, None)).collect();
+    for ticker in all::<Ticker>(client, &path(false))? {
+        let delisted = ticker.delisted_utc.as_deref().and_then(date_of);
+        // Of one without a date nothing is known but that it is gone.
+        if delisted.is_none_or(|date| date >= from) {
+            found.push(listed(ticker, delisted.or(Some(from))));
+        }
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+fn date_of(text: &str) -> Option<TimeMicros> {
+    date(text.get(..10)?)
+}
+
+fn listed(ticker: Ticker, delisted: Option<TimeMicros>) -> Listed {
+    Listed {
+        ticker: ticker.ticker,
+        delisted,
+        name: ticker.name.unwrap_or_default(),
+        exchange: ticker.primary_exchange.unwrap_or_default(),
+        kind: ticker.kind.unwrap_or_default(),
+    }
+}
+
+/// The table of symbols: tickers with the interval in which they are listed. A ticker that is used again has several rows, and each
+/// ends where the next begins.
+pub fn listing_table(found: &[Listed]) -> Table {
+    /// Bytes of a label's value.
+    const VALUE_BYTES_MAX: usize = trawl_market::limits::LABEL_BYTES_MAX;
+    let mut by_ticker: BTreeMap<&str, Vec<&Listed>> = BTreeMap::new();
+    for one in found {
+        by_ticker.entry(&one.ticker).or_default().push(one);
+    }
+    let label = |text: &str| {
+        let end = (0..=text.len().min(VALUE_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        cell(text[..end].trim())
+    };
+    let mut table = Table { text: "symbol,ticker,from,to,name,exchange,kind\n".to_owned(), ..Table::default() };
+    for (ticker, mut rows) in by_ticker {
+        rows.sort_by_key(|row| row.delisted.unwrap_or(TimeMicros::MAX));
+        let mut from = String::new();
+        for row in rows {
+            let to = row.delisted.map_or_else(String::new, format_time);
+            if !to.is_empty() && to == from {
+                continue;
+            }
+            let labels = [&row.name, &row.exchange, &row.kind].map(|text| label(text)).join(",");
+            let _ = writeln!(table.text, "{0},{0},{from},{to},{labels}", cell(ticker));
+            table.rows += 1;
+            from = to;
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read<T: serde::de::DeserializeOwned>(text: &str) -> Vec<T> {
+        serde_json::from_str::<Page<T>>(text).unwrap().results
+    }
+
+    #[test]
+    fn splits_and_dividends_of_a_date_are_one_row() {
+        let splits = read(
+            r#"{"results":[{"ticker":"B","execution_date":"2024-06-10","split_from":1,"split_to":10},
+                {"ticker":"B","execution_date":"2024-06-10","split_from":1,"split_to":10},
+                {"ticker":"C","execution_date":"2024-06-10","split_from":1.0,"split_to":1.0},
+                {"ticker":"D","execution_date":"2024-06-10","split_from":1,"split_to":2},
+                {"ticker":"D","execution_date":"2024-06-10","split_from":1,"split_to":3}]}"#,
+        );
+        let dividends = read(
+            r#"{"results":[{"ticker":"B","ex_dividend_date":"2024-06-10","cash_amount":0.25,"currency":"USD"},
+                {"ticker":"B","ex_dividend_date":"2024-06-10","cash_amount":0.5},
+                {"ticker":"B","ex_dividend_date":"2024-06-11","cash_amount":0.5,"currency":"CAD"},
+                {"ticker":"A","ex_dividend_date":"2024-06-11","cash_amount":0}]}"#,
+        );
+        let table = actions_table(splits, dividends);
+        assert_eq!(
+            table.text,
+            "symbol,date,split_from,split_to,dividend\nB,2024-06-10,1,10,0.75\nD,2024-06-10,1,1,0\n"
+        );
+        assert_eq!((table.rows, table.notes.len()), (2, 2), "{table:?}");
+        assert!(read::<Split>("{}").is_empty());
+    }
+
+    #[test]
+    fn a_ticker_that_is_used_again_has_intervals_that_follow_each_other() {
+        let one = |ticker: &str, delisted: Option<&str>, name: &str| Listed {
+            ticker: ticker.to_owned(),
+            delisted: delisted.and_then(date),
+            name: name.to_owned(),
+            exchange: "XNAS".to_owned(),
+            kind: "CS".to_owned(),
+        };
+        let found =
+            [one("FB", None, "ProShares, \"FB\""), one("FB", Some("2022-06-09"), "Meta"), one("IBM", None, "IBM")];
+        assert_eq!(
+            listing_table(&found).text,
+            "symbol,ticker,from,to,name,exchange,kind\n\
+             FB,FB,,2022-06-09,Meta,XNAS,CS\n\
+             FB,FB,2022-06-09,,\"ProShares, \"\"FB\"\"\",XNAS,CS\n\
+             IBM,IBM,,,IBM,XNAS,CS\n"
+        );
+    }
+}

@@ -1,0 +1,244 @@
+//! Polygon's HTTP interface: every page, whatever fails; a killed import continued; the key nowhere; corporate actions and listings.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use trawl_tests::home::Home;
+use trawl_tests::polygon::{Bar, Faults, KEY, Market, Polygon};
+use trawl_tests::process::{self, Background, Ended};
+
+use super::{bars, json as parsed, matched, no_secret, snapshot};
+
+/// Midnight in New York of 2024-01-02, milliseconds.
+const FIRST: i64 = 1_704_171_600_000;
+const DAY: i64 = 86_400_000;
+const MINUTE: i64 = 60_000;
+/// Sessions of the first week, as days after the first.
+const SESSIONS: [i64; 4] = [0, 1, 2, 3];
+
+fn bar(ticker: &'static str, t: i64, close: f64) -> Bar {
+    Bar { ticker, t, prices: [close, close + 1.0, close - 1.0, close + 0.1], volume: 10.5 + close }
+}
+
+/// Two stocks and one that is delisted after the second session; a split and dividends.
+fn market() -> Market {
+    let day = |session: i64| {
+        let t = FIRST + session * DAY;
+        let gone = (session < 2).then(|| bar("DEAD", t, 7.0 + session as f64));
+        [bar("AAPL", t, 100.0 + session as f64), bar("BRK.B", t, 50.1 + session as f64)].into_iter().chain(gone)
+    };
+    let minutes = |ticker| {
+        let of_day = move |session: i64| {
+            (0..90).map(move |minute| {
+                bar(ticker, FIRST + session * DAY + (570 + minute) * MINUTE, 20.0 + minute as f64 / 8.0)
+            })
+        };
+        SESSIONS.into_iter().flat_map(of_day)
+    };
+    let ticker = |ticker: &str, name: &str, delisted: Option<&str>| json!({ "ticker": ticker, "name": name, "market": "stocks", "primary_exchange": "XNYS", "type": "CS", "delisted_utc": delisted });
+    Market {
+        minutes: minutes("AAPL").chain(minutes("BRK.B")).collect(),
+        days: SESSIONS.into_iter().flat_map(day).collect(),
+        splits: vec![
+            json!({ "ticker": "AAPL", "execution_date": "2024-01-04", "split_from": 1, "split_to": 2, "historical_adjustment_factor": 0.5 }),
+        ],
+        dividends: vec![
+            json!({ "ticker": "BRK.B", "ex_dividend_date": "2024-01-03", "cash_amount": 0.25, "currency": "USD" }),
+            json!({ "ticker": "BRK.B", "ex_dividend_date": "2024-01-03", "cash_amount": 0.5, "currency": "USD" }),
+            json!({ "ticker": "BRK.B", "ex_dividend_date": "2023-01-03", "cash_amount": 9.5, "currency": "USD" }),
+        ],
+        tickers: vec![
+            ticker("AAPL", "Apple Inc.", None),
+            ticker("BRK.B", "Berkshire Hathaway, Class B", None),
+            ticker("DEAD", "Gone", Some("2024-01-04T00:00:00Z")),
+            ticker("OLD", "Long gone", Some("2019-01-04T00:00:00Z")),
+        ],
+    }
+}
+
+struct User<'a> {
+    home: &'a Home,
+    cache: tempfile::TempDir,
+    url: String,
+}
+
+impl<'a> User<'a> {
+    fn new(home: &'a Home, server: &Polygon) -> Self {
+        let cache = tempfile::Builder::new().prefix("trawl-test-cache-").tempdir().expect("a temporary directory");
+        Self { home, cache, url: server.url.clone() }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let common =
+            ["data", "import", "polygon-rest", "--endpoint", &self.url, "--requests-per-minute", "0", "--json"];
+        let mut command = self.home.command(&[&common[..], words].concat());
+        command.env("POLYGON_API_KEY", KEY).env("TRAWL_DATA_CACHE", self.cache.path()).env("TRAWL_LOG", "trace");
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Ended {
+        process::run(&mut self.command(words))
+    }
+}
+
+const DAYS: [&str; 4] = ["--from", "2024-01-02", "--to", "2024-01-05"];
+
+fn words<'a>(dataset: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["--dataset", dataset][..], more, &DAYS].concat()
+}
+
+#[test]
+fn every_page_is_read_whatever_fails() {
+    let home = Home::new();
+    let server = Polygon::start(market(), Faults::default());
+    let user = User::new(&home, &server);
+    let minutes = ["--symbols", "AAPL,BRK.B,NONE", "--timeframe", "1m"];
+    let whole = parsed(user.run(&words("whole", &minutes)));
+    assert_eq!((&whole["import"]["bars"], &whole["asked"]["symbols_without_bars"]), (&720.into(), &json!(["NONE"])));
+    assert_eq!(server.log().len(), 3, "{:?}", server.log());
+
+    let failing = Faults {
+        page: 50,
+        too_many_every: 11,
+        broken_every: 7,
+        cut_every: 5,
+        delay: Duration::from_millis(20),
+        ..Faults::default()
+    };
+    server.fail(failing);
+    let started = Instant::now();
+    let ended = user.run(&words("paged", &minutes));
+    let stderr = ended.stderr.clone();
+    parsed(ended);
+    assert_eq!(snapshot(&home, "paged"), snapshot(&home, "whole"));
+    assert_eq!(bars(&home, "paged").lines().count(), 721);
+    assert!(server.count(429) > 0 && server.count(500) > 0, "{:?}", server.log());
+    assert!(started.elapsed() > Duration::from_secs(1), "Retry-After is kept");
+    // Higher bars: the limit counts base bars.
+    server.fail(Faults { page: 7, ..Faults::default() });
+    let quarter = parsed(user.run(&words("quarter", &["--symbols", "AAPL", "--timeframe", "15m"])));
+    assert_eq!(quarter["import"]["bars"], 24);
+
+    // Numbers keep their digits; volumes have fractions.
+    let text = bars(&home, "whole");
+    assert!(text.contains("AAPL,2024-01-02T14:31:00Z,20.125,21.125,19.125,20.225,30.625,3,20.125\n"), "{text}");
+    for (path, status) in server.log() {
+        assert!(status != 400 && !path.contains(KEY), "{path}");
+    }
+    no_secret(&[&home.data_root(), user.cache.path()], &[&stderr], &[KEY]);
+
+    // Pages without an end, a wrong key, a question that is refused.
+    server.fail(Faults { page: 50, endless: true, ..Faults::default() });
+    let endless = user.run(&words("x", &minutes)).expect_code(1);
+    assert!(endless.stderr.contains("do not end"), "{}", endless.stderr);
+    server.fail(Faults::default());
+    let mut command = user.command(&words("x", &minutes));
+    let wrong = process::run(command.env("POLYGON_API_KEY", "wrong-key-hunter3")).expect_code(2);
+    assert!(wrong.stderr.contains("answered 401") && wrong.stderr.contains("Unknown API Key"), "{}", wrong.stderr);
+    let mut command = user.command(&words("x", &minutes));
+    let none = process::run(command.env_remove("POLYGON_API_KEY")).expect_code(2);
+    assert!(none.stderr.contains("there is no key") && none.stderr.contains("--api-key-file"), "{}", none.stderr);
+    let file = home.write("key", &format!("{KEY}\n")).display().to_string();
+    let mut command = user.command(&words("by-file", &[&minutes[..], &["--api-key-file", &file]].concat()));
+    parsed(process::run(command.env_remove("POLYGON_API_KEY")));
+    for (more, message) in [
+        (&["--symbols", "A B"][..], "'A B' is no ticker"),
+        (&[][..], "nothing to ask for"),
+        (&["--universe", "--timeframe", "1w"][..], "bars of a day or less"),
+    ] {
+        let ended = user.run(&words("x", more)).expect_code(2);
+        assert!(ended.stderr.contains(message), "{message}: {}", ended.stderr);
+    }
+    let elsewhere = User { home: &home, cache: user.cache, url: "http://example.com".to_owned() };
+    let plain = elsewhere.run(&words("x", &["--universe"])).expect_code(2);
+    assert!(plain.stderr.contains("--endpoint would send the key in plain text"), "{}", plain.stderr);
+    no_secret(&[&home.data_root()], &[&endless.stderr, &wrong.stderr, &none.stderr], &[KEY, "hunter3"]);
+}
+
+#[test]
+fn the_market_of_a_day_with_its_splits_dividends_and_listings_has_no_survivorship_bias() {
+    let home = Home::new();
+    let server = Polygon::start(market(), Faults { page: 1, ..Faults::default() });
+    let user = User::new(&home, &server);
+    let made = parsed(user.run(&words("us", &["--universe", "--corporate-actions", "--listings"])));
+    assert_eq!((&made["import"]["bars"], &made["import"]["symbols"]), (&10.into(), &3.into()), "{made}");
+    assert_eq!((&made["asked"]["corporate_actions"], &made["asked"]["listings"]), (&2.into(), &3.into()));
+    let grouped = server.log().iter().filter(|(path, _)| path.contains("/grouped/")).count();
+    assert_eq!(grouped, 4, "one request for each session");
+
+    let scan = |more: &[&str]| {
+        let words = ["scan", "--dataset", "us", "--where", "close > 0", "--format", "csv", "--quiet", "--output", "-"];
+        home.trawl(&[&words[..], more].concat()).expect_code(0).stdout
+    };
+    assert_eq!(matched(&scan(&["--as-of", "2024-01-03"])), ["AAPL", "BRK.B", "DEAD"]);
+    assert_eq!(matched(&scan(&[])), ["AAPL", "BRK.B"], "what is delisted is not in today's answer");
+    let adjusted = home.trawl(&["data", "export", "us", "--symbol", "AAPL", "--adjust", "split", "-o", "-"]);
+    assert!(
+        adjusted.expect_code(0).stdout.contains("AAPL,2024-01-02,50,50.5,49.5,50.05,221,3,"),
+        "halved before the split"
+    );
+    let shown = parsed(home.trawl(&["data", "inspect", "us", "--symbol", "BRK.B", "--json"]));
+    assert_eq!(shown["symbol"]["factors"][0]["dividend"], 0.75, "two dividends of a day are one");
+    assert_eq!(shown["symbol"]["listing"][0]["labels"]["name"], "Berkshire Hathaway, Class B");
+    let gone = parsed(home.trawl(&["data", "inspect", "us", "--symbol", "DEAD", "--json"]));
+    assert!(gone["symbol"]["listing"][0]["to"].is_i64(), "{gone}");
+    for spelling in ["BRK-B", "BRK/B", "BRK.B"] {
+        let where_ = format!("close > 0.5 * ref('{spelling}', close)");
+        let ended =
+            home.trawl(&["scan", "--dataset", "us", "--where", &where_, "--format", "csv", "--quiet", "--output", "-"]);
+        assert_eq!(matched(&ended.expect_code(0).stdout), ["AAPL", "BRK.B"], "{spelling}");
+    }
+
+    // The same bars, asked for symbol by symbol; then the tables alone.
+    let each = parsed(user.run(&words("each", &["--symbols", "AAPL,BRK.B,DEAD"])));
+    assert_eq!(each["import"]["bars"], 10);
+    assert_eq!(bars(&home, "each"), bars(&home, "us"));
+    let tables = parsed(user.run(&words("each", &["--corporate-actions", "--listings"])));
+    assert_eq!((&tables["import"]["factors"], &tables["import"]["symbol_rows"]), (&2.into(), &3.into()), "{tables}");
+    assert_eq!(snapshot(&home, "each"), snapshot(&home, "us"));
+}
+
+#[test]
+fn an_import_over_http_that_is_killed_at_any_time_ends_with_the_same_bytes() {
+    let home = Home::new();
+    let server = Polygon::start(market(), Faults::default());
+    let user = User::new(&home, &server);
+    let words = words("us", &["--symbols", "AAPL,BRK.B", "--timeframe", "1m"]);
+    let mut other = words.clone();
+    other[1] = "expected";
+    parsed(user.run(&other));
+    let asked = server.log().len();
+    // Each process gets some pages more than the one before, and then no answer.
+    let mut printed = String::new();
+    for answers in 1..5 {
+        server.fail(Faults { page: 90, silent_after: answers, ..Faults::default() });
+        let before = server.log().len();
+        let mut running = Background::start("an import", &mut user.command(&words));
+        let reached = || (server.log().len() - before >= answers as usize).then_some(());
+        trawl_tests::wait::until(Duration::from_secs(60), reached).expect("the answers are given");
+        assert!(running.running());
+        running.kill();
+        printed += &running.output();
+        home.trawl(&["data", "inspect", "us"]).expect_code(2);
+    }
+    server.fail(Faults { page: 90, ..Faults::default() });
+    printed += &user.run(&words).expect_code(0).stderr;
+    assert_eq!(snapshot(&home, "us"), snapshot(&home, "expected"));
+    assert!(server.log().len() > asked + 8);
+
+    // What was answered whole is not asked for again.
+    let mut other = words.clone();
+    other[1] = "later";
+    server.fail(Faults { silent_after: 1, ..Faults::default() });
+    let mut running = Background::start("an import", &mut user.command(&other));
+    let kept = || super::files_below(user.cache.path()).iter().any(|path| path.extension().is_some_and(|e| e == "csv"));
+    trawl_tests::wait::until(Duration::from_secs(60), || kept().then_some(())).expect("an answer is kept");
+    running.kill();
+    server.fail(Faults::default());
+    let before = server.log().len();
+    parsed(user.run(&other));
+    assert_eq!(server.log().len() - before, 1);
+    assert_eq!(snapshot(&home, "later"), snapshot(&home, "expected"));
+    no_secret(&[&home.data_root(), user.cache.path()], &[&printed], &[KEY]);
+}

@@ -1,0 +1,117 @@
+//! A bucket from which files are imported. It need not be that of the data root: its variables begin with [`PREFIX`], and where none
+//! of them is set, those of Amazon's own tools count.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use trawl_market::{ObjectsError, TimeMicros};
+use trawl_objects::{AddressError, open_bucket_as};
+
+use super::bucket::Bucket;
+
+/// Begins the names of the variables of such a bucket: `TRAWL_SOURCE_AWS_ACCESS_KEY_ID` and so on.
+pub const PREFIX: &str = "TRAWL_SOURCE_";
+/// The variables, without [`PREFIX`].
+const VARIABLES: [(&str, AmazonS3ConfigKey); 5] = [
+    ("AWS_ENDPOINT_URL", AmazonS3ConfigKey::Endpoint),
+    ("AWS_REGION", AmazonS3ConfigKey::Region),
+    ("AWS_ACCESS_KEY_ID", AmazonS3ConfigKey::AccessKeyId),
+    ("AWS_SECRET_ACCESS_KEY", AmazonS3ConfigKey::SecretAccessKey),
+    ("AWS_SESSION_TOKEN", AmazonS3ConfigKey::Token),
+];
+/// The region where none is named: stores that are not Amazon's have none.
+const REGION: &str = "us-east-1";
+
+/// An object of a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceObject {
+    /// Without the folder.
+    pub name: String,
+    /// Size.
+    pub bytes: u64,
+    /// Changes with the content: the store's ETag, else when it was written.
+    pub tag: String,
+}
+
+/// A bucket to read from.
+#[derive(Debug, Clone)]
+pub struct SourceBucket(Bucket);
+
+impl SourceBucket {
+    /// By what follows `s3://`. No request is made yet.
+    ///
+    /// # Errors
+    /// [`AddressError`]: no bucket, or an inconsistent environment.
+    pub fn open(rest: &str) -> Result<Self, AddressError> {
+        let variable = |name: &str| std::env::var(format!("{PREFIX}{name}")).ok().filter(|value| !value.is_empty());
+        let own: Vec<_> = VARIABLES.iter().filter_map(|(name, key)| Some((*key, variable(name)?))).collect();
+        let environment = match own.is_empty() {
+            true => AmazonS3Builder::from_env(),
+            false => {
+                let start = AmazonS3Builder::new().with_region(REGION);
+                own.into_iter().fold(start, |builder, (key, value)| builder.with_config(key, value))
+            }
+        };
+        Ok(Self(Bucket::of(open_bucket_as(rest, environment)?, rest)))
+    }
+
+    /// What is directly in a folder, by name: its folders and its objects.
+    ///
+    /// # Errors
+    /// [`ObjectsError`].
+    pub fn list(&self, folder: &str) -> Result<(Vec<String>, Vec<SourceObject>), ObjectsError> {
+        let found = self.0.listed(folder)?;
+        let mut folders: Vec<String> =
+            found.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned)).collect();
+        folders.sort_unstable();
+        let object = |meta: &object_store::ObjectMeta| {
+            let modified: TimeMicros = meta.last_modified.timestamp_micros();
+            let tag = meta.e_tag.clone().unwrap_or_else(|| format!("modified {modified}"));
+            Some(SourceObject { name: meta.location.filename()?.to_owned(), bytes: meta.size, tag })
+        };
+        let mut objects: Vec<SourceObject> = found.objects.iter().filter_map(object).collect();
+        objects.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok((folders, objects))
+    }
+
+    /// Writes the content of an object with this tag; false where there is none, or it has another content by now.
+    ///
+    /// # Errors
+    /// [`ObjectsError`]; what was written by then is a part of the content.
+    pub fn fetch(&self, path: &str, tag: &str, to: &mut dyn Write) -> Result<bool, ObjectsError> {
+        // What is no ETag is the time of a store without them.
+        let tag = Some(tag).filter(|tag| !tag.starts_with("modified ")).map(Arc::from);
+        self.0.fetch_if(path, tag, to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+    use object_store::path::Path;
+    use object_store::{ObjectStore, ObjectStoreExt as _};
+
+    use super::*;
+
+    #[test]
+    fn an_object_that_was_replaced_since_it_was_listed_is_not_fetched() {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let put = |text: &'static str| runtime.block_on(store.put(&Path::from("a/b.csv"), text.into())).unwrap();
+        put("one");
+        let bucket = SourceBucket(Bucket::of(Arc::clone(&store), "b"));
+        assert_eq!(bucket.list("").unwrap().0, ["a"]);
+        let (_, found) = bucket.list("a").unwrap();
+        assert_eq!((found[0].name.as_str(), found[0].bytes), ("b.csv", 3));
+        let fetch = |tag: &str| {
+            let mut to = Vec::new();
+            bucket.fetch("a/b.csv", tag, &mut to).unwrap().then_some(to)
+        };
+        assert_eq!(fetch(&found[0].tag).unwrap(), b"one");
+        put("two");
+        assert_eq!(fetch(&found[0].tag), None, "of the same size");
+        assert_eq!(fetch(&bucket.list("a").unwrap().1[0].tag).unwrap(), b"two");
+        assert!(bucket.fetch("a/none.csv", "x", &mut Vec::new()).is_ok_and(|found| !found));
+    }
+}
