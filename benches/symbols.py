@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-SCAN = ["--where", "close > sma(close, 50)", "--rank", "close", "--select", "close", "--ephemeral", "--fresh", "--output", "/dev/null"]
+SCAN = ["--where", "close > sma(close, 50)", "--rank", "close", "--select", "close", "--ephemeral", "--fresh", "--output", "-", "--format", "csv"]
 
 
 def processes(parent: int) -> dict[str, list[int]]:
