@@ -99,7 +99,7 @@ fn a_cluster_on_a_failing_store_gives_the_bytes_of_one_process_on_a_directory() 
     assert!(expected.lines().count() > 500);
 
     // Some calls get 503, some answers are cut off, all are slow.
-    s3.faults(r#"{"refuse_every": 11, "cut_every": 5, "delay_s": 0.003}"#);
+    s3.faults(r#"{"refuse_every": 11, "cut_every": 3, "delay_s": 0.003}"#);
     let importer = Machine::new(&home, &s3);
     let synth = ["data", "synth", "--symbols", "500", "--bars", "300", "--seed", "7", "--dataset", "market"];
     importer.trawl(&synth).expect_code(0);
