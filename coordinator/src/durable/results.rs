@@ -172,6 +172,30 @@ impl ResultStore {
         self.objects.delete(&path).await.map_err(|e| self.error(&e))
     }
 
+    /// Makes the directory of a stage's groups, if the store is one: a put that finds no directory makes and syncs each of its
+    /// parents, in the time that a client waits for the end of its scan. A failure here is left to the put to report.
+    pub(super) async fn make_directory(&self, scan: &str, generation: u32, stage: u32) {
+        let Some(root) = self.root.clone().filter(|_| is_scan_id(scan)) else { return };
+        let scan = scan.to_owned();
+        let made = tokio::task::spawn_blocking(move || {
+            let mut directory = root.join(SCANS);
+            for name in [scan, format!("g{generation}"), format!("s{stage}")] {
+                let parent = directory.clone();
+                directory.push(name);
+                std::fs::create_dir(&directory).or_else(|error| match error.kind() {
+                    std::io::ErrorKind::AlreadyExists => Ok(()),
+                    _ => Err(error),
+                })?;
+                // Also of one that was there: whoever made it may have been killed before this.
+                std::fs::File::open(&parent)?.sync_all()?;
+            }
+            Ok::<_, std::io::Error>(())
+        });
+        if let Ok(Err(error)) = made.await {
+            tracing::debug!(%error, "the directory of a scan's results is not there yet");
+        }
+    }
+
     /// Stores a group. Storing the same again is no error.
     ///
     /// # Errors

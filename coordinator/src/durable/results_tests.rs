@@ -46,6 +46,27 @@ async fn what_was_put_is_listed_and_putting_it_again_changes_nothing() {
 }
 
 #[tokio::test]
+async fn the_directory_of_a_scan_made_ahead_holds_its_groups_and_is_deleted_with_it() {
+    let (directory, stores) = stores();
+    let there = |scan: &str| directory.path().join("new/results/scans").join(scan);
+    stores[0].put_group("b-0", 0, name(0, 5, 1), &[stored(1, b"a")]).await.unwrap();
+    for store in &stores {
+        for _ in 0..2 {
+            store.make_directory("b-1", 0, 2).await;
+            store.make_directory("../b-1", 0, 2).await;
+        }
+        store.put_group("b-1", 0, name(2, 5, 1), &[stored(1, b"a")]).await.unwrap();
+        assert_eq!(segments_of(&store.contents("b-1", 0).await.unwrap(), 2), [1].into());
+    }
+    stores[0].make_directory("b-2", 1, 0).await;
+    assert!(there("b-2").join("g1/s0").is_dir());
+    assert!(!directory.path().join("new/results/b-1").exists());
+    assert!(!stores[0].scans().await.unwrap().contains_key("b-2"));
+    assert_eq!(stores[0].delete_scan("b-2").await.unwrap(), 0);
+    assert!(!there("b-2").exists());
+}
+
+#[tokio::test]
 async fn a_second_group_of_one_name_is_refused_and_the_first_stays() {
     let (_directory, stores) = stores();
     for store in stores {

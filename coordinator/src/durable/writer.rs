@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use trawl_cluster_store::{Backoff, ControlStore};
 use trawl_wire::{ErrorKind, Failure};
@@ -149,6 +149,7 @@ impl Writer {
             bytes: 0,
             since: None,
             progress,
+            making: None,
         };
         let closed = Arc::clone(&budget);
         let committing = async move {
@@ -271,10 +272,14 @@ struct Committer {
     /// When the group in hand is closed.
     since: Option<Instant>,
     progress: watch::Sender<Progress>,
+    /// Makes the directory of the first stage's groups, while the first segments are computed.
+    making: Option<JoinHandle<()>>,
 }
 
 impl Committer {
     async fn run(mut self, mut asked: mpsc::Receiver<Ask>) -> Result<(), Failure> {
+        let (store, scan, generation, stage) = (self.store.clone(), self.scan.clone(), self.generation, self.stage);
+        self.making = Some(tokio::spawn(async move { store.make_directory(&scan, generation, stage).await }));
         loop {
             let ask = match self.since {
                 None => asked.recv().await,
@@ -356,7 +361,10 @@ impl Committer {
 
     /// Stores the group in hand under the next name. After a restore from a backup, etcd gives epochs again: an earlier
     /// leader may have used the name. What it stored is kept, and the name after it is tried.
-    async fn put(&self, ends: Option<&AnswerEnds>) -> Result<(), StoreError> {
+    async fn put(&mut self, ends: Option<&AnswerEnds>) -> Result<(), StoreError> {
+        if let Some(making) = self.making.take() {
+            let _ = making.await;
+        }
         let mut taken = 0;
         loop {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
