@@ -131,6 +131,7 @@ async fn main() -> Result<(), Error> {
         store: store.clone(),
         no_worker_timeout: Duration::from_secs(15),
         default_backend: None,
+        watched_datasets: Vec::new(),
         class_patience: trawl_coordinator::server::CLASS_PATIENCE,
         start_timeout: Duration::from_secs(5),
         drain_timeout: Duration::from_secs(1),

@@ -23,7 +23,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import claims
 import yaml
-from faults import NOT_TRIED, all_faults
+from faults import NOT_TRIED, WATCHED, WATCHED_HOURS, all_faults, import_daily
 from processes import Cluster, Etcd, wait_for
 from prometheus import WAITS, WINDOWS, WITHOUT_DATA, Prometheus, dashboards
 
@@ -229,10 +229,11 @@ def main():
         make += ["--dataset", name, "--data-root", data]
         subprocess.run(list(map(str, make)), check=True, capture_output=True)
     shutil.copytree(data, own_data)
+    import_daily(given.trawl, data, 1)
     (folder / "faulty").mkdir()
     (folder / "calm").mkdir()
     stores = [Etcd(etcd_program, folder / "faulty", ETCD_QUOTA_BYTES), Etcd(etcd_program, folder / "calm", 2 * 1024**3)]
-    few = ["--scans-running-max", 4, "--scans-waiting-max", 8]
+    few = ["--scans-running-max", 4, "--scans-waiting-max", 8, "--watched-datasets", f"{WATCHED}={WATCHED_HOURS}"]
     faulty = Cluster("faulty", folder / "faulty", given.trawl, stores[0], data, 2, 3, own_data=own_data, options=few)
     # Bars of its own: what is done to the others' must not reach it.
     calm_data = folder / "calm-data"

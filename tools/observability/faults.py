@@ -4,8 +4,10 @@ Not here, and why, is in NOT_TRIED; promtool alone makes those alerts fire (depl
 """
 
 import dataclasses
+import datetime
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -37,6 +39,20 @@ class Fault:
     again: Callable | None = None
     # Alerts that must not fire in so many seconds, before `again` begins: (seconds, names).
     silent: tuple | None = None
+
+
+# The dataset whose age coordinators watch, and how old its newest bar may be.
+WATCHED, WATCHED_HOURS = "watched", 96
+DAYS = 30
+
+
+def import_daily(trawl, data, days_ago):
+    """Imports daily bars of one symbol into the watched dataset, the newest of them so many days old."""
+    last = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=days_ago)
+    days = [last - datetime.timedelta(days=ago) for ago in range(DAYS)]
+    lines = ["symbol,date,open,high,low,close,volume", *(f"A,{day},1,1,1,1,1" for day in reversed(days))]
+    command = [trawl, "data", "import", "--dataset", WATCHED, "--calendar", "24/7", "--data-root", data, "-"]
+    subprocess.run(list(map(str, command)), input="\n".join(lines) + "\n", text=True, check=True, capture_output=True)
 
 
 def leader(cluster, prometheus):
@@ -136,6 +152,10 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
             repair(files)
         cluster.restart_workers()
 
+    def old_bars():
+        shutil.rmtree(data / WATCHED)
+        import_daily(cluster.trawl, data, 10)
+
     def hand_over():
         now = leader(cluster, prometheus)
         now.stop()
@@ -224,6 +244,12 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
             damage_all,
             repair_all,
             again=lambda: (cluster.scan(dataset="other"), time.sleep(1)),
+        ),
+        Fault(
+            "bars that end ten days ago take the place of those of yesterday; then those of yesterday are imported",
+            ["TrawlDataLate"],
+            old_bars,
+            lambda: import_daily(cluster.trawl, data, 1),
         ),
         Fault(
             "spans are sent to a port where nobody listens",

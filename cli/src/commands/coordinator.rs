@@ -95,6 +95,10 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = server::CLASS_PATIENCE.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
     class_patience_s: u64,
 
+    /// Datasets whose newest bar may be at most so many hours old: counted in trawl_watched_datasets, named in the log
+    #[arg(long, value_name = "NAME=HOURS,...", value_delimiter = ',')]
+    watched_datasets: Vec<server::WatchedDataset>,
+
     /// Scans that run at once; further ones wait for their turn, by priority and age
     #[arg(long, value_name = "N", default_value_t = server::SCANS_MAX as u32, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Limits")]
     scans_running_max: u32,
@@ -148,6 +152,14 @@ impl Args {
 
 /// Runs until it is asked to stop.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    if args.watched_datasets.len() > server::WATCHED_DATASETS_MAX {
+        let most = server::WATCHED_DATASETS_MAX;
+        return Err(UserMistake::with_help(
+            format!("--watched-datasets names {} datasets", args.watched_datasets.len()),
+            format!("name at most {most}"),
+        )
+        .into());
+    }
     let security = args.tls.server(Role::Coordinator, args.listen, args.tokens.as_ref())?;
     if args.listen.ip().is_unspecified() && args.advertise.is_none() {
         return Err(UserMistake::with_help(
@@ -192,6 +204,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         store: data,
         no_worker_timeout: Duration::from_secs(args.no_worker_timeout_s),
         default_backend: args.default_backend,
+        watched_datasets: args.watched_datasets,
         class_patience: Duration::from_secs(args.class_patience_s),
         start_timeout: args.cluster.start_timeout(),
         drain_timeout: args.cluster.drain_timeout(),

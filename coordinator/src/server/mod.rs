@@ -7,7 +7,7 @@
 //!   decides whether another record fits;
 //! - `rpc` has the calls of clients and `service` their state, `proxy` forwards their calls to the leader, `quota` and `streams` limit each
 //!   caller, `datasets` answers what clients ask about bars;
-//! - `work` estimates the remaining work, `scaler` answers autoscalers.
+//! - `work` estimates the remaining work, `scaler` answers autoscalers, `watched` looks at how old datasets are.
 
 mod attempt;
 mod cluster_context;
@@ -32,6 +32,7 @@ mod streaming;
 mod streams;
 mod transit_bytes;
 mod upkeep;
+mod watched;
 mod work;
 
 use std::net::SocketAddr;
@@ -68,6 +69,7 @@ pub use scans::{
     WORKING_BYTES_MAX,
 };
 pub use service::LISTED_MAX;
+pub use watched::{WATCHED_DATASETS_MAX, WatchedDataset};
 pub use work::work_remaining;
 
 /// Interval and timeout of pings to an idle client.
@@ -112,6 +114,8 @@ pub struct Options {
     pub boot: String,
     /// Where datasets are.
     pub store: Store,
+    /// Datasets whose age is watched.
+    pub watched_datasets: Vec<WatchedDataset>,
     /// How long an ephemeral scan waits while there is no worker.
     pub no_worker_timeout: Duration,
     /// The backend of scans whose user names none; the class with the most capacity when `None`.
@@ -266,8 +270,13 @@ pub async fn run(
         options.security.tls.is_some(),
     );
     let coordinators = Coordinators { control: Arc::clone(&watched_store), cluster_name: cluster_name.clone() };
-    let service =
-        CoordinatorService::new(standing, proxy, (options.boot, coordinators), options.quotas, Datasets::new(store));
+    let service = CoordinatorService::new(
+        standing,
+        proxy,
+        (options.boot, coordinators),
+        options.quotas,
+        Datasets::new(store.clone()),
+    );
     let (close, closed) = tokio::sync::oneshot::channel::<()>();
     let service = Arc::new(service);
     let watched = scaler::watch(service.standing());
@@ -291,10 +300,12 @@ pub async fn run(
             let _ = closed.await;
         });
     let mut serving = tokio::spawn(serving);
+    let watching = watched::watch(store, options.watched_datasets);
     ready(address);
     let mut failed = None;
     tokio::select! {
         () = stop => {}
+        never = watching => match never {},
         // A server that ends by itself has failed; a panic has already been reported.
         ended = &mut serving => return ended.unwrap_or(Ok(())).map_err(ServerError::from),
         // So is a leader without its tasks: it must not keep others from leading.

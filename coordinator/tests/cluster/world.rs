@@ -134,6 +134,7 @@ impl World {
             store: trawl_market::Store::new(self.data.path().to_owned()),
             no_worker_timeout: Duration::from_millis(700),
             default_backend: None,
+            watched_datasets: Vec::new(),
             class_patience: server::CLASS_PATIENCE,
             start_timeout: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(10),

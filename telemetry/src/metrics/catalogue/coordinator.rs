@@ -119,6 +119,17 @@ label! {
     }
 }
 
+label! {
+    /// What became of a dataset whose newest bar may be at most so old.
+    pub enum DataState("state") {
+        Fresh = "fresh",
+        /// Its newest bar is older.
+        Late = "late",
+        /// It is missing, damaged, or its data root does not answer.
+        Unreadable = "unreadable",
+    }
+}
+
 super::metrics! { Coordinator;
     /// Scans that were accepted, or taken over.
     SCANS_ACCEPTED: Counter<Origin, { Origin::COUNT }> = "trawl_scans_accepted", None;
@@ -186,6 +197,8 @@ super::metrics! { Coordinator;
     RESULTS_SPOOLED: Gauge = "trawl_results_spooled_bytes", Bytes;
     /// Maximum bytes of results on disk; while they are used up, no further scan begins.
     RESULTS_SPOOL_LIMIT: Gauge = "trawl_results_spool_limit_bytes", Bytes;
+    /// Datasets of --watched-datasets, by whether their newest bar is as new as it has to be; of leaders and others alike.
+    WATCHED_DATASETS: Gauge<DataState, { DataState::COUNT }> = "trawl_watched_datasets", None;
     /// Streams of events that clients opened.
     STREAMS_OPENED: Counter = "trawl_client_streams_opened", None;
     /// Streams of clients that ended.
