@@ -7,6 +7,7 @@ mod answers;
 mod budgets;
 mod classes;
 mod devices;
+mod late_trailers;
 mod leaderless;
 mod leases;
 mod prepared;

@@ -11,6 +11,7 @@ use trawl_wire::limits::PROTOCOL_VERSION;
 use trawl_wire::record::worker_key;
 use trawl_wire::{ErrorKind, Status, pb};
 
+use crate::late_trailers::late_trailers;
 use crate::world::{BOUND, Oddity, World};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,7 +37,7 @@ async fn a_session_runs_more_scans_than_its_connection_may_reset_streams() {
     let mut world = World::new().await;
     world.real_worker("w1").await;
     world.wait_for(&["w1"]).await;
-    let session = Session::new(&world.url, ClientSecurity::default());
+    let session = Session::new(&late_trailers(&world.url).await, ClientSecurity::default());
     let scans = (0..2000).map(|_| {
         let session = session.clone();
         let document = World::document();
