@@ -29,7 +29,7 @@ DAY = 86_400
 # How long each request of the bucket takes, so that fetching can be interrupted.
 DELAY_S = 0.02
 PAGE_BARS = 1000
-# Each has a folder and a file in the lake.
+# Each has a folder and a file in the lake of the bucket.
 LAKE_SYMBOLS = 40
 START_S = 60
 
@@ -186,7 +186,7 @@ def flat(trawl, scratch, seed, store=None):
 def lake(trawl, scratch, seed, store=None):
     """A lake of the bars of flat files; the dataset has those of half of the days before."""
     folder, made = scratch / "for-lake", scratch / "lake-root"
-    write_flat(folder, seed + 1, LAKE_SYMBOLS)
+    write_flat(folder, seed + 1, LAKE_SYMBOLS if store else 400)
     for name in ("before", "all"):
         root = made / name
         subprocess.run([trawl, "data", "import", "polygon-flat", folder / name, "--dataset", "x", "--data-root", root], check=True, capture_output=True)

@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn only_a_host_with_tls_or_this_machine_is_given_the_key() {
-        let client = |url: &str| Client::new(url, Key("s3cret".to_owned()), 5);
+        let client = |url: &str| Client::new(url, Key("s3cret".to_owned()), (5, 60));
         for good in
             [ENDPOINT, "https://api.polygon.io/", "http://127.0.0.1:8000", "http://localhost:1", "http://[::1]:1"]
         {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use trawl_market::{FILE_ENDINGS, GZIP_ENDING};
 
+use super::inbox::at_once;
 use super::place::{Found, Place};
 use crate::failure::{UserMistake, io_reason};
 
@@ -29,13 +30,14 @@ fn is_partition(name: &str) -> bool {
 /// [`UserMistake`] for an address that is none, or has no file of bars; a bucket that fails.
 pub fn files_of(address: &str) -> anyhow::Result<(Place, Vec<Found>)> {
     let place = Place::parse(address)?;
-    let (mut found, mut waiting) = (Vec::new(), vec![(String::new(), 0)]);
-    while let Some((folder, depth)) = waiting.pop() {
-        let (folders, files) = place.list(&folder)?;
-        found.extend(files.into_iter().filter(|file| is_bars(file.name())));
-        if depth < DEPTH_MAX {
-            let inside = folders.into_iter().filter(|path| is_partition(path.rsplit('/').next().unwrap_or(path)));
-            waiting.extend(inside.map(|folder| (folder, depth + 1)));
+    let (mut found, mut level) = (Vec::new(), vec![String::new()]);
+    for _ in 0..=DEPTH_MAX {
+        let listed = at_once(&level, |folder| place.list(folder))?;
+        level.clear();
+        for (folders, files) in listed {
+            found.extend(files.into_iter().filter(|file| is_bars(file.name())));
+            let is_inside = |path: &String| is_partition(path.rsplit('/').next().unwrap_or(path));
+            level.extend(folders.into_iter().filter(is_inside));
         }
     }
     if found.is_empty() {
