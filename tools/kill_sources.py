@@ -106,6 +106,8 @@ class Polygon:
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
+        # Clients that are killed are no errors.
+        self.http.handle_error = lambda *_: None
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 

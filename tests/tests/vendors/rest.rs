@@ -70,8 +70,11 @@ impl<'a> User<'a> {
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let common =
-            ["data", "import", "polygon-rest", "--endpoint", &self.url, "--requests-per-minute", "0", "--json"];
+        self.command_to(&self.url, words)
+    }
+
+    fn command_to(&self, url: &str, words: &[&str]) -> Command {
+        let common = ["data", "import", "polygon-rest", "--endpoint", url, "--requests-per-minute", "0", "--json"];
         let mut command = self.home.command(&[&common[..], words].concat());
         command.env("POLYGON_API_KEY", KEY).env("TRAWL_DATA_CACHE", self.cache.path()).env("TRAWL_LOG", "trace");
         command
@@ -246,8 +249,7 @@ fn an_import_over_http_that_is_killed_at_any_time_ends_with_the_same_bytes() {
     running.kill();
     // Another server is asked for everything.
     let second = Polygon::start(market(), Faults::default());
-    let mut command = user.command(&other);
-    parsed(process::run(command.args(["--endpoint", &second.url])));
+    parsed(process::run(&mut user.command_to(&second.url, &other)));
     assert_eq!(second.log().len(), 2, "{:?}", second.log());
     home.trawl(&["data", "rm", "later"]).expect_code(0);
     server.fail(Faults::default());
