@@ -42,7 +42,7 @@ upgrade *options:
     cargo build --release -p trawl
     TRAWL_ETCD=$(tools/get-etcd) tools/upgrade.py --earlier "$(tools/get-earlier)" {{ options }}
 
-# Imports killed with SIGKILL at random points, and run again: is the old snapshot whole, are the bytes those of an undisturbed import? `just import-kill --points 50 --job append`
+# Imports killed with SIGKILL at random points, and run again: is the old snapshot whole, are the bytes those of an undisturbed import? `just import-kill --points 50 --job append`, vendors and lakes: `--job sources`
 import-kill *options:
     cargo build --locked --release -p trawl
     tools/import_kill.py --trawl "${CARGO_TARGET_DIR:-target}/release/trawl" {{ options }}

@@ -26,10 +26,15 @@ PACKAGE = "fastquant==0.1.8.1"
 WHEEL = "fastquant-0.1.8.1-py3-none-any.whl"
 SHA256 = "c7fac4401dba39ee237632025431f63cf5d207ee30a4857c4df6fa1f1316be97"
 SYMBOLS = 257
-# What was found: rows, bars, and rows in quarantine by reason.
+# What was found: rows, bars, what is doubtful about them, and rows in quarantine by reason.
 FOUND = {
     "rows": 538408,
     "bars": 538334,
+    "sessions_without_bars": 121,
+    "bars_without_session": 208,
+    "gaps": 133813,
+    "stale": 25,
+    "jumps": 60,
     "quarantined": {"close outside low to high": 34, "negative volume": 2, "open outside low to high": 1, "zero or negative price": 37},
 }
 # The stock with the largest turnover, for scans that compare with an index.

@@ -134,12 +134,25 @@ pub fn run(
         std::fs::remove_dir_all(&folder).context("cannot empty the cache")?;
         Ok((turn, prepared))
     };
+    // A slow store takes minutes: each turn is reported as it ends.
+    let turns = 1 + WAYS.len() * args.repeats as usize;
+    let ended = |number: usize, way: Way, turn: &Turn| {
+        eprintln!(
+            "{} of {turns}: {way:?} took {:.1} s{}",
+            number + 1,
+            turn.seconds,
+            if number == 0 { ", not counted" } else { "" }
+        );
+    };
     let (first, prepared) = turn(0, Way::Prefetched)?;
+    ended(0, Way::Prefetched, &first);
     let mut all: [Vec<f64>; 3] = Default::default();
     let mut computing = f64::INFINITY;
     for number in 0..args.repeats as usize {
         for (at, way) in WAYS.into_iter().enumerate() {
-            let (found, _) = turn(1 + 3 * number + at, way)?;
+            let number = 1 + WAYS.len() * number + at;
+            let (found, _) = turn(number, way)?;
+            ended(number, way, &found);
             ensure!(found.digest == first.digest, "the answer of {way:?} differs from that of the first turn");
             all[at].push(found.seconds);
             if way == Way::Sequential {

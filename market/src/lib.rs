@@ -65,8 +65,8 @@ pub use dataset::Dataset;
 pub use error::{MarketError, MarketErrorKind};
 pub use group::{group_of, groups_for, stable_hash};
 pub use import::{
-    Appending, FileLayout, ImportOptions, ImportPreview, ImportReport, PreviewBar, SkippedFile, import_files,
-    preview_files,
+    Appending, FileLayout, ImportOptions, ImportPreview, ImportReport, PreviewBar, SkippedFile, check_importable,
+    import_files, preview_files,
 };
 pub use inspect::{BarSample, Checks, ColumnSummary, InspectOptions, Inspection, SymbolInspection, inspect};
 pub use jumps::Jump;

@@ -12,7 +12,7 @@ use crate::error::MarketError;
 use crate::files::Files;
 use crate::jumps::{Jump, find_jumps};
 use crate::limits::{JUMPS_LISTED_MAX, QUALITY_LISTED_MAX, STALE_SESSIONS};
-use crate::quarantine::QUARANTINE;
+use crate::quarantine::{QUARANTINE, quarantine_path};
 use crate::reference::SymbolTable;
 use crate::time::{DAY, TimeMicros};
 use trawl_terms::Timeframe;
@@ -53,8 +53,10 @@ pub struct Quality {
     pub jumps: u64,
     /// The first of them, by symbol and time.
     pub jumps_listed: Vec<Jump>,
-    /// Rows in quarantine by reason, of all imports whose snapshots are kept; a row that was imported several times counts once.
+    /// Rows in quarantine by reason, of the import that made this snapshot.
     pub quarantined: BTreeMap<String, u64>,
+    /// The same of all imports whose snapshots are kept; a row that was imported several times counts once.
+    pub quarantined_in_all: BTreeMap<String, u64>,
 }
 
 /// A date.
@@ -246,13 +248,15 @@ pub(crate) fn quality(dataset: &Dataset) -> Result<Quality, MarketError> {
     dataset.retain_unadjusted(&mut jumps)?;
     jumps.sort_by(|a, b| (&a.symbol, a.time).cmp(&(&b.symbol, b.time)));
     lives.sort_by(|a, b| (a.2, &a.0).cmp(&(b.2, &b.0)));
+    let (quarantined, quarantined_in_all) = quarantined(dataset)?;
     let mut quality = Quality {
         bars_outside_sessions: outside,
         gaps,
         symbols_with_gaps,
         gaps_listed: listed,
         jumps: jumps.len() as u64,
-        quarantined: quarantined(dataset)?,
+        quarantined,
+        quarantined_in_all,
         ..Quality::default()
     };
     jumps.truncate(JUMPS_LISTED_MAX);
@@ -331,14 +335,23 @@ fn coverage(days: &BTreeMap<TimeMicros, (u64, u64)>, lives: &[(String, TimeMicro
 }
 
 /// Rows in quarantine by reason.
-fn quarantined(dataset: &Dataset) -> Result<BTreeMap<String, u64>, MarketError> {
+type ByReason = BTreeMap<String, u64>;
+
+/// Rows in quarantine by reason: those of the import that made the snapshot, and those of all whose snapshots are kept.
+fn quarantined(dataset: &Dataset) -> Result<(ByReason, ByReason), MarketError> {
     let name = &dataset.manifest.name;
-    let (mut reasons, mut seen) = (BTreeMap::new(), BTreeSet::new());
-    let mut count = |bytes: &[u8]| {
+    let own_path = quarantine_path(&dataset.manifest.snapshot);
+    let (mut own, mut all, mut seen) = (ByReason::new(), ByReason::new(), BTreeSet::new());
+    let mut count = |file: &str, bytes: &[u8]| {
+        let is_own = own_path.rsplit('/').next() == Some(file);
         // A row has file, line, reason and text.
         for record in csv::Reader::from_reader(bytes).records().map_while(Result::ok) {
+            let reason = record.get(2).unwrap_or_default();
+            if is_own {
+                *own.entry(reason.to_owned()).or_default() += 1;
+            }
             if seen.insert(XxHash3_128::oneshot(record.iter().collect::<Vec<_>>().join("\0").as_bytes())) {
-                *reasons.entry(record.get(2).unwrap_or_default().to_owned()).or_default() += 1;
+                *all.entry(reason.to_owned()).or_default() += 1;
             }
         }
     };
@@ -346,18 +359,19 @@ fn quarantined(dataset: &Dataset) -> Result<BTreeMap<String, u64>, MarketError> 
         Files::Directory(folder) => {
             let entries = fs::read_dir(folder.join(QUARANTINE)).into_iter().flatten().flatten();
             for path in entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "csv")) {
-                count(&fs::read(&path).map_err(MarketError::io("read", format!("{name}/{QUARANTINE}")))?);
+                let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+                count(file, &fs::read(&path).map_err(MarketError::io("read", format!("{name}/{QUARANTINE}")))?);
             }
         }
         Files::Remote(remote) => {
             for object in remote.root.list(&format!("{name}/{QUARANTINE}"))?.objects {
                 let bytes = remote.root.read(name, &format!("{QUARANTINE}/{}", object.name))?;
-                count(&bytes.unwrap_or_default());
+                count(&object.name, &bytes.unwrap_or_default());
             }
         }
         Files::Memory(_) => {}
     }
-    Ok(reasons)
+    Ok((own, all))
 }
 
 #[cfg(test)]

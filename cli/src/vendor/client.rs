@@ -15,7 +15,7 @@ use trawl_cluster_store::Backoff;
 use ureq::http::header::{AUTHORIZATION, RETRY_AFTER};
 use ureq::http::{StatusCode, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
-use ureq::{Agent, Error};
+use ureq::{Agent, Error, Proxy};
 
 use crate::failure::{UserMistake, io_reason};
 
@@ -27,8 +27,8 @@ pub const KEY_VARIABLES: [&str; 2] = ["POLYGON_API_KEY", "MASSIVE_API_KEY"];
 const KEY_BYTES_MAX: usize = 512;
 /// Tries of one request.
 const TRIES_MAX: u32 = 10;
-/// Longest that one try may take.
-const TRY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest that one try may take, by default.
+pub const TRY_SECONDS: u32 = 60;
 /// Waits between tries.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
 /// Longest wait that a server may ask for.
@@ -98,6 +98,8 @@ pub struct Client {
     pause: Duration,
     /// When the next request may start.
     next: Mutex<Instant>,
+    /// Seconds that one try may take.
+    seconds: u32,
 }
 
 /// What an answer says beside its results.
@@ -121,11 +123,11 @@ enum Try {
 }
 
 impl Client {
-    /// For a server, at most so many requests a minute; 0: as many as it answers.
+    /// For a server, at most so many requests a minute (0: as many as it answers), each of which may take so many seconds.
     ///
     /// # Errors
     /// [`UserMistake`] for an address that is none, or that is not on this machine and has no TLS.
-    pub fn new(endpoint: &str, key: Key, per_minute: u32) -> Result<Self, UserMistake> {
+    pub fn new(endpoint: &str, key: Key, (per_minute, seconds): (u32, u32)) -> Result<Self, UserMistake> {
         let refused = |why: &str| {
             UserMistake::with_help(
                 format!("--endpoint {why}"),
@@ -144,11 +146,15 @@ impl Client {
             Some("http") => return Err(refused("would send the key in plain text")),
             _ => return Err(refused("has no usable scheme")),
         }
+        let is_plain = uri.scheme_str() == Some("http");
+        // A proxy of the environment would be sent the key in plain text; with TLS it sees the host alone.
+        let proxy = if is_plain { None } else { Proxy::try_from_env() };
         let agent = Agent::config_builder()
+            .proxy(proxy)
             .http_status_as_error(false)
             .max_redirects(0)
             .max_response_header_size(HEAD_BYTES_MAX)
-            .timeout_global(Some(TRY_TIMEOUT))
+            .timeout_global(Some(Duration::from_secs(seconds.into())))
             .user_agent(concat!("trawl/", env!("CARGO_PKG_VERSION")))
             .tls_config(TlsConfig::builder().root_certs(RootCerts::WebPki).build())
             .build();
@@ -158,6 +164,7 @@ impl Client {
             key,
             pause: if per_minute == 0 { Duration::ZERO } else { Duration::from_secs(60) / per_minute },
             next: Mutex::new(Instant::now()),
+            seconds,
         })
     }
 
@@ -169,9 +176,12 @@ impl Client {
         let (mut path, mut seen) = (path.to_owned(), BTreeSet::new());
         loop {
             let body = self.get(&path)?;
-            let shown = shown(&path).to_owned();
-            let envelope: Envelope = serde_json::from_slice(&body)
-                .map_err(|error| anyhow::anyhow!("the answer to {shown} is not the expected JSON: {error}"))?;
+            let shown = self.shown(&path);
+            // The parser's message repeats what it has found.
+            let envelope: Envelope = serde_json::from_slice(&body).map_err(|error| {
+                let why = self.words(&error.to_string());
+                anyhow::anyhow!("the answer to {shown} is not the expected JSON: {why}")
+            })?;
             if !matches!(envelope.status.as_deref(), None | Some("OK" | "DELAYED")) {
                 let why = envelope.error.or(envelope.message).unwrap_or_default();
                 anyhow::bail!(
@@ -180,7 +190,7 @@ impl Client {
                     self.words(&why)
                 );
             }
-            each(&body).map_err(|error| error.context(format!("in the answer to {shown}")))?;
+            each(&body).map_err(|error| self.without_key(error).context(format!("in the answer to {shown}")))?;
             let Some(next) = envelope.next_url.filter(|next| !next.is_empty()) else { return Ok(()) };
             seen.insert(path);
             path = next_path(&next).ok_or_else(|| anyhow::anyhow!("the next page of {shown} has no usable address"))?;
@@ -202,7 +212,7 @@ impl Client {
                 Try::Refused(error) => return Err(error),
                 Try::Again { why, after } => (why, after),
             };
-            let shown = shown(path);
+            let shown = self.shown(path);
             if tries >= TRIES_MAX {
                 anyhow::bail!("{} gave no answer to {shown} in {tries} tries: {why}", self.endpoint);
             }
@@ -210,7 +220,13 @@ impl Client {
                 anyhow::bail!("{} asks to wait {} s before {shown} is tried again", self.endpoint, after.as_secs());
             }
             let wait = backoff.next_wait().max(after.unwrap_or_default());
-            tracing::warn!(path = shown, tries, why, wait_ms = wait.as_millis() as u64, "a request is tried again");
+            tracing::warn!(
+                path = shown.as_str(),
+                tries,
+                why,
+                wait_ms = wait.as_millis() as u64,
+                "a request is tried again"
+            );
             // Others wait as well where the server has had too many.
             if after.is_some() {
                 let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
@@ -247,9 +263,10 @@ impl Client {
         if status.is_success() {
             return match body {
                 Ok(body) => Try::Answered(body),
-                Err(Error::BodyExceedsLimit(_)) => {
-                    Try::Refused(anyhow::anyhow!("the answer to {} has more than {BODY_BYTES_MAX} bytes", shown(path)))
-                }
+                Err(Error::BodyExceedsLimit(_)) => Try::Refused(anyhow::anyhow!(
+                    "the answer to {} has more than {BODY_BYTES_MAX} bytes",
+                    self.shown(path)
+                )),
                 Err(error) => again(format!("its answer ended early ({})", self.words(&error.to_string()))),
             };
         }
@@ -260,7 +277,7 @@ impl Client {
         let envelope: Envelope = body.ok().and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default();
         let words = self.words(&envelope.error.or(envelope.message).unwrap_or_default());
         let detail = if words.is_empty() { String::new() } else { format!(": {words}") };
-        let message = format!("{} answered {status} to {}{detail}", self.endpoint, shown(path));
+        let message = format!("{} answered {status} to {}{detail}", self.endpoint, self.shown(path));
         match status {
             StatusCode::UNAUTHORIZED => refused(message, "check the key, in the environment or in the file"),
             StatusCode::FORBIDDEN => refused(message, "the plan of this key does not include that"),
@@ -283,11 +300,20 @@ impl Client {
                     self.words(&error.to_string())
                 ))
             }
-            Error::Timeout(_) => {
-                Try::Again { why: format!("no answer within {} s", TRY_TIMEOUT.as_secs()), after: None }
-            }
+            Error::Timeout(_) => Try::Again { why: format!("no answer within {} s", self.seconds), after: None },
             _ => Try::Again { why: self.words(&error.to_string()), after: None },
         }
+    }
+
+    /// A path without its query, which may hold the cursor of a page, and without the key: a server may name the path of the next page.
+    fn shown(&self, path: &str) -> String {
+        self.key.redact(path.split('?').next().unwrap_or(path))
+    }
+
+    /// An error about what a server wrote; as it is, unless the key is in it.
+    fn without_key(&self, error: anyhow::Error) -> anyhow::Error {
+        let text = format!("{error:#}");
+        if text.contains(&self.key.0) { anyhow::anyhow!("{}", self.words(&text)) } else { error }
     }
 
     /// Words from elsewhere on one line, short, and without the key.
@@ -299,14 +325,12 @@ impl Client {
     }
 }
 
-/// A path without its query, which may hold the cursor of a page.
-fn shown(path: &str) -> &str {
-    path.split('?').next().unwrap_or(path)
-}
-
 /// Path and query of the next page, without a key.
 fn next_path(url: &str) -> Option<String> {
     let uri: Uri = url.parse().ok()?;
+    if !uri.path().starts_with('/') {
+        return None;
+    }
     let query: Vec<&str> = uri.query()?.split('&').filter(|pair| !pair.to_lowercase().starts_with("apikey=")).collect();
     Some(format!("{}?{}", uri.path(), query.join("&")))
 }
@@ -342,12 +366,13 @@ mod tests {
         let next = "https://elsewhere.example/v2/aggs/x?cursor=YWJj&apiKey=s3cret&limit=5";
         assert_eq!(next_path(next).unwrap(), "/v2/aggs/x?cursor=YWJj&limit=5");
         assert!(next_path("https://elsewhere.example/v2/aggs").is_none());
+        assert!(next_path("*?cursor=YWJj").is_none());
         assert_eq!(encoded("BRK/B x"), "BRK%2FB%20x");
     }
 
     #[test]
     fn only_a_host_with_tls_or_this_machine_is_given_the_key() {
-        let client = |url: &str| Client::new(url, Key("s3cret".to_owned()), 5);
+        let client = |url: &str| Client::new(url, Key("s3cret".to_owned()), (5, 60));
         for good in
             [ENDPOINT, "https://api.polygon.io/", "http://127.0.0.1:8000", "http://localhost:1", "http://[::1]:1"]
         {

@@ -106,7 +106,8 @@ pub fn kind_of(
     for file in days.values() {
         let whole = place.shown(&file.file.path);
         let parts: Vec<&str> = whole.split(['/', '\\']).collect();
-        let known = parts.iter().enumerate().find_map(|(at, part)| {
+        // The nearest folder counts: those above may be named after anything.
+        let known = parts.iter().enumerate().rev().find_map(|(at, part)| {
             let (_, timeframe) = KINDS.iter().find(|(kind, _)| part.starts_with(kind))?;
             let market = at.checked_sub(1).and_then(|at| parts.get(at)).filter(|market| is_market(market));
             Some((market.map(|market| (*market).to_owned()), *timeframe))
@@ -174,6 +175,16 @@ mod tests {
         fs::write(minutes.join("2024-01-05.csv.gz"), "x").unwrap();
         let days = day_files(&place, (at("2024-01-01"), at("2024-02-29"))).unwrap();
         assert!(kind_of(&place, &days).unwrap_err().to_string().contains("days and of minutes"));
+        let below = Place::parse(minutes.parent().unwrap().to_str().unwrap()).unwrap();
+        let minute: Timeframe = "1m".parse().unwrap();
+        let copied = folder.path().join("day_aggs_and_more/minute_aggs_v1");
+        fs::create_dir_all(&copied).unwrap();
+        fs::write(copied.join("2024-01-05.csv.gz"), "x").unwrap();
+        for place in [below, Place::parse(copied.to_str().unwrap()).unwrap()] {
+            let days = day_files(&place, (at("2024-01-01"), at("2024-02-29"))).unwrap();
+            assert_eq!(kind_of(&place, &days).unwrap().1, Some(minute), "{}", place.shown(""));
+        }
+        fs::remove_dir_all(copied.parent().unwrap()).unwrap();
         fs::write(minutes.join("2024-01-02.csv.gz"), "x").unwrap();
         let twice = day_files(&place, (at("2024-01-01"), at("2024-02-29"))).unwrap_err().to_string();
         assert!(twice.contains("2024-01-02 has two files"), "{twice}");

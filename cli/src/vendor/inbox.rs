@@ -18,7 +18,7 @@ use crate::failure::UserMistake;
 
 /// Folder of the cache of this machine.
 const FOLDER: &str = "inbox";
-/// Files that are fetched, and questions that are asked, at once.
+/// Files that are fetched, folders that are listed, and questions that are asked, at once.
 const AT_ONCE: usize = 4;
 /// Digits of a digest in a folder's name.
 const DIGITS: usize = 24;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use trawl_market::{FILE_ENDINGS, GZIP_ENDING};
 
+use super::inbox::at_once;
 use super::place::{Found, Place};
 use crate::failure::{UserMistake, io_reason};
 
@@ -18,23 +19,31 @@ pub fn is_bars(name: &str) -> bool {
     !name.starts_with(['.', '_']) && FILE_ENDINGS.iter().any(|ending| stem.ends_with(ending))
 }
 
-/// The files of bars of an address, by path.
+/// Whether a folder, by its name, is one of a lake: `KEY=VALUE`. Those of writers that are not done (`_temporary`) are not.
+fn is_partition(name: &str) -> bool {
+    !name.starts_with(['.', '_']) && name.contains('=')
+}
+
+/// The files of bars of an address and of folders `KEY=VALUE` in it, by path.
 ///
 /// # Errors
 /// [`UserMistake`] for an address that is none, or has no file of bars; a bucket that fails.
 pub fn files_of(address: &str) -> anyhow::Result<(Place, Vec<Found>)> {
     let place = Place::parse(address)?;
-    let (mut found, mut waiting) = (Vec::new(), vec![(String::new(), 0)]);
-    while let Some((folder, depth)) = waiting.pop() {
-        let (folders, files) = place.list(&folder)?;
-        found.extend(files.into_iter().filter(|file| is_bars(file.name())));
-        if depth < DEPTH_MAX {
-            waiting.extend(folders.into_iter().map(|folder| (folder, depth + 1)));
+    let (mut found, mut level) = (Vec::new(), vec![String::new()]);
+    for _ in 0..=DEPTH_MAX {
+        let listed = at_once(&level, |folder| place.list(folder))?;
+        level.clear();
+        for (folders, files) in listed {
+            found.extend(files.into_iter().filter(|file| is_bars(file.name())));
+            let is_inside = |path: &String| is_partition(path.rsplit('/').next().unwrap_or(path));
+            level.extend(folders.into_iter().filter(is_inside));
         }
     }
     if found.is_empty() {
         let message = format!("{} contains no file of bars ({})", place.shown(""), FILE_ENDINGS.join(", "));
-        return Err(UserMistake::with_help(message, "name the prefix that contains them").into());
+        let help = "name the prefix that contains them: folders below it are not searched, except those of a lake, such as symbol=AAPL";
+        return Err(UserMistake::with_help(message, help).into());
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     Ok((place, found))
@@ -54,7 +63,7 @@ pub fn files_in(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), UserMista
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if is_bars(name) && path.is_file() {
                 files.push(path);
-            } else if depth < DEPTH_MAX && name.contains('=') && path.is_dir() {
+            } else if depth < DEPTH_MAX && is_partition(name) && path.is_dir() {
                 waiting.push((path, depth + 1));
             }
         }

@@ -71,11 +71,12 @@ impl Record {
         self.days.retain(|day, _| date(day).is_some_and(|date| dates.contains(&date)));
     }
 
-    /// Compares files with the record; `again`: none is unchanged.
-    pub fn work(&self, files: impl IntoIterator<Item = DayFile>, again: bool) -> Work {
+    /// Compares files with the record; `again`: none is unchanged, and each day that is among `held` is replaced, whatever it came from.
+    pub fn work(&self, files: impl IntoIterator<Item = DayFile>, again: bool, held: &BTreeSet<TimeMicros>) -> Work {
         let mut work = Work::default();
         for file in files {
             match self.days.get(&format_time(file.date)) {
+                None if again && held.contains(&file.date) => work.republished.push(file),
                 None => work.new.push(file),
                 Some(known) if !again && known.tag == file.file.tag && known.bytes == file.file.bytes => {
                     work.unchanged += 1
@@ -108,17 +109,27 @@ mod tests {
     fn a_day_is_imported_again_when_its_file_changed_or_its_bars_are_gone() {
         let mut record = Record::read(None);
         let files = || [file("2024-01-02", 5, "a"), file("2024-01-03", 5, "b"), file("2024-01-04", 5, "c")];
-        assert_eq!(record.work(files(), false).new.len(), 3);
+        let none = BTreeSet::new();
+        assert_eq!(record.work(files(), false, &none).new.len(), 3);
+        let held = BTreeSet::from([date("2024-01-03").unwrap()]);
+        assert_eq!(
+            record.work(files(), true, &held).republished.len(),
+            1,
+            "bars of another origin are replaced by choice"
+        );
         record.add(files());
         let record = Record::read(Some(&record.write().unwrap()));
-        assert_eq!(record.work(files(), false), Work { unchanged: 3, ..Work::default() });
-        assert_eq!(record.work(files(), true).republished.len(), 3);
-        let changed =
-            record.work([file("2024-01-02", 5, "x"), file("2024-01-03", 6, "b"), file("2024-01-04", 5, "c")], false);
+        assert_eq!(record.work(files(), false, &none), Work { unchanged: 3, ..Work::default() });
+        assert_eq!(record.work(files(), true, &none).republished.len(), 3);
+        let changed = record.work(
+            [file("2024-01-02", 5, "x"), file("2024-01-03", 6, "b"), file("2024-01-04", 5, "c")],
+            false,
+            &none,
+        );
         assert_eq!((changed.new.len(), changed.republished.len(), changed.unchanged), (0, 2, 1));
         let mut gone = record.clone();
         gone.keep_dates(&BTreeSet::from([date("2024-01-03").unwrap()]));
-        assert_eq!((gone.work(files(), false).new.len(), gone.work(files(), false).unchanged), (2, 1));
+        assert_eq!((gone.work(files(), false, &none).new.len(), gone.work(files(), false, &none).unchanged), (2, 1));
         let tampered = String::from_utf8(record.write().unwrap()).unwrap().replace("\"a\"", "\"x\"");
         assert_eq!(Record::read(Some(tampered.as_bytes())), Record::read(None));
         assert_eq!(Record::read(Some(b"{\"version\":9,\"days\":{}}")), Record::read(None));

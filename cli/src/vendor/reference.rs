@@ -121,7 +121,7 @@ fn actions_table(splits: Vec<Split>, dividends: Vec<Dividend>) -> Table {
     #[derive(Default)]
     struct Row {
         split: BTreeSet<(String, String)>,
-        dividend: f64,
+        dividends: Vec<f64>,
     }
     let mut rows: BTreeMap<(String, String), Row> = BTreeMap::new();
     for split in splits {
@@ -135,11 +135,11 @@ fn actions_table(splits: Vec<Split>, dividends: Vec<Dividend>) -> Table {
         if dividend.currency.as_deref().is_some_and(|currency| currency != CURRENCY) {
             foreign += 1;
         } else if dividend.cash_amount > 0.0 {
-            rows.entry((dividend.ticker, dividend.ex_dividend_date)).or_default().dividend += dividend.cash_amount;
+            rows.entry((dividend.ticker, dividend.ex_dividend_date)).or_default().dividends.push(dividend.cash_amount);
         }
     }
     let mut table = Table { text: "symbol,date,split_from,split_to,dividend\n".to_owned(), ..Table::default() };
-    for ((ticker, date), row) in rows {
+    for ((ticker, date), mut row) in rows {
         if row.split.len() > 1 {
             table.notes.push(format!("{ticker} has {} different splits on {date}; none is used", row.split.len()));
         }
@@ -147,7 +147,10 @@ fn actions_table(splits: Vec<Split>, dividends: Vec<Dividend>) -> Table {
             [one] => one.clone(),
             _ => ("1".to_owned(), "1".to_owned()),
         };
-        let _ = writeln!(table.text, "{},{},{from},{to},{}", cell(&ticker), cell(&date), row.dividend);
+        // In one order, whatever that of the answer: the sum has the same bits.
+        row.dividends.sort_by(f64::total_cmp);
+        let dividend = row.dividends.iter().fold(0.0, |sum, amount| sum + amount);
+        let _ = writeln!(table.text, "{},{},{from},{to},{dividend}", cell(&ticker), cell(&date));
         table.rows += 1;
     }
     if foreign > 0 {

@@ -264,7 +264,7 @@ fn import_holding(
     }
     let known = existing(store, name)?;
     let memory = MemoryPlan::of(options.memory);
-    let prepared = prepare(store, options, &memory, known.as_ref())?;
+    let prepared = prepare(store, options, &memory, (known.as_ref(), new_tables.listing.as_ref()))?;
     let Prepared { timeframe, calendar, columns, imported, bad, mut notes, .. } = prepared;
 
     let directory = store.directory(name);
@@ -411,6 +411,15 @@ fn opened(store: &Store, reference: &str) -> Result<Option<Dataset>, MarketError
         return Err(MarketError::Refused(message));
     }
     Ok(Some(existing))
+}
+
+/// Refuses what [`import_files`] would refuse of any bars of a timeframe: whoever fetches bars first need not do so in vain.
+///
+/// # Errors
+/// [`MarketError::BadName`], [`MarketError::Refused`], and those of opening the dataset.
+pub fn check_importable(store: &Store, name: &str, timeframe: Timeframe) -> Result<(), MarketError> {
+    check_writable_name(name)?;
+    existing(store, name)?.map_or(Ok(()), |existing| check_compatible(&existing, timeframe))
 }
 
 fn check_compatible(existing: &Dataset, timeframe: Timeframe) -> Result<(), MarketError> {

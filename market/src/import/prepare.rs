@@ -20,7 +20,7 @@ use crate::error::MarketError;
 use crate::limits::{PREVIEW_BAD_ROWS_MAX, PREVIEW_BARS_MAX};
 use crate::quarantine::{QuarantinedRow, Reason};
 use crate::reading::{FileFacts, map_symbol};
-use crate::reference::SymbolTable;
+use crate::reference::{Listing, SymbolTable};
 use crate::sources::expand;
 use crate::store::Store;
 use crate::time::TimeMicros;
@@ -173,16 +173,16 @@ fn choose_calendar(
 }
 
 /// Reads the files of an import; rows that do not fit into its memory go to files in the data root. Without files only
-/// reference data of the dataset change.
+/// reference data of the dataset change. `listing`: the table of symbols that comes with them.
 pub(super) fn prepare(
     store: &Store,
     options: &ImportOptions,
     memory: &MemoryPlan,
-    existing: Option<&Dataset>,
+    (existing, listing): (Option<&Dataset>, Option<&Listing>),
 ) -> Result<Prepared, MarketError> {
     let inputs = expand(&options.files, &options.shown)?;
     let spool = RowSpool::new(&store.root, memory.rows());
-    let table = if options.dated_files { symbol_table(options, existing)? } else { None };
+    let table = if options.dated_files { symbol_table(listing, existing)? } else { None };
     let read = read_all(&inputs, options, existing.is_some(), table.as_ref(), (&spool, memory))?;
     let (mut files, mut notes) = (read.files, read.notes);
     let rows = spool.finish(files.iter().enumerate().map(|(at, file)| (file.pass, at)));
@@ -259,10 +259,13 @@ fn check_date(file: &str, others: u64, bars: u64) -> Result<(), MarketError> {
 }
 
 /// The table of symbols that the import brings, else the dataset's; `None` where there is none.
-fn symbol_table(options: &ImportOptions, existing: Option<&Dataset>) -> Result<Option<Arc<SymbolTable>>, MarketError> {
+fn symbol_table(
+    listing: Option<&Listing>,
+    existing: Option<&Dataset>,
+) -> Result<Option<Arc<SymbolTable>>, MarketError> {
     let symbols = existing.map(|dataset| dataset.manifest.symbols.iter().map(|entry| entry.symbol.as_str()));
-    match (read_tables(options)?.listing, existing) {
-        (Some(listing), _) => Ok(Some(Arc::new(SymbolTable::new(listing, symbols.into_iter().flatten())))),
+    match (listing, existing) {
+        (Some(listing), _) => Ok(Some(Arc::new(SymbolTable::new(listing.clone(), symbols.into_iter().flatten())))),
         (None, Some(dataset)) if dataset.manifest.symbol_table.is_some() => Ok(Some(dataset.symbol_table()?)),
         _ => Ok(None),
     }
@@ -284,7 +287,9 @@ pub(super) fn by_reason(bad: &[QuarantinedRow]) -> BTreeMap<String, u64> {
 pub fn preview_files(store: &Store, options: &ImportOptions) -> Result<ImportPreview, MarketError> {
     check_writable_name(&options.dataset)?;
     let existing = super::existing(store, &options.dataset)?;
-    let mut prepared = prepare(store, options, &MemoryPlan::of(options.memory), existing.as_ref())?;
+    let listing = read_tables(options)?.listing;
+    let memory = MemoryPlan::of(options.memory);
+    let mut prepared = prepare(store, options, &memory, (existing.as_ref(), listing.as_ref()))?;
     let mut first_bars = Vec::new();
     for symbol in &prepared.imported.symbols {
         if first_bars.len() == PREVIEW_BARS_MAX {

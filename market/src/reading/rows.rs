@@ -34,6 +34,8 @@ pub(crate) const UNREAD: TimeMicros = TimeMicros::MIN;
 const LEAN_SCALE: f64 = 10_000.0;
 /// The name of an input without a name.
 const UNNAMED: &str = "-";
+/// What lakes write for a key without a value.
+const LAKE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// What to do with a row that cannot be a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -313,7 +315,7 @@ impl<'a> Reader<'a> {
             binding.symbol = None;
             stem = Some(symbol.to_owned());
         } else if let (None, Some(symbol)) = (binding.symbol, &options.symbol) {
-            if !is_symbol(symbol) {
+            if !is_symbol(symbol) || symbol == LAKE_NULL {
                 let why = format!("'{symbol}' in its path cannot be a symbol");
                 return Err(bad(why, "a folder such as symbol=AAPL, or a column of symbols"));
             }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::aws::AmazonS3Builder;
+use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 
@@ -18,6 +19,12 @@ use crate::http::RustlsHttp;
 const REQUEST_RETRIES_MAX: usize = 2;
 /// Longest that the tries of one request may take together.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A prefix as it is: keys may have percent signs, and other characters that would be encoded.
+fn prefix_path(prefix: &str) -> Path {
+    let prefix = prefix.trim_matches('/');
+    Path::parse(prefix).unwrap_or_else(|_| Path::from(prefix))
+}
 
 /// Opens a bucket, with a prefix or without. No request is made yet.
 ///
@@ -50,8 +57,20 @@ pub fn open_bucket_as(rest: &str, environment: AmazonS3Builder) -> Result<Arc<dy
         .with_retry(retry)
         .build()
         .map_err(|error| refuse(format!("the environment does not fit: {error}")))?;
-    let prefix = prefix.trim_matches('/');
+    let prefix = prefix_path(prefix);
     let objects: Arc<dyn ObjectStore> =
-        if prefix.is_empty() { Arc::new(bucket) } else { Arc::new(PrefixStore::new(bucket, prefix)) };
+        if prefix.as_ref().is_empty() { Arc::new(bucket) } else { Arc::new(PrefixStore::new(bucket, prefix)) };
     Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_taken_as_it_is() {
+        assert_eq!(prefix_path("/a%20b/c~d/").as_ref(), "a%20b/c~d");
+        assert_eq!(prefix_path("").as_ref(), "");
+        assert_eq!(prefix_path("a//b").as_ref(), "a/b");
+    }
 }

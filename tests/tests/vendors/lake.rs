@@ -1,5 +1,9 @@
 //! Lakes: Parquet in folders `symbol=AAPL`, out of a dataset and into another one, in a directory and in a bucket.
 
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Date32Array, Float64Array, RecordBatch, StringArray};
 use trawl_tests::home::Home;
 use trawl_tests::process;
 use trawl_tests::s3::{BUCKET, S3};
@@ -33,8 +37,17 @@ fn a_lake_out_of_a_dataset_is_the_same_dataset_again() {
 
     import("second", &["lake"]).expect_code(0);
     assert_eq!((bars(&home, "second"), snapshot(&home, "second")), (bars(&home, "first"), snapshot(&home, "first")));
-    s3.put(&home.path("lake"), "lakes/one");
-    let ended = import("third", &[&format!("s3://{BUCKET}/lakes/one")]).expect_code(0);
+    // Parts of a writer that is not done, and folders of others, are no part of a lake, in a directory and in a bucket.
+    let part = files_below(&home.path("lake")).into_iter().find(|path| path.display().to_string().contains("AAPL"));
+    for folder in ["_temporary/symbol=X", "others", "_task=1"] {
+        std::fs::create_dir_all(home.path("lake").join(folder)).unwrap();
+        std::fs::copy(part.as_ref().unwrap(), home.path("lake").join(folder).join("X.parquet")).unwrap();
+    }
+    import("second", &["lake"]).expect_code(0);
+    assert_eq!(snapshot(&home, "second"), snapshot(&home, "first"));
+    // A prefix is taken as it is written, percent signs too.
+    s3.put(&home.path("lake"), "lakes/a%20b~c");
+    let ended = import("third", &[&format!("s3://{BUCKET}/lakes/a%20b~c")]).expect_code(0);
     assert_eq!(snapshot(&home, "third"), snapshot(&home, "first"));
     // Keys and columns of other names.
     for folder in ["symbol=A%252F", "symbol=AAPL", "symbol=BRK%2FB"] {
@@ -49,4 +62,81 @@ fn a_lake_out_of_a_dataset_is_the_same_dataset_again() {
     let none = import("x", &[&format!("s3://{BUCKET}/nothing/here")]).expect_code(2);
     assert!(none.stderr.contains("contains no file of bars"), "{}", none.stderr);
     no_secret(&[&home.data_root()], &[&ended.stdout, &ended.stderr, &none.stderr], &["hunter2"]);
+}
+
+/// A Parquet file of these columns.
+fn parquet(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
+    let batch = RecordBatch::try_from_iter(columns).expect("columns of one length");
+    let mut bytes = Vec::new();
+    let mut writer = parquet::arrow::ArrowWriter::try_new(&mut bytes, batch.schema(), None).expect("Parquet");
+    writer.write(&batch).expect("memory");
+    writer.close().expect("memory");
+    bytes
+}
+
+#[test]
+fn each_damaged_file_of_a_lake_has_its_own_message_with_its_path() {
+    let home = Home::new();
+    let dates = || Arc::new(Date32Array::from(vec![19_724, 19_725])) as ArrayRef;
+    let numbers = |values: [f64; 2]| Arc::new(Float64Array::from(values.to_vec())) as ArrayRef;
+    let words = |values: [&str; 2]| Arc::new(StringArray::from(values.to_vec())) as ArrayRef;
+    let whole = parquet(vec![("date", dates()), ("close", numbers([1.0, 2.0]))]);
+    let mut flipped = whole.clone();
+    // In the first page, behind the magic.
+    flipped[10] ^= 0xff;
+    let mut footer = whole.clone();
+    let length = footer.len() - 8;
+    footer[length..length + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    let none = parquet(vec![
+        ("date", Arc::new(Date32Array::from(Vec::<i32>::new())) as ArrayRef),
+        ("close", Arc::new(Float64Array::from(Vec::<f64>::new())) as ArrayRef),
+    ]);
+    let zoo: Vec<(&str, &str, Vec<u8>, &str)> = vec![
+        ("cut off", "symbol=X", whole[..whole.len() - 20].to_vec(), "Parquet"),
+        ("its magic alone", "symbol=X", b"PAR1".to_vec(), "Parquet"),
+        ("a footer longer than the file", "symbol=X", footer, "Parquet"),
+        ("a page that was changed", "symbol=X", flipped, ""),
+        ("empty", "symbol=X", Vec::new(), "it is empty"),
+        ("no rows", "symbol=X", none, "no rows"),
+        ("no close", "symbol=X", parquet(vec![("date", dates()), ("shut", numbers([1.0, 2.0]))]), "no column 'close'"),
+        ("no time", "symbol=X", parquet(vec![("close", numbers([1.0, 2.0]))]), "time"),
+        ("words for prices", "symbol=X", parquet(vec![("date", dates()), ("close", words(["a", "b"]))]), "close"),
+        (
+            "no usable row",
+            "symbol=X",
+            parquet(vec![("date", dates()), ("close", numbers([-1.0, 0.0]))]),
+            "none of its 2 rows",
+        ),
+        ("a web page", "symbol=X", b"<!DOCTYPE html><html>denied</html>".to_vec(), "web page"),
+        ("a key without a value", "symbol=__HIVE_DEFAULT_PARTITION__", whole.clone(), "in its path cannot be a symbol"),
+        ("an empty value", "symbol=", whole.clone(), "in its path cannot be a symbol"),
+    ];
+    let write = |folder: &str, bytes: &[u8]| {
+        let folder = home.path("lake").join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("part-0.parquet"), bytes).unwrap();
+    };
+    let import = |more: &[&str]| {
+        let words = ["data", "import", "lake", "--dataset", "d", "--calendar", "24/7", "--timeframe", "1d"];
+        home.trawl(&[&words[..], more].concat())
+    };
+    let mut messages = std::collections::BTreeSet::new();
+    for (what, folder, bytes, message) in zoo {
+        let _ = std::fs::remove_dir_all(home.path("lake"));
+        write("symbol=GOOD", &whole);
+        write(folder, &bytes);
+        let refused = import(&["--strict"]).expect_code(2);
+        let path = Path::new("lake").join(folder).join("part-0.parquet").display().to_string();
+        assert!(!refused.panicked() && refused.stderr.contains(&path), "{what}: {}", refused.stderr);
+        assert!(refused.stderr.contains(message), "{what}: {message}: {}", refused.stderr);
+        messages.insert(refused.stderr.lines().next().unwrap_or_default().replace(&path, ""));
+        assert!(!home.data_root().join("d").join("HEAD").exists(), "{what}");
+    }
+    assert!(messages.len() >= 10, "{messages:#?}");
+    // Without --strict it is left out and reported; a bad row is counted.
+    write("symbol=BAD", &whole[..whole.len() - 20]);
+    write("symbol=ROW", &parquet(vec![("date", dates()), ("close", numbers([1.0, -2.0]))]));
+    let made = super::json(import(&["--json"]));
+    assert_eq!((&made["skipped"].as_array().unwrap().len(), &made["bars"]), (&2, &3.into()), "{made}");
+    assert_eq!(made["quarantined"], serde_json::json!({ "zero or negative price": 1 }));
 }

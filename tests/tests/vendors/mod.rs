@@ -5,6 +5,7 @@ mod lake;
 mod pipeline;
 mod quality;
 mod rest;
+mod secrets;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

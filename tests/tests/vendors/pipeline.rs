@@ -24,7 +24,14 @@ fn files_that_are_fetched_ahead_take_less_time_than_one_after_another() {
     trawl(&["data", "import", "bars.csv", "--dataset", "d", "--calendar", "24/7"]).expect_code(0);
     s3.faults(r#"{"delay_s": 0.04}"#);
     let bench = ["bench", "pipeline", "--dataset", "d", "--backend", "cpu", "--threads", "2", "--repeats", "1"];
-    let report = parsed(trawl(&[&bench[..], &["--json"]].concat()));
+    let ended = trawl(&[&bench[..], &["--json"]].concat());
+    // A slow store takes minutes: each turn is reported as it ends.
+    for line in
+        ["1 of 4: Prefetched took ", " s, not counted\n", "2 of 4: Sequential took ", "4 of 4: Prefetched took "]
+    {
+        assert!(ended.stderr.contains(line), "{line}: {}", ended.stderr);
+    }
+    let report = parsed(ended);
     let seconds = |way: &str| report[way]["median_s"].as_f64().expect("seconds");
     let (sequential, prefetched) = (seconds("sequential"), seconds("prefetched"));
     assert!(seconds("overlapped") > 0.0 && report["files"].as_u64() > Some(4), "{report:#}");

@@ -42,7 +42,8 @@ fn gaps_thin_days_stale_symbols_jumps_and_the_quarantine_are_counted() {
     let import = ["data", "import", "bars.csv", "--dataset", "d", "--timeframe", "1d", "--symbols", "names.csv"];
     home.trawl(&import).expect_code(0);
     // The same rows once more are counted once.
-    home.write("more.csv", "date,symbol,close\n2024-01-02,OTHER,1\n2024-01-18,OTHER,1\n");
+    let first = super::snapshot(&home, "d");
+    home.write("more.csv", "date,symbol,close\n2024-01-02,OTHER,1\n2024-01-18,OTHER,1\n2024-01-17,OTHER,-1\n");
     home.trawl(&["data", "import", "more.csv", "bars.csv", "--dataset", "d", "--timeframe", "1d"]).expect_code(0);
 
     let words = ["data", "inspect", "d", "--quality"];
@@ -63,7 +64,14 @@ fn gaps_thin_days_stale_symbols_jumps_and_the_quarantine_are_counted() {
     is("ended", 1.into());
     is("jumps", 1.into());
     assert_eq!(found["jumps_listed"][0]["symbol"], "JUMPS");
-    is("quarantined", json!({ "high below low": 1 }));
+    let all = json!({ "high below low": 1, "zero or negative price": 1 });
+    is("quarantined", all.clone());
+    is("quarantined_in_all", all.clone());
+    let named = format!("d@{first}");
+    let earlier = &parsed(home.trawl(&["data", "inspect", &named, "--quality", "--json"]))["quality"];
+    assert_eq!((&earlier["quarantined"], &earlier["quarantined_in_all"]), (&json!({ "high below low": 1 }), &all));
+    let shown = home.trawl(&["data", "inspect", &named, "--quality"]).expect_code(0).stdout;
+    assert!(shown.contains("  2 rows of all imports whose snapshots are kept\n    1 high below low\n"), "{shown}");
     let day = |date: i64| found["days"].as_array().unwrap().iter().find(|day| day["date"] == at(date)).unwrap().clone();
     assert_eq!(day(4), json!({ "date": at(4), "symbols": 3, "expected": 5, "bars": 3 }));
     assert_eq!(day(9), json!({ "date": at(9), "symbols": 2, "expected": 3, "bars": 2 }));
@@ -77,7 +85,7 @@ fn gaps_thin_days_stale_symbols_jumps_and_the_quarantine_are_counted() {
         "  GAPS: 2 sessions after 2024-01-03 and before 2024-01-08\n",
         "ended: 1 symbol, as the table of symbols has it\n",
         "stale: 1 symbol without recent bars\n  STALE: last on 2024-01-08, 7 sessions ago\n",
-        "quarantine: 1 row\n  1 high below low\n",
+        "quarantine: 2 rows of the import that made this snapshot\n  1 high below low\n  1 zero or negative price\n",
     ] {
         assert!(shown.contains(line), "{line}: {shown}");
     }

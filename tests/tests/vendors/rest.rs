@@ -70,8 +70,11 @@ impl<'a> User<'a> {
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let common =
-            ["data", "import", "polygon-rest", "--endpoint", &self.url, "--requests-per-minute", "0", "--json"];
+        self.command_to(&self.url, words)
+    }
+
+    fn command_to(&self, url: &str, words: &[&str]) -> Command {
+        let common = ["data", "import", "polygon-rest", "--endpoint", url, "--requests-per-minute", "0", "--json"];
         let mut command = self.home.command(&[&common[..], words].concat());
         command.env("POLYGON_API_KEY", KEY).env("TRAWL_DATA_CACHE", self.cache.path()).env("TRAWL_LOG", "trace");
         command
@@ -93,7 +96,7 @@ fn every_page_is_read_whatever_fails() {
     let home = Home::new();
     let server = Polygon::start(market(), Faults::default());
     let user = User::new(&home, &server);
-    let minutes = ["--symbols", "AAPL,BRK.B,NONE", "--timeframe", "1m"];
+    let minutes = ["--symbols", "AAPL,BRK.B,NONE,AAPL", "--timeframe", "1m"];
     let whole = parsed(user.run(&words("whole", &minutes)));
     assert_eq!((&whole["import"]["bars"], &whole["asked"]["symbols_without_bars"]), (&720.into(), &json!(["NONE"])));
     assert_eq!(server.log().len(), 3, "{:?}", server.log());
@@ -150,6 +153,15 @@ fn every_page_is_read_whatever_fails() {
         let ended = user.run(&words("x", more)).expect_code(2);
         assert!(ended.stderr.contains(message), "{message}: {}", ended.stderr);
     }
+    // What would be refused in the end is refused before anything is asked for.
+    let before = server.log().len();
+    for (dataset, timeframe, message) in
+        [("whole", "5m", "holds bars of 1m"), ("us5", "1d", "us5"), ("A B", "1d", "'A B'")]
+    {
+        let ended = user.run(&words(dataset, &["--symbols", "AAPL", "--timeframe", timeframe])).expect_code(2);
+        assert!(ended.stderr.contains(message), "{message}: {}", ended.stderr);
+    }
+    assert_eq!(server.log().len(), before);
     let elsewhere = User { home: &home, cache: user.cache, url: "http://example.com".to_owned() };
     let plain = elsewhere.run(&words("x", &["--universe"])).expect_code(2);
     assert!(plain.stderr.contains("--endpoint would send the key in plain text"), "{}", plain.stderr);
@@ -235,6 +247,11 @@ fn an_import_over_http_that_is_killed_at_any_time_ends_with_the_same_bytes() {
     let kept = || super::files_below(user.cache.path()).iter().any(|path| path.extension().is_some_and(|e| e == "csv"));
     trawl_tests::wait::until(Duration::from_secs(60), || kept().then_some(())).expect("an answer is kept");
     running.kill();
+    // Another server is asked for everything.
+    let second = Polygon::start(market(), Faults::default());
+    parsed(process::run(&mut user.command_to(&second.url, &other)));
+    assert_eq!(second.log().len(), 2, "{:?}", second.log());
+    home.trawl(&["data", "rm", "later"]).expect_code(0);
     server.fail(Faults::default());
     let before = server.log().len();
     parsed(user.run(&other));

@@ -169,13 +169,14 @@ fn hive(
             file.sync_data().with_context(failed)?;
         }
     }
-    let made = folder.keep();
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
-        std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o755)).with_context(failed)?;
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).with_context(failed)?;
     }
-    std::fs::rename(&made, target).with_context(failed)?;
+    std::fs::rename(folder.path(), target).with_context(failed)?;
+    // It has another name now: there is nothing to delete.
+    let _ = folder.keep();
     let what = format!("{} of {}", counted(rows, "bar"), counted(symbols, "symbol"));
     writeln!(io::stdout(), "wrote {what} to {}", target.display()).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)

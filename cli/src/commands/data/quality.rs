@@ -65,10 +65,17 @@ pub fn quality_text(text: &mut String, quality: &Quality) {
             line(format!("  {}: last on {}, {sessions} ago", stale.symbol, format_time(stale.last)));
         }
     }
-    let all: u64 = quality.quarantined.values().sum();
-    line(format!("quarantine: {}", counted(all as usize, "row")));
+    let own: u64 = quality.quarantined.values().sum();
+    line(format!("quarantine: {} of the import that made this snapshot", counted(own as usize, "row")));
     for (reason, count) in &quality.quarantined {
         line(format!("  {} {reason}", thousands(*count)));
+    }
+    if quality.quarantined_in_all != quality.quarantined {
+        let all: u64 = quality.quarantined_in_all.values().sum();
+        line(format!("  {} of all imports whose snapshots are kept", counted(all as usize, "row")));
+        for (reason, count) in &quality.quarantined_in_all {
+            line(format!("    {} {reason}", thousands(*count)));
+        }
     }
     jumps(text, quality.jumps, &quality.jumps_listed);
 }

@@ -1,6 +1,6 @@
 //! `trawl data import polygon-flat`: Polygon's flat files of day or minute aggregates into a dataset, each day once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use trawl_market::{
     Appending, Calendar, ImportFormat, ImportOptions, ImportReport, ReadOptions, Store, TimeMicros, Timeframe,
-    format_time, import_files, now,
+    check_importable, format_time, import_files, now,
 };
 
 use super::files::{calendar, memory};
@@ -78,7 +78,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
 
-    /// Import all days again, also those whose files are unchanged
+    /// Import all days again, also those whose files are unchanged; their bars replace those that the dataset has, from wherever
     #[arg(long)]
     again: bool,
 
@@ -142,12 +142,13 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
             "give --timeframe 1d or --timeframe 1m, or a folder with day_aggs or minute_aggs in its path",
         )
     })?;
-    let (mut record, held) = known(&store, &args.dataset)?;
+    check_importable(&store, &args.dataset, timeframe).map_err(of_market)?;
+    let Held { mut record, dates, calendar: own } = held(&store, &args.dataset)?;
     check_market(&args.dataset, &record, market.as_deref())?;
-    let named = args.calendar.as_deref().map_or(Ok(held.unwrap_or(Calendar::XNYS)), Calendar::named);
+    let named = args.calendar.as_deref().map_or(Ok(own.unwrap_or(Calendar::XNYS)), Calendar::named);
     let missing = missing(&files, named.map_err(of_market)?);
     let count = files.len();
-    let work = record.work(files.into_values(), args.again);
+    let work = record.work(files.into_values(), args.again, &dates);
     let mut days = Days {
         files: count,
         new: work.new.len(),
@@ -191,16 +192,29 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The record of a dataset, as far as the dataset has its days, and the calendar of the dataset; neither where there is none.
-fn known(store: &Store, dataset: &str) -> anyhow::Result<(Record, Option<Calendar>)> {
+/// What a dataset has.
+struct Held {
+    /// As far as it has the days.
+    record: Record,
+    /// Its days, whatever their origin.
+    dates: BTreeSet<TimeMicros>,
+    /// `None` where there is no dataset.
+    calendar: Option<Calendar>,
+}
+
+/// What is known of a dataset, which may not exist.
+fn held(store: &Store, dataset: &str) -> anyhow::Result<Held> {
     let found = match store.open(dataset) {
         Ok(found) => found,
-        Err(trawl_market::MarketError::UnknownDataset { .. }) => return Ok((Record::read(None), None)),
+        Err(trawl_market::MarketError::UnknownDataset { .. }) => {
+            return Ok(Held { record: Record::read(None), dates: BTreeSet::new(), calendar: None });
+        }
         Err(error) => return Err(of_market(error)),
     };
+    let dates = found.dates().map_err(of_market)?;
     let mut record = Record::read(store.vendor_record(dataset).map_err(of_market)?.as_deref());
-    record.keep_dates(&found.dates().map_err(of_market)?);
-    Ok((record, Some(found.manifest.calendar())))
+    record.keep_dates(&dates);
+    Ok(Held { record, dates, calendar: Some(found.manifest.calendar()) })
 }
 
 /// Refuses days of another market: the days of both would replace each other.

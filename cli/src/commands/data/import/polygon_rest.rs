@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use trawl_market::{
     Appending, Calendar, ImportFormat, ImportOptions, ImportReport, MarketError, ReadOptions, Store, TimeMicros,
-    Timeframe, import_files, now,
+    Timeframe, check_importable, import_files, now,
 };
 
 use super::files::{calendar, memory};
@@ -18,7 +18,7 @@ use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
 use crate::human::counted;
 use crate::vendor::bars::{Question, span_of};
-use crate::vendor::client::{Client, ENDPOINT, Key};
+use crate::vendor::client::{Client, ENDPOINT, Key, TRY_SECONDS};
 use crate::vendor::inbox::{Inbox, at_once};
 use crate::vendor::reference::{corporate_actions, listing_table, tickers};
 
@@ -89,6 +89,10 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = PER_MINUTE)]
     requests_per_minute: u32,
 
+    /// Seconds that one try of a request may take
+    #[arg(long, value_name = "SECONDS", default_value_t = TRY_SECONDS, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    request_timeout: u32,
+
     /// File with the key [default: POLYGON_API_KEY or MASSIVE_API_KEY of the environment]
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
@@ -132,8 +136,11 @@ struct Document<'a> {
 }
 
 /// Asks, and imports the answers.
-pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     check(&args)?;
+    // A symbol that is named twice is asked for once.
+    args.symbols.sort_unstable();
+    args.symbols.dedup();
     let store = context.store()?;
     let (held, calendar) = known(&store, &args)?;
     let timeframe = args.timeframe.or(held).unwrap_or(Timeframe::DAY);
@@ -141,8 +148,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         let message = format!("--timeframe {timeframe}: bars of a day or less are imported");
         return Err(UserMistake::with_help(message, "a scan makes longer bars of daily ones").into());
     }
-    let client = Client::new(&args.endpoint, Key::find(args.api_key_file.as_deref())?, args.requests_per_minute)?;
-    let inbox = Inbox::of(context, "polygon-rest", &args.dataset);
+    check_importable(&store, &args.dataset, timeframe).map_err(of_market)?;
+    let key = Key::find(args.api_key_file.as_deref())?;
+    let client = Client::new(&args.endpoint, key, (args.requests_per_minute, args.request_timeout))?;
+    // Answers of another server are not mixed with those of this one.
+    let inbox = Inbox::of(context, &format!("polygon-rest {}", args.endpoint), &args.dataset);
     let span = (args.from, args.to);
     let listed = match args.listings || (args.universe && timeframe != Timeframe::DAY) {
         true => tickers(&client, span)?,

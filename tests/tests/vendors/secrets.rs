@@ -1,0 +1,117 @@
+//! The key of the HTTP interface is in nothing that a process prints, sends or writes, whatever the server answers and however it ends.
+
+use std::process::Command;
+use std::time::Duration;
+
+use trawl_tests::home::Home;
+use trawl_tests::polygon::{Faults, KEY, Market, Polygon};
+use trawl_tests::process::{self, Background};
+use trawl_tests::receiver::{Receiver, Reply};
+
+use super::{files_below, no_secret};
+
+/// Longest wait for a line, and for the end of a process.
+const BOUND: Duration = Duration::from_secs(30);
+
+fn answered(body: &str) -> Reply {
+    Reply::Http(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len()))
+}
+
+/// A user whose processes log everything, and send their spans and events to a receiver.
+struct User {
+    home: Home,
+    cache: tempfile::TempDir,
+    collector: Receiver,
+}
+
+impl User {
+    fn new() -> Self {
+        let cache = tempfile::Builder::new().prefix("trawl-test-cache-").tempdir().expect("a temporary directory");
+        Self { home: Home::new(), cache, collector: Receiver::http(vec![Reply::status(200, "")]) }
+    }
+
+    fn command(&self, url: &str, more: &[&str]) -> Command {
+        let words = [
+            &["data", "import", "polygon-rest", "--dataset", "us", "--symbols", "AAPL", "--requests-per-minute", "0"][..],
+            &["--from", "2024-01-02", "--to", "2024-01-05", "--endpoint", url],
+            more,
+        ];
+        let mut command = self.home.command(&words.concat());
+        command
+            .env("POLYGON_API_KEY", KEY)
+            .env("TRAWL_DATA_CACHE", self.cache.path())
+            .env("TRAWL_LOG", "trace")
+            .env("RUST_BACKTRACE", "full")
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", &self.collector.url)
+            .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+            .env("OTEL_BSP_SCHEDULE_DELAY", "50");
+        command
+    }
+
+    /// That the key is in nothing that was printed, exported or written.
+    #[track_caller]
+    fn no_key(&self, printed: &[&str]) {
+        no_secret(&[&self.home.data_root(), &self.home.path(""), self.cache.path()], printed, &[KEY]);
+        for posted in self.collector.posted() {
+            let text = format!("{}{:?}{}", posted.line, posted.headers, String::from_utf8_lossy(&posted.body));
+            assert!(!text.contains(KEY), "the key was exported: {text}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_repeats_the_key_is_reported_without_it() {
+    let user = User::new();
+    let refused = format!("HTTP/1.1 400 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n{KEY}");
+    let next = format!(r#"{{"results":[],"next_url":"https://x/v2/{KEY}?cursor=1&apiKey={KEY}"}}"#);
+    let cases: [(Vec<Reply>, &str); 7] = [
+        (
+            vec![answered(&format!(r#"{{"status":"ERROR","error":"the key {KEY} is blocked"}}"#))],
+            "the key ... is blocked",
+        ),
+        (vec![answered(&format!(r#"{{"status":"{KEY}"}}"#))], "has the status ..."),
+        (vec![answered(&format!(r#"{{"results":"{KEY}"}}"#))], "invalid type: string \"...\""),
+        (vec![answered(&format!(r#"{{"ticker":"{KEY}"}}"#))], "the bars are those of ..."),
+        (vec![answered(&next), Reply::Http(refused)], "answered 400 Bad Request to /v2/..."),
+        (vec![answered(&next), answered("{")], "the answer to /v2/... is not the expected JSON"),
+        (vec![Reply::Http(format!("HTTP/1.1 301 X\r\nLocation: https://x/{KEY}\r\nContent-Length: 0\r\n\r\n"))], "301"),
+    ];
+    for (replies, message) in cases {
+        let server = Receiver::http(replies);
+        let ended = process::run(&mut user.command(&server.url, &[]));
+        user.no_key(&[&ended.stdout, &ended.stderr]);
+        assert!(ended.stderr.contains(message) && ended.code != Some(0), "{message}: {}", ended.stderr);
+        assert!(!ended.panicked(), "{}", ended.stderr);
+    }
+    // The key was sent all the same.
+    assert!(files_below(&user.home.data_root()).is_empty());
+}
+
+#[test]
+fn the_key_is_not_shown_by_a_process_that_waits_or_crashes_nor_given_to_a_proxy() {
+    let user = User::new();
+    let silent = Receiver::http(vec![Reply::Silence]);
+    let mut running = Background::start("an import", &mut user.command(&silent.url, &["--request-timeout", "1"]));
+    running.wait_for_line(BOUND, |line| line.contains("no answer within 1 s").then_some(()));
+    let of_process = |file: &str| std::fs::read(format!("/proc/{}/{file}", running.id())).unwrap_or_default();
+    if cfg!(target_os = "linux") {
+        let line = String::from_utf8_lossy(&of_process("cmdline")).into_owned();
+        assert!(line.contains("polygon-rest") && !line.contains(KEY), "{line}");
+    }
+    running.signal("ABRT");
+    let crashed = running.wait(BOUND);
+    user.no_key(&[&crashed.stdout, &crashed.stderr]);
+    assert_eq!(crashed.code, None, "it ended by the signal");
+
+    let help = process::run(&mut user.command(&silent.url, &["--help"])).expect_code(0);
+    user.no_key(&[&help.stdout, &help.stderr]);
+    assert!(help.stdout.contains("--api-key-file") && help.stdout.contains("--request-timeout"));
+
+    // A proxy of the environment would read what is not encrypted.
+    let (proxy, server) = (Receiver::http(vec![answered("{}")]), Polygon::start(Market::default(), Faults::default()));
+    let mut command = user.command(&server.url, &[]);
+    let ended = process::run(command.envs(["HTTP_PROXY", "http_proxy", "ALL_PROXY"].map(|name| (name, &proxy.url))));
+    let ended = ended.expect_code(0);
+    user.no_key(&[&ended.stdout, &ended.stderr]);
+    assert_eq!((proxy.posted().len(), server.count(200)), (0, 1));
+}
