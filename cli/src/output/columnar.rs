@@ -2,7 +2,8 @@
 //!
 //! Columns: `time` (microseconds, UTC), the sweep's variables (text, i64 where all values are whole, else f64), `place` (u32,
 //! null without one), `symbol`, `status` (text), `edge`, `provisional` (boolean), `reason` (text), then each select column
-//! (boolean for a condition, text for a label, a date for a dated attribute, else f64; null for NA). No compression: any reader opens them, and answers are small.
+//! (boolean for a condition, text for a label, a date for a dated attribute, else f64; null for NA). No compression: any reader
+//! opens them, and answers are small.
 
 use std::io::Write;
 use std::sync::Arc;

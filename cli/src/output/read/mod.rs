@@ -2,8 +2,8 @@
 //!
 //! Columns are found by name. Columns before `place` are the settings of a sweep, columns that are not fixed ones are
 //! select columns; `time`, `edge` and `provisional` are optional. In a file of the answers at many times, `time` is the first
-//! setting: a row is then one of a symbol at a time. Select columns of labels and dates are left out. A file that is truncated, damaged or not an answer is the
-//! user's mistake, reported with its place: the libraries that read Arrow and Parquet panic on some damaged files, and
+//! setting: a row is then one of a symbol at a time. Select columns of labels and dates are left out. A file that is truncated,
+//! damaged or not an answer is the user's mistake, reported with its place: the libraries that read Arrow and Parquet panic on some damaged files, and
 //! that is caught here too.
 
 mod columnar;
