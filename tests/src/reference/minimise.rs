@@ -69,7 +69,7 @@ fn smaller_scans(scan: &Scan) -> Vec<Scan> {
     }
     for i in 0..scan.defs.len() {
         let name = scan.defs[i].0.split('(').next().unwrap_or_default().to_owned() + "(";
-        if !scan.text().matches(&name).nth(1).is_some() {
+        if scan.text().matches(&name).nth(1).is_none() {
             with(&|s| drop(s.defs.remove(i)));
         }
     }
