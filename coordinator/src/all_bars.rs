@@ -96,7 +96,7 @@ pub fn answer_at(prepared: &PreparedScan, chunk: &PanelChunk, time: usize) -> An
         time: Some(at),
         rows: chunk.answer_rows(time),
         select: spec.select,
-        conditions: spec.conditions,
+        kinds: spec.kinds,
         points: spec.points,
         best: spec.best,
         digest: String::new(),

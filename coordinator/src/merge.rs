@@ -132,7 +132,7 @@ pub(crate) fn answer_of(
         identity: spec.identity.clone(),
         time: spec.time,
         select: spec.select.clone(),
-        conditions: spec.conditions.clone(),
+        kinds: spec.kinds.clone(),
         points: spec.points.clone(),
         best: spec.best,
         rows: ordered,
@@ -272,7 +272,7 @@ mod tests {
             points: vec![Vec::new()],
             best: false,
             select: vec!["close".to_owned()],
-            conditions: Vec::new(),
+            kinds: Vec::new(),
             descending: descending.to_vec(),
             limit,
         }

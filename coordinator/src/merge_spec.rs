@@ -1,6 +1,6 @@
 //! What merging needs to know of a scan.
 
-use trawl_plan::Setting;
+use trawl_plan::{ColumnKind, Setting};
 use trawl_wire::{Identity, pb};
 
 /// What merging needs to know of a scan; travels to a client in the header of its stream.
@@ -12,8 +12,8 @@ pub struct MergeSpec {
     pub time: Option<i64>,
     /// Headings of the values.
     pub select: Vec<String>,
-    /// For each heading whether its values are a condition's; empty, all are numbers.
-    pub conditions: Vec<bool>,
+    /// For each heading what its values are; empty, all are numbers.
+    pub kinds: Vec<ColumnKind>,
     /// Values of the sweep's variables at each point; one point without settings when there is no sweep.
     pub points: Vec<Vec<(String, Setting)>>,
     /// Whether each symbol keeps only its best points.
@@ -36,11 +36,20 @@ impl MergeSpec {
             identity,
             time: header.time_us,
             select: header.select.clone(),
-            conditions: header.conditions.clone(),
+            kinds: kinds_of(header)?,
             points: serde_json::from_str(&header.points_json)?,
             best: header.best,
             descending: header.rank_descending.clone(),
             limit: header.limit,
         })
     }
+}
+
+/// What the select columns are: as coordinators say it, or as those of earlier releases do.
+fn kinds_of(header: &pb::Accepted) -> Result<Vec<ColumnKind>, serde_json::Error> {
+    if !header.kinds_json.is_empty() {
+        return serde_json::from_str(&header.kinds_json);
+    }
+    let kind = |condition: &bool| if *condition { ColumnKind::Condition } else { ColumnKind::Number };
+    Ok(header.conditions.iter().map(kind).collect())
 }

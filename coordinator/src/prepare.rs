@@ -424,7 +424,7 @@ impl PreparedScan {
             identity: self.identity.clone(),
             time: Some(self.as_of),
             select: self.plan.headings.clone(),
-            conditions: self.plan.conditions(),
+            kinds: self.plan.kinds(),
             points: self.plan.points.iter().map(|p| p.settings.clone()).collect(),
             best: self.plan.best.is_some(),
             descending: self.plan.rank.iter().map(|d| *d == Direction::Descending).collect(),

@@ -102,7 +102,7 @@ impl<'a> Compiler<'a> {
     fn output(&mut self, clause: &str, text: &str, taken: &[(String, NodeId)]) -> Option<(String, NodeId)> {
         let (expr, suffix) = self.parsed(parse_output(clause, text))?;
         let place = Clause { name: clause, text };
-        let result = self.resolver.at_home(Scope::OWN, |r| r.series(place, &expr));
+        let result = self.resolver.at_home(Scope::OWN, |r| r.column_of(place, &expr));
         let node = self.keep(result)?;
         let (name, span) = match suffix {
             Suffix::As(name, span) => (name, span),

@@ -42,7 +42,10 @@ impl Plan {
             Leaf::Column(c) => self.columns[usize::from(c)].clone(),
             Leaf::Label(l) => {
                 let test = &self.labels[usize::from(l)];
-                format!("{} == '{}'", test.label, test.value)
+                match &test.value {
+                    Some(value) => format!("{} == '{value}'", test.label),
+                    None => test.label.clone(),
+                }
             }
             Leaf::Attribute(a) => self.attributes[usize::from(a)].clone(),
             Leaf::HistoryMask => "inside the history's bars".to_owned(),

@@ -152,11 +152,11 @@ pub struct CrossSection {
 /// The label that every symbol has besides those of the dataset: its own name.
 pub const SYMBOL_LABEL: &str = "symbol";
 
-/// A label compared with a text: 1 or 0, NA for a symbol without the label.
+/// A label compared with a text: 1 or 0; or the number of its value. NA for a symbol without the label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelTest {
     /// Name of the label.
     pub label: String,
-    /// The text that it is compared with.
-    pub value: String,
+    /// The text that it is compared with; `None` for the place of its value among those that the label has, from 0 on.
+    pub value: Option<String>,
 }

@@ -132,12 +132,22 @@ impl Resolver<'_> {
     }
 
     fn test_node(&mut self, label: &str, value: &str) -> NodeId {
-        let test = LabelTest { label: label.to_owned(), value: value.to_owned() };
+        let at = self.label_at(LabelTest { label: label.to_owned(), value: Some(value.to_owned()) });
+        self.leaf(Op::Label(at), Kind::Bool)
+    }
+
+    /// The node of the number of a label's value: a column of texts.
+    pub(crate) fn label_number(&mut self, label: &str) -> NodeId {
+        let at = self.label_at(LabelTest { label: label.to_owned(), value: None });
+        self.leaf(Op::Label(at), Kind::Num)
+    }
+
+    fn label_at(&mut self, test: LabelTest) -> u16 {
         let at = self.labels.iter().position(|t| *t == test).unwrap_or_else(|| {
             self.labels.push(test);
             self.labels.len() - 1
         });
-        self.leaf(Op::Label(at as u16), Kind::Bool)
+        at as u16
     }
 
     fn example(&self, label: &str) -> String {

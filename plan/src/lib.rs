@@ -46,7 +46,7 @@ pub use diagnostic::Diagnostic;
 pub use document::{ANSWER_COLUMNS, ANSWER_TIME, History, ScanDocument};
 pub use foreign::hint as foreign_hint;
 pub use program::{FrameProgram, Input, Program, Stage};
-pub use scan_plan::{Plan, Point, PointValues};
+pub use scan_plan::{ColumnKind, Plan, Point, PointValues};
 pub use schema::{Directory, Schema};
 pub use several::SCAN_VARIABLE;
 pub use sweep::{Best, Choice, Setting, Sharing, SweepRange, SweepValues};

@@ -8,13 +8,13 @@ use crate::catalogue::{self, Function};
 use crate::definitions::{Definition, definitions};
 use crate::diagnostic::Diagnostic;
 use crate::document::{History, ScanDocument};
-use crate::frame::{BarSize, CrossSection, Frame, FrameId, LabelTest, Read, Subject};
+use crate::frame::{BarSize, CrossSection, Frame, FrameId, LabelTest, Read, SYMBOL_LABEL, Subject};
 use crate::graph::{Binary, Graph, Kind, NodeId, Op, Unary};
 use crate::limits::{EXPRESSION_DEPTH_MAX, FRAMES_MAX, PERIOD_MAX, PLAN_NODES_MAX, SWEEP_NODES_MAX};
 use crate::scan_plan::{Plan, Point};
 use crate::schema::Schema;
 use crate::sweep::Setting;
-use trawl_terms::suggest;
+use trawl_terms::{AttributeKind, suggest};
 
 /// What an expression means before it has to be one series.
 #[derive(Debug, Clone)]
@@ -220,7 +220,12 @@ impl<'a> Resolver<'a> {
 
     /// A plan of what was resolved.
     pub(crate) fn into_plan(self, points: Vec<Point>, headings: Vec<String>) -> Plan {
+        let listed = self.labels.iter().filter(|test| test.value.is_none()).map(|test| &test.label);
+        let values = |label: &String| (label.clone(), self.schema.labels.get(label).cloned().unwrap_or_default());
+        let dates = self.schema.attributes.iter().filter(|(_, kind)| **kind == AttributeKind::Date);
         let plan = Plan {
+            label_values: listed.map(values).collect(),
+            dates: dates.map(|(name, _)| name.clone()).collect(),
             columns: self.columns,
             labels: self.labels,
             attributes: self.attributes,
@@ -320,7 +325,21 @@ impl<'a> Resolver<'a> {
 
     /// An expression that must be one series.
     pub(crate) fn series(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<NodeId> {
+        let value = self.value(clause, expr)?;
+        self.one_series(clause, expr, value)
+    }
+
+    /// The values of a column: a series, the place of a label's value, or a date.
+    pub(crate) fn column_of(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<NodeId> {
         match self.value(clause, expr)? {
+            Value::Label(name) if name != SYMBOL_LABEL => Ok(self.label_number(&name)),
+            Value::Date(_, node) => Ok(node),
+            value => self.one_series(clause, expr, value),
+        }
+    }
+
+    fn one_series(&mut self, clause: Clause<'_>, expr: &Expr, value: Value) -> Resolved<NodeId> {
+        match value {
             Value::Series(node) => Ok(node),
             Value::Outputs(function, _) => Err(clause.mistake(
                 format!("{} has {} outputs; one must be chosen", function.name, function.outputs.len()),

@@ -1,7 +1,9 @@
 //! The finished plan: a graph, what of it is wanted, and the stages that compute it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use trawl_terms::Direction;
 
@@ -10,6 +12,31 @@ use crate::frame::{CrossSection, Frame, FrameId, LabelTest};
 use crate::graph::{Graph, Kind, Leaf, Node, NodeId, Op};
 use crate::program::{Program, Stage, Whole};
 use crate::sweep::{Choice, Setting, Sharing};
+
+/// What the numbers of a select column are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ColumnKind {
+    /// Numbers.
+    #[default]
+    Number,
+    /// 1, 0 or NaN.
+    Condition,
+    /// Days since 1970-01-01.
+    Date,
+    /// Places in this list of texts, from 0 on.
+    Text(Vec<String>),
+}
+
+impl ColumnKind {
+    /// The text of a value; `None` for NA, or in a column of another kind.
+    pub fn text(&self, value: f64) -> Option<&str> {
+        match self {
+            Self::Text(texts) if value >= 0.0 => texts.get(value as usize).map(String::as_str),
+            _ => None,
+        }
+    }
+}
 
 /// What is wanted at one point of a sweep; a plan without a sweep has one point without settings.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -81,6 +108,10 @@ pub struct Plan {
     pub labels: Vec<LabelTest>,
     /// Attributes of symbols that are read; `Attribute` nodes index into it.
     pub attributes: Vec<String>,
+    /// Of each label whose values are a column, these values, sorted: the numbers of the column are places in the list.
+    pub label_values: BTreeMap<String, Vec<String>>,
+    /// Names of the attributes that are dates, in days since 1970-01-01.
+    pub dates: BTreeSet<String>,
     /// Axes of bars; the first is [`Frame::OWN`].
     pub frames: Vec<Frame>,
     /// Cross-sections in the order of first use; `Cross` nodes index into this.
@@ -127,10 +158,31 @@ impl Plan {
         &last.expect("a plan has a last stage with a last piece").program
     }
 
-    /// For each heading whether its values are a condition's at every point: 1, 0 or NaN.
-    pub fn conditions(&self) -> Vec<bool> {
-        let is_condition = |id: Option<&NodeId>| id.is_some_and(|id| self.graph.node(*id).kind == Kind::Bool);
-        (0..self.headings.len()).map(|at| self.points.iter().all(|point| is_condition(point.select.get(at)))).collect()
+    /// For each heading what its values are, at every point.
+    pub fn kinds(&self) -> Vec<ColumnKind> {
+        let at_points = |at: usize| {
+            let mut kinds = self.points.iter().filter_map(|point| point.select.get(at)).map(|id| self.kind_of(*id));
+            let first = kinds.next().unwrap_or_default();
+            if kinds.all(|kind| kind == first) { first } else { ColumnKind::Number }
+        };
+        (0..self.headings.len()).map(at_points).collect()
+    }
+
+    fn kind_of(&self, id: NodeId) -> ColumnKind {
+        let node = self.graph.node(id);
+        let leaf = node.op.facts().leaf();
+        if node.kind == Kind::Bool {
+            ColumnKind::Condition
+        } else if let Some(Leaf::Label(at)) = leaf {
+            let label = &self.labels[usize::from(at)].label;
+            ColumnKind::Text(self.label_values.get(label).cloned().unwrap_or_default())
+        } else if let Some(Leaf::Attribute(at)) = leaf
+            && self.dates.contains(&self.attributes[usize::from(at)])
+        {
+            ColumnKind::Date
+        } else {
+            ColumnKind::Number
+        }
     }
 
     /// Symbols that are referred to, distinct and sorted.
@@ -152,7 +204,10 @@ impl Plan {
                 format!("column({})", self.columns[usize::from(i)])
             } else if let Op::Label(i) = node.op {
                 let test = &self.labels[usize::from(i)];
-                format!("label({:?}, {:?})", test.label, test.value)
+                match &test.value {
+                    Some(value) => format!("label({:?}, {value:?})", test.label),
+                    None => format!("label({:?})", test.label),
+                }
             } else if let Op::Attribute(i) = node.op {
                 format!("attribute({})", self.attributes[usize::from(i)])
             } else {

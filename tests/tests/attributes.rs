@@ -1,6 +1,11 @@
 //! Attributes of symbols: imported, known from their date on, used in every clause, kept by what rewrites a dataset.
 
+use trawl_security::{ClientSecurity, Role};
+use trawl_tests::cluster::{Cluster, block_on, channel_to};
 use trawl_tests::home::Home;
+use trawl_wire::limits::PROTOCOL_VERSION;
+use trawl_wire::pb::ScanRequest;
+use trawl_wire::pb::coordinator_client::CoordinatorClient;
 
 const BARS: &str = "symbol,date,close\nAAA,2024-06-03,10\nAAA,2024-06-04,11\nAAA,2024-06-05,12\nBBB,2024-06-03,20\nBBB,2024-06-04,21\n\
                     BBB,2024-06-05,22\nCCC,2024-06-03,30\nCCC,2024-06-04,31\nCCC,2024-06-05,32\n";
@@ -59,6 +64,72 @@ fn a_scan_knows_the_attributes_of_its_as_of() {
             all.lines().filter(|line| line.starts_with(day) && line.contains(",matched")).collect();
         assert!(matched.len() == 1 && matched[0].contains(symbol), "{day}: {all}");
     }
+}
+
+#[test]
+fn labels_and_dates_are_columns_of_their_own_kinds_in_every_output_and_in_a_cluster() {
+    let home = Home::new();
+    market(&home);
+    home.write("symbols.csv", "symbol,from,to,sector\nAAA,,2024-06-05,Tech\nAAA,2024-06-05,,Banks\nBBB,,,Energy\n");
+    home.trawl(&["import", "--dataset", "m", "--symbols", "symbols.csv"]).expect_code(0);
+    let scan = ["scan", "--dataset", "m", "--where", "true", "--quiet"];
+    let select = ["--select", "sector", "--select", "earnings as next", "--select", "close"];
+    let run = |more: &[&str]| home.trawl(&[&scan[..], &select, more].concat()).expect_code(0).stdout;
+    let csv = run(&["--output", "-"]);
+    has(&csv, "AAA", "matched", ",Banks,2024-09-10,12");
+    has(&csv, "BBB", "matched", ",Energy,,22");
+    has(&csv, "CCC", "matched", ",,,32");
+    let lines = run(&["--output", "-", "--format", "ndjson"]);
+    let rows: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a row")).collect();
+    assert_eq!(rows[0]["sector"], "Banks");
+    assert_eq!(rows[0]["next"], "2024-09-10");
+    assert!(rows[2]["sector"].is_null() && rows[2]["next"].is_null(), "{lines}");
+    let table = home.trawl(&[&scan[..5], &select].concat()).expect_code(0).stdout;
+    assert!(table.contains("Energy") && table.contains("2024-09-10"), "{table}");
+    // As known at each bar.
+    let all = run(&["--all-bars", "-"]);
+    for (begin, end) in [("2024-06-03,1,AAA,", ",Tech,2024-06-10,10"), ("2024-06-05,1,AAA,", ",Banks,2024-09-10,12")] {
+        assert!(all.lines().any(|line| line.starts_with(begin) && line.ends_with(end)), "{begin}: {all}");
+    }
+    for name in ["a.parquet", "a.arrow", "a.json"] {
+        run(&["--output", name]);
+        home.write("a.csv", &csv);
+        // Texts and dates are read and not compared.
+        let same = home.trawl(&["diff", name, name]).expect_code(0).stdout;
+        assert!(same.contains("0 entered, 0 left, 3 still there"), "{same}");
+        run(&["--all-bars", &format!("all-{name}")]);
+    }
+    let panel = ["panel", "--dataset", "m", "--where", "true", "--output", "-"];
+    let panel = home.trawl(&[&panel[..], &select].concat()).expect_code(0).stdout;
+    assert!(panel.contains("2024-06-03,AAA,Tech,2024-06-10,10,true"), "{panel}");
+    for (rank, wanted) in [("sector", "compare it: sector == '...'"), ("earnings", "write days_to(earnings)")] {
+        let refused = home.trawl(&[&scan[..], &["--rank", rank]].concat()).expect_code(2).stderr;
+        assert!(refused.contains(wanted) && refused.contains("rank"), "{refused}");
+    }
+    let cluster = Cluster::start(&home, 1);
+    assert_eq!(run(&["--output", "-", "--coordinator", &cluster.url]), csv);
+    // A client that would show places and days as numbers gets a reason instead.
+    let refusal = |kinds, select: &str| {
+        let request = ScanRequest {
+            protocol_version: PROTOCOL_VERSION,
+            document_json: format!(r#"{{"dataset":"m","where":"true","select":["{select}"]}}"#),
+            columns: true,
+            kinds,
+            ..ScanRequest::default()
+        };
+        block_on(async {
+            let channel = channel_to(&cluster.url, &ClientSecurity::default(), Role::Coordinator);
+            let mut events = CoordinatorClient::new(channel).scan(request).await?.into_inner();
+            while events.message().await?.is_some() {}
+            Ok::<_, tonic::Status>(())
+        })
+    };
+    for select in ["sector", "earnings"] {
+        let refused = refusal(false, select).expect_err("it is refused");
+        assert!(refused.message().contains("columns of labels or dates"), "{refused}");
+        refusal(true, select).expect("an answer");
+    }
+    refusal(false, "close").expect("an answer");
 }
 
 #[test]

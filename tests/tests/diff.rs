@@ -170,6 +170,8 @@ fn completions_include_commands_options_and_values_and_bash_can_parse_them() {
     assert_eq!(words(&["scan", "-d", "mine", "--why", "BBB,ab"]), ["BBB,ABB"]);
     assert_eq!(words(&["data", "inspect", "mine", "--symbol", "B"]), ["BBB"]);
     assert_eq!(words(&["indicators", "crosses_a"]), ["crosses_above"]);
+    assert_eq!(words(&["scan", "-d", "mine", "--where", "close > 5 and crosses_a"]), ["close > 5 and crosses_above"]);
+    assert_eq!(words(&["scan", "-d", "mine", "--select", "crosses_b"]), ["crosses_below"]);
     assert_eq!(words(&["data", "import", "x.csv", "--calendar", "XN"]), ["XNAS", "XNYS"]);
     let script = home.trawl(&["completions", "bash"]).stdout;
     let file = home.write("trawl.bash", &script);

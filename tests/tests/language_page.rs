@@ -152,12 +152,13 @@ fn columns(answer: &Answer, symbol: &str, written: &str) -> Result<(), String> {
     let row = answer.rows.iter().find(|r| r.row.symbol == symbol).ok_or_else(|| format!("there is no {symbol}"))?;
     // Column by column, because a heading may contain commas.
     let mut rest = written;
-    for (heading, value) in answer.select.iter().zip(&row.row.values) {
+    for (at, (heading, value)) in answer.select.iter().zip(&row.row.values).enumerate() {
         let shown = rest.strip_prefix(heading.as_str()).and_then(|rest| rest.strip_prefix(" = "));
         let shown = shown.ok_or_else(|| format!("{heading} is {value}"))?;
         let (number, more) = shown.split_once(", ").unwrap_or((shown, ""));
-        if !is_written(*value, number) {
-            return Err(format!("{heading} is {value}"));
+        let text = answer.kinds.get(at).and_then(|kind| kind.text(*value));
+        if text != Some(number) && !is_written(*value, number) {
+            return Err(format!("{heading} is {}", text.map_or_else(|| value.to_string(), str::to_owned)));
         }
         rest = more;
     }

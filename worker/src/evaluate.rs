@@ -220,9 +220,11 @@ impl<'a> StageRun<'a> {
             Input::Column(name) => Cow::Borrowed(self.column(frame, axis, name).get(given..).unwrap_or_default()),
             Input::Label(test) => {
                 let times = axis.times(&frame.bars);
-                filled(&mut |row| {
-                    self.label(axis, &test.label, times[row]).map_or(f64::NAN, |v| truth(v == test.value))
-                })
+                let number = |value: &str| match &test.value {
+                    Some(wanted) => truth(value == wanted),
+                    None => self.labels.number_of(&test.label, value),
+                };
+                filled(&mut |row| self.label(axis, &test.label, times[row]).map_or(f64::NAN, number))
             }
             Input::Attribute(name) => {
                 let (times, known) = (axis.times(&frame.bars), self.attributes.of(&axis.bars.symbol, name));

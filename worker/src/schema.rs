@@ -64,7 +64,7 @@ pub fn changing_name(
 
 fn schema_with(dataset: &Dataset, as_of: TimeMicros, asked: Asked) -> Result<Schema, MarketError> {
     let table = dataset.symbol_table()?;
-    let values = |label: &String| (label.clone(), table.values(label));
+    let values = |label: &String| (label.clone(), table.values(label).to_vec());
     let labels: BTreeMap<String, Vec<String>> = table.labels().iter().map(values).collect();
     let attributes = dataset.attributes()?.kinds().clone();
     Ok(Schema {

@@ -70,6 +70,9 @@ fn with_values(command: Command) -> Command {
             "symbol" | "why" => symbols,
             "calendar" => || Calendar::all().map(|calendar| calendar.name().to_owned()).collect(),
             "name" if is_functions => functions,
+            "condition" | "where" | "universe" | "rank" | "select" | "expr" | "panel" | "overlay" => {
+                return arg.add(ArgValueCompleter::new(functions_of));
+            }
             _ => return arg,
         };
         completed(arg, values)
@@ -86,6 +89,20 @@ fn completed(arg: Arg, values: fn() -> Vec<String>) -> Arg {
             |value: &String| value.get(..current.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(current));
         values().into_iter().filter(begins).map(|value| CompletionCandidate::new(format!("{before}{value}"))).collect()
     }))
+}
+
+/// What an expression may go on with: the functions that begin as its last word does.
+fn functions_of(expression: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(expression) = expression.to_str() else { return Vec::new() };
+    // A shell passes a quotation mark that is open.
+    let expression = expression.trim_start_matches(['\'', '"']);
+    let word = expression.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_').map_or(0, |at| at + 1);
+    let (before, word) = expression.split_at_checked(word).unwrap_or((expression, ""));
+    if word.is_empty() {
+        return Vec::new();
+    }
+    let begin = functions().into_iter().filter(|name| name.starts_with(word));
+    begin.map(|name| CompletionCandidate::new(format!("{before}{name}"))).collect()
 }
 
 fn functions() -> Vec<String> {

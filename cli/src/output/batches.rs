@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Float64Type, TimestampMicrosecondType};
+use arrow_array::types::{Date32Type, Float64Type, TimestampMicrosecondType};
 use arrow_array::{Array as _, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Schema};
 use parquet::arrow::ArrowWriter;
@@ -13,7 +13,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use trawl_market::format_time;
 
-use super::Format;
+use super::{DAY_US, Format};
 use crate::human::push_exact;
 
 /// A file being written.
@@ -98,6 +98,10 @@ fn push_cell(text: &mut String, column: &ArrayRef, row: usize) -> anyhow::Result
         DataType::Utf8 => text.push_str(column.as_string::<i32>().value(row)),
         DataType::Boolean => text.push_str(if column.as_boolean().value(row) { "true" } else { "false" }),
         DataType::Float64 => push_exact(text, column.as_primitive::<Float64Type>().value(row)),
+        DataType::Date32 => {
+            let days = column.as_primitive::<Date32Type>().value(row);
+            text.push_str(&format_time(i64::from(days).saturating_mul(DAY_US)));
+        }
         DataType::Timestamp(..) => {
             let time = column.as_primitive_opt::<TimestampMicrosecondType>().context("a time in another unit")?;
             text.push_str(&format_time(time.value(row)));

@@ -2,20 +2,22 @@
 //!
 //! Columns: `time` (microseconds, UTC), the sweep's variables (text, i64 where all values are whole, else f64), `place` (u32,
 //! null without one), `symbol`, `status` (text), `edge`, `provisional` (boolean), `reason` (text), then each select column
-//! (boolean for a condition, else f64; null for NA). No compression: any reader opens them, and answers are small.
+//! (boolean for a condition, text for a label, a date for a dated attribute, else f64; null for NA). No compression: any reader
+//! opens them, and answers are small.
 
 use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use arrow_array::{
-    ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array,
+    ArrayRef, BooleanArray, Date32Array, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+    UInt32Array,
 };
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
-use trawl_plan::{ANSWER_COLUMNS, ANSWER_TIME, Setting};
+use trawl_plan::{ANSWER_COLUMNS, ANSWER_TIME, ColumnKind, Setting};
 use trawl_wire::{Answer, AnswerRow};
 
 use super::{
@@ -42,7 +44,29 @@ fn data_type(kind: Kind) -> DataType {
         Kind::Text => DataType::Utf8,
         Kind::Whole => DataType::Int64,
         Kind::Number => DataType::Float64,
-        Kind::Condition => DataType::Boolean,
+    }
+}
+
+/// The type of a select column.
+pub fn select_type(kind: &ColumnKind) -> DataType {
+    match kind {
+        ColumnKind::Number => DataType::Float64,
+        ColumnKind::Condition => DataType::Boolean,
+        ColumnKind::Date => DataType::Date32,
+        ColumnKind::Text(_) => DataType::Utf8,
+    }
+}
+
+/// Values of a select column, NaN as null.
+pub fn select_array(kind: &ColumnKind, values: impl Iterator<Item = f64>) -> ArrayRef {
+    let known = values.map(|value| (!value.is_nan()).then_some(value));
+    match kind {
+        ColumnKind::Number => Arc::new(known.collect::<Float64Array>()),
+        ColumnKind::Condition => Arc::new(known.map(|value| value.map(|v| v == 1.0)).collect::<BooleanArray>()),
+        ColumnKind::Date => Arc::new(known.map(|value| value.map(|days| days as i32)).collect::<Date32Array>()),
+        ColumnKind::Text(_) => {
+            Arc::new(known.map(|value| value.and_then(|value| kind.text(value))).collect::<StringArray>())
+        }
     }
 }
 
@@ -55,7 +79,7 @@ pub(super) fn schema(answer: &Answer, about: &About<'_>) -> Arc<Schema> {
     let mut fields = vec![Field::new(ANSWER_TIME, time, false)];
     fields.extend(setting_names(answer).into_iter().enumerate().map(setting));
     fields.extend(fixed.map(|(i, (name, kind))| Field::new(name, kind, i == 0)));
-    let select = |(i, name): (usize, &String)| Field::new(name, data_type(select_kind(answer, i)), true);
+    let select = |(i, name): (usize, &String)| Field::new(name, select_type(select_kind(answer, i)), true);
     fields.extend(answer.select.iter().enumerate().map(select));
     Arc::new(Schema::new(fields).with_metadata(arrow_schema::Metadata::from_iter(metadata(about))))
 }
@@ -80,7 +104,7 @@ fn batch(schema: &Arc<Schema>, answer: &Answer, rows: &[AnswerRow]) -> anyhow::R
             Kind::Whole => {
                 Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| whole(number(row)).unwrap_or(0))))
             }
-            Kind::Number | Kind::Condition => Arc::new(Float64Array::from_iter_values(rows.iter().map(number))),
+            Kind::Number => Arc::new(Float64Array::from_iter_values(rows.iter().map(number))),
         }
     };
     let time = time_of(answer).context("the answer has no time")?;
@@ -96,11 +120,8 @@ fn batch(schema: &Arc<Schema>, answer: &Answer, rows: &[AnswerRow]) -> anyhow::R
         text(|r| &r.row.reason),
     ]);
     for i in 0..answer.select.len() {
-        let values = rows.iter().map(|r| r.row.values.get(i).copied().filter(|v| !v.is_nan()));
-        columns.push(match select_kind(answer, i) {
-            Kind::Condition => Arc::new(values.map(|value| value.map(|v| v == 1.0)).collect::<BooleanArray>()),
-            _ => Arc::new(values.collect::<Float64Array>()),
-        });
+        let values = rows.iter().map(|r| r.row.values.get(i).copied().unwrap_or(f64::NAN));
+        columns.push(select_array(select_kind(answer, i), values));
     }
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
@@ -210,7 +231,7 @@ mod tests {
     fn columns_have_the_types_of_their_values_and_the_scan_is_in_the_metadata() {
         let point = |n: f64, f: f64| vec![("n".to_owned(), Setting::Number(n)), ("f".to_owned(), Setting::Number(f))];
         let mut answer = Answer { points: vec![point(10.0, 0.5), point(-3.0, 2.0)], ..sample() };
-        answer.conditions = vec![false, true];
+        answer.kinds = vec![ColumnKind::Number, ColumnKind::Condition];
         answer.rows.truncate(4);
         for (row, (point, holds)) in answer.rows.iter_mut().zip([(0, 1.0), (1, 0.0), (1, f64::NAN)]) {
             row.row.point = point;

@@ -3,10 +3,10 @@
 
 use std::io::Write;
 
-use trawl_plan::{ANSWER_COLUMNS, ANSWER_TIME, Setting};
+use trawl_plan::{ANSWER_COLUMNS, ANSWER_TIME, ColumnKind, Setting};
 use trawl_wire::Answer;
 
-use super::{Kind, select_kind, setting_names, settings_of, time_text};
+use super::{select_kind, select_text, setting_names, settings_of, time_text};
 use crate::human::push_exact;
 
 /// Writes all rows. Select columns are empty for symbols that did not match.
@@ -67,12 +67,14 @@ pub fn rows(answer: &Answer, csv: &mut ::csv::Writer<impl Write>) -> anyhow::Res
         }
         for i in 0..answer.select.len() {
             let value = row.row.values.get(i).copied().unwrap_or(f64::NAN);
-            if select_kind(answer, i) == Kind::Condition && !value.is_nan() {
-                csv.write_field(boolean(value == 1.0))?;
+            if let Some(text) = select_text(select_kind(answer, i), value) {
+                csv.write_field(&text)?;
                 continue;
             }
             text.clear();
-            push_exact(&mut text, value);
+            if *select_kind(answer, i) == ColumnKind::Number {
+                push_exact(&mut text, value);
+            }
             csv.write_field(&text)?;
         }
         csv.write_record(None::<&[u8]>)?;

@@ -7,10 +7,10 @@
 use std::io::Write;
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq as _, Serializer};
-use trawl_plan::{ANSWER_TIME, Setting};
+use trawl_plan::{ANSWER_TIME, ColumnKind, Setting};
 use trawl_wire::{Answer, AnswerRow};
 
-use super::{About, Kind, select_kind, settings_of, time_text, whole};
+use super::{About, select_kind, select_text, settings_of, time_text, whole};
 
 /// Writes the whole answer.
 ///
@@ -170,18 +170,19 @@ impl Serialize for Settings<'_> {
 }
 
 /// A value of a select column in JSON.
-pub struct Cell {
+pub struct Cell<'a> {
     /// The value, NaN for NA.
     pub value: f64,
     /// The kind of its column.
-    pub kind: Kind,
+    pub kind: &'a ColumnKind,
 }
 
-impl Serialize for Cell {
+impl Serialize for Cell<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.kind {
-            Kind::Condition if !self.value.is_nan() => serializer.serialize_bool(self.value == 1.0),
-            _ => Number(self.value).serialize(serializer),
+            ColumnKind::Number => Number(self.value).serialize(serializer),
+            ColumnKind::Condition if !self.value.is_nan() => serializer.serialize_bool(self.value == 1.0),
+            kind => select_text(kind, self.value).serialize(serializer),
         }
     }
 }

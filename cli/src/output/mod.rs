@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::Serialize;
 use trawl_market::{TimeMicros, format_time, parse_time};
-use trawl_plan::{ScanDocument, Setting};
+use trawl_plan::{ColumnKind, ScanDocument, Setting};
 use trawl_wire::{Answer, AnswerRow, Identity, Status};
 
 use crate::failure::UserMistake;
@@ -241,15 +241,16 @@ pub fn time_text(answer: &Answer) -> String {
     time_of(answer).map_or_else(|| answer.identity.as_of.clone(), format_time)
 }
 
-/// The kind of a column of numbers in a columnar file.
+/// The kind of a column of a sweep's variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Text,
     Whole,
     Number,
-    Condition,
 }
 
+/// Microseconds of a day.
+const DAY_US: i64 = 86_400_000_000;
 /// Largest size of whole numbers that are exact in f64.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
@@ -269,8 +270,19 @@ pub fn setting_kind(answer: &Answer, variable: usize) -> Kind {
 }
 
 /// The kind of a select column.
-pub fn select_kind(answer: &Answer, column: usize) -> Kind {
-    if answer.conditions.get(column) == Some(&true) { Kind::Condition } else { Kind::Number }
+pub fn select_kind(answer: &Answer, column: usize) -> &ColumnKind {
+    answer.kinds.get(column).unwrap_or(&ColumnKind::Number)
+}
+
+/// A value of a select column that files write as a text: one of texts, a date, a condition; `None` for a number or NA.
+pub fn select_text(kind: &ColumnKind, value: f64) -> Option<String> {
+    match kind {
+        _ if value.is_nan() => None,
+        ColumnKind::Number => None,
+        ColumnKind::Condition => Some((value == 1.0).to_string()),
+        ColumnKind::Date => Some(format_time((value as i64).saturating_mul(DAY_US))),
+        ColumnKind::Text(_) => kind.text(value).map(str::to_owned),
+    }
 }
 
 /// Names of the sweep's variables: the columns of an answer file behind the time.
@@ -331,7 +343,7 @@ pub mod tests {
             time: Some(1_361_491_200_000_000),
             points: vec![Vec::new()],
             best: false,
-            conditions: vec![false, false],
+            kinds: vec![ColumnKind::Number; 2],
             select: vec!["close".to_owned(), "a, \"b\"".to_owned()],
             rows: rows.into_iter().map(|(place, row)| AnswerRow { place, row }).collect(),
             digest: "d1".to_owned(),

@@ -24,11 +24,11 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::ColumnDescPtr;
 use rayon::prelude::*;
 use trawl_coordinator::{PanelChunk, PanelRows};
-use trawl_plan::Setting;
+use trawl_plan::{ColumnKind, Setting};
 use trawl_wire::{Answer, Status};
 
 use super::column_chunk::{self, ColumnChunk, Dictionary};
-use super::columnar::{metadata, schema};
+use super::columnar::{metadata, schema, select_array};
 use super::{About, Kind, select_kind, setting_kind, setting_names, whole};
 
 /// Rows of a block: a row group of Parquet, a record batch of Arrow. A block has the rows of at least one time.
@@ -48,7 +48,7 @@ struct Encoder {
     /// `[variable][point]`: values of the sweep's variables.
     settings: Vec<Column>,
     /// Kinds of the select columns.
-    select: Vec<Kind>,
+    select: Vec<ColumnKind>,
     /// Of a Parquet file: its columns, and writers for those of values.
     parquet: Option<(Vec<ColumnDescPtr>, ArrowRowGroupWriterFactory)>,
     /// Row groups that are written.
@@ -103,7 +103,7 @@ impl<W: Write + Send> PanelFile<W> {
     pub fn begin(parquet: bool, answer: &Answer, about: &About<'_>, writer: W) -> anyhow::Result<Self> {
         let schema = schema(answer, about);
         let settings = (0..setting_names(answer).len()).map(|variable| column(answer, variable)).collect();
-        let select = (0..answer.select.len()).map(|at| select_kind(answer, at)).collect();
+        let select = (0..answer.select.len()).map(|at| select_kind(answer, at).clone()).collect();
         if !parquet {
             let writer = Writer::Arrow(arrow_ipc::writer::FileWriter::try_new(writer, &schema)?);
             return Ok(Self { encoder: Encoder { schema, settings, select, parquet: None, written: 0 }, writer });
@@ -218,7 +218,7 @@ impl Encoder {
         let writers = groups.create_column_writers(group)?.into_iter().skip(first);
         let columns = rows.values.iter().zip(&self.select).zip(&self.schema.fields()[first..]);
         for (mut writer, ((values, kind), field)) in writers.zip(columns) {
-            for leaf in compute_leaves(field, &nullable(values, *kind, rows))? {
+            for leaf in compute_leaves(field, &nullable(values, kind, rows))? {
                 writer.write(&leaf)?;
             }
             encoded.push(Encoded::Values(writer.close()?));
@@ -255,7 +255,7 @@ fn column(answer: &Answer, variable: usize) -> Column {
             Column::Words(settings.map(|value| value.map_or_else(String::new, ToString::to_string)).collect())
         }
         Kind::Whole => Column::Wholes(settings.map(|value| whole(number(value)).unwrap_or(0)).collect()),
-        Kind::Number | Kind::Condition => Column::Numbers(settings.map(number).collect()),
+        Kind::Number => Column::Numbers(settings.map(number).collect()),
     }
 }
 
@@ -299,7 +299,7 @@ impl Texts {
 }
 
 /// The values of the rows that have some as a column of all rows, in which NaN and the other rows are null.
-fn nullable(values: &[f64], kind: Kind, rows: &PanelRows) -> ArrayRef {
+fn nullable(values: &[f64], kind: &ColumnKind, rows: &PanelRows) -> ArrayRef {
     let mut column = vec![0.0; rows.symbol.len()];
     let mut known = BooleanBufferBuilder::new(column.len());
     let mut values = values.iter();
@@ -313,8 +313,13 @@ fn nullable(values: &[f64], kind: Kind, rows: &PanelRows) -> ArrayRef {
     known.append_n(column.len() - known.len(), false);
     let known = Some(NullBuffer::new(known.finish()));
     match kind {
-        Kind::Condition => Arc::new(BooleanArray::new(column.iter().map(|value| *value == 1.0).collect(), known)),
-        _ => Arc::new(Float64Array::new(column.into(), known)),
+        ColumnKind::Condition => Arc::new(BooleanArray::new(column.iter().map(|value| *value == 1.0).collect(), known)),
+        ColumnKind::Number => Arc::new(Float64Array::new(column.into(), known)),
+        ColumnKind::Date | ColumnKind::Text(_) => {
+            let missing = |at| known.as_ref().is_some_and(|known| known.is_null(at));
+            let values = column.iter().enumerate();
+            select_array(kind, values.map(|(at, value)| if missing(at) { f64::NAN } else { *value }))
+        }
     }
 }
 
@@ -335,7 +340,7 @@ impl Encoder {
             Column::Numbers(numbers) => Arc::new(Float64Array::from_iter_values(points().map(|point| numbers[point]))),
         }));
         let columns = rows.values.iter().zip(&self.select);
-        let values: Vec<ArrayRef> = columns.map(|(values, kind)| nullable(values, *kind, &rows)).collect();
+        let values: Vec<ArrayRef> = columns.map(|(values, kind)| nullable(values, kind, &rows)).collect();
         let placed = NullBuffer::from_iter(rows.place.iter().map(|place| *place > 0));
         arrays.push(Arc::new(UInt32Array::new(rows.place.into(), Some(placed))));
         let symbols = rows.symbol.iter().map(|symbol| &chunk.symbols[*symbol as usize]);
@@ -426,7 +431,13 @@ mod tests {
                 for at in 0..answer.select.len() {
                     let wrote = row.row.values.get(at).copied().filter(|value| !value.is_nan());
                     let values = column(fixed + 6 + at);
-                    if select_kind(answer, at) == Kind::Condition {
+                    let kind = select_kind(answer, at);
+                    if let ColumnKind::Text(_) = kind {
+                        let read = values.as_string::<i32>();
+                        assert_eq!(read.is_valid(i).then(|| read.value(i)), wrote.and_then(|wrote| kind.text(wrote)));
+                        continue;
+                    }
+                    if *kind == ColumnKind::Condition {
                         let read = values.as_boolean();
                         assert_eq!(read.is_valid(i).then(|| f64::from(read.value(i))), wrote);
                         continue;
@@ -443,7 +454,7 @@ mod tests {
     fn a_panel_is_read_back_as_the_answers_of_all_times_in_both_formats() {
         for document in [
             "dataset = 'demo'\nuniverse = 'close > 10'\nwhere = 'sma(close, 5) > sma(close, 20)'\n\
-             rank = 'roc(close, 10) desc'\nlimit = 3\nselect = ['close', 'roc(close, 10) as r', 'close > open as up']",
+             rank = 'roc(close, 10) desc'\nlimit = 3\nselect = ['close', 'roc(close, 10) as r', 'close > open as up', 'sector']",
             "dataset = 'demo'\nwhere = \"xs_rank(roc(close, n)) <= 3 and close > ref('SPY', close)\"\n[sweep]\nn = [5, 21]",
             "dataset = 'us5'\nwhere = 'close > ma(close, 50, matype=kind)'\n[sweep]\nkind = ['sma', 'ema']",
             "dataset = 'us5'\nwhere = 'close > sma(close, n)'\nselect = ['close']\n\

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use trawl_kernels::Precision;
-use trawl_plan::Setting;
+use trawl_plan::{ColumnKind, Setting};
 use trawl_wire::{Answer, AnswerRow, Status};
 
 use super::page::{Grid, Page, Tone};
 pub use super::page::{cell, clean};
-use super::{Counts, Kind, matrix, select_kind, setting_names, settings_of};
+use super::{Counts, matrix, select_kind, select_text, setting_names, settings_of};
 use crate::human::{counted, readable};
 
 /// Answers of up to this many rows list every symbol that has a reason; longer ones group the symbols by reason.
@@ -134,15 +134,16 @@ fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
     headings.extend(flagged.then_some("flags"));
     let before = headings.len();
     headings.extend(answer.select.iter().map(String::as_str));
-    let numbers = (0..=settings.len()).chain(before..headings.len());
+    let is_text = |at: &usize| matches!(select_kind(answer, at - before), ColumnKind::Text(_));
+    let numbers = (0..=settings.len()).chain((before..headings.len()).filter(|at| !is_text(at)));
     let mut table = Grid::new(headings.into_iter().map(cell).collect(), before).numbers(numbers);
     for row in &placed[..shown] {
         let mut cells: Vec<String> = settings_of(answer, row).iter().map(|(_, value)| setting(value)).collect();
         cells.extend([row.place.map_or_else(String::new, |p| p.to_string()), cell(&row.row.symbol)]);
         cells.extend(flagged.then(|| flags(row).to_owned()));
-        let value = |(at, value): (usize, &f64)| match select_kind(answer, at) {
-            Kind::Condition if !value.is_nan() => (*value == 1.0).to_string(),
-            _ => readable(*value),
+        let value = |(at, value): (usize, &f64)| match select_text(select_kind(answer, at), *value) {
+            Some(text) => cell(&text),
+            None => readable(*value),
         };
         cells.extend(row.row.values.iter().enumerate().map(value));
         table.row(cells);

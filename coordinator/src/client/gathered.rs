@@ -43,6 +43,7 @@ impl Gathered {
             have: self.results.keys().copied().collect(),
             gathers: true,
             columns: true,
+            kinds: true,
         })
     }
 

@@ -237,6 +237,7 @@ impl<'a> Following<'a> {
             backend: call.backend.clone().unwrap_or_default(),
             gathers: true,
             columns: true,
+            kinds: true,
             fresh: call.fresh,
             profile: call.profile,
         };
@@ -249,6 +250,7 @@ impl<'a> Following<'a> {
             scan_id: scan.to_owned(),
             gathers: true,
             columns: true,
+            kinds: true,
             ..pb::WatchRequest::default()
         };
         self.follow(Ask::Watch(request)).await

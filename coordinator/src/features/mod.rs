@@ -18,6 +18,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use trawl_kernels::Cancel;
 use trawl_market::{MarketError, TimeMicros};
+use trawl_plan::ColumnKind;
 use trawl_wire::Status;
 
 use crate::all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars_by_column};
@@ -189,9 +190,9 @@ impl<'a> FeaturePanel<'a> {
         &self.prepared.plan.headings
     }
 
-    /// Whether each feature is a condition: 1 or 0 where it has a value.
-    pub fn conditions(&self) -> Vec<bool> {
-        self.prepared.plan.conditions()
+    /// What the values of each feature are.
+    pub fn kinds(&self) -> Vec<ColumnKind> {
+        self.prepared.plan.kinds()
     }
 
     /// Names of the labels.
@@ -217,7 +218,7 @@ impl<'a> FeaturePanel<'a> {
     /// # Errors
     /// Those of [`FeaturePanel::each_chunk`].
     pub fn fit(&self, cancel: &dyn Cancel) -> Result<Scaler, FeatureError> {
-        let mut scaler = Scaler::of(self.features(), &self.conditions());
+        let mut scaler = Scaler::of(self.features(), &self.kinds());
         self.each_chunk(cancel, |chunk| {
             scaler.learn(&chunk);
             Ok(())

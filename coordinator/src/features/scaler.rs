@@ -1,13 +1,14 @@
 //! Means and standard deviations of features, over training rows alone.
 
 use serde::Serialize;
+use trawl_plan::ColumnKind;
 
 use super::{FeatureChunk, Use};
 
 /// What scales a panel: a feature less its mean, over its standard deviation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scaler {
-    /// In the order of the features, without conditions.
+    /// In the order of the features, without conditions, texts and dates.
     pub features: Vec<ScalerColumn>,
 }
 
@@ -31,7 +32,7 @@ pub struct ScalerColumn {
 }
 
 impl Scaler {
-    pub(super) fn of(features: &[String], conditions: &[bool]) -> Self {
+    pub(super) fn of(features: &[String], kinds: &[ColumnKind]) -> Self {
         let column = |(at, name): (usize, &String)| ScalerColumn {
             name: name.clone(),
             at,
@@ -40,7 +41,7 @@ impl Scaler {
             standard_deviation: 1.0,
             squares: 0.0,
         };
-        let numbers = |(at, _): &(usize, &String)| conditions.get(*at) != Some(&true);
+        let numbers = |(at, _): &(usize, &String)| kinds.get(*at) == Some(&ColumnKind::Number);
         Self { features: features.iter().enumerate().filter(numbers).map(column).collect() }
     }
 

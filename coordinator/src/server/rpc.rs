@@ -48,7 +48,8 @@ impl pb::coordinator_server::Coordinator for Handle {
                 Ok(passed_on(reply.map_err(of_leader)?, permit))
             }
             CallTarget::Here(environment) => {
-                let (detached, gathers, context) = (request.detached, request.gathers, request.trace.clone());
+                let (detached, gathers, kinds) = (request.detached, request.gathers, request.kinds);
+                let context = request.trace.clone();
                 let earlier = (!request.columns).then(|| environment.memory.clone());
                 let permit = self.0.open_stream(&call.caller)?;
                 let scan = self.0.submit((*environment).clone(), &call.caller, request, carried.as_ref()).await?;
@@ -56,7 +57,7 @@ impl pb::coordinator_server::Coordinator for Handle {
                 let ends_it = !scan.asked.durable;
                 let within = carried.as_ref().or(context.as_ref());
                 let subject = scan.name.clone();
-                let options = StreamOptions { ends_it, detached: detached && !ends_it, gathers, earlier };
+                let options = StreamOptions { ends_it, detached: detached && !ends_it, gathers, kinds, earlier };
                 Ok(with_subject(stream(scan, Cursor::default(), options, within, held), subject))
             }
         }
@@ -79,8 +80,8 @@ impl pb::coordinator_server::Coordinator for Handle {
                 let held = (permit, loaded(&environment, &scan).await?);
                 let cursor = Cursor::with(request.generation, request.have);
                 let earlier = (!request.columns).then(|| environment.memory.clone());
-                let gathers = request.gathers;
-                let options = StreamOptions { ends_it: false, detached: false, gathers, earlier };
+                let (gathers, kinds) = (request.gathers, request.kinds);
+                let options = StreamOptions { ends_it: false, detached: false, gathers, kinds, earlier };
                 Ok(with_subject(stream(scan, cursor, options, carried.as_ref(), held), subject))
             }
         }

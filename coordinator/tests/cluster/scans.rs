@@ -36,6 +36,7 @@ fn watch(scan_id: &str, have: Vec<u32>) -> pb::WatchRequest {
         have,
         gathers: false,
         columns: false,
+        kinds: false,
     }
 }
 

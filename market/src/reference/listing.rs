@@ -167,6 +167,8 @@ pub(crate) fn decode_listing(file: &str, content: &[u8]) -> Result<Listing, Mark
 #[derive(Debug, Clone, Default)]
 pub struct SymbolTable {
     labels: Vec<String>,
+    /// The values that each label has anywhere, sorted, each once.
+    values: BTreeMap<String, Vec<String>>,
     /// Sorted by symbol and start; symbols in the snapshot's spelling.
     rows: Vec<ListingRow>,
     /// Rows by ticker, normalised.
@@ -193,6 +195,12 @@ impl SymbolTable {
         for (i, row) in table.rows.iter().enumerate() {
             table.by_ticker.entry(alike(row.name())).or_default().push(i);
         }
+        let mut values: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
+        for (label, value) in table.rows.iter().flat_map(|row| &row.labels) {
+            values.entry(label).or_default().insert(value);
+        }
+        let listed = values.into_iter().map(|(label, values)| (label.clone(), values.into_iter().cloned().collect()));
+        table.values = listed.collect();
         table
     }
 
@@ -207,9 +215,13 @@ impl SymbolTable {
     }
 
     /// The values that a label has anywhere, sorted, each once; empty for an unknown label.
-    pub fn values(&self, label: &str) -> Vec<String> {
-        let values: BTreeSet<&String> = self.rows.iter().filter_map(|r| r.labels.get(label)).collect();
-        values.into_iter().cloned().collect()
+    pub fn values(&self, label: &str) -> &[String] {
+        self.values.get(label).map_or(&[], Vec::as_slice)
+    }
+
+    /// The place of a value among those of its label, from 0 on; NaN for one that it has nowhere.
+    pub fn number_of(&self, label: &str, value: &str) -> f64 {
+        self.values(label).binary_search_by(|known| known.as_str().cmp(value)).map_or(f64::NAN, |at| at as f64)
     }
 
     /// A symbol's label at a time; `None` where unknown.

@@ -1,7 +1,7 @@
 //! The result of a segment of a scan, and the whole answer.
 
 use rkyv::{Archive, Deserialize, Serialize};
-use trawl_plan::Setting;
+use trawl_plan::{ColumnKind, Setting};
 
 /// A symbol's status: the first that applies, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Archive, Serialize, Deserialize)]
@@ -167,9 +167,9 @@ pub struct Answer {
     pub time: Option<i64>,
     /// Headings of `AnswerRow::row.values`.
     pub select: Vec<String>,
-    /// For each heading whether its values are a condition's: 1, 0 or NaN. It follows from the plan, and so it is not
-    /// digested; empty, all are numbers.
-    pub conditions: Vec<bool>,
+    /// For each heading what its values are. It follows from the plan and the snapshot, and so it is not digested; empty, all are
+    /// numbers.
+    pub kinds: Vec<ColumnKind>,
     /// Values of the sweep's variables at each point; one point without settings when there is no sweep.
     pub points: Vec<Vec<(String, Setting)>>,
     /// Whether each symbol has rows at its best points only.

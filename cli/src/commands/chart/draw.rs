@@ -181,7 +181,8 @@ where
     if sizes.legend > 0 {
         legend(&names, close.into_iter().chain(over).chain(shaded).chain(marked), sizes)?;
     }
-    let mut chart = panel(&top, layout, &layout.top, &dates, sizes)?;
+    let last = layout.price.close.iter().rfind(|value| value.is_finite());
+    let mut chart = panel(&top, layout, (&layout.top, last.copied()), &dates, sizes)?;
     shades(&mut chart, layout)?;
     if layout.candles {
         candles(&mut chart, &layout.price)?;
@@ -190,7 +191,6 @@ where
     }
     lines(&mut chart, &layout.top.lines, layout)?;
     marks(&mut chart, layout, sizes)?;
-    let last = layout.price.close.iter().rfind(|value| value.is_finite());
     let before = layout.price.open.last().copied().unwrap_or(f64::NAN);
     let colour = last.map_or(INK, |close| if *close < before { FALL } else { RISE });
     last_values(&mut chart, last.map(|value| (*value, colour.to_rgba())), &layout.top.lines, sizes)?;
@@ -204,7 +204,7 @@ where
             let named = of.lines.iter().enumerate().map(|(i, line)| (line.name.as_str(), colour((i, line))));
             legend(&names, named, sizes)?;
         }
-        let mut chart = panel(&area, layout, of, &dates, sizes)?;
+        let mut chart = panel(&area, layout, (of, None), &dates, sizes)?;
         lines(&mut chart, &of.lines, layout)?;
         last_values(&mut chart, None, &of.lines, sizes)?;
     }
@@ -243,11 +243,12 @@ where
     Ok(())
 }
 
-/// An empty panel with its grid: a bar is one unit wide, its middle is at a whole number and a half.
+/// An empty panel with its grid: a bar is one unit wide, its middle is at a whole number and a half. Beside the last values, of the
+/// price and of its lines, the axis has no labels.
 fn panel<'a, B: DrawingBackend + 'a>(
     area: &Area<B>,
     layout: &ChartLayout,
-    of: &Panel,
+    (of, price): (&Panel, Option<f64>),
     dates: &[(usize, String)],
     sizes: Sizes,
 ) -> Drawn<Chart<'a, B>>
@@ -261,13 +262,16 @@ where
         .margin_bottom(4)
         .set_label_area_size(LabelAreaPosition::Right, sizes.labels)
         .build_cartesian_2d(0.0..bars, least..most)?;
+    let pixels = f64::from(area.dim_in_pixel().1) / (most - least);
+    let last: Vec<f64> = price.into_iter().chain(shown_last(&of.lines).map(|(_, value)| value)).collect();
+    let is_beside = |value: f64| last.iter().any(|last| (value - last).abs() * pixels < sizes.font);
     let rows = (area.dim_in_pixel().1 / 35).clamp(2, 12) as usize;
     chart
         .configure_mesh()
         .disable_x_mesh()
         .disable_x_axis()
         .y_labels(rows)
-        .y_label_formatter(&|value| short(*value))
+        .y_label_formatter(&|value| if is_beside(*value) { String::new() } else { short(*value) })
         .light_line_style(TRANSPARENT)
         .bold_line_style(GRID)
         .axis_style(GRID)
@@ -435,6 +439,12 @@ where
     Ok(())
 }
 
+/// The last values of lines that are shown on the axis, with the places of the lines.
+fn shown_last(of: &[Series]) -> impl Iterator<Item = (usize, f64)> {
+    let shown = of.iter().enumerate().filter(|(_, series)| series.shape != Shape::Volume);
+    shown.filter_map(|(i, series)| Some((i, series.values.last().copied().filter(|value| value.is_finite())?)))
+}
+
 /// The last value of each line on the axis, the price's first; those that would cover another are left out.
 fn last_values<B: DrawingBackend>(
     chart: &mut Chart<'_, B>,
@@ -445,9 +455,7 @@ fn last_values<B: DrawingBackend>(
 where
     B::ErrorType: 'static,
 {
-    let last = |series: &Series| series.values.last().copied().filter(|value| value.is_finite());
-    let shown = of.iter().enumerate().filter(|(_, series)| series.shape != Shape::Volume);
-    let values = shown.filter_map(|(i, series)| Some((last(series)?, line_colour(i))));
+    let values = shown_last(of).map(|(i, value)| (value, line_colour(i)));
     let (_, right) = (chart.plotting_area().get_x_range().start, chart.plotting_area().get_x_range().end);
     let mut taken: Vec<i32> = Vec::new();
     let half = (sizes.font / 2.0) as i32 + 2;

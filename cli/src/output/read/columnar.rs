@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Float64Type, Int32Type, Int64Type, TimestampMicrosecondType, UInt32Type, UInt64Type};
+use arrow_array::types::{
+    Date32Type, Float64Type, Int32Type, Int64Type, TimestampMicrosecondType, UInt32Type, UInt64Type,
+};
 use arrow_array::{Array, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::{FileDecoder, read_footer_length};
@@ -16,7 +18,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use trawl_market::format_time;
 
 use super::{AboutRead, AnswerTable, Builder, Cell, Damage};
-use crate::output::{DIGEST_KEY, IDENTITY_KEY, SCAN_KEY};
+use crate::output::{DAY_US, DIGEST_KEY, IDENTITY_KEY, SCAN_KEY};
 
 /// Rows decoded at once from a Parquet file.
 const BATCH_ROWS: usize = 8192;
@@ -78,8 +80,8 @@ impl Columns {
         let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
         let builder = Builder::new(&names)?;
         let readable = |kind: &DataType| {
-            use DataType::{Boolean, Float64, Int32, Int64, Timestamp, UInt32, UInt64, Utf8};
-            matches!(kind, Boolean | Float64 | Int32 | Int64 | UInt32 | UInt64 | Utf8)
+            use DataType::{Boolean, Date32, Float64, Int32, Int64, Timestamp, UInt32, UInt64, Utf8};
+            matches!(kind, Boolean | Date32 | Float64 | Int32 | Int64 | UInt32 | UInt64 | Utf8)
                 || matches!(kind, Timestamp(TimeUnit::Microsecond, Some(zone)) if &**zone == "UTC")
         };
         if let Some(strange) = schema.fields().iter().find(|field| !readable(field.data_type())) {
@@ -123,6 +125,10 @@ fn cell(column: &dyn Array, i: usize) -> Cell {
     }
     match column.data_type() {
         DataType::Utf8 => Cell::Text(column.as_string::<i32>().value(i).to_owned()),
+        DataType::Date32 => {
+            let days = column.as_primitive::<Date32Type>().value(i);
+            Cell::Text(format_time(i64::from(days).saturating_mul(DAY_US)))
+        }
         DataType::Boolean => Cell::Bool(column.as_boolean().value(i)),
         DataType::Float64 => Cell::Number(column.as_primitive::<Float64Type>().value(i)),
         DataType::UInt32 => Cell::Number(f64::from(column.as_primitive::<UInt32Type>().value(i))),

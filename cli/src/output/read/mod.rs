@@ -2,8 +2,8 @@
 //!
 //! Columns are found by name. Columns before `place` are the settings of a sweep, columns that are not fixed ones are
 //! select columns; `time`, `edge` and `provisional` are optional. In a file of the answers at many times, `time` is the first
-//! setting: a row is then one of a symbol at a time. A file that is truncated, damaged or not an answer is the
-//! user's mistake, reported with its place: the libraries that read Arrow and Parquet panic on some damaged files, and
+//! setting: a row is then one of a symbol at a time. Select columns of labels and dates are left out. A file that is truncated,
+//! damaged or not an answer is the user's mistake, reported with its place: the libraries that read Arrow and Parquet panic on some damaged files, and
 //! that is caught here too.
 
 mod columnar;
@@ -239,6 +239,17 @@ impl AnswerLayout {
 struct Builder {
     layout: AnswerLayout,
     table: AnswerTable,
+    /// For each select column what its cells were so far.
+    seen: Vec<Seen>,
+}
+
+/// What the cells of a select column are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Nothing,
+    Numbers,
+    /// Labels or dates, which are not compared.
+    Texts,
 }
 
 impl Builder {
@@ -249,7 +260,8 @@ impl Builder {
             select: layout.values.iter().map(|&i| names[i].clone()).collect(),
             ..AnswerTable::default()
         };
-        Ok(Self { layout, table })
+        let seen = vec![Seen::Nothing; layout.values.len()];
+        Ok(Self { layout, table, seen })
     }
 
     /// Adds a row; `Err` says what is wrong with it, the caller adds where it is.
@@ -263,7 +275,18 @@ impl Builder {
         }
         let name = |i: usize| &self.table.select[i];
         let values = layout.values.iter().enumerate();
-        let values = values.map(|(i, &at)| number(&cells[at]).map_err(|why| format!("'{}': {why}", name(i))));
+        let seen = &mut self.seen;
+        let values = values.map(|(i, &at)| match (number(&cells[at]), &cells[at], seen[i]) {
+            (_, Cell::Empty, _) => Ok(f64::NAN),
+            (_, _, Seen::Texts) | (Err(_), Cell::Text(_), Seen::Nothing) => {
+                seen[i] = Seen::Texts;
+                Ok(f64::NAN)
+            }
+            (value, ..) => {
+                seen[i] = Seen::Numbers;
+                value.map_err(|why| format!("'{}': {why}", name(i)))
+            }
+        });
         let row = TableRow {
             values: values.collect::<Result<_, _>>()?,
             settings: layout.time.iter().chain(&layout.settings).map(|&i| setting(&cells[i])).collect(),
@@ -282,7 +305,19 @@ impl Builder {
     }
 
     /// The table, once every row was added and the counts, if any, agree.
-    fn finish(self, about: Option<AboutRead>) -> Result<AnswerTable, Damage> {
+    fn finish(mut self, about: Option<AboutRead>) -> Result<AnswerTable, Damage> {
+        if self.seen.contains(&Seen::Texts) {
+            let is_kept = |at: usize| self.seen[at] != Seen::Texts;
+            let mut at = 0;
+            self.table.select.retain(|_| {
+                at += 1;
+                is_kept(at - 1)
+            });
+            for row in &mut self.table.rows {
+                let kept = row.values.iter().enumerate().filter(|(at, _)| is_kept(*at));
+                row.values = kept.map(|(_, value)| *value).collect();
+            }
+        }
         finish(self.table, about)
     }
 }

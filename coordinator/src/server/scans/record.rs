@@ -8,6 +8,7 @@ use prost::Message as _;
 use tokio::task::JoinHandle;
 use trawl_cluster_store::{Backoff, ControlError, ControlStore};
 use trawl_market::AsOf;
+use trawl_plan::ColumnKind;
 use trawl_wire::pb::scan_event::Event;
 use trawl_wire::{ErrorKind, Failure, SegmentResult, envelope, pb};
 
@@ -473,7 +474,9 @@ pub(super) fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
         generation: scan.generation(),
         durable: scan.asked.durable,
         time_us: spec.time,
-        conditions: spec.conditions,
+        // Earlier clients read this.
+        conditions: spec.kinds.iter().map(|kind| *kind == ColumnKind::Condition).collect(),
+        kinds_json: serde_json::to_string(&spec.kinds).unwrap_or_default(),
         document_json: prepared.document.to_json(),
     }
 }

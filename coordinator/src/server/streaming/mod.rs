@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 use tokio_stream::Empty as NoEvents;
 use tonic::{Response, Status};
 use tracing::field::Empty;
+use trawl_plan::ColumnKind;
 use trawl_telemetry::metrics::catalogue::coordinator::{CLIENT_WAIT, STREAMS_ENDED, STREAMS_OPENED, StreamEnd};
 use trawl_telemetry::names::{attribute, span};
 use trawl_wire::limits::GATHERED_BYTES_MAX;
 use trawl_wire::pb::scan_event::Event;
-use trawl_wire::{pb, trace};
+use trawl_wire::{ErrorKind, Failure, pb, trace};
 
 use self::body::{EventSender, NotSent, reply};
 use self::encoding::OutgoingMessage;
@@ -33,6 +34,9 @@ use super::streams::StreamPermit;
 const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of an event beside its payload, about: its digest and the frames.
 const EVENT_BYTES: usize = 128;
+/// The answer to a client that would show the places of labels and the days of dates as numbers.
+const EARLIER_CLIENT: &str = "'select' has columns of labels or dates, which this client's release cannot read: use a client of the \
+                              coordinator's release, or leave these columns out";
 
 /// What the handler of a streaming call returns as its stream.
 pub(super) type Events = NoEvents<Result<pb::ScanEvent, Status>>;
@@ -79,6 +83,8 @@ pub(super) struct StreamOptions {
     pub detached: bool,
     /// Small results that are there already share a message.
     pub gathers: bool,
+    /// The client reads columns of labels and dates.
+    pub kinds: bool,
     /// The budgets of what is made for a client of an earlier release, which reads neither columns nor digests that are trees.
     pub earlier: Option<ScanMemory>,
 }
@@ -130,6 +136,11 @@ pub(super) fn stream(
     reply_with(body)
 }
 
+fn has_texts_or_dates(header: &pb::Accepted) -> bool {
+    let kinds: Vec<ColumnKind> = serde_json::from_str(&header.kinds_json).unwrap_or_default();
+    kinds.iter().any(|kind| matches!(kind, ColumnKind::Text(_) | ColumnKind::Date))
+}
+
 /// Sends a scan's events as they come; returns how the stream ends.
 async fn send_all(
     scan: &Arc<Scan>,
@@ -144,6 +155,14 @@ async fn send_all(
             Ok(read) => read,
             Err(status) => return Ok(status),
         };
+        if let (Event::Accepted(header), false) = (&*read.event, options.kinds)
+            && has_texts_or_dates(header)
+        {
+            if options.ends_it {
+                scan.cancel();
+            }
+            return Ok(Failure::new(ErrorKind::Invalid, EARLIER_CLIENT.to_owned()).to_status());
+        }
         let mut more = Vec::new();
         if let (Event::SegmentDone(done), true) = (&*read.event, options.gathers) {
             let mut room = GATHERED_BYTES_MAX.saturating_sub(payload_bytes(done));

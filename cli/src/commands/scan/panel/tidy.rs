@@ -3,15 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, Metadata, Schema};
 use trawl_coordinator::features::{FeatureChunk, FeaturePanel};
+use trawl_plan::ColumnKind;
 use trawl_wire::Status;
 
 use super::super::all_bars::Target;
 use super::time_type;
 use crate::output::batches::BatchFile;
-use crate::output::columnar::metadata;
+use crate::output::columnar::{metadata, select_array, select_type};
 use crate::output::{About, Format};
 
 /// Rows of a batch.
@@ -21,7 +22,7 @@ const BATCH_ROWS: usize = 128 * 1024;
 pub struct Tidy {
     schema: Arc<Schema>,
     file: BatchFile<Target>,
-    conditions: Vec<bool>,
+    kinds: Vec<ColumnKind>,
     /// Without it all rows match.
     matched: bool,
 }
@@ -34,11 +35,10 @@ impl Tidy {
         (panel, matches_only): (&FeaturePanel<'_>, bool),
         about: &About<'_>,
     ) -> anyhow::Result<Self> {
-        let conditions = panel.conditions();
+        let kinds = panel.kinds();
         let mut fields = vec![Field::new("time", time_type(), false), Field::new("symbol", DataType::Utf8, false)];
-        let kind = |condition: &bool| if *condition { DataType::Boolean } else { DataType::Float64 };
-        let features = panel.features().iter().zip(&conditions);
-        fields.extend(features.map(|(name, condition)| Field::new(name, kind(condition), true)));
+        let features = panel.features().iter().zip(&kinds);
+        fields.extend(features.map(|(name, kind)| Field::new(name, select_type(kind), true)));
         if !matches_only {
             fields.push(Field::new("matched", DataType::Boolean, false));
         }
@@ -46,7 +46,7 @@ impl Tidy {
         fields.extend(panel.parts().all.iter().map(|part| Field::new(&part.name, DataType::Utf8, false)));
         let schema = Arc::new(Schema::new(fields).with_metadata(Metadata::from_iter(metadata(about))));
         let file = BatchFile::begin(format, &schema, Target::of(path)?)?;
-        Ok(Self { schema, file, conditions, matched: !matches_only })
+        Ok(Self { schema, file, kinds, matched: !matches_only })
     }
 
     /// Appends the rows of a chunk.
@@ -63,13 +63,14 @@ impl Tidy {
         let times = TimestampMicrosecondArray::from_iter_values(rows.iter().map(|cell| chunk.times[cell / width]));
         let symbols = StringArray::from_iter_values(rows.iter().map(|cell| &chunk.symbols[cell % width]));
         let mut columns: Vec<ArrayRef> = vec![Arc::new(times.with_timezone("UTC")), Arc::new(symbols)];
-        let features = chunk.features.iter().zip(&self.conditions);
-        columns.extend(features.map(|(values, condition)| array(rows.iter().map(|cell| values[*cell]), *condition)));
+        let features = chunk.features.iter().zip(&self.kinds);
+        columns.extend(features.map(|(values, kind)| select_array(kind, rows.iter().map(|cell| values[*cell]))));
         if self.matched {
             let matched = |cell: &usize| Some(chunk.status[*cell] == Status::Matched);
             columns.push(Arc::new(rows.iter().map(matched).collect::<BooleanArray>()));
         }
-        columns.extend(chunk.forward.iter().map(|values| array(rows.iter().map(|cell| values[*cell]), false)));
+        let label = |values: &Vec<f64>| select_array(&ColumnKind::Number, rows.iter().map(|cell| values[*cell]));
+        columns.extend(chunk.forward.iter().map(label));
         for uses in &chunk.uses {
             columns.push(Arc::new(StringArray::from_iter_values(rows.iter().map(|cell| uses[*cell].name()))));
         }
@@ -79,14 +80,5 @@ impl Tidy {
     /// Finishes the file.
     pub fn finish(self) -> anyhow::Result<()> {
         self.file.finish()?.keep()
-    }
-}
-
-/// Values as a column, NaN as null.
-pub(super) fn array(values: impl Iterator<Item = f64>, condition: bool) -> ArrayRef {
-    let known = values.map(|value| (!value.is_nan()).then_some(value));
-    match condition {
-        true => Arc::new(known.map(|value| value.map(|value| value == 1.0)).collect::<BooleanArray>()),
-        false => Arc::new(known.collect::<Float64Array>()),
     }
 }

@@ -9,20 +9,20 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, Metadata, Schema};
 use trawl_coordinator::features::{FeatureChunk, FeaturePanel};
+use trawl_plan::ColumnKind;
 use trawl_wire::Status;
 
 use super::super::all_bars::Target;
 use super::super::document_files::STANDARD_STREAM;
-use super::tidy::array;
 use super::time_type;
 use crate::failure::UserMistake;
 use crate::output::batches::BatchFile;
-use crate::output::columnar::metadata;
+use crate::output::columnar::{metadata, select_array, select_type};
 use crate::output::{About, Format};
 
 /// Which of a chunk's values a file has.
 enum Values {
-    Feature(usize, bool),
+    Feature(usize, ColumnKind),
     Matched,
     Forward(usize),
 }
@@ -46,9 +46,9 @@ impl Wide {
             let help = "give --output a file name: each column becomes a file beside it";
             return Err(UserMistake::with_help("--wide writes several files", help).into());
         }
-        let features = panel.features().iter().zip(panel.conditions()).enumerate();
+        let features = panel.features().iter().zip(panel.kinds()).enumerate();
         let mut columns: Vec<(String, Values)> =
-            features.map(|(at, (name, condition))| (name.clone(), Values::Feature(at, condition))).collect();
+            features.map(|(at, (name, kind))| (name.clone(), Values::Feature(at, kind))).collect();
         columns.push(("matched".to_owned(), Values::Matched));
         columns.extend(panel.labels().into_iter().enumerate().map(|(at, name)| (name, Values::Forward(at))));
         let symbols = panel.symbols();
@@ -61,9 +61,10 @@ impl Wide {
                 let message = format!("two columns would be written to '{}'", path.display());
                 return Err(UserMistake::with_help(message, help).into());
             }
-            let kind = match values {
-                Values::Feature(_, true) | Values::Matched => DataType::Boolean,
-                Values::Feature(..) | Values::Forward(_) => DataType::Float64,
+            let kind = match &values {
+                Values::Feature(_, kind) => select_type(kind),
+                Values::Matched => DataType::Boolean,
+                Values::Forward(_) => DataType::Float64,
             };
             let time = Field::new("time", time_type(), false);
             let fields = symbols.iter().map(|symbol| Field::new(symbol, kind.clone(), true));
@@ -87,9 +88,11 @@ impl Wide {
             for symbol in 0..chunk.symbols.len() {
                 let cells = chunk.own.clone().map(|time| time * chunk.symbols.len() + symbol);
                 let value = |values: &[f64], cell| if chunk.is_row(cell) { values[cell] } else { f64::NAN };
-                columns.push(match frame.values {
-                    Values::Feature(at, condition) => array(cells.map(|c| value(&chunk.features[at], c)), condition),
-                    Values::Forward(at) => array(cells.map(|c| value(&chunk.forward[at], c)), false),
+                columns.push(match &frame.values {
+                    Values::Feature(at, kind) => select_array(kind, cells.map(|c| value(&chunk.features[*at], c))),
+                    Values::Forward(at) => {
+                        select_array(&ColumnKind::Number, cells.map(|c| value(&chunk.forward[*at], c)))
+                    }
                     Values::Matched => {
                         let matched = cells.map(|cell| Some(chunk.status[cell] == Status::Matched));
                         Arc::new(matched.collect::<BooleanArray>())
