@@ -77,7 +77,7 @@ fn labels_and_dates_are_columns_of_their_own_kinds_in_every_output_and_in_a_clus
     let run = |more: &[&str]| home.trawl(&[&scan[..], &select, more].concat()).expect_code(0).stdout;
     let csv = run(&["--output", "-"]);
     has(&csv, "AAA", "matched", ",Banks,2024-09-10,12");
-    has(&csv, "BBB", "matched", ",Energy,,22");
+    has(&csv, "BBB", "matched", ",Energy,2024-06-07,22");
     has(&csv, "CCC", "matched", ",,,32");
     let lines = run(&["--output", "-", "--format", "ndjson"]);
     let rows: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a row")).collect();

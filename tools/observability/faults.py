@@ -127,7 +127,8 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
     def block_results():
         cluster.results.rename(cluster.folder / "results.away")
         cluster.results.write_text("in the way")
-        cluster.detach(8)
+        # Without a deadline the last results of a scan are tried for ten minutes.
+        cluster.detach(8, deadline=3)
 
     def unblock_results():
         cluster.results.unlink()
@@ -226,11 +227,11 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
             lambda: (workers[0].kill(), workers[0].start()),
         ),
         Fault(
-            "a file is in the way of the result store's directory",
+            "a file is in the way of the result store's directory, for scans with a deadline of 3 s",
             ["TrawlResultStoreFailing", "TrawlScansFailed", "TrawlScanSuccessBurnsFast", "TrawlScanSuccessBurnsSlowly"],
             block_results,
             unblock_results,
-            again=lambda: (cluster.detach(2), time.sleep(1)),
+            again=lambda: (cluster.detach(2, deadline=3), time.sleep(1)),
         ),
         Fault(
             "the own copy of one worker is damaged",

@@ -161,9 +161,10 @@ class Cluster:
         arguments = ["scan", "--dataset", dataset, "--where", "close > sma(close, 20)", "--shards", "per-group", "--quiet"]
         return self.command(*arguments, "--output", self.folder / "answer.csv", *more, wait=wait)
 
-    def detach(self, count, dataset="bars"):
-        """Submits recorded scans and does not wait for their answers."""
+    def detach(self, count, dataset="bars", deadline=None):
+        """Submits recorded scans, with a deadline in seconds or without, and does not wait for their answers."""
         arguments = ["scan", "--dataset", dataset, "--where", "close > sma(close, 20)", "--shards", "per-group", "--detach"]
+        arguments += ["--deadline", deadline] if deadline else []
         children = [self.command(*arguments, wait=False) for _ in range(count)]
         return [child.communicate()[0] for child in children]
 
