@@ -17,8 +17,6 @@ pub struct Scan {
     pub select: Vec<Node>,
     /// Names that the trees above use, inner ones first.
     pub lets: Vec<(String, Node)>,
-    /// Functions that the trees above use, with their parameter: `f0(p)` and its text.
-    pub defs: Vec<(String, String)>,
     /// Splits, and whether dividends too.
     pub adjust: Option<bool>,
     pub history: Option<Limit>,
@@ -57,10 +55,6 @@ impl Scan {
             lines.push("[let]".to_owned());
         }
         lines.extend(self.lets.iter().map(|(name, node)| format!("{name} = \"{}\"", node.text())));
-        if !self.defs.is_empty() {
-            lines.push("[def]".to_owned());
-        }
-        lines.extend(self.defs.iter().map(|(name, text)| format!("\"{name}\" = \"{text}\"")));
         lines.join("\n") + "\n"
     }
 

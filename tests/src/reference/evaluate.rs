@@ -186,21 +186,6 @@ impl<'m> Reference<'m> {
             Expr::Truth(t) => vec![Some(f64::from(u8::from(*t))); count],
             // Of a day: the generator has them along daily bars alone.
             Expr::Name(name @ ("weekday" | "month")) => bars.keys.iter().map(|day| calendar_word(name, *day)).collect(),
-            Expr::Name(name @ ("cap" | "days_to(earnings)" | "days_since(earnings)")) => {
-                let known = |attribute, day: i64| self.market.symbols[symbol].attribute(attribute, day);
-                let at = |day: &i64| match *name {
-                    "cap" => known("cap", *day),
-                    "days_to(earnings)" => known("earnings", *day).map(|date| date - *day as f64),
-                    _ => known("earnings", *day).map(|date| *day as f64 - date),
-                };
-                bars.keys.iter().map(at).collect()
-            }
-            // Of daily bars each is a session.
-            Expr::Name(name) if name.contains("session.") => {
-                let of = |row: &[f64; 5]| column(name.rsplit('.').next().unwrap_or_default(), row);
-                let before = usize::from(name.starts_with("prev_"));
-                (0..count).map(|t| t.checked_sub(before).and_then(|then| of(&bars.rows[then]))).collect()
-            }
             Expr::Name(name) => {
                 bars.rows.iter().map(|row| column(name, row).map(|x| self.round_mean(name, x))).collect()
             }

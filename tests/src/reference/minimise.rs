@@ -67,12 +67,6 @@ fn smaller_scans(scan: &Scan) -> Vec<Scan> {
     if !matches!(*scan.condition, Expr::Truth(true)) {
         with(&|s| s.condition = Rc::new(Expr::Truth(true)));
     }
-    for i in 0..scan.defs.len() {
-        let name = scan.defs[i].0.split('(').next().unwrap_or_default().to_owned() + "(";
-        if scan.text().matches(&name).nth(1).is_none() {
-            with(&|s| drop(s.defs.remove(i)));
-        }
-    }
     // Replaces lets where they are used; unused ones are dropped.
     for i in 0..scan.lets.len() {
         let used = scan.roots().into_iter().chain(scan.lets.iter().map(|l| &l.1)).any(|n| uses(n, &scan.lets[i].0));
@@ -143,8 +137,7 @@ fn smaller_trees(node: &Node) -> Vec<Node> {
     all
 }
 
-/// The same expression over other parts.
-pub(super) fn map_children(node: &Node, f: &mut dyn FnMut(&Node) -> Node) -> Expr {
+fn map_children(node: &Node, f: &mut dyn FnMut(&Node) -> Node) -> Expr {
     match &**node {
         Expr::Let(name, of) => Expr::Let(name.clone(), f(of)),
         Expr::Negate(of) => Expr::Negate(f(of)),

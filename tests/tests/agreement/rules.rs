@@ -59,7 +59,6 @@ fn values(market: &Market, node: &Node, symbol: usize, universe: Option<Node>) -
         limit: None,
         select: vec![Rc::clone(node)],
         lets: Vec::new(),
-        defs: Vec::new(),
         adjust: None,
         history: None,
     };
