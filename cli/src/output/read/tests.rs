@@ -108,6 +108,15 @@ fn rows_of_many_times_are_told_apart_by_time_and_those_of_one_are_not() {
 }
 
 #[test]
+fn columns_that_begin_with_a_text_are_labels_or_dates_and_left_out() {
+    let head = "place,symbol,status,reason,sector,close,next\n";
+    let rows = "1,IBM,matched,,,5,2024-01-02\n2,FB,matched,,Tech,6,\n3,A,matched,,9,7,2024-01-03\n";
+    let read = read_csv(&format!("{head}{rows}")).unwrap();
+    assert_eq!(read.select, ["close"]);
+    assert_eq!(read.rows.iter().map(|row| row.values.as_slice()).collect::<Vec<_>>(), [[5.0], [6.0], [7.0]]);
+}
+
+#[test]
 fn a_mistake_is_reported_with_its_place() {
     let head = "place,symbol,status,reason\n";
     for (text, place, word) in [
@@ -118,7 +127,11 @@ fn a_mistake_is_reported_with_its_place() {
         (format!("{head}0,IBM,matched,\n"), "line 2", "whole number from 1"),
         (format!("{head}1,IBM,matched\n"), "line 2", "3 fields are here, 4 are expected"),
         (format!("{head}1,,matched,\n"), "line 2", "symbol is empty"),
-        ("place,symbol,status,reason,c\n1,IBM,matched,,x\n".to_owned(), "line 2", "'c': 'x' is not a number"),
+        (
+            "place,symbol,status,reason,c\n1,IBM,matched,,1\n2,FB,matched,,x\n".to_owned(),
+            "line 3",
+            "'c': 'x' is not a number",
+        ),
         (format!("{head},IBM,stale,a\n,IBM,stale,a\n"), "", "'IBM' appears twice"),
         (format!("{head},IBM,stale,a"), "", "does not end"),
     ] {
