@@ -17,7 +17,10 @@ use trawl_terms::Timeframe;
 
 use crate::group_writer::store_group;
 use crate::name::{check_dataset_name, is_column, is_symbol};
-use crate::reference::{FactorRow, Listing, ListingRow, check_labels, encode_factors, encode_listing, merge_factors};
+use crate::reference::{
+    FactorRow, Listing, ListingRow, check_attributes, check_labels, encode_attributes, encode_factors, encode_listing,
+    merge_factors, parse_attributes,
+};
 use crate::snapshot::{Heading, Sink, assemble, store_table, unite};
 use crate::time::TimeMicros;
 
@@ -41,6 +44,8 @@ pub struct MemoryMarket {
     pub symbols: Vec<ListingRow>,
     /// Splits and dividends, in any order.
     pub factors: Vec<FactorRow>,
+    /// Attributes of symbols, as a table in CSV that a user would write: `symbol,date,cap,earnings`. None when it is empty.
+    pub attributes: String,
     /// Number of groups; `None` for one per 64 symbols.
     pub groups: Option<u32>,
     /// The instant up to which the bars are complete; `None` for the end of the last.
@@ -92,6 +97,14 @@ pub(crate) fn build(origin: &str, mut market: MemoryMarket) -> Result<Dataset, M
         0 => None,
         rows => Some(store_table(&sink, encode_factors(&factors)?, rows, Vec::new())?),
     };
+    let attributes = match market.attributes.is_empty() {
+        true => None,
+        false => {
+            let read = parse_attributes("attributes", market.attributes.as_bytes())?;
+            check_attributes(&read.stored_names(), &market.columns, &listing.labels).map_err(MarketError::Refused)?;
+            Some(store_table(&sink, encode_attributes(&read)?, read.rows.len(), read.stored_names())?)
+        }
+    };
     let symbol_table = match listing.rows.len() {
         0 => None,
         rows => Some(store_table(&sink, encode_listing(&listing)?, rows, listing.labels)?),
@@ -107,7 +120,7 @@ pub(crate) fn build(origin: &str, mut market: MemoryMarket) -> Result<Dataset, M
         complete_to: market.complete_to,
         factors,
         symbol_table,
-        attributes: None,
+        attributes,
     };
     let manifest = assemble(&sink, heading, stored, times)?;
     match sink {

@@ -323,6 +323,12 @@ fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
         let help = Some("such as history = { bars = 500 }".to_owned());
         compiler.mistake_in("history", &history.bars.to_string(), message, help);
     }
+    if let Some(asked) = &document.max_age
+        && document.max_age_micros().is_none()
+    {
+        let message = format!("'{asked}' is no age: a number from 1 to 9999 and a unit of m, h, d or w");
+        compiler.mistake_in("max_age", asked, message, Some("such as max_age = \"5m\" or \"3d\"".to_owned()));
+    }
     if let Some(best) = &document.best {
         check_best(&mut compiler, document, best);
     }

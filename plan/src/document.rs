@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
+use trawl_terms::Timeframe;
 
 use crate::diagnostic::Diagnostic;
 use crate::sweep::{Best, SweepValues};
@@ -40,6 +41,10 @@ pub struct ScanDocument {
     /// Looks at the newest bar even when it is not closed yet; its rows are marked provisional.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forming: bool,
+    /// Reads a symbol that has no bar at the as-of at its newest bar, if that is at most so old: a length of time such as `5m` or
+    /// `3d`. Without it such a symbol is stale.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_age: Option<String>,
     /// How much of each symbol's history is seen; the whole of it when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
@@ -202,6 +207,7 @@ impl ScanDocument {
                 "adjust",
                 "precision",
                 "forming",
+                "max_age",
                 "history",
                 "universe",
                 "where",
@@ -253,6 +259,11 @@ impl ScanDocument {
         let clauses = clauses.chain(&self.sweep_where);
         let texts = clauses.chain(self.lets.values()).chain(self.best.as_ref().map(|best| &best.by));
         crate::deep::levels(texts.map(String::as_str), self.lets.len())
+    }
+
+    /// [`Self::max_age`] in microseconds; `None` where it is absent or no length of time.
+    pub fn max_age_micros(&self) -> Option<i64> {
+        self.max_age.as_deref()?.parse::<Timeframe>().ok()?.elapsed()
     }
 
     /// The canonical JSON that travels between processes.

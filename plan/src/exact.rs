@@ -8,7 +8,7 @@ use crate::frame::{BarSize, CrossFunction};
 use crate::graph::{Binary, Class, Graph, Leaf, NodeId, Pointwise, Unary};
 use crate::op_facts::Values;
 use crate::resolve::Resolver;
-use trawl_terms::Clock;
+use trawl_terms::{AttributeKind, Clock};
 
 /// How much of a value is exact, most first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,9 +92,8 @@ pub(crate) fn exactness(facts: &Facts, graph: &Graph, id: NodeId, inputs: &[Exac
             Leaf::Column(i) => facts.column(i, node.frame.index()),
             Leaf::Constant(bits) => Exactness::constant(bits.value()),
             Leaf::Label(_) | Leaf::HistoryMask | Leaf::Begins(_) => Exactness::WHOLE,
+            Leaf::Attribute(i) => facts.attribute(i),
             // Minutes may have a fraction, in bars of seconds: every symbol has the same one at the same time.
-            // As they are written; they may be below 0.
-            Leaf::Attribute(_) => Exactness { positive: false, ..Exactness::EXACT },
             Leaf::Clock(Clock::SinceOpen | Clock::ToClose | Clock::TimeOfDay) => Exactness::EXACT,
             Leaf::Clock(Clock::InSession | Clock::Weekday | Clock::Month | Clock::Date) => Exactness::WHOLE,
             Leaf::Cross(i) => match facts.function(i) {
@@ -195,6 +194,8 @@ pub(crate) struct Facts {
     /// Of each frame, whether its bars are built from others.
     higher: Vec<bool>,
     functions: Vec<CrossFunction>,
+    /// Of each attribute, whether its values are dates.
+    dates: Vec<bool>,
     /// Whether the scan adjusts prices and volumes.
     adjusted: bool,
 }
@@ -208,10 +209,12 @@ impl Facts {
     /// What `resolver` knows so far.
     pub fn of(resolver: &Resolver<'_>) -> Self {
         let higher = |frame: &crate::frame::Frame| frame.bars != BarSize::Base;
+        let is_date = |name: &String| resolver.schema.attributes.get(name) == Some(&AttributeKind::Date);
         Self {
             columns: resolver.columns.clone(),
             higher: resolver.frames.iter().map(higher).collect(),
             functions: resolver.crosses.iter().map(|c| c.function).collect(),
+            dates: resolver.attributes.iter().map(is_date).collect(),
             adjusted: resolver.adjusted,
         }
     }
@@ -221,6 +224,13 @@ impl Facts {
         let stored = Exactness { positive: name == VOLUME, adjusted: self.adjusted, ..Exactness::EXACT };
         let summed = self.higher.get(frame) == Some(&true) && !SELECTED.contains(&name);
         if summed { stored.summed() } else { stored }
+    }
+
+    /// A date is a whole number of days, a number is as it was written; either may be below 0.
+    fn attribute(&self, attribute: u16) -> Exactness {
+        let kind =
+            if self.dates.get(usize::from(attribute)) == Some(&true) { Exactness::WHOLE } else { Exactness::EXACT };
+        Exactness { positive: false, ..kind }
     }
 
     fn function(&self, cross: u16) -> CrossFunction {

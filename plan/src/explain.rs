@@ -165,6 +165,9 @@ impl Plan {
             let origin = if history.origin { ", where everything begins" } else { "" };
             let _ = writeln!(text, "history   {} bars{origin}", history.bars);
         }
+        if let Some(age) = self.max_age {
+            let _ = writeln!(text, "max_age   {} minutes", age / 60_000_000);
+        }
         if self.points.len() > 1 {
             let names: Vec<&str> = point.settings.iter().map(|(name, _)| name.as_str()).collect();
             let _ = writeln!(

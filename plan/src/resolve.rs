@@ -80,6 +80,8 @@ pub(crate) struct Resolver<'a> {
     pub diagnostics: Vec<Diagnostic>,
     pub(crate) schema: &'a Schema,
     pub(crate) history: Option<History>,
+    /// Microseconds (see [`Plan::max_age`]).
+    max_age: Option<i64>,
     pub(crate) lets: &'a BTreeMap<String, String>,
     /// Functions of the document.
     pub(crate) definitions: BTreeMap<String, Definition>,
@@ -169,6 +171,7 @@ impl<'a> Resolver<'a> {
             diagnostics: Vec::new(),
             schema,
             history: document.history,
+            max_age: document.max_age_micros(),
             lets: &document.lets,
             definitions: definitions(&document.defs).0,
             calls: None,
@@ -236,6 +239,7 @@ impl<'a> Resolver<'a> {
             rank: Vec::new(),
             limit: None,
             history: self.history,
+            max_age: self.max_age,
             best: None,
             bars_needed: self.bars_needed.1,
             needed_by: self.bars_needed.0,

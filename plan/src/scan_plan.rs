@@ -126,6 +126,8 @@ pub struct Plan {
     pub limit: Option<u32>,
     /// How much of the history is seen; all of it when `None`.
     pub history: Option<History>,
+    /// Microseconds that a bar may be older than the time at which a symbol is read; it has a bar of that time when `None`.
+    pub max_age: Option<i64>,
     /// Which points each symbol keeps, by the last select column; all of them when `None`.
     pub best: Option<Choice>,
     /// The least bars of a history whose whole series are wanted; 0 when any will do.
@@ -234,6 +236,9 @@ impl Plan {
             }
         }
         let _ = writeln!(text, "limit {:?}\nhistory {:?}", self.limit, self.history);
+        if let Some(age) = self.max_age {
+            let _ = writeln!(text, "max_age {age}");
+        }
         if let Some(best) = self.best {
             // The spelling of format n6, which fingerprints keep.
             let descending = best.direction == Direction::Descending;

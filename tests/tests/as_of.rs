@@ -139,3 +139,61 @@ fn a_cluster_resolves_an_as_of_as_one_process_does() {
         assert_eq!((here.stdout, here.stderr), (there.stdout, there.stderr), "as of '{as_of}'");
     }
 }
+
+/// Half hours of one session; CCC has no bar in the last two of them, BBB none in the last.
+fn thin(home: &Home) {
+    let mut text = String::from("symbol,time,open,high,low,close,volume\n");
+    for (symbol, base, bars) in [("AAA", 100, 13), ("BBB", 200, 12), ("CCC", 300, 11)] {
+        for n in 0..bars {
+            let (minutes, close) = (13 * 60 + 30 + 30 * n, base + n);
+            let time = format!("2024-06-27T{:02}:{:02}:00Z", minutes / 60, minutes % 60);
+            text += &format!("{symbol},{time},{close},{close},{close},{close},10\n");
+        }
+    }
+    home.write("thin.csv", &text);
+    home.trawl(&["import", "thin.csv", "--dataset", "thin", "--timeframe", "30m"]).expect_code(0);
+}
+
+#[test]
+fn a_symbol_without_a_bar_is_read_at_its_newest_one_if_that_is_young_enough() {
+    let home = Home::new();
+    thin(&home);
+    let scan = ["scan", "--dataset", "thin", "--where", "close > 0", "--rank", "close asc", "--quiet"];
+    let select = ["--select", "close", "--select", "xs_rank(close) as place_now", "--select", "time_of_day as at"];
+    let run = |more: &[&str]| {
+        let ended = home.trawl(&[&scan[..], &select, &["--output", "-"], more].concat()).expect_code(0);
+        ended.stdout.lines().skip(1).map(|line| line.replace("2024-06-27T19:30:00Z,", "")).collect::<Vec<String>>()
+    };
+    let (here, since) = ("1,AAA,matched,false,false,,112,1,930", "stale,false,false,no bar since 2024-06-27T");
+    assert_eq!(run(&[]), [here.to_owned(), format!(",BBB,{since}19:00:00Z,,,"), format!(",CCC,{since}18:30:00Z,,,")]);
+    // Exactly as old as is allowed. AAA is ranked among those of its time, BBB among those of its own bar.
+    let young = run(&["--max-age", "30m"]);
+    assert_eq!(young[..2], ["1,AAA,matched,false,false,,112,2,930", "2,BBB,matched,false,false,,211,2,900"]);
+    assert_eq!(young[2], format!(",CCC,{since}18:30:00Z,,,"));
+    assert_eq!(run(&["--max-age", "29m"]), run(&[]));
+    let all = run(&["--max-age", "1h"]);
+    assert_eq!(all[0], "1,AAA,matched,false,false,,112,3,930");
+    assert_eq!(all[2], "3,CCC,matched,false,false,,310,1,870");
+    // The same in a cluster, in which each symbol is computed elsewhere, and as a row of the history.
+    let cluster = Cluster::start(&home, 3);
+    for age in ["29m", "30m", "1h"] {
+        let aged = ["--max-age", age, "--coordinator", &cluster.url];
+        assert_eq!(run(&aged), run(&aged[..2]), "{age}");
+        home.trawl(&[&scan[..], &select, &["--all-bars", "all.csv", "--max-age", age]].concat()).expect_code(0);
+        let history = String::from_utf8(home.read("all.csv")).expect("text");
+        let last = history.lines().filter_map(|line| line.strip_prefix("2024-06-27T19:30:00Z,"));
+        let mut last: Vec<&str> = last.collect();
+        last.sort_unstable();
+        let mut answer = run(&aged[..2]);
+        answer.sort_unstable();
+        assert_eq!(last, answer, "{age}");
+    }
+    let why = home.trawl(&[&scan[..7], &["--max-age", "1h", "--why", "CCC"]].concat()).expect_code(0);
+    assert!(why.stdout.contains("310"), "{}", why.stdout);
+    for (age, expected) in
+        [("5x", "such as max_age"), ("1mo", "m, h, d or w"), ("-5m", "such as max_age"), ("", "such as max_age")]
+    {
+        let refused = home.trawl(&[&scan[..], &[&format!("--max-age={age}")]].concat()).expect_code(2);
+        assert!(refused.stderr.contains(expected), "{age}: {}", refused.stderr);
+    }
+}

@@ -319,6 +319,7 @@ fn every_key_of_the_document_has_an_example() {
         adjust: text("a"),
         precision: text("a"),
         forming: true,
+        max_age: text("5m"),
         history: Some(History { bars: 1, origin: true }),
         universe: text("a"),
         condition: "a".to_owned(),
@@ -335,7 +336,7 @@ fn every_key_of_the_document_has_an_example() {
     };
     let json: serde_json::Value = serde_json::from_str(&whole.to_json()).expect("JSON");
     let keys: Vec<String> = json.as_object().expect("an object").keys().cloned().collect();
-    assert_eq!(keys.len(), 19);
+    assert_eq!(keys.len(), 20);
     let documents: Vec<Block> = blocks().into_iter().filter(|b| b.document).collect();
     let used = |key: &str| {
         let mut lines = documents.iter().flat_map(|b| &b.lines);

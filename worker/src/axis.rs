@@ -56,6 +56,26 @@ pub(crate) fn row_at(times: &[TimeMicros], time: TimeMicros) -> Option<usize> {
     times.get(row).is_some_and(|found| *found == time).then_some(row)
 }
 
+/// The row that is read at `time`: that of a bar then or, with a `max_age` in microseconds, of the newest bar before it that is no
+/// older than that.
+pub(crate) fn row_within(times: &[TimeMicros], time: TimeMicros, max_age: Option<i64>) -> Option<usize> {
+    let row = first_from(times, time);
+    let here = times.get(row) == Some(&time);
+    if here { Some(row) } else { late_row(times, row, time, max_age) }
+}
+
+/// The row of the newest bar before `time`, if there is none then and that one is at most `max_age` older; `row` is the first that is
+/// not before `time`.
+pub fn late_row(times: &[TimeMicros], row: usize, time: TimeMicros, max_age: Option<i64>) -> Option<usize> {
+    let oldest = time.saturating_sub(max_age?);
+    row.checked_sub(1).filter(|before| times.get(row) != Some(&time) && times[*before] >= oldest)
+}
+
+/// The first row that is read at any time from `time` on, as [`row_within`] reads.
+pub(crate) fn first_within(times: &[TimeMicros], time: TimeMicros, max_age: Option<i64>) -> usize {
+    row_within(times, time, max_age).unwrap_or_else(|| first_from(times, time))
+}
+
 impl Axis<'_> {
     /// Times of the visible base bars.
     pub fn base_times(&self) -> &[TimeMicros] {
@@ -145,6 +165,18 @@ mod tests {
         let r = reader(Read::Same, &[10, 20, 30], &[5, 20, 25, 30]);
         assert_eq!([0, 1, 2].map(|row| r.row(row)), [None, Some(1), Some(3)]);
         assert_eq!([0, 1, 2].map(|row| r.first(row)), [1, 1, 3]);
+    }
+
+    #[test]
+    fn a_bar_is_read_late_up_to_its_age() {
+        let times = [10, 20, 40];
+        let rows = |age| [5, 10, 25, 30, 39, 40, 60, 61].map(|time| row_within(&times, time, age));
+        assert_eq!(rows(None), [None, Some(0), None, None, None, Some(2), None, None]);
+        assert_eq!(rows(Some(5)), [None, Some(0), Some(1), None, None, Some(2), None, None]);
+        assert_eq!(rows(Some(20)), [None, Some(0), Some(1), Some(1), Some(1), Some(2), Some(2), None]);
+        assert_eq!([25, 30, 61].map(|time| first_within(&times, time, Some(5))), [1, 2, 3]);
+        assert_eq!(row_within(&times, i64::MIN, Some(i64::MAX)), None);
+        assert_eq!(row_within(&[], 7, Some(7)), None);
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub mod timeline;
 mod warm;
 mod watchdog;
 
+pub use axis::late_row;
 pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
 pub use executable::ExecutablePlan;
 pub use execute::{

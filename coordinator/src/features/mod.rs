@@ -20,6 +20,7 @@ use trawl_kernels::Cancel;
 use trawl_market::{MarketError, TimeMicros};
 use trawl_plan::ColumnKind;
 use trawl_wire::Status;
+use trawl_worker::late_row;
 
 use crate::all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars_by_column};
 use crate::forward::Closes;
@@ -308,9 +309,9 @@ impl<'a> FeaturePanel<'a> {
                         while bars.get(at).is_some_and(|bar| bar < start) {
                             at += 1;
                         }
-                        if bars.get(at) != Some(start) {
-                            continue;
-                        }
+                        let here = (bars.get(at) == Some(start)).then_some(at);
+                        let read = here.or_else(|| late_row(bars, at, *start, self.prepared.plan.max_age));
+                        let Some(at) = read else { continue };
                         let cell = time * width + symbol;
                         for (column, horizon) in chunk.forward.iter_mut().zip(&self.options.horizons) {
                             column[cell] = closes.forward(at, *horizon);

@@ -48,6 +48,18 @@ impl Timeframe {
         matches!(self.unit, TimeUnit::Day | TimeUnit::Week | TimeUnit::Month)
     }
 
+    /// Microseconds from one time to another that is this much later, a day being 24 hours; `None` for months, which differ.
+    pub fn elapsed(self) -> Option<i64> {
+        let minutes = match self.unit {
+            TimeUnit::Minute => 1,
+            TimeUnit::Hour => 60,
+            TimeUnit::Day => 24 * 60,
+            TimeUnit::Week => 7 * 24 * 60,
+            TimeUnit::Month => return None,
+        };
+        Some(i64::from(self.count) * minutes * 60_000_000)
+    }
+
     /// Minutes of an intraday bar; `None` for dated ones.
     pub fn minutes(self) -> Option<i64> {
         match self.unit {

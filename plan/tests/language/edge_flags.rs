@@ -47,6 +47,9 @@ fn comparisons_of_exact_values_are_never_flagged() {
         "crosses_above(close, highest(high, 20)[1])",
         "er(close, 10) == er(close, 10)",
         "sector == 'Tech'",
+        // A date is a whole number of days, an attribute as it was written.
+        "days_to(earnings) > 3 and days_since(earnings) != close",
+        "cap > 1e10 and cap - close > 0",
     ] {
         assert_eq!(near(condition), 0, "{condition}");
     }
@@ -60,6 +63,7 @@ fn comparisons_that_rounding_could_turn_are_flagged() {
         ("20 < rsi() < 30", 2),
         ("crosses_above(sma(close, 50), sma(close, 200))", 1),
         ("close - open > 0.5", 1),
+        ("cap - close > 0.5", 1),
         ("sma(close, 5) - close > 0", 1),
         ("close > xs_quantile(close, 0.5)", 1),
         ("xs_z(close) > 1", 1),

@@ -17,9 +17,13 @@ pub struct Scan {
     pub select: Vec<Node>,
     /// Names that the trees above use, inner ones first.
     pub lets: Vec<(String, Node)>,
+    /// Functions that the trees above use, with their parameter: `f0(p)` and its text.
+    pub defs: Vec<(String, String)>,
     /// Splits, and whether dividends too.
     pub adjust: Option<bool>,
     pub history: Option<Limit>,
+    /// Days that a symbol's newest bar may be older than the day it is read on.
+    pub max_age: Option<i64>,
 }
 
 /// `history = { bars = N, origin = ... }`
@@ -48,6 +52,7 @@ impl Scan {
             lines.push(format!("select = [{}]", select.join(", ")));
         }
         lines.extend(self.adjust_text().map(|how| format!("adjust = \"{how}\"")));
+        lines.extend(self.max_age_text().map(|age| format!("max_age = \"{age}\"")));
         lines.extend(
             self.history.map(|Limit { bars, origin }| format!("history = {{ bars = {bars}, origin = {origin} }}")),
         );
@@ -55,12 +60,21 @@ impl Scan {
             lines.push("[let]".to_owned());
         }
         lines.extend(self.lets.iter().map(|(name, node)| format!("{name} = \"{}\"", node.text())));
+        if !self.defs.is_empty() {
+            lines.push("[def]".to_owned());
+        }
+        lines.extend(self.defs.iter().map(|(name, text)| format!("\"{name}\" = \"{text}\"")));
         lines.join("\n") + "\n"
     }
 
     /// The clause `adjust`.
     pub fn adjust_text(&self) -> Option<&'static str> {
         self.adjust.map(|dividends| if dividends { "split+dividend" } else { "split" })
+    }
+
+    /// The clause `max_age`.
+    pub fn max_age_text(&self) -> Option<String> {
+        self.max_age.map(|days| format!("{days}d"))
     }
 
     /// The clause `rank`.
@@ -139,6 +153,7 @@ pub fn answers_on(market: &Market, scan: &Scan, days: &[i64], disturbed: Option<
             Some(seed) => Reference::disturbed(seen, universe, seed),
         };
         reference.adjusted = scan.adjust.is_some();
+        reference.max_age = scan.max_age;
         reference.window = limit.map(|limit| (limit.bars as usize, days[0]));
         all.extend(days.iter().map(|day| (*day, rows(&reference, scan, *day))));
     }
@@ -151,7 +166,7 @@ fn rows(reference: &Reference<'_>, scan: &Scan, day: i64) -> Vec<Row> {
 }
 
 fn row(reference: &Reference<'_>, scan: &Scan, symbol: usize, day: i64) -> Row {
-    let Ok(t) = reference.market.symbols[symbol].days.binary_search(&day) else {
+    let Some(t) = reference.read_at(&reference.market.symbols[symbol].days, day) else {
         let (status, edge) = (Status::Stale, Edge::default());
         return Row { symbol, status, edge, rank: Vec::new(), select: Vec::new(), near: Vec::new() };
     };

@@ -42,6 +42,8 @@ pub struct Reference<'m> {
     pub universe: Option<Node>,
     /// Whether the market's prices and volumes are adjusted.
     pub adjusted: bool,
+    /// Days that a bar may be older than the day it is read on.
+    pub max_age: Option<i64>,
     /// Bars of a limited history, and the day that it ends on.
     pub window: Option<(usize, i64)>,
     values: RefCell<HashMap<Key, Rc<Vec<Value>>>>,
@@ -113,6 +115,7 @@ impl<'m> Reference<'m> {
             market,
             universe,
             adjusted: false,
+            max_age: None,
             window: None,
             values: RefCell::default(),
             bars: RefCell::default(),
@@ -186,6 +189,21 @@ impl<'m> Reference<'m> {
             Expr::Truth(t) => vec![Some(f64::from(u8::from(*t))); count],
             // Of a day: the generator has them along daily bars alone.
             Expr::Name(name @ ("weekday" | "month")) => bars.keys.iter().map(|day| calendar_word(name, *day)).collect(),
+            Expr::Name(name @ ("cap" | "days_to(earnings)" | "days_since(earnings)")) => {
+                let known = |attribute, day: i64| self.market.symbols[symbol].attribute(attribute, day);
+                let at = |day: &i64| match *name {
+                    "cap" => known("cap", *day),
+                    "days_to(earnings)" => known("earnings", *day).map(|date| date - *day as f64),
+                    _ => known("earnings", *day).map(|date| *day as f64 - date),
+                };
+                bars.keys.iter().map(at).collect()
+            }
+            // Of daily bars each is a session.
+            Expr::Name(name) if name.contains("session.") => {
+                let of = |row: &[f64; 5]| column(name.rsplit('.').next().unwrap_or_default(), row);
+                let before = usize::from(name.starts_with("prev_"));
+                (0..count).map(|t| t.checked_sub(before).and_then(|then| of(&bars.rows[then]))).collect()
+            }
             Expr::Name(name) => {
                 bars.rows.iter().map(|row| column(name, row).map(|x| self.round_mean(name, x))).collect()
             }
@@ -322,9 +340,13 @@ impl<'m> Reference<'m> {
         let mut own = None;
         for other in 0..self.market.symbols.len() {
             let bars = self.bars(other, frame.axis);
-            let Some(at) = bars.keys.iter().position(|k| *k == key) else { continue };
+            let at = match frame.axis {
+                Axis::Base => self.read_at(&bars.keys, key),
+                Axis::Week | Axis::Forming(_) => bars.keys.iter().position(|k| *k == key),
+            };
+            let Some(at) = at else { continue };
             if let Some(label) = by
-                && self.label_at(other, frame.axis, at, label) != group
+                && self.label_on(other, label_day(frame.axis, key), label) != group
             {
                 continue;
             }
@@ -351,8 +373,17 @@ impl<'m> Reference<'m> {
     }
 
     fn label_at(&self, symbol: usize, axis: Axis, t: usize, label: &str) -> Option<String> {
-        let of = &self.market.symbols[symbol];
-        of.label(label, label_day(axis, self.bars(symbol, axis).keys[t])).map(str::to_owned)
+        self.label_on(symbol, label_day(axis, self.bars(symbol, axis).keys[t]), label)
+    }
+
+    fn label_on(&self, symbol: usize, day: i64, label: &str) -> Option<String> {
+        self.market.symbols[symbol].label(label, day).map(str::to_owned)
+    }
+
+    /// The bar of `days` that is read on a day: that of the day, or the newest before it that is not too old.
+    pub fn read_at(&self, days: &[i64], day: i64) -> Option<usize> {
+        let newest = days.iter().rposition(|d| *d <= day)?;
+        (day - days[newest] <= self.max_age.unwrap_or(0)).then_some(newest)
     }
 }
 

@@ -85,6 +85,9 @@ fn column(name: &str, frame: Frame) -> Known {
     match (name, frame.axis) {
         ("open" | "high" | "low" | "close", _) => (Stored, false),
         ("weekday" | "month", _) => (Whole, true),
+        ("days_to(earnings)" | "days_since(earnings)", _) => (Whole, false),
+        ("cap", _) => (Stored, false),
+        (session, _) if session.contains("session.") => (Stored, false),
         ("volume", Axis::Base) => (Stored, true),
         // A sum that cannot cancel.
         ("volume", _) => (Signed, true),

@@ -6,6 +6,7 @@ use super::answer::{Limit, Scan};
 use super::evaluate::UNBOUNDED;
 use super::expression::{Arithmetic, Call, Compare, Cross, Expr, Node};
 use super::market::Market;
+use super::minimise::map_children;
 use super::random::Random;
 
 /// Which parts of the language may be used.
@@ -17,13 +18,28 @@ pub struct Grammar {
     pub helpers: bool,
     /// Windows only: no function that depends on bars before every window.
     pub finite: bool,
-    /// Adjusted scans, and scans with a limited history: of windows, and of functions that never forget, with an
+    /// Attributes, functions of `[def]`, words of the session; adjusted scans, and scans with a limited history: of windows, and of functions that never forget, with an
     /// origin.
     pub mixed: bool,
 }
 
 /// The values that labels take.
 pub const LABELS: [(&str, &[&str]); 2] = [("sector", &["Tech", "Energy", "Banks"]), ("size", &["big", "small"])];
+
+/// Attributes, as the market's generator has them.
+const ATTRIBUTES: [&str; 3] = ["cap", "days_to(earnings)", "days_since(earnings)"];
+/// Words of the session that daily bars have.
+const SESSION: [&str; 7] = [
+    "session.open",
+    "session.high",
+    "session.low",
+    "prev_session.open",
+    "prev_session.high",
+    "prev_session.low",
+    "prev_session.close",
+];
+/// The parameter of a function.
+const PARAMETER: &str = "p";
 
 const COMPARES: [Compare; 6] =
     [Compare::Less, Compare::LessEqual, Compare::Greater, Compare::GreaterEqual, Compare::Equal, Compare::NotEqual];
@@ -36,6 +52,8 @@ pub struct Generator<'r> {
     origin: bool,
     symbols: Vec<String>,
     lets: Vec<(String, Node)>,
+    /// Functions of one parameter: their name, and their text, in which [`PARAMETER`] is it.
+    defs: Vec<(String, Node)>,
     /// Inside `tf`, where another `tf` is illegal.
     in_week: bool,
     /// Inside a forming `tf`, where nothing but the symbol's own bars is legal.
@@ -53,11 +71,27 @@ pub fn scan(random: &mut Random, grammar: Grammar, market: &Market) -> Scan {
     };
     let grammar = Grammar { finite: grammar.finite || history.is_some(), ..grammar };
     let origin = history.is_some_and(|limit| limit.origin);
-    let mut g = Generator { random, grammar, origin, symbols, lets: Vec::new(), in_week: false, in_forming: false };
+    let mut g = Generator {
+        random,
+        grammar,
+        origin,
+        symbols,
+        lets: Vec::new(),
+        defs: Vec::new(),
+        in_week: false,
+        in_forming: false,
+    };
     for i in 0..g.random.below(4) {
         let depth = g.random.between(1, 2) as u32;
         let node = if g.random.once_in(3) { g.condition(depth) } else { g.number(depth) };
         g.lets.push((format!("v{i}"), node));
+    }
+    if grammar.mixed && g.random.once_in(3) {
+        let body = if g.random.once_in(3) { g.condition(2) } else { g.number(2) };
+        // Somewhere it has the parameter.
+        let column = Rc::new(Expr::Name(g.random.pick(&["close", "high", "open"])));
+        let body = replaced(&body, &column, &(Rc::new(Expr::Name(PARAMETER)) as Node));
+        g.defs.push(("f0".to_owned(), body));
     }
     let universe = g.random.once_in(2).then(|| {
         let depth = g.random.between(0, 2) as u32;
@@ -70,7 +104,21 @@ pub fn scan(random: &mut Random, grammar: Grammar, market: &Market) -> Scan {
     let limit = g.random.once_in(3).then(|| g.random.between(1, 5) as u32);
     let select =
         (0..g.random.between(1, 3)).map(|_| if g.random.once_in(4) { g.condition(3) } else { g.number(3) }).collect();
-    Scan { universe, condition, rank, limit, select, lets: g.lets, adjust, history }
+    let defs = g.defs.iter().map(|(name, body)| (format!("{name}({PARAMETER})"), body.text())).collect();
+    let (lets, random) = (g.lets, g.random);
+    // Weekends are longer than a day.
+    let max_age = (grammar.mixed && random.once_in(4)).then(|| random.between(1, 9) as i64);
+    Scan { universe, condition, rank, limit, select, lets, defs, adjust, history, max_age }
+}
+
+/// An expression with another one in place of a name.
+fn replaced(node: &Node, name: &Node, by: &Node) -> Node {
+    match (&**node, &**name) {
+        (Expr::Name(one), Expr::Name(other)) if one == other => Rc::clone(by),
+        // Its text is elsewhere.
+        (Expr::Let(..), _) => Rc::clone(node),
+        _ => Rc::new(map_children(node, &mut |child| replaced(child, name, by))),
+    }
 }
 
 impl Generator<'_> {
@@ -93,6 +141,12 @@ impl Generator<'_> {
         let mut names = vec!["open", "high", "low", "close", "close", "volume", "hl2", "hlc3", "ohlc4"];
         if self.grammar.helpers && !self.in_week && !self.in_forming && self.random.once_in(12) {
             names = vec!["weekday", "month"];
+            if self.grammar.mixed {
+                names.extend(ATTRIBUTES);
+                if !self.grammar.finite {
+                    names.extend(SESSION);
+                }
+            }
         }
         Rc::new(Expr::Name(self.random.pick(&names)))
     }
@@ -105,6 +159,15 @@ impl Generator<'_> {
         // A let may contain what is illegal inside a week.
         if self.in_week || self.in_forming {
             return None;
+        }
+        if !self.defs.is_empty() && self.random.once_in(2) {
+            let (name, body) = self.random.pick(&self.defs.clone());
+            if body.is_condition() == condition {
+                let argument = self.column();
+                let parameter: Node = Rc::new(Expr::Name(PARAMETER));
+                let value = replaced(&body, &parameter, &argument);
+                return Some(Rc::new(Expr::Let(format!("{name}({})", argument.text()), value)));
+            }
         }
         let fitting: Vec<_> = self.lets.iter().filter(|l| l.1.is_condition() == condition).cloned().collect();
         if fitting.is_empty() {
@@ -368,8 +431,8 @@ impl Generator<'_> {
         let partial = self.random.once_in(3);
         (self.in_week, self.in_forming) = (true, partial);
         let of = if condition { self.condition(depth) } else { self.series(depth) };
-        (self.in_week, self.in_forming) = (false, false);
         let of = if of.is_constant() { self.column() } else { of };
+        (self.in_week, self.in_forming) = (false, false);
         Expr::Week { of, partial }
     }
 

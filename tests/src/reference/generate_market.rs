@@ -104,6 +104,7 @@ fn symbol(
         symbol.bars.push([step; 5]);
     }
     symbol.labels = labels(random, span);
+    symbol.attributes = attributes(random, span);
     symbol
 }
 
@@ -119,4 +120,17 @@ fn labels(random: &mut Random, span: &[i64]) -> BTreeMap<String, Vec<(i64, Optio
         labels.insert(label.to_owned(), spans);
     }
     labels
+}
+
+/// Up to four values, some of them known before the first bar or on a day without a session.
+fn attributes(random: &mut Random, span: &[i64]) -> Vec<(i64, &'static str, f64)> {
+    let mut days: Vec<i64> =
+        (0..random.below(5)).map(|_| random.pick(span) + random.between(0, 6) as i64 - 3).collect();
+    days.sort_unstable();
+    days.dedup();
+    let value = |day| match random.once_in(2) {
+        true => (day, "cap", random.pick(&[0.0, 0.5, 3.0, 10.0, 250.0])),
+        false => (day, "earnings", (day + random.between(0, 90) as i64 - 30) as f64),
+    };
+    days.into_iter().map(value).collect()
 }

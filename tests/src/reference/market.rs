@@ -102,11 +102,19 @@ pub struct Symbol {
     pub bars: Vec<[f64; 5]>,
     /// By label, ascending by day.
     pub labels: BTreeMap<String, Vec<LabelSpan>>,
+    /// Day from which it is known, name (`cap`, a number, or `earnings`, a day) and value; at most one a day, ascending.
+    pub attributes: Vec<(i64, &'static str, f64)>,
     /// Ascending by day.
     pub events: Vec<Event>,
 }
 
 impl Symbol {
+    /// An attribute's value as known on a day.
+    pub fn attribute(&self, attribute: &str, day: i64) -> Option<f64> {
+        let known = self.attributes.iter().rfind(|(known_on, name, _)| *name == attribute && *known_on <= day);
+        known.map(|(.., value)| *value)
+    }
+
     /// The label's value on a day.
     pub fn label(&self, label: &str, day: i64) -> Option<&str> {
         let spans = self.labels.get(label)?;

@@ -56,6 +56,9 @@ fn smaller_scans(scan: &Scan) -> Vec<Scan> {
     if scan.history.is_some() {
         with(&|s| s.history = None);
     }
+    if scan.max_age.is_some() {
+        with(&|s| s.max_age = None);
+    }
     for i in 0..scan.rank.len() {
         with(&|s| drop(s.rank.remove(i)));
     }
@@ -66,6 +69,12 @@ fn smaller_scans(scan: &Scan) -> Vec<Scan> {
     }
     if !matches!(*scan.condition, Expr::Truth(true)) {
         with(&|s| s.condition = Rc::new(Expr::Truth(true)));
+    }
+    for i in 0..scan.defs.len() {
+        let name = scan.defs[i].0.split('(').next().unwrap_or_default().to_owned() + "(";
+        if scan.text().matches(&name).nth(1).is_none() {
+            with(&|s| drop(s.defs.remove(i)));
+        }
     }
     // Replaces lets where they are used; unused ones are dropped.
     for i in 0..scan.lets.len() {
@@ -137,7 +146,8 @@ fn smaller_trees(node: &Node) -> Vec<Node> {
     all
 }
 
-fn map_children(node: &Node, f: &mut dyn FnMut(&Node) -> Node) -> Expr {
+/// The same expression over other parts.
+pub(super) fn map_children(node: &Node, f: &mut dyn FnMut(&Node) -> Node) -> Expr {
     match &**node {
         Expr::Let(name, of) => Expr::Let(name.clone(), f(of)),
         Expr::Negate(of) => Expr::Negate(f(of)),

@@ -8,7 +8,7 @@ use trawl_coordinator::{NoProgress, PreparedScan, all_bars, prepare_opened};
 use trawl_kernels::NoCancel;
 use trawl_kernels::stages::Stages;
 use trawl_market::Timeframe;
-use trawl_market::{Dataset, FactorRow, ListingRow, MemoryMarket, SymbolBars, memory_dataset};
+use trawl_market::{Dataset, FactorRow, ListingRow, MemoryMarket, SymbolBars, format_time, memory_dataset};
 use trawl_plan::{History, ScanDocument};
 use trawl_tests::reference::answer::{Scan, Status};
 use trawl_tests::reference::generate::{Grammar, LABELS};
@@ -51,6 +51,8 @@ pub fn document(scan: &Scan) -> ScanDocument {
         dataset: Some("market".to_owned()),
         adjust: scan.adjust_text().map(str::to_owned),
         history: scan.history.map(|limit| History { bars: limit.bars, origin: limit.origin }),
+        defs: scan.defs.iter().cloned().collect(),
+        max_age: scan.max_age_text(),
         lets: scan.lets.iter().map(|(name, node)| (name.clone(), node.text())).collect::<BTreeMap<_, _>>(),
         ..ScanDocument::default()
     }
@@ -141,6 +143,7 @@ fn memory_market(market: &Market) -> MemoryMarket {
         bars: market.symbols.iter().filter(|s| !s.days.is_empty()).map(bars).collect(),
         symbols: market.symbols.iter().flat_map(listings).chain(every_label()).collect(),
         factors: market.symbols.iter().flat_map(factors).collect(),
+        attributes: attributes(market),
         groups: Some(3),
         ..MemoryMarket::default()
     }
@@ -153,6 +156,20 @@ fn factors(symbol: &Symbol) -> impl Iterator<Item = FactorRow> {
         split: event.split,
         dividend: event.dividend,
     })
+}
+
+/// The attributes of all symbols, as a user's table; a symbol without bars has each of them, so that every attribute that a
+/// scan may name is known.
+fn attributes(market: &Market) -> String {
+    let mut table = "symbol,date,cap,earnings\nNOBARS0,2020-01-01,1,2020-01-01\n".to_owned();
+    for symbol in &market.symbols {
+        for (known_on, name, value) in &symbol.attributes {
+            let value = if *name == "earnings" { format_time(*value as i64 * DAY) } else { value.to_string() };
+            let (cap, earnings) = if *name == "earnings" { ("", value.as_str()) } else { (value.as_str(), "") };
+            table += &format!("{},{},{cap},{earnings}\n", symbol.name, format_time(known_on * DAY));
+        }
+    }
+    table
 }
 
 /// Symbols without bars, so that every label and value that a scan may name is known.

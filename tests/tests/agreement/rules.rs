@@ -59,8 +59,10 @@ fn values(market: &Market, node: &Node, symbol: usize, universe: Option<Node>) -
         limit: None,
         select: vec![Rc::clone(node)],
         lets: Vec::new(),
+        defs: Vec::new(),
         adjust: None,
         history: None,
+        max_age: None,
     };
     let all = answers(&Reference::new(market, universe), &scan);
     all.iter().filter_map(|(_, rows)| rows[symbol].select.first().copied()).collect()

@@ -33,6 +33,7 @@ fn selected(market: &Market, lets: &ScanDocument, texts: &[&str], symbol: &str) 
         universe: lets.universe.clone(),
         select: texts.iter().enumerate().map(named).collect(),
         lets: lets.lets.clone(),
+        defs: lets.defs.clone(),
         ..ScanDocument::default()
     };
     let answer = answer(&prepared(market, &scan).expect("parts are legal columns"));

@@ -78,6 +78,12 @@ impl ScanSource {
         self.executable.plan()
     }
 
+    /// How much older than the time at which it is read a bar of a frame may be. A period of higher bars holds the bars that a symbol
+    /// has in it: one without any is not read late.
+    fn max_age_of(&self, size: &BarSize) -> Option<i64> {
+        self.plan().max_age.filter(|_| *size == BarSize::Base)
+    }
+
     /// Precision of the arithmetic.
     pub fn precision(&self) -> Precision {
         self.executable.precision()

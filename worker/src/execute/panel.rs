@@ -9,7 +9,7 @@ use trawl_plan::Point;
 use trawl_wire::Status;
 
 use super::ScanSource;
-use crate::axis::{Axis, first_from};
+use crate::axis::{Axis, first_from, late_row, row_at};
 use crate::stage_run::Computed;
 use crate::status::{Reason, status_of};
 
@@ -279,6 +279,11 @@ impl<'a> Cursor<'a> {
         true
     }
 
+    /// The bar before `time` that is read then, where there is none at it; the cursor has moved to the next one.
+    fn late(&self, time: TimeMicros, max_age: Option<i64>) -> Option<usize> {
+        late_row(self.axis.base_times(), self.row, time, max_age)
+    }
+
     /// An output, `at` rows after the first one that was computed.
     fn output(&self, output: usize, at: usize) -> f64 {
         value_at(series(self.computed, output), at, f64::NAN)
@@ -346,11 +351,12 @@ impl ScanSource {
                     }
                     // Without values all points are equal.
                     let each = if plan.best.is_some() { 1 } else { points };
-                    if cursor.take_absent(&mut panel, &mut reasons, times, (end, width, each)) {
+                    let late = cursor.late(time, plan.max_age);
+                    if late.is_none() && cursor.take_absent(&mut panel, &mut reasons, times, (end, width, each)) {
                         continue;
                     }
                     cursor.time += 1;
-                    let row = cursor.row;
+                    let row = late.unwrap_or(cursor.row);
                     let first = (t * width + cursor.symbol) * points;
                     // Rows before the first one that was computed wrap to an index that no series has.
                     let at = row.wrapping_sub(cursor.computed.from);
@@ -370,7 +376,7 @@ impl ScanSource {
                         let universe = value_at(deciding.universe, at, 1.0);
                         let condition = value_at(deciding.condition, at, f64::NAN);
                         let missing = || {
-                            let absent = |axis: &Axis<'_>| crate::axis::row_at(axis.base_times(), time).is_none();
+                            let absent = |axis: &Axis<'_>| row_at(axis.base_times(), bars[row]).is_none();
                             axes[own..].iter().position(absent)
                         };
                         let (status, reason) = status_of(universe, condition, (row + 1, needed[p]), missing);
@@ -413,7 +419,7 @@ impl ScanSource {
         times: &[TimeMicros],
     ) {
         panel.every = vec![vec![f64::NAN; panel.status.len()]; self.plan().headings.len()];
-        let (width, points) = (panel.symbols.len(), panel.points);
+        let (width, points, max_age) = (panel.symbols.len(), panel.points, self.plan().max_age);
         for (axis, computed) in axes.iter().zip(computed) {
             let Some(symbol) = panel.symbols.iter().position(|symbol| *symbol == axis.bars.symbol) else { continue };
             let bars = axis.base_times();
@@ -423,9 +429,8 @@ impl ScanSource {
                 while bars.get(row).is_some_and(|bar| *bar < *time) {
                     row += 1;
                 }
-                if bars.get(row) != Some(time) {
-                    continue;
-                }
+                let here = (bars.get(row) == Some(time)).then_some(row);
+                let Some(row) = here.or_else(|| late_row(bars, row, *time, max_age)) else { continue };
                 let at = row.wrapping_sub(computed.from);
                 for (p, point) in outputs.iter().enumerate() {
                     let cell = (t * width + symbol) * points + p;

@@ -7,7 +7,7 @@ use trawl_plan::PointValues;
 use trawl_wire::{CrossValues, RowMarks, RowTable, Status};
 
 use super::ScanSource;
-use crate::axis::{Axis, row_at};
+use crate::axis::{Axis, row_at, row_within};
 use crate::stage_run::{Computed, StageRun};
 use crate::status::{self, Reason};
 
@@ -22,13 +22,14 @@ impl ScanSource {
         for (cross, piece, output) in &run.stage.crosses {
             let times = wanted.get(cross).copied().unwrap_or(&[]);
             let size = &self.plan().frames[run.stage.pieces[*piece].frame.index()].bars;
+            let max_age = self.max_age_of(size);
             let mut values = Vec::with_capacity(times.len() * run.own);
             let axes: Vec<usize> = (0..run.own).collect();
             let symbol = |a: &usize| &run.axes[*a].bars.symbol;
             for vintages in axes.chunk_by(|a, b| symbol(a) == symbol(b)) {
                 values.extend(times.iter().map(|time| {
                     let a = vintages.iter().find(|a| run.axes[**a].span.contains(*time));
-                    let value = a.and_then(|a| Some((*a, row_at(run.axes[*a].times(size), *time)?)));
+                    let value = a.and_then(|a| Some((*a, row_within(run.axes[*a].times(size), *time, max_age)?)));
                     let value = value.map_or(f64::NAN, |(a, row)| computed[*piece][a].at(*output, row));
                     // An infinity counts as NA: it cannot be ranked among numbers.
                     if value.is_finite() { value } else { f64::NAN }
@@ -50,9 +51,9 @@ impl ScanSource {
     ) -> RowTable {
         let plan = self.plan();
         let provisional = self.dataset.is_forming(time);
-        let missing = || {
-            let absent = |axis: &&Axis<'_>| row_at(axis.base_times(), time).is_none();
-            axes[own..].iter().position(|axis| absent(&axis))
+        let missing = |at: TimeMicros| {
+            let absent = |axis: &Axis<'_>| row_at(axis.base_times(), at).is_none();
+            axes[own..].iter().position(absent)
         };
         let points = &plan.points;
         let needed = self.executable.bars_needed();
@@ -68,7 +69,7 @@ impl ScanSource {
             table.begin(&axis.bars.symbol);
             let marks =
                 |point: usize| RowMarks { point: u32::try_from(point).unwrap_or(u32::MAX), ..RowMarks::default() };
-            let Some(row) = row_at(axis.base_times(), time) else {
+            let Some(row) = row_within(axis.base_times(), time, plan.max_age) else {
                 let reason = reason_at(&mut table, status::stale(axis.base_times(), time));
                 // Without values all points are equal.
                 let kept = if plan.best.is_some() { 1 } else { points.len() };
@@ -79,7 +80,7 @@ impl ScanSource {
             let mut keep = |point: usize, values: PointValues<'_>| {
                 let marks = RowMarks { edge: values.edge, provisional, ..marks(point) };
                 let bars = (row + 1, needed[point]);
-                match status::status_of(values.universe, values.condition, bars, missing) {
+                match status::status_of(values.universe, values.condition, bars, || missing(axis.base_times()[row])) {
                     (Status::Matched, _) => table.matched(marks, values.rank, values.select),
                     (Status::NotMatched, _) => table.not_matched(marks),
                     (status, reason) => {

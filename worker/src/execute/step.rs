@@ -10,7 +10,7 @@ use trawl_plan::{Input, Stage};
 use trawl_wire::{CrossTable, CrossTimes, StepInputV1};
 
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
-use crate::axis::{Axis, Span, first_from};
+use crate::axis::{Axis, Span, first_within};
 use crate::evaluate::Needed;
 use crate::executable::ExecutablePlan;
 use crate::stage_run::{Computed, StageRun};
@@ -144,14 +144,15 @@ impl<'a> StepRun<'a> {
         if let (true, Some(piece)) = (self.last, needed.last_mut()) {
             let first = self.times.first().copied().unwrap_or(self.horizon);
             for (needed, axis) in piece.iter_mut().zip(own) {
-                *needed = first_from(axis.base_times(), first.max(axis.span.from));
+                *needed = first_within(axis.base_times(), first.max(axis.span.from), run.plan.max_age);
             }
         }
         for (cross, piece, _) in &self.stage.crosses {
             let Some(first) = self.wanted.get(cross).and_then(|times| times.first()) else { continue };
             let size = &self.source.plan().frames[self.stage.pieces[*piece].frame.index()].bars;
             for (needed, axis) in needed[*piece].iter_mut().zip(own) {
-                *needed = (*needed).min(first_from(axis.times(size), axis.span.from.max(*first)));
+                let from = axis.span.from.max(*first);
+                *needed = (*needed).min(first_within(axis.times(size), from, self.source.max_age_of(size)));
             }
         }
         let reads = run.demand(&mut needed);
@@ -179,10 +180,14 @@ impl<'a> StepRun<'a> {
     }
 }
 
-/// Whether a value at a time may depend on cross-sections at earlier times, as `within(xs_rank(x) <= 10, 3)` does.
+/// Whether a value at a time may depend on cross-sections at earlier times, as `within(xs_rank(x) <= 10, 3)` does, and any that is
+/// read at an earlier bar.
 pub fn reads_earlier_crosses(executable: &ExecutablePlan) -> bool {
     /// A row so late that no window reaches the first row from it.
     const FAR: usize = 1 << 40;
+    if executable.plan().max_age.is_some() {
+        return true;
+    }
     executable.plan().stages().iter().enumerate().any(|(number, stage)| {
         // Per piece: whether it reads a cross-section, directly or through another piece.
         let mut reads: Vec<bool> = Vec::with_capacity(stage.pieces.len());

@@ -98,6 +98,11 @@ pub struct Clauses {
     #[arg(long, requires = "history")]
     pub origin: bool,
 
+    /// Read a symbol without a bar at the as-of at its newest bar, if that is at most this much older, such as 5m or 3d; without it
+    /// such a symbol is stale
+    #[arg(long, value_name = "AGE")]
+    pub max_age: Option<String>,
+
     /// Include the newest bar even when it is not closed yet; its rows are marked provisional
     #[arg(long)]
     pub forming: bool,
@@ -142,6 +147,7 @@ impl Clauses {
         replace(&mut document.sweep_where, &self.sweep_where);
         replace(&mut document.adjust, &self.adjust);
         replace(&mut document.precision, &self.precision);
+        replace(&mut document.max_age, &self.max_age);
         document.forming |= self.forming;
         if let Some(bars) = self.history {
             document.history = Some(History { bars, origin: self.origin });

@@ -95,6 +95,7 @@ impl Several {
         agree(&mut all.timeframe, &document.timeframe, "timeframe")?;
         agree(&mut all.adjust, &document.adjust, "adjust")?;
         agree(&mut all.precision, &document.precision, "precision")?;
+        agree(&mut all.max_age, &document.max_age, "max_age")?;
         let others = (document.forming, document.history);
         if first {
             (all.forming, all.history) = others;
