@@ -106,8 +106,23 @@ fn labels_and_dates_are_columns_of_their_own_kinds_in_every_output_and_in_a_clus
         let refused = home.trawl(&[&scan[..], &["--rank", rank]].concat()).expect_code(2).stderr;
         assert!(refused.contains(wanted) && refused.contains("rank"), "{refused}");
     }
-    let cluster = Cluster::start(&home, 1);
-    assert_eq!(run(&["--output", "-", "--coordinator", &cluster.url]), csv);
+    // The same bytes from several groups, whoever computes them.
+    let more = (0..140).map(|n| format!("{}{n:03},2024-06-05,{n}\n", if n % 2 == 0 { "AB" } else { "BC" }));
+    home.write("more.csv", &format!("symbol,date,close\n{}", more.collect::<String>()));
+    home.trawl(&["import", "more.csv", "--dataset", "m"]).expect_code(0);
+    let labels = (0..140).filter(|n| n % 3 > 0).map(|n| {
+        format!("{}{n:03},,,{}\n", if n % 2 == 0 { "AB" } else { "BC" }, ["Tech", "Energy", "Air", "Banks"][n % 4])
+    });
+    let labels = format!("symbol,from,to,sector\n{}BBB,,,Energy\n", labels.collect::<String>());
+    home.write("symbols.csv", &labels);
+    home.trawl(&["import", "--dataset", "m", "--symbols", "symbols.csv"]).expect_code(0);
+    let csv = run(&["--output", "-"]);
+    has(&csv, "AB002", "matched", ",Air,,2");
+    has(&csv, "BC139", "matched", ",Banks,,139");
+    let cluster = Cluster::start(&home, 3);
+    let there = ["--output", "-", "--coordinator", &cluster.url];
+    assert_eq!(run(&there), csv);
+    assert_eq!(run(&[&there[..], &["--shards", "per-group", "--fresh"]].concat()), csv);
     // A client that would show places and days as numbers gets a reason instead.
     let refusal = |kinds, select: &str| {
         let request = ScanRequest {

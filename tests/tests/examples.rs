@@ -33,6 +33,31 @@ fn every_example_has_a_row_for_every_symbol() {
     }
 }
 
+/// Scans that a trader would really want, each short enough to be read at a glance.
+const WANTED: [&str; 12] = [
+    "minervini",
+    "squeeze-fired",
+    "base-breakout",
+    "rsi-divergence",
+    "sector-leaders",
+    "gap-and-go",
+    "macd-timeframes",
+    "nr7",
+    "connors",
+    "vwap-reclaim",
+    "atr-percent",
+    "pair-spread",
+];
+
+#[test]
+fn scans_that_are_wanted_have_fewer_than_ten_lines() {
+    for name in WANTED {
+        let path = repository().join("examples").join(name).with_extension("toml");
+        let lines = std::fs::read_to_string(&path).expect("an example").lines().count();
+        assert!(lines < 10, "{name}: {lines} lines");
+    }
+}
+
 /// A block of commands of a page, and what they print where the page shows it.
 struct Shown {
     lines: Vec<String>,

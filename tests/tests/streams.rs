@@ -182,6 +182,8 @@ fn near_misses_are_named_with_the_term_that_they_fail_on() {
     }
     let text = home.trawl(&[&scan[..], &["2"]].concat()).expect_code(0).stdout;
     assert!(text.contains("on at most 2 of 4 terms; "), "{text}");
+    let text = home.trawl(&[&scan[..], &["4", "--rank", "close", "--limit", "1"]].concat()).expect_code(0).stdout;
+    assert!(text.contains("more: --all shows them"), "{text}");
     let refused = home.trawl(&["scan", "-d", "us5", "-w", "close > 1", "--json"]).expect_code(2).stderr;
     assert!(refused.contains("--output - --format json"), "{refused}");
 }

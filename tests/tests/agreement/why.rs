@@ -34,6 +34,7 @@ fn selected(market: &Market, lets: &ScanDocument, texts: &[&str], symbol: &str) 
         select: texts.iter().enumerate().map(named).collect(),
         lets: lets.lets.clone(),
         defs: lets.defs.clone(),
+        max_age: lets.max_age.clone(),
         ..ScanDocument::default()
     };
     let answer = answer(&prepared(market, &scan).expect("parts are legal columns"));

@@ -451,7 +451,10 @@ fn near_misses(args: &Args, prepared: &PreparedScan, most: u32) -> anyhow::Resul
     let misses = question.misses(&answer, &parts, most as usize);
     let text = match args.json {
         true => format!("{}\n", near::json(&misses)?),
-        false => near::text(&question, &misses, &answer, (most as usize, args.shown.all), Page::of_stdout()),
+        false => {
+            let (limit, page) = (prepared.plan.limit, Page::of_stdout());
+            near::text(&question, &misses, &answer, most as usize, limit, args.shown.all, page)
+        }
     };
     io::stdout().write_all(text.as_bytes())?;
     let failed = answer.counts()[Status::Failed as usize] > 0;

@@ -14,16 +14,19 @@ use crate::output::table;
 /// Rows shown by default.
 const ROWS_SHOWN_MAX: usize = 50;
 
-/// The text, ending in a line break. `answer` is the scan's own; `all` shows every row.
+/// The text, ending in a line break. `answer` is the scan's own; The scan's `limit` holds for its rows; `all` shows every row.
 pub fn text(
     question: &NearQuestion,
     misses: &[NearMiss],
     answer: &Answer,
-    (most, all): (usize, bool),
+    most: usize,
+    limit: Option<u32>,
+    all: bool,
     page: Page,
 ) -> String {
     let mut text = String::new();
-    let shown = if all { misses.len() } else { misses.len().min(ROWS_SHOWN_MAX) };
+    let shown_max = limit.map_or(ROWS_SHOWN_MAX, |limit| ROWS_SHOWN_MAX.min(limit as usize));
+    let shown = if all { misses.len() } else { misses.len().min(shown_max) };
     if shown > 0 {
         let mut rows = Grid::new(["symbol", "fails on", "is", "because"].map(str::to_owned).to_vec(), 1);
         for miss in &misses[..shown] {
