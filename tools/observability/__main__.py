@@ -113,17 +113,17 @@ class Run:
     def healthy(self):
         one = lambda expression: self.prometheus.value(expression)
         leads = one('sum(trawl_leader{cluster="faulty"})') == 1
+        # Prometheus knows of those that were just restarted what it scraped before. One that has not registered yet has no lease to lose.
+        ready = all(process.printed("ready ") for process in self.clusters[0].processes())
         self.look()
-        return leads and one('sum(trawl_workers{cluster="faulty",state="serving"})') == 3
+        return ready and leads and one('sum(trawl_workers{cluster="faulty",state="serving"})') == 3
 
     def make(self, fault):
         wait_for("the cluster is whole again", self.healthy, 60)
         print(f"- {fault.what}", flush=True)
         # What an earlier fault still makes fire would not be this one's doing.
-        before = [row for row in self.open if row["alert"] in fault.alerts]
-        if before:
-            ended = lambda: self.look() is not None and not any(row in self.open for row in before)
-            wait_for("an alert of an earlier fault ends", ended, ENDS_SECONDS)
+        quiet = lambda: not {(alert, fault.cluster) for alert in fault.alerts} & self.look()
+        wait_for("an alert of an earlier fault ends", quiet, ENDS_SECONDS)
         rows = [
             {"alert": alert, "cluster": fault.cluster, "fault": fault.what, "fired": None, "ended": None}
             for alert in fault.alerts

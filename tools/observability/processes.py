@@ -23,11 +23,13 @@ class Process:
 
     def __init__(self, name, log, command, environment):
         self.name, self.log, self.command, self.environment = name, log, list(map(str, command)), environment
-        self.child = None
+        # Where in the log its last start begins.
+        self.child, self.began = None, 0
 
     def start(self, *more, environment=None):
         self.gone()
         with open(self.log, "ab") as log:
+            self.began = log.tell()
             self.child = subprocess.Popen(
                 self.command + list(map(str, more)),
                 env=self.environment | (environment or {}),
@@ -35,6 +37,12 @@ class Process:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
             )
+
+    def printed(self, text):
+        """Whether its log has this text since its last start."""
+        with open(self.log, "rb") as log:
+            log.seek(self.began)
+            return text.encode() in log.read()
 
     def signal(self, number):
         if self.child and self.child.poll() is None:
