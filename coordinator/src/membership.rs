@@ -55,6 +55,8 @@ pub enum Event {
     Put(String, Option<WorkerRecord>),
     /// One record was deleted.
     Deleted(String),
+    /// The store could not be read, or its watch ended: workers may be unable to register until the next listing.
+    Away,
     /// Time has passed.
     Tick,
 }
@@ -80,6 +82,8 @@ pub struct Roster {
     known: BTreeMap<String, Known>,
     /// Losses within the window, oldest first.
     losses: VecDeque<Loss>,
+    /// Since [`Event::Away`], until the next listing.
+    away: bool,
 }
 
 impl Roster {
@@ -97,12 +101,21 @@ impl Roster {
                 for (key, record) in there {
                     self.learn(key, record, out);
                 }
-                // Workers could not register while the store was unavailable: restart the suspects' time limit.
-                self.known.values_mut().filter_map(|k| k.suspect_since_ms.as_mut()).for_each(|since| *since = now_ms);
+                // Workers could not register while the store was unavailable: restart the suspects' time limit. A listing
+                // beside a watch that works restarts nothing.
+                if std::mem::take(&mut self.away) {
+                    for since in self.known.values_mut().filter_map(|k| k.suspect_since_ms.as_mut()) {
+                        *since = now_ms;
+                    }
+                }
             }
             Event::Put(key, record) => self.learn(key, record, out),
             Event::Deleted(key) => self.lose(vec![key], now_ms, out),
+            Event::Away => self.away = true,
             Event::Tick => {}
+        }
+        if self.away {
+            return changes;
         }
         let over = |k: &Known| k.suspect_since_ms.is_some_and(|since| since + SUSPECT_MAX_MS <= now_ms);
         let over: Vec<String> = self.known.iter().filter(|(_, k)| over(k)).map(|(key, _)| key.clone()).collect();
@@ -112,6 +125,9 @@ impl Roster {
 
     /// Time at which the next tick has something to do.
     pub fn wake_ms(&self) -> Option<u64> {
+        if self.away {
+            return None;
+        }
         self.known.values().filter_map(|k| k.suspect_since_ms).min().map(|since| since + SUSPECT_MAX_MS)
     }
 
@@ -279,10 +295,22 @@ mod tests {
         let mut roster = roster(&["w1", "w2"]);
         roster.step(listed(&[]), 10);
         assert_eq!(roster.wake_ms(), Some(10 + SUSPECT_MAX_MS));
+        assert_eq!(roster.step(Event::Away, 20), []);
+        assert_eq!(roster.wake_ms(), None);
+        assert_eq!(roster.step(Event::Tick, 400_000), [], "it is away");
         assert_eq!(roster.step(listed(&[]), 500_000), [], "it was away");
         assert_eq!(roster.step(Event::Tick, 499_999 + SUSPECT_MAX_MS), []);
         assert_eq!(roster.step(Event::Tick, 500_000 + SUSPECT_MAX_MS), [gone("w1"), gone("w2")]);
         assert_eq!(roster.wake_ms(), None);
+    }
+
+    #[test]
+    fn looking_again_does_not_keep_a_suspect_for_longer() {
+        let mut roster = roster(&["w1", "w2"]);
+        roster.step(listed(&[]), 10);
+        assert_eq!(roster.step(listed(&[]), 30_010), []);
+        assert_eq!(roster.wake_ms(), Some(10 + SUSPECT_MAX_MS));
+        assert_eq!(roster.step(listed(&[]), 10 + SUSPECT_MAX_MS), [gone("w1"), gone("w2")]);
     }
 
     #[test]
@@ -309,7 +337,7 @@ mod tests {
             /// Applied one by one, the changes always yield the registered and the suspected workers.
             #[test]
             fn what_is_reported_adds_up(
-                steps in vec((0..3u8, 0..6usize, btree_set(0..6usize, 0..6), 0..4_000u64), 1..60),
+                steps in vec((0..4u8, 0..6usize, btree_set(0..6usize, 0..6), 0..4_000u64), 1..60),
             ) {
                 let mut roster = Roster::default();
                 let (mut there, mut members) = (BTreeSet::new(), BTreeSet::new());
@@ -320,6 +348,7 @@ mod tests {
                     let event = match kind {
                         0 => { there.insert(name(one)); put(&name(one), "a") }
                         1 => { there.remove(&name(one)); deleted(&name(one)) }
+                        2 => Event::Away,
                         _ => {
                             there = some.into_iter().map(name).collect();
                             listed(&there.iter().map(String::as_str).collect::<Vec<_>>())
@@ -336,6 +365,7 @@ mod tests {
                     prop_assert!(members.is_superset(&there));
                     prop_assert_eq!(roster.counts(), (there.len(), members.len() - there.len()));
                 }
+                roster.step(listed(&there.iter().map(String::as_str).collect::<Vec<_>>()), now_ms);
                 roster.step(Event::Tick, now_ms + SUSPECT_MAX_MS);
                 prop_assert_eq!(roster.counts(), (there.len(), 0), "suspects are not kept for ever");
             }

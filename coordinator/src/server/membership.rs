@@ -42,6 +42,7 @@ pub(crate) async fn follow(
                 Ok(()) => backoff.reset(),
                 Err(error) => {
                     tracing::warn!(%error, "cannot see which workers are registered, trying again");
+                    following.step(Event::Away).await;
                 }
             }
             backoff.wait().await;
@@ -118,7 +119,10 @@ impl Following {
                     self.step(Event::Put(entry.key, record)).await;
                 }
                 Some(Change::Deleted { key, .. }) => self.step(Event::Deleted(key)).await,
-                None => return Ok(()),
+                None => {
+                    self.step(Event::Away).await;
+                    return Ok(());
+                }
             }
         }
     }

@@ -78,7 +78,9 @@ async fn follow_leader_once(handle: &Handle, views: &Mutex<Vec<View>>, trusting:
 
 pub async fn follow_workers(handle: Handle, views: Arc<Mutex<Vec<View>>>, trusting: bool) -> Done {
     loop {
-        let _ = follow_workers_once(&handle, &views, trusting).await;
+        if follow_workers_once(&handle, &views, trusting).await.is_err() {
+            views.lock().unwrap().push(View::Workers(membership::Event::Away));
+        }
         handle.sleep(BACK_OFF_MS).await;
     }
 }
@@ -95,9 +97,14 @@ async fn follow_workers_once(handle: &Handle, views: &Mutex<Vec<View>>, trusting
             Heard::Change(Change::Put(entry)) => membership::Event::Put(entry.key, record(&entry.value)),
             Heard::Change(Change::Deleted { key, .. }) => membership::Event::Deleted(key),
             // Listed and watched anew.
-            Heard::Nothing | Heard::End => return Ok(()),
+            Heard::Nothing => return Ok(()),
+            Heard::End => membership::Event::Away,
         };
+        let ended = event == membership::Event::Away;
         views.lock().unwrap().push(View::Workers(event));
+        if ended {
+            return Ok(());
+        }
     }
 }
 
