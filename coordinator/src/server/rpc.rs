@@ -54,10 +54,11 @@ impl pb::coordinator_server::Coordinator for Handle {
                 let permit = self.0.open_stream(&call.caller)?;
                 let scan = self.0.submit((*environment).clone(), &call.caller, request, carried.as_ref()).await?;
                 let held = (permit, loaded(&environment, &scan).await?);
-                let ends_it = !scan.asked.durable;
+                let ends_it = (!scan.asked.durable).then(|| Arc::clone(&environment.scans));
                 let within = carried.as_ref().or(context.as_ref());
                 let subject = scan.name.clone();
-                let options = StreamOptions { ends_it, detached: detached && !ends_it, gathers, kinds, earlier };
+                let options =
+                    StreamOptions { detached: detached && ends_it.is_none(), ends_it, gathers, kinds, earlier };
                 Ok(with_subject(stream(scan, Cursor::default(), options, within, held), subject))
             }
         }
@@ -81,7 +82,7 @@ impl pb::coordinator_server::Coordinator for Handle {
                 let cursor = Cursor::with(request.generation, request.have);
                 let earlier = (!request.columns).then(|| environment.memory.clone());
                 let (gathers, kinds) = (request.gathers, request.kinds);
-                let options = StreamOptions { ends_it: false, detached: false, gathers, kinds, earlier };
+                let options = StreamOptions { ends_it: None, detached: false, gathers, kinds, earlier };
                 Ok(with_subject(stream(scan, cursor, options, carried.as_ref(), held), subject))
             }
         }

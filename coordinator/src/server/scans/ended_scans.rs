@@ -1,10 +1,10 @@
-//! The ended scans in memory, by age, with what they weigh: which one has to go next.
+//! The ended scans, by age, with what they weigh in memory and in the spool: which one has to go next.
 //!
 //! A scan is weighed when it ends, and not again at the end of each other scan: hundreds may end in a second.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much of ended scans is kept in memory.
+/// How much of ended scans is kept.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EndedLimits {
     /// Scans that are not recorded: they are lost when they go.

@@ -11,7 +11,8 @@ use crate::durable::RequestMark;
 use crate::report::RunReport;
 use crate::server::ScanLimits;
 
-/// Maximum number of ended scans kept in memory that are not recorded, and bytes of the results of all; the oldest are dropped first.
+/// Maximum number of ended scans kept that are not recorded, and bytes of the results of all, in memory and in the spool; the oldest
+/// are dropped first.
 const ENDED_MAX: EndedLimits = EndedLimits { unrecorded: 256, bytes: 256 << 20 };
 
 /// All scans known to this coordinator.
@@ -72,7 +73,7 @@ impl Inner {
     }
 }
 
-/// Bytes of an ended scan in memory.
+/// Bytes of an ended scan, in memory and in the spool.
 fn weight(scan: &Scan) -> usize {
     scan.log.bytes() + scan.report_bytes()
 }

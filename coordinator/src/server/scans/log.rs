@@ -173,9 +173,10 @@ impl ScanLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of this scan's events in memory.
+    /// Bytes of this scan's events, in memory and in the spool.
     pub fn bytes(&self) -> usize {
-        self.state().held.bytes()
+        let state = self.state();
+        state.held.bytes().saturating_add(state.file.as_ref().map_or(0, |file| file.bytes()))
     }
 
     /// Bytes of its results, wherever they are.

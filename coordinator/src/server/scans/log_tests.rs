@@ -105,6 +105,7 @@ async fn results_beyond_the_memory_are_read_from_the_spool() {
     }
     assert!(memory.results.bytes() < 2 * 10_000 + 6 * ENTRY_BYTES + 1, "{}", memory.results.bytes());
     assert_eq!(log.answer_bytes(), 60_000);
+    assert!(log.bytes() >= 60_000, "those in the spool count too: {}", log.bytes());
     log.close(summary());
     let expected: Vec<Event> = events.iter().cloned().chain([summary()]).collect();
     assert_eq!(all(&log, Cursor::default()).await, expected);

@@ -96,6 +96,11 @@ pub(crate) struct SpoolFile {
 }
 
 impl SpoolFile {
+    /// Bytes that it takes of the spool.
+    pub fn bytes(&self) -> usize {
+        usize::try_from(self.end.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
     /// Writes the payload of a result; blocks on the disk.
     ///
     /// # Errors

@@ -77,8 +77,8 @@ pub(super) async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Resul
 
 /// What a stream of a scan's events depends on beside the scan.
 pub(super) struct StreamOptions {
-    /// The scan ends with the stream.
-    pub ends_it: bool,
+    /// The scan ends with the stream; those among which it is forgotten if its client has not read all of it.
+    pub ends_it: Option<Arc<Scans>>,
     /// Only the first event is sent.
     pub detached: bool,
     /// Small results that are there already share a message.
@@ -110,6 +110,7 @@ pub(super) fn stream(
             sent = send_all(&scan, cursor, &client, &options, span) => sent,
             () = client.gone() => Err(NotSent::Gone),
         };
+        let unread = sent.is_err();
         let end = match sent {
             Ok(end) => {
                 let code = end.code();
@@ -128,9 +129,13 @@ pub(super) fn stream(
         };
         STREAMS_ENDED.of(end).inc();
         drop(reading);
-        if matches!(end, StreamEnd::ClientGone | StreamEnd::Stalled) && options.ends_it {
+        if let (StreamEnd::ClientGone | StreamEnd::Stalled, Some(scans)) = (end, &options.ends_it) {
             tracing::info!(scan = scan.name, "the client went away, its scan is cancelled");
             scan.cancel();
+            // Its results may take the room of the spool, and nobody reads them any more.
+            if unread && scan.has_ended() {
+                scans.forget(&scan.name);
+            }
         }
     });
     reply_with(body)
@@ -158,7 +163,7 @@ async fn send_all(
         if let (Event::Accepted(header), false) = (&*read.event, options.kinds)
             && has_texts_or_dates(header)
         {
-            if options.ends_it {
+            if options.ends_it.is_some() {
                 scan.cancel();
             }
             return Ok(Failure::new(ErrorKind::Invalid, EARLIER_CLIENT.to_owned()).to_status());
