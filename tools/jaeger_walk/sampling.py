@@ -17,8 +17,8 @@ CHANCE_PERCENT, RATIO = 10, 0.01
 DECIDED_SECONDS = 25
 # Scans of the weight; each pays for the spans of its own command, and the servers' batches mix.
 WEIGHED = 5
-# 10,000 symbols are so many groups; what the documentation may call fifty spans, and two and a half of a group.
-GROUPS, ABOUT_FIFTY, ABOUT_TWO_AND_A_HALF = 157, 75, 3.5
+# 10,000 symbols are so many groups; what the documentation may call a dozen spans, and two and a half of a group.
+GROUPS, ABOUT_A_DOZEN, ABOUT_TWO_AND_A_HALF = 157, 20, 3.5
 
 
 def scans(stage, name, **variables):
@@ -181,9 +181,10 @@ def weight(stage):
     auto = figures["auto, plain"]
     stage.claims.add(
         f"{PAGE}, sampling",
-        "a scan of 10,000 symbols produces about fifty spans; with `--shards per-group` two and a half for each group",
+        "a scan of 10,000 symbols over three workers of one thread each produces about a dozen spans; with `--shards per-group` two and a half "
+        "for each group",
         f"{auto['spans']:.0f} spans and {auto['bytes'] / 1e3:.0f} kB; with 157 shards {plain['spans']:.0f} and {plain['bytes'] / 1e3:.0f} kB",
-        auto["spans"] < ABOUT_FIFTY and plain["spans"] < ABOUT_TWO_AND_A_HALF * GROUPS,
+        auto["spans"] < ABOUT_A_DOZEN and plain["spans"] < ABOUT_TWO_AND_A_HALF * GROUPS,
     )
     less = figures["auto, gzip"]["bytes"] / auto["bytes"]
     stage.claims.add(
