@@ -12,10 +12,12 @@ use trawl_telemetry::metrics::Place;
 use trawl_wire::record::{checked_name, fresh_boot};
 use trawl_worker::cache::CACHE_BYTES_DEFAULT;
 use trawl_worker::registration::LEASE_TTL_DEFAULT;
-use trawl_worker::server;
+use trawl_worker::server::{self, ServerError};
 
 use super::security::TlsArgs;
-use super::serving::{ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics};
+use super::serving::{
+    ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics, stop_signal,
+};
 use crate::app::Context;
 use crate::backend::{BackendArgs, Workload};
 use crate::failure::UserMistake;
@@ -24,9 +26,13 @@ const AFTER_HELP: &str = "\
 A worker registers in etcd under a lease and computes what coordinators send it. It reads datasets under its data root, \
 which must contain the same datasets as the coordinator's. Ctrl-C or SIGTERM: it removes itself from etcd, finishes what \
 runs (within --drain-timeout-s) and exits 0. With --backend auto it computes on a GPU where 'trawl devices' finds one \
-that can be used; if the GPU is lost while working, the worker returns its work and exits 1. When it \
+that can be used; if the GPU is lost while working, the worker returns its work and exits 1, with --metrics after 20 s. When it \
 is ready it prints one line: ready worker id=ID address=IP:PORT. Environment variables set every option too: \
 TRAWL_THREADS sets --threads, for instance; the one of --etcd is TRAWL_ETCD_ENDPOINTS.";
+
+/// How long a worker whose device is lost still answers scrapes. What was counted by a process that has ended is never seen;
+/// Prometheus usually asks every 15 s.
+const LAST_SCRAPE: Duration = Duration::from_secs(20);
 
 /// Run a worker of a cluster: it registers in etcd and computes what coordinators send
 #[derive(Debug, clap::Args)]
@@ -112,12 +118,22 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let ended = runtime.block_on(async {
         let (health, stop) = args.cluster.health_and_stop().await?;
         store.keep_fresh();
+        let scraped = scrapes.is_some();
         let metrics = serve_metrics(scrapes, Place::Worker)?;
         let ready = Box::new(move |address| {
             health.ready();
             say_ready(&format!("ready worker id={id} address={address}{metrics}"));
         });
-        server::run(options, Arc::new(Metered(store)), ready, Box::pin(stop)).await.map_err(anyhow::Error::from)
+        let ended = server::run(options, Arc::new(Metered(store)), ready, Box::pin(stop)).await;
+        if scraped && matches!(ended, Err(ServerError::DeviceLost(_))) {
+            let seconds = LAST_SCRAPE.as_secs();
+            tracing::warn!(seconds, "this worker ends after these seconds, so that its metrics are read once more");
+            tokio::select! {
+                () = stop_signal(false)? => {}
+                () = tokio::time::sleep(LAST_SCRAPE) => {}
+            }
+        }
+        ended.map_err(anyhow::Error::from)
     });
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)
