@@ -153,9 +153,9 @@ impl Resolver<'_> {
         matches!(self.frame().bars, BarSize::Higher { forming: true, .. })
     }
 
-    /// A forming bar changes with every base bar, so nothing else can be read along its axis.
+    /// A forming bar changes with every base bar, so nothing else can be read along its axis. Days to a date read nothing else.
     fn check_not_forming(&self, clause: Clause<'_>, form: &Form, span: &Span) -> Resolved<()> {
-        if !self.is_forming() {
+        if !self.is_forming() || matches!(form.kind, FormKind::Days(_)) {
             return Ok(());
         }
         Err(clause.mistake(

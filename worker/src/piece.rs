@@ -146,7 +146,7 @@ impl<'r> Forming<'r> {
         let frame = run.frame(piece);
         let whole = Frame { subject: frame.subject.clone(), bars: BarSize::Higher { timeframe, forming: false } };
         let higher = axis.higher.get(&timeframe)?;
-        // A forming frame contains only columns, labels and the window.
+        // A forming frame contains only columns, which change with each state, and what its period decides.
         let trim = run.trim(p, axis, from);
         let complete = |input: &Input| trim.masked(run.input(&whole, a, input, (trim.given, trim.there), &[]));
         let complete = piece.program.inputs.iter().map(complete).collect();

@@ -104,18 +104,24 @@ pub struct About<'a> {
     /// Rows per status; `None` for the answers of many times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<Counts>,
+    /// Select columns of labels and dates, which a file of rows alone cannot distinguish from damaged numbers; `None` for the
+    /// answers of many times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text_columns: Option<Vec<&'a str>>,
 }
 
 impl<'a> About<'a> {
     /// The metadata of `answer`.
     pub fn new(answer: &'a Answer, scan: Option<&'a ScanDocument>) -> Self {
         let counts = Some(Counts::of(answer));
-        Self { identity: &answer.identity, answer_digest: Some(&answer.digest), scan, counts }
+        let texts = answer.select.iter().enumerate().filter(|(i, _)| matches!(select_kind(answer, *i), ColumnKind::Date | ColumnKind::Text(_)));
+        let text_columns = Some(texts.map(|(_, name)| name.as_str()).collect());
+        Self { identity: &answer.identity, answer_digest: Some(&answer.digest), scan, counts, text_columns }
     }
 
     /// The metadata of the answers of many times.
     pub fn of_many(identity: &'a Identity, scan: &'a ScanDocument) -> Self {
-        Self { identity, answer_digest: None, scan: Some(scan), counts: None }
+        Self { identity, answer_digest: None, scan: Some(scan), counts: None, text_columns: None }
     }
 
     /// The identity as one line of JSON.

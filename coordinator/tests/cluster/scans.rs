@@ -9,6 +9,7 @@ use trawl_cluster_store::ControlStore as _;
 use trawl_coordinator::client::{Manager, ScanCall};
 use trawl_coordinator::server::ScanLimits;
 use trawl_coordinator::{NoProgress, ShardSpec, answer_digest, client};
+use trawl_plan::ScanDocument;
 use trawl_security::ClientSecurity;
 use trawl_terms::Priority;
 use trawl_wire::limits::PROTOCOL_VERSION;
@@ -99,6 +100,30 @@ async fn a_scan_goes_on_without_its_client_and_is_reported_again() {
         move || client::watch_blocking(&url, &ClientSecurity::default(), &scan, &NoProgress).unwrap()
     });
     assert_eq!(answer_digest(&scanned.await.unwrap().answer), world.expected());
+}
+
+/// Clients of earlier releases would show places in a list of texts as numbers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_cannot_read_columns_of_texts_is_refused_them_and_nothing_else() {
+    let mut world = World::new().await;
+    world.real_worker("w").await;
+    world.wait_for(&["w"]).await;
+    let mut client = world.client().await;
+    for (select, kinds, is_refused) in [("sector", false, true), ("sector", true, false), ("close", false, false)] {
+        let dataset = Some(trawl_market::DEMO.to_owned());
+        let document = ScanDocument { dataset, select: vec![select.to_owned()], ..World::document() };
+        let request = pb::ScanRequest { document_json: document.to_json(), kinds, ..request() };
+        let mut events = client.scan(request).await.unwrap().into_inner();
+        let first = tokio::time::timeout(BOUND, events.message()).await.expect("in time");
+        match (first, is_refused) {
+            (Ok(Some(event)), false) => assert!(matches!(event.event, Some(Event::Accepted(_)))),
+            (Err(status), true) => {
+                assert_eq!(Failure::from_status(&status).unwrap().kind, ErrorKind::Invalid);
+                assert!(status.message().contains("columns of labels or dates"), "{status}");
+            }
+            (other, _) => panic!("{select}, {kinds}: {other:?}"),
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

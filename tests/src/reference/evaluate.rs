@@ -184,19 +184,19 @@ impl<'m> Reference<'m> {
             let at = |key: &i64| symbol.label(label, label_day(frame.axis, *key)).map(|v| f64::from(u8::from(test(v))));
             bars.keys.iter().map(at).collect::<Vec<Value>>()
         };
+        let days = || bars.keys.iter().map(|key| label_day(frame.axis, *key));
         match &**node {
             Expr::Number(n) => vec![known(*n); count],
             Expr::Truth(t) => vec![Some(f64::from(u8::from(*t))); count],
-            // Of a day: the generator has them along daily bars alone.
-            Expr::Name(name @ ("weekday" | "month")) => bars.keys.iter().map(|day| calendar_word(name, *day)).collect(),
+            Expr::Name(name @ ("weekday" | "month")) => days().map(|day| calendar_word(name, day)).collect(),
             Expr::Name(name @ ("cap" | "days_to(earnings)" | "days_since(earnings)")) => {
                 let known = |attribute, day: i64| self.market.symbols[symbol].attribute(attribute, day);
-                let at = |day: &i64| match *name {
-                    "cap" => known("cap", *day),
-                    "days_to(earnings)" => known("earnings", *day).map(|date| date - *day as f64),
-                    _ => known("earnings", *day).map(|date| *day as f64 - date),
+                let at = |day: i64| match *name {
+                    "cap" => known("cap", day),
+                    "days_to(earnings)" => known("earnings", day).map(|date| date - day as f64),
+                    _ => known("earnings", day).map(|date| day as f64 - date),
                 };
-                bars.keys.iter().map(at).collect()
+                days().map(at).collect()
             }
             // Of daily bars each is a session.
             Expr::Name(name) if name.contains("session.") => {
@@ -387,7 +387,7 @@ impl<'m> Reference<'m> {
     }
 }
 
-/// The day whose labels a bar has: its own, or the Monday that its week is known by.
+/// The trading day of a bar, which decides on its labels and attributes: its own, or the Monday of its week.
 fn label_day(axis: Axis, key: i64) -> i64 {
     match axis {
         Axis::Base => key,

@@ -78,7 +78,7 @@ struct Columns {
 impl Columns {
     fn new(schema: &Schema) -> Result<Self, Damage> {
         let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
-        let builder = Builder::new(&names)?;
+        let builder = Builder::new(&names, None)?;
         let readable = |kind: &DataType| {
             use DataType::{Boolean, Date32, Float64, Int32, Int64, Timestamp, UInt32, UInt64, Utf8};
             matches!(kind, Boolean | Date32 | Float64 | Int32 | Int64 | UInt32 | UInt64 | Utf8)
@@ -100,7 +100,7 @@ impl Columns {
         let identity = serde_json::from_str(identity).map_err(|_| Damage::new("its identity is damaged"))?;
         let digest = pairs.get(DIGEST_KEY).map(|&text| text.to_owned());
         let scan = pairs.get(SCAN_KEY).and_then(|scan| serde_json::from_str(scan).ok());
-        let about = AboutRead { identity: Some(identity), answer_digest: digest, counts: None, scan };
+        let about = AboutRead { identity: Some(identity), answer_digest: digest, scan, ..AboutRead::default() };
         Ok(Self { builder, about, cells: Vec::new() })
     }
 

@@ -105,6 +105,8 @@ struct AboutRead {
     answer_digest: Option<String>,
     counts: Option<serde_json::Map<String, serde_json::Value>>,
     scan: Option<ScanRead>,
+    /// Select columns of labels and dates; `None` in files of earlier releases.
+    text_columns: Option<Vec<String>>,
 }
 
 /// What is read of a scan document.
@@ -253,14 +255,20 @@ enum Seen {
 }
 
 impl Builder {
-    fn new(names: &[String]) -> Result<Self, Damage> {
+    /// `texts`: select columns of labels and dates, if known; without it the first cell of a column decides.
+    fn new(names: &[String], texts: Option<&[String]>) -> Result<Self, Damage> {
         let layout = AnswerLayout::of(names)?;
         let table = AnswerTable {
             settings: layout.time.iter().chain(&layout.settings).map(|&i| names[i].clone()).collect(),
             select: layout.values.iter().map(|&i| names[i].clone()).collect(),
             ..AnswerTable::default()
         };
-        let seen = vec![Seen::Nothing; layout.values.len()];
+        let kind = |name: &String| match texts {
+            Some(texts) if texts.contains(name) => Seen::Texts,
+            Some(_) => Seen::Numbers,
+            None => Seen::Nothing,
+        };
+        let seen = table.select.iter().map(kind).collect();
         Ok(Self { layout, table, seen })
     }
 

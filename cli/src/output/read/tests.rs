@@ -117,6 +117,20 @@ fn columns_that_begin_with_a_text_are_labels_or_dates_and_left_out() {
 }
 
 #[test]
+fn an_identity_that_names_the_columns_of_texts_decides_instead_of_the_first_cell() {
+    let read = |text: &str, texts: &[&str]| {
+        let about = serde_json::json!({"identity": {}, "text_columns": texts}).to_string();
+        table(Format::Csv, text.as_bytes().to_vec(), serde_json::from_str(&about).ok())
+    };
+    let head = "place,symbol,status,reason,sector,close\n";
+    let labels = format!("{head}1,IBM,matched,,9,5\n2,FB,matched,,Tech,6\n");
+    assert_eq!(read(&labels, &["sector"]).unwrap().select, ["close"]);
+    let damaged = format!("{head}1,IBM,matched,,9,x5\n2,FB,matched,,Tech,6\n");
+    let damage = read(&damaged, &["sector"]).unwrap_err();
+    assert_eq!((damage.place.as_deref(), damage.message.as_str()), (Some("line 2"), "'close': 'x5' is not a number"));
+}
+
+#[test]
 fn a_mistake_is_reported_with_its_place() {
     let head = "place,symbol,status,reason\n";
     for (text, place, word) in [

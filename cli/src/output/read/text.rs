@@ -14,7 +14,9 @@ pub fn csv(bytes: &[u8], about: Option<AboutRead>) -> Result<AnswerTable, Damage
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let mut reader = ::csv::Reader::from_reader(bytes);
     let names: Vec<String> = reader.headers().map_err(|e| csv_damage(&e))?.iter().map(str::to_owned).collect();
-    let mut builder = Builder::new(&names).map_err(|damage| Damage { place: Some("line 1".to_owned()), ..damage })?;
+    let texts = about.as_ref().and_then(|about| about.text_columns.as_deref());
+    let builder = Builder::new(&names, texts);
+    let mut builder = builder.map_err(|damage| Damage { place: Some("line 1".to_owned()), ..damage })?;
     let mut record = ::csv::StringRecord::new();
     let mut cells = Vec::with_capacity(names.len());
     while reader.read_record(&mut record).map_err(|e| csv_damage(&e))? {
@@ -42,6 +44,7 @@ fn ended(bytes: &[u8]) -> Result<(), Damage> {
 pub fn json_lines(bytes: &[u8], about: Option<AboutRead>) -> Result<AnswerTable, Damage> {
     ended(bytes)?;
     let mut names = Vec::new();
+    let texts = about.as_ref().and_then(|about| about.text_columns.as_deref());
     let mut builder: Option<Builder> = None;
     for (at, line) in bytes.split_inclusive(|&c| c == b'\n').enumerate() {
         let place = |damage: Damage| Damage { place: Some(format!("line {}", at + 1)), ..damage };
@@ -51,7 +54,7 @@ pub fn json_lines(bytes: &[u8], about: Option<AboutRead>) -> Result<AnswerTable,
         let mut cells = row.map_err(|e| place(json_damage(&e)))?;
         let builder = match &mut builder {
             Some(builder) => builder,
-            none => none.insert(Builder::new(&names).map_err(place)?),
+            none => none.insert(Builder::new(&names, texts).map_err(place)?),
         };
         builder.push(&mut cells).map_err(|why| place(Damage::new(why)))?;
     }
@@ -127,7 +130,7 @@ impl<'de> Visitor<'de> for RowsVisitor {
             }
             let builder = match &mut builder {
                 Some(builder) => builder,
-                none => none.insert(Builder::new(&names).map_err(|damage| A::Error::custom(damage.message))?),
+                none => none.insert(Builder::new(&names, None).map_err(|damage| A::Error::custom(damage.message))?),
             };
             builder.push(&mut cells).map_err(|why| A::Error::custom(format!("row {count}: {why}")))?;
         }
