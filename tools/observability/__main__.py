@@ -23,7 +23,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import claims
 import yaml
-from faults import NOT_TRIED, WATCHED, WATCHED_HOURS, all_faults, import_daily
+from faults import MEMORY_BYTES, NOT_TRIED, SPOOL_BYTES, WATCHED, WATCHED_HOURS, WIDE, WIDE_BARS, WIDE_SYMBOLS, all_faults, import_daily
 from processes import Cluster, Etcd, wait_for
 from prometheus import WAITS, WINDOWS, WITHOUT_DATA, Prometheus, dashboards
 
@@ -200,9 +200,9 @@ def write(seconds, rows, counts):
     """The tables of a whole run, on the page about telemetry."""
     text = (
         f"A run of {seconds / 60:.0f} minutes. Windows and waits of the rules were shortened: the times are those of this run, and an alert takes\n"
-        "longer in production.\n\n"
+        "longer in production. The last column counts from the end of the fault; a later fault may keep an alert up.\n\n"
         + claims.table([column.capitalize() for column in FIRED], rows)
-        + "\nQueries of the dashboards over that run; those without data are of GPUs:\n\n"
+        + "\nQueries of the dashboards over that run; those without data are of the exporter of GPUs:\n\n"
         + claims.table([column.capitalize() for column in QUERIES], counts)
     )
     claims.show(PAGE, "just observability --write", text)
@@ -224,16 +224,17 @@ def main():
     folder = given.keep or pathlib.Path(tempfile.mkdtemp(prefix="trawl-observability-"))
     folder.mkdir(parents=True, exist_ok=True)
     data, own_data, began = folder / "data", folder / "own-data", time.time()
-    for name, seed in (("bars", 1), ("other", 2)):
-        make = [given.trawl, "data", "synth", "--symbols", 300, "--bars", 200, "--seed", seed]
+    for name, seed, symbols, bars in (("bars", 1, 300, 200), ("other", 2, 300, 200), (WIDE, 3, WIDE_SYMBOLS, WIDE_BARS)):
+        make = [given.trawl, "data", "synth", "--symbols", symbols, "--bars", bars, "--seed", seed]
         make += ["--dataset", name, "--data-root", data]
         subprocess.run(list(map(str, make)), check=True, capture_output=True)
-    shutil.copytree(data, own_data)
     import_daily(given.trawl, data, 1)
+    shutil.copytree(data, own_data)
     (folder / "faulty").mkdir()
     (folder / "calm").mkdir()
     stores = [Etcd(etcd_program, folder / "faulty", ETCD_QUOTA_BYTES), Etcd(etcd_program, folder / "calm", 2 * 1024**3)]
     few = ["--scans-running-max", 4, "--scans-waiting-max", 8, "--watched-datasets", f"{WATCHED}={WATCHED_HOURS}"]
+    few += ["--results-memory-bytes", MEMORY_BYTES, "--spool-bytes", SPOOL_BYTES]
     faulty = Cluster("faulty", folder / "faulty", given.trawl, stores[0], data, 2, 3, own_data=own_data, options=few)
     # Bars of its own: what is done to the others' must not reach it.
     calm_data = folder / "calm-data"

@@ -17,14 +17,10 @@ from collections.abc import Callable
 from processes import damage, repair, wait_for
 
 NOT_TRIED = {
-    "TrawlQueueGrowing": "needs a backlog of more than 15 minutes",
-    "TrawlDeviceQuarantined": "needs a GPU that fails",
     "TrawlResultsDisputed": "needs a machine that computes wrongly",
     "TrawlScanDoubted": "needs a machine that computes wrongly",
-    "TrawlSegmentsPoisoned": "needs a symbol that kills workers",
     "TrawlSegmentsPanicked": "needs a bug of the engine",
-    "TrawlResultsPileUp": "needs 1.8 GB of answers that nobody reads",
-    "TrawlMemoryNearLimit": "needs a control group",
+    "TrawlMemoryNearLimit": "needs a control group of version 2 that limits memory",
 }
 
 
@@ -44,6 +40,13 @@ class Fault:
 # The dataset whose age coordinators watch, and how old its newest bar may be.
 WATCHED, WATCHED_HOURS = "watched", 96
 DAYS = 30
+# A dataset with many segments.
+WIDE, WIDE_SYMBOLS, WIDE_BARS = "wide", 10_000, 50
+# An answer of 12 MB: of what a sweep selects this many combinations. Coordinators keep the least of it in memory that they may, and the rest
+# fits into their spools.
+SWEEP, MEMORY_BYTES, SPOOL_BYTES = 39, 1 << 20, 12_500_000
+# A device that is simulated, and one whose fourth launch writes to an illegal address.
+DEVICE, BROKEN_DEVICE = "kernel=2", "kernel=2 illegal_at=4"
 
 
 def import_daily(trawl, data, days_ago):
@@ -118,6 +121,50 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
         for worker in workers:
             worker.stop()
             worker.start()
+
+    def lose_device():
+        cluster.restart_workers(environment={"TRAWL_SIMULATED_DEVICE": DEVICE})
+        workers[0].kill()
+        workers[0].start(environment={"TRAWL_SIMULATED_DEVICE": BROKEN_DEVICE})
+
+    def device_again():
+        """A worker that ended is started again, as systemd does."""
+        if workers[0].child.poll() is not None:
+            workers[0].start(environment={"TRAWL_SIMULATED_DEVICE": DEVICE})
+
+    def slow_work():
+        load.pause()
+        cluster.restart_workers("--fault-delay-ms-per-segment", 3000)
+
+    def lethal_symbol():
+        load.pause()
+        cluster.restart_workers("--fault-delay-ms-per-segment", 3_600_000)
+        wait_for("the workers are ready", lambda: all(worker.printed("ready ") for worker in workers), 30)
+        cluster.detach(1, dataset=WATCHED)
+
+    def kill_all():
+        """Whoever computes it dies."""
+        time.sleep(2)
+        cluster.restart_workers("--fault-delay-ms-per-segment", 3_600_000)
+
+    def stop_reading():
+        """A client that stops while the answer is on its way."""
+        cluster.restart_workers("--fault-delay-ms-per-segment", 20)
+        wait_for("the workers are ready", lambda: all(worker.printed("ready ") for worker in workers), 30)
+        select = [word for more in range(4) for word in ("--select", f"sma(close, n + {more}) as c{more}")]
+        words = ["scan", "--dataset", WIDE, "--where", "close > 0", "--sweep", f"n=2:{SWEEP + 1}:1", *select]
+        words += ["--ephemeral", "--quiet", "--shards", "per-group", "--output", cluster.folder / "wide.csv"]
+        kept["reader"] = cluster.command(*words, wait=False)
+        spooled = f'trawl_results_spooled_bytes{{cluster="{cluster.name}"}}'
+        wait_for("results are in the spool", lambda: prometheus.value(spooled) > 0, 30)
+        kept["reader"].send_signal(signal.SIGSTOP)
+        if kept["reader"].poll() is not None:
+            raise OSError("the client has read all before it was stopped")
+
+    def leave():
+        kept["reader"].kill()
+        kept["reader"].communicate()
+        cluster.restart_workers()
 
     def another_worker():
         forgetful()
@@ -206,6 +253,33 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
             ["TrawlScansStuck", "TrawlQueueFull"],
             freeze_work,
             thaw_work,
+        ),
+        Fault(
+            f"workers that wait 3 s before each segment, scans of {WIDE_SYMBOLS // 64 + 1} segments are submitted one after the other",
+            ["TrawlQueueGrowing"],
+            slow_work,
+            thaw_work,
+            again=lambda: (cluster.detach(1, dataset=WIDE), time.sleep(2)),
+        ),
+        Fault(
+            "workers are killed whenever they have a certain symbol",
+            ["TrawlSegmentsPoisoned"],
+            lethal_symbol,
+            thaw_work,
+            again=kill_all,
+        ),
+        Fault(
+            "the simulated device of one worker fails; the worker is started again when it has ended",
+            ["TrawlDeviceQuarantined"],
+            lose_device,
+            cluster.restart_workers,
+            again=device_again,
+        ),
+        Fault(
+            f"a client stops that has asked for 12 MB, at coordinators with {MEMORY_BYTES >> 20} MiB in memory and {SPOOL_BYTES / 1e6} MB on disk; it is killed",
+            ["TrawlResultsPileUp"],
+            stop_reading,
+            leave,
         ),
         Fault(
             "workers that wait 1.5 s before each segment (objective here: 1 s)",
