@@ -35,19 +35,22 @@ class Debian:
             log.flush()
             return subprocess.run(list(map(str, command)), stdout=log, stderr=log, **options).returncode
 
-    def inside(self, command, **variables):
-        """A command of the shell in the folder, which sees the repository, Cargo's downloads and the build folder under the names that
-        they have here. Its mounts end with it."""
+    def mounts(self):
+        """Commands that make the repository, Cargo's downloads and the build folder visible in the folder under the names that they have here."""
         quoted = lambda path: shlex.quote(str(path))
         mounts = [f"mount --rbind /{name} {quoted(self.root / name)}" for name in ("proc", "dev")]
         for path in (ROOT, self.cargo_home, self.build):
             there = quoted(f"{self.root}{path}")
             mounts.append(f"mkdir -p {there} && mount --bind {quoted(path)} {there}")
+        return mounts
+
+    def inside(self, command, **variables):
+        """A command of the shell in the folder, with those mounts, which end with it."""
         kept = {name: os.environ[name] for name in ("http_proxy", "https_proxy") if name in os.environ}
         own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "DEBIAN_FRONTEND": "noninteractive"}
         variables = own | kept | variables
         enter = ["chroot", self.root, "env", "-i", *(f"{name}={value}" for name, value in variables.items()), "sh", "-ec", command]
-        script = " && ".join([*mounts, f"exec {shlex.join(map(str, enter))}"])
+        script = " && ".join([*self.mounts(), f"exec {shlex.join(map(str, enter))}"])
         return self.host("unshare", "--mount", "sh", "-ec", script)
 
     def program(self, name):
@@ -104,6 +107,14 @@ class Debian:
         }
         words = shlex.join(["cargo", *arguments, "--locked", "--target", TARGET])
         return self.inside(f"cd {shlex.quote(str(ROOT))} && exec {words}", **variables)
+
+    def compiler(self, folder):
+        """A script that runs the cross compiler of C++, which needs the folder's libraries."""
+        script = folder / "c++"
+        command = " && ".join([*self.mounts(), f'exec chroot {shlex.quote(str(self.root))} {MACHINE}-g++ "$@"'])
+        script.write_text(f'#!/bin/sh\nexec unshare --mount sh -ec {shlex.quote(command)} sh "$@"\n')
+        script.chmod(0o755)
+        return script
 
     def emulator(self):
         """The command in front of a program for aarch64. qemu is static: it runs outside of the folder too."""
