@@ -5,6 +5,7 @@ Not here, and why, is in NOT_TRIED; promtool alone makes those alerts fire (depl
 
 import dataclasses
 import datetime
+import os
 import pathlib
 import re
 import shutil
@@ -20,7 +21,7 @@ NOT_TRIED = {
     "TrawlResultsDisputed": "needs a machine that computes wrongly",
     "TrawlScanDoubted": "needs a machine that computes wrongly",
     "TrawlSegmentsPanicked": "needs a bug of the engine",
-    "TrawlMemoryNearLimit": "needs a control group of version 2 that limits memory",
+    "TrawlMemoryNearLimit": "needs root, to put a file in place of a control group's limit",
 }
 
 
@@ -45,6 +46,10 @@ WIDE, WIDE_SYMBOLS, WIDE_BARS = "wide", 10_000, 50
 # An answer of 12 MB: of what a sweep selects this many combinations. Coordinators keep the least of it in memory that they may, and the rest
 # fits into their spools.
 SWEEP, MEMORY_BYTES, SPOOL_BYTES = 39, 1 << 20, 12_500_000
+# A limit below what a worker uses, and a command that runs another one in which a file says it: where control groups of version 2 are mounted
+# another file system is, for this process alone.
+LIMIT_BYTES = 32 << 20
+LIMITED = 'mount -t tmpfs tmpfs /sys/fs/cgroup; mkdir -p "/sys/fs/cgroup$1"; echo $2 > "/sys/fs/cgroup$1/memory.max"; shift 2; exec "$@"'
 # A device that is simulated, and one whose fourth launch writes to an illegal address.
 DEVICE, BROKEN_DEVICE = "kernel=2", "kernel=2 illegal_at=4"
 
@@ -67,6 +72,14 @@ def leader(cluster, prometheus):
         return next((c for c in cluster.coordinators if c.metrics in addresses), None)
 
     return wait_for("a leader", found, 60)
+
+
+def control_group():
+    """This process' control group of version 2; None where no other file can be put in place of its limit."""
+    groups = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
+    group = next((line.removeprefix("0::") for line in groups if line.startswith("0::")), None)
+    may = os.geteuid() == 0 and shutil.which("unshare") and pathlib.Path("/sys/fs/cgroup").is_dir()
+    return group if may else None
 
 
 def set_files_max(process, more):
@@ -121,6 +134,22 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
         for worker in workers:
             worker.stop()
             worker.start()
+
+    group = control_group()
+    if group:
+        NOT_TRIED.pop("TrawlMemoryNearLimit", None)
+
+    def limit_memory():
+        workers[0].stop()
+        kept["command"] = workers[0].command
+        limited = ["unshare", "--mount", "sh", "-ec", LIMITED, "sh", group, str(LIMIT_BYTES)]
+        workers[0].command = [*limited, *kept["command"]]
+        workers[0].start()
+
+    def lift_limit():
+        workers[0].stop()
+        workers[0].command = kept.pop("command")
+        workers[0].start()
 
     def lose_device():
         cluster.restart_workers(environment={"TRAWL_SIMULATED_DEVICE": DEVICE})
@@ -226,6 +255,12 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
         etcd.signal(signal.SIGCONT)
         etcd.start() if etcd.child is None else None
 
+    limit = Fault(
+        f"a file in place of the control group's limit says {LIMIT_BYTES >> 20} MiB, less than a worker uses",
+        ["TrawlMemoryNearLimit"],
+        limit_memory,
+        lift_limit,
+    )
     return [
         Fault("SIGKILL to one worker", ["TrawlWorkersLost"], workers[0].kill, workers[0].start),
         Fault(
@@ -347,6 +382,7 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
             lambda: kept.update(files=set_files_max(workers[1], 2)),
             lambda: subprocess.run(["prlimit", "--pid", str(workers[1].child.pid), f"--nofile={kept['files']}:"], check=True),
         ),
+        *([limit] if group else []),
         Fault(
             "70 connections that speak no TLS",
             ["TrawlStrangers"],
