@@ -1,5 +1,7 @@
 //! What does not fit into memory is kept on disk, what fits nowhere is refused, and no answer depends on it.
 
+use std::time::Duration;
+
 use trawl_coordinator::client::{ClientError, ScanCall, scan};
 use trawl_coordinator::server::{ScanLimits, ServerError};
 use trawl_coordinator::{NoProgress, ShardSpec, answer_digest};
@@ -62,6 +64,44 @@ async fn a_scan_whose_results_fit_nowhere_fails_and_others_go_on() {
     }
     // The failed scans have given their bytes back: results of segments below the spool's smallest fit anyhow.
     assert_eq!(submit(&world, World::document(), false).await.unwrap(), world.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ephemeral_scan_whose_client_leaves_gives_its_bytes_back() {
+    let request = || pb::ScanRequest {
+        protocol_version: PROTOCOL_VERSION,
+        fresh: true,
+        ephemeral: true,
+        document_json: wide().to_json(),
+        shards: Some(pb::ShardSpec { spec: Some(pb::shard_spec::Spec::PerSegment(true)) }),
+        columns: true,
+        ..pb::ScanRequest::default()
+    };
+    let roomy = small(1 << 30).await;
+    let mut stream = roomy.client().await.scan(request()).await.unwrap().into_inner();
+    let mut answer_bytes = 0;
+    while let Some(event) = stream.message().await.unwrap() {
+        if let Some(pb::scan_event::Event::SegmentDone(done)) = event.event {
+            answer_bytes += done.result.unwrap().payload.len() as u64;
+        }
+    }
+    // Room for one answer, not for two.
+    let world = small(answer_bytes * 3 / 2).await;
+    let endpoint =
+        tonic::transport::Endpoint::from_shared(world.url.clone()).unwrap().initial_stream_window_size(1_000);
+    let mut client = pb::coordinator_client::CoordinatorClient::new(endpoint.connect().await.unwrap());
+    let mut stream = client.scan(request()).await.unwrap().into_inner();
+    assert!(stream.message().await.unwrap().is_some());
+    let done = || pb::ListScansRequest { states: vec![pb::ScanState::Done.into()], ..Default::default() };
+    let until = async |is_there: bool| {
+        while world.client().await.list_scans(done()).await.unwrap().into_inner().scans.is_empty() == is_there {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, until(true)).await.expect("the scan ends, though nobody reads it");
+    drop((stream, client));
+    tokio::time::timeout(BOUND, until(false)).await.expect("it is forgotten once its client is gone");
+    submit(&world, wide(), true).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -110,7 +110,6 @@ pub(super) fn stream(
             sent = send_all(&scan, cursor, &client, &options, span) => sent,
             () = client.gone() => Err(NotSent::Gone),
         };
-        let unread = sent.is_err();
         let end = match sent {
             Ok(end) => {
                 let code = end.code();
@@ -133,7 +132,7 @@ pub(super) fn stream(
             tracing::info!(scan = scan.name, "the client went away, its scan is cancelled");
             scan.cancel();
             // Its results may take the room of the spool, and nobody reads them any more.
-            if unread && scan.has_ended() {
+            if scan.has_ended() {
                 scans.forget(&scan.name);
             }
         }
