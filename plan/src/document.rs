@@ -237,7 +237,14 @@ impl ScanDocument {
                 text: text.to_owned(),
                 span,
                 label: "here".to_owned(),
-                help: trawl_terms::suggest(word, keys).filter(|k| *k != word).map(|k| format!("did you mean '{k}'?")),
+                help: match word {
+                    "as_of" | "as-of" | "asof" => {
+                        Some("a document is the same at any time: give the time with the option --as-of".to_owned())
+                    }
+                    _ => {
+                        trawl_terms::suggest(word, keys).filter(|k| *k != word).map(|k| format!("did you mean '{k}'?"))
+                    }
+                },
             })
         })
     }

@@ -120,6 +120,7 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
                 '!' => Some("write 'not'".to_owned()),
                 '&' => Some("write 'and'".to_owned()),
                 '|' => Some("write 'or'".to_owned()),
+                '?' | ':' => Some("write iff(c, a, b) for c ? a : b".to_owned()),
                 '^' => Some("powers are written pow(x, y)".to_owned()),
                 '≤' => Some("write '<='".to_owned()),
                 '≥' => Some("write '>='".to_owned()),

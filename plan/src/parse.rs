@@ -146,28 +146,35 @@ impl<'a> Parser<'a> {
                 word if word != n && RESERVED.contains(&word) => Some(format!("write '{word}' in small letters")),
                 "asc" | "desc" => Some("only the keys of rank are followed by 'asc' or 'desc'".to_owned()),
                 "as" => Some("only the columns of select are named with 'as'".to_owned()),
+                "if" => crate::foreign::hint(n),
                 "not" => Some("join conditions by 'and' or 'or' first: a and not b".to_owned()),
                 word => suggest(word, ["and", "or"]).map(|w| format!("did you mean '{w}'?")),
             },
-            TokenKind::Mark("(") => self.called_field().map(|name| {
-                let plain = || format!("write {name}(...), without what is before it");
-                crate::foreign::hint(name).unwrap_or_else(plain)
-            }),
+            TokenKind::Mark("(") => self.foreign_call(self.at),
             _ => None,
         };
         Err(self.error(token.kind.unexpected(), token.span.clone(), &format!("expected {expected}"), help))
     }
 
-    /// The name before this parenthesis when it is written as a field: `rsi` in `ta.rsi(14)`.
-    fn called_field(&self) -> Option<&str> {
-        let before = self.tokens.get(self.at.checked_sub(2)?..self.at)?;
-        match before {
-            [dot, name] if dot.kind == TokenKind::Mark(".") => match &name.kind {
-                TokenKind::Name(name) => Some(name),
-                _ => None,
-            },
+    /// What to write for a call whose name, before the parenthesis at the token `open`, is written as a field: `ta.rsi(14)`.
+    fn foreign_call(&self, open: usize) -> Option<String> {
+        let name = |at: usize| match &self.tokens.get(at)?.kind {
+            TokenKind::Name(name) => Some(name.as_str()),
             _ => None,
+        };
+        let is_dot = |at: usize| self.tokens.get(at).is_some_and(|token| token.kind == TokenKind::Mark("."));
+        let mut at = open.checked_sub(1)?;
+        let word = name(at)?;
+        let mut before = Vec::new();
+        while let Some(dot) = at.checked_sub(1).filter(|dot| is_dot(*dot)) {
+            // What is no name, such as a call, ends the names.
+            let Some(prefix) = dot.checked_sub(1).and_then(name) else {
+                return Some(crate::foreign::qualified_hint(&before, word));
+            };
+            before.insert(0, prefix);
+            at = dot - 1;
         }
+        (!before.is_empty()).then(|| crate::foreign::qualified_hint(&before, word))
     }
 
     fn make(&self, kind: ExprKind, span: Span, depth: usize) -> Result<Expr, Box<Diagnostic>> {
@@ -404,11 +411,13 @@ impl<'a> Parser<'a> {
     }
 
     fn unclosed(&self, at: &Token, open: Span) -> Box<Diagnostic> {
-        let help = if at.kind == TokenKind::Mark("=") {
-            "compare with '=='".to_owned()
-        } else {
-            format!("the parenthesis at column {} is still open", open.start + 1)
+        let help = match at.kind {
+            TokenKind::Mark("=") => Some("compare with '=='".to_owned()),
+            // That token has been taken.
+            TokenKind::Mark("(") => self.at.checked_sub(1).and_then(|here| self.foreign_call(here)),
+            _ => None,
         };
+        let help = help.unwrap_or_else(|| format!("the parenthesis at column {} is still open", open.start + 1));
         self.error(at.kind.unexpected(), at.span.clone(), "expected ')' or ','", Some(help))
     }
 

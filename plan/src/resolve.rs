@@ -8,6 +8,7 @@ use crate::catalogue::{self, Function};
 use crate::definitions::{Definition, definitions};
 use crate::diagnostic::Diagnostic;
 use crate::document::{History, ScanDocument};
+use crate::foreign::{NAMESPACES, hint, qualified_hint};
 use crate::frame::{BarSize, CrossSection, Frame, FrameId, LabelTest, Read, SYMBOL_LABEL, Subject};
 use crate::graph::{Binary, Graph, Kind, NodeId, Op, Unary};
 use crate::limits::{EXPRESSION_DEPTH_MAX, FRAMES_MAX, PERIOD_MAX, PLAN_NODES_MAX, SWEEP_NODES_MAX};
@@ -528,13 +529,28 @@ impl<'a> Resolver<'a> {
         Ok(self.graph.add(Op::Lag(n as u32), &[x], kind))
     }
 
+    /// The mistake about an unknown name, with help where that is another language's namespace: `ta` in `ta.tr`.
+    fn of_namespace(&self, stop: Stop, of: &Expr, field: &str) -> Stop {
+        match (stop, &of.kind) {
+            (Stop::Mistake(mut mistake), ExprKind::Name(name)) if NAMESPACES.contains(&name.as_str()) => {
+                mistake.help = Some(match self.schema.columns.iter().any(|column| column == field) {
+                    true => format!("write {field}, without what is before it"),
+                    false => qualified_hint(&[name], field),
+                });
+                Stop::Mistake(mistake)
+            }
+            (stop, _) => stop,
+        }
+    }
+
     fn field(&mut self, clause: Clause<'_>, of: &Expr, field: &str, span: &Span) -> Resolved<NodeId> {
         let called = match &of.kind {
             ExprKind::Call { name, .. } => catalogue::find(name),
             ExprKind::Name(name) if self.let_text(name).is_none() => catalogue::find(name).filter(|f| f.is_bare),
             _ => None,
         };
-        match (self.value(clause, of)?, called) {
+        let value = self.value(clause, of).map_err(|stop| self.of_namespace(stop, of, field))?;
+        match (value, called) {
             (Value::Outputs(function, nodes), _) => {
                 let named = |o: &catalogue::OutputDecl| o.name == field || o.aliases.contains(&field);
                 let at = function.outputs.iter().position(named);
@@ -542,10 +558,8 @@ impl<'a> Resolver<'a> {
                     let names =
                         function.outputs.iter().flat_map(|o| std::iter::once(o.name).chain(o.aliases.iter().copied()));
                     let outputs = output_names(function);
-                    let help = suggest(field, names).map_or_else(
-                        || format!("outputs: {outputs}"),
-                        |near| format!("did you mean '.{near}'? outputs: {outputs}"),
-                    );
+                    let near = suggest(field, names).map(|near| format!("did you mean '.{near}'? outputs: {outputs}"));
+                    let help = near.or_else(|| hint(field)).unwrap_or_else(|| format!("outputs: {outputs}"));
                     clause.mistake(
                         format!("{} has no output '{field}'", function.name),
                         span,

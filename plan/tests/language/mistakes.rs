@@ -30,8 +30,69 @@ fn a_far_name_is_no_suggestion_and_words_of_other_languages_have_ours() {
     assert_eq!(reported("change(close) > 1").2, "write x - x[1], or roc(x, n) in percent");
     assert_eq!(reported("ta.rsi(14) > 1").2, "write rsi(...), without what is before it");
     assert_eq!(reported("close.shift(1) > 1").2, "x[1] is x one bar before");
-    assert_eq!(reported("ta.tr > 1").2, "functions have no prefix: leave 'ta.' out");
+    assert_eq!(reported("ta.tr > 1").2, "write trange()");
+    assert_eq!(reported("ta > 1").2, "functions have no prefix: leave 'ta.' out");
     assert!(reported("q > 1").2.starts_with("columns: "));
+}
+
+#[test]
+fn only_functions_that_are_there_are_suggested_and_those_of_another_meaning_are_told_apart() {
+    assert_eq!(reported("vbt.RSI.run(close, 14).rsi > 30").2, "write rsi(...), without what is before it");
+    assert_eq!(reported("close.vbt.crossed_above(open)").2, "write crosses_above(a, b)");
+    assert_eq!(reported("(ta.dmi(14, 14) > 1)").2, "write plus_di(n), minus_di(n) or adx(n)");
+    assert_eq!(reported("sma(ta.bb(close, 20), 5) > 1").2, "write bbands(x, n, k).upper, .middle or .lower");
+    assert_eq!(reported("dmi(14) > 1").2, "write plus_di(n), minus_di(n) or adx(n)");
+    assert_eq!(reported("cum(volume) > 1").2, "write cumsum(x)");
+    assert_eq!(reported("close.between(1, 2)").2, "write a <= x <= b");
+    assert_eq!(reported("barstate.islast").2, "leave it out: an answer is about the last bar");
+    assert_eq!(reported("df.close > 1").2, "write close, without what is before it");
+    assert_eq!(reported("open.sma(20) > 1").2, "write sma(x, ...): the series goes between the parentheses");
+    for strange in ["ta.quux(close)", "vbt.QUUX.run(close)", "close.vbt.quux()", "ta.quux > 1"] {
+        let help = reported(strange).2;
+        assert!(help.starts_with("there is no function 'quux': 'trawl indicators --search quux'"), "{strange}: {help}");
+    }
+    assert!(reported("ta.valuewhen(close > open, close, 0) > 1").2.contains("n begins at 1"));
+    assert!(reported("math.max(close, open) > 1").2.starts_with("write maximum(a, b)"));
+    assert!(reported("np.min(close, open) > 1").2.starts_with("write minimum(a, b)"));
+    assert_eq!(reported("talib.MAX(close, 9) > 1").2, "write max(...), without what is before it");
+    assert!(reported("close.cummax() > 1").2.starts_with("no function looks at all bars so far"));
+    assert!(reported("close > open ? 1 : 0").2.starts_with("write iff(c, a, b)"));
+    assert_eq!(reported("1 if close > open else 0").2, "write iff(c, a, b)");
+}
+
+#[test]
+fn the_as_of_is_no_clause_of_a_document() {
+    let mistake = ScanDocument::from_toml("as_of = '2012-06-01'\nwhere = 'close > 1'\n").unwrap_err();
+    assert!(mistake.message.contains("unknown field 'as_of'") && mistake.help.unwrap().contains("--as-of"));
+}
+
+/// The rows of the table in docs/language/words.md.
+fn rows_of_words() -> Vec<Vec<String>> {
+    let page = include_str!("../../../docs/language/words.md");
+    let cell = |cell: &str| cell.trim().trim_matches('`').to_owned();
+    let rows = page.lines().filter(|line| line.starts_with('|')).skip(2);
+    rows.map(|row| row.trim_matches('|').split(" |").map(cell).collect()).collect()
+}
+
+/// What a row's last column calls, or its word; that of `close - close[1]` is the offset.
+fn word_here(ours: &str) -> &str {
+    let end = ours.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(ours.len());
+    if ours.starts_with("close") { "x[1]" } else { &ours[..end] }
+}
+
+#[test]
+fn every_word_of_pine_and_vectorbt_on_the_page_is_answered_with_the_word_here() {
+    let rows = rows_of_words();
+    assert!(rows.len() > 25, "{rows:?}");
+    for row in rows {
+        let [pine, _, vectorbt, ours] = &row[..] else { panic!("{row:?}") };
+        for theirs in [pine, vectorbt].into_iter().filter(|theirs| !theirs.is_empty() && *theirs != ours) {
+            // Quotes have a message of their own, which comes first.
+            let theirs = theirs.replace('"', "'").replace("a.vbt", "close.vbt").replace("x.vbt", "close.vbt");
+            let help = reported(&theirs).2;
+            assert!(help.contains(word_here(ours)), "{theirs}: {help}, not {ours}");
+        }
+    }
 }
 
 #[test]
