@@ -4,6 +4,9 @@
 //! only a lock of its own is held, which keeps removals from deleting files that no manifest names yet. Bars that were appended
 //! meanwhile are appended to the new base by naming their files. A crash leaves the old snapshot, and files for the next removal
 //! to delete.
+//!
+//! The locks are of one machine. Of a dataset in a bucket another machine may publish while this one does, which is then tried again;
+//! or merge files that are being compacted with later ones, and then the new snapshot is compacted from the beginning.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +19,7 @@ use crate::import::memory::MemoryPlan;
 use crate::import::{Spans, check_writable_name};
 use crate::manifest::{Appended, Manifest, SymbolEntry};
 use crate::manifest_reader::complete;
+use crate::removal::sweep_unfinished_of_imports;
 use crate::snapshot::{
     CompactionLock, Heading, Sink, WriteLock, assemble, assemble_appended, base_path, write_atomically,
 };
@@ -25,6 +29,11 @@ use crate::store::Store;
 const IMPORT_WAIT: Duration = Duration::from_secs(600);
 /// How often it looks.
 const IMPORT_POLL: Duration = Duration::from_millis(20);
+/// How often a compaction begins again after another machine has merged files that it read: a merge comes once in
+/// [`crate::limits::TAILS_MERGED`] imports.
+const COMPACTIONS_MAX: u32 = 4;
+/// How often a compaction publishes what it made, each time after the imports of other machines that were faster.
+const PUBLISH_TRIES_MAX: u32 = 16;
 
 /// The result of a compaction.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -56,18 +65,18 @@ impl Store {
     ///
     /// # Errors
     /// [`MarketError::UnknownDataset`]; [`MarketError::Refused`] for bundled datasets, and where an import wrote the groups anew
-    /// meanwhile; [`MarketError::Compacting`], [`MarketError::Busy`], [`MarketError::Io`]; [`MarketError::Checksum`] and its like
+    /// meanwhile, or other machines merged its files again and again; [`MarketError::Compacting`], [`MarketError::Busy`], [`MarketError::Io`]; [`MarketError::Checksum`] and its like
     /// for a damaged dataset. Then the dataset is as it was.
     pub fn compact(&self, name: &str, memory: Option<u64>) -> Result<CompactReport, MarketError> {
         self.compact_while(name, memory, || ())
     }
 
-    /// The same; `meanwhile` is called when the groups are written, and the lock of imports is not taken yet.
-    fn compact_while(
+    /// The same; `meanwhile` is called whenever the groups are written, and the lock of imports is not taken yet.
+    pub(crate) fn compact_while(
         &self,
         name: &str,
         memory: Option<u64>,
-        meanwhile: impl FnOnce(),
+        mut meanwhile: impl FnMut(),
     ) -> Result<CompactReport, MarketError> {
         check_writable_name(name)?;
         if self.head(name)?.is_none() {
@@ -75,28 +84,36 @@ impl Store {
         }
         let directory = self.directory(name);
         let _compaction = CompactionLock::take(&directory, name)?;
-        let read = self.open(name)?;
-        let mut report = CompactReport {
-            dataset: name.to_owned(),
-            before: read.manifest.snapshot.clone(),
-            snapshot: read.manifest.snapshot.clone(),
-            unchanged: true,
-            appended_files: 0,
-            appended_left: 0,
-            files_written: 0,
-            files_shared: read.manifest.files.len() as u64,
-            bars: read.manifest.bars,
-        };
-        if read.tails().is_none() {
-            return Ok(report);
+        sweep_unfinished_of_imports(&directory, name);
+        for _ in 0..COMPACTIONS_MAX {
+            let read = self.open(name)?;
+            let mut report = CompactReport {
+                dataset: name.to_owned(),
+                before: read.manifest.snapshot.clone(),
+                snapshot: read.manifest.snapshot.clone(),
+                unchanged: true,
+                appended_files: 0,
+                appended_left: 0,
+                files_written: 0,
+                files_shared: read.manifest.files.len() as u64,
+                bars: read.manifest.bars,
+            };
+            if read.tails().is_none() {
+                return Ok(report);
+            }
+            let sink = self.sink(name, Some(&read))?;
+            let made = self.compact_into(&sink, &read, &mut report, (memory, &mut meanwhile));
+            if let Err(MarketError::Full { .. }) = made {
+                self.undo_compaction(&sink, &read);
+            }
+            if made? {
+                return Ok(report);
+            }
         }
-        let sink = self.sink(name, Some(&read))?;
-        let made = self.compact_into(&sink, &read, &mut report, (memory, meanwhile));
-        if let Err(MarketError::Full { .. }) = made {
-            self.undo_compaction(&sink, &read);
-        }
-        made?;
-        Ok(report)
+        Err(MarketError::Refused(format!(
+            "dataset '{name}' was not compacted: other machines merged its files of appended bars {COMPACTIONS_MAX} times meanwhile; \
+             its bars are as before: compact it again while less is imported, or on the machine that imports"
+        )))
     }
 
     /// Deletes what a compaction wrote, unless an import may use the same files.
@@ -109,14 +126,15 @@ impl Store {
         }
     }
 
-    /// Writes the groups of a snapshot, then a new snapshot of them.
+    /// Writes the groups of a snapshot, then a new snapshot of them. False: another machine has merged files that were read here, and
+    /// nothing was published.
     fn compact_into(
         &self,
         sink: &Sink,
         read: &Dataset,
         report: &mut CompactReport,
-        (memory, meanwhile): (Option<u64>, impl FnOnce()),
-    ) -> Result<(), MarketError> {
+        (memory, meanwhile): (Option<u64>, &mut impl FnMut()),
+    ) -> Result<bool, MarketError> {
         let (name, directory) = (read.manifest.name.as_str(), self.directory(&read.manifest.name));
         let merged = merge_into(sink, Some(read), &[], (None, &Spans::default()), MemoryPlan::of(memory).groups())?;
         report.unchanged = false;
@@ -125,14 +143,26 @@ impl Store {
         let base = assemble(sink, heading(&read.manifest), merged.files, merged.times)?;
         meanwhile();
         let _lock = wait_for_imports(|| WriteLock::take(&directory, name))?;
-        let head = self.newest(name)?.ok_or_else(|| self.unknown(name))?;
-        let newest = self.open(&format!("{name}@{}", head.snapshot))?;
-        let made =
-            if newest.manifest.snapshot == read.manifest.snapshot { base } else { rebase(sink, read, &newest, base)? };
-        sink.publish(&made, Some(&head))?;
-        report.appended_left = made.tails().len() as u64;
-        (report.snapshot, report.bars) = (made.snapshot, made.bars);
-        Ok(())
+        for _ in 0..PUBLISH_TRIES_MAX {
+            let head = self.newest(name)?.ok_or_else(|| self.unknown(name))?;
+            let newest = self.open(&format!("{name}@{}", head.snapshot))?;
+            let made = match newest.manifest.snapshot == read.manifest.snapshot {
+                true => Some(base.clone()),
+                false => rebase(sink, read, &newest, base.clone())?,
+            };
+            let Some(made) = made else { return Ok(false) };
+            match sink.publish(&made, Some(&head)) {
+                // Another machine was faster: what it appended is appended to the new groups as well.
+                Err(MarketError::Busy { .. }) => {}
+                published => {
+                    published?;
+                    report.appended_left = made.tails().len() as u64;
+                    (report.snapshot, report.bars) = (made.snapshot, made.bars);
+                    return Ok(true);
+                }
+            }
+        }
+        Err(MarketError::Busy { dataset: name.to_owned() })
     }
 }
 
@@ -153,16 +183,17 @@ fn heading(manifest: &Manifest) -> Heading {
     }
 }
 
-/// The newest snapshot on a new base: `base` has the bars of `read`, to which `newest` appended some.
-fn rebase(sink: &Sink, read: &Dataset, newest: &Dataset, base: Manifest) -> Result<Manifest, MarketError> {
+/// The newest snapshot on a new base: `base` has the bars of `read`, to which `newest` appended some. `None` where the appended files of
+/// both begin with other ones, though the groups are the same: which bars are later cannot be seen from their names.
+fn rebase(sink: &Sink, read: &Dataset, newest: &Dataset, base: Manifest) -> Result<Option<Manifest>, MarketError> {
     let name = &base.name;
     let same_base = newest.tails().zip(read.tails()).is_some_and(|(new, old)| new.base.snapshot == old.base.snapshot);
-    let later = newest.manifest.tails().strip_prefix(read.manifest.tails()).filter(|_| same_base);
-    let Some(later) = later else {
+    if !same_base {
         return Err(MarketError::Refused(format!(
             "dataset '{name}' was written anew while it was compacted, and is as that left it: compact it again if bars are appended"
         )));
-    };
+    }
+    let Some(later) = newest.manifest.tails().strip_prefix(read.manifest.tails()) else { return Ok(None) };
     let (manifest, times) = (&*newest.manifest, newest.manifest.distinct_times());
     if later.is_empty() {
         // Its tables, its calendar, or the time up to which it is complete changed.
@@ -174,7 +205,7 @@ fn rebase(sink: &Sink, read: &Dataset, newest: &Dataset, base: Manifest) -> Resu
             let own = symbols.remove(&file.group).unwrap_or_default();
             (file, own)
         });
-        return assemble(sink, heading(manifest), files.collect(), newest.times()?);
+        return assemble(sink, heading(manifest), files.collect(), newest.times()?).map(Some);
     }
     let mut json = serde_json::to_vec_pretty(&base).map_err(|e| MarketError::Refused(e.to_string()))?;
     json.push(b'\n');
@@ -189,7 +220,7 @@ fn rebase(sink: &Sink, read: &Dataset, newest: &Dataset, base: Manifest) -> Resu
     let (made, tails) = complete(&files, made, Some(Arc::new(base)))?;
     let dataset = Dataset::new(Arc::new(made.clone()), files).with_tails(Some(tails));
     dataset.times()?;
-    Ok(made)
+    Ok(Some(made))
 }
 
 /// Takes the lock of writers as soon as an import that is running has ended.

@@ -139,6 +139,40 @@ fn what_a_crash_left_is_deleted_by_the_next_removal() {
 }
 
 #[test]
+fn imports_and_compactions_delete_what_killed_processes_left() {
+    let (root, store, _) = store(1);
+    let left = [FILES, BASES].map(|folder| directory(&store).join(folder).join(".tmp123"));
+    let leave = || {
+        for file in &left {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, b"half").unwrap();
+        }
+    };
+    let is_there = || left.iter().filter(|file| file.exists()).count();
+    let import = || {
+        let files = vec![root.path().join("S0.csv")];
+        import_files(&store, &ImportOptions { dataset: "d".to_owned(), files, ..ImportOptions::default() }).unwrap()
+    };
+    leave();
+    import();
+    assert_eq!(is_there(), 0);
+    leave();
+    store.compact("d", None).unwrap();
+    assert_eq!(is_there(), 0);
+    // Those of a process that runs are kept.
+    leave();
+    let compaction = CompactionLock::take(&directory(&store), "d").unwrap();
+    import();
+    assert_eq!(is_there(), 2);
+    drop(compaction);
+    let import = WriteLock::take(&directory(&store), "d").unwrap();
+    store.compact("d", None).unwrap();
+    assert_eq!(is_there(), 2);
+    drop(import);
+    assert!(is_whole(&store.open("d").unwrap()));
+}
+
+#[test]
 fn files_are_kept_while_a_manifest_cannot_be_read() {
     let (_root, store, ids) = store(3);
     fs::write(directory(&store).join(manifest_path(&ids[1])), b"{").unwrap();

@@ -57,6 +57,7 @@ use crate::name::check_dataset_name;
 use crate::quarantine::{quarantine_path, write_quarantine};
 use crate::reading::ReadOptions;
 use crate::reference::attribute_name;
+use crate::removal::sweep_unfinished;
 use crate::snapshot::{CompactionLock, Heading, Sink, WriteLock, assemble};
 use crate::store::Store;
 use crate::time::{TimeMicros, now};
@@ -269,6 +270,7 @@ fn import_holding(
 
     let directory = store.directory(name);
     let lock = WriteLock::take(&directory, name)?;
+    sweep_unfinished(&directory, name);
     // Looked up again under the lock.
     let newest = store.newest(name)?;
     let existing = match (known, &newest) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ReadOptions;
 use super::presets::{ImportFormat, SYMBOL_ALIASES, TIME_ALIASES, VALUE_ALIASES, role, snake};
 use crate::error::MarketError;
 use crate::limits::COLUMNS_MAX;
@@ -27,6 +28,25 @@ pub(crate) struct Binding {
     pub ignored: Vec<String>,
 }
 
+/// A header in a message.
+fn shown(headers: &[&str]) -> String {
+    const SHOWN_CHARS: usize = 200;
+    headers.join(",").chars().take(SHOWN_CHARS).collect()
+}
+
+/// Refuses a header without all columns of the format that was asked for by name. One that is recognised has what it was recognised by.
+pub(crate) fn check_columns(file: &str, headers: &[&str], options: &ReadOptions) -> Result<(), MarketError> {
+    let names_symbol = options.symbol_from.is_some() || options.symbol.is_some();
+    let missing = options.format.missing(headers, &options.map, names_symbol);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let columns = if missing.len() == 1 { "column" } else { "columns" };
+    let names: Vec<String> = missing.iter().map(|name| format!("'{name}'")).collect();
+    let why = format!("its header '{}' has no {columns} {}", shown(headers), names.join(", "));
+    Err(MarketError::BadCsv { file: file.to_owned(), why, expected: options.format.expected() })
+}
+
 /// Binds a header; `map` holds (meaning, header) pairs. With `counted` a column `i` is accepted as the time.
 pub(crate) fn bind(
     file: &str,
@@ -40,10 +60,7 @@ pub(crate) fn bind(
         let what = format!("columns of {file}");
         return Err(MarketError::Limit { what, found: headers.len() as u64, limit: COLUMNS_MAX as u64 });
     }
-    let listed = || {
-        const SHOWN_CHARS: usize = 200;
-        headers.join(",").chars().take(SHOWN_CHARS).collect::<String>()
-    };
+    let listed = || shown(headers);
     let mut taken = vec![false; headers.len()];
     let mut meaning: BTreeMap<String, usize> = BTreeMap::new();
     for (target, header) in map {

@@ -64,6 +64,7 @@ const KLINES: [&str; 12] = [
     "ignore",
 ];
 const LEAN: [&str; 6] = ["time", "open", "high", "low", "close", "volume"];
+const POLYGON: [&str; 7] = ["ticker", "volume", "open", "close", "high", "low", "window_start"];
 const METATRADER: [&str; 7] = ["date", "time", "open", "high", "low", "close", "volume"];
 
 impl FromStr for ImportFormat {
@@ -112,6 +113,7 @@ impl ImportFormat {
     pub(crate) fn expected(self) -> String {
         match self {
             Self::Yfinance => "a header line such as Date,Open,High,Low,Close,Adj Close,Volume".to_owned(),
+            Self::Polygon => format!("the columns {} of Polygon's aggregates", POLYGON.join(", ")),
             _ => "a header line with date (or time, datetime, timestamp), close and any further columns, \
                   or --map close=NAME for a column of another name"
                 .to_owned(),
@@ -120,6 +122,22 @@ impl ImportFormat {
 
     pub(super) fn required(self) -> &'static [&'static str] {
         if self == Self::Yfinance { &["open", "high", "low", "close"] } else { &["close"] }
+    }
+
+    /// Columns of a format that was asked for by name that a header lacks, with those of `--map`. A file of Polygon without one of
+    /// its columns would be stored as bars of another symbol, or without values that the day has.
+    pub(super) fn missing(self, headers: &[&str], map: &[(String, String)], names_symbol: bool) -> Vec<&'static str> {
+        if self != Self::Polygon {
+            return Vec::new();
+        }
+        let named: Vec<String> = headers.iter().map(|header| snake(header)).collect();
+        let mapped: Vec<String> = map.iter().map(|(target, _)| target.trim().to_ascii_lowercase()).collect();
+        let is_there = |column: &str| {
+            let same = |name: &String| name == column || (role(column).is_some() && role(name) == role(column));
+            let is_time = column == "window_start" && mapped.iter().any(|target| role(target) == Some("time"));
+            named.iter().chain(&mapped).any(same) || is_time || (column == "ticker" && names_symbol)
+        };
+        POLYGON.into_iter().filter(|column| !is_there(column)).collect()
     }
 
     /// The vendor with this header; [`ImportFormat::Csv`] for any other.
@@ -328,6 +346,21 @@ mod tests {
         assert_eq!(rows("spy.csv", "20240621 00:00,501.5,502,500,501,5"), None);
         assert_eq!(rows("EURUSD60.csv", "2024.06.21,09:00,1.1,1.2,1.0,1.1,5"), Some(ImportFormat::Metatrader));
         assert_eq!(rows("x.csv", "2013-01-02,1,2"), None);
+    }
+
+    #[test]
+    fn a_file_of_polygon_has_all_of_its_columns_or_they_are_mapped() {
+        let missing = |line: &str, map: &[(&str, &str)], named: bool| {
+            let map: Vec<_> = map.iter().map(|(to, from)| ((*to).to_owned(), (*from).to_owned())).collect();
+            ImportFormat::Polygon.missing(&line.split(',').collect::<Vec<_>>(), &map, named)
+        };
+        assert!(missing("low,ticker,VOLUME,Open,close,high,window_start,transactions", &[], false).is_empty());
+        assert_eq!(missing("tick,vol,open,close,high,low,window_start", &[], false), ["ticker", "volume"]);
+        assert_eq!(missing("ticker,volume,shut,date", &[], false), ["open", "close", "high", "low", "window_start"]);
+        let map = [("symbol", "tick"), ("volume", "traded"), ("time", "start")];
+        assert!(missing("tick,traded,open,close,high,low,start", &map, false).is_empty());
+        assert!(missing("volume,open,close,high,low,window_start", &[], true).is_empty());
+        assert!(ImportFormat::Csv.missing(&["date", "close"], &[], false).is_empty());
     }
 
     #[test]

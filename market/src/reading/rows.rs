@@ -15,7 +15,7 @@ use rayon::prelude::*;
 
 use self::part::{Part, PieceFacts};
 use super::ReadOptions;
-use super::bind::{Binding, CORE, bind};
+use super::bind::{Binding, CORE, bind, check_columns};
 use super::budget::RowBudget;
 use super::date_order::{DateEvidence, OrderEvidence};
 use super::presets::ImportFormat;
@@ -299,6 +299,7 @@ impl<'a> Reader<'a> {
         let format = source.format();
         let headers: Vec<String> = source.columns().iter().map(|h| h.trim().to_owned()).collect();
         let plain: Vec<&str> = headers.iter().map(String::as_str).collect();
+        check_columns(shown, &plain, options)?;
         let mut binding = bind(shown, &plain, format, &options.map, policy == Policy::Keep)?;
         let bad = |why: String, expected: &str| MarketError::BadCsv {
             file: shown.to_owned(),

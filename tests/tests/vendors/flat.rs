@@ -240,6 +240,7 @@ fn each_kind_of_damage_has_its_own_message_with_file_and_place() {
     let middle = flipped.len() / 2;
     flipped[middle] ^= 0x55;
     let no_close = day(3).replace("close", "shut");
+    let all = "expected the columns ticker, volume, open, close, high, low, window_start";
     let zoo: Vec<(&str, Vec<u8>, &[&str])> = vec![
         (
             "cut off",
@@ -251,6 +252,14 @@ fn each_kind_of_damage_has_its_own_message_with_file_and_place() {
         ("empty", Vec::new(), &["2024-01-05.csv.gz: it is empty"]),
         ("header only", gzip(&format!("{HEADER}\n")), &["it has a header but no rows"]),
         ("no close", gzip(&no_close), &["no column 'close'"]),
+        ("no ticker", gzip(&day(3).replace("ticker,", "tick,")), &["'tick,volume,", "no column 'ticker'", all]),
+        ("no volume", gzip(&day(3).replace("volume,", "traded,")), &["'ticker,traded,", "no column 'volume'", all]),
+        (
+            "no prices",
+            gzip(&day(3).replace("open,close,high,low", "a,b,c,d")),
+            &["has no columns 'open', 'close', 'high', 'low'", all],
+        ),
+        ("no time", gzip(&day(3).replace("window_start", "date")), &["no column 'window_start'", all]),
         ("web page", b"<!DOCTYPE html><html>denied</html>".to_vec(), &["it is a web page"]),
         (
             "answer of a bucket",
