@@ -88,6 +88,8 @@ impl Gathered {
                 if done.replaces || !self.results.contains_key(&done.segment) {
                     self.results.insert(done.segment, result);
                 }
+                // A failure is sent before it is stored, so the next leader may compute what the last one gave up.
+                self.failures.remove(&done.segment);
                 progress.segment_ended(done.segment, self.ended());
                 if self.header.as_ref().is_some_and(|header| self.results.len() == header.segments as usize) {
                     let started = Instant::now();
@@ -100,7 +102,10 @@ impl Gathered {
                 progress.segment_failed(failed.segment, failure.kind, &failure.message);
                 let (segment, symbols) = (failed.segment, failed.symbols);
                 let failure = FailedSegment { segment, symbols, kind: failure.kind, message: failure.message };
-                self.failures.insert(segment, failure);
+                // As in the coordinator, a result takes precedence over a failure of the same segment.
+                if !self.results.contains_key(&segment) {
+                    self.failures.insert(segment, failure);
+                }
                 progress.segment_ended(segment, self.ended());
             }
             Some(Event::Summary(summary)) => return self.finish(&summary).map(Some),
@@ -164,42 +169,81 @@ impl Gathered {
 mod tests {
     use std::path::PathBuf;
 
+    use pb::scan_event::Event;
     use prost::Message as _;
 
     use super::*;
     use crate::durable::{Named, Outcome, ResultStore};
     use crate::report::NoProgress;
 
-    fn event(event: pb::scan_event::Event) -> pb::ScanEvent {
+    fn event(event: Event) -> pb::ScanEvent {
         pb::ScanEvent { event: Some(event), more: Vec::new() }
     }
 
-    /// What a build before there were columns stored of a scan, as it is sent to a client today.
-    #[tokio::test]
-    async fn an_answer_that_an_earlier_build_stored_is_read_and_its_digest_is_checked() {
-        use pb::scan_event::Event;
+    /// The header and the summary of a scan that a build before there were columns stored, as they are sent to a client
+    /// today, and its segments.
+    async fn stored() -> (pb::Accepted, pb::Summary, Vec<(u32, pb::Envelope, Vec<u8>)>) {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/formats/191540fa/results");
         let (store, scan) = (ResultStore::directory(&root).unwrap(), "3103b066d4790b00-1");
         let named = async |named| store.named(scan, named).await.unwrap().unwrap();
         let accepted = pb::Accepted::decode(&named(Named::Accepted(0)).await[..]).unwrap();
         let summary = pb::Summary::decode(&named(Named::Summary(0)).await[..]).unwrap();
+        let stages = store.contents(scan, 0).await.unwrap().stages;
+        let segments = stages[&0].segments.iter().map(|(segment, outcome)| {
+            let Outcome::Result { envelope, digest } = outcome else { panic!("{outcome:?}") };
+            (*segment, envelope.clone(), digest.to_vec())
+        });
+        let segments = segments.collect();
+        (accepted, summary, segments)
+    }
+
+    fn done(segment: u32, envelope: &pb::Envelope, digest: &[u8]) -> pb::ScanEvent {
+        let (result, digest) = (Some(envelope.clone()), digest.to_vec());
+        event(Event::SegmentDone(pb::SegmentDone { segment, result, digest, replaces: false, generation: 0 }))
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_an_earlier_build_stored_is_read_and_its_digest_is_checked() {
+        let (accepted, summary, segments) = stored().await;
         assert!(!summary.tree);
         let mut gathered = Gathered::default();
         assert!(gathered.take(event(Event::Accepted(accepted)), &NoProgress).unwrap().is_none());
-        for (segment, outcome) in &store.contents(scan, 0).await.unwrap().stages[&0].segments {
-            let Outcome::Result { envelope, digest } = outcome else { panic!("{outcome:?}") };
+        for (segment, envelope, digest) in &segments {
             assert_eq!(envelope.version, envelope::SEGMENT_RESULT_V2);
-            let done = |digest: &[u8]| {
-                let (segment, result, digest) = (*segment, Some(envelope.clone()), digest.to_vec());
-                event(Event::SegmentDone(pb::SegmentDone { segment, result, digest, replaces: false, generation: 0 }))
-            };
-            let error = gathered.take(done(&[0; 32]), &NoProgress).unwrap_err().to_string();
+            let error = gathered.take(done(*segment, envelope, &[0; 32]), &NoProgress).unwrap_err().to_string();
             assert!(error.contains(&format!("segment {segment}")) && error.contains("digest"), "{error}");
-            assert!(gathered.take(done(digest), &NoProgress).unwrap().is_none());
+            assert!(gathered.take(done(*segment, envelope, digest), &NoProgress).unwrap().is_none());
         }
         let scanned = gathered.take(event(Event::Summary(summary.clone())), &NoProgress).unwrap().unwrap();
         assert_eq!(scanned.answer.digest, summary.answer_digest);
         let rows: Vec<_> = scanned.answer.rows.iter().map(|row| (row.place, row.row.symbol.as_str())).collect();
         assert_eq!(rows, [(Some(1), "BBB"), (None, "CCC"), (None, "AAA")]);
+    }
+
+    #[tokio::test]
+    async fn a_segment_that_failed_at_one_leader_and_has_a_result_at_the_next_counts_once() {
+        let (accepted, summary, segments) = stored().await;
+        let failed = |segment: u32| event(Event::SegmentFailed(pb::SegmentFailed { segment, ..Default::default() }));
+        // A late failure of the last leader is no more than an early one.
+        for is_late in [false, true] {
+            let mut gathered = Gathered::default();
+            // The header is sent again on every reconnection.
+            for header in [&accepted, &accepted] {
+                assert!(gathered.take(event(Event::Accepted(header.clone())), &NoProgress).unwrap().is_none());
+                if !is_late {
+                    assert!(gathered.take(failed(segments[0].0), &NoProgress).unwrap().is_none());
+                    assert!(gathered.rest().unwrap().have.is_empty(), "its result is still asked for");
+                }
+            }
+            for (segment, envelope, digest) in &segments {
+                assert!(gathered.take(done(*segment, envelope, digest), &NoProgress).unwrap().is_none());
+            }
+            if is_late {
+                assert!(gathered.take(failed(segments[0].0), &NoProgress).unwrap().is_none());
+            }
+            assert_eq!((gathered.ended(), gathered.failures.len()), (segments.len(), 0));
+            let scanned = gathered.take(event(Event::Summary(summary.clone())), &NoProgress).unwrap().unwrap();
+            assert_eq!(scanned.answer.digest, summary.answer_digest);
+        }
     }
 }
