@@ -61,7 +61,7 @@ pub use bundled_names::{DEMO, DEMO_1M, US5, is_bundled};
 pub use calendar::{CALENDARS, Calendar, Session};
 pub use column_cache::ColumnCache;
 pub use compact::CompactReport;
-pub use dataset::Dataset;
+pub use dataset::{Dataset, HeldGroup};
 pub use error::{MarketError, MarketErrorKind};
 pub use group::{group_of, groups_for, stable_hash};
 pub use import::{

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-use trawl_market::Dataset;
+use trawl_market::{Dataset, MarketError};
 
 /// Threads that fetch for one shard. They wait for the network, not for a core.
 const FETCHING: usize = 4;
@@ -48,6 +48,16 @@ impl Order<'_> {
         self.segments.get(at).copied().filter(|_| !state.over)
     }
 
+    /// Fetches one segment after the other, until there is no room for one: what is not kept would be fetched twice. One that
+    /// cannot be fetched says nothing about the next ones.
+    fn fetch_with(&self, fetch: impl Fn(u32) -> Result<bool, MarketError>) {
+        while let Some(segment) = self.fetch() {
+            if matches!(catch_unwind(AssertUnwindSafe(|| fetch(segment))), Ok(Ok(false))) {
+                return;
+            }
+        }
+    }
+
     fn end(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).over = true;
         self.changed.notify_all();
@@ -69,14 +79,10 @@ pub fn ahead(dataset: &Dataset, segments: &[u32], here: impl Fn(u32) -> bool + S
         }
     }
     let fetch = || {
-        while let Some(segment) = order.fetch() {
-            let fetch = || if here(segment) { Ok(true) } else { dataset.fetch_group(segment) };
-            let fetched = catch_unwind(AssertUnwindSafe(fetch));
-            // What is not kept would be fetched twice.
-            if !matches!(fetched, Ok(Ok(true))) {
-                return;
-            }
-        }
+        order.fetch_with(|segment| match here(segment) || !dataset.can_keep(segment) {
+            true => Ok(true),
+            false => dataset.fetch_group(segment),
+        });
     };
     thread::scope(|scope| {
         let _over = Over(&order);
@@ -118,5 +124,26 @@ mod tests {
             order.end();
             assert_eq!(waits.join().unwrap(), None, "nobody computes any more");
         });
+    }
+
+    #[test]
+    fn a_segment_that_cannot_be_fetched_does_not_end_the_fetching_and_one_without_room_does() {
+        let segments: Vec<u32> = (0..6).collect();
+        let asked = |fetch: &dyn Fn(u32) -> Result<bool, MarketError>| {
+            let order = Order { segments: &segments, state: Mutex::default(), changed: Condvar::new() };
+            let asked = Mutex::new(Vec::new());
+            order.fetch_with(|segment| {
+                asked.lock().unwrap().push(segment);
+                fetch(segment)
+            });
+            asked.into_inner().unwrap()
+        };
+        let away = |segment: u32| match segment {
+            0 | 3 => Err(MarketError::Refused("it is away".to_owned())),
+            1 => panic!("a defect"),
+            _ => Ok(true),
+        };
+        assert_eq!(asked(&away), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(asked(&|segment| Ok(segment < 2)), [0, 1, 2]);
     }
 }

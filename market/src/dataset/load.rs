@@ -11,7 +11,6 @@ use super::Dataset;
 use crate::arrow_file::{LoadedBars, TIME};
 use crate::column_cache::{Column, ColumnCache, GroupPart};
 use crate::error::MarketError;
-use crate::files::Files;
 use crate::group_reader::{Added, Columns, added_columns, copy_columns, lay_behind, read_checked, read_sums};
 use crate::manifest::{GroupFile, SymbolEntry};
 use crate::series::{Series, Value};
@@ -264,53 +263,17 @@ impl Dataset {
         copy_columns(&bytes, columns, runs, added).map_err(corrupt)
     }
 
-    /// Whether files come from an object store, through a cache on this machine.
-    pub fn is_in_objects(&self) -> bool {
-        matches!(self.files, Files::Remote(_))
-    }
-
-    /// Whether the file of a group is on this machine.
-    pub fn is_here(&self, group: u32) -> bool {
-        match (&self.files, self.manifest.file(group)) {
-            (Files::Remote(remote), Some(file)) => remote.is_here(&file_path(&file.sha256)),
-            _ => true,
-        }
-    }
-
     /// The groups of which columns are in memory, ascending; their appended bars may not be.
     pub fn groups_in_memory(&self) -> Vec<u32> {
         let files = self.manifest.files.iter().map(|file| (file.group, file.sha256.as_str()));
         self.cache.as_ref().map_or_else(Vec::new, |cache| cache.with_columns(files))
     }
 
-    /// The groups whose files an object store has, and this machine as well, ascending; none of a directory. Looks at every file.
-    pub fn groups_on_disk(&self) -> Vec<u32> {
-        if !self.is_in_objects() {
-            return Vec::new();
-        }
-        self.manifest.files.iter().map(|file| file.group).filter(|group| self.is_here(*group)).collect()
-    }
-
-    /// Brings the file of a group and its checksums to this machine, if they come from an object store. False if the cache has no
-    /// room for them.
-    ///
-    /// # Errors
-    /// [`MarketError::Io`], [`MarketError::DataRoot`], [`MarketError::Checksum`].
-    pub fn fetch_group(&self, group: u32) -> Result<bool, MarketError> {
-        let Some(file) = self.manifest.file(group).filter(|_| !self.is_here(group)) else { return Ok(true) };
-        self.files.open(&self.manifest.name, &file_path(&file.sha256), Some(&file.sha256))?;
-        // A dataset may have none.
-        match self.files.open(&self.manifest.name, &sums_path(&file.sha256), None) {
-            Err(error @ MarketError::DataRoot { .. }) => Err(error),
-            _ => Ok(self.is_here(group)),
-        }
-    }
-
     /// A file that is read by checksums; `None` where it has to be read whole, which says why.
     ///
     /// # Errors
     /// An object store that fails: reading it whole would fail as well, and take as long again.
-    fn opened(&self, relative: &str, sha256: &str) -> Result<Option<Arc<fs::File>>, MarketError> {
+    pub(super) fn opened(&self, relative: &str, sha256: &str) -> Result<Option<Arc<fs::File>>, MarketError> {
         match self.files.open(&self.manifest.name, relative, Some(sha256)) {
             Ok(file) => Ok(Some(file)),
             Err(error @ MarketError::DataRoot { .. }) => Err(error),

@@ -3,8 +3,11 @@
 //! Nothing is used unchecked: the sha256 of a file is compared with the manifest, or checksums that were derived from a
 //! file whose sha256 was right with what is read (see [`crate::sums`]). How the bars of a group are read is in `load`.
 
+mod copies;
 mod groups;
 mod load;
+
+pub use self::copies::HeldGroup;
 
 use std::fs;
 use std::ops::Range;

@@ -6,7 +6,8 @@
 //!
 //! Several processes may share the folder. Whoever reads a file holds a shared lock on it, and only a file without locks is evicted;
 //! whoever fetches one holds a lock on its partial file, for which the others wait; `.lock` guards the sum of bytes in `usage`.
-//! The bytes below `files/` never exceed the budget: a file for which no room can be made is used once and not kept. Where the disk is
+//! The bytes below `files/` never exceed the budget: a file for which no room can be made is not kept, and is shared as long as
+//! somebody has it open. Where the disk is
 //! full before that, what others wrote to it being no business of the cache, the oldest files go first; if that does not help, a file is
 //! fetched into memory, used once and not kept.
 
@@ -15,7 +16,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::arriving::{CacheError, Disk, aside, fetch_into};
@@ -63,6 +64,8 @@ pub(crate) struct DiskCache {
     key: String,
     bytes_max: u64,
     flights: Mutex<HashMap<String, Arc<Flight>>>,
+    /// Files that were fetched, not kept, and may still be open.
+    unkept: Mutex<HashMap<String, Weak<File>>>,
     disk: Disk,
 }
 
@@ -73,8 +76,8 @@ impl DiskCache {
         let files = folder.join(FILES).join(&key);
         fs::create_dir_all(&files)?;
         fs::create_dir_all(folder.join(PARTIAL))?;
-        let (flights, disk) = (Mutex::default(), Disk::default());
-        let cache = Self { folder: folder.to_owned(), files, key, bytes_max, flights, disk };
+        let (flights, unkept, disk) = (Mutex::default(), Mutex::default(), Disk::default());
+        let cache = Self { folder: folder.to_owned(), files, key, bytes_max, flights, unkept, disk };
         let _lock = cache.lock()?;
         cache.remove_partial();
         Ok(cache)
@@ -90,10 +93,15 @@ impl DiskCache {
         self.files.join(relative).is_file()
     }
 
+    /// Whether a file of so many bytes could be kept if none were open.
+    pub fn can_keep(&self, bytes: u64) -> bool {
+        bytes <= self.bytes_max
+    }
+
     /// A file, open for reading; while it is open it is not evicted. It is fetched if it is not here, once for all threads and
     /// processes; `digest` is its sha256 if that is known. `None`: the store has no such object.
     pub fn get(&self, objects: &dyn Objects, relative: &str, digest: Option<&str>) -> Fetched {
-        if let Some(file) = self.kept(relative)? {
+        if let Some(file) = self.at_hand(relative)? {
             objects.noted(CacheEvent::Hit, relative);
             return Ok(Some(file));
         }
@@ -116,7 +124,7 @@ impl DiskCache {
         }
         let landing = Landing { cache: self, relative, flight: &flight };
         // Another flight may have ended just before.
-        let fetched = match self.kept(relative) {
+        let fetched = match self.at_hand(relative) {
             Ok(None) => {
                 objects.noted(CacheEvent::Miss, relative);
                 self.fetch_somehow(objects, relative, digest)
@@ -130,6 +138,9 @@ impl DiskCache {
     /// Deletes a file that was found damaged, unless another one has taken its place.
     pub fn discard(&self, objects: &dyn Objects, relative: &str, damaged: &File) -> io::Result<()> {
         let path = self.files.join(relative);
+        // It was fetched and not kept: whoever opens it next fetches it again.
+        let is_it = |file: &Weak<File>| std::ptr::eq(file.as_ptr(), damaged);
+        locked(&self.unkept).retain(|_, file| !is_it(file));
         let _lock = self.lock()?;
         if !same_file(damaged, &path) {
             return Ok(());
@@ -150,6 +161,19 @@ impl DiskCache {
         let used = self.used()?;
         fs::remove_file(path)?;
         self.set_used(objects, used.saturating_sub(bytes))
+    }
+
+    /// A file that is kept, or that somebody has open.
+    fn at_hand(&self, relative: &str) -> io::Result<Option<Arc<File>>> {
+        let kept = self.kept(relative)?;
+        Ok(kept.or_else(|| locked(&self.unkept).get(relative).and_then(Weak::upgrade)))
+    }
+
+    /// Shares a file that is not kept, as long as somebody has it open.
+    fn share(&self, relative: &str, file: &Arc<File>) {
+        let mut unkept = locked(&self.unkept);
+        unkept.retain(|_, file| file.strong_count() > 0);
+        unkept.insert(relative.to_owned(), Arc::downgrade(file));
     }
 
     /// A file that is here.
@@ -201,7 +225,9 @@ impl DiskCache {
         let file = aside()?;
         let none = Disk::default();
         let fetched = fetch_into(objects, (&file, &none, ASIDE_BYTES_MAX), relative, digest)?;
-        Ok(fetched.map(|_| Arc::new(file)))
+        let file = fetched.map(|_| Arc::new(file));
+        file.iter().for_each(|file| self.share(relative, file));
+        Ok(file)
     }
 
     fn fetch(&self, objects: &dyn Objects, relative: &str, digest: Option<&str>) -> Fetched {
@@ -231,7 +257,8 @@ impl DiskCache {
         let _lock = self.lock()?;
         let file = Arc::new(partial.file.try_clone()?);
         let mut used = self.used()?;
-        if used + bytes > self.bytes_max {
+        // Nothing goes for a file that has no room in an empty cache either.
+        if self.can_keep(bytes) && used + bytes > self.bytes_max {
             used = self.evict(objects, self.bytes_max.saturating_sub(bytes + self.bytes_max / SLACK_PARTS))?;
         }
         if used + bytes > self.bytes_max {
@@ -239,6 +266,7 @@ impl DiskCache {
             self.set_used(objects, used)?;
             // It stays readable while it is open.
             fs::remove_file(&partial.path)?;
+            self.share(relative, &file);
             return Ok(file);
         }
         // From now on it is read.

@@ -90,6 +90,36 @@ fn whatever_is_read_the_bytes_stay_within_the_budget() {
 }
 
 #[test]
+fn a_file_larger_than_the_cache_evicts_nothing_and_is_shared_while_it_is_open() {
+    let (folder, objects) = (tempfile::tempdir().unwrap(), objects(&[("d/a", 400), ("d/b", 400), ("d/large", 1001)]));
+    let cache = cache(folder.path(), 1000);
+    let get = |name: &str| cache.get(&objects, name, Some(&digest(&objects, name))).unwrap().unwrap();
+    for name in ["d/a", "d/b"] {
+        drop(get(name));
+    }
+    assert!(cache.can_keep(1000) && !cache.can_keep(1001));
+    let fetched = || objects.log().fetched.iter().filter(|path| *path == "d/large").count();
+    let open = get("d/large");
+    assert!(cache.is_here("d/a") && cache.is_here("d/b") && !cache.is_here("d/large"));
+    assert_eq!((objects.counted(CacheEvent::Evicted), objects.counted(CacheEvent::NotKept)), (0, 1));
+    assert_eq!((cache.used().unwrap(), kept_bytes(folder.path()), partial_files(folder.path())), (800, 800, 0));
+    assert!(Arc::ptr_eq(&open, &get("d/large")));
+    assert_eq!((content(&open).unwrap().len(), fetched()), (1001, 1));
+    // Found damaged by one of those that share it: it is fetched again, though another one has it open.
+    cache.discard(&objects, "d/large", &open).unwrap();
+    let again = get("d/large");
+    assert!(!Arc::ptr_eq(&open, &again));
+    // A second report of the same damage says nothing about the new one.
+    cache.discard(&objects, "d/large", &open).unwrap();
+    assert!(Arc::ptr_eq(&again, &get("d/large")));
+    assert_eq!(fetched(), 2);
+    // As soon as nobody has it open, it is gone.
+    drop((open, again));
+    drop(get("d/large"));
+    assert_eq!(fetched(), 3);
+}
+
+#[test]
 fn threads_and_processes_share_one_fetch() {
     let (folder, objects) = (tempfile::tempdir().unwrap(), objects(&[("d/a", 100_000)]));
     objects.log().slow = Duration::from_millis(100);

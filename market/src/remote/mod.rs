@@ -187,6 +187,11 @@ impl RemoteDataset {
         self.root.cache.is_here(&format!("{}/{relative}", self.name))
     }
 
+    /// Whether this machine's cache could keep a file of so many bytes.
+    pub fn can_keep(&self, bytes: u64) -> bool {
+        self.root.cache.can_keep(bytes)
+    }
+
     /// Deletes this machine's copy of a file, which is damaged: it is fetched again. False where that is not possible.
     pub fn discard(&self, relative: &str, damaged: &File) -> bool {
         let file = format!("{}/{relative}", self.name);

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Head, RemoteDataset, at_once};
@@ -39,6 +40,9 @@ pub(crate) struct Staging {
     _in_use: File,
     /// Files that the dataset had before, relative to it.
     known: BTreeSet<String>,
+    /// Files that were put, by a writer that may publish several times: not all of them again, which could take longer than the time
+    /// between two imports of others.
+    put: Mutex<BTreeSet<String>>,
 }
 
 impl Staging {
@@ -51,7 +55,7 @@ impl Staging {
         let in_use = File::create(folder.path().join(IN_USE)).map_err(failed())?;
         // Without locks only the age protects it.
         let _ = in_use.try_lock();
-        Ok(Self { folder, _in_use: in_use, known })
+        Ok(Self { folder, _in_use: in_use, known, put: Mutex::default() })
     }
 
     /// The folder, which is like that of a dataset.
@@ -124,7 +128,8 @@ impl RemoteDataset {
         let (own, rows) = (manifest_path(&manifest.snapshot), quarantine_path(&manifest.snapshot));
         let all = files.iter().cloned().chain([own.clone(), rows.clone()]).collect();
         let is_staged = |relative: &String| staged.path().join(relative).is_file();
-        let mut are_put = false;
+        let mut put = staged.put.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut are_put = !put.is_empty();
         for _ in 0..PUBLISH_TRIES_MAX {
             let newest = root.newest(name)?;
             if newest.snapshot.as_ref() != before {
@@ -135,9 +140,10 @@ impl RemoteDataset {
             }
             let mut missing: Vec<String> = files.iter().chain([&rows]).cloned().collect();
             if are_put {
-                // A removal has made a head meanwhile. What it deleted is put again; what the dataset had before is there, or is lost.
+                // Another head was made meanwhile, perhaps by a removal. What that deleted is put again; what the dataset had before is
+                // there, or is lost.
                 let there = self.there()?;
-                missing.retain(|relative| !there.contains(relative));
+                missing.retain(|relative| !put.contains(relative) || !there.contains(relative));
                 let lost = files.iter().filter(|relative| !there.contains(*relative) && !is_staged(relative));
                 if let Some(lost) = lost.into_iter().find(|relative| !is_optional(relative)) {
                     return Err(self.gone(lost));
@@ -145,6 +151,7 @@ impl RemoteDataset {
             }
             missing.retain(is_staged);
             self.put_all(staged.path(), &missing)?;
+            put.extend(missing);
             are_put = true;
             root.create(name, &own, json)?;
             if before == Some(&manifest.snapshot) || root.claim(name, &newest, &manifest.snapshot)? {

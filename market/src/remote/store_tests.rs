@@ -9,14 +9,21 @@ use super::testing::MemoryObjects;
 use super::*;
 use crate::error::MarketErrorKind;
 use crate::import::{Appending, ImportOptions, import_files};
+use crate::limits::TAILS_MERGED;
+use crate::reference::Adjustment;
 use crate::store::Store;
 use crate::synth::{SynthOptions, synthesise};
 use trawl_terms::Timeframe;
 
 /// A data root in memory, and a store of a machine with a cache of its own.
 fn machine(objects: &Arc<MemoryObjects>) -> (tempfile::TempDir, Store) {
+    machine_with(objects, 1 << 30)
+}
+
+/// The same, with a cache of so many bytes.
+fn machine_with(objects: &Arc<MemoryObjects>, bytes_max: u64) -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
-    let cache = CacheOptions { folder: folder.path().to_owned(), bytes_max: 1 << 30 };
+    let cache = CacheOptions { folder: folder.path().to_owned(), bytes_max };
     let store = Store::in_objects(Arc::clone(objects) as Arc<dyn Objects>, &cache).unwrap();
     (folder, store)
 }
@@ -112,6 +119,56 @@ fn of_two_writers_the_second_changes_nothing() {
     assert_eq!(heads, 3);
 }
 
+/// Appends the bars of one day by this machine.
+fn append(store: &Store, day: u32, inputs: &Path) {
+    import_files(store, &options(&rows(day..day + 1), inputs)).unwrap();
+}
+
+#[test]
+fn bars_that_another_machine_appends_while_a_compaction_publishes_stay() {
+    let (inputs, objects) = (tempfile::tempdir().unwrap(), Arc::new(MemoryObjects::default()));
+    let ((_here, here), (_there, there), (_local, local)) = (machine(&objects), machine(&objects), directory());
+    for store in [&here, &local] {
+        (1..3).for_each(|day| append(store, day, inputs.path()));
+    }
+    let (more, other) = (inputs.path().to_owned(), there.clone());
+    objects.log().before_head = Some(Box::new(move || append(&other, 3, &more)));
+    let report = here.compact("d", None).unwrap();
+    assert_eq!((report.appended_files, report.appended_left, report.bars), (1, 1, 6));
+    append(&local, 3, inputs.path());
+    for store in [&here, &there] {
+        assert_eq!(bars(store), bars(&local));
+        assert_eq!(store.open("d").unwrap().manifest.snapshot, report.snapshot);
+    }
+    assert_eq!(there.compact("d", None).unwrap().snapshot, local.compact("d", None).unwrap().snapshot);
+}
+
+#[test]
+fn files_that_another_machine_merges_while_they_are_compacted_are_compacted_as_merged() {
+    let (inputs, objects) = (tempfile::tempdir().unwrap(), Arc::new(MemoryObjects::default()));
+    let ((_here, here), (_there, there), (_local, local)) = (machine(&objects), machine(&objects), directory());
+    // One before those that are appended; the last of these merges.
+    let days = TAILS_MERGED as u32 + 1;
+    let date = |day: u32| format!("2024-{:02}-{:02},A,{day}\n", 1 + day / 28, 1 + day % 28);
+    let append = |store: &Store, day: u32| drop(import_files(store, &options(&date(day), inputs.path())).unwrap());
+    (0..days - 1).for_each(|day| append(&here, day));
+    let mut attempts = 0;
+    let report = here.compact_while("d", None, || {
+        attempts += 1;
+        if attempts == 1 {
+            append(&there, days - 1);
+            assert_eq!(there.open("d").unwrap().manifest.tails().len(), 1, "merged");
+        }
+    });
+    let report = report.unwrap();
+    (0..days).for_each(|day| append(&local, day));
+    assert_eq!((attempts, report.appended_files, report.appended_left), (2, 1, 0));
+    assert_eq!(report.snapshot, local.compact("d", None).unwrap().snapshot);
+    for store in [&here, &there] {
+        assert_eq!(bars(store), bars(&local));
+    }
+}
+
 #[test]
 fn an_answer_that_was_lost_does_not_make_a_writer_lose() {
     let (inputs, objects) = (tempfile::tempdir().unwrap(), Arc::new(MemoryObjects::default()));
@@ -159,6 +216,29 @@ fn a_flipped_byte_in_a_cached_file_is_found_before_it_is_used() {
 
 fn store_count(objects: &MemoryObjects) -> usize {
     objects.log().fetched.len()
+}
+
+#[test]
+fn a_group_that_the_cache_cannot_keep_is_fetched_once_for_all_of_its_parts() {
+    let (inputs, objects) = (tempfile::tempdir().unwrap(), Arc::new(MemoryObjects::default()));
+    let ((_here, here), (_there, there)) = (machine(&objects), machine_with(&objects, 1));
+    import_files(&here, &options(&rows(1..9), inputs.path())).unwrap();
+    objects.log().fetched.clear();
+    let dataset = there.open("d").unwrap();
+    let bars = format!("/{}.arrow", dataset.manifest.file(0).unwrap().sha256);
+    let fetched = || objects.log().fetched.iter().filter(|path| path.ends_with(&bars)).count();
+    let part = |at: usize| {
+        let names = ["close".to_owned()];
+        assert_eq!(dataset.load_group_part(0, &names, &Adjustment::NONE, at..at + 1).unwrap().len(), 1);
+    };
+    assert!(!dataset.can_keep(0) && here.open("d").unwrap().can_keep(0));
+    let held = dataset.hold_group(0).unwrap();
+    assert!(held.is_some());
+    (0..2).for_each(part);
+    assert_eq!(fetched(), 1);
+    drop(held);
+    (0..2).for_each(part);
+    assert_eq!(fetched(), 3, "nothing holds it between the parts");
 }
 
 #[test]

@@ -47,8 +47,13 @@ impl ScanSource {
     ) -> Result<SegmentResult, ExecuteError> {
         let (read, names) = self.columns_read(step);
         let mut joined: Option<StepOutput> = None;
+        let mut held = None;
         for part in parts {
             let load = || {
+                // Also of a file that the cache cannot keep, there is one fetch for all parts.
+                if held.is_none() {
+                    held = self.dataset.hold_group(segment)?;
+                }
                 let mut bars = self.dataset.load_group_part(segment, &names, &self.adjustment, part)?;
                 bars.iter_mut().try_for_each(|symbol| self.spread(symbol, &read))?;
                 Ok::<_, ExecuteError>(bars)
