@@ -16,18 +16,26 @@ use object_store::client::{
     ClientConfigKey, ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
     HttpResponse, HttpResponseBody, HttpService,
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use trawl_connect::{Connector, HttpVersion, PlainText};
 
 /// Bytes of an answer: larger objects are asked for in parts.
 pub const BODY_BYTES_MAX: u64 = 96 << 20;
-/// Longest that a request and its answer may take.
+/// Longest that a request and its answer may take, without the time of its bytes.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes a second that a request's share of the connection carries at least: a line of 4 MB/s on which sixteen are made at once.
+const SLOWEST_BYTES_PER_S: u64 = 256 << 10;
 /// Environment variable naming a PEM file with additional authorities, as in Amazon's own tools.
 const CA_BUNDLE: &str = "AWS_CA_BUNDLE";
 
 /// Connections without TLS, as Amazon's own tools have it.
 const PLAIN_TEXT: PlainText = PlainText::LoopbackUnless("AWS_ALLOW_HTTP=true");
+
+/// Longest that a request with so many bytes, sent and received, may take.
+#[must_use]
+pub fn time_limit(bytes: u64) -> Duration {
+    REQUEST_TIMEOUT.saturating_add(Duration::from_secs(bytes.div_ceil(SLOWEST_BYTES_PER_S)))
+}
 
 /// Makes clients.
 #[derive(Debug, Clone)]
@@ -69,22 +77,37 @@ struct Http {
 #[tonic::async_trait]
 impl HttpService for Http {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let answered = async {
-            let response = self.client.request(request).await.map_err(|error| {
-                let kind = if error.is_connect() { HttpErrorKind::Connect } else { HttpErrorKind::Request };
-                HttpError::new(kind, error)
-            })?;
-            let (parts, body) = response.into_parts();
-            let body = whole(body).await.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, error))?;
-            let body = HttpResponseBody::new(Full::new(body).map_err(|never| match never {}));
-            Ok(HttpResponse::from_parts(parts, body))
-        };
-        let late = || {
-            let message = format!("no whole answer within {} s", REQUEST_TIMEOUT.as_secs());
-            HttpError::new(HttpErrorKind::Timeout, io::Error::new(io::ErrorKind::TimedOut, message))
-        };
-        timeout(REQUEST_TIMEOUT, answered).await.map_err(|_| late())?
+        self.call_within(request, time_limit).await
     }
+}
+
+impl Http {
+    /// Makes a request; `limit` is the longest that it and its answer may take, by their bytes.
+    async fn call_within(
+        &self,
+        request: HttpRequest,
+        limit: impl Fn(u64) -> Duration,
+    ) -> Result<HttpResponse, HttpError> {
+        let (started, sent) = (Instant::now(), request.body().content_length() as u64);
+        let until_head = limit(sent);
+        let answered = timeout_at(started + until_head, self.client.request(request)).await;
+        let response = answered.map_err(|_| late(until_head))?.map_err(|error| {
+            let kind = if error.is_connect() { HttpErrorKind::Connect } else { HttpErrorKind::Request };
+            HttpError::new(kind, error)
+        })?;
+        let (parts, body) = response.into_parts();
+        // Of an answer that announces more than is read, as much as is read.
+        let until_end = limit(sent.saturating_add(body.size_hint().lower().min(BODY_BYTES_MAX)));
+        let body = timeout_at(started + until_end, whole(body)).await.map_err(|_| late(until_end))?;
+        let body = body.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, error))?;
+        let body = HttpResponseBody::new(Full::new(body).map_err(|never| match never {}));
+        Ok(HttpResponse::from_parts(parts, body))
+    }
+}
+
+fn late(limit: Duration) -> HttpError {
+    let message = format!("no whole answer within {} s", limit.as_secs());
+    HttpError::new(HttpErrorKind::Timeout, io::Error::new(io::ErrorKind::TimedOut, message))
 }
 
 /// An answer's body in one piece of memory, of the size that its head announced.
@@ -182,6 +205,50 @@ mod tests {
         io.read_exact(&mut [0; 64 << 10]).await.unwrap();
         assert!(!let_go.load(Ordering::SeqCst));
         sending.abort();
+    }
+
+    #[test]
+    fn the_limit_of_a_request_grows_with_its_bytes() {
+        assert_eq!(time_limit(0), REQUEST_TIMEOUT);
+        // A part of an upload on a line of 4 MB/s, beside the seven others that are put at once.
+        let (part, beside) = (16 << 20, 8);
+        assert!(time_limit(part) > Duration::from_secs(beside * part / 4_000_000));
+        assert!(time_limit(BODY_BYTES_MAX) < Duration::from_secs(600));
+    }
+
+    /// Sends so many bytes; the head of the answer, which announces two bytes, comes after the first wait, and these after the second.
+    async fn late_answer(sent: usize, waits: [Duration; 2], limit: fn(u64) -> Duration) -> Result<(), HttpErrorKind> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connector = RustlsHttp::new().unwrap().connector;
+        let http = Http { client: Client::builder(TokioExecutor::new()).build(connector) };
+        let mut request = HttpRequest::new(HttpRequestBody::from(Bytes::from(vec![7; sent])));
+        (*request.method_mut(), *request.uri_mut()) =
+            ("PUT".parse().unwrap(), format!("http://{address}/x").parse().unwrap());
+        let serving = tokio::spawn(async move {
+            let (mut io, _) = listener.accept().await.unwrap();
+            let _ = io.read(&mut vec![0; 64 << 10]).await.unwrap();
+            // Whoever asked may have given up.
+            for (wait, text) in waits.into_iter().zip(["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", "ok"]) {
+                tokio::time::sleep(wait).await;
+                let _ = io.write_all(text.as_bytes()).await;
+            }
+        });
+        let answer = http.call_within(request, limit).await;
+        serving.abort();
+        answer.map(drop).map_err(|error| error.kind())
+    }
+
+    #[tokio::test]
+    async fn a_request_of_more_bytes_may_take_longer_and_so_may_an_answer() {
+        const SHORT: Duration = Duration::from_millis(100);
+        let (at_once, late) = (Duration::ZERO, 5 * SHORT);
+        let of_sent = |bytes| if bytes >= 100 { Duration::from_secs(60) } else { SHORT };
+        let of_answer = |bytes| if bytes >= 2 { Duration::from_secs(60) } else { SHORT };
+        assert_eq!(late_answer(0, [late, at_once], of_sent).await, Err(HttpErrorKind::Timeout));
+        assert_eq!(late_answer(100, [late, at_once], of_sent).await, Ok(()));
+        assert_eq!(late_answer(0, [at_once, late], of_sent).await, Err(HttpErrorKind::Timeout));
+        assert_eq!(late_answer(0, [at_once, late], of_answer).await, Ok(()));
     }
 
     #[tokio::test]

@@ -11,6 +11,6 @@ mod s3;
 mod trouble;
 
 pub use address::{Address, AddressError};
-pub use http::BODY_BYTES_MAX;
+pub use http::{BODY_BYTES_MAX, time_limit};
 pub use s3::{open_bucket, open_bucket_as};
 pub use trouble::{Trouble, TroubleKind};

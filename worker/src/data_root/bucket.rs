@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use trawl_cluster_store::Backoff;
 use trawl_market::{CacheEvent, Deadline, ListedFolder, ListedObject, Objects, ObjectsError};
-use trawl_objects::{AddressError, Trouble, TroubleKind, open_bucket};
+use trawl_objects::{AddressError, Trouble, TroubleKind, open_bucket, time_limit};
 use trawl_telemetry::metrics::catalogue::worker::{
     CACHE_DAMAGED, CACHE_EVICTIONS, CACHE_FETCH_TIME, CACHE_FETCHED, CACHE_HITS, CACHE_MISSES, CACHE_RESIDENT,
     CacheLevel, DATA_ROOT_FAILURES,
@@ -30,8 +30,8 @@ use trawl_wire::limits::bounded_reason;
 
 /// How long a call is tried again after its first failure.
 const PATIENCE: Duration = Duration::from_secs(25);
-/// Longest that one try may take.
-const TRY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of an answer whose size is not known when it is asked for: a head, a manifest, a listing.
+const SMALL_BYTES: u64 = 4 << 20;
 /// Waits between tries.
 const WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(4));
 /// Bytes of a part of an object that is fetched.
@@ -81,22 +81,22 @@ impl<T: Send + 'static> Asked<T> {
     }
 }
 
-/// Calls until it succeeds, fails for good, or has failed for too long.
-async fn tried<T, F>(call: impl Fn() -> F) -> Result<T, Trouble>
+/// Calls, each time with so many bytes sent or received, until it succeeds, fails for good, or has failed for too long.
+async fn tried<T, F>(bytes: u64, call: impl Fn() -> F) -> Result<T, Trouble>
 where
     F: Future<Output = Result<T, Trouble>>,
 {
-    let mut backoff = Backoff::new(WAITS.0, WAITS.1);
+    let (limit, mut backoff) = (time_limit(bytes), Backoff::new(WAITS.0, WAITS.1));
     let mut failing_since = None;
     loop {
         let done = {
             // It is never closed.
             let _permit = PERMITS.acquire().await;
             let late = |_| {
-                let cause = format!("no answer within {} s", TRY_TIMEOUT.as_secs());
+                let cause = format!("no answer within {} s", limit.as_secs());
                 Err(Trouble { kind: TroubleKind::Unreachable, cause })
             };
-            tokio::time::timeout(TRY_TIMEOUT, call()).await.unwrap_or_else(late)
+            tokio::time::timeout(limit, call()).await.unwrap_or_else(late)
         };
         match done {
             Err(Trouble { kind: TroubleKind::Unreachable, cause }) => {
@@ -148,7 +148,7 @@ impl Bucket {
         let list = |objects: Arc<dyn ObjectStore>, path: Path| async move {
             objects.list_with_delimiter(Some(&path).filter(|path| !path.as_ref().is_empty())).await
         };
-        self.call(folder, list)?.wait()?.map_err(failed)
+        self.call((folder, SMALL_BYTES), list)?.wait()?.map_err(failed)
     }
 
     /// Asks for a listing.
@@ -159,13 +159,15 @@ impl Bucket {
             async move { objects.list_with_delimiter(None).await.map(drop).map_err(trouble) }
         };
         let internal = |error: ObjectsError| Trouble { kind: TroubleKind::Unreachable, cause: format!("{error:?}") };
-        Asked::new(async move { tried(list).await }).and_then(Asked::wait).unwrap_or_else(|error| Err(internal(error)))
+        Asked::new(async move { tried(SMALL_BYTES, list).await })
+            .and_then(Asked::wait)
+            .unwrap_or_else(|error| Err(internal(error)))
     }
 
-    /// Runs a call of the store on the runtime, with retries.
+    /// Runs a call of the store, which sends or receives so many bytes, on the runtime, with retries.
     fn call<T, F>(
         &self,
-        path: &str,
+        (path, bytes): (&str, u64),
         call: impl Fn(Arc<dyn ObjectStore>, Path) -> F + Send + Sync + 'static,
     ) -> Result<Asked<Result<T, Trouble>>, ObjectsError>
     where
@@ -176,7 +178,7 @@ impl Bucket {
         let path = Path::parse(path).unwrap_or_else(|_| Path::from(path));
         let objects = Arc::clone(&self.objects);
         Asked::new(async move {
-            tried(|| {
+            tried(bytes, || {
                 let done = call(Arc::clone(&objects), path.clone());
                 async move { done.await.map_err(trouble) }
             })
@@ -186,7 +188,7 @@ impl Bucket {
 
     /// Bytes of a range, which may end behind the object, and the object's size; of no object with another tag.
     fn part(&self, path: &str, range: Range<u64>, tag: Option<Arc<str>>) -> Result<Asked<Part>, ObjectsError> {
-        self.call(path, move |objects, path| {
+        self.call((path, range.end.saturating_sub(range.start)), move |objects, path| {
             let (range, if_match) = (range.clone(), tag.as_deref().map(str::to_owned));
             async move {
                 let options =
@@ -235,7 +237,7 @@ impl Bucket {
         let start = |objects: Arc<dyn ObjectStore>, path: Path| async move {
             objects.put_multipart_opts(&path, PutMultipartOptions::default()).await
         };
-        let mut upload = self.call(path, start)?.wait()?.map_err(failed)?;
+        let mut upload = self.call((path, 0), start)?.wait()?.map_err(failed)?;
         let part = PUT_PART_BYTES.max(size.div_ceil(PUT_PARTS_MAX));
         let (mut left, mut asked) = (size, VecDeque::new());
         let mut put = || {
@@ -282,7 +284,7 @@ impl Objects for Bucket {
 
     fn read(&self, path: &str) -> Result<Option<Vec<u8>>, ObjectsError> {
         let read = |objects: Arc<dyn ObjectStore>, path: Path| async move { objects.get(&path).await?.bytes().await };
-        match self.call(path, read)?.wait()? {
+        match self.call((path, SMALL_BYTES), read)?.wait()? {
             Ok(bytes) => Ok(Some(bytes.to_vec())),
             Err(trouble) if trouble.kind == TroubleKind::Absent => Ok(None),
             Err(trouble) => Err(failed(trouble)),
@@ -313,7 +315,7 @@ impl Objects for Bucket {
             let payload = payload.clone();
             async move { objects.put_opts(&path, payload, PutOptions::from(PutMode::Create)).await }
         };
-        match self.call(path, create)?.wait()? {
+        match self.call((path, bytes.len() as u64), create)?.wait()? {
             Ok(_) => Ok(true),
             Err(trouble) if trouble.kind == TroubleKind::Exists => Ok(false),
             Err(trouble) => Err(failed(trouble)),
@@ -339,7 +341,7 @@ impl Objects for Bucket {
             let payload = payload.clone();
             async move { objects.put(&path, payload).await }
         };
-        self.call(path, put)?.wait()?.map(drop).map_err(failed)
+        self.call((path, size), put)?.wait()?.map(drop).map_err(failed)
     }
 
     fn delete(&self, path: &str, until: Deadline) -> Result<(), ObjectsError> {
@@ -351,7 +353,7 @@ impl Objects for Bucket {
             }
             objects.delete(&path).await
         };
-        match self.call(path, delete)?.wait()? {
+        match self.call((path, 0), delete)?.wait()? {
             Err(trouble) if trouble.kind != TroubleKind::Absent => Err(failed(trouble)),
             _ => Ok(()),
         }
