@@ -1,6 +1,7 @@
 //! Bars from Polygon's HTTP interface: aggregates of a symbol, and of all symbols on a day. Each question becomes a file of text as flat
 //! files are, numbers with the digits of the answer, which the import then reads.
 
+use std::borrow::Cow;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,7 @@ use trawl_market::{TimeMicros, Timeframe, format_time};
 
 use super::client::{Client, encoded};
 use super::inbox::Inbox;
+use super::reference::cell;
 
 /// Base bars of a page, the most that the server accepts.
 const PAGE_BARS: u32 = 50_000;
@@ -56,9 +58,9 @@ struct Bar<'a> {
 struct Page<'a> {
     ticker: Option<String>,
     adjusted: Option<bool>,
-    /// Absent where there are none.
+    /// Absent or null where there are none.
     #[serde(borrow, default)]
-    results: Vec<Bar<'a>>,
+    results: Option<Vec<Bar<'a>>>,
     #[serde(rename = "resultsCount")]
     count: Option<usize>,
 }
@@ -133,50 +135,52 @@ impl Question {
             anyhow::bail!("the bars are those of {other}, not of {ticker}");
         }
         anyhow::ensure!(page.adjusted != Some(true), "the prices are adjusted, though others were asked for");
+        let results = page.results.unwrap_or_default();
         if let Some(count) = page.count
-            && count != page.results.len()
+            && count != results.len()
         {
-            anyhow::bail!("{} results came, not the {count} that are announced", page.results.len());
+            anyhow::bail!("{} results came, not the {count} that are announced", results.len());
         }
         let mut line = String::new();
-        for (at, bar) in page.results.iter().enumerate() {
+        for bar in &results {
             line.clear();
-            self.line(bar, &mut line).ok_or_else(|| anyhow::anyhow!("result {} is no bar", at + 1))?;
+            self.line(bar, &mut line);
             to.write_all(line.as_bytes())?;
         }
         Ok(())
     }
 
-    /// A line of the file; `None` for what is no bar.
-    fn line(&self, bar: &Bar<'_>, line: &mut String) -> Option<()> {
+    /// A line of the file. What a bar lacks is an empty cell: the import puts the line into the quarantine, as it does with a bar whose
+    /// values cannot be.
+    fn line(&self, bar: &Bar<'_>, line: &mut String) {
         let (ticker, start) = match self {
-            Self::Symbol { ticker, .. } => (ticker.as_str(), bar.t?.checked_mul(NANOS.0)?),
+            Self::Symbol { ticker, .. } => (ticker.as_str(), bar.t.and_then(|t| t.checked_mul(NANOS.0))),
             // Its own time is that of the close.
-            Self::Market { date } => (bar.ticker.as_deref()?, date.checked_mul(NANOS.1)?),
+            Self::Market { date } => (bar.ticker.as_deref().unwrap_or_default(), date.checked_mul(NANOS.1)),
         };
-        if ticker.contains([',', '"', '\n', '\r']) {
-            return None;
-        }
-        line.push_str(ticker);
+        line.push_str(&cell(ticker));
         for value in [bar.v, bar.o, bar.c, bar.h, bar.l] {
             line.push(',');
-            line.push_str(number(value)?);
+            line.push_str(&written(value));
         }
         line.push(',');
-        line.push_str(&start.to_string());
+        line.push_str(&start.map(|start| start.to_string()).unwrap_or_default());
         for value in [bar.n, bar.vw] {
             line.push(',');
-            line.push_str(value.map_or(Some(""), |value| number(Some(value)))?);
+            line.push_str(&written(value));
         }
         line.push('\n');
-        Some(())
     }
 }
 
-/// The text of a number.
-fn number(value: Option<&RawValue>) -> Option<&str> {
-    let text = value?.get();
-    text.starts_with(|c: char| c.is_ascii_digit() || c == '-').then_some(text)
+/// The text of a value: the digits of a number; what is none as it is, so that the quarantine shows it.
+fn written(value: Option<&RawValue>) -> Cow<'_, str> {
+    match value.map(RawValue::get) {
+        None | Some("null") => Cow::Borrowed(""),
+        Some(text) if text.starts_with(|c: char| c.is_ascii_digit() || c == '-') => Cow::Borrowed(text),
+        // The quotes of a string stay in the cell, else it would be read as the number in it.
+        Some(text) => Cow::Owned(cell(text)),
+    }
 }
 
 /// How the server names the length of a bar.
@@ -214,12 +218,16 @@ mod tests {
         let day = Question::Market { date: from };
         let body = r#"{"results":[{"T":"X","o":1,"h":2,"l":1,"c":1.5,"v":7.5,"t":1704229200000,"n":3,"vw":1.25}]}"#;
         assert_eq!(lines(&day, body).unwrap(), "X,7.5,1,1.5,2,1,1704153600000000000,3,1.25\n");
+        assert_eq!(lines(&day, r#"{"status":"OK","results":null}"#).unwrap(), "");
+        // What a bar lacks does not refuse the others.
+        let body = r#"{"results":[{"o":null,"h":2,"l":1,"c":"1,5","t":1},{"o":1,"h":2,"l":1,"c":1,"v":2}]}"#;
+        assert_eq!(lines(&symbol, body).unwrap(), "A.B,,,\"\"\"1,5\"\"\",2,1,1000000,,\nA.B,2,1,1,2,1,,,\n");
+        assert_eq!(lines(&day, body).unwrap().lines().next().unwrap(), ",,,\"\"\"1,5\"\"\",2,1,1704153600000000000,,");
         for (body, why) in [
             (r#"{"ticker":"B","results":[]}"#, "those of B"),
             (r#"{"adjusted":true}"#, "adjusted"),
             (r#"{"resultsCount":2,"results":[]}"#, "0 results came, not the 2"),
-            (r#"{"results":[{"o":"1","h":2,"l":1,"c":1.5,"v":7.5,"t":1}]}"#, "result 1 is no bar"),
-            (r#"{"results":[{"o":null,"h":2,"l":1,"c":1.5,"v":7.5,"t":1}]}"#, "result 1 is no bar"),
+            (r#"{"resultsCount":2,"results":null}"#, "0 results came, not the 2"),
         ] {
             let error = lines(&symbol, body).unwrap_err().to_string();
             assert!(error.contains(why), "{body}: {error}");

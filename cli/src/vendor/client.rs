@@ -42,12 +42,15 @@ const PAGES_MAX: usize = 100_000;
 /// Characters of a server's words that are shown.
 const EXCERPT_CHARACTERS_MAX: usize = 200;
 
+/// What is shown instead of a key.
+const HIDDEN: &str = "...";
+
 /// A key of the interface; shown as three dots.
 pub struct Key(String);
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("...")
+        f.write_str(HIDDEN)
     }
 }
 
@@ -81,10 +84,38 @@ impl Key {
         Ok(Self(key.to_owned()))
     }
 
-    /// A text from elsewhere without the key.
+    /// A text from elsewhere without the key, also where characters of it are percent-encoded.
     fn redact(&self, text: &str) -> String {
-        text.replace(&self.0, "...")
+        let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
+        while let Some(first) = rest.chars().next() {
+            match bytes_of_key(self.0.as_bytes(), rest.as_bytes()) {
+                Some(bytes) => {
+                    shown.push_str(HIDDEN);
+                    rest = &rest[bytes..];
+                }
+                None => {
+                    shown.push(first);
+                    rest = &rest[first.len_utf8()..];
+                }
+            }
+        }
+        shown
     }
+}
+
+/// Bytes that a key takes at the start of a text, if it is there. Each character may be percent-encoded, also twice, as an address
+/// inside of an address is.
+fn bytes_of_key(key: &[u8], text: &[u8]) -> Option<usize> {
+    let Some((expected, rest)) = key.split_first() else { return Some(0) };
+    let digit = |at: usize| text.get(at).and_then(|c| char::from(*c).to_digit(16));
+    let encoded = |at: usize| digit(at).zip(digit(at + 1)).is_some_and(|(a, b)| a * 16 + b == u32::from(*expected));
+    let ways = [
+        (5, text.starts_with(b"%25") && encoded(3)),
+        (3, text.starts_with(b"%") && encoded(1)),
+        (1, text.first() == Some(expected)),
+    ];
+    let fitting = ways.into_iter().filter(|(_, fits)| *fits);
+    fitting.map(|(bytes, _)| bytes).find_map(|bytes| Some(bytes + bytes_of_key(rest, text.get(bytes..)?)?))
 }
 
 /// A client of one server.
@@ -113,6 +144,9 @@ struct Envelope {
     message: Option<String>,
     #[serde(default)]
     next_url: Option<String>,
+    /// Present, whatever it is.
+    #[serde(default)]
+    results: Option<serde::de::IgnoredAny>,
 }
 
 /// The outcome of one try.
@@ -182,13 +216,19 @@ impl Client {
                 let why = self.words(&error.to_string());
                 anyhow::anyhow!("the answer to {shown} is not the expected JSON: {why}")
             })?;
-            if !matches!(envelope.status.as_deref(), None | Some("OK" | "DELAYED")) {
-                let why = envelope.error.or(envelope.message).unwrap_or_default();
-                anyhow::bail!(
-                    "the answer to {shown} has the status {}: {}",
-                    self.words(&envelope.status.unwrap_or_default()),
-                    self.words(&why)
-                );
+            match envelope.status.as_deref() {
+                Some("OK" | "DELAYED") => {}
+                // Without results, Polygon's answer has a status: what has neither says nothing about the question.
+                None if envelope.results.is_some() => {}
+                other => {
+                    let what = match other {
+                        Some(status) => format!("the status {}", self.words(status)),
+                        None => "neither a status nor results".to_owned(),
+                    };
+                    let why = self.words(&envelope.error.or(envelope.message).unwrap_or_default());
+                    let detail = if why.is_empty() { String::new() } else { format!(": {why}") };
+                    anyhow::bail!("the answer to {shown} has {what}{detail}");
+                }
             }
             each(&body).map_err(|error| self.without_key(error).context(format!("in the answer to {shown}")))?;
             let Some(next) = envelope.next_url.filter(|next| !next.is_empty()) else { return Ok(()) };
@@ -313,7 +353,7 @@ impl Client {
     /// An error about what a server wrote; as it is, unless the key is in it.
     fn without_key(&self, error: anyhow::Error) -> anyhow::Error {
         let text = format!("{error:#}");
-        if text.contains(&self.key.0) { anyhow::anyhow!("{}", self.words(&text)) } else { error }
+        if self.key.redact(&text) == text { error } else { anyhow::anyhow!("{}", self.words(&text)) }
     }
 
     /// Words from elsewhere on one line, short, and without the key.
@@ -384,5 +424,21 @@ mod tests {
         }
         assert!(!format!("{:?}", client(ENDPOINT).unwrap()).contains("s3cret"));
         assert_eq!(client(ENDPOINT).unwrap().words("no  key\ns3cret!"), "no key ...!");
+    }
+
+    #[test]
+    fn the_key_is_hidden_in_every_spelling_of_a_url() {
+        let key = Key("s3/+=a%2Fz".to_owned());
+        for (text, hidden) in [
+            ("key=s3/+=a%2Fz&x", "key=...&x"),
+            ("key=s3%2F%2B%3Da%252Fz&x", "key=...&x"),
+            ("key=s3%2f%2b%3da%252Fz", "key=..."),
+            ("key=%73%33%2f%2b%3d%61%25%32%46%7A", "key=..."),
+            ("key=s3%252F%252B%253Da%25252Fz ü", "key=... ü"),
+            ("s3/+=a%2F s3", "s3/+=a%2F s3"),
+            ("100 % of s3%", "100 % of s3%"),
+        ] {
+            assert_eq!(key.redact(text), hidden, "{text}");
+        }
     }
 }

@@ -27,6 +27,15 @@ pub struct DayFile {
     pub file: Found,
 }
 
+/// The files that were found.
+#[derive(Debug)]
+pub struct DayFiles {
+    /// By date.
+    pub days: BTreeMap<TimeMicros, DayFile>,
+    /// Which folders were not searched, if any were too deep.
+    pub unsearched: Option<String>,
+}
+
 /// The date in a file's name.
 fn date_of(name: &str) -> Option<TimeMicros> {
     let stem = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending))?;
@@ -61,8 +70,9 @@ fn is_outside(path: &str, (from, to): (TimeMicros, TimeMicros)) -> bool {
 ///
 /// # Errors
 /// A place that cannot be listed; [`UserMistake`] for two files of one day, and for none at all.
-pub fn day_files(place: &Place, span: (TimeMicros, TimeMicros)) -> anyhow::Result<BTreeMap<TimeMicros, DayFile>> {
+pub fn day_files(place: &Place, span: (TimeMicros, TimeMicros)) -> anyhow::Result<DayFiles> {
     let mut days: BTreeMap<TimeMicros, DayFile> = BTreeMap::new();
+    let mut too_deep: Vec<String> = Vec::new();
     let mut waiting = vec![(String::new(), 0)];
     while let Some((folder, depth)) = waiting.pop() {
         let (folders, files) = place.list(&folder)?;
@@ -79,19 +89,39 @@ pub fn day_files(place: &Place, span: (TimeMicros, TimeMicros)) -> anyhow::Resul
             }
             days.insert(date, DayFile { date, file });
         }
+        let inside = folders.into_iter().filter(|path| !is_outside(path, span));
         if depth < DEPTH_MAX {
-            let inside = folders.into_iter().filter(|path| !is_outside(path, span));
             waiting.extend(inside.map(|path| (path, depth + 1)));
+        } else {
+            too_deep.extend(inside);
         }
     }
+    too_deep.sort_unstable();
     if days.is_empty() {
+        let unsearched = unsearched(place, &too_deep).map_or_else(String::new, |what| format!("; {what}"));
         return Err(UserMistake::with_help(
-            format!("{} has no file of a day, such as 2024/06/2024-06-28.csv.gz, in these dates", place.shown("")),
+            format!(
+                "{} has no file of a day, such as 2024/06/2024-06-28.csv.gz, in these dates{unsearched}",
+                place.shown("")
+            ),
             "name the folder of one kind of aggregates, such as s3://flatfiles/us_stocks_sip/day_aggs_v1",
         )
         .into());
     }
-    Ok(days)
+    Ok(DayFiles { days, unsearched: unsearched(place, &too_deep) })
+}
+
+/// What is said about folders that were not searched.
+fn unsearched(place: &Place, folders: &[String]) -> Option<String> {
+    let first = place.shown(folders.first()?);
+    let more = match folders.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    Some(format!(
+        "{first}{more} was not searched for files of days: it is more than {DEPTH_MAX} folders below {}",
+        place.shown("")
+    ))
 }
 
 /// The market and the length of the bars, as far as the folders' names say them: `us_stocks_sip`, `1d`.
@@ -160,20 +190,20 @@ mod tests {
             fs::write(path, "x").unwrap();
         }
         let found = |from: &str, to: &str| -> Vec<String> {
-            day_files(&place, (at(from), at(to))).unwrap().into_keys().map(format_time).collect()
+            day_files(&place, (at(from), at(to))).unwrap().days.into_keys().map(format_time).collect()
         };
         assert_eq!(found("2024-01-01", "2024-02-29"), ["2024-01-02", "2024-01-03"]);
         assert_eq!(found("2023-01-01", "2025-01-01").len(), 4);
         assert_eq!(found("2024-01-03", "2024-01-03"), ["2024-01-03"]);
         let none = day_files(&place, (at("2022-01-01"), at("2022-12-31"))).unwrap_err().to_string();
         assert!(none.contains("no file of a day"), "{none}");
-        let days = day_files(&place, (at("2024-01-01"), at("2024-02-29"))).unwrap();
+        let days = day_files(&place, (at("2024-01-01"), at("2024-02-29"))).unwrap().days;
         let day: Timeframe = "1d".parse().unwrap();
         assert_eq!(kind_of(&place, &days).unwrap(), (Some("us_stocks_sip".to_owned()), Some(day)));
         let minutes = folder.path().join("us_stocks_sip/minute_aggs_v1/2024/01");
         fs::create_dir_all(&minutes).unwrap();
         fs::write(minutes.join("2024-01-05.csv.gz"), "x").unwrap();
-        let days = day_files(&place, (at("2024-01-01"), at("2024-02-29"))).unwrap();
+        let days = day_files(&place, (at("2024-01-01"), at("2024-02-29"))).unwrap().days;
         assert!(kind_of(&place, &days).unwrap_err().to_string().contains("days and of minutes"));
         let below = Place::parse(minutes.parent().unwrap().to_str().unwrap()).unwrap();
         let minute: Timeframe = "1m".parse().unwrap();
@@ -181,13 +211,36 @@ mod tests {
         fs::create_dir_all(&copied).unwrap();
         fs::write(copied.join("2024-01-05.csv.gz"), "x").unwrap();
         for place in [below, Place::parse(copied.to_str().unwrap()).unwrap()] {
-            let days = day_files(&place, (at("2024-01-01"), at("2024-02-29"))).unwrap();
+            let days = day_files(&place, (at("2024-01-01"), at("2024-02-29"))).unwrap().days;
             assert_eq!(kind_of(&place, &days).unwrap().1, Some(minute), "{}", place.shown(""));
         }
         fs::remove_dir_all(copied.parent().unwrap()).unwrap();
         fs::write(minutes.join("2024-01-02.csv.gz"), "x").unwrap();
         let twice = day_files(&place, (at("2024-01-01"), at("2024-02-29"))).unwrap_err().to_string();
         assert!(twice.contains("2024-01-02 has two files"), "{twice}");
+    }
+
+    #[test]
+    fn folders_that_are_too_deep_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::parse(folder.path().to_str().unwrap()).unwrap();
+        let span = (at("2024-01-01"), at("2024-02-29"));
+        let write = |path: &str| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        };
+        write("1/2/3/4/5/6/7/2024-01-02.csv");
+        write("1/2/3/4/5/6/2023/2023-01-02.csv");
+        let none = day_files(&place, span).unwrap_err().to_string();
+        assert!(none.contains("in these dates; ") && none.contains("1/2/3/4/5/6/7 was not searched"), "{none}");
+        write("1/2/3/4/5/6/2024-01-03.csv");
+        let found = day_files(&place, span).unwrap();
+        assert_eq!(found.days.len(), 1);
+        assert!(found.unsearched.unwrap().contains("1/2/3/4/5/6/7 was not searched"));
+        let below = Place::parse(folder.path().join("1").to_str().unwrap()).unwrap();
+        let found = day_files(&below, span).unwrap();
+        assert_eq!((found.days.len(), found.unsearched), (2, None));
     }
 
     #[test]

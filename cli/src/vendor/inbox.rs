@@ -1,8 +1,8 @@
 //! Copies of a bucket's files on this machine, until they are imported. A copy is whole or not there: an import that was killed goes on
-//! with the files that it had fetched.
+//! with the files that it had fetched. An import deletes only what it asked for: a larger one that was interrupted may need the rest.
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +18,8 @@ use crate::failure::UserMistake;
 
 /// Folder of the cache of this machine.
 const FOLDER: &str = "inbox";
+/// Folder beside it of the files that are locked. They stay: one that is deleted could be locked by two.
+const LOCKS: &str = "inbox-locks";
 /// Files that are fetched, folders that are listed, and questions that are asked, at once.
 const AT_ONCE: usize = 4;
 /// Digits of a digest in a folder's name.
@@ -27,6 +29,12 @@ const DIGITS: usize = 24;
 #[derive(Debug)]
 pub struct Inbox {
     folder: PathBuf,
+    lock: PathBuf,
+    dataset: String,
+    /// Locked while this import uses the folder; the lock ends with the process.
+    held: Mutex<Option<fs::File>>,
+    /// Folders of what this import asked for.
+    used: Mutex<BTreeSet<PathBuf>>,
 }
 
 /// The first digits of a digest of these parts.
@@ -42,12 +50,50 @@ pub fn digest(parts: &[&str]) -> String {
 impl Inbox {
     /// That of one kind of import into a dataset, which may not exist. Nothing is made yet.
     pub fn of(context: &Context, kind: &str, dataset: &str) -> Self {
-        Self { folder: context.cache_folder().join(FOLDER).join(digest(&[&context.below(""), kind, dataset])) }
+        Self::at(context.cache_folder(), &digest(&[&context.below(""), kind, dataset]), dataset)
+    }
+
+    fn at(cache: &Path, name: &str, dataset: &str) -> Self {
+        Self {
+            folder: cache.join(FOLDER).join(name),
+            lock: cache.join(LOCKS).join(name),
+            dataset: dataset.to_owned(),
+            held: Mutex::default(),
+            used: Mutex::default(),
+        }
+    }
+
+    /// Takes it for this import alone, until it ends.
+    ///
+    /// # Errors
+    /// [`UserMistake`] where another import of this kind into the dataset runs: it would delete what this one fetches.
+    pub fn take(&self) -> anyhow::Result<()> {
+        let failed = || format!("cannot lock '{}'", self.lock.display());
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_some() {
+            return Ok(());
+        }
+        fs::create_dir_all(self.lock.parent().unwrap_or(Path::new("."))).with_context(failed)?;
+        let file =
+            fs::File::options().create(true).truncate(false).write(true).open(&self.lock).with_context(failed)?;
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return Err(UserMistake::with_help(
+                format!("another import from the same source into '{}' is running on this machine", self.dataset),
+                "run this one when that one has ended",
+            )
+            .into());
+        }
+        // A file system without locks: imports at once are not noticed there.
+        *held = Some(file);
+        Ok(())
     }
 
     /// Where something with this key is kept, under a name that its readers see.
     pub fn path(&self, key: &[&str], name: &str) -> PathBuf {
-        self.folder.join(digest(key)).join(name)
+        let folder = self.folder.join(digest(key));
+        let path = folder.join(name);
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(folder);
+        path
     }
 
     /// Makes a file whole or not at all.
@@ -65,9 +111,13 @@ impl Inbox {
         Ok(done)
     }
 
-    /// Deletes it with everything that was fetched. What is left, for want of a right, is used by the next import.
+    /// Deletes what this import asked for. What is left, for want of a right, is used by the next import.
     pub fn delete(self) {
-        let _ = fs::remove_dir_all(&self.folder);
+        for folder in self.used.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let _ = fs::remove_dir_all(folder);
+        }
+        // Only when nothing else is in it.
+        let _ = fs::remove_dir(&self.folder);
     }
 
     /// Files to read, in the order of those that are wanted: those of a directory as they are, copies of those of a bucket. Copies that
@@ -80,6 +130,7 @@ impl Inbox {
             Place::Directory(folder) => return Ok((files.iter().map(|file| folder.join(&file.path)).collect(), 0)),
             Place::Bucket(_, bucket) => bucket,
         };
+        self.take()?;
         let path = |file: &&Found| self.path(&[&place.shown(&file.path), &file.tag], file.name());
         let paths: Vec<PathBuf> = files.iter().map(path).collect();
         let both: Vec<(&&Found, &PathBuf)> = files.iter().zip(&paths).collect();
@@ -155,5 +206,49 @@ impl io::Write for Counted<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         io::Write::flush(self.to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(inbox: &Inbox, key: &str) -> PathBuf {
+        let path = inbox.path(&[key], "x.csv");
+        Inbox::put(&path, |file| Ok(io::Write::write_all(file, b"x")?)).unwrap();
+        path
+    }
+
+    #[test]
+    fn an_import_deletes_only_what_it_asked_for() {
+        let cache = tempfile::tempdir().unwrap();
+        let inbox = || Inbox::at(cache.path(), "d", "us");
+        let interrupted = inbox();
+        let (one, two) = (kept(&interrupted, "one"), kept(&interrupted, "two"));
+        drop(interrupted);
+        let small = inbox();
+        assert_eq!(small.path(&["one"], "x.csv"), one);
+        // A copy that a killed process had not finished.
+        fs::write(one.with_file_name(".tmp123"), "half").unwrap();
+        small.delete();
+        assert!(!one.parent().unwrap().exists() && two.is_file());
+        let whole = inbox();
+        whole.path(&["two"], "x.csv");
+        whole.delete();
+        assert!(!cache.path().join(FOLDER).join("d").exists());
+    }
+
+    #[test]
+    fn a_second_import_of_the_same_kind_is_refused_while_the_first_runs() {
+        let cache = tempfile::tempdir().unwrap();
+        let first = Inbox::at(cache.path(), "d", "us");
+        first.take().unwrap();
+        first.take().unwrap();
+        let second = Inbox::at(cache.path(), "d", "us");
+        let error = second.take().unwrap_err().to_string();
+        assert!(error.contains("another import from the same source into 'us' is running"), "{error}");
+        Inbox::at(cache.path(), "e", "eu").take().unwrap();
+        first.delete();
+        second.take().unwrap();
     }
 }

@@ -7,6 +7,7 @@ pub mod client;
 pub mod day_files;
 pub mod inbox;
 pub mod lake;
+pub mod listings;
 pub mod place;
 pub mod record;
 pub mod reference;

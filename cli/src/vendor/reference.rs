@@ -23,10 +23,12 @@ pub struct Listed {
     /// Ticker, case as in the answer.
     pub ticker: String,
     /// Date of the delisting, as midnight in UTC.
-    delisted: Option<TimeMicros>,
-    name: String,
-    exchange: String,
-    kind: String,
+    pub(super) delisted: Option<TimeMicros>,
+    /// The answer has no date of the delisting: it was on the last day of the question or before.
+    pub(super) is_undated: bool,
+    pub(super) name: String,
+    pub(super) exchange: String,
+    pub(super) kind: String,
 }
 
 /// A table as text, and what was left out.
@@ -41,8 +43,8 @@ pub struct Table {
 
 #[derive(Debug, serde::Deserialize)]
 struct Page<T> {
-    #[serde(default = "Vec::new")]
-    results: Vec<T>,
+    /// Absent or null where there are none.
+    results: Option<Vec<T>>,
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -75,7 +77,7 @@ struct Ticker {
 fn all<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> anyhow::Result<Vec<T>> {
     let mut all = Vec::new();
     client.pages(path, |body| {
-        all.extend(serde_json::from_slice::<Page<T>>(body)?.results);
+        all.extend(serde_json::from_slice::<Page<T>>(body)?.results.unwrap_or_default());
         Ok(())
     })?;
     Ok(all)
@@ -132,7 +134,7 @@ fn actions_table(splits: Vec<Split>, dividends: Vec<Dividend>) -> Table {
     }
     let mut foreign = 0;
     for dividend in dividends {
-        if dividend.currency.as_deref().is_some_and(|currency| currency != CURRENCY) {
+        if dividend.currency.as_deref().is_some_and(|currency| !currency.eq_ignore_ascii_case(CURRENCY)) {
             foreign += 1;
         } else if dividend.cash_amount > 0.0 {
             rows.entry((dividend.ticker, dividend.ex_dividend_date)).or_default().dividends.push(dividend.cash_amount);
@@ -154,13 +156,18 @@ fn actions_table(splits: Vec<Split>, dividends: Vec<Dividend>) -> Table {
         table.rows += 1;
     }
     if foreign > 0 {
-        table.notes.push(format!("{foreign} dividends are not in {CURRENCY} and were left out"));
+        let left_out = if foreign == 1 {
+            format!("dividend is not in {CURRENCY} and was")
+        } else {
+            format!("dividends are not in {CURRENCY} and were")
+        };
+        table.notes.push(format!("{foreign} {left_out} left out"));
     }
     table
 }
 
 /// A cell of CSV.
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     let text: String = text.chars().filter(|c| !c.is_control()).collect();
     if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
@@ -180,9 +187,9 @@ pub fn tickers(client: &Client, (from, to): (TimeMicros, TimeMicros)) -> anyhow:
         all::<Ticker>(client, &path(true))?.into_iter().map(|ticker| listed(ticker, None)).collect();
     for ticker in all::<Ticker>(client, &path(false))? {
         let delisted = ticker.delisted_utc.as_deref().and_then(date_of);
-        // Of one without a date nothing is known but that it is gone.
+        // Of one without a date nothing is known but that it is gone on the last day: it may have bars on all days before.
         if delisted.is_none_or(|date| date >= from) {
-            found.push(listed(ticker, delisted.or(Some(from))));
+            found.push(Listed { is_undated: delisted.is_none(), ..listed(ticker, delisted.or(Some(to))) });
         }
     }
     found.sort();
@@ -198,41 +205,11 @@ fn listed(ticker: Ticker, delisted: Option<TimeMicros>) -> Listed {
     Listed {
         ticker: ticker.ticker,
         delisted,
+        is_undated: false,
         name: ticker.name.unwrap_or_default(),
         exchange: ticker.primary_exchange.unwrap_or_default(),
         kind: ticker.kind.unwrap_or_default(),
     }
-}
-
-/// The table of symbols: tickers with the interval in which they are listed. A ticker that is used again has several rows, and each
-/// ends where the next begins.
-pub fn listing_table(found: &[Listed]) -> Table {
-    /// Bytes of a label's value.
-    const VALUE_BYTES_MAX: usize = trawl_market::limits::LABEL_BYTES_MAX;
-    let mut by_ticker: BTreeMap<&str, Vec<&Listed>> = BTreeMap::new();
-    for one in found {
-        by_ticker.entry(&one.ticker).or_default().push(one);
-    }
-    let label = |text: &str| {
-        let end = (0..=text.len().min(VALUE_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        cell(text[..end].trim())
-    };
-    let mut table = Table { text: "symbol,ticker,from,to,name,exchange,kind\n".to_owned(), ..Table::default() };
-    for (ticker, mut rows) in by_ticker {
-        rows.sort_by_key(|row| row.delisted.unwrap_or(TimeMicros::MAX));
-        let mut from = String::new();
-        for row in rows {
-            let to = row.delisted.map_or_else(String::new, format_time);
-            if !to.is_empty() && to == from {
-                continue;
-            }
-            let labels = [&row.name, &row.exchange, &row.kind].map(|text| label(text)).join(",");
-            let _ = writeln!(table.text, "{0},{0},{from},{to},{labels}", cell(ticker));
-            table.rows += 1;
-            from = to;
-        }
-    }
-    table
 }
 
 #[cfg(test)]
@@ -240,7 +217,7 @@ mod tests {
     use super::*;
 
     fn read<T: serde::de::DeserializeOwned>(text: &str) -> Vec<T> {
-        serde_json::from_str::<Page<T>>(text).unwrap().results
+        serde_json::from_str::<Page<T>>(text).unwrap().results.unwrap_or_default()
     }
 
     #[test]
@@ -254,7 +231,7 @@ mod tests {
         );
         let dividends = read(
             r#"{"results":[{"ticker":"B","ex_dividend_date":"2024-06-10","cash_amount":0.25,"currency":"USD"},
-                {"ticker":"B","ex_dividend_date":"2024-06-10","cash_amount":0.5},
+                {"ticker":"B","ex_dividend_date":"2024-06-10","cash_amount":0.5,"currency":"usd"},
                 {"ticker":"B","ex_dividend_date":"2024-06-11","cash_amount":0.5,"currency":"CAD"},
                 {"ticker":"A","ex_dividend_date":"2024-06-11","cash_amount":0}]}"#,
         );
@@ -264,26 +241,8 @@ mod tests {
             "symbol,date,split_from,split_to,dividend\nB,2024-06-10,1,10,0.75\nD,2024-06-10,1,1,0\n"
         );
         assert_eq!((table.rows, table.notes.len()), (2, 2), "{table:?}");
+        assert_eq!(table.notes[1], "1 dividend is not in USD and was left out");
+        assert!(read::<Split>(r#"{"results":null}"#).is_empty());
         assert!(read::<Split>("{}").is_empty());
-    }
-
-    #[test]
-    fn a_ticker_that_is_used_again_has_intervals_that_follow_each_other() {
-        let one = |ticker: &str, delisted: Option<&str>, name: &str| Listed {
-            ticker: ticker.to_owned(),
-            delisted: delisted.and_then(date),
-            name: name.to_owned(),
-            exchange: "XNAS".to_owned(),
-            kind: "CS".to_owned(),
-        };
-        let found =
-            [one("FB", None, "ProShares, \"FB\""), one("FB", Some("2022-06-09"), "Meta"), one("IBM", None, "IBM")];
-        assert_eq!(
-            listing_table(&found).text,
-            "symbol,ticker,from,to,name,exchange,kind\n\
-             FB,FB,,2022-06-09,Meta,XNAS,CS\n\
-             FB,FB,2022-06-09,,\"ProShares, \"\"FB\"\"\",XNAS,CS\n\
-             IBM,IBM,,,IBM,XNAS,CS\n"
-        );
     }
 }

@@ -95,7 +95,13 @@ pub(super) fn choose_timeframe(
     // A timeframe that the user names is refused only by many bars; the dataset's says nothing about these files.
     let many = if requested.is_none() && held.is_some() { DATED_STEPS } else { MANY_STEPS };
     let each = files.iter().map(|file| (inputs[file.at].shown.as_str(), &file.facts.spacing, SURE_STEPS, MANY_STEPS));
-    let whole = files.first().map(|file| (inputs[file.at].shown.as_str(), &spacing, 1, many));
+    // A bar out of place is in one of the files; of several that contradict only together, none is named alone.
+    let own = files.iter().find(|file| file.facts.spacing.contradicts(timeframe, 1, many).is_some());
+    let blamed = own.or(files.first()).map(|file| match (own, files.len() - 1) {
+        (Some(_), _) | (None, 0) => inputs[file.at].shown.clone(),
+        (None, more) => format!("{} (and {more} more)", inputs[file.at].shown),
+    });
+    let whole = blamed.iter().map(|shown| (shown.as_str(), &spacing, 1, many));
     for (file, spacing, least, many) in each.chain(whole) {
         let Some(why) = spacing.contradicts(timeframe, least, many) else { continue };
         let instead = match spacing.timeframe() {

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Cursor, Read};
+use std::io::{self, BufRead, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use flate2::bufread::GzDecoder;
 use flate2::read::MultiGzDecoder;
 use zip::ZipArchive;
 
@@ -168,10 +169,36 @@ impl Content {
     /// The same in this line, counted from 1, after so many bytes of text.
     pub fn failed_in(&self, error: io::Error, line: u64, bytes: u64) -> MarketError {
         let why = match error.kind() {
+            _ if self.gzip && self.has_rest() => "other bytes follow its compressed data".to_owned(),
             io::ErrorKind::UnexpectedEof if self.gzip => "it is cut off".to_owned(),
             _ => error.to_string(),
         };
         self.failed(io::Error::new(error.kind(), format!("{why}, in line {line}, after {bytes} bytes of text")))
+    }
+
+    /// Whether the compressed data are whole, and something that is not compressed follows them. A read beyond their end fails as one of
+    /// data that are cut off does.
+    fn has_rest(&self) -> bool {
+        let mut compressed: Box<dyn BufRead> = match &self.place {
+            Place::File(path) => match File::open(path) {
+                Ok(file) => Box::new(io::BufReader::with_capacity(COMPRESSED_BYTES, file)),
+                Err(_) => return false,
+            },
+            Place::Bytes(bytes) => Box::new(Cursor::new(Arc::clone(bytes))),
+        };
+        loop {
+            let mut member = GzDecoder::new(compressed);
+            if io::copy(&mut member, &mut io::sink()).is_err() {
+                return false;
+            }
+            compressed = member.into_inner();
+            match compressed.fill_buf() {
+                Ok([]) => return false,
+                Ok(rest) if rest.iter().zip(GZIP_MAGIC).any(|(byte, expected)| *byte != expected) => return true,
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
     }
 
     /// The error that so many decompressed bytes are too many.

@@ -152,6 +152,29 @@ fn each_day_is_imported_once_and_replaced_when_it_is_published_again() {
 }
 
 #[test]
+fn sessions_without_files_are_reported_and_tables_are_taken_without_days() {
+    let home = Home::new();
+    let folder = home.path("flat");
+    market(&folder, &[0, 8]);
+    std::fs::create_dir_all(folder.join("1/2/3/4/5/6/7")).unwrap();
+    let from = folder.display().to_string();
+    let words = import(&from, "us");
+    let ended = home.trawl(&[&words[..], &["--from", "2024-01-02", "--to", "2024-01-12"]].concat());
+    assert!(ended.stderr.contains("1/2/3/4/5/6/7 was not searched for files of days"), "{}", ended.stderr);
+    let made = json(ended);
+    assert_eq!(made["days"]["missing"], serde_json::json!(["2024-01-02", "2024-01-12"]));
+    assert_eq!(json(home.trawl(&words))["days"]["missing"], serde_json::json!([]));
+
+    home.write("names.csv", "symbol,sector\nAAPL,Tech\n");
+    let named = json(home.trawl(&[&words[..], &["--symbols", "names.csv"]].concat()));
+    assert_eq!((&named["days"]["new"], &named["import"]["symbol_rows"]), (&0.into(), &1.into()), "{named}");
+    let calendar = [&words[..], &["--calendar", "weekdays"]].concat();
+    assert_eq!(json(home.trawl(&calendar))["import"]["calendar"], "weekdays");
+    assert_eq!(json(home.trawl(&calendar))["import"], serde_json::Value::Null);
+    assert_eq!(bars(&home, "us"), expected(|_, session| (1..8).contains(&session)));
+}
+
+#[test]
 fn a_scan_of_a_past_day_has_the_symbols_that_are_delisted_since() {
     let home = Home::new();
     let folder = home.path("flat");
@@ -228,6 +251,7 @@ fn minutes_are_mapped_to_sessions_by_the_calendar() {
 
 #[test]
 fn each_kind_of_damage_has_its_own_message_with_file_and_place() {
+    const ALL: &str = "expected the columns ticker, volume, open, close, high, low, window_start";
     let home = Home::new();
     let folder = home.path("flat");
     market(&folder, &[]);
@@ -240,7 +264,6 @@ fn each_kind_of_damage_has_its_own_message_with_file_and_place() {
     let middle = flipped.len() / 2;
     flipped[middle] ^= 0x55;
     let no_close = day(3).replace("close", "shut");
-    let all = "expected the columns ticker, volume, open, close, high, low, window_start";
     let zoo: Vec<(&str, Vec<u8>, &[&str])> = vec![
         (
             "cut off",
@@ -248,18 +271,23 @@ fn each_kind_of_damage_has_its_own_message_with_file_and_place() {
             &["cannot decompress", "it is cut off, in line ", " bytes of text"],
         ),
         ("cut off in its head", gzip(&day(3))[..40].to_vec(), &["cannot decompress", "it is cut off, in line "]),
+        (
+            "bytes behind it",
+            [gzip(&day(3)), b"xyz".to_vec()].concat(),
+            &["cannot decompress", "other bytes follow its compressed data, in line "],
+        ),
         ("changed", flipped, &["cannot decompress", ", in line "]),
         ("empty", Vec::new(), &["2024-01-05.csv.gz: it is empty"]),
         ("header only", gzip(&format!("{HEADER}\n")), &["it has a header but no rows"]),
         ("no close", gzip(&no_close), &["no column 'close'"]),
-        ("no ticker", gzip(&day(3).replace("ticker,", "tick,")), &["'tick,volume,", "no column 'ticker'", all]),
-        ("no volume", gzip(&day(3).replace("volume,", "traded,")), &["'ticker,traded,", "no column 'volume'", all]),
+        ("no ticker", gzip(&day(3).replace("ticker,", "tick,")), &["'tick,volume,", "no column 'ticker'", ALL]),
+        ("no volume", gzip(&day(3).replace("volume,", "traded,")), &["'ticker,traded,", "no column 'volume'", ALL]),
         (
             "no prices",
             gzip(&day(3).replace("open,close,high,low", "a,b,c,d")),
-            &["has no columns 'open', 'close', 'high', 'low'", all],
+            &["has no columns 'open', 'close', 'high', 'low'", ALL],
         ),
-        ("no time", gzip(&day(3).replace("window_start", "date")), &["no column 'window_start'", all]),
+        ("no time", gzip(&day(3).replace("window_start", "date")), &["no column 'window_start'", ALL]),
         ("web page", b"<!DOCTYPE html><html>denied</html>".to_vec(), &["it is a web page"]),
         (
             "answer of a bucket",

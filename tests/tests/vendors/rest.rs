@@ -259,3 +259,72 @@ fn an_import_over_http_that_is_killed_at_any_time_ends_with_the_same_bytes() {
     assert_eq!(snapshot(&home, "later"), snapshot(&home, "expected"));
     no_secret(&[&home.data_root(), user.cache.path()], &[&printed], &[KEY]);
 }
+
+#[test]
+fn listings_are_merged_into_the_table_that_there_is() {
+    let home = Home::new();
+    let server = Polygon::start(market(), Faults::default());
+    let user = User::new(&home, &server);
+    parsed(user.run(&words("us", &["--universe", "--listings"])));
+    let sectors =
+        "symbol,to,name,sector\nAAPL,,Apple Inc.,Tech\nBRK.B,,Berkshire,Insurance\nDEAD,2024-01-04,Gone,Mining\n";
+    let sectors = home.write("sectors.csv", sectors).display().to_string();
+    parsed(home.trawl(&["data", "import", "--dataset", "us", "--symbols", &sectors, "--json"]));
+    // A year later what is delisted is in no answer.
+    let mut later = market();
+    later.tickers.retain(|ticker| ticker["ticker"] != "DEAD");
+    let later = Polygon::start(later, Faults::default());
+    parsed(process::run(&mut user.command_to(&later.url, &words("us", &["--listings"]))));
+    let listing = |symbol: &str| {
+        parsed(home.trawl(&["data", "inspect", "us", "--symbol", symbol, "--json"]))["symbol"]["listing"].clone()
+    };
+    let labels = |row: &serde_json::Value| {
+        ["name", "exchange", "sector"].map(|label| row["labels"][label].as_str().unwrap_or_default().to_owned())
+    };
+    let dead = listing("DEAD");
+    assert_eq!(labels(&dead[0]), ["Gone", "", "Mining"], "{dead}");
+    assert!(dead[0]["to"].is_i64(), "{dead}");
+    let rows = listing("BRK.B");
+    assert_eq!(labels(&rows[0]), ["Berkshire", "", "Insurance"], "before the days asked for: {rows}");
+    assert_eq!(labels(&rows[1]), ["Berkshire Hathaway, Class B", "XNYS", "Insurance"], "{rows}");
+    assert_eq!((&rows[1]["from"].is_i64(), &rows[1]["to"]), (&true, &serde_json::Value::Null));
+    let scan = ["scan", "--dataset", "us", "--where", "sector == 'Mining'", "--as-of", "2024-01-03", "--format", "csv"];
+    let ended = home.trawl(&[&scan[..], &["--quiet", "--output", "-"]].concat()).expect_code(0);
+    assert_eq!(matched(&ended.stdout), ["DEAD"], "no survivorship bias at a past day");
+    // The same answer once more changes nothing.
+    let before = snapshot(&home, "us");
+    parsed(process::run(&mut user.command_to(&later.url, &words("us", &["--listings"]))));
+    assert_eq!(snapshot(&home, "us"), before);
+}
+
+#[test]
+fn a_bar_that_lacks_a_value_is_put_into_quarantine() {
+    let home = Home::new();
+    let mut market = market();
+    // Written as null.
+    market.days[0].volume = f64::NAN;
+    let server = Polygon::start(market, Faults::default());
+    let made = parsed(User::new(&home, &server).run(&words("us", &["--universe"])));
+    assert_eq!((&made["import"]["bars"], &made["import"]["quarantined"]), (&9.into(), &json!({ "empty cell": 1 })));
+}
+
+#[test]
+fn a_small_import_keeps_the_answers_of_an_interrupted_larger_one() {
+    let home = Home::new();
+    let server = Polygon::start(market(), Faults { silent_after: 1, ..Faults::default() });
+    let user = User::new(&home, &server);
+    let large = words("us", &["--symbols", "AAPL,BRK.B", "--timeframe", "1m"]);
+    let small = words("us", &["--symbols", "NONE", "--timeframe", "1m"]);
+    let mut running = Background::start("an import", &mut user.command(&large));
+    let kept = || super::files_below(user.cache.path()).iter().any(|path| path.extension().is_some_and(|e| e == "csv"));
+    trawl_tests::wait::until(Duration::from_secs(60), || kept().then_some(())).expect("an answer is kept");
+    let refused = user.run(&small).expect_code(2);
+    let why = "another import from the same source into 'us' is running on this machine";
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
+    running.kill();
+    server.fail(Faults::default());
+    parsed(user.run(&small));
+    let before = server.log().len();
+    assert_eq!(parsed(user.run(&large))["import"]["bars"], 720);
+    assert_eq!(server.log().len() - before, 1, "{:?}", server.log());
+}

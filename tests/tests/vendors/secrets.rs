@@ -64,14 +64,22 @@ fn an_answer_that_repeats_the_key_is_reported_without_it() {
     let user = User::new();
     let refused = format!("HTTP/1.1 400 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n{KEY}");
     let next = format!(r#"{{"results":[],"next_url":"https://x/v2/{KEY}?cursor=1&apiKey={KEY}"}}"#);
-    let cases: [(Vec<Reply>, &str); 7] = [
+    let encoded = KEY.replace('-', "%2d").replace('h', "%68");
+    let cases: [(Vec<Reply>, &str); 11] = [
         (
             vec![answered(&format!(r#"{{"status":"ERROR","error":"the key {KEY} is blocked"}}"#))],
             "the key ... is blocked",
         ),
         (vec![answered(&format!(r#"{{"status":"{KEY}"}}"#))], "has the status ..."),
         (vec![answered(&format!(r#"{{"results":"{KEY}"}}"#))], "invalid type: string \"...\""),
-        (vec![answered(&format!(r#"{{"ticker":"{KEY}"}}"#))], "the bars are those of ..."),
+        (vec![answered(&format!(r#"{{"status":"OK","ticker":"{KEY}"}}"#))], "the bars are those of ..."),
+        (vec![answered(&format!(r#"{{"status":"OK","ticker":"{encoded}"}}"#))], "the bars are those of ..."),
+        (
+            vec![answered(&format!(r#"{{"message":"Too many requests of {KEY}, {encoded}"}}"#))],
+            "/v2/aggs/ticker/AAPL/range/1/day/2024-01-02/2024-01-05 has neither a status nor results: Too many requests of ..., ...",
+        ),
+        (vec![answered("{}")], "has neither a status nor results"),
+        (vec![answered(r#"{"results":null}"#)], "has neither a status nor results"),
         (vec![answered(&next), Reply::Http(refused)], "answered 400 Bad Request to /v2/..."),
         (vec![answered(&next), answered("{")], "the answer to /v2/... is not the expected JSON"),
         (vec![Reply::Http(format!("HTTP/1.1 301 X\r\nLocation: https://x/{KEY}\r\nContent-Length: 0\r\n\r\n"))], "301"),
@@ -80,6 +88,7 @@ fn an_answer_that_repeats_the_key_is_reported_without_it() {
         let server = Receiver::http(replies);
         let ended = process::run(&mut user.command(&server.url, &[]));
         user.no_key(&[&ended.stdout, &ended.stderr]);
+        assert!(!ended.stderr.contains(&encoded), "{}", ended.stderr);
         assert!(ended.stderr.contains(message) && ended.code != Some(0), "{message}: {}", ended.stderr);
         assert!(!ended.panicked(), "{}", ended.stderr);
     }

@@ -17,11 +17,12 @@ use super::report::report_text;
 use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
 use crate::human::{bytes, counted};
-use crate::vendor::day_files::{DayFile, date, day_files, kind_of};
+use crate::vendor::day_files::{DayFile, DayFiles, date, day_files, kind_of};
 use crate::vendor::inbox::Inbox;
 use crate::vendor::place::{Found, Place};
 use crate::vendor::record::{Record, Work};
 
+const DAY: TimeMicros = 86_400_000_000;
 /// Sessions without a file that are listed.
 const MISSING_SHOWN: usize = 10;
 
@@ -29,7 +30,7 @@ const AFTER_HELP: &str = "\
 Files are YYYY-MM-DD.csv.gz in folders of years and months, in a directory or a bucket. Columns are bound by the names in each \
 file's header. A day whose file is the one that was imported before (by size and ETag, in a directory by size and time) is neither \
 fetched nor read; of a file that was published again, the day's bars replace those of before, also where they are gone. A session of \
-the calendar without a file is reported. A file that cannot be read refuses the import, and nothing changes. Files of a bucket are \
+the calendar without a file is reported, from --from to --to where they are given. A file that cannot be read refuses the import, and nothing changes. Files of a bucket are \
 copied into the folder of --data-cache first, several at once; an import that was interrupted goes on with what it had fetched. \
 The copies are deleted when they are imported.
 
@@ -111,7 +112,7 @@ struct Days {
     republished: Vec<String>,
     /// Days that the dataset had already.
     unchanged: usize,
-    /// Sessions of the calendar, from the first to the last day with a file, that have none.
+    /// Sessions of the calendar without a file, from the first to the last day: those asked for, else those with a file.
     missing: Vec<String>,
     /// Bytes that were fetched; 0 from a directory.
     bytes_fetched: u64,
@@ -134,7 +135,10 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     }
     let store = context.store()?;
     let place = Place::parse(&args.from_place)?;
-    let files = day_files(&place, span)?;
+    let DayFiles { days: files, unsearched } = day_files(&place, span)?;
+    if let Some(unsearched) = unsearched {
+        crate::diagnostics::warning_line(&unsearched);
+    }
     let (market, timeframe) = kind_of(&place, &files)?;
     let timeframe = args.timeframe.or(timeframe).ok_or_else(|| {
         UserMistake::with_help(
@@ -146,7 +150,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let Held { mut record, dates, calendar: own } = held(&store, &args.dataset)?;
     check_market(&args.dataset, &record, market.as_deref())?;
     let named = args.calendar.as_deref().map_or(Ok(own.unwrap_or(Calendar::XNYS)), Calendar::named);
-    let missing = missing(&files, named.map_err(of_market)?);
+    let own = own.map(|own| own.name());
+    let missing = missing(&files, named.map_err(of_market)?, (args.from, args.to), now());
     let count = files.len();
     let work = record.work(files.into_values(), args.again, &dates);
     let mut days = Days {
@@ -157,23 +162,26 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         missing,
         bytes_fetched: 0,
     };
-    if args.dry_run || (work.new.is_empty() && work.republished.is_empty()) {
+    let has_days = !work.new.is_empty() || !work.republished.is_empty();
+    // A table, or another calendar, is taken without days too.
+    let has_facts = args.symbols.is_some() || args.calendar.as_deref().is_some_and(|named| own != Some(named));
+    if args.dry_run || !(has_days || has_facts) {
         print(&days, None, (args.json, args.dry_run), context)?;
         return Ok(ExitCode::SUCCESS);
     }
     let inbox = Inbox::of(context, "polygon-flat", &args.dataset);
     let wanted: Vec<&Found> = work.new.iter().chain(&work.republished).map(|day| &day.file).collect();
-    let (paths, fetched) = inbox.fetch(&place, &wanted)?;
+    let (paths, fetched) = if has_days { inbox.fetch(&place, &wanted)? } else { (Vec::new(), 0) };
     days.bytes_fetched = fetched;
     let shown = paths.iter().zip(&wanted).map(|(path, file)| (path.clone(), place.shown(&file.path)));
     let options = ImportOptions {
         dataset: args.dataset.clone(),
         shown: shown.collect::<BTreeMap<_, _>>(),
         files: paths,
-        dated_files: true,
+        dated_files: has_days,
         replaced_dates: work.republished.iter().map(|file| file.date).collect(),
         read: ReadOptions { format: ImportFormat::Polygon, ..ReadOptions::default() },
-        timeframe: Some(timeframe),
+        timeframe: has_days.then_some(timeframe),
         strict: true,
         calendar: args.calendar,
         clock: Some(now()),
@@ -183,6 +191,10 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         ..ImportOptions::default()
     };
     let report = import_files(&store, &options).map_err(of_market)?;
+    if !has_days {
+        print(&days, Some(&report), (args.json, false), context)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let Work { new, republished, .. } = work;
     record.add(new.into_iter().chain(republished));
     record.market = record.market.or(market);
@@ -228,13 +240,22 @@ fn check_market(dataset: &str, record: &Record, market: Option<&str>) -> Result<
     }
 }
 
-/// Sessions between the first and the last day that have no file.
-fn missing(files: &BTreeMap<TimeMicros, DayFile>, calendar: Calendar) -> Vec<String> {
+/// Sessions that have no file, from the first day to the last: those that were asked for, else those with a file. Today and later days
+/// have none yet.
+fn missing(
+    files: &BTreeMap<TimeMicros, DayFile>,
+    calendar: Calendar,
+    (from, to): (Option<TimeMicros>, Option<TimeMicros>),
+    now: TimeMicros,
+) -> Vec<String> {
     let (Some((&first, _)), Some((&last, _))) = (files.first_key_value(), files.last_key_value()) else {
         return Vec::new();
     };
-    let sessions = std::iter::successors(calendar.next_session(first), |session| calendar.next_session(session.date));
-    let without = sessions.map(|session| session.date).take_while(|date| *date < last);
+    let before = from.unwrap_or(first).saturating_sub(DAY);
+    let yesterday = now - now.rem_euclid(DAY) - DAY;
+    let last = last.max(to.unwrap_or(last).min(yesterday));
+    let sessions = std::iter::successors(calendar.next_session(before), |session| calendar.next_session(session.date));
+    let without = sessions.map(|session| session.date).take_while(|date| *date <= last);
     without.filter(|date| !files.contains_key(date)).map(format_time).collect()
 }
 

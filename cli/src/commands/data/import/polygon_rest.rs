@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use trawl_market::{
-    Appending, Calendar, ImportFormat, ImportOptions, ImportReport, MarketError, ReadOptions, Store, TimeMicros,
-    Timeframe, check_importable, import_files, now,
+    Appending, Calendar, ImportFormat, ImportOptions, ImportReport, MarketError, ReadOptions, Store, SymbolTable,
+    TimeMicros, Timeframe, check_importable, import_files, now,
 };
 
 use super::files::{calendar, memory};
@@ -20,7 +21,8 @@ use crate::human::counted;
 use crate::vendor::bars::{Question, span_of};
 use crate::vendor::client::{Client, ENDPOINT, Key, TRY_SECONDS};
 use crate::vendor::inbox::{Inbox, at_once};
-use crate::vendor::reference::{corporate_actions, listing_table, tickers};
+use crate::vendor::listings::{Held, listing_table};
+use crate::vendor::reference::{corporate_actions, tickers};
 
 /// Days of one question about a symbol's bars of a day and of shorter ones: an answer is kept whole or not at all.
 const DAYS_ASKED: (i64, i64) = (20 * 366, 366);
@@ -77,7 +79,8 @@ pub struct Args {
     #[arg(long)]
     corporate_actions: bool,
 
-    /// The table of symbols: tickers with names, exchanges and kinds, also of stocks delisted in these days
+    /// The table of symbols: tickers with names, exchanges and kinds, also of stocks delisted in these days, merged into the
+    /// dataset's own
     #[arg(long)]
     listings: bool,
 
@@ -153,6 +156,7 @@ pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let client = Client::new(&args.endpoint, key, (args.requests_per_minute, args.request_timeout))?;
     // Answers of another server are not mixed with those of this one.
     let inbox = Inbox::of(context, &format!("polygon-rest {}", args.endpoint), &args.dataset);
+    inbox.take()?;
     let span = (args.from, args.to);
     let listed = match args.listings || (args.universe && timeframe != Timeframe::DAY) {
         true => tickers(&client, span)?,
@@ -188,7 +192,15 @@ pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         factors = (table.rows > 0).then_some(table.text);
     }
     if args.listings {
-        let table = listing_table(&listed);
+        let held = held_table(&store, &args.dataset)?;
+        let held = held.as_ref().map(|(table, last)| Held {
+            rows: table.rows(),
+            labels: table.labels(),
+            known: (args.from, args.to + DAY),
+            // A bar of the last day may be past midnight in UTC.
+            is_newest: *last < args.to + 2 * DAY,
+        });
+        let table = listing_table(&listed, held);
         asked.listings = table.rows;
         asked.notes.extend(table.notes);
         symbols = (table.rows > 0).then_some(table.text);
@@ -256,6 +268,17 @@ fn known(store: &Store, args: &Args) -> anyhow::Result<(Option<Timeframe>, Calen
         Err(MarketError::UnknownDataset { .. }) => Ok((None, named.unwrap_or(Calendar::XNYS))),
         Err(error) => Err(of_market(error)),
     }
+}
+
+/// The table of symbols of the dataset and the time of its last bar, if it has a table.
+fn held_table(store: &Store, dataset: &str) -> anyhow::Result<Option<(Arc<SymbolTable>, TimeMicros)>> {
+    let found = match store.open(dataset) {
+        Ok(found) => found,
+        Err(MarketError::UnknownDataset { .. }) => return Ok(None),
+        Err(error) => return Err(of_market(error)),
+    };
+    let table = found.symbol_table().map_err(of_market)?;
+    Ok((!table.rows().is_empty()).then(|| (table, found.manifest.last_time)))
 }
 
 /// A question for each session.
