@@ -46,4 +46,4 @@ pub use routing::{Route, estimated_ns, route};
 pub use series::{NoSymbol, SeriesError, SymbolSeries, symbol_series};
 pub use study::{HORIZONS_MAX, HorizonStudy, STUDY_CELLS_MAX, StudyError, StudyOptions, study};
 pub use trawl_wire::answer_digest;
-pub use why::{Explained, FailedTerm, NearMiss, NearQuestion, PartValue, Question, WhyError};
+pub use why::{Explained, FailedTerm, NearMiss, NearQuestion, PartValue, Question, SeenPart, WhyError};

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use trawl_market::MarketError;
 use trawl_plan::explain_match::{ConditionPart, Role, compile_parts, reasons};
+use trawl_plan::graph::Kind;
 use trawl_wire::{Answer, Status, SymbolRow};
 use trawl_worker::schema_of;
 
@@ -126,8 +127,19 @@ pub struct FailedTerm {
     pub text: String,
     /// False or NA.
     pub is_na: bool,
-    /// What the term directly looks at: the text and the value of each part below it.
-    pub sees: Vec<(String, f64)>,
+    /// What the term directly looks at: the parts below it.
+    pub sees: Vec<SeenPart>,
+}
+
+/// A part that a failed term looks at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeenPart {
+    /// As written.
+    pub text: String,
+    /// Its value; of a condition 1, 0 or NA.
+    pub value: f64,
+    /// Whether it is a condition.
+    pub is_condition: bool,
 }
 
 impl NearQuestion {
@@ -178,10 +190,15 @@ impl NearQuestion {
             if !(1..=most).contains(&fails.len()) {
                 continue;
             }
+            let seen = |part: usize| SeenPart {
+                text: self.parts[part].text.clone(),
+                value: value(part),
+                is_condition: self.parts[part].kind == Kind::Bool,
+            };
             let failed = |term: &usize| FailedTerm {
                 text: self.parts[*term].text.clone(),
                 is_na: value(*term).is_nan(),
-                sees: below(&self.parts, *term).map(|part| (self.parts[part].text.clone(), value(part))).collect(),
+                sees: below(&self.parts, *term).map(seen).collect(),
             };
             let miss = NearMiss { symbol: row.symbol.clone(), fails: fails.iter().map(failed).collect() };
             found.push((fails, miss));

@@ -45,7 +45,7 @@ pub fn answer_files(home: &Home, dataset: &str, label: &str, options: &[&str]) -
         home.trawl(&arguments).expect_code(0);
         files.push((format.to_owned(), home.read(&name)));
     }
-    files.push(("identity".to_owned(), home.read(&format!("{label}.identity.json"))));
+    files.push(("identity".to_owned(), home.read(&format!("{label}.csv.identity.json"))));
     files
 }
 

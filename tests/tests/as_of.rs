@@ -32,13 +32,13 @@ fn in_the_middle_of_a_session_every_command_answers_for_the_newest_closed_bar() 
     assert!(scan.stdout.contains("as of 2024-06-28 10:30 EDT") && scan.stdout.contains("121"), "{}", scan.stdout);
     assert!(scan.stderr.is_empty(), "{}", scan.stderr);
     home.trawl(&[&SCAN[..], &["--output", "now.csv"]].concat()).expect_code(0);
-    let identity = String::from_utf8(home.read("now.identity.json")).expect("text");
+    let identity = String::from_utf8(home.read("now.csv.identity.json")).expect("text");
     assert!(identity.contains("\"2024-06-28T14:30:00Z\""), "{identity}");
     // The printed as-of, used as an option, selects the same bar: the same bytes.
     for printed in ["2024-06-28 10:30 EDT", "2024-06-28T14:30:00Z", "2024-06-28 10:30"] {
         home.trawl(&[&SCAN[..], &["--output", "again.csv", "--as-of", printed]].concat()).expect_code(0);
         assert!(home.read("again.csv") == home.read("now.csv"), "{printed}");
-        assert!(home.read("again.identity.json") == home.read("now.identity.json"), "{printed}");
+        assert!(home.read("again.csv.identity.json") == home.read("now.csv.identity.json"), "{printed}");
     }
     let why = home.trawl(&[&SCAN[..5], &["--why", "AAA"]].concat()).expect_code(0);
     assert!(why.stdout.contains("as of 2024-06-28 10:30 EDT"), "{}", why.stdout);

@@ -148,7 +148,7 @@ fn workers_compute_in_both_precisions() {
     // The documents differ, which files say; rows and digest do not.
     let rows = |files: &[(String, Vec<u8>)]| files.iter().find(|(format, _)| format == "csv").expect("a CSV").1.clone();
     let about = |label: &str| -> serde_json::Value {
-        serde_json::from_slice(&home.read(&format!("{label}.identity.json"))).expect("JSON")
+        serde_json::from_slice(&home.read(&format!("{label}.csv.identity.json"))).expect("JSON")
     };
     assert!(rows(&wide) == rows(&requested), "f64 is the default precision");
     for part in ["identity", "answer_digest", "counts"] {
@@ -156,7 +156,7 @@ fn workers_compute_in_both_precisions() {
     }
     let reference = answer_files(&home, "market", "short", &["--precision", "f32", "--shards", "1", "--threads", "1"]);
     check_counts(&reference, SYMBOLS);
-    let identity: serde_json::Value = serde_json::from_slice(&home.read("short.identity.json")).expect("JSON");
+    let identity: serde_json::Value = serde_json::from_slice(&home.read("short.csv.identity.json")).expect("JSON");
     assert_eq!(identity["identity"]["precision"], "f32");
     let cluster = Cluster::start(&home, 2);
     for options in [vec!["--threads", "2"], vec!["--coordinator", &cluster.url, "--shards", "7"]] {

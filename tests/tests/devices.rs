@@ -53,7 +53,7 @@ fn a_scan_on_a_device_gives_the_rows_of_the_cpu_and_reports_where_it_ran() {
     run(&["--backend", "cpu", "--output", "cpu.csv", "--report", "cpu.json"]);
     run(&["--backend", "cuda", "--output", "device.csv", "--report", "device.json"]);
     assert_eq!(home.read("cpu.csv"), home.read("device.csv"));
-    let [cpu, device] = ["cpu", "device"].map(|name| json(&home, &format!("{name}.identity.json")));
+    let [cpu, device] = ["cpu", "device"].map(|name| json(&home, &format!("{name}.csv.identity.json")));
     let backend =
         |identity: &Value| identity["identity"]["backend"].as_str().or(identity["backend"].as_str()).map(str::to_owned);
     assert_eq!((backend(&cpu).as_deref(), backend(&device).as_deref()), (Some("cpu"), Some("simulated")));
@@ -79,7 +79,7 @@ fn long_histories_of_few_symbols_are_divided_on_a_device_whatever_the_shards() {
         let scan = ["scan", "--dataset", "long", "--where", "close > 0", "--select", select, "--backend", backend];
         let options = ["--shards", shards, "--output", &files[0], "--report", &files[1]];
         on_device(&home, DEVICE, &[&scan[..], &options[..]].concat()).expect_code(0);
-        let identity = json(&home, &format!("{name}.identity.json"));
+        let identity = json(&home, &format!("{name}.csv.identity.json"));
         let numerics = identity["identity"]["numerics"].as_str().or(identity["numerics"].as_str()).map(str::to_owned);
         (home.read(&files[0]), numerics.expect("numerics"), json(&home, &files[1])["backend_reason"].to_string())
     };

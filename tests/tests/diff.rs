@@ -108,7 +108,7 @@ fn a_truncated_file_is_a_mistake_with_a_place_and_never_an_internal_error() {
         for parts in 0..16 {
             std::fs::write(home.path(&name), &whole[..whole.len() * parts / 16]).expect("a file");
             if format == "csv" {
-                std::fs::copy(home.path("b.identity.json"), home.path("cut.identity.json")).expect("a file");
+                std::fs::copy(home.path("b.csv.identity.json"), home.path("cut.csv.identity.json")).expect("a file");
             }
             let ended = home.trawl(&["diff", "a.json", &name]).expect_code(2);
             assert!(ended.stderr.starts_with(&format!("error: cannot read '{name}'")), "{}", ended.stderr);

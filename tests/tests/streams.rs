@@ -189,6 +189,61 @@ fn near_misses_are_named_with_the_term_that_they_fail_on() {
 }
 
 #[test]
+fn a_near_miss_by_a_condition_shows_it_as_one() {
+    let home = Home::new();
+    let scan = ["scan", "-d", "us5", "-w", "not (close > 400)", "--near", "1"];
+    let text = home.trawl(&scan).expect_code(0).stdout;
+    assert!(text.contains("= true") && !text.contains("= 1"), "{text}");
+    let json = home.trawl(&[&scan[..], &["--json"]].concat()).expect_code(0).stdout;
+    let misses: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(misses[0]["fails"][0]["sees"][0]["value"], true, "{json}");
+}
+
+/// The identities of `k.csv` and `k.jsonl` do not overwrite each other; a wide panel has one for all its files.
+#[test]
+fn each_file_of_rows_has_its_own_identity() {
+    let home = Home::new();
+    let identity = |name: &str| -> serde_json::Value { serde_json::from_slice(&home.read(name)).expect("JSON") };
+    for (file, dataset) in [("k.csv", "us5"), ("k.jsonl", "demo")] {
+        home.trawl(&["scan", "-d", dataset, "-w", "close > 5", "-o", file, "-q"]).expect_code(0);
+    }
+    assert_eq!(identity("k.csv.identity.json")["identity"]["dataset"], "us5");
+    assert_eq!(identity("k.jsonl.identity.json")["identity"]["dataset"], "demo");
+    assert!(!home.path("k.identity.json").exists());
+    let wide = ["panel", "-d", "us5", "-w", "close > 5", "-s", "close", "--from", "2013-02-25", "--wide", "-o"];
+    let said = home.trawl(&[&wide[..], &["fr.csv"]].concat()).expect_code(0).stdout;
+    assert_eq!(said, "wrote fr.close.csv, fr.matched.csv: 5 rows\n");
+    assert!(home.path("fr.close.csv").exists() && home.path("fr.identity.json").exists());
+    let help = home.trawl(&["panel", "--help"]).expect_code(0).stdout;
+    assert!(help.contains("csv, parquet, arrow") && !help.contains("ndjson"), "{help}");
+}
+
+/// A dataset on the command line replaces those of the documents before they are compared.
+#[test]
+fn a_folder_of_scans_runs_on_the_dataset_that_is_given() {
+    let home = Home::new();
+    std::fs::create_dir(home.path("scans")).expect("a folder");
+    home.write("scans/a.toml", "dataset = 'us5'\nwhere = 'close > 5'\n");
+    home.write("scans/b.toml", "dataset = 'other'\nwhere = 'close > 50'\n");
+    home.write("scans/c.toml", "where = 'rsi(14) < 60'\n");
+    let refused = home.trawl(&["scan", "scans"]).expect_code(2).stderr;
+    assert!(refused.contains("another 'dataset'"), "{refused}");
+    let ran = home.trawl(&["scan", "scans", "-d", "demo"]).expect_code(0);
+    assert!(ran.stdout.contains("demo"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_ticker_of_a_watchlist_that_is_not_there_is_reported_in_the_list() {
+    let home = Home::new();
+    home.write("mine.txt", "IBM\nGOGO\n");
+    let scan = ["scan", "-d", "us5", "-w", "close > 5", "--watchlist", "mine.txt"];
+    let refused = home.trawl(&scan).expect_code(2).stderr;
+    for part in ["no symbol 'GOGO'", "mine.txt:2:1", "did you mean 'GOOG'?"] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+}
+
+#[test]
 fn why_as_json_has_the_values_of_the_text() {
     let home = Home::new();
     let why = home.trawl(&[&SCAN[..], &["--why", "IBM,FB", "--json"]].concat()).expect_code(0).stdout;
@@ -265,7 +320,7 @@ fn a_file_says_what_was_asked_and_types_its_columns() {
     let lines = String::from_utf8(home.read("a.ndjson")).expect("text");
     let first: serde_json::Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
     assert_eq!(&first, row);
-    let about: serde_json::Value = serde_json::from_slice(&home.read("a.identity.json")).expect("JSON");
+    let about: serde_json::Value = serde_json::from_slice(&home.read("a.ndjson.identity.json")).expect("JSON");
     assert_eq!(about["scan"], answer["scan"]);
     let diff = home.trawl(&["diff", "a.json", "a.ndjson"]).expect_code(0).stdout;
     assert!(diff.contains("A a.json: golden cross, us5@"), "{diff}");

@@ -114,7 +114,11 @@ impl<'a> About<'a> {
     /// The metadata of `answer`.
     pub fn new(answer: &'a Answer, scan: Option<&'a ScanDocument>) -> Self {
         let counts = Some(Counts::of(answer));
-        let texts = answer.select.iter().enumerate().filter(|(i, _)| matches!(select_kind(answer, *i), ColumnKind::Date | ColumnKind::Text(_)));
+        let texts = answer
+            .select
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| matches!(select_kind(answer, *i), ColumnKind::Date | ColumnKind::Text(_)));
         let text_columns = Some(texts.map(|(_, name)| name.as_str()).collect());
         Self { identity: &answer.identity, answer_digest: Some(&answer.digest), scan, counts, text_columns }
     }
@@ -301,8 +305,15 @@ pub fn settings_of<'a>(answer: &'a Answer, row: &AnswerRow) -> &'a [(String, Set
     answer.points.get(row.row.point as usize).map_or(&[], Vec::as_slice)
 }
 
-/// `answer.csv` -> `answer.identity.json`.
+/// `answer.csv` -> `answer.csv.identity.json`.
 pub fn identity_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".identity.json");
+    PathBuf::from(name)
+}
+
+/// `answer.csv` -> `answer.identity.json`: of the several files of a wide panel, and of files that releases up to 0.1 wrote.
+pub fn shared_identity_path(path: &Path) -> PathBuf {
     path.with_extension("identity.json")
 }
 
@@ -391,9 +402,9 @@ pub mod tests {
         std::fs::create_dir(at("sub")).unwrap();
         let json = AnswerFile::prepare(&at("a.json")).unwrap();
         assert!(json.writes(&at("a.json")) && json.writes(&at("sub/../a.json")) && json.writes(&at("./a.json")));
-        assert!(!json.writes(&at("a.identity.json")), "JSON holds its identity");
+        assert!(!json.writes(&at("a.json.identity.json")), "JSON holds its identity");
         let csv = AnswerFile::prepare(&at("a.csv")).unwrap();
-        assert!(csv.writes(&at("sub/../a.identity.json")) && !csv.writes(&at("sub/a.csv")));
+        assert!(csv.writes(&at("sub/../a.csv.identity.json")) && !csv.writes(&at("sub/a.csv")));
         #[cfg(unix)]
         {
             std::fs::write(at("a.json"), "").unwrap();
@@ -409,7 +420,7 @@ pub mod tests {
         let written = AnswerFile::prepare(&path).unwrap().write(&sample(), None).unwrap();
         assert_eq!(written.len(), 2);
         let about: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(folder.path().join("answer.identity.json")).unwrap()).unwrap();
+            serde_json::from_slice(&std::fs::read(folder.path().join("answer.csv.identity.json")).unwrap()).unwrap();
         assert_eq!(about["identity"]["as_of"], "2013-02-22");
         assert_eq!(about["answer_digest"], "d1");
         assert_eq!(about["counts"]["matched"], 3);

@@ -374,7 +374,7 @@ pub mod tests {
         a.table.identity = None;
         let difference = Difference::between(&a, &b).unwrap();
         assert!(!difference.comparable());
-        assert!(difference.warnings[0].contains("'A.csv' has no 'A.identity.json'"), "{:?}", difference.warnings);
+        assert!(difference.warnings[0].contains("'A.csv' has no 'A.csv.identity.json'"), "{:?}", difference.warnings);
     }
 
     #[test]

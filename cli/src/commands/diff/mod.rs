@@ -21,7 +21,7 @@ use compare::{Difference, Side};
 use write::FileFormat;
 
 const AFTER_HELP: &str = "\
-A and B are files that 'trawl scan --output' wrote (.csv or .jsonl with its .identity.json beside it, .json, .parquet or \
+A and B are files that 'trawl scan --output' wrote (.csv or .jsonl with FILE.identity.json beside it, .json, .parquet or \
 .arrow, mixed as you like); A is the earlier one. Every symbol (with a sweep: every symbol and setting) that matched in either \
 is in one part:
   entered    matched in B, in A but not matched there

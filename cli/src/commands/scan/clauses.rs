@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use trawl_market::AsOf;
-use trawl_plan::limits::LABEL_VALUES_MAX;
 use trawl_plan::{Best, Diagnostic, History, ScanDocument, Setting, SweepRange, SweepValues};
 
-use super::document_files::{cannot_read, document_at, function_name, place_name, read, shown};
+use super::document_files::{cannot_read, document_at, function_name, place_name, shown};
 use super::include::included;
 use super::several::Several;
+use super::watchlist::Watchlist;
 use crate::failure::UserMistake;
-use crate::failure::io_reason;
 
 /// Flags that are clauses of the scan.
 #[derive(Debug, Default, clap::Args)]
@@ -24,6 +23,10 @@ pub struct Clauses {
     /// The text of that document.
     #[arg(skip)]
     text: OnceLock<String>,
+
+    /// The list of symbols in front of the universe.
+    #[arg(skip)]
+    watched: OnceLock<Watchlist>,
 
     /// Several scans in place of that document.
     #[arg(skip)]
@@ -128,30 +131,15 @@ impl Clauses {
             (None, Some(several)) => several.document.clone(),
             (None, None) => ScanDocument::default(),
         };
-        let replace = |clause: &mut Option<String>, flag: &Option<String>| {
-            if flag.is_some() {
-                clause.clone_from(flag);
-            }
-        };
-        replace(&mut document.dataset, &self.dataset);
+        self.replace_shared(&mut document);
         replace(&mut document.universe, &self.universe);
         if let Some(path) = &self.watchlist {
-            let listed = watchlist(path)?;
-            document.universe = Some(match &document.universe {
-                None => listed,
-                Some(universe) => format!("{listed} and ({universe})"),
-            });
+            let watched = Watchlist::read(path)?;
+            document.universe = Some(watched.before(document.universe.as_deref()));
+            let _ = self.watched.set(watched);
         }
         replace(&mut document.rank, &self.rank);
-        replace(&mut document.timeframe, &self.timeframe);
         replace(&mut document.sweep_where, &self.sweep_where);
-        replace(&mut document.adjust, &self.adjust);
-        replace(&mut document.precision, &self.precision);
-        replace(&mut document.max_age, &self.max_age);
-        document.forming |= self.forming;
-        if let Some(bars) = self.history {
-            document.history = Some(History { bars, origin: self.origin });
-        }
         for text in &self.sweep {
             let (name, values) = sweep_variable(text)?;
             document.sweep.insert(name, values);
@@ -214,6 +202,19 @@ impl Clauses {
         Ok(document)
     }
 
+    /// Replaces what says which bars are read, on which the scans of one run must agree.
+    pub fn replace_shared(&self, document: &mut ScanDocument) {
+        replace(&mut document.dataset, &self.dataset);
+        replace(&mut document.timeframe, &self.timeframe);
+        replace(&mut document.adjust, &self.adjust);
+        replace(&mut document.precision, &self.precision);
+        replace(&mut document.max_age, &self.max_age);
+        document.forming |= self.forming;
+        if let Some(bars) = self.history {
+            document.history = Some(History { bars, origin: self.origin });
+        }
+    }
+
     fn read(&self, path: &Path) -> Result<ScanDocument, UserMistake> {
         let (document, text) = document_at(path, |why| cannot_read(path, &why))?;
         let _ = self.text.set(text);
@@ -222,10 +223,16 @@ impl Clauses {
 
     /// Mistakes in clauses of the document, with their positions in it.
     pub fn placed(&self, error: anyhow::Error) -> anyhow::Error {
-        let place = |mistake: Diagnostic| match (&self.file, self.text.get(), &self.several) {
-            (Some(path), Some(text), _) => ScanDocument::placed(mistake, &place_name(path), text),
-            (.., Some(several)) => several.placed(mistake),
-            _ => mistake,
+        let place = |mistake: Diagnostic| {
+            let mistake = match self.watched.get() {
+                Some(watched) => watched.placed(mistake),
+                None => mistake,
+            };
+            match (&self.file, self.text.get(), &self.several) {
+                (Some(path), Some(text), _) => ScanDocument::placed(mistake, &place_name(path), text),
+                (.., Some(several)) => several.placed(mistake),
+                _ => mistake,
+            }
         };
         match error.downcast::<UserMistake>() {
             Ok(UserMistake::Drawn(mistakes)) => {
@@ -238,30 +245,10 @@ impl Clauses {
     }
 }
 
-/// The condition that a symbol is one of a file's.
-fn watchlist(path: &Path) -> Result<String, UserMistake> {
-    let text = read(path).map_err(|e| cannot_read(path, &io_reason(&e)))?;
-    let lines = text.lines().map(|line| line.split(['#', ',']).next().unwrap_or_default().trim().trim_matches('"'));
-    let mut symbols: Vec<&str> = lines.filter(|symbol| !symbol.is_empty()).collect();
-    // The header of a CSV file.
-    if symbols.first().is_some_and(|first| ["symbol", "ticker"].contains(&first.to_lowercase().as_str())) {
-        symbols.remove(0);
-    }
-    symbols.sort_unstable();
-    symbols.dedup();
-    if let Some(strange) = symbols.iter().find(|symbol| symbol.contains('\'')) {
-        return Err(UserMistake::plain(format!(
-            "{} has the symbol \"{strange}\", which no dataset can have",
-            shown(path)
-        )));
-    }
-    match symbols.len() {
-        0 => Err(UserMistake::with_help(format!("{} lists no symbol", shown(path)), "write one in each line")),
-        1..=LABEL_VALUES_MAX => Ok(format!("symbol in ('{}')", symbols.join("', '"))),
-        many => {
-            let message = format!("{} lists {many} symbols; at most {LABEL_VALUES_MAX} are taken", shown(path));
-            Err(UserMistake::with_help(message, "give larger lists a label: 'trawl data import --symbols'"))
-        }
+/// A flag takes precedence over a clause of the document.
+fn replace(clause: &mut Option<String>, flag: &Option<String>) {
+    if flag.is_some() {
+        clause.clone_from(flag);
     }
 }
 

@@ -17,6 +17,7 @@ mod study;
 mod submitted;
 mod update;
 mod values;
+mod watchlist;
 mod why;
 
 pub use panel::Args as PanelArgs;
@@ -195,7 +196,7 @@ fn begin(text: &str) -> Result<AsOf, String> {
 /// Runs the scan and shows its answer; [`NOT_DONE`] when a symbol failed.
 pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     if !args.scans.is_empty() {
-        args.clauses.several = Some(several::read_several(&args.scans)?);
+        args.clauses.several = Some(several::read_several(&args.scans, &args.clauses)?);
     }
     let mode = match args.mode() {
         Mode::Detached(_) | Mode::Submitted(_) => "cluster",

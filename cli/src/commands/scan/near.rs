@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use trawl_coordinator::{FailedTerm, NearMiss, NearQuestion};
+use trawl_coordinator::{FailedTerm, NearMiss, NearQuestion, SeenPart};
 use trawl_wire::{Answer, Status};
 
 use crate::human::{counted, readable};
@@ -51,8 +51,14 @@ pub fn text(
 }
 
 fn sees(term: &FailedTerm) -> String {
-    let parts = term.sees.iter().map(|(text, value)| format!("{} = {}", one_line(text), readable(*value)));
+    let value = |part: &SeenPart| truth(part).map_or_else(|| readable(part.value), |truth| truth.to_string());
+    let parts = term.sees.iter().map(|part| format!("{} = {}", one_line(&part.text), value(part)));
     table::clean(&parts.collect::<Vec<_>>().join(", "))
+}
+
+/// The value of a condition; `None` for a number or NA.
+fn truth(part: &SeenPart) -> Option<bool> {
+    (part.is_condition && !part.value.is_nan()).then_some(part.value == 1.0)
 }
 
 fn one_line(text: &str) -> String {
@@ -79,8 +85,15 @@ pub fn json(misses: &[NearMiss]) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Seen<'a> {
         part: &'a str,
-        value: Number,
+        value: Value,
     }
+    #[derive(Serialize)]
+    #[serde(untagged)]
+    enum Value {
+        Truth(bool),
+        Number(Number),
+    }
+    let value = |part: &SeenPart| truth(part).map_or(Value::Number(Number(part.value)), Value::Truth);
     let misses: Vec<Miss<'_>> = misses
         .iter()
         .map(|miss| Miss {
@@ -91,7 +104,7 @@ pub fn json(misses: &[NearMiss]) -> serde_json::Result<String> {
                 .map(|term| Term {
                     term: &term.text,
                     value: if term.is_na { None } else { Some(false) },
-                    sees: term.sees.iter().map(|(part, value)| Seen { part, value: Number(*value) }).collect(),
+                    sees: term.sees.iter().map(|part| Seen { part: &part.text, value: value(part) }).collect(),
                 })
                 .collect(),
         })

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use trawl_plan::document::MemberScan;
 use trawl_plan::{Diagnostic, ScanDocument};
 
+use super::clauses::Clauses;
 use super::document_files::{cannot_read, document_at, place_name, shown};
 use super::include::included;
 use crate::failure::{UserMistake, io_reason};
@@ -19,15 +20,17 @@ pub struct Several {
     texts: Vec<(String, PathBuf, String)>,
 }
 
-/// Reads the documents at `paths`; a directory means its `.toml` files. Their `select`, `rank` and `limit` are not used.
+/// Reads the documents at `paths`; a directory means its `.toml` files. Their `select`, `rank` and `limit` are not used, and
+/// `flags` replace their dataset and whatever else all must agree on.
 ///
 /// # Errors
 /// A [`UserMistake`]: an unreadable file, a mistake in it, documents that do not agree, a sweep.
-pub fn read_several(paths: &[PathBuf]) -> Result<Several, UserMistake> {
+pub fn read_several(paths: &[PathBuf], flags: &Clauses) -> Result<Several, UserMistake> {
     let mut several = Several::default();
     for path in files(paths)? {
         let (mut document, text) = document_at(&path, |why| cannot_read(&path, &why))?;
         included(&mut document, &path)?;
+        flags.replace_shared(&mut document);
         let name = document
             .name
             .clone()
@@ -128,11 +131,15 @@ mod tests {
     use super::*;
 
     fn read_texts(texts: &[(&str, &str)]) -> Result<Several, String> {
+        read_with(&Clauses::default(), texts)
+    }
+
+    fn read_with(flags: &Clauses, texts: &[(&str, &str)]) -> Result<Several, String> {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in texts {
             std::fs::write(folder.path().join(name), text).expect("a file");
         }
-        read_several(&[folder.path().to_owned()]).map_err(|e| format!("{e:?}"))
+        read_several(&[folder.path().to_owned()], flags).map_err(|e| format!("{e:?}"))
     }
 
     #[test]
@@ -154,6 +161,23 @@ mod tests {
         wrong.scans[1].condition = "clsoe > n".to_owned();
         let mistakes = trawl_plan::compile_scan(&wrong, &schema).expect_err("refused");
         assert_eq!(mistakes[0].clause, "b: where");
+    }
+
+    #[test]
+    fn flags_replace_what_the_documents_would_have_to_agree_on() {
+        let texts = [
+            ("a.toml", "dataset = 'us5'\nmax_age = '3d'\nwhere = 'true'\n"),
+            ("b.toml", "dataset = 'demo'\nadjust = 'split'\nwhere = 'true'\n"),
+            ("c.toml", "where = 'true'\n"),
+        ];
+        assert!(read_texts(&texts).expect_err("refused").contains("another 'dataset'"));
+        let given = |text: &str| Some(text.to_owned());
+        let mut flags = Clauses::of_document(PathBuf::new(), given("mine"), given("none"));
+        flags.max_age = given("5d");
+        flags.history = Some(500);
+        let several = read_with(&flags, &texts).expect("legal");
+        assert_eq!((several.document.dataset.as_deref(), several.document.scans.len()), (Some("mine"), 3));
+        assert_eq!(several.document.adjust.as_deref(), Some("none"));
     }
 
     #[test]

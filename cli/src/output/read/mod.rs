@@ -18,7 +18,7 @@ use std::path::Path;
 use trawl_plan::ANSWER_TIME;
 use trawl_wire::Status;
 
-use super::{EXTENSIONS, Format, identity_path};
+use super::{EXTENSIONS, Format, identity_path, shared_identity_path};
 use crate::failure::UserMistake;
 use crate::failure::io_reason;
 use crate::human::push_exact;
@@ -163,12 +163,10 @@ fn bytes(path: &Path, most: u64) -> Result<Vec<u8>, UserMistake> {
     Ok(bytes)
 }
 
-/// The identity in `FILE.identity.json` beside `FILE`; `None` where there is no such file.
+/// The identity in `FILE.identity.json` beside `FILE`, or in its older place; `None` where there is no such file.
 fn identity_beside(path: &Path) -> Result<Option<AboutRead>, UserMistake> {
-    let path = identity_path(path);
-    if !path.exists() {
-        return Ok(None);
-    }
+    let places = [identity_path(path), shared_identity_path(path)];
+    let Some(path) = places.into_iter().find(|place| place.exists()) else { return Ok(None) };
     let bytes = bytes(&path, IDENTITY_BYTES_MAX)?;
     let about = serde_json::from_slice(&bytes).map_err(|e| damaged(&path, &text::json_damage(&e)))?;
     Ok(Some(about))

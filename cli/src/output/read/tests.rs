@@ -177,6 +177,21 @@ fn a_file_of_rows_that_lost_whole_lines_does_not_agree_with_its_identity() {
 }
 
 #[test]
+fn two_formats_of_one_name_have_an_identity_each_and_the_older_place_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut other = sample();
+    other.identity.dataset = "other".to_owned();
+    AnswerFile::prepare(&at("a.csv")).unwrap().write(&sample(), None).unwrap();
+    AnswerFile::prepare(&at("a.jsonl")).unwrap().write(&other, None).unwrap();
+    let dataset = |name: &str| super::answer(&at(name)).unwrap().identity.unwrap()["dataset"].clone();
+    assert_eq!((dataset("a.csv").as_str(), dataset("a.jsonl").as_str()), ("us5", "other"));
+    std::fs::rename(at("a.csv.identity.json"), at("a.identity.json")).unwrap();
+    assert_eq!(dataset("a.csv"), "us5");
+    assert_eq!(dataset("a.jsonl"), "other", "its own takes precedence");
+}
+
+#[test]
 fn an_empty_and_a_foreign_file_are_refused() {
     for (_, format) in FORMATS {
         assert!(table(format, Vec::new(), None).is_err());

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use arrow_schema::{DataType, TimeUnit};
+use clap::ValueEnum as _;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use trawl_coordinator::features::{
     FOLDS_MAX, FeatureChunk, FeatureError, FeatureOptions, FeaturePanel, Scaler, SplitBy, WINDOW_MAX,
 };
@@ -26,10 +28,13 @@ use crate::app::Context;
 use crate::backend::Workload;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::output::atomic_file::StagedFile;
-use crate::output::{About, Format, identity_path, json};
+use crate::output::{About, Format, identity_path, json, shared_identity_path};
 use tensors::Tensors;
 use tidy::Tidy;
 use wide::Wide;
+
+/// Files that are named one by one when they have been written.
+const FILES_NAMED_MAX: usize = 4;
 
 /// The longest embargo, in bars.
 const EMBARGO_MAX: u32 = 100_000;
@@ -84,7 +89,7 @@ pub struct Args {
     output: Option<PathBuf>,
 
     /// Format of --output -
-    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
+    #[arg(long, value_parser = table_format(), value_name = "FORMAT", help_heading = "Output")]
     format: Option<Format>,
 
     /// Write a file for each column, FILE.COLUMN.parquet, with a row for each time and a column for each symbol
@@ -167,6 +172,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let local = LocalOptions { threads: routed(&args.running, &prepared).threads(), ..LocalOptions::default() };
     let panel = FeaturePanel::new(&prepared, local, options(&args, &prepared)?).map_err(mistake)?;
     let mut sinks = sinks(&args, &prepared, &panel)?;
+    let written = written(&args, &sinks);
     let place = args.scaler.as_deref().map(StagedFile::create).transpose()?;
     let scaler = args.scaler.as_ref().map(|_| panel.fit(&NoCancel)).transpose().map_err(mistake)?;
     let (mut rows, mut failed) = (0u64, false);
@@ -174,7 +180,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         if let Some(scaler) = &scaler {
             scaler.apply(&mut chunk);
         }
-        rows += chunk.rows().count() as u64;
+        let more = if args.wide { chunk.own.len() } else { chunk.rows().count() };
+        rows += more as u64;
         failed |= chunk.status.contains(&Status::Failed);
         sinks.push(&chunk).map_err(|error| format!("cannot write the panel: {error:#}"))
     });
@@ -187,7 +194,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     if let Some(path) = args.output.as_deref().filter(|path| *path != Path::new(STANDARD_STREAM))
         && Format::of(path)?.has_identity_beside()
     {
-        let mut file = StagedFile::create(&identity_path(path))?;
+        // One for all columns' files.
+        let place = if args.wide { shared_identity_path(path) } else { identity_path(path) };
+        let mut file = StagedFile::create(&place)?;
         json::write_about(&About::of_many(&prepared.identity, &prepared.document), &mut file)?;
         file.keep()?;
     }
@@ -197,10 +206,29 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let piped = args.output.as_deref() == Some(Path::new(STANDARD_STREAM));
     if !args.quiet && !piped {
         let synthetic = if prepared.dataset.manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
-        let places = args.output.iter().chain(&args.tensors).map(|path| path.display().to_string());
-        writeln!(io::stdout(), "wrote {}: {rows} rows{synthetic}", places.collect::<Vec<_>>().join(" and "))?;
+        writeln!(io::stdout(), "wrote {written}: {rows} rows{synthetic}")?;
     }
     Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
+}
+
+/// The files and the folder that are written, as the last line names them.
+fn written(args: &Args, sinks: &Sinks) -> String {
+    let table = match (&sinks.wide, &args.output) {
+        (Some(wide), _) => match wide.paths() {
+            [first, .., last] if wide.paths().len() > FILES_NAMED_MAX => {
+                Some(format!("{} files from {} to {}", wide.paths().len(), first.display(), last.display()))
+            }
+            paths => Some(paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")),
+        },
+        (None, output) => output.as_ref().map(|path| path.display().to_string()),
+    };
+    let tensors = args.tensors.as_ref().map(|folder| folder.display().to_string());
+    table.into_iter().chain(tensors).collect::<Vec<_>>().join(" and ")
+}
+
+/// The formats that a panel can have: those of tables.
+fn table_format() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(["csv", "parquet", "arrow"]).try_map(|name| Format::from_str(&name, false))
 }
 
 fn options(args: &Args, prepared: &PreparedScan) -> anyhow::Result<FeatureOptions> {

@@ -37,6 +37,7 @@ struct Frame {
 /// The files being written.
 pub struct Wide {
     frames: Vec<Frame>,
+    paths: Vec<PathBuf>,
 }
 
 impl Wide {
@@ -77,7 +78,12 @@ impl Wide {
             paths.push(path);
             frames.push(Frame { schema, file, values });
         }
-        Ok(Self { frames })
+        Ok(Self { frames, paths })
+    }
+
+    /// Where they are.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
     }
 
     /// Appends the times of a chunk.
