@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use trawl_kernels::Cancel;
 use trawl_kernels::stages::Stages;
-use trawl_market::{Adjustment, MarketError, TimeMicros};
+use trawl_market::{Adjustment, MarketError, TimeMicros, Timeframe};
 use trawl_wire::error::text_of;
 use trawl_wire::limits::bounded_reason;
 use trawl_wire::{Answer, ErrorKind, Identity, SegmentOutput, SegmentResultV2};
@@ -49,6 +49,17 @@ pub enum AllBarsError {
         name: String,
         /// The symbols that it refers to, in alphabetical order.
         symbols: Vec<String>,
+    },
+    /// A mistake of the user: at each of the dataset's bars, the newest complete longer bar would be repeated.
+    #[error(
+        "the bars of {wanted} are built from the dataset's bars of {own}, and what is wanted at every bar is wanted at every one of those: \
+         leave the timeframe out and write tf('{wanted}', ...), or import bars of {wanted}"
+    )]
+    Timeframe {
+        /// The timeframe of the document.
+        wanted: String,
+        /// That of the dataset.
+        own: Timeframe,
     },
     /// The operating system gave no threads.
     #[error("cannot start the threads of the scan")]
@@ -103,6 +114,20 @@ pub fn answer_at(prepared: &PreparedScan, chunk: &PanelChunk, time: usize) -> An
     }
 }
 
+/// That the scan is one of the dataset's own bars, not of longer bars that are built from them.
+///
+/// # Errors
+/// [`AllBarsError::Timeframe`].
+pub(crate) fn check_own_bars(prepared: &PreparedScan) -> Result<(), AllBarsError> {
+    let own = prepared.dataset.manifest.timeframe;
+    match &prepared.document.timeframe {
+        Some(wanted) if wanted.parse().ok() != Some(own) => {
+            Err(AllBarsError::Timeframe { wanted: wanted.clone(), own })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Runs the scan at every time of the dataset from `from` (the first when `None`) up to its as-of and passes the rows
 /// of chunks of times to `take`, in order of time. `take` is called inside the pool of the scan's threads.
 ///
@@ -119,6 +144,7 @@ pub fn all_bars_by_column(
     if prepared.plan.history.is_some() {
         return Err(AllBarsError::History);
     }
+    check_own_bars(prepared)?;
     let times = prepared.dataset.times()?;
     let wanted =
         times.partition_point(|t| from.is_some_and(|from| *t < from))..times.partition_point(|t| *t <= prepared.as_of);

@@ -325,3 +325,40 @@ fn a_file_says_what_was_asked_and_types_its_columns() {
     let diff = home.trawl(&["diff", "a.json", "a.ndjson"]).expect_code(0).stdout;
     assert!(diff.contains("A a.json: golden cross, us5@"), "{diff}");
 }
+
+/// The newest complete longer bar would be repeated at each of the dataset's bars, and counted so many times.
+#[test]
+fn built_bars_are_refused_where_every_bar_is_wanted() {
+    let home = Home::new();
+    home.write(
+        "week.toml",
+        "dataset = 'demo'\ntimeframe = '1w'\nwhere = 'close > sma(close, 4)'\nselect = ['close']\n",
+    );
+    home.trawl(&["scan", "week.toml", "--quiet"]).expect_code(0);
+    let wanted: [&[&str]; 5] = [
+        &["scan", "week.toml", "--all-bars", "all.csv"],
+        &["study", "week.toml"],
+        &["panel", "--file", "week.toml", "--output", "panel.csv"],
+        &["chart", "SPY", "--dataset", "demo", "--timeframe", "1w"],
+        &["chart", "--scan", "week.toml"],
+    ];
+    for arguments in wanted {
+        let ended = home.trawl(arguments).expect_code(2);
+        assert!(ended.stderr.contains("write tf('1w', ...)") && !ended.panicked(), "{arguments:?}: {}", ended.stderr);
+    }
+    assert!(!home.path("panel.csv").exists() && !home.path("all.csv").exists());
+    let own = ["study", "--dataset", "us5", "--where", "rsi(14) < 30", "--timeframe", "1d"];
+    home.trawl(&own).expect_code(0);
+}
+
+/// The training rows of one fold are the test rows of the others.
+#[test]
+fn a_scaler_is_refused_for_several_folds() {
+    let home = Home::new();
+    let asked =
+        ["panel", "-d", "us5", "-w", "close > 5", "-s", "close", "--forward", "5", "--scaler", "s.json", "-o", "p.csv"];
+    let ended = home.trawl(&[&asked[..], &["--folds", "3"]].concat()).expect_code(2);
+    assert!(ended.stderr.contains("this panel has 3 folds"), "{}", ended.stderr);
+    assert!(!home.path("p.csv").exists() && !home.path("s.json").exists());
+    home.trawl(&[&asked[..], &["--split", "2012-01-03"]].concat()).expect_code(0);
+}

@@ -22,7 +22,7 @@ use trawl_plan::ColumnKind;
 use trawl_wire::Status;
 use trawl_worker::late_row;
 
-use crate::all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars_by_column};
+use crate::all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars_by_column, check_own_bars};
 use crate::forward::Closes;
 use crate::local::LocalOptions;
 use crate::panel::PanelChunk;
@@ -60,6 +60,9 @@ pub enum FeatureError {
     /// Too much for memory.
     #[error("windows of {0} bars of all symbols and columns take more than {WINDOW_BYTES_MAX} bytes: select less")]
     Window(usize),
+    /// A mistake of the user: the training rows of one fold are test rows of others.
+    #[error("a scaler is fitted on the training rows of one split, and this panel has {0} folds: give one split, or leave the scaler out")]
+    Folds(usize),
     /// A mistake of the user.
     #[error("the span has no bar")]
     Empty,
@@ -155,6 +158,7 @@ impl<'a> FeaturePanel<'a> {
         if !options.horizons.is_empty() && !Closes::are_in(prepared) {
             return Err(FeatureError::NoClose);
         }
+        check_own_bars(prepared)?;
         let own = |name: &&String| name.starts_with(FORWARD_PREFIX) || name.starts_with("split") || *name == "matched";
         if let Some(name) = prepared.plan.headings.iter().find(own) {
             return Err(FeatureError::Name(name.clone()));
@@ -217,8 +221,11 @@ impl<'a> FeaturePanel<'a> {
     /// Means and deviations of the features over the training rows of the only part, in the order of time.
     ///
     /// # Errors
-    /// Those of [`FeaturePanel::each_chunk`].
+    /// Those of [`FeaturePanel::each_chunk`]; [`FeatureError::Folds`] for several parts.
     pub fn fit(&self, cancel: &dyn Cancel) -> Result<Scaler, FeatureError> {
+        if self.parts.all.len() > 1 {
+            return Err(FeatureError::Folds(self.parts.all.len()));
+        }
         let mut scaler = Scaler::of(self.features(), &self.kinds());
         self.each_chunk(cancel, |chunk| {
             scaler.learn(&chunk);

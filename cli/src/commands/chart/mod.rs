@@ -101,7 +101,7 @@ pub struct Args {
     #[arg(long, value_name = "HOW[@DATE]")]
     adjust: Option<String>,
 
-    /// Use bars of this timeframe, such as 1d; refused when the dataset has none
+    /// The timeframe that the dataset's bars must have, such as 1d; longer bars are drawn by --expr "tf('1w', ...)"
     #[arg(long, short, value_name = "TIMEFRAME")]
     timeframe: Option<String>,
 
@@ -232,7 +232,8 @@ fn first_matches(scan: &PreparedScan, name: &str) -> anyhow::Result<Vec<String>>
         let placed = answer.rows.into_iter().filter(|row| row.place.is_some());
         symbols = placed.map(|row| row.row.symbol).take(draw::SHEET_CHARTS_MAX).collect();
         Ok(())
-    })?;
+    })
+    .map_err(scan::all_bars::mistake)?;
     if symbols.is_empty() {
         let message = format!("no symbol matches '{name}' as of {}", scan.shown_as_of());
         return Err(UserMistake::with_help(message, "take another --as-of, or name a symbol").into());
@@ -394,6 +395,7 @@ fn mistake_of(error: SeriesError) -> anyhow::Error {
     match error {
         SeriesError::Symbol(error) => scan::no_symbol(&error).into(),
         SeriesError::Market(error) => crate::failure::of_market(error),
+        SeriesError::AllBars(error) => scan::all_bars::mistake(error),
         error => anyhow::Error::new(error),
     }
 }

@@ -135,9 +135,11 @@ pub struct Written {
 }
 
 /// As a mistake of the user where it is one.
-pub(super) fn mistake(error: AllBarsError) -> anyhow::Error {
+pub(crate) fn mistake(error: AllBarsError) -> anyhow::Error {
     match error {
-        AllBarsError::History | AllBarsError::Renamed { .. } => UserMistake::plain(error.to_string()).into(),
+        AllBarsError::History | AllBarsError::Renamed { .. } | AllBarsError::Timeframe { .. } => {
+            UserMistake::plain(error.to_string()).into()
+        }
         error => anyhow::Error::new(error),
     }
 }

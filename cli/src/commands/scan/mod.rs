@@ -3,7 +3,7 @@
 //! It collects the user's options, passes them to the coordinator crate and shows the answer. It neither plans shards
 //! nor computes anything.
 
-mod all_bars;
+pub(crate) mod all_bars;
 mod clauses;
 mod document_files;
 mod explain;

@@ -295,6 +295,7 @@ fn mistake(error: FeatureError) -> anyhow::Error {
         | FeatureError::Name(_)
         | FeatureError::Split(_)
         | FeatureError::Window(_)
+        | FeatureError::Folds(_)
         | FeatureError::Empty => UserMistake::plain(message).into(),
     }
 }
