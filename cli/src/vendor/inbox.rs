@@ -78,7 +78,7 @@ impl Inbox {
             fs::File::options().create(true).truncate(false).write(true).open(&self.lock).with_context(failed)?;
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             return Err(UserMistake::with_help(
-                format!("another import from the same source into '{}' is running on this machine", self.dataset),
+                format!("another import of this kind into '{}' is running on this machine", self.dataset),
                 "run this one when that one has ended",
             )
             .into());
@@ -246,7 +246,7 @@ mod tests {
         first.take().unwrap();
         let second = Inbox::at(cache.path(), "d", "us");
         let error = second.take().unwrap_err().to_string();
-        assert!(error.contains("another import from the same source into 'us' is running"), "{error}");
+        assert!(error.contains("another import of this kind into 'us' is running"), "{error}");
         Inbox::at(cache.path(), "e", "eu").take().unwrap();
         first.delete();
         second.take().unwrap();

@@ -331,6 +331,11 @@ fn each_kind_of_damage_has_its_own_message_with_file_and_place() {
             vec!["data", "import", "polygon-flat", &from, "-d", "x", "--from", "2024-02-01", "--to", "2024-01-01"],
             "is after",
         ),
+        // No file has two bars of a symbol: which of them is out of place cannot be said.
+        (
+            vec!["data", "import", "polygon-flat", &from, "-d", "x", "--timeframe", "1m"],
+            "2024-01-02.csv.gz (and 8 more): the bars are 1d apart",
+        ),
     ] {
         let ended = home.trawl(&words).expect_code(2);
         assert!(ended.stderr.contains(message) && !ended.stderr.contains("hunter2"), "{message}: {}", ended.stderr);

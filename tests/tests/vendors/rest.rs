@@ -319,7 +319,7 @@ fn a_small_import_keeps_the_answers_of_an_interrupted_larger_one() {
     let kept = || super::files_below(user.cache.path()).iter().any(|path| path.extension().is_some_and(|e| e == "csv"));
     trawl_tests::wait::until(Duration::from_secs(60), || kept().then_some(())).expect("an answer is kept");
     let refused = user.run(&small).expect_code(2);
-    let why = "another import from the same source into 'us' is running on this machine";
+    let why = "another import of this kind into 'us' is running on this machine";
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
     running.kill();
     server.fail(Faults::default());
