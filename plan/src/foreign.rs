@@ -3,7 +3,7 @@
 use crate::catalogue;
 
 /// The word, and what it is in this language.
-const WORDS: [(&str, &str); 72] = [
+const WORDS: [(&str, &str); 71] = [
     ("ago", "x[1] is x one bar before"),
     ("avg", "write sma(x, n) for a mean over time, (a + b) / 2 for one of values"),
     ("bars_since", "write since(c)"),
@@ -53,7 +53,6 @@ const WORDS: [(&str, &str); 72] = [
     ("isfirstbar", "write session_bar == 1"),
     ("islast", "leave it out: an answer is about the last bar"),
     ("isna", "x == x is NA where x is: nz(x, value) replaces NA"),
-    ("linreg", "write linearreg(x, n)"),
     ("llv", "write lowest(x, n)"),
     ("mean", "write sma(x, n) for a mean over time, (a + b) / 2 for one of values"),
     ("minute", "write time_of_day: minutes since midnight, or time_of_day >= '10:30'"),
