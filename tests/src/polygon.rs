@@ -249,8 +249,10 @@ fn answer(state: &State, target: &str, host: &str) -> (u16, Value) {
             }
             let active = parameters.get("active") != Some(&"false");
             let as_of = parameters.get("date").copied().unwrap_or("9999-12-31");
-            let gone = |value: &Value| {
-                value["delisted_utc"].as_str().is_some_and(|delisted| delisted.get(..10).unwrap_or("") <= as_of)
+            // Of some that are gone it has no date.
+            let gone = |value: &Value| match value["delisted_utc"].as_str() {
+                Some(delisted) => delisted.get(..10).unwrap_or("") <= as_of,
+                None => value["active"] == json!(false),
             };
             let results =
                 state.market.tickers.iter().filter(|value| gone(value) != active).cloned().map(|mut value| {

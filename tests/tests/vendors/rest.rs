@@ -298,6 +298,20 @@ fn listings_are_merged_into_the_table_that_there_is() {
 }
 
 #[test]
+fn a_delisting_without_a_date_leaves_the_labels_on_the_days_before_the_last() {
+    let home = Home::new();
+    let mut market = market();
+    market.tickers[1]["active"] = json!(false);
+    let server = Polygon::start(market, Faults::default());
+    parsed(User::new(&home, &server).run(&words("us", &["--universe", "--listings"])));
+    let scan = ["scan", "--dataset", "us", "--where", "exchange == 'XNYS'", "--as-of", "2024-01-04", "--format", "csv"];
+    let ended = home.trawl(&[&scan[..], &["--quiet", "--output", "-"]].concat()).expect_code(0);
+    assert_eq!(matched(&ended.stdout), ["AAPL", "BRK.B"]);
+    let gone = parsed(home.trawl(&["data", "inspect", "us", "--symbol", "BRK.B", "--json"]));
+    assert!(gone["symbol"]["listing"][0]["to"].is_i64(), "{gone}");
+}
+
+#[test]
 fn a_bar_that_lacks_a_value_is_put_into_quarantine() {
     let home = Home::new();
     let mut market = market();
