@@ -283,6 +283,8 @@ fn what_a_scan_needs_is_explained_and_what_nothing_uses_is_reported() {
     let foreign = home.trawl(&["indicators", "--search", "crossover"]).expect_code(0).stdout;
     assert!(foreign.contains("crosses_above"), "{foreign}");
     home.trawl(&["indicators", "--search", "nosuchthing"]).expect_code(2);
+    let named = home.trawl(&["indicators", "dmi"]).expect_code(2).stderr;
+    assert!(named.contains("write plus_di(n), minus_di(n) or adx(n)") && !named.contains("imi'"), "{named}");
 }
 
 #[test]

@@ -94,9 +94,11 @@ fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
 
 fn unknown(name: &str, lower: &str) -> UserMistake {
     let functions = catalogue::functions().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()));
-    let help = match suggest(lower, functions.chain(catalogue::FORMS.iter().map(|f| f.name))) {
+    let near = suggest(lower, functions.chain(catalogue::FORMS.iter().map(|f| f.name)));
+    // A word of another tool is no slip of the pen, however near it is to a name.
+    let help = trawl_plan::foreign_hint(lower).unwrap_or_else(|| match near {
         Some(near) => format!("did you mean '{near}'?"),
         None => "'trawl indicators' lists them".to_owned(),
-    };
+    });
     UserMistake::Plain { message: format!("there is no function '{name}'"), help: Some(help) }
 }
