@@ -159,6 +159,40 @@ fn a_failure_for_good_needs_a_second_host_that_says_the_same() {
 }
 
 #[test]
+fn a_host_whose_reply_cannot_be_a_result_is_not_believed_once_another_host_has_one() {
+    let mut case = Case::one_scan(3, &[&[0, 1, 2]]);
+    case.done(1, 1, whole(1), 5);
+    case.step(Event::PieceMalformed { attempt: 1, piece: whole(0) });
+    assert_eq!(case.commands, [], "by itself it proves nothing");
+    case.wait(LIMITS.retry_delay_ms);
+    let (attempt, host, pieces, _) = case.dispatched()[0].clone();
+    assert!(host != 1 && pieces == [whole(0)]);
+    case.done(attempt, host, whole(0), 5);
+    assert!(case.says(&Command::Accept { scan: 1, piece: whole(0) }));
+    assert!(case.says(&Command::Quarantine { host: 1, scan: 1, piece: whole(0) }));
+    let ends = Command::End { scan: 1, outcome: Outcome::Complete { disputed: false } };
+    assert!(!case.says(&ends), "it was believed about another piece");
+    // What it answered, and what it was to answer; not to it.
+    let mut asked: Vec<(AttemptId, WorkerId, Vec<Piece>, Purpose)> = case.dispatched();
+    asked.sort_by_key(|(_, _, pieces, _)| pieces.clone());
+    let pieces: Vec<Piece> = asked.iter().flat_map(|(_, _, pieces, _)| pieces.clone()).collect();
+    assert!(pieces == [whole(1), whole(2)] && asked.iter().all(|(_, worker, ..)| *worker != 1), "{asked:?}");
+    for (attempt, host, pieces, _) in asked {
+        pieces.into_iter().for_each(|piece| drop(case.done(attempt, host, piece, 5).to_vec()));
+    }
+    assert!(case.says(&ends), "{:?}", case.commands);
+
+    // Without another host it is tried again there.
+    let mut alone = Case::one_scan(1, &[&[0]]);
+    alone.step(Event::PieceMalformed { attempt: 1, piece: whole(0) });
+    alone.wait(LIMITS.retry_delay_ms);
+    assert_eq!(alone.places(), [(1, vec![0])]);
+    alone.done(2, 1, whole(0), 5);
+    let accepted = Command::Accept { scan: 1, piece: whole(0) };
+    assert!(alone.says(&accepted) && alone.says(&ends), "it is believed if it has a result then: {:?}", alone.commands);
+}
+
+#[test]
 fn a_host_that_fails_what_another_has_is_given_nothing_more_and_its_results_are_believed() {
     let mut case = Case::one_scan(2, &[&[0, 1, 2]]);
     case.done(1, 1, whole(1), 5);

@@ -132,6 +132,14 @@ pub enum Event {
         /// Whether and where another attempt may succeed.
         kind: ErrorKind,
     },
+    /// An attempt answered one of its pieces with what cannot be a result of it, though it arrived as it was sent. Retried; as soon as
+    /// another host has a result, the host's word is taken back, as after a wrong one.
+    PieceMalformed {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The piece that it answered.
+        piece: Piece,
+    },
     /// An attempt is alive, but its replies wait for room in the coordinator: it is not late.
     AttemptPaused {
         /// The attempt.

@@ -111,6 +111,7 @@ impl Scheduler {
                 self.done(scan, attempt, host, (piece, digest), now_ms, out);
             }
             Event::PieceFailed { attempt, piece, kind } => self.piece_failed(attempt, piece, kind, now_ms, out),
+            Event::PieceMalformed { attempt, piece } => self.piece_malformed(attempt, piece, now_ms, out),
             Event::AttemptPaused { attempt } => {
                 if let Some(attempt) = self.attempts.get_mut(&attempt) {
                     attempt.heard_ms = now_ms;
@@ -309,12 +310,14 @@ impl Scheduler {
             PieceState::Open => {
                 progress.accept(host, digest);
                 let accusers = std::mem::take(&mut progress.accusers);
+                let malformed = std::mem::take(&mut progress.malformed);
                 scan.open -= 1;
                 scan.open_cost = scan.open_cost.saturating_sub(progress.cost);
                 out.push(Command::Accept { scan: id, piece });
                 self.release(id, piece, out);
                 // A piece that fails on one host and not on another fails because of that host.
                 accusers.into_iter().for_each(|accuser| self.distrust(accuser, (id, piece), now_ms, out));
+                self.disprove(malformed, host, (id, piece), now_ms, out);
                 self.end_if_complete(id, out);
             }
             PieceState::Accepted(_) => self.vote(id, piece, host, digest, now_ms, out),

@@ -188,6 +188,23 @@ impl Scheduler {
         }
     }
 
+    /// Discards all results of hosts that answered a piece with what cannot be its result, now that another host has one.
+    pub(super) fn disprove(
+        &mut self,
+        mut hosts: Vec<HostId>,
+        right: HostId,
+        (id, piece): (ScanId, Piece),
+        now_ms: u64,
+        out: &mut Vec<Command>,
+    ) {
+        hosts.retain(|host| *host != right && !self.quarantined.contains(host));
+        // No scan ends before all are processed.
+        hosts.iter().for_each(|host| self.unsettle(*host, now_ms));
+        for host in hosts {
+            self.quarantine(host, (id, piece), now_ms, out);
+        }
+    }
+
     /// Discards all past and future results of this host.
     fn quarantine(&mut self, host: HostId, (id, piece): (ScanId, Piece), now_ms: u64, out: &mut Vec<Command>) {
         if !self.quarantined.insert(host) {

@@ -35,6 +35,21 @@ impl Scheduler {
         }
     }
 
+    /// Handles a reply that cannot be a result. One host alone proves nothing, since it is judged by this process: the piece is tried
+    /// again, and a result of another host decides.
+    pub(super) fn piece_malformed(&mut self, id: AttemptId, piece: Piece, now_ms: u64, out: &mut Vec<Command>) {
+        let Some(attempt) = self.attempts.get(&id) else { return };
+        let (scan, host) = (attempt.scan, attempt.host);
+        if attempt.left.contains(&piece)
+            && let Some(progress) = self.scans.get_mut(&scan).and_then(|scan| scan.pieces.get_mut(&piece))
+            && matches!(progress.standing, PieceState::Open)
+            && !progress.malformed.contains(&host)
+        {
+            progress.malformed.push(host);
+        }
+        self.piece_failed(id, piece, ErrorKind::Retryable, now_ms, out);
+    }
+
     pub(super) fn attempt_ended(&mut self, id: AttemptId, now_ms: u64, out: &mut Vec<Command>) {
         if let Some(attempt) = self.forget(id) {
             self.abandon(&attempt, true, now_ms, out);

@@ -68,6 +68,8 @@ pub(super) struct Progress {
     pub alone: bool,
     /// Hosts that reported a permanent failure of it.
     pub accusers: Vec<HostId>,
+    /// Hosts that answered with what cannot be a result of it.
+    pub malformed: Vec<HostId>,
     /// The kind of failure they reported, while the coordinator checks its own copy.
     pub checking: Option<ErrorKind>,
     /// Number of attempts at it that timed out without a reply.
@@ -194,6 +196,7 @@ impl Progress {
             deaths: 0,
             alone: false,
             accusers: Vec::new(),
+            malformed: Vec::new(),
             checking: None,
             timeouts: 0,
             running: Vec::new(),

@@ -14,7 +14,7 @@ use trawl_wire::error::{innermost, plan_in, text_of};
 use trawl_wire::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX};
 use trawl_wire::pb::worker_client::WorkerClient;
 use trawl_wire::plan_key::{PlanAtWorker, PlanKey};
-use trawl_wire::{CrossTimes, ErrorKind, Failure, SegmentResult, envelope, pb, trace};
+use trawl_wire::{CrossTimes, EnvelopeError, ErrorKind, Failure, SegmentResult, envelope, pb, trace};
 use trawl_worker::ScanStep;
 
 use super::counted_channel::CountedChannel;
@@ -65,11 +65,37 @@ pub(crate) struct Found {
     pub transit: TransitPermit,
 }
 
+/// Why a reply has no result that can be used.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The worker reports it, or the reply may have been changed on its way, or be of another build.
+    Failed(Failure),
+    /// It arrived as it was sent, and cannot be a result of the piece.
+    Malformed(Failure),
+}
+
+impl Fault {
+    pub fn failure(&self) -> &Failure {
+        match self {
+            Self::Failed(failure) | Self::Malformed(failure) => failure,
+        }
+    }
+}
+
+impl From<EnvelopeError> for Fault {
+    fn from(error: EnvelopeError) -> Self {
+        match error {
+            EnvelopeError::Archive(_) | EnvelopeError::Content(_) => Self::Malformed(error.into()),
+            error => Self::Failed(error.into()),
+        }
+    }
+}
+
 /// A worker's reply for one piece.
 #[derive(Debug)]
 pub(crate) struct PieceReply {
     pub piece: Piece,
-    pub outcome: Result<Box<Found>, Failure>,
+    pub outcome: Result<Box<Found>, Fault>,
     /// Timings of the whole shard, with its last reply.
     pub timings: Option<Box<pb::ShardTimings>>,
     /// What the worker holds, with its last reply.
@@ -299,17 +325,18 @@ fn outcome_of(
     piece: Piece,
     (prepared, step, wanted): (&PreparedScan, ScanStep, &[CrossTimes]),
     transit: &Arc<TransitBytes>,
-) -> Result<Box<Found>, Failure> {
+) -> Result<Box<Found>, Fault> {
     let retryable = |message: String| Failure::new(ErrorKind::Retryable, message);
+    let malformed = |message: String| Fault::Malformed(retryable(message));
     match reply.outcome {
         Some(pb::segment_reply::Outcome::Result(envelope)) => {
             let transit = transit.hold(envelope.payload.len());
             let result = envelope::read(&envelope)?;
             if result.segment() != reply.segment {
-                return Err(retryable(format!("segment {} came for segment {}", result.segment(), reply.segment)));
+                return Err(malformed(format!("segment {} came for segment {}", result.segment(), reply.segment)));
             }
-            prepared.check_piece(step, piece, &result).map_err(retryable)?;
-            PreparedScan::check_times(wanted, &result).map_err(retryable)?;
+            prepared.check_piece(step, piece, &result).map_err(malformed)?;
+            PreparedScan::check_times(wanted, &result).map_err(malformed)?;
             // As received it is a part of a larger buffer, which would be kept with it.
             let (envelope, transit) = match &result {
                 SegmentResult::Rows(columns) => (envelope::seal_again(columns, &envelope)?, transit.keep_envelope()),
@@ -321,7 +348,7 @@ fn outcome_of(
             let (digest, timings) = (result.digest(), reply.timings.unwrap_or_default());
             Ok(Box::new(Found { result, digest, envelope, timings, transit }))
         }
-        Some(pb::segment_reply::Outcome::Failure(failure)) => Err(failure.into()),
-        None => Err(retryable(format!("an empty reply for segment {}", reply.segment))),
+        Some(pb::segment_reply::Outcome::Failure(failure)) => Err(Fault::Failed(failure.into())),
+        None => Err(Fault::Failed(retryable(format!("an empty reply for segment {}", reply.segment)))),
     }
 }

@@ -76,6 +76,16 @@ async fn a_worker_that_misbehaves_costs_attempts_and_nothing_else() {
         assert_eq!(answer_digest(&scanned.answer), world.expected(), "{oddity:?}");
         assert!(seen.shards.load(Ordering::SeqCst) > 0, "{oddity:?} was never asked");
         assert!(scanned.report.retried_segments > 0, "{oddity:?}");
+        match oddity {
+            // What arrives as it was sent, and cannot be a result, is the worker's doing.
+            Oddity::Truncated | Oddity::Reordered | Oddity::OtherSegment | Oddity::LosesSymbol => {
+                assert_eq!(scanned.report.quarantined, ["odd"], "{oddity:?}");
+                assert!(!scanned.report.disputed, "{oddity:?}");
+            }
+            // These may also have a right result of other segments, or a form that another build reads.
+            Oddity::Oversized | Oddity::ExtraValue => {}
+            _ => assert!(scanned.report.quarantined.is_empty(), "{oddity:?}"),
+        }
     }
 }
 

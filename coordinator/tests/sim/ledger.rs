@@ -206,6 +206,13 @@ impl Ledger {
                     }
                 }
             }
+            Event::PieceMalformed { attempt, piece } => {
+                if let Some(running) = self.running.get_mut(attempt)
+                    && running.left.remove(piece)
+                {
+                    running.heard_ms = now_ms;
+                }
+            }
             Event::Checked { scan, piece, found } => {
                 if let Some(seen) = self.scans.get_mut(scan) {
                     seen.checked.insert(*piece, *found);

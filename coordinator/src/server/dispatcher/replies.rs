@@ -9,7 +9,7 @@ use trawl_wire::error::over_in;
 use super::{News, State};
 use crate::report::SegmentRun;
 use crate::scheduler::{AttemptId, Event, Piece, ScanId};
-use crate::server::attempt::{AttemptEvent, Ending, Found, PieceReply, Ticket};
+use crate::server::attempt::{AttemptEvent, Ending, Fault, Found, PieceReply, Ticket};
 use crate::worker_class::counter_of;
 
 impl State {
@@ -57,7 +57,7 @@ impl State {
     fn hear_piece(&mut self, Ticket { attempt, scan, host }: Ticket, reply: PieceReply) {
         let PieceReply { piece, outcome, timings, cache } = reply;
         let worker = self.attempts.get(&attempt).map(|running| running.worker);
-        self.track_reply((attempt, scan), piece, outcome.as_ref().err(), timings);
+        self.track_reply((attempt, scan), piece, outcome.as_ref().err().map(Fault::failure), timings);
         match outcome {
             Ok(found) => {
                 let digest = found.digest;
@@ -65,16 +65,21 @@ impl State {
                 self.note_event(Event::PieceDone { scan, attempt, host, piece, digest });
                 self.held = None;
             }
-            Err(failure) => {
+            Err(fault) => {
+                let failure = fault.failure();
                 if failure.kind == ErrorKind::Damaged {
-                    self.log_damage(attempt, scan, piece, &failure);
+                    self.log_damage(attempt, scan, piece, failure);
                 } else if failure.kind == ErrorKind::Retryable {
-                    self.log_failed(attempt, scan, piece, &failure);
+                    self.log_failed(attempt, scan, piece, failure);
                 }
                 if let Some(scan) = self.scans.get_mut(&scan) {
-                    scan.messages.insert(piece, failure.message);
+                    scan.messages.insert(piece, failure.message.clone());
                 }
-                self.note_event(Event::PieceFailed { attempt, piece, kind: failure.kind });
+                let kind = failure.kind;
+                self.note_event(match fault {
+                    Fault::Failed(_) => Event::PieceFailed { attempt, piece, kind },
+                    Fault::Malformed(_) => Event::PieceMalformed { attempt, piece },
+                });
             }
         }
         // After the result, whose load shows what it costs not to hold these bars.
