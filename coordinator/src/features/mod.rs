@@ -61,7 +61,9 @@ pub enum FeatureError {
     #[error("windows of {0} bars of all symbols and columns take more than {WINDOW_BYTES_MAX} bytes: select less")]
     Window(usize),
     /// A mistake of the user: the training rows of one fold are test rows of others.
-    #[error("a scaler is fitted on the training rows of one split, and this panel has {0} folds: give one split, or leave the scaler out")]
+    #[error(
+        "a scaler is fitted on the training rows of one split, and this panel has {0} folds: give one split, or leave the scaler out"
+    )]
     Folds(usize),
     /// A mistake of the user.
     #[error("the span has no bar")]
