@@ -339,7 +339,7 @@ fn built_bars_are_refused_where_every_bar_is_wanted() {
     home.trawl(&["scan", "week.toml", "--quiet"]).expect_code(0);
     let wanted: [&[&str]; 5] = [
         &["scan", "week.toml", "--all-bars", "all.csv"],
-        &["study", "week.toml"],
+        &["study", "--file", "week.toml"],
         &["panel", "--file", "week.toml", "--output", "panel.csv"],
         &["chart", "SPY", "--dataset", "demo", "--timeframe", "1w"],
         &["chart", "--scan", "week.toml"],

@@ -149,7 +149,7 @@ fn files_that_another_machine_merges_while_they_are_compacted_are_compacted_as_m
     let ((_here, here), (_there, there), (_local, local)) = (machine(&objects), machine(&objects), directory());
     // One before those that are appended; the last of these merges.
     let days = TAILS_MERGED as u32 + 1;
-    let date = |day: u32| format!("2024-{:02}-{:02},A,{day}\n", 1 + day / 28, 1 + day % 28);
+    let date = |day: u32| format!("2024-{:02}-{:02},A,{}\n", 1 + day / 28, 1 + day % 28, 1 + day);
     let append = |store: &Store, day: u32| drop(import_files(store, &options(&date(day), inputs.path())).unwrap());
     (0..days - 1).for_each(|day| append(&here, day));
     let mut attempts = 0;
