@@ -231,7 +231,7 @@ mod tests {
             fs::write(path, "x").unwrap();
         };
         write("1/2/3/4/5/6/7/2024-01-02.csv");
-        write("1/2/3/4/5/6/2023/2023-01-02.csv");
+        write("1/2/3/4/5/6/2022/2022-01-03.csv");
         let none = day_files(&place, span).unwrap_err().to_string();
         assert!(none.contains("in these dates; ") && none.contains("1/2/3/4/5/6/7 was not searched"), "{none}");
         write("1/2/3/4/5/6/2024-01-03.csv");

@@ -63,7 +63,7 @@ fn only_functions_that_are_there_are_suggested_and_those_of_another_meaning_are_
 #[test]
 fn the_as_of_is_no_clause_of_a_document() {
     let mistake = ScanDocument::from_toml("as_of = '2012-06-01'\nwhere = 'close > 1'\n").unwrap_err();
-    assert!(mistake.message.contains("unknown field 'as_of'") && mistake.help.unwrap().contains("--as-of"));
+    assert!(mistake.message.contains("unknown field `as_of`") && mistake.help.unwrap().contains("--as-of"));
 }
 
 /// The rows of the table in docs/language/words.md.
