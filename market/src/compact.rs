@@ -19,11 +19,11 @@ use crate::import::memory::MemoryPlan;
 use crate::import::{Spans, check_writable_name};
 use crate::manifest::{Appended, Manifest, SymbolEntry};
 use crate::manifest_reader::complete;
-use crate::removal::sweep_unfinished_of_imports;
 use crate::snapshot::{
     CompactionLock, Heading, Sink, WriteLock, assemble, assemble_appended, base_path, write_atomically,
 };
 use crate::store::Store;
+use crate::unfinished::sweep_unfinished_of_imports;
 
 /// How long a compaction waits for an import to end, at the end of which it takes over what it wrote.
 const IMPORT_WAIT: Duration = Duration::from_secs(600);

@@ -50,6 +50,7 @@ mod sums;
 mod synth;
 mod tail;
 mod time;
+mod unfinished;
 mod vendor_record;
 mod vintages;
 mod words;

@@ -57,10 +57,10 @@ use crate::name::check_dataset_name;
 use crate::quarantine::{quarantine_path, write_quarantine};
 use crate::reading::ReadOptions;
 use crate::reference::attribute_name;
-use crate::removal::sweep_unfinished;
 use crate::snapshot::{CompactionLock, Heading, Sink, WriteLock, assemble};
 use crate::store::Store;
 use crate::time::{TimeMicros, now};
+use crate::unfinished::sweep_unfinished;
 
 /// What to import and how to read it.
 #[derive(Debug, Clone, Default)]

@@ -196,7 +196,8 @@ fn begin(text: &str) -> Result<AsOf, String> {
 /// Runs the scan and shows its answer; [`NOT_DONE`] when a symbol failed.
 pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     if !args.scans.is_empty() {
-        args.clauses.several = Some(several::read_several(&args.scans, &args.clauses)?);
+        args.clauses.several =
+            Some(several::read_several(&args.scans, &|document| args.clauses.replace_shared(document))?);
     }
     let mode = match args.mode() {
         Mode::Detached(_) | Mode::Submitted(_) => "cluster",

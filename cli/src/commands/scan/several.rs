@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use trawl_plan::document::MemberScan;
 use trawl_plan::{Diagnostic, ScanDocument};
 
-use super::clauses::Clauses;
 use super::document_files::{cannot_read, document_at, place_name, shown};
 use super::include::included;
 use crate::failure::{UserMistake, io_reason};
@@ -21,16 +20,16 @@ pub struct Several {
 }
 
 /// Reads the documents at `paths`; a directory means its `.toml` files. Their `select`, `rank` and `limit` are not used, and
-/// `flags` replace their dataset and whatever else all must agree on.
+/// `replace` is done to each before they are compared: it sets the dataset and whatever else all must agree on.
 ///
 /// # Errors
 /// A [`UserMistake`]: an unreadable file, a mistake in it, documents that do not agree, a sweep.
-pub fn read_several(paths: &[PathBuf], flags: &Clauses) -> Result<Several, UserMistake> {
+pub fn read_several(paths: &[PathBuf], replace: &dyn Fn(&mut ScanDocument)) -> Result<Several, UserMistake> {
     let mut several = Several::default();
     for path in files(paths)? {
         let (mut document, text) = document_at(&path, |why| cannot_read(&path, &why))?;
         included(&mut document, &path)?;
-        flags.replace_shared(&mut document);
+        replace(&mut document);
         let name = document
             .name
             .clone()
@@ -131,15 +130,15 @@ mod tests {
     use super::*;
 
     fn read_texts(texts: &[(&str, &str)]) -> Result<Several, String> {
-        read_with(&Clauses::default(), texts)
+        read_with(&|_| (), texts)
     }
 
-    fn read_with(flags: &Clauses, texts: &[(&str, &str)]) -> Result<Several, String> {
+    fn read_with(replace: &dyn Fn(&mut ScanDocument), texts: &[(&str, &str)]) -> Result<Several, String> {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in texts {
             std::fs::write(folder.path().join(name), text).expect("a file");
         }
-        read_several(&[folder.path().to_owned()], flags).map_err(|e| format!("{e:?}"))
+        read_several(&[folder.path().to_owned()], replace).map_err(|e| format!("{e:?}"))
     }
 
     #[test]
@@ -172,10 +171,10 @@ mod tests {
         ];
         assert!(read_texts(&texts).expect_err("refused").contains("another 'dataset'"));
         let given = |text: &str| Some(text.to_owned());
-        let mut flags = Clauses::of_document(PathBuf::new(), given("mine"), given("none"));
-        flags.max_age = given("5d");
-        flags.history = Some(500);
-        let several = read_with(&flags, &texts).expect("legal");
+        let replace = |document: &mut ScanDocument| {
+            (document.dataset, document.adjust, document.max_age) = (given("mine"), given("none"), given("5d"));
+        };
+        let several = read_with(&replace, &texts).expect("legal");
         assert_eq!((several.document.dataset.as_deref(), several.document.scans.len()), (Some("mine"), 3));
         assert_eq!(several.document.adjust.as_deref(), Some("none"));
     }
