@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -12,10 +13,22 @@ import urllib.error
 import urllib.request
 
 
+# Below the ports that Linux gives to outgoing connections: one of those may be taken by a connection before it is listened at.
+PORTS = range(20_000, 32_000)
+given_ports = set()
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in given_ports:
+            given_ports.add(port)
+            return port
 
 
 class Process:
