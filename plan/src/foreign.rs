@@ -100,7 +100,7 @@ const NAMESAKES: [(&[&str], &str, &str); 8] = [
     (&["ta", "pd", "df", "vbt", SERIES], "min", "no function looks at all bars so far: lowest(x, n) looks at n bars"),
 ];
 
-/// Stands in [`NAMESAKES`] for what is before a method: a series, not a namespace.
+/// In [`NAMESAKES`], what is before a method: a series, not a namespace.
 const SERIES: &str = "";
 
 /// Namespaces that other languages write before their functions.

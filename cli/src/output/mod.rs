@@ -312,7 +312,7 @@ pub fn identity_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// `answer.csv` -> `answer.identity.json`: of the several files of a wide panel, and of files that releases up to 0.1 wrote.
+/// `answer.csv` -> `answer.identity.json`: of the several files of a wide panel, and of files that earlier releases wrote.
 pub fn shared_identity_path(path: &Path) -> PathBuf {
     path.with_extension("identity.json")
 }

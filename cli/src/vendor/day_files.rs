@@ -16,7 +16,8 @@ const ENDINGS: [&str; 2] = [".csv.gz", ".csv"];
 /// What a folder's name says about the bars in it.
 const KINDS: [(&str, &str); 2] = [("day_aggs", "1d"), ("minute_aggs", "1m")];
 
-const DAY: TimeMicros = 86_400_000_000;
+/// Microseconds of a day.
+pub const DAY: TimeMicros = 86_400_000_000;
 
 /// A file of a day.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::output::table;
 /// Rows shown by default.
 const ROWS_SHOWN_MAX: usize = 50;
 
-/// The text, ending in a line break. `answer` is the scan's own; The scan's `limit` holds for its rows; `all` shows every row.
+/// The text, ending in a line break. `answer` is the scan's own, whose `limit` holds for these rows too; `all` shows every row.
 pub fn text(
     question: &NearQuestion,
     misses: &[NearMiss],

@@ -8,7 +8,7 @@ use trawl_plan::limits::LABEL_VALUES_MAX;
 use super::document_files::{cannot_read, place_name, read, shown};
 use crate::failure::{UserMistake, io_reason};
 
-/// The clause that a watchlist stands in front of.
+/// The clause that a watchlist is put in front of.
 const CLAUSE: &str = "universe";
 /// What joins it to the universe that it is in front of; a parenthesis ends that.
 const JOINED: &str = " and (";
@@ -65,7 +65,7 @@ impl Watchlist {
         }
     }
 
-    /// A mistake about one of its symbols with its place in the file; any other as if the universe stood without the list.
+    /// A mistake about one of its symbols with its place in the file; any other as if there were no list.
     pub fn placed(&self, mistake: Diagnostic) -> Diagnostic {
         let (listed, span) = (self.condition.len(), mistake.span.clone());
         if mistake.clause != CLAUSE || !mistake.text.starts_with(&self.condition) {
@@ -91,7 +91,7 @@ impl Watchlist {
         }
     }
 
-    /// The bytes of the file at which a symbol stands first.
+    /// The bytes of the file where a symbol is listed first.
     fn place_of(&self, symbol: &str) -> Option<std::ops::Range<usize>> {
         let mut start = 0;
         for line in self.text.split_inclusive('\n') {
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(placed.clause, path.display().to_string());
         assert_eq!(&placed.text[placed.span.clone()], "APLE");
         assert_eq!(placed.text[..placed.span.start].lines().count(), 4);
-        // What stands behind the list is as if there were none.
+        // A mistake behind the list is placed as if there were none.
         let own = watched.placed(mistake_at(&universe, "clsoe"));
         assert_eq!((own.text.as_str(), own.span), ("clsoe > 5", 0..5));
         let other = Diagnostic { clause: "where".to_owned(), ..mistake_at("clsoe > 5", "clsoe") };

@@ -17,12 +17,11 @@ use super::report::report_text;
 use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
 use crate::human::{bytes, counted};
-use crate::vendor::day_files::{DayFile, DayFiles, date, day_files, kind_of};
+use crate::vendor::day_files::{DAY, DayFile, DayFiles, date, day_files, kind_of};
 use crate::vendor::inbox::Inbox;
 use crate::vendor::place::{Found, Place};
 use crate::vendor::record::{Record, Work};
 
-const DAY: TimeMicros = 86_400_000_000;
 /// Sessions without a file that are listed.
 const MISSING_SHOWN: usize = 10;
 
