@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use trawl_front::run::Chosen;
 use trawl_kernels::cuda::{self, Cache, Device, Executor, ExecutorOptions, Search};
 use trawl_kernels::{BACKEND_CPU, Engine, Precision};
 use trawl_plan::ScanDocument;
@@ -65,20 +66,9 @@ pub enum Workload {
     },
 }
 
-/// The choice, and the reason for it.
-#[derive(Debug, Clone)]
-pub struct Chosen {
-    /// What computes.
-    pub engine: Engine,
-    /// Why, as a sentence.
-    pub reason: String,
-}
-
-impl Chosen {
-    /// The CPU.
-    fn cpu(reason: impl Into<String>) -> Self {
-        Self { engine: Engine::Cpu, reason: reason.into() }
-    }
+/// The CPU, and the reason for it.
+fn on_cpu(reason: impl Into<String>) -> Chosen {
+    Chosen { engine: Engine::Cpu, reason: reason.into() }
 }
 
 fn f64_only() -> UserMistake {
@@ -93,18 +83,18 @@ impl BackendArgs {
     pub fn choose(&self, work: Workload) -> Result<Chosen, UserMistake> {
         let asked = self.backend == Backend::Cuda;
         match work {
-            _ if self.backend == Backend::Cpu => return Ok(Chosen::cpu("requested with --backend")),
+            _ if self.backend == Backend::Cpu => return Ok(on_cpu("requested with --backend")),
             Workload::CpuOnly(what) if asked => {
                 let message = format!("--backend cuda: {what} on the CPU only");
                 return Err(UserMistake::with_help(message, "leave out --backend cuda"));
             }
-            Workload::CpuOnly(what) => return Ok(Chosen::cpu(format!("{what} on the CPU only"))),
+            Workload::CpuOnly(what) => return Ok(on_cpu(format!("{what} on the CPU only"))),
             Workload::Scan { is_f64: false, .. } if asked => {
                 return Err(f64_only());
             }
-            Workload::Scan { is_f64: false, .. } => return Ok(Chosen::cpu("a GPU computes in f64 only")),
+            Workload::Scan { is_f64: false, .. } => return Ok(on_cpu("a GPU computes in f64 only")),
             Workload::Scan { estimated_ns, .. } if !asked && estimated_ns < WORTH_A_DEVICE_NS => {
-                return Ok(Chosen::cpu("the scan finishes before a GPU would be ready"));
+                return Ok(on_cpu("the scan finishes before a GPU would be ready"));
             }
             _ => {}
         }
@@ -122,7 +112,7 @@ impl BackendArgs {
                 format!("--backend cuda: {why}"),
                 "'trawl devices' shows what was checked; --backend auto computes on the CPU instead",
             )),
-            Err(why) => Ok(Chosen::cpu(why)),
+            Err(why) => Ok(on_cpu(why)),
         }
     }
 

@@ -12,7 +12,6 @@ mod backend;
 mod commands;
 mod diagnostics;
 mod failure;
-mod human;
 mod notify;
 mod output;
 mod progress;
@@ -113,7 +112,7 @@ fn run(cli: Cli) -> ExitCode {
 /// One line instead of a panic's message and backtrace; only for the first panic, whatever other threads do then.
 fn report_internal_error(panic: &PanicHookInfo<'_>) {
     static REPORTED: AtomicBool = AtomicBool::new(false);
-    if output::read::panics_are_reported_elsewhere() {
+    if trawl_front::output::read::panics_are_reported_elsewhere() {
         return;
     }
     if REPORTED.swap(true, Ordering::Relaxed) {

@@ -15,10 +15,10 @@ use trawl_plan::{Input, Plan, Schema};
 use super::reading::{FORMATS_HELP, ReadArgs};
 use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
-use crate::human::counted;
-use crate::output::Format;
-use crate::output::atomic_file::StagedFile;
-use crate::output::series::{Table, write};
+use trawl_front::human::counted;
+use trawl_front::output::Format;
+use trawl_front::output::atomic_file::StagedFile;
+use trawl_front::output::series::{Table, write};
 
 const AFTER_HELP: &str = "\
 'close' is required; the column of times is copied to the output unchanged, and may be a row count 'i'. Rows are bars; a file \

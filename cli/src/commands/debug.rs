@@ -16,8 +16,8 @@ use zip::write::SimpleFileOptions;
 use super::members::{coordinator_line, worker_line};
 use super::scans::{ClientArgs, ask, json_lines, line_of, print};
 use crate::failure::{DONE, NOT_DONE, UserMistake};
-use crate::human::counted;
-use crate::output::atomic_file::StagedFile;
+use trawl_front::human::counted;
+use trawl_front::output::atomic_file::StagedFile;
 
 /// Scans listed.
 const SCANS_MAX: u32 = 200;

@@ -19,7 +19,7 @@ use super::cluster::local::{LocalCluster, Size};
 use super::cluster::threads_each;
 use super::serving::{runtime, stop_signal};
 use crate::app::Context;
-use crate::human::counted;
+use trawl_front::human::counted;
 
 /// Workers of the demonstration.
 const WORKERS: u16 = 3;

@@ -182,7 +182,7 @@ pub fn drain(args: &DrainArgs) -> anyhow::Result<ExitCode> {
     print(&format!(
         "worker {} is leaving; it finishes {} first\n",
         args.worker,
-        crate::human::counted(shards as usize, "shard")
+        trawl_front::human::counted(shards as usize, "shard")
     ))?;
     Ok(ExitCode::from(DONE))
 }

@@ -5,8 +5,8 @@ use serde::ser::{SerializeMap as _, Serializer};
 use trawl_plan::ScanDocument;
 use trawl_wire::{Answer, AnswerRow};
 
-use crate::output::json::{Cell, Settings};
-use crate::output::{About, select_kind, settings_of};
+use trawl_front::output::json::{Cell, Settings};
+use trawl_front::output::{About, select_kind, settings_of};
 
 /// Most matches in one notification; `truncated` says whether there were more.
 pub const MATCHES_MAX: usize = 1000;
@@ -82,9 +82,9 @@ fn bounded(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::tests::sample;
     use serde_json::{Value, json};
     use trawl_plan::Setting;
+    use trawl_testing::sample_answer as sample;
 
     fn posted(most: usize, bytes_most: usize) -> Value {
         let scan = ScanDocument { name: Some("breakouts".to_owned()), ..ScanDocument::default() };

@@ -8,7 +8,7 @@ use trawl_plan::{SCAN_VARIABLE, Setting};
 use trawl_wire::{Answer, Status};
 
 use super::page::{Grid, Page, cell};
-use crate::human::counted;
+use trawl_front::human::counted;
 
 /// Symbols that are shown without `--all`.
 const SYMBOLS_SHOWN_MAX: usize = 50;

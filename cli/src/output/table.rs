@@ -5,14 +5,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use trawl_front::human::{counted, readable};
+use trawl_front::output::{Counts, select_kind, select_text, setting_names, settings_of};
 use trawl_kernels::Precision;
 use trawl_plan::{ColumnKind, Setting};
 use trawl_wire::{Answer, AnswerRow, Status};
 
+use super::matrix;
 use super::page::{Grid, Page, Tone};
 pub use super::page::{cell, clean};
-use super::{Counts, matrix, select_kind, select_text, setting_names, settings_of};
-use crate::human::{counted, readable};
 
 /// Answers of up to this many rows list every symbol that has a reason; longer ones group the symbols by reason.
 const LISTED_SYMBOLS_MAX: usize = 20;
@@ -234,8 +235,8 @@ fn reasons(text: &mut String, answer: &Answer) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::sample;
     use super::*;
+    use trawl_testing::sample_answer as sample;
 
     const PLAIN: Options<'static> = Options {
         all: false,
@@ -263,6 +264,20 @@ mod tests {
             assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
         }
         assert!(!text.contains("SYNTHETIC"));
+    }
+
+    #[test]
+    fn a_sweep_says_how_many_rows_and_symbols() {
+        let mut answer = sample();
+        let second = answer.rows.iter().cloned().map(|mut row| {
+            row.row.point = 1;
+            row
+        });
+        answer.rows = answer.rows.iter().cloned().chain(second).collect();
+        answer.points = [10.0, 20.0].map(|n| vec![("n".to_owned(), Setting::Number(n))]).to_vec();
+        let text = render(&answer, Options::default());
+        assert!(text.contains("6 rows matched; the limit keeps 4"), "{text}");
+        assert!(text.contains("+ 2 failed = 16 rows of 8 symbols, 2 combinations each\n"), "{text}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use trawl_coordinator::profile::{Profile, ShardLine, duration_text as duration};
 
-use crate::human::thousands;
+use trawl_front::human::thousands;
 
 /// Columns of a page when the width is not known.
 const WIDTH_DEFAULT: usize = 100;

@@ -302,7 +302,7 @@ fn short(value: f64) -> String {
         _ => (1.0, ""),
     };
     let rounded = if size > 1.0 { (value / size * 100.0).round() / 100.0 } else { value };
-    format!("{}{unit}", crate::human::readable(rounded))
+    format!("{}{unit}", trawl_front::human::readable(rounded))
 }
 
 /// A last value: four digits behind the first one are enough beside the axis.

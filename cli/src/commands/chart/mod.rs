@@ -21,10 +21,10 @@ use trawl_plan::graph::Kind;
 use super::scan;
 use crate::app::Context;
 use crate::failure::UserMistake;
-use crate::human::counted;
-use crate::output::atomic_file::StagedFile;
 use draw::Picture;
 use layout::{CANDLE_PIXELS_MIN, ChartLayout, Group, Place, Price, Series, candles_max};
+use trawl_front::human::counted;
+use trawl_front::output::atomic_file::StagedFile;
 
 /// Most bars of a chart: more than a screen can distinguish.
 const BARS_MAX: u32 = 20_000;

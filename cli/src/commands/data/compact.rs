@@ -10,8 +10,8 @@ use trawl_market::CompactReport;
 use super::import::memory;
 use crate::app::Context;
 use crate::failure::of_market;
-use crate::human::counted;
 use crate::output::table::short_snapshot;
+use trawl_front::human::counted;
 
 const AFTER_HELP: &str = "\
 An import of a few new bars appends them in a file of their own, instead of writing every group of symbols again. Scans read both; \

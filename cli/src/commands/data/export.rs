@@ -17,9 +17,9 @@ use trawl_market::{Adjustment, AsOf, Dataset, LoadedBars, MarketError, TimeMicro
 
 use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
-use crate::human::counted;
-use crate::output::atomic_file::StagedFile;
 use crate::vendor::client::encoded;
+use trawl_front::human::counted;
+use trawl_front::output::atomic_file::StagedFile;
 
 /// Rows of one record batch.
 const BATCH_ROWS: usize = 64 * 1024;

@@ -15,8 +15,8 @@ use super::quality::quality_text;
 use crate::app::Context;
 use crate::commands::scans::RemoteArgs;
 use crate::failure::{DONE, NOT_DONE, of_market};
-use crate::human::{bytes, counted, readable, thousands};
 use crate::output::page::{Page, new_table, push_table, right_align};
+use trawl_front::human::{bytes, counted, readable, thousands};
 
 /// Symbols listed by default.
 const SYMBOLS_SHOWN_MAX: usize = 20;

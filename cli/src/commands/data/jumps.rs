@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use trawl_market::{Jump, format_time};
 
-use crate::human::{counted, readable};
+use trawl_front::human::{counted, readable};
 
 /// Jumps listed in the text; JSON has more.
 const JUMPS_SHOWN_MAX: usize = 10;

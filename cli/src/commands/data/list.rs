@@ -9,9 +9,9 @@ use trawl_market::{DatasetSummary, format_time};
 use crate::app::Context;
 use crate::commands::scans::RemoteArgs;
 use crate::failure::{NOT_DONE, of_market};
-use crate::human::{counted, thousands};
 use crate::output::page::{Page, new_table, push_table, right_align};
 use crate::output::table::short_snapshot;
+use trawl_front::human::{counted, thousands};
 
 const AFTER_HELP: &str = "\
 A dataset that cannot be opened is listed with its problem, and the exit code is 1.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use trawl_market::{DayCoverage, Quality, TimeMicros, format_time};
 
 use super::jumps::jumps;
-use crate::human::{counted, thousands};
+use trawl_front::human::{counted, thousands};
 
 /// Items of each list in the text; JSON has more.
 const SHOWN: usize = 10;

@@ -10,8 +10,8 @@ use trawl_market::{GRACE_MAX, RemovalReport, now};
 
 use crate::app::Context;
 use crate::failure::of_market;
-use crate::human::{bytes, counted};
 use crate::output::table::short_snapshot;
+use trawl_front::human::{bytes, counted};
 
 const RM_AFTER_HELP: &str = "\
 NAME deletes the dataset with all of its snapshots. NAME@SNAPSHOT deletes one snapshot and the files that no other one \

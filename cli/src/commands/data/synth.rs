@@ -10,8 +10,8 @@ use trawl_market::{SynthOptions, SynthReport, format_time, synthesise};
 
 use crate::app::Context;
 use crate::failure::of_market;
-use crate::human::{bytes, counted};
 use crate::output::table::short_snapshot;
+use trawl_front::human::{bytes, counted};
 
 const AFTER_HELP: &str = "\
 The same options give the same bars, and so the same snapshot, on every machine.

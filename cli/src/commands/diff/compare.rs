@@ -7,8 +7,8 @@ use trawl_plan::ANSWER_TIME;
 use trawl_wire::Status;
 
 use crate::failure::UserMistake;
-use crate::output::read::{AnswerTable, TableRow};
 use crate::output::table::short_snapshot;
+use trawl_front::output::read::{AnswerTable, TableRow};
 
 /// Fields of an identity in which two comparable answers may differ.
 const EXPECTED_TO_DIFFER: [&str; 2] = ["as_of", "snapshot"];
@@ -169,7 +169,7 @@ impl<'a> Difference<'a> {
     fn warn(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for side in [self.a, self.b].into_iter().filter(|side| side.table.identity.is_none()) {
-            let beside = crate::output::identity_path(&side.path);
+            let beside = trawl_front::output::identity_path(&side.path);
             warnings.push(format!(
                 "it is unknown whether the answers can be compared: '{}' has no '{}' beside it",
                 side.path.display(),

@@ -14,10 +14,10 @@ use anyhow::Context as _;
 
 use crate::diagnostics::warning_line;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
-use crate::output::atomic_file::StagedFile;
 use crate::output::page::Page;
-use crate::output::read;
 use compare::{Difference, Side};
+use trawl_front::output::atomic_file::StagedFile;
+use trawl_front::output::read;
 use write::FileFormat;
 
 const AFTER_HELP: &str = "\

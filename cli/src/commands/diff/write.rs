@@ -11,11 +11,11 @@ use trawl_wire::Status;
 
 use super::compare::{Change, Difference, Pair, Side};
 use crate::failure::UserMistake;
-use crate::human::{counted, push_exact, readable};
-use crate::output::json::Number;
 use crate::output::page::{Grid, Page, Tone};
-use crate::output::read::TableRow;
 use crate::output::table::{cell, short_snapshot};
+use trawl_front::human::{counted, push_exact, readable};
+use trawl_front::output::json::Number;
+use trawl_front::output::read::TableRow;
 
 /// Rows of one part that are shown by default.
 const ROWS_SHOWN_MAX: usize = 50;

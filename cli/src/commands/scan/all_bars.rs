@@ -11,9 +11,9 @@ use trawl_wire::{Answer, Status};
 
 use super::document_files::STANDARD_STREAM;
 use crate::failure::UserMistake;
-use crate::output::atomic_file::StagedFile;
-use crate::output::panel::{self, PanelFile};
-use crate::output::{About, Format, csv, identity_path, json};
+use trawl_front::output::atomic_file::StagedFile;
+use trawl_front::output::panel::{self, PanelFile};
+use trawl_front::output::{About, Format, csv, identity_path, json};
 
 /// Where the bytes go.
 pub(super) enum Target {

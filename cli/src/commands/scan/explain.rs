@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use trawl_coordinator::{NearQuestion, PreparedScan, Route};
 
-use crate::human::{bytes, counted, duration_ns, thousands};
 use crate::output::table::{cell, clean};
+use trawl_front::human::{bytes, counted, duration_ns, thousands};
 
 /// Bytes of one value or time.
 const VALUE_BYTES: u64 = 8;

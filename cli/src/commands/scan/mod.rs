@@ -22,7 +22,7 @@ mod why;
 
 pub use panel::Args as PanelArgs;
 pub use panel::run as run_panel;
-pub use shown::{Files, Outcome, ShownArgs, finish};
+pub use shown::{Files, ShownArgs, finish};
 pub use study::Args as StudyArgs;
 pub use study::run as run_study;
 pub use update::Args as UpdateArgs;
@@ -38,6 +38,7 @@ use trawl_coordinator::local::LocalOptions;
 use trawl_coordinator::{
     NearQuestion, NoSymbol, PrepareError, PreparedScan, Question, SeriesError, WhyError, prepare_opened,
 };
+use trawl_front::run::Outcome;
 use trawl_market::AsOf;
 use trawl_plan::{Diagnostic, ScanDocument};
 use trawl_telemetry::names::{attribute, span as name};

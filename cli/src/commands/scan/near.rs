@@ -6,10 +6,10 @@ use serde::Serialize;
 use trawl_coordinator::{FailedTerm, NearMiss, NearQuestion, SeenPart};
 use trawl_wire::{Answer, Status};
 
-use crate::human::{counted, readable};
-use crate::output::json::Number;
 use crate::output::page::{Grid, Page};
 use crate::output::table;
+use trawl_front::human::{counted, readable};
+use trawl_front::output::json::Number;
 
 /// Rows shown by default.
 const ROWS_SHOWN_MAX: usize = 50;

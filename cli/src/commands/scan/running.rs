@@ -1,19 +1,13 @@
 //! How a scan or an update runs in this process: threads, backend, deadline.
 
-use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trawl_coordinator::local::{self, LocalOptions};
-use trawl_coordinator::{PreparedScan, Route, ShardSpec, estimated_ns, route};
-use trawl_kernels::stages::Stages;
-use trawl_kernels::{BACKEND_CPU, NoCancel, Precision};
-use trawl_wire::error::text_of;
-use trawl_wire::limits::bounded_reason;
-use trawl_wire::{Failure, StepInputV1};
-use trawl_worker::{Checkpoints, ExecuteError, ScanSource};
+use trawl_coordinator::{PreparedScan, Route, ShardSpec, estimated_ns};
+use trawl_front::run::{self, Outcome, RunOptions};
+use trawl_kernels::Precision;
+use trawl_worker::Checkpoints;
 
-use super::shown::Outcome;
 use crate::backend::{BackendArgs, Workload};
 use crate::progress::Waiting;
 
@@ -69,11 +63,7 @@ fn deadline(text: &str) -> Result<Duration, String> {
 
 /// The number of threads that the user requested, else the number that the scan's cost justifies.
 pub(super) fn routed(running: &Running, prepared: &PreparedScan) -> Route {
-    match running.threads {
-        Some(1) => Route::Sequential,
-        Some(threads) => Route::Threads(threads as usize),
-        None => route(prepared, std::thread::available_parallelism().map_or(1, NonZero::get)),
-    }
+    run::routed(running.threads.map(|threads| threads as usize), prepared)
 }
 
 /// Runs the scan here; an update resumes from `checkpoints`.
@@ -83,39 +73,16 @@ pub(super) fn embedded(
     prepared: &PreparedScan,
     checkpoints: Option<Arc<Checkpoints>>,
 ) -> anyhow::Result<Outcome> {
-    let options = LocalOptions {
+    let work = if checkpoints.is_some() { Workload::CpuOnly("an update runs") } else { work_of(prepared) };
+    let options = RunOptions {
         shards: running.shards,
-        threads: routed(running, prepared).threads(),
+        threads: running.threads.map(|threads| threads as usize),
         deadline: running.deadline,
         allow_partial: running.allow_partial,
-        ..LocalOptions::default()
+        chosen: running.backend.choose(work)?,
+        checkpoints,
     };
-    let work = if checkpoints.is_some() { Workload::CpuOnly("an update runs") } else { work_of(prepared) };
-    let chosen = running.backend.choose(work)?;
-    let on_backend = prepared.clone().on(chosen.engine.backend(prepared.precision));
-    let prepared = &on_backend;
-    let (lowering, why_lowering) = prepared.lowering();
-    let source = ScanSource { checkpoints, engine: chosen.engine.clone().lowered(lowering), ..prepared.source() };
-    // Worded as a worker of a cluster does: the reason is part of the answer.
-    let failure_of = |error: &ExecuteError| {
-        let failure = Failure::new(error.kind(), bounded_reason(text_of(error)));
-        (failure.kind, failure.message)
-    };
-    let references = source.load_references();
-    let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
-        let references = references.as_ref().map_err(failure_of)?;
-        source.execute(segment, step, input, references, &NoCancel, stages).map_err(|error| failure_of(&error))
-    };
-    let waiting = Waiting::new(quiet);
-    let (answer, mut report) = local::run(prepared, options, execute, &waiting)?;
-    report.backend_reason = match why_lowering.filter(|_| report.backend != BACKEND_CPU) {
-        Some(why) => format!("{}; {why}", chosen.reason),
-        None => chosen.reason,
-    };
-    let manifest = &prepared.dataset.manifest;
-    let (synthetic, timeframe) = (manifest.synthetic, manifest.timeframe.to_string());
-    let document = Some((*prepared.document).clone());
-    Ok(Outcome { answer, report, synthetic, timeframe, document, engine: chosen.engine })
+    Ok(run::embedded(prepared, options, &Waiting::new(quiet))?)
 }
 
 /// The estimated work, for choosing what computes it.

@@ -7,17 +7,16 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use trawl_coordinator::RunReport;
-use trawl_coordinator::client::Scanned;
-use trawl_kernels::Engine;
-use trawl_plan::ScanDocument;
-use trawl_wire::{Answer, Status};
+use trawl_front::run::Outcome;
+use trawl_wire::Status;
 
 use super::document_files::STANDARD_STREAM;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::notify::{self, Notifier};
-use crate::output::atomic_file::StagedFile;
 use crate::output::page::Page;
-use crate::output::{AnswerFile, Format, table};
+use crate::output::{format_parser, table};
+use trawl_front::output::atomic_file::StagedFile;
+use trawl_front::output::{AnswerFile, Format};
 
 /// Where an answer goes.
 #[derive(Debug, clap::Args)]
@@ -28,7 +27,7 @@ pub struct ShownArgs {
     pub output: Option<PathBuf>,
 
     /// With '-' as the file: format of the answer [default: csv]
-    #[arg(long, value_name = "FORMAT", value_enum, help_heading = "Output")]
+    #[arg(long, value_name = "FORMAT", value_parser = format_parser(Format::ALL), help_heading = "Output")]
     pub format: Option<Format>,
 
     /// Write the timings of the run as JSON; they are never part of the answer
@@ -51,13 +50,6 @@ impl ShownArgs {
     /// Whether standard output carries only the answer.
     pub fn is_piped(&self) -> bool {
         self.output.as_deref() == Some(Path::new(STANDARD_STREAM))
-    }
-}
-
-impl From<Scanned> for Outcome {
-    fn from(scanned: Scanned) -> Self {
-        let Scanned { answer, report, synthetic, timeframe, document } = scanned;
-        Self { answer, report, synthetic, timeframe, document, engine: Engine::Cpu }
     }
 }
 
@@ -103,23 +95,6 @@ impl Files {
     }
 }
 
-/// The answer, and what a table shows besides it.
-pub struct Outcome {
-    /// The answer.
-    pub answer: Answer,
-    /// How the run went.
-    pub report: RunReport,
-    /// Whether the dataset is a generated market.
-    pub synthetic: bool,
-    /// Timeframe of the dataset's bars, as `1d`.
-    pub timeframe: String,
-    /// What was scanned; `None` if not known.
-    pub document: Option<ScanDocument>,
-    /// What computed here. Kept until everything is shown: a device's compiler must finish before the device is
-    /// released.
-    pub engine: Engine,
-}
-
 /// Shows an answer: files, a table, a notification; [`NOT_DONE`] when a symbol failed.
 pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Result<ExitCode> {
     let Outcome { answer, report, synthetic, timeframe, document, engine: _engine } = outcome;
@@ -163,7 +138,8 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
     }
     let first = answer.rows.iter().find(|r| r.row.status == Status::Failed).map(|r| &r.row);
     let example = first.map_or_else(String::new, |r| format!(" ({}: {})", r.symbol, r.reason));
-    let message = format!("the scan is not complete: {} failed{example}", crate::human::counted(failed, "symbol"));
+    let message =
+        format!("the scan is not complete: {} failed{example}", trawl_front::human::counted(failed, "symbol"));
     crate::diagnostics::error_line(&message, None);
     Ok(ExitCode::from(NOT_DONE))
 }

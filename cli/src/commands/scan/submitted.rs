@@ -1,12 +1,12 @@
 //! A scan on a cluster: the request, its answer, and what a coordinator's failure means to the user.
 
 use trawl_coordinator::client::{self, ClientError, ScanCall};
+use trawl_front::run::Outcome;
 use trawl_market::AsOf;
 use trawl_plan::ScanDocument;
 use trawl_wire::Identity;
 
 use super::clauses::as_of;
-use super::shown::Outcome;
 use super::{Args, drawn, values};
 use crate::failure::UserMistake;
 use crate::progress::Waiting;

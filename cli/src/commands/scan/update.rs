@@ -21,8 +21,8 @@ use super::{asked, files, prepare, warn_unused};
 use crate::app::Context;
 use crate::failure::UserMistake;
 use crate::failure::io_reason;
-use crate::human::counted;
-use crate::output::atomic_file::StagedFile;
+use trawl_front::human::counted;
+use trawl_front::output::atomic_file::StagedFile;
 
 /// The one file of a state's folder.
 const FILE: &str = "state.trawl";

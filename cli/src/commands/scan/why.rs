@@ -9,9 +9,9 @@ use trawl_plan::explain_match::Role;
 use trawl_plan::graph::Kind;
 use trawl_wire::{Answer, AnswerRow, Status};
 
-use crate::human::{counted, readable};
-use crate::output::json::Number;
 use crate::output::table;
+use trawl_front::human::{counted, readable};
+use trawl_front::output::json::Number;
 
 /// Columns that the texts of parts take: as many as the longest needs, within this.
 const TEXT_WIDTH: std::ops::RangeInclusive<usize> = 40..=84;

@@ -11,10 +11,11 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Serialize;
 use trawl_coordinator::client::{self, ClientError, Manager};
+use trawl_front::run::Outcome;
 use trawl_plan::suggest;
 use trawl_wire::{Failure, pb};
 
-use crate::commands::scan::{Files, Outcome, ShownArgs, finish, of_client};
+use crate::commands::scan::{Files, ShownArgs, finish, of_client};
 use crate::commands::security::TlsArgs;
 use crate::failure::{DONE, NOT_DONE};
 use crate::progress::Waiting;

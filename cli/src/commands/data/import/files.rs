@@ -17,9 +17,9 @@ use super::report::{preview_text, report_text};
 use crate::app::Context;
 use crate::commands::reading::ReadArgs;
 use crate::failure::{UserMistake, of_market};
-use crate::human::counted;
 use crate::vendor::inbox::Inbox;
 use crate::vendor::lake;
+use trawl_front::human::counted;
 
 /// Options of an import of files.
 #[derive(Debug, clap::Args)]
@@ -102,7 +102,7 @@ pub fn memory(text: &str) -> Result<u64, String> {
     let bytes = bytes.ok_or("expected a number of bytes, such as 2GiB, 512MiB or 1073741824")?;
     match bytes >= IMPORT_MEMORY_MIN {
         true => Ok(bytes),
-        false => Err(format!("an import needs {} at least", crate::human::bytes(IMPORT_MEMORY_MIN))),
+        false => Err(format!("an import needs {} at least", trawl_front::human::bytes(IMPORT_MEMORY_MIN))),
     }
 }
 

@@ -16,11 +16,11 @@ use super::files::{calendar, memory};
 use super::report::report_text;
 use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
-use crate::human::{bytes, counted};
 use crate::vendor::day_files::{DAY, DayFile, DayFiles, date, day_files, kind_of};
 use crate::vendor::inbox::Inbox;
 use crate::vendor::place::{Found, Place};
 use crate::vendor::record::{Record, Work};
+use trawl_front::human::{bytes, counted};
 
 /// Sessions without a file that are listed.
 const MISSING_SHOWN: usize = 10;

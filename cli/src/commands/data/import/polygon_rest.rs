@@ -17,12 +17,12 @@ use super::polygon_flat::day;
 use super::report::report_text;
 use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
-use crate::human::counted;
 use crate::vendor::bars::{Question, span_of};
 use crate::vendor::client::{Client, ENDPOINT, Key, TRY_SECONDS};
 use crate::vendor::inbox::{Inbox, at_once};
 use crate::vendor::listings::{Held, listing_table};
 use crate::vendor::reference::{corporate_actions, tickers};
+use trawl_front::human::counted;
 
 /// Days of one question about a symbol's bars of a day and of shorter ones: an answer is kept whole or not at all.
 const DAYS_ASKED: (i64, i64) = (20 * 366, 366);

@@ -6,8 +6,8 @@ use trawl_market::{ImportPreview, ImportReport, SkippedFile, format_time};
 
 use crate::app::Context;
 use crate::commands::data::jumps::jumps;
-use crate::human::{counted, thousands};
 use crate::output::table::short_snapshot;
+use trawl_front::human::{counted, thousands};
 
 /// Files left out that are listed.
 const SKIPPED_SHOWN: usize = 10;

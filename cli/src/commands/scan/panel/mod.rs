@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use arrow_schema::{DataType, TimeUnit};
-use clap::ValueEnum as _;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::TypedValueParser;
 use trawl_coordinator::features::{
     FOLDS_MAX, FeatureChunk, FeatureError, FeatureOptions, FeaturePanel, Scaler, SplitBy, WINDOW_MAX,
 };
@@ -27,10 +26,11 @@ use super::{Clauses, Running, asked, begin, prepare, routed};
 use crate::app::Context;
 use crate::backend::Workload;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
-use crate::output::atomic_file::StagedFile;
-use crate::output::{About, Format, identity_path, json, shared_identity_path};
+use crate::output::format_parser;
 use tensors::Tensors;
 use tidy::Tidy;
+use trawl_front::output::atomic_file::StagedFile;
+use trawl_front::output::{About, Format, identity_path, json, shared_identity_path};
 use wide::Wide;
 
 /// Files that are named one by one when they have been written.
@@ -228,7 +228,7 @@ fn written(args: &Args, sinks: &Sinks) -> String {
 
 /// The formats that a panel can have: those of tables.
 fn table_format() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(["csv", "parquet", "arrow"]).try_map(|name| Format::from_str(&name, false))
+    format_parser([Format::Csv, Format::Parquet, Format::Arrow])
 }
 
 fn options(args: &Args, prepared: &PreparedScan) -> anyhow::Result<FeatureOptions> {

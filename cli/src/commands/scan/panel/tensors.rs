@@ -12,9 +12,9 @@ use trawl_market::format_time;
 
 use super::super::all_bars::Target;
 use crate::failure::{UserMistake, io_reason};
-use crate::output::About;
-use crate::output::atomic_file::StagedFile;
-use crate::output::npy::{NpyFile, Type};
+use trawl_front::output::About;
+use trawl_front::output::atomic_file::StagedFile;
+use trawl_front::output::npy::{NpyFile, Type};
 
 /// The files being written.
 pub struct Tensors {

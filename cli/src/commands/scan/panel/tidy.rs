@@ -11,9 +11,9 @@ use trawl_wire::Status;
 
 use super::super::all_bars::Target;
 use super::time_type;
-use crate::output::batches::BatchFile;
-use crate::output::columnar::{metadata, select_array, select_type};
-use crate::output::{About, Format};
+use trawl_front::output::batches::BatchFile;
+use trawl_front::output::columnar::{metadata, select_array, select_type};
+use trawl_front::output::{About, Format};
 
 /// Rows of a batch.
 const BATCH_ROWS: usize = 128 * 1024;

@@ -16,9 +16,9 @@ use super::super::all_bars::Target;
 use super::super::document_files::STANDARD_STREAM;
 use super::time_type;
 use crate::failure::UserMistake;
-use crate::output::batches::BatchFile;
-use crate::output::columnar::{metadata, select_array, select_type};
-use crate::output::{About, Format};
+use trawl_front::output::batches::BatchFile;
+use trawl_front::output::columnar::{metadata, select_array, select_type};
+use trawl_front::output::{About, Format};
 
 /// Which of a chunk's values a file has.
 enum Values {

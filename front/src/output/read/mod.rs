@@ -19,9 +19,9 @@ use trawl_plan::ANSWER_TIME;
 use trawl_wire::Status;
 
 use super::{EXTENSIONS, Format, identity_path, shared_identity_path};
-use crate::failure::UserMistake;
-use crate::failure::io_reason;
 use crate::human::push_exact;
+use crate::mistake::UserMistake;
+use crate::mistake::io_reason;
 
 /// Most bytes of an answer file that are read.
 const FILE_BYTES_MAX: u64 = 1 << 30;

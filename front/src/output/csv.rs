@@ -84,8 +84,8 @@ pub fn rows(answer: &Answer, csv: &mut ::csv::Writer<impl Write>) -> anyhow::Res
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::sample;
     use super::*;
+    use trawl_testing::sample_answer as sample;
 
     #[test]
     fn the_file_is_what_a_reader_expects() {

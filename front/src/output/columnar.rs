@@ -159,7 +159,6 @@ pub fn write_parquet(answer: &Answer, about: &About<'_>, writer: &mut (impl Writ
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::sample;
     use super::*;
     use arrow_array::Array as _;
     use arrow_array::cast::AsArray as _;
@@ -167,6 +166,7 @@ mod tests {
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     use std::fs::File;
     use trawl_plan::ScanDocument;
+    use trawl_testing::sample_answer as sample;
 
     fn assert_same_rows(answer: &Answer, batches: &[RecordBatch]) {
         let schema = batches[0].schema();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use crate::failure::{UserMistake, io_reason};
+use crate::mistake::{UserMistake, io_reason};
 
 /// Size of the write buffer in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;

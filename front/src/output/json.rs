@@ -202,9 +202,9 @@ impl Serialize for Number {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::sample;
     use super::*;
     use serde_json::{Value, json};
+    use trawl_testing::sample_answer as sample;
 
     #[test]
     fn the_file_is_read_back_as_the_same_rows() {

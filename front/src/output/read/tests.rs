@@ -1,8 +1,8 @@
-use super::super::tests::sample;
 use super::super::{AnswerFile, columnar as columnar_writer, csv as csv_writer, json as json_writer};
 use super::*;
 use crate::output::About;
 use proptest::prelude::*;
+use trawl_testing::sample_answer as sample;
 
 const FORMATS: [(&str, Format); 5] = [
     ("csv", Format::Csv),

@@ -14,8 +14,11 @@ const HEADER_BYTES: usize = 192;
 /// Types of values, little-endian.
 #[derive(Debug, Clone, Copy)]
 pub enum Type {
+    /// One byte, 0 or 1.
     Bool,
+    /// Four bytes.
     F32,
+    /// Eight bytes.
     F64,
 }
 

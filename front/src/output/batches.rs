@@ -18,8 +18,11 @@ use crate::human::push_exact;
 
 /// A file being written.
 pub enum BatchFile<W: Write + Send> {
+    /// Text.
     Csv(Box<::csv::Writer<W>>),
+    /// An Arrow IPC file.
     Arrow(Box<arrow_ipc::writer::FileWriter<W>>),
+    /// A Parquet file.
     Parquet(Box<ArrowWriter<W>>),
 }
 

@@ -91,7 +91,9 @@ impl Encoded {
 /// What is counted while rows are written.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Written {
+    /// Rows of symbols at times.
     pub rows: u64,
+    /// Those that matched.
     pub matched: u64,
 }
 

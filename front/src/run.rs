@@ -1,0 +1,133 @@
+//! A prepared scan, run in this process.
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trawl_coordinator::client::Scanned;
+use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::{PreparedScan, Progress, Route, RunReport, ShardSpec, estimated_ns, route};
+use trawl_kernels::stages::Stages;
+use trawl_kernels::{BACKEND_CPU, Engine, NoCancel};
+use trawl_plan::ScanDocument;
+use trawl_wire::error::text_of;
+use trawl_wire::limits::bounded_reason;
+use trawl_wire::{Answer, Failure, StepInputV1};
+use trawl_worker::{Checkpoints, ExecuteError, ScanSource};
+
+/// How a scan runs here. None of it changes a byte of the answer.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// How the work is divided.
+    pub shards: ShardSpec,
+    /// Threads to run on; `None`: as many as the scan's estimated cost justifies.
+    pub threads: Option<usize>,
+    /// How long it may take.
+    pub deadline: Option<Duration>,
+    /// Whether segments that fail for reasons other than their data are left out.
+    pub allow_partial: bool,
+    /// What computes.
+    pub chosen: Chosen,
+    /// States that an update resumes from.
+    pub checkpoints: Option<Arc<Checkpoints>>,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        let chosen = Chosen { engine: Engine::Cpu, reason: "the CPU of this process".to_owned() };
+        Self {
+            shards: ShardSpec::Automatic,
+            threads: None,
+            deadline: None,
+            allow_partial: false,
+            chosen,
+            checkpoints: None,
+        }
+    }
+}
+
+/// What computes, and why.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    /// What computes.
+    pub engine: Engine,
+    /// Why, as a sentence.
+    pub reason: String,
+}
+
+/// The answer, and what is shown beside it.
+pub struct Outcome {
+    /// The answer.
+    pub answer: Answer,
+    /// How the run went.
+    pub report: RunReport,
+    /// Whether the dataset is a generated market.
+    pub synthetic: bool,
+    /// Timeframe of the dataset's bars, as `1d`.
+    pub timeframe: String,
+    /// What was scanned; `None` if not known.
+    pub document: Option<ScanDocument>,
+    /// What computed here. Kept until everything is shown: a device's compiler must finish before the device is
+    /// released.
+    pub engine: Engine,
+}
+
+impl From<Scanned> for Outcome {
+    fn from(scanned: Scanned) -> Self {
+        let Scanned { answer, report, synthetic, timeframe, document } = scanned;
+        Self { answer, report, synthetic, timeframe, document, engine: Engine::Cpu }
+    }
+}
+
+/// The requested number of threads, else the number that the scan's cost justifies.
+#[must_use]
+pub fn routed(threads: Option<usize>, prepared: &PreparedScan) -> Route {
+    match threads {
+        Some(0 | 1) => Route::Sequential,
+        Some(threads) => Route::Threads(threads),
+        None => route(prepared, std::thread::available_parallelism().map_or(1, NonZero::get)),
+    }
+}
+
+/// The estimated work, in nanoseconds of one core.
+#[must_use]
+pub fn estimated_work_ns(prepared: &PreparedScan) -> f64 {
+    estimated_ns(prepared)
+}
+
+/// Runs the scan on threads of this process. Blocks.
+///
+/// # Errors
+/// A segment failed and `allow_partial` is off; the deadline passed.
+pub fn embedded(
+    prepared: &PreparedScan,
+    options: RunOptions,
+    progress: &dyn Progress,
+) -> Result<Outcome, local::LocalError> {
+    let RunOptions { shards, threads, deadline, allow_partial, chosen, checkpoints } = options;
+    let threads = routed(threads, prepared).threads();
+    let local_options = LocalOptions { shards, threads, deadline, allow_partial, ..LocalOptions::default() };
+    let on_backend = prepared.clone().on(chosen.engine.backend(prepared.precision));
+    let prepared = &on_backend;
+    let (lowering, why_lowering) = prepared.lowering();
+    let source = ScanSource { checkpoints, engine: chosen.engine.clone().lowered(lowering), ..prepared.source() };
+    // Worded as a worker of a cluster does: the reason is part of the answer.
+    let failure_of = |error: &ExecuteError| {
+        let failure = Failure::new(error.kind(), bounded_reason(text_of(error)));
+        (failure.kind, failure.message)
+    };
+    let references = source.load_references();
+    let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
+        let references = references.as_ref().map_err(failure_of)?;
+        source.execute(segment, step, input, references, &NoCancel, stages).map_err(|error| failure_of(&error))
+    };
+    let (answer, mut report) = local::run(prepared, local_options, execute, progress)?;
+    report.backend_reason = match why_lowering.filter(|_| report.backend != BACKEND_CPU) {
+        Some(why) => format!("{}; {why}", chosen.reason),
+        None => chosen.reason,
+    };
+    let manifest = &prepared.dataset.manifest;
+    let (synthetic, timeframe) = (manifest.synthetic, manifest.timeframe.to_string());
+    let document = Some((*prepared.document).clone());
+    Ok(Outcome { answer, report, synthetic, timeframe, document, engine: chosen.engine })
+}
