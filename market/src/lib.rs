@@ -75,7 +75,7 @@ pub use manifest::{Appended, GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry,
 pub use memory::{MemoryMarket, memory_dataset};
 pub use name::check_dataset_name;
 pub use pins::PIN_HOLDER_BYTES_MAX;
-pub use quality::{DayCoverage, Gap, Quality, Stale};
+pub use quality::{DayCoverage, Gap, NEIGHBOURS, Quality, ShortSession, Stale};
 pub use reading::{
     FILE_ENDINGS, FileSeries, GZIP_ENDING, ImportFormat, ReadOptions, SymbolPattern, SymbolSeries, Tickers, read_series,
 };

@@ -35,6 +35,15 @@ pub struct Quality {
     pub bars_without_session: u64,
     /// Bars shorter than a day outside of regular sessions: before and after the market too.
     pub bars_outside_sessions: u64,
+    /// Cells without a number, by column: of columns that have some.
+    #[serde(default)]
+    pub missing_cells: BTreeMap<String, u64>,
+    /// Of bars shorter than a day: sessions with less than half of the usual bars.
+    #[serde(default)]
+    pub short_sessions: u64,
+    /// The first of them.
+    #[serde(default)]
+    pub short_sessions_listed: Vec<ShortSession>,
     /// Every date with a bar.
     pub days: Vec<DayCoverage>,
     /// Sessions within the history of a symbol on which it has no bar, of all symbols.
@@ -72,6 +81,22 @@ pub struct DayCoverage {
     pub bars: u64,
 }
 
+/// A session with less than half of the bars that its neighbours have: perhaps it was cut short, or its minutes have holes.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ShortSession {
+    /// Midnight in UTC.
+    pub date: TimeMicros,
+    /// Bars of all symbols.
+    pub bars: u64,
+    /// The median of the [`NEIGHBOURS`] sessions around it, each at the length of this one.
+    pub usual: u64,
+}
+
+/// Sessions with bars around a session that say what is usual.
+pub const NEIGHBOURS: usize = 20;
+/// Fewer say nothing.
+const NEIGHBOURS_MIN: usize = 3;
+
 /// Sessions on which a symbol has no bar, between two on which it has.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Gap {
@@ -108,6 +133,8 @@ struct Found {
     symbols_with_gaps: u64,
     listed: Vec<Gap>,
     jumps: Vec<Jump>,
+    /// Cells without a number, by column.
+    missing: BTreeMap<String, u64>,
 }
 
 /// Dates of bars: that of a session, else the one on the exchange's clock. Times come in order.
@@ -160,6 +187,9 @@ impl Found {
         self.listed.extend(other.listed);
         longest_first(&mut self.listed);
         self.jumps.extend(other.jumps);
+        for (column, cells) in other.missing {
+            *self.missing.entry(column).or_default() += cells;
+        }
         self
     }
 
@@ -230,20 +260,26 @@ fn longest_first(gaps: &mut Vec<Gap>) {
 pub(crate) fn quality(dataset: &Dataset) -> Result<Quality, MarketError> {
     let manifest = &*dataset.manifest;
     let (calendar, timeframe) = (manifest.calendar(), manifest.timeframe);
-    let close: Vec<String> = manifest.columns.iter().filter(|column| *column == "close").cloned().collect();
+    let columns = &manifest.columns;
     let groups: Vec<u32> = manifest.filled_groups().into_iter().collect();
     let of_group = |group: &u32| -> Result<Found, MarketError> {
         let mut found = Found::default();
-        for bars in dataset.load_group(*group, &close)? {
+        for bars in dataset.load_group(*group, columns)? {
             found.symbol(&bars.symbol, &bars.times, calendar, timeframe);
-            for closes in &bars.columns {
-                found.jumps.extend(find_jumps(&bars.symbol, &bars.times, closes, TimeMicros::MIN));
+            for (column, values) in columns.iter().zip(&bars.columns) {
+                if column == "close" {
+                    found.jumps.extend(find_jumps(&bars.symbol, &bars.times, values, TimeMicros::MIN));
+                }
+                let missing = values.iter().filter(|value| value.is_nan()).count() as u64;
+                if missing > 0 {
+                    *found.missing.entry(column.clone()).or_default() += missing;
+                }
             }
         }
         Ok(found)
     };
     let found = groups.par_iter().map(of_group).try_reduce(Found::default, |a, b| Ok(a.add(b)))?;
-    let Found { days, mut lives, outside, gaps, symbols_with_gaps, mut listed, mut jumps } = found;
+    let Found { days, mut lives, outside, gaps, symbols_with_gaps, mut listed, mut jumps, missing } = found;
     listed.sort_by(|a, b| (b.sessions, &a.symbol, a.after).cmp(&(a.sessions, &b.symbol, b.after)));
     dataset.retain_unadjusted(&mut jumps)?;
     jumps.sort_by(|a, b| (&a.symbol, a.time).cmp(&(&b.symbol, b.time)));
@@ -254,6 +290,7 @@ pub(crate) fn quality(dataset: &Dataset) -> Result<Quality, MarketError> {
         gaps,
         symbols_with_gaps,
         gaps_listed: listed,
+        missing_cells: missing,
         jumps: jumps.len() as u64,
         quarantined,
         quarantined_in_all,
@@ -275,6 +312,12 @@ pub(crate) fn quality(dataset: &Dataset) -> Result<Quality, MarketError> {
         if !days.contains_key(&date) {
             quality.sessions_without_bars += 1;
             list(&mut quality.sessions_without_bars_listed, || date);
+        }
+    }
+    if !timeframe.is_dated() {
+        for short in short_sessions(&days, calendar) {
+            quality.short_sessions += 1;
+            list(&mut quality.short_sessions_listed, || short);
         }
     }
     let range = calendar.range();
@@ -332,6 +375,30 @@ fn coverage(days: &BTreeMap<TimeMicros, (u64, u64)>, lives: &[(String, TimeMicro
         bars,
     };
     days.iter().map(day).collect()
+}
+
+/// Sessions with less than half of the bars that are usual around them. A session that closes early has fewer.
+fn short_sessions(days: &BTreeMap<TimeMicros, (u64, u64)>, calendar: Calendar) -> Vec<ShortSession> {
+    // Bars and minutes of each session with bars.
+    let sessions: Vec<(TimeMicros, u64, f64)> = days
+        .iter()
+        .filter_map(|(date, (_, bars))| {
+            let session = calendar.session_on(*date)?;
+            Some((*date, *bars, (session.close - session.open) as f64))
+        })
+        .collect();
+    let usual = |at: usize| {
+        let first = at.saturating_sub(NEIGHBOURS / 2);
+        let around = sessions.iter().enumerate().skip(first).take(NEIGHBOURS + 1).filter(|(other, _)| *other != at);
+        let mut rates: Vec<f64> = around.map(|(_, (_, bars, length))| *bars as f64 / length).collect();
+        rates.sort_by(f64::total_cmp);
+        (rates.len() >= NEIGHBOURS_MIN).then(|| rates[rates.len() / 2])
+    };
+    let short = |(at, &(date, bars, length)): (usize, &(TimeMicros, u64, f64))| {
+        let usual = (usual(at)? * length).round() as u64;
+        (bars < usual / 2).then_some(ShortSession { date, bars, usual })
+    };
+    sessions.iter().enumerate().filter_map(short).collect()
 }
 
 /// Rows in quarantine by reason.
@@ -407,5 +474,29 @@ mod tests {
         let dates: Vec<_> = found.days.iter().map(|(date, day)| (*date, *day)).collect();
         assert_eq!(dates, [(at("2024-01-02"), (1, 2)), (at("2024-01-03"), (1, 1)), (at("2024-01-06"), (1, 1))]);
         assert_eq!((found.outside, found.gaps), (2, 2), "Thursday and Friday");
+    }
+
+    #[test]
+    fn a_session_with_holes_is_short_and_one_that_closes_early_is_not() {
+        let dates: Vec<TimeMicros> =
+            std::iter::successors(Calendar::XNYS.next_session(at("2024-06-24") - DAY), |one| {
+                Calendar::XNYS.next_session(one.date)
+            })
+            .map(|session| session.date)
+            .take_while(|date| *date <= at("2024-07-12"))
+            .collect();
+        // Two symbols with a bar each minute: 780 a day, 420 on the early close of 2024-07-03.
+        let usual = |date: TimeMicros| if date == at("2024-07-03") { 420 } else { 780 };
+        let mut days: BTreeMap<_, _> = dates.iter().map(|date| (*date, (2, usual(*date)))).collect();
+        assert_eq!(short_sessions(&days, Calendar::XNYS), []);
+        days.insert(at("2024-07-01"), (2, 389));
+        days.insert(at("2024-07-03"), (2, 209));
+        // Saturday: no session.
+        days.insert(at("2024-07-06"), (1, 1));
+        let expected = [("2024-07-01", 389, 780), ("2024-07-03", 209, 420)];
+        let expected = expected.map(|(date, bars, usual)| ShortSession { date: at(date), bars, usual });
+        assert_eq!(short_sessions(&days, Calendar::XNYS), expected);
+        let few = days.into_iter().take(3).collect();
+        assert_eq!(short_sessions(&few, Calendar::XNYS), [], "too few to say what is usual");
     }
 }

@@ -94,6 +94,14 @@ impl Question {
         }
     }
 
+    /// The day of a question about all symbols.
+    pub fn date(&self) -> Option<TimeMicros> {
+        match self {
+            Self::Market { date } => Some(*date),
+            Self::Symbol { .. } => None,
+        }
+    }
+
     /// End of the last day that it asks for.
     fn end(&self) -> TimeMicros {
         let (Self::Symbol { to: last, .. } | Self::Market { date: last }) = self;

@@ -1,6 +1,6 @@
 //! Splits, dividends and tickers from Polygon's HTTP interface, as the tables that `trawl data import` reads.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::value::RawValue;
@@ -122,14 +122,17 @@ pub fn corporate_actions(
 fn actions_table(splits: Vec<Split>, dividends: Vec<Dividend>) -> Table {
     #[derive(Default)]
     struct Row {
-        split: BTreeSet<(String, String)>,
+        split: Vec<(String, String)>,
         dividends: Vec<f64>,
     }
     let mut rows: BTreeMap<(String, String), Row> = BTreeMap::new();
     for split in splits {
         let ratio = (split.split_from.get().to_owned(), split.split_to.get().to_owned());
-        if ratio.0 != ratio.1 {
-            rows.entry((split.ticker, split.execution_date)).or_default().split.insert(ratio);
+        if !is_same(&ratio, &("1".to_owned(), "1".to_owned())) {
+            let known = &mut rows.entry((split.ticker, split.execution_date)).or_default().split;
+            if !known.iter().any(|other| is_same(other, &ratio)) {
+                known.push(ratio);
+            }
         }
     }
     let mut foreign = 0;
@@ -145,7 +148,7 @@ fn actions_table(splits: Vec<Split>, dividends: Vec<Dividend>) -> Table {
         if row.split.len() > 1 {
             table.notes.push(format!("{ticker} has {} different splits on {date}; none is used", row.split.len()));
         }
-        let (from, to) = match row.split.into_iter().collect::<Vec<_>>().as_slice() {
+        let (from, to) = match row.split.as_slice() {
             [one] => one.clone(),
             _ => ("1".to_owned(), "1".to_owned()),
         };
@@ -164,6 +167,15 @@ fn actions_table(splits: Vec<Split>, dividends: Vec<Dividend>) -> Table {
         table.notes.push(format!("{foreign} {left_out} left out"));
     }
     table
+}
+
+/// Whether two ratios are one, however they are written: 1 to 2, 1.0 to 2.0, 2 to 4.
+fn is_same(one: &(String, String), other: &(String, String)) -> bool {
+    let number = |text: &str| text.parse::<f64>().ok();
+    match [&one.0, &one.1, &other.0, &other.1].map(|text| number(text)) {
+        [Some(a), Some(b), Some(c), Some(d)] => a * d == b * c,
+        _ => one == other,
+    }
 }
 
 /// A cell of CSV.
@@ -224,7 +236,8 @@ mod tests {
     fn splits_and_dividends_of_a_date_are_one_row() {
         let splits = read(
             r#"{"results":[{"ticker":"B","execution_date":"2024-06-10","split_from":1,"split_to":10},
-                {"ticker":"B","execution_date":"2024-06-10","split_from":1,"split_to":10},
+                {"ticker":"B","execution_date":"2024-06-10","split_from":1.0,"split_to":10.00},
+                {"ticker":"B","execution_date":"2024-06-10","split_from":2,"split_to":20},
                 {"ticker":"C","execution_date":"2024-06-10","split_from":1.0,"split_to":1.0},
                 {"ticker":"D","execution_date":"2024-06-10","split_from":1,"split_to":2},
                 {"ticker":"D","execution_date":"2024-06-10","split_from":1,"split_to":3}]}"#,

@@ -342,3 +342,28 @@ fn a_small_import_keeps_the_answers_of_an_interrupted_larger_one() {
     assert_eq!(parsed(user.run(&large))["import"]["bars"], 720);
     assert_eq!(server.log().len() - before, 1, "{:?}", server.log());
 }
+
+#[test]
+fn a_day_that_is_asked_for_again_may_lose_bars() {
+    let home = Home::new();
+    let server = Polygon::start(market(), Faults::default());
+    let user = User::new(&home, &server);
+    parsed(user.run(&words("us", &["--universe"])));
+    // The first day was withdrawn for one symbol, and the server has lost the last day.
+    let mut amended = market();
+    amended.days.retain(|bar| (bar.ticker, bar.t) != ("BRK.B", FIRST) && bar.t != FIRST + 3 * DAY);
+    let amended = Polygon::start(amended, Faults::default());
+    let kept = parsed(process::run(&mut user.command_to(&amended.url, &words("us", &["--universe"]))));
+    assert_eq!(kept["import"]["bars"], 10, "without --again nothing is removed");
+    let again = parsed(process::run(&mut user.command_to(&amended.url, &words("us", &["--universe", "--again"]))));
+    assert_eq!(again["import"]["bars"], 9, "the withdrawn bar is gone; a day without an answer keeps its bars");
+    let exported = bars(&home, "us");
+    assert_eq!(exported.lines().filter(|line| line.contains("BRK.B")).count(), 3, "{exported}");
+    for (words, why) in [
+        (words("us", &["--symbols", "AAPL", "--again"]), "--universe"),
+        (words("m", &["--universe", "--timeframe", "1m", "--again"]), "--again with bars of 1m"),
+    ] {
+        let refused = user.run(&words).expect_code(2);
+        assert!(refused.stderr.contains(why), "{}", refused.stderr);
+    }
+}

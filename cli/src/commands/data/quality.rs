@@ -43,6 +43,19 @@ pub fn quality_text(text: &mut String, quality: &Quality) {
         line(format!("{} outside regular sessions", counted(quality.bars_outside_sessions as usize, "bar")));
     }
     coverage(&mut line, &quality.days);
+    if quality.short_sessions > 0 {
+        let sessions = counted(quality.short_sessions as usize, "session");
+        line(format!("short: {sessions} with less than half of the bars that are usual around them"));
+        for short in quality.short_sessions_listed.iter().take(SHOWN) {
+            let bars = counted(short.bars as usize, "bar");
+            line(format!("  {}: {bars}, usually {}", format_time(short.date), thousands(short.usual)));
+        }
+    }
+    if !quality.missing_cells.is_empty() {
+        let columns: Vec<String> =
+            quality.missing_cells.iter().map(|(column, cells)| format!("{} of {column}", thousands(*cells))).collect();
+        line(format!("cells without a number: {}", columns.join(", ")));
+    }
     let symbols = counted(quality.symbols_with_gaps as usize, "symbol");
     let sessions = counted(quality.gaps as usize, "session");
     line(format!("gaps: {sessions} of {symbols} without a bar, between others that have one"));

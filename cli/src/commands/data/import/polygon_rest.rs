@@ -84,6 +84,11 @@ pub struct Args {
     #[arg(long)]
     listings: bool,
 
+    /// With --universe and daily bars: what the dataset has on these days and does not come again is removed, of all symbols and
+    /// from wherever
+    #[arg(long, requires = "universe")]
+    again: bool,
+
     /// Exchange calendar [default: the dataset's, XNYS for a new one]
     #[arg(long, value_name = "CALENDAR", value_parser = calendar)]
     calendar: Option<String>,
@@ -151,6 +156,10 @@ pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         let message = format!("--timeframe {timeframe}: bars of a day or less are imported");
         return Err(UserMistake::with_help(message, "a scan makes longer bars of daily ones").into());
     }
+    if args.again && timeframe != Timeframe::DAY {
+        let help = "it is for daily bars, which come for all symbols of a day at once";
+        return Err(UserMistake::with_help(format!("--again with bars of {timeframe}"), help).into());
+    }
     check_importable(&store, &args.dataset, timeframe).map_err(of_market)?;
     let key = Key::find(args.api_key_file.as_deref())?;
     let client = Client::new(&args.endpoint, key, (args.requests_per_minute, args.request_timeout))?;
@@ -211,6 +220,16 @@ pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         Some(Inbox::put(&path, |file| Ok(file.write_all(text.as_bytes())?)).map(|()| path))
     });
     let [factors, symbols] = tables.map(Option::transpose);
+    // A day without an answer is no reason to remove its bars.
+    let replaced_dates = match args.again {
+        true => questions
+            .iter()
+            .zip(&answers)
+            .filter(|(_, answer)| answer.is_some())
+            .filter_map(|(q, _)| q.date())
+            .collect(),
+        false => Vec::new(),
+    };
     let files: Vec<PathBuf> = answers.into_iter().flatten().collect();
     let (factors, symbols) = (factors?, symbols?);
     if files.is_empty() && factors.is_none() && symbols.is_none() {
@@ -221,6 +240,7 @@ pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         dataset: args.dataset,
         timeframe: (!files.is_empty()).then_some(timeframe),
         files,
+        replaced_dates,
         read: ReadOptions { format: ImportFormat::Polygon, ..ReadOptions::default() },
         strict: true,
         calendar: args.calendar,
