@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
@@ -22,6 +23,8 @@ const FOLDER: &str = "inbox";
 const LOCKS: &str = "inbox-locks";
 /// Files that are fetched, folders that are listed, and questions that are asked, at once.
 const AT_ONCE: usize = 4;
+/// What an interrupted import left is deleted by another import after so long.
+const ABANDONED: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Digits of a digest in a folder's name.
 const DIGITS: usize = 24;
 
@@ -85,7 +88,28 @@ impl Inbox {
         }
         // A file system without locks: imports at once are not noticed there.
         *held = Some(file);
+        self.sweep(SystemTime::now());
         Ok(())
+    }
+
+    /// Deletes what imports into any dataset left here long ago and nobody went on with.
+    fn sweep(&self, now: SystemTime) {
+        let (Some(inboxes), Some(locks)) = (self.folder.parent(), self.lock.parent()) else { return };
+        for entry in fs::read_dir(inboxes).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
+            let newest =
+                fs::read_dir(&path).into_iter().flatten().flatten().filter_map(|one| changed(&one.path())).max();
+            let age = newest.max(changed(&path)).and_then(|newest| now.duration_since(newest).ok());
+            if path == self.folder || age.is_none_or(|age| age < ABANDONED) {
+                continue;
+            }
+            // Not that of an import that runs.
+            let lock = fs::File::options().write(true).open(locks.join(entry.file_name()));
+            if lock.as_ref().map_or(true, |lock| lock.try_lock().is_ok()) {
+                let _ = fs::remove_dir_all(&path);
+            }
+        }
     }
 
     /// Where something with this key is kept, under a name that its readers see.
@@ -111,6 +135,20 @@ impl Inbox {
         Ok(done)
     }
 
+    /// Counts copies of these files as asked for, if there are any, so that they are deleted with the others.
+    pub fn claim(&self, place: &Place, files: &[&Found]) {
+        if matches!(place, Place::Bucket(..)) && self.folder.is_dir() {
+            for file in files {
+                self.copy_of(place, file);
+            }
+        }
+    }
+
+    /// Where the copy of a bucket's file is kept.
+    fn copy_of(&self, place: &Place, file: &Found) -> PathBuf {
+        self.path(&[&place.shown(&file.path), &file.tag], file.name())
+    }
+
     /// Deletes what this import asked for. What is left, for want of a right, is used by the next import.
     pub fn delete(self) {
         for folder in self.used.lock().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -131,8 +169,7 @@ impl Inbox {
             Place::Bucket(_, bucket) => bucket,
         };
         self.take()?;
-        let path = |file: &&Found| self.path(&[&place.shown(&file.path), &file.tag], file.name());
-        let paths: Vec<PathBuf> = files.iter().map(path).collect();
+        let paths: Vec<PathBuf> = files.iter().map(|file| self.copy_of(place, file)).collect();
         let both: Vec<(&&Found, &PathBuf)> = files.iter().zip(&paths).collect();
         let bytes = at_once(&both, |(file, path)| fetch(place, bucket, file, path))?.into_iter().sum();
         Ok((paths, bytes))
@@ -250,5 +287,19 @@ mod tests {
         Inbox::at(cache.path(), "e", "eu").take().unwrap();
         first.delete();
         second.take().unwrap();
+    }
+
+    #[test]
+    fn what_an_interrupted_import_left_long_ago_is_deleted_by_another_one() {
+        let cache = tempfile::tempdir().unwrap();
+        let left = kept(&Inbox::at(cache.path(), "left", "us"), "one");
+        let running = Inbox::at(cache.path(), "running", "eu");
+        running.take().unwrap();
+        let held = kept(&running, "one");
+        let other = Inbox::at(cache.path(), "other", "uk");
+        other.sweep(SystemTime::now() + ABANDONED / 2);
+        assert!(left.is_file() && held.is_file());
+        other.sweep(SystemTime::now() + ABANDONED + Duration::from_secs(60));
+        assert!(!left.exists() && held.is_file());
     }
 }

@@ -39,7 +39,7 @@ pub struct Work {
     /// Days that it has from a file with other content.
     pub republished: Vec<DayFile>,
     /// Days that it has from the very file.
-    pub unchanged: usize,
+    pub unchanged: Vec<DayFile>,
 }
 
 impl Record {
@@ -79,7 +79,7 @@ impl Record {
                 None if again && held.contains(&file.date) => work.republished.push(file),
                 None => work.new.push(file),
                 Some(known) if !again && known.tag == file.file.tag && known.bytes == file.file.bytes => {
-                    work.unchanged += 1
+                    work.unchanged.push(file)
                 }
                 Some(_) => work.republished.push(file),
             }
@@ -119,17 +119,20 @@ mod tests {
         );
         record.add(files());
         let record = Record::read(Some(&record.write().unwrap()));
-        assert_eq!(record.work(files(), false, &none), Work { unchanged: 3, ..Work::default() });
+        assert_eq!(record.work(files(), false, &none), Work { unchanged: files().to_vec(), ..Work::default() });
         assert_eq!(record.work(files(), true, &none).republished.len(), 3);
         let changed = record.work(
             [file("2024-01-02", 5, "x"), file("2024-01-03", 6, "b"), file("2024-01-04", 5, "c")],
             false,
             &none,
         );
-        assert_eq!((changed.new.len(), changed.republished.len(), changed.unchanged), (0, 2, 1));
+        assert_eq!((changed.new.len(), changed.republished.len(), changed.unchanged.len()), (0, 2, 1));
         let mut gone = record.clone();
         gone.keep_dates(&BTreeSet::from([date("2024-01-03").unwrap()]));
-        assert_eq!((gone.work(files(), false, &none).new.len(), gone.work(files(), false, &none).unchanged), (2, 1));
+        assert_eq!(
+            (gone.work(files(), false, &none).new.len(), gone.work(files(), false, &none).unchanged.len()),
+            (2, 1)
+        );
         let tampered = String::from_utf8(record.write().unwrap()).unwrap().replace("\"a\"", "\"x\"");
         assert_eq!(Record::read(Some(tampered.as_bytes())), Record::read(None));
         assert_eq!(Record::read(Some(b"{\"version\":9,\"days\":{}}")), Record::read(None));

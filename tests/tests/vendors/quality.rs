@@ -37,7 +37,6 @@ fn gaps_thin_days_stale_symbols_jumps_and_the_quarantine_are_counted() {
         bar("JUMPS", day, if day < 10 { 40.0 } else { 210.0 });
     }
     text += "2024-01-09,GAPS,10,9,11,10,100\n";
-    text = text.replace("2024-01-02,GAPS,10,11,9,10,100", "2024-01-02,GAPS,10,11,9,10,");
     home.write("bars.csv", &text);
     home.write("names.csv", "symbol,ticker,from,to\nENDED,ENDED,,2024-01-06\n");
     let import = ["data", "import", "bars.csv", "--dataset", "d", "--timeframe", "1d", "--symbols", "names.csv"];
@@ -64,7 +63,7 @@ fn gaps_thin_days_stale_symbols_jumps_and_the_quarantine_are_counted() {
     is("stale_listed", json!([{ "symbol": "STALE", "last": at(8), "sessions": 7 }]));
     is("ended", 1.into());
     // OTHER has closes alone.
-    is("missing_cells", json!({ "high": 2, "low": 2, "open": 2, "volume": 3 }));
+    is("missing_cells", json!({ "high": 2, "low": 2, "open": 2, "volume": 2 }));
     is("short_sessions", 0.into());
     is("jumps", 1.into());
     assert_eq!(found["jumps_listed"][0]["symbol"], "JUMPS");
@@ -87,7 +86,7 @@ fn gaps_thin_days_stale_symbols_jumps_and_the_quarantine_are_counted() {
         "  2024-01-04: 3 of 5 symbols, 3 bars\n",
         "gaps: 14 sessions of 3 symbols without a bar, between others that have one\n",
         "  GAPS: 2 sessions after 2024-01-03 and before 2024-01-08\n",
-        "cells without a number: 2 of high, 2 of low, 2 of open, 3 of volume\n",
+        "cells without a number: 2 of high, 2 of low, 2 of open, 2 of volume\n",
         "ended: 1 symbol, as the table of symbols has it\n",
         "stale: 1 symbol without recent bars\n  STALE: last on 2024-01-08, 7 sessions ago\n",
         "quarantine: 2 rows of the import that made this snapshot\n  1 high below low\n  1 zero or negative price\n",

@@ -360,7 +360,7 @@ fn a_day_that_is_asked_for_again_may_lose_bars() {
     let exported = bars(&home, "us");
     assert_eq!(exported.lines().filter(|line| line.contains("BRK.B")).count(), 3, "{exported}");
     for (words, why) in [
-        (words("us", &["--symbols", "AAPL", "--again"]), "--universe"),
+        (words("us", &["--symbols", "AAPL", "--again"]), "--again without --universe"),
         (words("m", &["--universe", "--timeframe", "1m", "--again"]), "--again with bars of 1m"),
     ] {
         let refused = user.run(&words).expect_code(2);

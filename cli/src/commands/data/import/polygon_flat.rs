@@ -157,18 +157,23 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         files: count,
         new: work.new.len(),
         republished: work.republished.iter().map(|file| format_time(file.date)).collect(),
-        unchanged: work.unchanged,
+        unchanged: work.unchanged.len(),
         missing,
         bytes_fetched: 0,
     };
     let has_days = !work.new.is_empty() || !work.republished.is_empty();
     // A table, or another calendar, is taken without days too.
     let has_facts = args.symbols.is_some() || args.calendar.as_deref().is_some_and(|named| own != Some(named));
+    let inbox = Inbox::of(context, "polygon-flat", &args.dataset);
+    // An import that was killed when all was imported left its copies.
+    inbox.claim(&place, &work.unchanged.iter().map(|day| &day.file).collect::<Vec<_>>());
     if args.dry_run || !(has_days || has_facts) {
+        if !args.dry_run && inbox.take().is_ok() {
+            inbox.delete();
+        }
         print(&days, None, (args.json, args.dry_run), context)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let inbox = Inbox::of(context, "polygon-flat", &args.dataset);
     let wanted: Vec<&Found> = work.new.iter().chain(&work.republished).map(|day| &day.file).collect();
     let (paths, fetched) = if has_days { inbox.fetch(&place, &wanted)? } else { (Vec::new(), 0) };
     days.bytes_fetched = fetched;

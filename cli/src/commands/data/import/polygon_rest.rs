@@ -86,7 +86,7 @@ pub struct Args {
 
     /// With --universe and daily bars: what the dataset has on these days and does not come again is removed, of all symbols and
     /// from wherever
-    #[arg(long, requires = "universe")]
+    #[arg(long)]
     again: bool,
 
     /// Exchange calendar [default: the dataset's, XNYS for a new one]
@@ -156,9 +156,14 @@ pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         let message = format!("--timeframe {timeframe}: bars of a day or less are imported");
         return Err(UserMistake::with_help(message, "a scan makes longer bars of daily ones").into());
     }
-    if args.again && timeframe != Timeframe::DAY {
-        let help = "it is for daily bars, which come for all symbols of a day at once";
-        return Err(UserMistake::with_help(format!("--again with bars of {timeframe}"), help).into());
+    if args.again && !(args.universe && timeframe == Timeframe::DAY) {
+        let message = if args.universe {
+            format!("--again with bars of {timeframe}")
+        } else {
+            "--again without --universe".to_owned()
+        };
+        let help = "it is for daily bars of --universe, which come for all symbols of a day at once";
+        return Err(UserMistake::with_help(message, help).into());
     }
     check_importable(&store, &args.dataset, timeframe).map_err(of_market)?;
     let key = Key::find(args.api_key_file.as_deref())?;
