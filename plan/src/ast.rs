@@ -17,6 +17,15 @@ pub struct Expr {
     pub depth: usize,
 }
 
+/// What a label or a number may be, after `in`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Member {
+    /// Without quotes.
+    Text(String),
+    /// With its sign.
+    Number(f64),
+}
+
 /// The forms of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExprKind {
@@ -64,12 +73,12 @@ pub enum ExprKind {
         /// At least two, from left to right.
         operands: Vec<Expr>,
     },
-    /// `label in ('a', 'b')`
+    /// `label in ('a', 'b')`, `number in (1, 2)`
     In {
-        /// The label.
+        /// The label or the number.
         of: Box<Expr>,
-        /// The texts without quotes, each with its place.
-        values: Vec<(String, Span)>,
+        /// What it may be, each with its place.
+        values: Vec<(Member, Span)>,
     },
     /// An argument in place of a parameter of a defined function. Not made by the parser.
     Argument(Arc<Argument>),

@@ -3,7 +3,7 @@
 //! The clauses' trees are walked a second time; every part that is a series resolves to the node it already has, so the
 //! values are those that the scan computes. A part inside `ref`, `tf` or an offset is read as that reads it.
 
-use crate::ast::{Arg, BinaryOp, Expr, ExprKind, Span};
+use crate::ast::{Arg, BinaryOp, Expr, ExprKind, Member, Span};
 use crate::catalogue;
 use crate::deep::with_room;
 use crate::defined_call::Expanded;
@@ -224,7 +224,13 @@ impl<'a> Walk<'a> {
     fn below(&mut self, clause: Clause<'_>, expr: &Expr, at: usize) {
         let depth = self.parts[at].depth + 1;
         match &expr.kind {
-            ExprKind::Number(_) | ExprKind::Text(_) | ExprKind::Truth(_) | ExprKind::In { .. } => {}
+            ExprKind::Number(_) | ExprKind::Text(_) | ExprKind::Truth(_) => {}
+            ExprKind::In { of, values } => {
+                // A label has no value of its own.
+                if values.iter().any(|(member, _)| matches!(member, Member::Number(_))) {
+                    self.part(clause, of, depth);
+                }
+            }
             ExprKind::Name(name) => self.expand_let(name, at),
             ExprKind::Negate(of) => self.part(clause, of, depth),
             ExprKind::Not(of) => {

@@ -1,6 +1,6 @@
 //! Conditions on labels: `sector == 'Tech'`, `sector != 'Tech'`, `sector in ('Tech', 'Energy')`.
 
-use crate::ast::{CompareOp, Expr, ExprKind, Span};
+use crate::ast::{CompareOp, Expr, ExprKind, Member, Span};
 use crate::frame::{LabelTest, SYMBOL_LABEL};
 use crate::graph::{Kind, NodeId, Op};
 use crate::resolve::{Clause, Resolver, Stop, Value};
@@ -39,15 +39,29 @@ impl Resolver<'_> {
         }))
     }
 
-    /// `label in ('a', 'b')`
-    pub(crate) fn membership(&mut self, clause: Clause<'_>, of: &Expr, values: &[(String, Span)]) -> Resolved<NodeId> {
-        let Value::Label(label) = self.value(clause, of)? else {
-            let help = Some("for numbers write x == 1 or x == 2".to_owned());
-            return Err(clause.mistake("only labels go with 'in'", &of.span, "this is no label", help));
+    /// `label in ('a', 'b')`, `number in (1, 2)`: as the comparisons with '==', joined by 'or'.
+    pub(crate) fn membership(&mut self, clause: Clause<'_>, of: &Expr, values: &[(Member, Span)]) -> Resolved<NodeId> {
+        let of = match self.value(clause, of)? {
+            Value::Label(label) => Err(label),
+            _ => Ok(self.typed(clause, of, Kind::Num, "what 'in' follows")?),
         };
         let mut any = None;
-        for (value, span) in values {
-            let test = self.label_test(clause, &label, value, span)?;
+        for (member, span) in values {
+            let test = match (&of, member) {
+                (Err(label), Member::Text(value)) => self.label_test(clause, label, value, span)?,
+                (Err(label), Member::Number(_)) => {
+                    let message = format!("the label '{label}' is compared with strings");
+                    return Err(clause.mistake(message, span, "expected a string", Some(self.example(label))));
+                }
+                (Ok(number), Member::Number(value)) => {
+                    let value = self.graph.num(*value);
+                    self.equal(*number, value)
+                }
+                (Ok(number), Member::Text(text)) => {
+                    let value = self.clock_number(clause, *number, text, span)?;
+                    self.equal(*number, value)
+                }
+            };
             any = Some(match any {
                 None => test,
                 Some(before) => self.graph.add(Op::Or, &[before, test], Kind::Bool),

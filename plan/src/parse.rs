@@ -1,6 +1,6 @@
 //! Tokens to a tree, by precedence climbing. Depth and length are bounded, so no input can exhaust the stack.
 
-use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, Span};
+use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, Member, Span};
 use crate::diagnostic::Diagnostic;
 use crate::lex::{LexError, Token, TokenKind, lex};
 use crate::limits::{CLAUSE_BYTES_MAX, EXPRESSION_DEPTH_MAX, LABEL_VALUES_MAX};
@@ -293,23 +293,29 @@ impl<'a> Parser<'a> {
         self.make(ExprKind::Chain { operands, ops }, span, depth)
     }
 
-    /// `of in ('a', 'b')`, after `in`.
+    /// `of in ('a', 'b')`, `of in (1, 2)`, after `in`.
     fn membership(&mut self, of: Expr) -> Result<Expr, Box<Diagnostic>> {
+        let help = || Some("write label in ('A', 'B'), or number in (1, 2)".to_owned());
         let open = self.next();
         if open.kind != TokenKind::Mark("(") {
-            let help = Some("write label in ('A', 'B')".to_owned());
-            return Err(self.error(open.kind.unexpected(), open.span, "expected '(' and strings", help));
+            return Err(self.error(open.kind.unexpected(), open.span, "expected '(' and strings or numbers", help()));
         }
         let mut values = Vec::new();
         loop {
-            let token = self.next();
-            let TokenKind::Text(value) = token.kind else {
-                let help = Some("write label in ('A', 'B')".to_owned());
-                return Err(self.error(token.kind.unexpected(), token.span, "expected a string", help));
+            let mut token = self.next();
+            let start = token.span.start;
+            let negative = token.kind == TokenKind::Mark("-");
+            if negative {
+                token = self.next();
+            }
+            let member = match token.kind {
+                TokenKind::Text(value) if !negative => Member::Text(value),
+                TokenKind::Number(value) => Member::Number(if negative { -value } else { value }),
+                kind => return Err(self.error(kind.unexpected(), token.span, "expected a string or a number", help())),
             };
-            values.push((value, token.span.clone()));
+            values.push((member, start..token.span.end));
             if values.len() > LABEL_VALUES_MAX {
-                let message = format!("more than {LABEL_VALUES_MAX} strings after 'in'; at most that many are taken");
+                let message = format!("more than {LABEL_VALUES_MAX} values after 'in'; at most that many are taken");
                 return Err(self.error(message, token.span, "one too many", None));
             }
             let token = self.next();

@@ -494,15 +494,36 @@ impl<'a> Resolver<'a> {
     ) -> Resolved<Option<NodeId>> {
         for other in operands.iter().filter(|other| !matches!(other.kind, ExprKind::Text(_))) {
             let node = self.series(clause, other)?;
-            let Op::Clock(clock) = self.graph.node(node).op else { continue };
-            return match clock.number_of(text) {
-                Ok(number) => Ok(Some(self.graph.num(number))),
-                Err(expected) => {
-                    Err(clause.mistake(format!("'{text}' is not {expected}"), &expr.span, "not understood", None))
-                }
-            };
+            if matches!(self.graph.node(node).op, Op::Clock(_)) {
+                return self.clock_number(clause, node, text, &expr.span).map(Some);
+            }
         }
         Ok(None)
+    }
+
+    /// The number that a text means for a word of the calendar.
+    pub(crate) fn clock_number(
+        &mut self,
+        clause: Clause<'_>,
+        word: NodeId,
+        text: &str,
+        span: &Span,
+    ) -> Resolved<NodeId> {
+        let Op::Clock(clock) = self.graph.node(word).op else {
+            let help = Some("numbers are compared with numbers".to_owned());
+            return Err(clause.mistake("a number is compared with a string", span, "a string here", help));
+        };
+        match clock.number_of(text) {
+            Ok(number) => Ok(self.graph.num(number)),
+            Err(expected) => Err(clause.mistake(format!("'{text}' is not {expected}"), span, "not understood", None)),
+        }
+    }
+
+    /// Whether two numbers are equal.
+    pub(crate) fn equal(&mut self, one: NodeId, other: NodeId) -> NodeId {
+        let test = self.graph.add(Op::Compare(CompareOp::Equal), &[one, other], Kind::Bool);
+        self.decisive.insert(test);
+        test
     }
 
     fn offset(&mut self, clause: Clause<'_>, of: &Expr, bars: &Expr) -> Resolved<NodeId> {

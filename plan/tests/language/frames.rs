@@ -77,7 +77,11 @@ fn labels_are_compared_with_strings() {
         ("sector == 'Tehc'", "no symbol's sector is 'Tehc'"),
         ("sector > 'Tech'", "takes only"),
         ("sector == close", "is compared with a string"),
-        ("close in ('a')", "only labels go with 'in'"),
+        ("close in ('a')", "a number is compared with a string"),
+        ("sector in (1)", "the label 'sector' is compared with strings"),
+        ("close in (1, close)", "is not expected here"),
+        ("(close > 1) in (1)", "what 'in' follows"),
+        ("weekday in ('Moonday')", "'Moonday' is not"),
         ("sector in 'Tech'", "a string is not expected here"),
         ("xs_rank(close, by='sector') < 3", "takes a label, not a string"),
         ("xs_rank(close, by=close) < 3", "takes the name of a label"),
@@ -85,6 +89,10 @@ fn labels_are_compared_with_strings() {
         let found = mistake(text);
         assert!(found.message.contains(why), "{text}: {found}");
     }
+    assert_eq!(
+        plan("weekday in (1, 'fri', -2.5)").fingerprint(),
+        plan("weekday == 1 or weekday == 'fri' or weekday == -2.5").fingerprint()
+    );
     assert_eq!(mistake("sector == 'Tehc'").help.as_deref(), Some("did you mean 'Tech'?"));
 }
 
