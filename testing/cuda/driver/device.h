@@ -251,6 +251,7 @@ struct Device {
         } else if (!work.to_device) {
             counts.copies_out += 1;
             counts.bytes_out += work.bytes;
+            for (uint64_t at = 0; settings.damage && at + 8 <= work.bytes; at += 8) *(uint64_t*)(work.to + at) ^= 1 << 20;
         }
     }
 

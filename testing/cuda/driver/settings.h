@@ -9,6 +9,7 @@
 //   order=forward|reverse|random   in which order threads and blocks run
 //   seed=N                      of everything that is random
 //   fragments=1                 memory that was given back serves allocations of the same size alone, until the pool is trimmed
+//   damage=1                    what is copied to the host differs in one bit of each number, by 2e-10 of its value
 //   fault=FUNCTION:N:CODE       call N of a function of the driver returns CODE and does nothing; `kernel`: launch N ends so
 //   fault=FUNCTION:N+:CODE      that call and every later one
 //
@@ -56,7 +57,7 @@ struct Settings {
     When when = When::LATE;
     int order = 2;
     uint64_t seed = 1;
-    bool fragments = false;
+    bool fragments = false, damage = false;
     std::vector<Fault> faults;
 };
 
@@ -126,6 +127,8 @@ inline Settings settings_of(const char* text) {
             settings.seed = number_of(value, word);
         } else if (name == "fragments") {
             settings.fragments = number_of(value, word) != 0;
+        } else if (name == "damage") {
+            settings.damage = number_of(value, word) != 0;
         } else if (name == "fault") {
             settings.faults.push_back(fault_of(value, word));
         } else {

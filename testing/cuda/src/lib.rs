@@ -12,6 +12,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use trawl_kernels::cuda::{Cuda, Gpu, Search, devices, gpu_available};
 
 /// Sources of the libraries, and the emulator that kernels are compiled beside: name and text.
 const SOURCES: [(&str, &str); 8] = [
@@ -173,11 +174,10 @@ impl Driver {
 }
 
 impl TestDevice {
-    /// Adds a device to those of this process. Open it by the number [`Self::ordinal`], with libraries from
-    /// [`Driver::folder`].
+    /// Adds a device to those of this process. With settings that there are not, the process ends.
     ///
     /// # Panics
-    /// Without a C++ compiler, and with settings that there are not.
+    /// Without a C++ compiler.
     pub fn new(settings: &str) -> Self {
         let settings = CString::new(settings).expect("a text without a zero byte");
         // SAFETY: this is the function's type; the text is read by the call alone.
@@ -191,6 +191,20 @@ impl TestDevice {
     /// The driver's number of the device.
     pub fn ordinal(&self) -> usize {
         self.ordinal
+    }
+
+    /// Opens it as any device of the machine is opened.
+    ///
+    /// # Panics
+    /// If the driver has none that plans can run on.
+    pub fn open(&self) -> Cuda {
+        let search = Search { folders: vec![Driver::built().folder.clone()] };
+        let first = gpu_available(&search).unwrap_or_else(|e| panic!("{e}"));
+        let mut seen = devices(&search).unwrap_or_else(|e| panic!("{e}"));
+        let own = seen.swap_remove(self.ordinal);
+        let (ordinal, capability, memory_bytes) = (own.ordinal, own.capability, own.memory_bytes);
+        let gpu = Gpu { ordinal, name: own.name, capability, memory_bytes, ..first };
+        Cuda::open(&gpu).unwrap_or_else(|e| panic!("{e}"))
     }
 
     fn number(&self) -> i32 {
