@@ -166,7 +166,7 @@ pub(super) fn copied(device: &dyn Device) -> Result<Copied> {
     let cells = COPY_CELLS_MAX.min(free / 4).max(1);
     let (from, to) = (device.allocate(stream, cells)?, device.allocate(stream, cells)?);
     let (begun, mut done, mut best) = (Instant::now(), 0, Duration::MAX);
-    while done < COPIES || device.facts().backend == BACKEND_CUDA && begun.elapsed() < WARM_UP {
+    while done < COPIES || !device.facts().is_emulated() && begun.elapsed() < WARM_UP {
         let first = device.mark(stream)?;
         device.copy_within(stream, (&from, 0), (&to, 0), cells)?;
         let last = device.mark(stream)?;
