@@ -14,8 +14,6 @@ use crate::failure::UserMistake;
 /// A scan estimated at less than this (nanoseconds of one core) finishes in this process before a device is ready:
 /// opening a device takes about half a second.
 const WORTH_A_DEVICE_NS: f64 = 2e9;
-/// For tests: a simulated device in place of a GPU, and the faults it injects.
-const SIMULATED_VARIABLE: &str = "TRAWL_SIMULATED_DEVICE";
 
 /// What may compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -131,10 +129,7 @@ impl BackendArgs {
 
     fn open(&self) -> Result<Executor, String> {
         let options = ExecutorOptions { device_memory_bytes: self.device_memory, ..ExecutorOptions::default() };
-        let device = device()?;
-        let simulated = device.facts().backend != cuda::BACKEND_CUDA;
-        let cache = if simulated { Cache::in_memory() } else { kernel_cache() };
-        Executor::new(device, cache, options).map_err(|fault| fault.to_string())
+        Executor::new(device()?, kernel_cache(), options).map_err(|fault| fault.to_string())
     }
 }
 
@@ -143,17 +138,9 @@ impl BackendArgs {
 /// # Errors
 /// Why there is none.
 pub fn device() -> Result<Arc<dyn Device>, String> {
-    if let Ok(settings) = std::env::var(SIMULATED_VARIABLE) {
-        return cuda::simulated_device(&settings).map_err(|why| format!("{SIMULATED_VARIABLE}: {why}"));
-    }
     let gpu = cuda::gpu_available(&Search::of_environment()).map_err(|why| why.to_string())?;
     let device = cuda::Cuda::open(&gpu).map_err(|fault| fault.to_string())?;
     Ok(Arc::new(device))
-}
-
-/// Whether a test asks for a simulated device in place of a GPU.
-pub fn is_simulated() -> bool {
-    std::env::var_os(SIMULATED_VARIABLE).is_some()
 }
 
 /// The cache of compiled kernels, shared between processes when a folder exists that only this user can write.

@@ -7,14 +7,14 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use trawl_kernels::cuda::{BACKEND_CUDA, BACKEND_SIMULATED, Lowering};
+use trawl_kernels::cuda::{BACKEND_CUDA, Lowering};
 use trawl_kernels::{BACKEND_CPU, Precision};
 use trawl_wire::WorkerRecord;
 use trawl_wire::record::ExecutionClass;
 use trawl_worker::execution_class;
 
 /// Known backends; workers of others receive no work.
-const BACKENDS: [&str; 3] = [BACKEND_CPU, BACKEND_SIMULATED, BACKEND_CUDA];
+const BACKENDS: [&str; 2] = [BACKEND_CPU, BACKEND_CUDA];
 /// Counters by backend: one for each, after one for what concerns any of them; see [`counter_of`].
 pub const BACKEND_COUNTERS: usize = BACKENDS.len() + 1;
 /// Threads that a device counts as when capacities are compared. The low end of what was measured on an H100: a scan of
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(chosen(&workers, &with(Some("cpu"), false, Precision::F64)), pair("n0", "cpu"));
         assert_eq!(chosen(&workers, &with(Some("cpu"), true, Precision::F64)), pair(&own, "cpu"));
         assert_eq!(chosen(&workers, &with(None, true, Precision::F32)), pair(&own, "cpu"), "devices have no f32");
-        assert_eq!(chosen(&workers, &with(Some("simulated"), false, Precision::F64)), None);
+        assert_eq!(chosen(&workers, &with(Some("vulkan"), false, Precision::F64)), None);
         assert_eq!(chosen(&[worker(&own, "vulkan", 4)], &needs()), pair(&own, "cpu"), "its CPU is known");
         let unfit = vec![WorkerClass { numerics: "n0".to_owned(), ..WorkerClass::own("cpu") }];
         assert_eq!(chosen(&workers[..2], &ClassNeeds { unfit, ..needs() }), pair(&own, "cpu"));

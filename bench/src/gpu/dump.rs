@@ -99,14 +99,15 @@ fn written<'a>(path: &Path, series: impl Iterator<Item = &'a Vec<f64>>) -> Resul
 mod tests {
     use std::sync::Arc;
 
-    use trawl_kernels::cuda::{Cache, ExecutorOptions, Simulated, Simulation};
+    use trawl_kernels::cuda::{Cache, ExecutorOptions};
+    use trawl_test_driver::TestDevice;
 
     use super::*;
 
     #[test]
     fn a_dump_is_of_the_market_and_of_the_engines_values() {
         let options = ExecutorOptions { wait_for_fused: true, ..ExecutorOptions::default() };
-        let device = Arc::new(Simulated::new(Simulation::default()));
+        let device = Arc::new(TestDevice::new("").open());
         let executor = Executor::new(device, Cache::in_memory(), options).unwrap();
         let size = Size { symbols: 3, bars: 40, long_bars: 1, repeats: 1, functions: None };
         let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use rayon::prelude::*;
-use trawl_kernels::cuda::{BACKEND_CUDA, BarsSource, CELL_BYTES, Device, Executor, Lowering};
+use trawl_kernels::cuda::{BarsSource, CELL_BYTES, Device, Executor, Lowering};
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::{Input, Plan, Program, Schema, compile_expressions};
@@ -91,9 +91,9 @@ impl<'a> Measured<'a> {
         Ok(spans.map(|span| span.ended.saturating_duration_since(span.started)).sum())
     }
 
-    /// Computes until the device's clock has risen: idle, it runs at a fifth of its speed. A simulated one is always as fast.
+    /// Computes until the device's clock has risen: idle, it runs at a fifth of its speed. An emulated one has no clock.
     fn warm_up(&self) -> Result<()> {
-        let has_clock = self.executor.facts().backend == BACKEND_CUDA;
+        let has_clock = !self.executor.facts().is_emulated();
         let (begun, mut computed) = (Instant::now(), self.once()?);
         while has_clock && computed < WARM_UP && begun.elapsed() < WARM_UP_MAX {
             computed += self.once()?;
@@ -166,7 +166,7 @@ pub(super) fn copied(device: &dyn Device) -> Result<Copied> {
     let cells = COPY_CELLS_MAX.min(free / 4).max(1);
     let (from, to) = (device.allocate(stream, cells)?, device.allocate(stream, cells)?);
     let (begun, mut done, mut best) = (Instant::now(), 0, Duration::MAX);
-    while done < COPIES || device.facts().backend == BACKEND_CUDA && begun.elapsed() < WARM_UP {
+    while done < COPIES || !device.facts().is_emulated() && begun.elapsed() < WARM_UP {
         let first = device.mark(stream)?;
         device.copy_within(stream, (&from, 0), (&to, 0), cells)?;
         let last = device.mark(stream)?;

@@ -43,13 +43,13 @@ fn columns() -> [String; 2] {
     ["open + high + low".to_owned(), "close * volume".to_owned()]
 }
 
-/// What a worker warms when it starts.
-fn primitives() -> Vec<Program> {
+/// What a worker warms when it starts, or a part of it.
+fn primitives(functions: Option<usize>) -> Vec<Program> {
     let program = |items: &Vec<String>| {
         let items: Vec<&str> = items.iter().map(String::as_str).collect();
         Some(compiled(&items).ok()?.program().clone())
     };
-    samples().iter().filter_map(program).collect()
+    samples().iter().take(functions.unwrap_or(usize::MAX)).filter_map(program).collect()
 }
 
 fn program(items: &[String; 2]) -> Result<Executable> {
@@ -63,9 +63,14 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     /// An executor that warms its primitives, as a worker has one.
-    fn start(device: &Arc<dyn Device>, cache: Cache, market: &'a [[Vec<f64>; 5]]) -> Result<Self> {
+    fn start(
+        device: &Arc<dyn Device>,
+        cache: Cache,
+        market: &'a [[Vec<f64>; 5]],
+        functions: Option<usize>,
+    ) -> Result<Self> {
         let executor = Executor::new(Arc::clone(device), cache, ExecutorOptions::default())?;
-        executor.warm(primitives());
+        executor.warm(primitives(functions));
         Ok(Self { executor, market })
     }
 
@@ -98,10 +103,10 @@ fn until(what: &str, limit: Duration, holds: impl Fn() -> bool) -> Result<()> {
 }
 
 /// Waits until `cache` holds every kernel of the primitives.
-fn all_primitives(cache: &Cache, device: &dyn Device) -> Result<()> {
+fn all_primitives(cache: &Cache, device: &dyn Device, functions: Option<usize>) -> Result<()> {
     let facts = device.facts();
     let mut keys: Vec<Key> = Vec::new();
-    for program in primitives() {
+    for program in primitives(functions) {
         let Ok(apart) = Sequence::apart(&program) else { continue };
         keys.extend(apart.calls.iter().map(|call| Key {
             fingerprint: call.lowered.kernel.fingerprint,
@@ -121,7 +126,7 @@ pub(super) fn first(device: &Arc<dyn Device>, size: &Size) -> Result<Outcome> {
     let market = market(size.symbols, size.bars);
     let mut outcome = Outcome::done();
 
-    let world = World::start(device, cache()?, &market)?;
+    let world = World::start(device, cache()?, &market, size.functions)?;
     let begun = Instant::now();
     let (answered, _) = world.scan(&cold(14, 30))?;
     outcome.figure("first_answer_ms", ms(answered));
@@ -137,13 +142,13 @@ pub(super) fn first(device: &Arc<dyn Device>, size: &Size) -> Result<Outcome> {
     }
     outcome.figure("new_numbers_beyond_compute_ms", ms(best));
     outcome.line("the same with other numbers, beyond compute", format!("{:.2} ms, required 5", ms(best)));
-    all_primitives(&cache()?, device.as_ref())?;
+    all_primitives(&cache()?, device.as_ref(), size.functions)?;
     outcome.figure("primitives_after_ms", ms(begun.elapsed()));
     outcome.line("until all primitives are compiled", format!("{:.0} ms", ms(begun.elapsed())));
     drop(world);
 
     // A process that starts where others have run.
-    let world = World::start(device, cache()?, &market)?;
+    let world = World::start(device, cache()?, &market, size.functions)?;
     world.scan(&columns())?;
     let (answered, kernel) = world.scan(&warm(14, 30))?;
     outcome.figure("first_answer_warm_cache_ms", ms(answered));
@@ -155,14 +160,14 @@ pub(super) fn first(device: &Arc<dyn Device>, size: &Size) -> Result<Outcome> {
 
 #[cfg(test)]
 mod tests {
-    use trawl_kernels::cuda::{Simulated, Simulation};
+    use trawl_test_driver::TestDevice;
 
     use super::*;
 
     #[test]
     fn a_cold_cache_and_a_warm_one_are_measured_apart() {
-        let device: Arc<dyn Device> = Arc::new(Simulated::new(Simulation::default()));
-        let size = Size { symbols: 40, bars: 60, long_bars: 1, repeats: 1, functions: None };
+        let device: Arc<dyn Device> = Arc::new(TestDevice::new("").open());
+        let size = Size { symbols: 40, bars: 60, long_bars: 1, repeats: 1, functions: Some(3) };
         let outcome = first(&device, &size).unwrap();
         for name in ["first_answer_ms", "fused_after_ms", "primitives_after_ms", "first_answer_warm_cache_ms"] {
             assert!(outcome.figures[name].as_f64().unwrap() >= 0.0, "{name}");

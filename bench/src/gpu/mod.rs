@@ -25,7 +25,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use trawl_kernels::cuda::{BACKEND_CUDA, Cache, Device, Executor, ExecutorOptions, Facts};
+use trawl_kernels::cuda::{Cache, Device, Executor, ExecutorOptions, Facts};
 use trawl_market::format_time;
 
 use super::{Machine, machine};
@@ -75,7 +75,7 @@ pub struct Size {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
 
-    /// Functions of the catalogue whose parity is checked, counted from the first [default: all]
+    /// Functions of the catalogue that are checked, measured and warmed, counted from the first [default: all]
     #[arg(long, value_name = "N", hide = true)]
     functions: Option<usize>,
 }
@@ -263,7 +263,7 @@ pub fn run(args: &Args, open: OpenDevice) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let simulated = facts.backend != BACKEND_CUDA;
+    let simulated = facts.is_emulated();
     let wanted = if args.sections.is_empty() { &Section::USUAL[..] } else { &args.sections };
     let mut sections = Vec::new();
     for section in wanted {

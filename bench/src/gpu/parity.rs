@@ -218,31 +218,18 @@ fn in_chunks(executor: &Executor, all: &[&Function], outcome: &mut Outcome) -> R
 
 #[cfg(test)]
 mod tests {
-    use trawl_kernels::cuda::{Bound, ByCpu, Launch, Launcher, Lowered, Simulated, Simulation};
+    use trawl_test_driver::TestDevice;
 
     use super::*;
 
-    /// Kernels whose every value is one too large.
-    #[derive(Debug)]
-    struct Wrong;
-
-    impl Launcher for Wrong {
-        fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
-            let Bound { columns, out, scratch, table, first_row, visible, tail } = memory;
-            ByCpu.run(lowered, launch, Bound { columns, out: &mut *out, scratch, table, first_row, visible, tail })?;
-            out.iter_mut().for_each(|value| *value += 1.0);
-            Ok(())
-        }
-    }
-
-    fn of(device: Simulated) -> Outcome {
+    fn of(settings: &str) -> Outcome {
         let size = Size { symbols: 1, bars: 1, long_bars: 1, repeats: 1, functions: Some(3) };
-        catalogue(&(Arc::new(device) as Arc<dyn Device>), &size).unwrap()
+        catalogue(&(Arc::new(TestDevice::new(settings).open()) as Arc<dyn Device>), &size).unwrap()
     }
 
     #[test]
     fn every_way_to_compute_a_plan_is_compared() {
-        let outcome = of(Simulated::new(Simulation::default()));
+        let outcome = of("");
         assert_eq!((outcome.ending, outcome.why.as_str()), (Ending::Done, ""));
         let number = |name: &str| outcome.figures[name].as_u64().unwrap();
         assert!(number("values") > 1000 && number("apart_values") == number("values"));
@@ -251,7 +238,7 @@ mod tests {
 
     #[test]
     fn wrong_kernels_of_every_way_are_found() {
-        let outcome = of(Simulated::with(Simulation::default(), Box::new(Wrong)));
+        let outcome = of("damage=1");
         assert_eq!(outcome.ending, Ending::Failed);
         for name in ["differences", "apart_differences", "chunks_differences"] {
             assert!(outcome.figures[name].as_u64().unwrap() > 0, "{name}");

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use trawl_kernels::cuda::{self, Search};
 
-use crate::backend::{device, is_simulated};
+use crate::backend::device;
 use crate::output::page::{Page, new_table, push_table};
 use trawl_front::human::bytes;
 
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn shown() -> Shown {
     let search = Search::of_environment();
-    let found = if is_simulated() { Vec::new() } else { cuda::devices(&search).unwrap_or_default() };
+    let found = cuda::devices(&search).unwrap_or_default();
     let chosen = device();
     let (facts, free_bytes, refusal) = match &chosen {
         Ok(device) => (Some(device.facts().clone()), device.free_bytes().ok(), None),
@@ -82,18 +82,7 @@ fn shown() -> Shown {
             why_not: (!chosen).then(other),
         }
     };
-    let mut devices: Vec<Found> = found.into_iter().map(of_found).collect();
-    if let Some(facts) = facts.as_ref().filter(|_| devices.is_empty()) {
-        devices.push(Found {
-            ordinal: facts.ordinal,
-            name: facts.name.clone(),
-            compute_capability: format!("{}.{}", facts.capability.0, facts.capability.1),
-            memory_bytes: facts.memory_bytes,
-            free_bytes,
-            chosen: true,
-            why_not: None,
-        });
-    }
+    let devices: Vec<Found> = found.into_iter().map(of_found).collect();
     let version = |(major, minor): (i32, i32)| format!("{major}.{minor}");
     Shown {
         backend: facts.as_ref().map_or_else(|| trawl_kernels::BACKEND_CPU.to_owned(), |f| f.backend.to_owned()),

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use trawl_cluster_store::ControlStore as _;
 use trawl_coordinator::client::{ClientError, ScanCall, Scanned, scan};
 use trawl_coordinator::{NoProgress, answer_digest};
-use trawl_kernels::cuda::{ExecutorOptions, Simulation};
+use trawl_kernels::cuda::ExecutorOptions;
 use trawl_plan::ScanDocument;
 use trawl_wire::record::worker_key;
 use trawl_wire::{envelope, pb};
@@ -117,9 +117,9 @@ async fn a_scan_accepted_while_nobody_serves_gets_the_class_of_whoever_comes() {
     let submitted = world.submit(call(World::document()));
     let waits = world.listed(|scan| !scan.waits_for.is_empty()).await;
     assert!(waits.waits_for.contains("any backend"), "{waits:?}");
-    let _device = world.device_worker("late", Simulation::default(), ExecutorOptions::default()).await;
+    let _device = world.device_worker("late", "", ExecutorOptions::default()).await;
     let scanned = done(submitted).await;
-    assert_eq!(scanned.answer.identity.backend, "simulated", "not its CPU");
+    assert_eq!(scanned.answer.identity.backend, "cuda", "not its CPU");
     assert_eq!(scanned.answer.rows, world.expected_answer().rows);
     let ended = world.listed(|scan| scan.state() == pb::ScanState::Done).await;
     assert!(ended.waits_for.is_empty(), "{ended:?}");
@@ -133,15 +133,15 @@ async fn the_backend_that_a_user_names_is_waited_for_and_an_unknown_one_is_refus
     let wish = |backend: &str| ScanCall { backend: Some(backend.to_owned()), ..call(World::document()) };
     let refused = done_in_error(world.submit(wish("vulkan"))).await;
     assert!(refused.to_string().contains("'vulkan' is not known") && refused.is_users_mistake(), "{refused}");
-    let missing = done_in_error(world.submit(ScanCall { ephemeral: true, ..wish("simulated") })).await;
-    assert!(missing.to_string().contains("no worker with backend simulated"), "{missing}");
+    let missing = done_in_error(world.submit(ScanCall { ephemeral: true, ..wish("cuda") })).await;
+    assert!(missing.to_string().contains("no worker with backend cuda"), "{missing}");
     let single = ScanDocument { precision: Some("f32".to_owned()), ..World::document() };
-    let both = done_in_error(world.submit(ScanCall { document: single, ..wish("simulated") })).await;
+    let both = done_in_error(world.submit(ScanCall { document: single, ..wish("cuda") })).await;
     assert!(both.to_string().contains("f64 only") && both.is_users_mistake(), "{both}");
-    let submitted = world.submit(wish("simulated"));
-    world.listed(|scan| scan.waits_for.contains("simulated")).await;
-    let _device = world.device_worker("device", Simulation::default(), ExecutorOptions::default()).await;
-    assert_eq!(done(submitted).await.answer.identity.backend, "simulated");
+    let submitted = world.submit(wish("cuda"));
+    world.listed(|scan| scan.waits_for.contains("cuda")).await;
+    let _device = world.device_worker("device", "", ExecutorOptions::default()).await;
+    assert_eq!(done(submitted).await.answer.identity.backend, "cuda");
     assert_eq!(done(world.submit(wish("cpu"))).await.answer.identity.backend, "cpu");
 }
 

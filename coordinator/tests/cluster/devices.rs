@@ -1,4 +1,4 @@
-//! Workers with a simulated device: scans go to them, give the same rows as the CPU, and survive faults of the device.
+//! Workers with a device of the test driver: scans go to them, give the same rows as the CPU, and survive faults of the device.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,25 +7,26 @@ use tokio::task::JoinHandle;
 use trawl_coordinator::client::ScanCall;
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::{NoProgress, ShardSpec, client, prepare};
-use trawl_kernels::cuda::{Cache, Executor, ExecutorOptions, Simulated, Simulation};
+use trawl_kernels::cuda::{Cache, Executor, ExecutorOptions};
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{Engine, NoCancel};
 use trawl_plan::{History, ScanDocument};
+use trawl_test_driver::TestDevice;
 use trawl_wire::{AnswerRow, StepInputV1};
 use trawl_worker::server::ServerError;
 
 use crate::world::{BOUND, World};
 
 pub struct DeviceWorker {
-    device: Arc<Simulated>,
+    device: TestDevice,
     ended: JoinHandle<Result<(), ServerError>>,
 }
 
 impl World {
-    /// Starts a worker with a simulated device.
-    pub async fn device_worker(&mut self, id: &str, simulation: Simulation, options: ExecutorOptions) -> DeviceWorker {
-        let device = Arc::new(Simulated::new(Simulation { real_time: true, ..simulation }));
-        let executor = Executor::new(device.clone(), Cache::in_memory(), options).unwrap();
+    /// Starts a worker with a device of these settings of the test driver.
+    pub async fn device_worker(&mut self, id: &str, settings: &str, options: ExecutorOptions) -> DeviceWorker {
+        let device = TestDevice::new(settings);
+        let executor = Executor::new(Arc::new(device.open()), Cache::in_memory(), options).unwrap();
         let (_, ended) = self.worker_on(id, Duration::ZERO, Engine::Device(Arc::new(executor))).await;
         DeviceWorker { device, ended }
     }
@@ -43,7 +44,7 @@ impl World {
         let call = ScanCall { document: document.clone(), shards, ..ScanCall::default() };
         let scanned = client::scan(&self.url, &call, &NoProgress).await.unwrap();
         assert!(scanned.report.is_complete(), "{:?}", scanned.report.failed);
-        assert_eq!(scanned.answer.identity.backend, "simulated");
+        assert_eq!(scanned.answer.identity.backend, "cuda");
         scanned.answer.rows
     }
 
@@ -69,14 +70,14 @@ fn waits() -> ExecutorOptions {
 async fn a_scan_goes_to_the_workers_with_devices_and_is_of_their_class() {
     let mut world = World::new().await;
     world.real_worker("a").await;
-    let worker = world.device_worker("b", Simulation::default(), waits()).await;
+    let worker = world.device_worker("b", "", waits()).await;
     world.wait_for(&["a", "b"]).await;
-    world.scans_on("simulated").await;
+    world.scans_on("cuda").await;
     let counts = worker.device.counts();
     // Six segments in two shards: one launch per shard, not per segment.
     assert_eq!(counts.launches, 2, "{counts:?}");
     // Bars are cached on the device.
-    world.scans_on("simulated").await;
+    world.scans_on("cuda").await;
     let again = worker.device.counts();
     assert_eq!(again.launches, 4);
     assert!(again.copied_in_bytes - counts.copied_in_bytes < counts.copied_in_bytes / 2, "{again:?}");
@@ -96,7 +97,7 @@ const CONDITIONS: [&str; 7] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn segments_of_a_shard_are_computed_together_and_say_what_each_says_alone() {
     let mut world = World::new().await;
-    let worker = world.device_worker("a", Simulation::default(), waits()).await;
+    let worker = world.device_worker("a", "", waits()).await;
     world.wait_for(&["a"]).await;
     let reference = world.prepared().dataset.manifest.symbols[7].symbol.clone();
     for condition in CONDITIONS {
@@ -119,7 +120,7 @@ async fn segments_of_a_shard_are_computed_together_and_say_what_each_says_alone(
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_device_does_not_compute_is_the_processors_also_where_all_workers_have_one() {
     let mut world = World::new().await;
-    let worker = world.device_worker("a", Simulation::default(), waits()).await;
+    let worker = world.device_worker("a", "", waits()).await;
     world.wait_for(&["a"]).await;
     let mut document = World::document();
     document.precision = Some("f32".to_owned());
@@ -127,42 +128,41 @@ async fn what_a_device_does_not_compute_is_the_processors_also_where_all_workers
     let scanned = client::scan(&world.url, &call, &NoProgress).await.unwrap();
     assert_eq!((scanned.answer.identity.backend.as_str(), scanned.answer.identity.precision.as_str()), ("cpu", "f32"));
     assert_eq!(worker.device.counts().launches, 0);
-    world.scans_on("simulated").await;
+    world.scans_on("cuda").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_device_hands_its_work_back_and_ends_its_worker() {
     let mut world = World::new().await;
-    let lost = world.device_worker("a", Simulation { illegal_at: Some(2), ..Simulation::default() }, waits()).await;
-    let whole = world.device_worker("b", Simulation::default(), waits()).await;
+    let lost = world.device_worker("a", "fault=kernel:2:700", waits()).await;
+    let whole = world.device_worker("b", "", waits()).await;
     world.wait_for(&["a", "b"]).await;
-    world.scans_on("simulated").await;
+    world.scans_on("cuda").await;
     let ended = tokio::time::timeout(BOUND, lost.ended).await.expect("in time").unwrap();
     let Err(ServerError::DeviceLost(why)) = ended else { panic!("{ended:?}") };
     assert!(why.contains("illegal"), "{why}");
     // It deleted its record, and the other worker continues alone.
     world.wait_for(&["b"]).await;
-    world.scans_on("simulated").await;
+    world.scans_on("cuda").await;
     assert!(whole.device.counts().launches > 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_device_without_memory_and_one_that_is_late_cost_attempts_and_nothing_else() {
     let mut world = World::new().await;
-    let tight = Simulation { memory_bytes: 3 << 20, no_memory_at: Some(3), ..Simulation::default() };
-    let late = Simulation { slow_at: Some((1, Duration::from_millis(300))), ..Simulation::default() };
+    let (tight, late) = ("memory=3145728 fault=cuMemAllocAsync:3:2", "slow=1:300");
     let hurried = ExecutorOptions { batch_time_max: Duration::from_millis(100), ..waits() };
     let tight = world.device_worker("a", tight, waits()).await;
     let late = world.device_worker("b", late, hurried).await;
     world.wait_for(&["a", "b"]).await;
-    world.scans_on("simulated").await;
+    world.scans_on("cuda").await;
     assert!(tight.device.counts().launches > 0 && late.device.counts().launches > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_no_device_has_room_for_fails_its_scan_with_the_bytes() {
     let mut world = World::new().await;
-    world.device_worker("a", Simulation { memory_bytes: 10_000, ..Simulation::default() }, waits()).await;
+    world.device_worker("a", "memory=10000", waits()).await;
     world.wait_for(&["a"]).await;
     let error = world.scan(ShardSpec::Automatic).await.unwrap_err();
     let message = error.to_string();

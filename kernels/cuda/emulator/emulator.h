@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include <setjmp.h>
 #include <ucontext.h>
 
 #define TRAWL_EMULATOR 1
@@ -49,6 +50,10 @@ void __sanitizer_finish_switch_fiber(void* save, const void** bottom, size_t* si
 #define WITH_ASAN(...)
 #endif
 
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define EMULATOR_SWITCHES 1
+#endif
+
 // The emulator's own words are no part of the kernel's races.
 #define EMULATOR_QUIET __attribute__((no_sanitize("thread"), noinline)) inline
 
@@ -79,7 +84,11 @@ struct Fiber {
     bool vote = false;
     // Groups of copies under way, the open one last.
     std::vector<std::vector<Copy>> copies;
+#ifdef EMULATOR_SWITCHES
+    void* at = nullptr;
+#else
     ucontext_t context;
+#endif
     std::vector<char> stack;
     WITH_TSAN(void* tsan = nullptr;)
     WITH_ASAN(void* fake = nullptr;)
@@ -90,11 +99,26 @@ constexpr size_t STACK_BYTES = 512 * 1024;
 inline Fiber* current;
 inline Index block, threads;
 inline std::vector<Fiber> fibers;
+#ifdef EMULATOR_SWITCHES
+inline void* scheduler;
+
+// Goes on at the stack `to`, and keeps its own place in `from`: what swapcontext does without asking the system each time, which
+// takes longer than most of what lies between two barriers.
+__attribute__((naked, noinline)) inline void switch_stack(void** from, void* to) {
+    asm("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
+        "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
+        "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret");
+}
+#else
 inline ucontext_t scheduler;
+#endif
 inline std::function<void()>* body;
 inline double* shared;
 inline std::string problem;
 inline std::mutex one_launch;
+// Where a launch goes on whose kernel accessed memory that there is not, and whether one runs.
+inline sigjmp_buf after_fault;
+inline bool runs;
 WITH_TSAN(inline void* tsan_scheduler; inline char tsan_barrier, tsan_begin, tsan_end;)
 WITH_ASAN(inline void* asan_fake; inline const void* asan_bottom; inline size_t asan_size;)
 
@@ -102,7 +126,11 @@ EMULATOR_QUIET void to_scheduler() {
     Fiber* self = current;
     WITH_TSAN(__tsan_switch_to_fiber(tsan_scheduler, 1);)
     WITH_ASAN(__sanitizer_start_switch_fiber(self->state == State::DONE ? nullptr : &self->fake, asan_bottom, asan_size);)
+#ifdef EMULATOR_SWITCHES
+    switch_stack(&self->at, scheduler);
+#else
     swapcontext(&self->context, &scheduler);
+#endif
     WITH_ASAN(__sanitizer_finish_switch_fiber(self->fake, &asan_bottom, &asan_size);)
 }
 
@@ -111,7 +139,11 @@ EMULATOR_QUIET void to_fiber(Fiber& fiber) {
     // 1: switching orders nothing; only what the kernel waits for does.
     WITH_TSAN(__tsan_switch_to_fiber(fiber.tsan, 1);)
     WITH_ASAN(__sanitizer_start_switch_fiber(&asan_fake, fiber.stack.data(), fiber.stack.size());)
+#ifdef EMULATOR_SWITCHES
+    switch_stack(&scheduler, fiber.at);
+#else
     swapcontext(&scheduler, &fiber.context);
+#endif
     WITH_ASAN(__sanitizer_finish_switch_fiber(asan_fake, nullptr, nullptr);)
 }
 
@@ -204,11 +236,18 @@ EMULATOR_QUIET void run_block(Order how, Random& random) {
         fiber.state = State::RUNS;
         fiber.copies.assign(1, {});
         fiber.stack.resize(STACK_BYTES);
+#ifdef EMULATOR_SWITCHES
+        // As after a call of `enter`: its return address, which is none, and in front of it what `switch_stack` takes.
+        void** top = (void**)((uintptr_t)(fiber.stack.data() + STACK_BYTES) & ~(uintptr_t)15) - 2;
+        *top = (void*)enter;
+        fiber.at = top - 6;
+#else
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.data();
         fiber.context.uc_stack.ss_size = fiber.stack.size();
         fiber.context.uc_link = nullptr;
         makecontext(&fiber.context, enter, 0);
+#endif
         WITH_TSAN(fiber.tsan = __tsan_create_fiber(0);)
     }
     WITH_TSAN(__tsan_release(&tsan_begin);)
@@ -240,9 +279,16 @@ EMULATOR_QUIET void run_block(Order how, Random& random) {
     WITH_TSAN(__tsan_acquire(&tsan_end); for (unsigned i = 0; i < count; ++i) __tsan_destroy_fiber(fibers[i].tsan);)
 }
 
-// Runs a kernel; what went wrong, or nothing. The text stays until the next launch.
+// Ends the running launch: for who handles the signal of an access to memory that there is not. False if none runs.
+EMULATOR_QUIET bool end_at_fault() {
+    if (!runs) return false;
+    siglongjmp(after_fault, 1);
+}
+
+// Runs a kernel; what went wrong, or nothing. The text stays until this thread's next launch.
 inline const char* launch(unsigned blocks, unsigned block_threads, uint64_t shared_bytes, int how, uint64_t seed,
                           std::function<void()> kernel) {
+    static thread_local std::string told;
     std::lock_guard<std::mutex> guard(one_launch);
     problem.clear();
     body = &kernel;
@@ -254,20 +300,28 @@ inline const char* launch(unsigned blocks, unsigned block_threads, uint64_t shar
     Random random{seed * 0x9e3779b97f4a7c15ull + 1};
     std::vector<unsigned> order(blocks);
     arrange(order, (Order)how, random);
+    if (sigsetjmp(after_fault, 1) != 0) {
+        runs = false;
+        free(shared);
+        return "an access to memory that there is not";
+    }
+    runs = true;
     for (unsigned i : order) {
         block.x = i;
         // Of exactly its size, so that AddressSanitizer sees what lies beyond; all ones are NaN.
         void* memory = nullptr;
-        if (posix_memalign(&memory, 128, shared_bytes ? shared_bytes : 1) != 0) return "no memory";
+        if (posix_memalign(&memory, 128, shared_bytes ? shared_bytes : 1) != 0) abort();
         memset(memory, 0xff, shared_bytes);
         shared = (double*)memory;
         run_block((Order)how, random);
         free(memory);
         if (!problem.empty()) {
-            problem += " (block " + std::to_string(i) + ")";
-            return problem.c_str();
+            told = problem + " (block " + std::to_string(i) + ")";
+            runs = false;
+            return told.c_str();
         }
     }
+    runs = false;
     return nullptr;
 }
 
@@ -336,4 +390,6 @@ inline double* shared_memory() { return emulator::shared; }
         ARGUMENTS told;                                                                                               \
         memcpy(&told, arguments, sizeof told);                                                                        \
         return emulator::launch(blocks, threads, bytes, order, seed, [&] { NAME(told); });                            \
-    }
+    }                                                                                                                 \
+    extern "C" uint64_t NAME##_argument_bytes() { return sizeof(ARGUMENTS); }                                         \
+    extern "C" bool NAME##_fault() { return emulator::end_at_fault(); }

@@ -25,13 +25,9 @@ pub use compile::device_probe::{Gpu, Seen, Unavailable, devices, gpu_available};
 pub use compile::library::{LIBRARIES_VARIABLE, Library, Search};
 pub use compile::nvrtc::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resources};
 pub use device::arguments::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
-#[cfg(feature = "simulated-device")]
-pub use device::by_cpu::ByCpu;
 pub use device::driver::Cuda;
 pub use device::launcher::{Bound, Launcher};
-#[cfg(feature = "simulated-device")]
-pub use device::simulated::{Counts, Simulated, Simulation};
-pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream, simulated_device};
+pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
 pub use execute::device_queue::{Executor, ExecutorOptions};
 pub use execute::policy::{FEW_SYMBOLS_MAX, LONG_BARS_MIN, Lowering};
 pub use execute::request::{BarsSource, RequestEvent, RequestPart};
@@ -40,5 +36,3 @@ pub use time_chunks::plan::{CHUNK_BARS, Chunks, Cut, Lane};
 
 /// Name of the backend in the identity of an answer.
 pub const BACKEND_CUDA: &str = "cuda";
-/// The name of a simulated device, which distinguishes its answers from those of a real one.
-pub const BACKEND_SIMULATED: &str = "simulated";

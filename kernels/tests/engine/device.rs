@@ -1,25 +1,26 @@
-//! The engine on a simulated device: values equal the CPU's whatever the device's resources, copies and kernels
-//! overlap, bars are cached, and all faults are reported.
+//! The engine on a device of the test driver: values equal the CPU's whatever the device's resources and whenever its work
+//! happens, copies and kernels overlap, bars are cached, and all faults are reported.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use trawl_kernels::cuda::{
-    BarsSource, Bound, ByCpu, Cache, Constants, Executor, ExecutorOptions, Fault, Launch, Launcher, Lowered, Sequence,
-    Simulated, Simulation,
-};
+use trawl_kernels::cuda::{BarsSource, Cache, Constants, Executor, ExecutorOptions, Fault, Sequence};
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
 use trawl_kernels::{
     Cancel, Cancelled, Engine, EngineError, Executable, NoCancel, Precision, SymbolInput, evaluate_from,
 };
 use trawl_plan::Program;
 
-use crate::emulator::OnDemand;
 use crate::fused::{inputs, lowered, market, program};
+use crate::watched::Watched;
 
-/// Timeout of background work.
-const BOUND: Duration = Duration::from_secs(20);
+/// Timeout of background work: the compiler takes seconds for a kernel where others have the CPU.
+const BOUND: Duration = Duration::from_secs(120);
+
+/// Settings of orders in which work happens: a result that is read too early, memory that is used too early or too long, a
+/// source that is changed too early give wrong values in one of them.
+const WHEN: [&str; 4] = ["when=late", "when=early", "when=random seed=1", "when=random seed=2 order=reverse"];
 
 /// Among the outputs are series that other steps read, a column and a constant.
 const PLAN: &[&str] = &[
@@ -44,15 +45,15 @@ fn bars() -> Vec<Vec<Vec<f64>>> {
 }
 
 pub struct World {
-    pub device: Arc<Simulated>,
+    pub device: Arc<Watched>,
     pub executor: Executor,
 }
 
-pub fn world(simulation: Simulation, options: ExecutorOptions) -> World {
-    on(Arc::new(Simulated::new(simulation)), options)
+pub fn world(settings: &str, options: ExecutorOptions) -> World {
+    on(Arc::new(Watched::new(settings)), options)
 }
 
-fn on(device: Arc<Simulated>, options: ExecutorOptions) -> World {
+fn on(device: Arc<Watched>, options: ExecutorOptions) -> World {
     let executor = Executor::new(device.clone(), Cache::in_memory(), options).expect("a device");
     World { device, executor }
 }
@@ -103,21 +104,22 @@ fn values_are_those_of_the_cpu_in_one_batch_and_in_many() {
     // Buffers so small that they are filled many times per batch, down to one row.
     let [cramped, row] = [20_000, 1].map(|staging_bytes| ExecutorOptions { staging_bytes, ..small() });
     for options in [waits(), small(), ExecutorOptions { streams: 1, ..small() }, cramped, row] {
-        world(Simulation::default(), options).agrees(&plan(), &bars);
+        world("", options).agrees(&plan(), &bars);
+    }
+    for when in WHEN {
+        world(when, small()).agrees(&plan(), &bars);
     }
 }
 
 #[test]
 fn long_columns_are_laid_out_by_several_threads() {
     let program = program(&["ema(close,9)".to_owned(), "close - open".to_owned()]);
-    world(Simulation::default(), waits()).agrees(&program, &market(&[5_000; 61], 9));
+    world("", waits()).agrees(&program, &market(&[5_000; 61], 9));
 }
 
 #[test]
-fn kernels_run_on_the_device_as_they_are_written() {
-    // With the kernel text itself: addresses, tables and tails are where kernels read them.
-    let launcher: Box<dyn Launcher> = Box::new(OnDemand::default());
-    let device = Arc::new(Simulated::with(Simulation::default(), launcher));
+fn the_kernels_of_primitives_answer_where_no_fused_one_is_ready() {
+    let device = Arc::new(Watched::new(""));
     let items = ["rsi(close,14)", "wma(close,9)", "atc().signal", "rsi(close,14) > 50", "ht_dcperiod(close)"]
         .map(str::to_owned);
     let program = program(&items);
@@ -144,7 +146,7 @@ fn kernels_run_on_the_device_as_they_are_written() {
 
 #[test]
 fn symbols_without_bars_and_calls_without_symbols_have_no_values() {
-    let world = world(Simulation::default(), waits());
+    let world = world("", waits());
     let program = plan();
     assert_eq!(world.values(&program, &[], &[]), Ok(Vec::new()));
     let nothing = SymbolInput { columns: vec![&[][..]; program.inputs.len()], visible: 0 };
@@ -161,8 +163,8 @@ fn spans(stages: &Stages, stage: EngineStage) -> Vec<StageSpan> {
 
 #[test]
 fn one_batch_goes_in_while_another_is_computed() {
-    let copies = Simulation { copied_bytes_per_s: 1e8, kernel: Duration::from_millis(10), ..Simulation::default() };
-    let world = world(copies, small());
+    // Slower than the emulator, which computes while the host waits for a result.
+    let world = world("copy_bytes_per_s=10000000 kernel_us=300000", small());
     let (program, bars) = (plan(), bars());
     let symbols = inputs(&program, &bars, &[]);
     let mut stages = Stages::default();
@@ -195,7 +197,7 @@ fn bars_of_a_known_source_stay_on_the_device_until_others_need_the_room() {
     let want = bits(&evaluate_from(&program, &symbols, &from, &NoCancel).expect("not cancelled"));
     let names: Vec<String> = (0..symbols.len()).map(|i| format!("S{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let world = world(Simulation { memory_bytes: 12 << 20, ..Simulation::default() }, waits());
+    let world = world("memory=12582912", waits());
     let run = |bars: &str, group: u32, symbols: &[SymbolInput<'_>], names: &[&str]| {
         let before = world.device.counts().copied_in_bytes;
         let source = BarsSource { bars: Arc::from(bars), group, symbols: names };
@@ -228,21 +230,21 @@ fn bars_of_a_known_source_stay_on_the_device_until_others_need_the_room() {
 #[test]
 fn a_batch_that_finds_no_memory_is_halved_and_goes_on() {
     let (program, bars) = (plan(), bars());
-    let plenty = world(Simulation::default(), waits());
+    let plenty = world("", waits());
     plenty.agrees(&program, &bars);
     // At each allocation in turn.
     for at in 1..=plenty.device.counts().allocations {
-        world(Simulation { no_memory_at: Some(at), ..Simulation::default() }, waits()).agrees(&program, &bars);
+        world(&format!("fault=cuMemAllocAsync:{at}:2"), waits()).agrees(&program, &bars);
     }
     // Far less than the symbols need together.
-    let tight = world(Simulation { memory_bytes: 2 << 20, ..Simulation::default() }, waits());
+    let tight = world("memory=2097152", waits());
     tight.agrees(&program, &bars);
     let counts = tight.device.counts();
     assert!(counts.most_bytes <= 2 << 20 && counts.used_bytes == 0, "{counts:?}");
     assert!(counts.launches > plenty.device.counts().launches, "{counts:?}");
     // The same with a budget within a device that has more.
     let budget = ExecutorOptions { device_memory_bytes: Some(2 << 20), ..waits() };
-    let bounded = world(Simulation::default(), budget);
+    let bounded = world("", budget);
     bounded.agrees(&program, &bars);
     assert!(bounded.device.counts().most_bytes <= 2 << 20);
 }
@@ -255,13 +257,13 @@ fn memory_that_was_given_back_in_other_sizes_is_had_before_a_batch_is_halved() {
     let markets = [market(&[240; 200], 5), market(&[300; 170], 6)];
     // Each alone on a device with plenty of memory: its peak memory and its launches.
     let alone = markets.each_ref().map(|bars| {
-        let world = world(Simulation::default(), whole());
+        let world = world("", whole());
         world.agrees(&program, bars);
         world.device.counts()
     });
     let memory_bytes = alone[0].most_bytes.max(alone[1].most_bytes) * 5 / 4;
     assert!(memory_bytes < alone[0].most_bytes + alone[1].most_bytes);
-    let keeps = world(Simulation { memory_bytes, keeps_freed: true, ..Simulation::default() }, whole());
+    let keeps = world(&format!("memory={memory_bytes} fragments=1"), whole());
     markets.iter().for_each(|bars| keeps.agrees(&program, bars));
     let counts = keeps.device.counts();
     assert!(counts.trims > 0, "{counts:?}");
@@ -273,9 +275,8 @@ fn a_program_whose_kernel_is_refused_is_computed_by_the_cpu() {
     let (program, bars) = (plan(), bars());
     let symbols = inputs(&program, &bars, &[]);
     let from = vec![0; symbols.len()];
-    let World { device, executor } = world(Simulation::default(), waits());
-    let fused = Sequence::fused(&program).expect("every primitive");
-    fused.calls.iter().for_each(|call| device.refuse(call.lowered.kernel.fingerprint));
+    // As a driver says of code that it does not know: no kernel image for this device.
+    let World { device, executor } = world("fault=cuModuleLoadData:1+:209", waits());
     let executable = lowered(&program);
     let (cancel, stages) = (&NoCancel, &mut Stages::default());
     let refused = executor.evaluate_from(&executable, &symbols, &from, None, cancel, stages).expect_err("refused");
@@ -292,7 +293,7 @@ fn a_program_whose_kernel_is_refused_is_computed_by_the_cpu() {
 fn one_group_that_does_not_fit_is_an_error_that_names_bytes() {
     let (program, bars) = (plan(), bars());
     let symbols = inputs(&program, &bars, &[]);
-    let tiny = world(Simulation { memory_bytes: 100_000, ..Simulation::default() }, waits());
+    let tiny = world("memory=100000", waits());
     let fault = tiny.values(&program, &symbols, &vec![0; symbols.len()]).expect_err("no room");
     let Fault::OutOfMemory { needed_bytes, free_bytes } = fault else { panic!("{fault}") };
     assert!(needed_bytes > 100_000 && free_bytes <= 90_000, "{needed_bytes} {free_bytes}");
@@ -304,11 +305,10 @@ fn one_group_that_does_not_fit_is_an_error_that_names_bytes() {
 fn a_batch_that_runs_too_long_ends_the_call_at_its_end() {
     let (program, bars) = (plan(), bars());
     let symbols = inputs(&program, &bars, &[]);
-    let slow = Simulation { slow_at: Some((1, Duration::from_secs(12))), ..Simulation::default() };
-    let one = ExecutorOptions { streams: 1, ..small() };
-    let world = world(slow, one);
+    let one = ExecutorOptions { streams: 1, batch_time_max: Duration::from_millis(200), ..small() };
+    let world = world("slow=1:700", one);
     let fault = world.values(&program, &symbols, &vec![0; symbols.len()]).expect_err("too late");
-    assert!(matches!(fault, Fault::Late { took, .. } if took >= Duration::from_secs(12)), "{fault}");
+    assert!(matches!(fault, Fault::Late { took, .. } if took >= Duration::from_millis(700)), "{fault}");
     assert!(fault.is_retryable());
     assert_eq!(world.device.counts().launches, 1, "nothing behind it was begun");
     assert_eq!(world.executor.lost(), None);
@@ -320,8 +320,9 @@ fn a_batch_that_runs_too_long_ends_the_call_at_its_end() {
 fn a_device_that_says_nothing_for_too_long_is_lost() {
     let (program, bars) = (plan(), bars());
     let symbols = inputs(&program, &bars, &[]);
-    let hangs = Simulation { slow_at: Some((1, Duration::from_secs(1_000_000))), ..Simulation::default() };
-    let world = world(hangs, waits());
+    // Waiting ends sooner than it would for a device.
+    let hangs = Watched::new("slow=1:1000000000").impatient(Duration::from_secs(1));
+    let world = on(Arc::new(hangs), waits());
     let fault = world.values(&program, &symbols, &vec![0; symbols.len()]).expect_err("it hangs");
     assert!(matches!(fault, Fault::Lost(_)), "{fault}");
 }
@@ -330,7 +331,7 @@ fn a_device_that_says_nothing_for_too_long_is_lost() {
 fn a_sticky_error_gives_the_device_up_and_tells_so_once() {
     let (program, bars) = (plan(), bars());
     let symbols = inputs(&program, &bars, &[]);
-    let world = world(Simulation { illegal_at: Some(2), ..Simulation::default() }, small());
+    let world = world("fault=kernel:2:700", small());
     let notices = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&notices);
     world.executor.on_lost(move |why| sink.lock().expect("held shortly").push(why.to_owned()));
@@ -361,7 +362,7 @@ impl Cancel for Asked {
 fn a_cancelled_call_ends_between_batches() {
     let (program, bars) = (plan(), bars());
     let symbols = inputs(&program, &bars, &[]);
-    let world = world(Simulation::default(), small());
+    let world = world("", small());
     let from = vec![0; symbols.len()];
     let cancel = Asked(AtomicUsize::new(3));
     let outcome =
@@ -374,7 +375,7 @@ fn a_cancelled_call_ends_between_batches() {
 #[test]
 fn a_primitive_at_a_time_answers_until_the_fused_kernel_is_compiled() {
     let (program, bars) = (plan(), bars());
-    let world = world(Simulation::default(), ExecutorOptions::default());
+    let world = world("", ExecutorOptions::default());
     let fused = Sequence::fused(&program).expect("every primitive");
     fused.calls.iter().for_each(|call| world.device.hold(call.lowered.kernel.fingerprint));
     world.agrees(&program, &bars);
@@ -390,31 +391,18 @@ fn a_primitive_at_a_time_answers_until_the_fused_kernel_is_compiled() {
     world.agrees(&program, &bars);
     assert_eq!(world.device.counts().launches - apart, 3, "one kernel at a time");
     // Other periods and thresholds need no compilation.
-    let compiled = world.device.counts().compiled;
+    let compiled = world.device.compiled();
     let other: Vec<String> = PLAN.iter().map(|item| item.replace("20", "30").replace("14", "7")).collect();
     world.agrees(&crate::fused::program(&other), &bars);
-    assert_eq!(world.device.counts().compiled, compiled);
+    assert_eq!(world.device.compiled(), compiled);
     assert_eq!(world.device.counts().launches - apart, 6);
-}
-
-/// Records the kernels that run.
-#[derive(Debug)]
-struct Noted(Arc<Mutex<Vec<u128>>>);
-
-impl Launcher for Noted {
-    fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
-        self.0.lock().expect("no panic").push(lowered.kernel.fingerprint);
-        ByCpu.run(lowered, launch, memory)
-    }
 }
 
 #[test]
 fn lengths_become_constants_when_a_program_runs_again() {
     let bars = bars();
     let of = |len: usize| program(&[format!("atc(close, {len}).signal")]);
-    let ran = Arc::new(Mutex::new(Vec::new()));
-    let device = Arc::new(Simulated::with(Simulation::default(), Box::new(Noted(Arc::clone(&ran)))));
-    let world = on(device, ExecutorOptions::default());
+    let world = world("", ExecutorOptions::default());
     let program = of(28);
     let fingerprints = |sequence: &Sequence| -> Vec<u128> {
         sequence.calls.iter().map(|call| call.lowered.kernel.fingerprint).collect()
@@ -424,63 +412,62 @@ fn lengths_become_constants_when_a_program_runs_again() {
     constant.iter().for_each(|kernel| world.device.hold(*kernel));
     let until = Instant::now() + BOUND;
     let until_ran = |kernels: &[u128]| {
-        while !kernels.iter().all(|kernel| ran.lock().expect("no panic").contains(kernel)) {
+        let mut ran = Vec::new();
+        while !kernels.iter().all(|kernel| ran.contains(kernel)) {
             if Instant::now() > until {
                 // Otherwise the executor would wait for its compiler forever.
                 world.device.let_go();
                 panic!("its kernels were not compiled");
             }
             world.agrees(&program, &bars);
+            ran.extend(world.device.take_launched());
         }
+        ran
     };
     // The kernels of the shape are used until those with constants are ready.
-    until_ran(&fused);
-    let early = ran.lock().expect("no panic").contains(&constant[0]);
+    let early = until_ran(&fused).contains(&constant[0]);
     world.device.let_go();
     assert!(!early);
     until_ran(&constant);
-    ran.lock().expect("no panic").clear();
     world.agrees(&program, &bars);
-    assert!(ran.lock().expect("no panic").iter().all(|kernel| constant.contains(kernel)));
+    assert!(world.device.take_launched().iter().all(|kernel| constant.contains(kernel)));
     // A sweep over lengths, each once, compiles nothing.
-    let compiled = world.device.counts().compiled;
+    let compiled = world.device.compiled();
     let once = |program: &Program| {
         let symbols = inputs(program, &bars, &[]);
         world.values(program, &symbols, &last_of(&symbols)).expect("a healthy device");
     };
     (8..16).for_each(|len| once(&of(len)));
-    assert_eq!(world.device.counts().compiled, compiled);
+    assert_eq!(world.device.compiled(), compiled);
 }
 
 #[test]
 fn who_waits_for_fused_kernels_has_those_with_constants_at_once() {
-    let ran = Arc::new(Mutex::new(Vec::new()));
-    let device = Arc::new(Simulated::with(Simulation::default(), Box::new(Noted(Arc::clone(&ran)))));
-    let world = on(device, waits());
+    let world = world("", waits());
     let program = program(&["atc().signal".to_owned()]);
     world.agrees(&program, &bars());
     let constant = Sequence::fused_with(&program, Constants::Lengths).expect("every primitive");
     let fingerprints: Vec<u128> = constant.calls.iter().map(|call| call.lowered.kernel.fingerprint).collect();
-    assert!(ran.lock().expect("no panic").iter().all(|kernel| fingerprints.contains(kernel)));
-    assert_eq!(world.device.counts().compiled, fingerprints.len() as u64);
+    assert!(world.device.take_launched().iter().all(|kernel| fingerprints.contains(kernel)));
+    assert_eq!(world.device.compiled(), fingerprints.len() as u64);
 }
 
 #[test]
 fn primitives_that_were_compiled_ahead_answer_a_new_plan_at_once() {
     let (program, bars) = (plan(), bars());
-    let world = world(Simulation::default(), ExecutorOptions::default());
+    let world = world("", ExecutorOptions::default());
     let fused = Sequence::fused(&program).expect("every primitive");
     fused.calls.iter().for_each(|call| world.device.hold(call.lowered.kernel.fingerprint));
     let apart = Sequence::apart(&program).expect("every primitive").kernels().len() as u64;
     world.executor.warm(vec![program.clone()]);
     let until = Instant::now() + BOUND;
-    while world.device.counts().compiled < apart {
-        assert!(Instant::now() < until, "{} of {apart} were compiled", world.device.counts().compiled);
+    while world.device.compiled() < apart {
+        assert!(Instant::now() < until, "{} of {apart} were compiled", world.device.compiled());
         std::thread::yield_now();
     }
     world.agrees(&program, &bars);
     // Besides them only the one that picks last bars of series that others read.
-    assert!(world.device.counts().compiled <= apart + 1, "{:?}", world.device.counts());
+    assert!(world.device.compiled() <= apart + 1, "{}", world.device.compiled());
     // The background threads end with the executor, once the held compilation is released.
     world.device.let_go();
 }
@@ -489,7 +476,7 @@ fn primitives_that_were_compiled_ahead_answer_a_new_plan_at_once() {
 fn threads_share_a_device() {
     let (program, bars) = (plan(), bars());
     // Memory for little more than one group at a time: each waits until others are done.
-    let world = world(Simulation { memory_bytes: 1_200_000, ..Simulation::default() }, small());
+    let world = world("memory=1200000", small());
     std::thread::scope(|scope| {
         (0..8).for_each(|_| drop(scope.spawn(|| world.agrees(&program, &bars))));
     });
@@ -501,7 +488,7 @@ fn an_engine_of_a_device_gives_what_only_the_cpu_can_do_to_it() {
     let (program, bars) = (plan(), bars());
     let symbols = inputs(&program, &bars, &[]);
     let from = last_of(&symbols);
-    let World { device, executor } = world(Simulation::default(), waits());
+    let World { device, executor } = world("", waits());
     let engine = Engine::Device(Arc::new(executor));
     let run = |engine: &Engine, precision: Precision, cancel: &dyn Cancel| {
         engine.evaluate_from(
@@ -518,7 +505,7 @@ fn an_engine_of_a_device_gives_what_only_the_cpu_can_do_to_it() {
         assert!(one == other, "{precision:?}");
     }
     assert_eq!(device.counts().launches, 1, "f32 is the CPU's");
-    assert_eq!((engine.backend(Precision::F64), engine.backend(Precision::F32)), ("simulated", "cpu"));
+    assert_eq!((engine.backend(Precision::F64), engine.backend(Precision::F32)), ("cuda", "cpu"));
     let cancelled = Asked(AtomicUsize::new(1));
     assert_eq!(run(&engine, Precision::F64, &cancelled), Err(EngineError::Cancelled(Cancelled)));
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 
 use trawl_kernels::cuda::{Bound, GROUP_LANES, HEADERS, Launch, Launcher, Lowered, Pointers, SCATTERED};
 
@@ -164,19 +163,6 @@ impl Launcher for Emulator {
         }
         // SAFETY: a text that is valid until the next launch.
         Err(unsafe { CStr::from_ptr(problem) }.to_string_lossy().into_owned())
-    }
-}
-
-/// Compiles each kernel when it is first run.
-#[derive(Debug, Default)]
-pub struct OnDemand(Mutex<BTreeMap<String, Emulator>>);
-
-impl Launcher for OnDemand {
-    fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
-        let kernel = &lowered.kernel;
-        let mut known = self.0.lock().expect("no test died with it");
-        let made = || Emulator::new(&BTreeMap::from([(kernel.name.clone(), kernel.source.clone())]));
-        known.entry(kernel.name.clone()).or_insert_with(made).run(lowered, launch, memory)
     }
 }
 

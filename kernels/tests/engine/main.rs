@@ -29,3 +29,4 @@ mod resume;
 mod rich;
 mod scaling;
 mod trend;
+mod watched;

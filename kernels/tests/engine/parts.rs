@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use trawl_kernels::cuda::{
     BarsSource, ExecutorOptions, Fault, KernelCall, Limits, Market, Pointers, RequestEvent, RequestPart, Sequence,
-    Simulation, Wanted,
+    Wanted,
 };
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Cancel, NoCancel, SymbolInput, evaluate_from};
@@ -116,13 +116,13 @@ fn batches() -> ExecutorOptions {
 #[test]
 fn batches_span_parts_and_each_part_has_the_values_that_it_has_alone() {
     let (program, shard) = (plan(), shard());
-    let together = world(Simulation::default(), waits());
+    let together = world("", waits());
     let came = shard.run(&together, &program, 0..PARTS, &NoCancel);
     assert!(came.failed().is_empty());
     shard.agrees(&program, &came);
     let counts = together.device.counts();
     assert_eq!((counts.launches, came.stages.spans().len()), (1, 3), "one batch: in, kernel, out");
-    let apart = world(Simulation::default(), waits());
+    let apart = world("", waits());
     for part in 0..PARTS {
         let alone = shard.run(&apart, &program, part..part + 1, &NoCancel);
         let [alone, shared] = [&alone, &came].map(|came| came.parts[&part].as_ref().map(|v| bits(v)));
@@ -138,7 +138,7 @@ fn batches_span_parts_and_each_part_has_the_values_that_it_has_alone() {
 #[test]
 fn parts_are_reported_when_their_batch_is_done_and_share_its_time() {
     let (program, shard) = (plan(), shard());
-    let world = world(Simulation::default(), batches());
+    let world = world("kernel_us=100000", batches());
     let came = shard.run(&world, &program, 0..PARTS, &NoCancel);
     shard.agrees(&program, &came);
     let launches = world.device.counts().launches;
@@ -160,7 +160,7 @@ fn parts_are_reported_when_their_batch_is_done_and_share_its_time() {
 #[test]
 fn bars_that_stay_are_found_whatever_shares_a_call_with_them() {
     let (program, shard) = (plan(), shard());
-    let world = world(Simulation::default(), waits());
+    let world = world("", waits());
     let copied = |parts: Range<usize>| {
         let before = world.device.counts().copied_in_bytes;
         let came = shard.run(&world, &program, parts, &NoCancel);
@@ -199,7 +199,7 @@ fn kernels_read_columns_that_lie_group_by_group() {
 #[test]
 fn a_lost_device_costs_what_was_not_reported_and_nothing_else() {
     let (program, shard) = (plan(), shard());
-    let broken = world(Simulation { illegal_at: Some(5), ..Simulation::default() }, batches());
+    let broken = world("fault=kernel:5:700", batches());
     let came = shard.run(&broken, &program, 0..PARTS, &NoCancel);
     shard.agrees(&program, &came);
     let failed = came.failed();
@@ -215,8 +215,8 @@ fn a_lost_device_costs_what_was_not_reported_and_nothing_else() {
 #[test]
 fn a_batch_that_is_late_ends_its_call_and_the_next_call_runs() {
     let (program, shard) = (plan(), shard());
-    let slow = Simulation { slow_at: Some((4, Duration::from_secs(12))), ..Simulation::default() };
-    let world = world(slow, batches());
+    let hurried = ExecutorOptions { batch_time_max: Duration::from_millis(200), ..batches() };
+    let world = world("slow=4:700", hurried);
     let came = shard.run(&world, &program, 0..PARTS, &NoCancel);
     shard.agrees(&program, &came);
     let failed = came.failed();
@@ -234,7 +234,7 @@ fn one_part_that_does_not_fit_fails_alone() {
     shard.bars[7] = market(&[9_000; 33], 3);
     shard.names[7] = (0..33).map(|i| format!("L{i}")).collect();
     // Memory for each of the others, not for a group of the long ones.
-    let tight = world(Simulation { memory_bytes: 5 << 20, ..Simulation::default() }, waits());
+    let tight = world("memory=5242880", waits());
     let came = shard.run(&tight, &program, 0..PARTS, &NoCancel);
     assert_eq!(came.failed(), [7]);
     let Err(Fault::OutOfMemory { needed_bytes, .. }) = &came.parts[&7] else { panic!("{:?}", came.parts[&7]) };
@@ -244,7 +244,7 @@ fn one_part_that_does_not_fit_fails_alone() {
     assert!(counts.most_bytes <= 5 << 20 && counts.used_bytes == tight.executor.resident_bytes(), "{counts:?}");
     // At each allocation in turn: nothing is lost or reported twice.
     for at in 1..=12 {
-        let short = world(Simulation { no_memory_at: Some(at), ..Simulation::default() }, batches());
+        let short = world(&format!("fault=cuMemAllocAsync:{at}:2"), batches());
         let came = shard.run(&short, &program, 0..6, &NoCancel);
         assert!(came.failed().is_empty());
         shard.agrees(&program, &came);
@@ -254,7 +254,7 @@ fn one_part_that_does_not_fit_fails_alone() {
 #[test]
 fn a_cancelled_call_tells_the_rest_so() {
     let (program, shard) = (plan(), shard());
-    let world = world(Simulation::default(), batches());
+    let world = world("", batches());
     let came = shard.run(&world, &program, 0..PARTS, &Asked(AtomicUsize::new(6)));
     shard.agrees(&program, &came);
     let failed = came.failed();
@@ -287,7 +287,7 @@ fn a_plan_of_more_numbers_than_a_kernel_takes_is_several_kernels_that_each_take_
     };
     let bytes: Vec<usize> = fused.calls.iter().map(bytes).collect();
     assert!(bytes.iter().sum::<usize>() > 40_000 && bytes.iter().all(|bytes| *bytes < 32_764), "{bytes:?}");
-    let world = world(Simulation::default(), waits());
+    let world = world("", waits());
     let came = shard.run(&world, &program, 0..3, &NoCancel);
     assert!(came.failed().is_empty());
     shard.agrees(&program, &came);

@@ -1,12 +1,10 @@
-//! The stages of a device in the trace and in `trawl scans trace`, on one that is simulated.
+//! The stages of a device in the trace and in `trawl scans trace`, on one of the test driver.
 
 use std::collections::BTreeSet;
 
 use super::*;
+use trawl_test_driver::Driver;
 use trawl_tests::otlp::Sink;
-
-/// A simulated device; it computes with the kernels' emulator and records times as a device does.
-const SIMULATED: (&str, &str) = ("TRAWL_SIMULATED_DEVICE", "kernel=2");
 
 #[test]
 fn stages_of_a_device_are_shown_beside_those_of_the_cpu() {
@@ -16,7 +14,10 @@ fn stages_of_a_device_are_shown_beside_those_of_the_cpu() {
         return;
     }
     let sink = Sink::start();
-    let variables = sending(&sink.url, &[SIMULATED]);
+    let device = Driver::built().environment("kernel_us=2000");
+    let device: Vec<(&str, &str)> =
+        device.iter().map(|(name, value)| (*name, value.to_str().expect("UTF-8"))).collect();
+    let variables = sending(&sink.url, &device);
     let cluster = cluster(&home, 3, &variables);
     scan(&home, &cluster, &["--shards", "per-group", "--profile"], &variables).expect_code(0);
     let stages = ["h2d", "kernel", "d2h"];

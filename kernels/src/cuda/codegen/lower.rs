@@ -44,17 +44,12 @@ pub struct Kernel {
 pub struct Lowered {
     /// The text, shared by all plans of its shape.
     pub kernel: Kernel,
-    #[cfg_attr(not(feature = "simulated-device"), expect(dead_code, reason = "read by the simulated device"))]
-    pub(crate) steps: KernelSteps,
     pub(crate) values: Values,
     /// Look-back of steps with finite windows, in bars before the first wanted one. Recursive steps run from the first
     /// bar.
     pub(crate) reach: usize,
     /// Whether it computes maps of chunks: one value per lane and output, whichever bars are wanted.
     pub(crate) gives_maps: bool,
-    /// Number of trailing columns that are maps.
-    #[cfg_attr(not(feature = "simulated-device"), expect(dead_code, reason = "read by the simulated device"))]
-    pub(crate) map_columns: usize,
 }
 
 /// Why a program has no kernels.
@@ -102,7 +97,7 @@ fn lower(steps: &KernelSteps, forms: &[Form], parts: &WarpPartition, over_chunks
     let reach = reach(steps, forms, &parts.whole);
     let text = text::write(steps, forms, parts, over_chunks);
     let kernel = kernel(&text, parts.parts.len(), steps.columns, steps.outputs.len())?;
-    Ok(Lowered { kernel, steps: steps.clone(), values: text.values, reach, gives_maps: false, map_columns: 0 })
+    Ok(Lowered { kernel, values: text.values, reach, gives_maps: false })
 }
 
 /// Names a text, and makes it a kernel.

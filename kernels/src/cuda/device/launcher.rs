@@ -1,4 +1,4 @@
-//! Running a kernel's text or program without a device: what a simulated device calls.
+//! Running a kernel without a device: what tests of texts and codes pass to [`Sequence::run`](crate::cuda::Sequence::run).
 
 use std::fmt::Debug;
 
@@ -23,7 +23,7 @@ pub struct Bound<'a> {
     pub tail: &'a [i32],
 }
 
-/// Runs kernels of a simulated device.
+/// Runs kernels in the host's memory.
 pub trait Launcher: Send + Sync + Debug {
     /// # Errors
     /// A sentence.

@@ -1,19 +1,14 @@
-//! The interface of a device: memory, in-order streams of work, marks in them, kernels. Implemented by the driver of a
-//! real device (`driver`) and, for tests, a simulated one (`simulated`, only with the feature `simulated-device`).
+//! The interface of a device: memory, in-order streams of work, marks in them, kernels. Implemented by the driver
+//! (`driver`), in whose place tests put one of their own (`testing/cuda`).
 //!
 //! Sizes are in cells of eight bytes. Work put into a stream happens later, in order; a mark shows when. Deliberately
 //! absent: plans, batches, caching, which are up to the caller.
 
 pub(super) mod arguments;
-#[cfg(feature = "simulated-device")]
-pub(super) mod by_cpu;
 pub(super) mod driver;
 pub(super) mod launcher;
-#[cfg(feature = "simulated-device")]
-pub(super) mod simulated;
 
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cuda::codegen::lower::{Kernel, LowerError, Lowered};
@@ -22,12 +17,15 @@ use arguments::{Launch, Pointers};
 /// Bytes of a cell.
 pub const CELL_BYTES: usize = 8;
 
+/// The end of the name of every device of the driver for tests (`testing/cuda/driver/settings.h`).
+const EMULATED: &str = "(emulated)";
+
 /// Properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// As the driver reports it.
     pub name: String,
-    /// The backend's name in the identity of an answer: `cuda`, or `simulated`.
+    /// The backend's name in the identity of an answer.
     pub backend: &'static str,
     /// The driver's number of the device, from 0.
     pub ordinal: usize,
@@ -49,6 +47,11 @@ impl Facts {
     /// The architecture that code is compiled for, such as 90.
     pub fn architecture(&self) -> u32 {
         (self.capability.0 * 10 + self.capability.1).unsigned_abs()
+    }
+
+    /// Whether there is no such device: kernels run on the emulator of the driver for tests, and its times are modelled.
+    pub fn is_emulated(&self) -> bool {
+        self.name.ends_with(EMULATED)
     }
 }
 
@@ -145,7 +148,7 @@ pub struct Mark(pub(super) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Function(pub(super) u64);
 
-/// A device, real or simulated. All errors are [`Fault::OutOfMemory`], [`Fault::Lost`], [`Fault::Failed`] or, from
+/// A device. All errors are [`Fault::OutOfMemory`], [`Fault::Lost`], [`Fault::Failed`] or, from
 /// [`Device::compile`] and [`Device::load`], [`Fault::Code`].
 pub trait Device: Send + Sync + Debug {
     /// Properties of the device.
@@ -271,19 +274,4 @@ pub trait Device: Send + Sync + Debug {
 
     /// Releases a mark, reached or not.
     fn forget(&self, mark: Mark);
-}
-
-/// A simulated device with these settings, for tests (see [`Simulation`](crate::cuda::Simulation)).
-///
-/// # Errors
-/// A sentence: which setting is wrong, or that this executable has no simulated device.
-#[cfg(feature = "simulated-device")]
-pub fn simulated_device(settings: &str) -> Result<Arc<dyn Device>, String> {
-    Ok(Arc::new(simulated::Simulated::new(simulated::Simulation::parse(settings)?)))
-}
-
-/// See the variant with the feature `simulated-device`.
-#[cfg(not(feature = "simulated-device"))]
-pub fn simulated_device(_settings: &str) -> Result<Arc<dyn Device>, String> {
-    Err("this executable has no simulated device: only builds for tests have one".to_owned())
 }

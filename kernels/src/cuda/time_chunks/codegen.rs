@@ -64,7 +64,7 @@ fn lower(steps: &KernelSteps, right_from: &[usize], gives: Gives) -> Result<Lowe
     let text = Text { source, values, tile: 1, series_rows: 0, blocks: 1 };
     let kernel = kernel(&text, forms.len(), columns, outputs)?;
     let gives_maps = gives == Gives::Maps;
-    Ok(Lowered { kernel, steps: steps.clone(), values: text.values, reach: 0, gives_maps, map_columns })
+    Ok(Lowered { kernel, values: text.values, reach: 0, gives_maps })
 }
 
 /// A step of a kernel.

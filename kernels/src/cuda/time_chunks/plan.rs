@@ -41,16 +41,6 @@ impl Chunks {
         table.extend(self.first_bar.iter().copied().map(f64::from));
         table
     }
-
-    /// The lanes of each symbol of a market with these visible rows per lane.
-    #[cfg(feature = "simulated-device")]
-    pub(crate) fn symbols(&self, visible: &[i32]) -> Vec<std::ops::Range<usize>> {
-        let lanes = visible.iter().take_while(|rows| **rows > 0).count();
-        let begins = |lane: &usize| i64::from(self.first_bar[*lane]) == -(self.lead as i64);
-        let mut starts: Vec<usize> = (0..lanes).filter(begins).collect();
-        starts.push(lanes);
-        starts.windows(2).map(|pair| pair[0]..pair[1]).collect()
-    }
 }
 
 /// How symbols are cut into chunks: width of a chunk and lead, in bars.

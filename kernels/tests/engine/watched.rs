@@ -1,0 +1,192 @@
+//! A device of the test driver, opened as NVIDIA's are, whose calls a test watches: it can hold the compiler at a kernel, and wait
+//! less patiently.
+
+use std::collections::BTreeSet;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use trawl_kernels::cuda::{
+    Cuda, Device, Facts, Fault, Function, Kernel, Launch, Lowered, Mark, Memory, Pointers, Staging, Stream,
+};
+use trawl_test_driver::{Counts, TestDevice};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Watched {
+    cuda: Cuda,
+    test: TestDevice,
+    /// The longest wait for a mark.
+    patience: Duration,
+    seen: Mutex<Seen>,
+    let_go: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    held: BTreeSet<u128>,
+    compiled: u64,
+    launched: Vec<u128>,
+}
+
+impl Watched {
+    /// A device with these settings of the test driver.
+    pub fn new(settings: &str) -> Self {
+        let test = TestDevice::new(settings);
+        Self { cuda: test.open(), test, patience: Duration::MAX, seen: Mutex::default(), let_go: Condvar::new() }
+    }
+
+    /// The same device, whose waits end after `patience` at the latest.
+    pub fn impatient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().expect("no test died with it")
+    }
+
+    /// What the driver counted.
+    pub fn counts(&self) -> Counts {
+        self.test.counts()
+    }
+
+    /// Number of kernels compiled.
+    pub fn compiled(&self) -> u64 {
+        self.seen().compiled
+    }
+
+    /// Fingerprints of the kernels launched since the last call, in order.
+    pub fn take_launched(&self) -> Vec<u128> {
+        std::mem::take(&mut self.seen().launched)
+    }
+
+    /// Makes the compiler wait at this kernel until [`Self::let_go`].
+    pub fn hold(&self, fingerprint: u128) {
+        self.seen().held.insert(fingerprint);
+    }
+
+    /// Releases all waiting compilations.
+    pub fn let_go(&self) {
+        self.seen().held.clear();
+        self.let_go.notify_all();
+    }
+}
+
+impl Device for Watched {
+    fn facts(&self) -> &Facts {
+        self.cuda.facts()
+    }
+
+    fn now(&self) -> Instant {
+        self.cuda.now()
+    }
+
+    fn free_bytes(&self) -> Result<u64, Fault> {
+        self.cuda.free_bytes()
+    }
+
+    fn trim(&self) -> Result<(), Fault> {
+        self.cuda.trim()
+    }
+
+    fn stream(&self) -> Result<Stream, Fault> {
+        self.cuda.stream()
+    }
+
+    fn stage(&self, cells: usize) -> Result<Staging, Fault> {
+        self.cuda.stage(cells)
+    }
+
+    fn fill(&self, staging: &mut Staging, at: usize, cells: usize, work: &mut dyn FnMut(&mut [u64])) {
+        self.cuda.fill(staging, at, cells, work);
+    }
+
+    fn read(&self, staging: &Staging, at: usize, cells: usize, work: &mut dyn FnMut(&[u64])) {
+        self.cuda.read(staging, at, cells, work);
+    }
+
+    fn allocate(&self, stream: Stream, cells: usize) -> Result<Memory, Fault> {
+        self.cuda.allocate(stream, cells)
+    }
+
+    fn release(&self, stream: Stream, memory: Memory) {
+        self.cuda.release(stream, memory);
+    }
+
+    fn copy_in(
+        &self,
+        stream: Stream,
+        from: (&Staging, usize),
+        to: (&Memory, usize),
+        cells: usize,
+    ) -> Result<(), Fault> {
+        self.cuda.copy_in(stream, from, to, cells)
+    }
+
+    fn copy_out(
+        &self,
+        stream: Stream,
+        from: (&Memory, usize),
+        to: (&Staging, usize),
+        cells: usize,
+    ) -> Result<(), Fault> {
+        self.cuda.copy_out(stream, from, to, cells)
+    }
+
+    fn copy_within(
+        &self,
+        stream: Stream,
+        from: (&Memory, usize),
+        to: (&Memory, usize),
+        cells: usize,
+    ) -> Result<(), Fault> {
+        self.cuda.copy_within(stream, from, to, cells)
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<Vec<u8>, Fault> {
+        let mut seen = self.seen();
+        while seen.held.contains(&kernel.fingerprint) {
+            seen = self.let_go.wait(seen).expect("no test died with it");
+        }
+        drop(seen);
+        let made = self.cuda.compile(kernel)?;
+        self.seen().compiled += 1;
+        Ok(made)
+    }
+
+    fn load(&self, kernel: &Kernel, code: &[u8]) -> Result<Function, Fault> {
+        self.cuda.load(kernel, code)
+    }
+
+    fn launch(
+        &self,
+        stream: Stream,
+        function: Function,
+        lowered: &Lowered,
+        launch: &Launch,
+        pointers: &Pointers,
+    ) -> Result<(), Fault> {
+        self.seen().launched.push(lowered.kernel.fingerprint);
+        self.cuda.launch(stream, function, lowered, launch, pointers)
+    }
+
+    fn mark(&self, stream: Stream) -> Result<Mark, Fault> {
+        self.cuda.mark(stream)
+    }
+
+    fn wait(&self, mark: &Mark, until: Instant) -> Result<bool, Fault> {
+        let until = self.now().checked_add(self.patience).map_or(until, |end| end.min(until));
+        self.cuda.wait(mark, until)
+    }
+
+    fn time(&self, mark: &Mark) -> Result<Instant, Fault> {
+        self.cuda.time(mark)
+    }
+
+    fn between(&self, first: &Mark, last: &Mark) -> Result<Duration, Fault> {
+        self.cuda.between(first, last)
+    }
+
+    fn forget(&self, mark: Mark) {
+        self.cuda.forget(mark);
+    }
+}

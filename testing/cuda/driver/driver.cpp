@@ -1,0 +1,657 @@
+// A `libcuda.so.1` for tests: the driver's functions that are called by Trawl and by cudarc, on devices of device.h.
+//
+// As strict as the real one: unknown handles, pointers that are no device's, sizes beyond an allocation, contexts of other
+// devices and launches beyond a device's limits are refused with its results. A fault within a kernel ends the context. Of
+// what is not called here there is nothing, or CUDA_ERROR_NOT_SUPPORTED.
+#include "device.h"
+
+namespace {
+
+struct Process {
+    std::mutex mutex;
+    bool is_initialised = false;
+    std::map<std::string, uint64_t> calls;
+    std::deque<Device> devices;
+    Settings settings;
+};
+
+// Never destroyed: threads may call until the process ends.
+Process& process() {
+    static Process* process = [] {
+        auto* made = new Process;
+        made->settings = settings_of(getenv("TRAWL_TEST_DRIVER"));
+        made->devices.emplace_back(0, made->settings);
+        return made;
+    }();
+    return *process;
+}
+
+thread_local Device* current = nullptr;
+
+// Result of a call that needs no context, by the settings of the environment.
+int called(const char* function) {
+    Process& all = process();
+    std::lock_guard<std::mutex> guard(all.mutex);
+    const uint64_t number = ++all.calls[function];
+    for (const Fault& fault : all.settings.faults) {
+        if (fault.function == function && number >= fault.first && number <= fault.last) return fault.code;
+    }
+    return all.is_initialised || strcmp(function, "cuInit") == 0 ? SUCCESS : NOT_INITIALIZED;
+}
+
+Device* device_of(int ordinal) {
+    Process& all = process();
+    std::lock_guard<std::mutex> guard(all.mutex);
+    return ordinal >= 0 && (size_t)ordinal < all.devices.size() ? &all.devices[(size_t)ordinal] : nullptr;
+}
+
+bool is_context(void* handle) {
+    Process& all = process();
+    std::lock_guard<std::mutex> guard(all.mutex);
+    for (Device& device : all.devices) {
+        if (&device == handle && device.retained > 0) return true;
+    }
+    return false;
+}
+
+// The stream of a handle: a stream of another context, or none, is an invalid handle.
+#define STREAM(NAME, HANDLE)                          \
+    Stream* NAME = device.stream_of((void*)(HANDLE)); \
+    if (!NAME) return INVALID_HANDLE
+
+#define EVENT(NAME, HANDLE)                            \
+    auto NAME##_found = device.events.find((HANDLE)); \
+    if (NAME##_found == device.events.end()) return INVALID_HANDLE; \
+    Event* NAME = NAME##_found->second.get()
+
+// In the current context, one call at a time: `device`. Ends with the result that the settings or an earlier fault want.
+#define IN_CONTEXT                                                     \
+    if (const int wanted = called(__func__)) return wanted;            \
+    if (!current) return INVALID_CONTEXT;                              \
+    Device& device = *current;                                         \
+    std::lock_guard<std::recursive_mutex> guard(device.mutex);         \
+    if (device.retained == 0) return INVALID_CONTEXT;                  \
+    if (const int wanted = device.called(__func__)) return wanted
+
+#define NO_CONTEXT \
+    if (const int wanted = called(__func__)) return wanted
+
+void sleep_until(int64_t at) {
+    const int64_t left = at - now_ns();
+    if (left > 0) usleep((useconds_t)(left / 1000 + 1));
+}
+
+// Whether an address is of pinned memory, and whether so many bytes there are.
+enum class Host { PAGEABLE, PINNED, BEYOND };
+
+Host host_of(Device& device, uint64_t address, uint64_t bytes) {
+    auto after = device.pinned.upper_bound(address);
+    if (after == device.pinned.begin()) return Host::PAGEABLE;
+    const auto& [first, size] = *std::prev(after);
+    if (address - first >= size) return Host::PAGEABLE;
+    return bytes <= size - (address - first) ? Host::PINNED : Host::BEYOND;
+}
+
+bool is_allocated(Device& device, uint64_t address, uint64_t bytes) {
+    const Allocation* allocation = device.arena.of(address, bytes);
+    return allocation && !allocation->is_released;
+}
+
+int copy(Device& device, Stream& stream, Work work, Engine engine, uint64_t host, bool waits) {
+    if (work.bytes == 0) return SUCCESS;
+    if (work.to_device && !is_allocated(device, work.to, work.bytes)) return INVALID_VALUE;
+    if (work.from_device && !is_allocated(device, work.from, work.bytes)) return INVALID_VALUE;
+    const Host kind = host ? host_of(device, host, work.bytes) : Host::PINNED;
+    if (kind == Host::BEYOND) return INVALID_VALUE;
+    // Memory that is not pinned is read before the call returns, and is written before it returns.
+    if (kind == Host::PAGEABLE && work.to_device) work.held.assign((const char*)host, (const char*)host + work.bytes);
+    waits = waits || (kind == Host::PAGEABLE && !work.to_device);
+    const double takes = (double)work.bytes / device.settings.copy_bytes_per_s * 1e9;
+    device.put(stream, engine, (int64_t)takes, std::move(work));
+    if (waits) {
+        sleep_until(stream.end);
+        device.run(stream, nullptr, 0);
+    }
+    return device.ended;
+}
+
+int copy_in(Device& device, Stream& stream, uint64_t to, const void* from, size_t bytes, bool waits) {
+    Work work{Kind::COPY};
+    work.to = to, work.from = (uint64_t)from, work.bytes = bytes, work.to_device = true;
+    return copy(device, stream, std::move(work), COPIES_IN, (uint64_t)from, waits);
+}
+
+int copy_out(Device& device, Stream& stream, void* to, uint64_t from, size_t bytes, bool waits) {
+    Work work{Kind::COPY};
+    work.to = (uint64_t)to, work.from = from, work.bytes = bytes, work.from_device = true;
+    return copy(device, stream, std::move(work), COPIES_OUT, (uint64_t)to, waits);
+}
+
+bool attribute_of(const Card& card, int attribute, int* value) {
+    const int known[][2] = {
+        {1, THREADS_MAX},  // MAX_THREADS_PER_BLOCK
+        {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535},
+        {8, SHARED_USUAL},  // MAX_SHARED_MEMORY_PER_BLOCK
+        {9, 65536},         // TOTAL_CONSTANT_MEMORY
+        {10, 32},           // WARP_SIZE
+        {12, 65536},        // MAX_REGISTERS_PER_BLOCK
+        {13, card.clock_khz},
+        {16, card.multiprocessors},
+        {18, 0},  // INTEGRATED
+        {31, 1},  // CONCURRENT_KERNELS
+        {36, card.memory_khz},
+        {37, card.bus_bits},
+        {38, card.l2_bytes},
+        {39, 2048},  // MAX_THREADS_PER_MULTIPROCESSOR
+        {40, 3},     // ASYNC_ENGINE_COUNT
+        {41, 1},     // UNIFIED_ADDRESSING
+        {75, card.major},
+        {76, card.minor},
+        {81, card.shared_multiprocessor},
+        {82, 65536},  // MAX_REGISTERS_PER_MULTIPROCESSOR
+        {83, 1},      // MANAGED_MEMORY
+        {97, card.shared_optin},
+        {106, 32},    // MAX_BLOCKS_PER_MULTIPROCESSOR
+        {111, 1024},  // RESERVED_SHARED_MEMORY_PER_BLOCK
+        {115, 1},     // MEMORY_POOLS_SUPPORTED
+    };
+    for (const auto& [number, figure] : known) {
+        if (number == attribute) return *value = figure, true;
+    }
+    return false;
+}
+
+// A text that lives until this thread's next call: with what a kernel did wrong, where that is known.
+const char* text_with_problem(const ResultText& result) {
+    static thread_local std::string text;
+    text = result.text;
+    if (result.ends_context && current) {
+        std::lock_guard<std::recursive_mutex> guard(current->mutex);
+        if (current->ended == result.code && !current->problem.empty()) text += ": " + current->problem;
+    }
+    return text.c_str();
+}
+
+// Appends what each device did to the file that the environment names, when the process ends.
+struct Report {
+    ~Report() {
+        const char* path = getenv("TRAWL_TEST_DRIVER_REPORT");
+        if (!path) return;
+        std::string lines;
+        for (Device& device : process().devices) {
+            std::lock_guard<std::recursive_mutex> guard(device.mutex);
+            const Counts& c = device.counts;
+            auto add = [&](const char* name, uint64_t value) { lines += std::string("\"") + name + "\":" + std::to_string(value) + ","; };
+            lines += "{";
+            add("device", (uint64_t)device.ordinal), add("launches", c.launches), add("modules", c.modules);
+            add("allocations", c.allocations), add("most_bytes", c.most_bytes), add("copies_in", c.copies_in);
+            add("bytes_in", c.bytes_in), add("copies_out", c.copies_out), add("bytes_out", c.bytes_out);
+            lines += "\"ended\":" + std::to_string(device.ended) + "}\n";
+        }
+        if (FILE* file = fopen(path, "a")) {
+            fwrite(lines.data(), 1, lines.size(), file);
+            fclose(file);
+        }
+    }
+} report;
+
+}  // namespace
+
+extern "C" {
+
+// What tests ask for, which the real driver does not have.
+
+int trawl_test_device(const char* settings) {
+    Process& all = process();
+    const Settings parsed = settings_of(settings);
+    std::lock_guard<std::mutex> guard(all.mutex);
+    all.devices.emplace_back((int)all.devices.size(), parsed);
+    return all.devices.back().ordinal;
+}
+
+void trawl_test_counts(int ordinal, Counts* counts) {
+    Device* device = device_of(ordinal);
+    if (!device) abort();
+    std::lock_guard<std::recursive_mutex> guard(device->mutex);
+    *counts = device->counts;
+    counts->used_bytes = device->used_bytes;
+    counts->live_allocations = device->arena.count();
+}
+
+uint64_t trawl_test_calls(int ordinal, const char* function) {
+    Device* device = device_of(ordinal);
+    if (!device) abort();
+    std::lock_guard<std::recursive_mutex> guard(device->mutex);
+    return device->calls[function];
+}
+
+// The driver's functions.
+
+int cuInit(unsigned flags) {
+    NO_CONTEXT;
+    if (flags != 0) return INVALID_VALUE;
+    std::lock_guard<std::mutex> guard(process().mutex);
+    process().is_initialised = true;
+    return SUCCESS;
+}
+
+int cuDriverGetVersion(int* version) {
+    process().calls["cuDriverGetVersion"] += 1;
+    if (!version) return INVALID_VALUE;
+    *version = 13000;
+    return SUCCESS;
+}
+
+int cuGetErrorString(int code, const char** text) {
+    const ResultText* result = text_of(code);
+    *text = result ? text_with_problem(*result) : nullptr;
+    return result ? SUCCESS : INVALID_VALUE;
+}
+
+int cuGetErrorName(int code, const char** text) {
+    const ResultText* result = text_of(code);
+    *text = result ? result->name : nullptr;
+    return result ? SUCCESS : INVALID_VALUE;
+}
+
+int cuDeviceGetCount(int* count) {
+    NO_CONTEXT;
+    if (!count) return INVALID_VALUE;
+    std::lock_guard<std::mutex> guard(process().mutex);
+    *count = (int)process().devices.size();
+    return SUCCESS;
+}
+
+int cuDeviceGet(int* handle, int ordinal) {
+    NO_CONTEXT;
+    if (!handle) return INVALID_VALUE;
+    if (!device_of(ordinal)) return INVALID_DEVICE;
+    *handle = ordinal;
+    return SUCCESS;
+}
+
+int cuDeviceGetName(char* name, int size, int handle) {
+    NO_CONTEXT;
+    Device* device = device_of(handle);
+    if (!device) return INVALID_DEVICE;
+    if (!name || size <= 0) return INVALID_VALUE;
+    snprintf(name, (size_t)size, "%s", device->settings.card->name);
+    return SUCCESS;
+}
+
+int cuDeviceTotalMem_v2(size_t* bytes, int handle) {
+    NO_CONTEXT;
+    Device* device = device_of(handle);
+    if (!device) return INVALID_DEVICE;
+    if (!bytes) return INVALID_VALUE;
+    *bytes = device->settings.memory_bytes;
+    return SUCCESS;
+}
+
+int cuDeviceGetAttribute(int* value, int attribute, int handle) {
+    NO_CONTEXT;
+    Device* device = device_of(handle);
+    if (!device) return INVALID_DEVICE;
+    return value && attribute_of(*device->settings.card, attribute, value) ? SUCCESS : INVALID_VALUE;
+}
+
+int cuDeviceGetMemPool(void** pool, int handle) {
+    NO_CONTEXT;
+    Device* device = device_of(handle);
+    if (!device) return INVALID_DEVICE;
+    if (!pool) return INVALID_VALUE;
+    *pool = &device->arena;
+    return SUCCESS;
+}
+
+int cuDeviceGetDefaultMemPool(void** pool, int handle) { return cuDeviceGetMemPool(pool, handle); }
+
+int cuDevicePrimaryCtxRetain(void** context, int handle) {
+    NO_CONTEXT;
+    Device* device = device_of(handle);
+    if (!device) return INVALID_DEVICE;
+    if (!context) return INVALID_VALUE;
+    std::lock_guard<std::mutex> guard(process().mutex);
+    device->retained += 1;
+    *context = device;
+    return SUCCESS;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int handle) {
+    NO_CONTEXT;
+    Device* device = device_of(handle);
+    if (!device) return INVALID_DEVICE;
+    std::lock_guard<std::recursive_mutex> guard(device->mutex);
+    std::lock_guard<std::mutex> all(process().mutex);
+    if (device->retained == 0) return INVALID_CONTEXT;
+    if (--device->retained == 0) device->destroy();
+    return SUCCESS;
+}
+
+int cuCtxGetCurrent(void** context) {
+    NO_CONTEXT;
+    if (!context) return INVALID_VALUE;
+    *context = current;
+    return SUCCESS;
+}
+
+int cuCtxSetCurrent(void* context) {
+    NO_CONTEXT;
+    if (context && !is_context(context)) return INVALID_CONTEXT;
+    current = (Device*)context;
+    return SUCCESS;
+}
+
+int cuCtxGetDevice(int* handle) {
+    IN_CONTEXT;
+    *handle = device.ordinal;
+    return SUCCESS;
+}
+
+int cuCtxSynchronize() {
+    IN_CONTEXT;
+    for (auto& [handle, stream] : device.streams) {
+        sleep_until(stream->end);
+        device.run(*stream, nullptr, 0);
+    }
+    device.waited();
+    return device.ended;
+}
+
+int cuStreamCreate(void** handle, unsigned flags) {
+    IN_CONTEXT;
+    if (!handle || flags > 1) return INVALID_VALUE;
+    auto stream = std::make_unique<Stream>(Stream{&device, {}});
+    *handle = stream.get();
+    device.streams[*handle] = std::move(stream);
+    return SUCCESS;
+}
+
+int cuStreamDestroy_v2(void* handle) {
+    IN_CONTEXT;
+    STREAM(stream, handle);
+    if (!handle) return INVALID_HANDLE;
+    device.run(*stream, nullptr, 0);
+    for (auto& [key, event] : device.events) {
+        if (event->stream == stream) event->stream = nullptr;
+    }
+    device.streams.erase(handle);
+    return device.ended;
+}
+
+int cuStreamQuery(void* handle) {
+    IN_CONTEXT;
+    STREAM(stream, handle);
+    if (now_ns() < stream->end) return NOT_READY;
+    device.run(*stream, nullptr, 0);
+    return device.ended;
+}
+
+int cuStreamSynchronize(void* handle) {
+    IN_CONTEXT;
+    STREAM(stream, handle);
+    sleep_until(stream->end);
+    device.run(*stream, nullptr, 0);
+    device.waited();
+    return device.ended;
+}
+
+int cuStreamWaitEvent(void* handle, void* of, unsigned flags) {
+    IN_CONTEXT;
+    STREAM(stream, handle);
+    EVENT(event, of);
+    if (flags > 1) return INVALID_VALUE;
+    Work work{Kind::WAIT};
+    work.event = event, work.record = event->asked;
+    stream->end = std::max(stream->end, event->at);
+    device.put(*stream, NO_ENGINE, 0, std::move(work));
+    return device.ended;
+}
+
+int cuMemHostAlloc(void** address, size_t bytes, unsigned flags) {
+    IN_CONTEXT;
+    if (!address || bytes == 0 || flags > 7) return INVALID_VALUE;
+    if (posix_memalign(address, PAGE, bytes) != 0) return OUT_OF_MEMORY;
+    memset(*address, FRESH, bytes);
+    device.pinned[(uint64_t)*address] = bytes;
+    return SUCCESS;
+}
+
+int cuMemFreeHost(void* address) {
+    IN_CONTEXT;
+    if (device.pinned.erase((uint64_t)address) == 0) return INVALID_VALUE;
+    device.run_all();
+    free(address);
+    return device.ended;
+}
+
+int cuMemGetInfo_v2(size_t* free, size_t* total) {
+    IN_CONTEXT;
+    if (!free || !total) return INVALID_VALUE;
+    *free = device.free_bytes();
+    *total = device.settings.memory_bytes;
+    return SUCCESS;
+}
+
+int cuMemAllocAsync(uint64_t* address, size_t bytes, void* handle) {
+    IN_CONTEXT;
+    STREAM(stream, handle);
+    if (!address || bytes == 0) return INVALID_VALUE;
+    device.counts.allocations += 1;
+    *address = device.allocate(*stream, bytes, false);
+    return *address ? device.ended : (int)OUT_OF_MEMORY;
+}
+
+int cuMemFreeAsync(uint64_t address, void* handle) {
+    IN_CONTEXT;
+    STREAM(stream, handle);
+    Allocation* allocation = device.arena.at(address);
+    if (!allocation || allocation->is_released) return INVALID_VALUE;
+    allocation->is_released = true;
+    stream->leaving_bytes += rounded(allocation->bytes, ALIGNMENT);
+    Work work{Kind::BURIAL};
+    work.to = address, work.bytes = allocation->bytes;
+    device.put(*stream, NO_ENGINE, 0, std::move(work));
+    return device.ended;
+}
+
+int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
+    IN_CONTEXT;
+    if (!address || bytes == 0) return INVALID_VALUE;
+    device.counts.allocations += 1;
+    *address = device.allocate(*device.stream_of(nullptr), bytes, true);
+    return *address ? device.ended : (int)OUT_OF_MEMORY;
+}
+
+int cuMemFree_v2(uint64_t address) {
+    IN_CONTEXT;
+    if (!address) return SUCCESS;
+    Allocation* allocation = device.arena.at(address);
+    if (!allocation || allocation->is_released) return INVALID_VALUE;
+    device.run_all();
+    if (device.ended == SUCCESS) device.bury(address, allocation->bytes);
+    return device.ended;
+}
+
+int cuMemPoolSetAttribute(void* pool, int attribute, void* value) {
+    IN_CONTEXT;
+    if (pool != &device.arena || !value) return INVALID_VALUE;
+    if (attribute >= 1 && attribute <= 3) {
+        device.reuse[attribute - 1] = *(int*)value;
+    } else if (attribute == 4) {
+        device.threshold = *(uint64_t*)value;
+    } else {
+        return INVALID_VALUE;
+    }
+    return SUCCESS;
+}
+
+int cuMemPoolTrimTo(void* pool, size_t bytes) {
+    IN_CONTEXT;
+    if (pool != &device.arena) return INVALID_VALUE;
+    device.counts.trims += 1;
+    device.trim(bytes);
+    return SUCCESS;
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, void* handle) {
+    IN_CONTEXT;
+    STREAM(stream, handle);
+    return copy_in(device, *stream, to, from, bytes, false);
+}
+
+int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void* handle) {
+    IN_CONTEXT;
+    STREAM(stream, handle);
+    return copy_out(device, *stream, to, from, bytes, false);
+}
+
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void* handle) {
+    IN_CONTEXT;
+    STREAM(stream, handle);
+    Work work{Kind::COPY};
+    work.to = to, work.from = from, work.bytes = bytes, work.to_device = work.from_device = true;
+    return copy(device, *stream, std::move(work), KERNELS, 0, false);
+}
+
+int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
+    IN_CONTEXT;
+    return copy_in(device, *device.stream_of(nullptr), to, from, bytes, true);
+}
+
+int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t bytes) {
+    IN_CONTEXT;
+    return copy_out(device, *device.stream_of(nullptr), to, from, bytes, true);
+}
+
+int cuModuleLoadData(void** handle, const void* image) {
+    IN_CONTEXT;
+    if (!handle || !image) return INVALID_VALUE;
+    return device.load(image, (Module**)handle);
+}
+
+int cuModuleGetFunction(void** handle, void* of, const char* name) {
+    IN_CONTEXT;
+    auto found = device.modules.find(of);
+    if (found == device.modules.end()) return INVALID_HANDLE;
+    if (!handle || !name) return INVALID_VALUE;
+    Module* module = found->second.get();
+    auto symbol = [&](const char* end) { return dlsym(module->library, (std::string(name) + end).c_str()); };
+    auto function = std::make_unique<Function>();
+    function->module = module;
+    function->entry = (decltype(function->entry))symbol("_emulated");
+    function->fault = (decltype(function->fault))symbol("_fault");
+    auto bytes = (uint64_t(*)())symbol("_argument_bytes");
+    if (!function->entry || !function->fault || !bytes) return NOT_FOUND;
+    function->argument_bytes = bytes();
+    *handle = function.get();
+    device.functions[*handle] = std::move(function);
+    return SUCCESS;
+}
+
+int cuFuncSetAttribute(void* handle, int attribute, int value) {
+    IN_CONTEXT;
+    auto found = device.functions.find(handle);
+    if (found == device.functions.end()) return INVALID_HANDLE;
+    if (attribute == 8) {
+        if (value < 0 || value > device.settings.card->shared_optin) return INVALID_VALUE;
+        found->second->shared_max = value;
+    } else if (attribute == 9) {
+        if (value < -1 || value > 100) return INVALID_VALUE;
+        found->second->carve_out = value;
+    } else {
+        return INVALID_VALUE;
+    }
+    return SUCCESS;
+}
+
+int cuLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                   unsigned block_z, unsigned shared_bytes, void* on, void** parameters, void** extra) {
+    IN_CONTEXT;
+    STREAM(stream, on);
+    auto found = device.functions.find(handle);
+    if (found == device.functions.end()) return INVALID_HANDLE;
+    Function* function = found->second.get();
+    if (extra) return NOT_SUPPORTED;
+    const bool one_dimension = grid_y == 1 && grid_z == 1 && block_y == 1 && block_z == 1;
+    if (grid_x == 0 || grid_x > 2147483647u || block_x == 0 || block_x > (unsigned)THREADS_MAX) return INVALID_VALUE;
+    if (!one_dimension) return NOT_SUPPORTED;
+    if ((int64_t)shared_bytes > function->shared_max) return INVALID_VALUE;
+    if ((int)block_x > function->module->threads_max) return INVALID_VALUE;
+    if (!parameters || !parameters[0] || function->argument_bytes > ARGUMENT_BYTES_MAX) return INVALID_VALUE;
+    device.counts.launches += 1;
+    Work work{Kind::LAUNCH};
+    work.function = function, work.blocks = grid_x, work.threads = block_x, work.shared_bytes = shared_bytes;
+    work.held.assign((const char*)parameters[0], (const char*)parameters[0] + function->argument_bytes);
+    work.launch = device.counts.launches;
+    const bool is_slow = device.settings.slow_launch == work.launch;
+    device.put(*stream, KERNELS, is_slow ? device.settings.slow_ns : device.settings.kernel_ns, std::move(work));
+    return device.ended;
+}
+
+int cuEventCreate(void** handle, unsigned flags) {
+    IN_CONTEXT;
+    if (!handle || flags > 7) return INVALID_VALUE;
+    auto event = std::make_unique<Event>(Event{&device, (flags & 2) == 0});
+    *handle = event.get();
+    device.events[*handle] = std::move(event);
+    return SUCCESS;
+}
+
+int cuEventDestroy_v2(void* handle) {
+    IN_CONTEXT;
+    EVENT(event, handle);
+    for (auto& [key, stream] : device.streams) {
+        const bool is_awaited = std::any_of(stream->work.begin(), stream->work.end(), [&](const Work& work) {
+            return work.kind == Kind::WAIT && work.event == event;
+        });
+        if (is_awaited) device.run(*stream, nullptr, 0);
+        auto& work = stream->work;
+        work.erase(std::remove_if(work.begin(), work.end(), [&](const Work& work) { return work.event == event; }), work.end());
+    }
+    device.events.erase(handle);
+    return SUCCESS;
+}
+
+int cuEventRecord(void* handle, void* on) {
+    IN_CONTEXT;
+    STREAM(stream, on);
+    EVENT(event, handle);
+    Work work{Kind::RECORD};
+    work.event = event, work.record = ++event->asked;
+    event->stream = stream;
+    device.put(*stream, NO_ENGINE, 0, std::move(work));
+    return device.ended;
+}
+
+int cuEventQuery(void* handle) {
+    IN_CONTEXT;
+    EVENT(event, handle);
+    if (event->asked == 0) return SUCCESS;
+    if (now_ns() < event->at) return NOT_READY;
+    if (event->reached < event->asked && event->stream) device.run(*event->stream, event, event->asked);
+    return device.ended;
+}
+
+int cuEventSynchronize(void* handle) {
+    IN_CONTEXT;
+    EVENT(event, handle);
+    if (event->asked == 0) return SUCCESS;
+    sleep_until(event->at);
+    if (event->reached < event->asked && event->stream) device.run(*event->stream, event, event->asked);
+    device.waited();
+    return device.ended;
+}
+
+int cuEventElapsedTime_v2(float* ms, void* first, void* last) {
+    IN_CONTEXT;
+    EVENT(one, first);
+    EVENT(other, last);
+    if (!ms) return INVALID_VALUE;
+    if (!one->is_timed || !other->is_timed || one->asked == 0 || other->asked == 0) return INVALID_HANDLE;
+    const bool are_reached = one->reached == one->asked && other->reached == other->asked;
+    if (!are_reached || now_ns() < std::max(one->at, other->at)) return NOT_READY;
+    *ms = (float)((double)(other->at - one->at) / 1e6);
+    return SUCCESS;
+}
+}

@@ -1,0 +1,139 @@
+// What a test says of a device: words NAME=VALUE, separated by spaces, in any order.
+//
+//   card=h100|a100|t4           whose figures the device reports
+//   memory=BYTES                its memory
+//   kernel_us=N                 how long each kernel takes by the device's clock
+//   copy_bytes_per_s=N          how fast copies are, in each direction
+//   slow=N:MS                   launch N takes so long
+//   when=late|early|random      when work of streams happens: when it is waited for, at once, or at random times between
+//   order=forward|reverse|random   in which order threads and blocks run
+//   seed=N                      of everything that is random
+//   fragments=1                 memory that was given back serves allocations of the same size alone, until the pool is trimmed
+//   damage=1                    what is copied to the host differs in one bit of each number, by 2e-10 of its value
+//   fault=FUNCTION:N:CODE       call N of a function of the driver returns CODE and does nothing; `kernel`: launch N ends so
+//   fault=FUNCTION:N+:CODE      that call and every later one
+//
+// Calls, launches and kernels count from 1. A mistake in the settings ends the process: a test must not run with others.
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "results.h"
+
+struct Card {
+    const char* key;
+    const char* name;
+    int major, minor, multiprocessors, shared_optin, shared_multiprocessor, clock_khz, memory_khz, bus_bits, l2_bytes;
+    uint64_t memory_bytes;
+};
+
+// The name says that there is no such card: what is measured on it is no measurement.
+constexpr Card CARDS[] = {
+    {"h100", "H100 of the test driver (emulated)", 9, 0, 132, 232448, 233472, 1980000, 2619000, 5120, 52428800, 85045477376},
+    {"a100", "A100 of the test driver (emulated)", 8, 0, 108, 166912, 167936, 1410000, 1215000, 5120, 41943040, 42298834944},
+    {"t4", "T4 of the test driver (emulated)", 7, 5, 40, 65536, 65536, 1590000, 5001000, 256, 4194304, 15636627456},
+};
+
+struct Fault {
+    std::string function;
+    uint64_t first = 0, last = 0;
+    int code = 0;
+};
+
+enum class When { LATE, EARLY, RANDOM };
+
+struct Settings {
+    const Card* card = &CARDS[0];
+    uint64_t memory_bytes = CARDS[0].memory_bytes;
+    int64_t kernel_ns = 20'000;
+    double copy_bytes_per_s = 25e9;
+    uint64_t slow_launch = 0;
+    int64_t slow_ns = 0;
+    When when = When::LATE;
+    int order = 2;
+    uint64_t seed = 1;
+    bool fragments = false, damage = false;
+    std::vector<Fault> faults;
+};
+
+[[noreturn]] inline void wrong_settings(const std::string& word) {
+    fprintf(stderr, "the test driver's settings: '%s' is not one of them\n", word.c_str());
+    abort();
+}
+
+inline uint64_t number_of(const std::string& text, const std::string& word) {
+    char* end = nullptr;
+    const unsigned long long value = strtoull(text.c_str(), &end, 10);
+    if (text.empty() || *end != 0) wrong_settings(word);
+    return value;
+}
+
+inline Fault fault_of(const std::string& value, const std::string& word) {
+    const size_t colon = value.find(':'), last = value.rfind(':');
+    if (colon == std::string::npos || colon == last) wrong_settings(word);
+    Fault fault;
+    fault.function = value.substr(0, colon);
+    std::string number = value.substr(colon + 1, last - colon - 1);
+    const bool every = !number.empty() && number.back() == '+';
+    if (every) number.pop_back();
+    fault.first = number_of(number, word);
+    fault.last = every ? UINT64_MAX : fault.first;
+    fault.code = (int)number_of(value.substr(last + 1), word);
+    if (!text_of(fault.code)) wrong_settings(word);
+    return fault;
+}
+
+inline Settings settings_of(const char* text) {
+    Settings settings;
+    std::istringstream words(text ? text : "");
+    bool memory = false;
+    for (std::string word; words >> word;) {
+        const size_t equals = word.find('=');
+        if (equals == std::string::npos) wrong_settings(word);
+        const std::string name = word.substr(0, equals), value = word.substr(equals + 1);
+        auto choice = [&](std::initializer_list<const char*> names) {
+            int at = 0;
+            for (const char* one : names) {
+                if (value == one) return at;
+                ++at;
+            }
+            wrong_settings(word);
+        };
+        if (name == "card") {
+            settings.card = &CARDS[choice({"h100", "a100", "t4"})];
+            if (!memory) settings.memory_bytes = settings.card->memory_bytes;
+        } else if (name == "memory") {
+            settings.memory_bytes = number_of(value, word);
+            memory = true;
+        } else if (name == "kernel_us") {
+            settings.kernel_ns = (int64_t)number_of(value, word) * 1000;
+        } else if (name == "copy_bytes_per_s") {
+            settings.copy_bytes_per_s = (double)number_of(value, word);
+        } else if (name == "slow") {
+            const size_t colon = value.find(':');
+            if (colon == std::string::npos) wrong_settings(word);
+            settings.slow_launch = number_of(value.substr(0, colon), word);
+            settings.slow_ns = (int64_t)number_of(value.substr(colon + 1), word) * 1'000'000;
+        } else if (name == "when") {
+            settings.when = (When)choice({"late", "early", "random"});
+        } else if (name == "order") {
+            settings.order = choice({"forward", "reverse", "random"});
+        } else if (name == "seed") {
+            settings.seed = number_of(value, word);
+        } else if (name == "fragments") {
+            settings.fragments = number_of(value, word) != 0;
+        } else if (name == "damage") {
+            settings.damage = number_of(value, word) != 0;
+        } else if (name == "fault") {
+            settings.faults.push_back(fault_of(value, word));
+        } else {
+            wrong_settings(word);
+        }
+    }
+    return settings;
+}

@@ -1,0 +1,237 @@
+//! NVIDIA's driver and run-time compiler for tests: shared libraries of their names that compute, on a machine without a GPU.
+//!
+//! The libraries are C++ (`testing/cuda/driver`), built once by the machine's C++ compiler into the target folder. They are opened
+//! as NVIDIA's are, by the program under test: a process of `trawl` gets [`Driver::environment`], a test that calls the
+//! engine in its own process opens a [`TestDevice`]. Kernels run on the emulator of `kernels/cuda/emulator`.
+//!
+//! Settings of a device are the words of `testing/cuda/driver/settings.h`, such as `memory=1000000 fault=cuLaunchKernel:2:700`.
+
+use std::ffi::{CString, OsString, c_char};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use trawl_kernels::cuda::{Cuda, Gpu, Search, devices, gpu_available};
+
+/// Sources of the libraries, and the emulator that kernels are compiled beside: name and text.
+const SOURCES: [(&str, &str); 8] = [
+    ("driver.cpp", include_str!("../driver/driver.cpp")),
+    ("device.h", include_str!("../driver/device.h")),
+    ("memory.h", include_str!("../driver/memory.h")),
+    ("results.h", include_str!("../driver/results.h")),
+    ("settings.h", include_str!("../driver/settings.h")),
+    ("image.h", include_str!("../driver/image.h")),
+    ("compiler.cpp", include_str!("../driver/compiler.cpp")),
+    ("emulator.h", include_str!("../../../kernels/cuda/emulator/emulator.h")),
+];
+
+/// Sources, and the libraries made of each: file and the name that it goes by for the loader. `libcuda.so` is the name that the
+/// driver's bindings try first: where it is open, or in the loader's path, it is taken before a driver of the machine.
+const LIBRARIES: [(&str, &[&str]); 2] =
+    [("driver.cpp", &["libcuda.so.1", "libcuda.so"]), ("compiler.cpp", &["libnvrtc.so.13"])];
+
+/// Variable with the settings of a process's first device.
+pub const SETTINGS_VARIABLE: &str = "TRAWL_TEST_DRIVER";
+/// Variable with a file to which a process appends what each device did, as a line of JSON, when it ends.
+pub const REPORT_VARIABLE: &str = "TRAWL_TEST_DRIVER_REPORT";
+
+/// The libraries, built.
+#[derive(Debug)]
+pub struct Driver {
+    folder: PathBuf,
+}
+
+/// What a device did so far. Launches and allocations count calls, failed ones included; copies count when they happen.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Allocations of device memory that were requested.
+    pub allocations: u64,
+    /// Launches of kernels.
+    pub launches: u64,
+    /// Modules loaded.
+    pub modules: u64,
+    /// Times that the memory pool was trimmed.
+    pub trims: u64,
+    /// Copies to the device.
+    pub copies_in: u64,
+    /// Bytes copied to the device.
+    pub copied_in_bytes: u64,
+    /// Copies from the device.
+    pub copies_out: u64,
+    /// Bytes copied from the device.
+    pub copied_out_bytes: u64,
+    /// Bytes currently allocated.
+    pub used_bytes: u64,
+    /// Maximum bytes allocated at one time.
+    pub most_bytes: u64,
+    /// Allocations that were not released.
+    pub live_allocations: u64,
+}
+
+/// A device of this process, with settings, faults and counts of its own.
+#[derive(Debug)]
+pub struct TestDevice {
+    ordinal: usize,
+}
+
+/// The folder for what tests build: `tmp` of the target folder that this executable is in.
+fn target_folder() -> PathBuf {
+    let executable = std::env::current_exe().expect("the path of this executable");
+    // target/PROFILE/deps/NAME, or examples in place of deps.
+    let target = executable.ancestors().nth(3).expect("an executable in a target folder");
+    target.join("tmp")
+}
+
+/// FNV-1a.
+fn digest<'a>(texts: impl Iterator<Item = &'a str>) -> u64 {
+    let bytes = texts.flat_map(|text| text.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn compiler() -> OsString {
+    std::env::var_os("CXX").filter(|name| !name.is_empty()).unwrap_or_else(|| "c++".into())
+}
+
+fn build(folder: &Path) {
+    for (name, text) in SOURCES {
+        std::fs::write(folder.join(name), text).expect("a source file");
+    }
+    for (source, libraries) in LIBRARIES {
+        for library in libraries {
+            let compiler = compiler();
+            // Under a name of its own until it is complete.
+            let fresh = folder.join(format!("{library}.tmp"));
+            let run = Command::new(&compiler)
+                .args(["-std=c++17", "-O1", "-fPIC", "-shared", "-fno-gnu-unique", "-Wall", "-Wextra", "-Werror"])
+                .args(["-Wno-missing-field-initializers", &format!("-Wl,-soname,{library}")])
+                .arg(folder.join(source))
+                .arg("-o")
+                .arg(&fresh)
+                .output()
+                .unwrap_or_else(|e| panic!("this test needs a C++ compiler, and {compiler:?} does not run: {e}"));
+            assert!(run.status.success(), "{source}:\n{}", String::from_utf8_lossy(&run.stderr));
+            std::fs::rename(&fresh, folder.join(library)).expect("a library");
+        }
+    }
+}
+
+impl Driver {
+    /// Builds the libraries, unless that was done before.
+    ///
+    /// # Panics
+    /// Without a C++ compiler.
+    pub fn built() -> &'static Self {
+        static BUILT: OnceLock<Driver> = OnceLock::new();
+        BUILT.get_or_init(|| {
+            let digest = digest(SOURCES.iter().map(|(_, text)| *text));
+            let folder = target_folder().join(format!("test-driver-{digest:016x}"));
+            std::fs::create_dir_all(&folder).expect("a folder for the test driver");
+            // Tests of several processes run at the same time.
+            let lock = std::fs::File::create(folder.join("lock")).expect("a file");
+            lock.lock().expect("a lock");
+            let last = LIBRARIES[1].1[0];
+            if !folder.join(last).is_file() {
+                build(&folder);
+            }
+            Self { folder }
+        })
+    }
+
+    /// The folder with the libraries.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Variables with which a process finds the libraries, and has one device with these settings.
+    pub fn environment(&self, settings: &str) -> Vec<(&'static str, OsString)> {
+        let folder = || self.folder.clone().into_os_string();
+        let mut variables = vec![("TRAWL_CUDA_LIBRARIES", folder()), (SETTINGS_VARIABLE, settings.into())];
+        variables.push(("CXX", compiler()));
+        // A driver of the machine's own takes precedence over a folder that is named.
+        if ["/proc/driver/nvidia", "/dev/dxg"].iter().any(|path| Path::new(path).exists()) {
+            variables.push(("LD_LIBRARY_PATH", folder()));
+        }
+        variables
+    }
+
+    /// A function that NVIDIA's driver does not have.
+    ///
+    /// # Safety
+    /// `F` must be the function's type.
+    unsafe fn function<F: Copy>(&self, name: &str) -> F {
+        static OPEN: OnceLock<Library> = OnceLock::new();
+        let library = OPEN.get_or_init(|| {
+            let path = self.folder.join(LIBRARIES[0].1[1]);
+            // SAFETY: our own library, which has no initialisers with requirements on the process.
+            let opened = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
+            opened.unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+        });
+        // SAFETY: the caller's promise; the library is never closed.
+        *unsafe { library.get::<F>(name.as_bytes()) }.expect("a function of the test driver")
+    }
+}
+
+impl TestDevice {
+    /// Adds a device to those of this process. With settings that there are not, the process ends.
+    ///
+    /// # Panics
+    /// Without a C++ compiler.
+    pub fn new(settings: &str) -> Self {
+        let settings = CString::new(settings).expect("a text without a zero byte");
+        // SAFETY: this is the function's type; the text is read by the call alone.
+        let ordinal = unsafe {
+            let add = Driver::built().function::<unsafe extern "C" fn(*const c_char) -> i32>("trawl_test_device");
+            add(settings.as_ptr())
+        };
+        Self { ordinal: usize::try_from(ordinal).expect("a number from 1") }
+    }
+
+    /// The driver's number of the device.
+    pub fn ordinal(&self) -> usize {
+        self.ordinal
+    }
+
+    /// Opens it as any device of the machine is opened.
+    ///
+    /// # Panics
+    /// If the driver has none that plans can run on.
+    pub fn open(&self) -> Cuda {
+        let search = Search { folders: vec![Driver::built().folder.clone()] };
+        let first = gpu_available(&search).unwrap_or_else(|e| panic!("{e}"));
+        let mut seen = devices(&search).unwrap_or_else(|e| panic!("{e}"));
+        let own = seen.swap_remove(self.ordinal);
+        let (ordinal, capability, memory_bytes) = (own.ordinal, own.capability, own.memory_bytes);
+        let gpu = Gpu { ordinal, name: own.name, capability, memory_bytes, ..first };
+        Cuda::open(&gpu).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn number(&self) -> i32 {
+        i32::try_from(self.ordinal).unwrap_or(i32::MAX)
+    }
+
+    /// The counts so far.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        // SAFETY: this is the function's type, and `Counts` has the layout of the struct that it fills in.
+        unsafe {
+            let read = Driver::built().function::<unsafe extern "C" fn(i32, *mut Counts)>("trawl_test_counts");
+            read(self.number(), &raw mut counts);
+        }
+        counts
+    }
+
+    /// How often a function of the driver was called in the device's context.
+    ///
+    /// # Panics
+    /// If the name contains a zero byte.
+    pub fn calls(&self, function: &str) -> u64 {
+        let function = CString::new(function).expect("a text without a zero byte");
+        // SAFETY: this is the function's type; the text is read by the call alone.
+        unsafe {
+            let read = Driver::built().function::<unsafe extern "C" fn(i32, *const c_char) -> u64>("trawl_test_calls");
+            read(self.number(), function.as_ptr())
+        }
+    }
+}
