@@ -247,9 +247,11 @@ def contents(stage):
     )
     stage.end_cluster(cluster)
 
-    # A simulated device, and a scan in two steps.
+    # A device of the test driver, and a scan in two steps.
+    driver = subprocess.run([ROOT / "tools/get-test-driver"], check=True, capture_output=True, text=True).stdout.strip()
+    device = {"TRAWL_CUDA_LIBRARIES": driver, "TRAWL_TEST_DRIVER": "kernel_us=2000"}
     cluster = stage.cluster(
-        "device", stage.collector.otlp, TRAWL_SIMULATED_DEVICE="kernel=2", OTEL_TRACES_SAMPLER="parentbased_always_on"
+        "device", stage.collector.otlp, OTEL_TRACES_SAMPLER="parentbased_always_on", **device
     )
     stage.slow_down(cluster, cluster.workers[2])
     device = kept(stage.scan(cluster), lambda t: {"h2d", "kernel", "d2h", "merge", "stream"} <= traces.names(t))

@@ -50,8 +50,15 @@ SWEEP, MEMORY_BYTES, SPOOL_BYTES = 39, 1 << 20, 12_500_000
 # another file system is, for this process alone.
 LIMIT_BYTES = 32 << 20
 LIMITED = 'mount -t tmpfs tmpfs /sys/fs/cgroup; mkdir -p "/sys/fs/cgroup$1"; echo $2 > "/sys/fs/cgroup$1/memory.max"; shift 2; exec "$@"'
-# A device that is simulated, and one whose fourth launch writes to an illegal address.
-DEVICE, BROKEN_DEVICE = "kernel=2", "kernel=2 illegal_at=4"
+# A device of the test driver, and one whose fourth kernel accesses an illegal address.
+DEVICE, BROKEN_DEVICE = "kernel_us=2000", "kernel_us=2000 fault=kernel:4:700"
+GET_DRIVER = pathlib.Path(__file__).parent.parent / "get-test-driver"
+
+
+def with_device(settings):
+    """Variables of a process that has a device with these settings."""
+    folder = subprocess.run([GET_DRIVER], check=True, capture_output=True, text=True).stdout.strip()
+    return {"TRAWL_CUDA_LIBRARIES": folder, "TRAWL_TEST_DRIVER": settings}
 
 
 def import_daily(trawl, data, days_ago):
@@ -152,14 +159,14 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
         workers[0].start()
 
     def lose_device():
-        cluster.restart_workers(environment={"TRAWL_SIMULATED_DEVICE": DEVICE})
+        cluster.restart_workers(environment=with_device(DEVICE))
         workers[0].kill()
-        workers[0].start(environment={"TRAWL_SIMULATED_DEVICE": BROKEN_DEVICE})
+        workers[0].start(environment=with_device(BROKEN_DEVICE))
 
     def device_again():
         """A worker that ended is started again, as systemd does."""
         if workers[0].child.poll() is not None:
-            workers[0].start(environment={"TRAWL_SIMULATED_DEVICE": DEVICE})
+            workers[0].start(environment=with_device(DEVICE))
 
     def slow_work():
         load.pause()

@@ -2,6 +2,11 @@
 // memory is poisoned, copies in the background happen when they are waited for and not before, threads and blocks run in
 // any order, and waiting of which nothing can come is an error. Built by g++ or clang++, under their sanitizers too.
 //
+// Built with -fsanitize=thread and EMULATOR_SHADOW, and linked without that sanitizer's library, it sees every access of a kernel:
+// each cell of shared memory knows who last wrote and read it since which barrier, so that two threads which access it without
+// a barrier between them are found in whatever order they run, and an access that is not aligned is an error. With
+// -fsanitize=float-cast-overflow so is a number that an integer cannot hold.
+//
 // It knows what our kernels use: one barrier, background copies, no shuffles, no atomics, blocks of one dimension.
 #pragma once
 #include <cmath>
@@ -27,19 +32,6 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-#if defined(__SANITIZE_THREAD__)
-extern "C" {
-void* __tsan_create_fiber(unsigned flags);
-void __tsan_destroy_fiber(void* fiber);
-void* __tsan_get_current_fiber();
-void __tsan_switch_to_fiber(void* fiber, unsigned flags);
-void __tsan_acquire(void* address);
-void __tsan_release(void* address);
-}
-#define WITH_TSAN(...) __VA_ARGS__
-#else
-#define WITH_TSAN(...)
-#endif
 #if defined(__SANITIZE_ADDRESS__)
 extern "C" {
 void __sanitizer_start_switch_fiber(void** save, const void* bottom, size_t size);
@@ -50,11 +42,11 @@ void __sanitizer_finish_switch_fiber(void* save, const void** bottom, size_t* si
 #define WITH_ASAN(...)
 #endif
 
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
 #define EMULATOR_SWITCHES 1
 #endif
 
-// The emulator's own words are no part of the kernel's races.
+// The emulator's own accesses are no part of the kernel's races.
 #define EMULATOR_QUIET __attribute__((no_sanitize("thread"), noinline)) inline
 
 namespace emulator {
@@ -90,7 +82,6 @@ struct Fiber {
     ucontext_t context;
 #endif
     std::vector<char> stack;
-    WITH_TSAN(void* tsan = nullptr;)
     WITH_ASAN(void* fake = nullptr;)
 };
 
@@ -104,7 +95,7 @@ inline void* scheduler;
 
 // Goes on at the stack `to`, and keeps its own place in `from`: what swapcontext does without asking the system each time, which
 // takes longer than most of what lies between two barriers.
-__attribute__((naked, noinline)) inline void switch_stack(void** from, void* to) {
+__attribute__((naked, noinline, no_sanitize("thread"))) inline void switch_stack(void** from, void* to) {
     asm("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
         "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
         "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret");
@@ -119,12 +110,86 @@ inline std::mutex one_launch;
 // Where a launch goes on whose kernel accessed memory that there is not, and whether one runs.
 inline sigjmp_buf after_fault;
 inline bool runs;
-WITH_TSAN(inline void* tsan_scheduler; inline char tsan_barrier, tsan_begin, tsan_end;)
 WITH_ASAN(inline void* asan_fake; inline const void* asan_bottom; inline size_t asan_size;)
+
+#ifdef EMULATOR_SHADOW
+// What the threads of a block did with eight bytes of shared memory.
+struct Cell {
+    // Barriers that the block had passed, counted from 1.
+    uint32_t written, read;
+    // MANY: of more than one.
+    uint16_t writer, reader;
+    // Of the thread whose copy to it is under way, and one more.
+    uint16_t copier;
+};
+
+constexpr uint16_t MANY = 0xffff;
+
+// No vector: what is called at every access may call nothing that is seen itself.
+inline Cell* shadow;
+inline size_t shadow_cells;
+inline uint32_t barriers;
+// Whether accesses are looked at: not those of texts about them.
+inline bool looks;
+
+EMULATOR_QUIET void raced(size_t cell, const char* first, unsigned one, const char* then, unsigned other) {
+    looks = false;
+    const std::string who = one == MANY ? "others" : "thread " + std::to_string(one);
+    problem = "a race: shared cell " + std::to_string(cell) + " is " + first + " by " + who + " and " + then + " by thread " +
+              std::to_string(other) + " without a barrier between";
+}
+
+// An access to shared memory by the thread that runs, or to other memory.
+EMULATOR_QUIET void touched(uintptr_t at, size_t bytes, bool writes) {
+    if (!looks) return;
+    const size_t first = at - (uintptr_t)shared;
+    if (first >= shadow_cells * 8) return;
+    const uint16_t self = (uint16_t)current->thread.x;
+    for (size_t i = first / 8; looks && i <= (first + bytes - 1) / 8 && i < shadow_cells; ++i) {
+        Cell& cell = shadow[i];
+        if (cell.copier) raced(i, "copied to", cell.copier - 1u, writes ? "written" : "read", self);
+        if (cell.written == barriers && cell.writer != self) raced(i, "written", cell.writer, writes ? "written" : "read", self);
+        if (!writes) {
+            cell.reader = cell.read == barriers && cell.reader != self ? MANY : self;
+            cell.read = barriers;
+            continue;
+        }
+        if (cell.read == barriers && cell.reader != self) raced(i, "read", cell.reader, "written", self);
+        cell.written = barriers;
+        cell.writer = self;
+    }
+}
+
+EMULATOR_QUIET void aligned(uintptr_t at, size_t bytes) {
+    if (at % bytes == 0 || !looks) return;
+    looks = false;
+    problem = "an access of " + std::to_string(bytes) + " bytes that is not aligned";
+}
+
+EMULATOR_QUIET void begin_copy(double* to) {
+    touched((uintptr_t)to, 2 * sizeof(double), true);
+    for (size_t i = 0; i < 2; ++i) {
+        const size_t cell = (size_t)(to + i - shared);
+        if (cell < shadow_cells) shadow[cell].copier = (uint16_t)(current->thread.x + 1);
+    }
+}
+
+// A copy that has arrived was written by who waited for it.
+EMULATOR_QUIET void end_copy(double* to) {
+    for (size_t i = 0; i < 2; ++i) {
+        const size_t cell = (size_t)(to + i - shared);
+        if (cell < shadow_cells) shadow[cell].copier = 0;
+    }
+    touched((uintptr_t)to, 2 * sizeof(double), true);
+}
+#define WITH_SHADOW(...) __VA_ARGS__
+#else
+#define WITH_SHADOW(...)
+#endif
 
 EMULATOR_QUIET void to_scheduler() {
     Fiber* self = current;
-    WITH_TSAN(__tsan_switch_to_fiber(tsan_scheduler, 1);)
+    WITH_SHADOW(looks = false;)
     WITH_ASAN(__sanitizer_start_switch_fiber(self->state == State::DONE ? nullptr : &self->fake, asan_bottom, asan_size);)
 #ifdef EMULATOR_SWITCHES
     switch_stack(&self->at, scheduler);
@@ -136,8 +201,7 @@ EMULATOR_QUIET void to_scheduler() {
 
 EMULATOR_QUIET void to_fiber(Fiber& fiber) {
     current = &fiber;
-    // 1: switching orders nothing; only what the kernel waits for does.
-    WITH_TSAN(__tsan_switch_to_fiber(fiber.tsan, 1);)
+    WITH_SHADOW(looks = problem.empty();)
     WITH_ASAN(__sanitizer_start_switch_fiber(&asan_fake, fiber.stack.data(), fiber.stack.size());)
 #ifdef EMULATOR_SWITCHES
     switch_stack(&scheduler, fiber.at);
@@ -149,12 +213,10 @@ EMULATOR_QUIET void to_fiber(Fiber& fiber) {
 
 EMULATOR_QUIET void enter() {
     WITH_ASAN(__sanitizer_finish_switch_fiber(nullptr, &asan_bottom, &asan_size);)
-    WITH_TSAN(__tsan_acquire(&tsan_begin);)
     (*body)();
     for (const auto& group : current->copies) {
         if (!group.empty()) problem = "a thread ended with copies under way";
     }
-    WITH_TSAN(__tsan_release(&tsan_end);)
     current->state = State::DONE;
     to_scheduler();
     abort();
@@ -163,24 +225,23 @@ EMULATOR_QUIET void enter() {
 EMULATOR_QUIET void wait_for(int expected) {
     current->expected = expected;
     current->state = State::WAITS;
-    WITH_TSAN(__tsan_release(&tsan_barrier);)
     to_scheduler();
-    WITH_TSAN(__tsan_acquire(&tsan_barrier);)
 }
 
 EMULATOR_QUIET bool vote_of_all(bool vote) {
     current->vote = vote;
     current->state = State::VOTES;
-    WITH_TSAN(__tsan_release(&tsan_barrier);)
     to_scheduler();
-    WITH_TSAN(__tsan_acquire(&tsan_barrier);)
     return current->vote;
 }
 
-inline void finish_copies(size_t left) {
+EMULATOR_QUIET void finish_copies(size_t left) {
     auto& groups = current->copies;
     while (groups.size() > left + 1) {
-        for (const Copy& copy : groups.front()) memcpy(copy.to, copy.from, 2 * sizeof(double));
+        for (const Copy& copy : groups.front()) {
+            memcpy(copy.to, copy.from, 2 * sizeof(double));
+            WITH_SHADOW(end_copy(copy.to);)
+        }
         groups.erase(groups.begin());
     }
 }
@@ -229,7 +290,6 @@ EMULATOR_QUIET void count_votes() {
 
 EMULATOR_QUIET void run_block(Order how, Random& random) {
     const unsigned count = threads.x;
-    WITH_TSAN(tsan_scheduler = __tsan_get_current_fiber();)
     for (unsigned i = 0; i < count; ++i) {
         Fiber& fiber = fibers[i];
         fiber.thread.x = i;
@@ -248,9 +308,7 @@ EMULATOR_QUIET void run_block(Order how, Random& random) {
         fiber.context.uc_link = nullptr;
         makecontext(&fiber.context, enter, 0);
 #endif
-        WITH_TSAN(fiber.tsan = __tsan_create_fiber(0);)
     }
-    WITH_TSAN(__tsan_release(&tsan_begin);)
     std::vector<unsigned> order(count);
     unsigned done = 0;
     while (done < count && problem.empty()) {
@@ -274,9 +332,9 @@ EMULATOR_QUIET void run_block(Order how, Random& random) {
             problem = std::to_string(waiting) + " threads wait at a barrier that " + std::to_string(done) + " never reach";
         } else if (waiting == count) {
             for (unsigned i = 0; i < count; ++i) fibers[i].state = State::RUNS;
+            WITH_SHADOW(++barriers;)
         }
     }
-    WITH_TSAN(__tsan_acquire(&tsan_end); for (unsigned i = 0; i < count; ++i) __tsan_destroy_fiber(fibers[i].tsan);)
 }
 
 // Ends the running launch: for who handles the signal of an access to memory that there is not. False if none runs.
@@ -313,8 +371,10 @@ inline const char* launch(unsigned blocks, unsigned block_threads, uint64_t shar
         if (posix_memalign(&memory, 128, shared_bytes ? shared_bytes : 1) != 0) abort();
         memset(memory, 0xff, shared_bytes);
         shared = (double*)memory;
+        WITH_SHADOW(shadow_cells = shared_bytes / 8; shadow = (Cell*)calloc(shadow_cells + 1, sizeof(Cell)); barriers = 1;)
         run_block((Order)how, random);
         free(memory);
+        WITH_SHADOW(free(shadow);)
         if (!problem.empty()) {
             told = problem + " (block " + std::to_string(i) + ")";
             runs = false;
@@ -372,6 +432,7 @@ inline bool goes_on(bool before, int tile) {
 // What is under way holds no value yet.
 inline void copy_pair(double* to, const double* from) {
     if ((uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) emulator::problem = "a copy that is not aligned";
+    WITH_SHADOW(emulator::begin_copy(to);)
     memset(to, 0xff, 2 * sizeof(double));
     emulator::current->copies.back().push_back({to, from});
 }
@@ -382,6 +443,39 @@ template <int LEFT>
 inline void copies_wait() { emulator::finish_copies(LEFT); }
 
 inline double* shared_memory() { return emulator::shared; }
+
+#ifdef EMULATOR_SHADOW
+// What the compiler calls at every access, in place of the sanitizer's library.
+#define EMULATOR_HOOK extern "C" __attribute__((no_sanitize("thread"), noinline, used, visibility("hidden")))
+#define EMULATOR_ACCESS(BYTES)                                                                                  \
+    EMULATOR_HOOK void __tsan_read##BYTES(void* at) {                                                           \
+        emulator::aligned((uintptr_t)at, BYTES);                                                                \
+        emulator::touched((uintptr_t)at, BYTES, false);                                                         \
+    }                                                                                                           \
+    EMULATOR_HOOK void __tsan_write##BYTES(void* at) {                                                          \
+        emulator::aligned((uintptr_t)at, BYTES);                                                                \
+        emulator::touched((uintptr_t)at, BYTES, true);                                                          \
+    }                                                                                                           \
+    EMULATOR_HOOK void __tsan_unaligned_read##BYTES(void* at) { __tsan_read##BYTES(at); }                       \
+    EMULATOR_HOOK void __tsan_unaligned_write##BYTES(void* at) { __tsan_write##BYTES(at); }
+EMULATOR_ACCESS(1)
+EMULATOR_ACCESS(2)
+EMULATOR_ACCESS(4)
+EMULATOR_ACCESS(8)
+EMULATOR_ACCESS(16)
+EMULATOR_HOOK void __tsan_read_range(void* at, size_t bytes) { emulator::touched((uintptr_t)at, bytes, false); }
+EMULATOR_HOOK void __tsan_write_range(void* at, size_t bytes) { emulator::touched((uintptr_t)at, bytes, true); }
+EMULATOR_HOOK void __tsan_func_entry(void*) {}
+EMULATOR_HOOK void __tsan_func_exit() {}
+EMULATOR_HOOK void __tsan_vptr_update(void**, void*) {}
+EMULATOR_HOOK void __tsan_init() {}
+EMULATOR_HOOK unsigned char __tsan_atomic8_load(const volatile unsigned char* at, int) { return *at; }
+EMULATOR_HOOK void __ubsan_handle_float_cast_overflow(void*, unsigned long) {
+    if (!emulator::looks) return;
+    emulator::looks = false;
+    emulator::problem = "a number that the integer it is converted to cannot hold";
+}
+#endif
 
 // How a test starts the kernel NAME, whose argument is ARGUMENTS.
 #define TRAWL_ENTRY(NAME, ARGUMENTS)                                                                                  \

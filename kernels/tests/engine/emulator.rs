@@ -35,9 +35,12 @@ fn headers() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("cuda")
 }
 
-/// Additional compiler flags: sanitizers.
+/// The emulator sees every access to shared memory, and conversions to integers: the compiler calls it at each.
+const SHADOW: &str = "-DEMULATOR_SHADOW -fsanitize=thread,float-cast-overflow";
+
+/// Compiler flags beyond those of every text: sanitizers, or the emulator's own checks.
 fn more_flags() -> Vec<String> {
-    let flags = std::env::var("TRAWL_EMULATOR_FLAGS").unwrap_or_default();
+    let flags = std::env::var("TRAWL_EMULATOR_FLAGS").unwrap_or_else(|_| SHADOW.to_owned());
     flags.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -67,17 +70,26 @@ fn compile(text: &str) -> PathBuf {
     // Under a temporary name until it is complete, since tests run in parallel.
     let fresh = folder.join(format!("{name}.{}.tmp", std::process::id()));
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
-    let run = Command::new(&compiler)
-        .args(["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w", "-include", "emulator/emulator.h"])
+    let run = |arguments: &mut Command| {
+        let run = arguments.output();
+        let run = run.unwrap_or_else(|e| panic!("this test needs a C++ compiler, and '{compiler}' does not run: {e}"));
+        assert!(run.status.success(), "{}:\n{}", source.display(), String::from_utf8_lossy(&run.stderr));
+    };
+    let object = fresh.with_extension("o");
+    run(Command::new(&compiler)
+        .args(["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-c", "-w", "-include", "emulator/emulator.h"])
+        // A local variable that nobody wrote is no zero.
+        .arg("-ftrivial-auto-var-init=pattern")
         .args(&flags)
         .arg("-I")
         .arg(headers())
         .arg(&source)
         .arg("-o")
-        .arg(&fresh)
-        .output()
-        .unwrap_or_else(|e| panic!("this test needs a C++ compiler, and '{compiler}' does not run: {e}"));
-    assert!(run.status.success(), "{}:\n{}", source.display(), String::from_utf8_lossy(&run.stderr));
+        .arg(&object));
+    // Without a sanitizer's library where the emulator is in its place.
+    let libraries = flags.iter().filter(|_| !flags.iter().any(|flag| flag.contains("EMULATOR_SHADOW")));
+    run(Command::new(&compiler).args(["-shared", "-fPIC"]).args(libraries).arg(&object).arg("-o").arg(&fresh));
+    let _ = std::fs::remove_file(&object);
     std::fs::rename(&fresh, &library).expect("a shared object");
     library
 }

@@ -110,3 +110,72 @@ fn a_kernel_that_was_not_compiled_is_an_error() {
     let device = Emulator::new(&BTreeMap::new());
     assert!(case.plan.run(&device, &case.market, Wanted::All, Limits::default()).is_err());
 }
+
+/// A text whose kernel runs `body` once a thread, in a block of 64 threads with the array `shared` of 64 numbers.
+fn body(case: &Case, body: &str) -> Result<Vec<f64>, String> {
+    let change = |text: &str| {
+        let begin = text.find("(const __grid_constant__").expect("a kernel");
+        let begin = begin + text[begin..].find("{\n").expect("its body") + 2;
+        let end = begin + text[begin..].find("\n}\n").expect("its end");
+        let given = "    double* shared = shared_memory();\n    const int self = (int)threadIdx.x;\n    ";
+        format!("{}{given}{body}{}", &text[..begin], &text[end..])
+    };
+    with_text(case, Order::Forward, change)
+}
+
+#[test]
+fn every_race_in_shared_memory_is_found_in_every_order() {
+    let case = case();
+    let threads = case.plan.calls[0].lowered.kernel.warps * 32;
+    let barrier = format!("block_barrier({threads});");
+    // Each thread has a cell of its own, and the neighbour's behind a barrier.
+    let legal = format!(
+        "shared[self] = self; {barrier} const double x = shared[(self + 1) % {threads}]; {barrier} shared[self] = x;"
+    );
+    body(&case, &legal).expect("no race");
+    for (raced, why) in [
+        // The neighbour's before the barrier: in this order it was written already, or is written later.
+        (format!("shared[self] = self; if (self > 0 && shared[self - 1] < 0) shared[self] = 1; {barrier}"), "is written by thread"),
+        (format!("shared[self] = self; if (self + 1 < {threads} && shared[self + 1] < 0) shared[self] = 1; {barrier}"), "is read by thread"),
+        (format!("shared[0] = self; {barrier}"), "is written by thread 0 and written by thread 1"),
+        // A barrier is missing behind the reads.
+        (format!("shared[self] = self; {barrier} const double x = shared[(self + 1) % {threads}]; shared[self] = x;"), "is read by"),
+        // What is copied is read before it is waited for, or by another thread before the barrier.
+        ("if (self == 0) { copy_pair(shared, a.column[0]); copies_end(); shared[5] = shared[0]; copies_wait<0>(); }".to_owned(), "copied to"),
+        ("if (self == 0) { copy_pair(shared, a.column[0]); copies_end(); copies_wait<0>(); } else shared[self + 2] = shared[1];".to_owned(), "is written by thread 0 and read by thread 1"),
+    ] {
+        let outcome = body(&case, &raced);
+        assert!(outcome.as_ref().is_err_and(|e| e.contains("a race") && e.contains(why)), "{raced}: {outcome:?}");
+    }
+}
+
+#[test]
+fn accesses_that_are_not_aligned_and_numbers_that_no_integer_holds_are_found() {
+    let case = case();
+    let outcome = body(&case, "a.run.out[0] = *(const double*)((const char*)a.run.table + 4);");
+    assert!(outcome.as_ref().is_err_and(|e| e.contains("8 bytes that is not aligned")), "{outcome:?}");
+    for (number, holds) in [("2147483647.0", true), ("2147483648.0", false), ("-3e9", false), ("na()", false)] {
+        let outcome = body(
+            &case,
+            &format!("volatile double x = {number}; volatile int i = (int)x; if (i == 7) a.run.out[0] = 1;"),
+        );
+        assert_eq!(outcome.is_ok(), holds, "{number}: {outcome:?}");
+        assert!(holds || outcome.is_err_and(|e| e.contains("cannot hold")), "{number}");
+    }
+}
+
+#[test]
+fn local_variables_that_nobody_wrote_are_no_zeroes() {
+    let case = case();
+    let of = |value: &str| {
+        body(
+            &case,
+            &format!(
+                "double x{value}; volatile double* at = &x; if (self == 0) a.run.out[0] = *at == 0.0 ? 1.0 : 2.0;"
+            ),
+        )
+    };
+    let zero = of(" = 0").expect("it runs");
+    let none = of("").expect("it runs");
+    assert_eq!((zero[0], none[0]), (1.0, 2.0));
+}

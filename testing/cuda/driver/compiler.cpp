@@ -204,7 +204,7 @@ int nvrtcCompileProgram(void* handle, int count, const char* const* options) {
     CALLED;
     Program* program = program_of(handle);
     if (!program) return INVALID_PROGRAM;
-    std::vector<std::string> flags = {"-O1", "-fPIC", "-fno-gnu-unique", "-w"}, defines;
+    std::vector<std::string> flags = {"-O1", "-fPIC", "-fno-gnu-unique", "-w", "-ftrivial-auto-var-init=pattern"}, defines;
     int architecture = 0;
     bool contracts = true;
     std::string standard = "-std=c++17";

@@ -15,8 +15,9 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use trawl_kernels::cuda::{Cuda, Gpu, Search, devices, gpu_available};
 
 /// Sources of the libraries, and the emulator that kernels are compiled beside: name and text.
-const SOURCES: [(&str, &str); 8] = [
+const SOURCES: [(&str, &str); 9] = [
     ("driver.cpp", include_str!("../driver/driver.cpp")),
+    ("process.h", include_str!("../driver/process.h")),
     ("device.h", include_str!("../driver/device.h")),
     ("memory.h", include_str!("../driver/memory.h")),
     ("results.h", include_str!("../driver/results.h")),
