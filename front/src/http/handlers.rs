@@ -343,6 +343,7 @@ impl Asked<'_> {
             let watched = door.watch(&self.call, scan).await?;
             let mut stopping = self.app.stopping.clone();
             let ended = tokio::select! {
+                biased;
                 ended = until_ended(watched, wait) => ended,
                 () = until_true(&mut stopping) => None,
             };

@@ -32,13 +32,13 @@ use super::routes::router;
 /// Maximum connections at once; further ones wait in the operating system.
 pub const CONNECTIONS_MAX: usize = 512;
 /// How long the head of a request may take to arrive, and how long a connection may be idle.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Headers of a request.
 const HEADERS_MAX: usize = 64;
 /// How long a client may take to read [`STALL_BYTES`] of its reply.
-const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// See [`STALL_TIMEOUT`].
 const STALL_BYTES: usize = 64 << 10;
 
