@@ -21,7 +21,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_stream::StreamExt as _;
 use tonic::codegen::Service as _;
 use trawl_security::listen::Accepted;
-use trawl_security::{Peer, ServerSecurity, incoming};
+use trawl_security::{Peer, Protocol, ServerSecurity, incoming_of};
 use trawl_telemetry::AUDIT_TARGET;
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_CONNECTIONS, HTTP_REFUSALS, HttpRefusal};
 
@@ -53,7 +53,7 @@ pub async fn serve(
 ) {
     let app = Arc::new(App::new(door, security.access(), stopping.clone()));
     let router = router(&app);
-    let mut accepted = Box::pin(incoming(listener, security.tls));
+    let mut accepted = Box::pin(incoming_of(listener, security.tls, Protocol::Http1));
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let open = Arc::new(AtomicUsize::new(0));
     loop {

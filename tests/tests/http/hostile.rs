@@ -4,7 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trawl_security::Token;
+use trawl_security::{ClientSecurity, Token};
+use trawl_tests::certs::{Authority, Files};
 use trawl_tests::cluster::{Cluster, Options};
 use trawl_tests::etcd;
 use trawl_tests::http::{JSON, Server, connect, raw, request};
@@ -12,6 +13,7 @@ use trawl_tests::scrape::Samples;
 use trawl_tests::wait;
 
 use super::{market, scan};
+use crate::security::connection_of;
 
 /// The server closes a connection that is stuck within this: its time-outs, and room for a loaded machine.
 const STUCK_BOUND: Duration = Duration::from_secs(60);
@@ -189,10 +191,7 @@ fn tokens_and_rights_are_those_of_grpc() {
     let serve = Server::start(&home, &["--tokens", tokens]);
     let options = Options {
         coordinator: ["--http", "127.0.0.1:0", "--tokens", tokens].map(str::to_owned).to_vec(),
-        security: trawl_security::ClientSecurity {
-            token: Token::parse(carl.trim_start_matches("Bearer ")),
-            ..Default::default()
-        },
+        security: ClientSecurity { token: Token::parse(carl.trim_start_matches("Bearer ")), ..Default::default() },
         ..Options::default()
     };
     let mut cluster = Cluster::start_as(&home, 1, &etcd::endpoint(), &[], options);
@@ -232,6 +231,48 @@ fn tokens_and_rights_are_those_of_grpc() {
     for secret in [&ana, &ben, &carl] {
         assert!(!log.contains(secret.trim_start_matches("Bearer ")), "a token is in the log");
     }
+}
+
+#[test]
+fn a_certificate_identifies_its_owner_as_by_grpc() {
+    let home = market();
+    let authority = Authority::new(&home.path(""), "Test CA");
+    let valid = (-1, 30);
+    let [coordinator, worker, alice, ben, root] =
+        [("coordinator", "c1"), ("worker", "fleet"), ("client", "alice"), ("client", "ben"), ("operator", "root")]
+            .map(|(role, name)| authority.issue(name, &[&format!("trawl://{role}/{name}")], valid));
+    let http = ["--http".to_owned(), "127.0.0.1:0".to_owned()];
+    let options = Options {
+        coordinator: coordinator.flags().into_iter().chain(http).collect(),
+        worker: worker.flags(),
+        security: ClientSecurity { tls: Some(alice.credentials()), token: None, insecure: false },
+    };
+    let mut cluster = Cluster::start_as(&home, 1, &etcd::endpoint(), &[], options);
+    let address = cluster.coordinator.wait_for_line(STUCK_BOUND, |line| {
+        line.split_whitespace().find_map(|word| word.strip_prefix("http=https://")).map(str::to_owned)
+    });
+    let ask = |files: &Files, method: &str, path: &str, body: &str| {
+        let mut stream = connection_of(&address, Some(files), b"http/1.1");
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: coordinator.example\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).expect("it is sent");
+        trawl_tests::http::read(stream).expect("a reply")
+    };
+    let submitted = ask(&alice, "POST", "/v1/scans", &scan().to_string()).expect(202).json();
+    assert_eq!(submitted["owner"], "trawl://client/alice");
+    let path = format!("/v1/scans/{}", submitted["scan"].as_str().expect("an id"));
+    ask(&alice, "GET", &format!("{path}/answer?wait_s=60"), "").expect(200);
+    ask(&ben, "GET", &path, "").expect(404);
+    ask(&root, "GET", &path, "").expect(200);
+    ask(&worker, "GET", &path, "").expect(403);
+    // Without a certificate, and in plain text, there is no conversation.
+    let mut stranger = connection_of(&address, None, b"http/1.1");
+    let _ = stranger.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(stranger.read(&mut [0; 1]).is_err());
+    assert!(raw(&address, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").is_none_or(|reply| reply.status == 400));
 }
 
 #[test]
