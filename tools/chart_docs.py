@@ -56,6 +56,7 @@ WIRED = {
     "etcd-key": "etcd.tls",
     "cluster-name": "clusterName",
     "health": "(port 9465)",
+    "http": "(not set by the chart)",
     "listen": "ipv6",
     "advertise": "(the pod's address)",
     "id": "(the pod's name)",
