@@ -393,7 +393,7 @@ fn output(args: &Args) -> Result<PathBuf, UserMistake> {
 
 fn mistake_of(error: SeriesError) -> anyhow::Error {
     match error {
-        SeriesError::Symbol(error) => scan::no_symbol(&error).into(),
+        SeriesError::Symbol(error) => trawl_front::why::no_symbol(&error).into(),
         SeriesError::Market(error) => crate::failure::of_market(error),
         SeriesError::AllBars(error) => scan::all_bars::mistake(error),
         error => anyhow::Error::new(error),

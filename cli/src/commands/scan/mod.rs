@@ -35,12 +35,11 @@ use std::process::ExitCode;
 use clap::builder::BoolishValueParser;
 use trawl_coordinator::client;
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{
-    NearQuestion, NoSymbol, PrepareError, PreparedScan, Question, SeriesError, WhyError, prepare_opened,
-};
-use trawl_front::run::Outcome;
+use trawl_coordinator::{PreparedScan, prepare_opened};
+use trawl_front::run::{self, Outcome};
+use trawl_front::why::{Near, Why};
 use trawl_market::AsOf;
-use trawl_plan::{Diagnostic, ScanDocument};
+use trawl_plan::ScanDocument;
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans::{self, KeyValue};
 use trawl_terms::Priority;
@@ -390,88 +389,44 @@ fn files(shown: &ShownArgs, running: &Running) -> Result<Files, UserMistake> {
     Files::check(shown)
 }
 
-/// A symbol that the dataset does not have.
-pub(super) fn no_symbol(error: &NoSymbol) -> UserMistake {
-    let help = match &error.near {
-        Some(near) => format!("did you mean '{near}'?"),
-        None => format!("'trawl data inspect {}' lists its symbols", error.dataset),
-    };
-    UserMistake::with_help(error.to_string(), help)
-}
-
 /// Opens and compiles; mistakes are reported as the user's.
 pub(super) fn prepare(context: &Context, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<PreparedScan> {
-    let store = context.store()?;
-    trawl_coordinator::prepare(&store, document, as_of).map_err(|error| match error {
-        PrepareError::Plan(mistakes) => drawn(mistakes),
-        PrepareError::Dataset(error) => crate::failure::of_market(error),
-        PrepareError::NoBar { .. } => {
-            let dataset = document.dataset.as_deref().and_then(|name| store.open(name).ok());
-            let help =
-                dataset.map(|d| format!("its first bar is that of {}", d.manifest.shown_as_of(d.manifest.first_time)));
-            UserMistake::Plain { message: error.to_string(), help }.into()
-        }
-        error => UserMistake::plain(error.to_string()).into(),
-    })
-}
-
-/// Mistakes in the clauses, with advice that only the command line can give.
-fn drawn(mut mistakes: Vec<Diagnostic>) -> anyhow::Error {
-    for mistake in &mut mistakes {
-        let at_comma = mistake.text.get(mistake.span.clone()).is_some_and(|t| t.starts_with(','));
-        if at_comma && mistake.help.is_none() && mistake.clause.starts_with("select[") {
-            mistake.help = Some("give each column its own --select (in a document: its own string)".to_owned());
-        }
-    }
-    UserMistake::Drawn(mistakes).into()
+    run::prepared(&context.store()?, document, as_of)
 }
 
 /// Why symbols are in the answer or not; [`NOT_DONE`] when the bars of one cannot be read.
 fn explain_symbols(args: &Args, prepared: &PreparedScan, symbols: &str) -> anyhow::Result<ExitCode> {
-    let ask = |symbol: &str| Question::new(prepared, symbol.trim()).map_err(why_not);
-    let questions = symbols.split(',').map(ask).collect::<anyhow::Result<Vec<Question>>>()?;
-    let Outcome { answer, synthetic, .. } = embedded(&args.running, args.shown.quiet, prepared, None)?;
-    let (mut texts, mut values) = (Vec::new(), Vec::new());
-    for question in &questions {
-        let explained = question.explained(&embedded(&args.running, args.shown.quiet, &question.scan, None)?.answer);
-        match args.json {
-            true => values.push(why::json(question, &explained, &answer)),
-            false => texts.push(why::text(question, &explained, &answer, synthetic)),
+    let mut synthetic = false;
+    let why = Why::ask(prepared, symbols.split(','), &mut |scan| {
+        let outcome = embedded(&args.running, args.shown.quiet, scan, None)?;
+        synthetic = outcome.synthetic;
+        Ok(outcome.answer)
+    })?;
+    let text = match args.json {
+        true => format!("{}\n", serde_json::to_string_pretty(&why.json())?),
+        false => {
+            let text = |(question, explained): &(_, _)| why::text(question, explained, &why.answer, synthetic);
+            why.explained.iter().map(text).collect::<Vec<_>>().join("\n")
         }
-    }
-    let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&values)?) } else { texts.join("\n") };
+    };
     io::stdout().write_all(text.as_bytes())?;
-    let asked = |symbol: &str| questions.iter().any(|question| question.symbol == symbol);
-    let failed = answer.rows.iter().any(|r| asked(&r.row.symbol) && r.row.status == Status::Failed);
+    let asked = |symbol: &str| why.explained.iter().any(|(question, _)| question.symbol == symbol);
+    let failed = why.answer.rows.iter().any(|r| asked(&r.row.symbol) && r.row.status == Status::Failed);
     Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
 }
 
 /// The symbols that fail on few terms; [`NOT_DONE`] when the bars of a symbol cannot be read.
 fn near_misses(args: &Args, prepared: &PreparedScan, most: u32) -> anyhow::Result<ExitCode> {
-    let question = NearQuestion::new(prepared).map_err(why_not)?;
-    let Outcome { answer, .. } = embedded(&args.running, args.shown.quiet, prepared, None)?;
-    let parts = embedded(&args.running, args.shown.quiet, &question.scan, None)?.answer;
-    let misses = question.misses(&answer, &parts, most as usize);
+    let run = &mut |scan: &PreparedScan| Ok(embedded(&args.running, args.shown.quiet, scan, None)?.answer);
+    let near = Near::ask(prepared, most, run)?;
     let text = match args.json {
-        true => format!("{}\n", near::json(&misses)?),
+        true => format!("{}\n", serde_json::to_string_pretty(&near.lines())?),
         false => {
             let (limit, page) = (prepared.plan.limit, Page::of_stdout());
-            near::text(&question, &misses, &answer, most as usize, limit, args.shown.all, page)
+            near::text(&near.question, &near.misses, &near.answer, most as usize, limit, args.shown.all, page)
         }
     };
     io::stdout().write_all(text.as_bytes())?;
-    let failed = answer.counts()[Status::Failed as usize] > 0;
+    let failed = near.answer.counts()[Status::Failed as usize] > 0;
     Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
-}
-
-fn why_not(error: WhyError) -> anyhow::Error {
-    match error {
-        WhyError::Series(SeriesError::Symbol(error)) => no_symbol(&error).into(),
-        WhyError::Sweep(_) => {
-            let help = Some("give each variable one value: --sweep 'n=20'".to_owned());
-            UserMistake::Plain { message: error.to_string(), help }.into()
-        }
-        WhyError::Market(error) => crate::failure::of_market(error),
-        error => anyhow::Error::from(error),
-    }
 }

@@ -81,6 +81,7 @@ pub(super) fn embedded(
         allow_partial: running.allow_partial,
         chosen: running.backend.choose(work)?,
         checkpoints,
+        cancel: None,
     };
     Ok(run::embedded(prepared, options, &Waiting::new(quiet))?)
 }

@@ -1,0 +1,193 @@
+//! Why symbols are in an answer or not, and which symbols almost are: asked, and as JSON.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use trawl_coordinator::{
+    Explained, NearMiss, NearQuestion, NoSymbol, PartValue, PreparedScan, Question, SeenPart, SeriesError, WhyError,
+};
+use trawl_plan::graph::Kind;
+use trawl_wire::Answer;
+
+use crate::mistake::{UserMistake, of_market};
+use crate::output::json::Number;
+
+/// Runs a scan and returns its answer.
+pub type Run<'a> = dyn FnMut(&PreparedScan) -> anyhow::Result<Answer> + 'a;
+
+/// Questions about symbols of a scan, and what explains each.
+#[derive(Debug)]
+pub struct Why {
+    /// The scan's own answer.
+    pub answer: Answer,
+    /// In the order of the symbols.
+    pub explained: Vec<(Question, Explained)>,
+}
+
+impl Why {
+    /// Asks about `symbols`; runs the scan, and one scan for each symbol.
+    ///
+    /// # Errors
+    /// A [`UserMistake`]: no such symbol, a sweep; errors of the runs.
+    pub fn ask<'s>(
+        prepared: &PreparedScan,
+        symbols: impl IntoIterator<Item = &'s str>,
+        run: &mut Run<'_>,
+    ) -> anyhow::Result<Self> {
+        let ask = |symbol: &str| Question::new(prepared, symbol.trim()).map_err(why_not);
+        let questions = symbols.into_iter().map(ask).collect::<anyhow::Result<Vec<Question>>>()?;
+        let answer = run(prepared)?;
+        let explain = |question: Question| {
+            let explained = question.explained(&run(&question.scan)?);
+            Ok((question, explained))
+        };
+        let explained = questions.into_iter().map(explain).collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(Self { answer, explained })
+    }
+
+    /// One object for each symbol.
+    pub fn json(&self) -> Vec<Value> {
+        self.explained.iter().map(|(question, explained)| why_json(question, explained, &self.answer)).collect()
+    }
+}
+
+/// Which symbols almost match.
+#[derive(Debug)]
+pub struct Near {
+    /// The question, which has the terms.
+    pub question: NearQuestion,
+    /// The scan's own answer.
+    pub answer: Answer,
+    /// Those that fail on the fewest terms come first.
+    pub misses: Vec<NearMiss>,
+}
+
+impl Near {
+    /// Asks for the symbols that fail on at most `most` terms; runs the scan, and one of its parts.
+    ///
+    /// # Errors
+    /// A [`UserMistake`]: a sweep; errors of the runs.
+    pub fn ask(prepared: &PreparedScan, most: u32, run: &mut Run<'_>) -> anyhow::Result<Self> {
+        let question = NearQuestion::new(prepared).map_err(why_not)?;
+        let answer = run(prepared)?;
+        let parts = run(&question.scan)?;
+        let misses = question.misses(&answer, &parts, most as usize);
+        Ok(Self { question, answer, misses })
+    }
+}
+
+/// A symbol that the dataset does not have.
+pub fn no_symbol(error: &NoSymbol) -> UserMistake {
+    let help = match &error.near {
+        Some(near) => format!("did you mean '{near}'?"),
+        None => format!("'trawl data inspect {}' lists its symbols", error.dataset),
+    };
+    UserMistake::with_help(error.to_string(), help)
+}
+
+/// An error of a question: a user's mistake where it is one.
+pub fn why_not(error: WhyError) -> anyhow::Error {
+    match error {
+        WhyError::Series(SeriesError::Symbol(error)) => no_symbol(&error).into(),
+        WhyError::Sweep(_) => {
+            let help = Some("give each variable one value: --sweep 'n=20'".to_owned());
+            UserMistake::Plain { message: error.to_string(), help }.into()
+        }
+        WhyError::Market(error) => of_market(error),
+        error => anyhow::Error::from(error),
+    }
+}
+
+/// The value of a condition; `None` for a number or NA.
+pub fn truth(part: &SeenPart) -> Option<bool> {
+    (part.is_condition && !part.value.is_nan()).then_some(part.value == 1.0)
+}
+
+/// One symbol as JSON. `answer` is the scan's own.
+pub fn why_json(question: &Question, explained: &Explained, answer: &Answer) -> Value {
+    let row = answer.rows.iter().find(|r| r.row.symbol == question.symbol);
+    let number = |value: f64| serde_json::to_value(Number(value)).unwrap_or_default();
+    let part = |of: &PartValue| {
+        let condition = of.part.kind == Kind::Bool;
+        let value = match of.value {
+            value if condition && !value.is_nan() => (value == 1.0).into(),
+            value => number(value),
+        };
+        let [last_true, last_false] = of.since.map_or([Value::Null, Value::Null], |s| s.map(number));
+        json!({
+            "clause": of.part.clause,
+            "text": of.part.text,
+            "seen": of.part.seen,
+            "depth": of.part.depth,
+            "kind": if condition { "condition" } else { "number" },
+            "value": value,
+            "decided": of.reason,
+            "bars_needed": of.part.look_back + 1,
+            "bars_since_true": last_true,
+            "bars_since_false": last_false,
+        })
+    };
+    json!({
+        "symbol": question.symbol,
+        "status": row.map(|r| r.row.status.name()),
+        "reason": row.map(|r| r.row.reason.as_str()),
+        "place": row.and_then(|r| r.place),
+        "edge": row.map(|r| r.row.edge),
+        "provisional": row.map(|r| r.row.provisional),
+        "dataset": answer.identity.dataset,
+        "snapshot": answer.identity.snapshot,
+        "as_of": answer.identity.as_of,
+        "bars": explained.bars,
+        "labels": question.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
+        "parts": explained.parts.iter().map(part).collect::<Vec<_>>(),
+    })
+}
+
+/// A symbol that almost matches, as it is written as JSON.
+#[derive(Debug, Serialize)]
+pub struct MissLine<'a> {
+    symbol: &'a str,
+    fails: Vec<TermLine<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct TermLine<'a> {
+    term: &'a str,
+    /// False, or null for NA.
+    value: Option<bool>,
+    sees: Vec<SeenLine<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct SeenLine<'a> {
+    part: &'a str,
+    value: SeenValue,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum SeenValue {
+    Truth(bool),
+    Number(Number),
+}
+
+impl Near {
+    /// The symbols as they are written as JSON.
+    pub fn lines(&self) -> Vec<MissLine<'_>> {
+        self.misses.iter().map(MissLine::of).collect()
+    }
+}
+
+impl<'a> MissLine<'a> {
+    fn of(miss: &'a NearMiss) -> Self {
+        let value = |part: &SeenPart| truth(part).map_or(SeenValue::Number(Number(part.value)), SeenValue::Truth);
+        let seen = |part: &'a SeenPart| SeenLine { part: &part.text, value: value(part) };
+        let fails = miss.fails.iter().map(|term| TermLine {
+            term: &term.text,
+            value: if term.is_na { None } else { Some(false) },
+            sees: term.sees.iter().map(seen).collect(),
+        });
+        Self { symbol: &miss.symbol, fails: fails.collect() }
+    }
+}
