@@ -95,7 +95,7 @@ function setTheme(theme) {
   localStorage.setItem(THEME_KEY, theme);
   const button = document.getElementById("theme");
   button.textContent = { auto: "Auto", light: "Light", dark: "Dark" }[theme];
-  button.setAttribute("aria-label", `Colours: ${theme === "auto" ? "as the system" : theme}`);
+  button.setAttribute("aria-label", `${button.textContent}: colours ${theme === "auto" ? "as the system has them" : "of this page"}`);
   dispatchEvent(new Event("trawl-theme"));
 }
 function nextTheme() {

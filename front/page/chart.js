@@ -68,7 +68,7 @@ export function createChart({ moved }) {
     context.scale(ratio, ratio);
     const theme = colours();
     context.clearRect(0, 0, width, height);
-    context.font = "11px system-ui, sans-serif";
+    context.font = `11px ${getComputedStyle(canvas).fontFamily}`;
     const room = { left: 0, width: width - SCALE_WIDTH, from, to, per: (width - SCALE_WIDTH) / (to - from) };
     let top = 0;
     for (const panel of panels) {

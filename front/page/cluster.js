@@ -28,8 +28,8 @@ export function create() {
   const element = h("div", { class: "cluster-view" }, h("h1", {}, "Cluster"), scansCard, detail, workersCard, coordinatorsCard, datasetsCard, days);
 
   const table = (label, heads, rows, empty) => rows.length === 0 ? h("p", { class: "hint" }, empty)
-    : h("div", { class: "scrolls", tabindex: 0, role: "region", "aria-label": label },
-      h("table", {}, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))), h("tbody", {}, rows)));
+    : h("div", { class: "scrolls", tabindex: 0, role: "region", "aria-label": `Table: ${label}` },
+      h("table", {}, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head.startsWith("(") ? h("span", { class: "unseen" }, head.slice(1, -1)) : head)))), h("tbody", {}, rows)));
 
   /** Replaces a list, unless it is the same: an element that has the focus stays. */
   const states = new Map();
@@ -76,11 +76,11 @@ export function create() {
       const paths = [`v1/scans?limit=${SCANS_LISTED}`, "v1/workers", "v1/coordinators", "v1/datasets"];
       const [list, work, lead, sets] = await Promise.all(paths.map((path) => get(path).catch((error) => ({ error }))));
       const place = (where, reply, show) => put(where, JSON.stringify(reply.error?.message ?? reply) + chosen, () => (reply.error ? h("p", { class: "problem" }, reply.error.message) : show(reply)));
-      place(scans, list, ({ scans: lines }) => table("Scans", ["scan", "state", "progress", "dataset", "owner", "priority", "submitted", ""], lines.map(scanRow), "No scan was run yet."));
+      place(scans, list, ({ scans: lines }) => table("Scans", ["scan", "state", "progress", "dataset", "owner", "priority", "submitted", "(actions)"], lines.map(scanRow), "No scan was run yet."));
       place(workers, work, ({ workers: lines }) => table("Workers", ["worker", "state", "class", "load", "bars were", "fetching", "address"], lines.map(workerRow), "No workers: this server computes by itself."));
       place(coordinators, lead, ({ coordinators: lines }) => table("Coordinators", ["coordinator", "role", "address"], lines.map((line) =>
         h("tr", {}, h("th", { scope: "row" }, name(line.coordinator)), h("td", {}, line.leads ? `leads, epoch ${line.epoch}` : "follows"), h("td", {}, name(line.address)))), "No coordinators: this server computes by itself."));
-      place(datasets, sets, (lines) => table("Datasets", ["dataset", "bars", "symbols", "bars stored", "span", "snapshot", ""], lines.map(datasetRow), "There are no datasets."));
+      place(datasets, sets, (lines) => table("Datasets", ["dataset", "bars", "symbols", "bars stored", "span", "snapshot", "(notes)"], lines.map(datasetRow), "There are no datasets."));
     }
     clearTimeout(timer);
     if (shown) timer = setTimeout(refresh, REFRESH_MS);

@@ -37,7 +37,8 @@ const shareOf = (day) => (day.expected > 0 ? day.symbols / day.expected : 1);
 
 function yearOf(year, days) {
   const ratio = devicePixelRatio || 1;
-  const [width, height] = [54 * CELL, 7 * CELL];
+  const weekdayOf = (day) => (new Date(day.date / 1000).getUTCDay() + 6) % 7;
+  const [width, height] = [54 * CELL, (days.some((day) => weekdayOf(day) > 4) ? 7 : 5) * CELL];
   const thin = days.filter((day) => shareOf(day) < THIN).length;
   const canvas = h("canvas", {
     width: width * ratio, height: height * ratio, role: "img",

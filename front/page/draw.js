@@ -6,18 +6,32 @@ const HEIGHTS = { price: 300, volume: 70, signal: 30, series: 96 };
 const PANELS_MAX = 8;
 const COLOURS = 6;
 
-/** The panels of a chart. A series whose last values are near the prices is drawn over them. */
+/** Bars at the end that decide whether a series is a price, how near it is then, and for what share of these bars. */
+const JUDGED = 500;
+const NEAR = 0.25;
+const SHARE = 0.8;
+
+/** Whether a series follows the closing prices, as averages and bands do. */
+function isPrice(values, close) {
+  let [near, known] = [0, 0];
+  for (let i = Math.max(0, values.length - JUDGED); i < values.length; i += 1) {
+    if (Number.isNaN(values[i]) || !(close?.[i] > 0)) continue;
+    known += 1;
+    if (Math.abs(values[i] / close[i] - 1) < NEAR) near += 1;
+  }
+  return known > 0 && near >= known * SHARE;
+}
+
+/** The panels of a chart. A series that follows the prices is drawn over them. */
 export function layout(data) {
   const panels = [{ kind: "price", height: HEIGHTS.price, series: [] }];
   const own = [];
   const signals = [];
-  const [low, high] = extremes([data.low ?? data.close, data.high ?? data.close], Math.max(0, data.times.length - 500), data.times.length);
   let colour = 0;
   for (const series of data.series) {
     if (series.kind === "condition") { signals.push({ ...series, colour: 0 }); continue; }
     const coloured = { ...series, colour: colour++ % COLOURS };
-    const [least, most] = extremes([series.values], Math.max(0, data.times.length - 500), data.times.length);
-    const overlaps = least >= low - (high - low) * 0.6 && most <= high + (high - low) * 0.6 && most - least > (high - low) * 0.05;
+    const overlaps = isPrice(series.values, data.close);
     if (overlaps) panels[0].series.push(coloured);
     else own.push(coloured);
   }

@@ -92,7 +92,7 @@ export function create() {
       ...(found.combinations > 1 ? [["answers", `${count(found.combinations, "combination")}, at most ${count(found.rows_max, "row")}`]] : []),
       ...(short.length > 0 ? [["too short", [count(short.length, "symbol"), ": ", h("bdi", {}, short.slice(0, 5).map((entry) => entry.symbol).join(", ")), short.length > 5 ? ", ..." : ""]]] : []),
     ];
-    fill(cost, h("h3", {}, "Before it runs"), h("dl", { class: "facts-list" }, facts.map(([what, text]) => [h("dt", {}, what), h("dd", {}, text)])),
+    fill(cost, h("h2", {}, "Before it runs"), h("dl", { class: "facts-list" }, facts.map(([what, text]) => [h("dt", {}, what), h("dd", {}, text)])),
       found.synthetic && h("p", { class: "hint" }, "Synthetic data: no real market."),
       (found.warnings ?? []).map((warning) => h("p", { class: "warning" }, warning)));
   }
@@ -158,6 +158,7 @@ export function create() {
       const found = await answer(scan);
       results.show(scan, found, more);
       shared.answer = { scan, answer: found, timeframe: more.timeframe };
+      if (matchMedia("(max-width: 900px)").matches) results.element.scrollIntoView({ block: "start" });
       say(`${grouped(found.counts.matched)} of ${count(found.counts.symbols, "symbol")} matched`);
     } catch (error) {
       if (error.kind !== "too_large") throw error;

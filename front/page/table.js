@@ -36,7 +36,7 @@ export function columnsOf(answer) {
   };
   const times = new Set(rows.map((row) => row.time)).size > 1 ? [column("time", "text")] : [];
   return [
-    column("place", "number"), column("symbol", "text"), ...before.map((key) => column(key)), ...times,
+    column("symbol", "text"), column("place", "number"), ...before.map((key) => column(key)), ...times,
     { key: "trend", label: "close", kind: "spark", values: null }, ...selected.map((key) => column(key)),
     column("status", "text"), ...(flags.values.some(Boolean) ? [flags] : []), column("reason", "text"),
   ];
@@ -98,7 +98,7 @@ export function createTable({ open, drawSpark }) {
     active = 0;
     pool = [];
     fill(body);
-    fill(head, columns.map((column) => h("div", { role: "columnheader", class: `cell ${column.kind}`, "data-key": column.key },
+    fill(head, columns.map((column) => h("div", { role: "columnheader", class: `cell ${column.kind} c-${/^[a-z]+$/.test(column.key) ? column.key : "x"}`, "data-key": column.key },
       column.kind === "spark" ? column.label : h("button", { type: "button", onclick: () => sortBy(column.key) }, h("bdi", {}, column.label), h("span", { class: "arrow", "aria-hidden": "true" })))));
     const template = columns.map(widthOf).join(" ");
     grid.style.setProperty("--columns", template);
@@ -106,8 +106,8 @@ export function createTable({ open, drawSpark }) {
     update();
   }
 
-  const WIDTHS = { place: "4.5rem", symbol: "minmax(8rem, 11rem)", status: "8rem", reason: "minmax(12rem, 1fr)", flags: "8rem", trend: "7rem", time: "11rem" };
-  const widthOf = ({ key, kind, label }) => WIDTHS[key] ?? (kind === "text" ? "minmax(8rem, 12rem)" : `minmax(${Math.min(16, Math.max(6.5, label.length * 0.62 + 2))}rem, 12rem)`);
+  const WIDTHS = { place: "4.2rem", symbol: "8.5rem", status: "7.5rem", reason: "minmax(10rem, 1fr)", flags: "8rem", trend: "7.4rem", time: "11rem" };
+  const widthOf = ({ key, kind, label }) => WIDTHS[key] ?? (kind === "text" ? "9.5rem" : `${Math.min(14, Math.max(6.2, label.length * 0.6 + 2))}rem`);
 
   function sortBy(key) {
     sort = sort.key === key ? (sort.down ? { key: "", down: false } : { key, down: true }) : { key, down: false };

@@ -142,7 +142,7 @@ async function symbol(page, check, shots, proxy) {
   await page.keyboard.press("n");
   await page.waitForFunction((text) => document.querySelector(".symbol-view h1").textContent !== text, old);
   check("n shows the next symbol of the answer", true);
-  check("no token, no document and no symbol is in a request's address", proxy.requests.every((request) => !/rsi|Bearer|slow/.test(request)));
+  check("neither token nor document is in a request's address", proxy.requests.every((request) => !/Bearer|token|where|sma|symbol=|text=/i.test(request)));
   await page.keyboard.press("1");
   await page.waitForSelector(".scan-view");
 }
