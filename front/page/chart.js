@@ -100,8 +100,8 @@ export function createChart({ moved }) {
   }
   function drawNames(context, place, panel, theme) {
     let x = place.left + 6;
-    for (const { name, colour } of panel.series) {
-      context.fillStyle = panel.kind === "signal" ? theme.accent : theme.series[colour];
+    const named = panel.kind === "volume" ? [{ name: "volume", colour: -1 }, ...panel.series] : panel.series;
+    for (const { name, colour } of named) {
       const text = name.length > 40 ? `${name.slice(0, 39)}…` : name;
       const wide = context.measureText(text).width;
       if (x + wide > place.width) break;
@@ -110,6 +110,7 @@ export function createChart({ moved }) {
       context.fillStyle = theme.panel;
       context.fillRect(x - 2, place.top - 2, wide + 4, 14);
       context.restore();
+      context.fillStyle = panel.kind === "signal" ? theme.accent : theme.series[colour] ?? theme.soft;
       context.fillText(text, x, place.top + 9);
       x += wide + 14;
     }

@@ -27,7 +27,7 @@ export function coverage(days) {
       thin.length === 0 ? "Every day has its symbols." : `${count(thin.length, "day")} with fewer than ${THIN * 100} % of the symbols:`),
     thin.length > 0 && h("ul", { class: "thin" }, thin.slice(-LISTED).reverse().map((day) => h("li", {}, `${instant(day.date)}: ${grouped(day.symbols)} of ${count(day.expected, "symbol")}, ${count(day.bars, "bar")}`)),
       thin.length > LISTED && h("li", {}, `and ${grouped(thin.length - LISTED)} before`)),
-    h("div", { class: "years" }, drawn.map(([year, list]) => yearOf(year, list))),
+    h("div", { class: "years", tabindex: 0, role: "region", "aria-label": "Years" }, drawn.map(([year, list]) => yearOf(year, list))),
     years.size > drawn.length && h("p", { class: "hint" }, `${grouped(years.size - drawn.length)} earlier years are not drawn.`),
     h("p", { class: "hint" }, "One square a day, one column a week; darker is a larger share of the symbols that have bars before and after it."),
   ];

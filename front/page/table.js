@@ -37,7 +37,7 @@ export function columnsOf(answer) {
   const times = new Set(rows.map((row) => row.time)).size > 1 ? [column("time", "text")] : [];
   return [
     column("symbol", "text"), column("place", "number"), ...before.map((key) => column(key)), ...times,
-    { key: "trend", label: "close", kind: "spark", values: null }, ...selected.map((key) => column(key)),
+    { key: "trend", label: "trend", kind: "spark", values: null }, ...selected.map((key) => column(key)),
     column("status", "text"), ...(flags.values.some(Boolean) ? [flags] : []), column("reason", "text"),
   ];
 }
@@ -106,8 +106,8 @@ export function createTable({ open, drawSpark }) {
     update();
   }
 
-  const WIDTHS = { place: "4.2rem", symbol: "8.5rem", status: "7.5rem", reason: "minmax(10rem, 1fr)", flags: "8rem", trend: "7.4rem", time: "11rem" };
-  const widthOf = ({ key, kind, label }) => WIDTHS[key] ?? (kind === "text" ? "9.5rem" : `${Math.min(14, Math.max(6.2, label.length * 0.6 + 2))}rem`);
+  const WIDTHS = { place: "4.2rem", symbol: "8.5rem", status: "7.5rem", reason: "minmax(10rem, 1fr)", flags: "8rem", trend: "8rem", time: "11rem" };
+  const widthOf = ({ key, kind, label }) => WIDTHS[key] ?? (kind === "text" ? "8.5rem" : `${Math.min(14, Math.max(6.2, label.length * 0.62 + 3))}rem`);
 
   function sortBy(key) {
     sort = sort.key === key ? (sort.down ? { key: "", down: false } : { key, down: true }) : { key, down: false };
@@ -148,6 +148,8 @@ export function createTable({ open, drawSpark }) {
     }
     active = Math.min(active, Math.max(0, n - 1));
     body.style.height = `${n * ROW}px`;
+    // Few rows need no room of many; the rest is for the head and a scroll bar.
+    grid.style.setProperty("--full", `${(n + 1) * ROW + 18}px`);
     grid.setAttribute("aria-rowcount", n + 1);
     empty.hidden = n > 0;
     empty.textContent = rows.length === 0 ? "The answer has no rows." : "No row fits the filter.";

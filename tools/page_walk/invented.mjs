@@ -55,6 +55,26 @@ const ANSWERS = {
   "invented-names": () => answer([SCRIPT, IMAGE, RTL, LONG].map((symbol, i) => row(symbol, "matched", { place: i + 1, close: i, sector: IMAGE }))),
 };
 
+/** Name of a symbol with so many minutes. */
+export const MINUTES = "HUNDREDK";
+const BARS = 100_000;
+
+/** Columns along them, as `/v1/series` gives them. */
+function minutes() {
+  const [times, open, high, low, close, volume, mean, signal] = Array.from({ length: 8 }, () => []);
+  let price = 100;
+  let slow = 100;
+  for (let i = 0; i < BARS; i += 1) {
+    times.push(new Date(Date.UTC(2024, 0, 2) + i * 60_000).toISOString().replace(".000", ""));
+    const begin = price;
+    price *= 1 + Math.sin(i * 12.9898) * 0.002 + Math.sin(i / 4000) * 0.0002;
+    slow += (price - slow) / 500;
+    open.push(begin); close.push(price); high.push(Math.max(begin, price) * 1.0005); low.push(Math.min(begin, price) * 0.9995);
+    volume.push(1000 + (i % 390) * 10); mean.push(i < 500 ? null : slow); signal.push(price > slow);
+  }
+  return { dataset: "demo@05b9eb10", symbol: MINUTES, times, columns: { open, high, low, close, volume, mean, signal } };
+}
+
 /** Replies in place of the server's. */
 export async function invent(method, url, body, real) {
   const { pathname } = new URL(url, "http://proxy");
@@ -70,6 +90,7 @@ export async function invent(method, url, body, real) {
     const worker = { state: "ready", address: "10.0.0.1:7402", threads: 8, shards_in_flight: 3, class: "cpu", boot: "b", loads: { memory: 90, disk: 8, data_root: 2, fetch_s: 1.5, wait_s: 0.2 } };
     return { json: { workers: [{ ...worker, worker: "w1" }, { ...worker, worker: SCRIPT }, { ...worker, worker: LONG, state: "draining" }] } };
   }
+  if (method === "POST" && pathname === "/v1/series" && JSON.parse(body.toString()).symbol === MINUTES) return { json: minutes() };
   const found = /^\/v1\/scans\/(invented-[a-z]+)\/answer$/.exec(pathname);
   if (method === "GET" && found && ANSWERS[found[1]]) return { json: ANSWERS[found[1]]() };
   return null;

@@ -1,7 +1,7 @@
 // A scan with a mistake is mended, run, watched, sorted, compared; a symbol is opened; the server is lost and comes back.
 
 import { createProxy, serve } from "./stage.mjs";
-import { invent } from "./invented.mjs";
+import { MINUTES, invent } from "./invented.mjs";
 
 const WRONG = `dataset = "demo"
 where   = "clse > slow and rsi(14) > 50"
@@ -26,6 +26,7 @@ export async function scanWalk({ trawl, world, check, shots }) {
     await link(page, world, check);
     await lost(page, proxy, check, shots);
     await rows(page, check);
+    await longChart(page, check, shots);
     await paint(world, proxy, check);
     await headers(proxy, check);
   } finally {
@@ -228,6 +229,29 @@ async function rows(page, check) {
   for (const [what, [whole, own]] of Object.entries(timed)) {
     check(`10,000 rows: ${what} within ${UPDATE_MS} ms`, Math.max(own, 0) < UPDATE_MS && whole < UPDATE_MS * 2, `${own.toFixed(1)} ms, ${whole.toFixed(1)} ms with the frame`);
   }
+}
+
+/** 100,000 bars: every step of zooming and moving is timed. */
+async function longChart(page, check, shots) {
+  await page.keyboard.press("Escape");
+  await page.click("nav a[data-view='symbol']");
+  await page.fill("#symbol-dataset", "demo");
+  await page.fill("#symbol-symbol", MINUTES);
+  await page.fill("#symbol-exprs", "sma(close, 20) as mean");
+  await page.click(".symbol-form button");
+  await page.waitForFunction((name) => document.querySelector(".symbol-view h1").textContent.includes(name) && document.querySelector("canvas.chart").dataset.bars, MINUTES);
+  const chart = page.locator("canvas.chart");
+  await page.waitForFunction(() => /100,000 bars/.test(document.querySelector("canvas.chart").getAttribute("aria-label")));
+  await chart.focus();
+  const spent = [];
+  for (const key of ["0", "+", "+", "Shift+ArrowLeft", "PageUp", "-", "0"]) {
+    await page.keyboard.press(key);
+    await page.waitForTimeout(120);
+    spent.push([key, Number(await chart.getAttribute("data-bars")), Number(await chart.getAttribute("data-draw-ms"))]);
+  }
+  check("100,000 bars are in one picture", spent[0][1] === 100_000 && spent[1][1] < 100_000, spent.map(([key, bars]) => `${key} ${bars}`).join(", "));
+  check("each step of zooming and moving is drawn within 100 ms", spent.every(([, , ms]) => ms < UPDATE_MS), spent.map(([, , ms]) => `${ms} ms`).join(", "));
+  await page.screenshot({ path: `${shots}/bars.png` });
 }
 
 async function paint(world, proxy, check) {
