@@ -48,7 +48,7 @@ export function create() {
       h("th", { scope: "row" }, h("button", { type: "button", class: "link", "data-key": line.scan, onclick: () => openScan(line.scan) }, h("bdi", { class: "condition" }, line.condition || line.scan))),
       h("td", {}, h("span", { class: `state ${line.state}` }, line.state), line.waits_for ? [" waits for ", h("bdi", {}, line.waits_for)] : ""),
       h("td", {}, active && line.segments > 0 ? h("progress", { max: 1, value: share, "aria-label": `Progress of ${line.scan}` }) : line.failed_symbols ? `${grouped(line.failed_symbols)} failed` : ""),
-      h("td", {}, name(shortDataset(line.dataset ?? ""))), h("td", {}, h("bdi", {}, line.owner ?? "")), h("td", {}, line.priority), h("td", {}, ago(line.submitted ?? "")),
+      h("td", {}, name(shortDataset(line.dataset ?? ""))), h("td", {}, name(line.owner ?? "")), h("td", {}, line.priority), h("td", {}, ago(line.submitted ?? "")),
       h("td", {}, active && h("button", { type: "button", "data-key": `cancel ${line.scan}`, onclick: () => cancel(line.scan) }, "Cancel")));
   }
   async function cancel(scan) {
@@ -68,7 +68,7 @@ export function create() {
     h("th", { scope: "row" }, h("button", { type: "button", class: "link", "data-key": entry.name, onclick: () => openDays(entry.name) }, name(entry.name))),
     h("td", {}, entry.timeframe), h("td", { class: "number" }, grouped(entry.symbols)), h("td", { class: "number" }, grouped(entry.bars)),
     h("td", {}, `${instant(entry.first_time)} to ${instant(entry.last_time)}`), h("td", {}, h("code", {}, (entry.snapshot ?? "").slice(0, 8))),
-    h("td", {}, [entry.synthetic && "synthetic", entry.bundled && "bundled"].filter(Boolean).join(", "), entry.problem && h("span", { class: "warning" }, h("bdi", {}, entry.problem))));
+    h("td", {}, [entry.synthetic && "synthetic", entry.bundled && "bundled"].filter(Boolean).join(", "), " ", entry.problem && h("span", { class: "warning" }, h("bdi", {}, entry.problem))));
 
   async function refresh() {
     clearTimeout(timer);

@@ -1,6 +1,6 @@
 // An answer: counts by status, the table, exports, the link that reproduces it.
 
-import { ANSWER_BYTES_MAX, blob, scanPath, token } from "./api.js";
+import { ANSWER_BYTES_MAX, blob, connection, scanPath, token } from "./api.js";
 import { bytes, count, debounced, fill, grouped, h, name, say, shortDataset } from "./dom.js";
 import { address, pinned } from "./link.js";
 import { createSparks } from "./sparks.js";
@@ -25,6 +25,7 @@ export function createResults({ openSymbol }) {
   const element = h("section", { class: "card results", "aria-labelledby": "results-title", hidden: true },
     h("div", { class: "card-head" }, h("h2", { id: "results-title" }, "Answer"), tools), facts, failed,
     h("div", { class: "table-tools" }, chips, h("span", { class: "filter-box" }, filter, filtered)), table.element);
+  connection.addEventListener("back", () => table.sparksChanged());
   filter.addEventListener("input", debounced(60, () => table.setFilter(filter.value)));
   filter.addEventListener("keydown", (event) => { if (event.key === "ArrowDown" || event.key === "Enter") { event.preventDefault(); table.focus(); } });
   table.grid.addEventListener("updated", ({ detail }) => {

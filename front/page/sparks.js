@@ -8,7 +8,7 @@ const KEPT_MAX = 600;
 /** Requests at once. */
 const AT_ONCE = 2;
 /** Symbols that wait; beyond it the ones that were wanted first are dropped. */
-const WAITING_MAX = 64;
+const WAITING_MAX = 40;
 /** Bars of a line. */
 const BARS = 60;
 const DAY_MS = 86_400_000;
@@ -37,7 +37,7 @@ export function createSparks(source, arrived) {
   async function next() {
     const { dataset, asOf, timeframe } = source();
     while (running < AT_ONCE && waiting.length > 0 && dataset) {
-      const symbol = waiting.pop();
+      const symbol = waiting.shift();
       if (kept.has(symbol)) continue;
       running += 1;
       kept.set(symbol, []);
@@ -46,7 +46,10 @@ export function createSparks(source, arrived) {
         kept.set(symbol, values);
         if (kept.size > KEPT_MAX) kept.delete(kept.keys().next().value);
         arrived();
-      }).catch(() => { /* a row without a line */ }).finally(() => {
+      }).catch((error) => {
+        // A row without a line; it is asked for again if the server was away.
+        if (error.kind === "unavailable") kept.delete(symbol);
+      }).finally(() => {
         if (signal.aborted) return;
         running -= 1;
         next();
