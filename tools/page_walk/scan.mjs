@@ -1,7 +1,7 @@
 // A scan with a mistake is mended, run, watched, sorted, compared; a symbol is opened; the server is lost and comes back.
 
 import { createProxy, serve } from "./stage.mjs";
-import { MINUTES, invent } from "./invented.mjs";
+import { MINUTES, invent, many } from "./invented.mjs";
 
 const WRONG = `dataset = "demo"
 where   = "clse > slow and rsi(14) > 50"
@@ -223,9 +223,29 @@ async function rows(page, check) {
       await new Promise((resolve) => setTimeout(resolve, 200));
       all[`filter ${text}`] = [updated(), updated()];
     }
+    filter.value = "";
+    filter.dispatchEvent(new Event("input"));
+    await new Promise((resolve) => setTimeout(resolve, 200));
     all.scroll = [await spent(() => { document.querySelector(".grid").scrollTop = 150_000; }), 0];
     return all;
   });
+  // The order is right to the last row: numbers first in both directions, NA last.
+  const numbers = many(10_000).rows.map((row) => row.close).filter((x) => x !== null).sort((a, b) => a - b);
+  for (const [clicks, way] of [[1, 1], [1, -1]]) {
+    for (let n = 0; n < clicks; n += 1) await page.click(".head [data-key='close'] button");
+    const read = async (top) => {
+      await page.evaluate((y) => { document.querySelector(".grid").scrollTop = y; }, top);
+      await page.waitForTimeout(100);
+      return page.evaluate(() => {
+        const at = [...document.querySelectorAll(".head .cell")].findIndex((cell) => cell.dataset.key === "close");
+        return [...document.querySelectorAll(".rows .row:not([hidden])")].sort((a, b) => a.dataset.at - b.dataset.at).map((row) => [Number(row.dataset.at), row.children[at].textContent.replaceAll(",", "")]);
+      });
+    };
+    const wanted = way > 0 ? numbers : [...numbers].reverse();
+    const places = [...await read(0), ...await read(60_000), ...await read((numbers.length - 5) * 30), ...await read(300_000)];
+    const wrong = places.filter(([at, text]) => text !== (at < wanted.length ? String(wanted[at]) : "–"));
+    check(`10,000 rows are in order, ${way > 0 ? "ascending" : "descending"}, NA last`, places.length > 60 && wrong.length === 0, `${places.length} places, ${wrong.length} wrong`);
+  }
   for (const [what, [whole, own]] of Object.entries(timed)) {
     check(`10,000 rows: ${what} within ${UPDATE_MS} ms`, Math.max(own, 0) < UPDATE_MS && whole < UPDATE_MS * 2, `${own.toFixed(1)} ms, ${whole.toFixed(1)} ms with the frame`);
   }
