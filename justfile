@@ -140,7 +140,7 @@ arm *options:
 # The page in a browser: what tests/external/page does, and the memory of a page that is left open under ten scans a second. `just page --minutes 60 --only memory`
 page *options:
     cargo build --profile ci --quiet -p trawl
-    TRAWL_BIN="${CARGO_TARGET_DIR:-target}/ci/trawl" tests/external/page --only modules,scan,names,cluster,looks,memory {{ options }}
+    TRAWL_BIN="${CARGO_TARGET_DIR:-target}/ci/trawl" tests/external/page --only modules,scan,runs,names,cluster,looks,memory {{ options }}
 
 # The chart's copies of the rules and dashboards in deploy/
 chart-files:

@@ -20,8 +20,14 @@ select  = ["close", "rsi(14) as rsi", "slow"]
 slow = "ema(close, 40)"
 `;
 const DRAFT_KEY = "trawl.draft";
+/** How often a submission is sent again while the server is busy or away. */
+const SUBMISSIONS_MAX = 30;
 /** Pause after typing before the server is asked what the scan costs. */
 const EXPLAIN_MS = 350;
+
+function keepDraft(text) {
+  try { sessionStorage.setItem(DRAFT_KEY, text); } catch { /* too long for the browser: it is only in the editor */ }
+}
 
 /** The view. */
 export function create() {
@@ -57,7 +63,7 @@ export function create() {
 
   const explainSoon = debounced(EXPLAIN_MS, explain);
   function edited(text) {
-    sessionStorage.setItem(DRAFT_KEY, text);
+    keepDraft(text);
     explainSoon();
   }
   async function explain() {
@@ -126,11 +132,11 @@ export function create() {
     }
   }
   async function submitted(body, key, signal) {
-    for (;;) {
+    for (let attempt = 1; ; attempt += 1) {
       try {
         return await call("POST", "v1/scans", { body, signal, key });
       } catch (error) {
-        if (!(error instanceof Problem) || !["unavailable", "too_many"].includes(error.kind)) throw error;
+        if (attempt === SUBMISSIONS_MAX || !(error instanceof Problem) || !["unavailable", "too_many"].includes(error.kind)) throw error;
         await new Promise((resolve) => setTimeout(resolve, error.retryAfterMs));
         await reachable(signal);
       }
@@ -255,7 +261,7 @@ export function create() {
   function load(text, time = "") {
     editor.text = text;
     asOf.value = time ?? "";
-    sessionStorage.setItem(DRAFT_KEY, text);
+    keepDraft(text);
     explain();
   }
 

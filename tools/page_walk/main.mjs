@@ -1,6 +1,6 @@
 // The page in a browser, as people use it: `just page`, and its short part in tests/external/page.
 //
-//   node tools/page_walk/main.mjs --trawl PATH --browser PATH [--only modules,scan,names,cluster,looks,memory] [--shots DIR] [--minutes N]
+//   node tools/page_walk/main.mjs --trawl PATH --browser PATH [--only modules,scan,runs,names,cluster,looks,memory] [--shots DIR] [--minutes N]
 //
 // TRAWL_NODE_MODULES: a folder with the packages, as tools/get-node-modules prints it.
 
@@ -12,16 +12,17 @@ import { looksWalk } from "./looks.mjs";
 import { memoryWalk } from "./memory.mjs";
 import { modulesWalk } from "./modules.mjs";
 import { namesWalk } from "./names.mjs";
+import { runsWalk } from "./runs.mjs";
 import { scanWalk } from "./scan.mjs";
 import { createBrowser, createChecks } from "./stage.mjs";
 
 const { values: options } = parseArgs({
   options: {
-    trawl: { type: "string" }, browser: { type: "string" }, only: { type: "string", default: "modules,scan,names,cluster,looks" },
+    trawl: { type: "string" }, browser: { type: "string" }, only: { type: "string", default: "modules,scan,runs,names,cluster,looks" },
     shots: { type: "string", default: "target/page" }, minutes: { type: "string", default: "3" },
   },
 });
-const PARTS = { modules: modulesWalk, scan: scanWalk, names: namesWalk, cluster: clusterWalk, looks: looksWalk, memory: memoryWalk };
+const PARTS = { modules: modulesWalk, scan: scanWalk, runs: runsWalk, names: namesWalk, cluster: clusterWalk, looks: looksWalk, memory: memoryWalk };
 
 mkdirSync(options.shots, { recursive: true });
 const checks = createChecks();
