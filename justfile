@@ -137,6 +137,11 @@ arm *options:
     cargo build --profile ci --quiet --workspace --all-targets
     python3 tools/arm --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
 
+# The page in a browser: what tests/external/page does, and the memory of a page that is left open under ten scans a second. `just page --minutes 60 --only memory`
+page *options:
+    cargo build --profile ci --quiet -p trawl
+    TRAWL_BIN="${CARGO_TARGET_DIR:-target}/ci/trawl" tests/external/page --only modules,scan,runs,names,cluster,looks,memory {{ options }}
+
 # The chart's copies of the rules and dashboards in deploy/
 chart-files:
     rm -f helm/trawl/files/rules/*.yaml helm/trawl/files/dashboards/*.json

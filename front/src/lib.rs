@@ -13,6 +13,7 @@ pub mod human;
 pub mod indicators;
 pub mod mistake;
 pub mod output;
+pub mod page;
 pub mod records;
 pub mod run;
 pub mod why;

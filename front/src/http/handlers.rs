@@ -10,6 +10,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
+use trawl_coordinator::RunReport;
+use trawl_coordinator::profile::Profile;
 use trawl_security::{Peer, PeerIdentity};
 use trawl_telemetry::AUDIT_TARGET;
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HTTP_REQUESTS, HttpRefusal};
@@ -188,6 +190,17 @@ fn json(value: &impl Serialize) -> Result<Response, Problem> {
     Ok(of_bytes(bytes.into()))
 }
 
+/// A report with its profile, which says what was late and why, as `trawl scans trace --json` prints it.
+fn with_profile(mut report: serde_json::Value) -> serde_json::Value {
+    // That of another release may lack a field: then there is no profile.
+    if let Ok(read) = serde_json::from_value::<RunReport>(report.clone())
+        && let Ok(profile) = serde_json::to_value(Profile::of(&read))
+    {
+        report["profile"] = profile;
+    }
+    report
+}
+
 /// The reply to a submission.
 fn accepted(info: &pb::ScanInfo) -> Result<Response, Problem> {
     let mut reply = json(&ScanLine::of(info))?;
@@ -258,7 +271,7 @@ impl Asked<'_> {
             }
             Operation::Report => {
                 no_query()?;
-                json(&door.report(call, name).await?)
+                json(&with_profile(door.report(call, name).await?))
             }
             Operation::Explain => {
                 no_query()?;

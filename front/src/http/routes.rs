@@ -286,7 +286,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         };
         router = router.route(route.path, on(route.method.filter(), handler));
     }
-    router.fallback(not_found).method_not_allowed_fallback(not_allowed)
+    crate::page::mounted(router).fallback(not_found).method_not_allowed_fallback(not_allowed)
 }
 
 async fn not_found(request: Request) -> Response {
