@@ -63,6 +63,9 @@ pub enum LocalError {
     /// It took longer than its deadline.
     #[error("the scan was not done within {}", seconds(*.0))]
     DeadlineExceeded(Duration),
+    /// Whoever started it no longer wants the answer.
+    #[error("the scan was cancelled")]
+    Cancelled,
     /// Segments failed for reasons beyond the snapshot, and a partial answer was not allowed.
     #[error("{0}")]
     Incomplete(Failure),

@@ -5,9 +5,18 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chart;
+pub mod compute;
+pub mod describe;
+pub mod document;
+pub mod drawing;
+pub mod every_value;
 pub mod human;
+pub mod include;
 pub mod mistake;
 pub mod output;
+pub mod refused;
 pub mod run;
+pub mod why;
 
 pub use mistake::UserMistake;

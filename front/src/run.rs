@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trawl_coordinator::client::Scanned;
-use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::local::{self, LocalError, LocalOptions};
 use trawl_coordinator::{PreparedScan, Progress, Route, RunReport, ShardSpec, estimated_ns, route};
 use trawl_kernels::stages::Stages;
-use trawl_kernels::{BACKEND_CPU, Engine, NoCancel};
+use trawl_kernels::{BACKEND_CPU, Cancel as _, CancelFlag, Engine};
 use trawl_plan::ScanDocument;
 use trawl_wire::error::text_of;
 use trawl_wire::limits::bounded_reason;
@@ -30,6 +30,8 @@ pub struct RunOptions {
     pub chosen: Chosen,
     /// States that an update resumes from.
     pub checkpoints: Option<Arc<Checkpoints>>,
+    /// Stops the run when it is set.
+    pub cancel: CancelFlag,
 }
 
 impl Default for RunOptions {
@@ -42,6 +44,7 @@ impl Default for RunOptions {
             allow_partial: false,
             chosen,
             checkpoints: None,
+            cancel: CancelFlag::default(),
         }
     }
 }
@@ -98,13 +101,9 @@ pub fn estimated_work_ns(prepared: &PreparedScan) -> f64 {
 /// Runs the scan on threads of this process. Blocks.
 ///
 /// # Errors
-/// A segment failed and `allow_partial` is off; the deadline passed.
-pub fn embedded(
-    prepared: &PreparedScan,
-    options: RunOptions,
-    progress: &dyn Progress,
-) -> Result<Outcome, local::LocalError> {
-    let RunOptions { shards, threads, deadline, allow_partial, chosen, checkpoints } = options;
+/// A segment failed and `allow_partial` is off; the deadline passed; [`LocalError::Cancelled`].
+pub fn embedded(prepared: &PreparedScan, options: RunOptions, progress: &dyn Progress) -> Result<Outcome, LocalError> {
+    let RunOptions { shards, threads, deadline, allow_partial, chosen, checkpoints, cancel } = options;
     let threads = routed(threads, prepared).threads();
     let local_options = LocalOptions { shards, threads, deadline, allow_partial, ..LocalOptions::default() };
     let on_backend = prepared.clone().on(chosen.engine.backend(prepared.precision));
@@ -118,10 +117,17 @@ pub fn embedded(
     };
     let references = source.load_references();
     let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
+        if cancel.cancelled() {
+            return Err(failure_of(&ExecuteError::Cancelled));
+        }
         let references = references.as_ref().map_err(failure_of)?;
-        source.execute(segment, step, input, references, &NoCancel, stages).map_err(|error| failure_of(&error))
+        source.execute(segment, step, input, references, &cancel, stages).map_err(|error| failure_of(&error))
     };
-    let (answer, mut report) = local::run(prepared, local_options, execute, progress)?;
+    let ran = local::run(prepared, local_options, execute, progress);
+    if cancel.cancelled() {
+        return Err(LocalError::Cancelled);
+    }
+    let (answer, mut report) = ran?;
     report.backend_reason = match why_lowering.filter(|_| report.backend != BACKEND_CPU) {
         Some(why) => format!("{}; {why}", chosen.reason),
         None => chosen.reason,

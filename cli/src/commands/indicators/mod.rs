@@ -1,6 +1,5 @@
 //! `trawl indicators`: the functions of the scan language, from their declarations.
 
-mod describe;
 mod pages;
 
 use std::io::{self, Write as _};
@@ -8,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use trawl_front::describe;
 use trawl_plan::{catalogue, suggest};
 
 use crate::app::Context;

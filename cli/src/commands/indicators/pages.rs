@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use trawl_plan::catalogue;
 
-use super::describe::{Entry, groups};
+use trawl_front::describe::{Entry, groups};
 
 const NOTE: &str = "<!-- Written by `just docs` from the declarations in plan/src/catalogue: change those. -->\n";
 

@@ -5,9 +5,7 @@
 
 pub(crate) mod all_bars;
 mod clauses;
-mod document_files;
 mod explain;
-mod include;
 mod near;
 mod panel;
 mod running;
@@ -35,12 +33,12 @@ use std::process::ExitCode;
 use clap::builder::BoolishValueParser;
 use trawl_coordinator::client;
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{
-    NearQuestion, NoSymbol, PrepareError, PreparedScan, Question, SeriesError, WhyError, prepare_opened,
-};
+use trawl_coordinator::{NearQuestion, PreparedScan, Question, prepare_opened};
+use trawl_front::refused;
 use trawl_front::run::Outcome;
+use trawl_front::why::{near_json, why_json};
 use trawl_market::AsOf;
-use trawl_plan::{Diagnostic, ScanDocument};
+use trawl_plan::ScanDocument;
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans::{self, KeyValue};
 use trawl_terms::Priority;
@@ -276,10 +274,10 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
             let mut outcome = embedded(&args.running, args.shown.quiet, &prepared, None)?;
             outcome.report.prepare_ms = prepare_ms;
             if args.values == Values::All {
-                let (document, bar) = (values::of_all(&document), AsOf::Bar(prepared.as_of));
+                let (document, bar) = (trawl_front::every_value::of_all(&document), AsOf::Bar(prepared.as_of));
                 let of_all = prepare_opened(prepared.dataset.clone(), &document, bar).map_err(anyhow::Error::new)?;
                 let of_all = embedded(&args.running, args.shown.quiet, &of_all, None)?;
-                values::fill(&mut outcome.answer, &of_all.answer);
+                trawl_front::every_value::fill(&mut outcome.answer, &of_all.answer);
             }
             show(args, outcome, files)
         }
@@ -295,7 +293,7 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
             warn_unused(&document, args.shown.quiet);
             if args.values == Values::All {
                 let of_all = submitted_of_all(args, url, &document, &outcome.answer.identity)?;
-                values::fill(&mut outcome.answer, &of_all.answer);
+                trawl_front::every_value::fill(&mut outcome.answer, &of_all.answer);
             }
             show(args, outcome, files)
         }
@@ -366,7 +364,7 @@ fn asked(clauses: &Clauses, as_of: Option<&str>) -> anyhow::Result<(ScanDocument
 
 /// Reports the lets of a scan that compiles and uses them nowhere.
 fn warn_unused(document: &ScanDocument, quiet: bool) {
-    let unused = document_files::unused_lets(document);
+    let unused = trawl_front::document::unused_lets(document);
     let named = unused.iter().take(UNUSED_SHOWN_MAX).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
     let message = match unused.len() {
         0 => return,
@@ -390,52 +388,22 @@ fn files(shown: &ShownArgs, running: &Running) -> Result<Files, UserMistake> {
     Files::check(shown)
 }
 
-/// A symbol that the dataset does not have.
-pub(super) fn no_symbol(error: &NoSymbol) -> UserMistake {
-    let help = match &error.near {
-        Some(near) => format!("did you mean '{near}'?"),
-        None => format!("'trawl data inspect {}' lists its symbols", error.dataset),
-    };
-    UserMistake::with_help(error.to_string(), help)
-}
-
 /// Opens and compiles; mistakes are reported as the user's.
 pub(super) fn prepare(context: &Context, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<PreparedScan> {
     let store = context.store()?;
-    trawl_coordinator::prepare(&store, document, as_of).map_err(|error| match error {
-        PrepareError::Plan(mistakes) => drawn(mistakes),
-        PrepareError::Dataset(error) => crate::failure::of_market(error),
-        PrepareError::NoBar { .. } => {
-            let dataset = document.dataset.as_deref().and_then(|name| store.open(name).ok());
-            let help =
-                dataset.map(|d| format!("its first bar is that of {}", d.manifest.shown_as_of(d.manifest.first_time)));
-            UserMistake::Plain { message: error.to_string(), help }.into()
-        }
-        error => UserMistake::plain(error.to_string()).into(),
-    })
-}
-
-/// Mistakes in the clauses, with advice that only the command line can give.
-fn drawn(mut mistakes: Vec<Diagnostic>) -> anyhow::Error {
-    for mistake in &mut mistakes {
-        let at_comma = mistake.text.get(mistake.span.clone()).is_some_and(|t| t.starts_with(','));
-        if at_comma && mistake.help.is_none() && mistake.clause.starts_with("select[") {
-            mistake.help = Some("give each column its own --select (in a document: its own string)".to_owned());
-        }
-    }
-    UserMistake::Drawn(mistakes).into()
+    trawl_coordinator::prepare(&store, document, as_of).map_err(|error| refused::of_prepare(error, &store, document))
 }
 
 /// Why symbols are in the answer or not; [`NOT_DONE`] when the bars of one cannot be read.
 fn explain_symbols(args: &Args, prepared: &PreparedScan, symbols: &str) -> anyhow::Result<ExitCode> {
-    let ask = |symbol: &str| Question::new(prepared, symbol.trim()).map_err(why_not);
+    let ask = |symbol: &str| Question::new(prepared, symbol.trim()).map_err(refused::of_why);
     let questions = symbols.split(',').map(ask).collect::<anyhow::Result<Vec<Question>>>()?;
     let Outcome { answer, synthetic, .. } = embedded(&args.running, args.shown.quiet, prepared, None)?;
     let (mut texts, mut values) = (Vec::new(), Vec::new());
     for question in &questions {
         let explained = question.explained(&embedded(&args.running, args.shown.quiet, &question.scan, None)?.answer);
         match args.json {
-            true => values.push(why::json(question, &explained, &answer)),
+            true => values.push(why_json(question, &explained, &answer)),
             false => texts.push(why::text(question, &explained, &answer, synthetic)),
         }
     }
@@ -448,12 +416,12 @@ fn explain_symbols(args: &Args, prepared: &PreparedScan, symbols: &str) -> anyho
 
 /// The symbols that fail on few terms; [`NOT_DONE`] when the bars of a symbol cannot be read.
 fn near_misses(args: &Args, prepared: &PreparedScan, most: u32) -> anyhow::Result<ExitCode> {
-    let question = NearQuestion::new(prepared).map_err(why_not)?;
+    let question = NearQuestion::new(prepared).map_err(refused::of_why)?;
     let Outcome { answer, .. } = embedded(&args.running, args.shown.quiet, prepared, None)?;
     let parts = embedded(&args.running, args.shown.quiet, &question.scan, None)?.answer;
     let misses = question.misses(&answer, &parts, most as usize);
     let text = match args.json {
-        true => format!("{}\n", near::json(&misses)?),
+        true => format!("{}\n", near_json(&misses)?),
         false => {
             let (limit, page) = (prepared.plan.limit, Page::of_stdout());
             near::text(&question, &misses, &answer, most as usize, limit, args.shown.all, page)
@@ -462,16 +430,4 @@ fn near_misses(args: &Args, prepared: &PreparedScan, most: u32) -> anyhow::Resul
     io::stdout().write_all(text.as_bytes())?;
     let failed = answer.counts()[Status::Failed as usize] > 0;
     Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
-}
-
-fn why_not(error: WhyError) -> anyhow::Error {
-    match error {
-        WhyError::Series(SeriesError::Symbol(error)) => no_symbol(&error).into(),
-        WhyError::Sweep(_) => {
-            let help = Some("give each variable one value: --sweep 'n=20'".to_owned());
-            UserMistake::Plain { message: error.to_string(), help }.into()
-        }
-        WhyError::Market(error) => crate::failure::of_market(error),
-        error => anyhow::Error::from(error),
-    }
 }

@@ -2,14 +2,13 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
 use trawl_coordinator::{FailedTerm, NearMiss, NearQuestion, SeenPart};
 use trawl_wire::{Answer, Status};
 
 use crate::output::page::{Grid, Page};
 use crate::output::table;
 use trawl_front::human::{counted, readable};
-use trawl_front::output::json::Number;
+use trawl_front::why::truth;
 
 /// Rows shown by default.
 const ROWS_SHOWN_MAX: usize = 50;
@@ -56,58 +55,6 @@ fn sees(term: &FailedTerm) -> String {
     table::clean(&parts.collect::<Vec<_>>().join(", "))
 }
 
-/// The value of a condition; `None` for a number or NA.
-fn truth(part: &SeenPart) -> Option<bool> {
-    (part.is_condition && !part.value.is_nan()).then_some(part.value == 1.0)
-}
-
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// The same as JSON.
-///
-/// # Errors
-/// None but for lack of memory.
-pub fn json(misses: &[NearMiss]) -> serde_json::Result<String> {
-    #[derive(Serialize)]
-    struct Miss<'a> {
-        symbol: &'a str,
-        fails: Vec<Term<'a>>,
-    }
-    #[derive(Serialize)]
-    struct Term<'a> {
-        term: &'a str,
-        /// False, or null for NA.
-        value: Option<bool>,
-        sees: Vec<Seen<'a>>,
-    }
-    #[derive(Serialize)]
-    struct Seen<'a> {
-        part: &'a str,
-        value: Value,
-    }
-    #[derive(Serialize)]
-    #[serde(untagged)]
-    enum Value {
-        Truth(bool),
-        Number(Number),
-    }
-    let value = |part: &SeenPart| truth(part).map_or(Value::Number(Number(part.value)), Value::Truth);
-    let misses: Vec<Miss<'_>> = misses
-        .iter()
-        .map(|miss| Miss {
-            symbol: &miss.symbol,
-            fails: miss
-                .fails
-                .iter()
-                .map(|term| Term {
-                    term: &term.text,
-                    value: if term.is_na { None } else { Some(false) },
-                    sees: term.sees.iter().map(|part| Seen { part: &part.text, value: value(part) }).collect(),
-                })
-                .collect(),
-        })
-        .collect();
-    serde_json::to_string_pretty(&misses)
 }

@@ -1,9 +1,7 @@
 //! `--why SYMBOL,...`: every part of the scan's conditions with its value for each symbol, and which part decided; as text or as JSON.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde_json::json;
 use trawl_coordinator::{Explained, PartValue, Question};
 use trawl_plan::explain_match::Role;
 use trawl_plan::graph::Kind;
@@ -11,7 +9,6 @@ use trawl_wire::{Answer, AnswerRow, Status};
 
 use crate::output::table;
 use trawl_front::human::{counted, readable};
-use trawl_front::output::json::Number;
 
 /// Columns that the texts of parts take: as many as the longest needs, within this.
 const TEXT_WIDTH: std::ops::RangeInclusive<usize> = 40..=84;
@@ -52,47 +49,6 @@ pub fn text(question: &Question, explained: &Explained, answer: &Answer, synthet
         text.push_str("\n<- marks what decided\n");
     }
     text
-}
-
-/// One symbol as JSON. `answer` is the scan's own.
-pub fn json(question: &Question, explained: &Explained, answer: &Answer) -> serde_json::Value {
-    let row = answer.rows.iter().find(|r| r.row.symbol == question.symbol);
-    let number = |value: f64| serde_json::to_value(Number(value)).unwrap_or_default();
-    let part = |of: &PartValue| {
-        let condition = of.part.kind == Kind::Bool;
-        let value = match of.value {
-            value if condition && !value.is_nan() => (value == 1.0).into(),
-            value => number(value),
-        };
-        let [last_true, last_false] =
-            of.since.map_or([serde_json::Value::Null, serde_json::Value::Null], |s| s.map(number));
-        json!({
-            "clause": of.part.clause,
-            "text": of.part.text,
-            "seen": of.part.seen,
-            "depth": of.part.depth,
-            "kind": if condition { "condition" } else { "number" },
-            "value": value,
-            "decided": of.reason,
-            "bars_needed": of.part.look_back + 1,
-            "bars_since_true": last_true,
-            "bars_since_false": last_false,
-        })
-    };
-    json!({
-        "symbol": question.symbol,
-        "status": row.map(|r| r.row.status.name()),
-        "reason": row.map(|r| r.row.reason.as_str()),
-        "place": row.and_then(|r| r.place),
-        "edge": row.map(|r| r.row.edge),
-        "provisional": row.map(|r| r.row.provisional),
-        "dataset": answer.identity.dataset,
-        "snapshot": answer.identity.snapshot,
-        "as_of": answer.identity.as_of,
-        "bars": explained.bars,
-        "labels": question.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
-        "parts": explained.parts.iter().map(part).collect::<Vec<_>>(),
-    })
 }
 
 fn status(row: &AnswerRow, answer: &Answer) -> String {

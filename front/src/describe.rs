@@ -7,7 +7,7 @@ use trawl_plan::catalogue::{self, Form, Function, ParamDefault};
 use trawl_plan::graph::Kind;
 use trawl_plan::{legal_values, signature};
 
-use trawl_front::human::counted;
+use crate::human::counted;
 
 /// Heading of the functions that look at other bars.
 pub const FORMS_GROUP: &str = "Other bars, symbols and the whole market";
