@@ -81,6 +81,18 @@ impl BackendArgs {
     /// # Errors
     /// A [`UserMistake`] when the user asked for a GPU that cannot be used.
     pub fn choose(&self, work: Workload) -> Result<Chosen, UserMistake> {
+        self.choose_with(work, || self.open().map(Arc::new))
+    }
+
+    /// As [`BackendArgs::choose`], with a device that may be open already.
+    ///
+    /// # Errors
+    /// Those of [`BackendArgs::choose`].
+    pub fn choose_with(
+        &self,
+        work: Workload,
+        open: impl FnOnce() -> Result<Arc<Executor>, String>,
+    ) -> Result<Chosen, UserMistake> {
         let asked = self.backend == Backend::Cuda;
         match work {
             _ if self.backend == Backend::Cpu => return Ok(on_cpu("requested with --backend")),
@@ -98,7 +110,7 @@ impl BackendArgs {
             }
             _ => {}
         }
-        match self.open() {
+        match open() {
             Ok(executor) => {
                 let facts = executor.facts();
                 let reason = if asked {
@@ -106,7 +118,7 @@ impl BackendArgs {
                 } else {
                     format!("a GPU was found: {}", facts.name)
                 };
-                Ok(Chosen { engine: Engine::Device(Arc::new(executor)), reason })
+                Ok(Chosen { engine: Engine::Device(executor), reason })
             }
             Err(why) if asked => Err(UserMistake::with_help(
                 format!("--backend cuda: {why}"),
@@ -129,7 +141,21 @@ impl BackendArgs {
         }
     }
 
-    fn open(&self) -> Result<Executor, String> {
+    /// The same, with what a request names: `cpu`, `cuda` or nothing.
+    pub fn named(&self, backend: Option<&str>) -> Self {
+        let backend = match backend {
+            Some(BACKEND_CPU) => Backend::Cpu,
+            Some(_) => Backend::Cuda,
+            None => self.backend,
+        };
+        Self { backend, ..self.clone() }
+    }
+
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn open(&self) -> Result<Executor, String> {
         let options = ExecutorOptions { device_memory_bytes: self.device_memory, ..ExecutorOptions::default() };
         let device = device()?;
         let simulated = device.facts().backend != cuda::BACKEND_CUDA;

@@ -139,7 +139,7 @@ async fn main() -> Result<(), Error> {
     let (ready, bound) = tokio::sync::oneshot::channel();
     let (control, election) = (EtcdStore::new(&etcd)?, EtcdStore::new(&etcd)?);
     let serving = tokio::spawn(async move {
-        let ready = Box::new(|address| {
+        let ready = Box::new(|address, _| {
             // Fails only when the receiver is dropped.
             let _ = ready.send(address);
         });

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use trawl_kernels::stages::Stages;
+use trawl_kernels::{Cancel, NoCancel};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
 use trawl_wire::{Answer, ErrorKind, Failure, SegmentResult, SegmentResultV2, StepInputV1, pb};
@@ -63,7 +64,7 @@ pub enum LocalError {
     /// It took longer than its deadline.
     #[error("the scan was not done within {}", seconds(*.0))]
     DeadlineExceeded(Duration),
-    /// Whoever started it no longer wants the answer.
+    /// Its caller cancelled it.
     #[error("the scan was cancelled")]
     Cancelled,
     /// Segments failed for reasons beyond the snapshot, and a partial answer was not allowed.
@@ -105,6 +106,21 @@ pub fn run(
     execute: impl Fn(u32, ScanStep, &StepInputV1, &mut Stages) -> Result<SegmentResult, (ErrorKind, String)> + Sync,
     progress: &dyn Progress,
 ) -> Result<(Answer, RunReport), LocalError> {
+    run_until(prepared, options, execute, progress, &NoCancel)
+}
+
+/// As [`run`]; ends soon after `cancel` says so, if `execute` asks it too: no further segment is begun, and those under way are
+/// waited for.
+///
+/// # Errors
+/// [`LocalError`].
+pub fn run_until(
+    prepared: &PreparedScan,
+    options: LocalOptions,
+    execute: impl Fn(u32, ScanStep, &StepInputV1, &mut Stages) -> Result<SegmentResult, (ErrorKind, String)> + Sync,
+    progress: &dyn Progress,
+    cancel: &dyn Cancel,
+) -> Result<(Answer, RunReport), LocalError> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(options.threads)
         .thread_name(|i| format!("trawl-compute-{i}"))
@@ -115,7 +131,10 @@ pub fn run(
         let step = passes.step();
         // One input for all segments, which share this process's memory.
         let input = passes.input(&prepared.segments);
-        run.pass(&pool, step, &|segment, stages| execute(segment, step, &input, stages));
+        run.pass(&pool, step, &|segment, stages| execute(segment, step, &input, stages), cancel);
+        if run.cancelled {
+            return Err(LocalError::Cancelled);
+        }
         if let (true, Some(deadline)) = (run.over.load(Ordering::Relaxed), options.deadline) {
             return Err(LocalError::DeadlineExceeded(deadline));
         }
@@ -211,6 +230,8 @@ struct Run<'a> {
     messages: BTreeMap<u32, String>,
     /// Set once results are no longer awaited, because the deadline has passed.
     over: Arc<AtomicBool>,
+    /// Whether its caller cancelled it.
+    cancelled: bool,
     report: RunReport,
 }
 
@@ -236,6 +257,7 @@ impl<'a> Run<'a> {
             failures: Vec::new(),
             messages: BTreeMap::new(),
             over: Arc::default(),
+            cancelled: false,
             report: RunReport {
                 mode: "embedded".to_owned(),
                 precision: prepared.identity.precision.clone(),
@@ -254,7 +276,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs every segment through one step.
-    fn pass(&mut self, pool: &rayon::ThreadPool, step: ScanStep, execute: &Execute<'_>) {
+    fn pass(&mut self, pool: &rayon::ThreadPool, step: ScanStep, execute: &Execute<'_>, cancel: &dyn Cancel) {
         (self.step, self.began) = (step, Instant::now());
         self.scan += 1;
         let seat = WorkerSeat {
@@ -301,6 +323,12 @@ impl<'a> Run<'a> {
             let request = Request { shards, class: CLASS, deadline_ms, ..Request::default() };
             self.event(Event::Submitted { scan: self.scan, request }, &start);
             while !self.scheduler.is_idle() {
+                if cancel.cancelled() {
+                    // Threads see it before their next segment; the scope waits for those that have begun.
+                    self.cancelled = true;
+                    self.over.store(true, Ordering::Relaxed);
+                    break;
+                }
                 match receiver.recv_timeout(TICK) {
                     Ok(event) => self.hear(event, &start),
                     Err(RecvTimeoutError::Timeout) => self.event(Event::Tick, &start),
@@ -309,6 +337,9 @@ impl<'a> Run<'a> {
                 }
             }
         });
+        if self.cancelled {
+            return;
+        }
         // All threads are done: drain the ends of their shards.
         while let Ok(event) = receiver.try_recv() {
             self.hear(event, &|_, _, _| {});

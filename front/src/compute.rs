@@ -259,7 +259,8 @@ fn times_in_order<'a>(bars: &SymbolBars<'a>) -> Result<(&'a [TimeMicros], bool),
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trawl_kernels::{CancelFlag, NoCancel};
+    use crate::run::CancelFlag;
+    use trawl_kernels::NoCancel;
 
     const WORDING: Wording<'static> = Wording { clause: "exprs", table: "the frame", compare: "import it" };
 

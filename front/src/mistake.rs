@@ -51,6 +51,17 @@ impl fmt::Display for UserMistake {
 
 impl std::error::Error for UserMistake {}
 
+/// Mistakes in the clauses of a scan, with advice that depends on how clauses are given.
+pub fn drawn(mut mistakes: Vec<Diagnostic>) -> UserMistake {
+    for mistake in &mut mistakes {
+        let at_comma = mistake.text.get(mistake.span.clone()).is_some_and(|t| t.starts_with(','));
+        if at_comma && mistake.help.is_none() && mistake.clause.starts_with("select[") {
+            mistake.help = Some("give each column its own --select (in a document: its own string)".to_owned());
+        }
+    }
+    UserMistake::Drawn(mistakes)
+}
+
 /// An error of market data: a user's mistake where the user can correct it.
 pub fn of_market(error: MarketError) -> anyhow::Error {
     match error.kind() {

@@ -2,18 +2,22 @@
 
 use std::num::NonZero;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use trawl_coordinator::client::Scanned;
-use trawl_coordinator::local::{self, LocalError, LocalOptions};
-use trawl_coordinator::{PreparedScan, Progress, Route, RunReport, ShardSpec, estimated_ns, route};
+use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::{PrepareError, PreparedScan, Progress, Route, RunReport, ShardSpec, estimated_ns, route};
 use trawl_kernels::stages::Stages;
-use trawl_kernels::{BACKEND_CPU, Cancel as _, CancelFlag, Engine};
+use trawl_kernels::{BACKEND_CPU, Cancel, Engine, NoCancel};
+use trawl_market::{AsOf, Store};
 use trawl_plan::ScanDocument;
 use trawl_wire::error::text_of;
 use trawl_wire::limits::bounded_reason;
 use trawl_wire::{Answer, Failure, StepInputV1};
 use trawl_worker::{Checkpoints, ExecuteError, ScanSource};
+
+use crate::mistake::{UserMistake, drawn, of_market};
 
 /// How a scan runs here. None of it changes a byte of the answer.
 #[derive(Debug, Clone)]
@@ -30,8 +34,25 @@ pub struct RunOptions {
     pub chosen: Chosen,
     /// States that an update resumes from.
     pub checkpoints: Option<Arc<Checkpoints>>,
-    /// Stops the run when it is set.
-    pub cancel: CancelFlag,
+    /// Ends the run soon after it is set; what computes asks it too.
+    pub cancel: Option<CancelFlag>,
+}
+
+/// Cancels a run from another thread. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct CancelFlag(Arc<AtomicBool>);
+
+impl CancelFlag {
+    /// Cancels.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Cancel for CancelFlag {
+    fn cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Default for RunOptions {
@@ -44,7 +65,7 @@ impl Default for RunOptions {
             allow_partial: false,
             chosen,
             checkpoints: None,
-            cancel: CancelFlag::default(),
+            cancel: None,
         }
     }
 }
@@ -82,6 +103,24 @@ impl From<Scanned> for Outcome {
     }
 }
 
+/// Opens the dataset and compiles; the only place that turns errors of preparing into mistakes of users.
+///
+/// # Errors
+/// A [`UserMistake`]; a dataset that cannot be read.
+pub fn prepared(store: &Store, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<PreparedScan> {
+    trawl_coordinator::prepare(store, document, as_of).map_err(|error| match error {
+        PrepareError::Plan(mistakes) => drawn(mistakes).into(),
+        PrepareError::Dataset(error) => of_market(error),
+        PrepareError::NoBar { .. } => {
+            let dataset = document.dataset.as_deref().and_then(|name| store.open(name).ok());
+            let help =
+                dataset.map(|d| format!("its first bar is that of {}", d.manifest.shown_as_of(d.manifest.first_time)));
+            UserMistake::Plain { message: error.to_string(), help }.into()
+        }
+        error => UserMistake::plain(error.to_string()).into(),
+    })
+}
+
 /// The requested number of threads, else the number that the scan's cost justifies.
 #[must_use]
 pub fn routed(threads: Option<usize>, prepared: &PreparedScan) -> Route {
@@ -101,9 +140,14 @@ pub fn estimated_work_ns(prepared: &PreparedScan) -> f64 {
 /// Runs the scan on threads of this process. Blocks.
 ///
 /// # Errors
-/// A segment failed and `allow_partial` is off; the deadline passed; [`LocalError::Cancelled`].
-pub fn embedded(prepared: &PreparedScan, options: RunOptions, progress: &dyn Progress) -> Result<Outcome, LocalError> {
+/// A segment failed and `allow_partial` is off; the deadline passed.
+pub fn embedded(
+    prepared: &PreparedScan,
+    options: RunOptions,
+    progress: &dyn Progress,
+) -> Result<Outcome, local::LocalError> {
     let RunOptions { shards, threads, deadline, allow_partial, chosen, checkpoints, cancel } = options;
+    let cancel: &dyn Cancel = cancel.as_ref().map_or(&NoCancel, |flag| flag);
     let threads = routed(threads, prepared).threads();
     let local_options = LocalOptions { shards, threads, deadline, allow_partial, ..LocalOptions::default() };
     let on_backend = prepared.clone().on(chosen.engine.backend(prepared.precision));
@@ -117,17 +161,10 @@ pub fn embedded(prepared: &PreparedScan, options: RunOptions, progress: &dyn Pro
     };
     let references = source.load_references();
     let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
-        if cancel.cancelled() {
-            return Err(failure_of(&ExecuteError::Cancelled));
-        }
         let references = references.as_ref().map_err(failure_of)?;
-        source.execute(segment, step, input, references, &cancel, stages).map_err(|error| failure_of(&error))
+        source.execute(segment, step, input, references, cancel, stages).map_err(|error| failure_of(&error))
     };
-    let ran = local::run(prepared, local_options, execute, progress);
-    if cancel.cancelled() {
-        return Err(LocalError::Cancelled);
-    }
-    let (answer, mut report) = ran?;
+    let (answer, mut report) = local::run_until(prepared, local_options, execute, progress, cancel)?;
     report.backend_reason = match why_lowering.filter(|_| report.backend != BACKEND_CPU) {
         Some(why) => format!("{}; {why}", chosen.reason),
         None => chosen.reason,

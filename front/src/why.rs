@@ -1,17 +1,111 @@
-//! Why symbols are in an answer, and which almost are, as JSON (`--why --json`, `--near --json`).
+//! Why symbols are in an answer or not, and which symbols almost are: asked, and as JSON.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::json;
-use trawl_coordinator::{Explained, NearMiss, PartValue, Question, SeenPart};
+use serde_json::{Value, json};
+use trawl_coordinator::{
+    Explained, NearMiss, NearQuestion, NoSymbol, PartValue, PreparedScan, Question, SeenPart, SeriesError, WhyError,
+};
 use trawl_plan::graph::Kind;
 use trawl_wire::Answer;
 
+use crate::mistake::{UserMistake, of_market};
 use crate::output::json::Number;
 
+/// Runs a scan and returns its answer.
+pub type Run<'a> = dyn FnMut(&PreparedScan) -> anyhow::Result<Answer> + 'a;
+
+/// Questions about symbols of a scan, and what explains each.
+#[derive(Debug)]
+pub struct Why {
+    /// The scan's own answer.
+    pub answer: Answer,
+    /// In the order of the symbols.
+    pub explained: Vec<(Question, Explained)>,
+}
+
+impl Why {
+    /// Asks about `symbols`; runs the scan, and one scan for each symbol.
+    ///
+    /// # Errors
+    /// A [`UserMistake`]: no such symbol, a sweep; errors of the runs.
+    pub fn ask<'s>(
+        prepared: &PreparedScan,
+        symbols: impl IntoIterator<Item = &'s str>,
+        run: &mut Run<'_>,
+    ) -> anyhow::Result<Self> {
+        let ask = |symbol: &str| Question::new(prepared, symbol.trim()).map_err(why_not);
+        let questions = symbols.into_iter().map(ask).collect::<anyhow::Result<Vec<Question>>>()?;
+        let answer = run(prepared)?;
+        let explain = |question: Question| {
+            let explained = question.explained(&run(&question.scan)?);
+            Ok((question, explained))
+        };
+        let explained = questions.into_iter().map(explain).collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(Self { answer, explained })
+    }
+
+    /// One object for each symbol.
+    pub fn json(&self) -> Vec<Value> {
+        self.explained.iter().map(|(question, explained)| why_json(question, explained, &self.answer)).collect()
+    }
+}
+
+/// Which symbols almost match.
+#[derive(Debug)]
+pub struct Near {
+    /// The question, which has the terms.
+    pub question: NearQuestion,
+    /// The scan's own answer.
+    pub answer: Answer,
+    /// Those that fail on the fewest terms come first.
+    pub misses: Vec<NearMiss>,
+}
+
+impl Near {
+    /// Asks for the symbols that fail on at most `most` terms; runs the scan, and one of its parts.
+    ///
+    /// # Errors
+    /// A [`UserMistake`]: a sweep; errors of the runs.
+    pub fn ask(prepared: &PreparedScan, most: u32, run: &mut Run<'_>) -> anyhow::Result<Self> {
+        let question = NearQuestion::new(prepared).map_err(why_not)?;
+        let answer = run(prepared)?;
+        let parts = run(&question.scan)?;
+        let misses = question.misses(&answer, &parts, most as usize);
+        Ok(Self { question, answer, misses })
+    }
+}
+
+/// A symbol that the dataset does not have.
+pub fn no_symbol(error: &NoSymbol) -> UserMistake {
+    let help = match &error.near {
+        Some(near) => format!("did you mean '{near}'?"),
+        None => format!("'trawl data inspect {}' lists its symbols", error.dataset),
+    };
+    UserMistake::with_help(error.to_string(), help)
+}
+
+/// An error of a question: a user's mistake where it is one.
+pub fn why_not(error: WhyError) -> anyhow::Error {
+    match error {
+        WhyError::Series(SeriesError::Symbol(error)) => no_symbol(&error).into(),
+        WhyError::Sweep(_) => {
+            let help = Some("give each variable one value: --sweep 'n=20'".to_owned());
+            UserMistake::Plain { message: error.to_string(), help }.into()
+        }
+        WhyError::Market(error) => of_market(error),
+        error => anyhow::Error::from(error),
+    }
+}
+
+/// The value of a condition; `None` for a number or NA.
+pub fn truth(part: &SeenPart) -> Option<bool> {
+    (part.is_condition && !part.value.is_nan()).then_some(part.value == 1.0)
+}
+
 /// One symbol as JSON. `answer` is the scan's own.
-pub fn why_json(question: &Question, explained: &Explained, answer: &Answer) -> serde_json::Value {
+pub fn why_json(question: &Question, explained: &Explained, answer: &Answer) -> Value {
     let row = answer.rows.iter().find(|r| r.row.symbol == question.symbol);
     let number = |value: f64| serde_json::to_value(Number(value)).unwrap_or_default();
     let part = |of: &PartValue| {
@@ -20,8 +114,7 @@ pub fn why_json(question: &Question, explained: &Explained, answer: &Answer) -> 
             value if condition && !value.is_nan() => (value == 1.0).into(),
             value => number(value),
         };
-        let [last_true, last_false] =
-            of.since.map_or([serde_json::Value::Null, serde_json::Value::Null], |s| s.map(number));
+        let [last_true, last_false] = of.since.map_or([Value::Null, Value::Null], |s| s.map(number));
         json!({
             "clause": of.part.clause,
             "text": of.part.text,
@@ -51,54 +144,50 @@ pub fn why_json(question: &Question, explained: &Explained, answer: &Answer) -> 
     })
 }
 
-/// The value of a condition; `None` for a number or NA.
-pub fn truth(part: &SeenPart) -> Option<bool> {
-    (part.is_condition && !part.value.is_nan()).then_some(part.value == 1.0)
+/// A symbol that almost matches, as it is written as JSON.
+#[derive(Debug, Serialize)]
+pub struct MissLine<'a> {
+    symbol: &'a str,
+    fails: Vec<TermLine<'a>>,
 }
 
-/// The symbols that almost match, as JSON.
-///
-/// # Errors
-/// None but for lack of memory.
-pub fn near_json(misses: &[NearMiss]) -> serde_json::Result<String> {
-    #[derive(Serialize)]
-    struct Miss<'a> {
-        symbol: &'a str,
-        fails: Vec<Term<'a>>,
+#[derive(Debug, Serialize)]
+struct TermLine<'a> {
+    term: &'a str,
+    /// False, or null for NA.
+    value: Option<bool>,
+    sees: Vec<SeenLine<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct SeenLine<'a> {
+    part: &'a str,
+    value: SeenValue,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum SeenValue {
+    Truth(bool),
+    Number(Number),
+}
+
+impl Near {
+    /// The symbols as they are written as JSON.
+    pub fn lines(&self) -> Vec<MissLine<'_>> {
+        self.misses.iter().map(MissLine::of).collect()
     }
-    #[derive(Serialize)]
-    struct Term<'a> {
-        term: &'a str,
-        /// False, or null for NA.
-        value: Option<bool>,
-        sees: Vec<Seen<'a>>,
+}
+
+impl<'a> MissLine<'a> {
+    fn of(miss: &'a NearMiss) -> Self {
+        let value = |part: &SeenPart| truth(part).map_or(SeenValue::Number(Number(part.value)), SeenValue::Truth);
+        let seen = |part: &'a SeenPart| SeenLine { part: &part.text, value: value(part) };
+        let fails = miss.fails.iter().map(|term| TermLine {
+            term: &term.text,
+            value: if term.is_na { None } else { Some(false) },
+            sees: term.sees.iter().map(seen).collect(),
+        });
+        Self { symbol: &miss.symbol, fails: fails.collect() }
     }
-    #[derive(Serialize)]
-    struct Seen<'a> {
-        part: &'a str,
-        value: Value,
-    }
-    #[derive(Serialize)]
-    #[serde(untagged)]
-    enum Value {
-        Truth(bool),
-        Number(Number),
-    }
-    let value = |part: &SeenPart| truth(part).map_or(Value::Number(Number(part.value)), Value::Truth);
-    let misses: Vec<Miss<'_>> = misses
-        .iter()
-        .map(|miss| Miss {
-            symbol: &miss.symbol,
-            fails: miss
-                .fails
-                .iter()
-                .map(|term| Term {
-                    term: &term.text,
-                    value: if term.is_na { None } else { Some(false) },
-                    sees: term.sees.iter().map(|part| Seen { part: &part.text, value: value(part) }).collect(),
-                })
-                .collect(),
-        })
-        .collect();
-    serde_json::to_string_pretty(&misses)
 }

@@ -11,9 +11,6 @@ mod resident;
 mod resume;
 pub mod stages;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use cpu::{LANES, Real, Tile};
 use trawl_plan::Program;
 
@@ -55,23 +52,6 @@ pub struct NoCancel;
 impl Cancel for NoCancel {
     fn cancelled(&self) -> bool {
         false
-    }
-}
-
-/// Cancels once it is set. Cheap to clone: all clones are one flag.
-#[derive(Debug, Clone, Default)]
-pub struct CancelFlag(Arc<AtomicBool>);
-
-impl CancelFlag {
-    /// From now on everything that polls it stops.
-    pub fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Cancel for CancelFlag {
-    fn cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
     }
 }
 

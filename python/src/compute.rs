@@ -11,12 +11,13 @@ use pyo3::prelude::*;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 use trawl_front::UserMistake;
 use trawl_front::compute::{Compute, SymbolBars, Wording};
-use trawl_kernels::{CancelFlag, Precision};
+use trawl_front::run::CancelFlag;
+use trawl_kernels::Precision;
 use trawl_market::Calendar;
 
 use crate::arrow_c::Table;
 use crate::failure::failure;
-use crate::frame::{Rows, rows_of};
+use crate::frame::{ROWS_AT_ONCE, Rows, rows_of};
 use crate::interruptible;
 
 const WORDING: Wording<'static> = Wording {
@@ -24,6 +25,9 @@ const WORDING: Wording<'static> = Wording {
     table: "the frame",
     compare: "make it a dataset and scan it: trawl.panel(trawl.Dataset.from_polars(frame), select=[...])",
 };
+
+/// Values that are computed on the calling thread: starting others would take longer, and so few need no Ctrl-C.
+const INLINE_CELLS_MAX: usize = 1 << 17;
 
 /// Expressions compiled over columns of these names.
 #[pyclass(frozen, module = "trawl._native")]
@@ -83,6 +87,11 @@ impl Expressions {
         let table = Table::of(table)?;
         let calendar = Calendar::named(calendar).map_err(|e| failure(&UserMistake::plain(e.to_string()).into()))?;
         let compute = Arc::clone(&self.0);
+        if table.rows() * self.0.headings().len() <= INLINE_CELLS_MAX {
+            let (named, how) = ((symbols.as_deref(), time.as_deref()), (1, nulls));
+            let done = py.detach(|| computed(&compute, &table, named, calendar, how, &CancelFlag::default()));
+            return done.map_err(|error| failure(&error));
+        }
         let done = interruptible::run(py, None, move |cancel, _| {
             computed(&compute, &table, (symbols.as_deref(), time.as_deref()), calendar, (threads, nulls), cancel)
         })?;
@@ -101,9 +110,14 @@ fn computed(
 ) -> anyhow::Result<Table> {
     let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = if threads == 0 { cores() } else { threads };
-    let pool =
-        rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("trawl-frame-{i}")).build()?;
-    let rows = pool.install(|| rows_of(table, symbols, time))?;
+    let pool = (table.rows() > ROWS_AT_ONCE)
+        .then(|| {
+            let named = |i| format!("trawl-frame-{i}");
+            rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(named).build()
+        })
+        .transpose()?;
+    let rows = || rows_of(table, symbols, time);
+    let rows = pool.as_ref().map_or_else(rows, |pool| pool.install(rows))?;
     let fields = table.schema.fields();
     let named = |name: &str| fields.iter().find(|field| field.name().to_lowercase() == name);
     let columns: HashMap<&str, Float64Array> = compute
@@ -142,10 +156,12 @@ fn computed(
     compute.evaluate(&bars, parts, calendar, threads, cancel)?;
     drop(columns);
     let conditions = compute.conditions();
-    let arrays: Vec<ArrayRef> = pool.install(|| {
-        let of = |(values, condition): (Vec<f64>, bool)| finished(values, condition, &rows, nulls);
-        outputs.into_iter().zip(conditions).collect::<Vec<_>>().into_par_iter().map(of).collect()
-    });
+    let of = |(values, condition): (Vec<f64>, bool)| finished(values, condition, &rows, nulls);
+    let columns: Vec<(Vec<f64>, bool)> = outputs.into_iter().zip(conditions).collect();
+    let arrays: Vec<ArrayRef> = match &pool {
+        Some(pool) => pool.install(|| columns.into_par_iter().map(of).collect()),
+        None => columns.into_iter().map(of).collect(),
+    };
     let made = headings.iter().zip(&arrays).map(|(name, array)| Field::new(name, array.data_type().clone(), true));
     let schema = Arc::new(Schema::new(made.collect::<Vec<_>>()));
     let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)?;

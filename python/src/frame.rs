@@ -19,7 +19,7 @@ use trawl_market::TimeMicros;
 use crate::arrow_c::Table;
 
 /// Rows whose symbols a thread compares at once.
-const ROWS_AT_ONCE: usize = 1 << 16;
+pub const ROWS_AT_ONCE: usize = 1 << 16;
 const DAY_MICROS: i64 = 86_400_000_000;
 
 /// The rows of a frame by symbol.
@@ -190,6 +190,9 @@ fn begins(height: usize, same: impl Fn(usize, usize) -> bool + Sync) -> Vec<usiz
         let rows = part * ROWS_AT_ONCE..height.min((part + 1) * ROWS_AT_ONCE);
         rows.filter(|row| *row == 0 || !same(*row - 1, *row)).collect::<Vec<usize>>()
     };
+    if parts <= 1 {
+        return (0..parts).flat_map(of).collect();
+    }
     (0..parts).into_par_iter().map(of).collect::<Vec<_>>().concat()
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use trawl_coordinator::Progress;
-use trawl_kernels::CancelFlag;
+use trawl_front::run::CancelFlag;
 
 /// How often signals are looked for and progress is shown.
 const TICK: Duration = Duration::from_millis(50);

@@ -38,5 +38,5 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// The functions of the scan language as JSON, as `trawl indicators --json`.
 #[pyfunction]
 fn indicators() -> PyResult<String> {
-    engine::text_of(&trawl_front::describe::all())
+    engine::text_of(&trawl_front::indicators::all())
 }

@@ -12,19 +12,17 @@ use pyo3::types::PyBytes;
 use serde_json::json;
 use trawl_coordinator::features::{FeatureOptions, FeaturePanel, SplitBy};
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{
-    HORIZONS_MAX, NearQuestion, PreparedScan, Question, StudyOptions, prepare, prepare_opened, study,
-};
+use trawl_coordinator::{HORIZONS_MAX, PreparedScan, StudyOptions, prepare_opened, study};
 use trawl_front::document::document_at;
+use trawl_front::explain::Explanation;
 use trawl_front::include::included;
 use trawl_front::mistake::of_market;
 use trawl_front::output::columnar::batches;
 use trawl_front::output::panel_table::PanelTable;
 use trawl_front::output::{About, AnswerFile, Counts, Format, time_text};
-use trawl_front::run::{Outcome, RunOptions, embedded, routed};
-use trawl_front::why::{near_json, why_json};
+use trawl_front::run::{CancelFlag, Outcome, RunOptions, embedded, prepared, routed};
+use trawl_front::why::{Near, Why};
 use trawl_front::{UserMistake, every_value, refused};
-use trawl_kernels::CancelFlag;
 use trawl_market::{AsOf, Store, TimeMicros};
 use trawl_plan::ScanDocument;
 use trawl_wire::Status;
@@ -56,8 +54,7 @@ impl Scan {
     ) -> anyhow::Result<Self> {
         let document = ScanDocument::from_json(document).map_err(|why| UserMistake::plain(format!("scan: {why}")))?;
         let as_of = as_of.map_or(Ok(AsOf::Newest), parsed)?;
-        let prepared = prepare(store, &document, as_of)
-            .map_err(|error| in_place(refused::of_prepare(error, store, &document), placed.as_ref()))?;
+        let prepared = prepared(store, &document, as_of).map_err(|error| in_place(error, placed.as_ref()))?;
         Ok(Self { prepared, placed })
     }
 
@@ -105,7 +102,8 @@ fn ran(
     cancel: &CancelFlag,
     progress: &Progress,
 ) -> anyhow::Result<Outcome> {
-    let options = RunOptions { threads, deadline, allow_partial, cancel: cancel.clone(), ..RunOptions::default() };
+    let options =
+        RunOptions { threads, deadline, allow_partial, cancel: Some(cancel.clone()), ..RunOptions::default() };
     Ok(embedded(prepared, options, progress)?)
 }
 
@@ -117,34 +115,10 @@ impl Scan {
         self.prepared.warnings.clone()
     }
 
-    /// What the scan needs, as JSON: look-back, cost, symbols that are too short, the plan's fingerprint and steps.
-    fn explain(&self) -> PyResult<String> {
-        let prepared = &self.prepared;
-        let manifest = &prepared.dataset.manifest;
-        let needed = prepared.executable.bars_needed();
-        let least = needed.iter().min().copied().unwrap_or(0) as u64;
-        let short: Vec<&str> = manifest
-            .symbols
-            .iter()
-            .filter(|entry| entry.rows < least && prepared.segments.contains(&entry.group))
-            .map(|entry| entry.symbol.as_str())
-            .collect();
-        text_of(&json!({
-            "dataset": manifest.name,
-            "snapshot": manifest.snapshot,
-            "as_of": prepared.shown_as_of(),
-            "plan": prepared.identity.plan,
-            "look_back": prepared.plan.look_back(),
-            "bars_needed": needed.iter().max().copied().unwrap_or(0),
-            "cost_ns_per_bar": prepared.plan.cost_ns_per_bar(),
-            "estimated_ns": trawl_coordinator::estimated_ns(prepared),
-            "rows": prepared.answer_rows(),
-            "points": prepared.plan.points.len(),
-            "symbols_too_short": short,
-            "columns": prepared.plan.columns,
-            "warnings": prepared.warnings,
-            "steps": prepared.plan.explain(),
-        }))
+    /// What the scan needs and costs, as JSON, and the steps of its plan as text.
+    fn explain(&self) -> PyResult<(String, String)> {
+        let explanation = Explanation::of(&self.prepared).map_err(|error| failure(&error))?;
+        Ok((text_of(&explanation)?, self.prepared.plan.explain()))
     }
 
     /// The answer. `every_value`: select columns have values for all symbols, not matches alone.
@@ -179,30 +153,21 @@ impl Scan {
     /// Why symbols are in the answer or not, as `--why --json`.
     fn why(&self, py: Python<'_>, symbols: Vec<String>) -> PyResult<String> {
         let prepared = self.prepared.clone();
-        let found = interruptible::run(py, None, move |cancel, progress| -> anyhow::Result<_> {
-            let ask = |symbol: &String| Question::new(&prepared, symbol.trim()).map_err(refused::of_why);
-            let questions = symbols.iter().map(ask).collect::<anyhow::Result<Vec<Question>>>()?;
-            let answer = ran(&prepared, (None, None, false), cancel, progress)?.answer;
-            let mut values = Vec::new();
-            for question in &questions {
-                let parts = ran(&question.scan, (None, None, false), cancel, progress)?.answer;
-                values.push(why_json(question, &question.explained(&parts), &answer));
-            }
-            Ok(values)
+        let found = interruptible::run(py, None, move |cancel, progress| {
+            let mut run = |scan: &PreparedScan| Ok(ran(scan, (None, None, false), cancel, progress)?.answer);
+            Why::ask(&prepared, symbols.iter().map(String::as_str), &mut run).map(|why| why.json())
         })?;
         text_of(&found.map_err(|error| failure(&in_place(error, self.placed.as_ref())))?)
     }
 
     /// Symbols that fail on at most `most` terms, as `--near --json`.
-    fn near(&self, py: Python<'_>, most: usize) -> PyResult<String> {
+    fn near(&self, py: Python<'_>, most: u32) -> PyResult<String> {
         let prepared = self.prepared.clone();
-        let found = interruptible::run(py, None, move |cancel, progress| -> anyhow::Result<_> {
-            let question = NearQuestion::new(&prepared).map_err(refused::of_why)?;
-            let answer = ran(&prepared, (None, None, false), cancel, progress)?.answer;
-            let parts = ran(&question.scan, (None, None, false), cancel, progress)?.answer;
-            Ok(near_json(&question.misses(&answer, &parts, most))?)
+        let found = interruptible::run(py, None, move |cancel, progress| {
+            let mut run = |scan: &PreparedScan| Ok(ran(scan, (None, None, false), cancel, progress)?.answer);
+            Near::ask(&prepared, most, &mut run)
         })?;
-        found.map_err(|error| failure(&error))
+        text_of(&found.map_err(|error| failure(&error))?.lines())
     }
 
     /// The scan over history as a table, as `trawl panel` writes it.

@@ -1,7 +1,6 @@
 """What the tests share. ``TRAWL_BIN`` is the command line that answers are compared with; without it those tests are skipped."""
 
 import os
-import pathlib
 import subprocess
 
 import pytest
@@ -47,8 +46,3 @@ def market(data_root):
         [program, "data", "synth", "--symbols", "300", "--bars", "300", "--dataset", "market", "--seed", "7"], check=True
     )
     return tw.Dataset.open("market")
-
-
-def repository():
-    """The folder of the sources."""
-    return pathlib.Path(__file__).resolve().parents[2]

@@ -118,7 +118,7 @@ def test_a_document_of_a_file_and_arguments_that_replace_its_clauses(cli, tmp_pa
 
 def test_explaining_runs_nothing():
     explained = tw.explain("us5", where="close > sma(200)", as_of=AS_OF)
-    assert explained["bars_needed"] == 200 and explained["symbols_too_short"] == [] and "sma" in repr(explained)
+    assert explained["bars_needed"] == [200, 200] and explained["too_short"] == [] and "sma" in repr(explained)
 
 
 def test_a_deadline_ends_a_scan(market):

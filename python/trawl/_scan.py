@@ -243,17 +243,18 @@ class Explanation(dict[str, Any]):
     """What a scan needs and costs; nothing was run."""
 
     def __repr__(self) -> str:
-        short = self["symbols_too_short"]
+        short = self["too_short"]
+        named = ", ".join(f"{item['symbol']} ({item['bars']})" for item in short[:5])
         lines = [
-            f"dataset     {self['dataset']}@{self['snapshot'][:12]}",
+            f"dataset     {self['dataset']}, {self['timeframe']} bars",
             f"as of       {self['as_of']}",
-            f"needs       {self['bars_needed']} bars of a symbol before the condition has a value",
-            f"short       {len(short)} symbols have fewer" + (f": {', '.join(short[:5])}" if short else ""),
-            f"cost        about {self['estimated_ns'] / 1e6:.1f} ms of one core",
-            f"plan        {self['plan'][:12]}",
-            "",
-            self["steps"].rstrip(),
+            f"needs       {self['bars_needed'][1]} bars of a symbol before the condition has a value",
+            f"too short   {len(short)} of {self['symbols']} symbols" + (f": {named}" if named else ""),
+            f"reads       {self['bars']} bars: {', '.join(self['columns'])}",
+            f"cost        about {self['cost_ns'] / 1e6:.1f} ms of one core, without reading",
+            f"plan        {self['steps']} steps, {self['plan'][:12]}",
         ]
+        lines += ["", *self.get("plan_steps", [])]
         return "\n".join(lines)
 
 
@@ -262,9 +263,10 @@ def explain(dataset: Bars = None, where: str | None = None, *, as_of: str | None
 
     >>> import trawl as tw
     >>> tw.explain("us5", where="close > sma(close, 200)", as_of="2013-02-22")["bars_needed"]
-    200
+    [200, 200]
     """
-    return Explanation(json.loads(call(prepared(dataset, as_of, {"where": where, **clauses}).explain)))
+    found, plan = call(prepared(dataset, as_of, {"where": where, **clauses}).explain)
+    return Explanation({**json.loads(found), "plan_steps": plan.splitlines()})
 
 
 def near(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -156,7 +157,8 @@ class Answer:
         return Why(self._source.why([symbol])[0])
 
     def to_bytes(self, format: str = "csv") -> bytes:
-        """The bytes that ``trawl scan --output`` writes: ``csv``, ``json``, ``ndjson``, ``parquet`` or ``arrow``."""
+        """The bytes that ``trawl scan --output`` writes: ``csv``, ``json``, ``ndjson``, ``parquet`` or ``arrow`` (of a server: an
+        Arrow stream instead of an Arrow file, with the same rows)."""
         return self._source.bytes(format)
 
     def write(self, path: str | os.PathLike[str]) -> list[str]:
@@ -170,9 +172,16 @@ class Answer:
         name = os.fspath(path)
         formats = {"csv": "csv", "json": "json", "jsonl": "ndjson", "ndjson": "ndjson", "parquet": "parquet"}
         format = formats.get(name.rsplit(".", 1)[-1].lower(), "arrow")
+        written = [name]
         with open(name, "wb") as file:
             file.write(self.to_bytes(format))
-        return [name]
+        if format in ("csv", "ndjson"):
+            written.append(f"{name}.identity.json")
+            kept = ("identity", "answer_digest", "scan", "counts", "text_columns")
+            with open(written[1], "w", encoding="utf-8") as file:
+                json.dump({key: self._about[key] for key in kept if key in self._about}, file, indent=2, ensure_ascii=False)
+                file.write("\n")
+        return written
 
     def __len__(self) -> int:
         return len(self.table)

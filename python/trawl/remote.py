@@ -62,7 +62,7 @@ class Remote:
     ) -> None:
         parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise Mistake(f"'{url}' is no address of a server", help="such as http://127.0.0.1:7420")
+            raise Mistake(f"'{url}' is no address of a server", help="such as http://127.0.0.1:7410")
         if token_file is not None:
             with open(token_file, encoding="utf-8") as file:
                 token = file.read().strip()

@@ -21,6 +21,7 @@ AttributeError: trawl.ta has no function 'RSY'; did you mean 'RSI'?
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -121,10 +122,15 @@ def _computed(entry: Indicator, series: list[Any], outputs: list[str], parameter
     texts = [text if len(outputs) == 1 else f"{text}.{output}" for output in outputs]
     headings = [f"{part} as o{at}" for at, part in enumerate(texts)]
     table = _native.table_of_bytes([(name, "f8", array.tobytes()) for name, array in zip(names, arrays)])
-    expressions = call(_native.Expressions, names, headings, [], "f64")
+    expressions = _compiled(tuple(names), tuple(headings))
     made = call(expressions.run, table, None, None, "XNYS", 1, False)
     results = [_like(np, series[0], _whole(np, made, at, output)) for at, output in enumerate(outputs)]
     return results[0] if len(results) == 1 else tuple(results)
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(names: tuple[str, ...], headings: tuple[str, ...]) -> _native.Expressions:
+    return call(_native.Expressions, list(names), list(headings), [], "f64")
 
 
 def _whole(np: Any, made: _native.Table, at: int, output: str) -> Any:

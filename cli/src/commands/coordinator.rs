@@ -6,10 +6,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
 use trawl_cluster_store::Metered;
 use trawl_coordinator::durable::RetentionPolicy;
-use trawl_coordinator::server;
-use trawl_security::Role;
+use trawl_coordinator::server::{self, in_process::InProcess};
+use trawl_front::http::{self, cluster::Cluster};
+use trawl_market::Store;
+use trawl_security::{Role, ServerSecurity};
 use trawl_telemetry::AuditFile;
 use trawl_telemetry::metrics::Place;
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
@@ -28,7 +33,7 @@ Of several coordinators with one cluster name one leads; the others forward call
 give clients all their addresses, separated by commas. Every accepted scan is recorded in etcd and its results in \
 --results, so that it completes whichever process dies. Clients submit with: trawl scan --coordinator http://IP:PORT ... Ctrl-C or \
 SIGTERM: it hands over to another coordinator at once; without one, running scans may finish (within --drain-timeout-s); \
-then it exits 0. When it is ready it prints one line: ready coordinator listen=IP:PORT url=http://IP:PORT (https with certificates). \
+then it exits 0. When it is ready it prints one line: ready coordinator listen=IP:PORT url=http://IP:PORT (https with certificates), and http=http://IP:PORT with --http (docs/http.md). \
 Certificates, the key and the token file are reloaded when they change. \
 Environment variables set every option too: TRAWL_RESULTS sets --results, for instance; the one of --etcd is TRAWL_ETCD_ENDPOINTS.";
 
@@ -46,6 +51,10 @@ pub struct Args {
     /// Address at which clients and other coordinators reach it [default: the one it listens on]
     #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
     advertise: Option<String>,
+
+    /// Address at which programs reach it by HTTP and JSON, loopback only unless there are certificates [default: not at all]
+    #[arg(long, value_name = "IP:PORT", value_parser = any_address)]
+    http: Option<SocketAddr>,
 
     /// Name of this coordinator, unique in the cluster [default: a random one]
     #[arg(long, value_name = "NAME", value_parser = checked_name)]
@@ -150,6 +159,34 @@ impl Args {
     }
 }
 
+/// The door for programs, bound before anything is started.
+struct HttpDoor {
+    listener: TcpListener,
+    address: SocketAddr,
+    security: ServerSecurity,
+    store: Store,
+    drain: Duration,
+}
+
+impl HttpDoor {
+    async fn bind(
+        address: SocketAddr,
+        security: ServerSecurity,
+        store: Store,
+        drain: Duration,
+    ) -> anyhow::Result<Self> {
+        let cannot = || format!("--http: cannot listen on {address}");
+        let listener = TcpListener::bind(address).await.with_context(cannot)?;
+        let address = listener.local_addr().with_context(cannot)?;
+        Ok(Self { listener, address, security, store, drain })
+    }
+
+    async fn serve(self, service: InProcess, stopping: watch::Receiver<bool>) {
+        let door = Arc::new(Cluster::new(service, self.store.keeping()));
+        http::serve(self.listener, self.security, door, stopping, self.drain).await;
+    }
+}
+
 /// Runs until it is asked to stop.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     if args.watched_datasets.len() > server::WATCHED_DATASETS_MAX {
@@ -168,6 +205,10 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         )
         .into());
     }
+    if let Some(http) = args.http {
+        // The same certificates and tokens; its address may need them where the other does not.
+        args.tls.server(Role::Coordinator, http, args.tokens.as_ref())?;
+    }
     let data = context.store_of_server()?;
     let store = args.cluster.store(&args.tls, security.tls.as_ref())?;
     // The threads that renew the leadership are separate from those that do the work.
@@ -175,6 +216,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let boot = fresh_boot();
     let results = args.results.unwrap_or_else(|| context.below(RESULTS_FOLDER));
     let scheme = if security.tls.is_some() { "https" } else { "http" };
+    let door_security = security.clone();
+    let door_store = data.clone();
     let options = server::Options {
         listen: args.listen,
         security,
@@ -216,12 +259,33 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         store.keep_fresh();
         election.keep_fresh();
         let metrics = serve_metrics(scrapes, Place::Coordinator)?;
-        let ready = Box::new(move |address| {
+        let drain = args.cluster.drain_timeout();
+        let door = match args.http {
+            Some(address) => Some(HttpDoor::bind(address, door_security, door_store, drain).await?),
+            None => None,
+        };
+        let http = door.as_ref().map_or_else(String::new, |door| format!(" http={scheme}://{}", door.address));
+        let (stopping, stopped) = watch::channel(false);
+        let (served, serving) = oneshot::channel();
+        let ready = Box::new(move |address, service| {
             health.ready();
-            say_ready(&format!("ready coordinator listen={address} url={scheme}://{address}{metrics}"));
+            if let Some(door) = door {
+                // Fails only if this coordinator has ended.
+                let _ = served.send(tokio::spawn(door.serve(service, stopped)));
+            }
+            say_ready(&format!("ready coordinator listen={address} url={scheme}://{address}{http}{metrics}"));
         });
+        let stop = async move {
+            stop.await;
+            stopping.send_replace(true);
+        };
         let (control, election) = (Arc::new(Metered(store)), Arc::new(Metered(election)));
-        server::run(options, control, election, ready, Box::pin(stop)).await.map_err(anyhow::Error::from)
+        let ended = server::run(options, control, election, ready, Box::pin(stop)).await;
+        if let Ok(serving) = serving.await {
+            // It is bounded by the same time-out, which began when it was asked to stop.
+            let _ = serving.await;
+        }
+        ended.map_err(anyhow::Error::from)
     });
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)

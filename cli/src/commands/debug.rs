@@ -13,11 +13,11 @@ use trawl_wire::pb;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use super::members::{coordinator_line, worker_line};
-use super::scans::{ClientArgs, ask, json_lines, line_of, print};
+use super::scans::{ClientArgs, ask, json_lines, print};
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use trawl_front::human::counted;
 use trawl_front::output::atomic_file::StagedFile;
+use trawl_front::records::{CoordinatorLine, ScanLine, WorkerLine};
 
 /// Scans listed.
 const SCANS_MAX: u32 = 200;
@@ -136,15 +136,17 @@ async fn of_cluster(manager: &mut Manager<'_>, wanted: &[String], parts: &mut Pa
     let text = |error: ClientError| format!("{:#}", anyhow::Error::from(error));
     let of_lines = |lines: anyhow::Result<String>| lines.map_err(|error| error.to_string());
     let coordinators = manager.coordinators().await.map_err(text);
-    parts
-        .add("coordinators.jsonl", coordinators.and_then(|all| of_lines(json_lines(all.iter().map(coordinator_line)))));
+    parts.add(
+        "coordinators.jsonl",
+        coordinators.and_then(|all| of_lines(json_lines(all.iter().map(CoordinatorLine::of)))),
+    );
     let workers = manager.workers().await.map_err(text);
-    parts.add("workers.jsonl", workers.and_then(|all| of_lines(json_lines(all.iter().map(worker_line)))));
+    parts.add("workers.jsonl", workers.and_then(|all| of_lines(json_lines(all.iter().map(WorkerLine::of)))));
     let datasets = manager.datasets().await.map_err(text);
     parts.add("datasets.jsonl", datasets.and_then(|all| of_lines(json_lines(&all))));
     let listed = manager.list(pb::ListScansRequest { limit: SCANS_MAX, ..Default::default() }).await.map_err(text);
     let scans = listed.as_ref().map(|reply| reply.scans.clone()).unwrap_or_default();
-    parts.add("scans.jsonl", listed.and_then(|reply| of_lines(json_lines(reply.scans.iter().map(line_of)))));
+    parts.add("scans.jsonl", listed.and_then(|reply| of_lines(json_lines(reply.scans.iter().map(ScanLine::of)))));
     for scan in reports_of(wanted, &scans) {
         let report = manager.trace(&scan).await.map(|reply| reply.report_json).map_err(text);
         parts.add(&format!("report-{scan}.json"), report);

@@ -30,6 +30,7 @@ mod reading;
 mod scan;
 mod scans;
 mod security;
+mod serve;
 mod serving;
 mod tokens;
 mod worker;
@@ -56,7 +57,8 @@ pub enum Command {
     Debug(debug::Args),
     Cluster(cluster::Args),
     Demo(demo::Args),
-    Coordinator(coordinator::Args),
+    Serve(Box<serve::Args>),
+    Coordinator(Box<coordinator::Args>),
     Worker(worker::Args),
     Devices(devices::Args),
     Bench(bench::Args),
@@ -141,7 +143,8 @@ impl Command {
             Self::Debug(args) => debug::run(&args),
             Self::Demo(args) => demo::run(&args, context),
             Self::Cluster(args) => cluster::run(args, context),
-            Self::Coordinator(args) => coordinator::run(args, context),
+            Self::Serve(args) => serve::run(*args, context),
+            Self::Coordinator(args) => coordinator::run(*args, context),
             Self::Worker(args) => worker::run(args, context),
             Self::Devices(args) => devices::run(&args),
             Self::Bench(args) => bench::run(args, context),

@@ -14,7 +14,7 @@ use crate::report::{Progress, RunReport, ms_since};
 
 /// Events received so far.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub(crate) struct Gathered {
     header: Option<pb::Accepted>,
     results: BTreeMap<u32, Columns>,
     failures: BTreeMap<u32, FailedSegment>,

@@ -23,7 +23,7 @@ use crate::planner::ShardSpec;
 use crate::report::{Progress, RunReport};
 pub use connect::CONNECT_TIMEOUT;
 pub use error::ClientError;
-use gathered::Gathered;
+pub(crate) use gathered::Gathered;
 pub use manage::Manager;
 use session::Connections;
 pub use session::Session;

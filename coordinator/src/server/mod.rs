@@ -5,7 +5,7 @@
 //!   worker;
 //! - `scans` takes each scan from its request to its end, `upkeep` recovers and deletes recorded scans, `record_budget`
 //!   decides whether another record fits;
-//! - `rpc` has the calls of clients and `service` their state, `proxy` forwards their calls to the leader, `quota` and `streams` limit each
+//! - `rpc` has the calls of clients and `service` their state, `in_process` makes them for other doors of this process, `proxy` forwards their calls to the leader, `quota` and `streams` limit each
 //!   caller, `datasets` answers what clients ask about bars;
 //! - `work` estimates the remaining work, `scaler` answers autoscalers, `watched` looks at how old datasets are.
 
@@ -15,6 +15,7 @@ mod counted_channel;
 mod datasets;
 mod dispatcher;
 mod heartbeat;
+pub mod in_process;
 mod leader_term;
 pub mod leadership;
 mod membership;
@@ -54,6 +55,7 @@ use crate::durable::{PlacementError, ResultStore, RetentionPolicy, StoreError, c
 use crate::scheduler::Limits;
 use cluster_context::ClusterContext;
 use datasets::Datasets;
+use in_process::InProcess;
 use leadership::Candidacy;
 use proxy::Proxy;
 use registry::{Coordinators, RegistryTimes};
@@ -192,7 +194,8 @@ fn taken(address: &str) -> String {
     )
 }
 
-/// Runs a coordinator until `stop` ends. `ready` receives the bound address once it serves. `election` is a separate
+/// Runs a coordinator until `stop` ends. `ready` receives the bound address once it serves, and the service for other doors of
+/// this process. `election` is a separate
 /// client of the same control store, so that renewing the leadership shares nothing with the work.
 ///
 /// Nothing here is generic: whoever calls it would compile the whole server anew.
@@ -203,7 +206,7 @@ pub async fn run(
     options: Options,
     control: Arc<dyn ControlStore>,
     election: Arc<dyn ControlStore>,
-    ready: Box<dyn FnOnce(SocketAddr) + Send>,
+    ready: Box<dyn FnOnce(SocketAddr, InProcess) + Send>,
     stop: Pin<Box<dyn Future<Output = ()> + Send>>,
 ) -> Result<(), ServerError> {
     let bind = |source| ServerError::Bind { address: options.listen, source };
@@ -289,6 +292,7 @@ pub async fn run(
     options.security.keep_fresh();
     let (server, scaler) =
         (options.security.access().guard(WithBodies(server)), options.security.access().guard(scaler));
+    let in_process = InProcess::new(server.clone());
     let incoming = incoming(listener, options.security.tls);
     let serving = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(HTTP2_KEEP_ALIVE.0))
@@ -301,7 +305,7 @@ pub async fn run(
         });
     let mut serving = tokio::spawn(serving);
     let watching = watched::watch(store, options.watched_datasets);
-    ready(address);
+    ready(address, in_process);
     let mut failed = None;
     tokio::select! {
         () = stop => {}

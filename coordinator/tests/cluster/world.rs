@@ -147,7 +147,7 @@ impl World {
         let (stop, stopped) = oneshot::channel();
         let (control, election) = (Arc::clone(&self.control), Arc::clone(&self.control));
         let running = tokio::spawn(async move {
-            let ready = Box::new(|address| ready.send(address).unwrap());
+            let ready = Box::new(|address, _| ready.send(address).unwrap());
             server::run(options, control, election, ready, Box::pin(async { drop(stopped.await) })).await
         });
         let address: SocketAddr = match bound.await {

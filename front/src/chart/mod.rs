@@ -9,7 +9,7 @@ mod ticks;
 use std::num::NonZero;
 
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{CHUNK_BYTES_MAX, PreparedScan, all_bars, prepare, symbol_series};
+use trawl_coordinator::{CHUNK_BYTES_MAX, PreparedScan, all_bars, symbol_series};
 use trawl_kernels::NoCancel;
 use trawl_market::{AsOf, Store, format_time};
 use trawl_plan::ScanDocument;
@@ -17,7 +17,8 @@ use trawl_plan::graph::Kind;
 
 use crate::human::counted;
 use crate::mistake::{UserMistake, of_market};
-use crate::refused::{of_all_bars, of_prepare, of_series};
+use crate::refused::{of_all_bars, of_series};
+use crate::run::prepared;
 use layout::{ChartLayout, Group, Place, Price, Series};
 
 /// Most bars of a chart: more than a screen can distinguish.
@@ -113,8 +114,7 @@ impl<'a> ChartRequest<'a> {
     /// A [`UserMistake`] in an expression, for an unknown symbol or one without bars; bars that cannot be read.
     pub fn layout(&self, symbol: &str, bars: usize, plot: u32) -> anyhow::Result<ChartLayout> {
         let document = self.document();
-        let prepared = prepare(self.store, &document, self.as_of.clone())
-            .map_err(|error| self.in_place(of_prepare(error, self.store, &document)))?;
+        let prepared = prepared(self.store, &document, self.as_of.clone()).map_err(|error| self.in_place(error))?;
         prepared.warnings.iter().for_each(|warning| (self.warn)(warning));
         let count: usize = self.groups.iter().map(|(_, text, _)| texts(text).count()).sum();
         if prepared.plan.headings.len() != self.prices.len() + count {

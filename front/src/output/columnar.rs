@@ -150,6 +150,20 @@ pub fn write_arrow(answer: &Answer, about: &About<'_>, writer: &mut impl Write) 
     Ok(())
 }
 
+/// Writes an Arrow IPC stream: the batches of the file, without its index at the end.
+///
+/// # Errors
+/// The writer's error.
+pub fn write_arrow_stream(answer: &Answer, about: &About<'_>, writer: &mut impl Write) -> anyhow::Result<()> {
+    let schema = schema(answer, about);
+    let mut stream = arrow_ipc::writer::StreamWriter::try_new(writer, &schema)?;
+    for rows in answer.rows.chunks(BATCH_ROWS) {
+        stream.write(&batch(&schema, answer, rows)?)?;
+    }
+    stream.finish()?;
+    Ok(())
+}
+
 /// Writes a Parquet file. The metadata are in the file's own key-value list too, for readers that do not decode the
 /// Arrow schema.
 ///

@@ -188,6 +188,7 @@ impl Serialize for Cell<'_> {
 }
 
 /// A number in JSON: null for NA, text for infinities.
+#[derive(Debug, Clone, Copy)]
 pub struct Number(pub f64);
 
 impl Serialize for Number {

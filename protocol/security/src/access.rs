@@ -158,6 +158,18 @@ impl Access {
         Guarded { inner, access: self }
     }
 
+    /// Authenticates and authorises a call that comes by another protocol than gRPC, by the rule of the RPC at `path`; a refusal is
+    /// logged and counted as the guard does.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED or PERMISSION_DENIED, with a message that says what to do.
+    pub fn admit(&self, path: &str, headers: &HeaderMap, peer: &Peer) -> Result<Caller, Status> {
+        self.check(path, headers, Some(peer)).inspect_err(|status| {
+            audit::refused(path, Some(peer), status);
+            AUTH_FAILURES.of(failure_of(status)).inc();
+        })
+    }
+
     /// Authenticates and authorises a call. `peer` is missing only in tests that serve without this module's
     /// connections.
     ///

@@ -72,6 +72,13 @@ enum Io {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+impl Accepted {
+    /// Who is at the other end.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+}
+
 impl Connected for Accepted {
     type ConnectInfo = Peer;
 

@@ -5,7 +5,6 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use serde::Serialize;
 use trawl_market::{
     Checks, InspectOptions, Inspection, SymbolEntry, SymbolInspection, TimeMicros, format_time, inspect,
 };
@@ -16,6 +15,7 @@ use crate::app::Context;
 use crate::commands::scans::RemoteArgs;
 use crate::failure::{DONE, NOT_DONE, of_market};
 use crate::output::page::{Page, new_table, push_table, right_align};
+use trawl_front::datasets::InspectionDocument;
 use trawl_front::human::{bytes, counted, readable, thousands};
 
 /// Symbols listed by default.
@@ -82,15 +82,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
 }
 
 fn json(found: &Inspection, symbols: &[SymbolEntry], all: bool) -> anyhow::Result<String> {
-    #[derive(Serialize)]
-    struct Document<'a> {
-        #[serde(flatten)]
-        found: &'a Inspection,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        entries: Option<&'a [SymbolEntry]>,
-    }
-    let entries = all.then_some(symbols);
-    Ok(format!("{}\n", serde_json::to_string_pretty(&Document { found, entries })?))
+    let document = InspectionDocument { found, entries: all.then_some(symbols) };
+    Ok(format!("{}\n", serde_json::to_string_pretty(&document)?))
 }
 
 fn text(found: &Inspection, entries: &[SymbolEntry], all: bool) -> String {

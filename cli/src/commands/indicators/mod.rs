@@ -1,5 +1,6 @@
 //! `trawl indicators`: the functions of the scan language, from their declarations.
 
+mod describe;
 mod pages;
 
 use std::io::{self, Write as _};
@@ -7,8 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use trawl_front::describe;
-use trawl_plan::{catalogue, suggest};
+use trawl_front::indicators::{self, Found};
 
 use crate::app::Context;
 use crate::failure::UserMistake;
@@ -51,19 +51,13 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
         return search(words, args.json);
     }
     let text = match &args.name {
-        None if args.json => json(&describe::all())?,
+        None if args.json => json(&indicators::all())?,
         None => describe::list(),
-        Some(name) => {
-            let lower = name.to_ascii_lowercase();
-            let lower = lower.trim_end_matches("()");
-            match (catalogue::find(lower), catalogue::find_form(lower)) {
-                (Some(function), _) if args.json => json(&describe::entry(function))?,
-                (Some(function), _) => describe::function(function),
-                (None, Some(form)) if args.json => json(&describe::form_entry(form))?,
-                (None, Some(form)) => describe::form(form),
-                (None, None) => return Err(unknown(name, lower).into()),
-            }
-        }
+        Some(name) => match indicators::find(name)? {
+            found if args.json => json(&found.entry())?,
+            Found::Function(function) => describe::function(function),
+            Found::Form(form) => describe::form(form),
+        },
     };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
@@ -71,7 +65,7 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
 
 /// Prints what a search finds; an error when that is nothing.
 fn search(words: &str, as_json: bool) -> anyhow::Result<ExitCode> {
-    let found = describe::search(words);
+    let found = indicators::search(words);
     let hint = trawl_plan::foreign_hint(words.trim());
     if found.iter().all(|(_, entries)| entries.is_empty()) && hint.is_none() {
         let help = "try a shorter word; 'trawl indicators' lists all functions";
@@ -90,15 +84,4 @@ fn search(words: &str, as_json: bool) -> anyhow::Result<ExitCode> {
 
 fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
     Ok(format!("{}\n", serde_json::to_string_pretty(value)?))
-}
-
-fn unknown(name: &str, lower: &str) -> UserMistake {
-    let functions = catalogue::functions().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()));
-    let near = suggest(lower, functions.chain(catalogue::FORMS.iter().map(|f| f.name)));
-    // A word of another tool is no slip of the pen, however near it is to a name.
-    let help = trawl_plan::foreign_hint(lower).unwrap_or_else(|| match near {
-        Some(near) => format!("did you mean '{near}'?"),
-        None => "'trawl indicators' lists them".to_owned(),
-    });
-    UserMistake::Plain { message: format!("there is no function '{name}'"), help: Some(help) }
 }

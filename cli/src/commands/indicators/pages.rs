@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use trawl_front::indicators::{Entry, groups};
 use trawl_plan::catalogue;
-
-use trawl_front::describe::{Entry, groups};
 
 const NOTE: &str = "<!-- Written by `just docs` from the declarations in plan/src/catalogue: change those. -->\n";
 

@@ -33,10 +33,9 @@ use std::process::ExitCode;
 use clap::builder::BoolishValueParser;
 use trawl_coordinator::client;
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{NearQuestion, PreparedScan, Question, prepare_opened};
-use trawl_front::refused;
-use trawl_front::run::Outcome;
-use trawl_front::why::{near_json, why_json};
+use trawl_coordinator::{PreparedScan, prepare_opened};
+use trawl_front::run::{self, Outcome};
+use trawl_front::why::{Near, Why};
 use trawl_market::AsOf;
 use trawl_plan::ScanDocument;
 use trawl_telemetry::names::{attribute, span as name};
@@ -390,44 +389,42 @@ fn files(shown: &ShownArgs, running: &Running) -> Result<Files, UserMistake> {
 
 /// Opens and compiles; mistakes are reported as the user's.
 pub(super) fn prepare(context: &Context, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<PreparedScan> {
-    let store = context.store()?;
-    trawl_coordinator::prepare(&store, document, as_of).map_err(|error| refused::of_prepare(error, &store, document))
+    run::prepared(&context.store()?, document, as_of)
 }
 
 /// Why symbols are in the answer or not; [`NOT_DONE`] when the bars of one cannot be read.
 fn explain_symbols(args: &Args, prepared: &PreparedScan, symbols: &str) -> anyhow::Result<ExitCode> {
-    let ask = |symbol: &str| Question::new(prepared, symbol.trim()).map_err(refused::of_why);
-    let questions = symbols.split(',').map(ask).collect::<anyhow::Result<Vec<Question>>>()?;
-    let Outcome { answer, synthetic, .. } = embedded(&args.running, args.shown.quiet, prepared, None)?;
-    let (mut texts, mut values) = (Vec::new(), Vec::new());
-    for question in &questions {
-        let explained = question.explained(&embedded(&args.running, args.shown.quiet, &question.scan, None)?.answer);
-        match args.json {
-            true => values.push(why_json(question, &explained, &answer)),
-            false => texts.push(why::text(question, &explained, &answer, synthetic)),
+    let mut synthetic = false;
+    let why = Why::ask(prepared, symbols.split(','), &mut |scan| {
+        let outcome = embedded(&args.running, args.shown.quiet, scan, None)?;
+        synthetic = outcome.synthetic;
+        Ok(outcome.answer)
+    })?;
+    let text = match args.json {
+        true => format!("{}\n", serde_json::to_string_pretty(&why.json())?),
+        false => {
+            let text = |(question, explained): &(_, _)| why::text(question, explained, &why.answer, synthetic);
+            why.explained.iter().map(text).collect::<Vec<_>>().join("\n")
         }
-    }
-    let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&values)?) } else { texts.join("\n") };
+    };
     io::stdout().write_all(text.as_bytes())?;
-    let asked = |symbol: &str| questions.iter().any(|question| question.symbol == symbol);
-    let failed = answer.rows.iter().any(|r| asked(&r.row.symbol) && r.row.status == Status::Failed);
+    let asked = |symbol: &str| why.explained.iter().any(|(question, _)| question.symbol == symbol);
+    let failed = why.answer.rows.iter().any(|r| asked(&r.row.symbol) && r.row.status == Status::Failed);
     Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
 }
 
 /// The symbols that fail on few terms; [`NOT_DONE`] when the bars of a symbol cannot be read.
 fn near_misses(args: &Args, prepared: &PreparedScan, most: u32) -> anyhow::Result<ExitCode> {
-    let question = NearQuestion::new(prepared).map_err(refused::of_why)?;
-    let Outcome { answer, .. } = embedded(&args.running, args.shown.quiet, prepared, None)?;
-    let parts = embedded(&args.running, args.shown.quiet, &question.scan, None)?.answer;
-    let misses = question.misses(&answer, &parts, most as usize);
+    let run = &mut |scan: &PreparedScan| Ok(embedded(&args.running, args.shown.quiet, scan, None)?.answer);
+    let near = Near::ask(prepared, most, run)?;
     let text = match args.json {
-        true => format!("{}\n", near_json(&misses)?),
+        true => format!("{}\n", serde_json::to_string_pretty(&near.lines())?),
         false => {
             let (limit, page) = (prepared.plan.limit, Page::of_stdout());
-            near::text(&question, &misses, &answer, most as usize, limit, args.shown.all, page)
+            near::text(&near.question, &near.misses, &near.answer, most as usize, limit, args.shown.all, page)
         }
     };
     io::stdout().write_all(text.as_bytes())?;
-    let failed = answer.counts()[Status::Failed as usize] > 0;
+    let failed = near.answer.counts()[Status::Failed as usize] > 0;
     Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use trawl_coordinator::{PreparedScan, Route, ShardSpec, estimated_ns};
 use trawl_front::run::{self, Outcome, RunOptions};
-use trawl_kernels::{CancelFlag, Precision};
+use trawl_kernels::Precision;
 use trawl_worker::Checkpoints;
 
 use crate::backend::{BackendArgs, Workload};
@@ -81,7 +81,7 @@ pub(super) fn embedded(
         allow_partial: running.allow_partial,
         chosen: running.backend.choose(work)?,
         checkpoints,
-        cancel: CancelFlag::default(),
+        cancel: None,
     };
     Ok(run::embedded(prepared, options, &Waiting::new(quiet))?)
 }

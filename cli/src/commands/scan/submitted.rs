@@ -1,6 +1,7 @@
 //! A scan on a cluster: the request, its answer, and what a coordinator's failure means to the user.
 
 use trawl_coordinator::client::{self, ClientError, ScanCall};
+use trawl_front::mistake::drawn;
 use trawl_front::run::Outcome;
 use trawl_market::AsOf;
 use trawl_plan::ScanDocument;
@@ -10,7 +11,6 @@ use super::Args;
 use super::clauses::as_of;
 use crate::failure::UserMistake;
 use crate::progress::Waiting;
-use trawl_front::refused::drawn;
 
 /// The request to a coordinator.
 pub(super) fn call(args: &Args, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<ScanCall> {
@@ -55,7 +55,7 @@ pub(super) fn submitted_of_all(
 /// A coordinator's failure in this program's words.
 pub fn of_client(error: ClientError) -> anyhow::Error {
     match error {
-        ClientError::Mistakes(mistakes) => drawn(mistakes),
+        ClientError::Mistakes(mistakes) => drawn(mistakes).into(),
         error if error.is_users_mistake() => UserMistake::plain(error.to_string()).into(),
         error => anyhow::Error::new(error),
     }

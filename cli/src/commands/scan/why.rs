@@ -1,4 +1,4 @@
-//! `--why SYMBOL,...`: every part of the scan's conditions with its value for each symbol, and which part decided; as text or as JSON.
+//! `--why SYMBOL,...`: every part of the scan's conditions with its value for each symbol, and which part decided; as text.
 
 use std::fmt::Write as _;
 

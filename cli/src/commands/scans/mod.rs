@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Serialize;
 use trawl_coordinator::client::{self, ClientError, Manager};
+use trawl_front::records::{ScanLine, instant, parse_state, state_name};
 use trawl_front::run::Outcome;
-use trawl_plan::suggest;
-use trawl_wire::{Failure, pb};
+use trawl_wire::pb;
 
 use crate::commands::scan::{Files, ShownArgs, finish, of_client};
 use crate::commands::security::TlsArgs;
@@ -57,22 +57,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-const STATES: [pb::ScanState; 5] = [
-    pb::ScanState::Queued,
-    pb::ScanState::Running,
-    pb::ScanState::Done,
-    pb::ScanState::Failed,
-    pb::ScanState::Cancelled,
-];
-
-fn state(text: &str) -> Result<pb::ScanState, String> {
-    let names = STATES.map(state_name);
-    STATES.into_iter().find(|state| state_name(*state) == text).ok_or_else(|| {
-        let near = suggest(text, names).map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
-        format!("one of {} is expected{near}", names.join(", "))
-    })
-}
-
 fn parse_instant(text: &str) -> Result<i64, String> {
     let expected = "a time in UTC is expected, such as 2026-11-02 or 2026-11-02T09:30:00";
     trawl_market::parse_time(text).ok_or_else(|| expected.to_owned())
@@ -114,7 +98,7 @@ pub struct ListArgs {
     active: bool,
 
     /// Only scans in these states, separated by commas: queued, running, done, failed, cancelled
-    #[arg(long, value_name = "STATE,...", value_delimiter = ',', value_parser = state)]
+    #[arg(long, value_name = "STATE,...", value_delimiter = ',', value_parser = parse_state)]
     state: Vec<pb::ScanState>,
 
     /// Only scans of this caller, as the column OWNER shows it
@@ -236,84 +220,6 @@ fn ask_at<T>(
     runtime.block_on(asked).map_err(of_client)
 }
 
-pub(super) fn state_name(state: pb::ScanState) -> &'static str {
-    match state {
-        pb::ScanState::Unspecified => "unknown",
-        pb::ScanState::Queued => "queued",
-        pb::ScanState::Running => "running",
-        pb::ScanState::Done => "done",
-        pb::ScanState::Failed => "failed",
-        pb::ScanState::Cancelled => "cancelled",
-    }
-}
-
-fn priority_name(priority: pb::Priority) -> &'static str {
-    match priority {
-        pb::Priority::Normal => "normal",
-        pb::Priority::Low => "low",
-        pb::Priority::High => "high",
-    }
-}
-
-/// One scan, as it is printed as JSON.
-#[derive(Serialize)]
-pub(super) struct ScanLine<'a> {
-    scan: &'a str,
-    state: &'a str,
-    owner: &'a str,
-    durable: bool,
-    generation: u32,
-    priority: &'a str,
-    submitted: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ended: Option<String>,
-    dataset: &'a str,
-    condition: &'a str,
-    step: u32,
-    segments: u32,
-    segments_ended: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failure: Option<Failure>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    answer_digest: &'a str,
-    #[serde(skip_serializing_if = "is_zero")]
-    failed_symbols: u64,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    waits_for: &'a str,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
-pub(super) fn line_of(info: &pb::ScanInfo) -> ScanLine<'_> {
-    ScanLine {
-        scan: &info.scan_id,
-        state: state_name(info.state()),
-        owner: &info.owner,
-        durable: info.durable,
-        generation: info.generation,
-        priority: priority_name(info.priority()),
-        submitted: instant(info.submitted_us),
-        ended: info.ended_us.map(instant),
-        dataset: &info.dataset,
-        condition: &info.condition,
-        step: info.step,
-        segments: info.segments,
-        segments_ended: info.segments_ended,
-        failure: info.failure.clone().map(Failure::from),
-        answer_digest: &info.answer_digest,
-        failed_symbols: info.failed_symbols,
-        waits_for: &info.waits_for,
-    }
-}
-
-/// A time to the second, in UTC.
-fn instant(us: i64) -> String {
-    const SECOND_US: i64 = 1_000_000;
-    trawl_market::format_time(us - us.rem_euclid(SECOND_US))
-}
-
 /// The progress, in a few words.
 fn progress(info: &pb::ScanInfo) -> String {
     match info.state() {
@@ -374,7 +280,7 @@ pub fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
         pb::ListScansRequest { limit: 0, active: false, ..wanted.clone() } != pb::ListScansRequest::default();
     let reply = ask(&args.client, async |manager| manager.list(wanted).await)?;
     if args.json {
-        print(&json_lines(reply.scans.iter().map(line_of))?)?;
+        print(&json_lines(reply.scans.iter().map(ScanLine::of))?)?;
         return Ok(ExitCode::from(DONE));
     }
     if reply.scans.is_empty() {
@@ -408,10 +314,10 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         _ => DONE,
     };
     if args.json {
-        print(&json_lines([line_of(&info)])?)?;
+        print(&json_lines([ScanLine::of(&info)])?)?;
         return Ok(ExitCode::from(code));
     }
-    let line = line_of(&info);
+    let line = ScanLine::of(&info);
     let mut rows = vec![
         ("scan", line.scan.to_owned()),
         ("state", line.state.to_owned()),

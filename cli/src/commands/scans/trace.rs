@@ -7,9 +7,10 @@ use anyhow::Context as _;
 use serde::Serialize;
 use trawl_coordinator::RunReport;
 use trawl_coordinator::profile::Profile;
+use trawl_front::records::state_name;
 use trawl_wire::pb;
 
-use super::{ClientArgs, ask, state_name};
+use super::{ClientArgs, ask};
 use crate::failure::DONE;
 use crate::output::waterfall;
 

@@ -130,6 +130,29 @@ label! {
     }
 }
 
+label! {
+    /// Why a request of HTTP was refused, apart from strangers, who are counted in trawl_auth_failures.
+    pub enum HttpRefusal("reason") {
+        /// The header Host names another machine than the one that was reached: DNS rebinding.
+        Host = "host",
+        /// A page of another site made a browser send it.
+        Origin = "origin",
+        /// No path or no method of this interface.
+        Path = "path",
+        ContentType = "content_type",
+        /// The body, or the document in it.
+        TooLarge = "too_large",
+        /// A body, query or header that cannot be read.
+        Malformed = "malformed",
+        /// The body did not arrive in time.
+        SlowRequest = "slow_request",
+        /// The client did not read its reply, and was disconnected.
+        SlowReader = "slow_reader",
+        /// Too many answers, streams of events or waiting requests.
+        Busy = "busy",
+    }
+}
+
 super::metrics! { Coordinator;
     /// Scans that were accepted, or taken over.
     SCANS_ACCEPTED: Counter<Origin, { Origin::COUNT }> = "trawl_scans_accepted", None;
@@ -205,4 +228,10 @@ super::metrics! { Coordinator;
     STREAMS_ENDED: Counter<StreamEnd, { StreamEnd::COUNT }> = "trawl_client_streams_ended", None;
     /// Time that events waited for clients to read, summed over streams.
     CLIENT_WAIT: Counter = "trawl_client_wait_seconds", Seconds;
+    /// Requests of HTTP that had a head.
+    HTTP_REQUESTS: Counter = "trawl_http_requests", None;
+    /// Requests of HTTP that were refused, and connections that were closed.
+    HTTP_REFUSALS: Counter<HttpRefusal, { HttpRefusal::COUNT }> = "trawl_http_refusals", None;
+    /// Connections of HTTP that are open.
+    HTTP_CONNECTIONS: Gauge = "trawl_http_connections", None;
 }

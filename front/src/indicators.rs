@@ -1,19 +1,18 @@
-//! A function's description: for the terminal and as JSON.
+//! The functions of the scan language as data, from their declarations.
 
-use std::fmt::Write as _;
-
+use schemars::JsonSchema;
 use serde::Serialize;
 use trawl_plan::catalogue::{self, Form, Function, ParamDefault};
 use trawl_plan::graph::Kind;
-use trawl_plan::{legal_values, signature};
+use trawl_plan::{legal_values, signature, suggest};
 
-use crate::human::counted;
+use crate::mistake::UserMistake;
 
 /// Heading of the functions that look at other bars.
 pub const FORMS_GROUP: &str = "Other bars, symbols and the whole market";
 
 /// A function as data.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Entry {
     /// As it is called.
     pub name: &'static str,
@@ -51,7 +50,7 @@ pub struct Entry {
 }
 
 /// A series argument as data.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct SeriesEntry {
     /// For naming it in a call.
     pub name: &'static str,
@@ -63,7 +62,7 @@ pub struct SeriesEntry {
 }
 
 /// A parameter as data.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ParameterEntry {
     /// For naming it in a call.
     pub name: &'static str,
@@ -75,7 +74,7 @@ pub struct ParameterEntry {
 }
 
 /// An output as data.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct OutputEntry {
     /// As it is written after the dot.
     pub name: &'static str,
@@ -182,86 +181,43 @@ pub fn search(words: &str) -> Vec<(&'static str, Vec<Entry>)> {
     groups
 }
 
-/// All functions by group, a line each.
-pub fn list() -> String {
-    lines(&groups())
+/// A function or a form.
+#[derive(Debug, Clone, Copy)]
+pub enum Found {
+    /// A function.
+    Function(&'static Function),
+    /// A form: a construct of the scan language such as `tf`.
+    Form(&'static Form),
 }
 
-/// Functions by group, a line each.
-pub fn lines(groups: &[(&'static str, Vec<Entry>)]) -> String {
-    let width = groups.iter().flat_map(|(_, entries)| entries).map(|e| e.name.len()).max().unwrap_or(0);
-    let mut text = String::new();
-    for (group, entries) in groups {
-        let _ = writeln!(text, "{group}");
-        for entry in entries {
-            let _ = writeln!(text, "  {:<width$}  {}", entry.name, entry.summary);
+impl Found {
+    /// As data.
+    pub fn entry(self) -> Entry {
+        match self {
+            Self::Function(function) => entry(function),
+            Self::Form(form) => form_entry(form),
         }
-        text.push('\n');
     }
-    let count: usize = groups.iter().map(|(_, entries)| entries.len()).sum();
-    let _ = writeln!(text, "{}; 'trawl indicators NAME' describes one", counted(count, "function"));
-    text
 }
 
-/// Everything about a function.
-pub fn function(function: &'static Function) -> String {
-    let entry = entry(function);
-    let mut text = heading(&entry);
-    if !entry.aliases.is_empty() {
-        let _ = writeln!(text, "also     {}", entry.aliases.join(", "));
-    }
-    let mut title = "series";
-    for series in &entry.series {
-        let default = series.default.map_or_else(|| "must be given".to_owned(), |d| format!("[default: {d}]"));
-        let _ = writeln!(text, "{title:<8} {}: a {} {default}", series.name, series.kind);
-        title = "";
-    }
-    title = "numbers";
-    for parameter in &entry.parameters {
-        let default = parameter.default.as_ref();
-        let default = default.map_or_else(|| "must be given".to_owned(), |d| format!("[default: {d}]"));
-        let _ = writeln!(text, "{title:<8} {}: {} {default}", parameter.name, parameter.legal);
-        title = "";
-    }
-    title = "outputs";
-    for output in &entry.outputs {
-        let field = if entry.outputs.len() > 1 { format!(".{}", output.name) } else { format!("a {}", output.kind) };
-        let aliases: Vec<String> = output.aliases.iter().map(|a| format!(".{a}")).collect();
-        let _ = writeln!(text, "{title:<8} {}", [vec![field], aliases].concat().join(" or "));
-        title = "";
-    }
-    let field = match function.outputs {
-        [_] => String::new(),
-        several => format!(".{}", several[0].aliases.first().unwrap_or(&several[0].name)),
-    };
-    let example = entry.example.unwrap_or_default();
-    let _ = writeln!(text, "example  {example}{field}");
-    let _ = writeln!(
-        text,
-        "needs    {} before its first value, as in the example",
-        counted(entry.look_back.unwrap_or(0), "bar")
-    );
-    let warm_up = match entry.warm_up {
-        Some(bars) => format!("{} before the first one of a limited history", counted(bars, "bar")),
-        None => "depends on its first bar for ever: with a limited history it is accepted only with origin = true"
-            .to_owned(),
-    };
-    let _ = writeln!(text, "warm-up  {warm_up}");
-    let _ = writeln!(text, "missing  after one missing bar: {}", entry.after_missing.unwrap_or_default());
-    if let Some(note) = catalogue::group_note(function.group) {
-        let _ = writeln!(text, "\n{note}");
-    }
-    text
+/// What a name calls, in any case and with or without `()`.
+///
+/// # Errors
+/// A mistake that suggests the nearest name.
+pub fn find(name: &str) -> Result<Found, UserMistake> {
+    let lower = name.to_ascii_lowercase();
+    let lower = lower.trim_end_matches("()");
+    let function = catalogue::find(lower).map(Found::Function);
+    function.or_else(|| catalogue::find_form(lower).map(Found::Form)).ok_or_else(|| unknown(name, lower))
 }
 
-/// Everything about a form.
-pub fn form(form: &'static Form) -> String {
-    heading(&form_entry(form))
-}
-
-fn heading(entry: &Entry) -> String {
-    let mut text = format!("{}\n\n  {}\n\n", entry.summary, entry.call);
-    let _ = writeln!(text, "formula  {}", entry.formula);
-    let _ = writeln!(text, "from     {} ({})", entry.reference, entry.group);
-    text
+fn unknown(name: &str, lower: &str) -> UserMistake {
+    let functions = catalogue::functions().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()));
+    let near = suggest(lower, functions.chain(catalogue::FORMS.iter().map(|f| f.name)));
+    // A word of another tool is no slip of the pen, however near it is to a name.
+    let help = trawl_plan::foreign_hint(lower).unwrap_or_else(|| match near {
+        Some(near) => format!("did you mean '{near}'?"),
+        None => "'trawl indicators' lists them".to_owned(),
+    });
+    UserMistake::Plain { message: format!("there is no function '{name}'"), help: Some(help) }
 }

@@ -1,0 +1,119 @@
+//! What a server can do for its callers, whatever runs the scans: the one facade behind the paths.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::watch;
+use tonic::codegen::http::HeaderValue;
+use trawl_coordinator::client::Scanned;
+use trawl_coordinator::server::in_process::Credentials;
+use trawl_market::{AsOf, DatasetSummary, DayCoverage, Inspection, SymbolEntry};
+use trawl_plan::ScanDocument;
+use trawl_security::{Caller, Peer};
+use trawl_wire::pb;
+
+use super::problem::Problem;
+use super::request::Submission;
+use super::series::{SeriesColumns, SeriesQuestion};
+use crate::explain::Explanation;
+
+/// Who makes a request: known, and allowed to make it.
+#[derive(Clone)]
+pub struct Call {
+    /// By the rules of access.
+    pub caller: Caller,
+    /// The other end of the connection.
+    pub peer: Peer,
+    /// The header with the token, for a call to be passed on.
+    pub authorization: Option<HeaderValue>,
+}
+
+impl Call {
+    /// For a call of the coordinator's service, whose guard decides again.
+    pub fn credentials(&self) -> Credentials {
+        Credentials { peer: self.peer.clone(), authorization: self.authorization.clone() }
+    }
+}
+
+/// A scan that a question is about.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// What is scanned.
+    pub document: ScanDocument,
+    /// Its text as TOML, if it came as text: mistakes are placed in it.
+    pub text: Option<String>,
+    /// The bar.
+    pub as_of: AsOf,
+}
+
+/// What an inspection found, and every symbol of the snapshot.
+pub type Inspected = (Inspection, Vec<SymbolEntry>);
+
+/// What a server can do. Dropping a future ends what it waits for: an ephemeral scan, or the computing of a question.
+#[tonic::async_trait]
+pub trait Door: Send + Sync + 'static {
+    /// `serve` or `coordinator`.
+    fn mode(&self) -> &'static str;
+
+    /// Accepts a scan, checks it, and returns while it waits or runs.
+    async fn submit(&self, call: &Call, submission: Submission) -> Result<pb::ScanInfo, Problem>;
+
+    /// Runs a scan that ends with this call, if it is dropped.
+    async fn run_ephemeral(&self, call: &Call, submission: Submission) -> Result<Scanned, Problem>;
+
+    /// The answer of a scan that is done.
+    async fn answer(&self, call: &Call, scan: &str) -> Result<std::sync::Arc<Scanned>, Problem>;
+
+    /// One scan.
+    async fn status(&self, call: &Call, scan: &str) -> Result<pb::ScanInfo, Problem>;
+
+    /// The scans that the caller may see, newest first.
+    async fn list(&self, call: &Call, wanted: pb::ListScansRequest) -> Result<Vec<pb::ScanInfo>, Problem>;
+
+    /// Cancels a scan; one that has ended is left as it is.
+    async fn cancel(&self, call: &Call, scan: &str) -> Result<pb::ScanInfo, Problem>;
+
+    /// A scan's state whenever it changes; the sender goes away when nothing more is known of it.
+    async fn watch(&self, call: &Call, scan: &str) -> Result<watch::Receiver<pb::ScanInfo>, Problem>;
+
+    /// The report of a scan's run.
+    async fn report(&self, call: &Call, scan: &str) -> Result<Value, Problem>;
+
+    /// What a scan needs, reads and costs, and the steps of its plan.
+    async fn explain(&self, call: &Call, asked: Asked) -> Result<(Explanation, Vec<String>), Problem>;
+
+    /// Why symbols are in the answer or not, an object for each.
+    async fn why(&self, call: &Call, asked: Asked, symbols: Vec<String>) -> Result<Vec<Value>, Problem>;
+
+    /// The symbols that fail on at most `most` terms, as the JSON of a list.
+    async fn near(&self, call: &Call, asked: Asked, most: u32) -> Result<String, Problem>;
+
+    /// Columns along the bars of a symbol.
+    async fn series(&self, call: &Call, question: SeriesQuestion) -> Result<SeriesColumns, Problem>;
+
+    /// The datasets that the caller may scan.
+    async fn datasets(&self, call: &Call) -> Result<Vec<DatasetSummary>, Problem>;
+
+    /// What one of them holds.
+    async fn inspect(&self, call: &Call, dataset: &str, symbol: Option<String>) -> Result<Inspected, Problem>;
+
+    /// Symbols and bars of each day.
+    async fn coverage(&self, call: &Call, dataset: &str) -> Result<Vec<DayCoverage>, Problem>;
+
+    /// The workers of the cluster.
+    async fn workers(&self, call: &Call) -> Result<Vec<pb::WorkerInfo>, Problem>;
+
+    /// The coordinators of the cluster.
+    async fn coordinators(&self, call: &Call) -> Result<Vec<pb::CoordinatorInfo>, Problem>;
+}
+
+/// Whether a scan has ended.
+pub fn has_ended(info: &pb::ScanInfo) -> bool {
+    matches!(info.state(), pb::ScanState::Done | pb::ScanState::Failed | pb::ScanState::Cancelled)
+}
+
+/// Waits until a scan has ended; `None` after `wait`, or if nothing more is known of it.
+pub async fn until_ended(mut watched: watch::Receiver<pb::ScanInfo>, wait: Duration) -> Option<pb::ScanInfo> {
+    let ended = async { watched.wait_for(has_ended).await.ok().map(|info| info.clone()) };
+    tokio::time::timeout(wait, ended).await.ok().flatten()
+}

@@ -1,0 +1,363 @@
+//! What each path does: the checks before it, in order, and the call of the door.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::RequestExt as _;
+use axum::body::Body;
+use axum::extract::{RawPathParams, Request};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+use trawl_security::{Peer, PeerIdentity};
+use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HTTP_REQUESTS, HttpRefusal};
+use trawl_wire::pb;
+
+use super::answer::{self, Encoding, TURN_WAIT};
+use super::door::{Call, has_ended, until_ended};
+use super::listener::until_true;
+use super::problem::{Kind, Problem};
+use super::request::{self, AnswerQuery, FormatQuery, InspectQuery, ListQuery, NoQuery, WAIT_S_MAX};
+use super::routes::{Operation, Route};
+use super::{API_VERSION, App, events, guard, openapi};
+use crate::datasets::InspectionDocument;
+use crate::indicators;
+use crate::records::{CoordinatorLine, ScanLine, WorkerLine, state_name};
+
+/// Longest name in a path.
+const NAME_BYTES_MAX: usize = 256;
+/// How long a request for a stream of events waits while there are too many.
+const STREAM_WAIT: Duration = Duration::from_millis(100);
+/// Longest wait of `POST /v1/answers` for a scan without a deadline.
+const SUBMITTED_WAIT: Duration = Duration::from_secs(24 * 3600);
+
+/// The bodies of replies.
+pub(crate) mod replies {
+    use schemars::JsonSchema;
+    use serde::Serialize;
+    use trawl_market::DayCoverage;
+
+    use super::{CoordinatorLine, ScanLine, WorkerLine};
+    use crate::explain::Explanation;
+
+    /// An object that commands print as JSON too.
+    #[derive(Debug, Serialize, JsonSchema)]
+    #[serde(transparent)]
+    pub struct Object(pub serde_json::Map<String, serde_json::Value>);
+
+    /// Scans.
+    #[derive(Debug, Serialize, JsonSchema)]
+    pub struct Scans<'a> {
+        /// Newest first.
+        pub scans: Vec<ScanLine<'a>>,
+    }
+
+    /// What a scan needs, reads and costs.
+    #[derive(Debug, Serialize, JsonSchema)]
+    pub struct Explained {
+        /// In numbers.
+        #[serde(flatten)]
+        pub explanation: Explanation,
+        /// The steps of the plan, a line each.
+        pub plan_steps: Vec<String>,
+    }
+
+    /// Symbols and bars by day.
+    #[derive(Debug, Serialize, JsonSchema)]
+    pub struct Coverage {
+        /// Oldest first; times in microseconds since 1970-01-01 UTC.
+        #[schemars(with = "Vec<Object>")]
+        pub days: Vec<DayCoverage>,
+    }
+
+    /// Workers.
+    #[derive(Debug, Serialize, JsonSchema)]
+    pub struct Workers<'a> {
+        /// All that are registered.
+        pub workers: Vec<WorkerLine<'a>>,
+    }
+
+    /// Coordinators.
+    #[derive(Debug, Serialize, JsonSchema)]
+    pub struct Coordinators<'a> {
+        /// All that are registered.
+        pub coordinators: Vec<CoordinatorLine<'a>>,
+    }
+
+    /// What answers.
+    #[derive(Debug, Serialize, JsonSchema)]
+    pub struct Version {
+        /// The release.
+        pub version: &'static str,
+        /// Which bits its arithmetic gives.
+        pub numerics: String,
+        /// Version of this interface.
+        pub api: &'static str,
+        /// `serve` or `coordinator`.
+        pub mode: &'static str,
+    }
+}
+
+use replies::{Coordinators, Coverage, Explained, Scans, Version, Workers};
+
+/// The other end of a request's connection.
+fn peer_of(request: &Request) -> Peer {
+    // Set by the listener; without it nobody is known.
+    request.extensions().get::<Peer>().cloned().unwrap_or_else(|| Peer {
+        address: ([0, 0, 0, 0], 0).into(),
+        identity: PeerIdentity::Certificate(Err("the connection is not known".to_owned())),
+    })
+}
+
+/// The refusal of a request without a route, if it is not refused before for where it comes from.
+pub(crate) fn refused(request: &Request, otherwise: impl FnOnce() -> Problem) -> Problem {
+    HTTP_REQUESTS.inc();
+    match guard::check(&peer_of(request), request.uri(), request.headers()) {
+        Ok(()) => otherwise(),
+        Err(problem) => problem,
+    }
+}
+
+/// Answers a request of a route.
+pub(crate) async fn answered(app: &Arc<App>, route: &'static Route, request: Request) -> Response {
+    HTTP_REQUESTS.inc();
+    checked(app, route, request).await.unwrap_or_else(|problem| {
+        if problem.error.kind == Kind::Internal {
+            tracing::error!(path = route.path, why = problem.error.message, "a request of HTTP failed");
+        }
+        problem.into_response()
+    })
+}
+
+async fn checked(app: &Arc<App>, route: &'static Route, mut request: Request) -> Result<Response, Problem> {
+    let peer = peer_of(&request);
+    guard::check(&peer, request.uri(), request.headers())?;
+    let Some(rule) = route.rule else { return open(app, route, &request) };
+    // Before the body is read: a stranger costs no more than a head.
+    let admitted = app.access.admit(rule, request.headers(), &peer);
+    let caller = admitted.map_err(|status| Problem::of_status(&status))?;
+    // A removed header cannot be logged.
+    let authorization = request.headers_mut().remove(header::AUTHORIZATION);
+    let call = Call { caller, peer, authorization };
+    let names = request.extract_parts::<RawPathParams>().await;
+    let names = names.map_err(|_| malformed("the path is not UTF-8 text"))?;
+    let name = names.iter().next().map(|(_, name)| name.to_owned()).unwrap_or_default();
+    let illegal = |c: char| c.is_control() || c == '/' || c == '\\';
+    if name.len() > NAME_BYTES_MAX || name.contains(illegal) || name == "." || name == ".." {
+        return Err(malformed("the name in the path is none"));
+    }
+    let (parts, body) = request.into_parts();
+    let asked = Asked { app, call, name: &name, query: parts.uri.query(), headers: &parts.headers };
+    asked.answered(route.operation, body).await
+}
+
+fn malformed(why: &str) -> Problem {
+    HTTP_REFUSALS.of(HttpRefusal::Malformed).inc();
+    Problem::malformed(why)
+}
+
+/// What everybody may read.
+fn open(app: &App, route: &Route, request: &Request) -> Result<Response, Problem> {
+    request::query::<NoQuery>(request.uri().query())?;
+    match route.operation {
+        Operation::Version => json(&Version {
+            version: env!("CARGO_PKG_VERSION"),
+            numerics: trawl_worker::execution_class().numerics,
+            api: API_VERSION,
+            mode: app.door.mode(),
+        }),
+        Operation::OpenApi => Ok(of_bytes(openapi::text().into())),
+        _ => Ok("ok\n".into_response()),
+    }
+}
+
+fn of_bytes(bytes: Body) -> Response {
+    let mut reply = Response::new(bytes);
+    reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply
+}
+
+fn json(value: &impl Serialize) -> Result<Response, Problem> {
+    let bytes = serde_json::to_vec(value).map_err(|error| Problem::of_error(&error.into()))?;
+    Ok(of_bytes(bytes.into()))
+}
+
+/// The reply to a submission.
+fn accepted(info: &pb::ScanInfo) -> Result<Response, Problem> {
+    let mut reply = json(&ScanLine::of(info))?;
+    *reply.status_mut() = StatusCode::ACCEPTED;
+    if let Ok(location) = HeaderValue::from_str(&format!("/v1/scans/{}", info.scan_id)) {
+        reply.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(reply)
+}
+
+/// A request whose caller is known.
+struct Asked<'a> {
+    app: &'a Arc<App>,
+    call: Call,
+    /// The name in the path, if it has one.
+    name: &'a str,
+    query: Option<&'a str>,
+    headers: &'a HeaderMap,
+}
+
+impl Asked<'_> {
+    async fn answered(&self, operation: Operation, body: Body) -> Result<Response, Problem> {
+        let (door, call, name, headers) = (&self.app.door, &self.call, self.name, self.headers);
+        let no_query = || request::query::<NoQuery>(self.query);
+        match operation {
+            Operation::Submit => {
+                no_query()?;
+                let submission = request::body::<request::ScanBody>(headers, body).await?.submission(headers)?;
+                if submission.ephemeral {
+                    let problem = Problem::new(Kind::Invalid, "an ephemeral scan ends with its request");
+                    return Err(problem.help("send it to POST /v1/answers, or leave out 'ephemeral'"));
+                }
+                accepted(&door.submit(call, submission).await?)
+            }
+            Operation::SubmitAndWait => self.submitted_and_waited_for(body).await,
+            Operation::List => {
+                let wanted = request::query::<ListQuery>(self.query)?.wanted()?;
+                let scans = door.list(call, wanted).await?;
+                json(&Scans { scans: scans.iter().map(ScanLine::of).collect() })
+            }
+            Operation::Status => {
+                no_query()?;
+                json(&ScanLine::of(&door.status(call, name).await?))
+            }
+            Operation::Cancel => {
+                no_query()?;
+                json(&ScanLine::of(&door.cancel(call, name).await?))
+            }
+            Operation::Answer => {
+                let AnswerQuery { format, wait_s } = request::query(self.query)?;
+                let encoding = Encoding::of(format.as_deref(), headers)?;
+                if wait_s.is_some_and(|seconds| seconds > WAIT_S_MAX) {
+                    let message = format!("wait_s: at most {WAIT_S_MAX} seconds are waited");
+                    return Err(Problem::new(Kind::Invalid, message));
+                }
+                self.answer(name, Duration::from_secs(wait_s.unwrap_or(0).into()), encoding).await
+            }
+            Operation::Events => {
+                no_query()?;
+                let permit = answer::turn(&self.app.streams, STREAM_WAIT).await?;
+                let watched = door.watch(call, name).await?;
+                Ok(events::reply(watched, self.app.stopping.clone(), permit))
+            }
+            Operation::Report => {
+                no_query()?;
+                json(&door.report(call, name).await?)
+            }
+            Operation::Explain => {
+                no_query()?;
+                let asked = request::body::<request::ExplainBody>(headers, body).await?.asked()?;
+                let (explanation, plan_steps) = door.explain(call, asked).await?;
+                json(&Explained { explanation, plan_steps })
+            }
+            Operation::Why => {
+                no_query()?;
+                let (asked, symbols) = request::body::<request::WhyBody>(headers, body).await?.asked()?;
+                json(&door.why(call, asked, symbols).await?)
+            }
+            Operation::Near => {
+                no_query()?;
+                let (asked, most) = request::body::<request::NearBody>(headers, body).await?.asked()?;
+                Ok(of_bytes(door.near(call, asked, most).await?.into()))
+            }
+            Operation::Series => {
+                let FormatQuery { format } = request::query(self.query)?;
+                let encoding = Encoding::of(format.as_deref(), headers)?;
+                let question = request::body::<request::SeriesBody>(headers, body).await?.question()?;
+                let _permit = answer::turn(&self.app.answers, TURN_WAIT).await?;
+                answer::series(&door.series(call, question).await?, encoding)
+            }
+            Operation::Indicators => {
+                no_query()?;
+                json(&indicators::all())
+            }
+            Operation::Indicator => {
+                no_query()?;
+                let found = indicators::find(name).map_err(|mistake| {
+                    let problem = Problem::of_mistake(&mistake);
+                    let help = problem.error.help.unwrap_or_default();
+                    Problem::new(Kind::NotFound, problem.error.message).help(help)
+                })?;
+                json(&found.entry())
+            }
+            Operation::Datasets => {
+                no_query()?;
+                json(&door.datasets(call).await?)
+            }
+            Operation::Dataset => {
+                let InspectQuery { symbol, all } = request::query(self.query)?;
+                let (found, symbols) = door.inspect(call, name, symbol).await?;
+                json(&InspectionDocument { found: &found, entries: all.then_some(&symbols) })
+            }
+            Operation::Coverage => {
+                no_query()?;
+                json(&Coverage { days: door.coverage(call, name).await? })
+            }
+            Operation::Workers => {
+                no_query()?;
+                let workers = door.workers(call).await?;
+                json(&Workers { workers: workers.iter().map(WorkerLine::of).collect() })
+            }
+            Operation::Coordinators => {
+                no_query()?;
+                let coordinators = door.coordinators(call).await?;
+                json(&Coordinators { coordinators: coordinators.iter().map(CoordinatorLine::of).collect() })
+            }
+            // Answered before the caller is known.
+            Operation::Version | Operation::OpenApi | Operation::Health => Err(malformed("this path has no caller")),
+        }
+    }
+
+    /// `POST /v1/answers`.
+    async fn submitted_and_waited_for(&self, body: Body) -> Result<Response, Problem> {
+        let FormatQuery { format } = request::query(self.query)?;
+        let encoding = Encoding::of(format.as_deref(), self.headers)?;
+        let submission = request::body::<request::ScanBody>(self.headers, body).await?.submission(self.headers)?;
+        if submission.ephemeral && submission.idempotency_key.is_some() {
+            let problem = Problem::new(Kind::Invalid, "an ephemeral scan has no idempotency key");
+            return Err(problem.help("leave out one of them: an ephemeral scan ends with its request"));
+        }
+        if submission.ephemeral {
+            let scanned = {
+                let _waiting = answer::turn(&self.app.waiting, STREAM_WAIT).await?;
+                self.app.door.run_ephemeral(&self.call, submission).await?
+            };
+            let permit = answer::turn(&self.app.answers, TURN_WAIT).await?;
+            return Ok(answer::reply(Arc::new(scanned), encoding, permit));
+        }
+        let info = self.app.door.submit(&self.call, submission).await?;
+        self.answer(&info.scan_id, SUBMITTED_WAIT, encoding).await
+    }
+
+    /// The answer of a scan, if it ends within `wait`.
+    async fn answer(&self, scan: &str, wait: Duration, encoding: Encoding) -> Result<Response, Problem> {
+        let door = &self.app.door;
+        let mut info = door.status(&self.call, scan).await?;
+        if !has_ended(&info) && !wait.is_zero() {
+            let _waiting = answer::turn(&self.app.waiting, STREAM_WAIT).await?;
+            let watched = door.watch(&self.call, scan).await?;
+            let mut stopping = self.app.stopping.clone();
+            let ended = tokio::select! {
+                ended = until_ended(watched, wait) => ended,
+                () = until_true(&mut stopping) => None,
+            };
+            info = ended.unwrap_or(info);
+        }
+        if !has_ended(&info) {
+            let message = format!("scan {scan} is {} and has no answer yet", state_name(info.state()));
+            let help = "ask again, with ?wait_s=60 or after the event 'ended' of GET /v1/scans/ID/events";
+            return Err(Problem::new(Kind::Conflict, message).help(help));
+        }
+        if info.state() == pb::ScanState::Cancelled {
+            return Err(Problem::new(Kind::Cancelled, format!("scan {scan} was cancelled")));
+        }
+        let permit = answer::turn(&self.app.answers, TURN_WAIT).await?;
+        let answered = door.answer(&self.call, scan).await?;
+        Ok(answer::reply(answered, encoding, permit))
+    }
+}

@@ -1,0 +1,71 @@
+//! The door for other programs: HTTP/1.1 and JSON over the same operations as the command line.
+//!
+//! [`door`] is what a server can do, with two implementations: [`embedded`] runs scans in this process (`trawl serve`), [`cluster`]
+//! calls the coordinator that it is part of. `routes` is the one table of paths, from which the router and OpenAPI are made,
+//! `handlers` has what each does, `request` reads bodies and queries, `guard` refuses what a browser could be made to send,
+//! `problem` is every error, `answer` and `events` write replies that are streams, `listener` has the connections.
+//!
+//! Callers are identified by the rules of gRPC (`protocol/security/src/access.rs`): each path names the RPC whose rule it has.
+
+mod answer;
+pub mod cluster;
+pub mod door;
+pub mod embedded;
+mod events;
+mod guard;
+mod handlers;
+mod listener;
+mod openapi;
+mod problem;
+mod questions;
+mod request;
+mod routes;
+mod series;
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, watch};
+use trawl_security::Access;
+
+pub use listener::{CONNECTIONS_MAX, serve};
+pub use openapi::document as openapi;
+pub use problem::{Kind, Problem};
+pub use questions::{QuestionLimits, Questions};
+pub use request::Submission;
+
+use door::Door;
+
+/// Version of the interface: the first part of every path.
+pub const API_VERSION: &str = "1";
+/// Maximum bytes of a request's body: a scan document, with room for its text as a JSON string.
+pub const BODY_BYTES_MAX: usize = 2 * trawl_wire::limits::DOCUMENT_BYTES_MAX;
+/// Maximum answers that are gathered or written at once; further requests wait for [`answer::TURN_WAIT`].
+pub const ANSWERS_MAX: usize = 8;
+/// Maximum streams of events that are open at once.
+pub const EVENT_STREAMS_MAX: usize = 384;
+/// Maximum requests at once that wait for the end of a scan.
+pub const WAITING_MAX: usize = 256;
+
+/// What all requests share.
+pub(crate) struct App {
+    door: Arc<dyn Door>,
+    access: Access,
+    answers: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+    /// True once the server is ending: streams of events end.
+    stopping: watch::Receiver<bool>,
+}
+
+impl App {
+    fn new(door: Arc<dyn Door>, access: Access, stopping: watch::Receiver<bool>) -> Self {
+        Self {
+            door,
+            access,
+            answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
+            streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
+            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
+            stopping,
+        }
+    }
+}

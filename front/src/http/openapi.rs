@@ -1,0 +1,171 @@
+//! The description of the interface by OpenAPI 3.1, from the table of routes and the types of bodies.
+
+use std::sync::OnceLock;
+
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::answer::Encoding;
+use super::problem::ErrorBody;
+use super::request::IDEMPOTENCY_KEY;
+use super::routes::{Operation, ROUTES, Reply, Route, SchemaOf};
+
+/// Statuses of refusals, and what they mean.
+const REFUSALS: [(u16, &str); 13] = [
+    (400, "The path, query, header or body cannot be read"),
+    (401, "No token or certificate that is known"),
+    (403, "The caller may not do this, or the request comes from another site"),
+    (404, "There is no such scan, dataset or function"),
+    (406, "There is no format that the request accepts"),
+    (408, "The body did not arrive in time"),
+    (409, "The scan's state, or an idempotency key that another request has"),
+    (413, "More bytes or work than are taken in one request"),
+    (415, "The body is not application/json"),
+    (422, "A mistake in the scan or the question, with its place"),
+    (429, "A limit of the server or of the caller; Retry-After says when to come again"),
+    (503, "The server cannot answer at present"),
+    (504, "The scan's deadline has passed"),
+];
+
+/// The description as text; made once.
+pub fn text() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| document().to_string())
+}
+
+/// The description.
+pub fn document() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+    });
+    let mut generator = settings.into_generator();
+    let mut paths = Map::new();
+    for route in &ROUTES {
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[route.method.name()] = operation(route, &mut generator);
+    }
+    let error = generator.subschema_for::<ErrorBody>();
+    let mut responses = Map::new();
+    for (status, meaning) in REFUSALS {
+        let content = json!({ "application/json": { "schema": error } });
+        responses.insert(format!("Refused{status}"), json!({ "description": meaning, "content": content }));
+    }
+    let schemas = generator.take_definitions(true);
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Trawl",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Scans whole markets: a condition, and every symbol is reported with its status. docs/http.md explains the paths.",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "paths": paths,
+        "security": [{}, { "token": [] }],
+        "components": {
+            "schemas": schemas,
+            "responses": responses,
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
+    let mut parameters = path_parameters(route.path);
+    if let Some(query) = route.query {
+        parameters.extend(query_parameters(query, generator));
+    }
+    if matches!(route.operation, Operation::Submit | Operation::SubmitAndWait) {
+        parameters.push(json!({
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": false,
+            "description": "The same caller, key and request are one scan",
+            "schema": { "type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$" },
+        }));
+        debug_assert!("Idempotency-Key".eq_ignore_ascii_case(IDEMPOTENCY_KEY));
+    }
+    let mut responses = Map::new();
+    responses.insert(route.status.to_string(), reply(route.reply, generator));
+    for (status, _) in REFUSALS.iter().filter(|(status, _)| may_refuse(route, *status)) {
+        responses.insert(status.to_string(), json!({ "$ref": format!("#/components/responses/Refused{status}") }));
+    }
+    let mut described = json!({
+        "operationId": format!("{:?}", route.operation),
+        "summary": route.summary,
+        "parameters": parameters,
+        "responses": responses,
+    });
+    if let Some(body) = route.body {
+        let schema = body(generator);
+        described["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": schema } } });
+    }
+    if route.rule.is_none() {
+        described["security"] = json!([]);
+    }
+    described
+}
+
+/// Whether a route may reply with a status.
+fn may_refuse(route: &Route, status: u16) -> bool {
+    let negotiates = matches!(route.reply, Reply::Answer | Reply::Series);
+    match status {
+        400 | 403 => true,
+        406 => negotiates,
+        408 | 415 => route.body.is_some(),
+        _ => route.rule.is_some(),
+    }
+}
+
+fn path_parameters(path: &str) -> Vec<Value> {
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let parameter = |name: &str| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string", "minLength": 1, "maxLength": 256 } });
+    names.map(parameter).collect()
+}
+
+/// The properties of a query's type, as parameters.
+fn query_parameters(query: SchemaOf, generator: &mut SchemaGenerator) -> Vec<Value> {
+    let reference = query(generator).to_value();
+    let name = reference["$ref"].as_str().and_then(|text| text.rsplit('/').next()).unwrap_or_default();
+    // Of use here alone.
+    let schema = generator.definitions_mut().remove(name).unwrap_or_default();
+    let properties = schema["properties"].as_object().cloned().unwrap_or_default();
+    let parameter = |(name, mut schema): (String, Value)| {
+        let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+        if let Some(kinds) = schema["type"].as_array() {
+            // A parameter that is not given is left out, not null.
+            let kind = kinds.iter().find(|kind| *kind != "null").cloned().unwrap_or_default();
+            schema["type"] = kind;
+        }
+        json!({ "name": name, "in": "query", "required": false, "description": description, "schema": schema })
+    };
+    properties.into_iter().map(parameter).collect()
+}
+
+fn reply(reply: Reply, generator: &mut SchemaGenerator) -> Value {
+    let text = json!({ "schema": { "type": "string" } });
+    let binary = json!({});
+    let of_formats = |formats: &[Encoding]| {
+        let content = formats.iter().map(|format| {
+            let schema = match format {
+                Encoding::Json => json!({ "schema": { "type": "object" } }),
+                Encoding::Csv | Encoding::JsonLines => text.clone(),
+                Encoding::ArrowStream | Encoding::Parquet => binary.clone(),
+            };
+            (format.media_type().to_owned(), schema)
+        });
+        Value::Object(content.collect())
+    };
+    let (description, content) = match reply {
+        Reply::Json(schema) => ("Done", json!({ "application/json": { "schema": schema(generator) } })),
+        Reply::Answer => ("The answer", of_formats(&Encoding::ALL)),
+        Reply::Series => {
+            let formats = [Encoding::Json, Encoding::Csv, Encoding::ArrowStream, Encoding::Parquet];
+            ("The series", of_formats(&formats))
+        }
+        Reply::Events => ("Events accepted, progress, ended, refused", json!({ "text/event-stream": text })),
+        Reply::Text => ("It answers", json!({ "text/plain": text })),
+    };
+    json!({ "description": description, "content": content })
+}

@@ -1,0 +1,230 @@
+//! Questions that are answered by computing in this process: explaining a scan, why symbols match or not, series, coverage.
+//!
+//! Few at a time, each on a bounded number of threads: a coordinator's own work must not wait for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use trawl_coordinator::{NoProgress, PreparedScan};
+use trawl_market::{DatasetSummary, DayCoverage, InspectOptions, MarketErrorKind, Store, inspect};
+use trawl_security::{Allowance, Caller};
+use trawl_wire::Answer;
+
+use super::answer::turn;
+use super::door::{Asked, Inspected};
+use super::problem::{Kind, Problem};
+use super::series::{SeriesColumns, SeriesQuestion};
+use crate::explain::Explanation;
+use crate::human::duration_ns;
+use crate::mistake::UserMistake;
+use crate::run::{self, CancelFlag, RunOptions, estimated_work_ns};
+use crate::why::{Near, Why};
+
+/// How long a question waits for its turn.
+const TURN_WAIT: Duration = Duration::from_secs(10);
+/// Name of the document of a request in messages.
+const DOCUMENT: &str = "text";
+
+/// How much questions may compute.
+#[derive(Debug, Clone, Copy)]
+pub struct QuestionLimits {
+    /// Questions at once.
+    pub at_once: usize,
+    /// Threads of each.
+    pub threads: usize,
+    /// Estimated nanoseconds of one core that a question may take.
+    pub work_ns_max: f64,
+}
+
+/// Answers questions about the datasets of a store.
+#[derive(Debug, Clone)]
+pub struct Questions {
+    store: Store,
+    limits: QuestionLimits,
+    turns: Arc<Semaphore>,
+}
+
+/// Cancels what computes when the request goes away.
+struct CancelOnDrop(CancelFlag);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
+/// Checks that a caller may scan a dataset.
+pub(super) fn check_dataset(allowance: &Allowance, caller: &str, dataset: &str) -> Result<(), Problem> {
+    let name = dataset.split('@').next().unwrap_or_default();
+    if allowance.admits_dataset(name) {
+        return Ok(());
+    }
+    let granted = allowance.datasets.join(", ");
+    Err(Problem::new(Kind::Denied, format!("dataset '{name}' is not granted to {caller}: {granted}")))
+}
+
+/// What a question's thread needs.
+struct Asking {
+    store: Store,
+    limits: QuestionLimits,
+    caller: Caller,
+    cancel: CancelFlag,
+}
+
+impl Asking {
+    /// Prepares a scan that the caller may run, and that is not too much work.
+    fn prepared(&self, asked: Asked) -> Result<PreparedScan, Problem> {
+        let prepared = prepared(&self.store, &self.caller, asked)?;
+        let work_ns = estimated_work_ns(&prepared);
+        if work_ns > self.limits.work_ns_max {
+            let (work, most) = (duration_ns(work_ns), duration_ns(self.limits.work_ns_max));
+            let message =
+                format!("this takes about {work} of one core, and at most {most} are spent here on a question");
+            return Err(Problem::new(Kind::TooLarge, message).help(
+                "ask 'trawl scan' with --why or --near, or 'trawl serve', on a machine that reads the same data root",
+            ));
+        }
+        Ok(prepared)
+    }
+
+    fn run(&self, scan: &PreparedScan) -> anyhow::Result<Answer> {
+        let threads = Some(run::routed(None, scan).threads().min(self.limits.threads));
+        let options = RunOptions { threads, cancel: Some(self.cancel.clone()), ..RunOptions::default() };
+        Ok(run::embedded(scan, options, &NoProgress)?.answer)
+    }
+}
+
+/// Opens and compiles what a caller asks for. Blocks.
+pub(super) fn prepared(store: &Store, caller: &Caller, asked: Asked) -> Result<PreparedScan, Problem> {
+    let Asked { document, text, as_of } = asked;
+    let dataset = document.dataset.as_deref().unwrap_or_default();
+    if !dataset.is_empty() {
+        check_dataset(&caller.allowance, &caller.name, dataset)?;
+    }
+    let prepared = run::prepared(store, &document, as_of).map_err(|error| match error.downcast::<UserMistake>() {
+        Ok(mistake) => Problem::of_mistake(&placed(mistake, text.as_deref())),
+        Err(error) => Problem::of_error(&error),
+    })?;
+    // The dataset of another timeframe has a name of its own.
+    check_dataset(&caller.allowance, &caller.name, &prepared.identity.dataset)?;
+    Ok(prepared)
+}
+
+/// A mistake in a clause, with its place in the TOML document if the scan came as one.
+pub(super) fn placed(mistake: UserMistake, text: Option<&str>) -> UserMistake {
+    match (mistake, text) {
+        (UserMistake::Drawn(mistakes), Some(text)) => {
+            let place = |mistake| trawl_plan::ScanDocument::placed(mistake, DOCUMENT, text);
+            UserMistake::Drawn(mistakes.into_iter().map(place).collect())
+        }
+        (mistake, _) => mistake,
+    }
+}
+
+impl Questions {
+    /// Over the datasets of a store.
+    pub fn new(store: Store, limits: QuestionLimits) -> Self {
+        Self { store, limits, turns: Arc::new(Semaphore::new(limits.at_once)) }
+    }
+
+    /// Runs a question on a thread of its own, once it is its turn.
+    async fn ask<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        question: impl FnOnce(&Asking) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let permit = turn(&self.turns, TURN_WAIT).await?;
+        let cancel = CancelOnDrop(CancelFlag::default());
+        let asking =
+            Asking { store: self.store.clone(), limits: self.limits, caller: caller.clone(), cancel: cancel.0.clone() };
+        let answered = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            question(&asking)
+        });
+        // A panic is reported by its thread.
+        answered
+            .await
+            .unwrap_or_else(|_| Err(Problem::new(Kind::Internal, "internal error while a question was answered")))
+    }
+
+    /// What a scan needs, reads and costs, and its steps.
+    pub async fn explain(&self, caller: &Caller, asked: Asked) -> Result<(Explanation, Vec<String>), Problem> {
+        self.ask(caller, |asking| {
+            let prepared = prepared(&asking.store, &asking.caller, asked)?;
+            let explanation = Explanation::of(&prepared).map_err(|error| Problem::of_error(&error))?;
+            Ok((explanation, prepared.plan.explain().lines().map(str::to_owned).collect()))
+        })
+        .await
+    }
+
+    /// Why symbols are in the answer or not.
+    pub async fn why(&self, caller: &Caller, asked: Asked, symbols: Vec<String>) -> Result<Vec<Value>, Problem> {
+        self.ask(caller, move |asking| {
+            let prepared = asking.prepared(asked)?;
+            let why = Why::ask(&prepared, symbols.iter().map(String::as_str), &mut |scan| asking.run(scan));
+            Ok(why.map_err(|error| Problem::of_error(&error))?.json())
+        })
+        .await
+    }
+
+    /// Which symbols almost match, as the JSON of a list.
+    pub async fn near(&self, caller: &Caller, asked: Asked, most: u32) -> Result<String, Problem> {
+        self.ask(caller, move |asking| {
+            let prepared = asking.prepared(asked)?;
+            let near = Near::ask(&prepared, most, &mut |scan| asking.run(scan));
+            let near = near.map_err(|error| Problem::of_error(&error))?;
+            serde_json::to_string(&near.lines()).map_err(|error| Problem::of_error(&error.into()))
+        })
+        .await
+    }
+
+    /// Columns along the bars of a symbol.
+    pub async fn series(&self, caller: &Caller, question: SeriesQuestion) -> Result<SeriesColumns, Problem> {
+        check_dataset(&caller.allowance, &caller.name, &question.dataset)?;
+        self.ask(caller, move |asking| {
+            let answered = question.answered(&asking.store, asking.limits.threads, &asking.cancel);
+            answered.map_err(|error| Problem::of_error(&error))
+        })
+        .await
+    }
+
+    /// The datasets that a caller may scan.
+    pub async fn datasets(&self, caller: &Caller) -> Result<Vec<DatasetSummary>, Problem> {
+        self.ask(caller, |asking| {
+            let mut list = asking.store.list().map_err(|error| Problem::of_error(&error.into()))?;
+            list.retain(|found| asking.caller.allowance.admits_dataset(&found.name));
+            Ok(list)
+        })
+        .await
+    }
+
+    /// What a dataset holds; `quality`: every bar is looked at.
+    pub async fn inspect(
+        &self,
+        caller: &Caller,
+        dataset: String,
+        symbol: Option<String>,
+        quality: bool,
+    ) -> Result<Inspected, Problem> {
+        check_dataset(&caller.allowance, &caller.name, &dataset)?;
+        self.ask(caller, move |asking| {
+            let failed = |error: trawl_market::MarketError| match error.kind() {
+                MarketErrorKind::Invalid => Problem::new(Kind::NotFound, error.to_string()),
+                _ => Problem::of_error(&error.into()),
+            };
+            let dataset = asking.store.open(&dataset).map_err(failed)?;
+            let options = InspectOptions { symbol: symbol.as_deref(), quality, ..InspectOptions::default() };
+            let found = inspect(&dataset, options).map_err(failed)?;
+            Ok((found, dataset.manifest.symbols.clone()))
+        })
+        .await
+    }
+
+    /// Symbols and bars of each day.
+    pub async fn coverage(&self, caller: &Caller, dataset: String) -> Result<Vec<DayCoverage>, Problem> {
+        let (found, _) = self.inspect(caller, dataset, None, true).await?;
+        Ok(found.quality.map(|quality| quality.days).unwrap_or_default())
+    }
+}

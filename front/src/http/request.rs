@@ -1,0 +1,613 @@
+//! Bodies and queries, read and checked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, header};
+use futures::StreamExt as _;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use trawl_coordinator::ShardSpec;
+use trawl_market::{AsOf, parse_time};
+use trawl_plan::ScanDocument;
+use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HttpRefusal};
+use trawl_terms::Priority;
+use trawl_wire::limits::DOCUMENT_BYTES_MAX;
+use trawl_wire::pb;
+use trawl_wire::record::checked_name;
+
+use super::BODY_BYTES_MAX;
+use super::door::Asked;
+use super::problem::{Kind, Problem};
+use super::series::SeriesQuestion;
+use crate::mistake::UserMistake;
+use crate::records::parse_state;
+
+/// How long the body of a request may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of a body that is too large which are still read, so that the client reads the reply before the connection is reset.
+const DISCARDED_BYTES_MAX: usize = 16 << 20;
+/// How long they may take.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest deadline, in seconds: 30 days.
+const DEADLINE_S_MAX: f64 = 2_592_000.0;
+/// Maximum symbols of one question.
+pub const SYMBOLS_MAX: usize = 64;
+/// Longest wait for an answer, in seconds.
+pub const WAIT_S_MAX: u32 = 60;
+/// Maximum scans in a list.
+pub const LISTED_MAX: u32 = 1000;
+/// Header of the key under which the same request is the same scan.
+pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// A scan document as a JSON object, with the keys of the TOML document.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub struct RawDocument(Box<RawValue>);
+
+impl JsonSchema for RawDocument {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ScanDocument".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let text = schemars::json_schema!({ "type": "string" });
+        let texts = schemars::json_schema!({ "type": "object", "additionalProperties": { "type": "string" } });
+        schemars::json_schema!({
+            "type": "object",
+            "description": "A scan document: the keys of the TOML document, docs/language.md",
+            "properties": {
+                "name": text, "dataset": text, "timeframe": text, "adjust": text, "precision": text, "max_age": text,
+                "forming": { "type": "boolean" }, "universe": text, "where": text, "rank": text,
+                "limit": { "type": "integer", "minimum": 0 },
+                "select": { "type": "array", "items": { "type": "string" } },
+                "let": texts, "def": texts, "sweep": { "type": "object" }, "sweep_where": text,
+                "history": { "type": "object" }, "best": { "type": "object" },
+                "scan": { "type": "array", "items": { "type": "object" } }
+            },
+            "additionalProperties": false
+        })
+    }
+}
+
+/// A share of the workers' time while other scans compete for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PriorityWord {
+    /// A quarter of a normal scan's.
+    Low,
+    /// One share.
+    #[default]
+    Normal,
+    /// Four times a normal scan's.
+    High,
+}
+
+/// What computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendWord {
+    /// The CPU.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+}
+
+/// `auto`, `per-group` or a number of shards.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ShardsWord {
+    /// So many shards.
+    Count(u32),
+    /// `auto`, `per-group`, or a number as text.
+    Text(String),
+}
+
+/// A scan: its document as an object, or as the text of a TOML document.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScanBody {
+    /// The document as an object.
+    document: Option<RawDocument>,
+    /// The document as TOML.
+    text: Option<String>,
+    /// The bar: a date, a time, `now`, `today` or `last-session`; the newest closed bar without it.
+    as_of: Option<String>,
+    /// Share of the workers' time.
+    #[serde(default)]
+    priority: PriorityWord,
+    /// Seconds that the scan may take.
+    #[schemars(range(min = 0.001, max = 2_592_000.0))]
+    deadline_s: Option<f64>,
+    /// Whether the scan ends with its request and is not recorded; only for `POST /v1/answers`.
+    #[serde(default)]
+    ephemeral: bool,
+    /// Whether symbols that fail for reasons other than their data are left out, instead of failing the scan.
+    #[serde(default)]
+    allow_partial: bool,
+    /// Whether it is computed even if the answer of an earlier scan with the same identity is known.
+    #[serde(default)]
+    fresh: bool,
+    /// Whether the stages of every shard are traced.
+    #[serde(default)]
+    profile: bool,
+    /// What computes; the server chooses without it.
+    backend: Option<BackendWord>,
+    /// How the work is divided; no answer depends on it.
+    shards: Option<ShardsWord>,
+}
+
+/// A scan to explain.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainBody {
+    /// The document as an object.
+    document: Option<RawDocument>,
+    /// The document as TOML.
+    text: Option<String>,
+    /// As in a scan.
+    as_of: Option<String>,
+}
+
+/// A scan, and symbols of it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WhyBody {
+    /// The document as an object.
+    document: Option<RawDocument>,
+    /// The document as TOML.
+    text: Option<String>,
+    /// As in a scan.
+    as_of: Option<String>,
+    /// The symbols to explain.
+    #[schemars(length(min = 1, max = 64))]
+    symbols: Vec<String>,
+}
+
+/// A scan whose near misses are asked for.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NearBody {
+    /// The document as an object.
+    document: Option<RawDocument>,
+    /// The document as TOML.
+    text: Option<String>,
+    /// As in a scan.
+    as_of: Option<String>,
+    /// On how many terms a symbol fails at most; 1 without it.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1))]
+    most: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Columns along the bars of a symbol.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SeriesBody {
+    /// `NAME` or `NAME@SNAPSHOT`.
+    dataset: String,
+    /// The symbol.
+    symbol: String,
+    /// Expressions, each with a name by `as` or named by its text.
+    #[schemars(length(max = 64))]
+    #[serde(default)]
+    exprs: Vec<String>,
+    /// Whether the dataset's own columns are among them, in front.
+    #[serde(default)]
+    bars: bool,
+    /// Words for the expressions.
+    #[serde(default, rename = "let")]
+    lets: BTreeMap<String, String>,
+    /// Corrections of prices, as in a scan document.
+    adjust: Option<String>,
+    /// The first bar: a date or a time.
+    from: Option<String>,
+    /// The last bar; takes precedence over `as_of`.
+    to: Option<String>,
+    /// The last bar, as in a scan.
+    as_of: Option<String>,
+}
+
+/// A scan to run, checked as far as that needs no dataset.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    /// What is scanned, and as of when.
+    pub asked: Asked,
+    /// Share of the workers' time.
+    pub priority: Priority,
+    /// How long it may take.
+    pub deadline: Option<Duration>,
+    /// Whether it ends with its request.
+    pub ephemeral: bool,
+    /// Whether symbols that fail for reasons other than their data are left out.
+    pub allow_partial: bool,
+    /// Whether known answers are not given again.
+    pub fresh: bool,
+    /// Whether the stages of every shard are traced.
+    pub profile: bool,
+    /// `cpu` or `cuda`.
+    pub backend: Option<&'static str>,
+    /// How the work is divided.
+    pub shards: ShardSpec,
+    /// The same caller, key and request are the same scan.
+    pub idempotency_key: Option<String>,
+}
+
+/// Which scans are listed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListQuery {
+    /// At most so many.
+    #[schemars(range(min = 1, max = 1000))]
+    limit: Option<u32>,
+    /// Only those that wait or run.
+    #[serde(default)]
+    active: bool,
+    /// Only these states, separated by commas.
+    state: Option<String>,
+    /// Only scans of this caller.
+    owner: Option<String>,
+    /// Only scans of this dataset.
+    dataset: Option<String>,
+    /// Only scans submitted at or after this time, in UTC.
+    from: Option<String>,
+    /// Only scans submitted before this time, in UTC.
+    before: Option<String>,
+}
+
+/// How an answer is given.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerQuery {
+    /// `json`, `ndjson`, `csv`, `arrow` or `parquet`; takes precedence over `Accept`.
+    pub format: Option<String>,
+    /// Seconds to wait for the end of a scan that waits or runs.
+    #[schemars(range(max = 60))]
+    pub wait_s: Option<u32>,
+}
+
+/// How an answer or series is given.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FormatQuery {
+    /// `json`, `ndjson`, `csv`, `arrow` or `parquet`; takes precedence over `Accept`.
+    pub format: Option<String>,
+}
+
+/// What of a dataset is inspected.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InspectQuery {
+    /// One symbol in detail.
+    pub symbol: Option<String>,
+    /// Whether every symbol is listed.
+    #[serde(default)]
+    pub all: bool,
+}
+
+/// No parameters.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoQuery {}
+
+/// Reads the query of a request.
+pub fn query<T: DeserializeOwned>(query: Option<&str>) -> Result<T, Problem> {
+    serde_urlencoded::from_str(query.unwrap_or_default()).map_err(|error| {
+        HTTP_REFUSALS.of(HttpRefusal::Malformed).inc();
+        Problem::malformed(format!("the query cannot be read: {error}"))
+    })
+}
+
+/// Reads the body of a request: JSON of a bounded size, within a bounded time.
+pub async fn body<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Problem> {
+    let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = media.split(';').next().unwrap_or_default().trim();
+    if !media.eq_ignore_ascii_case("application/json") {
+        HTTP_REFUSALS.of(HttpRefusal::ContentType).inc();
+        // A page of another site can make a browser send other types without asking.
+        return Err(Problem::new(Kind::Invalid, "the body is not declared as application/json")
+            .with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+            .help("send the header Content-Type: application/json"));
+    }
+    let late = || {
+        HTTP_REFUSALS.of(HttpRefusal::SlowRequest).inc();
+        Problem::new(Kind::Invalid, format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs()))
+            .with_status(StatusCode::REQUEST_TIMEOUT)
+    };
+    let bytes = tokio::time::timeout(BODY_TIMEOUT, bounded(headers, body)).await.map_err(|_| late())??;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        HTTP_REFUSALS.of(HttpRefusal::Malformed).inc();
+        Problem::malformed(format!("the body cannot be read: {error}"))
+    })
+}
+
+/// The bytes of a body within [`BODY_BYTES_MAX`].
+async fn bounded(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let mut parts = body.into_data_stream();
+    let mut bytes = Vec::new();
+    let mut too_large = announced.is_some_and(|length| length > BODY_BYTES_MAX);
+    while let (false, Some(part)) = (too_large, parts.next().await) {
+        let part = part.map_err(|error| Problem::malformed(format!("the body did not arrive: {error}")))?;
+        too_large = bytes.len() + part.len() > BODY_BYTES_MAX;
+        if !too_large {
+            bytes.extend_from_slice(&part);
+        }
+    }
+    if !too_large {
+        return Ok(bytes);
+    }
+    HTTP_REFUSALS.of(HttpRefusal::TooLarge).inc();
+    if announced.is_none_or(|length| length <= DISCARDED_BYTES_MAX) {
+        let discard = async {
+            let mut read = 0;
+            while let Some(Ok(part)) = parts.next().await {
+                read += part.len();
+                if read > DISCARDED_BYTES_MAX {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(DISCARD_TIMEOUT, discard).await;
+    }
+    Err(Problem::new(Kind::TooLarge, format!("the body has more than {BODY_BYTES_MAX} bytes")))
+}
+
+fn as_of(text: Option<&str>, name: &str) -> Result<AsOf, Problem> {
+    let Some(text) = text else { return Ok(AsOf::Newest) };
+    AsOf::parse(text).map_err(|mistake| {
+        let message = format!("{name}: {mistake}");
+        Problem::new(Kind::Invalid, message).help(mistake.help)
+    })
+}
+
+/// The document of a request, from one of its two forms.
+fn asked(document: Option<RawDocument>, text: Option<String>, time: Option<&str>) -> Result<Asked, Problem> {
+    let read = match (document, text) {
+        (Some(RawDocument(raw)), None) => {
+            too_long(raw.get())?;
+            let document = ScanDocument::from_json(raw.get())
+                .map_err(|error| Problem::new(Kind::Invalid, format!("the scan document cannot be read: {error}")))?;
+            (document, None)
+        }
+        (None, Some(text)) => {
+            too_long(&text)?;
+            let document = ScanDocument::from_toml(&text)
+                .map_err(|mistake| Problem::of_mistake(&UserMistake::Drawn(vec![*mistake])))?;
+            (document, Some(text))
+        }
+        (Some(_), Some(_)) => {
+            return Err(Problem::new(Kind::Invalid, "'document' and 'text' are two documents").help("give one of them"));
+        }
+        (None, None) => {
+            let help = "give 'document', a scan document as an object, or 'text', one as TOML";
+            return Err(Problem::new(Kind::Invalid, "there is no scan document").help(help));
+        }
+    };
+    Ok(Asked { document: read.0, text: read.1, as_of: as_of(time, "as_of")? })
+}
+
+fn too_long(text: &str) -> Result<(), Problem> {
+    if text.len() <= DOCUMENT_BYTES_MAX {
+        return Ok(());
+    }
+    HTTP_REFUSALS.of(HttpRefusal::TooLarge).inc();
+    let message = format!("the scan document has {} bytes, at most {DOCUMENT_BYTES_MAX} are taken", text.len());
+    Err(Problem::new(Kind::TooLarge, message))
+}
+
+impl ScanBody {
+    /// Checks the request.
+    pub fn submission(self, headers: &HeaderMap) -> Result<Submission, Problem> {
+        let deadline = self.deadline_s.map(|seconds| {
+            let time = (seconds > 0.0 && seconds <= DEADLINE_S_MAX).then(|| Duration::try_from_secs_f64(seconds).ok());
+            time.flatten().filter(|time| !time.is_zero()).ok_or_else(|| {
+                Problem::new(
+                    Kind::Invalid,
+                    format!("deadline_s: seconds above 0 and up to {DEADLINE_S_MAX} are expected"),
+                )
+            })
+        });
+        let shards = match self.shards {
+            None => ShardSpec::Automatic,
+            Some(ShardsWord::Count(count @ 1..)) => ShardSpec::Count(count),
+            Some(ShardsWord::Text(text)) if text == "auto" => ShardSpec::Automatic,
+            Some(ShardsWord::Text(text)) if text == "per-group" => ShardSpec::PerSegment,
+            Some(ShardsWord::Text(text)) if text.parse().is_ok_and(|count: u32| count > 0) => {
+                ShardSpec::Count(text.parse().unwrap_or(1))
+            }
+            Some(_) => {
+                let message = "shards: a number from 1, 'per-group' or 'auto' is expected";
+                return Err(Problem::new(Kind::Invalid, message));
+            }
+        };
+        let key = headers.get(IDEMPOTENCY_KEY).map(|key| {
+            let name = key.to_str().map_err(|_| "it is not ASCII text".to_owned()).and_then(checked_name);
+            name.map_err(|why| Problem::malformed(format!("Idempotency-Key: {why}")))
+        });
+        Ok(Submission {
+            asked: asked(self.document, self.text, self.as_of.as_deref())?,
+            priority: match self.priority {
+                PriorityWord::Low => Priority::Low,
+                PriorityWord::Normal => Priority::Normal,
+                PriorityWord::High => Priority::High,
+            },
+            deadline: deadline.transpose()?,
+            ephemeral: self.ephemeral,
+            allow_partial: self.allow_partial,
+            fresh: self.fresh,
+            profile: self.profile,
+            backend: self.backend.map(|backend| match backend {
+                BackendWord::Cpu => "cpu",
+                BackendWord::Cuda => "cuda",
+            }),
+            shards,
+            idempotency_key: key.transpose()?,
+        })
+    }
+}
+
+impl ExplainBody {
+    /// Checks the request.
+    pub fn asked(self) -> Result<Asked, Problem> {
+        asked(self.document, self.text, self.as_of.as_deref())
+    }
+}
+
+impl WhyBody {
+    /// Checks the request.
+    pub fn asked(self) -> Result<(Asked, Vec<String>), Problem> {
+        if self.symbols.is_empty() || self.symbols.len() > SYMBOLS_MAX {
+            let message = format!("symbols: 1 to {SYMBOLS_MAX} are expected, there are {}", self.symbols.len());
+            return Err(Problem::new(Kind::Invalid, message));
+        }
+        Ok((asked(self.document, self.text, self.as_of.as_deref())?, self.symbols))
+    }
+}
+
+impl NearBody {
+    /// Checks the request.
+    pub fn asked(self) -> Result<(Asked, u32), Problem> {
+        if self.most == 0 {
+            return Err(Problem::new(Kind::Invalid, "most: a number of terms from 1 is expected"));
+        }
+        Ok((asked(self.document, self.text, self.as_of.as_deref())?, self.most))
+    }
+}
+
+impl SeriesBody {
+    /// Checks the request.
+    pub fn question(self) -> Result<SeriesQuestion, Problem> {
+        let from = match self.from.as_deref() {
+            None => None,
+            Some(text) => match as_of(Some(text), "from")? {
+                AsOf::LastSession | AsOf::Newest => {
+                    return Err(Problem::new(Kind::Invalid, "from: a date or a time is expected, such as 2024-06-28"));
+                }
+                time => Some(time),
+            },
+        };
+        let to = match &self.to {
+            Some(to) => as_of(Some(to), "to")?,
+            None => as_of(self.as_of.as_deref(), "as_of")?,
+        };
+        SeriesQuestion::new(self.dataset, self.symbol, self.exprs, self.bars, (self.lets, self.adjust), (from, to))
+    }
+}
+
+impl ListQuery {
+    /// The request to the scans' owner.
+    pub fn wanted(self) -> Result<pb::ListScansRequest, Problem> {
+        let invalid = |message: String| Problem::new(Kind::Invalid, message);
+        if self.limit.is_some_and(|limit| limit == 0 || limit > LISTED_MAX) {
+            return Err(invalid(format!("limit: a number from 1 to {LISTED_MAX} is expected")));
+        }
+        let states = self.state.iter().flat_map(|text| text.split(',')).map(|name| parse_state(name).map(i32::from));
+        let states = states.collect::<Result<Vec<i32>, String>>().map_err(|why| invalid(format!("state: {why}")))?;
+        let time = |name: &str, text: Option<&String>| match text {
+            None => Ok(None),
+            Some(text) => parse_time(text).map(Some).ok_or_else(|| {
+                invalid(format!("{name}: a time in UTC is expected, such as 2026-11-02 or 2026-11-02T09:30:00"))
+            }),
+        };
+        Ok(pb::ListScansRequest {
+            limit: self.limit.unwrap_or(0),
+            active: self.active,
+            states,
+            submitted_from_us: time("from", self.from.as_ref())?,
+            submitted_before_us: time("before", self.before.as_ref())?,
+            owner: self.owner.unwrap_or_default(),
+            dataset: self.dataset.unwrap_or_default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(json: &str) -> Result<Submission, Problem> {
+        let body: ScanBody = serde_json::from_str(json).map_err(|error| Problem::malformed(error.to_string()))?;
+        body.submission(&HeaderMap::new())
+    }
+
+    #[test]
+    fn a_document_comes_as_an_object_or_as_toml_and_not_as_both() {
+        let object = scan(r#"{"document": {"dataset": "us5", "where": "close > 1", "let": {"x": 3}}}"#).unwrap();
+        let text = scan(r#"{"text": "dataset = 'us5'\nwhere = 'close > 1'\n[let]\nx = 3\n"}"#).unwrap();
+        assert_eq!(object.asked.document, text.asked.document);
+        for (both, why) in [
+            ("{}", "no scan document"),
+            (r#"{"document": {}, "text": ""}"#, "two documents"),
+            (r#"{"document": {"wher": "x"}}"#, "unknown field"),
+            (r#"{"document": []}"#, "cannot be read"),
+        ] {
+            let problem = scan(both).unwrap_err();
+            assert!(problem.error.message.contains(why) && problem.status == 422, "{both}: {:?}", problem.error);
+        }
+    }
+
+    #[test]
+    fn a_mistake_in_toml_has_its_place() {
+        let problem = scan(r#"{"text": "where = 'close > 1'\nlimt = 3\n"}"#).unwrap_err();
+        let mistake = &problem.error.mistakes[0];
+        assert_eq!(mistake.text.get(mistake.start..mistake.end), Some("limt"));
+        assert_eq!(mistake.help.as_deref(), Some("did you mean 'limit'?"));
+    }
+
+    #[test]
+    fn what_a_request_may_not_have_is_refused_with_what_is_expected() {
+        let with = |more: &str| scan(&format!(r#"{{"document": {{"dataset": "us5", "where": "close > 1"}}, {more}}}"#));
+        for (more, why, status) in [
+            (r#""deadline_s": 0"#, "above 0", 422),
+            (r#""deadline_s": 1e300"#, "above 0", 422),
+            (r#""deadline_s": 1e-12"#, "above 0", 422),
+            (r#""shards": 0"#, "from 1", 422),
+            (r#""shards": "many""#, "per-group", 422),
+            (r#""as_of": "yesterday-ish""#, "as_of", 422),
+            (r#""priority": "urgent""#, "unknown variant", 400),
+            (r#""backend": "tpu""#, "unknown variant", 400),
+            (r#""wat": 1"#, "unknown field", 400),
+        ] {
+            let problem = with(more).unwrap_err();
+            assert!(problem.error.message.contains(why), "{more}: {}", problem.error.message);
+            assert_eq!(problem.status.as_u16(), status, "{more}");
+        }
+        assert_eq!(with(r#""shards": "7""#).unwrap().shards, ShardSpec::Count(7));
+        assert_eq!(with(r#""deadline_s": 0.5"#).unwrap().deadline, Some(Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn a_query_has_known_parameters_of_their_types() {
+        let read = |text: &str| query::<ListQuery>(Some(text)).and_then(ListQuery::wanted);
+        let wanted = read("limit=5&active=true&state=done,failed&from=2026-11-02").unwrap();
+        assert_eq!((wanted.limit, wanted.active, wanted.states.len()), (5, true, 2));
+        for (text, status) in [("limit=0", 422), ("limit=x", 400), ("what=1", 400), ("state=dne", 422), ("from=x", 422)]
+        {
+            assert_eq!(read(text).unwrap_err().status.as_u16(), status, "{text}");
+        }
+        assert!(read("state=dne").unwrap_err().error.message.contains("did you mean 'done'"));
+    }
+
+    #[tokio::test]
+    async fn a_body_has_a_type_and_a_bounded_size() {
+        let mut headers = HeaderMap::new();
+        let read = async |headers: &HeaderMap, bytes: Vec<u8>| body::<NearBody>(headers, Body::from(bytes)).await;
+        assert_eq!(read(&headers, b"{}".to_vec()).await.unwrap_err().status, 415);
+        headers.insert(header::CONTENT_TYPE, "text/plain".parse().unwrap());
+        assert_eq!(read(&headers, b"{}".to_vec()).await.unwrap_err().status, 415);
+        headers.insert(header::CONTENT_TYPE, "application/json; charset=utf-8".parse().unwrap());
+        assert_eq!(read(&headers, b"{}".to_vec()).await.unwrap().most, 1);
+        assert_eq!(read(&headers, b"{".to_vec()).await.unwrap_err().status, 400);
+        assert_eq!(read(&headers, vec![b' '; BODY_BYTES_MAX + 1]).await.unwrap_err().status, 413);
+        let nested = "[".repeat(100_000);
+        assert_eq!(read(&headers, nested.into_bytes()).await.unwrap_err().status, 400);
+    }
+}

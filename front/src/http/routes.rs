@@ -1,0 +1,308 @@
+//! The one table of paths: what each does, by whose rule, what it reads and gives. The router and OpenAPI are made from it.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodFilter, on};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HttpRefusal};
+
+use super::App;
+use super::handlers::{self, replies};
+use super::problem::{Kind, Problem};
+use super::request::{
+    AnswerQuery, ExplainBody, FormatQuery, InspectQuery, ListQuery, NearBody, ScanBody, SeriesBody, WhyBody,
+};
+
+/// What a path does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Submit,
+    SubmitAndWait,
+    List,
+    Status,
+    Cancel,
+    Answer,
+    Events,
+    Report,
+    Explain,
+    Why,
+    Near,
+    Series,
+    Indicators,
+    Indicator,
+    Datasets,
+    Dataset,
+    Coverage,
+    Workers,
+    Coordinators,
+    Version,
+    OpenApi,
+    Health,
+}
+
+/// Makes the schema of a type.
+pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// What a successful reply contains.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reply {
+    /// JSON of this schema.
+    Json(SchemaOf),
+    /// An answer, in any of its formats.
+    Answer,
+    /// Series, in any of their formats.
+    Series,
+    /// Server-sent events.
+    Events,
+    /// A word.
+    Text,
+}
+
+/// A method of HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    Post,
+    Delete,
+}
+
+impl Verb {
+    /// In lower case, as OpenAPI names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Post => "post",
+            Self::Delete => "delete",
+        }
+    }
+
+    fn filter(self) -> MethodFilter {
+        match self {
+            Self::Get => MethodFilter::GET,
+            Self::Post => MethodFilter::POST,
+            Self::Delete => MethodFilter::DELETE,
+        }
+    }
+}
+
+/// One path and method.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Route {
+    pub operation: Operation,
+    pub method: Verb,
+    pub path: &'static str,
+    /// The RPC whose rule of access it has; `None` for what everybody may read.
+    pub rule: Option<&'static str>,
+    pub summary: &'static str,
+    pub body: Option<SchemaOf>,
+    pub query: Option<SchemaOf>,
+    pub status: u16,
+    pub reply: Reply,
+}
+
+const SCAN: Option<&str> = Some("/trawl.v1.Coordinator/Scan");
+const WATCH: Option<&str> = Some("/trawl.v1.Coordinator/Watch");
+const CANCEL: Option<&str> = Some("/trawl.v1.Coordinator/Cancel");
+const LIST: Option<&str> = Some("/trawl.v1.Coordinator/ListScans");
+const GET: Option<&str> = Some("/trawl.v1.Coordinator/GetScan");
+const TRACE: Option<&str> = Some("/trawl.v1.Coordinator/Trace");
+const WORKERS: Option<&str> = Some("/trawl.v1.Coordinator/ListWorkers");
+const COORDINATORS: Option<&str> = Some("/trawl.v1.Coordinator/ListCoordinators");
+const DATASETS: Option<&str> = Some("/trawl.v1.Coordinator/ListDatasets");
+const INSPECT: Option<&str> = Some("/trawl.v1.Coordinator/InspectDataset");
+
+fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+const fn get(
+    operation: Operation,
+    path: &'static str,
+    rule: Option<&'static str>,
+    summary: &'static str,
+    reply: Reply,
+) -> Route {
+    Route { operation, method: Verb::Get, path, rule, summary, body: None, query: None, status: 200, reply }
+}
+
+const fn post(
+    operation: Operation,
+    path: &'static str,
+    rule: Option<&'static str>,
+    summary: &'static str,
+    body: SchemaOf,
+    reply: Reply,
+) -> Route {
+    Route { operation, method: Verb::Post, path, rule, summary, body: Some(body), query: None, status: 200, reply }
+}
+
+impl Route {
+    const fn with_query(mut self, query: SchemaOf) -> Self {
+        self.query = Some(query);
+        self
+    }
+}
+
+use Operation as Op;
+
+/// Every path of the interface.
+pub(crate) static ROUTES: [Route; 22] = [
+    Route {
+        status: 202,
+        ..post(
+            Op::Submit,
+            "/v1/scans",
+            SCAN,
+            "Submit a scan; it runs on by itself",
+            schema::<ScanBody>,
+            Reply::Json(schema::<crate::records::ScanLine<'static>>),
+        )
+    },
+    post(
+        Op::SubmitAndWait,
+        "/v1/answers",
+        SCAN,
+        "Submit a scan and wait for its answer",
+        schema::<ScanBody>,
+        Reply::Answer,
+    )
+    .with_query(schema::<FormatQuery>),
+    get(Op::List, "/v1/scans", LIST, "List scans, newest first", Reply::Json(schema::<replies::Scans>))
+        .with_query(schema::<ListQuery>),
+    get(
+        Op::Status,
+        "/v1/scans/{scan}",
+        GET,
+        "Show a scan's state",
+        Reply::Json(schema::<crate::records::ScanLine<'static>>),
+    ),
+    Route {
+        method: Verb::Delete,
+        ..get(
+            Op::Cancel,
+            "/v1/scans/{scan}",
+            CANCEL,
+            "Cancel a scan; one that has ended is left as it is",
+            Reply::Json(schema::<crate::records::ScanLine<'static>>),
+        )
+    },
+    get(Op::Answer, "/v1/scans/{scan}/answer", WATCH, "Give a scan's answer", Reply::Answer)
+        .with_query(schema::<AnswerQuery>),
+    get(Op::Events, "/v1/scans/{scan}/events", WATCH, "Follow a scan's progress", Reply::Events),
+    get(
+        Op::Report,
+        "/v1/scans/{scan}/report",
+        TRACE,
+        "Give the report of a scan's run",
+        Reply::Json(schema::<replies::Object>),
+    ),
+    post(
+        Op::Explain,
+        "/v1/explain",
+        INSPECT,
+        "Say what a scan needs, reads and costs; nothing is run",
+        schema::<ExplainBody>,
+        Reply::Json(schema::<replies::Explained>),
+    ),
+    post(
+        Op::Why,
+        "/v1/why",
+        SCAN,
+        "Say why symbols are in a scan's answer or not",
+        schema::<WhyBody>,
+        Reply::Json(schema::<Vec<replies::Object>>),
+    ),
+    post(
+        Op::Near,
+        "/v1/near",
+        SCAN,
+        "Say which symbols fail on few terms of a condition",
+        schema::<NearBody>,
+        Reply::Json(schema::<Vec<replies::Object>>),
+    ),
+    post(
+        Op::Series,
+        "/v1/series",
+        SCAN,
+        "Give columns along the bars of a symbol",
+        schema::<SeriesBody>,
+        Reply::Series,
+    )
+    .with_query(schema::<FormatQuery>),
+    get(
+        Op::Indicators,
+        "/v1/indicators",
+        DATASETS,
+        "List the functions of the scan language",
+        Reply::Json(schema::<Vec<crate::indicators::Entry>>),
+    ),
+    get(
+        Op::Indicator,
+        "/v1/indicators/{name}",
+        DATASETS,
+        "Describe a function",
+        Reply::Json(schema::<crate::indicators::Entry>),
+    ),
+    get(Op::Datasets, "/v1/datasets", DATASETS, "List datasets", Reply::Json(schema::<Vec<replies::Object>>)),
+    get(
+        Op::Dataset,
+        "/v1/datasets/{dataset}",
+        INSPECT,
+        "Show what a dataset holds",
+        Reply::Json(schema::<replies::Object>),
+    )
+    .with_query(schema::<InspectQuery>),
+    get(
+        Op::Coverage,
+        "/v1/datasets/{dataset}/coverage",
+        INSPECT,
+        "Count the symbols and bars of each day",
+        Reply::Json(schema::<replies::Coverage>),
+    ),
+    get(Op::Workers, "/v1/workers", WORKERS, "List workers", Reply::Json(schema::<replies::Workers>)),
+    get(
+        Op::Coordinators,
+        "/v1/coordinators",
+        COORDINATORS,
+        "List coordinators",
+        Reply::Json(schema::<replies::Coordinators>),
+    ),
+    get(Op::Version, "/v1/version", None, "Say what answers here", Reply::Json(schema::<replies::Version>)),
+    get(Op::OpenApi, "/openapi.json", None, "Give this description", Reply::Json(schema::<replies::Object>)),
+    get(Op::Health, "/healthz", None, "Say whether the server answers", Reply::Text),
+];
+
+/// The router over all routes; whatever else is asked for is refused as JSON.
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    let mut router = Router::new();
+    for route in &ROUTES {
+        let app = Arc::clone(app);
+        let handler = move |request: Request| {
+            let app = Arc::clone(&app);
+            async move { handlers::answered(&app, route, request).await }
+        };
+        router = router.route(route.path, on(route.method.filter(), handler));
+    }
+    router.fallback(not_found).method_not_allowed_fallback(not_allowed)
+}
+
+async fn not_found(request: Request) -> Response {
+    handlers::refused(&request, || {
+        HTTP_REFUSALS.of(HttpRefusal::Path).inc();
+        Problem::new(Kind::NotFound, "there is no such path").help("GET /openapi.json lists those that there are")
+    })
+    .into_response()
+}
+
+async fn not_allowed(request: Request) -> Response {
+    handlers::refused(&request, || {
+        HTTP_REFUSALS.of(HttpRefusal::Path).inc();
+        Problem::new(Kind::Invalid, "this path does not take this method")
+            .with_status(axum::http::StatusCode::METHOD_NOT_ALLOWED)
+            .help("GET /openapi.json lists the methods of each path")
+    })
+    .into_response()
+}
