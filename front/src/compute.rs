@@ -3,6 +3,7 @@
 //! Bars come as slices and values go into slices, so that neither a file nor a frame is copied. There is no dataset, as-of or answer.
 
 use std::num::NonZero;
+use std::ops::Range;
 
 use rayon::iter::{IndexedParallelIterator as _, IntoParallelIterator as _, ParallelIterator as _};
 use trawl_kernels::{Cancel, Cancelled, Executable, Precision, SymbolInput, WORKSPACE_BYTES_MAX};
@@ -17,6 +18,9 @@ use crate::mistake::UserMistake;
 const DAY_MICROS: i64 = 86_400_000_000;
 /// Symbols that a thread computes one after the other: enough to fill the lanes of several tiles.
 const SYMBOLS_AT_ONCE: usize = 64;
+
+/// Runs of NA that are kept of the symbols that are computed at once; of more, the values are read again.
+const RUNS_MAX: usize = 64 * SYMBOLS_AT_ONCE;
 
 /// The bars of one symbol, oldest first.
 #[derive(Debug, Clone)]
@@ -139,7 +143,7 @@ impl Compute {
     }
 
     /// Computes every expression on every bar into `outputs`, by symbol and then by heading, as long as the symbol has bars; NaN is
-    /// NA. Values do not depend on `threads`; 0 takes one for each core.
+    /// NA, and the result says where. Values do not depend on `threads`; 0 takes one for each core.
     ///
     /// # Errors
     /// A [`UserMistake`] for an expression that needs times where there are none or not in order; [`Cancelled`]; no threads.
@@ -150,30 +154,32 @@ impl Compute {
         calendar: Calendar,
         threads: usize,
         cancel: &dyn Cancel,
-    ) -> anyhow::Result<()> {
-        let parts: Vec<_> = symbols.chunks(SYMBOLS_AT_ONCE).zip(in_parts(outputs)).collect();
+    ) -> anyhow::Result<Missing> {
+        let parts: Vec<_> = symbols.chunks(SYMBOLS_AT_ONCE).zip(in_parts(outputs)).enumerate().collect();
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = if threads == 0 { cores() } else { threads }.min(parts.len());
-        let run = |(symbols, outputs): (&[SymbolBars<'_>], Vec<Vec<&'o mut [f64]>>)| {
-            self.evaluate_part(symbols, outputs, calendar, cancel)
+        let run = |(part, (symbols, outputs)): (usize, (&[SymbolBars<'_>], Vec<Vec<&'o mut [f64]>>))| {
+            self.evaluate_part((symbols, part * SYMBOLS_AT_ONCE), outputs, calendar, cancel)
         };
-        if threads <= 1 {
-            return parts.into_iter().try_for_each(run);
-        }
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .thread_name(|i| format!("trawl-compute-{i}"))
-            .build()?;
-        pool.install(|| parts.into_par_iter().with_max_len(1).try_for_each(run))
+        let found: Vec<Missing> = if threads <= 1 {
+            parts.into_iter().map(run).collect::<anyhow::Result<_>>()?
+        } else {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .thread_name(|i| format!("trawl-compute-{i}"))
+                .build()?;
+            pool.install(|| parts.into_par_iter().with_max_len(1).map(run).collect::<anyhow::Result<_>>())?
+        };
+        Ok(Missing(found.into_iter().flat_map(|part| part.0).collect()))
     }
 
     fn evaluate_part(
         &self,
-        symbols: &[SymbolBars<'_>],
+        (symbols, first): (&[SymbolBars<'_>], usize),
         mut outputs: Vec<Vec<&mut [f64]>>,
         calendar: Calendar,
         cancel: &dyn Cancel,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Missing> {
         if cancel.cancelled() {
             return Err(Cancelled.into());
         }
@@ -186,13 +192,21 @@ impl Compute {
             .collect();
         let filled: Vec<usize> =
             symbols.iter().enumerate().filter(|(_, bars)| bars.rows > 0).map(|(at, _)| at).collect();
+        let mut missing: Vec<PartMissing> =
+            self.headings().iter().map(|_| PartMissing { runs: Some(Vec::new()) }).collect();
         self.executable.evaluate_each(&inputs, &vec![0; inputs.len()], cancel, |symbol, output, bars| {
-            let slot = &mut outputs[filled[symbol]][output];
+            let at = filled[symbol];
+            let slot = &mut outputs[at][output];
+            // What is left of the slot says how far its symbol is.
+            let begin = symbols[at].rows - slot.len();
             let (now, rest) = std::mem::take(slot).split_at_mut(bars.len());
             now.copy_from_slice(bars);
             *slot = rest;
+            if bars.iter().fold(false, |any, value| any | value.is_nan()) {
+                missing[output].add(first + at, begin, bars);
+            }
         })?;
-        Ok(())
+        Ok(Missing(vec![missing]))
     }
 
     /// What the expressions read besides the columns of the table; empty for those.
@@ -226,6 +240,47 @@ impl Compute {
             _ => made.as_slice(),
         };
         self.plan.program().inputs.iter().zip(made).map(of).collect()
+    }
+}
+
+/// Where results are NA, as they were written: nobody has to read them again to know.
+#[derive(Debug, Default)]
+pub struct Missing(Vec<Vec<PartMissing>>);
+
+impl Missing {
+    /// The runs of rows in which a result is NA: the index of the symbol, and rows of the symbol; `None` where they are too many to have
+    /// been kept.
+    pub fn runs(&self, output: usize) -> Option<impl Iterator<Item = (usize, Range<usize>)> + '_> {
+        let parts = self.0.iter().map(move |part| &part[output]);
+        if parts.clone().any(|part| part.runs.is_none()) {
+            return None;
+        }
+        let wide = |(symbol, rows): &(u32, Range<u32>)| (*symbol as usize, rows.start as usize..rows.end as usize);
+        Some(parts.flat_map(move |part| part.runs.iter().flatten().map(wide)))
+    }
+}
+
+/// The same of the symbols that were computed at once, of one result.
+#[derive(Debug)]
+struct PartMissing {
+    runs: Option<Vec<(u32, Range<u32>)>>,
+}
+
+impl PartMissing {
+    /// Adds those of some values of a symbol, the first of which is of row `begin`.
+    fn add(&mut self, symbol: usize, begin: usize, values: &[f64]) {
+        let Some(runs) = &mut self.runs else { return };
+        let mut at = begin;
+        for run in values.chunk_by(|a, b| a.is_nan() == b.is_nan()) {
+            if run[0].is_nan() {
+                // Bars of one table are fewer than u32 counts, as are symbols.
+                runs.push((symbol as u32, at as u32..(at + run.len()) as u32));
+            }
+            at += run.len();
+        }
+        if runs.len() > RUNS_MAX {
+            self.runs = None;
+        }
     }
 }
 
@@ -282,7 +337,16 @@ mod tests {
         let mut made: Vec<Vec<Vec<f64>>> =
             closes.iter().map(|close| vec![vec![0.0; of(close)]; compute.headings().len()]).collect();
         let outputs = made.iter_mut().map(|of| of.iter_mut().map(Vec::as_mut_slice).collect()).collect();
-        compute.evaluate(&symbols, outputs, Calendar::XNYS, threads, cancel)?;
+        let missing = compute.evaluate(&symbols, outputs, Calendar::XNYS, threads, cancel)?;
+        for (output, _) in compute.headings().iter().enumerate() {
+            let mut known: Vec<Vec<bool>> = made.iter().map(|of| vec![true; of[output].len()]).collect();
+            for (symbol, rows) in missing.runs(output).unwrap() {
+                known[symbol][rows].fill(false);
+            }
+            let expected: Vec<Vec<bool>> =
+                made.iter().map(|of| of[output].iter().map(|value| !value.is_nan()).collect()).collect();
+            assert_eq!(known, expected, "of output {output}");
+        }
         Ok(made.into_iter().flatten().flatten().collect())
     }
 
@@ -306,6 +370,16 @@ mod tests {
         cancel.set();
         let error = run(&compute(&["sma(3)"]), &closes(2), 1, &cancel).unwrap_err();
         assert!(error.downcast_ref::<Cancelled>().is_some(), "{error}");
+    }
+
+    #[test]
+    fn many_runs_of_na_are_not_kept() {
+        let mut part = PartMissing { runs: Some(Vec::new()) };
+        let values: Vec<f64> = (0..2 * RUNS_MAX + 4).map(|i| if i % 2 == 0 { f64::NAN } else { 1.0 }).collect();
+        part.add(0, 0, &values[..2 * RUNS_MAX]);
+        assert_eq!(part.runs.as_ref().map(Vec::len), Some(RUNS_MAX));
+        part.add(0, 2 * RUNS_MAX, &values[2 * RUNS_MAX..]);
+        assert!(part.runs.is_none() && Missing(vec![vec![part]]).runs(0).is_none());
     }
 
     #[test]

@@ -233,14 +233,15 @@ impl Executable {
             let lanes = Lanes::of(&members, self.input_begins(first));
             let source = Source::Lanes(&lanes);
             workspace.run(source, first, cancel, |w, strip| {
-                for (lane, visible) in lanes.visible.iter().enumerate() {
-                    let rows = strip.start.max(from[chunk[lane]])..strip.end.min(*visible);
-                    if rows.is_empty() {
-                        continue;
-                    }
-                    for output in 0..outputs {
+                // Output by output: the rows of one fit into the nearest cache, those of all do not.
+                for output in 0..outputs {
+                    for (lane, visible) in lanes.visible.iter().enumerate() {
+                        let rows = strip.start.max(from[chunk[lane]])..strip.end.min(*visible);
+                        if rows.is_empty() {
+                            continue;
+                        }
                         values.clear();
-                        w.values(source, output, lane, rows.clone(), &mut values);
+                        w.values(source, output, lane, rows, &mut values);
                         keep(chunk[lane], output, &values);
                     }
                 }

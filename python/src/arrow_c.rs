@@ -108,13 +108,22 @@ impl Table {
             match kind {
                 DataType::Float64 => {
                     let values = array.as_primitive::<Float64Type>();
-                    let at = values.values().as_ptr() as usize;
-                    Ok(Numbers { at, len: array.len(), typestr: "<f8", _batch: batch.clone() })
+                    let is_nan = |row| !values.is_null(row) || values.values()[row].is_nan();
+                    // NumPy has no nulls. Results of expressions have NaN there already, and stay where they are.
+                    let array: ArrayRef = match values.null_count() == 0 || (0..values.len()).all(is_nan) {
+                        true => Arc::clone(array),
+                        false => {
+                            let filled = values.iter().map(|value| value.unwrap_or(f64::NAN));
+                            Arc::new(Float64Array::from(filled.collect::<Vec<f64>>()))
+                        }
+                    };
+                    let at = array.as_primitive::<Float64Type>().values().as_ptr() as usize;
+                    Ok(Numbers { at, len: array.len(), typestr: "<f8", _kept: array })
                 }
                 DataType::Timestamp(..) => {
                     let values = array.as_primitive::<TimestampMicrosecondType>();
                     let at = values.values().as_ptr() as usize;
-                    Ok(Numbers { at, len: array.len(), typestr: "<M8[us]", _batch: batch.clone() })
+                    Ok(Numbers { at, len: array.len(), typestr: "<M8[us]", _kept: Arc::clone(array) })
                 }
                 _ => Err(PyTypeError::new_err(format!("a column of {kind} has no array of numbers"))),
             }
@@ -168,7 +177,7 @@ pub struct Numbers {
     len: usize,
     typestr: &'static str,
     /// Keeps the memory: NumPy keeps this object as long as the array lives.
-    _batch: RecordBatch,
+    _kept: ArrayRef,
 }
 
 #[pymethods]

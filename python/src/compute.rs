@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::builder::BooleanBuilder;
 use arrow_array::{Array as _, ArrayRef, BooleanArray, Float64Array, RecordBatch};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_schema::{Field, Schema};
@@ -12,7 +11,7 @@ use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 use trawl_front::UserMistake;
 use trawl_front::compute::{Compute, SymbolBars, Wording};
 use trawl_front::run::CancelFlag;
-use trawl_kernels::Precision;
+use trawl_kernels::{Precision, advise_large_pages};
 use trawl_market::Calendar;
 
 use crate::arrow_c::Table;
@@ -142,6 +141,7 @@ fn computed(
     let height = rows.height;
     let headings = compute.headings();
     let mut outputs: Vec<Vec<f64>> = (0..headings.len()).map(|_| vec![0.0; height]).collect();
+    outputs.iter_mut().for_each(|output| advise_large_pages(output));
     let mut rests: Vec<&mut [f64]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
     let mut parts = Vec::with_capacity(bars.len());
     for of in &bars {
@@ -153,11 +153,19 @@ fn computed(
         }
         parts.push(part);
     }
-    compute.evaluate(&bars, parts, calendar, threads, cancel)?;
+    let missing = compute.evaluate(&bars, parts, calendar, threads, cancel)?;
     drop(columns);
     let conditions = compute.conditions();
-    let of = |(values, condition): (Vec<f64>, bool)| finished(values, condition, &rows, nulls);
-    let columns: Vec<(Vec<f64>, bool)> = outputs.into_iter().zip(conditions).collect();
+    let of = |(output, (values, condition)): (usize, (Vec<f64>, bool))| {
+        let runs = missing.runs(output).filter(|_| rows.is_in_frame_order());
+        let known = || match runs {
+            Some(runs) => rows.known(runs),
+            None => known_of(&values),
+        };
+        let known = (nulls && !condition).then(known);
+        finished(values, condition, &rows, known)
+    };
+    let columns: Vec<_> = outputs.into_iter().zip(conditions).enumerate().collect();
     let arrays: Vec<ArrayRef> = match &pool {
         Some(pool) => pool.install(|| columns.into_par_iter().map(of).collect()),
         None => columns.into_iter().map(of).collect(),
@@ -168,15 +176,22 @@ fn computed(
     Ok(Table { schema, batches: vec![batch] })
 }
 
-/// A result in the order of the frame's rows, with NA as null.
-fn finished(values: Vec<f64>, condition: bool, rows: &Rows, nulls: bool) -> ArrayRef {
-    let values = rows.in_frame_order(values);
+/// Which values of the order by symbol are known.
+fn known_of(values: &[f64]) -> BooleanBuffer {
+    BooleanBuffer::collect_bool(values.len(), |i| !values[i].is_nan())
+}
+
+/// A result in the order of the frame's rows, with NA as null where it is said which values are known.
+fn finished(values: Vec<f64>, condition: bool, rows: &Rows, known: Option<BooleanBuffer>) -> ArrayRef {
     if condition {
-        let mut flags = BooleanBuilder::with_capacity(values.len());
-        values.iter().for_each(|value| flags.append_option((!value.is_nan()).then_some(*value == 1.0)));
-        return Arc::new(flags.finish()) as Arc<BooleanArray>;
+        let values = rows.in_frame_order(values);
+        let flags = BooleanBuffer::collect_bool(values.len(), |i| values[i] == 1.0);
+        let known = NullBuffer::new(known_of(&values));
+        return Arc::new(BooleanArray::new(flags, Some(known).filter(|known| known.null_count() > 0)));
     }
-    let known = nulls.then(|| NullBuffer::new(BooleanBuffer::collect_bool(values.len(), |i| !values[i].is_nan())));
-    let known = known.filter(|known| known.null_count() > 0);
+    let mixed = !rows.is_in_frame_order();
+    let values = rows.in_frame_order(values);
+    let known = known.map(|known| if mixed { known_of(&values) } else { known });
+    let known = known.map(NullBuffer::new).filter(|known| known.null_count() > 0);
     Arc::new(Float64Array::new(values.into(), known))
 }

@@ -11,6 +11,7 @@ use arrow_array::types::{
     UInt64Type,
 };
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, Float64Array, PrimitiveArray};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::{DataType, TimeUnit};
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 use trawl_front::UserMistake;
@@ -47,6 +48,22 @@ impl Rows {
                 order.iter().map(|row| from[*row as usize]).collect::<Vec<f64>>().into()
             }
         })
+    }
+
+    /// Whether the order by symbol is that of the frame.
+    pub fn is_in_frame_order(&self) -> bool {
+        self.order.is_none()
+    }
+
+    /// Which rows are known, by the runs of rows of symbols that are not.
+    pub fn known(&self, missing: impl Iterator<Item = (usize, Range<usize>)>) -> BooleanBuffer {
+        let mut known = BooleanBufferBuilder::new(self.height);
+        known.append_n(self.height, true);
+        for (symbol, rows) in missing {
+            let begin = self.spans[symbol].1.start;
+            rows.for_each(|row| known.set_bit(begin + row, false));
+        }
+        known.finish()
     }
 
     /// Values in the order by symbol, in the order of the frame.

@@ -28,7 +28,7 @@ def test_signals_are_the_matches_of_every_bar(cli, tmp_path):
     rows = tw.signals("us5", where=GOLDEN_CROSS, start="2013-01-02", end=AS_OF, wide=False)
     assert rows.sort("time", "symbol").equals(theirs) and rows.height > 10
     wide = tw.signals("us5", where=GOLDEN_CROSS, start="2013-01-02", end=AS_OF)
-    assert wide.columns == ["time", "AAPL", "GE", "IBM", "JPM", "XOM"]
+    assert wide.columns == ["time", "AAPL", "FB", "GOOG", "IBM", "MSFT"]
     long = wide.unpivot(index="time", variable_name="symbol", value_name="m").filter("m").select("time", "symbol")
     assert long.sort("time", "symbol").equals(theirs)
 

@@ -3,7 +3,7 @@
 >>> import trawl as tw
 >>> answer = tw.scan("us5", where="close > sma(close, 200)", as_of="2013-02-22")
 >>> answer.symbols
-['GE', 'JPM', 'XOM']
+['GOOG', 'IBM']
 """
 
 from . import ta

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 from . import _frames, _native
@@ -38,6 +39,9 @@ def compute(
     ``append=True`` every column of the input; its rows are those of the input, in its order. Missing values are nulls, with
     ``nulls=False`` NaN. The lock of the interpreter is free meanwhile; ``threads`` is one for each core if not given.
 
+    Within polars, ``lazy.map_batches(lambda whole: trawl.compute(whole, ...), validate_output_schema=False)`` is the same as
+    ``trawl.compute(lazy, ...)``, which tells polars the columns of the result.
+
     >>> import trawl as tw, polars as pl
     >>> df = pl.DataFrame({"symbol": ["A"] * 3 + ["B"] * 3, "close": [1.0, 2.0, 3.0, 10.0, 20.0, 30.0]})
     >>> tw.compute(df, {"m": "sma(close, 2)"})["m"].to_list()
@@ -50,6 +54,11 @@ def compute(
     lower = {name.lower(): name for name in reversed(names)}
     by = _found(by, SYMBOL_NAMES, lower)
     time = _found(time, TIME_NAMES, lower)
+    for name in (by, time):
+        if name is not None and name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            help = f"did you mean '{near[0]}'?" if near else "its columns: " + ", ".join(names)
+            raise Mistake(f"the frame has no column '{name}'", help=help)
     keys = [name for name in (by, time) if name is not None]
     copied = names if append else keys
     # The words of expressions are in lower case, as those of a file's columns.

@@ -38,8 +38,10 @@ def sweep_values(values: Values) -> Any:
 
     >>> sweep_values("10:30:5")
     {'from': 10.0, 'to': 30.0, 'step': 5.0}
-    >>> sweep_values(range(1, 4))
-    [1, 2, 3]
+    >>> sweep_values(range(5, 21, 5))
+    {'from': 5, 'to': 20, 'step': 5}
+    >>> sweep_values([2, 3.5])
+    [2, 3.5]
     """
     if isinstance(values, str):
         parts = values.split(":")
@@ -50,6 +52,8 @@ def sweep_values(values: Values) -> Any:
         if len(numbers) in (2, 3):
             return {"from": numbers[0], "to": numbers[1], "step": numbers[2] if len(numbers) == 3 else 1.0}
         return numbers
+    if isinstance(values, range) and len(values) > 1 and values.step > 0:
+        return {"from": values[0], "to": values[-1], "step": values.step}
     return [value if isinstance(value, str) else _number(value) for value in values]
 
 

@@ -85,7 +85,7 @@ def scan(
     >>> answer = tw.scan("us5", where="rsi(close, 14) > 60", select={"rsi": "rsi(close, 14)"}, rank="rsi(close, 14)",
     ...                  as_of="2013-02-22")
     >>> [(row["symbol"], round(row["rsi"], 2)) for row in answer]
-    [('JPM', 62.73), ('GE', 62.33)]
+    [('GOOG', 67.61)]
     """
     clauses = {
         "where": where, "rank": rank, "select": select, "universe": universe, "watchlist": watchlist, "limit": limit,
@@ -176,7 +176,7 @@ def signals(
     >>> import trawl as tw
     >>> frame = tw.signals("us5", where="close > sma(close, 200)", start="2013-02-19", end="2013-02-22")
     >>> frame.columns, frame.height
-    (['time', 'AAPL', 'GE', 'IBM', 'JPM', 'XOM'], 4)
+    (['time', 'AAPL', 'FB', 'GOOG', 'IBM', 'MSFT'], 4)
     """
     opened = prepared(dataset, end, {"where": where, **clauses})
     with Bar(progress, "parts") as bar:
@@ -276,6 +276,6 @@ def near(
 
     >>> import trawl as tw
     >>> [miss["symbol"] for miss in tw.near("us5", where="close > sma(200) and rsi(14) > 62.5", as_of="2013-02-22")]
-    ['GE', 'XOM']
+    ['IBM']
     """
     return json.loads(call(prepared(dataset, as_of, {"where": where, **clauses}).near, most))

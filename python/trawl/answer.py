@@ -61,7 +61,7 @@ class Answer:
     >>> import trawl as tw
     >>> answer = tw.scan("us5", where="close > sma(close, 200)", as_of="2013-02-22")
     >>> answer.counts["matched"], len(answer)
-    (3, 5)
+    (2, 5)
     >>> answer.why(answer.symbols[0])["status"]
     'matched'
     """

@@ -42,7 +42,7 @@ class Dataset:
     >>> import trawl as tw
     >>> bars = tw.Dataset.open("us5")
     >>> bars.symbols
-    ['AAPL', 'GE', 'IBM', 'JPM', 'XOM']
+    ['AAPL', 'FB', 'GOOG', 'IBM', 'MSFT']
     """
 
     def __init__(self, engine: _native.Engine, name: str, snapshot: str, report: ImportReport | None = None) -> None:

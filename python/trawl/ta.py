@@ -33,7 +33,7 @@ from .indicators import Indicator, _all
 #: What a catalogue's entry says of functions whose definition is TA-Lib's.
 REFERENCE = "TA-Lib"
 #: Outputs that are whole numbers.
-_WHOLE = {"integer", "minidx", "maxidx"}
+_WHOLE = {"integer", "minidx", "maxidx", "swinghigh", "swinglow", "trend"}
 #: Names of TA-Lib's numbers of moving averages.
 _AVERAGES = (
     "sma", "ema", "wma", "dema", "tema", "trima", "kama", "mama", "t3", "hma", "disabled", "default", "zlema", "rma",
