@@ -220,3 +220,12 @@ gpu-model architecture="90":
 # The figures that it may not exceed, written anew to kernels/tests/model (read the difference before you commit it)
 gpu-model-bless:
     TRAWL_BLESS_MODEL=1 cargo test --profile ci -p trawl-kernels --test engine the_static_model_of -- --nocapture
+
+# The Python package: builds the wheel (the first time minutes of compiling), and tests it in clean environments against the command line
+python:
+    cargo build --locked --profile ci -p trawl
+    tests/external/python --build
+
+# W1 over a frame of 10 million rows: trawl, polars-talib, TA-Lib and pandas-ta, each in a process of its own
+python-bench *options:
+    tools/python-bench {{ options }}

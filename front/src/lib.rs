@@ -6,15 +6,22 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chart;
+pub mod compute;
 pub mod datasets;
+pub mod document;
+pub mod drawing;
+pub mod every_value;
 pub mod explain;
 pub mod http;
 pub mod human;
+pub mod include;
 pub mod indicators;
 pub mod mistake;
 pub mod output;
 pub mod page;
 pub mod records;
+pub mod refused;
 pub mod run;
 pub mod why;
 

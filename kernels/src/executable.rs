@@ -166,6 +166,21 @@ impl Executable {
         Ok(series)
     }
 
+    /// As [`Self::evaluate_from`], with `take` in place of the result: it is called with the index of a symbol, the index of an
+    /// output, and values of some bars; those of one symbol and output come in order of bars, beginning at `from`.
+    ///
+    /// # Errors
+    /// [`Cancelled`].
+    pub fn evaluate_each(
+        &self,
+        symbols: &[SymbolInput<'_>],
+        from: &[usize],
+        cancel: &dyn Cancel,
+        take: impl FnMut(usize, usize, &[f64]),
+    ) -> Result<(), Cancelled> {
+        self.run_chunks(symbols, from, cancel, take)
+    }
+
     /// As [`Self::evaluate_last`], over bars that are already laid out, in the precision of the tiles. With
     /// [`Bars::All`] every bar is computed and only the values of the last one are returned (for benchmarks of whole
     /// series).
@@ -218,14 +233,15 @@ impl Executable {
             let lanes = Lanes::of(&members, self.input_begins(first));
             let source = Source::Lanes(&lanes);
             workspace.run(source, first, cancel, |w, strip| {
-                for (lane, visible) in lanes.visible.iter().enumerate() {
-                    let rows = strip.start.max(from[chunk[lane]])..strip.end.min(*visible);
-                    if rows.is_empty() {
-                        continue;
-                    }
-                    for output in 0..outputs {
+                // Output by output: the rows of one fit into the nearest cache, those of all do not.
+                for output in 0..outputs {
+                    for (lane, visible) in lanes.visible.iter().enumerate() {
+                        let rows = strip.start.max(from[chunk[lane]])..strip.end.min(*visible);
+                        if rows.is_empty() {
+                            continue;
+                        }
                         values.clear();
-                        w.values(source, output, lane, rows.clone(), &mut values);
+                        w.values(source, output, lane, rows, &mut values);
                         keep(chunk[lane], output, &values);
                     }
                 }

@@ -7,6 +7,7 @@ mod cpu;
 pub mod cuda;
 mod engine;
 mod executable;
+mod pages;
 mod resident;
 mod resume;
 pub mod stages;
@@ -16,6 +17,7 @@ use trawl_plan::Program;
 
 pub use engine::{Engine, EngineError};
 pub use executable::Executable;
+pub use pages::advise_large_pages;
 pub use resident::{Resident, ResidentError};
 pub use trawl_terms::Precision;
 

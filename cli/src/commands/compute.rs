@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
-use trawl_market::{Calendar, FileSeries, SymbolSeries, TimeMicros, read_series};
-use trawl_plan::{Input, Plan, Schema};
+use trawl_front::compute::{Compute, SymbolBars, Wording};
+use trawl_kernels::{NoCancel, Precision};
+use trawl_market::{Calendar, FileSeries, read_series};
 
 use super::reading::{FORMATS_HELP, ReadArgs};
 use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
-use trawl_front::human::counted;
 use trawl_front::output::Format;
 use trawl_front::output::atomic_file::StagedFile;
 use trawl_front::output::series::{Table, write};
@@ -64,8 +63,6 @@ pub struct Args {
     output: Option<PathBuf>,
 }
 
-/// Times are in microseconds.
-const DAY_MICROS: i64 = 86_400_000_000;
 /// Columns of a bar that are checked in every file, whether an expression reads them or not.
 const BAR_COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
@@ -74,26 +71,19 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
     let output = args.output.as_deref().filter(|path| *path != Path::new("-"));
     let format = output.map_or(Ok(Format::Csv), Format::of)?;
     let file = read_series(args.input, &args.read.options()?).map_err(of_market)?;
-    let plan = compile(&file, &args.exprs)?;
+    let precision = Precision::named(&args.precision).unwrap_or_default();
+    let compute = compile(&file, &args.exprs, precision)?;
     if let Some(path) = output {
         StagedFile::create(path)?;
     }
-    let precision = Precision::named(&args.precision).unwrap_or_default();
-    let rows = file.symbols.iter().map(|series| series.texts.len()).max().unwrap_or(0);
-    let executable = Executable::new(plan.program(), precision);
-    let needed = executable.workspace_bytes(rows);
-    if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
-        let most = trawl_kernels::WORKSPACE_BYTES_MAX;
-        let message = format!("these expressions need {needed} bytes of memory besides the bars; the limit is {most}");
-        return Err(UserMistake::with_help(message, "use shorter windows, or compute them in several runs").into());
-    }
-    let by_calendar = plan.program().inputs.iter().any(|input| matches!(input, Input::Begins(_) | Input::Clock(_)));
-    let zone = if by_calendar { file.check_zone(args.calendar).map_err(of_market)? } else { None };
-    let outputs = evaluate(&file, &plan, args.calendar, &executable)?;
+    let symbols = bars_of(&file);
+    compute.check(&symbols, wording(&file))?;
+    let zone = if compute.needs_times() { file.check_zone(args.calendar).map_err(of_market)? } else { None };
+    let outputs = evaluate(&compute, &symbols, args.calendar)?;
     for note in file.notes.iter().chain(&zone) {
         crate::diagnostics::warning_line(note);
     }
-    let table = Table { file: &file, headings: &plan.headings, outputs: &outputs };
+    let table = Table { file: &file, headings: compute.headings(), outputs: &outputs };
     match output {
         Some(path) => {
             let mut staged = StagedFile::create(path)?;
@@ -108,32 +98,18 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// How messages name the file and the option.
+fn wording(file: &FileSeries) -> Wording<'_> {
+    let compare = "import the file and scan every bar: trawl scan --where true --select EXPR --all-bars FILE";
+    Wording { clause: "--expr", table: &file.shown, compare }
+}
+
 /// Compiles the expressions over the file's series; refuses those that need more than one symbol's bars.
-fn compile(file: &FileSeries, exprs: &[String]) -> anyhow::Result<Plan> {
-    let schema = Schema::of_columns(file.columns.clone());
-    let compiled = |exprs: &[String]| trawl_plan::compile_expressions(exprs, "--expr", &schema);
-    let plan = compiled(exprs).map_err(UserMistake::Drawn)?;
-    if !plan.crosses.is_empty() {
-        let alone = |text: &&String| compiled(std::slice::from_ref(*text)).is_ok_and(|plan| !plan.crosses.is_empty());
-        let text = exprs.iter().find(alone).map_or("an expression", String::as_str);
-        return Err(UserMistake::with_help(
-            format!(
-                "'{text}' compares the symbols of a market at each bar, but compute evaluates each symbol on its own"
-            ),
-            "import the file and scan every bar: trawl scan --where true --select EXPR --all-bars FILE",
-        )
-        .into());
-    }
-    let clash = |name: &&String| **name == file.time_heading || Some(*name) == file.symbol_heading.as_ref();
-    if let Some(name) = plan.headings.iter().find(clash) {
-        let message = format!("an expression is named '{name}', which is also a column that is copied to the output");
-        return Err(UserMistake::with_help(message, "give it another name: EXPR as NAME").into());
-    }
-    let read = plan.program().inputs.iter().filter_map(|input| match input {
-        Input::Column(name) => Some(name.as_str()),
-        _ => None,
-    });
-    for name in BAR_COLUMNS.into_iter().chain(read) {
+fn compile(file: &FileSeries, exprs: &[String], precision: Precision) -> anyhow::Result<Compute> {
+    let copied: Vec<&str> =
+        std::iter::once(&file.time_heading).chain(&file.symbol_heading).map(String::as_str).collect();
+    let compute = Compute::new(file.columns.clone(), exprs, &copied, precision, wording(file))?;
+    for name in BAR_COLUMNS.into_iter().chain(compute.needs()) {
         let garbage = file.columns.iter().position(|c| c == name).and_then(|at| file.garbage[at].as_ref());
         if let Some(garbage) = garbage {
             return Err(UserMistake::with_help(
@@ -143,91 +119,35 @@ fn compile(file: &FileSeries, exprs: &[String]) -> anyhow::Result<Plan> {
             .into());
         }
     }
-    for series in &file.symbols {
-        long_enough(&plan, file, series)?;
-    }
-    Ok(plan)
+    Ok(compute)
 }
 
-/// Some functions are not defined over short histories.
-fn long_enough(plan: &Plan, file: &FileSeries, series: &SymbolSeries) -> Result<(), UserMistake> {
-    let (by, needed, rows) = (plan.needed_by, plan.bars_needed, series.texts.len());
-    if rows >= needed {
-        return Ok(());
-    }
-    let whose = match &file.symbol_heading {
-        Some(_) => format!("{} in {}", series.symbol, file.shown),
-        None => file.shown.clone(),
-    };
-    let message = format!("{by} needs {} with these parameters, and {whose} has {rows}", counted(needed, "bar"));
-    Err(UserMistake::with_help(message, "give it more bars, or shorter lengths and a smaller cutout"))
+/// The bars of each symbol.
+fn bars_of(file: &FileSeries) -> Vec<SymbolBars<'_>> {
+    let named = file.symbol_heading.is_some();
+    file.symbols
+        .iter()
+        .map(|series| SymbolBars {
+            name: if named { &series.symbol } else { "" },
+            rows: series.texts.len(),
+            times: series.times.as_deref(),
+            columns: series.values.iter().map(Vec::as_slice).collect(),
+        })
+        .collect()
 }
 
 fn calendar(name: &str) -> Result<Calendar, String> {
     Calendar::named(name).map_err(|e| e.to_string())
 }
 
-/// The outputs of each symbol.
-fn evaluate(
-    file: &FileSeries,
-    plan: &Plan,
-    calendar: Calendar,
-    executable: &Executable,
-) -> anyhow::Result<Vec<Vec<Vec<f64>>>> {
-    let of = |series: &SymbolSeries| -> anyhow::Result<Vec<Vec<f64>>> {
-        let rows = series.texts.len();
-        if rows == 0 {
-            return Ok(vec![Vec::new(); plan.headings.len()]);
-        }
-        let columns = inputs(file, series, plan, calendar)?;
-        let input = SymbolInput { columns: columns.iter().map(Vec::as_slice).collect(), visible: rows };
-        let mut series = executable.evaluate_from(&[input], &[0], &NoCancel)?;
-        Ok(series.pop().unwrap_or_default())
-    };
-    file.symbols.iter().map(of).collect()
-}
-
-/// The columns that the expressions read, in that order.
-fn inputs(file: &FileSeries, series: &SymbolSeries, plan: &Plan, calendar: Calendar) -> anyhow::Result<Vec<Vec<f64>>> {
-    let mut inputs = Vec::new();
-    for input in &plan.program().inputs {
-        inputs.push(match input {
-            Input::Begins(period) => {
-                let (times, dated) = times_in_order(series)?;
-                calendar.begins(*period, dated, times).into_iter().map(|b| f64::from(u8::from(b))).collect()
-            }
-            Input::Clock(clock) => {
-                let (times, dated) = times_in_order(series)?;
-                let mut reader = calendar.clock(*clock, dated);
-                times.iter().map(|time| reader.at(*time)).collect()
-            }
-            Input::Column(name) => {
-                let at = file.columns.iter().position(|column| column == name);
-                at.map_or_else(|| vec![f64::NAN; series.texts.len()], |at| series.values[at].clone())
-            }
-            // Without other symbols, labels and timeframes, no other kind of input is planned.
-            _ => vec![f64::NAN; series.texts.len()],
-        });
-    }
-    Ok(inputs)
-}
-
-/// The times of all bars, for what the calendar says of them, and whether they are dates.
-fn times_in_order(series: &SymbolSeries) -> anyhow::Result<(&[TimeMicros], bool)> {
-    let Some(times) = &series.times else {
-        let message = "functions of the calendar, such as 'avwap', need the time of each bar, but not all of the file's times are \
-                       dates or times";
-        let help = "write 2013-02-22 or 2013-02-22T14:30:00Z in the column 'date'";
-        return Err(UserMistake::with_help(message, help).into());
-    };
-    if let Some(at) = times.windows(2).position(|pair| pair[0] >= pair[1]) {
-        let date = &series.texts[at + 1];
-        let message = format!(
-            "functions of the calendar, such as 'avwap', need bars in order of time, but '{date}' is not after the previous bar"
-        );
-        return Err(UserMistake::plain(message).into());
-    }
-    Ok((times, times.iter().all(|t| t.rem_euclid(DAY_MICROS) == 0)))
+/// The outputs of each symbol, on one thread.
+fn evaluate(compute: &Compute, symbols: &[SymbolBars<'_>], calendar: Calendar) -> anyhow::Result<Vec<Vec<Vec<f64>>>> {
+    let columns = compute.headings().len();
+    let mut made: Vec<Vec<Vec<f64>>> =
+        symbols.iter().map(|bars| (0..columns).map(|_| vec![0.0; bars.rows]).collect()).collect();
+    let outputs = made.iter_mut().map(|of| of.iter_mut().map(Vec::as_mut_slice).collect()).collect();
+    compute.evaluate(symbols, outputs, calendar, 1, &NoCancel)?;
+    Ok(made)
 }
 
 #[cfg(test)]
@@ -245,10 +165,12 @@ mod tests {
         let mut file = read_series(path, &options).map_err(of_market)?;
         file.shown = "test.csv".to_owned();
         let exprs: Vec<String> = exprs.iter().map(ToString::to_string).collect();
-        let plan = compile(&file, &exprs)?;
-        let outputs = evaluate(&file, &plan, Calendar::XNYS, &Executable::new(plan.program(), Precision::F64))?;
+        let compute = compile(&file, &exprs, Precision::F64)?;
+        let symbols = bars_of(&file);
+        compute.check(&symbols, wording(&file))?;
+        let outputs = evaluate(&compute, &symbols, Calendar::XNYS)?;
         let mut bytes = Vec::new();
-        write(Table { file: &file, headings: &plan.headings, outputs: &outputs }, Format::Csv, &mut bytes)?;
+        write(Table { file: &file, headings: compute.headings(), outputs: &outputs }, Format::Csv, &mut bytes)?;
         Ok(String::from_utf8(bytes)?)
     }
 

@@ -126,6 +126,16 @@ fn batch(schema: &Arc<Schema>, answer: &Answer, rows: &[AnswerRow]) -> anyhow::R
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
+/// The answer as record batches, with the identity in the schema's metadata.
+///
+/// # Errors
+/// The answer has no time.
+pub fn batches(answer: &Answer, about: &About<'_>) -> anyhow::Result<(Arc<Schema>, Vec<RecordBatch>)> {
+    let schema = schema(answer, about);
+    let batches = answer.rows.chunks(BATCH_ROWS).map(|rows| batch(&schema, answer, rows)).collect::<Result<_, _>>()?;
+    Ok((schema, batches))
+}
+
 /// Writes an Arrow IPC file.
 ///
 /// # Errors

@@ -11,6 +11,7 @@ mod hybrid;
 pub mod json;
 pub mod npy;
 pub mod panel;
+pub mod panel_table;
 pub mod read;
 pub mod series;
 

@@ -1,49 +1,25 @@
 //! `trawl chart`: price and expressions of one symbol as a picture.
 //!
-//! The values are those of the scan engine, bar by bar; `layout` decides where each series is drawn, `draw` draws it.
-
-mod draw;
-mod layout;
-mod ticks;
+//! `trawl_front::chart` computes and draws; here is what a user may ask for.
 
 use std::io::{self, Write as _};
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{CHUNK_BYTES_MAX, PreparedScan, SeriesError, all_bars, symbol_series};
-use trawl_kernels::NoCancel;
-use trawl_market::{AsOf, format_time};
-use trawl_plan::ScanDocument;
-use trawl_plan::graph::Kind;
+use trawl_coordinator::PreparedScan;
+use trawl_front::chart::draw::{self, Picture};
+use trawl_front::chart::layout::{CANDLE_PIXELS_MIN, ChartLayout, Place, candles_max};
+use trawl_front::chart::{BARS, BARS_MAX, ChartRequest, Drawing, SHEET_BARS, first_matches};
+use trawl_front::human::counted;
+use trawl_front::output::atomic_file::StagedFile;
+use trawl_market::AsOf;
 
 use super::scan;
 use crate::app::Context;
 use crate::failure::UserMistake;
-use draw::Picture;
-use layout::{CANDLE_PIXELS_MIN, ChartLayout, Group, Place, Price, Series, candles_max};
-use trawl_front::human::counted;
-use trawl_front::output::atomic_file::StagedFile;
 
-/// Most bars of a chart: more than a screen can distinguish.
-const BARS_MAX: u32 = 20_000;
-/// Expressions in one picture.
-const EXPRESSIONS_MAX: usize = 32;
 /// Pixels of a side.
 const SIDE_PIXELS: std::ops::RangeInclusive<u32> = 200..=8000;
-
-/// Names of the columns of bars in the scan; chosen so that a user's expression cannot have one of them by accident.
-const COLUMNS: [(&str, &str); 5] = [
-    ("open", "chart_open"),
-    ("high", "chart_high"),
-    ("low", "chart_low"),
-    ("close", "chart_close"),
-    ("volume", "chart_volume"),
-];
-/// Bars that are drawn if nothing else is asked for; and on a sheet.
-const BARS: u32 = 500;
-const SHEET_BARS: u32 = 120;
 
 const AFTER_HELP: &str = "\
 A series that moves with the price and has a similar size is drawn over it, any other in a panel of its own below; --panel and --overlay decide \
@@ -121,24 +97,6 @@ fn size(text: &str) -> Result<(u32, u32), String> {
         .ok_or_else(|| format!("write it as 1400x900, each side from {} to {}", SIDE_PIXELS.start(), SIDE_PIXELS.end()))
 }
 
-/// The expressions of one `--expr`.
-fn texts(expr: &str) -> impl Iterator<Item = &str> {
-    expr.split(';').map(str::trim).filter(|text| !text.is_empty())
-}
-
-/// What is asked for, checked.
-struct Request<'a> {
-    args: &'a Args,
-    /// The option, the text and the place of each group of expressions.
-    groups: Vec<(&'static str, &'a str, Place)>,
-    dataset: String,
-    /// Columns of the dataset that are drawn, by their names in the scan.
-    prices: Vec<(&'static str, &'static str)>,
-    as_of: AsOf,
-    /// The scan whose matches are marked, and its name.
-    marked: Option<(PreparedScan, String)>,
-}
-
 /// Computes, lays out, draws.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let groups = [
@@ -146,25 +104,22 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         ("--panel", &args.panel, Place::Panel),
         ("--overlay", &args.overlay, Place::Overlay),
     ];
-    let groups: Vec<_> = groups
+    let groups: Vec<Drawing> = groups
         .into_iter()
-        .flat_map(|(option, texts, place)| texts.iter().map(move |text| (option, text.as_str(), place)))
+        .flat_map(|(option, texts, place)| texts.iter().map(move |text| (option.to_owned(), text.clone(), place)))
         .collect();
-    let count: usize = groups.iter().map(|(_, text, _)| texts(text).count()).sum();
-    if count > EXPRESSIONS_MAX {
-        let message = format!("{count} expressions; at most {EXPRESSIONS_MAX} are drawn");
-        return Err(UserMistake::with_help(message, "make several charts").into());
-    }
     let path = output(&args)?;
     let as_of = scan::as_of(args.as_of.as_deref())?;
     let marked = args.scan.as_deref().map(|file| marked(&args, context, file, &as_of)).transpose()?;
     let of_scan = marked.as_ref().and_then(|(scan, _)| scan.document.dataset.clone());
     let dataset = args.dataset.clone().or(of_scan).unwrap_or_default();
-    let manifest = context.store()?.open(&dataset).map_err(crate::failure::of_market)?.manifest;
-    let has = |name: &&str| manifest.columns.iter().any(|column| column == name);
-    let wanted = |name: &str| name != "volume" || !args.no_volume;
-    let prices = COLUMNS.into_iter().filter(|(name, _)| has(name) && wanted(name)).collect();
-    let request = Request { args: &args, groups, dataset, prices, as_of, marked };
+    let store = context.store()?;
+    let mut request =
+        ChartRequest::new(&store, (dataset, as_of), groups, !args.no_volume, &crate::diagnostics::warning_line)?;
+    request.timeframe.clone_from(&args.timeframe);
+    request.adjust.clone_from(&args.adjust);
+    request.marked = marked;
+    request.titled = args.symbol.is_some();
     let symbols = match (&args.symbol, &request.marked) {
         (Some(symbol), _) => vec![symbol.clone()],
         (None, Some((scan, name))) => first_matches(scan, name)?,
@@ -176,7 +131,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let plot = width.saturating_sub(draw::LABELS_PIXELS);
     let charts = symbols
         .iter()
-        .map(|symbol| request.layout(context, symbol, bars, plot))
+        .map(|symbol| request.layout(symbol, bars, plot))
         .collect::<anyhow::Result<Vec<ChartLayout>>>()?;
     let picture = match charts.first() {
         Some(layout) if !of_sheet => Picture::One(layout, args.size),
@@ -225,148 +180,6 @@ fn marked(args: &Args, context: &Context, file: &Path, as_of: &AsOf) -> anyhow::
     Ok((prepared, name))
 }
 
-/// The symbols of the first matches.
-fn first_matches(scan: &PreparedScan, name: &str) -> anyhow::Result<Vec<String>> {
-    let mut symbols = Vec::new();
-    all_bars(scan, options(), Some(scan.as_of), CHUNK_BYTES_MAX, &NoCancel, |_, answer| {
-        let placed = answer.rows.into_iter().filter(|row| row.place.is_some());
-        symbols = placed.map(|row| row.row.symbol).take(draw::SHEET_CHARTS_MAX).collect();
-        Ok(())
-    })
-    .map_err(scan::all_bars::mistake)?;
-    if symbols.is_empty() {
-        let message = format!("no symbol matches '{name}' as of {}", scan.shown_as_of());
-        return Err(UserMistake::with_help(message, "take another --as-of, or name a symbol").into());
-    }
-    Ok(symbols)
-}
-
-/// Of runs in this process.
-fn options() -> LocalOptions {
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    LocalOptions { threads, ..LocalOptions::default() }
-}
-
-impl Request<'_> {
-    /// The scan that gives the series of a symbol.
-    fn document(&self) -> ScanDocument {
-        let mut select: Vec<String> = self.prices.iter().map(|(name, own)| format!("{name} as {own}")).collect();
-        select.extend(self.groups.iter().flat_map(|(_, text, _)| texts(text)).map(str::to_owned));
-        ScanDocument {
-            dataset: Some(self.dataset.clone()),
-            timeframe: self.args.timeframe.clone(),
-            adjust: self.args.adjust.clone(),
-            // A condition that is true at every bar.
-            condition: "1 == 1".to_owned(),
-            // Words of the scan's document may be used in expressions.
-            lets: self.marked.as_ref().map(|(scan, _)| scan.document.lets.clone()).unwrap_or_default(),
-            select,
-            ..ScanDocument::default()
-        }
-    }
-
-    /// The chart of a symbol; the plot is `plot` pixels wide.
-    fn layout(&self, context: &Context, symbol: &str, bars: usize, plot: u32) -> anyhow::Result<ChartLayout> {
-        let prepared =
-            scan::prepare(context, &self.document(), self.as_of.clone()).map_err(|error| self.in_place(error))?;
-        for warning in &prepared.warnings {
-            crate::diagnostics::warning_line(warning);
-        }
-        let count: usize = self.groups.iter().map(|(_, text, _)| texts(text).count()).sum();
-        if prepared.plan.headings.len() != self.prices.len() + count {
-            let help = "give the expressions one by one; 'trawl indicators NAME' lists the columns of a set";
-            return Err(UserMistake::with_help("a named set of columns cannot be drawn", help).into());
-        }
-        let found = symbol_series(&prepared, symbol, bars, options(), &NoCancel).map_err(mistake_of)?;
-        if found.times.len() < 2 {
-            let message = format!("'{}' has {} to draw", found.symbol, counted(found.times.len(), "bar"));
-            return Err(UserMistake::with_help(message, "take an earlier --as-of or more --bars").into());
-        }
-        let mut columns = found.columns.into_iter();
-        let (mut price, mut volume) = (Price::default(), None);
-        for (name, _) in &self.prices {
-            let values = columns.next().unwrap_or_default();
-            match *name {
-                "volume" => volume = Some(Series::new((*name).to_owned(), name, false, None, values)),
-                _ => price.set(name, values),
-            }
-        }
-        let mut groups: Vec<Group> =
-            volume.into_iter().map(|series| Group { place: Place::Panel, series: vec![series] }).collect();
-        let (plan, rises) = (&prepared.plan, prepared.plan.rises());
-        let mut named = plan.headings.iter().zip(&plan.points[0].select).skip(self.prices.len()).zip(columns);
-        let manifest = &prepared.dataset.manifest;
-        let rows = manifest.symbol(&found.symbol).map_or(0, |entry| entry.rows as usize);
-        for (_, expr, place) in &self.groups {
-            let series = texts(expr).zip(named.by_ref()).map(|(text, ((name, id), values))| {
-                let is_condition = plan.nodes()[id.index()].kind == Kind::Bool;
-                // What is called is in front of the name.
-                let text = text.rsplit_once(" as ").map_or(text, |(text, _)| text);
-                let series = Series::new(name.clone(), text, is_condition, rises[id.index()], values);
-                if series.is_empty() {
-                    warn_empty(name, plan.look_back_of(*id) + 1, &found.symbol, rows);
-                }
-                series
-            });
-            groups.push(Group { place: *place, series: series.collect() });
-        }
-        let synthetic = if manifest.synthetic { "  SYNTHETIC" } else { "" };
-        let title = match &self.args.symbol {
-            Some(_) => format!("{}  ({} {}){synthetic}", found.symbol, manifest.name, manifest.timeframe),
-            None => format!("{}{synthetic}", found.symbol),
-        };
-        let zone = manifest.calendar().zone();
-        let dated = manifest.is_dated();
-        let wall: Vec<i64> = found.times.iter().map(|time| if dated { *time } else { zone.wall(*time) }).collect();
-        let mut layout = ChartLayout::new(title, wall, price, groups, plot);
-        layout.symbol.clone_from(&found.symbol);
-        if let (Some(first), Some(last)) = (found.times.first(), found.times.last()) {
-            layout.span = match dated {
-                true => format!("{} to {}", format_time(*first), format_time(*last)),
-                false => format!("{} to {}", zone.format(*first), zone.format(*last)),
-            };
-        }
-        if let Some((scan, name)) = &self.marked {
-            let matched = symbol_series(scan, &found.symbol, bars, options(), &NoCancel).map_err(mistake_of)?.times;
-            let bars = matched.iter().filter_map(|time| found.times.binary_search(time).ok());
-            layout.marks = Some((name.clone(), bars.collect()));
-        }
-        Ok(layout)
-    }
-
-    /// Attributes mistakes in the expressions to the option with it instead of the select clause that was built from it.
-    fn in_place(&self, error: anyhow::Error) -> anyhow::Error {
-        match error.downcast::<UserMistake>() {
-            Ok(UserMistake::Drawn(mut mistakes)) => {
-                let options: Vec<&str> =
-                    self.groups.iter().flat_map(|(option, text, _)| texts(text).map(move |_| *option)).collect();
-                for mistake in &mut mistakes {
-                    let number = mistake.clause.strip_prefix("select[").and_then(|n| n.strip_suffix(']'));
-                    let Some(number) = number.and_then(|n| n.parse::<usize>().ok()) else { continue };
-                    let at = number.saturating_sub(self.prices.len() + 1);
-                    if let Some(option) = options.get(at) {
-                        let before = options[..at].iter().filter(|other| *other == option).count();
-                        mistake.clause = format!("{option}[{}]", before + 1);
-                    }
-                }
-                UserMistake::Drawn(mistakes).into()
-            }
-            Ok(other) => other.into(),
-            Err(error) => error,
-        }
-    }
-}
-
-/// Warns that an expression is left out, and why.
-fn warn_empty(name: &str, needed: usize, symbol: &str, rows: usize) {
-    let why = if needed > rows {
-        format!("it needs {}, and '{symbol}' has {rows}", counted(needed, "bar"))
-    } else {
-        "it is NA on every bar shown".to_owned()
-    };
-    crate::diagnostics::warning_line(&format!("'{name}' has no value and is left out: {why}"));
-}
-
 fn is_png(path: &Path) -> bool {
     path.extension().is_some_and(|e| e.eq_ignore_ascii_case("png"))
 }
@@ -389,13 +202,4 @@ fn output(args: &Args) -> Result<PathBuf, UserMistake> {
     }
     StagedFile::create(&path)?;
     Ok(path)
-}
-
-fn mistake_of(error: SeriesError) -> anyhow::Error {
-    match error {
-        SeriesError::Symbol(error) => trawl_front::why::no_symbol(&error).into(),
-        SeriesError::Market(error) => crate::failure::of_market(error),
-        SeriesError::AllBars(error) => scan::all_bars::mistake(error),
-        error => anyhow::Error::new(error),
-    }
 }

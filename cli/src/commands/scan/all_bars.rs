@@ -4,13 +4,13 @@ use std::io::{self, BufWriter, Stdout, Write};
 use std::path::{Path, PathBuf};
 
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{AllBarsError, CHUNK_BYTES_MAX, PanelChunk, PreparedScan, all_bars_by_column, answer_at};
+use trawl_coordinator::{CHUNK_BYTES_MAX, PanelChunk, PreparedScan, all_bars_by_column, answer_at};
 use trawl_kernels::NoCancel;
 use trawl_market::TimeMicros;
 use trawl_wire::{Answer, Status};
 
-use super::document_files::STANDARD_STREAM;
 use crate::failure::UserMistake;
+use trawl_front::document::STANDARD_STREAM;
 use trawl_front::output::atomic_file::StagedFile;
 use trawl_front::output::panel::{self, PanelFile};
 use trawl_front::output::{About, Format, csv, identity_path, json};
@@ -134,16 +134,6 @@ pub struct Written {
     pub matched: u64,
 }
 
-/// As a mistake of the user where it is one.
-pub(crate) fn mistake(error: AllBarsError) -> anyhow::Error {
-    match error {
-        AllBarsError::History | AllBarsError::Renamed { .. } | AllBarsError::Timeframe { .. } => {
-            UserMistake::plain(error.to_string()).into()
-        }
-        error => anyhow::Error::new(error),
-    }
-}
-
 /// The format that a path or, for standard output, `stated` gives; CSV if nothing does. `option` writes to standard output.
 ///
 /// # Errors
@@ -208,7 +198,7 @@ impl AllBarsFile {
         let ran = all_bars_by_column(prepared, options, from, CHUNK_BYTES_MAX, &NoCancel, |chunk| {
             push(chunk).map_err(|e| format!("cannot write '{}': {e:#}", self.path.display()))
         });
-        ran.map_err(mistake)?;
+        ran.map_err(trawl_front::refused::of_all_bars)?;
         let Some(sink) = sink else {
             let help = format!("the bars end at {}", prepared.shown_as_of());
             return Err(UserMistake::with_help("the span from --from on has no bar", help).into());

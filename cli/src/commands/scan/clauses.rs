@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 use trawl_market::AsOf;
 use trawl_plan::{Best, Diagnostic, History, ScanDocument, Setting, SweepRange, SweepValues};
 
-use super::document_files::{cannot_read, document_at, function_name, place_name, shown};
-use super::include::included;
 use super::several::Several;
 use super::watchlist::Watchlist;
 use crate::failure::UserMistake;
+use trawl_front::document::{cannot_read, document_at, function_name, place_name, shown};
+use trawl_front::include::included;
 
 /// Flags that are clauses of the scan.
 #[derive(Debug, Default, clap::Args)]
@@ -311,8 +311,8 @@ pub fn as_of(text: Option<&str>) -> Result<AsOf, UserMistake> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::document_files::unused_lets;
     use super::*;
+    use trawl_front::document::unused_lets;
 
     fn clauses(file: Option<&str>) -> (tempfile::TempDir, Clauses) {
         let folder = tempfile::tempdir().unwrap();

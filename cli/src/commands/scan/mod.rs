@@ -5,9 +5,7 @@
 
 pub(crate) mod all_bars;
 mod clauses;
-mod document_files;
 mod explain;
-mod include;
 mod near;
 mod panel;
 mod running;
@@ -275,10 +273,10 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
             let mut outcome = embedded(&args.running, args.shown.quiet, &prepared, None)?;
             outcome.report.prepare_ms = prepare_ms;
             if args.values == Values::All {
-                let (document, bar) = (values::of_all(&document), AsOf::Bar(prepared.as_of));
+                let (document, bar) = (trawl_front::every_value::of_all(&document), AsOf::Bar(prepared.as_of));
                 let of_all = prepare_opened(prepared.dataset.clone(), &document, bar).map_err(anyhow::Error::new)?;
                 let of_all = embedded(&args.running, args.shown.quiet, &of_all, None)?;
-                values::fill(&mut outcome.answer, &of_all.answer);
+                trawl_front::every_value::fill(&mut outcome.answer, &of_all.answer);
             }
             show(args, outcome, files)
         }
@@ -294,7 +292,7 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
             warn_unused(&document, args.shown.quiet);
             if args.values == Values::All {
                 let of_all = submitted_of_all(args, url, &document, &outcome.answer.identity)?;
-                values::fill(&mut outcome.answer, &of_all.answer);
+                trawl_front::every_value::fill(&mut outcome.answer, &of_all.answer);
             }
             show(args, outcome, files)
         }
@@ -365,7 +363,7 @@ fn asked(clauses: &Clauses, as_of: Option<&str>) -> anyhow::Result<(ScanDocument
 
 /// Reports the lets of a scan that compiles and uses them nowhere.
 fn warn_unused(document: &ScanDocument, quiet: bool) {
-    let unused = document_files::unused_lets(document);
+    let unused = trawl_front::document::unused_lets(document);
     let named = unused.iter().take(UNUSED_SHOWN_MAX).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
     let message = match unused.len() {
         0 => return,

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use trawl_plan::document::MemberScan;
 use trawl_plan::{Diagnostic, ScanDocument};
 
-use super::document_files::{cannot_read, document_at, place_name, shown};
-use super::include::included;
 use crate::failure::{UserMistake, io_reason};
+use trawl_front::document::{cannot_read, document_at, place_name, shown};
+use trawl_front::include::included;
 
 const EXTENSION: &str = "toml";
 

@@ -10,11 +10,11 @@ use trawl_coordinator::RunReport;
 use trawl_front::run::Outcome;
 use trawl_wire::Status;
 
-use super::document_files::STANDARD_STREAM;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::notify::{self, Notifier};
 use crate::output::page::Page;
 use crate::output::{format_parser, table};
+use trawl_front::document::STANDARD_STREAM;
 use trawl_front::output::atomic_file::StagedFile;
 use trawl_front::output::{AnswerFile, Format};
 

@@ -5,7 +5,8 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{HORIZONS_MAX, HorizonStudy, PreparedScan, StudyError, StudyOptions, study};
+use trawl_coordinator::{HORIZONS_MAX, HorizonStudy, PreparedScan, StudyOptions, study};
+use trawl_front::refused::of_study;
 use trawl_kernels::NoCancel;
 use trawl_market::AsOf;
 
@@ -95,32 +96,13 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let manifest = &prepared.dataset.manifest;
     let from = from.as_ref().map(|from| manifest.span_start(from)).transpose().map_err(crate::failure::of_market)?;
     let options = StudyOptions { horizons, by, from };
-    let found = study(&prepared, local, &options, &NoCancel).map_err(|error| mistake(error, &prepared))?;
+    let found = study(&prepared, local, &options, &NoCancel).map_err(|error| of_study(error, &prepared))?;
     let text = match json {
         true => format!("{}\n", serde_json::to_string_pretty(&found)?),
         false => shown(&found, &options, &prepared),
     };
     io::stdout().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn mistake(error: StudyError, prepared: &PreparedScan) -> anyhow::Error {
-    let message = error.to_string();
-    match error {
-        StudyError::NoLabel(label) => {
-            let labels = prepared.dataset.manifest.labels();
-            let near = trawl_plan::suggest(&label, labels.iter().map(String::as_str));
-            let help = match (near, labels.is_empty()) {
-                (Some(near), _) => format!("did you mean '{near}'?"),
-                (None, true) => "'trawl data import --symbols' adds labels".to_owned(),
-                (None, false) => format!("labels: {}", labels.join(", ")),
-            };
-            UserMistake::with_help(message, help).into()
-        }
-        StudyError::Sweep(_) | StudyError::NoClose | StudyError::TooLarge(_) => UserMistake::plain(message).into(),
-        StudyError::AllBars(error) => super::all_bars::mistake(error),
-        StudyError::Market(error) => crate::failure::of_market(error),
-    }
 }
 
 fn shown(found: &[HorizonStudy], options: &StudyOptions, prepared: &PreparedScan) -> String {

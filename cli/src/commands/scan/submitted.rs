@@ -7,8 +7,8 @@ use trawl_market::AsOf;
 use trawl_plan::ScanDocument;
 use trawl_wire::Identity;
 
+use super::Args;
 use super::clauses::as_of;
-use super::{Args, values};
 use crate::failure::UserMistake;
 use crate::progress::Waiting;
 
@@ -44,7 +44,7 @@ pub(super) fn submitted_of_all(
     identity: &Identity,
 ) -> anyhow::Result<Outcome> {
     let dataset = Some(format!("{}@{}", identity.dataset, identity.snapshot));
-    let document = ScanDocument { dataset, ..values::of_all(document) };
+    let document = ScanDocument { dataset, ..trawl_front::every_value::of_all(document) };
     let call =
         ScanCall { ephemeral: true, idempotency_key: None, ..call(args, &document, as_of(Some(&identity.as_of))?)? };
     let waiting = Waiting::new(args.shown.quiet);

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use trawl_plan::Diagnostic;
 use trawl_plan::limits::LABEL_VALUES_MAX;
 
-use super::document_files::{cannot_read, place_name, read, shown};
 use crate::failure::{UserMistake, io_reason};
+use trawl_front::document::{cannot_read, place_name, read, shown};
 
 /// The clause that a watchlist is put in front of.
 const CLAUSE: &str = "universe";

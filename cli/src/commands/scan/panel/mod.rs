@@ -10,17 +10,15 @@ use std::process::ExitCode;
 
 use arrow_schema::{DataType, TimeUnit};
 use clap::builder::TypedValueParser;
-use trawl_coordinator::features::{
-    FOLDS_MAX, FeatureChunk, FeatureError, FeatureOptions, FeaturePanel, Scaler, SplitBy, WINDOW_MAX,
-};
+use trawl_coordinator::features::{FOLDS_MAX, FeatureChunk, FeatureOptions, FeaturePanel, Scaler, SplitBy, WINDOW_MAX};
 use trawl_coordinator::local::LocalOptions;
 use trawl_coordinator::{HORIZONS_MAX, PreparedScan};
+use trawl_front::refused::of_panel;
 use trawl_kernels::NoCancel;
 use trawl_market::AsOf;
 use trawl_wire::Status;
 
 use super::all_bars::format_of;
-use super::document_files::STANDARD_STREAM;
 use super::study::HORIZON_MAX;
 use super::{Clauses, Running, asked, begin, prepare, routed};
 use crate::app::Context;
@@ -29,6 +27,7 @@ use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::output::format_parser;
 use tensors::Tensors;
 use tidy::Tidy;
+use trawl_front::document::STANDARD_STREAM;
 use trawl_front::output::atomic_file::StagedFile;
 use trawl_front::output::{About, Format, identity_path, json, shared_identity_path};
 use wide::Wide;
@@ -170,11 +169,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         crate::diagnostics::warning_line(warning);
     }
     let local = LocalOptions { threads: routed(&args.running, &prepared).threads(), ..LocalOptions::default() };
-    let panel = FeaturePanel::new(&prepared, local, options(&args, &prepared)?).map_err(mistake)?;
+    let panel = FeaturePanel::new(&prepared, local, options(&args, &prepared)?).map_err(of_panel)?;
     let mut sinks = sinks(&args, &prepared, &panel)?;
     let written = written(&args, &sinks);
     let place = args.scaler.as_deref().map(StagedFile::create).transpose()?;
-    let scaler = args.scaler.as_ref().map(|_| panel.fit(&NoCancel)).transpose().map_err(mistake)?;
+    let scaler = args.scaler.as_ref().map(|_| panel.fit(&NoCancel)).transpose().map_err(of_panel)?;
     let (mut rows, mut failed) = (0u64, false);
     let ran = panel.each_chunk(&NoCancel, |mut chunk| {
         if let Some(scaler) = &scaler {
@@ -185,7 +184,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         failed |= chunk.status.contains(&Status::Failed);
         sinks.push(&chunk).map_err(|error| format!("cannot write the panel: {error:#}"))
     });
-    ran.map_err(mistake)?;
+    ran.map_err(of_panel)?;
     sinks.finish()?;
     if let (Some(mut file), Some(scaler)) = (place, &scaler) {
         write_scaler(&mut file, scaler, &panel, &prepared)?;
@@ -282,21 +281,6 @@ fn format(path: &Path, stated: Option<Format>) -> Result<Format, UserMistake> {
             Err(UserMistake::with_help("a panel is a table, and JSON has none", help))
         }
         format => Ok(format),
-    }
-}
-
-fn mistake(error: FeatureError) -> anyhow::Error {
-    let message = error.to_string();
-    match error {
-        FeatureError::AllBars(error) => super::all_bars::mistake(error),
-        FeatureError::Market(error) => crate::failure::of_market(error),
-        FeatureError::Sweep(_)
-        | FeatureError::NoClose
-        | FeatureError::Name(_)
-        | FeatureError::Split(_)
-        | FeatureError::Window(_)
-        | FeatureError::Folds(_)
-        | FeatureError::Empty => UserMistake::plain(message).into(),
     }
 }
 

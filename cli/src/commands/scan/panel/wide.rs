@@ -13,9 +13,9 @@ use trawl_plan::ColumnKind;
 use trawl_wire::Status;
 
 use super::super::all_bars::Target;
-use super::super::document_files::STANDARD_STREAM;
 use super::time_type;
 use crate::failure::UserMistake;
+use trawl_front::document::STANDARD_STREAM;
 use trawl_front::output::batches::BatchFile;
 use trawl_front::output::columnar::{metadata, select_array, select_type};
 use trawl_front::output::{About, Format};

@@ -3,7 +3,7 @@
 use trawl_market::format_time;
 
 /// Most labels that fit beside each other.
-pub(super) const DATES_MAX: usize = 12;
+pub(crate) const DATES_MAX: usize = 12;
 const MINUTE_MICROS: i64 = 60_000_000;
 const HOUR_MICROS: i64 = 60 * MINUTE_MICROS;
 const DAY_MICROS: i64 = 24 * HOUR_MICROS;
@@ -37,7 +37,7 @@ const UNITS: [Unit; 11] = [
 
 /// The bars at which a period begins, by the finest division with at most `most` of them, and their labels. Times are those of a
 /// clock on the wall.
-pub(super) fn of(times: &[i64], most: usize) -> Vec<(usize, String)> {
+pub(crate) fn of(times: &[i64], most: usize) -> Vec<(usize, String)> {
     let begins = |number: fn(i64) -> i64| {
         let numbers: Vec<i64> = times.iter().map(|t| number(*t)).collect();
         let turns = numbers.windows(2).enumerate().filter(|(_, pair)| pair[0] != pair[1]);

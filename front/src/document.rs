@@ -7,7 +7,7 @@ use std::path::Path;
 use trawl_plan::ScanDocument;
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
-use crate::failure::{UserMistake, io_reason};
+use crate::mistake::{UserMistake, io_reason};
 
 /// The file name that means standard input.
 pub const STANDARD_STREAM: &str = "-";

@@ -1,7 +1,7 @@
 //! The layout of a picture: which series are drawn over the price, which in panels of their own, and the range of each.
 
 /// Pixels that a candle needs to be distinguishable from the next one.
-pub(super) const CANDLE_PIXELS_MIN: f64 = 2.5;
+pub const CANDLE_PIXELS_MIN: f64 = 2.5;
 /// Share of the price's movement that a series over it must have, where that is known.
 const OVERLAY_RISES: std::ops::Range<f64> = 0.5..2.0;
 /// Share of the price's range by which a series over it may exceed it.
@@ -11,15 +11,15 @@ const MARGIN: f64 = 0.05;
 
 /// Columns of prices; empty where the dataset has none.
 #[derive(Debug, Default)]
-pub(super) struct Price {
-    pub open: Vec<f64>,
-    pub high: Vec<f64>,
-    pub low: Vec<f64>,
-    pub close: Vec<f64>,
+pub(crate) struct Price {
+    pub(crate) open: Vec<f64>,
+    pub(crate) high: Vec<f64>,
+    pub(crate) low: Vec<f64>,
+    pub(crate) close: Vec<f64>,
 }
 
 impl Price {
-    pub fn set(&mut self, name: &str, values: Vec<f64>) {
+    pub(crate) fn set(&mut self, name: &str, values: Vec<f64>) {
         match name {
             "open" => self.open = values,
             "high" => self.high = values,
@@ -35,7 +35,7 @@ impl Price {
 
 /// How a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     Line,
     /// Bars from zero, as of a histogram.
     Bars,
@@ -45,7 +45,7 @@ pub(super) enum Shape {
 
 /// Where a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub enum Place {
     /// Over the price if it lies and moves as prices do, else in a panel.
     ByValues,
     /// In a panel.
@@ -56,9 +56,9 @@ pub(super) enum Place {
 
 /// Series that share a panel.
 #[derive(Debug, Clone)]
-pub(super) struct Group {
-    pub place: Place,
-    pub series: Vec<Series>,
+pub(crate) struct Group {
+    pub(crate) place: Place,
+    pub(crate) series: Vec<Series>,
 }
 
 /// Values that users of an oscillator look at.
@@ -83,56 +83,57 @@ const LEVELS: [(&str, &[f64]); 16] = [
 
 /// One expression along the bars; NaN for NA.
 #[derive(Debug, Clone)]
-pub(super) struct Series {
-    pub name: String,
-    pub shape: Shape,
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) shape: Shape,
     /// Values that are marked in its panel.
-    pub levels: Vec<f64>,
-    pub is_condition: bool,
+    pub(crate) levels: Vec<f64>,
+    pub(crate) is_condition: bool,
     /// By how much the series rises when the price rises by one, where that is known.
-    pub rise: Option<f64>,
-    pub values: Vec<f64>,
+    pub(crate) rise: Option<f64>,
+    pub(crate) values: Vec<f64>,
 }
 
 /// Lines with a common range of values.
 #[derive(Debug)]
-pub(super) struct Panel {
-    pub lines: Vec<Series>,
+pub(crate) struct Panel {
+    pub(crate) lines: Vec<Series>,
     /// Values that are marked.
-    pub levels: Vec<f64>,
+    pub(crate) levels: Vec<f64>,
     /// Its height, as a share of a usual panel's.
-    pub share: f64,
+    pub(crate) share: f64,
     /// Lowest and highest value that are shown.
-    pub span: (f64, f64),
+    pub(crate) span: (f64, f64),
 }
 
 /// Ranges of bars, both ends inclusive, on which a condition is true.
-pub(super) type Stretch = (usize, usize);
+pub(crate) type Stretch = (usize, usize);
 
 /// A picture.
 #[derive(Debug)]
-pub(super) struct ChartLayout {
+pub struct ChartLayout {
+    /// The symbol, as the dataset calls it.
     pub symbol: String,
-    pub title: String,
+    pub(crate) title: String,
     /// From when to when, in words.
-    pub span: String,
+    pub(crate) span: String,
     /// Time of each bar on the exchange's clock, in microseconds.
     pub times: Vec<i64>,
-    pub price: Price,
-    pub candles: bool,
+    pub(crate) price: Price,
+    pub(crate) candles: bool,
     /// The price panel; its lines are drawn over the price.
-    pub top: Panel,
-    pub below: Vec<Panel>,
+    pub(crate) top: Panel,
+    pub(crate) below: Vec<Panel>,
     /// Name and ranges of each condition.
-    pub shades: Vec<(String, Vec<Stretch>)>,
+    pub(crate) shades: Vec<(String, Vec<Stretch>)>,
     /// Name of a scan, and the bars at which it matches.
-    pub marks: Option<(String, Vec<usize>)>,
+    pub(crate) marks: Option<(String, Vec<usize>)>,
 }
 
 impl ChartLayout {
     /// Each of `groups` shares a panel; lines without any value are left out. The plot is `width` pixels wide. `times` are those of
     /// the exchange's clock.
-    pub fn new(title: String, times: Vec<i64>, price: Price, groups: Vec<Group>, width: u32) -> Self {
+    pub(crate) fn new(title: String, times: Vec<i64>, price: Price, groups: Vec<Group>, width: u32) -> Self {
         let prices = extent(price.columns().into_iter().flatten());
         let candles = times.len() <= candles_max(width) && price.columns().iter().all(|c| !c.is_empty());
         let (mut over, mut below, mut shades) = (Vec::new(), Vec::new(), Vec::new());
@@ -176,7 +177,7 @@ fn call(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Whether candles would be distinguishable.
-pub(super) fn candles_max(width: u32) -> usize {
+pub fn candles_max(width: u32) -> usize {
     (f64::from(width) / CANDLE_PIXELS_MIN) as usize
 }
 
@@ -195,7 +196,7 @@ impl Panel {
 
 impl Series {
     /// A series of an expression; what it calls decides how it is drawn.
-    pub fn new(name: String, text: &str, is_condition: bool, rise: Option<f64>, values: Vec<f64>) -> Self {
+    pub(crate) fn new(name: String, text: &str, is_condition: bool, rise: Option<f64>, values: Vec<f64>) -> Self {
         let text = text.trim();
         let (called, field) = call(text).unwrap_or_default();
         let levels = LEVELS.iter().find(|(function, _)| *function == called).map_or(&[][..], |(_, levels)| levels);
@@ -210,7 +211,7 @@ impl Series {
     }
 
     /// Whether the series has no value at all.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         !self.values.iter().any(|v| v.is_finite())
     }
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use trawl_plan::ScanDocument;
 
-use super::document_files::{document_at, function_name, shown, used_names};
-use crate::failure::UserMistake;
+use crate::document::{document_at, function_name, shown, used_names};
+use crate::mistake::UserMistake;
 
 /// Files within one another.
 const DEPTH_MAX: usize = 8;
@@ -16,7 +16,7 @@ const DEPTH_MAX: usize = 8;
 ///
 /// # Errors
 /// A [`UserMistake`]: an unreadable file, a file with other clauses, a name that two files define.
-pub(super) fn included(document: &mut ScanDocument, path: &Path) -> Result<(), UserMistake> {
+pub fn included(document: &mut ScanDocument, path: &Path) -> Result<(), UserMistake> {
     let mut names = Names::default();
     let paths = std::mem::take(&mut document.include);
     names.add_all(&paths, path, &mut vec![path.to_owned()])?;

@@ -8,19 +8,20 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::layout::{ChartLayout, Panel, Price, Series, Shape};
 use super::ticks;
 
-pub(super) const WIDTH: u32 = 1400;
+/// Width of a chart in pixels, if nothing else is asked for.
+pub const WIDTH: u32 = 1400;
 const TOP_PIXELS: u32 = 460;
 const PANEL_PIXELS: u32 = 150;
 /// Columns and rows of a sheet.
 const SHEET: (usize, usize) = (4, 5);
 /// Most charts of a sheet.
-pub(super) const SHEET_CHARTS_MAX: usize = SHEET.0 * SHEET.1;
+pub const SHEET_CHARTS_MAX: usize = SHEET.0 * SHEET.1;
 /// Width and height of one chart of a sheet.
-pub(super) const CELL_PIXELS: (u32, u32) = (420, 300);
+pub const CELL_PIXELS: (u32, u32) = (420, 300);
 /// Approximate width of a letter, as a share of its size.
 const LETTER: f64 = 0.54;
 /// Width for the labels of values.
-pub(super) const LABELS_PIXELS: u32 = 84;
+pub const LABELS_PIXELS: u32 = 84;
 /// Last values closer than this do not overlap.
 const LABEL_PIXELS: i32 = 15;
 const FONT: &str = "sans-serif";
@@ -73,7 +74,7 @@ const CELL: Sizes =
 
 /// What is drawn.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Picture<'a> {
+pub enum Picture<'a> {
     /// One chart; its width and height in pixels, if given.
     One(&'a ChartLayout, Option<(u32, u32)>),
     /// Several charts beside and below each other.
@@ -302,7 +303,7 @@ fn short(value: f64) -> String {
         _ => (1.0, ""),
     };
     let rounded = if size > 1.0 { (value / size * 100.0).round() / 100.0 } else { value };
-    format!("{}{unit}", trawl_front::human::readable(rounded))
+    format!("{}{unit}", crate::human::readable(rounded))
 }
 
 /// A last value: four digits behind the first one are enough beside the axis.

@@ -1,0 +1,63 @@
+//! Why a panel, a study or a series was refused: the coordinator's errors, as users' mistakes where the user can correct them.
+
+use trawl_coordinator::features::FeatureError;
+use trawl_coordinator::{AllBarsError, PreparedScan, SeriesError, StudyError};
+
+use crate::mistake::{UserMistake, of_market};
+use crate::why::no_symbol;
+
+/// Why a scan could not be run at every bar.
+pub fn of_all_bars(error: AllBarsError) -> anyhow::Error {
+    match error {
+        AllBarsError::History | AllBarsError::Renamed { .. } | AllBarsError::Timeframe { .. } => {
+            UserMistake::plain(error.to_string()).into()
+        }
+        error => anyhow::Error::new(error),
+    }
+}
+
+/// Why the series of a symbol could not be computed.
+pub fn of_series(error: SeriesError) -> anyhow::Error {
+    match error {
+        SeriesError::Symbol(error) => no_symbol(&error).into(),
+        SeriesError::Market(error) => of_market(error),
+        SeriesError::AllBars(error) => of_all_bars(error),
+        error => anyhow::Error::new(error),
+    }
+}
+
+/// Why there is no panel.
+pub fn of_panel(error: FeatureError) -> anyhow::Error {
+    let message = error.to_string();
+    match error {
+        FeatureError::AllBars(error) => of_all_bars(error),
+        FeatureError::Market(error) => of_market(error),
+        FeatureError::Sweep(_)
+        | FeatureError::NoClose
+        | FeatureError::Name(_)
+        | FeatureError::Split(_)
+        | FeatureError::Window(_)
+        | FeatureError::Folds(_)
+        | FeatureError::Empty => UserMistake::plain(message).into(),
+    }
+}
+
+/// Why there is no study of `prepared`.
+pub fn of_study(error: StudyError, prepared: &PreparedScan) -> anyhow::Error {
+    let message = error.to_string();
+    match error {
+        StudyError::NoLabel(label) => {
+            let labels = prepared.dataset.manifest.labels();
+            let near = trawl_plan::suggest(&label, labels.iter().map(String::as_str));
+            let help = match (near, labels.is_empty()) {
+                (Some(near), _) => format!("did you mean '{near}'?"),
+                (None, true) => "'trawl data import --symbols' adds labels".to_owned(),
+                (None, false) => format!("labels: {}", labels.join(", ")),
+            };
+            UserMistake::with_help(message, help).into()
+        }
+        StudyError::Sweep(_) | StudyError::NoClose | StudyError::TooLarge(_) => UserMistake::plain(message).into(),
+        StudyError::AllBars(error) => of_all_bars(error),
+        StudyError::Market(error) => of_market(error),
+    }
+}

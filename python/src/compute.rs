@@ -1,0 +1,197 @@
+//! `trawl.compute`: expressions over the columns of a frame.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::{Array as _, ArrayRef, BooleanArray, Float64Array, RecordBatch};
+use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_schema::{Field, Schema};
+use pyo3::prelude::*;
+use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+use trawl_front::UserMistake;
+use trawl_front::compute::{Compute, SymbolBars, Wording};
+use trawl_front::run::CancelFlag;
+use trawl_kernels::{Precision, advise_large_pages};
+use trawl_market::Calendar;
+
+use crate::arrow_c::Table;
+use crate::failure::failure;
+use crate::frame::{ROWS_AT_ONCE, Rows, rows_of};
+use crate::interruptible;
+
+const WORDING: Wording<'static> = Wording {
+    clause: "exprs",
+    table: "the frame",
+    compare: "make it a dataset and scan it: trawl.panel(trawl.Dataset.from_polars(frame), select=[...])",
+};
+
+/// Values that are computed on the calling thread: starting others would take longer, and so few need no Ctrl-C.
+const INLINE_CELLS_MAX: usize = 1 << 17;
+
+/// Expressions compiled over columns of these names.
+#[pyclass(frozen, module = "trawl._native")]
+#[derive(Debug)]
+pub struct Expressions(Arc<Compute>);
+
+#[pymethods]
+impl Expressions {
+    /// `copied` are names of columns that are beside the results.
+    #[new]
+    fn new(columns: Vec<String>, exprs: Vec<String>, copied: Vec<String>, precision: &str) -> PyResult<Self> {
+        let wrong =
+            || failure(&UserMistake::with_help(format!("precision '{precision}' is not known"), "f64 or f32").into());
+        let precision = Precision::named(precision).ok_or_else(wrong)?;
+        let copied: Vec<&str> = copied.iter().map(String::as_str).collect();
+        let compute = Compute::new(columns, &exprs, &copied, precision, WORDING);
+        Ok(Self(Arc::new(compute.map_err(|error| failure(&error.into()))?)))
+    }
+
+    /// Columns that are read.
+    #[getter]
+    fn needs(&self) -> Vec<String> {
+        self.0.needs().map(str::to_owned).collect()
+    }
+
+    /// Whether times are read.
+    #[getter]
+    fn needs_times(&self) -> bool {
+        self.0.needs_times()
+    }
+
+    /// Names of the results.
+    #[getter]
+    fn headings(&self) -> Vec<String> {
+        self.0.headings().to_vec()
+    }
+
+    /// For each result whether it is a condition.
+    #[getter]
+    fn conditions(&self) -> Vec<bool> {
+        self.0.conditions()
+    }
+
+    /// Computes the results: a table with a row for each row of `table`, in its order. `symbols` is its column of symbols, `time` that
+    /// of times.
+    #[pyo3(signature = (table, symbols, time, calendar, threads, nulls))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        table: &Bound<'_, PyAny>,
+        symbols: Option<String>,
+        time: Option<String>,
+        calendar: &str,
+        threads: usize,
+        nulls: bool,
+    ) -> PyResult<Table> {
+        let table = Table::of(table)?;
+        let calendar = Calendar::named(calendar).map_err(|e| failure(&UserMistake::plain(e.to_string()).into()))?;
+        let compute = Arc::clone(&self.0);
+        if table.rows() * self.0.headings().len() <= INLINE_CELLS_MAX {
+            let (named, how) = ((symbols.as_deref(), time.as_deref()), (1, nulls));
+            let done = py.detach(|| computed(&compute, &table, named, calendar, how, &CancelFlag::default()));
+            return done.map_err(|error| failure(&error));
+        }
+        let done = interruptible::run(py, None, move |cancel, _| {
+            computed(&compute, &table, (symbols.as_deref(), time.as_deref()), calendar, (threads, nulls), cancel)
+        })?;
+        done.map_err(|error| failure(&error))
+    }
+}
+
+/// Computes, on all threads that it may have.
+fn computed(
+    compute: &Compute,
+    table: &Table,
+    (symbols, time): (Option<&str>, Option<&str>),
+    calendar: Calendar,
+    (threads, nulls): (usize, bool),
+    cancel: &CancelFlag,
+) -> anyhow::Result<Table> {
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = if threads == 0 { cores() } else { threads };
+    let pool = (table.rows() > ROWS_AT_ONCE)
+        .then(|| {
+            let named = |i| format!("trawl-frame-{i}");
+            rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(named).build()
+        })
+        .transpose()?;
+    let rows = || rows_of(table, symbols, time);
+    let rows = pool.as_ref().map_or_else(rows, |pool| pool.install(rows))?;
+    let fields = table.schema.fields();
+    let named = |name: &str| fields.iter().find(|field| field.name().to_lowercase() == name);
+    let columns: HashMap<&str, Float64Array> = compute
+        .needs()
+        .filter_map(|name| Some((name, named(name)?)))
+        .map(|(name, field)| Ok((name, rows.numbers(table, field.name())?)))
+        .collect::<anyhow::Result<_>>()?;
+    // Columns that no expression reads have no bars.
+    let of = |name: &String| columns.get(name.as_str()).map_or(&[][..], |array| &array.values()[..]);
+    let series: Vec<&[f64]> = compute.columns().iter().map(of).collect();
+    let bars: Vec<SymbolBars<'_>> = rows
+        .spans
+        .iter()
+        .map(|(name, span)| SymbolBars {
+            name: name.as_str(),
+            rows: span.len(),
+            times: rows.times.as_ref().map(|times| &times[span.clone()]),
+            columns: series.iter().map(|all| all.get(span.clone()).unwrap_or(&[])).collect(),
+        })
+        .collect();
+    compute.check(&bars, WORDING)?;
+    let height = rows.height;
+    let headings = compute.headings();
+    let mut outputs: Vec<Vec<f64>> = (0..headings.len()).map(|_| vec![0.0; height]).collect();
+    outputs.iter_mut().for_each(|output| advise_large_pages(output));
+    let mut rests: Vec<&mut [f64]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
+    let mut parts = Vec::with_capacity(bars.len());
+    for of in &bars {
+        let mut part = Vec::with_capacity(rests.len());
+        for rest in &mut rests {
+            let (now, later) = std::mem::take(rest).split_at_mut(of.rows);
+            part.push(now);
+            *rest = later;
+        }
+        parts.push(part);
+    }
+    let missing = compute.evaluate(&bars, parts, calendar, threads, cancel)?;
+    drop(columns);
+    let conditions = compute.conditions();
+    let of = |(output, (values, condition)): (usize, (Vec<f64>, bool))| {
+        let runs = missing.runs(output).filter(|_| rows.is_in_frame_order());
+        let known = || match runs {
+            Some(runs) => rows.known(runs),
+            None => known_of(&values),
+        };
+        let known = (nulls && !condition).then(known);
+        finished(values, condition, &rows, known)
+    };
+    let columns: Vec<_> = outputs.into_iter().zip(conditions).enumerate().collect();
+    let arrays: Vec<ArrayRef> = match &pool {
+        Some(pool) => pool.install(|| columns.into_par_iter().map(of).collect()),
+        None => columns.into_iter().map(of).collect(),
+    };
+    let made = headings.iter().zip(&arrays).map(|(name, array)| Field::new(name, array.data_type().clone(), true));
+    let schema = Arc::new(Schema::new(made.collect::<Vec<_>>()));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)?;
+    Ok(Table { schema, batches: vec![batch] })
+}
+
+/// Which values of the order by symbol are known.
+fn known_of(values: &[f64]) -> BooleanBuffer {
+    BooleanBuffer::collect_bool(values.len(), |i| !values[i].is_nan())
+}
+
+/// A result in the order of the frame's rows, with NA as null where it is said which values are known.
+fn finished(values: Vec<f64>, condition: bool, rows: &Rows, known: Option<BooleanBuffer>) -> ArrayRef {
+    if condition {
+        let values = rows.in_frame_order(values);
+        let flags = BooleanBuffer::collect_bool(values.len(), |i| values[i] == 1.0);
+        let known = NullBuffer::new(known_of(&values));
+        return Arc::new(BooleanArray::new(flags, Some(known).filter(|known| known.null_count() > 0)));
+    }
+    let mixed = !rows.is_in_frame_order();
+    let values = rows.in_frame_order(values);
+    let known = known.map(|known| if mixed { known_of(&values) } else { known });
+    let known = known.map(NullBuffer::new).filter(|known| known.null_count() > 0);
+    Arc::new(Float64Array::new(values.into(), known))
+}

@@ -1,0 +1,413 @@
+//! A scan of a dataset: its answer, why symbols are in it, and what it gives over history.
+
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use serde_json::json;
+use trawl_coordinator::features::{FeatureOptions, FeaturePanel, SplitBy};
+use trawl_coordinator::local::LocalOptions;
+use trawl_coordinator::{HORIZONS_MAX, PreparedScan, StudyOptions, prepare_opened, study};
+use trawl_front::document::document_at;
+use trawl_front::explain::Explanation;
+use trawl_front::include::included;
+use trawl_front::mistake::of_market;
+use trawl_front::output::columnar::batches;
+use trawl_front::output::panel_table::PanelTable;
+use trawl_front::output::{About, AnswerFile, Counts, Format, time_text};
+use trawl_front::run::{CancelFlag, Outcome, RunOptions, embedded, prepared, routed};
+use trawl_front::why::{Near, Why};
+use trawl_front::{UserMistake, every_value, refused};
+use trawl_market::{AsOf, Store, TimeMicros};
+use trawl_plan::ScanDocument;
+use trawl_wire::Status;
+
+use crate::arrow_c::Table;
+use crate::engine::text_of;
+use crate::failure::failure;
+use crate::interruptible::{self, Counts as Progress};
+
+/// A scan that was opened and compiled.
+#[pyclass(frozen, module = "trawl._native")]
+#[derive(Debug)]
+pub struct Scan {
+    prepared: PreparedScan,
+    /// The TOML document that it is from: its name, its text.
+    placed: Option<(String, String)>,
+}
+
+impl Scan {
+    /// Opens the dataset and compiles.
+    ///
+    /// # Errors
+    /// A [`UserMistake`] with its place; a dataset that cannot be read.
+    pub fn new(
+        store: &Store,
+        document: &str,
+        as_of: Option<&str>,
+        placed: Option<(String, String)>,
+    ) -> anyhow::Result<Self> {
+        let document = ScanDocument::from_json(document).map_err(|why| UserMistake::plain(format!("scan: {why}")))?;
+        let as_of = as_of.map_or(Ok(AsOf::Newest), parsed)?;
+        let prepared = prepared(store, &document, as_of).map_err(|error| in_place(error, placed.as_ref()))?;
+        Ok(Self { prepared, placed })
+    }
+
+    /// What was opened and compiled.
+    pub fn prepared(&self) -> &PreparedScan {
+        &self.prepared
+    }
+
+    /// Options of runs over history.
+    fn local(&self, threads: Option<usize>) -> LocalOptions {
+        LocalOptions { threads: routed(threads, &self.prepared).threads(), ..LocalOptions::default() }
+    }
+
+    fn start(&self, from: Option<&str>) -> anyhow::Result<Option<TimeMicros>> {
+        let from = from.map(parsed).transpose()?;
+        from.map(|from| self.prepared.dataset.manifest.span_start(&from)).transpose().map_err(of_market)
+    }
+}
+
+/// A time as users write it.
+///
+/// # Errors
+/// A mistake that lists the accepted forms.
+pub fn parsed(text: &str) -> Result<AsOf, UserMistake> {
+    AsOf::parse(text).map_err(|mistake| UserMistake::with_help(format!("as_of: {mistake}"), mistake.help))
+}
+
+/// Mistakes with their places in the document that the clauses are from.
+fn in_place(error: anyhow::Error, placed: Option<&(String, String)>) -> anyhow::Error {
+    let Some((name, text)) = placed else { return error };
+    match error.downcast::<UserMistake>() {
+        Ok(UserMistake::Drawn(mistakes)) => {
+            let placed = mistakes.into_iter().map(|mistake| ScanDocument::placed(mistake, name, text));
+            UserMistake::Drawn(placed.collect()).into()
+        }
+        Ok(other) => other.into(),
+        Err(error) => error,
+    }
+}
+
+/// Runs a scan on threads of this process.
+fn ran(
+    prepared: &PreparedScan,
+    (threads, deadline, allow_partial): (Option<usize>, Option<Duration>, bool),
+    cancel: &CancelFlag,
+    progress: &Progress,
+) -> anyhow::Result<Outcome> {
+    let options =
+        RunOptions { threads, deadline, allow_partial, cancel: Some(cancel.clone()), ..RunOptions::default() };
+    Ok(embedded(prepared, options, progress)?)
+}
+
+#[pymethods]
+impl Scan {
+    /// Warnings about the answer.
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.prepared.warnings.clone()
+    }
+
+    /// What the scan needs and costs, as JSON, and the steps of its plan as text.
+    fn explain(&self) -> PyResult<(String, String)> {
+        let explanation = Explanation::of(&self.prepared).map_err(|error| failure(&error))?;
+        Ok((text_of(&explanation)?, self.prepared.plan.explain()))
+    }
+
+    /// The answer. `every_value`: select columns have values for all symbols, not matches alone.
+    #[pyo3(signature = (threads=None, deadline_s=None, allow_partial=false, every_value=false, tick=None))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        threads: Option<usize>,
+        deadline_s: Option<f64>,
+        allow_partial: bool,
+        every_value: bool,
+        tick: Option<Py<PyAny>>,
+    ) -> PyResult<Answer> {
+        let deadline = deadline_s.map(Duration::try_from_secs_f64).transpose().map_err(|_| {
+            failure(&UserMistake::with_help("deadline_s is not a time", "give seconds above 0, such as 30").into())
+        })?;
+        let prepared = self.prepared.clone();
+        let how = (threads, deadline, allow_partial);
+        let outcome = interruptible::run(py, tick.as_ref(), move |cancel, progress| -> anyhow::Result<Outcome> {
+            let mut outcome = ran(&prepared, how, cancel, progress)?;
+            if every_value {
+                let (document, bar) = (every_value::of_all(&prepared.document), AsOf::Bar(prepared.as_of));
+                let of_all = prepare_opened(prepared.dataset.clone(), &document, bar)?;
+                let of_all = ran(&of_all, how, cancel, progress)?;
+                every_value::fill(&mut outcome.answer, &of_all.answer);
+            }
+            Ok(outcome)
+        })?;
+        Ok(Answer { outcome: Arc::new(outcome.map_err(|error| failure(&error))?) })
+    }
+
+    /// Why symbols are in the answer or not, as `--why --json`.
+    fn why(&self, py: Python<'_>, symbols: Vec<String>) -> PyResult<String> {
+        let prepared = self.prepared.clone();
+        let found = interruptible::run(py, None, move |cancel, progress| {
+            let mut run = |scan: &PreparedScan| Ok(ran(scan, (None, None, false), cancel, progress)?.answer);
+            Why::ask(&prepared, symbols.iter().map(String::as_str), &mut run).map(|why| why.json())
+        })?;
+        text_of(&found.map_err(|error| failure(&in_place(error, self.placed.as_ref())))?)
+    }
+
+    /// Symbols that fail on at most `most` terms, as `--near --json`.
+    fn near(&self, py: Python<'_>, most: u32) -> PyResult<String> {
+        let prepared = self.prepared.clone();
+        let found = interruptible::run(py, None, move |cancel, progress| {
+            let mut run = |scan: &PreparedScan| Ok(ran(scan, (None, None, false), cancel, progress)?.answer);
+            Near::ask(&prepared, most, &mut run)
+        })?;
+        text_of(&found.map_err(|error| failure(&error))?.lines())
+    }
+
+    /// The scan over history as a table, as `trawl panel` writes it.
+    #[pyo3(signature = (start, forward, matches_only, split, folds, embargo, scaled, threads=None, tick=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of trawl.panel")]
+    fn panel(
+        &self,
+        py: Python<'_>,
+        start: Option<&str>,
+        forward: Vec<u32>,
+        matches_only: bool,
+        split: Option<&str>,
+        folds: Option<u32>,
+        embargo: u32,
+        scaled: bool,
+        threads: Option<usize>,
+        tick: Option<Py<PyAny>>,
+    ) -> PyResult<(Table, Option<String>)> {
+        let options = self.panel_options(start, (forward, matches_only), (split, folds, embargo));
+        let options = options.map_err(|error| failure(&error))?;
+        let (prepared, local) = (self.prepared.clone(), self.local(threads));
+        let made = interruptible::run(py, tick.as_ref(), move |cancel, _| -> anyhow::Result<_> {
+            let panel = FeaturePanel::new(&prepared, local, options).map_err(refused::of_panel)?;
+            let about = About::of_many(&prepared.identity, &prepared.document);
+            let table = PanelTable::new(&panel, matches_only, &about);
+            let scaler = scaled.then(|| panel.fit(cancel)).transpose().map_err(refused::of_panel)?;
+            let mut batches = Vec::new();
+            let taken = panel.each_chunk(cancel, |mut chunk| {
+                if let Some(scaler) = &scaler {
+                    scaler.apply(&mut chunk);
+                }
+                for batch in table.batches(&chunk) {
+                    batches.push(batch.map_err(|error| format!("{error:#}"))?);
+                }
+                Ok(())
+            });
+            taken.map_err(refused::of_panel)?;
+            let scaler = scaler.map(|scaler| serde_json::to_string(&scaler.features)).transpose()?;
+            Ok((Table { schema: Arc::clone(table.schema()), batches }, scaler))
+        })?;
+        made.map_err(|error| failure(&error))
+    }
+
+    /// Which symbols match at each bar: a column of conditions for each symbol, or a row for each match.
+    #[pyo3(signature = (start, wide, threads=None, tick=None))]
+    fn signals(
+        &self,
+        py: Python<'_>,
+        start: Option<&str>,
+        wide: bool,
+        threads: Option<usize>,
+        tick: Option<Py<PyAny>>,
+    ) -> PyResult<Table> {
+        let from = self.start(start).map_err(|error| failure(&error))?;
+        let (prepared, local) = (self.prepared.clone(), self.local(threads));
+        let made =
+            interruptible::run(py, tick.as_ref(), move |cancel, _| signals(&prepared, local, from, wide, cancel))?;
+        made.map_err(|error| failure(&error))
+    }
+
+    /// What followed the matches, as `trawl study --json`.
+    #[pyo3(signature = (horizons, by=None, start=None, threads=None, tick=None))]
+    fn study(
+        &self,
+        py: Python<'_>,
+        horizons: Vec<u32>,
+        by: Option<String>,
+        start: Option<&str>,
+        threads: Option<usize>,
+        tick: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let horizons = bars_ahead(horizons, "horizons").map_err(|error| failure(&error.into()))?;
+        let from = self.start(start).map_err(|error| failure(&error))?;
+        let (prepared, local) = (self.prepared.clone(), self.local(threads));
+        let found = interruptible::run(py, tick.as_ref(), move |cancel, _| {
+            let options = StudyOptions { horizons, by, from };
+            study(&prepared, local, &options, cancel).map_err(|error| refused::of_study(error, &prepared))
+        })?;
+        text_of(&found.map_err(|error| failure(&error))?)
+    }
+}
+
+impl Scan {
+    fn panel_options(
+        &self,
+        start: Option<&str>,
+        (forward, matches_only): (Vec<u32>, bool),
+        (split, folds, embargo): (Option<&str>, Option<u32>, u32),
+    ) -> anyhow::Result<FeatureOptions> {
+        let split = match (split, folds) {
+            (Some(_), Some(_)) => return Err(UserMistake::plain("split and folds exclude each other").into()),
+            (Some(when), None) => self.start(Some(when))?.map(SplitBy::Time),
+            (None, folds) => folds.map(SplitBy::Folds),
+        };
+        if embargo > 0 && split.is_none() {
+            let help = "name the test rows with split=WHEN or folds=K";
+            return Err(UserMistake::with_help("embargo is for training and test rows", help).into());
+        }
+        let horizons = bars_ahead(forward, "forward")?;
+        Ok(FeatureOptions { horizons, from: self.start(start)?, matches_only, split, embargo, window: 0 })
+    }
+}
+
+/// Numbers of bars, ascending.
+fn bars_ahead(mut bars: Vec<u32>, what: &str) -> Result<Vec<u32>, UserMistake> {
+    /// The furthest horizon, in bars.
+    const HORIZON_MAX: u32 = 100_000;
+    bars.sort_unstable();
+    bars.dedup();
+    if bars.len() > HORIZONS_MAX {
+        return Err(UserMistake::plain(format!("{what} has {} numbers; at most {HORIZONS_MAX} are taken", bars.len())));
+    }
+    match bars.iter().find(|bars| !(1..=HORIZON_MAX).contains(*bars)) {
+        Some(wrong) => {
+            Err(UserMistake::plain(format!("{what}: {wrong} is not a number of bars from 1 to {HORIZON_MAX}")))
+        }
+        None => Ok(bars),
+    }
+}
+
+/// Where the scan matches, as a table.
+fn signals(
+    prepared: &PreparedScan,
+    local: LocalOptions,
+    from: Option<TimeMicros>,
+    wide: bool,
+    cancel: &CancelFlag,
+) -> anyhow::Result<Table> {
+    let options = FeatureOptions { from, matches_only: true, ..FeatureOptions::default() };
+    let panel = FeaturePanel::new(prepared, local, options).map_err(refused::of_panel)?;
+    let symbols = panel.symbols();
+    let mut fields = vec![Field::new("time", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false)];
+    match wide {
+        true => fields.extend(symbols.iter().map(|symbol| Field::new(symbol, DataType::Boolean, false))),
+        false => fields.push(Field::new("symbol", DataType::Utf8, false)),
+    }
+    let schema = Arc::new(Schema::new(fields));
+    let mut batches = Vec::new();
+    let taken = panel.each_chunk(cancel, |chunk| {
+        let width = chunk.symbols.len();
+        let matches = |cell: usize| chunk.status[cell] == Status::Matched;
+        let mut columns: Vec<ArrayRef> = Vec::new();
+        if wide {
+            let times = TimestampMicrosecondArray::from(chunk.times[chunk.own.clone()].to_vec());
+            columns.push(Arc::new(times.with_timezone("UTC")));
+            columns.extend((0..width).map(|symbol| {
+                let flags = chunk.own.clone().map(|time| Some(matches(time * width + symbol)));
+                Arc::new(flags.collect::<BooleanArray>()) as ArrayRef
+            }));
+        } else {
+            let rows: Vec<usize> = chunk.rows().filter(|cell| matches(*cell)).collect();
+            let times = TimestampMicrosecondArray::from_iter_values(rows.iter().map(|cell| chunk.times[cell / width]));
+            columns.push(Arc::new(times.with_timezone("UTC")));
+            let symbols = rows.iter().map(|cell| &chunk.symbols[cell % width]);
+            columns.push(Arc::new(StringArray::from_iter_values(symbols)));
+        }
+        batches.push(RecordBatch::try_new(Arc::clone(&schema), columns).map_err(|error| error.to_string())?);
+        Ok(())
+    });
+    taken.map_err(refused::of_panel)?;
+    Ok(Table { schema, batches })
+}
+
+/// The TOML document of a file with what it includes, as JSON, and its text.
+#[pyfunction]
+pub fn read_document(path: PathBuf) -> PyResult<(String, String)> {
+    let read = |path: &Path| -> Result<(String, String), UserMistake> {
+        let unreadable = |why: String| UserMistake::plain(format!("cannot read '{}': {why}", path.display()));
+        let (mut document, text) = document_at(path, unreadable)?;
+        included(&mut document, path)?;
+        Ok((document.to_json(), text))
+    };
+    read(&path).map_err(|error| failure(&error.into()))
+}
+
+/// The answer of a scan.
+#[pyclass(frozen, module = "trawl._native")]
+pub struct Answer {
+    outcome: Arc<Outcome>,
+}
+
+impl Answer {
+    fn about(&self) -> About<'_> {
+        About::new(&self.outcome.answer, self.outcome.document.as_ref())
+    }
+}
+
+#[pymethods]
+impl Answer {
+    /// Every row as a table.
+    fn table(&self) -> PyResult<Table> {
+        let (schema, batches) = batches(&self.outcome.answer, &self.about()).map_err(|error| failure(&error))?;
+        Ok(Table { schema, batches })
+    }
+
+    /// The bytes of a file of it, in the format `csv`, `json`, `ndjson`, `parquet` or `arrow`.
+    fn bytes<'py>(&self, py: Python<'py>, format: &str) -> PyResult<Bound<'py, PyBytes>> {
+        let Some(format) = Format::named(format) else {
+            let help = Format::ALL.map(Format::name).join(", ");
+            return Err(failure(&UserMistake::with_help(format!("format '{format}' is not known"), help).into()));
+        };
+        let written = py.detach(|| {
+            let mut bytes = Vec::new();
+            format.write(&self.outcome.answer, &self.about(), &mut bytes).map(|()| bytes)
+        });
+        Ok(PyBytes::new(py, &written.map_err(|error| failure(&error))?))
+    }
+
+    /// Writes a file in the format of its extension; the paths of what was written.
+    fn write(&self, py: Python<'_>, path: PathBuf) -> PyResult<Vec<PathBuf>> {
+        let written = py.detach(|| -> anyhow::Result<_> {
+            AnswerFile::prepare(&path)?.write(&self.outcome.answer, self.outcome.document.as_ref())
+        });
+        written.map_err(|error| failure(&error))
+    }
+
+    /// What describes it, as JSON: identity, digest, counts, time, headings, the scan, the report.
+    fn about_json(&self) -> PyResult<String> {
+        let Outcome { answer, report, synthetic, timeframe, document, .. } = &*self.outcome;
+        let counts = Counts::of(answer);
+        text_of(&json!({
+            "identity": answer.identity,
+            "digest": answer.digest,
+            "counts": counts,
+            "rows": answer.rows.len(),
+            "time": time_text(answer),
+            "select": answer.select,
+            "synthetic": synthetic,
+            "timeframe": timeframe,
+            "as_of_shown": report.as_of_shown,
+            "warnings": report.warnings,
+            "failed": answer.counts()[Status::Failed as usize],
+            "scan": document,
+            "report": report,
+        }))
+    }
+}
+
+/// Cores that a run may have.
+#[pyfunction]
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}

@@ -1,0 +1,219 @@
+"""The client of the HTTP interface: against a server that answers as the contract says, and against ``trawl serve`` where there is one."""
+
+import asyncio
+import contextlib
+import http.server
+import json
+import os
+import re
+import subprocess
+import threading
+import urllib.parse
+
+import pytest
+
+import trawl as tw
+from conftest import AS_OF, GOLDEN_CROSS
+from trawl.remote import TYPES
+
+TOKEN = "a-token-of-the-tests"
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """A server that computes with the engine of the wheel. ``faults`` are statuses that it answers first."""
+
+    scans: dict = {}
+    keys: dict = {}
+    faults: list = []
+    seen: list = []
+    slow_answers = 0
+
+    def log_message(self, *_):
+        pass
+
+    def _send(self, status, body, type="application/json", headers=()):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", type)
+        self.send_header("Content-Length", str(len(data)))
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _fail(self, status, kind, message, **more):
+        self._send(status, {"error": {"kind": kind, "message": message, "help": None, "mistakes": [], **more}})
+
+    def _handle(self, body):
+        cls = type(self)
+        cls.seen.append((self.command, self.path, dict(self.headers)))
+        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return self._fail(401, "unauthenticated", "no token that is known")
+        if cls.faults:
+            status = cls.faults.pop(0)
+            return self._fail(status, "unavailable", "busy", retry_after_s=0.01)
+        url = urllib.parse.urlsplit(self.path)
+        parts = url.path.strip("/").split("/")[1:]
+        document = dict((body or {}).get("document", {}))
+        try:
+            if parts == ["version"]:
+                return self._send(200, {"version": "0", "numerics": "n", "api": "1", "mode": "serve"})
+            if parts == ["datasets"]:
+                return self._send(200, tw.datasets())
+            if parts == ["indicators"]:
+                return self._send(200, list(tw.indicators().values()))
+            if self.command == "POST" and parts in (["scans"], ["why"], ["near"], ["explain"]):
+                answer = self._computed(document, body)
+                if parts == ["why"]:
+                    return self._send(200, [answer.why(symbol) for symbol in body["symbols"]])
+                key = self.headers.get("Idempotency-Key")
+                scan = cls.keys.setdefault(key, f"scan-{len(cls.keys)}")
+                cls.scans[scan] = answer
+                return self._send(202, {"scan": scan, "state": "running"}, headers=[("Location", f"/v1/scans/{scan}")])
+            if parts[0] == "scans" and parts[1] not in cls.scans:
+                return self._fail(404, "not_found", f"no scan {parts[1]}")
+            if parts[0] == "scans" and parts[-1] == "events":
+                lines = "event: accepted\ndata: {}\n\nevent: progress\ndata: {\"segments\": 4, \"done\": 2}\n\n"
+                lines += "event: ended\ndata: {\"state\": \"done\"}\n\n"
+                return self._send(200, lines.encode(), "text/event-stream")
+            if parts[0] == "scans" and parts[-1] == "answer":
+                if cls.slow_answers > 0:
+                    cls.slow_answers -= 1
+                    return self._fail(409, "conflict", "it is still running")
+                format = next(name for name, type in TYPES.items() if type == self.headers["Accept"])
+                return self._send(200, cls.scans[parts[1]].to_bytes(format), TYPES[format])
+            if parts[0] == "scans":
+                state = "cancelled" if self.command == "DELETE" else "done"
+                return self._send(200, {"scan": parts[1], "state": state})
+        except tw.Mistake as mistake:
+            places = [vars(place) for place in mistake.mistakes]
+            return self._fail(422, "invalid", mistake.message, help=mistake.help, mistakes=places)
+        return self._fail(404, "not_found", "no such path")
+
+    def _computed(self, document, body):
+        names = {"let": "lets", "def": "defs"}
+        clauses = {names.get(key, key): value for key, value in document.items()}
+        if "best" in clauses:
+            clauses.update(clauses.pop("best") and {})
+        return tw.scan(clauses.pop("dataset"), as_of=body.get("as_of"), **clauses)
+
+    def do_GET(self):
+        self._handle(None)
+
+    def do_DELETE(self):
+        self._handle(None)
+
+    def do_POST(self):
+        self._handle(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+
+@pytest.fixture
+def remote():
+    Server.scans, Server.keys, Server.faults, Server.seen, Server.slow_answers = {}, {}, [], [], 0
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield tw.connect(f"http://127.0.0.1:{server.server_port}", token=TOKEN)
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def scanned(place):
+    return place.scan("us5", where=GOLDEN_CROSS, select={"rsi": "rsi(14)"}, lets={"a": "close"}, as_of=AS_OF, limit=2)
+
+
+def test_an_answer_is_that_of_the_engine_here(remote):
+    ours, theirs = scanned(tw), scanned(remote)
+    assert theirs == ours and theirs.counts == ours.counts and theirs.symbols == ours.symbols
+    for format in TYPES:
+        assert theirs.to_bytes(format) == ours.to_bytes(format)
+    assert theirs.df.equals(ours.df) and theirs.rows == ours.rows and repr(theirs) == repr(ours)
+    assert theirs.why("IBM") == ours.why("IBM")
+
+
+def test_answers_that_take_long_are_waited_for(remote):
+    Server.slow_answers = 2
+    assert scanned(remote) == scanned(tw)
+
+
+def test_a_request_is_sent_again_with_the_same_key_while_the_server_is_busy(remote):
+    Server.faults = [503, 429]
+    assert scanned(remote) == scanned(tw)
+    keys = [headers["Idempotency-Key"] for method, path, headers in Server.seen if path == "/v1/scans"]
+    assert len(keys) == 3 and len(set(keys)) == 1
+    Server.faults = [503] * 20
+    with pytest.raises(tw.Unavailable) as caught:
+        remote.version()
+    assert caught.value.retry_after_s == 0.01 and caught.value.kind == "unavailable"
+
+
+def test_mistakes_and_refusals_are_those_of_the_engine_here(remote):
+    def mistake(place):
+        with pytest.raises(tw.Mistake) as caught:
+            place.scan("us5", where="close > smaa(close, 50)", as_of=AS_OF)
+        return caught.value
+
+    ours, theirs = mistake(tw), mistake(remote)
+    assert theirs.mistakes == ours.mistakes and theirs.help == ours.help and str(theirs) == str(ours)
+    with pytest.raises(tw.NotFound):
+        remote.status("nothing")
+    with pytest.raises(tw.Denied):
+        tw.connect(f"http://127.0.0.1:{remote._parts.port}", token="wrong").version()
+    with pytest.raises(tw.Unavailable, match="does not answer"):
+        tw.connect("http://127.0.0.1:9").version()
+    with pytest.raises(tw.Mistake, match="plain text"):
+        tw.connect("http://example.org", token=TOKEN)
+    with pytest.raises(tw.Mistake, match="no address"):
+        tw.connect("ftp://example.org")
+
+
+def test_submitting_watching_and_cancelling(remote):
+    scan = remote.submit("us5", where="true", as_of=AS_OF)
+    assert [name for name, _ in remote.events(scan)] == ["accepted", "progress", "ended"]
+    assert remote.status(scan)["state"] == "done" and remote.cancel(scan)["state"] == "cancelled"
+    assert len(remote.answer(scan)) == 5
+    assert remote.version()["mode"] == "serve" and remote.datasets() == tw.datasets()
+
+
+def test_asyncio(remote):
+    there = tw.connect_async(f"http://127.0.0.1:{remote._parts.port}", token=TOKEN)
+
+    async def both():
+        return await asyncio.gather(*(there.scan("us5", where=f"rsi({n}) > 50", as_of=AS_OF) for n in (5, 14)))
+
+    assert asyncio.run(both()) == [tw.scan("us5", where=f"rsi({n}) > 50", as_of=AS_OF) for n in (5, 14)]
+
+
+@contextlib.contextmanager
+def served():
+    """``trawl serve`` on a port of loopback, if this command line has it."""
+    program = os.environ.get("TRAWL_BIN", "")
+    if not program or subprocess.run([program, "serve", "--help"], capture_output=True).returncode != 0:
+        pytest.skip("this command line has no 'serve'")
+    child = subprocess.Popen([program, "serve", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        found = None
+        for raw in child.stdout:
+            found = re.search(rb"http://127\.0\.0\.1:\d+", raw)
+            if found:
+                break
+        assert found, "trawl serve printed no address"
+        yield tw.connect(found.group().decode())
+    finally:
+        child.terminate()
+        child.wait(30)
+
+
+def test_trawl_serve_gives_the_same_bytes(cli, tmp_path):
+    with served() as there:
+        ours, theirs = scanned(tw), scanned(there)
+        assert theirs == ours and theirs.df.equals(ours.df)
+        out = tmp_path / "out.csv"
+        cli("scan", "--dataset", "us5", "--as-of", AS_OF, "--where", GOLDEN_CROSS, "--select", "rsi(14) as rsi", "--let", "a=close",
+            "--limit", "2", "--quiet", "--output", out)  # fmt: skip
+        assert theirs.to_bytes("csv") == out.read_bytes() == ours.to_bytes("csv")
+        with pytest.raises(tw.Mistake) as caught:
+            there.scan("us5", where="close > smaa(close, 50)", as_of=AS_OF)
+        assert caught.value.mistakes[0].excerpt == "smaa"
+        assert theirs.why("IBM") == ours.why("IBM")

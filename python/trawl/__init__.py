@@ -1,0 +1,71 @@
+"""Trawl in Python: scans of a market's symbols, technical indicators, panels and studies. The engine is in this package.
+
+>>> import trawl as tw
+>>> answer = tw.scan("us5", where="close > sma(close, 200)", as_of="2013-02-22")
+>>> answer.symbols
+['GOOG', 'IBM']
+"""
+
+from . import ta
+from ._chart import Chart, chart
+from ._compute import compute
+from ._native import __version__
+from ._scan import Explanation, Study, explain, near, panel, scan, signals, study, sweep
+from .answer import Answer, Why
+from .dataset import Dataset, ImportReport, datasets
+from .errors import (
+    Cancelled,
+    DataError,
+    DeadlineExceeded,
+    Denied,
+    Mistake,
+    NotFound,
+    Place,
+    TrawlError,
+    Unavailable,
+)
+from .indicators import Indicator, indicator, indicators
+from .remote import AsyncRemote, Remote, connect, connect_async
+
+open = Dataset.open
+import_ = Dataset.import_
+
+__all__ = [
+    "Answer",
+    "AsyncRemote",
+    "Cancelled",
+    "Chart",
+    "DataError",
+    "Dataset",
+    "DeadlineExceeded",
+    "Denied",
+    "Explanation",
+    "ImportReport",
+    "Indicator",
+    "Mistake",
+    "NotFound",
+    "Place",
+    "Remote",
+    "Study",
+    "TrawlError",
+    "Unavailable",
+    "Why",
+    "__version__",
+    "chart",
+    "compute",
+    "connect",
+    "connect_async",
+    "datasets",
+    "explain",
+    "import_",
+    "indicator",
+    "indicators",
+    "near",
+    "open",
+    "panel",
+    "scan",
+    "signals",
+    "study",
+    "sweep",
+    "ta",
+]

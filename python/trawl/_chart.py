@@ -1,0 +1,86 @@
+"""Charts that a notebook shows."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any, Union
+
+from . import _native
+from ._engine import engine_of
+from ._scan import prepared
+from .answer import Answer
+from .dataset import Dataset
+from .errors import call
+
+Texts = Union[str, Sequence[str]]
+
+
+class Chart:
+    """A picture of one symbol; a notebook shows it. ``svg`` is its text."""
+
+    def __init__(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self._arguments = arguments
+        self._named = named
+        drawn, self.warnings = call(_native.chart, *arguments, png=False, **named)
+        self.svg: str = drawn.decode()
+        for text in self.warnings:
+            warnings.warn(text, stacklevel=3)
+
+    def png(self) -> bytes:
+        """The same as PNG."""
+        return call(_native.chart, *self._arguments, png=True, **self._named)[0]
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def write(self, path: str | os.PathLike[str]) -> str:
+        """Writes a file ending in .svg or .png."""
+        name = os.fspath(path)
+        data = self.png() if name.lower().endswith(".png") else self.svg.encode()
+        with open(name, "wb") as file:
+            file.write(data)
+        return name
+
+    def __repr__(self) -> str:
+        return f"<Chart of {self._arguments[2]}: {len(self.svg)} bytes of SVG>"
+
+
+def chart(
+    dataset: Dataset | str,
+    symbol: str,
+    exprs: Texts = (),
+    *,
+    panel: Texts = (),
+    overlay: Texts = (),
+    marks: str | Answer | None = None,
+    bars: int = 500,
+    volume: bool = True,
+    size: tuple[int, int] | None = None,
+    as_of: str | None = None,
+    adjust: str | None = None,
+) -> Chart:
+    """Price and expressions of one symbol as a picture, as ``trawl chart``.
+
+    A series that moves with the price is drawn over it, any other in a panel below; ``overlay`` and ``panel`` decide themselves.
+    Expressions of one text that ``;`` separates share a panel. ``marks`` marks the bars at which a condition, or the scan of an answer,
+    holds.
+
+    >>> import trawl as tw
+    >>> picture = tw.chart("us5", "IBM", ["sma(close, 50)", "rsi(14)"], marks="rsi(14) < 30", bars=250)
+    >>> picture.svg.startswith("<svg")
+    True
+    """
+    engine = dataset._engine if isinstance(dataset, Dataset) else engine_of(None)
+    name = dataset.identity if isinstance(dataset, Dataset) else dataset
+    marked = None
+    if isinstance(marks, Answer):
+        clauses = dict(marks.document or {})
+        clauses = {"where": clauses.get("where"), "universe": clauses.get("universe"), "lets": clauses.get("let")}
+        marked = prepared(dataset, as_of, {**clauses, "adjust": adjust})
+    elif marks is not None:
+        marked = prepared(dataset, as_of, {"where": marks, "adjust": adjust})
+    texts = [[item] if isinstance(item, str) else list(item) for item in (exprs, panel, overlay)]
+    named = {"volume": volume, "bars": bars, "size": size, "as_of": as_of, "adjust": adjust, "marked": marked}
+    return Chart((engine, name, symbol, *texts), named)

@@ -1,0 +1,424 @@
+"""Scans on a server: ``trawl serve``, or a coordinator. Only Python's standard library is used for HTTP.
+
+The interface is version 1 of ``docs/http.md``. A connection is made for each request, so that an object may be used by several threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import http.client
+import json
+import os
+import random
+import ssl
+import time
+import urllib.parse
+import uuid
+from collections.abc import Iterator
+from typing import Any, Callable, TypeVar
+
+from . import _frames, _native
+from ._document import Select, columns, document
+from ._progress import Bar
+from ._scan import Explanation
+from .answer import Answer
+from .errors import Cancelled, Mistake, TrawlError, Unavailable, of_body
+
+T = TypeVar("T")
+
+#: What each format is called in HTTP.
+TYPES = {
+    "arrow": "application/vnd.apache.arrow.stream",
+    "csv": "text/csv",
+    "json": "application/json",
+    "ndjson": "application/x-ndjson",
+    "parquet": "application/vnd.apache.parquet",
+}
+#: Seconds that one request may take without a byte.
+TIMEOUT_S = 90.0
+#: Seconds that one request waits for an answer; the server's limit is 60.
+WAIT_S = 20
+#: Tries of a request that the server refused for now.
+TRIES_MAX = 5
+#: The longest pause between two tries, in seconds.
+PAUSE_MAX_S = 5.0
+#: The largest body that is read, in bytes.
+BODY_BYTES_MAX = 4 << 30
+
+
+class Remote:
+    """A server. Made by :func:`connect`."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        ca: str | os.PathLike[str] | None = None,
+        certificate: tuple[str, str] | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise Mistake(f"'{url}' is no address of a server", help="such as http://127.0.0.1:7410")
+        if token_file is not None:
+            with open(token_file, encoding="utf-8") as file:
+                token = file.read().strip()
+        if token is not None and parts.scheme == "http" and not _is_loopback(parts.hostname):
+            raise Mistake("a token would be sent as plain text", help="use https://, or a server on this machine")
+        self._parts = parts
+        self._token = token
+        self._timeout_s = timeout_s
+        self._tls = None
+        if parts.scheme == "https":
+            self._tls = ssl.create_default_context(cafile=os.fspath(ca) if ca is not None else None)
+            if certificate is not None:
+                self._tls.load_cert_chain(*certificate)
+
+    def __repr__(self) -> str:
+        return f"<Remote {self._parts.scheme}://{self._parts.netloc}>"
+
+    # Requests ----------------------------------------------------------------------------------------------------------
+
+    def _connection(self) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._tls is not None:
+            return http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls)
+        return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
+
+    def _send(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        all_headers = {"Accept": "application/json", "User-Agent": f"trawl-python/{_native.__version__}", **(headers or {})}
+        if self._token is not None:
+            all_headers["Authorization"] = f"Bearer {self._token}"
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            all_headers["Content-Type"] = "application/json"
+        connection = self._connection()
+        try:
+            connection.request(method, self._parts.path.rstrip("/") + path, data, all_headers)
+            return connection, connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            message = f"{self._parts.scheme}://{self._parts.netloc} does not answer: {error}"
+            raise Unavailable(message, "unavailable") from error
+
+    def _once(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[bytes, http.client.HTTPResponse]:
+        connection, response = self._send(method, path, body, headers)
+        try:
+            data = response.read(BODY_BYTES_MAX)
+        except (OSError, http.client.HTTPException) as error:
+            raise Unavailable(f"the server's answer broke off: {error}", "unavailable") from error
+        finally:
+            connection.close()
+        if response.status >= 400:
+            raise _error(response, data)
+        return data, response
+
+    def _request(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[bytes, http.client.HTTPResponse]:
+        """A request that may be repeated: it is, when the server says that it is busy or cannot be reached."""
+        for attempt in range(TRIES_MAX):
+            try:
+                return self._once(method, path, body, headers)
+            except Unavailable as error:
+                if attempt + 1 == TRIES_MAX:
+                    raise
+                after = error.retry_after_s if error.retry_after_s is not None else 0.1 * 2**attempt
+                time.sleep(min(after, PAUSE_MAX_S) * random.uniform(0.75, 1.25))
+        raise AssertionError("unreachable")
+
+    def _json(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
+        return json.loads(self._request(method, path, body, headers)[0])
+
+    # What one can ask ---------------------------------------------------------------------------------------------------
+
+    def version(self) -> dict[str, Any]:
+        """Version and mode of the server."""
+        return self._json("GET", "/v1/version")
+
+    def datasets(self) -> list[dict[str, Any]]:
+        """The server's datasets, as ``trawl data list --json``."""
+        found = self._json("GET", "/v1/datasets")
+        return found.get("datasets", found) if isinstance(found, dict) else found
+
+    def inspect(self, dataset: str, symbol: str | None = None) -> dict[str, Any]:
+        """What a dataset has, as ``trawl data inspect --json``."""
+        query = f"?symbol={urllib.parse.quote(symbol)}" if symbol else ""
+        return self._json("GET", f"/v1/datasets/{urllib.parse.quote(dataset)}{query}")
+
+    def coverage(self, dataset: str) -> Any:
+        """Days of a dataset with their numbers of bars."""
+        return self._json("GET", f"/v1/datasets/{urllib.parse.quote(dataset)}/coverage")
+
+    def indicators(self) -> list[dict[str, Any]]:
+        """The functions of the scan language, as ``trawl indicators --json``."""
+        return self._json("GET", "/v1/indicators")
+
+    def workers(self) -> Any:
+        """The cluster's workers."""
+        return self._json("GET", "/v1/workers")
+
+    def scan(
+        self,
+        dataset: str | None = None,
+        where: str | None = None,
+        *,
+        as_of: str | None = None,
+        priority: str | None = None,
+        deadline_s: float | None = None,
+        allow_partial: bool = False,
+        fresh: bool = False,
+        idempotency_key: str | None = None,
+        progress: bool | None = None,
+        **clauses: Any,
+    ) -> Answer:
+        """As :func:`trawl.scan`, on the server. Ctrl-C cancels the scan there."""
+        body = self._body(dataset, where, as_of, clauses)
+        scan = self._submit(body, priority, deadline_s, allow_partial, fresh, idempotency_key)
+        return self._answer(scan, body, progress)
+
+    def sweep(self, dataset: str, where: str | None = None, *, over: Any, **clauses: Any) -> Answer:
+        """As :func:`trawl.sweep`, on the server."""
+        return self.scan(dataset, where, sweep=over, **clauses)
+
+    def submit(self, dataset: str | None = None, where: str | None = None, *, as_of: str | None = None, **how: Any) -> str:
+        """Submits a scan and returns its id at once; :meth:`answer` waits for it."""
+        own = ("priority", "deadline_s", "allow_partial", "fresh", "idempotency_key")
+        named = [how.pop(name, None) for name in own]
+        return self._submit(self._body(dataset, where, as_of, how), *named)
+
+    def answer(self, scan: str, *, progress: bool | None = None) -> Answer:
+        """Waits for a scan that was submitted."""
+        return self._answer(scan, None, progress)
+
+    def status(self, scan: str) -> dict[str, Any]:
+        """State of a scan."""
+        return self._json("GET", f"/v1/scans/{urllib.parse.quote(scan)}")
+
+    def scans(self, **filters: Any) -> list[dict[str, Any]]:
+        """Scans of the server: ``limit``, ``active``, ``state``, ``owner``, ``dataset``, ``before``."""
+        query = urllib.parse.urlencode({key: value for key, value in filters.items() if value is not None})
+        return self._json("GET", "/v1/scans" + (f"?{query}" if query else ""))["scans"]
+
+    def cancel(self, scan: str) -> dict[str, Any]:
+        """Cancels a scan."""
+        return self._json("DELETE", f"/v1/scans/{urllib.parse.quote(scan)}")
+
+    def report(self, scan: str) -> dict[str, Any]:
+        """How a run went."""
+        return self._json("GET", f"/v1/scans/{urllib.parse.quote(scan)}/report")
+
+    def events(self, scan: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Events of a scan (``accepted``, ``progress``, ``ended``, ``refused``) as they come, each with its data."""
+        connection, response = self._send(
+            "GET", f"/v1/scans/{urllib.parse.quote(scan)}/events", headers={"Accept": "text/event-stream"}
+        )
+        try:
+            if response.status >= 400:
+                raise _error(response, response.read())
+            name, data = "message", []
+            for raw in response:
+                line = raw.decode().rstrip("\r\n")
+                if line.startswith("event:"):
+                    name = line[6:].strip()
+                elif line.startswith("data:"):
+                    data.append(line[5:].strip())
+                elif not line and data:
+                    yield name, json.loads("\n".join(data))
+                    if name in ("ended", "refused"):
+                        return
+                    name, data = "message", []
+        finally:
+            connection.close()
+
+    def explain(
+        self, dataset: str | None = None, where: str | None = None, *, as_of: str | None = None, **clauses: Any
+    ) -> dict[str, Any]:
+        """As :func:`trawl.explain`, on the server."""
+        return Explanation(self._json("POST", "/v1/explain", self._body(dataset, where, as_of, clauses)))
+
+    def near(
+        self,
+        dataset: str | None = None,
+        where: str | None = None,
+        *,
+        most: int = 1,
+        as_of: str | None = None,
+        **clauses: Any,
+    ) -> Any:
+        """As :func:`trawl.near`, on the server."""
+        return self._json("POST", "/v1/near", {**self._body(dataset, where, as_of, clauses), "most": most})
+
+    def series(
+        self,
+        dataset: str,
+        symbol: str,
+        exprs: Select = (),
+        *,
+        bars: bool = True,
+        start: str | None = None,
+        end: str | None = None,
+        as_of: str | None = None,
+    ) -> Any:
+        """Bars and expressions of one symbol along its bars, as a frame."""
+        body = {"dataset": dataset, "symbol": symbol, "exprs": columns(exprs) or [], "bars": bars}
+        body.update({key: value for key, value in (("from", start), ("to", end), ("as_of", as_of)) if value is not None})
+        data, _ = self._request("POST", "/v1/series", body, {"Accept": TYPES["arrow"]})
+        return _frames.default(_native.table_of_ipc(data))
+
+    # Scans --------------------------------------------------------------------------------------------------------------
+
+    def _body(self, dataset: str | None, where: str | None, as_of: str | None, clauses: dict[str, Any]) -> dict[str, Any]:
+        made = document(dataset, where=where, **clauses)
+        body: dict[str, Any] = {"document": made.keys}
+        if as_of is not None:
+            body["as_of"] = str(as_of)
+        return body
+
+    def _submit(
+        self,
+        body: dict[str, Any],
+        priority: str | None,
+        deadline_s: float | None,
+        allow_partial: bool | None,
+        fresh: bool | None,
+        key: str | None,
+    ) -> str:
+        options = {"priority": priority, "deadline_s": deadline_s, "allow_partial": allow_partial, "fresh": fresh}
+        sent = {**body, **{name: value for name, value in options.items() if value}}
+        # With a key the request is one scan however often it is sent.
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+        return str(self._json("POST", "/v1/scans", sent, headers)["scan"])
+
+    def _answer(self, scan: str, body: dict[str, Any] | None, progress: bool | None) -> Answer:
+        try:
+            with Bar(progress) as bar:
+                if bar.tick is not None:
+                    for name, data in self.events(scan):
+                        if name == "progress":
+                            bar.tick(int(data.get("done", 0)), int(data.get("segments", 0)))
+                return Answer(_RemoteSource(self, scan, body))
+        except KeyboardInterrupt:
+            try:
+                self.cancel(scan)
+            except TrawlError:
+                pass
+            raise
+
+    def _bytes(self, scan: str, format: str) -> bytes:
+        if format not in TYPES:
+            raise Mistake(f"format '{format}' is not known", help=", ".join(TYPES))
+        path = f"/v1/scans/{urllib.parse.quote(scan)}/answer?wait_s={WAIT_S}"
+        while True:
+            try:
+                return self._request("GET", path, headers={"Accept": TYPES[format]})[0]
+            except TrawlError as error:
+                # It is still running.
+                if error.kind != "conflict":
+                    raise
+                state = self.status(scan).get("state")
+                if state == "cancelled":
+                    raise Cancelled("the scan was cancelled", "cancelled") from None
+                if state == "failed":
+                    raise
+
+
+class _RemoteSource:
+    """An answer that a server computed."""
+
+    def __init__(self, remote: Remote, scan: str, body: dict[str, Any] | None) -> None:
+        self._remote = remote
+        self._scan = scan
+        self._body = body
+        self._json = remote._bytes(scan, "json")
+
+    def table(self) -> _native.Table:
+        return _native.table_of_ipc(self._remote._bytes(self._scan, "arrow"))
+
+    def bytes(self, format: str) -> bytes:
+        return self._json if format == "json" else self._remote._bytes(self._scan, format)
+
+    def about(self) -> dict[str, Any]:
+        found = json.loads(self._json)
+        found["digest"] = found.get("answer_digest", "")
+        return found
+
+    def why(self, symbols: list[str]) -> list[dict[str, Any]]:
+        body = self._body
+        if body is None:
+            about = self.about()
+            body = {"document": about["scan"], "as_of": about["identity"]["as_of"]}
+        return self._remote._json("POST", "/v1/why", {**body, "symbols": symbols})
+
+
+def _error(response: http.client.HTTPResponse, data: bytes) -> TrawlError:
+    body: dict[str, Any]
+    try:
+        body = json.loads(data)["error"]
+    except (ValueError, KeyError, TypeError):
+        kind = "unavailable" if response.status in (429, 502, 503) else "internal"
+        body = {"kind": kind, "message": f"the server answered {response.status} {response.reason}"}
+    after = response.getheader("Retry-After")
+    if after is not None and body.get("retry_after_s") is None and after.isdigit():
+        body["retry_after_s"] = float(after)
+    return of_body(body)
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"
+
+
+def connect(url: str, **how: Any) -> Remote:
+    """A server at ``url``: ``trawl serve`` or a coordinator.
+
+    ``token`` or ``token_file`` is the bearer token, ``ca`` the file of authorities, ``certificate`` a pair of files of the client's
+    certificate and key, ``timeout_s`` how long a request may be silent. Methods are those of this module, with names of datasets of the
+    server.
+    """
+    return Remote(url, **how)
+
+
+class AsyncRemote:
+    """The same for asyncio: every method of :class:`Remote` as a coroutine, each run on a thread of asyncio's pool."""
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = getattr(self._remote, name)
+        if not callable(function) or name.startswith("_"):
+            raise AttributeError(name)
+
+        @functools.wraps(function)
+        async def called(*arguments: Any, **named: Any) -> Any:
+            # A bar of progress is drawn by one thread alone.
+            if name in ("scan", "sweep", "answer"):
+                named.setdefault("progress", False)
+            return await asyncio.to_thread(function, *arguments, **named)
+
+        return called
+
+    async def __aenter__(self) -> AsyncRemote:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._remote)[1:]}"
+
+
+def connect_async(url: str, **how: Any) -> AsyncRemote:
+    """As :func:`connect`, for asyncio: ``answer = await trawl.connect_async(url).scan('us5', where=...)``.
+
+    Requests run on threads: a task that is cancelled stops waiting, its request ends by itself.
+    """
+    return AsyncRemote(Remote(url, **how))
