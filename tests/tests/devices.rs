@@ -69,6 +69,12 @@ fn a_scan_on_a_device_gives_the_rows_of_the_cpu_and_reports_where_it_ran() {
     run(&["--backend", "cuda", "--output", "again.csv"]);
     assert_eq!(home.read("cpu.csv"), home.read("again.csv"));
     assert_eq!((&did(&home)["launches"], &did(&home)["modules"]), (&1.into(), &1.into()), "{}", did(&home));
+    // Whenever work happens, and in whatever order threads run.
+    for when in ["when=early order=forward", "when=random seed=3 order=reverse"] {
+        let arguments = ["--backend", "cuda", "--output", "when.csv"];
+        on_device(&home, &format!("{DEVICE} {when}"), &[&SCAN[..], &arguments].concat()).expect_code(0);
+        assert_eq!(home.read("cpu.csv"), home.read("when.csv"), "{when}");
+    }
     let [cpu, device] = ["cpu", "device"].map(|name| json(&home, &format!("{name}.csv.identity.json")));
     let backend =
         |identity: &Value| identity["identity"]["backend"].as_str().or(identity["backend"].as_str()).map(str::to_owned);

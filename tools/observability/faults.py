@@ -311,7 +311,7 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
             again=kill_all,
         ),
         Fault(
-            "the simulated device of one worker fails; the worker is started again when it has ended",
+            "the device of one worker fails; the worker is started again when it has ended",
             ["TrawlDeviceQuarantined"],
             lose_device,
             cluster.restart_workers,

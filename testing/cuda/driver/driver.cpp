@@ -69,7 +69,7 @@ int cuInit(unsigned flags) {
 }
 
 int cuDriverGetVersion(int* version) {
-    process().calls["cuDriverGetVersion"] += 1;
+    NO_CONTEXT;
     if (!version) return INVALID_VALUE;
     *version = 13000;
     return SUCCESS;
@@ -183,10 +183,10 @@ int cuCtxGetDevice(int* handle) {
 
 int cuCtxSynchronize() {
     IN_CONTEXT;
-    for (auto& [handle, stream] : device.streams) {
-        sleep_until(stream->end);
-        device.run(*stream, nullptr, 0);
-    }
+    int64_t end = 0;
+    for (auto& [handle, stream] : device.streams) end = std::max(end, stream->end);
+    sleep_until(end, guard);
+    device.run_all();
     device.waited();
     return device.ended;
 }
@@ -222,8 +222,9 @@ int cuStreamQuery(void* handle) {
 
 int cuStreamSynchronize(void* handle) {
     IN_CONTEXT;
+    STREAM(now, handle);
+    sleep_until(now->end, guard);
     STREAM(stream, handle);
-    sleep_until(stream->end);
     device.run(*stream, nullptr, 0);
     device.waited();
     return device.ended;
@@ -468,9 +469,10 @@ int cuEventQuery(void* handle) {
 
 int cuEventSynchronize(void* handle) {
     IN_CONTEXT;
+    EVENT(now, handle);
+    if (now->asked == 0) return SUCCESS;
+    sleep_until(now->at, guard);
     EVENT(event, handle);
-    if (event->asked == 0) return SUCCESS;
-    sleep_until(event->at);
     if (event->reached < event->asked && event->stream) device.run(*event->stream, event, event->asked);
     device.waited();
     return device.ended;

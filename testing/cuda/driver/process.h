@@ -31,7 +31,8 @@ inline int called(const char* function) {
     for (const Fault& fault : all.settings.faults) {
         if (fault.function == function && number >= fault.first && number <= fault.last) return fault.code;
     }
-    return all.is_initialised || strcmp(function, "cuInit") == 0 ? SUCCESS : NOT_INITIALIZED;
+    const bool needs_none = strcmp(function, "cuInit") == 0 || strcmp(function, "cuDriverGetVersion") == 0;
+    return all.is_initialised || needs_none ? SUCCESS : NOT_INITIALIZED;
 }
 
 inline Device* device_of(int ordinal) {
@@ -64,7 +65,7 @@ inline bool is_context(void* handle) {
     if (const int wanted = called(__func__)) return wanted;            \
     if (!current) return INVALID_CONTEXT;                              \
     Device& device = *current;                                         \
-    std::lock_guard<std::recursive_mutex> guard(device.mutex);         \
+    std::unique_lock<std::recursive_mutex> guard(device.mutex);        \
     if (device.retained == 0) return INVALID_CONTEXT;                  \
     if (const int wanted = device.called(__func__)) return wanted
 
@@ -74,6 +75,13 @@ inline bool is_context(void* handle) {
 inline void sleep_until(int64_t at) {
     const int64_t left = at - now_ns();
     if (left > 0) usleep((useconds_t)(left / 1000 + 1));
+}
+
+// The same while other threads call: what was looked up before has to be looked up again.
+inline void sleep_until(int64_t at, std::unique_lock<std::recursive_mutex>& guard) {
+    guard.unlock();
+    sleep_until(at);
+    guard.lock();
 }
 
 // Whether an address is of pinned memory, and whether so many bytes there are.

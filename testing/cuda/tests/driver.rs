@@ -107,14 +107,15 @@ TRAWL_ENTRY(move, move_arguments)
 fn what_is_no_memory_no_handle_and_no_context_is_refused() {
     let world = on("");
     let (memory, host) = (world.allocate(800), pinned(200));
-    let copy = |to: u64, bytes: usize| call!(cuMemcpyHtoDAsync_v2(to, host.as_ptr().cast(), bytes, world.stream));
+    let (own, beyond) = (host.as_ptr(), host[190..].as_mut_ptr());
+    let copy = |to: u64, bytes: usize| call!(cuMemcpyHtoDAsync_v2(to, own.cast(), bytes, world.stream));
     assert_eq!(copy(memory, 800), SUCCESS);
     assert_eq!(copy(memory + 8, 792), SUCCESS);
     assert_eq!(copy(memory + 8, 800), INVALID_VALUE, "beyond its end");
     assert_eq!(copy(memory - 8, 8), INVALID_VALUE, "in front of it");
-    assert_eq!(copy(host.as_ptr() as u64, 8), INVALID_VALUE, "memory of the host");
-    let beyond = host[190..].as_mut_ptr().cast();
-    assert_eq!(call!(cuMemcpyDtoHAsync_v2(beyond, memory, 100, world.stream)), INVALID_VALUE, "beyond pinned memory");
+    assert_eq!(copy(own as u64, 8), INVALID_VALUE, "memory of the host");
+    let outcome = call!(cuMemcpyDtoHAsync_v2(beyond.cast(), memory, 100, world.stream));
+    assert_eq!(outcome, INVALID_VALUE, "beyond pinned memory");
     assert_eq!(call!(cuMemFreeAsync(memory + 8, world.stream)), INVALID_VALUE);
     assert_eq!(call!(cuMemFreeAsync(memory, world.stream)), SUCCESS);
     assert_eq!(copy(memory, 8), INVALID_VALUE, "after its release");
@@ -244,7 +245,7 @@ fn launches_beyond_the_limits_of_device_and_kernel_are_refused() {
 
 #[test]
 fn code_that_is_damaged_of_another_architecture_or_without_the_kernel_is_refused() {
-    let world = on("");
+    let _world = on("");
     let load = |code: &[u8]| {
         let mut module = ptr::null_mut();
         (call!(cuModuleLoadData(&raw mut module, code.as_ptr().cast())), module)
@@ -290,7 +291,8 @@ fn memory_has_a_capacity_and_released_memory_is_had_in_the_order_of_its_stream()
     assert_eq!(world.synchronise(), SUCCESS);
     let counts = world.device.counts();
     assert_eq!((counts.used_bytes, counts.live_allocations), (600_000, 1));
-    assert_eq!(call!(cuMemAllocAsync(&raw mut 0, 0, world.stream)), INVALID_VALUE, "of nothing");
+    let mut address = 0;
+    assert_eq!(call!(cuMemAllocAsync(&raw mut address, 0, world.stream)), INVALID_VALUE, "of nothing");
 }
 
 #[test]
