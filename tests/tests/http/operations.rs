@@ -251,7 +251,7 @@ fn each_operation_is_the_same_by_command_line_and_by_a_coordinator_with_three_wo
 fn series_are_the_values_that_compute_gives() {
     let home = market();
     let server = Server::start(&home, &[]);
-    let body = json!({ "dataset": "market", "symbol": "syn00003", "exprs": ["rsi(close, 14) as rsi"], "bars": true });
+    let body = json!({ "dataset": "market", "symbol": "SYN00003", "exprs": ["rsi(close, 14) as rsi"], "bars": true });
     let all = server.post("/v1/series", &body).expect(200).json();
     assert_eq!(all["symbol"], "SYN00003");
     let columns = all["columns"].as_object().expect("columns");
