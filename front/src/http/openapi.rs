@@ -40,19 +40,22 @@ pub fn document() -> Value {
         settings.definitions_path = "/components/schemas".into();
         settings.meta_schema = None;
     });
-    let mut generator = settings.into_generator();
+    // What is left out where it is empty is required of no reply, and what has a default of no request.
+    let mut generators =
+        Generators { read: settings.clone().into_generator(), written: settings.for_serialize().into_generator() };
     let mut paths = Map::new();
     for route in &ROUTES {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
-        path[route.method.name()] = operation(route, &mut generator);
+        path[route.method.name()] = operation(route, &mut generators);
     }
-    let error = generator.subschema_for::<ErrorBody>();
+    let error = generators.written.subschema_for::<ErrorBody>();
     let mut responses = Map::new();
     for (status, meaning) in REFUSALS {
         let content = json!({ "application/json": { "schema": error } });
         responses.insert(format!("Refused{status}"), json!({ "description": meaning, "content": content }));
     }
-    let schemas = generator.take_definitions(true);
+    let mut schemas = generators.read.take_definitions(true);
+    schemas.extend(generators.written.take_definitions(true));
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -71,10 +74,16 @@ pub fn document() -> Value {
     })
 }
 
-fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
+/// Schemas of what is read and of what is written; no type is both.
+struct Generators {
+    read: SchemaGenerator,
+    written: SchemaGenerator,
+}
+
+fn operation(route: &Route, generators: &mut Generators) -> Value {
     let mut parameters = path_parameters(route.path);
     if let Some(query) = route.query {
-        parameters.extend(query_parameters(query, generator));
+        parameters.extend(query_parameters(query, &mut generators.read));
     }
     if matches!(route.operation, Operation::Submit | Operation::SubmitAndWait) {
         parameters.push(json!({
@@ -87,7 +96,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
         debug_assert!("Idempotency-Key".eq_ignore_ascii_case(IDEMPOTENCY_KEY));
     }
     let mut responses = Map::new();
-    responses.insert(route.status.to_string(), reply(route.reply, generator));
+    responses.insert(route.status.to_string(), reply(route.reply, &mut generators.written));
     for (status, _) in REFUSALS.iter().filter(|(status, _)| may_refuse(route, *status)) {
         responses.insert(status.to_string(), json!({ "$ref": format!("#/components/responses/Refused{status}") }));
     }
@@ -98,7 +107,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
         "responses": responses,
     });
     if let Some(body) = route.body {
-        let schema = body(generator);
+        let schema = body(&mut generators.read);
         described["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": schema } } });
     }
     if route.rule.is_none() {

@@ -322,10 +322,20 @@ pub async fn body<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Resul
             .with_status(StatusCode::REQUEST_TIMEOUT)
     };
     let bytes = tokio::time::timeout(BODY_TIMEOUT, bounded(headers, body)).await.map_err(|_| late())??;
-    serde_json::from_slice(&bytes).map_err(|error| {
+    let unreadable = |why: String| {
         HTTP_REFUSALS.of(HttpRefusal::Malformed).inc();
-        Problem::malformed(format!("the body cannot be read: {error}"))
-    })
+        Problem::malformed(format!("the body cannot be read: {why}"))
+    };
+    // Serde takes a list for a struct too.
+    if !is_object(&bytes) {
+        return Err(unreadable("a JSON object is expected".to_owned()));
+    }
+    serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))
+}
+
+/// Whether JSON, if it is some, is an object.
+fn is_object(json: &[u8]) -> bool {
+    json.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
 }
 
 /// The bytes of a body within [`BODY_BYTES_MAX`].
@@ -373,9 +383,12 @@ fn asked(document: Option<RawDocument>, text: Option<String>, time: Option<&str>
     let read = match (document, text) {
         (Some(RawDocument(raw)), None) => {
             too_long(raw.get())?;
-            let document = ScanDocument::from_json(raw.get())
-                .map_err(|error| Problem::new(Kind::Invalid, format!("the scan document cannot be read: {error}")))?;
-            (document, None)
+            let unreadable =
+                |why: String| Problem::new(Kind::Invalid, format!("the scan document cannot be read: {why}"));
+            if !is_object(raw.get().as_bytes()) {
+                return Err(unreadable("a JSON object is expected".to_owned()));
+            }
+            (ScanDocument::from_json(raw.get()).map_err(unreadable)?, None)
         }
         (None, Some(text)) => {
             too_long(&text)?;
@@ -605,7 +618,9 @@ mod tests {
         assert_eq!(read(&headers, b"{}".to_vec()).await.unwrap_err().status, 415);
         headers.insert(header::CONTENT_TYPE, "application/json; charset=utf-8".parse().unwrap());
         assert_eq!(read(&headers, b"{}".to_vec()).await.unwrap().most, 1);
-        assert_eq!(read(&headers, b"{".to_vec()).await.unwrap_err().status, 400);
+        for malformed in [&b"{"[..], b"", b"[]", b"[3]", b"null", b"{}{}", b"\"most\""] {
+            assert_eq!(read(&headers, malformed.to_vec()).await.unwrap_err().status, 400, "{malformed:?}");
+        }
         assert_eq!(read(&headers, vec![b' '; BODY_BYTES_MAX + 1]).await.unwrap_err().status, 413);
         let nested = "[".repeat(100_000);
         assert_eq!(read(&headers, nested.into_bytes()).await.unwrap_err().status, 400);

@@ -9,7 +9,7 @@ use trawl_tests::home::Home;
 
 /// A market with several groups.
 const SYMBOLS: u32 = 300;
-const BARS: u32 = 250;
+const BARS: u32 = 2000;
 /// A scan of it that decides something.
 const CONDITION: &str = "rsi(close, 14) < 45 and xs_rank(close) > 0.3";
 
@@ -25,7 +25,7 @@ fn scan() -> Value {
 
 /// A scan that takes long enough to be watched and cancelled: a sweep over many combinations.
 fn long_scan() -> Value {
-    let sweep = json!({ "n": { "from": 5, "to": 240, "step": 1 }, "m": { "from": 2, "to": 30, "step": 1 } });
+    let sweep = json!({ "n": { "from": 5, "to": 240, "step": 1 }, "m": { "from": 2, "to": 15, "step": 1 } });
     json!({ "document": {
         "dataset": "market",
         "where": "close > kama(close, n) and stddev(close, m) > linreg(close, m) - close",

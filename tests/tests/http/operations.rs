@@ -4,10 +4,12 @@ use arrow_ipc::reader::{FileReader, StreamReader};
 use serde_json::{Value, json};
 use trawl_tests::cluster::{Cluster, Options};
 use trawl_tests::etcd;
+use trawl_tests::executable::repository;
 use trawl_tests::home::Home;
 use trawl_tests::http::{JSON, Reply, Server, request};
 
 use super::{CONDITION, market, scan};
+use crate::examples::{shown, trimmed};
 
 /// How two doors are compared.
 #[derive(Debug, Clone, Copy)]
@@ -249,7 +251,7 @@ fn each_operation_is_the_same_by_command_line_and_by_a_coordinator_with_three_wo
 fn series_are_the_values_that_compute_gives() {
     let home = market();
     let server = Server::start(&home, &[]);
-    let body = json!({ "dataset": "market", "symbol": "syn00003", "exprs": ["rsi(close, 14) as rsi"], "bars": true });
+    let body = json!({ "dataset": "market", "symbol": "SYN00003", "exprs": ["rsi(close, 14) as rsi"], "bars": true });
     let all = server.post("/v1/series", &body).expect(200).json();
     assert_eq!(all["symbol"], "SYN00003");
     let columns = all["columns"].as_object().expect("columns");
@@ -277,4 +279,30 @@ fn series_are_the_values_that_compute_gives() {
     let unknown = json!({ "dataset": "market", "symbol": "SYN0003", "exprs": ["close"] });
     let refused = server.post("/v1/series", &unknown).expect(422).json();
     assert!(refused["error"]["help"].as_str().is_some_and(|help| help.contains("did you mean")), "{refused}");
+}
+
+/// Where `trawl serve` listens if nothing else is asked for, as the page writes it.
+const USUAL_ADDRESS: &str = "127.0.0.1:7410";
+
+#[test]
+fn every_line_of_the_page_about_http_runs_and_prints_what_it_shows() {
+    let home = Home::new();
+    let server = Server::start(&home, &[]);
+    let page = std::fs::read_to_string(repository().join("docs/http.md")).expect("a page");
+    let mut run = 0;
+    for block in shown(&page) {
+        let mut printed = String::new();
+        for line in block.lines.iter().filter(|line| *line != "trawl serve") {
+            let line = line.replace(USUAL_ADDRESS, &server.address);
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-ec", &line]).current_dir(home.path(""));
+            printed.push_str(&trawl_tests::process::run(&mut shell).expect_code(0).stdout);
+            run += 1;
+        }
+        assert!(!printed.contains("\"error\""), "{printed}");
+        if let Some(wanted) = &block.printed {
+            assert_eq!(*wanted, trimmed(&printed), "of {:?}", block.lines);
+        }
+    }
+    assert_eq!(run, 4);
 }
