@@ -118,7 +118,7 @@ pub fn reply(path: &str, if_none_match: Option<&str>) -> Option<Reply> {
 /// The router with the page's files.
 pub fn mounted(mut router: Router) -> Router {
     for asset in &ASSETS {
-        router = router.route(asset.path, get(|headers: HeaderMap| async move { response(asset.path, &headers) }));
+        router = router.route(asset.path, get(async move |headers: HeaderMap| response(asset.path, &headers)));
     }
     router
 }
