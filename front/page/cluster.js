@@ -62,7 +62,7 @@ export function create() {
       h("th", { scope: "row" }, name(worker.worker)), h("td", {}, h("span", { class: `state ${worker.state}` }, worker.state)), h("td", {}, h("bdi", {}, worker.class)),
       h("td", {}, h("meter", { min: 0, max: Math.max(1, worker.threads), value: worker.shards_in_flight, "aria-label": `Load of ${worker.worker}` }), ` ${worker.shards_in_flight} shards on ${count(worker.threads, "thread")}`),
       h("td", {}, reads > 0 ? `${Math.round((100 * loads.memory) / reads)} % from memory, ${grouped(loads.disk)} from disk, ${grouped(loads.data_root)} from the data root` : "–"),
-      h("td", {}, loads ? `${duration(loads.wait_s * 1000)} waited of ${duration(loads.fetch_s * 1000)}` : "–"), h("td", {}, name(worker.address)));
+      h("td", {}, loads?.fetch_s > 0 ? `${duration(loads.wait_s * 1000)} waited of ${duration(loads.fetch_s * 1000)}` : "–"), h("td", {}, name(worker.address)));
   }
   const datasetRow = (entry) => h("tr", {},
     h("th", { scope: "row" }, h("button", { type: "button", class: "link", "data-key": entry.name, onclick: () => openDays(entry.name) }, name(entry.name))),

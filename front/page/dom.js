@@ -84,6 +84,7 @@ export function duration(ms) {
   if (!Number.isFinite(ms)) return "–";
   if (ms >= 120_000) return `${(ms / 60_000).toFixed(1)} min`;
   if (ms >= 1000) return `${(ms / 1000).toPrecision(3)} s`;
+  if (ms === 0) return "0 s";
   if (ms >= 10) return `${Math.round(ms)} ms`;
   return ms >= 0.1 ? `${ms.toFixed(1)} ms` : `${Math.round(ms * 1000)} µs`;
 }

@@ -7,6 +7,8 @@ export const KEYS = [
   "name", "dataset", "timeframe", "adjust", "precision", "max_age", "forming", "universe", "where", "rank", "limit", "select",
   "history", "best", "sweep_where", "[let]", "[def]", "[sweep]", "[[scan]]",
 ];
+/** Keys whose text is a name and no expression. */
+const NAMED = new Set(["name", "dataset", "timeframe", "adjust", "precision", "max_age"]);
 const EXPRESSION = /('[^'\n]*'?)|([A-Za-z_][A-Za-z0-9_]*)(\s*\()?|(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|([^\sA-Za-z0-9_'])/g;
 
 /** The tokens of a document: `{start, end, kind}` in order, in UTF-16 units. What is between them is plain. */
@@ -24,6 +26,7 @@ function lineTokens(line, at, found) {
   const put = (start, end, kind) => found.push({ start: at + start, end: at + end, kind });
   const head = /^(\s*)(\[\[?[^\]]*\]?\]?)/.exec(line);
   let i = 0;
+  let named = false;
   if (head && !line.includes("=")) {
     put(head[1].length, head[0].length, "table");
     i = head[0].length;
@@ -32,6 +35,7 @@ function lineTokens(line, at, found) {
     if (key) {
       put(key[1].length, key[1].length + key[2].length, "key");
       i = key[0].length;
+      named = NAMED.has(key[2]);
     }
   }
   while (i < line.length) {
@@ -45,7 +49,7 @@ function lineTokens(line, at, found) {
       while (end < line.length && line[end] !== c) end += c === '"' && line[end] === "\\" ? 2 : 1;
       end = Math.min(end, line.length);
       put(i, i + 1, "quote");
-      if (c === '"') expressionTokens(line.slice(i + 1, end), at + i + 1, found);
+      if (c === '"' && !named) expressionTokens(line.slice(i + 1, end), at + i + 1, found);
       else put(i + 1, end, "string");
       if (end < line.length) put(end, end + 1, "quote");
       i = end + 1;

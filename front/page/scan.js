@@ -110,6 +110,7 @@ export function create() {
     const stop = new AbortController();
     running = { stop, scan: null, text: editor.text };
     showRunning(true);
+    document.getElementById("nothing")?.remove();
     fill(problem);
     fill(compared);
     showProgress({ state: "submitted" });

@@ -20,7 +20,7 @@ export function waterfall(report) {
   const isLate = (run) => late.has(run.attempt) || (!profile && (slow(run) || (run.ending ?? "").includes(":")));
   const ordered = [...runs].sort((a, b) => Number(isLate(b)) - Number(isLate(a)) || took(b, end) - took(a, end)).slice(0, SHARDS_MAX);
   ordered.sort((a, b) => a.started_ms - b.started_ms || a.attempt - b.attempt);
-  const marked = ordered.filter(isLate);
+  const marked = ordered.filter(isLate).sort((a, b) => took(b, end) - took(a, end));
   return [
     h("p", {}, `${report.mode}: ${count(report.symbols ?? 0, "symbol")}, ${count(report.bars ?? 0, "bar")} in ${count(runs.length, "shard")}, ${duration(report.run_ms)}; `,
       `prepared in ${duration(report.prepare_ms)}, merged in ${duration(report.merge_ms)}. `,

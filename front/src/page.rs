@@ -97,7 +97,8 @@ pub struct Reply {
 pub fn reply(path: &str, if_none_match: Option<&str>) -> Option<Reply> {
     let index = ASSETS.iter().position(|asset| asset.path == path)?;
     let (asset, tag) = (&ASSETS[index], TAGS.get(index)?);
-    let names = |list: &str| list.split(',').map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag);
+    let names =
+        |list: &str| list.split(',').map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag);
     let is_known = if_none_match.is_some_and(names);
     let headers = vec![
         ("etag", tag.clone()),
@@ -118,7 +119,7 @@ pub fn reply(path: &str, if_none_match: Option<&str>) -> Option<Reply> {
 /// The router with the page's files.
 pub fn mounted(mut router: Router) -> Router {
     for asset in &ASSETS {
-        router = router.route(asset.path, get(|headers: HeaderMap| async move { response(asset.path, &headers) }));
+        router = router.route(asset.path, get(async move |headers: HeaderMap| response(asset.path, &headers)));
     }
     router
 }
@@ -180,7 +181,16 @@ mod tests {
         for asset in &ASSETS {
             // The name of a namespace is no address that is loaded.
             let text = text(asset).replace("http://www.w3.org/2000/svg", "");
-            for forbidden in ["http://", "https://", "innerHTML", "outerHTML", "insertAdjacentHTML", "eval(", "@import", "document.write"] {
+            for forbidden in [
+                "http://",
+                "https://",
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "eval(",
+                "@import",
+                "document.write",
+            ] {
                 assert!(!text.contains(forbidden), "{}: {forbidden}", asset.path);
             }
         }

@@ -87,7 +87,7 @@ export async function invent(method, url, body, real) {
     return { json: [...all, { ...all[0], name: SCRIPT, problem: IMAGE }, { ...all[0], name: RTL }, { ...all[0], name: LONG }] };
   }
   if (method === "GET" && pathname === "/v1/workers") {
-    const worker = { state: "ready", address: "10.0.0.1:7402", threads: 8, shards_in_flight: 3, class: "cpu", boot: "b", loads: { memory: 90, disk: 8, data_root: 2, fetch_s: 1.5, wait_s: 0.2 } };
+    const worker = { state: "serving", address: "10.0.0.1:7402", threads: 8, shards_in_flight: 3, class: "cpu", boot: "b", loads: { memory: 90, disk: 8, data_root: 2, fetch_s: 1.5, wait_s: 0.2 } };
     return { json: { workers: [{ ...worker, worker: "w1" }, { ...worker, worker: SCRIPT }, { ...worker, worker: LONG, state: "draining" }] } };
   }
   if (method === "POST" && pathname === "/v1/series" && JSON.parse(body.toString()).symbol === MINUTES) return { json: minutes() };

@@ -2,6 +2,7 @@
 //
 //   node tools/page_walk/main.mjs --trawl PATH --browser PATH [--only modules,scan,runs,names,cluster,looks,memory] [--shots DIR] [--minutes N]
 //
+// TRAWL_PAGE_FILES=front/page serves the page's files from there, so that work on them needs no build.
 // TRAWL_NODE_MODULES: a folder with the packages, as tools/get-node-modules prints it.
 
 import { mkdirSync } from "node:fs";

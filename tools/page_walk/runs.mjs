@@ -63,8 +63,9 @@ async function tokens({ trawl, world, check, shots }) {
   const [alice, reader] = [made("alice", "submit,read"), made("bob", "read")];
   writeFileSync(file, `${alice.line}\n${reader.line}\n`);
   const server = await serve(trawl, "--tokens", file);
+  const proxy = await createProxy(server.url);
   try {
-    const page = await world.page(server.url);
+    const page = await world.page(proxy.url);
     const enter = async (token) => {
       await page.waitForSelector("dialog[open] #token-input");
       await page.fill("#token-input", token);
@@ -91,6 +92,7 @@ async function tokens({ trawl, world, check, shots }) {
     check("a reader is told which role a scan needs", /submit/.test(await page.textContent(".right .problem")), await page.textContent(".right .problem"));
     await page.screenshot({ path: `${shots}/denied.png` });
   } finally {
+    proxy.stop();
     await server.stop();
     rmSync(folder, { recursive: true, force: true });
   }

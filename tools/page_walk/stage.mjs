@@ -2,6 +2,7 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import http from "node:http";
 import { createRequire } from "node:module";
 import net from "node:net";
@@ -59,6 +60,17 @@ export async function freePort() {
   return port;
 }
 
+const TYPES = { html: "text/html", css: "text/css", js: "text/javascript", svg: "image/svg+xml" };
+
+/** A file of the folder TRAWL_PAGE_FILES, in place of the one in the executable: for work on the page without building. */
+function ownFile(url) {
+  const folder = process.env.TRAWL_PAGE_FILES;
+  const name = url === "/" ? "index.html" : url.slice(1);
+  if (!folder || !/^[a-z]+\.[a-z]+$/.test(name)) return null;
+  const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+  return { type: `${TYPES[name.split(".")[1]]}; charset=utf-8`, bytes: readFileSync(path.join(folder, name)), policy };
+}
+
 /**
  * A proxy in front of a server. `faults`: `lost` (connections are cut), `delayMs`. `invent(method, path, body, real)` gives a reply in place
  * of the server's, `{status, json}`; `real()` asks the server. What it does not invent is passed on as it is.
@@ -71,6 +83,12 @@ export async function createProxy(upstream, invent = () => null) {
   const server = http.createServer(async (request, response) => {
     if (faults.lost) { request.socket.destroy(); return; }
     requests.push(`${request.method} ${request.url}`);
+    const own = ownFile(request.url);
+    if (own) {
+      response.writeHead(200, { "Content-Type": own.type, "Content-Security-Policy": own.policy });
+      response.end(own.bytes);
+      return;
+    }
     const parts = [];
     for await (const part of request) parts.push(part);
     const body = Buffer.concat(parts);

@@ -395,3 +395,16 @@ impl Asked<'_> {
         Ok(answer::reply(answered, encoding, permit))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_has_its_profile() {
+        let report = with_profile(serde_json::to_value(RunReport::default()).unwrap());
+        assert_eq!(report["profile"]["shards"], serde_json::json!([]));
+        let other = serde_json::json!({ "of": "another release" });
+        assert_eq!(with_profile(other.clone()), other);
+    }
+}
