@@ -174,3 +174,48 @@ pub fn embedded(
     let document = Some((*prepared.document).clone());
     Ok(Outcome { answer, report, synthetic, timeframe, document, engine: chosen.engine })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trawl_coordinator::NoProgress;
+    use trawl_coordinator::local::LocalError;
+
+    fn scan() -> PreparedScan {
+        let folder = tempfile::tempdir().unwrap();
+        let document = ScanDocument {
+            dataset: Some("us5".to_owned()),
+            condition: "xs_rank(close) > 0.5 and rsi(close, 14) < 60".to_owned(),
+            ..ScanDocument::default()
+        };
+        prepared(&Store::new(folder.path().to_owned()), &document, AsOf::Newest).expect("the scan compiles")
+    }
+
+    #[test]
+    fn a_cancelled_run_ends_without_an_answer_and_another_one_is_not_concerned() {
+        let scan = scan();
+        let run = |cancel: &CancelFlag| {
+            let options = RunOptions { cancel: Some(cancel.clone()), ..RunOptions::default() };
+            embedded(&scan, options, &NoProgress)
+        };
+        let (cancelled, other) = (CancelFlag::default(), CancelFlag::default());
+        cancelled.set();
+        assert!(matches!(run(&cancelled), Err(LocalError::Cancelled)));
+        assert_eq!(run(&other).unwrap().answer.rows.len(), 5);
+    }
+
+    #[test]
+    fn mistakes_of_preparing_are_the_users() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().to_owned());
+        for (dataset, condition) in [("us5", "clsoe > 1"), ("us6", "close > 1"), ("us5", "1 +")] {
+            let document = ScanDocument {
+                dataset: Some(dataset.to_owned()),
+                condition: condition.to_owned(),
+                ..ScanDocument::default()
+            };
+            let error = prepared(&store, &document, AsOf::Newest).unwrap_err();
+            assert!(error.downcast_ref::<UserMistake>().is_some(), "{condition}: {error}");
+        }
+    }
+}

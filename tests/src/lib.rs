@@ -13,6 +13,7 @@ pub mod etcd;
 pub mod etcd_nodes;
 pub mod executable;
 pub mod home;
+pub mod http;
 pub mod jaeger;
 pub mod otlp;
 pub mod otlp_metrics;

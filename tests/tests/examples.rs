@@ -59,13 +59,13 @@ fn scans_that_are_wanted_have_fewer_than_ten_lines() {
 }
 
 /// A block of commands of a page, and what they print where the page shows it.
-struct Shown {
-    lines: Vec<String>,
-    printed: Option<String>,
+pub struct Shown {
+    pub lines: Vec<String>,
+    pub printed: Option<String>,
 }
 
 /// The blocks ```` ```sh ```` of a page. A block ```` ```text ```` right behind one is what its commands print.
-fn shown(page: &str) -> Vec<Shown> {
+pub fn shown(page: &str) -> Vec<Shown> {
     let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
     let block = |(commands, rest): (&str, &str)| Shown {
         lines: commands.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect(),
@@ -79,7 +79,7 @@ fn shown(page: &str) -> Vec<Shown> {
 }
 
 /// Without spaces at the ends of lines, which editors remove.
-fn trimmed(text: &str) -> String {
+pub fn trimmed(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 

@@ -24,6 +24,7 @@ mod formats;
 mod full_disk;
 mod helm;
 mod holders;
+mod http;
 mod independent;
 mod indicators;
 mod language_page;

@@ -99,6 +99,15 @@ impl Secure {
 
 /// A rustls connection that presents this certificate and trusts every server.
 fn connection(url: &str, files: Option<&Files>) -> rustls::StreamOwned<rustls::ClientConnection, std::net::TcpStream> {
+    connection_of(url, files, b"h2")
+}
+
+/// The same for another protocol.
+pub fn connection_of(
+    url: &str,
+    files: Option<&Files>,
+    protocol: &[u8],
+) -> rustls::StreamOwned<rustls::ClientConnection, std::net::TcpStream> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -114,7 +123,7 @@ fn connection(url: &str, files: Option<&Files>) -> rustls::StreamOwned<rustls::C
             builder.with_client_auth_cert(chain, key).expect("a certificate")
         }
     };
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     let address = url.trim_start_matches("https://");
     let name = ServerName::try_from("localhost").expect("a name");
     let mut connection = rustls::ClientConnection::new(Arc::new(config), name).expect("a connection");

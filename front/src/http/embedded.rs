@@ -3,6 +3,7 @@
 
 mod table;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -61,6 +62,8 @@ struct Shared {
     questions: Questions,
     choose: Box<Choose>,
     preparing: Arc<Semaphore>,
+    /// Set once no further scan is taken.
+    closed: AtomicBool,
     /// Part of the scans' ids: unique across restarts.
     boot: String,
     table: Mutex<Table>,
@@ -129,6 +132,7 @@ impl Embedded {
             store,
             choose,
             preparing: Arc::new(Semaphore::new(PREPARING_MAX)),
+            closed: AtomicBool::new(false),
             boot: fresh_boot(),
             table: Mutex::new(Table::new(limits.scans)),
         }))
@@ -138,8 +142,9 @@ impl Embedded {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no scan runs or waits, at most so long; what is left is cancelled.
+    /// Takes no further scan, and waits until none runs or waits, at most so long; what is left is cancelled.
     pub async fn drain(&self, wait: Duration) {
+        self.0.closed.store(true, Ordering::Relaxed);
         let idle = async {
             loop {
                 let Some(scan) = self.table().unfinished().into_iter().next() else { return };
@@ -155,6 +160,9 @@ impl Embedded {
     }
 
     async fn begin(&self, call: &Call, submission: Submission) -> Result<Arc<Scan>, Problem> {
+        if self.0.closed.load(Ordering::Relaxed) {
+            return Err(Problem::new(Kind::Unavailable, "this server is ending, and takes no further scan"));
+        }
         let digest = submission.idempotency_key.as_ref().map(|_| request_digest(&submission));
         let key = submission.idempotency_key.clone().map(|key| (call.caller.name.clone(), key));
         if let (Some(key), Some(digest)) = (&key, digest)

@@ -9,7 +9,9 @@ use axum::extract::{RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
 use trawl_security::{Peer, PeerIdentity};
+use trawl_telemetry::AUDIT_TARGET;
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HTTP_REQUESTS, HttpRefusal};
 use trawl_wire::pb;
 
@@ -121,9 +123,13 @@ pub(crate) fn refused(request: &Request, otherwise: impl FnOnce() -> Problem) ->
 /// Answers a request of a route.
 pub(crate) async fn answered(app: &Arc<App>, route: &'static Route, request: Request) -> Response {
     HTTP_REQUESTS.inc();
+    let peer = peer_of(&request).address;
     checked(app, route, request).await.unwrap_or_else(|problem| {
+        let (action, status, why) = (route.path, problem.status.as_u16(), &problem.error.message);
         if problem.error.kind == Kind::Internal {
-            tracing::error!(path = route.path, why = problem.error.message, "a request of HTTP failed");
+            tracing::error!(action, why, "a request of HTTP failed");
+        } else {
+            tracing::info!(target: AUDIT_TARGET, %peer, action, outcome = "refused", status, why, "request");
         }
         problem.into_response()
     })
@@ -148,7 +154,7 @@ async fn checked(app: &Arc<App>, route: &'static Route, mut request: Request) ->
     }
     let (parts, body) = request.into_parts();
     let asked = Asked { app, call, name: &name, query: parts.uri.query(), headers: &parts.headers };
-    asked.answered(route.operation, body).await
+    asked.answered(route, body).await
 }
 
 fn malformed(why: &str) -> Problem {
@@ -203,7 +209,12 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    async fn answered(&self, operation: Operation, body: Body) -> Result<Response, Problem> {
+    async fn answered(&self, route: &Route, body: Body) -> Result<Response, Problem> {
+        let operation = route.operation;
+        let of_body = match route.body {
+            Some(_) => Some(answer::turn(&self.app.bodies, TURN_WAIT).await?),
+            None => None,
+        };
         let (door, call, name, headers) = (&self.app.door, &self.call, self.name, self.headers);
         let no_query = || request::query::<NoQuery>(self.query);
         match operation {
@@ -216,7 +227,7 @@ impl Asked<'_> {
                 }
                 accepted(&door.submit(call, submission).await?)
             }
-            Operation::SubmitAndWait => self.submitted_and_waited_for(body).await,
+            Operation::SubmitAndWait => self.submitted_and_waited_for(body, of_body).await,
             Operation::List => {
                 let wanted = request::query::<ListQuery>(self.query)?.wanted()?;
                 let scans = door.list(call, wanted).await?;
@@ -314,7 +325,11 @@ impl Asked<'_> {
     }
 
     /// `POST /v1/answers`.
-    async fn submitted_and_waited_for(&self, body: Body) -> Result<Response, Problem> {
+    async fn submitted_and_waited_for(
+        &self,
+        body: Body,
+        of_body: Option<OwnedSemaphorePermit>,
+    ) -> Result<Response, Problem> {
         let FormatQuery { format } = request::query(self.query)?;
         let encoding = Encoding::of(format.as_deref(), self.headers)?;
         let submission = request::body::<request::ScanBody>(self.headers, body).await?.submission(self.headers)?;
@@ -331,6 +346,7 @@ impl Asked<'_> {
             return Ok(answer::reply(Arc::new(scanned), encoding, permit));
         }
         let info = self.app.door.submit(&self.call, submission).await?;
+        drop(of_body);
         self.answer(&info.scan_id, SUBMITTED_WAIT, encoding).await
     }
 
@@ -343,10 +359,15 @@ impl Asked<'_> {
             let watched = door.watch(&self.call, scan).await?;
             let mut stopping = self.app.stopping.clone();
             let ended = tokio::select! {
+                biased;
                 ended = until_ended(watched, wait) => ended,
                 () = until_true(&mut stopping) => None,
             };
             info = ended.unwrap_or(info);
+        }
+        if !has_ended(&info) && *self.app.stopping.borrow() {
+            let problem = Problem::new(Kind::Unavailable, "this server is ending before the scan has");
+            return Err(problem.help(format!("ask again, or another server, for scan {scan}")));
         }
         if !has_ended(&info) {
             let message = format!("scan {scan} is {} and has no answer yet", state_name(info.state()));

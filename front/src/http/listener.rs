@@ -21,7 +21,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_stream::StreamExt as _;
 use tonic::codegen::Service as _;
 use trawl_security::listen::Accepted;
-use trawl_security::{Peer, ServerSecurity, incoming};
+use trawl_security::{Peer, Protocol, ServerSecurity, incoming_of};
 use trawl_telemetry::AUDIT_TARGET;
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_CONNECTIONS, HTTP_REFUSALS, HttpRefusal};
 
@@ -32,13 +32,13 @@ use super::routes::router;
 /// Maximum connections at once; further ones wait in the operating system.
 pub const CONNECTIONS_MAX: usize = 512;
 /// How long the head of a request may take to arrive, and how long a connection may be idle.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Headers of a request.
 const HEADERS_MAX: usize = 64;
 /// How long a client may take to read [`STALL_BYTES`] of its reply.
-const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// See [`STALL_TIMEOUT`].
 const STALL_BYTES: usize = 64 << 10;
 
@@ -53,7 +53,7 @@ pub async fn serve(
 ) {
     let app = Arc::new(App::new(door, security.access(), stopping.clone()));
     let router = router(&app);
-    let mut accepted = Box::pin(incoming(listener, security.tls));
+    let mut accepted = Box::pin(incoming_of(listener, security.tls, Protocol::Http1));
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let open = Arc::new(AtomicUsize::new(0));
     loop {
@@ -208,7 +208,13 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_flush(cx)
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.io).poll_flush(cx);
+        if flushed.is_ready() {
+            // All that was to be written is; the next reply begins anew.
+            this.stall = None;
+        }
+        flushed
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -41,6 +41,8 @@ pub const API_VERSION: &str = "1";
 pub const BODY_BYTES_MAX: usize = 2 * trawl_wire::limits::DOCUMENT_BYTES_MAX;
 /// Maximum answers that are gathered or written at once; further requests wait for [`answer::TURN_WAIT`].
 pub const ANSWERS_MAX: usize = 8;
+/// Maximum requests whose bodies are in memory; further ones wait as those for answers do.
+pub const BODIES_MAX: usize = 64;
 /// Maximum streams of events that are open at once.
 pub const EVENT_STREAMS_MAX: usize = 384;
 /// Maximum requests at once that wait for the end of a scan.
@@ -51,6 +53,7 @@ pub(crate) struct App {
     door: Arc<dyn Door>,
     access: Access,
     answers: Arc<Semaphore>,
+    bodies: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
     /// True once the server is ending: streams of events end.
@@ -63,6 +66,7 @@ impl App {
             door,
             access,
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
+            bodies: Arc::new(Semaphore::new(BODIES_MAX)),
             streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
             waiting: Arc::new(Semaphore::new(WAITING_MAX)),
             stopping,

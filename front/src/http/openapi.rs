@@ -169,3 +169,46 @@ fn reply(reply: Reply, generator: &mut SchemaGenerator) -> Value {
     };
     json!({ "description": description, "content": content })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn references(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(map) => {
+                found.extend(map.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                map.values().for_each(|value| references(value, found));
+            }
+            Value::Array(list) => list.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_of_the_description_leads_somewhere() {
+        let document = document();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 50, "{}", found.len());
+        for reference in found {
+            let pointer = reference.strip_prefix('#').expect("a reference within the document");
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+
+    #[test]
+    fn the_description_has_every_route_with_its_parameters() {
+        let document = document();
+        for route in &ROUTES {
+            let operation = &document["paths"][route.path][route.method.name()];
+            assert!(operation["responses"][route.status.to_string()].is_object(), "{route:?}");
+            assert_eq!(operation["requestBody"].is_object(), route.body.is_some(), "{route:?}");
+        }
+        let list = document["paths"]["/v1/scans"]["get"]["parameters"].as_array().expect("parameters");
+        let names: Vec<&str> = list.iter().filter_map(|parameter| parameter["name"].as_str()).collect();
+        assert_eq!(names, ["active", "before", "dataset", "from", "limit", "owner", "state"]);
+        let body = &document["components"]["schemas"]["ScanBody"]["properties"];
+        assert!(body["deadline_s"].is_object() && body["document"].is_object(), "{body}");
+    }
+}

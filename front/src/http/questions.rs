@@ -30,7 +30,7 @@ const DOCUMENT: &str = "text";
 /// How much questions may compute.
 #[derive(Debug, Clone, Copy)]
 pub struct QuestionLimits {
-    /// Questions at once.
+    /// Questions that compute at once; as many read beside them.
     pub at_once: usize,
     /// Threads of each.
     pub threads: usize,
@@ -43,7 +43,9 @@ pub struct QuestionLimits {
 pub struct Questions {
     store: Store,
     limits: QuestionLimits,
-    turns: Arc<Semaphore>,
+    computing: Arc<Semaphore>,
+    /// Of questions that read manifests alone: they do not wait for those that compute.
+    reading: Arc<Semaphore>,
 }
 
 /// Cancels what computes when the request goes away.
@@ -126,16 +128,18 @@ pub(super) fn placed(mistake: UserMistake, text: Option<&str>) -> UserMistake {
 impl Questions {
     /// Over the datasets of a store.
     pub fn new(store: Store, limits: QuestionLimits) -> Self {
-        Self { store, limits, turns: Arc::new(Semaphore::new(limits.at_once)) }
+        let [computing, reading] = [0, 1].map(|_| Arc::new(Semaphore::new(limits.at_once)));
+        Self { store, limits, computing, reading }
     }
 
     /// Runs a question on a thread of its own, once it is its turn.
     async fn ask<T: Send + 'static>(
         &self,
+        turns: &Arc<Semaphore>,
         caller: &Caller,
         question: impl FnOnce(&Asking) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
-        let permit = turn(&self.turns, TURN_WAIT).await?;
+        let permit = turn(turns, TURN_WAIT).await?;
         let cancel = CancelOnDrop(CancelFlag::default());
         let asking =
             Asking { store: self.store.clone(), limits: self.limits, caller: caller.clone(), cancel: cancel.0.clone() };
@@ -151,7 +155,7 @@ impl Questions {
 
     /// What a scan needs, reads and costs, and its steps.
     pub async fn explain(&self, caller: &Caller, asked: Asked) -> Result<(Explanation, Vec<String>), Problem> {
-        self.ask(caller, |asking| {
+        self.ask(&self.reading, caller, |asking| {
             let prepared = prepared(&asking.store, &asking.caller, asked)?;
             let explanation = Explanation::of(&prepared).map_err(|error| Problem::of_error(&error))?;
             Ok((explanation, prepared.plan.explain().lines().map(str::to_owned).collect()))
@@ -161,7 +165,7 @@ impl Questions {
 
     /// Why symbols are in the answer or not.
     pub async fn why(&self, caller: &Caller, asked: Asked, symbols: Vec<String>) -> Result<Vec<Value>, Problem> {
-        self.ask(caller, move |asking| {
+        self.ask(&self.computing, caller, move |asking| {
             let prepared = asking.prepared(asked)?;
             let why = Why::ask(&prepared, symbols.iter().map(String::as_str), &mut |scan| asking.run(scan));
             Ok(why.map_err(|error| Problem::of_error(&error))?.json())
@@ -171,7 +175,7 @@ impl Questions {
 
     /// Which symbols almost match, as the JSON of a list.
     pub async fn near(&self, caller: &Caller, asked: Asked, most: u32) -> Result<String, Problem> {
-        self.ask(caller, move |asking| {
+        self.ask(&self.computing, caller, move |asking| {
             let prepared = asking.prepared(asked)?;
             let near = Near::ask(&prepared, most, &mut |scan| asking.run(scan));
             let near = near.map_err(|error| Problem::of_error(&error))?;
@@ -183,7 +187,7 @@ impl Questions {
     /// Columns along the bars of a symbol.
     pub async fn series(&self, caller: &Caller, question: SeriesQuestion) -> Result<SeriesColumns, Problem> {
         check_dataset(&caller.allowance, &caller.name, &question.dataset)?;
-        self.ask(caller, move |asking| {
+        self.ask(&self.computing, caller, move |asking| {
             let answered = question.answered(&asking.store, asking.limits.threads, &asking.cancel);
             answered.map_err(|error| Problem::of_error(&error))
         })
@@ -192,7 +196,7 @@ impl Questions {
 
     /// The datasets that a caller may scan.
     pub async fn datasets(&self, caller: &Caller) -> Result<Vec<DatasetSummary>, Problem> {
-        self.ask(caller, |asking| {
+        self.ask(&self.reading, caller, |asking| {
             let mut list = asking.store.list().map_err(|error| Problem::of_error(&error.into()))?;
             list.retain(|found| asking.caller.allowance.admits_dataset(&found.name));
             Ok(list)
@@ -209,7 +213,8 @@ impl Questions {
         quality: bool,
     ) -> Result<Inspected, Problem> {
         check_dataset(&caller.allowance, &caller.name, &dataset)?;
-        self.ask(caller, move |asking| {
+        let turns = if quality { &self.computing } else { &self.reading };
+        self.ask(turns, caller, move |asking| {
             let failed = |error: trawl_market::MarketError| match error.kind() {
                 MarketErrorKind::Invalid => Problem::new(Kind::NotFound, error.to_string()),
                 _ => Problem::of_error(&error.into()),

@@ -21,7 +21,7 @@ use tonic::transport::server::Connected;
 use trawl_telemetry::metrics::catalogue::process::{AUTH_FAILURES, AuthFailure};
 
 use crate::identity::Identity;
-use crate::tls::{Credentials, Reason};
+use crate::tls::{ALPN, Credentials, Reason};
 
 /// Maximum concurrent handshakes; further connections wait in the operating system.
 pub const HANDSHAKES_MAX: usize = 64;
@@ -138,8 +138,36 @@ impl AsyncWrite for Accepted {
     }
 }
 
-/// Stream of connections ready to be served. Must be called inside a runtime; ends when the stream is dropped.
+/// What is spoken inside TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// gRPC.
+    Http2,
+    /// The interface for programs.
+    Http1,
+}
+
+impl Protocol {
+    /// Its name in a handshake.
+    pub(crate) fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Http2 => ALPN,
+            Self::Http1 => b"http/1.1",
+        }
+    }
+}
+
+/// Stream of connections ready to be served with gRPC. Must be called inside a runtime; ends when the stream is dropped.
 pub fn incoming(listener: TcpListener, tls: Option<Arc<Credentials>>) -> ReceiverStream<io::Result<Accepted>> {
+    incoming_of(listener, tls, Protocol::Http2)
+}
+
+/// As [`incoming`], for another protocol.
+pub fn incoming_of(
+    listener: TcpListener,
+    tls: Option<Arc<Credentials>>,
+    protocol: Protocol,
+) -> ReceiverStream<io::Result<Accepted>> {
     let (ready, accepted) = mpsc::channel(ACCEPTED_MAX);
     tokio::spawn(async move {
         let shaking = Arc::new(Semaphore::new(HANDSHAKES_MAX));
@@ -176,7 +204,7 @@ pub fn incoming(listener: TcpListener, tls: Option<Arc<Credentials>>) -> Receive
             let (ready, refusals) = (ready.clone(), Arc::clone(&refusals));
             tokio::spawn(async move {
                 let (_permit, _share) = (permit, share);
-                match tokio::time::timeout(HANDSHAKE_TIMEOUT, shake_hands(&tls, io, address)).await {
+                match tokio::time::timeout(HANDSHAKE_TIMEOUT, shake_hands(&tls, (io, address), protocol)).await {
                     Ok(Ok(accepted)) => {
                         // Fails only when the server is ending.
                         let _ = ready.send(Ok(accepted)).await;
@@ -226,9 +254,13 @@ impl Drop for AddressShare {
     }
 }
 
-async fn shake_hands(tls: &Credentials, io: TcpStream, address: SocketAddr) -> Result<Accepted, String> {
+async fn shake_hands(
+    tls: &Credentials,
+    (io, address): (TcpStream, SocketAddr),
+    protocol: Protocol,
+) -> Result<Accepted, String> {
     let reason = Reason::default();
-    let config = tls.server_config(&reason).map_err(|error| error.to_string())?;
+    let config = tls.server_config(&reason, protocol).map_err(|error| error.to_string())?;
     let mut stream = match TlsAcceptor::from(config).accept(io).into_fallible().await {
         Ok(stream) => stream,
         Err((error, io)) => {

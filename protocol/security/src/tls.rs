@@ -24,6 +24,7 @@ use trawl_telemetry::metrics::catalogue::process::CERTIFICATE_EXPIRY;
 
 use crate::files::{FileError, Watched};
 use crate::identity::{Expect, Identity, Role, issuer_of, subject_of};
+use crate::listen::Protocol;
 
 /// Maximum certificates in one file; a longer one is the wrong file.
 const CERTIFICATES_MAX: usize = 64;
@@ -32,7 +33,7 @@ const EXPIRY_WARNING: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The year 9999, when no certificate is valid.
 const FAR_FUTURE_S: u64 = 253_402_000_000;
 /// HTTP/2, which gRPC needs.
-const ALPN: &[u8] = b"h2";
+pub(crate) const ALPN: &[u8] = b"h2";
 
 /// Paths of certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +120,7 @@ impl Credentials {
     }
 
     /// Configuration for one incoming connection.
-    pub(super) fn server_config(&self, reason: &Reason) -> Result<Arc<ServerConfig>, Error> {
+    pub(super) fn server_config(&self, reason: &Reason, protocol: Protocol) -> Result<Arc<ServerConfig>, Error> {
         let loaded = self.0.current();
         let own = loaded.own.as_ref().ok_or_else(|| Error::General("a server needs a certificate".to_owned()))?;
         let inner = WebPkiClientVerifier::builder_with_provider(Arc::clone(&loaded.roots), provider())
@@ -130,7 +131,7 @@ impl Credentials {
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(Arc::new(verifier))
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&own.key))));
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = vec![protocol.alpn().to_vec()];
         // The certificate of a resumed session would not be checked again.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;

@@ -1,0 +1,303 @@
+//! What strangers, browsers and broken clients send: refused, logged, counted, and nobody else notices.
+
+use std::io::{Read as _, Write as _};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use trawl_security::{ClientSecurity, Token};
+use trawl_tests::certs::{Authority, Files};
+use trawl_tests::cluster::{Cluster, Options};
+use trawl_tests::etcd;
+use trawl_tests::http::{JSON, Server, connect, raw, request};
+use trawl_tests::scrape::Samples;
+use trawl_tests::wait;
+
+use super::{market, scan};
+use crate::security::connection_of;
+
+/// The server closes a connection that is stuck within this: its time-outs, and room for a loaded machine.
+const STUCK_BOUND: Duration = Duration::from_secs(60);
+
+/// A request whose head is written here as it is sent.
+fn head(lines: &str) -> Vec<u8> {
+    lines.replace('\n', "\r\n").into_bytes()
+}
+
+#[test]
+fn hostile_requests_are_refused_and_nothing_else_is_disturbed() {
+    let home = market();
+    let mut server = Server::start(&home, &["--metrics", "0"]);
+    let metrics = trawl_tests::scrape::address_of(&mut server.process);
+    let address = server.address.clone();
+    let body = scan().to_string();
+    let post = |headers: &[(&str, &str)], body: &[u8]| request(&address, "POST", "/v1/scans", headers, body).status;
+    // Bodies.
+    assert_eq!(post(&[JSON], b"{"), 400);
+    assert_eq!(post(&[JSON], b"\xff\xfe\x00"), 400);
+    assert_eq!(post(&[JSON], "[".repeat(100_000).as_bytes()), 400);
+    assert_eq!(post(&[JSON], b"{\"document\": {}, \"document\": {}}"), 400);
+    assert_eq!(post(&[JSON], b"null"), 400);
+    assert_eq!(post(&[JSON], &vec![b' '; 5 << 20]), 413);
+    let long = json!({ "text": format!("# {}", "x".repeat(1 << 20)) }).to_string();
+    assert_eq!(post(&[JSON], long.as_bytes()), 413);
+    for media in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonp", ""] {
+        assert_eq!(post(&[("Content-Type", media)], body.as_bytes()), 415, "{media}");
+    }
+    assert_eq!(post(&[], body.as_bytes()), 415);
+    // Other sites.
+    let ours = format!("http://{address}");
+    for origin in ["https://evil.example", "null", "http://localhost:1", "file://"] {
+        assert_eq!(post(&[JSON, ("Origin", origin)], body.as_bytes()), 403, "{origin}");
+    }
+    assert_eq!(post(&[JSON, ("Sec-Fetch-Site", "cross-site")], body.as_bytes()), 403);
+    assert_eq!(post(&[JSON, ("Origin", &ours), ("Sec-Fetch-Site", "same-origin")], body.as_bytes()), 202);
+    let preflight = [("Origin", "https://evil.example"), ("Access-Control-Request-Method", "POST")];
+    let reply = request(&address, "OPTIONS", "/v1/scans", &preflight, b"").expect(403);
+    assert!(!reply.headers.keys().any(|name| name.starts_with("access-control")), "{:?}", reply.headers);
+    // Names that were made to lead here.
+    for host in ["evil.example", "localhost.evil.example:80", "127.0.0.1.evil.example", "0.0.0.0"] {
+        let reply = raw(&address, &head(&format!("GET /v1/scans HTTP/1.1\nHost: {host}\nConnection: close\n\n")));
+        assert_eq!(reply.expect("a reply").expect(403).json()["error"]["kind"], "denied", "{host}");
+    }
+    for host in ["", "Host: localhost\nHost: evil.example\n"] {
+        let reply = raw(&address, &head(&format!("GET /v1/scans HTTP/1.1\n{host}Connection: close\n\n")));
+        assert!(matches!(reply.expect("a reply").status, 400 | 403), "{host}");
+    }
+    let reply =
+        raw(&address, &head("GET http://evil.example/v1/scans HTTP/1.1\nHost: localhost\nConnection: close\n\n"));
+    reply.expect("a reply").expect(403);
+    // Paths.
+    for (path, statuses) in [
+        ("/v1/scans/../../etc/passwd", &[404][..]),
+        ("/v1/scans/%2e%2e", &[400, 404]),
+        ("/v1/scans/%2e%2e%2f%2e%2e%2fetc%2fpasswd", &[400, 404]),
+        ("/v1/scans/a%00b", &[400, 404]),
+        ("/v1/scans/%ff", &[400, 404]),
+        ("/v1/datasets/..%2F..%2Fetc", &[400, 404]),
+        ("/v1/datasets/%2e%2e", &[400, 404]),
+        ("/v1/datasets/market%00", &[400, 404]),
+        ("/v1/datasets/C:%5cx", &[400, 404]),
+        ("//v1/scans", &[404]),
+        ("/V1/scans", &[404]),
+        ("/v1/scans/", &[404]),
+        ("/v2/scans", &[404]),
+        ("/", &[404]),
+        ("/v1/scans?limit=-1", &[400]),
+        ("/v1/scans?limit=99999", &[422]),
+        ("/v1/scans?wat=1", &[400]),
+    ] {
+        let reply = request(&address, "GET", path, &[], b"");
+        assert!(statuses.contains(&reply.status), "{path}: {} {}", reply.status, reply.text());
+        assert!(reply.json()["error"]["message"].is_string(), "{path}");
+    }
+    request(&address, "GET", &format!("/v1/scans/{}", "a".repeat(1000)), &[], b"").expect(400);
+    request(&address, "PUT", "/v1/scans", &[], b"").expect(405);
+    request(&address, "GET", "/v1/answers", &[], b"").expect(405);
+    // Heads.
+    for bytes in [
+        head("GARBAGE\n\n"),
+        head("GET / HTTP/9.9\n\n"),
+        b"\x16\x03\x01\x02\x00\x01\x00".to_vec(),
+        head(&format!("GET /healthz HTTP/1.1\nHost: localhost\nX: {}\n\n", "x".repeat(64 << 10))),
+        head(&format!("GET /healthz HTTP/1.1\nHost: localhost\n{}\n", "X: 1\n".repeat(500))),
+        head(&format!("GET /{} HTTP/1.1\nHost: localhost\n\n", "x".repeat(64 << 10))),
+    ] {
+        let status = raw(&address, &bytes).map_or(0, |reply| reply.status);
+        assert!(matches!(status, 0 | 400 | 414 | 431), "{status}");
+    }
+    // Nothing else is disturbed, and it is known what happened.
+    server.post("/v1/answers", &scan()).expect(200);
+    let output = server.process.output();
+    for said in ["does not name this machine", "comes from another site"] {
+        assert!(output.contains(said), "{output}");
+    }
+    assert!(!output.contains("panicked"), "{output}");
+    let samples = Samples::of(&metrics);
+    for reason in ["host", "origin", "path", "content_type", "too_large", "malformed"] {
+        let count = samples.get(&format!("trawl_http_refusals_total{{reason=\"{reason}\"}}"));
+        assert!(count > 0.0, "{reason}");
+    }
+    assert!(samples.get("trawl_http_requests_total") > 40.0);
+}
+
+#[test]
+fn clients_that_stop_in_the_middle_are_disconnected() {
+    let home = market();
+    let server = Server::start(&home, &[]);
+    // An answer that does not fit into the buffers of a connection: every symbol for many combinations.
+    let document = json!({
+        "dataset": "market",
+        "where": "close > sma(close, n)",
+        "select": ["close", "sma(close, n) as average", "open", "high", "low", "volume"],
+        "sweep": { "n": { "from": 2, "to": 200, "step": 1 } },
+    });
+    let body = json!({ "document": document }).to_string();
+    let whole = request(&server.address, "POST", "/v1/answers", &[JSON], body.as_bytes()).expect(200).body.len();
+    assert!(whole > 12 << 20, "{whole} bytes");
+    let mut slow = connect(&server.address);
+    let sent = format!(
+        "POST /v1/answers HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        server.address,
+        body.len()
+    );
+    slow.write_all(sent.as_bytes()).expect("it is sent");
+    // Half a head, half a body, and nothing.
+    let halves = [
+        "GET /v1/sc",
+        "POST /v1/scans HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+        "",
+    ];
+    let mut stuck: Vec<_> = halves
+        .iter()
+        .map(|half| {
+            let mut stream = connect(&server.address);
+            stream.write_all(half.as_bytes()).expect("it is sent");
+            stream
+        })
+        .collect();
+    // Others are served meanwhile.
+    for _ in 0..5 {
+        server.post("/v1/answers", &scan()).expect(200);
+    }
+    let began = Instant::now();
+    let closed = wait::until(STUCK_BOUND, || server.process.output().contains("did not read its reply").then_some(()));
+    assert!(closed.is_some(), "{}", server.process.output());
+    let mut read = Vec::new();
+    let _ = slow.read_to_end(&mut read);
+    assert!(read.len() < whole, "a part is not the whole: {} of {whole}", read.len());
+    for stream in &mut stuck {
+        stream.set_read_timeout(Some(STUCK_BOUND)).expect("a socket takes a timeout");
+        let mut text = Vec::new();
+        let _ = stream.read_to_end(&mut text);
+        let text = String::from_utf8_lossy(&text);
+        assert!(text.is_empty() || text.contains(" 408 ") || text.contains(" 400 "), "{text}");
+    }
+    assert!(began.elapsed() < STUCK_BOUND, "{:?}", began.elapsed());
+    server.post("/v1/answers", &scan()).expect(200);
+}
+
+#[test]
+fn tokens_and_rights_are_those_of_grpc() {
+    let home = market();
+    let token = |name: &str, roles: &str| {
+        let token = Token::fresh().expect("a token");
+        (format!("{name} {roles} {}\n", hex::encode(token.digest())), format!("Bearer {}", token.secret()))
+    };
+    let (ana_line, ana) = token("ana", "submit,read");
+    let (ben_line, ben) = token("ben", "read");
+    let (carl_line, carl) = token("carl", "admin");
+    let tokens = home.write("tokens", &format!("{ana_line}{ben_line}{carl_line}"));
+    let tokens = tokens.to_str().expect("a path");
+    let serve = Server::start(&home, &["--tokens", tokens]);
+    let options = Options {
+        coordinator: ["--http", "127.0.0.1:0", "--tokens", tokens].map(str::to_owned).to_vec(),
+        security: ClientSecurity { token: Token::parse(carl.trim_start_matches("Bearer ")), ..Default::default() },
+        ..Options::default()
+    };
+    let mut cluster = Cluster::start_as(&home, 1, &etcd::endpoint(), &[], options);
+    let addresses = [serve.address.clone(), super::life::http_of(&mut cluster.coordinator)];
+    for address in &addresses {
+        let with = |method: &str, path: &str, token: &str, body: &Value| {
+            let body = if body.is_null() { String::new() } else { body.to_string() };
+            let mut headers = vec![JSON];
+            headers.extend((!token.is_empty()).then_some(("Authorization", token)));
+            request(address, method, path, &headers, body.as_bytes())
+        };
+        let none = Value::Null;
+        for bad in
+            ["", "Bearer", "Bearer x", "Basic YTpi", &format!("{ana}0"), &format!("Bearer trawl_{}", "0".repeat(64))]
+        {
+            let refused = with("GET", "/v1/scans", bad, &none).expect(401);
+            assert_eq!(refused.headers["www-authenticate"], "Bearer");
+            assert_eq!(refused.json()["error"]["kind"], "unauthenticated");
+        }
+        // What everybody may read.
+        with("GET", "/v1/version", "", &none).expect(200);
+        let submitted = with("POST", "/v1/scans", &ana, &scan()).expect(202).json();
+        assert_eq!(submitted["owner"], "user ana");
+        let path = format!("/v1/scans/{}", submitted["scan"].as_str().expect("an id"));
+        with("GET", &format!("{path}/answer?wait_s=60"), &ana, &none).expect(200);
+        // Ben reads his own scans alone, and submits none; Carl may do everything.
+        assert_eq!(with("POST", "/v1/scans", &ben, &scan()).expect(403).json()["error"]["kind"], "denied");
+        with("POST", "/v1/why", &ben, &none).expect(403);
+        with("GET", &path, &ben, &none).expect(404);
+        with("GET", &format!("{path}/events"), &ben, &none).expect(404);
+        with("GET", &format!("{path}/answer"), &ben, &none).expect(404);
+        assert_eq!(with("GET", "/v1/scans", &ben, &none).expect(200).json()["scans"], json!([]));
+        with("GET", &path, &carl, &none).expect(200);
+        with("DELETE", &path, &carl, &none).expect(200);
+    }
+    let log = serve.process.output() + &cluster.coordinator.output();
+    for secret in [&ana, &ben, &carl] {
+        assert!(!log.contains(secret.trim_start_matches("Bearer ")), "a token is in the log");
+    }
+}
+
+#[test]
+fn a_certificate_identifies_its_owner_as_by_grpc() {
+    let home = market();
+    let authority = Authority::new(&home.path(""), "Test CA");
+    let valid = (-1, 30);
+    let [coordinator, worker, alice, ben, root] =
+        [("coordinator", "c1"), ("worker", "fleet"), ("client", "alice"), ("client", "ben"), ("operator", "root")]
+            .map(|(role, name)| authority.issue(name, &[&format!("trawl://{role}/{name}")], valid));
+    let http = ["--http".to_owned(), "127.0.0.1:0".to_owned()];
+    let options = Options {
+        coordinator: coordinator.flags().into_iter().chain(http).collect(),
+        worker: worker.flags(),
+        security: ClientSecurity { tls: Some(alice.credentials()), token: None, insecure: false },
+    };
+    let mut cluster = Cluster::start_as(&home, 1, &etcd::endpoint(), &[], options);
+    let address = cluster.coordinator.wait_for_line(STUCK_BOUND, |line| {
+        line.split_whitespace().find_map(|word| word.strip_prefix("http=https://")).map(str::to_owned)
+    });
+    let ask = |files: &Files, method: &str, path: &str, body: &str| {
+        let mut stream = connection_of(&address, Some(files), b"http/1.1");
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: coordinator.example\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).expect("it is sent");
+        trawl_tests::http::read(stream).expect("a reply")
+    };
+    let submitted = ask(&alice, "POST", "/v1/scans", &scan().to_string()).expect(202).json();
+    assert_eq!(submitted["owner"], "trawl://client/alice");
+    let path = format!("/v1/scans/{}", submitted["scan"].as_str().expect("an id"));
+    ask(&alice, "GET", &format!("{path}/answer?wait_s=60"), "").expect(200);
+    ask(&ben, "GET", &path, "").expect(404);
+    ask(&root, "GET", &path, "").expect(200);
+    ask(&worker, "GET", &path, "").expect(403);
+    // Without a certificate, and in plain text, there is no conversation.
+    let mut stranger = connection_of(&address, None, b"http/1.1");
+    let _ = stranger.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(stranger.read(&mut [0; 1]).is_err());
+    assert!(raw(&address, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").is_none_or(|reply| reply.status == 400));
+}
+
+#[test]
+fn every_path_of_the_description_answers_as_described() {
+    let home = market();
+    let server = Server::start(&home, &[]);
+    let described = server.get("/openapi.json").expect(200).json();
+    assert_eq!(described["openapi"], "3.1.0");
+    let paths = described["paths"].as_object().expect("paths");
+    let mut count = 0;
+    for (path, methods) in paths {
+        for (method, operation) in methods.as_object().expect("methods") {
+            count += 1;
+            let real = path.replace("{scan}", "none").replace("{dataset}", "market").replace("{name}", "sma");
+            let statuses = operation["responses"].as_object().expect("responses");
+            let body = if operation["requestBody"].is_null() { Vec::new() } else { b"{}".to_vec() };
+            let reply = request(&server.address, &method.to_uppercase(), &real, &[JSON], &body);
+            assert!(statuses.contains_key(&reply.status.to_string()), "{method} {real}: {}", reply.status);
+            assert!(reply.status != 405 && reply.status < 500, "{method} {real}: {}", reply.status);
+            let success = statuses.keys().find(|status| status.starts_with('2')).expect("a success");
+            if reply.status.to_string() == *success {
+                let media = reply.headers["content-type"].split(';').next().unwrap_or_default().to_owned();
+                assert!(statuses[success]["content"].get(&media).is_some(), "{method} {real}: {media}");
+            }
+        }
+    }
+    assert_eq!(count, 22);
+}
