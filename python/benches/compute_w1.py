@@ -15,6 +15,7 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -209,18 +210,20 @@ def child(options):
     run = MAKERS[options.way](frame, options.threads)
     before = memory("VmRSS")
     pathlib.Path("/proc/self/clear_refs").write_text("5")
-    seconds, made = [], None
+    seconds, cpu, made = [], [], None
     for _ in range(options.repeats):
         del made
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         made = run()
         seconds.append(time.perf_counter() - begun)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        cpu.append({"user_s": after.ru_utime - used.ru_utime, "system_s": after.ru_stime - used.ru_stime})
     peak = memory("VmHWM")
     rows = len(made)
     if options.way != "pandas-ta":
         compared = made.head(COMPARED * options.bars).select(list(OUTPUTS)).cast(pl.Float64)
         compared.write_ipc(options.values)
-    cell = {"way": options.way, "rows": rows, "seconds": seconds, "before_bytes": before, "peak_bytes": peak}
+    cell = {"way": options.way, "rows": rows, "seconds": seconds, "cpu": cpu, "before_bytes": before, "peak_bytes": peak}
     print(json.dumps(cell))
 
 
@@ -278,9 +281,10 @@ def main():
                 continue
             cell = json.loads(done.stdout)
             cell["median_s"] = statistics.median(cell["seconds"])
+            cell["cpu_s"] = statistics.median(used["user_s"] + used["system_s"] for used in cell["cpu"])
             cell["ns_per_row"] = 1e9 * cell["median_s"] / cell["rows"]
             cells.append(cell)
-            print(f"{way:<24}{cell['rows']:>12} rows{cell['median_s']:>10.3f} s{cell['ns_per_row']:>9.1f} ns a row"
+            print(f"{way:<24}{cell['rows']:>12} rows{cell['median_s']:>10.3f} s{cell['cpu_s']:>9.3f} s of CPU{cell['ns_per_row']:>9.1f} ns a row"
                   f"{cell['peak_bytes'] / 2**20:>9.0f} MiB at most, {cell['before_bytes'] / 2**20:.0f} before")  # fmt: skip
         apart = compare(folder, [cell["way"] for cell in cells])
     ours = next(cell for cell in cells if cell["way"] == "trawl")
@@ -297,7 +301,7 @@ def main():
         result = {
             "date": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "commit": commit(str(pathlib.Path(__file__).resolve().parents[2])),
-            "machine": {"processor": processor(), "cores": os.cpu_count()},
+            "machine": {"processor": processor(), "cores": os.cpu_count(), "load": os.getloadavg()[0]},
             "threads": options.threads, "symbols": options.symbols, "bars": options.bars, "outputs": len(OUTPUTS),
             "versions": {name: importlib.metadata.version(name) for name in packages} | {"python": sys.version.split()[0]},
             "ways": cells,

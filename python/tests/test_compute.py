@@ -161,6 +161,8 @@ def test_mistakes():
         (frame, "close", {"time": "open"}, "open"),
         (frame, "close", {"calendar": "MARS"}, "MARS"),
         (frame, "close", {"precision": "f16"}, "f16"),
+        (frame, "close", {"threads": -1}, "threads"),
+        (frame, "close", {"threads": 100_000}, "threads"),
         (frame.with_columns(pl.lit("x").alias("note")), "note + 1", {}, "note"),
         (pl.concat([frame, frame]), "close", {}, "sort the frame"),
         (frame.with_columns(pl.lit(None, dtype=pl.String).alias("symbol")), "close", {}, "without a symbol"),

@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import re
+import socket
 import subprocess
 import threading
 import urllib.parse
@@ -217,3 +218,58 @@ def test_trawl_serve_gives_the_same_bytes(cli, tmp_path):
             there.scan("us5", where="close > smaa(close, 50)", as_of=AS_OF)
         assert caught.value.mistakes[0].excerpt == "smaa"
         assert theirs.why("IBM") == ours.why("IBM")
+
+
+def _ready(child, pattern):
+    """The address on the line that a server prints when it is ready."""
+    for raw in child.stdout:
+        found = re.search(pattern, raw)
+        if found:
+            return found.group(1).decode()
+    raise AssertionError(f"{child.args[:2]} ended before it was ready")
+
+
+@contextlib.contextmanager
+def cluster(folder):
+    """etcd, a coordinator with its HTTP interface, and three workers."""
+    program, etcd = os.environ.get("TRAWL_BIN", ""), os.environ.get("TRAWL_ETCD", "")
+    if not program or not etcd:
+        pytest.skip("TRAWL_BIN and TRAWL_ETCD name no command line and no etcd")
+    if b"--http" not in subprocess.run([program, "coordinator", "--help"], capture_output=True).stdout:
+        pytest.skip("this command line has no 'coordinator --http'")
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for _ in range(2):
+            held = stack.enter_context(socket.socket())
+            held.bind(("127.0.0.1", 0))
+            ports.append(held.getsockname()[1])
+            held.close()
+        client, peer = (f"http://127.0.0.1:{port}" for port in ports)
+
+        def start(*words, pattern=None):
+            pipe = subprocess.PIPE if pattern else subprocess.DEVNULL
+            child = subprocess.Popen([*map(str, words)], stdout=pipe, stderr=subprocess.DEVNULL)
+            stack.callback(child.wait, 30)
+            stack.callback(child.terminate)
+            return _ready(child, pattern) if pattern else None
+
+        start(etcd, "--data-dir", folder / "etcd", "--listen-client-urls", client, "--advertise-client-urls", client,
+              "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}")  # fmt: skip
+        address = start(program, "coordinator", "--etcd", client, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
+                        "--etcd-timeout-s", 30, pattern=rb"http=(http://127\.0\.0\.1:\d+)")  # fmt: skip
+        for _ in range(3):
+            start(program, "worker", "--etcd", client, "--listen", "127.0.0.1:0", "--threads", 1, pattern=rb"(ready)")
+        yield tw.connect(address)
+
+
+def test_a_coordinator_with_three_workers_gives_the_same_bytes(cli, market, tmp_path):
+    with cluster(tmp_path) as there:
+        clauses = {"where": "xs_pct(roc(20)) > 0.8 and close > sma(50)", "select": ["roc(20) as r"], "rank": "roc(20)"}
+        ours, theirs = tw.scan("market", **clauses), there.scan("market", **clauses)
+        assert theirs.digest == ours.digest and theirs.df.equals(ours.df) and ours.counts["matched"] > 5
+        out = tmp_path / "out.csv"
+        cli("scan", "--dataset", "market", "--where", clauses["where"], "--select", "roc(20) as r", "--rank", "roc(20)",
+            "--quiet", "--output", out)  # fmt: skip
+        assert theirs.to_bytes("csv") == out.read_bytes() == ours.to_bytes("csv")
+        workers = there.workers()
+        assert len(workers["workers"] if isinstance(workers, dict) else workers) == 3

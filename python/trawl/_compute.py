@@ -7,7 +7,7 @@ from typing import Any
 
 from . import _frames, _native
 from ._document import Select, columns
-from .errors import Mistake, call
+from .errors import Mistake, call, checked_threads
 
 #: Names that a column of symbols has where none is named.
 SYMBOL_NAMES = ("symbol", "ticker")
@@ -52,6 +52,9 @@ def compute(
         raise Mistake("no expression is given", help="give one, such as 'sma(close, 20)'")
     names = _frames.column_names(frame)
     lower = {name.lower(): name for name in reversed(names)}
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Mistake(f"the frame has the column '{twice}' twice", help="give each column its own name")
     by = _found(by, SYMBOL_NAMES, lower)
     time = _found(time, TIME_NAMES, lower)
     for name in (by, time):
@@ -77,7 +80,7 @@ def compute(
         # All rows at once: a part of a symbol's bars would have other values.
         return frame.map_batches(lambda whole: compute(whole, texts, **named), schema=schema)
     table = _frames.selected(frame, taken)
-    made = call(expressions.run, table, by, time, calendar, threads or 0, nulls)
+    made = call(expressions.run, table, by, time, calendar, checked_threads(threads) or 0, nulls)
     return _frames.beside(frame, made, None if append else keys)
 
 

@@ -13,7 +13,7 @@ from ._engine import LocalSource, engine_of
 from ._progress import Bar
 from .answer import Answer
 from .dataset import Dataset
-from .errors import Mistake, call
+from .errors import Mistake, call, checked_threads
 
 #: A dataset, or the name of one of the data root.
 Bars = Union[Dataset, str, None]
@@ -97,7 +97,7 @@ def scan(
         raise Mistake(f"values='{values}' is not known", help="'matches' or 'all'")
     opened = prepared(dataset, as_of, clauses)
     with Bar(progress) as bar:
-        answer = call(opened.run, threads, deadline_s, allow_partial, values == "all", bar.tick)
+        answer = call(opened.run, checked_threads(threads), deadline_s, allow_partial, values == "all", bar.tick)
     return Answer(LocalSource(opened, answer))
 
 
@@ -154,7 +154,7 @@ def panel(
     opened = prepared(dataset, end, {"where": where, "select": select, **clauses})
     with Bar(progress, "parts") as bar:
         table, _ = call(
-            opened.panel, _as_of(start), list(forward), matches_only, _as_of(split), folds, embargo, scale, threads, bar.tick
+            opened.panel, _as_of(start), list(forward), matches_only, _as_of(split), folds, embargo, scale, checked_threads(threads), bar.tick
         )
     return _frames.default(table)
 
@@ -180,7 +180,7 @@ def signals(
     """
     opened = prepared(dataset, end, {"where": where, **clauses})
     with Bar(progress, "parts") as bar:
-        table = call(opened.signals, _as_of(start), wide, threads, bar.tick)
+        table = call(opened.signals, _as_of(start), wide, checked_threads(threads), bar.tick)
     return _frames.default(table)
 
 
@@ -207,7 +207,7 @@ def study(
     """
     opened = prepared(dataset, end, {"where": where, **clauses})
     with Bar(progress, "parts") as bar:
-        found = json.loads(call(opened.study, list(horizons), by, _as_of(start), threads, bar.tick))
+        found = json.loads(call(opened.study, list(horizons), by, _as_of(start), checked_threads(threads), bar.tick))
     return Study(found)
 
 

@@ -170,6 +170,20 @@ def draw(place: Place) -> str:
     return "\n".join(lines)
 
 
+#: Most threads that may be asked for.
+THREADS_MAX = 1024
+
+
+def checked_threads(threads: int | None) -> int | None:
+    """A number of threads.
+
+    Raises :class:`Mistake` for one that no run takes.
+    """
+    if threads is not None and not 0 < threads <= THREADS_MAX:
+        raise Mistake(f"threads={threads} is not a number from 1 to {THREADS_MAX}", help="leave it out: one for each core")
+    return threads
+
+
 def call(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
     """Calls the engine; its errors become the exceptions of this module."""
     try:
