@@ -26,10 +26,10 @@ type node struct {
 	// Where the kubelet gets a port forwarded.
 	streams *streams
 
-	lock       sync.Mutex
+	lock        sync.Mutex
 	next, next2 int
-	sandboxes  map[string]*sandbox
-	containers map[string]*container
+	sandboxes   map[string]*sandbox
+	containers  map[string]*container
 }
 
 func serveNode(config nodeConfig) error {
