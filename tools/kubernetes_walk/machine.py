@@ -21,7 +21,7 @@ BRIDGE, GATEWAY = "pods", "10.244.0.1"
 SERVICES, DNS = "10.96.0.0/16", "10.96.0.10"
 API = "https://127.0.0.1:6443"
 INSIDE = "TRAWL_KUBERNETES_WALK_INSIDE"
-START_SECONDS = 180
+START_SECONDS = 300
 # Seconds without a node's lease after which its pods count as not ready; Kubernetes' own default is 50.
 NODE_GRACE_SECONDS = 20
 USERS = {
