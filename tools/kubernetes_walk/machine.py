@@ -178,7 +178,7 @@ class Kubernetes:
         server += ["--service-account-signing-key-file", pki / "accounts.key", "--enable-admission-plugins=NodeRestriction"]
         server += ["--requestheader-client-ca-file", pki / "ca.crt", "--requestheader-allowed-names=front"]
         server += ["--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group"]
-        server += ["--requestheader-username-headers=X-Remote-User"]
+        server += ["--requestheader-username-headers=X-Remote-User", "--kubelet-preferred-address-types=InternalIP"]
         server += ["--proxy-client-cert-file", pki / "front.crt", "--proxy-client-key-file", pki / "front.key"]
         self.start_process("kube-apiserver", [program, "kube-apiserver", *server])
         self.began = time.monotonic()
