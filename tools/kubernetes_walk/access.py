@@ -10,6 +10,9 @@ from stage import CHART, NAMESPACE, UP_SECONDS, USER
 PAGE = "docs/kubernetes/install.md"
 SERVED = {"apps/v1", "autoscaling/v2", "batch/v1", "networking.k8s.io/v1", "policy/v1", "scheduling.k8s.io/v1", "v1"}
 VERBS = "get list watch create update patch delete".split()
+# What Kubernetes itself gives to every account: asking about itself, and authorities that are public.
+EVERYBODYS = {"selfsubjectreviews.authentication.k8s.io", "clustertrustbundles.certificates.k8s.io"}
+EVERYBODYS |= {f"selfsubject{what}reviews.authorization.k8s.io" for what in ("access", "rules")}
 WHAT = "pods pods/exec secrets configmaps services endpoints nodes deployments.apps serviceaccounts/token".split()
 
 
@@ -25,12 +28,12 @@ def accounts(stage):
     # Lines come in any order.
     nothing = sorted(rights("of-nobody").splitlines())
     same = [name for name in made if sorted(rights(name).splitlines()) == nothing]
-    resources = [line for line in nothing if line and not line.startswith((" ", "Resources")) and "selfsubject" not in line]
+    resources = {line.split()[0] for line in nothing if line and not line.startswith((" ", "Resources"))}
     stage.claims.add(
         PAGE,
         "service accounts have no rights: Trawl does not use the Kubernetes API",
-        f"`kubectl auth can-i --list`: {', '.join(made)} have what an account without roles has, {len(resources)} resources but its own reviews",
-        made and same == made and not resources,
+        f"`kubectl auth can-i --list`: {', '.join(made)} have what an account without roles has: {', '.join(sorted(resources))}",
+        made and same == made and resources <= EVERYBODYS,
     )
     denied, asked = 0, 0
     for name in made:
@@ -63,8 +66,9 @@ def admitted(stage):
     for path in sorted((CHART / "ci").glob("*.yaml")):
         rendered = stage.helm("template", "other", CHART, "--values", path)
         objects = [o for o in yaml.safe_load_all(rendered) if o]
-        known = [o for o in objects if o["apiVersion"] in SERVED]
-        others = sorted({o["kind"] for o in objects} - {o["kind"] for o in known})
+        others = sorted({o["kind"] for o in objects if o["apiVersion"] not in SERVED})
+        # The test's pod needs its account to be there, and is run by `helm test`.
+        known = [o for o in objects if o["apiVersion"] in SERVED and o["kind"] != "Pod"]
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": known})
         said = stage.kubernetes.ran("kubectl", "apply", "--dry-run=server", "--validate=strict", "-f", "-", text=text)
         warnings = [line for line in said.stderr.splitlines() if "Warning" in line]
@@ -98,12 +102,12 @@ def imports(stage):
     stage.install("trawl", "--values", stage.values, "--values", path, verb="upgrade")
     kubernetes.do("kubectl", "--namespace", NAMESPACE, "create", "job", "by-hand", "--from=cronjob/trawl-import")
     state = lambda: kubernetes.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/by-hand").get("status", {})
-    ended = wait_for("the import ends", lambda: [c["type"] for c in state().get("conditions", []) if c["status"] == "True"], UP_SECONDS)
+    ended = wait_for("the import ends", lambda: {c["type"] for c in state().get("conditions", [])} & {"Complete", "Failed"}, UP_SECONDS)
     answer = stage.scan("imported", "close > open")
     log = kubernetes.ran("kubectl", "--namespace", NAMESPACE, "logs", "job/by-hand").stdout.strip().splitlines()
     stage.claims.add(
         PAGE,
         "an import writes a new snapshot, which scans see",
-        f"the job is {ended[0]} as user {USER}; {'both symbols match' if answer.stdout.count('match') else (answer.stderr + str(log))[-300:]}",
-        "Complete" in ended and "AAA" in answer.stdout and "BBB" in answer.stdout,
+        f"the job is {ended.pop()} as user {USER}; {'both symbols match' if answer.stdout.count('match') else (answer.stderr + str(log))[-300:]}",
+        "succeeded" in state() and "AAA" in answer.stdout and "BBB" in answer.stdout,
     )

@@ -12,12 +12,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from machine import GATEWAY
 from processes import wait_for
+from stage import OUTPUT
 
 PAGE = "docs/kubernetes/scale.md"
 API, PORT = "/apis/external.metrics.k8s.io/v1beta1", 6444
 METRIC = "trawl_work_remaining_seconds"
 SCALE_SECONDS = 240
-BURST = 30
+BURST = 20
+# A sweep, so that the cost model sees seconds of work in each scan.
+HEAVY = ("--dataset", "market", "--where", "close > sma(close, n)", "--sweep", "n=5:64:1")
 
 
 def scraped(stage):
@@ -100,7 +103,7 @@ def burst(stage, scans=BURST):
     """Recorded scans whose clients do not wait. Their ids."""
     found = []
     for _ in range(scans):
-        ended = stage.command("scan", "--dataset", "market", "--where", "close > sma(close, 20)", "--shards", "per-group", "--fresh", "--detach")
+        ended = stage.command("scan", *HEAVY, "--shards", "per-group", "--fresh", "--detach")
         if ended.returncode != 0:
             raise RuntimeError(f"a scan was refused: {ended.stderr}")
         found.append(ended.stdout.split()[-1])
@@ -109,9 +112,8 @@ def burst(stage, scans=BURST):
 
 def answered(stage, scans):
     """How many of them have the bytes of one process."""
-    arguments = ("scan", "--dataset", "market", "--where", "close > sma(close, 20)", "--quiet", "--format", "csv", "--output", "-")
-    expected = stage.ran(*arguments).stdout
-    own = lambda scan: stage.command("results", scan, "--quiet", "--format", "csv", "--output", "-").stdout
+    expected = stage.ran("scan", *HEAVY, *OUTPUT).stdout
+    own = lambda scan: stage.command("results", scan, *OUTPUT).stdout
     return sum(own(scan) == expected for scan in scans)
 
 
@@ -124,7 +126,8 @@ def hpa(stage):
     wait_for("one worker without work", lambda: len(stage.registered()) == 1, SCALE_SECONDS)
     began = time.monotonic()
     scans = burst(stage)
-    most = wait_for("four workers", lambda: len(stage.registered()) == 4 and 4, SCALE_SECONDS)
+    left = scraped(stage)
+    most = wait_for(f"four workers for {left:.1f} s of work", lambda: len(stage.registered()) == 4 and 4, SCALE_SECONDS)
     up = time.monotonic() - began
     wait_for("no work is left", lambda: scraped(stage) == 0, SCALE_SECONDS)
     began = time.monotonic()
@@ -135,7 +138,7 @@ def hpa(stage):
     stage.claims.add(
         PAGE,
         f"`hpa`: an HPA on `{METRIC}` scales workers, from 1 on",
-        f"1 to {most} after {up:.0f} s, back to 1 {down:.0f} s after the last scan; {right} of {len(scans)} scans with equal bytes",
+        f"1 to {most} after {up:.0f} s of a burst of {len(scans)} scans ({left:.1f} s of work), back to 1 {down:.0f} s after the last scan; {right} of {len(scans)} scans with equal bytes",
         right == len(scans),
     )
     server.shutdown()
