@@ -200,7 +200,7 @@ def node_dies(stage):
 
 
 def upgrade(stage):
-    """Every pod is replaced: another executable under another tag, then back."""
+    """Every pod is replaced: images of another tag, then those of before."""
     kubernetes = stage.kubernetes
     before = set(stage.pods("coordinator")) | set(stage.pods("worker"))
     with Load(stage, stage.expected) as load:
@@ -220,7 +220,7 @@ def upgrade(stage):
     stage.figures["upgrade_seconds"] = {"upgrade": round(seconds, 1), "rollback": round(back, 1)}
     stage.claims.add(
         UPGRADE,
-        "`helm upgrade` to another executable and `helm rollback` while scans run: running scans continue",
+        "`helm upgrade` to another tag and `helm rollback` while scans run: running scans continue",
         f"{seconds:.0f} s and {back:.0f} s for {len(before)} pods; {load.said()}; now {sorted(images)}",
         load.right() and images == {"0.1.0"},
     )
