@@ -132,6 +132,11 @@ s3 *options:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv soak/store)" tools/s3_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
 
+# The chart on a real control plane and real kubelets in namespaces of this machine (root is needed), which Go builds the first time: installed, scaled, drained and upgraded while scans run. A quarter of an hour; `just kubernetes --only trial`
+kubernetes *options:
+    cargo build --profile ci --quiet -p trawl
+    "$(tools/get-venv)" tools/kubernetes_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
+
 # The workspace for aarch64, built in a Debian that debootstrap makes in target/arm (root is needed), and its bytes compared with this machine's under qemu. Half an hour the first time; `just arm --dist`, `just arm --profile dist`
 arm *options:
     cargo build --profile ci --quiet --workspace --all-targets

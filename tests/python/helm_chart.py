@@ -267,7 +267,21 @@ def objects(helm):
     return f"{checked} objects of {len(CASES)} sets of values, against Kubernetes {' and '.join(KUBERNETES)}"
 
 
+def check_test(case, pod):
+    """The pod of `helm test`: a client reads no TRAWL_INSECURE, and `--logs` reads the log of a pod that has succeeded."""
+    container = pod["spec"]["containers"][0]
+    plain = any(a.startswith("--coordinator=http://") for a in container["args"])
+    check(plain == ("--insecure" in container["args"]), f"{case}: the test's arguments {container['args']}")
+    names = {variable["name"] for variable in container["env"]}
+    check("TRAWL_INSECURE" not in names and plain != ("TRAWL_TLS_CA" in names), f"{case}: the test's environment {names}")
+    policy = pod["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+    check("hook-succeeded" not in policy, f"{case}: 'helm test --logs' finds no pod")
+
+
 def check_rendered(case, rendered):
+    for pod in rendered.objects:
+        if pod["kind"] == "Pod":
+            check_test(case, pod)
     seen = set()
     policies = [o for o in rendered.objects if o["kind"] == "NetworkPolicy"]
     pods = list(rendered.pods())
