@@ -241,6 +241,7 @@ fn a_batch_that_finds_no_memory_is_halved_and_goes_on() {
     tight.agrees(&program, &bars);
     let counts = tight.device.counts();
     assert!(counts.most_bytes <= 2 << 20 && counts.used_bytes == 0, "{counts:?}");
+    assert_eq!(counts.live_events, 1, "but for the one that the clocks are compared by: {counts:?}");
     assert!(counts.launches > plenty.device.counts().launches, "{counts:?}");
     // The same with a budget within a device that has more.
     let budget = ExecutorOptions { device_memory_bytes: Some(2 << 20), ..waits() };
@@ -481,6 +482,34 @@ fn threads_share_a_device() {
         (0..8).for_each(|_| drop(scope.spawn(|| world.agrees(&program, &bars))));
     });
     assert_eq!(world.device.counts().used_bytes, 0);
+}
+
+#[test]
+fn threads_that_ask_for_the_same_bars_at_once_find_them_when_they_have_arrived() {
+    let (program, bars) = (plan(), bars());
+    let symbols = inputs(&program, &bars, &[]);
+    let from = last_of(&symbols);
+    let want = bits(&evaluate_from(&program, &symbols, &from, &NoCancel).expect("not cancelled"));
+    let names: Vec<String> = (0..symbols.len()).map(|i| format!("S{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    // Kernels take long enough that calls meet.
+    let world = world("when=late kernel_us=100000", waits());
+    world.agrees(&program, &bars);
+    let run = || {
+        let (executable, stages) = (lowered(&program), &mut Stages::default());
+        let source = BarsSource { bars: Arc::from("a@1"), group: 0, symbols: &names };
+        let made = world.executor.evaluate_from(&executable, &symbols, &from, Some(&source), &NoCancel, stages);
+        assert!(bits(&made.expect("a healthy device")) == want);
+    };
+    let run = &run;
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(20 * number));
+                run();
+            });
+        }
+    });
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn every_race_in_shared_memory_is_found_in_every_order() {
 #[test]
 fn accesses_that_are_not_aligned_and_numbers_that_no_integer_holds_are_found() {
     let case = case();
-    let outcome = body(&case, "a.run.out[0] = *(const double*)((const char*)a.run.table + 4);");
+    let outcome = body(&case, "a.run.out[0] = *(const double*)((const char*)a.run.out + 4);");
     assert!(outcome.as_ref().is_err_and(|e| e.contains("8 bytes that is not aligned")), "{outcome:?}");
     for (number, holds) in [("2147483647.0", true), ("2147483648.0", false), ("-3e9", false), ("na()", false)] {
         let outcome = body(

@@ -49,6 +49,7 @@ void trawl_test_counts(int ordinal, Counts* counts) {
     *counts = device->counts;
     counts->used_bytes = device->used_bytes;
     counts->live_allocations = device->arena.count();
+    counts->live_events = device->events.size();
 }
 
 uint64_t trawl_test_calls(int ordinal, const char* function) {

@@ -69,6 +69,8 @@ pub struct Counts {
     pub most_bytes: u64,
     /// Allocations that were not released.
     pub live_allocations: u64,
+    /// Events that were not destroyed.
+    pub live_events: u64,
 }
 
 /// A device of this process, with settings, faults and counts of its own.
