@@ -158,7 +158,7 @@ impl Compute {
         let parts: Vec<_> = symbols.chunks(SYMBOLS_AT_ONCE).zip(in_parts(outputs)).enumerate().collect();
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = if threads == 0 { cores() } else { threads }.min(parts.len());
-        let run = |(part, (symbols, outputs)): (usize, (&[SymbolBars<'_>], Vec<Vec<&'o mut [f64]>>))| {
+        let run = |(part, (symbols, outputs)): (usize, (&[SymbolBars<'_>], Slots<'o>))| {
             self.evaluate_part((symbols, part * SYMBOLS_AT_ONCE), outputs, calendar, cancel)
         };
         let found: Vec<Missing> = if threads <= 1 {
@@ -242,6 +242,9 @@ impl Compute {
         self.plan.program().inputs.iter().zip(made).map(of).collect()
     }
 }
+
+/// Where the results of some symbols go: by symbol, then by heading.
+type Slots<'o> = Vec<Vec<&'o mut [f64]>>;
 
 /// Where results are NA, as they were written: nobody has to read them again to know.
 #[derive(Debug, Default)]

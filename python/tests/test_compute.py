@@ -175,6 +175,20 @@ def test_mistakes():
         tw.compute([1, 2, 3], "close")
 
 
+def test_a_frame_without_symbols_and_times_is_one_symbol():
+    frame = bars(1, 30).drop("symbol", "date")
+    expected = tw.compute(bars(1, 30), EXPRS).drop("symbol", "date")
+    assert tw.compute(frame, EXPRS).equals(expected)
+    assert tw.compute(bars(1, 30), EXPRS, by=None, time=None).equals(expected)
+    assert tw.compute(frame, EXPRS, append=True).columns == [*frame.columns, "m", "r", "up", "a", "h"]
+    pandas = pytest.importorskip("pandas")
+    given = pandas.DataFrame({"close": frame["close"].to_list()}, index=range(9, 39))
+    made = tw.compute(given, "sma(5) as m")
+    assert list(made.columns) == ["m"] and made.index[0] == 9
+    pyarrow = pytest.importorskip("pyarrow")
+    assert tw.compute(pyarrow.table({"close": frame["close"].to_list()}), "sma(5) as m").num_rows == 30
+
+
 def test_an_empty_frame_gives_an_empty_one():
     ours = tw.compute(bars().head(0), EXPRS)
     assert ours.height == 0 and ours.columns == ["symbol", "date", "m", "r", "up", "a", "h"]

@@ -170,6 +170,8 @@ def _all_dates(column: Any) -> bool:
 def beside(frame: Any, table: _native.Table, keys: Sequence[str] | None) -> Any:
     """``table`` as columns beside those of ``frame``: all of them, or ``keys`` alone."""
     kind = kind_of(frame)
+    if keys is not None and not keys and kind != "pandas":
+        return as_kind(table, kind)
     if kind == "polars":
         kept = frame if keys is None else frame.select(list(keys))
         return kept.hstack(to_polars(table))
