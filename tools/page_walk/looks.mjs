@@ -24,8 +24,8 @@ async function axe(page, what, check) {
   // As a script of the debugger: the page's policy lets no other script in.
   await page.evaluate(readFileSync(axePath, "utf8"));
   const found = await page.evaluate((tags) => globalThis.axe.run(document, { runOnly: tags }), TAGS);
-  const told = found.violations.map((one) => `${one.impact} ${one.id} (${one.nodes.length}): ${one.nodes[0].target.join(" ")}: ${one.nodes[0].any[0]?.message ?? one.help}`);
-  check(`axe finds nothing in ${what}`, found.violations.length === 0, told.join("; "));
+  const said = found.violations.map((one) => `${one.impact} ${one.id} (${one.nodes.length}): ${one.nodes[0].target.join(" ")}: ${one.nodes[0].any[0]?.message ?? one.help}`);
+  check(`axe finds nothing in ${what}`, found.violations.length === 0, said.join("; "));
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
   check(`${what} is as wide as the window`, wide <= 0, `${wide} px wider`);
 }
