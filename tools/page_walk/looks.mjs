@@ -24,10 +24,42 @@ async function axe(page, what, check) {
   // As a script of the debugger: the page's policy lets no other script in.
   await page.evaluate(readFileSync(axePath, "utf8"));
   const found = await page.evaluate((tags) => globalThis.axe.run(document, { runOnly: tags }), TAGS);
-  const told = found.violations.map((one) => `${one.impact} ${one.id} (${one.nodes.length}): ${one.nodes[0].target.join(" ")}: ${one.nodes[0].any[0]?.message ?? one.help}`);
-  check(`axe finds nothing in ${what}`, found.violations.length === 0, told.join("; "));
+  const said = found.violations.map((one) => `${one.impact} ${one.id} (${one.nodes.length}): ${one.nodes[0].target.join(" ")}: ${one.nodes[0].any[0]?.message ?? one.help}`);
+  check(`axe finds nothing in ${what}`, found.violations.length === 0, said.join("; "));
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
   check(`${what} is as wide as the window`, wide <= 0, `${wide} px wider`);
+}
+
+/** Tab reaches every control in turn, and each shows that it has the focus; the switch of colours is remembered. */
+async function keys(page, check) {
+  const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  await page.evaluate(() => document.activeElement.blur());
+  const reached = [];
+  const bare = [];
+  for (let n = 0; n < 24; n += 1) {
+    await page.keyboard.press("Tab");
+    const { name, seen } = await page.evaluate(() => {
+      const element = document.activeElement;
+      const around = [element, element.closest(".editor")].filter(Boolean).some((one) => getComputedStyle(one).outlineStyle !== "none");
+      return { name: `${element.tagName} ${element.id || element.textContent.slice(0, 20)}`, seen: around || element === document.body };
+    });
+    reached.push(name);
+    if (!seen) bare.push(name);
+    // In the editor Tab indents: Escape gives it back.
+    if (name.startsWith("TEXTAREA")) await page.keyboard.press("Escape");
+  }
+  check("Tab reaches the controls", new Set(reached).size > 12 && reached.some((name) => name.startsWith("DIV grid")), reached.join(", "));
+  check("each shows its focus", bare.length === 0, bare.join(", "));
+  const before = await ground();
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("t");
+  await page.keyboard.press("t");
+  const dark = await ground();
+  await page.reload();
+  await page.waitForSelector(".cost dl");
+  check("the switch of colours is remembered", before !== dark && (await ground()) === dark, `${before}, ${dark}`);
+  await page.keyboard.press("t");
+  check("and goes back to the system's", (await ground()) === before);
 }
 
 export async function looksWalk({ trawl, world, check, shots }) {
@@ -68,6 +100,9 @@ export async function looksWalk({ trawl, world, check, shots }) {
       await page.screenshot({ path: `${shots}/${look}-cluster.png`, fullPage: true });
       await axe(page, `${look}, the cluster`, check);
       if (look === "light") {
+        await page.click("nav a[data-view='scan']");
+        await page.waitForSelector(".results .rows .row");
+        await keys(page, check);
         await page.click("#keys");
         await page.waitForSelector("dialog[open]");
         await shot("keys");

@@ -23,7 +23,7 @@ export async function namesWalk({ trawl, world, check, shots }) {
     await page.screenshot({ path: `${shots}/names.png` });
     await page.click(".rows .row[data-at='0']");
     await page.waitForSelector(".symbol-view .problem");
-    check("an unknown symbol is told", /<script>/.test(await page.textContent(".symbol-view h1")), await page.textContent(".symbol-view .problem"));
+    check("an unknown symbol is reported", /<script>/.test(await page.textContent(".symbol-view h1")), await page.textContent(".symbol-view .problem"));
     await harmless("a symbol");
     await page.click("nav a[data-view='cluster']");
     await page.waitForSelector(".cluster-view table");

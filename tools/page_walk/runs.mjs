@@ -89,7 +89,7 @@ async function tokens({ trawl, world, check, shots }) {
     await page.waitForFunction(() => !document.querySelector("dialog").open);
     await page.click("button.main:has-text('Run')");
     await page.waitForSelector(".right .problem");
-    check("a reader is told which role a scan needs", /submit/.test(await page.textContent(".right .problem")), await page.textContent(".right .problem"));
+    check("a reader learns which role a scan needs", /submit/.test(await page.textContent(".right .problem")), await page.textContent(".right .problem"));
     await page.screenshot({ path: `${shots}/denied.png` });
   } finally {
     proxy.stop();

@@ -51,7 +51,7 @@ async function mend(page, check, shots) {
   await page.waitForSelector(".mistakes .fix");
   const wrong = await page.textContent(".editor .wrong");
   check("the mistake is underlined in its place", wrong === "clse", wrong);
-  check("the mistake is told with its line", (await page.textContent(".mistakes .place")) === "2:12", await page.textContent(".mistakes"));
+  check("the mistake is reported with its line", (await page.textContent(".mistakes .place")) === "2:12", await page.textContent(".mistakes"));
   await page.screenshot({ path: `${shots}/mistake.png` });
   await page.click(".mistakes .fix");
   await page.waitForSelector(".cost dl");
@@ -183,7 +183,7 @@ async function lost(page, proxy, check, shots) {
   await page.click("h1");
   await page.click(".past .entry >> nth=0");
   await page.waitForSelector(".banner.bad");
-  check("a lost server is told", /cannot be reached/.test(await page.textContent("#banner")), await page.textContent("#banner"));
+  check("a lost server is reported", /cannot be reached/.test(await page.textContent("#banner")), await page.textContent("#banner"));
   await page.screenshot({ path: `${shots}/lost.png` });
   check("what was shown stays", (await page.locator(".editor pre").textContent()).includes("slow"));
   await page.waitForTimeout(1500);
@@ -196,7 +196,7 @@ async function lost(page, proxy, check, shots) {
   proxy.faults.delayMs = 3600;
   await page.click(".past .entry >> nth=0");
   await page.waitForSelector("#banner:has-text('slow')");
-  check("a slow server is told", true);
+  check("a slow server is reported", true);
   proxy.faults.delayMs = 0;
   await page.waitForSelector("#banner", { state: "hidden" });
 }
