@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-CRATES = ["plan", "market", "kernels", "protocol/wire", "protocol/objects", "protocol/security", "protocol/cluster-store", "telemetry", "worker", "coordinator", "bench", "cli", "testing"]
+CRATES = ["plan", "market", "kernels", "protocol/wire", "protocol/objects", "protocol/security", "protocol/cluster-store", "telemetry", "worker", "coordinator", "front", "bench", "cli", "testing"]
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 

@@ -27,9 +27,9 @@ pub use audit::Subject;
 pub use connector::Connector;
 pub use files::{FileError, RELOAD_INTERVAL, Watched};
 pub use identity::{Expect, Identity, Role};
-pub use listen::{Peer, PeerIdentity, Protocol, incoming, incoming_of};
+pub use listen::{Peer, PeerIdentity, incoming, incoming_of};
 pub use rights::Right;
-pub use tls::{Credentials, TlsFiles};
+pub use tls::{Credentials, Protocol, TlsFiles};
 pub use tokens::{Token, TokenTable};
 
 /// What a server needs to authenticate callers.

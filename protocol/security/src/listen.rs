@@ -21,7 +21,7 @@ use tonic::transport::server::Connected;
 use trawl_telemetry::metrics::catalogue::process::{AUTH_FAILURES, AuthFailure};
 
 use crate::identity::Identity;
-use crate::tls::{ALPN, Credentials, Reason};
+use crate::tls::{Credentials, Protocol, Reason};
 
 /// Maximum concurrent handshakes; further connections wait in the operating system.
 pub const HANDSHAKES_MAX: usize = 64;
@@ -134,25 +134,6 @@ impl AsyncWrite for Accepted {
         match &mut self.get_mut().io {
             Io::Plain(io) => Pin::new(io).poll_shutdown(cx),
             Io::Tls(io) => Pin::new(io).poll_shutdown(cx),
-        }
-    }
-}
-
-/// What is spoken inside TLS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// gRPC.
-    Http2,
-    /// The interface for programs.
-    Http1,
-}
-
-impl Protocol {
-    /// Its name in a handshake.
-    pub(crate) fn alpn(self) -> &'static [u8] {
-        match self {
-            Self::Http2 => ALPN,
-            Self::Http1 => b"http/1.1",
         }
     }
 }

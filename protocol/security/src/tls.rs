@@ -24,7 +24,6 @@ use trawl_telemetry::metrics::catalogue::process::CERTIFICATE_EXPIRY;
 
 use crate::files::{FileError, Watched};
 use crate::identity::{Expect, Identity, Role, issuer_of, subject_of};
-use crate::listen::Protocol;
 
 /// Maximum certificates in one file; a longer one is the wrong file.
 const CERTIFICATES_MAX: usize = 64;
@@ -32,8 +31,24 @@ const CERTIFICATES_MAX: usize = 64;
 const EXPIRY_WARNING: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The year 9999, when no certificate is valid.
 const FAR_FUTURE_S: u64 = 253_402_000_000;
-/// HTTP/2, which gRPC needs.
-pub(crate) const ALPN: &[u8] = b"h2";
+/// What is spoken inside TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// gRPC.
+    Http2,
+    /// The interface for programs.
+    Http1,
+}
+
+impl Protocol {
+    /// Its name in a handshake.
+    pub(crate) fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Http2 => b"h2",
+            Self::Http1 => b"http/1.1",
+        }
+    }
+}
 
 /// Paths of certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,7 +166,7 @@ impl Credentials {
             Some(own) => config.with_client_cert_resolver(Arc::new(own)),
             None => config.with_no_client_auth(),
         };
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = vec![Protocol::Http2.alpn().to_vec()];
         config.resumption = Resumption::disabled();
         Ok(Arc::new(config))
     }
