@@ -81,7 +81,7 @@ fn hostile_requests_are_refused_and_nothing_else_is_disturbed() {
         ("/V1/scans", &[404]),
         ("/v1/scans/", &[404]),
         ("/v2/scans", &[404]),
-        ("/", &[404]),
+        ("/nothing", &[404]),
         ("/v1/scans?limit=-1", &[400]),
         ("/v1/scans?limit=99999", &[422]),
         ("/v1/scans?wat=1", &[400]),

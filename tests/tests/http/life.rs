@@ -176,8 +176,10 @@ fn a_full_server_refuses_and_a_stopping_one_finishes() {
 fn many_watch_one_scan_and_many_submit_and_memory_stays_bounded() {
     let home = market();
     let server = Server::start(&home, &["--scans-running-max", "1", "--scans-waiting-max", "100"]);
-    // What the process needs for one scan at a time is not what clients cost.
-    server.post("/v1/answers?format=csv", &scan()).expect(200);
+    // What the process and its allocator need for one scan after another is not what clients cost.
+    for _ in 0..SUBMITTERS {
+        server.post("/v1/answers?format=csv", &scan()).expect(200);
+    }
     let (before, process) = (resident(&server.process), server.process.id());
     let (done, is_done) = std::sync::mpsc::channel::<()>();
     let sampled = std::thread::spawn(move || {

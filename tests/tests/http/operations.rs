@@ -259,7 +259,7 @@ fn series_are_the_values_that_compute_gives() {
     let bars = all["times"].as_array().expect("times").len();
     assert!(columns.values().all(|values| values.as_array().is_some_and(|values| values.len() == bars)));
     // The last value is that of a scan.
-    let row = ["scan", "--dataset", "market", "--where", "symbol = 'SYN00003'", "--select", "rsi(close, 14) as rsi"];
+    let row = ["scan", "--dataset", "market", "--where", "symbol == 'SYN00003'", "--select", "rsi(close, 14) as rsi"];
     let row = home.trawl(&[&row[..], &["--quiet", "--output", "-", "--format", "ndjson"]].concat()).expect_code(0);
     let row = row.stdout.lines().find(|line| line.contains("\"matched\"")).expect("it matches");
     let row: Value = serde_json::from_str(row).expect("JSON");
