@@ -44,6 +44,10 @@ pub struct Args {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7410", value_parser = any_address)]
     listen: SocketAddr,
 
+    /// Open the page in the browser
+    #[arg(long)]
+    open: bool,
+
     /// Scans that run at once; further ones wait for their turn, by priority and age
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Limits")]
     scans_running_max: u32,
@@ -99,8 +103,17 @@ fn chooser(backend: BackendArgs) -> Box<Choose> {
     })
 }
 
-/// Runs until it is asked to stop.
-pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+/// Opens the page in the user's browser; where none can be started the address is printed.
+fn open_page(url: &str) {
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let quiet = std::process::Stdio::null;
+    let started = std::process::Command::new(program).arg(url).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
+    if started.is_err() {
+        crate::diagnostics::warning_line(&format!("no browser can be started here: open {url}"));
+    }
+}
+
+/// Runs until it is asked to stop.(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let security = args.tls.server(Role::Coordinator, args.listen, args.tokens.as_ref())?;
     let store = context.store_of_server()?.keeping();
     let scheme = if security.tls.is_some() { "https" } else { "http" };
@@ -128,6 +141,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         let (stopping, stopped) = tokio::sync::watch::channel(false);
         let serving = tokio::spawn(http::serve(listener, security, Arc::new(door.clone()), stopped, drain));
         say_ready(&format!("ready serve listen={address} url={scheme}://{address}{metrics}"));
+        if args.open {
+            open_page(&format!("{scheme}://{address}/"));
+        }
         stop.await;
         // Requests that wait for a scan end with it; further ones are not taken.
         door.drain(drain).await;

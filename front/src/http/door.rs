@@ -5,15 +5,16 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::watch;
 use tonic::codegen::http::HeaderValue;
+use trawl_coordinator::ShardSpec;
 use trawl_coordinator::client::Scanned;
 use trawl_coordinator::server::in_process::Credentials;
 use trawl_market::{AsOf, DatasetSummary, DayCoverage, Inspection, SymbolEntry};
 use trawl_plan::ScanDocument;
 use trawl_security::{Caller, Peer};
+use trawl_terms::Priority;
 use trawl_wire::pb;
 
 use super::problem::Problem;
-use super::request::Submission;
 use super::series::{SeriesColumns, SeriesQuestion};
 use crate::explain::Explanation;
 
@@ -44,6 +45,31 @@ pub struct Asked {
     pub text: Option<String>,
     /// The bar.
     pub as_of: AsOf,
+}
+
+/// A scan to run, checked as far as that needs no dataset.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    /// What is scanned, and as of when.
+    pub asked: Asked,
+    /// Share of the workers' time.
+    pub priority: Priority,
+    /// How long it may take.
+    pub deadline: Option<Duration>,
+    /// Whether it ends with its request.
+    pub ephemeral: bool,
+    /// Whether symbols that fail for reasons other than their data are left out.
+    pub allow_partial: bool,
+    /// Whether known answers are not given again.
+    pub fresh: bool,
+    /// Whether the stages of every shard are traced.
+    pub profile: bool,
+    /// `cpu` or `cuda`.
+    pub backend: Option<&'static str>,
+    /// How the work is divided.
+    pub shards: ShardSpec,
+    /// The same caller, key and request are the same scan.
+    pub idempotency_key: Option<String>,
 }
 
 /// What an inspection found, and every symbol of the snapshot.

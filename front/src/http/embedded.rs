@@ -21,7 +21,7 @@ use super::answer::turn;
 use super::door::{Asked, Call, Door, Inspected, has_ended, until_ended};
 use super::problem::{Kind, Problem};
 use super::questions::{QuestionLimits, Questions, prepared};
-use super::request::Submission;
+use super::door::Submission;
 use super::series::{SeriesColumns, SeriesQuestion};
 use crate::explain::Explanation;
 use crate::mistake::UserMistake;

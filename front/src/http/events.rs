@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use trawl_wire::pb;
 
 use super::door::has_ended;
-use super::listener::until_true;
+use super::until_true;
 use super::problem::{ErrorBody, Kind, Problem};
 use crate::records::ScanLine;
 

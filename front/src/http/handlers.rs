@@ -19,11 +19,12 @@ use trawl_wire::pb;
 
 use super::answer::{self, Encoding, TURN_WAIT};
 use super::door::{Call, has_ended, until_ended};
-use super::listener::until_true;
+use super::until_true;
 use super::problem::{Kind, Problem};
+use super::read;
 use super::request::{self, AnswerQuery, FormatQuery, InspectQuery, ListQuery, NoQuery, WAIT_S_MAX};
-use super::routes::{Operation, Route};
-use super::{API_VERSION, App, events, guard, openapi};
+use super::operation::{Operation, Route};
+use super::{API_VERSION, App, events, guard};
 use crate::datasets::InspectionDocument;
 use crate::indicators;
 use crate::records::{CoordinatorLine, ScanLine, WorkerLine, state_name};
@@ -166,7 +167,7 @@ fn malformed(why: &str) -> Problem {
 
 /// What everybody may read.
 fn open(app: &App, route: &Route, request: &Request) -> Result<Response, Problem> {
-    request::query::<NoQuery>(request.uri().query())?;
+    read::query::<NoQuery>(request.uri().query())?;
     match route.operation {
         Operation::Version => json(&Version {
             version: env!("CARGO_PKG_VERSION"),
@@ -174,7 +175,7 @@ fn open(app: &App, route: &Route, request: &Request) -> Result<Response, Problem
             api: API_VERSION,
             mode: app.door.mode(),
         }),
-        Operation::OpenApi => Ok(of_bytes(openapi::text().into())),
+        Operation::OpenApi => Ok(of_bytes(app.openapi.clone().into())),
         _ => Ok("ok\n".into_response()),
     }
 }
@@ -229,11 +230,11 @@ impl Asked<'_> {
             None => None,
         };
         let (door, call, name, headers) = (&self.app.door, &self.call, self.name, self.headers);
-        let no_query = || request::query::<NoQuery>(self.query);
+        let no_query = || read::query::<NoQuery>(self.query);
         match operation {
             Operation::Submit => {
                 no_query()?;
-                let submission = request::body::<request::ScanBody>(headers, body).await?.submission(headers)?;
+                let submission = read::body::<request::ScanBody>(headers, body).await?.submission(headers)?;
                 if submission.ephemeral {
                     let problem = Problem::new(Kind::Invalid, "an ephemeral scan ends with its request");
                     return Err(problem.help("send it to POST /v1/answers, or leave out 'ephemeral'"));
@@ -242,7 +243,7 @@ impl Asked<'_> {
             }
             Operation::SubmitAndWait => self.submitted_and_waited_for(body, of_body).await,
             Operation::List => {
-                let wanted = request::query::<ListQuery>(self.query)?.wanted()?;
+                let wanted = read::query::<ListQuery>(self.query)?.wanted()?;
                 let scans = door.list(call, wanted).await?;
                 json(&Scans { scans: scans.iter().map(ScanLine::of).collect() })
             }
@@ -255,7 +256,7 @@ impl Asked<'_> {
                 json(&ScanLine::of(&door.cancel(call, name).await?))
             }
             Operation::Answer => {
-                let AnswerQuery { format, wait_s } = request::query(self.query)?;
+                let AnswerQuery { format, wait_s } = read::query(self.query)?;
                 let encoding = Encoding::of(format.as_deref(), headers)?;
                 if wait_s.is_some_and(|seconds| seconds > WAIT_S_MAX) {
                     let message = format!("wait_s: at most {WAIT_S_MAX} seconds are waited");
@@ -275,24 +276,24 @@ impl Asked<'_> {
             }
             Operation::Explain => {
                 no_query()?;
-                let asked = request::body::<request::ExplainBody>(headers, body).await?.asked()?;
+                let asked = read::body::<request::ExplainBody>(headers, body).await?.asked()?;
                 let (explanation, plan_steps) = door.explain(call, asked).await?;
                 json(&Explained { explanation, plan_steps })
             }
             Operation::Why => {
                 no_query()?;
-                let (asked, symbols) = request::body::<request::WhyBody>(headers, body).await?.asked()?;
+                let (asked, symbols) = read::body::<request::WhyBody>(headers, body).await?.asked()?;
                 json(&door.why(call, asked, symbols).await?)
             }
             Operation::Near => {
                 no_query()?;
-                let (asked, most) = request::body::<request::NearBody>(headers, body).await?.asked()?;
+                let (asked, most) = read::body::<request::NearBody>(headers, body).await?.asked()?;
                 Ok(of_bytes(door.near(call, asked, most).await?.into()))
             }
             Operation::Series => {
-                let FormatQuery { format } = request::query(self.query)?;
+                let FormatQuery { format } = read::query(self.query)?;
                 let encoding = Encoding::of(format.as_deref(), headers)?;
-                let question = request::body::<request::SeriesBody>(headers, body).await?.question()?;
+                let question = read::body::<request::SeriesBody>(headers, body).await?.question()?;
                 let _permit = answer::turn(&self.app.answers, TURN_WAIT).await?;
                 answer::series(&door.series(call, question).await?, encoding)
             }
@@ -314,7 +315,7 @@ impl Asked<'_> {
                 json(&door.datasets(call).await?)
             }
             Operation::Dataset => {
-                let InspectQuery { symbol, all } = request::query(self.query)?;
+                let InspectQuery { symbol, all } = read::query(self.query)?;
                 let (found, symbols) = door.inspect(call, name, symbol).await?;
                 json(&InspectionDocument { found: &found, entries: all.then_some(&symbols) })
             }
@@ -343,9 +344,9 @@ impl Asked<'_> {
         body: Body,
         of_body: Option<OwnedSemaphorePermit>,
     ) -> Result<Response, Problem> {
-        let FormatQuery { format } = request::query(self.query)?;
+        let FormatQuery { format } = read::query(self.query)?;
         let encoding = Encoding::of(format.as_deref(), self.headers)?;
-        let submission = request::body::<request::ScanBody>(self.headers, body).await?.submission(self.headers)?;
+        let submission = read::body::<request::ScanBody>(self.headers, body).await?.submission(self.headers)?;
         if submission.ephemeral && submission.idempotency_key.is_some() {
             let problem = Problem::new(Kind::Invalid, "an ephemeral scan has no idempotency key");
             return Err(problem.help("leave out one of them: an ephemeral scan ends with its request"));

@@ -25,7 +25,7 @@ use trawl_security::{Peer, Protocol, ServerSecurity, incoming_of};
 use trawl_telemetry::AUDIT_TARGET;
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_CONNECTIONS, HTTP_REFUSALS, HttpRefusal};
 
-use super::App;
+use super::{App, until_true};
 use super::door::Door;
 use super::routes::router;
 
@@ -121,11 +121,6 @@ async fn connected(connection: Accepted, router: Router, mut stopping: watch::Re
         tracing::warn!(target: AUDIT_TARGET, peer = %peer.address, outcome = "closed",
             "the client did not read its reply");
     }
-}
-
-/// Waits for `true`; nobody else can end the server, so that one whose sender is gone ends too.
-pub(super) async fn until_true(stopping: &mut watch::Receiver<bool>) {
-    let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
 async fn answered(router: &mut Router, request: Request<Incoming>, peer: Peer) -> Response<Body> {

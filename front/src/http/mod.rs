@@ -2,7 +2,7 @@
 //!
 //! [`door`] is what a server can do, with two implementations: [`embedded`] runs scans in this process (`trawl serve`), [`cluster`]
 //! calls the coordinator that it is part of. `routes` is the one table of paths, from which the router and OpenAPI are made,
-//! `handlers` has what each does, `request` reads bodies and queries, `guard` refuses what a browser could be made to send,
+//! `handlers` has what each does, `read` reads bodies and queries, whose types are in `request`, `guard` refuses what a browser could be made to send,
 //! `problem` is every error, `answer` and `events` write replies that are streams, `listener` has the connections.
 //!
 //! Callers are identified by the rules of gRPC (`protocol/security/src/access.rs`): each path names the RPC whose rule it has.
@@ -16,14 +16,17 @@ mod guard;
 mod handlers;
 mod listener;
 mod openapi;
+mod operation;
 mod problem;
 mod questions;
+mod read;
 mod request;
 mod routes;
 mod series;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 use trawl_security::Access;
 
@@ -31,7 +34,7 @@ pub use listener::{CONNECTIONS_MAX, serve};
 pub use openapi::document as openapi;
 pub use problem::{Kind, Problem};
 pub use questions::{QuestionLimits, Questions};
-pub use request::Submission;
+pub use door::Submission;
 
 use door::Door;
 
@@ -51,6 +54,8 @@ pub const WAITING_MAX: usize = 256;
 /// What all requests share.
 pub(crate) struct App {
     door: Arc<dyn Door>,
+    /// The description of the interface, as JSON.
+    openapi: Bytes,
     access: Access,
     answers: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
@@ -64,6 +69,7 @@ impl App {
     fn new(door: Arc<dyn Door>, access: Access, stopping: watch::Receiver<bool>) -> Self {
         Self {
             door,
+            openapi: openapi::text().into(),
             access,
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             bodies: Arc::new(Semaphore::new(BODIES_MAX)),
@@ -72,4 +78,9 @@ impl App {
             stopping,
         }
     }
+}
+
+/// Waits for `true`; nobody else can end the server, so that one whose sender is gone ends too.
+async fn until_true(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stopping| *stopping).await;
 }

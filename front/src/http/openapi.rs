@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 use super::answer::Encoding;
 use super::problem::ErrorBody;
 use super::request::IDEMPOTENCY_KEY;
-use super::routes::{Operation, ROUTES, Reply, Route, SchemaOf};
+use super::operation::{Operation, Reply, Route, SchemaOf};
+use super::routes::ROUTES;
 
 /// Statuses of refusals, and what they mean.
 const REFUSALS: [(u16, &str); 13] = [

@@ -1,13 +1,10 @@
-//! Bodies and queries, read and checked.
+//! Bodies and queries: their types, and what is checked of them before any dataset is opened. `read` reads them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{HeaderMap, StatusCode, header};
-use futures::StreamExt as _;
+use axum::http::HeaderMap;
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use trawl_coordinator::ShardSpec;
@@ -19,19 +16,13 @@ use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 use trawl_wire::pb;
 use trawl_wire::record::checked_name;
 
-use super::BODY_BYTES_MAX;
-use super::door::Asked;
+use super::door::{Asked, Submission};
 use super::problem::{Kind, Problem};
+use super::read::is_object;
 use super::series::SeriesQuestion;
 use crate::mistake::UserMistake;
 use crate::records::parse_state;
 
-/// How long the body of a request may take to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of a body that is too large which are still read, so that the client reads the reply before the connection is reset.
-const DISCARDED_BYTES_MAX: usize = 16 << 20;
-/// How long they may take.
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest deadline, in seconds: 30 days.
 const DEADLINE_S_MAX: f64 = 2_592_000.0;
 /// Maximum symbols of one question.
@@ -215,31 +206,6 @@ pub struct SeriesBody {
     as_of: Option<String>,
 }
 
-/// A scan to run, checked as far as that needs no dataset.
-#[derive(Debug, Clone)]
-pub struct Submission {
-    /// What is scanned, and as of when.
-    pub asked: Asked,
-    /// Share of the workers' time.
-    pub priority: Priority,
-    /// How long it may take.
-    pub deadline: Option<Duration>,
-    /// Whether it ends with its request.
-    pub ephemeral: bool,
-    /// Whether symbols that fail for reasons other than their data are left out.
-    pub allow_partial: bool,
-    /// Whether known answers are not given again.
-    pub fresh: bool,
-    /// Whether the stages of every shard are traced.
-    pub profile: bool,
-    /// `cpu` or `cuda`.
-    pub backend: Option<&'static str>,
-    /// How the work is divided.
-    pub shards: ShardSpec,
-    /// The same caller, key and request are the same scan.
-    pub idempotency_key: Option<String>,
-}
-
 /// Which scans are listed.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -296,79 +262,6 @@ pub struct InspectQuery {
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoQuery {}
-
-/// Reads the query of a request.
-pub fn query<T: DeserializeOwned>(query: Option<&str>) -> Result<T, Problem> {
-    serde_urlencoded::from_str(query.unwrap_or_default()).map_err(|error| {
-        HTTP_REFUSALS.of(HttpRefusal::Malformed).inc();
-        Problem::malformed(format!("the query cannot be read: {error}"))
-    })
-}
-
-/// Reads the body of a request: JSON of a bounded size, within a bounded time.
-pub async fn body<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Problem> {
-    let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media = media.split(';').next().unwrap_or_default().trim();
-    if !media.eq_ignore_ascii_case("application/json") {
-        HTTP_REFUSALS.of(HttpRefusal::ContentType).inc();
-        // A page of another site can make a browser send other types without asking.
-        return Err(Problem::new(Kind::Invalid, "the body is not declared as application/json")
-            .with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
-            .help("send the header Content-Type: application/json"));
-    }
-    let late = || {
-        HTTP_REFUSALS.of(HttpRefusal::SlowRequest).inc();
-        Problem::new(Kind::Invalid, format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs()))
-            .with_status(StatusCode::REQUEST_TIMEOUT)
-    };
-    let bytes = tokio::time::timeout(BODY_TIMEOUT, bounded(headers, body)).await.map_err(|_| late())??;
-    let unreadable = |why: String| {
-        HTTP_REFUSALS.of(HttpRefusal::Malformed).inc();
-        Problem::malformed(format!("the body cannot be read: {why}"))
-    };
-    // Serde takes a list for a struct too.
-    if !is_object(&bytes) {
-        return Err(unreadable("a JSON object is expected".to_owned()));
-    }
-    serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))
-}
-
-/// Whether JSON, if it is some, is an object.
-fn is_object(json: &[u8]) -> bool {
-    json.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
-}
-
-/// The bytes of a body within [`BODY_BYTES_MAX`].
-async fn bounded(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let mut parts = body.into_data_stream();
-    let mut bytes = Vec::new();
-    let mut too_large = announced.is_some_and(|length| length > BODY_BYTES_MAX);
-    while let (false, Some(part)) = (too_large, parts.next().await) {
-        let part = part.map_err(|error| Problem::malformed(format!("the body did not arrive: {error}")))?;
-        too_large = bytes.len() + part.len() > BODY_BYTES_MAX;
-        if !too_large {
-            bytes.extend_from_slice(&part);
-        }
-    }
-    if !too_large {
-        return Ok(bytes);
-    }
-    HTTP_REFUSALS.of(HttpRefusal::TooLarge).inc();
-    if announced.is_none_or(|length| length <= DISCARDED_BYTES_MAX) {
-        let discard = async {
-            let mut read = 0;
-            while let Some(Ok(part)) = parts.next().await {
-                read += part.len();
-                if read > DISCARDED_BYTES_MAX {
-                    return;
-                }
-            }
-        };
-        let _ = tokio::time::timeout(DISCARD_TIMEOUT, discard).await;
-    }
-    Err(Problem::new(Kind::TooLarge, format!("the body has more than {BODY_BYTES_MAX} bytes")))
-}
 
 fn as_of(text: Option<&str>, name: &str) -> Result<AsOf, Problem> {
     let Some(text) = text else { return Ok(AsOf::Newest) };
@@ -544,6 +437,7 @@ impl ListQuery {
 
 #[cfg(test)]
 mod tests {
+    use super::super::read::query;
     use super::*;
 
     fn scan(json: &str) -> Result<Submission, Problem> {
@@ -607,22 +501,5 @@ mod tests {
             assert_eq!(read(text).unwrap_err().status.as_u16(), status, "{text}");
         }
         assert!(read("state=dne").unwrap_err().error.message.contains("did you mean 'done'"));
-    }
-
-    #[tokio::test]
-    async fn a_body_has_a_type_and_a_bounded_size() {
-        let mut headers = HeaderMap::new();
-        let read = async |headers: &HeaderMap, bytes: Vec<u8>| body::<NearBody>(headers, Body::from(bytes)).await;
-        assert_eq!(read(&headers, b"{}".to_vec()).await.unwrap_err().status, 415);
-        headers.insert(header::CONTENT_TYPE, "text/plain".parse().unwrap());
-        assert_eq!(read(&headers, b"{}".to_vec()).await.unwrap_err().status, 415);
-        headers.insert(header::CONTENT_TYPE, "application/json; charset=utf-8".parse().unwrap());
-        assert_eq!(read(&headers, b"{}".to_vec()).await.unwrap().most, 1);
-        for malformed in [&b"{"[..], b"", b"[]", b"[3]", b"null", b"{}{}", b"\"most\""] {
-            assert_eq!(read(&headers, malformed.to_vec()).await.unwrap_err().status, 400, "{malformed:?}");
-        }
-        assert_eq!(read(&headers, vec![b' '; BODY_BYTES_MAX + 1]).await.unwrap_err().status, 413);
-        let nested = "[".repeat(100_000);
-        assert_eq!(read(&headers, nested.into_bytes()).await.unwrap_err().status, 400);
     }
 }

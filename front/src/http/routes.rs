@@ -5,103 +5,17 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{MethodFilter, on};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use axum::routing::on;
+use schemars::JsonSchema;
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HttpRefusal};
 
 use super::App;
 use super::handlers::{self, replies};
+use super::operation::{Operation, Reply, Route, SchemaOf, Verb};
 use super::problem::{Kind, Problem};
 use super::request::{
     AnswerQuery, ExplainBody, FormatQuery, InspectQuery, ListQuery, NearBody, ScanBody, SeriesBody, WhyBody,
 };
-
-/// What a path does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Submit,
-    SubmitAndWait,
-    List,
-    Status,
-    Cancel,
-    Answer,
-    Events,
-    Report,
-    Explain,
-    Why,
-    Near,
-    Series,
-    Indicators,
-    Indicator,
-    Datasets,
-    Dataset,
-    Coverage,
-    Workers,
-    Coordinators,
-    Version,
-    OpenApi,
-    Health,
-}
-
-/// Makes the schema of a type.
-pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
-
-/// What a successful reply contains.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Reply {
-    /// JSON of this schema.
-    Json(SchemaOf),
-    /// An answer, in any of its formats.
-    Answer,
-    /// Series, in any of their formats.
-    Series,
-    /// Server-sent events.
-    Events,
-    /// A word.
-    Text,
-}
-
-/// A method of HTTP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verb {
-    Get,
-    Post,
-    Delete,
-}
-
-impl Verb {
-    /// In lower case, as OpenAPI names it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Post => "post",
-            Self::Delete => "delete",
-        }
-    }
-
-    fn filter(self) -> MethodFilter {
-        match self {
-            Self::Get => MethodFilter::GET,
-            Self::Post => MethodFilter::POST,
-            Self::Delete => MethodFilter::DELETE,
-        }
-    }
-}
-
-/// One path and method.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Route {
-    pub operation: Operation,
-    pub method: Verb,
-    pub path: &'static str,
-    /// The RPC whose rule of access it has; `None` for what everybody may read.
-    pub rule: Option<&'static str>,
-    pub summary: &'static str,
-    pub body: Option<SchemaOf>,
-    pub query: Option<SchemaOf>,
-    pub status: u16,
-    pub reply: Reply,
-}
 
 const SCAN: Option<&str> = Some("/trawl.v1.Coordinator/Scan");
 const WATCH: Option<&str> = Some("/trawl.v1.Coordinator/Watch");
