@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"sort"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -27,7 +28,20 @@ type images struct {
 	cri.UnimplementedImageServiceServer
 	path, root string
 	// What was pulled. Nothing is transferred; the kubelet sees the same steps as elsewhere.
+	lock   sync.Mutex
 	pulled map[string]bool
+}
+
+func (s *images) has(name string) bool {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.pulled[name]
+}
+
+func (s *images) set(name string, pulled bool) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.pulled[name] = pulled
 }
 
 // The table is read anew each time: an upgrade adds a row.
@@ -63,7 +77,7 @@ func (s *images) ListImages(context.Context, *cri.ListImagesRequest) (*cri.ListI
 	}
 	answer := &cri.ListImagesResponse{}
 	for name, of := range table {
-		if s.pulled[name] {
+		if s.has(name) {
 			answer.Images = append(answer.Images, s.describe(name, of))
 		}
 	}
@@ -73,7 +87,7 @@ func (s *images) ListImages(context.Context, *cri.ListImagesRequest) (*cri.ListI
 
 func (s *images) ImageStatus(_ context.Context, request *cri.ImageStatusRequest) (*cri.ImageStatusResponse, error) {
 	of, err := s.find(request.Image.Image)
-	if err != nil || !s.pulled[request.Image.Image] {
+	if err != nil || !s.has(request.Image.Image) {
 		return &cri.ImageStatusResponse{}, nil
 	}
 	return &cri.ImageStatusResponse{Image: s.describe(request.Image.Image, of)}, nil
@@ -83,12 +97,12 @@ func (s *images) PullImage(_ context.Context, request *cri.PullImageRequest) (*c
 	if _, err := s.find(request.Image.Image); err != nil {
 		return nil, err
 	}
-	s.pulled[request.Image.Image] = true
+	s.set(request.Image.Image, true)
 	return &cri.PullImageResponse{ImageRef: request.Image.Image}, nil
 }
 
 func (s *images) RemoveImage(_ context.Context, request *cri.RemoveImageRequest) (*cri.RemoveImageResponse, error) {
-	delete(s.pulled, request.Image.Image)
+	s.set(request.Image.Image, false)
 	return &cri.RemoveImageResponse{}, nil
 }
 
