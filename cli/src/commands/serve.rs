@@ -113,7 +113,8 @@ fn open_page(url: &str) {
     }
 }
 
-/// Runs until it is asked to stop.(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+/// Runs until it is asked to stop.
+pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let security = args.tls.server(Role::Coordinator, args.listen, args.tokens.as_ref())?;
     let store = context.store_of_server()?.keeping();
     let scheme = if security.tls.is_some() { "https" } else { "http" };

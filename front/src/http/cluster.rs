@@ -15,10 +15,10 @@ use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 use trawl_wire::pb;
 
 use super::answer::turn;
+use super::door::Submission;
 use super::door::{Asked, Call, Door, Inspected, has_ended};
 use super::problem::{Kind, Problem};
 use super::questions::{QuestionLimits, Questions, placed};
-use super::door::Submission;
 use super::series::{SeriesColumns, SeriesQuestion};
 use crate::explain::Explanation;
 use crate::mistake::{UserMistake, drawn};

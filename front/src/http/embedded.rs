@@ -18,10 +18,10 @@ use trawl_wire::record::fresh_boot;
 use trawl_wire::{ErrorKind, Failure, pb};
 
 use super::answer::turn;
+use super::door::Submission;
 use super::door::{Asked, Call, Door, Inspected, has_ended, until_ended};
 use super::problem::{Kind, Problem};
 use super::questions::{QuestionLimits, Questions, prepared};
-use super::door::Submission;
 use super::series::{SeriesColumns, SeriesQuestion};
 use crate::explain::Explanation;
 use crate::mistake::UserMistake;

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use trawl_wire::pb;
 
 use super::door::has_ended;
-use super::until_true;
 use super::problem::{ErrorBody, Kind, Problem};
+use super::until_true;
 use crate::records::ScanLine;
 
 /// Shortest time between two events of progress.

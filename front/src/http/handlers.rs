@@ -19,11 +19,11 @@ use trawl_wire::pb;
 
 use super::answer::{self, Encoding, TURN_WAIT};
 use super::door::{Call, has_ended, until_ended};
-use super::until_true;
+use super::operation::{Operation, Route};
 use super::problem::{Kind, Problem};
 use super::read;
 use super::request::{self, AnswerQuery, FormatQuery, InspectQuery, ListQuery, NoQuery, WAIT_S_MAX};
-use super::operation::{Operation, Route};
+use super::until_true;
 use super::{API_VERSION, App, events, guard};
 use crate::datasets::InspectionDocument;
 use crate::indicators;

@@ -25,9 +25,9 @@ use trawl_security::{Peer, Protocol, ServerSecurity, incoming_of};
 use trawl_telemetry::AUDIT_TARGET;
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_CONNECTIONS, HTTP_REFUSALS, HttpRefusal};
 
-use super::{App, until_true};
 use super::door::Door;
 use super::routes::router;
+use super::{App, until_true};
 
 /// Maximum connections at once; further ones wait in the operating system.
 pub const CONNECTIONS_MAX: usize = 512;

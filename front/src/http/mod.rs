@@ -30,11 +30,11 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 use trawl_security::Access;
 
+pub use door::Submission;
 pub use listener::{CONNECTIONS_MAX, serve};
 pub use openapi::document as openapi;
 pub use problem::{Kind, Problem};
 pub use questions::{QuestionLimits, Questions};
-pub use door::Submission;
 
 use door::Door;
 

@@ -7,9 +7,9 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::answer::Encoding;
+use super::operation::{Operation, Reply, Route, SchemaOf};
 use super::problem::ErrorBody;
 use super::request::IDEMPOTENCY_KEY;
-use super::operation::{Operation, Reply, Route, SchemaOf};
 use super::routes::ROUTES;
 
 /// Statuses of refusals, and what they mean.
