@@ -49,6 +49,7 @@ PARTS = {
     "admitted": access.admitted,
     "import": access.imports,
     "hpa": autoscale.hpa,
+    "keda": autoscale.keda,
     "secured": secured.secured,
 }
 NODES = 4
@@ -71,6 +72,8 @@ def programs(given):
         sys.exit(77)
     found = {"kubernetes": tool("kubernetes", given.there), "runtime": tool("kubernetes", given.there, "runtime")}
     found |= {"etcd": tool("etcd", False, "3.5"), "helm": tool("helm", False), "kubectl": tool("helm", False, "kubectl")}
+    keda = subprocess.run([ROOT / "tools/get-keda", "--there"], stdout=subprocess.PIPE, text=True)
+    found["keda"] = keda.stdout.strip() if keda.returncode == 0 else None
     return found
 
 
@@ -80,13 +83,16 @@ def version(*command):
 
 
 def versions(programs):
-    return {
+    found = {
         "Kubernetes": version(programs["kubernetes"], "kube-apiserver", "--version"),
         "etcd": version(programs["etcd"], "--version"),
         "helm": version(programs["helm"], "version"),
         "kubectl": version(programs["kubectl"], "version", "--client"),
         "Trawl": version(programs["trawl"], "--version"),
     }
+    if programs["keda"]:
+        found["KEDA"] = pathlib.Path(programs["keda"]).name.rsplit("-", 1)[1]
+    return found
 
 
 def page(result, name):

@@ -1,6 +1,8 @@
-"""Workers scaled by Kubernetes: an HPA on Trawl's metric."""
+"""Workers scaled by Kubernetes: an HPA on Trawl's metric, and KEDA from zero and to zero."""
 
 import json
+import pathlib
+import shutil
 import ssl
 import threading
 import time
@@ -140,3 +142,71 @@ def hpa(stage):
         right == len(scans),
     )
     server.shutdown()
+
+
+def keda_processes(stage):
+    """KEDA's operator and metrics adapter, as processes beside the nodes, with the rights of an administrator."""
+    kubernetes, folder = stage.kubernetes, stage.kubernetes.programs["keda"]
+    certificates = stage.folder / "keda-certificates"
+    certificates.mkdir()
+    for of, name in (("ca.crt", "ca.crt"), ("server.crt", "tls.crt"), ("server.key", "tls.key")):
+        shutil.copy(kubernetes.pki / of, certificates / name)
+    kubernetes.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "keda"}})
+    for path in sorted(pathlib.Path(folder, "resources").glob("*.yaml")):
+        kubernetes.do("kubectl", "create", "-f", path)
+    config = kubernetes.configs["admin"]
+    variables = {"WATCH_NAMESPACE": "", "POD_NAMESPACE": "keda", "POD_NAME": "keda", "KUBECONFIG": str(config)}
+    operator = [f"{folder}/operator", "--kubeconfig", config, "--cert-dir", certificates, "--metrics-bind-address=127.0.0.1:18080"]
+    operator += ["--health-probe-bind-address=127.0.0.1:18081", "--metrics-service-bind-address=127.0.0.1:9666"]
+    operator += ["--enable-webhook-patching=false", "--enable-apiservice-patching=false"]
+    kubernetes.start_process("keda-operator", operator, **variables)
+    metrics = [f"{folder}/adapter", f"--secure-port={PORT + 1}", "--cert-dir", certificates, "--port=18082"]
+    metrics += ["--tls-cert-file", certificates / "tls.crt", "--tls-private-key-file", certificates / "tls.key"]
+    metrics += ["--kubeconfig", config, "--lister-kubeconfig", config, "--authentication-kubeconfig", config]
+    metrics += ["--authorization-kubeconfig", config, "--metrics-service-address=127.0.0.1:9666"]
+    kubernetes.start_process("keda-adapter", metrics, **variables)
+    serve(stage, "keda-metrics", PORT + 1)
+
+
+def keda(stage):
+    """From no worker to some and to none, twice, by the scaler in the coordinator."""
+    if not stage.kubernetes.programs["keda"]:
+        print("SKIPPED: no KEDA: tools/get-keda builds it")
+        return
+    keda_processes(stage)
+    path = stage.folder / "keda.json"
+    auto = {"kind": "keda", "minReplicas": 0, "maxReplicas": 4, "targetSecondsPerWorker": 0.1, "scaleDownStabilizationSeconds": 15}
+    auto["keda"] = {"pollingInterval": 5, "holdSeconds": 15, "cooldownPeriod": 20}
+    path.write_text(json.dumps({"worker": {"autoscaling": auto}}))
+    stage.install("trawl", "--values", stage.values, "--values", path, verb="upgrade")
+    began = time.monotonic()
+    wait_for("no worker without work", lambda: not stage.pods("worker"), SCALE_SECONDS)
+    stage.claims.add(PAGE, "`keda`, `minReplicas: 0`: no worker without work", f"after {time.monotonic() - began:.0f} s", True)
+    for number in (1, 2):
+        began = time.monotonic()
+        alone = threading.Thread(target=lambda: waited.append(stage.scan()))
+        waited = []
+        alone.start()
+        scans = burst(stage)
+        wait_for("a worker", lambda: stage.registered(), SCALE_SECONDS)
+        first = time.monotonic() - began
+        most = [0]
+
+        def done():
+            most[0] = max(most[0], len(stage.registered()))
+            return scraped(stage) == 0 and waited
+
+        wait_for("all work is done", done, SCALE_SECONDS)
+        worked = time.monotonic() - began
+        wait_for("no worker again", lambda: not stage.pods("worker"), SCALE_SECONDS)
+        none = time.monotonic() - began - worked
+        alone.join()
+        right = answered(stage, scans) + (waited[0].stdout == stage.expected)
+        stage.figures.setdefault("keda_seconds", []).append({"first": round(first, 1), "done": round(worked, 1), "none": round(none, 1)})
+        stage.claims.add(
+            PAGE,
+            f"`keda` from zero and to zero, burst {number}: {len(scans)} recorded scans and one whose client waits",
+            f"first worker after {first:.0f} s, at most {most[0]}, done after {worked:.0f} s, none {none:.0f} s later; "
+            f"{right} of {len(scans) + 1} scans with equal bytes",
+            right == len(scans) + 1 and most[0] > 1,
+        )
