@@ -69,9 +69,8 @@ WIRED = {
     "results-shared": "results.kind",
     "spool": "(/tmp of the pod)",
     "config": "coordinator.config, worker.config",
+    "http": "coordinator.http.enabled",
 }
-# Options that the chart neither sets nor takes.
-OUTSIDE = {"http": "(not set by the chart)"}
 
 
 def variable(option):
@@ -104,8 +103,8 @@ def key_page(trawl):
             "|---|---|---|---|---|",
         ]
         for option, (meaning, default) in sorted(options(trawl, command).items()):
-            key = WIRED.get(option) or OUTSIDE.get(option, f"{command}.config.{camel(option)}")
-            own = config.get(camel(option)) if option not in WIRED and option not in OUTSIDE else None
+            key = WIRED.get(option, f"{command}.config.{camel(option)}")
+            own = config.get(camel(option)) if option not in WIRED else None
             default = (
                 f"{own} (the program's: {default or 'none'})" if own is not None and str(own) != default else default
             )

@@ -357,7 +357,7 @@ def keys(helm, trawl):
         check(len(known) > 15, f"trawl {command} --help is not understood: {sorted(known)}")
         # The chart has values in place of a file of options.
         wired = {o for o in known if o in chart_docs.WIRED and o != "config"}
-        configured = {chart_docs.camel(o) for o in known if o not in chart_docs.WIRED and o not in chart_docs.OUTSIDE}
+        configured = {chart_docs.camel(o) for o in known if o not in chart_docs.WIRED}
         allowed = set(schema["properties"][command]["properties"]["config"]["properties"])
         check(
             allowed == configured,
