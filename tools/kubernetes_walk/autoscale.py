@@ -155,7 +155,7 @@ def keda_processes(stage):
     for path in sorted(pathlib.Path(folder, "resources").glob("*.yaml")):
         kubernetes.do("kubectl", "create", "-f", path)
     config = kubernetes.configs["admin"]
-    variables = {"WATCH_NAMESPACE": "", "POD_NAMESPACE": "keda", "POD_NAME": "keda", "KUBECONFIG": str(config)}
+    variables = {"WATCH_NAMESPACE": "", "POD_NAMESPACE": "keda", "POD_NAME": "keda", "KEDA_CLUSTER_OBJECT_NAMESPACE": "keda", "KUBECONFIG": str(config)}
     operator = [f"{folder}/operator", "--kubeconfig", config, "--cert-dir", certificates, "--metrics-bind-address=127.0.0.1:18080"]
     operator += ["--health-probe-bind-address=127.0.0.1:18081", "--metrics-service-bind-address=127.0.0.1:9666"]
     operator += ["--enable-webhook-patching=false", "--enable-apiservice-patching=false"]
