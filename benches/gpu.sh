@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Parity and speed of plans on this machine's GPU, compared with CuPy and numba.cuda; the report is kept as
 # benches/results/gpu-DATE.json. It needs NVIDIA's driver and run-time compiler (TRAWL_CUDA_LIBRARIES names folders), python3 with NumPy for
-# the peers, and CuPy and numba-cuda where those are to be compared. Without a GPU it fails and keeps nothing; results of a simulated device
+# the peers, and CuPy and numba-cuda where those are to be compared. Without a GPU it fails and keeps nothing; results of the driver of tests
 # are never kept.
 #
 # Each step takes less than nine minutes and can be run by itself, with the same --scratch folder; the last one keeps the report:
