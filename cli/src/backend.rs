@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use trawl_front::run::Chosen;
-use trawl_kernels::cuda::{self, Cache, Device, Executor, ExecutorOptions, Search};
+use trawl_kernels::cuda::{self, Cache, Device, Executor, ExecutorOptions, Fault, Fleet, Gpu, Search};
 use trawl_kernels::{BACKEND_CPU, Engine, Precision};
 use trawl_plan::ScanDocument;
 use trawl_worker::precision_of;
@@ -33,7 +33,19 @@ pub struct BackendArgs {
     #[arg(long, value_enum, default_value = "auto", env = "TRAWL_BACKEND", hide_env = true, help_heading = "Running")]
     backend: Backend,
 
-    /// Bytes of the GPU's memory to take [default: nine tenths of what is free]
+    /// GPUs to compute on together, by their numbers in 'trawl devices', such as 0,2 [default: the first usable one and all
+    /// others of its name]
+    #[arg(
+        long,
+        value_name = "NUMBERS",
+        env = "TRAWL_DEVICES",
+        hide_env = true,
+        value_delimiter = ',',
+        help_heading = "Running"
+    )]
+    devices: Option<Vec<usize>>,
+
+    /// Bytes of each GPU's memory to take [default: nine tenths of what is free]
     #[arg(
         long,
         value_name = "BYTES",
@@ -89,7 +101,7 @@ impl BackendArgs {
     pub fn choose_with(
         &self,
         work: Workload,
-        open: impl FnOnce() -> Result<Arc<Executor>, String>,
+        open: impl FnOnce() -> Result<Arc<Fleet>, String>,
     ) -> Result<Chosen, UserMistake> {
         let asked = self.backend == Backend::Cuda;
         match work {
@@ -109,14 +121,13 @@ impl BackendArgs {
             _ => {}
         }
         match open() {
-            Ok(executor) => {
-                let facts = executor.facts();
+            Ok(fleet) => {
                 let reason = if asked {
                     "requested with --backend".to_owned()
                 } else {
-                    format!("a GPU was found: {}", facts.name)
+                    format!("a GPU was found: {}", fleet.name())
                 };
-                Ok(Chosen { engine: Engine::Device(executor), reason })
+                Ok(Chosen { engine: Engine::Device(fleet), reason })
             }
             Err(why) if asked => Err(UserMistake::with_help(
                 format!("--backend cuda: {why}"),
@@ -149,23 +160,54 @@ impl BackendArgs {
         Self { backend, ..self.clone() }
     }
 
-    /// Opens the device.
+    /// Opens the devices, all at the same time: each takes about half a second.
     ///
     /// # Errors
-    /// Why there is none.
-    pub fn open(&self) -> Result<Executor, String> {
+    /// Why there is none, or why one of them cannot be used.
+    pub fn open(&self) -> Result<Fleet, String> {
         let options = ExecutorOptions { device_memory_bytes: self.device_memory, ..ExecutorOptions::default() };
-        Executor::new(device()?, kernel_cache(), options).map_err(|fault| fault.to_string())
+        let cache = Arc::new(kernel_cache());
+        let gpus = self.gpus()?;
+        let open = |gpu: &Gpu| {
+            let device = cuda::Cuda::open(gpu)?;
+            Executor::new(Arc::new(device), Arc::clone(&cache), options.clone())
+        };
+        let opened: Result<Vec<Executor>, String> = std::thread::scope(|scope| {
+            let opening: Vec<_> = gpus.iter().map(|gpu| scope.spawn(|| open(gpu))).collect();
+            let opened = opening.into_iter().zip(&gpus).map(|(opening, gpu)| {
+                let opened = opening.join().unwrap_or_else(|_| Err(Fault::Failed("a panic".to_owned())));
+                opened.map_err(|fault| format!("device {}, {}: {fault}", gpu.ordinal, gpu.name))
+            });
+            opened.collect()
+        });
+        Fleet::new(opened?).ok_or_else(|| "no device".to_owned())
+    }
+
+    /// The GPUs to use here.
+    ///
+    /// # Errors
+    /// Why there is none, or why one of them cannot be used.
+    pub fn gpus(&self) -> Result<Vec<Gpu>, String> {
+        gpus(self.devices.as_deref())
     }
 }
 
-/// The device to use here.
+/// The GPUs to use here: those of these numbers, or by default.
+///
+/// # Errors
+/// Why there is none, or why one of them cannot be used.
+pub fn gpus(wanted: Option<&[usize]>) -> Result<Vec<Gpu>, String> {
+    cuda::gpus(&Search::of_environment(), wanted).map_err(|why| why.to_string())
+}
+
+/// The first device to use here.
 ///
 /// # Errors
 /// Why there is none.
 pub fn device() -> Result<Arc<dyn Device>, String> {
-    let gpu = cuda::gpu_available(&Search::of_environment()).map_err(|why| why.to_string())?;
-    let device = cuda::Cuda::open(&gpu).map_err(|fault| fault.to_string())?;
+    let gpus = gpus(None)?;
+    let gpu = gpus.first().ok_or("no device")?;
+    let device = cuda::Cuda::open(gpu).map_err(|fault| fault.to_string())?;
     Ok(Arc::new(device))
 }
 
@@ -190,7 +232,7 @@ mod tests {
     use super::*;
 
     fn args(backend: Backend) -> BackendArgs {
-        BackendArgs { backend, device_memory: None }
+        BackendArgs { backend, devices: None, device_memory: None }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trawl_kernels::cuda::{
-    BarsSource, Cache, Compiler, Constants, Cuda, Executor, ExecutorOptions, Resources, Search, Sequence, gpu_available,
+    BarsSource, Cache, Compiler, Constants, Cuda, Executor, ExecutorOptions, Resources, Search, Sequence, gpus,
 };
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
@@ -100,7 +100,7 @@ fn main() {
         }
         return;
     }
-    let gpu = gpu_available(&Search::of_environment()).expect("a GPU");
+    let gpu = gpus(&Search::of_environment(), None).expect("a GPU").remove(0);
     let device = Arc::new(Cuda::open(&gpu).expect("it opens"));
     let options =
         ExecutorOptions { wait_for_fused: true, batch_time_max: Duration::from_secs(60), ..Default::default() };

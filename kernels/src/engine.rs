@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::cuda::{BarsSource, Executor, Fault, Lowering};
+use crate::cuda::{BarsSource, Fault, Fleet, Lowering};
 use crate::stages::Stages;
 use crate::{BACKEND_CPU, Cancel, Cancelled, Executable, Precision, SymbolInput};
 
@@ -13,10 +13,10 @@ pub enum Engine {
     /// The calling thread.
     #[default]
     Cpu,
-    /// A device shared by all threads.
-    Device(Arc<Executor>),
-    /// A device that cuts each symbol's bars into chunks.
-    Chunks(Arc<Executor>),
+    /// One or several devices shared by all threads.
+    Device(Arc<Fleet>),
+    /// Devices that cut each symbol's bars into chunks.
+    Chunks(Arc<Fleet>),
 }
 
 /// Why an engine gave no values.
@@ -35,7 +35,7 @@ impl Engine {
     /// precision is attributed to the CPU.
     pub fn backend(&self, precision: Precision) -> &'static str {
         match self {
-            Self::Device(executor) | Self::Chunks(executor) if precision == Precision::F64 => executor.facts().backend,
+            Self::Device(fleet) | Self::Chunks(fleet) if precision == Precision::F64 => fleet.facts().backend,
             _ => BACKEND_CPU,
         }
     }
@@ -45,8 +45,8 @@ impl Engine {
     pub fn lowered(self, lowering: Lowering) -> Self {
         match (self, lowering) {
             (Self::Cpu, _) => Self::Cpu,
-            (Self::Device(executor) | Self::Chunks(executor), Lowering::Serial) => Self::Device(executor),
-            (Self::Device(executor) | Self::Chunks(executor), Lowering::Chunks) => Self::Chunks(executor),
+            (Self::Device(fleet) | Self::Chunks(fleet), Lowering::Serial) => Self::Device(fleet),
+            (Self::Device(fleet) | Self::Chunks(fleet), Lowering::Chunks) => Self::Chunks(fleet),
         }
     }
 
@@ -75,11 +75,11 @@ impl Engine {
         stages: &mut Stages,
     ) -> Result<Vec<Vec<Vec<f64>>>, EngineError> {
         if executable.precision() == Precision::F64
-            && let Self::Device(executor) | Self::Chunks(executor) = self
+            && let Self::Device(fleet) | Self::Chunks(fleet) = self
         {
             let done = match self {
-                Self::Chunks(_) => executor.evaluate_in_chunks(executable, symbols, from, source, cancel, stages, true),
-                _ => executor.evaluate_from(executable, symbols, from, source, cancel, stages),
+                Self::Chunks(_) => fleet.evaluate_in_chunks(executable, symbols, from, source, cancel, stages),
+                _ => fleet.evaluate_from(executable, symbols, from, source, cancel, stages),
             };
             match done {
                 Ok(values) => return Ok(values),

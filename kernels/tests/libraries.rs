@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use trawl_kernels::cuda::{
-    CompileError, Compiler, Cuda, Device, Fault, Search, Sequence, Unavailable, devices, gpu_available,
-};
+use trawl_kernels::cuda::{CompileError, Compiler, Cuda, Device, Fault, Search, Sequence, Unavailable, devices, gpus};
 use trawl_plan::{Program, Schema, compile_expressions};
 
 /// A folder that is removed at the end.
@@ -231,7 +229,7 @@ fn a_driver_that_lies_in_a_named_folder_alone_is_found_and_used_as_it_should_be(
     let seen = devices(&fake.search).expect("a driver");
     let seen: Vec<_> = seen.iter().map(|d| (d.name.as_str(), d.capability)).collect();
     assert_eq!(seen, [("a device of a test", (9, 0))]);
-    let gpu = gpu_available(&fake.search).expect("a device");
+    let gpu = gpus(&fake.search, None).expect("a device").remove(0);
     assert_eq!((gpu.driver.as_str(), gpu.shared_bytes, gpu.compiler.version), ("13.0", 232_448, (13, 2)));
 
     // The pool keeps released memory (4) and makes no stream wait for another (3).

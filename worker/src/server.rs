@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use trawl_cluster_store::{ControlError, ControlStore, HistoryLost};
+use trawl_kernels::cuda::DeviceLoss;
 use trawl_kernels::{Engine, Precision};
 use trawl_market::Store;
 use trawl_security::{ServerSecurity, incoming};
@@ -141,12 +142,18 @@ pub async fn run(
         options.fault_delay,
     ));
     let (report_lost, lost) = tokio::sync::oneshot::channel::<String>();
-    if let Engine::Device(executor) = &options.engine {
-        measure::device(executor.facts());
-        warm::start(executor);
-        executor.on_lost(move |why| {
+    if let Engine::Device(fleet) = &options.engine {
+        fleet.executors().iter().for_each(|executor| measure::device(executor.facts()));
+        warm::start(fleet);
+        let mut report_lost = Some(report_lost);
+        fleet.on_lost(move |loss| {
             measure::device_lost();
-            drop(report_lost.send(why.to_owned()));
+            let DeviceLoss { ordinal, name, why, left } = loss;
+            if *left > 0 {
+                tracing::error!(ordinal, name, why, left, "a device is lost: the others take its part");
+            } else if let Some(report_lost) = report_lost.take() {
+                drop(report_lost.send(why.clone()));
+            }
         });
     }
     let (close, closed) = tokio::sync::oneshot::channel::<()>();
@@ -178,7 +185,7 @@ pub async fn run(
         () = service.leave.notified() => None,
         // Without a device this never completes.
         Ok(why) = lost => {
-            tracing::error!(why, "the device is lost: this worker hands its work back and ends");
+            tracing::error!(why, "no device is left: this worker hands its work back and ends");
             failed = Some(ServerError::DeviceLost(why));
             None
         }
@@ -214,10 +221,10 @@ pub async fn run(
     failed.map_or(Ok(()), Err)
 }
 
-/// The device in the worker's record.
+/// The devices in the worker's record.
 fn device_of(engine: &Engine) -> Option<DeviceRecord> {
-    let Engine::Device(executor) = engine else { return None };
-    Some(DeviceRecord { name: executor.facts().name.clone(), memory_bytes: executor.device_memory_bytes() })
+    let Engine::Device(fleet) = engine else { return None };
+    Some(DeviceRecord { name: fleet.name(), memory_bytes: fleet.device_memory_bytes() })
 }
 
 /// Lets running shards finish, and cancels those that take too long.

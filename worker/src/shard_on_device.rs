@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use rayon::Scope;
 use trawl_kernels::Cancel;
-use trawl_kernels::cuda::Executor;
+use trawl_kernels::cuda::Fleet;
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_wire::{Failure, pb};
 
@@ -24,8 +24,8 @@ use crate::service::{AtHand, Unwanted, WorkerService, micros, reply_of};
 use crate::shard::Shard;
 use crate::timeline::{SegmentRecord, Timeline};
 
-/// Maximum bytes of bars in one call of a device: some 2,500 symbols of 2,000 bars, enough lanes for a large device.
-/// The worker's memory holds twice as many for each running shard.
+/// Maximum bytes of bars per device in one call: some 2,500 symbols of 2,000 bars, enough lanes for a large device.
+/// The worker's memory holds twice as many, for each device and running shard.
 const CALL_BYTES_MAX: u64 = 256 << 20;
 /// The bars of a call may take 1/`CALL_SHARE` of the device's memory.
 const CALL_SHARE: u64 = 4;
@@ -64,7 +64,7 @@ impl WorkerService {
     /// from a compute thread.
     pub fn run_on_device(
         &self,
-        executor: &Executor,
+        fleet: &Fleet,
         shard: &Shard,
         replies: &Replies,
         span: &tracing::Span,
@@ -73,7 +73,8 @@ impl WorkerService {
         let cancel = Unwanted { replies, stopped: &self.stopped, pulse: &self.pulse };
         let answered = shard.segments.iter().map(|_| AtomicBool::new(false)).collect();
         let run = Run { service: self, shard, span, timeline, replies, cancel, answered };
-        let calls = shard.calls(CALL_BYTES_MAX.min(executor.device_memory_bytes() / CALL_SHARE));
+        let bytes_max = CALL_BYTES_MAX * fleet.executors().len() as u64;
+        let calls = shard.calls(bytes_max.min(fleet.device_memory_bytes() / CALL_SHARE));
         self.pool.in_place_scope(|scope| {
             let threads = self.pool.current_num_threads();
             // Half of the threads load ahead while the others prepare and finish the current call. A single thread does
@@ -83,7 +84,7 @@ impl WorkerService {
             for (number, call) in calls.iter().enumerate() {
                 let here = coming.take().unwrap_or_else(|| run.load(scope, call, threads));
                 coming = calls.get(number + 1).filter(|_| ahead > 0).map(|call| run.load(scope, call, ahead));
-                run.call(executor, here.into_iter().collect());
+                run.call(fleet, here.into_iter().collect());
                 if run.cancel.cancelled() {
                     return;
                 }
@@ -157,7 +158,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs one call: computes loaded segments, and reports those that failed to load.
-    fn call(&self, executor: &Executor, mut coming: Vec<Coming>) {
+    fn call(&self, fleet: &Fleet, mut coming: Vec<Coming>) {
         coming.sort_by_key(|coming| coming.at);
         let mut at_hand: Vec<(AtHand, Mutex<Coming>)> = Vec::with_capacity(coming.len());
         for mut coming in coming {
@@ -199,7 +200,7 @@ impl<'a> Run<'a> {
         };
         let (pool, cancel) = (&self.service.pool, &self.cancel);
         let whole = catch_unwind(AssertUnwindSafe(|| {
-            source.evaluate_together(executor, *step, input, &loaded, references, pool, cancel, &report);
+            source.evaluate_together(fleet, *step, input, &loaded, references, pool, cancel, &report);
         }));
         if whole.is_err() {
             for (_, coming) in &at_hand {

@@ -1,7 +1,7 @@
 //! Compiles a device's kernels in advance: all primitives, from plans that together contain every function and
 //! operator.
 
-use trawl_kernels::cuda::Executor;
+use trawl_kernels::cuda::Fleet;
 use trawl_plan::catalogue::samples;
 use trawl_plan::{Program, Schema, compile_expressions};
 
@@ -16,8 +16,8 @@ fn programs() -> Vec<Program> {
 }
 
 /// Starts compiling a device's primitives in the background.
-pub(crate) fn start(executor: &Executor) {
-    executor.warm(programs());
+pub(crate) fn start(fleet: &Fleet) {
+    fleet.warm(&programs());
 }
 
 #[cfg(test)]

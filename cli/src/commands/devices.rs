@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use trawl_kernels::cuda::{self, Search};
+use trawl_kernels::cuda::{self, Cuda, Device as _, Facts, Gpu, Search};
 
-use crate::backend::device;
+use crate::backend::gpus;
 use crate::output::page::{Page, new_table, push_table};
 use trawl_front::human::bytes;
 
@@ -17,13 +17,18 @@ A GPU needs compute capability 8.0, a driver of CUDA 12.8 or newer, and NVIDIA's
 13), which is looked for in TRAWL_CUDA_LIBRARIES, CUDA_HOME, the active Python environment's wheels, /usr/local/cuda and where \
 the system does. The exit code is 0 whether there is a GPU or not.";
 
-/// Show the GPUs of this machine, and which one would be used
+/// Show the GPUs of this machine, and which would be used
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    /// GPUs to compute on together, by their numbers, as for a scan [default: the first usable one and all others of its
+    /// name]
+    #[arg(long, value_name = "NUMBERS", env = "TRAWL_DEVICES", hide_env = true, value_delimiter = ',')]
+    devices: Option<Vec<usize>>,
 }
 
 #[derive(Serialize)]
@@ -54,42 +59,58 @@ struct Found {
 
 /// Looks for devices and prints them.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let shown = shown();
+    let shown = shown(args.devices.as_deref());
     let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&shown)?) } else { text(&shown) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn shown() -> Shown {
-    let search = Search::of_environment();
-    let found = cuda::devices(&search).unwrap_or_default();
-    let chosen = device();
-    let (facts, free_bytes, refusal) = match &chosen {
-        Ok(device) => (Some(device.facts().clone()), device.free_bytes().ok(), None),
-        Err(why) => (None, None, Some(why.clone())),
+/// What was asked of a device that may be used.
+struct Usable {
+    facts: Facts,
+    free_bytes: Option<u64>,
+}
+
+/// Opens the devices that would be used; why there is none, or why one of them cannot be used.
+fn usable(wanted: Option<&[usize]>) -> Result<Vec<Usable>, String> {
+    let open = |gpu: &Gpu| {
+        let device = Cuda::open(gpu).map_err(|fault| format!("device {}, {}: {fault}", gpu.ordinal, gpu.name))?;
+        Ok(Usable { free_bytes: device.free_bytes().ok(), facts: device.facts().clone() })
+    };
+    gpus(wanted)?.iter().map(open).collect()
+}
+
+fn shown(wanted: Option<&[usize]>) -> Shown {
+    let found = cuda::devices(&Search::of_environment()).unwrap_or_default();
+    let (usable, refusal) = match usable(wanted) {
+        Ok(usable) => (usable, None),
+        Err(why) => (Vec::new(), Some(why)),
     };
     let of_found = |gpu: cuda::Seen| {
-        let chosen = facts.as_ref().is_some_and(|facts| facts.ordinal == gpu.ordinal);
-        let other =
-            || if facts.is_some() { "another one is used".to_owned() } else { refusal.clone().unwrap_or_default() };
+        let chosen = usable.iter().find(|usable| usable.facts.ordinal == gpu.ordinal);
+        let other = || refusal.clone().unwrap_or_else(|| "others are used".to_owned());
         Found {
             ordinal: gpu.ordinal,
             name: gpu.name,
             compute_capability: format!("{}.{}", gpu.capability.0, gpu.capability.1),
             memory_bytes: gpu.memory_bytes,
-            free_bytes: free_bytes.filter(|_| chosen),
-            chosen,
-            why_not: (!chosen).then(other),
+            free_bytes: chosen.and_then(|usable| usable.free_bytes),
+            chosen: chosen.is_some(),
+            why_not: chosen.is_none().then(other),
         }
     };
     let devices: Vec<Found> = found.into_iter().map(of_found).collect();
     let version = |(major, minor): (i32, i32)| format!("{major}.{minor}");
+    let facts = usable.first().map(|usable| &usable.facts);
+    let found = || match usable.as_slice() {
+        [only] => format!("a GPU was found: {}", only.facts.name),
+        several => format!("{} GPUs were found: {}", several.len(), facts.map_or("", |f| f.name.as_str())),
+    };
     Shown {
-        backend: facts.as_ref().map_or_else(|| trawl_kernels::BACKEND_CPU.to_owned(), |f| f.backend.to_owned()),
-        reason: refusal
-            .unwrap_or_else(|| format!("a GPU was found: {}", facts.as_ref().map_or("", |f| f.name.as_str()))),
-        driver: facts.as_ref().map_or_else(String::new, |f| f.driver.clone()),
-        compiler: facts.as_ref().map_or_else(String::new, |f| version(f.compiler)),
+        backend: facts.map_or_else(|| trawl_kernels::BACKEND_CPU.to_owned(), |f| f.backend.to_owned()),
+        reason: refusal.clone().unwrap_or_else(found),
+        driver: facts.map_or_else(String::new, |f| f.driver.clone()),
+        compiler: facts.map_or_else(String::new, |f| version(f.compiler)),
         devices,
     }
 }

@@ -12,7 +12,7 @@ use trawl_coordinator::estimated_ns;
 use trawl_front::http::embedded::{Choose, Embedded, EmbeddedLimits, TableLimits};
 use trawl_front::http::{self, QuestionLimits};
 use trawl_kernels::Precision;
-use trawl_kernels::cuda::Executor;
+use trawl_kernels::cuda::Fleet;
 use trawl_security::Role;
 use trawl_telemetry::metrics::Place;
 
@@ -88,7 +88,7 @@ pub struct Args {
 
 /// Chooses what computes each scan; a device is opened once.
 fn chooser(backend: BackendArgs) -> Box<Choose> {
-    let opened: Mutex<Option<Arc<Executor>>> = Mutex::default();
+    let opened: Mutex<Option<Arc<Fleet>>> = Mutex::default();
     Box::new(move |asked, prepared| {
         let is_f64 = prepared.precision == Precision::F64;
         let work = Workload::Scan { estimated_ns: estimated_ns(prepared), is_f64 };

@@ -27,7 +27,7 @@ impl World {
     pub async fn device_worker(&mut self, id: &str, settings: &str, options: ExecutorOptions) -> DeviceWorker {
         let device = TestDevice::new(settings);
         let executor = Executor::new(Arc::new(device.open()), Cache::in_memory(), options).unwrap();
-        let (_, ended) = self.worker_on(id, Duration::ZERO, Engine::Device(Arc::new(executor))).await;
+        let (_, ended) = self.worker_on(id, Duration::ZERO, Engine::Device(Arc::new(executor.into()))).await;
         DeviceWorker { device, ended }
     }
 

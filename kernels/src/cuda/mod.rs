@@ -9,7 +9,7 @@
 //!
 //! *Entry points:* [`Sequence::fused`] (a program as one kernel, or a few), [`Sequence::apart`] (kernels of single
 //! primitives, shared by all programs), [`Market`] (bars in the kernels' layout), [`Lowered::launch`] (a kernel's
-//! argument for a market), [`HEADERS`], [`Compiler`], [`Cache`], [`gpu_available`].
+//! argument for a market), [`HEADERS`], [`Compiler`], [`Cache`], [`gpus`], [`Fleet`].
 
 mod codegen;
 mod compile;
@@ -21,7 +21,7 @@ pub use codegen::averages::Constants;
 pub use codegen::headers::HEADERS;
 pub use codegen::lower::{Kernel, LowerError, Lowered};
 pub use compile::cache::{Cache, CacheError, Key};
-pub use compile::device_probe::{Gpu, Seen, Unavailable, devices, gpu_available};
+pub use compile::device_probe::{Gpu, Seen, Unavailable, devices, gpus};
 pub use compile::library::{LIBRARIES_VARIABLE, Library, Search};
 pub use compile::nvrtc::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resources};
 pub use device::arguments::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
@@ -29,6 +29,7 @@ pub use device::driver::Cuda;
 pub use device::launcher::{Bound, Launcher};
 pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
 pub use execute::device_queue::{Executor, ExecutorOptions};
+pub use execute::fleet::{DeviceLoss, Fleet};
 pub use execute::policy::{FEW_SYMBOLS_MAX, LONG_BARS_MIN, Lowering};
 pub use execute::request::{BarsSource, RequestEvent, RequestPart};
 pub use execute::sequence::{KernelCall, Sequence, Series};

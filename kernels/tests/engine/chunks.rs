@@ -473,7 +473,7 @@ fn what_is_cut_hangs_on_the_scan_alone() {
 #[test]
 fn an_engine_over_chunks_says_so_in_its_numerics() {
     let device = world("", waits());
-    let engine = Engine::Device(Arc::new(device.executor)).lowered(Lowering::Chunks);
+    let engine = Engine::Device(Arc::new(device.executor.into())).lowered(Lowering::Chunks);
     assert_eq!(engine.numerics(Precision::F64), Lowering::Chunks.numerics());
     assert_eq!(engine.numerics(Precision::F32), Lowering::Serial.numerics());
     assert_eq!(engine.clone().lowered(Lowering::Serial).numerics(Precision::F64), Lowering::Serial.numerics());

@@ -284,7 +284,7 @@ fn a_program_whose_kernel_is_refused_is_computed_by_the_cpu() {
     assert!(matches!(refused, Fault::Code(_)) && !refused.is_retryable(), "{refused}");
     assert_eq!(executor.lost(), None);
     let want = evaluate_from(&program, &symbols, &from, &NoCancel).expect("not cancelled");
-    let engine = Engine::Device(Arc::new(executor));
+    let engine = Engine::Device(Arc::new(executor.into()));
     let got = engine.evaluate_from(&executable, &symbols, &from, None, cancel, stages).expect("the CPU's values");
     assert!(bits(&got) == bits(&want));
     assert_eq!(device.counts().launches, 0);
@@ -518,7 +518,7 @@ fn an_engine_of_a_device_gives_what_only_the_cpu_can_do_to_it() {
     let symbols = inputs(&program, &bars, &[]);
     let from = last_of(&symbols);
     let World { device, executor } = world("", waits());
-    let engine = Engine::Device(Arc::new(executor));
+    let engine = Engine::Device(Arc::new(executor.into()));
     let run = |engine: &Engine, precision: Precision, cancel: &dyn Cancel| {
         engine.evaluate_from(
             &Executable::new(&program, precision),

@@ -13,6 +13,7 @@ mod emulator;
 mod emulator_tests;
 mod facts;
 mod families;
+mod fleet;
 mod fused;
 mod gaps;
 mod golden;

@@ -22,15 +22,15 @@ use crate::emulator::Emulator;
 use crate::fused::{inputs, lowered, market};
 
 /// Segments of one shard.
-const PARTS: usize = 24;
+pub const PARTS: usize = 24;
 
 /// Symbols of each part, and their bars: two groups each, the second of them not full; parts of one symbol and of none.
-struct Shard {
+pub struct Shard {
     bars: Vec<Vec<Vec<Vec<f64>>>>,
     names: Vec<Vec<String>>,
 }
 
-fn shard() -> Shard {
+pub fn shard() -> Shard {
     let symbols = |part: usize| match part {
         5 => 0,
         9 => 1,
@@ -43,20 +43,23 @@ fn shard() -> Shard {
 }
 
 /// `[symbol][output][bar]`.
-type Values = Vec<Vec<Vec<f64>>>;
+pub type Values = Vec<Vec<Vec<f64>>>;
+
+/// Evaluates parts, and reports them.
+pub type Evaluate<'e> = &'e mut dyn FnMut(&[RequestPart<'_>], &mut dyn FnMut(RequestEvent<'_>));
 
 /// The outcome of a request.
 #[derive(Default)]
-struct Came {
-    parts: BTreeMap<usize, Result<Values, Fault>>,
+pub struct Came {
+    pub parts: BTreeMap<usize, Result<Values, Fault>>,
     took: Duration,
-    stages: Stages,
+    pub stages: Stages,
     /// Number of launches made when each part was reported.
     launches: Vec<u64>,
 }
 
 impl Came {
-    fn failed(&self) -> Vec<usize> {
+    pub fn failed(&self) -> Vec<usize> {
         self.parts.iter().filter(|(_, values)| values.is_err()).map(|(part, _)| *part).collect()
     }
 }
@@ -74,6 +77,19 @@ impl Shard {
 
     /// Runs some parts in one call, of a known source.
     fn run(&self, world: &World, program: &Program, parts: Range<usize>, cancel: &dyn Cancel) -> Came {
+        self.run_on(program, parts, &|| world.device.counts().launches, &mut |parts, report| {
+            world.executor.evaluate_parts(&lowered(program), parts, cancel, report);
+        })
+    }
+
+    /// Passes some parts, of a known source, to `evaluate` in one call. `launches`: number of launches so far.
+    pub fn run_on(
+        &self,
+        program: &Program,
+        parts: Range<usize>,
+        launches: &dyn Fn() -> u64,
+        evaluate: Evaluate<'_>,
+    ) -> Came {
         let names: Vec<Vec<&str>> =
             parts.clone().map(|part| self.names[part].iter().map(String::as_str).collect()).collect();
         let given: Vec<RequestPart<'_>> = parts
@@ -86,11 +102,11 @@ impl Shard {
             })
             .collect();
         let mut came = Came::default();
-        world.executor.evaluate_parts(&lowered(program), &given, cancel, &mut |event| match event {
+        evaluate(&given, &mut |event| match event {
             RequestEvent::Stages(stages) => came.stages.extend(stages),
             RequestEvent::Part { part, values, took } => {
                 came.took += took;
-                came.launches.push(world.device.counts().launches);
+                came.launches.push(launches());
                 assert!(came.parts.insert(parts.start + part, values).is_none(), "part {part} was reported twice");
             }
         });
@@ -99,7 +115,7 @@ impl Shard {
     }
 
     /// Asserts that values equal the CPU's, except for failed parts.
-    fn agrees(&self, program: &Program, came: &Came) {
+    pub fn agrees(&self, program: &Program, came: &Came) {
         for (part, values) in &came.parts {
             if let Ok(values) = values {
                 assert!(bits(values) == self.on_cpu(program, *part), "part {part}");

@@ -14,8 +14,13 @@ struct Process {
 inline Process& process() {
     static Process* process = [] {
         auto* made = new Process;
-        made->settings = settings_of(getenv("TRAWL_TEST_DRIVER"));
-        made->devices.emplace_back(0, made->settings);
+        // Devices are separated by semicolons; calls that are of no device follow the first one's settings.
+        const char* all = getenv("TRAWL_TEST_DRIVER");
+        std::istringstream devices(all && *all ? all : " ");
+        for (std::string one; std::getline(devices, one, ';');) {
+            made->devices.emplace_back((int)made->devices.size(), settings_of(one.c_str()));
+        }
+        made->settings = made->devices.front().settings;
         return made;
     }();
     return *process;

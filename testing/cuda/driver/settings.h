@@ -13,7 +13,7 @@
 //   fault=FUNCTION:N:CODE       call N of a function of the driver returns CODE and does nothing; `kernel`: launch N ends so
 //   fault=FUNCTION:N+:CODE      that call and every later one
 //
-// Calls, launches and kernels count from 1. A mistake in the settings ends the process: a test must not run with others.
+// Calls, launches and kernels count from 1. Settings of several devices are separated by semicolons. A mistake in the settings ends the process: a test must not run with others.
 #pragma once
 #include <cstdint>
 #include <cstdio>

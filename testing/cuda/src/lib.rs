@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use trawl_kernels::cuda::{Cuda, Gpu, Search, devices, gpu_available};
+use trawl_kernels::cuda::{Cuda, Search, gpus};
 
 /// Sources of the libraries, and the emulator that kernels are compiled beside: name and text.
 const SOURCES: [(&str, &str); 9] = [
@@ -32,7 +32,7 @@ const SOURCES: [(&str, &str); 9] = [
 const LIBRARIES: [(&str, &[&str]); 2] =
     [("driver.cpp", &["libcuda.so.1", "libcuda.so"]), ("compiler.cpp", &["libnvrtc.so.13"])];
 
-/// Variable with the settings of a process's first device.
+/// Variable with the settings of a process's devices, separated by semicolons.
 pub const SETTINGS_VARIABLE: &str = "TRAWL_TEST_DRIVER";
 /// Variable with a file to which a process appends what each device did, as a line of JSON, when it ends.
 pub const REPORT_VARIABLE: &str = "TRAWL_TEST_DRIVER_REPORT";
@@ -147,7 +147,7 @@ impl Driver {
         &self.folder
     }
 
-    /// Variables with which a process finds the libraries, and has one device with these settings.
+    /// Variables with which a process finds the libraries, and has devices with these settings, separated by semicolons.
     pub fn environment(&self, settings: &str) -> Vec<(&'static str, OsString)> {
         let folder = || self.folder.clone().into_os_string();
         let mut variables = vec![("TRAWL_CUDA_LIBRARIES", folder()), (SETTINGS_VARIABLE, settings.into())];
@@ -202,12 +202,8 @@ impl TestDevice {
     /// If the driver has none that plans can run on.
     pub fn open(&self) -> Cuda {
         let search = Search { folders: vec![Driver::built().folder.clone()] };
-        let first = gpu_available(&search).unwrap_or_else(|e| panic!("{e}"));
-        let mut seen = devices(&search).unwrap_or_else(|e| panic!("{e}"));
-        let own = seen.swap_remove(self.ordinal);
-        let (ordinal, capability, memory_bytes) = (own.ordinal, own.capability, own.memory_bytes);
-        let gpu = Gpu { ordinal, name: own.name, capability, memory_bytes, ..first };
-        Cuda::open(&gpu).unwrap_or_else(|e| panic!("{e}"))
+        let own = gpus(&search, Some(&[self.ordinal])).unwrap_or_else(|e| panic!("{e}"));
+        Cuda::open(&own[0]).unwrap_or_else(|e| panic!("{e}"))
     }
 
     fn number(&self) -> i32 {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use trawl_kernels::cuda::{Executor, Fault, RequestEvent, RequestPart};
+use trawl_kernels::cuda::{Fault, Fleet, RequestEvent, RequestPart};
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
 use trawl_kernels::{Cancel, Engine, EngineError, Executable, Precision};
 use trawl_market::{LoadedBars, Timeframe};
@@ -126,7 +126,7 @@ struct Subjected<'r> {
 struct Device<'a> {
     /// The lowered pieces of the stage.
     executables: &'a [Executable],
-    executor: &'a Executor,
+    fleet: &'a Fleet,
     engine: &'a Engine,
     pool: &'a rayon::ThreadPool,
     cancel: &'a dyn Cancel,
@@ -134,23 +134,21 @@ struct Device<'a> {
 }
 
 impl ScanSource {
-    /// The device that computes segments together; `None` if each segment is computed by one thread.
-    pub fn device(&self) -> Option<&Arc<Executor>> {
+    /// The devices that compute segments together; `None` if each segment is computed by one thread.
+    pub fn device(&self) -> Option<&Arc<Fleet>> {
         match &self.engine {
-            Engine::Device(executor) if self.precision() == Precision::F64 && self.checkpoints.is_none() => {
-                Some(executor)
-            }
+            Engine::Device(fleet) if self.precision() == Precision::F64 && self.checkpoints.is_none() => Some(fleet),
             _ => None,
         }
     }
 
-    /// Runs one step of several segments on `executor`, its own device; the threads of `pool` prepare and finish them.
+    /// Runs one step of several segments on `fleet`, its own devices; the threads of `pool` prepare and finish them.
     /// Reports every segment once, with the result of [`Self::evaluate`] on it alone. Must not be called from a thread
     /// of the pool.
     #[allow(clippy::too_many_arguments)]
     pub fn evaluate_together(
         &self,
-        executor: &Executor,
+        fleet: &Fleet,
         step: ScanStep,
         input: &StepInputV1,
         segments: &[Loaded<'_>],
@@ -173,7 +171,7 @@ impl ScanSource {
             }
         };
         let executables = self.executable.stage(step.stage);
-        let device = Device { executables, executor, engine: &self.engine, pool, cancel, report };
+        let device = Device { executables, fleet, engine: &self.engine, pool, cancel, report };
         let laid: Vec<_> =
             pool.install(|| segments.par_iter().map(|s| (Instant::now(), guarded(|| shared.axes(s.bars)))).collect());
         let mut runs: Vec<(usize, Instant, StageRun<'_>)> = Vec::with_capacity(segments.len());
@@ -305,7 +303,7 @@ impl Device<'_> {
             .iter()
             .map(|read| RequestPart { symbols: read.symbols(), from: read.from.clone(), source: read.source() })
             .collect();
-        self.executor.evaluate_parts(&self.executables[p], &parts, self.cancel, &mut |event| match event {
+        self.fleet.evaluate_parts(&self.executables[p], &parts, self.cancel, &mut |event| match event {
             RequestEvent::Stages(stages) => (self.report)(BatchEvent::Stages(stages.clone())),
             RequestEvent::Part { part, values, took } => came(part, values, took),
         });

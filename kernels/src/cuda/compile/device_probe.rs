@@ -87,6 +87,14 @@ pub enum Unavailable {
         /// Major and minor compute capability.
         capability: (i32, i32),
     },
+    /// The driver has no device of this number.
+    #[error("there is no device {ordinal}: the driver counts {count}, from 0")]
+    NoSuchDevice {
+        /// The number that was asked for.
+        ordinal: usize,
+        /// How many there are.
+        count: usize,
+    },
     /// A call of the driver failed, with its error.
     #[error("the NVIDIA driver failed: {0}")]
     Driver(String),
@@ -137,18 +145,32 @@ fn seen(ordinal: usize) -> Result<Seen, Unavailable> {
     Ok(Seen { ordinal, name, capability: (major, minor), memory_bytes: memory as u64 })
 }
 
-/// The first device that plans can run on, or why there is none. Never panics, whatever is missing.
+/// The devices that plans can run on, or why there is none. Those named by `wanted`, in that order; without it, the first
+/// usable one and all others of its name: devices that differ would wait for the slowest. Never panics, whatever is missing.
 ///
 /// # Errors
 /// [`Unavailable`].
-pub fn gpu_available(search: &Search) -> Result<Gpu, Unavailable> {
+pub fn gpus(search: &Search, wanted: Option<&[usize]>) -> Result<Vec<Gpu>, Unavailable> {
     let count = driver(search)?;
     let compiler = Compiler::find(search)?;
+    let driver = driver_version()?;
+    let mut found: Vec<Gpu> = Vec::new();
     let mut refused = None;
-    for ordinal in 0..count {
+    let all: Vec<usize> = (0..count).collect();
+    for &ordinal in wanted.unwrap_or(&all) {
+        if ordinal >= count {
+            return Err(Unavailable::NoSuchDevice { ordinal, count });
+        }
         let Seen { name, capability, memory_bytes, .. } = seen(ordinal)?;
         if capability < CAPABILITY_LEAST {
-            refused.get_or_insert(Unavailable::OldDevice { name, capability });
+            let old = Unavailable::OldDevice { name, capability };
+            if wanted.is_some() {
+                return Err(old);
+            }
+            refused.get_or_insert(old);
+            continue;
+        }
+        if wanted.is_none() && found.first().is_some_and(|first| first.name != name) {
             continue;
         }
         // Query the device, not a context: creating one takes a third of a second.
@@ -156,17 +178,20 @@ pub fn gpu_available(search: &Search) -> Result<Gpu, Unavailable> {
         let shared = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         // SAFETY: a device just returned by the driver.
         let shared = unsafe { result::device::get_attribute(device, shared) }?;
-        return Ok(Gpu {
+        found.push(Gpu {
             ordinal,
             name,
             capability,
             memory_bytes,
-            driver: driver_version()?,
+            driver: driver.clone(),
             shared_bytes: usize::try_from(shared).unwrap_or(0),
             compiler,
         });
     }
-    Err(refused.unwrap_or_else(|| Unavailable::NoDevice("it counts none".to_owned())))
+    if found.is_empty() {
+        return Err(refused.unwrap_or_else(|| Unavailable::NoDevice("it counts none".to_owned())));
+    }
+    Ok(found)
 }
 
 /// Finds the driver, and the number of its devices. The library found by the system's loader takes precedence: it
@@ -204,8 +229,8 @@ mod tests {
 
     #[test]
     fn a_machine_without_a_gpu_gives_a_reason_and_does_not_panic() {
-        match gpu_available(&Search::default()) {
-            Ok(gpu) => assert!(gpu.architecture() >= 80, "{gpu:?}"),
+        match gpus(&Search::default(), None) {
+            Ok(gpus) => assert!(gpus.iter().all(|gpu| gpu.architecture() >= 80), "{gpus:?}"),
             Err(reason) => assert!(!reason.to_string().is_empty()),
         }
     }

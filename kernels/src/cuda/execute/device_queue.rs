@@ -91,11 +91,11 @@ impl std::fmt::Debug for Executor {
 }
 
 impl Executor {
-    /// An executor on `device`.
+    /// An executor on `device`. Executors of several devices may share the cache of compiled kernels.
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn new(device: Arc<dyn Device>, cache: Cache, options: ExecutorOptions) -> Result<Self, Fault> {
+    pub fn new(device: Arc<dyn Device>, cache: impl Into<Arc<Cache>>, options: ExecutorOptions) -> Result<Self, Fault> {
         let bytes_max = match options.device_memory_bytes {
             Some(bytes) => bytes,
             None => device.free_bytes()? / 10 * SHARE_OF_FREE,
@@ -103,7 +103,7 @@ impl Executor {
         let budget = Arc::new(Budget::new(bytes_max));
         Ok(Self {
             pool: Arc::new(Pool::new(Arc::clone(&device), Arc::clone(&budget), options.streams, options.staging_bytes)),
-            programs: Programs::new(Arc::clone(&device), cache)?,
+            programs: Programs::new(Arc::clone(&device), cache.into())?,
             resident: ResidentColumns::new(bytes_max / RESIDENT_SHARE),
             budget,
             device,

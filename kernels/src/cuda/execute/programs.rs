@@ -61,7 +61,7 @@ type Found = (Arc<Sequence>, Option<Arc<Ready>>, bool);
 /// Compiles and loads kernels; shared with the background thread.
 struct Loader {
     device: Arc<dyn Device>,
-    cache: Cache,
+    cache: Arc<Cache>,
     functions: Mutex<HashMap<u128, Function>>,
     /// Kernels passed to the thread that are not loaded yet, or failed.
     asked: Mutex<HashSet<u128>>,
@@ -184,7 +184,7 @@ impl Programs {
     ///
     /// # Errors
     /// No thread could be started.
-    pub fn new(device: Arc<dyn Device>, cache: Cache) -> Result<Self, Fault> {
+    pub fn new(device: Arc<dyn Device>, cache: Arc<Cache>) -> Result<Self, Fault> {
         let loader = Arc::new(Loader {
             device,
             cache,
