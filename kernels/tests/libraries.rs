@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use trawl_kernels::cuda::{CompileError, Compiler, Cuda, Device, Fault, Search, Sequence, Unavailable, devices, gpus};
+use trawl_kernels::cuda::{
+    CompileError, Compiler, Cuda, Device, Fault, Search, Sequence, Unavailable, Urgency, devices, gpus,
+};
 use trawl_plan::{Program, Schema, compile_expressions};
 
 /// A folder that is removed at the end.
@@ -256,7 +258,7 @@ fn a_driver_that_lies_in_a_named_folder_alone_is_found_and_used_as_it_should_be(
     assert!(matches!(refused, Fault::Failed(_)), "{refused}");
 
     // The same error with a context that still works, and with one that does not.
-    let stream = device.stream().expect("a stream");
+    let stream = device.stream(Urgency::Batch).expect("a stream");
     let mark = device.mark(stream).expect("a mark");
     let soon = || device.now() + Duration::from_secs(1);
     fake.set("event", 719);

@@ -161,7 +161,7 @@ pub(super) struct Copied {
 /// # Errors
 /// The device fails, or a copy does not end.
 pub(super) fn copied(device: &dyn Device) -> Result<Copied> {
-    let stream = device.stream()?;
+    let stream = device.stream(Urgency::Batch)?;
     let free = usize::try_from(device.free_bytes()?).unwrap_or(usize::MAX) / CELL_BYTES;
     let cells = COPY_CELLS_MAX.min(free / 4).max(1);
     let (from, to) = (device.allocate(stream, cells)?, device.allocate(stream, cells)?);

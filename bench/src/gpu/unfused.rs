@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use trawl_kernels::cuda::{
-    Device, Facts, Fault, Function, Kernel, Launch, Lowered, Mark, Memory, Pointers, Sequence, Staging, Stream,
+    Device, Facts, Fault, Function, Kernel, Launch, Lowered, Mark, Memory, Place, Pointers, Sequence, Staging, Stream,
+    Urgency,
 };
 use trawl_plan::Program;
 
@@ -56,8 +57,8 @@ impl Device for Unfused {
         self.device.trim()
     }
 
-    fn stream(&self) -> Result<Stream, Fault> {
-        self.device.stream()
+    fn stream(&self, urgency: Urgency) -> Result<Stream, Fault> {
+        self.device.stream(urgency)
     }
 
     fn stage(&self, cells: usize) -> Result<Staging, Fault> {
@@ -74,6 +75,18 @@ impl Device for Unfused {
 
     fn allocate(&self, stream: Stream, cells: usize) -> Result<Memory, Fault> {
         self.device.allocate(stream, cells)
+    }
+
+    fn allocate_shared(&self, place: Place, cells: usize) -> Result<Memory, Fault> {
+        self.device.allocate_shared(place, cells)
+    }
+
+    fn write(&self, memory: &mut Memory, work: &mut dyn FnMut(&mut [u64])) {
+        self.device.write(memory, work);
+    }
+
+    fn prefetch(&self, stream: Stream, memory: &Memory) -> Result<(), Fault> {
+        self.device.prefetch(stream, memory)
     }
 
     fn release(&self, stream: Stream, memory: Memory) {

@@ -27,7 +27,8 @@ pub use compile::nvrtc::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resour
 pub use device::arguments::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
 pub use device::driver::Cuda;
 pub use device::launcher::{Bound, Launcher};
-pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
+pub use device::memory_mode::{HostAccess, MemoryMode};
+pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Place, Staging, Stream, Urgency};
 pub use execute::device_queue::{Executor, ExecutorOptions};
 pub use execute::fleet::{DeviceLoss, Fleet};
 pub use execute::policy::{FEW_SYMBOLS_MAX, LONG_BARS_MIN, Lowering};

@@ -17,13 +17,13 @@ fn small() -> ExecutorOptions {
     ExecutorOptions { batch_bytes_max: Some(1 << 20), ..waits() }
 }
 
-struct Devices {
+pub struct Devices {
     each: Vec<TestDevice>,
     fleet: Fleet,
     losses: Arc<Mutex<Vec<DeviceLoss>>>,
 }
 
-fn devices(settings: &[&str], options: &ExecutorOptions) -> Devices {
+pub fn devices(settings: &[&str], options: &ExecutorOptions) -> Devices {
     let each: Vec<TestDevice> = settings.iter().map(|settings| TestDevice::new(settings)).collect();
     let cache = Arc::new(Cache::in_memory());
     let executor = |device: &TestDevice| {
@@ -37,7 +37,7 @@ fn devices(settings: &[&str], options: &ExecutorOptions) -> Devices {
 }
 
 impl Devices {
-    fn run(&self, shard: &Shard, program: &Program) -> Came {
+    pub fn run(&self, shard: &Shard, program: &Program) -> Came {
         shard.run_on(program, 0..PARTS, &|| self.launches().iter().sum(), &mut |parts, report| {
             self.fleet.evaluate_parts(&lowered(program), parts, &NoCancel, report);
         })

@@ -6,7 +6,8 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use trawl_kernels::cuda::{
-    Cuda, Device, Facts, Fault, Function, Kernel, Launch, Lowered, Mark, Memory, Pointers, Staging, Stream,
+    Cuda, Device, Facts, Fault, Function, Kernel, Launch, Lowered, Mark, Memory, Place, Pointers, Staging, Stream,
+    Urgency,
 };
 use trawl_test_driver::{Counts, TestDevice};
 
@@ -49,6 +50,11 @@ impl Watched {
         self.test.counts()
     }
 
+    /// Number of calls of a function of the driver.
+    pub fn calls(&self, function: &str) -> u64 {
+        self.test.calls(function)
+    }
+
     /// Number of kernels compiled.
     pub fn compiled(&self) -> u64 {
         self.seen().compiled
@@ -88,8 +94,8 @@ impl Device for Watched {
         self.cuda.trim()
     }
 
-    fn stream(&self) -> Result<Stream, Fault> {
-        self.cuda.stream()
+    fn stream(&self, urgency: Urgency) -> Result<Stream, Fault> {
+        self.cuda.stream(urgency)
     }
 
     fn stage(&self, cells: usize) -> Result<Staging, Fault> {
@@ -106,6 +112,18 @@ impl Device for Watched {
 
     fn allocate(&self, stream: Stream, cells: usize) -> Result<Memory, Fault> {
         self.cuda.allocate(stream, cells)
+    }
+
+    fn allocate_shared(&self, place: Place, cells: usize) -> Result<Memory, Fault> {
+        self.cuda.allocate_shared(place, cells)
+    }
+
+    fn write(&self, memory: &mut Memory, work: &mut dyn FnMut(&mut [u64])) {
+        self.cuda.write(memory, work);
+    }
+
+    fn prefetch(&self, stream: Stream, memory: &Memory) -> Result<(), Fault> {
+        self.cuda.prefetch(stream, memory)
     }
 
     fn release(&self, stream: Stream, memory: Memory) {

@@ -52,7 +52,7 @@ struct Event {
     int64_t at = 0;
 };
 
-enum class Kind { COPY, LAUNCH, BIRTH, BURIAL, RECORD, WAIT };
+enum class Kind { COPY, LAUNCH, BIRTH, BURIAL, RECORD, WAIT, MOVE };
 
 struct Work {
     Kind kind;
@@ -71,6 +71,7 @@ struct Work {
 struct Stream {
     Device* device;
     std::deque<Work> work;
+    int priority = 0;
     // When all of it is done, by the device's clock.
     int64_t end = 0;
     // Bytes whose release was asked for here and did not happen yet: allocations of this stream alone may take them.
@@ -81,7 +82,7 @@ enum Engine { COPIES_IN, KERNELS, COPIES_OUT, NO_ENGINE };
 
 struct Counts {
     uint64_t allocations, launches, modules, trims, copies_in, bytes_in, copies_out, bytes_out, used_bytes, most_bytes,
-        live_allocations, live_events;
+        live_allocations, live_events, bytes_moved;
 };
 
 // The folder of this library.
@@ -181,6 +182,8 @@ struct Device {
     }
 
     void put(Stream& stream, Engine engine, int64_t takes, Work work) {
+        // With one engine for copies, one direction is copied at a time.
+        if (engine == COPIES_OUT && settings.copy_engines == 1) engine = COPIES_IN;
         const int64_t free = engine == NO_ENGINE ? 0 : engines[engine];
         stream.end = std::max({now_ns(), stream.end, free}) + takes;
         if (engine != NO_ENGINE) engines[engine] = stream.end;
@@ -223,6 +226,7 @@ struct Device {
         switch (work.kind) {
             case Kind::COPY: return copy(work);
             case Kind::LAUNCH: return launch(work);
+            case Kind::MOVE: return move(work);
             case Kind::BIRTH: return arena.bear(work.to);
             case Kind::BURIAL:
                 stream.leaving_bytes -= rounded(work.bytes, ALIGNMENT);
@@ -253,6 +257,16 @@ struct Device {
             counts.bytes_out += work.bytes;
             for (uint64_t at = 0; settings.damage && at + 8 <= work.bytes; at += 8) *(uint64_t*)(work.to + at) ^= 1 << 20;
         }
+    }
+
+    // Pages of managed memory to the device: the content is what the host wrote.
+    void move(const Work& work) {
+        Allocation* allocation = arena.of(work.to, work.bytes);
+        if (!allocation || !allocation->is_managed) {
+            end_with(ILLEGAL_ADDRESS, "a move of memory that was released");
+            return;
+        }
+        counts.bytes_moved += work.bytes;
     }
 
     bool is_accessible(uint64_t address, uint64_t bytes) {

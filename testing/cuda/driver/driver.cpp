@@ -30,6 +30,8 @@ struct Report {
 
 static Report report;
 
+constexpr int PRIORITY_GREATEST = -5;
+
 extern "C" {
 
 // What tests ask for, which the real driver does not have.
@@ -126,7 +128,16 @@ int cuDeviceGetAttribute(int* value, int attribute, int handle) {
     NO_CONTEXT;
     Device* device = device_of(handle);
     if (!device) return INVALID_DEVICE;
-    return value && attribute_of(*device->settings.card, attribute, value) ? SUCCESS : INVALID_VALUE;
+    return value && attribute_of(device->settings, handle, attribute, value) ? SUCCESS : INVALID_VALUE;
+}
+
+int cuDeviceGetPCIBusId(char* text, int bytes, int handle) {
+    NO_CONTEXT;
+    Device* device = device_of(handle);
+    if (!device) return INVALID_DEVICE;
+    if (!text || bytes < 13) return INVALID_VALUE;
+    snprintf(text, (size_t)bytes, "FFFF:%02X:00.0", (unsigned)handle & 255);
+    return SUCCESS;
 }
 
 int cuDeviceGetMemPool(void** pool, int handle) {
@@ -199,6 +210,21 @@ int cuStreamCreate(void** handle, unsigned flags) {
     *handle = stream.get();
     device.streams[*handle] = std::move(stream);
     return SUCCESS;
+}
+
+int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+    IN_CONTEXT;
+    if (least) *least = 0;
+    if (greatest) *greatest = PRIORITY_GREATEST;
+    return device.ended;
+}
+
+// A priority beyond the range is the nearest one, as the real driver does.
+int cuStreamCreateWithPriority(void** handle, unsigned flags, int priority) {
+    IN_CONTEXT;
+    const int made = cuStreamCreate(handle, flags);
+    if (made == SUCCESS) device.stream_of(*handle)->priority = std::min(0, std::max(PRIORITY_GREATEST, priority));
+    return made;
 }
 
 int cuStreamDestroy_v2(void* handle) {
@@ -296,6 +322,44 @@ int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
     device.counts.allocations += 1;
     *address = device.allocate(*device.stream_of(nullptr), bytes, true);
     return *address ? device.ended : (int)OUT_OF_MEMORY;
+}
+
+int cuMemAllocManaged(uint64_t* address, size_t bytes, unsigned flags) {
+    IN_CONTEXT;
+    if (!address || bytes == 0 || (flags != 1 && flags != 2)) return INVALID_VALUE;
+    device.counts.allocations += 1;
+    *address = device.allocate(*device.stream_of(nullptr), bytes, true);
+    if (!*address) return OUT_OF_MEMORY;
+    device.arena.at(*address)->is_managed = true;
+    return device.ended;
+}
+
+// A place in memory, as it is passed by value: a kind, and a number.
+struct Location {
+    int kind, id;
+};
+
+static int managed_at(Device& device, uint64_t address, size_t bytes, Location to) {
+    const Allocation* allocation = device.arena.of(address, bytes);
+    if (bytes == 0 || !allocation || !allocation->is_managed || allocation->is_released) return INVALID_VALUE;
+    return to.kind == 1 && to.id != device.ordinal ? (int)INVALID_DEVICE : (int)SUCCESS;
+}
+
+int cuMemAdvise_v2(uint64_t address, size_t bytes, int advice, Location to) {
+    IN_CONTEXT;
+    if (advice < 1 || advice > 6) return INVALID_VALUE;
+    return managed_at(device, address, bytes, to);
+}
+
+int cuMemPrefetchAsync_v2(uint64_t address, size_t bytes, Location to, unsigned flags, void* handle) {
+    IN_CONTEXT;
+    STREAM(stream, handle);
+    if (flags != 0) return INVALID_VALUE;
+    if (const int wrong = managed_at(device, address, bytes, to)) return wrong;
+    Work work{Kind::MOVE};
+    work.to = address, work.bytes = bytes;
+    device.put(*stream, COPIES_IN, (int64_t)((double)bytes / device.settings.copy_bytes_per_s * 1e9), std::move(work));
+    return device.ended;
 }
 
 int cuMemFree_v2(uint64_t address) {

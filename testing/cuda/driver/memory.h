@@ -25,6 +25,8 @@ struct Allocation {
     uint64_t first_page = 0, end = 0;
     // Not before its place in its stream was reached, and not after its release was asked for.
     bool is_born = false, is_released = false;
+    // The host may access it too.
+    bool is_managed = false;
 };
 
 class Arena {

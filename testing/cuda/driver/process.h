@@ -135,7 +135,8 @@ inline int copy_out(Device& device, Stream& stream, void* to, uint64_t from, siz
     return copy(device, stream, std::move(work), COPIES_OUT, (uint64_t)to, waits);
 }
 
-inline bool attribute_of(const Card& card, int attribute, int* value) {
+inline bool attribute_of(const Settings& settings, int ordinal, int attribute, int* value) {
+    const Card& card = *settings.card;
     const int known[][2] = {
         {1, THREADS_MAX},  // MAX_THREADS_PER_BLOCK
         {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535},
@@ -151,17 +152,21 @@ inline bool attribute_of(const Card& card, int attribute, int* value) {
         {37, card.bus_bits},
         {38, card.l2_bytes},
         {39, 2048},  // MAX_THREADS_PER_MULTIPROCESSOR
-        {40, 3},     // ASYNC_ENGINE_COUNT
+        {40, settings.copy_engines},  // ASYNC_ENGINE_COUNT
         {41, 1},     // UNIFIED_ADDRESSING
         {75, card.major},
         {76, card.minor},
         {81, card.shared_multiprocessor},
         {82, 65536},  // MAX_REGISTERS_PER_MULTIPROCESSOR
         {83, 1},      // MANAGED_MEMORY
+        {88, card.is_coherent || settings.hmm},  // PAGEABLE_MEMORY_ACCESS
+        {89, card.major > 7},                    // CONCURRENT_MANAGED_ACCESS
+        {100, card.is_coherent},                 // PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
         {97, card.shared_optin},
         {106, 32},    // MAX_BLOCKS_PER_MULTIPROCESSOR
         {111, 1024},  // RESERVED_SHARED_MEMORY_PER_BLOCK
         {115, 1},     // MEMORY_POOLS_SUPPORTED
+        {134, ordinal % 2},  // HOST_NUMA_ID
     };
     for (const auto& [number, figure] : known) {
         if (number == attribute) return *value = figure, true;

@@ -1,6 +1,8 @@
 // What a test says of a device: words NAME=VALUE, separated by spaces, in any order.
 //
-//   card=h100|a100|t4           whose figures the device reports
+//   card=h100|a100|t4|gh200     whose figures the device reports; kernels of gh200 read host memory
+//   hmm=1                       kernels of another card read host memory by page faults, as it says
+//   copy_engines=N              how many directions are copied at a time: 1 or 2
 //   memory=BYTES                its memory
 //   kernel_us=N                 how long each kernel takes by the device's clock
 //   copy_bytes_per_s=N          how fast copies are, in each direction
@@ -30,13 +32,15 @@ struct Card {
     const char* name;
     int major, minor, multiprocessors, shared_optin, shared_multiprocessor, clock_khz, memory_khz, bus_bits, l2_bytes;
     uint64_t memory_bytes;
+    bool is_coherent;
 };
 
 // The name says that there is no such card: what is measured on it is no measurement.
 constexpr Card CARDS[] = {
-    {"h100", "H100 of the test driver (emulated)", 9, 0, 132, 232448, 233472, 1980000, 2619000, 5120, 52428800, 85045477376},
-    {"a100", "A100 of the test driver (emulated)", 8, 0, 108, 166912, 167936, 1410000, 1215000, 5120, 41943040, 42298834944},
-    {"t4", "T4 of the test driver (emulated)", 7, 5, 40, 65536, 65536, 1590000, 5001000, 256, 4194304, 15636627456},
+    {"h100", "H100 of the test driver (emulated)", 9, 0, 132, 232448, 233472, 1980000, 2619000, 5120, 52428800, 85045477376, false},
+    {"a100", "A100 of the test driver (emulated)", 8, 0, 108, 166912, 167936, 1410000, 1215000, 5120, 41943040, 42298834944, false},
+    {"t4", "T4 of the test driver (emulated)", 7, 5, 40, 65536, 65536, 1590000, 5001000, 256, 4194304, 15636627456, false},
+    {"gh200", "GH200 of the test driver (emulated)", 9, 0, 132, 232448, 233472, 1980000, 2619000, 6144, 62914560, 102005473280, true},
 };
 
 struct Fault {
@@ -57,7 +61,8 @@ struct Settings {
     When when = When::LATE;
     int order = 2;
     uint64_t seed = 1;
-    bool fragments = false, damage = false;
+    bool fragments = false, damage = false, hmm = false;
+    int copy_engines = 2;
     std::vector<Fault> faults;
 };
 
@@ -105,7 +110,7 @@ inline Settings settings_of(const char* text) {
             wrong_settings(word);
         };
         if (name == "card") {
-            settings.card = &CARDS[choice({"h100", "a100", "t4"})];
+            settings.card = &CARDS[choice({"h100", "a100", "t4", "gh200"})];
             if (!memory) settings.memory_bytes = settings.card->memory_bytes;
         } else if (name == "memory") {
             settings.memory_bytes = number_of(value, word);
@@ -129,6 +134,11 @@ inline Settings settings_of(const char* text) {
             settings.fragments = number_of(value, word) != 0;
         } else if (name == "damage") {
             settings.damage = number_of(value, word) != 0;
+        } else if (name == "hmm") {
+            settings.hmm = number_of(value, word) != 0;
+        } else if (name == "copy_engines") {
+            settings.copy_engines = (int)number_of(value, word);
+            if (settings.copy_engines != 1 && settings.copy_engines != 2) wrong_settings(word);
         } else if (name == "fault") {
             settings.faults.push_back(fault_of(value, word));
         } else {

@@ -71,6 +71,8 @@ pub struct Counts {
     pub live_allocations: u64,
     /// Events that were not destroyed.
     pub live_events: u64,
+    /// Bytes of managed memory that were moved to the device.
+    pub moved_bytes: u64,
 }
 
 /// A device of this process, with settings, faults and counts of its own.

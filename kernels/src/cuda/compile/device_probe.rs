@@ -204,15 +204,21 @@ fn driver(search: &Search) -> Result<usize, Unavailable> {
         return Err(Unavailable::NoDriver);
     }
     for function in FUNCTIONS {
-        // SAFETY: the library is there; the symbol is not called.
-        let symbol = unsafe { sys::culib().get::<*const ()>(function.as_bytes()) };
-        symbol.map_err(|_| Unavailable::OldDriver(function))?;
+        if !has_function(function) {
+            return Err(Unavailable::OldDriver(function));
+        }
     }
     let count = CudaContext::device_count().map_err(|e| Unavailable::NoDevice(format!("{e:?}")))?;
     if count < 1 {
         return Err(Unavailable::NoDevice("it counts none".to_owned()));
     }
     Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// Whether the driver, which was found before, has a function.
+pub(in crate::cuda) fn has_function(function: &str) -> bool {
+    // SAFETY: the library is there; the symbol is not called.
+    unsafe { sys::culib().get::<*const ()>(function.as_bytes()) }.is_ok()
 }
 
 /// The version of CUDA that the driver supports.

@@ -1,16 +1,20 @@
 //! The CUDA driver as a [`Device`]. All calls into it are in this file; none is made before `device_probe` has found
 //! it.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 use crate::cuda::codegen::lower::{Kernel, Lowered};
-use crate::cuda::compile::device_probe::Gpu;
+use crate::cuda::compile::device_probe::{Gpu, has_function};
 use crate::cuda::device::arguments::{Launch, Pointers};
-use crate::cuda::device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
+use crate::cuda::device::memory_mode::HostAccess;
+use crate::cuda::device::numa::{node_of, on_node};
+use crate::cuda::device::shared_memory::{SharedMemory, prefetch};
+use crate::cuda::device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Place, Staging, Stream, Urgency};
 use crate::cuda::{BACKEND_CUDA, Compiler};
 
 /// Age after which the device's clock is compared with the host's again: events measure milliseconds in 24 bits.
@@ -24,6 +28,13 @@ const POLL: Duration = Duration::from_micros(30);
 /// Share of a multiprocessor's memory, which is divided between its cache and shared memory, requested as shared
 /// memory: tiles are read once, so a cache would not be reused.
 const CARVE_OUT_PERCENT: i32 = 100;
+
+/// Bytes of a device's id on the bus, with the final 0.
+const PCI_ID_BYTES: usize = 16;
+/// Functions of the driver that managed memory needs.
+const MANAGED_FUNCTIONS: [&str; 4] = ["cuMemAllocManaged", "cuMemAdvise_v2", "cuMemPrefetchAsync_v2", "cuMemFree_v2"];
+/// Functions of the driver that priorities need.
+const PRIORITY_FUNCTIONS: [&str; 2] = ["cuCtxGetStreamPriorityRange", "cuStreamCreateWithPriority"];
 
 /// The same moment on the device and on the host.
 struct Anchor {
@@ -40,6 +51,9 @@ pub struct Cuda {
     device: sys::CUdevice,
     /// A stream that is always idle: events recorded in it are reached at once.
     idle: sys::CUstream,
+    /// Priorities of streams: the least, and the greatest, which is the lower number.
+    priorities: (i32, i32),
+    shared: SharedMemory,
     anchor: Mutex<Anchor>,
 }
 
@@ -83,8 +97,18 @@ impl Cuda {
             memory_bytes: gpu.memory_bytes,
             shared_bytes: gpu.shared_bytes,
             multiprocessors: context.attribute(multiprocessors).map_err(opening)?.unsigned_abs(),
+            access: access_of(&context, device),
         };
-        let device = Self { facts, compiler: gpu.compiler, context, device, idle, anchor: Mutex::new(anchor) };
+        let device = Self {
+            facts,
+            compiler: gpu.compiler,
+            context,
+            device,
+            idle,
+            priorities: priorities(),
+            shared: SharedMemory::default(),
+            anchor: Mutex::new(anchor),
+        };
         device.renew(&mut device.anchor.lock().unwrap_or_else(PoisonError::into_inner)).map_err(opening)?;
         Ok(device)
     }
@@ -137,6 +161,45 @@ impl Cuda {
     }
 }
 
+/// How the device reaches host memory. What an old driver does not know is not there.
+fn access_of(context: &CudaContext, device: sys::CUdevice) -> HostAccess {
+    use sys::CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT as COPY_ENGINES,
+        CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS as MANAGED, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID as NUMA_NODE,
+        CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS as PAGE_FAULTS,
+        CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES as COHERENT,
+    };
+    let attribute = |which| context.attribute(which).unwrap_or(0);
+    let known = context.attribute(NUMA_NODE).ok().and_then(|node| u32::try_from(node).ok());
+    HostAccess {
+        is_coherent: attribute(COHERENT) == 1,
+        has_page_faults: attribute(PAGE_FAULTS) == 1,
+        is_managed: attribute(MANAGED) == 1 && MANAGED_FUNCTIONS.iter().all(|function| has_function(function)),
+        numa_node: known.or_else(|| node_of(Path::new("/sys"), &pci_id(device)?)),
+        copy_engines: attribute(COPY_ENGINES).unsigned_abs(),
+    }
+}
+
+/// The device's id on the bus, as `0000:3B:00.0`.
+fn pci_id(device: sys::CUdevice) -> Option<String> {
+    if !has_function("cuDeviceGetPCIBusId") {
+        return None;
+    }
+    let mut text = [0; PCI_ID_BYTES];
+    let bytes = i32::try_from(text.len()).ok()?;
+    // SAFETY: the driver writes at most so many bytes, the last of them 0.
+    let found = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), bytes, device) };
+    found.result().ok()?;
+    // SAFETY: a text that the driver ended.
+    unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().ok().map(str::to_owned)
+}
+
+/// The least and the greatest priority of a stream; equal where there are none.
+fn priorities() -> (i32, i32) {
+    let are_there = PRIORITY_FUNCTIONS.iter().all(|function| has_function(function));
+    are_there.then(|| result::stream::get_priority_range().ok()).flatten().unwrap_or((0, 0))
+}
+
 /// Configures the memory pool: released memory stays with the process, and an allocation never waits for another
 /// stream's release.
 fn set_up_pool(device: sys::CUdevice) -> Result<(), DriverError> {
@@ -171,6 +234,14 @@ fn milliseconds(ms: f32) -> (bool, Duration) {
     (seconds < 0.0, Duration::try_from_secs_f64(seconds.abs()).unwrap_or_default())
 }
 
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        if self.bind().is_ok() {
+            self.shared.sweep(true);
+        }
+    }
+}
+
 impl Device for Cuda {
     fn facts(&self) -> &Facts {
         &self.facts
@@ -192,17 +263,23 @@ impl Device for Cuda {
             .map_err(|e| self.fault(e))
     }
 
-    fn stream(&self) -> Result<Stream, Fault> {
+    fn stream(&self, urgency: Urgency) -> Result<Stream, Fault> {
         self.bind()?;
-        let stream = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(|e| self.fault(e))?;
-        Ok(Stream(stream as u64))
+        let kind = result::stream::StreamKind::NonBlocking;
+        let stream = match (self.priorities, urgency) {
+            ((least, greatest), Urgency::Interactive) if least != greatest => {
+                result::stream::create_with_priority(kind, greatest)
+            }
+            _ => result::stream::create(kind),
+        };
+        Ok(Stream(stream.map_err(|e| self.fault(e))? as u64))
     }
 
     fn stage(&self, cells: usize) -> Result<Staging, Fault> {
         self.bind()?;
         // SAFETY: host memory that is not released before the process ends. Not write-combined, since results are read.
-        let address = unsafe { result::malloc_host(cells * CELL_BYTES, sys::CU_MEMHOSTALLOC_PORTABLE) };
-        let address = address.map_err(|e| self.fault(e))?;
+        let allocate = || unsafe { result::malloc_host(cells * CELL_BYTES, sys::CU_MEMHOSTALLOC_PORTABLE) };
+        let address = on_node(self.facts.access.numa_node, allocate).map_err(|e| self.fault(e))?;
         // SAFETY: that many bytes were just allocated; zeroes are valid cells.
         unsafe { address.cast::<u64>().write_bytes(0, cells) };
         Ok(Staging { address: address as u64, cells })
@@ -229,13 +306,55 @@ impl Device for Cuda {
         let bytes = cells.max(1) * CELL_BYTES;
         // SAFETY: the stream lives; the memory is not read before it is written.
         match unsafe { result::malloc_async(stream.0 as sys::CUstream, bytes) } {
-            Ok(address) => Ok(Memory { address, cells }),
+            Ok(address) => Ok(Memory { address, cells, place: Place::Device }),
             Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(self.out_of_memory(cells)),
             Err(error) => Err(self.fault(error)),
         }
     }
 
+    fn allocate_shared(&self, place: Place, cells: usize) -> Result<Memory, Fault> {
+        self.bind()?;
+        let access = self.facts.access;
+        if !(place == Place::Host && access.is_coherent || place == Place::Managed && access.is_managed) {
+            return Err(Fault::Failed(format!("this device does not read memory of the kind {place:?}")));
+        }
+        // Managed memory beyond what is free would push out what kernels read.
+        if place == Place::Managed && self.free_bytes()? < (cells * CELL_BYTES) as u64 {
+            return Err(self.out_of_memory(cells));
+        }
+        match self.shared.allocate(place, cells, self.facts.ordinal) {
+            Ok(Some(memory)) => Ok(memory),
+            Ok(None) | Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(self.out_of_memory(cells)),
+            Err(error) => Err(self.fault(error)),
+        }
+    }
+
+    fn write(&self, memory: &mut Memory, work: &mut dyn FnMut(&mut [u64])) {
+        if memory.place == Place::Device {
+            return;
+        }
+        // SAFETY: host or managed memory of that many cells, to which the caller holds the only handle; no work of the
+        // device that reads it has been enqueued.
+        work(unsafe { std::slice::from_raw_parts_mut(memory.address as *mut u64, memory.cells) });
+    }
+
+    fn prefetch(&self, stream: Stream, memory: &Memory) -> Result<(), Fault> {
+        if memory.place != Place::Managed {
+            return Err(Fault::Failed("only managed memory is moved".to_owned()));
+        }
+        self.bind()?;
+        // SAFETY: managed memory, which is released behind the work in the stream.
+        unsafe { prefetch(memory, self.facts.ordinal, stream.0 as sys::CUstream) }.map_err(|e| self.fault(e))
+    }
+
     fn release(&self, stream: Stream, memory: Memory) {
+        if memory.place != Place::Device {
+            // Without a mark it is kept: the device may still read it.
+            if let Ok(mark) = self.mark(stream) {
+                self.shared.release(mark.0 as sys::CUevent, &memory);
+            }
+            return;
+        }
         if self.bind().is_ok() {
             // SAFETY: allocated by `allocate` and released once, since a handle has no copies. A failure is reported by
             // the next wait.
@@ -292,7 +411,15 @@ impl Device for Cuda {
         self.bind()?;
         let (bytes, stream) = (cells * CELL_BYTES, stream.0 as sys::CUstream);
         // SAFETY: both ends are within their memory.
-        unsafe { result::memcpy_dtod_async(to.0.at(to.1), from.0.at(from.1), bytes, stream) }.map_err(|e| self.fault(e))
+        let copied = unsafe {
+            if from.0.place == Place::Host {
+                let host = std::slice::from_raw_parts(from.0.at(from.1) as *const u64, cells);
+                result::memcpy_htod_async(to.0.at(to.1), host, stream)
+            } else {
+                result::memcpy_dtod_async(to.0.at(to.1), from.0.at(from.1), bytes, stream)
+            }
+        };
+        copied.map_err(|e| self.fault(e))
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Vec<u8>, Fault> {

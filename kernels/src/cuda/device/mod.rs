@@ -7,12 +7,16 @@
 pub(super) mod arguments;
 pub(super) mod driver;
 pub(super) mod launcher;
+pub(super) mod memory_mode;
+mod numa;
+mod shared_memory;
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use crate::cuda::codegen::lower::{Kernel, LowerError, Lowered};
 use arguments::{Launch, Pointers};
+use memory_mode::HostAccess;
 
 /// Bytes of a cell.
 pub const CELL_BYTES: usize = 8;
@@ -41,6 +45,8 @@ pub struct Facts {
     pub shared_bytes: usize,
     /// Number of multiprocessors.
     pub multiprocessors: u32,
+    /// How it reaches host memory.
+    pub access: HostAccess,
 }
 
 impl Facts {
@@ -103,11 +109,32 @@ impl Fault {
     }
 }
 
-/// Device memory. Released by [`Device::release`].
+/// Where memory that kernels read and write lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// In the device's memory.
+    Device,
+    /// Where the driver moves it, between host and device.
+    Managed,
+    /// In host memory, which the device reads in place.
+    Host,
+}
+
+/// How soon the work of a stream is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Urgency {
+    /// Small requests, which someone waits for.
+    Interactive,
+    /// Large requests.
+    Batch,
+}
+
+/// Memory that kernels read and write. Released by [`Device::release`].
 #[derive(Debug)]
 pub struct Memory {
     pub(crate) address: u64,
     pub(crate) cells: usize,
+    pub(crate) place: Place,
 }
 
 impl Memory {
@@ -119,6 +146,11 @@ impl Memory {
     /// Size in cells of [`CELL_BYTES`].
     pub fn cells(&self) -> usize {
         self.cells
+    }
+
+    /// Where it lies.
+    pub fn place(&self) -> Place {
+        self.place
     }
 }
 
@@ -169,9 +201,11 @@ pub trait Device: Send + Sync + Debug {
     /// [`Fault`].
     fn trim(&self) -> Result<(), Fault>;
 
+    /// A stream; of work that waits in several, the device begins with the more urgent.
+    ///
     /// # Errors
     /// [`Fault`].
-    fn stream(&self) -> Result<Stream, Fault>;
+    fn stream(&self, urgency: Urgency) -> Result<Stream, Fault>;
 
     /// Allocates pinned host memory for copies.
     ///
@@ -191,6 +225,22 @@ pub trait Device: Send + Sync + Debug {
     /// # Errors
     /// [`Fault`].
     fn allocate(&self, stream: Stream, cells: usize) -> Result<Memory, Fault>;
+
+    /// Allocates memory for the host to write and for kernels to read, elsewhere than in the device's own: as its
+    /// [`HostAccess`] allows. Not initialised.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    fn allocate_shared(&self, place: Place, cells: usize) -> Result<Memory, Fault>;
+
+    /// Lets `work` write all cells of such memory, before any work of the device that reads it is enqueued.
+    fn write(&self, memory: &mut Memory, work: &mut dyn FnMut(&mut [u64]));
+
+    /// Enqueues the move of managed memory to the device.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    fn prefetch(&self, stream: Stream, memory: &Memory) -> Result<(), Fault>;
 
     /// Releases memory after the work in `stream`; no other stream may use it any more.
     fn release(&self, stream: Stream, memory: Memory);
@@ -214,7 +264,7 @@ pub trait Device: Send + Sync + Debug {
         cells: usize,
     ) -> Result<(), Fault>;
 
-    /// Enqueues a copy within the device.
+    /// Enqueues a copy within the device, or from host memory that it reads.
     ///
     /// # Errors
     /// [`Fault`].

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::SymbolInput;
 use crate::cuda::device::arguments::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
-use crate::cuda::device::{CELL_BYTES, Fault};
+use crate::cuda::device::{CELL_BYTES, Fault, Place};
 use crate::cuda::execute::column_cache::{CachedColumn, ColumnKey, Neighbours, ResidentColumns};
+use crate::cuda::execute::placement::Placement;
 use crate::cuda::execute::programs::Ready;
 use crate::cuda::execute::sequence::Series;
 use crate::cuda::execute::transfer::{DeviceBuffer, Lent, OwnMark};
@@ -23,6 +24,7 @@ pub(super) struct Task<'a> {
     pub wanted: Wanted,
     /// Cache for columns of bars with a known source.
     pub resident: Option<&'a ResidentColumns>,
+    pub placement: &'a dyn Placement,
     /// Whether values are fetched; `false` to measure the device's time only.
     pub fetch: bool,
 }
@@ -77,6 +79,8 @@ pub(super) struct Batch {
     fetched: Vec<OwnMark>,
     /// Columns to be cached once they have been copied.
     keep: Vec<(Arc<DeviceBuffer>, Neighbours)>,
+    /// Cached memory that is read again, and its copy in the device's own.
+    promoted: Vec<(Arc<DeviceBuffer>, Arc<DeviceBuffer>)>,
     columns: Vec<Option<Column>>,
     /// Marks before all work, after the copies in, and after the kernels.
     marks: Vec<OwnMark>,
@@ -161,6 +165,7 @@ impl Batch {
             parcels: Vec::new(),
             fetched: Vec::new(),
             keep: Vec::new(),
+            promoted: Vec::new(),
             columns: Vec::new(),
             marks: Vec::new(),
             bytes_in: 0,
@@ -208,10 +213,10 @@ impl Batch {
                     }
                 };
                 let cells = market.rows() * GROUP_LANES;
-                let held = Arc::new(self.lent.allocate(cells)?);
                 let mut fill = |first: usize, to: &mut [u64]| lay(market, symbols, column, first, to);
-                self.lent.send(held.memory(), cells, &mut fill)?;
-                self.bytes_in += (cells * CELL_BYTES) as u64;
+                let (held, bytes) = task.placement.place(&mut self.lent, cells, &mut fill)?;
+                let held = Arc::new(held);
+                self.bytes_in += bytes;
                 let mut known = Neighbours::new();
                 for (group, first_row) in missing.iter().zip(&market.first_row) {
                     let cell = *first_row as usize * GROUP_LANES;
@@ -220,7 +225,28 @@ impl Batch {
                 }
                 self.keep.push((held, known));
             }
+            self.promote(task, &mut places)?;
             self.columns.push(places.into_iter().collect());
+        }
+        Ok(())
+    }
+
+    /// Replaces cached memory that is read again by copies in the device's own, where the placement makes them.
+    fn promote(&mut self, task: &Task<'_>, places: &mut [Option<CachedColumn>]) -> Result<(), Fault> {
+        for (held, _) in places.iter_mut().flatten() {
+            let is_new = self.keep.iter().any(|(own, _)| Arc::ptr_eq(own, held));
+            if is_new || held.memory().place() == Place::Device {
+                continue;
+            }
+            let known = self.promoted.iter().find(|(old, _)| Arc::ptr_eq(old, held));
+            if let Some((_, own)) = known {
+                *held = Arc::clone(own);
+            } else if let Some(own) = task.placement.promote(&self.lent, held)? {
+                self.bytes_in += (own.memory().cells() * CELL_BYTES) as u64;
+                let own = Arc::new(own);
+                self.promoted.push((Arc::clone(held), Arc::clone(&own)));
+                *held = own;
+            }
         }
         Ok(())
     }
@@ -423,6 +449,7 @@ impl Batch {
         self.settled = true;
         if let Some(kept) = kept {
             self.keep.iter().for_each(|(held, columns)| kept.keep(columns, held));
+            self.promoted.iter().for_each(|(old, own)| kept.replace(old, own));
         }
         let [started, sent, computed] = self.marks.as_slice() else {
             return Err(Fault::Failed("a batch without its marks".to_owned()));

@@ -107,6 +107,14 @@ impl ResidentColumns {
         state.pieces.insert(number, Allocation { held: Arc::clone(held), keys, used: number });
     }
 
+    /// Replaces cached memory by a complete copy of it, unless it was evicted or replaced meanwhile.
+    pub fn replace(&self, old: &Arc<DeviceBuffer>, copy: &Arc<DeviceBuffer>) {
+        let state = &mut *self.state();
+        if let Some(piece) = state.pieces.values_mut().find(|piece| Arc::ptr_eq(&piece.held, old)) {
+            piece.held = Arc::clone(copy);
+        }
+    }
+
     /// Evicts the least recently used allocation that is not in use; returns `false` if there is none.
     pub fn let_go_of_one(&self) -> bool {
         let gone = {

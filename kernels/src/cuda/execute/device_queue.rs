@@ -12,9 +12,11 @@ use trawl_plan::Program;
 
 use crate::cuda::compile::cache::Cache;
 use crate::cuda::device::arguments::{Market, Wanted};
-use crate::cuda::device::{Device, Facts, Fault};
+use crate::cuda::device::memory_mode::MemoryMode;
+use crate::cuda::device::{Device, Facts, Fault, Urgency};
 use crate::cuda::execute::batch::{Batch, Task};
 use crate::cuda::execute::column_cache::ResidentColumns;
+use crate::cuda::execute::placement::{self, Placement};
 use crate::cuda::execute::policy::Lowering;
 use crate::cuda::execute::programs::Programs;
 use crate::cuda::execute::request::{BarsSource, Request, RequestEvent, RequestPart};
@@ -24,6 +26,10 @@ use crate::{Cancel, Executable, SymbolInput};
 
 /// Maximum batches of one request in flight: one copied in, one computed, one copied out.
 const UNDER_WAY_MAX: usize = 3;
+/// The same on a device that copies in one direction at a time.
+const UNDER_WAY_ONE_ENGINE: usize = 2;
+/// Maximum bytes of the series of a request that counts as small.
+const INTERACTIVE_BYTES_MAX: u64 = 32 << 20;
 /// Maximum bytes that one batch copies to the device: small enough that copying and computing overlap.
 const BYTES_IN_MAX: u64 = 128 << 20;
 /// Cached columns may take 1/`RESIDENT_SHARE` of the budget.
@@ -32,6 +38,8 @@ pub(super) const RESIDENT_SHARE: u64 = 2;
 const STREAMS_DEFAULT: usize = 4;
 /// Default bytes of one pinned buffer.
 const STAGING_BYTES: usize = 8 << 20;
+/// Default maximum bytes of pinned memory.
+const PINNED_BYTES_MAX: usize = 256 << 20;
 /// Default time limit of one batch on the device.
 const BATCH_TIME_MAX: Duration = Duration::from_secs(10);
 /// Default share of free memory that is used, in tenths.
@@ -42,10 +50,16 @@ const SHARE_OF_FREE: u64 = 9;
 pub struct ExecutorOptions {
     /// Maximum bytes of device memory; `None` for nine tenths of the free memory.
     pub device_memory_bytes: Option<u64>,
-    /// Number of streams, which work side by side.
+    /// How bars reach the device; `None` chooses by what the device allows.
+    pub memory_mode: Option<MemoryMode>,
+    /// Number of streams for large requests, which work side by side; small requests have two of their own.
     pub streams: usize,
+    /// Maximum batches of one request in flight; `None` chooses by the device's copy engines.
+    pub batches_in_flight: Option<usize>,
     /// Bytes of each of the four pinned buffers of a stream.
     pub staging_bytes: usize,
+    /// Maximum bytes of all pinned buffers together: those of a stream are smaller if necessary.
+    pub pinned_bytes_max: usize,
     /// Time limit of one batch on the device.
     pub batch_time_max: Duration,
     /// Maximum bytes of the series of one batch; `None` chooses by the available memory.
@@ -58,8 +72,11 @@ impl Default for ExecutorOptions {
     fn default() -> Self {
         Self {
             device_memory_bytes: None,
+            memory_mode: None,
             streams: STREAMS_DEFAULT,
+            batches_in_flight: None,
             staging_bytes: STAGING_BYTES,
+            pinned_bytes_max: PINNED_BYTES_MAX,
             batch_time_max: BATCH_TIME_MAX,
             batch_bytes_max: None,
             wait_for_fused: false,
@@ -78,6 +95,11 @@ pub struct Executor {
     pub(super) pool: Arc<Pool>,
     pub(super) programs: Programs,
     pub(super) resident: ResidentColumns,
+    pub(super) placement: Box<dyn Placement>,
+    /// Why it has its memory mode.
+    mode_reason: &'static str,
+    /// Maximum batches of one request in flight.
+    in_flight_max: usize,
     /// Held by the one request that waits for memory of other requests: two would wake each other in vain.
     pub(super) tight: Mutex<()>,
     lost: OnceLock<String>,
@@ -100,9 +122,16 @@ impl Executor {
             Some(bytes) => bytes,
             None => device.free_bytes()? / 10 * SHARE_OF_FREE,
         };
+        let access = device.facts().access;
+        let (mode, mode_reason) = MemoryMode::choose(access, options.memory_mode).map_err(Fault::Failed)?;
         let budget = Arc::new(Budget::new(bytes_max));
+        let pinned = (options.staging_bytes, options.pinned_bytes_max);
+        let in_flight = if access.copy_engines >= 2 { UNDER_WAY_MAX } else { UNDER_WAY_ONE_ENGINE };
         Ok(Self {
-            pool: Arc::new(Pool::new(Arc::clone(&device), Arc::clone(&budget), options.streams, options.staging_bytes)),
+            pool: Arc::new(Pool::new(Arc::clone(&device), Arc::clone(&budget), options.streams, pinned)),
+            placement: placement::of(mode),
+            mode_reason,
+            in_flight_max: options.batches_in_flight.unwrap_or(in_flight).max(1),
             programs: Programs::new(Arc::clone(&device), cache.into())?,
             resident: ResidentColumns::new(bytes_max / RESIDENT_SHARE),
             budget,
@@ -117,6 +146,11 @@ impl Executor {
     /// Properties of its device.
     pub fn facts(&self) -> &Facts {
         self.device.facts()
+    }
+
+    /// How bars reach the device, and why so.
+    pub fn memory_mode(&self) -> (MemoryMode, &'static str) {
+        (self.placement.mode(), self.mode_reason)
     }
 
     /// Maximum bytes of device memory that it may use.
@@ -249,7 +283,7 @@ impl Executor {
             |part: &RequestPart<'_>| part.symbols.iter().zip(&part.from).all(|(s, from)| from + 1 >= s.visible);
         let wanted = if parts.iter().all(is_last) { Wanted::Last } else { Wanted::All };
         let known = parts.iter().any(|part| part.source.is_some());
-        let task = Task { wanted, resident: known.then_some(&self.resident), fetch };
+        let task = Task { wanted, resident: known.then_some(&self.resident), placement: &*self.placement, fetch };
         let mut call = Request::new(program, parts, &ready, task);
         call.report_empty(report);
         if let Err(fault) = self.run(&mut call, cancel, report) {
@@ -274,6 +308,7 @@ impl Executor {
         report: &mut dyn FnMut(RequestEvent<'_>),
     ) -> Result<(), Fault> {
         let mut waiting = self.cut(call);
+        let urgency = call.urgency(INTERACTIVE_BYTES_MAX);
         let mut under_way: VecDeque<Batch> = VecDeque::new();
         // Whether the device was trimmed since a batch was last started.
         let mut trimmed = false;
@@ -281,7 +316,7 @@ impl Executor {
             if cancel.cancelled() {
                 return Err(Fault::Cancelled);
             }
-            let room = under_way.len() < UNDER_WAY_MAX;
+            let room = under_way.len() < self.in_flight_max;
             let next = if room { waiting.pop_front() } else { None };
             let Some(groups) = next else {
                 let Some(batch) = under_way.pop_front() else { break };
@@ -289,7 +324,7 @@ impl Executor {
                 continue;
             };
             // Do not wait while a batch of this request is in flight: two requests must not wait for each other.
-            let Some(lent) = self.pool.lend(under_way.is_empty())? else {
+            let Some(lent) = self.pool.lend(urgency, under_way.is_empty())? else {
                 waiting.push_front(groups);
                 if let Some(batch) = under_way.pop_front() {
                     self.finish(batch, call, report)?;
@@ -339,7 +374,7 @@ impl Executor {
             // Memory that other requests have released since.
             self.device.trim()?;
             let returns = self.pool.returns();
-            let Some(lent) = self.pool.lend(true)? else { continue };
+            let Some(lent) = self.pool.lend(Urgency::Batch, true)? else { continue };
             match self.start(call, groups.clone(), lent) {
                 Err(Fault::OutOfMemory { needed_bytes, free_bytes }) => {
                     if !self.resident.let_go_of_one() && !self.pool.wait_for_return(returns) {
@@ -354,7 +389,7 @@ impl Executor {
 
     /// Cuts the groups of symbols into batches.
     fn cut(&self, call: &Request<'_>) -> VecDeque<Range<usize>> {
-        let fits = self.budget.bytes_max / RESIDENT_SHARE / UNDER_WAY_MAX as u64;
+        let fits = self.budget.bytes_max / RESIDENT_SHARE / self.in_flight_max as u64;
         let fits = self.options.batch_bytes_max.unwrap_or(fits);
         let mut batches: VecDeque<Range<usize>> = VecDeque::new();
         let (mut bytes, mut bytes_in) = (0, 0);

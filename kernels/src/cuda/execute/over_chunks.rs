@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use trawl_plan::Program;
 
 use crate::cuda::device::arguments::{GROUP_LANES, Wanted};
-use crate::cuda::device::{CELL_BYTES, Fault};
+use crate::cuda::device::{CELL_BYTES, Fault, Urgency};
 use crate::cuda::execute::batch::{Batch, Batched, Task};
 use crate::cuda::execute::column_cache::ColumnKey;
 use crate::cuda::execute::device_queue::{Executor, RESIDENT_SHARE};
@@ -57,7 +57,7 @@ impl Executor {
             let last = symbols.iter().zip(from).all(|(symbol, from)| from + 1 >= symbol.visible);
             let wanted = if last { Wanted::Last } else { Wanted::All };
             let known = source.is_some_and(|source| source.symbols.len() == symbols.len());
-            let task = Task { wanted, resident: known.then_some(&self.resident), fetch };
+            let task = Task { wanted, resident: known.then_some(&self.resident), placement: &*self.placement, fetch };
             let lanes = cut.lanes(symbols.iter().map(|symbol| symbol.visible));
             let values = if fetch { of_host(program, &part, &ready.sequence.outputs) } else { Vec::new() };
             let call =
@@ -128,7 +128,7 @@ impl Executor {
         let (mut alone, mut trimmed) = (None, false);
         let batch = loop {
             let returns = self.pool.returns();
-            let Some(lent) = self.pool.lend(true)? else { continue };
+            let Some(lent) = self.pool.lend(Urgency::Batch, true)? else { continue };
             match Batch::start(&call.ready, &call.task, call.cut.places(&lanes), &groups, call.next_batch, lent) {
                 Err(Fault::OutOfMemory { .. }) if self.resident.let_go_of_one() => {}
                 Err(Fault::OutOfMemory { .. }) if !trimmed => {

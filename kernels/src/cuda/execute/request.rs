@@ -12,7 +12,7 @@ use twox_hash::XxHash3_128;
 
 use crate::SymbolInput;
 use crate::cuda::device::arguments::GROUP_LANES;
-use crate::cuda::device::{CELL_BYTES, Fault};
+use crate::cuda::device::{CELL_BYTES, Fault, Urgency};
 use crate::cuda::execute::batch::{Batched, Task};
 use crate::cuda::execute::column_cache::ColumnKey;
 use crate::cuda::execute::programs::Ready;
@@ -126,6 +126,12 @@ impl<'a> Request<'a> {
         let rows: u64 = self.groups[groups.clone()].iter().map(|group| group.rows as u64).sum();
         let series = self.ready.uses.series_at_once(self.task.wanted) as u64;
         rows * series * (GROUP_LANES * CELL_BYTES) as u64
+    }
+
+    /// How soon it is wanted: requests of at most so many bytes of series are small.
+    pub fn urgency(&self, interactive_bytes_max: u64) -> Urgency {
+        let bytes = self.bytes_of(&(0..self.groups.len()));
+        if bytes <= interactive_bytes_max { Urgency::Interactive } else { Urgency::Batch }
     }
 
     /// Bytes of a group's columns that have to be copied to the device.

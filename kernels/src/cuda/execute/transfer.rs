@@ -8,10 +8,15 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::cuda::device::arguments::GROUP_LANES;
-use crate::cuda::device::{CELL_BYTES, Device, Fault, Mark, Memory, Staging, Stream};
+use crate::cuda::device::{CELL_BYTES, Device, Fault, Mark, Memory, Place, Staging, Stream, Urgency};
 
 /// How long a device may be silent before it counts as lost.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// Tracks for small requests.
+const INTERACTIVE_TRACKS: usize = 2;
+/// Pinned buffers of a track: two in each direction.
+const BUFFERS_OF_TRACK: usize = 4;
 
 /// Budget of device memory in bytes, and the part in use.
 #[derive(Debug)]
@@ -50,7 +55,7 @@ pub(super) struct DeviceBuffer {
 }
 
 /// The handle of an empty allocation.
-static NOTHING: Memory = Memory { address: 0, cells: 0 };
+static NOTHING: Memory = Memory { address: 0, cells: 0, place: Place::Device };
 
 impl DeviceBuffer {
     pub fn memory(&self) -> &Memory {
@@ -117,6 +122,7 @@ pub(super) struct Track {
     pub device: Arc<dyn Device>,
     budget: Arc<Budget>,
     pub stream: Stream,
+    urgency: Urgency,
     inward: [Buffer; 2],
     /// Index of the buffer that is filled next.
     filling: usize,
@@ -126,10 +132,16 @@ pub(super) struct Track {
 }
 
 impl Track {
-    fn new(device: &Arc<dyn Device>, budget: &Arc<Budget>, staging_cells: usize) -> Result<Self, Fault> {
+    fn new(
+        device: &Arc<dyn Device>,
+        budget: &Arc<Budget>,
+        staging_cells: usize,
+        urgency: Urgency,
+    ) -> Result<Self, Fault> {
         let buffer = || Ok::<_, Fault>(Buffer { staging: device.stage(staging_cells)?, used: 0, busy: None });
         Ok(Self {
-            stream: device.stream()?,
+            stream: device.stream(urgency)?,
+            urgency,
             inward: [buffer()?, buffer()?],
             filling: 0,
             staging_cells,
@@ -140,9 +152,29 @@ impl Track {
     }
 
     pub fn allocate(&self, cells: usize) -> Result<DeviceBuffer, Fault> {
+        self.allocate_by(cells, || self.device.allocate(self.stream, cells))
+    }
+
+    /// Allocates outside of the device's own memory; it counts against the same budget.
+    pub fn allocate_shared(&self, place: Place, cells: usize) -> Result<DeviceBuffer, Fault> {
+        self.allocate_by(cells, || self.device.allocate_shared(place, cells))
+    }
+
+    /// Lets `work` write all cells of such memory, before any work that reads it is enqueued.
+    pub fn write(&self, held: &mut DeviceBuffer, work: &mut dyn FnMut(&mut [u64])) {
+        if let Some(memory) = &mut held.memory {
+            self.device.write(memory, work);
+        }
+    }
+
+    fn allocate_by(
+        &self,
+        cells: usize,
+        allocate: impl FnOnce() -> Result<Memory, Fault>,
+    ) -> Result<DeviceBuffer, Fault> {
         let bytes = (cells * CELL_BYTES) as u64;
         self.budget.take(bytes)?;
-        match self.device.allocate(self.stream, cells) {
+        match allocate() {
             Ok(memory) => Ok(DeviceBuffer {
                 device: Arc::clone(&self.device),
                 budget: Arc::clone(&self.budget),
@@ -210,6 +242,7 @@ impl Track {
 pub(super) struct Pool {
     device: Arc<dyn Device>,
     budget: Arc<Budget>,
+    /// Maximum tracks for large requests; small ones have [`INTERACTIVE_TRACKS`] of their own.
     tracks_max: usize,
     staging_cells: usize,
     state: Mutex<PoolState>,
@@ -218,8 +251,9 @@ pub(super) struct Pool {
 
 #[derive(Debug, Default)]
 struct PoolState {
-    idle: Vec<Track>,
-    made: usize,
+    /// By [`Urgency`].
+    idle: [Vec<Track>; 2],
+    made: [usize; 2],
     /// Number of returned tracks.
     returns: u64,
 }
@@ -232,23 +266,34 @@ pub(super) struct Lent {
 }
 
 impl Pool {
-    /// A pool of at most `tracks_max` streams, with buffers of whole rows.
-    pub fn new(device: Arc<dyn Device>, budget: Arc<Budget>, tracks_max: usize, staging_bytes: usize) -> Self {
-        let rows = (staging_bytes / CELL_BYTES / GROUP_LANES).max(1);
-        let (tracks_max, staging_cells) = (tracks_max.max(1), rows * GROUP_LANES);
+    /// A pool of at most `tracks_max` streams for large requests, with buffers of whole rows, whose pinned memory is at
+    /// most `pinned_bytes_max` together if that is a row for each.
+    pub fn new(
+        device: Arc<dyn Device>,
+        budget: Arc<Budget>,
+        tracks_max: usize,
+        (staging_bytes, pinned_bytes_max): (usize, usize),
+    ) -> Self {
+        let tracks_max = tracks_max.max(1);
+        let buffers = (tracks_max + INTERACTIVE_TRACKS) * BUFFERS_OF_TRACK;
+        let rows = (staging_bytes.min(pinned_bytes_max / buffers) / CELL_BYTES / GROUP_LANES).max(1);
+        let staging_cells = rows * GROUP_LANES;
         Self { device, budget, tracks_max, staging_cells, state: Mutex::default(), returned: Condvar::new() }
     }
 
-    /// Borrows a track; if none is free, waits if `wait`, otherwise returns `None`.
-    pub fn lend(self: &Arc<Self>, wait: bool) -> Result<Option<Lent>, Fault> {
+    /// Borrows a track; if none is free, waits if `wait`, otherwise returns `None`. Small requests never wait for large
+    /// ones.
+    pub fn lend(self: &Arc<Self>, urgency: Urgency, wait: bool) -> Result<Option<Lent>, Fault> {
+        let class = urgency as usize;
+        let most = if urgency == Urgency::Interactive { INTERACTIVE_TRACKS } else { self.tracks_max };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(track) = state.idle.pop() {
+            if let Some(track) = state.idle[class].pop() {
                 return Ok(Some(Lent { pool: Arc::clone(self), track: ManuallyDrop::new(track) }));
             }
-            if state.made < self.tracks_max {
-                let track = Track::new(&self.device, &self.budget, self.staging_cells)?;
-                state.made += 1;
+            if state.made[class] < most {
+                let track = Track::new(&self.device, &self.budget, self.staging_cells, urgency)?;
+                state.made[class] += 1;
                 return Ok(Some(Lent { pool: Arc::clone(self), track: ManuallyDrop::new(track) }));
             }
             if !wait {
@@ -273,7 +318,7 @@ impl Pool {
             if state.returns > returns.saturating_add(1) {
                 return true;
             }
-            if state.idle.len() == state.made {
+            if state.idle.iter().map(Vec::len).eq(state.made) {
                 return false;
             }
             state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -300,7 +345,8 @@ impl Drop for Lent {
         // SAFETY: taken once, here, and not accessed afterwards.
         let track = unsafe { ManuallyDrop::take(&mut self.track) };
         let mut state = self.pool.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.idle.push(track);
+        let class = track.urgency as usize;
+        state.idle[class].push(track);
         state.returns += 1;
         drop(state);
         // Some wait for a track, others for memory.
