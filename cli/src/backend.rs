@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use trawl_front::run::Chosen;
-use trawl_kernels::cuda::{self, Cache, Device, Executor, ExecutorOptions, Fault, Fleet, Gpu, Search};
+use trawl_kernels::cuda::{self, Cache, Device, Executor, ExecutorOptions, Fault, Fleet, Gpu, MemoryMode, Search};
 use trawl_kernels::{BACKEND_CPU, Engine, Precision};
 use trawl_plan::ScanDocument;
 use trawl_worker::precision_of;
@@ -44,6 +44,11 @@ pub struct BackendArgs {
         help_heading = "Running"
     )]
     devices: Option<Vec<usize>>,
+
+    /// How bars reach a GPU: 'pinned' (copied), 'managed' (moved by the driver) or 'coherent' (read in host memory, as on
+    /// GH200) [default: by what the GPU allows]
+    #[arg(long, value_name = "MODE", env = "TRAWL_MEMORY_MODE", hide_env = true, help_heading = "Running")]
+    memory_mode: Option<MemoryMode>,
 
     /// Bytes of each GPU's memory to take [default: nine tenths of what is free]
     #[arg(
@@ -165,7 +170,11 @@ impl BackendArgs {
     /// # Errors
     /// Why there is none, or why one of them cannot be used.
     pub fn open(&self) -> Result<Fleet, String> {
-        let options = ExecutorOptions { device_memory_bytes: self.device_memory, ..ExecutorOptions::default() };
+        let options = ExecutorOptions {
+            device_memory_bytes: self.device_memory,
+            memory_mode: self.memory_mode,
+            ..ExecutorOptions::default()
+        };
         let cache = Arc::new(kernel_cache());
         let gpus = self.gpus()?;
         let open = |gpu: &Gpu| {
@@ -232,7 +241,7 @@ mod tests {
     use super::*;
 
     fn args(backend: Backend) -> BackendArgs {
-        BackendArgs { backend, devices: None, device_memory: None }
+        BackendArgs { backend, devices: None, memory_mode: None, device_memory: None }
     }
 
     #[test]

@@ -235,3 +235,56 @@ fn a_section_of_the_benchmark_that_loses_the_device_loses_no_other() {
         (&"done".into(), &"failed".into())
     );
 }
+
+#[test]
+fn several_devices_compute_together_in_any_memory_mode_and_one_may_be_lost() {
+    let home = Home::new();
+    let cuda = ["--backend", "cuda", "--output"];
+    let run = |settings: &str, arguments: &[&str]| on_device(&home, settings, &[&SCAN[..], &cuda, arguments].concat());
+    run(DEVICE, &["one.csv"]).expect_code(0);
+    let two = format!("{DEVICE} card=gh200;{DEVICE} card=gh200 when=random seed=3");
+    for mode in ["pinned", "managed", "coherent"] {
+        run(&two, &["two.csv", "--memory-mode", mode, "--shards", "per-group"]).expect_code(0);
+        assert_eq!(home.read("one.csv"), home.read("two.csv"), "{mode}");
+    }
+    // The second one ends with its first kernel: the first computes its part too.
+    let ends = format!("{DEVICE};{DEVICE} fault=kernel:1:700");
+    run(&ends, &["left.csv", "--devices", "1,0"]).expect_code(0);
+    assert_eq!(home.read("one.csv"), home.read("left.csv"));
+    let lines = String::from_utf8(home.read("driver.jsonl")).expect("text");
+    let ended: Vec<Value> = lines.lines().rev().take(2).map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let did = |device: usize, what: &str| ended[device][what].as_u64().expect("a count");
+    assert!(did(0, "launches") == 1 && did(0, "bytes_out") == 0 && did(1, "bytes_out") > 0, "{ended:?}");
+    // Mistakes.
+    let refused = |settings: &str, arguments: &[&str], why: &str| {
+        let ended = run(settings, &[&["no.csv"], arguments].concat()).expect_code(2);
+        assert!(ended.stderr.contains(why), "{}", ended.stderr);
+    };
+    refused(DEVICE, &["--memory-mode", "coherent"], "does not read host memory");
+    refused(DEVICE, &["--memory-mode", "unified"], "'managed'");
+    refused(DEVICE, &["--devices", "2"], "there is no device 2");
+    refused(&format!("{DEVICE} card=t4;{DEVICE}"), &["--devices", "0"], "8.0");
+}
+
+#[test]
+fn devices_shows_which_ones_are_used_together() {
+    let home = Home::new();
+    let settings = format!("{DEVICE} card=t4;{DEVICE} card=gh200;{DEVICE} card=h100;{DEVICE} card=gh200");
+    let run =
+        |arguments: &[&str]| on_device(&home, &settings, &[&["devices", "--json"], arguments].concat()).expect_code(0);
+    let chosen = |ended: &Ended| -> Vec<u64> {
+        let shown: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        let devices = shown["devices"].as_array().expect("devices").iter();
+        devices.filter(|device| device["chosen"] == true).filter_map(|device| device["ordinal"].as_u64()).collect()
+    };
+    let shown = run(&[]);
+    // The first that is new enough, and those of its name.
+    assert_eq!(chosen(&shown), [1, 3]);
+    assert!(shown.stdout.contains("\"memory_mode\": \"coherent\""), "{}", shown.stdout);
+    assert_eq!(chosen(&run(&["--devices", "2,3"])), [2, 3]);
+    let text = on_device(&home, &settings, &["devices"]).expect_code(0).stdout;
+    assert!(
+        text.contains("2 GPUs were found: GH200") && text.contains("memory mode: coherent (the device reads"),
+        "{text}"
+    );
+}

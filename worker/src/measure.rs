@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trawl_kernels::cuda::Facts as DeviceFacts;
+use trawl_kernels::cuda::Executor;
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_telemetry::metrics::catalogue::worker::{
     BAR_BYTES, BARS, COMPUTE_TIME, DEVICE_QUARANTINES, DEVICES, RunEnd, SEGMENT_DURATION, SEGMENTS_RUN, STAGE_TIME,
@@ -12,9 +12,6 @@ use trawl_telemetry::metrics::current_trace;
 use trawl_wire::{ErrorKind, Failure, pb};
 
 use crate::timeline::SegmentRecord;
-
-/// How bars are transferred to a device: copied from pinned host memory.
-const MEMORY_MODE: &str = "pinned";
 
 /// Records the end of a segment, from its reply and its timings. Must be called inside the shard's span.
 pub(crate) fn segment(reply: &pb::SegmentReply, record: &SegmentRecord, took: Duration) {
@@ -46,11 +43,12 @@ pub(crate) fn stages(stages: &Stages) {
 }
 
 /// Records the device, by its public id.
-pub(crate) fn device(facts: &DeviceFacts) {
+pub(crate) fn device(executor: &Executor) {
+    let (facts, (mode, _)) = (executor.facts(), executor.memory_mode());
     let (major, minor) = facts.capability;
     let known = trawl_telemetry::gpus();
     let uuid = known.get(facts.ordinal).map_or("", String::as_str);
-    DEVICES.add(&[uuid, &facts.name, &format!("{major}.{minor}"), MEMORY_MODE]);
+    DEVICES.add(&[uuid, &facts.name, &format!("{major}.{minor}"), mode.name()]);
 }
 
 /// Records that the device is no longer used.

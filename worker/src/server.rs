@@ -143,7 +143,7 @@ pub async fn run(
     ));
     let (report_lost, lost) = tokio::sync::oneshot::channel::<String>();
     if let Engine::Device(fleet) = &options.engine {
-        fleet.executors().iter().for_each(|executor| measure::device(executor.facts()));
+        fleet.executors().iter().for_each(measure::device);
         warm::start(fleet);
         let mut report_lost = Some(report_lost);
         fleet.on_lost(move |loss| {

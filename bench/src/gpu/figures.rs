@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use rayon::prelude::*;
-use trawl_kernels::cuda::{BarsSource, CELL_BYTES, Device, Executor, Lowering};
+use trawl_kernels::cuda::{BarsSource, CELL_BYTES, Device, Executor, Lowering, Urgency};
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::{Input, Plan, Program, Schema, compile_expressions};

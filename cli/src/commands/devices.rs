@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use trawl_kernels::cuda::{self, Cuda, Device as _, Facts, Gpu, Search};
+use trawl_kernels::cuda::{self, Cuda, Device as _, Facts, Gpu, MemoryMode, Search};
 
 use crate::backend::gpus;
 use crate::output::page::{Page, new_table, push_table};
@@ -52,6 +52,15 @@ struct Found {
     memory_bytes: u64,
     free_bytes: Option<u64>,
     chosen: bool,
+    /// How bars reach it: `pinned`, `managed` or `coherent`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_mode: Option<&'static str>,
+    /// Why so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_mode_reason: Option<&'static str>,
+    /// The node of host memory that is closest to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    numa_node: Option<u32>,
     /// Why this one is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<String>,
@@ -88,6 +97,9 @@ fn shown(wanted: Option<&[usize]>) -> Shown {
     };
     let of_found = |gpu: cuda::Seen| {
         let chosen = usable.iter().find(|usable| usable.facts.ordinal == gpu.ordinal);
+        let access = chosen.map(|usable| usable.facts.access);
+        // Without a request there is a mode for every device.
+        let mode = access.and_then(|access| MemoryMode::choose(access, None).ok());
         let other = || refusal.clone().unwrap_or_else(|| "others are used".to_owned());
         Found {
             ordinal: gpu.ordinal,
@@ -96,6 +108,9 @@ fn shown(wanted: Option<&[usize]>) -> Shown {
             memory_bytes: gpu.memory_bytes,
             free_bytes: chosen.and_then(|usable| usable.free_bytes),
             chosen: chosen.is_some(),
+            memory_mode: mode.map(|(mode, _)| mode.name()),
+            memory_mode_reason: mode.map(|(_, reason)| reason),
+            numa_node: access.and_then(|access| access.numa_node),
             why_not: chosen.is_none().then(other),
         }
     };
@@ -119,7 +134,7 @@ fn text(shown: &Shown) -> String {
     let mut text = String::new();
     if !shown.devices.is_empty() {
         let mut table = new_table();
-        table.set_header(["device", "name", "capability", "memory", "free", ""]);
+        table.set_header(["device", "name", "capability", "memory", "free", "mode", ""]);
         for device in &shown.devices {
             table.add_row([
                 device.ordinal.to_string(),
@@ -127,11 +142,17 @@ fn text(shown: &Shown) -> String {
                 device.compute_capability.clone(),
                 bytes(device.memory_bytes),
                 device.free_bytes.map_or_else(String::new, bytes),
+                device.memory_mode.unwrap_or_default().to_owned(),
                 device.why_not.clone().unwrap_or_else(|| "chosen".to_owned()),
             ]);
         }
         push_table(&mut text, &table, Page::of_stdout());
         let _ = writeln!(text, "driver {}, run-time compiler {}", shown.driver, shown.compiler);
+        let reason = shown.devices.iter().find_map(|device| Some((device.memory_mode?, device.memory_mode_reason?)));
+        if let Some((mode, reason)) = reason {
+            let _ =
+                writeln!(text, "memory mode: {mode} ({reason}); --memory-mode of a scan or a worker chooses another");
+        }
     }
     let _ = writeln!(text, "computes on: {} ({})", shown.backend, shown.reason);
     text

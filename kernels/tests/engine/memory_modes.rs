@@ -216,7 +216,7 @@ fn a_small_request_does_not_wait_for_large_ones() {
 #[test]
 fn nothing_is_left_after_thousands_of_batches() {
     let wanted = std::env::var("TRAWL_DEVICE_BATCHES").ok().and_then(|text| text.parse().ok());
-    let batches = wanted.unwrap_or(400);
+    let batches = wanted.unwrap_or(10_000);
     let program = crate::fused::program(&["close - open".to_owned()]);
     let bars = market(&[3; 2], 5);
     let symbols = inputs(&program, &bars, &[]);
