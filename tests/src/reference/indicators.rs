@@ -192,10 +192,10 @@ fn stoch(x: &[Vec<Value>], params: &[usize], averages: &[&str], field: &str) -> 
     let fast = each(x[0].len(), |t| {
         let highest = window(&x[0], t, params[0])?.into_iter().fold(f64::NEG_INFINITY, f64::max);
         let lowest = window(&x[1], t, params[0])?.into_iter().fold(f64::INFINITY, f64::min);
-        // Only this bar is read: not a window, so an infinity is allowed.
+        // Only this bar is read: not a window, so an infinity is allowed. A flat range makes 0 of finite values alone.
         let close = x[2][t]?;
         let range = highest - lowest;
-        let flat = range <= EPSILON * (highest.abs() + lowest.abs());
+        let flat = range <= EPSILON * (highest.abs() + lowest.abs()) && close.is_finite();
         Some(if flat { 0.0 } else { (close - lowest) / (range / 100.0) })
     });
     let k = average(averages[0], &fast, params[1]);
