@@ -224,7 +224,8 @@ pub async fn run(
 /// The devices in the worker's record.
 fn device_of(engine: &Engine) -> Option<DeviceRecord> {
     let Engine::Device(fleet) = engine else { return None };
-    Some(DeviceRecord { name: fleet.name(), memory_bytes: fleet.device_memory_bytes() })
+    let count = u32::try_from(fleet.executors().len()).unwrap_or(u32::MAX);
+    Some(DeviceRecord { name: fleet.name(), memory_bytes: fleet.device_memory_bytes(), count })
 }
 
 /// Lets running shards finish, and cancels those that take too long.

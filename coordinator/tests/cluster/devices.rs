@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use trawl_coordinator::client::ScanCall;
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::{NoProgress, ShardSpec, client, prepare};
-use trawl_kernels::cuda::{Cache, Executor, ExecutorOptions};
+use trawl_kernels::cuda::{Cache, Executor, ExecutorOptions, Fleet};
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{Engine, NoCancel};
 use trawl_plan::{History, ScanDocument};
@@ -145,6 +145,23 @@ async fn a_lost_device_hands_its_work_back_and_ends_its_worker() {
     world.wait_for(&["b"]).await;
     world.scans_on("cuda").await;
     assert!(whole.device.counts().launches > 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_with_two_devices_goes_on_when_one_is_lost() {
+    let mut world = World::new().await;
+    let each = ["fault=kernel:2:700", "when=random seed=4"].map(TestDevice::new);
+    let executors =
+        each.iter().map(|device| Executor::new(Arc::new(device.open()), Cache::in_memory(), waits()).unwrap());
+    let fleet = Fleet::new(executors.collect()).unwrap();
+    let (_, ended) = world.worker_on("a", Duration::ZERO, Engine::Device(Arc::new(fleet))).await;
+    world.wait_for(&["a"]).await;
+    for _ in 0..3 {
+        world.scans_on("cuda").await;
+    }
+    let [lost, whole] = each.each_ref().map(|device| device.counts().launches);
+    assert!(lost == 2 && whole > 3, "{lost} {whole}");
+    assert!(!ended.is_finished(), "the worker goes on with the other one");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -79,13 +79,20 @@ impl WorkerRecord {
     }
 }
 
-/// The device of a worker, as registered.
+/// The devices of a worker, as registered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceRecord {
-    /// Name, such as `NVIDIA H200`.
+    /// Name, such as `NVIDIA H200`, or `2 x NVIDIA H200`.
     pub name: String,
-    /// Bytes of its memory that the worker may take.
+    /// Bytes of their memory that the worker may take.
     pub memory_bytes: u64,
+    /// How many there are. Workers from before it was reported have one.
+    #[serde(default = "one")]
+    pub count: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// The record of the leading coordinator, JSON under [`leader_key`]. The create revision of the key is the epoch of its
@@ -177,7 +184,7 @@ mod tests {
             },
             threads: 2,
             cache_bytes: 3,
-            device: Some(DeviceRecord { name: "d".into(), memory_bytes: 4 }),
+            device: Some(DeviceRecord { name: "d".into(), memory_bytes: 4, count: 2 }),
             draining: false,
         };
         let mut json = serde_json::to_value(&record).unwrap();

@@ -51,7 +51,11 @@ impl SnapshotPlan {
                 key: name_key(&worker.record.id),
                 device,
                 // A class has devices only, or none.
-                capacity: if device { 1 } else { worker.record.threads },
+                capacity: match &worker.record.device {
+                    Some(devices) if device => devices.count.max(1),
+                    _ if device => 1,
+                    _ => worker.record.threads,
+                },
                 held: worker.reported.groups_of(reference).map(Arc::clone),
             })
         };
