@@ -9,7 +9,9 @@
 #include "anchored.cuh"
 #include "angle.cuh"
 #include "base.cuh"
+#ifndef TRAWL_SHORT
 #include "chunked.cuh"
+#endif
 #include "cycle.cuh"
 #include "elementwise.cuh"
 #include "events.cuh"

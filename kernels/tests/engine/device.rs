@@ -534,7 +534,7 @@ fn an_engine_of_a_device_gives_what_only_the_cpu_can_do_to_it() {
         assert!(one == other, "{precision:?}");
     }
     assert_eq!(device.counts().launches, 1, "f32 is the CPU's");
-    assert_eq!((engine.backend(Precision::F64), engine.backend(Precision::F32)), ("cuda", "cpu"));
+    assert_eq!(engine.backend(), "cuda");
     let cancelled = Asked(AtomicUsize::new(1));
     assert_eq!(run(&engine, Precision::F64, &cancelled), Err(EngineError::Cancelled(Cancelled)));
 }

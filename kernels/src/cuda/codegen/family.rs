@@ -5,7 +5,9 @@
 use trawl_plan::family::{Trend, hull_half};
 use trawl_plan::graph::Op;
 
+use crate::Precision;
 use crate::cuda::codegen::averages::{Averages, Constants, Means};
+use crate::cuda::codegen::number::rounded;
 use crate::cuda::codegen::ring_slots::RingSlots;
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 
@@ -17,8 +19,8 @@ const SIGNALS_MAX: usize = 4;
 const CONSTANT_BARS_MAX: u32 = 128;
 
 impl Averages {
-    pub fn means(&self, constants: Constants) -> Means {
-        let means = self.of_arguments();
+    pub fn means(&self, constants: Constants, precision: Precision) -> Means {
+        let means = self.of_arguments(precision);
         let fixed = match self.family {
             Trend::Wma => "FixedWeightedMeans",
             Trend::Lsma => "FixedLineMeans",
@@ -35,7 +37,7 @@ impl Averages {
         Means { name: format!("{fixed}<Lengths<{}>>", lens.join(", ")), constant: true, ..means }
     }
 
-    fn of_arguments(&self) -> Means {
+    fn of_arguments(&self, precision: Precision) -> Means {
         let count = self.lens.len();
         let mut order: Vec<usize> = (0..count).collect();
         order.sort_by_key(|at| self.lens[*at]);
@@ -89,7 +91,7 @@ impl Averages {
                 let (registers, operations) = if double { (7 + 6 * count, 21) } else { (7 + 4 * count, 15) };
                 Means {
                     doubles: doubles(&|len| {
-                        let factor = 2.0 / (f64::from(len) + 1.0);
+                        let factor = rounded(precision, 2.0 / (f64::from(len) + 1.0));
                         vec![f64::from(len), factor, 1.0 - factor]
                     }),
                     ..means(&format!("ExponentialMeans<#, {double}>"), registers, operations)

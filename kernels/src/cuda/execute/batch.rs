@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::SymbolInput;
+use crate::cuda::codegen::number::{number_bytes, row_bytes};
 use crate::cuda::device::arguments::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
 use crate::cuda::device::{CELL_BYTES, Fault};
 use crate::cuda::execute::column_cache::{CachedColumn, ColumnKey, Neighbours, ResidentColumns};
@@ -12,6 +12,7 @@ use crate::cuda::execute::programs::Ready;
 use crate::cuda::execute::sequence::Series;
 use crate::cuda::execute::transfer::{DeviceBuffer, Lent, OwnMark};
 use crate::stages::{EngineStage, StageSpan, Stages};
+use crate::{Precision, SymbolInput};
 
 /// Maximum cells laid out by a single thread: 2 MiB.
 const LAID_ALONE_MAX: usize = 1 << 18;
@@ -64,6 +65,7 @@ struct CopyRun {
 /// A batch in progress.
 pub(super) struct Batch {
     number: u32,
+    precision: Precision,
     market: Market,
     /// The request's groups that it contains.
     pub groups: Vec<usize>,
@@ -153,6 +155,7 @@ impl Batch {
         });
         let mut batch = Self {
             number,
+            precision: ready.sequence.precision,
             market,
             groups: groups.iter().map(|group| group.group).collect(),
             owners: owners.collect(),
@@ -207,14 +210,15 @@ impl Batch {
                         laid.insert((missing.clone(), market, symbols))
                     }
                 };
-                let cells = market.rows() * GROUP_LANES;
+                let (row_cells, precision) = (row_cells(self.precision), self.precision);
+                let cells = market.rows() * row_cells;
                 let held = Arc::new(self.lent.allocate(cells)?);
-                let mut fill = |first: usize, to: &mut [u64]| lay(market, symbols, column, first, to);
+                let mut fill = |first: usize, to: &mut [u64]| lay(market, symbols, (column, precision), first, to);
                 self.lent.send(held.memory(), cells, &mut fill)?;
                 self.bytes_in += (cells * CELL_BYTES) as u64;
                 let mut known = Neighbours::new();
                 for (group, first_row) in missing.iter().zip(&market.first_row) {
-                    let cell = *first_row as usize * GROUP_LANES;
+                    let cell = *first_row as usize * row_cells;
                     known.extend(key(&groups[*group]).map(|key| (key, cell)));
                     places[*group] = Some((Arc::clone(&held), cell));
                 }
@@ -238,7 +242,7 @@ impl Batch {
     fn is_whole(&self, column: &Column) -> bool {
         let Some((first, begin)) = column.first() else { return true };
         let lies = |((held, cell), row): (&CachedColumn, &i64)| {
-            Arc::ptr_eq(held, first) && *cell == begin + *row as usize * GROUP_LANES
+            Arc::ptr_eq(held, first) && *cell == begin + *row as usize * row_cells(self.precision)
         };
         column.iter().zip(&self.market.first_row).all(lies)
     }
@@ -294,15 +298,16 @@ impl Batch {
                     Some(self.address_of(column, &arguments, scattered.get(at).copied().flatten()))
                 }
                 Series::Made { call, output } => {
-                    let stride = self.market.output_stride(ready.uses.bars(call, self.wanted));
+                    let stride = self.series_cells(ready.uses.bars(call, self.wanted));
                     Some(made.get(call)?.as_ref()?.memory().at(output * stride))
                 }
                 Series::Constant(_) => None,
             };
             let columns: Option<Vec<u64>> = call.reads.iter().map(address).collect();
             let columns = columns.ok_or_else(|| Fault::Failed("a kernel reads what nothing made".to_owned()))?;
-            let out = self.lent.allocate(launch.out_len)?;
-            let scratch = if launch.scratch_len > 0 { Some(self.lent.allocate(launch.scratch_len)?) } else { None };
+            let out = self.lent.allocate(self.cells_of(launch.out_len))?;
+            let scratch = self.cells_of(launch.scratch_len);
+            let scratch = if scratch > 0 { Some(self.lent.allocate(scratch)?) } else { None };
             let pointers = pointers(columns, &out, scratch.as_ref(), *places);
             let function = ready.functions[number];
             // Right before the first kernel, so that time spent on allocations does not count as the kernel's.
@@ -320,12 +325,22 @@ impl Batch {
             let Some((lowered, function, launch, places)) = &identity else {
                 return Err(Fault::Failed("no kernel gives last bars".to_owned()));
             };
-            let out = self.lent.allocate(launch.out_len)?;
+            let out = self.lent.allocate(self.cells_of(launch.out_len))?;
             let pointers = pointers(vec![held.memory().at(cell)], &out, None, *places);
             self.lent.device.launch(self.lent.stream, *function, lowered, launch, &pointers)?;
             Ok(out)
         })
         .map(|extents| self.extents = extents)
+    }
+
+    /// Cells of so many numbers of the kernels' type, which are whole rows.
+    fn cells_of(&self, numbers: usize) -> usize {
+        numbers * number_bytes(self.precision) / CELL_BYTES
+    }
+
+    /// Cells of a series of these bars.
+    fn series_cells(&self, wanted: Wanted) -> usize {
+        self.cells_of(self.market.output_stride(wanted))
     }
 
     /// Determines the extents of the outputs. Series with all bars of which only the last are wanted are reduced by
@@ -337,7 +352,7 @@ impl Batch {
         last: &mut dyn FnMut(&DeviceBuffer, usize) -> Result<DeviceBuffer, Fault>,
     ) -> Result<Vec<Extent>, Fault> {
         let sequence = &ready.sequence;
-        let cells = self.market.output_stride(self.wanted);
+        let cells = self.series_cells(self.wanted);
         let mut extents: Vec<Extent> = Vec::new();
         let mut places: Vec<(usize, usize, usize)> = Vec::new();
         for (output, series) in sequence.outputs.iter().enumerate() {
@@ -352,7 +367,7 @@ impl Batch {
             let (held, at) = if bars == self.wanted {
                 (held, of * cells)
             } else {
-                (Arc::new(last(&held, of * self.market.output_stride(bars))?), 0)
+                (Arc::new(last(&held, of * self.series_cells(bars))?), 0)
             };
             match extents.last_mut() {
                 Some(before) if Arc::ptr_eq(&before.held, &held) && before.at + before.cells == at => {
@@ -446,8 +461,9 @@ impl Batch {
         let extent = &self.extents[piece.extent];
         let rows = self.market.output_stride(self.wanted) / GROUP_LANES;
         let mut group = 0;
-        for (number, row_cells) in cells.chunks(GROUP_LANES).enumerate() {
-            let at = piece.at / GROUP_LANES + number;
+        let row_cells = row_cells(self.precision);
+        for (number, cells) in cells.chunks(row_cells).enumerate() {
+            let at = piece.at / row_cells + number;
             let (output, row) = (extent.outputs[at / rows], at % rows);
             match self.wanted {
                 Wanted::Last => group = row,
@@ -463,12 +479,12 @@ impl Batch {
                 }
             }
             let first = self.market.first_row[group] as usize;
-            for (lane, cell) in row_cells.iter().enumerate() {
+            for (lane, x) in numbers_of(self.precision, cells).into_iter().enumerate() {
                 let owner = self.owners[group * GROUP_LANES + lane];
                 let visible = self.market.visible[group * GROUP_LANES + lane] as usize;
                 let bar = if self.wanted == Wanted::All { row - first } else { visible.wrapping_sub(1) };
                 if let Some(owner) = owner.filter(|_| bar < visible) {
-                    value(owner, output, bar, f64::from_bits(*cell));
+                    value(owner, output, bar, x);
                 }
             }
         }
@@ -485,16 +501,51 @@ impl Drop for Batch {
     }
 }
 
+/// Cells of one row: one bar of a group.
+fn row_cells(precision: Precision) -> usize {
+    row_bytes(precision) / CELL_BYTES
+}
+
+/// The numbers of a row of cells.
+fn numbers_of(precision: Precision, cells: &[u64]) -> [f64; GROUP_LANES] {
+    let mut numbers = [f64::NAN; GROUP_LANES];
+    match precision {
+        Precision::F64 => numbers.iter_mut().zip(cells).for_each(|(x, cell)| *x = f64::from_bits(*cell)),
+        Precision::F32 => {
+            let halves = cells.iter().flat_map(|cell| {
+                let bytes = cell.to_ne_bytes();
+                [[bytes[0], bytes[1], bytes[2], bytes[3]], [bytes[4], bytes[5], bytes[6], bytes[7]]]
+            });
+            numbers.iter_mut().zip(halves).for_each(|(x, half)| *x = f64::from(f32::from_ne_bytes(half)));
+        }
+    }
+    numbers
+}
+
 /// Writes cells of a column, on several threads if there are many. Not on rayon's threads: a waiting one would steal
 /// other work, which may need the stream that this one holds.
-fn lay(market: &Market, symbols: &[SymbolInput<'_>], column: usize, first: usize, to: &mut [u64]) {
+fn lay(
+    market: &Market,
+    symbols: &[SymbolInput<'_>],
+    (column, precision): (usize, Precision),
+    first: usize,
+    to: &mut [u64],
+) {
+    let lay = move |first: usize, to: &mut [u64]| match precision {
+        Precision::F64 => market.lay(symbols, column, first, to, f64::to_bits),
+        Precision::F32 => {
+            // SAFETY: any bits are numbers of 4 bytes, and cells are aligned for them.
+            let (_, numbers, _) = unsafe { to.align_to_mut::<f32>() };
+            market.lay(symbols, column, first * (CELL_BYTES / size_of::<f32>()), numbers, |x| x as f32);
+        }
+    };
     if to.len() < LAID_ALONE_MAX {
-        return market.lay(symbols, column, first, to, f64::to_bits);
+        return lay(first, to);
     }
-    let share = to.len().div_ceil(LAYING_THREADS).next_multiple_of(GROUP_LANES);
+    let share = to.len().div_ceil(LAYING_THREADS).next_multiple_of(row_cells(precision));
     std::thread::scope(|scope| {
         for (number, part) in to.chunks_mut(share).enumerate() {
-            scope.spawn(move || market.lay(symbols, column, first + number * share, part, f64::to_bits));
+            scope.spawn(move || lay(first + number * share, part));
         }
     });
 }

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use trawl_plan::Program;
 
+use crate::Precision;
 use crate::cuda::codegen::averages::Constants;
 use crate::cuda::codegen::family::fold;
 use crate::cuda::codegen::lower::{LowerError, Lowered, forms, lower_over_chunks, lower_steps};
@@ -63,6 +64,8 @@ pub struct Sequence {
     pub outputs: Vec<Series>,
     /// For sequences over chunks: number of rows of a lane before its chunk.
     pub lead: Option<usize>,
+    /// The number type of the series that its kernels read and write.
+    pub precision: Precision,
 }
 
 impl Sequence {
@@ -71,7 +74,7 @@ impl Sequence {
     /// # Errors
     /// [`LowerError`].
     pub fn fused(program: &Program) -> Result<Self, LowerError> {
-        Self::fused_with(program, Constants::None)
+        Self::fused_in(program, Constants::None, Precision::F64)
     }
 
     /// As [`Sequence::fused`], with parameters of the plan as constants of the text: the same values.
@@ -79,11 +82,19 @@ impl Sequence {
     /// # Errors
     /// [`LowerError`].
     pub fn fused_with(program: &Program, constants: Constants) -> Result<Self, LowerError> {
+        Self::fused_in(program, constants, Precision::F64)
+    }
+
+    /// As [`Sequence::fused_with`], over series of a number type.
+    ///
+    /// # Errors
+    /// [`LowerError`].
+    pub fn fused_in(program: &Program, constants: Constants, precision: Precision) -> Result<Self, LowerError> {
         let steps = fold(KernelSteps::of(program));
-        let forms = forms(&steps, constants)?;
-        let parts = WarpPartition::of(&steps, &forms).parts;
+        let forms = forms(&steps, constants, precision)?;
+        let parts = WarpPartition::of(&steps, &forms, precision).parts;
         let cuts = parts.chunks(PARTS_MAX).filter_map(|chunk| Some(chunk.first()?.first..chunk.last()?.end));
-        Self::cut(&steps, cuts.collect(), constants)
+        Self::cut(&steps, cuts.collect(), constants, precision)
     }
 
     /// Lowers to one kernel per primitive.
@@ -91,12 +102,25 @@ impl Sequence {
     /// # Errors
     /// [`LowerError`].
     pub fn apart(program: &Program) -> Result<Self, LowerError> {
-        let steps = KernelSteps::of(program);
-        let cuts = (0..steps.steps.len()).map(|step| step..step + 1).collect();
-        Self::cut(&steps, cuts, Constants::None)
+        Self::apart_in(program, Precision::F64)
     }
 
-    fn cut(steps: &KernelSteps, cuts: Vec<Range<usize>>, constants: Constants) -> Result<Self, LowerError> {
+    /// As [`Sequence::apart`], over series of a number type.
+    ///
+    /// # Errors
+    /// [`LowerError`].
+    pub fn apart_in(program: &Program, precision: Precision) -> Result<Self, LowerError> {
+        let steps = KernelSteps::of(program);
+        let cuts = (0..steps.steps.len()).map(|step| step..step + 1).collect();
+        Self::cut(&steps, cuts, Constants::None, precision)
+    }
+
+    fn cut(
+        steps: &KernelSteps,
+        cuts: Vec<Range<usize>>,
+        constants: Constants,
+        precision: Precision,
+    ) -> Result<Self, LowerError> {
         let mut place: Vec<Series> = Vec::with_capacity(steps.steps.len());
         let mut calls = Vec::with_capacity(cuts.len());
         for (call, cut) in cuts.iter().enumerate() {
@@ -105,13 +129,13 @@ impl Sequence {
                 let output = written.iter().position(|t| *t == step).unwrap_or(0);
                 place.push(Series::Made { call, output });
             }
-            calls.push(KernelCall { lowered: lower_steps(&piece, constants)?, reads });
+            calls.push(KernelCall { lowered: lower_steps(&piece, constants, precision)?, reads });
         }
         let outputs = steps.outputs.iter().map(|source| series(*source, &place)).collect();
-        Ok(Self { calls, outputs, lead: None })
+        Ok(Self { calls, outputs, lead: None, precision })
     }
 
-    /// Lowers to kernels over chunks of each symbol's bars, computed in parallel; with `apart` one for each primitive,
+    /// Lowers to kernels over chunks of each symbol's bars, computed in parallel, in `f64`; with `apart` one for each primitive,
     /// or two for those that are recursive. See `chunks`.
     ///
     /// # Errors
@@ -128,7 +152,7 @@ impl Sequence {
             first = end;
         }
         let outputs = steps.outputs.iter().map(|source| series(*source, &made.place)).collect();
-        Ok(Self { calls: made.calls, outputs, lead: Some(lead) })
+        Ok(Self { calls: made.calls, outputs, lead: Some(lead), precision: Precision::F64 })
     }
 
     /// Whether it calls the same kernels as `other`.
@@ -305,9 +329,9 @@ impl Sequence {
 }
 
 /// A kernel that copies one series unchanged: it extracts the last bars of a full series.
-pub(super) fn identity() -> Result<Lowered, LowerError> {
+pub(super) fn identity(precision: Precision) -> Result<Lowered, LowerError> {
     let steps = KernelSteps { columns: 1, steps: Vec::new(), outputs: vec![StepInput::Column(0)] };
-    lower_steps(&steps, Constants::None)
+    lower_steps(&steps, Constants::None, precision)
 }
 
 /// The layout of a series among those computed so far.
