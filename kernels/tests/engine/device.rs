@@ -87,11 +87,19 @@ impl World {
 
     /// Asserts that the values of a plan, at the last bar and at all bars, equal the CPU's.
     fn agrees(&self, program: &Program, bars: &[Vec<Vec<f64>>]) {
+        self.agrees_in(Precision::F64, program, bars);
+    }
+
+    /// As [`Self::agrees`], in a precision.
+    fn agrees_in(&self, precision: Precision, program: &Program, bars: &[Vec<Vec<f64>>]) {
         let symbols = inputs(program, bars, &[]);
+        let executable = Executable::new(program, precision);
         let middle = symbols.iter().map(|symbol| symbol.visible / 2).collect();
         for from in [last_of(&symbols), vec![0; symbols.len()], middle] {
-            let want = evaluate_from(program, &symbols, &from, &NoCancel).expect("not cancelled");
-            let got = self.values(program, &symbols, &from).expect("a healthy device");
+            let want = executable.evaluate_from(&symbols, &from, &NoCancel).expect("not cancelled");
+            let stages = &mut Stages::default();
+            let got = self.executor.evaluate_from(&executable, &symbols, &from, None, &NoCancel, stages);
+            let got = got.expect("a healthy device");
             assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), want.iter().map(Vec::len).collect::<Vec<_>>());
             assert!(bits(&got) == bits(&want), "from {:?}", &from[..3]);
         }
@@ -104,17 +112,20 @@ fn values_are_those_of_the_cpu_in_one_batch_and_in_many() {
     // Buffers so small that they are filled many times per batch, down to one row.
     let [cramped, row] = [20_000, 1].map(|staging_bytes| ExecutorOptions { staging_bytes, ..small() });
     for options in [waits(), small(), ExecutorOptions { streams: 1, ..small() }, cramped, row] {
-        world("", options).agrees(&plan(), &bars);
+        let world = world("", options);
+        Precision::ALL.into_iter().for_each(|precision| world.agrees_in(precision, &plan(), &bars));
     }
     for when in WHEN {
-        world(when, small()).agrees(&plan(), &bars);
+        let world = world(when, small());
+        Precision::ALL.into_iter().for_each(|precision| world.agrees_in(precision, &plan(), &bars));
     }
 }
 
 #[test]
 fn long_columns_are_laid_out_by_several_threads() {
     let program = program(&["ema(close,9)".to_owned(), "close - open".to_owned()]);
-    world("", waits()).agrees(&program, &market(&[5_000; 61], 9));
+    let (world, bars) = (world("", waits()), market(&[5_000; 61], 9));
+    Precision::ALL.into_iter().for_each(|precision| world.agrees_in(precision, &program, &bars));
 }
 
 #[test]
@@ -225,6 +236,34 @@ fn bars_of_a_known_source_stay_on_the_device_until_others_need_the_room() {
     assert!(world.executor.resident_bytes() > 1 << 20 && counts.most_bytes <= 12 << 20, "{counts:?}");
     assert!(run("a@1", 11, &symbols, &names).1 < 50_000, "the youngest is there");
     assert!(run("a@1", 2, &symbols, &names).1 >= first, "the eldest is not");
+}
+
+/// The same bars, as numbers of 8 and of 4 bytes: neither is taken for the other, whichever comes first, and each is found
+/// again.
+#[test]
+fn bars_of_both_precisions_stay_on_the_device_beside_each_other() {
+    let (program, bars) = (plan(), bars());
+    let symbols = inputs(&program, &bars, &[]);
+    let names: Vec<String> = (0..symbols.len()).map(|i| format!("S{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let from = last_of(&symbols);
+    for order in [[Precision::F64, Precision::F32], [Precision::F32, Precision::F64]] {
+        let world = world("", waits());
+        let mut resident = Vec::new();
+        for precision in [order, order].concat() {
+            let executable = Executable::new(&program, precision);
+            let source = BarsSource { bars: Arc::from("a@1"), group: 0, symbols: &names };
+            let stages = &mut Stages::default();
+            let got = world.executor.evaluate_from(&executable, &symbols, &from, Some(&source), &NoCancel, stages);
+            let want = executable.evaluate_from(&symbols, &from, &NoCancel).expect("not cancelled");
+            assert!(bits(&got.expect("a healthy device")) == bits(&want), "{precision:?} of {order:?}");
+            resident.push(world.executor.resident_bytes());
+        }
+        let bytes = |at: usize| (resident[at] - if at > 0 { resident[at - 1] } else { 0 }) as f64;
+        let halves = if order[0] == Precision::F64 { bytes(0) / bytes(1) } else { bytes(1) / bytes(0) };
+        assert_eq!(halves, 2.0, "{resident:?}");
+        assert_eq!(resident[1], resident[3], "all were found again");
+    }
 }
 
 #[test]
@@ -533,7 +572,7 @@ fn an_engine_of_a_device_gives_what_only_the_cpu_can_do_to_it() {
         let [one, other] = [&engine, &Engine::Cpu].map(|e| bits(&run(e, precision, &NoCancel).expect("it runs")));
         assert!(one == other, "{precision:?}");
     }
-    assert_eq!(device.counts().launches, 1, "f32 is the CPU's");
+    assert_eq!(device.counts().launches, 2, "one in each precision");
     assert_eq!(engine.backend(), "cuda");
     let cancelled = Asked(AtomicUsize::new(1));
     assert_eq!(run(&engine, Precision::F64, &cancelled), Err(EngineError::Cancelled(Cancelled)));

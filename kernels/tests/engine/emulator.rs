@@ -98,9 +98,12 @@ fn compile(text: &str) -> PathBuf {
 impl Emulator {
     /// Compiles kernels, name to text.
     pub fn new(kernels: &BTreeMap<String, String>) -> Self {
-        let all: Vec<&String> = kernels.values().collect();
+        // A text compiles all headers for one number type, which its first line says.
+        let head = |text: &str| text.lines().next().map(str::to_owned);
+        let mut by_head: BTreeMap<Option<String>, Vec<&str>> = BTreeMap::new();
+        kernels.values().for_each(|text| by_head.entry(head(text)).or_default().push(text));
         let texts: Vec<String> =
-            all.chunks(KERNELS_MAX).map(|chunk| chunk.iter().map(|text| text.as_str()).collect::<String>()).collect();
+            by_head.values().flat_map(|texts| texts.chunks(KERNELS_MAX)).map(<[&str]>::concat).collect();
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let mut paths: Vec<Option<PathBuf>> = vec![None; texts.len()];
         let share = texts.len().div_ceil(threads).max(1);

@@ -13,6 +13,7 @@ use crate::Precision;
 use crate::cuda::codegen::averages::Constants;
 use crate::cuda::codegen::family::fold;
 use crate::cuda::codegen::lower::{LowerError, Lowered, forms, lower_over_chunks, lower_steps};
+use crate::cuda::codegen::number::rounded;
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 use crate::cuda::codegen::warp_partition::WarpPartition;
 use crate::cuda::device::arguments::{GROUP_LANES, Limits, Market, Wanted};
@@ -186,7 +187,7 @@ impl Sequence {
         for (number, call) in self.calls.iter().enumerate() {
             let bars = uses.bars(number, wanted);
             let launch = call.lowered.launch(market, bars, limits);
-            let read: Vec<Vec<f64>> = call.reads.iter().map(|series| whole(*series, &made, market)).collect();
+            let read: Vec<Vec<f64>> = call.reads.iter().map(|series| self.whole(*series, &made, market)).collect();
             let poison = f64::from_bits(u64::MAX);
             let (mut out, mut scratch) = (vec![poison; launch.out_len], vec![poison; launch.scratch_len]);
             let memory = Bound {
@@ -203,11 +204,20 @@ impl Sequence {
             made.push(out.chunks(stride).map(<[f64]>::to_vec).collect());
         }
         let output = |series: &Series| match *series {
-            Series::Made { call, .. } if uses.bars(call, wanted) == wanted => whole(*series, &made, market),
-            series if wanted == Wanted::Last => market.last_bars(&whole(series, &made, market)),
-            series => whole(series, &made, market),
+            Series::Made { call, .. } if uses.bars(call, wanted) == wanted => self.whole(*series, &made, market),
+            series if wanted == Wanted::Last => market.last_bars(&self.whole(series, &made, market)),
+            series => self.whole(series, &made, market),
         };
         Ok(self.outputs.iter().map(output).collect())
+    }
+
+    /// The layout of a series among those computed so far, in the number type of the kernels.
+    fn whole(&self, series: Series, made: &[Vec<Vec<f64>>], market: &Market) -> Vec<f64> {
+        match series {
+            Series::Column(column) => market.columns[column].iter().map(|x| rounded(self.precision, *x)).collect(),
+            Series::Constant(value) => vec![rounded(self.precision, value); market.output_stride(Wanted::All)],
+            Series::Made { call, output } => made[call][output].clone(),
+        }
     }
 }
 
@@ -332,15 +342,6 @@ impl Sequence {
 pub(super) fn identity(precision: Precision) -> Result<Lowered, LowerError> {
     let steps = KernelSteps { columns: 1, steps: Vec::new(), outputs: vec![StepInput::Column(0)] };
     lower_steps(&steps, Constants::None, precision)
-}
-
-/// The layout of a series among those computed so far.
-fn whole(series: Series, made: &[Vec<Vec<f64>>], market: &Market) -> Vec<f64> {
-    match series {
-        Series::Column(column) => market.columns[column].clone(),
-        Series::Constant(value) => vec![value; market.output_stride(Wanted::All)],
-        Series::Made { call, output } => made[call][output].clone(),
-    }
 }
 
 fn series(source: StepInput, place: &[Series]) -> Series {
