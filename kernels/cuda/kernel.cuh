@@ -9,9 +9,7 @@
 #include "anchored.cuh"
 #include "angle.cuh"
 #include "base.cuh"
-#ifndef TRAWL_SHORT
 #include "chunked.cuh"
-#endif
 #include "cycle.cuh"
 #include "elementwise.cuh"
 #include "events.cuh"

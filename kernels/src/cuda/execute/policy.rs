@@ -34,13 +34,18 @@ pub enum Lowering {
 impl Lowering {
     /// The lowering of a scan over a universe, and the reason for few symbols with long histories. It depends only on
     /// the scan, not on segments, shards, workers or devices. `bars`: length of the longest history in the snapshot.
+    /// Histories are cut in `f64` only.
     pub fn of_scan<'a>(
         programs: impl IntoIterator<Item = &'a Program>,
         symbols: u64,
         bars: u64,
+        precision: Precision,
     ) -> (Self, Option<String>) {
         if symbols > FEW_SYMBOLS_MAX || bars < LONG_BARS_MIN {
             return (Self::Serial, None);
+        }
+        if precision != Precision::F64 {
+            return (Self::Serial, Some(F64_ONLY.to_owned()));
         }
         let mut programs = programs.into_iter();
         match programs.find_map(|program| Levels::of(&KernelSteps::of(program)).err()) {
