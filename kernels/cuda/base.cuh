@@ -159,6 +159,14 @@ STEP double reciprocal_near(double x) {
     return of_bits((bits_of(near) & ~0xffffffffull) | 1);
 }
 
+#ifdef TRAWL_SHORT
+STEP float reciprocal_near(float x) {
+    float near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(x));
+    return near;
+}
+#endif
+
 // Whether a warp goes on by the short way that it took before. The emulator goes back at random: both give the same bits.
 STEP bool goes_on(bool before, int) { return before; }
 
@@ -192,6 +200,20 @@ STEP double quotient_short(double a, double b, bool& usual) {
     return result;
 }
 
-// A float is divided by the compiler's division, which is short itself.
-STEP float quotient_plain(float a, float b) { return a / b; }
-STEP float quotient_short(float a, float b, bool&) { return a / b; }
+#ifdef TRAWL_SHORT
+// The same of floats, and where it holds.
+STEP float quotient_plain(float a, float b) {
+    const float near = reciprocal_near(b);
+    const float inverse = fma(near, fma(near, -b, 1.0f), near);
+    const float first = a * inverse;
+    const float second = fma(inverse, fma(first, -b, a), first);
+    return fma(inverse, fma(second, -b, a), second);
+}
+
+STEP float quotient_short(float a, float b, bool& usual) {
+    const float result = quotient_plain(a, b);
+    const u32 size = short_bits_of(a) & 0x7fffffffu, place = short_bits_of(result) & 0x7fffffffu;
+    usual = usual && size >= 0x0d800000u && size < 0x7f800000u && place > 0x01000000u && place < 0x7e800000u;
+    return result;
+}
+#endif

@@ -49,7 +49,7 @@ struct FixedWalk {
 STEP real divided(real x, const real* by) { return divided(x, by, false); }
 
 // Above it, what is summed up may be too large for `quotient`.
-constexpr double LARGE = 0x1p800;
+constexpr double LARGE = SHORT ? 0x1p60 : 0x1p800;
 
 // Of a bar that is not straight-line code: `mean(k)` of each length, one after another, since code for each would be read for
 // nothing once windows are full.
@@ -226,7 +226,7 @@ struct FixedKaufmanMeans {
                                          real (&means)[K]) {
         const real* newest = &x.ring[x.now + x.ring.slots];
         const real now = *newest;
-        odd = !SHORT && (odd || may_be_tiny(now) || fabs(now) > LARGE);
+        odd = odd || may_be_tiny(now) || fabs(now) > (real)LARGE;
         if (x.t < LENGTHS::longest() || !((real)LENGTHS::longest() < number) || odd) {
             real before[K];
 #pragma unroll

@@ -133,8 +133,8 @@ constexpr uint16_t MANY = 0xffff;
 // No vector: what is called at every access may call nothing that is seen itself.
 inline Cell* shadow;
 inline size_t shadow_cells;
-// Bytes of a cell: those of the kernel's numbers, so that what neighbouring lanes do is told apart.
-inline size_t cell_bytes = 8;
+// The logarithm of a cell's bytes: those of the kernel's numbers, so that what neighbouring lanes do is told apart.
+inline unsigned cell_shift = 3;
 inline uint32_t barriers;
 // Whether accesses are looked at: not those of texts about them.
 inline bool looks;
@@ -150,9 +150,9 @@ EMULATOR_QUIET void raced(size_t cell, const char* first, unsigned one, const ch
 EMULATOR_QUIET void touched(uintptr_t at, size_t bytes, bool writes) {
     if (!looks) return;
     const size_t first = at - (uintptr_t)shared;
-    if (first >= shadow_cells * cell_bytes) return;
+    if (first >= shadow_cells << cell_shift) return;
     const uint16_t self = (uint16_t)current->thread.x;
-    for (size_t i = first / cell_bytes; looks && i <= (first + bytes - 1) / cell_bytes && i < shadow_cells; ++i) {
+    for (size_t i = first >> cell_shift; looks && i <= (first + bytes - 1) >> cell_shift && i < shadow_cells; ++i) {
         Cell& cell = shadow[i];
         if (cell.copier) raced(i, "copied to", cell.copier - 1u, writes ? "written" : "read", self);
         if (cell.written == barriers && cell.writer != self) raced(i, "written", cell.writer, writes ? "written" : "read", self);
@@ -174,8 +174,8 @@ EMULATOR_QUIET void aligned(uintptr_t at, size_t bytes) {
 }
 
 EMULATOR_QUIET void set_copier(const char* to, uint16_t copier) {
-    for (size_t i = 0; i < COPY_BYTES / cell_bytes; ++i) {
-        const size_t cell = (size_t)(to - shared) / cell_bytes + i;
+    for (size_t i = 0; i < COPY_BYTES >> cell_shift; ++i) {
+        const size_t cell = ((size_t)(to - shared) >> cell_shift) + i;
         if (cell < shadow_cells) shadow[cell].copier = copier;
     }
 }
@@ -359,7 +359,7 @@ inline const char* launch(unsigned blocks, unsigned block_threads, uint64_t shar
     problem.clear();
     body = &kernel;
     (void)number_bytes;
-    WITH_SHADOW(cell_bytes = number_bytes;)
+    WITH_SHADOW(cell_shift = number_bytes == 4 ? 2 : 3;)
     order_now = (Order)how;
     seed_now = seed;
     if (block_threads % WARP != 0) return "a block is not of whole warps";
@@ -381,7 +381,7 @@ inline const char* launch(unsigned blocks, unsigned block_threads, uint64_t shar
         if (posix_memalign(&memory, 128, shared_bytes ? shared_bytes : 1) != 0) abort();
         memset(memory, 0xff, shared_bytes);
         shared = (char*)memory;
-        WITH_SHADOW(shadow_cells = shared_bytes / cell_bytes; shadow = (Cell*)calloc(shadow_cells + 1, sizeof(Cell)); barriers = 1;)
+        WITH_SHADOW(shadow_cells = shared_bytes >> cell_shift; shadow = (Cell*)calloc(shadow_cells + 1, sizeof(Cell)); barriers = 1;)
         run_block((Order)how, random);
         free(memory);
         WITH_SHADOW(free(shadow);)
@@ -437,6 +437,13 @@ inline void block_barrier(int threads) { emulator::wait_for(threads); }
 inline double reciprocal_near(double x) {
     long long bits = __double_as_longlong(1.0 / x) & ~0xfffffffffLL;
     return __longlong_as_double(bits);
+}
+
+// Off by a unit in the last place; what is below the normal numbers is 0, as on the device.
+inline float reciprocal_near(float x) {
+    const auto flushed = [](float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; };
+    const float near = flushed(1.0f / flushed(x));
+    return near != 0.0f && fabsf(near) < INFINITY ? __uint_as_float(__float_as_uint(near) ^ 1u) : near;
 }
 
 inline bool warp_all(bool holds) { return emulator::vote_of_all(holds); }

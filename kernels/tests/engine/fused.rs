@@ -220,9 +220,9 @@ fn parity_page() -> String {
     let mut page = "# How a GPU's values agree with the CPU's\n\n\
         Written by a test from the declarations (`TRAWL_BLESS_PARITY=1 cargo test -p trawl-kernels parity_page`); what is said\n\
         here is tested on the emulator for every line (`kernels/tests/engine/fused.rs`), and shown on a device by `trawl bench gpu`.\n\n\
-        *Bit for bit*: every step runs in f64, in the order of the CPU engine, without contraction; logarithms, exponentials, angles and\n\
-        powers are the engine's own, the same operations on both ([ADR 22](adr/0022-own-elementary-functions.md)). f32 always runs on the CPU ([precision.md](precision.md)).\n\n\
-        *Over chunks*: what is promised where a scan of few symbols with long histories is computed in chunks side by side\n\
+        *Bit for bit*: every step runs in the number type and in the order of the CPU engine, without contraction; logarithms, exponentials, angles and\n\
+        powers are the engine's own, the same operations on both ([ADR 22](adr/0022-own-elementary-functions.md)). It holds in f64 and in f32 ([ADR 59](adr/0059-float-on-a-device.md)).\n\n\
+        *Over chunks*: what is promised in f64 where a scan of few symbols with long histories is computed in chunks side by side\n\
         ([gpu.md](gpu.md)). *1e-12*: relative to the value. *1e-12 of terms*: relative to the largest value of\n\
         the history, where values are differences of averages or sums and as exact as those.\n\
         *Whole*: a scan with this function is not cut. Which bars have a value is always the same. What jumps (a rank, a comparison,\n\

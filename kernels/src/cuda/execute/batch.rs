@@ -4,20 +4,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::cuda::codegen::number::{number_bytes, row_bytes};
-use crate::cuda::device::arguments::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
+use crate::cuda::codegen::number::number_bytes;
+use crate::cuda::device::arguments::{GROUP_LANES, Limits, Market, Pointers, SCATTERED, Wanted};
 use crate::cuda::device::{CELL_BYTES, Fault};
+use crate::cuda::execute::cells::{Numbers, lay, numbers_of, row_cells};
 use crate::cuda::execute::column_cache::{CachedColumn, ColumnKey, Neighbours, ResidentColumns};
 use crate::cuda::execute::programs::Ready;
 use crate::cuda::execute::sequence::Series;
 use crate::cuda::execute::transfer::{DeviceBuffer, Lent, OwnMark};
 use crate::stages::{EngineStage, StageSpan, Stages};
 use crate::{Precision, SymbolInput};
-
-/// Maximum cells laid out by a single thread: 2 MiB.
-const LAID_ALONE_MAX: usize = 1 << 18;
-/// Number of threads for more cells.
-const LAYING_THREADS: usize = 4;
 
 /// The work of a batch.
 pub(super) struct Task<'a> {
@@ -94,49 +90,6 @@ pub(super) struct Ran {
     /// From its first copy to its last.
     pub began: Instant,
     pub ended: Instant,
-}
-
-/// Offsets, in cells, within the small arguments that every batch copies in.
-struct Numbers {
-    cells: Vec<u64>,
-    first_row: usize,
-    visible: usize,
-}
-
-impl Numbers {
-    fn of(market: &Market) -> Self {
-        let mut cells: Vec<u64> = market.first_row.iter().map(|row| row.cast_unsigned()).collect();
-        let visible = cells.len();
-        cells.extend(halves(&market.visible));
-        Self { cells, first_row: 0, visible }
-    }
-
-    /// Adds a table of addresses.
-    fn add_table(&mut self, addresses: impl Iterator<Item = u64>) -> usize {
-        let table = self.cells.len();
-        self.cells.extend(addresses);
-        table
-    }
-
-    /// Adds the arguments of a launch; returns the offsets of its tails and its table.
-    fn add(&mut self, launch: &Launch) -> (usize, usize) {
-        let tail = self.cells.len();
-        self.cells.extend(halves(&launch.tail));
-        let table = self.cells.len();
-        self.cells.extend(launch.table.iter().map(|x| x.to_bits()));
-        (tail, table)
-    }
-}
-
-/// Packs two integers per cell.
-fn halves(numbers: &[i32]) -> impl Iterator<Item = u64> {
-    numbers.chunks(2).map(|pair| {
-        let mut bytes = [0u8; CELL_BYTES];
-        for (to, x) in bytes.chunks_exact_mut(4).zip(pair) {
-            to.copy_from_slice(&x.to_ne_bytes());
-        }
-        u64::from_ne_bytes(bytes)
-    })
 }
 
 impl Batch {
@@ -499,53 +452,4 @@ impl Drop for Batch {
             let _ = self.lent.settle();
         }
     }
-}
-
-/// Cells of one row: one bar of a group.
-fn row_cells(precision: Precision) -> usize {
-    row_bytes(precision) / CELL_BYTES
-}
-
-/// The numbers of a row of cells.
-fn numbers_of(precision: Precision, cells: &[u64]) -> [f64; GROUP_LANES] {
-    let mut numbers = [f64::NAN; GROUP_LANES];
-    match precision {
-        Precision::F64 => numbers.iter_mut().zip(cells).for_each(|(x, cell)| *x = f64::from_bits(*cell)),
-        Precision::F32 => {
-            let halves = cells.iter().flat_map(|cell| {
-                let bytes = cell.to_ne_bytes();
-                [[bytes[0], bytes[1], bytes[2], bytes[3]], [bytes[4], bytes[5], bytes[6], bytes[7]]]
-            });
-            numbers.iter_mut().zip(halves).for_each(|(x, half)| *x = f64::from(f32::from_ne_bytes(half)));
-        }
-    }
-    numbers
-}
-
-/// Writes cells of a column, on several threads if there are many. Not on rayon's threads: a waiting one would steal
-/// other work, which may need the stream that this one holds.
-fn lay(
-    market: &Market,
-    symbols: &[SymbolInput<'_>],
-    (column, precision): (usize, Precision),
-    first: usize,
-    to: &mut [u64],
-) {
-    let lay = move |first: usize, to: &mut [u64]| match precision {
-        Precision::F64 => market.lay(symbols, column, first, to, f64::to_bits),
-        Precision::F32 => {
-            // SAFETY: any bits are numbers of 4 bytes, and cells are aligned for them.
-            let (_, numbers, _) = unsafe { to.align_to_mut::<f32>() };
-            market.lay(symbols, column, first * (CELL_BYTES / size_of::<f32>()), numbers, |x| x as f32);
-        }
-    };
-    if to.len() < LAID_ALONE_MAX {
-        return lay(first, to);
-    }
-    let share = to.len().div_ceil(LAYING_THREADS).next_multiple_of(row_cells(precision));
-    std::thread::scope(|scope| {
-        for (number, part) in to.chunks_mut(share).enumerate() {
-            scope.spawn(move || lay(first + number * share, part));
-        }
-    });
 }
