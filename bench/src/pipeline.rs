@@ -128,7 +128,7 @@ pub fn run(
         let folder = scratch.path().join(number.to_string());
         let prepared = prepare(&open(&folder)?, &document, AsOf::LastSession)?;
         let engine = choose(&prepared)?;
-        let prepared = prepared.clone().on(engine.backend(prepared.precision));
+        let prepared = prepared.clone().on(engine.backend());
         let turn = measure(&prepared, engine, way, threads)?;
         // The next turn fetches again, and the disk has room for it.
         std::fs::remove_dir_all(&folder).context("cannot empty the cache")?;

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use trawl_front::run::Chosen;
 use trawl_kernels::cuda::{self, Cache, Device, Executor, ExecutorOptions, Fault, Fleet, Gpu, MemoryMode, Search};
-use trawl_kernels::{BACKEND_CPU, Engine, Precision};
-use trawl_plan::ScanDocument;
-use trawl_worker::precision_of;
+use trawl_kernels::{BACKEND_CPU, Engine};
 
 use crate::failure::UserMistake;
 
@@ -76,18 +74,12 @@ pub enum Workload {
     Scan {
         /// Estimated nanoseconds of one core.
         estimated_ns: f64,
-        /// Whether it computes in f64, the only precision of a device.
-        is_f64: bool,
     },
 }
 
 /// The CPU, and the reason for it.
 fn on_cpu(reason: impl Into<String>) -> Chosen {
     Chosen { engine: Engine::Cpu, reason: reason.into() }
-}
-
-fn f64_only() -> UserMistake {
-    UserMistake::with_help("--backend cuda: a GPU computes in f64 only", "leave out --precision f32 or --backend cuda")
 }
 
 impl BackendArgs {
@@ -116,11 +108,7 @@ impl BackendArgs {
                 return Err(UserMistake::with_help(message, "leave out --backend cuda"));
             }
             Workload::CpuOnly(what) => return Ok(on_cpu(format!("{what} on the CPU only"))),
-            Workload::Scan { is_f64: false, .. } if asked => {
-                return Err(f64_only());
-            }
-            Workload::Scan { is_f64: false, .. } => return Ok(on_cpu("a GPU computes in f64 only")),
-            Workload::Scan { estimated_ns, .. } if !asked && estimated_ns < WORTH_A_DEVICE_NS => {
+            Workload::Scan { estimated_ns } if !asked && estimated_ns < WORTH_A_DEVICE_NS => {
                 return Ok(on_cpu("the scan finishes before a GPU would be ready"));
             }
             _ => {}
@@ -143,15 +131,11 @@ impl BackendArgs {
     }
 
     /// The backend to ask of a cluster's workers; `None` leaves the choice to the coordinator.
-    ///
-    /// # Errors
-    /// A GPU is asked for a scan that it cannot compute.
-    pub fn of_workers(&self, document: &ScanDocument) -> Result<Option<String>, UserMistake> {
+    pub fn of_workers(&self) -> Option<String> {
         match self.backend {
-            Backend::Auto => Ok(None),
-            Backend::Cpu => Ok(Some(BACKEND_CPU.to_owned())),
-            Backend::Cuda if precision_of(document) == Precision::F64 => Ok(Some(cuda::BACKEND_CUDA.to_owned())),
-            Backend::Cuda => Err(f64_only()),
+            Backend::Auto => None,
+            Backend::Cpu => Some(BACKEND_CPU.to_owned()),
+            Backend::Cuda => Some(cuda::BACKEND_CUDA.to_owned()),
         }
     }
 
@@ -246,19 +230,16 @@ mod tests {
 
     #[test]
     fn the_choice_is_reported_with_its_reason() {
-        let scan = |estimated_ns, is_f64| Workload::Scan { estimated_ns, is_f64 };
+        let scan = |estimated_ns| Workload::Scan { estimated_ns };
         let cpu = |backend, work| {
             let chosen = args(backend).choose(work).unwrap();
             assert!(matches!(chosen.engine, Engine::Cpu), "{chosen:?}");
             chosen.reason
         };
         assert_eq!(cpu(Backend::Cpu, Workload::Server), "requested with --backend");
-        assert_eq!(cpu(Backend::Auto, scan(1e6, true)), "the scan finishes before a GPU would be ready");
-        assert_eq!(cpu(Backend::Auto, scan(1e12, false)), "a GPU computes in f64 only");
+        assert_eq!(cpu(Backend::Auto, scan(1e6)), "the scan finishes before a GPU would be ready");
         assert_eq!(cpu(Backend::Auto, Workload::CpuOnly("it runs")), "it runs on the CPU only");
-        for (work, why) in [(scan(1e12, false), "f64 only"), (Workload::CpuOnly("it runs"), "it runs")] {
-            let refused = args(Backend::Cuda).choose(work).unwrap_err();
-            assert!(refused.to_string().contains(why), "{refused}");
-        }
+        let refused = args(Backend::Cuda).choose(Workload::CpuOnly("it runs")).unwrap_err();
+        assert!(refused.to_string().contains("it runs"), "{refused}");
     }
 }

@@ -258,13 +258,11 @@ impl PreparedScan {
         self.in_class(&WorkerClass::own(backend))
     }
 
-    /// The same scan in a class of workers, which changes the identity. Precisions other than `f64` run on the CPU of
-    /// any class.
+    /// The same scan in a class of workers, which changes the identity.
     pub fn in_class(mut self, class: &WorkerClass) -> Self {
-        let on_device = self.precision == Precision::F64 && class.backend != BACKEND_CPU;
+        let on_device = class.backend != BACKEND_CPU;
         let lowering = if on_device { self.lowering().0 } else { Lowering::Serial };
-        let backend = if on_device { class.backend.as_str() } else { BACKEND_CPU };
-        backend.clone_into(&mut self.identity.backend);
+        self.identity.backend.clone_from(&class.backend);
         self.identity.engine.clone_from(&class.engine);
         self.identity.numerics = class.numerics_of(lowering);
         self
@@ -282,7 +280,7 @@ impl PreparedScan {
 
     /// The lowering for a device, and the reason if it is not obvious.
     pub fn lowering(&self) -> (Lowering, Option<String>) {
-        lowering_of(&self.plan, &self.dataset.manifest)
+        lowering_of(&self.plan, self.precision, &self.dataset.manifest)
     }
 
     /// The as-of on the exchange's clock, with its zone.

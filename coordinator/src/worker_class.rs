@@ -90,7 +90,7 @@ pub fn is_backend(name: &str) -> bool {
 /// What a scan asks of the class that it runs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassNeeds {
-    /// The precision of the scan; devices compute in `f64` only.
+    /// The precision of the scan. Devices of other builds may compute in `f64` only.
     pub precision: Precision,
     /// Whether the coordinator computes a part of the answer, a cross-section: only with its own numerics.
     pub own_numerics: bool,
@@ -105,7 +105,7 @@ impl ClassNeeds {
     pub fn admit(&self, class: &WorkerClass) -> bool {
         let device = class.backend != BACKEND_CPU;
         class.is_known()
-            && (self.precision == Precision::F64 || !device)
+            && (self.precision == Precision::F64 || !device || class.has_own_numerics())
             && (!self.own_numerics || class.has_own_numerics())
             && self.backend.as_ref().is_none_or(|wanted| *wanted == class.backend)
             && !self.unfit.contains(class)
@@ -206,7 +206,11 @@ mod tests {
         let pair = |numerics: &str, backend: &str| Some((numerics.to_owned(), backend.to_owned()));
         assert_eq!(chosen(&workers, &with(Some("cpu"), false, Precision::F64)), pair("n0", "cpu"));
         assert_eq!(chosen(&workers, &with(Some("cpu"), true, Precision::F64)), pair(&own, "cpu"));
-        assert_eq!(chosen(&workers, &with(None, true, Precision::F32)), pair(&own, "cpu"), "devices have no f32");
+        assert_eq!(chosen(&workers, &with(None, true, Precision::F32)), pair(&own, "cuda"));
+        let others = [worker("n0", "cuda", 4)];
+        assert_eq!(chosen(&others, &with(None, false, Precision::F64)), pair("n0", "cuda"));
+        let may_lack_it = "devices of another build may have no f32";
+        assert_eq!(chosen(&others, &with(None, false, Precision::F32)), pair("n0", "cpu"), "{may_lack_it}");
         assert_eq!(chosen(&workers, &with(Some("vulkan"), false, Precision::F64)), None);
         assert_eq!(chosen(&[worker(&own, "vulkan", 4)], &needs()), pair(&own, "cpu"), "its CPU is known");
         let unfit = vec![WorkerClass { numerics: "n0".to_owned(), ..WorkerClass::own("cpu") }];

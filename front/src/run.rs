@@ -150,7 +150,7 @@ pub fn embedded(
     let cancel: &dyn Cancel = cancel.as_ref().map_or(&NoCancel, |flag| flag);
     let threads = routed(threads, prepared).threads();
     let local_options = LocalOptions { shards, threads, deadline, allow_partial, ..LocalOptions::default() };
-    let on_backend = prepared.clone().on(chosen.engine.backend(prepared.precision));
+    let on_backend = prepared.clone().on(chosen.engine.backend());
     let prepared = &on_backend;
     let (lowering, why_lowering) = prepared.lowering();
     let source = ScanSource { checkpoints, engine: chosen.engine.clone().lowered(lowering), ..prepared.source() };

@@ -1,4 +1,4 @@
-// Weighted means since an anchor that each period brings anew.
+// Weighted means since an anchor that each period brings anew. All steps are wide.
 #pragma once
 #include "base.cuh"
 #include "recurrence.cuh"

@@ -4,7 +4,10 @@
 // chunk; in a second one each lane goes through the maps of the chunks before it, which gives it its state, and walks its bars
 // by the step itself. A map that does not hold for a state (while means are seeded, where numbers are huge or vanish) says so:
 // then that chunk is walked, by the step itself too.
+//
+// In double only: maps are as exact as is promised there.
 #pragma once
+#ifndef TRAWL_SHORT
 #include "anchored.cuh"
 #include "base.cuh"
 #include "events.cuh"
@@ -497,3 +500,4 @@ struct ChunkMap<EverSince> {
         return true;
     }
 };
+#endif

@@ -155,12 +155,12 @@ struct Hilbert {
     }
 
     // The value pushed `i` of `pushes` pushes ago, 0 before the first.
-    static __device__ __forceinline__ double back(const History& history, const Ring& ring, int i, int pushes) {
+    static __device__ __forceinline__ double back(const History& history, const WideRing& ring, int i, int pushes) {
         const int at = history.now - i;
         return i < pushes ? ring[at < 0 ? at + PERIOD_MAX : at] : 0.0;
     }
 
-    __device__ __forceinline__ double next_phase(const double* circles, const Ring& smooth_ring) const {
+    __device__ __forceinline__ double next_phase(const double* circles, const WideRing& smooth_ring) const {
         double real = 0.0, imaginary = 0.0;
         const int n = bars();
         for (int i = 0; i < n; ++i) {
@@ -184,7 +184,7 @@ struct Hilbert {
         return next > 315.0 ? next - 360.0 : next;
     }
 
-    __device__ __forceinline__ double next_trendline(const Ring& price_ring) {
+    __device__ __forceinline__ double next_trendline(const WideRing& price_ring) {
         const int n = bars();
         double sum = 0.0;
         for (int i = 0; i < n; ++i) sum = sum + back(prices, price_ring, i, seen);
@@ -209,8 +209,8 @@ struct Hilbert {
         return truth(far || !cycles);
     }
 
-    __device__ __forceinline__ double next(double x, const double* circles, const Ring& price_ring,
-                                           const Ring& smooth_ring) {
+    __device__ __forceinline__ double next(double x, const double* circles, const WideRing& price_ring,
+                                           const WideRing& smooth_ring) {
         if (!is_finite(x)) return na();
         ++seen;
         if (!EARLY) prices.push(x, price_ring);

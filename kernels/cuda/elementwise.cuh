@@ -8,58 +8,58 @@ constexpr double EDGE_TOLERANCE = 1e-9;
 constexpr double TALIB_EPSILON = 1e-14;
 
 // 1, 0, or NA where a side is NA or infinite.
-STEP double told(double a, double b, bool holds) { return only(truth(holds), is_finite(a) && is_finite(b)); }
+STEP real told(real a, real b, bool holds) { return only(truth(holds), is_finite(a) && is_finite(b)); }
 
-STEP double step_negate(double a) { return -a; }
-STEP double step_abs(double a) { return fabs(a); }
-STEP double step_sqrt(double a) { return sqrt(a); }
-STEP double step_ceil(double a) { return ceil(a); }
-STEP double step_floor(double a) { return floor(a); }
+STEP real step_negate(real a) { return -a; }
+STEP real step_abs(real a) { return fabs(a); }
+STEP real step_sqrt(real a) { return sqrt(a); }
+STEP real step_ceil(real a) { return ceil(a); }
+STEP real step_floor(real a) { return floor(a); }
 
-STEP double step_sign(double a) { return 0.0 < a ? 1.0 : a < 0.0 ? -1.0 : a + 0.0; }
+STEP real step_sign(real a) { return 0 < a ? (real)1 : a < 0 ? (real)-1 : a + 0; }
 
-// Adding and taking away 2^52 rounds to an integer, half to even; the sign of what rounds to 0 stays.
-STEP double step_round(double a) {
-    const double whole = 4503599627370496.0;
-    const double rounded = copysign((fabs(a) + whole) - whole, a);
+// Adding and taking away 2^52, or 2^23 of floats, rounds to an integer, half to even; the sign of what rounds to 0 stays.
+STEP real step_round(real a) {
+    const real whole = INTEGER;
+    const real rounded = copysign((fabs(a) + whole) - whole, a);
     return fabs(a) < whole ? rounded : a;
 }
 
-STEP double step_add(double a, double b) { return a + b; }
-STEP double step_subtract(double a, double b) { return a - b; }
-STEP double step_multiply(double a, double b) { return a * b; }
-STEP double step_divide(double a, double b) { return b == 0.0 ? na() : quotient(a, b); }
-STEP double step_quotient(double a, double b) { return quotient(a, b); }
-STEP double step_maximum(double a, double b) { return is_nan(a) ? a : larger(a, b); }
-STEP double step_minimum(double a, double b) { return is_nan(a) ? a : smaller(a, b); }
-STEP double step_ratioorzero(double a, double b) { return b == 0.0 && is_finite(a) ? 0.0 : quotient(a, b); }
-STEP double step_ratioorzeroepsilon(double a, double b) {
-    return fabs(b) < TALIB_EPSILON && is_finite(a) ? 0.0 : quotient(a, b);
+STEP real step_add(real a, real b) { return a + b; }
+STEP real step_subtract(real a, real b) { return a - b; }
+STEP real step_multiply(real a, real b) { return a * b; }
+STEP real step_divide(real a, real b) { return b == 0 ? na() : quotient(a, b); }
+STEP real step_quotient(real a, real b) { return quotient(a, b); }
+STEP real step_maximum(real a, real b) { return is_nan(a) ? a : larger(a, b); }
+STEP real step_minimum(real a, real b) { return is_nan(a) ? a : smaller(a, b); }
+STEP real step_ratioorzero(real a, real b) { return b == 0 && is_finite(a) ? (real)0 : quotient(a, b); }
+STEP real step_ratioorzeroepsilon(real a, real b) {
+    return fabs(b) < (real)TALIB_EPSILON && is_finite(a) ? (real)0 : quotient(a, b);
 }
-STEP double step_gate(double a, double b) { return only(a, is_finite(b)); }
-STEP double step_orelse(double a, double b) { return is_nan(a) ? b : a; }
+STEP real step_gate(real a, real b) { return only(a, is_finite(b)); }
+STEP real step_orelse(real a, real b) { return is_nan(a) ? b : a; }
 
-// Floored: the result has the divisor's sign.
+// Wide. Floored: the result has the divisor's sign.
 STEP double step_remainder(double a, double b) {
     if (b == 0.0) return na();
     const double r = fmod(a, b);
     return r != 0.0 && (r < 0.0) != (b < 0.0) ? r + b : r;
 }
 
-STEP double step_near(double a, double b) {
-    const double most = larger(larger(1.0, fabs(a)), fabs(b));
-    return told(a, b, fabs(a - b) <= EDGE_TOLERANCE * most);
+STEP real step_near(real a, real b) {
+    const real most = larger(larger((real)1, fabs(a)), fabs(b));
+    return told(a, b, fabs(a - b) <= (real)EDGE_TOLERANCE * most);
 }
 
-STEP double step_less(double a, double b) { return told(a, b, a < b); }
-STEP double step_lessequal(double a, double b) { return told(a, b, a <= b); }
-STEP double step_greater(double a, double b) { return told(a, b, b < a); }
-STEP double step_greaterequal(double a, double b) { return told(a, b, b <= a); }
-STEP double step_equal(double a, double b) { return told(a, b, a == b); }
-STEP double step_notequal(double a, double b) { return told(a, b, a < b || b < a); }
+STEP real step_less(real a, real b) { return told(a, b, a < b); }
+STEP real step_lessequal(real a, real b) { return told(a, b, a <= b); }
+STEP real step_greater(real a, real b) { return told(a, b, b < a); }
+STEP real step_greaterequal(real a, real b) { return told(a, b, b <= a); }
+STEP real step_equal(real a, real b) { return told(a, b, a == b); }
+STEP real step_notequal(real a, real b) { return told(a, b, a < b || b < a); }
 
 // Kleene's logic.
-STEP double step_and(double a, double b) { return a == 0.0 || b == 0.0 ? 0.0 : a * b; }
-STEP double step_or(double a, double b) { return a == 1.0 || b == 1.0 ? 1.0 : a + b; }
-STEP double step_not(double a) { return 1.0 - a; }
-STEP double step_select(double c, double a, double b) { return c == 1.0 ? a : only(b, c == 0.0); }
+STEP real step_and(real a, real b) { return a == 0 || b == 0 ? (real)0 : a * b; }
+STEP real step_or(real a, real b) { return a == 1 || b == 1 ? (real)1 : a + b; }
+STEP real step_not(real a) { return 1 - a; }
+STEP real step_select(real c, real a, real b) { return c == 1 ? a : only(b, c == 0); }

@@ -7,7 +7,7 @@
 template <bool LOWEST>
 struct WindowExtreme {
     Block block;
-    double head;
+    real head;
 
     __device__ __forceinline__ void start(int t, int p) {
         block.start(t, p);
@@ -15,33 +15,33 @@ struct WindowExtreme {
     }
 
     // What comparing with changes nothing.
-    static __device__ __forceinline__ double none() { return LOWEST ? infinity() : -infinity(); }
+    static __device__ __forceinline__ real none() { return LOWEST ? infinity() : -infinity(); }
 
-    static __device__ __forceinline__ double further(double a, double b) {
+    static __device__ __forceinline__ real further(real a, real b) {
         return is_nan(a) ? a : LOWEST ? smaller(a, b) : larger(a, b);
     }
 
-    __device__ __forceinline__ double next(double x, int p, const Ring& ring) {
+    __device__ __forceinline__ real next(real x, int p, const Ring& ring) {
         if (block.begins()) {
             head = none();
-            double extreme = none();
+            real extreme = none();
             for (int j = Block::last(p, ring); j > 0; --j) ring[j] = extreme = further(extreme, ring[j]);
         }
         return next_inside(x, p, ring);
     }
 
     // At a bar that begins no block.
-    __device__ __forceinline__ double next_inside(double x, int p, const Ring& ring) {
-        const double value = defined(x);
+    __device__ __forceinline__ real next_inside(real x, int p, const Ring& ring) {
+        const real value = defined(x);
         head = further(head, value);
-        const double tail = block.at + 1 < p ? ring[block.at + 1] : none();
+        const real tail = block.at + 1 < p ? ring[block.at + 1] : none();
         ring[block.at] = value;
         block.next(p);
         return further(tail, head);
     }
 };
 
-// An extreme and the bar that it stands at. An undefined value makes it NaN for good.
+// Wide. An extreme and the bar that it stands at. An undefined value makes it NaN for good.
 struct Peak {
     double value, bar;
 
@@ -56,7 +56,7 @@ struct Peak {
     }
 };
 
-// Bars since the window's maximum, or with `sign` -1 its minimum, the latest of equal ones.
+// Wide. Bars since the window's maximum, or with `sign` -1 its minimum, the latest of equal ones.
 struct WindowSince {
     Block block;
     Peak head;
@@ -66,7 +66,7 @@ struct WindowSince {
         head = Peak::none();
     }
 
-    __device__ __forceinline__ double next(double x, int t, int p, double sign, const Ring& values, const Ring& bars) {
+    __device__ __forceinline__ double next(double x, int t, int p, double sign, const WideRing& values, const WideRing& bars) {
         if (block.begins()) {
             Peak peak = Peak::none();
             for (int j = Block::last(p, values); j > 0; --j) {
@@ -89,16 +89,16 @@ struct WindowSince {
 // Bar number of the window's maximum, or with `sign` -1 of its minimum, as TA-Lib finds it.
 struct ExtremeIndex {
     int bar, from;
-    double value;
+    real value;
 
     __device__ __forceinline__ void start(int, int) {
         bar = from = 0;
         value = -infinity();
     }
 
-    __device__ __forceinline__ double next(const Past& past, int p, double sign) {
+    __device__ __forceinline__ real next(const Past& past, int p, real sign) {
         const int t = past.t;
-        const double x = past.back(0);
+        const real x = past.back(0);
         if (!is_finite(x)) {
             from = t + 1;
             return na();
@@ -111,7 +111,7 @@ struct ExtremeIndex {
             value = sign * past.ring[slot];
             for (int j = first + 1; j <= t; ++j) {
                 slot = past.younger(slot);
-                const double later = sign * past.ring[slot];
+                const real later = sign * past.ring[slot];
                 if (later > value) {
                     bar = j;
                     value = later;
@@ -121,11 +121,11 @@ struct ExtremeIndex {
             bar = t;
             value = sign * x;
         }
-        return (double)bar;
+        return (real)bar;
     }
 };
 
-// Kleene or (`wanted` 1) or and (`wanted` 0) of the last p bars: `wanted` when one of them is, NA when one is NA (bars
+// Wide. Kleene or (`wanted` 1) or and (`wanted` 0) of the last p bars: `wanted` when one of them is, NA when one is NA (bars
 // before the first are), else the opposite.
 struct WindowFold {
     double last_wanted, last_na;

@@ -8,38 +8,44 @@
 #include "trend.cuh"
 
 // Below it, what is summed up may be too small for `divided`.
-constexpr double TINY = 0x1p-700;
+constexpr double TINY = SHORT ? 0x1p-60 : 0x1p-700;
 
 // x over the whole number by[0]. by[1] is 1/by[0] and by[2] what that lacks, so that the two products are off by less than
-// 2^-105 of the quotient before they are rounded once; a quotient of a double by a whole number below 2^50 that is no
-// double is further from the middle between two. So it is rounded as by a division. x is not -0; where it is not finite
+// 2^-105 of the quotient before they are rounded once; a quotient of a real by a whole number below 2^50 that is no
+// real is further from the middle between two. So it is rounded as by a division. x is not -0; where it is not finite
 // neither is the result; where its parts could be denormal, `tiny` is told.
-STEP double divided(double x, const double* by, bool tiny) {
+//
+// Of floats, by[1] is 1/by[0] rounded once: a quotient that is off by less than two last places is corrected to less than one,
+// and from there what is left over, which is exact, gives the rounding of a division (Markstein).
+STEP real divided(real x, const real* by, bool tiny) {
     if (tiny) return x / by[0];
-    return fma(x, by[1], x * by[2]);
+    if (!SHORT) return fma(x, by[1], x * by[2]);
+    const real near = x * by[1];
+    const real nearer = fma(fma(-near, by[0], x), by[1], near);
+    return fma(fma(-nearer, by[0], x), by[1], nearer);
 }
 
 // Whether some value so far was so small that differences of values may be `tiny`.
-STEP bool may_be_tiny(double x) { return x != 0.0 && fabs(x) < TINY; }
+STEP bool may_be_tiny(real x) { return x != 0 && fabs(x) < (real)TINY; }
 
 // The nested sums of windows that end now. The ring holds every value twice, `slots` apart, so that no walk meets its end.
 struct Walk {
-    const double* newest;
-    double now;
+    const real* newest;
+    real now;
     // Sum of the differences of the `age - 1` values before to the current one, and the sum of its partial sums.
-    double sum, sums;
+    real sum, sums;
     int age;
 
     __device__ __forceinline__ explicit Walk(const Past& x)
-        : newest(&x.ring[x.now + x.ring.slots]), now(*newest), sum(0.0), sums(0.0), age(1) {}
+        : newest(&x.ring[x.now + x.ring.slots]), now(*newest), sum(0), sums(0), age(1) {}
 
     // Goes on to the end of the window of `len` bars, which must not begin before the first bar.
     __device__ __forceinline__ void to(int len) {
         if (len < age) {
-            sum = sums = 0.0;
+            sum = sums = 0;
             age = 1;
         }
-        const double* at = newest - (i64)age * LANES;
+        const real* at = newest - (i64)age * LANES;
         for (; age < len; ++age, at -= LANES) {
             sum = sum + (*at - now);
             sums = sums + sum;
@@ -54,7 +60,7 @@ struct WeightedMeans {
 
     __device__ __forceinline__ void start() { tiny = false; }
 
-    __device__ __forceinline__ void next(const Past& x, double, const int* len, const double* by, double (&means)[K]) {
+    __device__ __forceinline__ void next(const Past& x, real, const int* len, const real* by, real (&means)[K]) {
         Walk walk(x);
         tiny = tiny || may_be_tiny(walk.now);
 #pragma unroll
@@ -74,7 +80,7 @@ struct LineMeans {
 
     __device__ __forceinline__ void start() { tiny = false; }
 
-    __device__ __forceinline__ void next(const Past& x, double, const int* len, const double* by, double (&means)[K]) {
+    __device__ __forceinline__ void next(const Past& x, real, const int* len, const real* by, real (&means)[K]) {
         Walk walk(x);
         tiny = tiny || may_be_tiny(walk.now);
 #pragma unroll
@@ -83,7 +89,7 @@ struct LineMeans {
             // No line goes through one point.
             if (x.t + 1 < len[k] || len[k] < 2) continue;
             walk.to(len[k]);
-            const double over = walk.sums * 6.0 - walk.sum * by[4 * k + 3];
+            const real over = walk.sums * 6 - walk.sum * by[4 * k + 3];
             means[k] = defined(walk.now + divided(over, by + 4 * k, tiny));
         }
     }
@@ -101,8 +107,8 @@ struct HullMeans {
         at = -1;
     }
 
-    __device__ __forceinline__ void next(const Past& x, double, const int* len, const double* by, const Ring& raws,
-                                         double (&means)[K]) {
+    __device__ __forceinline__ void next(const Past& x, real, const int* len, const real* by, const Ring& raws,
+                                         real (&means)[K]) {
         const int *half = len + K, *smooth = len + 2 * K;
         Walk walk(x);
         tiny = tiny || may_be_tiny(walk.now);
@@ -111,11 +117,11 @@ struct HullMeans {
         for (int k = 0; k < K; ++k) means[k] = weighted(walk, x.t, half[k], by + 3 * (K + k));
 #pragma unroll
         for (int k = 0; k < K; ++k) {
-            const double raw = 2.0 * means[k] - weighted(walk, x.t, len[k], by + 3 * k);
+            const real raw = 2 * means[k] - weighted(walk, x.t, len[k], by + 3 * k);
             raws[at * K + k] = raw;
             means[k] = na();
             if (x.t + 1 < smooth[k]) continue;
-            double sum = 0.0, sums = 0.0;
+            real sum = 0, sums = 0;
             int slot = at;
             for (int age = 1; age < smooth[k]; ++age) {
                 slot = slot == 0 ? raws.slots - 1 : slot - 1;
@@ -127,7 +133,7 @@ struct HullMeans {
     }
 
 private:
-    __device__ __forceinline__ double weighted(Walk& walk, int t, int len, const double* by) const {
+    __device__ __forceinline__ real weighted(Walk& walk, int t, int len, const real* by) const {
         if (t + 1 < len) return na();
         walk.to(len);
         // Not finite where the mean is not defined; nor is what is made of it.
@@ -138,33 +144,33 @@ private:
 // Adaptive averages after Kaufman. Whole numbers: the lengths, ascending. Numbers: the same.
 template <int K>
 struct KaufmanMeans {
-    double mean[K];
+    real mean[K];
 
     __device__ __forceinline__ void start() {
         for (int k = 0; k < K; ++k) mean[k] = na();
     }
 
-    __device__ __forceinline__ void next(const Past& past, double number, const int* len, const double* bars,
-                                         double (&means)[K]) {
-        const double* at = &past.ring[past.now + past.ring.slots];
-        const double x = *at;
-        double noise = 0.0, far = x;
+    __device__ __forceinline__ void next(const Past& past, real number, const int* len, const real* bars,
+                                         real (&means)[K]) {
+        const real* at = &past.ring[past.now + past.ring.slots];
+        const real x = *at;
+        real noise = 0, far = x;
         int age = 0;
 #pragma unroll
         for (int k = 0; k < K; ++k) {
             if (bars[k] < number) {
-                double total = na();
+                real total = na();
                 if (past.t >= len[k]) {
                     for (; age < len[k]; ++age) {
                         at -= LANES;
-                        const double before = *at;
+                        const real before = *at;
                         noise = noise + fabs(far - before);
                         far = before;
                     }
                     total = noise;
                 }
                 mean[k] = kaufman(mean[k], x, far, total);
-            } else if (number == 1.0) {
+            } else if (number == 1) {
                 mean[k] = x;
             }
             means[k] = mean[k];
@@ -175,26 +181,26 @@ struct KaufmanMeans {
 // Exponential averages, or with DOUBLE twice each less the average of it. Numbers of each: length, factor, 1 - factor.
 template <int K, bool DOUBLE>
 struct ExponentialMeans {
-    double mean[K], second[DOUBLE ? K : 1];
+    real mean[K], second[DOUBLE ? K : 1];
     // In memory, since only bars that are not settled look for it: the weights, 1 unless bars are missing; first value, sum
     // of the differences to it, values: of the mean that averages begin with.
-    double weight[K + 3];
+    real weight[K + 3];
     // Whether every average has begun, at full weight.
     bool settled;
 
     __device__ __forceinline__ void start() {
         settled = false;
         weight[K] = na();
-        weight[K + 1] = weight[K + 2] = 0.0;
+        weight[K + 1] = weight[K + 2] = 0;
         for (int k = 0; k < K; ++k) {
             mean[k] = na();
-            weight[k] = 1.0;
+            weight[k] = 1;
             if (DOUBLE) second[k] = na();
         }
     }
 
-    __device__ __forceinline__ void next(double value, double number, const int*, const double* of, double (&means)[K]) {
-        const double x = defined(value);
+    __device__ __forceinline__ void next(real value, real number, const int*, const real* of, real (&means)[K]) {
+        const real x = defined(value);
         if (settled && is_finite(x)) {
             // Weights (1 - a) and a add up to exactly 1.
 #pragma unroll
@@ -206,25 +212,25 @@ struct ExponentialMeans {
             any(x, number, of);
         }
 #pragma unroll
-        for (int k = 0; k < K; ++k) means[k] = DOUBLE ? 2.0 * mean[k] - second[k] : mean[k];
+        for (int k = 0; k < K; ++k) means[k] = DOUBLE ? 2 * mean[k] - second[k] : mean[k];
     }
 
 private:
-    STEP double followed(double mean, double x, const double* of) {
+    STEP real followed(real mean, real x, const real* of) {
         return mean == x ? mean : mean * of[2] + of[1] * x;
     }
 
     // One bar, whatever is missing.
-    __device__ __forceinline__ void any(double x, double number, const double* of) {
-        double &first = weight[K], &sum = weight[K + 1], &seen = weight[K + 2];
+    __device__ __forceinline__ void any(real x, real number, const real* of) {
+        real &first = weight[K], &sum = weight[K + 1], &seen = weight[K + 2];
         if (is_nan(first)) first = x;
         if (is_finite(x)) {
             sum = sum + (x - first);
-            seen = seen + 1.0;
+            seen = seen + 1;
         }
-        const double seed = first + sum / seen;
+        const real seed = first + sum / seen;
         // A loop over memory: bars that are not settled are few, and nine divisions side by side would take every register.
-        double at[K], of_it[DOUBLE ? K : 1];
+        real at[K], of_it[DOUBLE ? K : 1];
 #pragma unroll
         for (int k = 0; k < K; ++k) {
             at[k] = mean[k];
@@ -233,15 +239,15 @@ private:
         settled = true;
 #pragma unroll 1
         for (int k = 0; k < K; ++k) {
-            const double len = of[3 * k], factor = of[3 * k + 1];
-            const double z = number == len ? seed : only(x, len < number);
+            const real len = of[3 * k], factor = of[3 * k + 1];
+            const real z = number == len ? seed : only(x, len < number);
             const bool there = is_finite(z), fresh = is_nan(at[k]);
-            const double left = weight[k] * of[3 * k + 2];
-            const double moved = at[k] == z ? at[k] : (left * at[k] + factor * z) / (left + factor);
+            const real left = weight[k] * of[3 * k + 2];
+            const real moved = at[k] == z ? at[k] : (left * at[k] + factor * z) / (left + factor);
             at[k] = fresh ? z : there ? moved : at[k];
-            weight[k] = there || fresh ? 1.0 : left;
+            weight[k] = there || fresh ? (real)1 : left;
             if (DOUBLE) of_it[k] = is_nan(of_it[k]) ? at[k] : followed(of_it[k], at[k], of + 3 * k);
-            settled = settled && weight[k] == 1.0 && is_finite(at[k]) && (!DOUBLE || is_finite(of_it[k]));
+            settled = settled && weight[k] == 1 && is_finite(at[k]) && (!DOUBLE || is_finite(of_it[k]));
         }
 #pragma unroll
         for (int k = 0; k < K; ++k) {

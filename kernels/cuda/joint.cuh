@@ -1,4 +1,4 @@
-// Least-squares lines, and two series over one window.
+// Least-squares lines, and two series over one window. All steps are wide.
 #pragma once
 #include "base.cuh"
 #include "window.cuh"
@@ -14,7 +14,7 @@ struct WindowSlope {
         anchor = plain = weighted = na();
     }
 
-    __device__ __forceinline__ double next(double x, int t, int p, const Ring& plains, const Ring& weighteds) {
+    __device__ __forceinline__ double next(double x, int t, int p, const WideRing& plains, const WideRing& weighteds) {
         if (block.begins()) {
             anchor = x;
             plain = weighted = 0.0;
@@ -76,7 +76,7 @@ struct WindowJoint {
     }
 
     __device__ __forceinline__ double next(
-        double x, double y, int p, const Ring& xs, const Ring& ys, const Ring& xxs, const Ring& yys, const Ring& xys) {
+        double x, double y, int p, const WideRing& xs, const WideRing& ys, const WideRing& xxs, const WideRing& yys, const WideRing& xys) {
         if (block.begins()) {
             anchor_x = x;
             anchor_y = y;

@@ -26,17 +26,17 @@ struct Lengths {
 
 // A walk (family.cuh) whose ages are constants.
 struct FixedWalk {
-    const double* newest;
-    double now, sum, sums;
+    const real* newest;
+    real now, sum, sums;
 
     __device__ __forceinline__ explicit FixedWalk(const Past& x)
-        : newest(&x.ring[x.now + x.ring.slots]), now(*newest), sum(0.0), sums(0.0) {}
+        : newest(&x.ring[x.now + x.ring.slots]), now(*newest), sum(0), sums(0) {}
 
     // From the age that the walk has come to on to the end of the window of `TO` bars.
     template <int AGE, int TO>
     __device__ __forceinline__ void to() {
         constexpr bool again = TO < AGE;
-        if (again) sum = sums = 0.0;
+        if (again) sum = sums = 0;
 #pragma unroll
         for (int age = again ? 1 : AGE; age < TO; ++age) {
             sum = sum + (newest[-age * LANES] - now);
@@ -46,16 +46,16 @@ struct FixedWalk {
 };
 
 // `divided` (family.cuh) of what is not tiny.
-STEP double divided(double x, const double* by) { return fma(x, by[1], x * by[2]); }
+STEP real divided(real x, const real* by) { return divided(x, by, false); }
 
 // Above it, what is summed up may be too large for `quotient`.
-constexpr double LARGE = 0x1p800;
+constexpr double LARGE = SHORT ? 0x1p60 : 0x1p800;
 
 // Of a bar that is not straight-line code: `mean(k)` of each length, one after another, since code for each would be read for
 // nothing once windows are full.
 template <int K, class Mean>
-STEP void one_by_one(double (&means)[K], Mean mean) {
-    double all[K];
+STEP void one_by_one(real (&means)[K], Mean mean) {
+    real all[K];
 #pragma unroll 1
     for (int k = 0; k < K; ++k) all[k] = mean(k);
 #pragma unroll
@@ -71,7 +71,7 @@ struct FixedWeightedMeans {
 
     __device__ __forceinline__ void start() { tiny = false; }
 
-    __device__ __forceinline__ void next(const Past& x, double, const int* len, const double* by, double (&means)[K]) {
+    __device__ __forceinline__ void next(const Past& x, real, const int* len, const real* by, real (&means)[K]) {
         FixedWalk walk(x);
         tiny = tiny || may_be_tiny(walk.now);
         if (x.t + 1 < LENGTHS::longest() || tiny) {
@@ -83,7 +83,7 @@ struct FixedWeightedMeans {
 
 private:
     template <int k, int AGE>
-    __device__ __forceinline__ static void mean(FixedWalk& walk, const double* by, double (&means)[K]) {
+    __device__ __forceinline__ static void mean(FixedWalk& walk, const real* by, real (&means)[K]) {
         if constexpr (k < K) {
             walk.template to<AGE, LENGTHS::at(k)>();
             means[k] = defined(walk.now + divided(walk.sums, by + 3 * k));
@@ -101,7 +101,7 @@ struct FixedLineMeans {
 
     __device__ __forceinline__ void start() { tiny = false; }
 
-    __device__ __forceinline__ void next(const Past& x, double, const int* len, const double* by, double (&means)[K]) {
+    __device__ __forceinline__ void next(const Past& x, real, const int* len, const real* by, real (&means)[K]) {
         FixedWalk walk(x);
         tiny = tiny || may_be_tiny(walk.now);
         if (x.t + 1 < LENGTHS::longest() || tiny) {
@@ -113,10 +113,10 @@ struct FixedLineMeans {
 
 private:
     template <int k, int AGE>
-    __device__ __forceinline__ static void mean(FixedWalk& walk, const double* by, double (&means)[K]) {
+    __device__ __forceinline__ static void mean(FixedWalk& walk, const real* by, real (&means)[K]) {
         if constexpr (k < K) {
             walk.template to<AGE, LENGTHS::at(k)>();
-            const double over = walk.sums * 6.0 - walk.sum * by[4 * k + 3];
+            const real over = walk.sums * 6 - walk.sum * by[4 * k + 3];
             // No line goes through one point.
             means[k] = LENGTHS::at(k) < 2 ? na() : defined(walk.now + divided(over, by + 4 * k));
             mean<k + 1, LENGTHS::at(k)>(walk, by, means);
@@ -138,14 +138,14 @@ struct FixedHullMeans {
         at = -1;
     }
 
-    __device__ __forceinline__ void next(const Past& x, double, const int* len, const double* by, const Ring& raws,
-                                         double (&means)[K]) {
+    __device__ __forceinline__ void next(const Past& x, real, const int* len, const real* by, const Ring& raws,
+                                         real (&means)[K]) {
         FixedWalk walk(x);
         tiny = tiny || may_be_tiny(walk.now);
         at = at + 1 < raws.slots ? at + 1 : 0;
         if (x.t + 1 < LENGTHS::longest() || tiny) {
             one_by_one(means, [&](int k) {
-                const double raw = 2.0 * trend_wma(x, len[K + k]) - trend_wma(x, len[k]);
+                const real raw = 2 * trend_wma(x, len[K + k]) - trend_wma(x, len[k]);
                 raws[at * K + k] = raw;
                 return smoothed(x.t, raw, raws, k, len[2 * K + k]);
             });
@@ -156,29 +156,28 @@ struct FixedHullMeans {
 
 private:
     // The weighted mean of the last raw values of an average.
-    __device__ __forceinline__ double smoothed(int t, double raw, const Ring& raws, int k, int len) const {
+    __device__ __forceinline__ real smoothed(int t, real raw, const Ring& raws, int k, int len) const {
         if (t + 1 < len) return na();
-        double sum = 0.0, sums = 0.0;
+        real sum = 0, sums = 0;
         int slot = at;
         for (int age = 1; age < len; ++age) {
             slot = slot == 0 ? raws.slots - 1 : slot - 1;
             sum = sum + (raws[slot * K + k] - raw);
             sums = sums + sum;
         }
-        const double n = (double)len;
-        return defined(raw + sums / (n * (n + 1.0) / 2.0));
+        return defined(raw + sums / weights_of(len));
     }
 
     // The shorter means, then what is left of the walk.
     template <int k, int AGE>
-    __device__ __forceinline__ void half(FixedWalk& walk, const Ring& raws, const double* by, double (&means)[K]) {
+    __device__ __forceinline__ void half(FixedWalk& walk, const Ring& raws, const real* by, real (&means)[K]) {
         if constexpr (k < K) {
             walk.template to<AGE, LENGTHS::at(K + k)>();
             means[k] = walk.now + divided(walk.sums, by + 3 * (K + k));
             half<k + 1, LENGTHS::at(K + k)>(walk, raws, by, means);
         } else {
             // Of this bar and those before, the first of the K rows of their raw values.
-            double* rows[SMOOTH_MAX];
+            real* rows[SMOOTH_MAX];
             int slot = at;
 #pragma unroll
             for (int age = 0; age < SMOOTH_MAX; ++age) {
@@ -190,13 +189,13 @@ private:
     }
 
     template <int k, int AGE>
-    __device__ __forceinline__ static void whole(FixedWalk& walk, double* const (&rows)[SMOOTH_MAX], const double* by,
-                                                 double (&means)[K]) {
+    __device__ __forceinline__ static void whole(FixedWalk& walk, real* const (&rows)[SMOOTH_MAX], const real* by,
+                                                 real (&means)[K]) {
         if constexpr (k < K) {
             walk.template to<AGE, LENGTHS::at(k)>();
-            const double raw = 2.0 * means[k] - (walk.now + divided(walk.sums, by + 3 * k));
+            const real raw = 2 * means[k] - (walk.now + divided(walk.sums, by + 3 * k));
             rows[0][k * LANES] = raw;
-            double sum = 0.0, sums = 0.0;
+            real sum = 0, sums = 0;
 #pragma unroll
             for (int age = 1; age < LENGTHS::at(2 * K + k); ++age) {
                 sum = sum + (rows[age][k * LANES] - raw);
@@ -213,7 +212,7 @@ template <class LENGTHS>
 struct FixedKaufmanMeans {
     static constexpr int K = LENGTHS::count;
 
-    double mean[K];
+    real mean[K];
     // Whether some value was so small or so large that `quotient` does not divide.
     bool odd;
 
@@ -223,13 +222,13 @@ struct FixedKaufmanMeans {
         for (int k = 0; k < K; ++k) mean[k] = na();
     }
 
-    __device__ __forceinline__ void next(const Past& x, double number, const int* len, const double*,
-                                         double (&means)[K]) {
-        const double* newest = &x.ring[x.now + x.ring.slots];
-        const double now = *newest;
-        odd = odd || may_be_tiny(now) || fabs(now) > LARGE;
-        if (x.t < LENGTHS::longest() || !((double)LENGTHS::longest() < number) || odd) {
-            double before[K];
+    __device__ __forceinline__ void next(const Past& x, real number, const int* len, const real*,
+                                         real (&means)[K]) {
+        const real* newest = &x.ring[x.now + x.ring.slots];
+        const real now = *newest;
+        odd = odd || may_be_tiny(now) || fabs(now) > (real)LARGE;
+        if (x.t < LENGTHS::longest() || !((real)LENGTHS::longest() < number) || odd) {
+            real before[K];
 #pragma unroll
             for (int k = 0; k < K; ++k) before[k] = mean[k];
             one_by_one(mean, [&](int k) {
@@ -238,7 +237,7 @@ struct FixedKaufmanMeans {
                 return one.next(x, number, len[k]);
             });
         } else {
-            step<0, 0>(newest, now, now, 0.0);
+            step<0, 0>(newest, now, now, 0);
         }
 #pragma unroll
         for (int k = 0; k < K; ++k) means[k] = mean[k];
@@ -246,18 +245,18 @@ struct FixedKaufmanMeans {
 
 private:
     template <int k, int AGE>
-    __device__ __forceinline__ void step(const double* newest, double x, double far, double noise) {
+    __device__ __forceinline__ void step(const real* newest, real x, real far, real noise) {
         if constexpr (k < K) {
             // Longer than the one before, or as long.
 #pragma unroll
             for (int age = AGE + 1; age <= LENGTHS::at(k); ++age) {
-                const double before = newest[-age * LANES];
+                const real before = newest[-age * LANES];
                 noise = noise + fabs(far - before);
                 far = before;
             }
             // Where nothing changed, 0/0 is not looked at.
-            const double ratio = quotient_plain(fabs(x - far), noise);
-            mean[k] = adapted(mean[k], x, noise == 0.0 ? 0.0 : ratio);
+            const real ratio = quotient_plain(fabs(x - far), noise);
+            mean[k] = adapted(mean[k], x, noise == 0 ? (real)0 : ratio);
             step<k + 1, LENGTHS::at(k)>(newest, x, far, noise);
         }
     }

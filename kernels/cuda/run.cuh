@@ -10,10 +10,10 @@
 struct Run {
     // Output o of symbol lane l of group g: every bar at o*out_stride + (first_row[g] + t)*LANES + l, or the last bar at
     // o*out_stride + g*LANES + l.
-    double* out;
-    // `scratch_slots` slots a block, for rings that find no room in shared memory.
-    double* scratch;
-    // Tables of the host's.
+    real* out;
+    // `scratch_slots` rows a block, for rings that find no room in shared memory.
+    real* scratch;
+    // Tables of the host's, in double.
     const double* table;
     // Of each group, and where they end.
     const i64* first_row;
@@ -23,7 +23,7 @@ struct Run {
     const int* tail;
     i64 out_stride;
     i64 scratch_slots;
-    // Slots of rings in shared memory.
+    // Rows of rings in shared memory.
     int ring_slots;
     // Whether every bar is wanted.
     int all;
@@ -39,9 +39,9 @@ struct Frame {
     int group, lane, warp;
     int rows, visible, tail;
     int first_tile, tiles;
-    double* shared;
-    double* rings;
-    double* scratch;
+    real* shared;
+    real* rings;
+    real* scratch;
 
     // `series_rows`: rows of shared memory in front of the rings. `whole`: whether a step needs every bar.
     __device__ __forceinline__ Frame(const Run& told, int series_rows, bool whole)
@@ -55,8 +55,8 @@ struct Frame {
         shared = shared_memory();
         rings = shared + (i64)series_rows * LANES;
         scratch = told.scratch + (i64)group * told.scratch_slots * LANES;
-        for (i64 i = threadIdx.x; i < (i64)told.ring_slots * LANES; i += threads) rings[i] = na();
-        for (i64 i = threadIdx.x; i < told.scratch_slots * LANES; i += threads) scratch[i] = na();
+        for (i64 i = threadIdx.x; i < (i64)told.ring_slots * LANES; i += threads) rings[i] = blank();
+        for (i64 i = threadIdx.x; i < told.scratch_slots * LANES; i += threads) scratch[i] = blank();
     }
 
     __device__ __forceinline__ int bars_of(int tile) const { return least(TILE, rows - tile * TILE); }
@@ -68,32 +68,33 @@ struct Frame {
     }
 
     // Row 0 of a tile of a series whose buffers begin at row `base` of shared memory and are `depth` tiles.
-    __device__ __forceinline__ double* tile_of(int base, int depth, int tile) const {
+    __device__ __forceinline__ real* tile_of(int base, int depth, int tile) const {
         return shared + ((i64)base + (i64)(tile % depth) * TILE) * LANES;
     }
 
     // The group's first row of a column. An odd address is that of a table of such rows, one a group: columns that stay on
     // the device between calls lie where they came to lie.
-    __device__ __forceinline__ const double* first_of(const double* column) const {
+    __device__ __forceinline__ const real* first_of(const real* column) const {
         const u64 place = (u64)column;
-        return place & SCATTERED ? ((const double* const*)(place - SCATTERED))[group] : column + first_row * LANES;
+        return place & SCATTERED ? ((const real* const*)(place - SCATTERED))[group] : column + first_row * LANES;
     }
 
     // Brings a tile of a column whose first row lies at `rows_at`, by all threads of the block.
-    __device__ __forceinline__ void fetch(const double* rows_at, int base, int depth, int tile) const {
+    __device__ __forceinline__ void fetch(const real* rows_at, int base, int depth, int tile) const {
         if (tile >= tiles) return;
-        constexpr int PAIRS = TILE * (LANES / 2);
+        // Values of a copy, and copies of a tile.
+        constexpr int EACH = COPY_BYTES / (int)sizeof(real), COPIES = TILE * (LANES / EACH);
         const int mine = (int)threadIdx.x;
-        double* to = tile_of(base, depth, tile) + 2 * mine;
-        const double* from = rows_at + (i64)tile * (TILE * LANES) + 2 * mine;
-        const int pairs = bars_of(tile) * (LANES / 2);
-        if (pairs == PAIRS) {
+        real* to = tile_of(base, depth, tile) + EACH * mine;
+        const real* from = rows_at + (i64)tile * (TILE * LANES) + EACH * mine;
+        const int copies = bars_of(tile) * (LANES / EACH);
+        if (copies == COPIES) {
 #pragma unroll
-            for (int i = 0; i < PAIRS; i += threads) {
-                if (i + threads <= PAIRS || i + mine < PAIRS) copy_pair(to + 2 * i, from + 2 * i);
+            for (int i = 0; i < COPIES; i += threads) {
+                if (i + threads <= COPIES || i + mine < COPIES) copy_across(to + EACH * i, from + EACH * i);
             }
         } else {
-            for (int i = 0; i + mine < pairs; i += threads) copy_pair(to + 2 * i, from + 2 * i);
+            for (int i = 0; i + mine < copies; i += threads) copy_across(to + EACH * i, from + EACH * i);
         }
     }
 
@@ -104,8 +105,17 @@ struct Frame {
 
     // A ring in shared memory or in scratch memory, as the launch says.
     __device__ __forceinline__ Ring ring(u32 place, u32 slots) const {
-        double* all = place & IN_SCRATCH ? scratch : rings;
+        real* all = place & IN_SCRATCH ? scratch : rings;
         return Ring{all + (i64)(place & ~IN_SCRATCH) * LANES + lane, (int)slots};
+    }
+
+    // The same of a wide step.
+    __device__ __forceinline__ WideRing wide_shared_ring(u32 place, u32 slots) const {
+        return WideRing{(double*)(rings + (i64)place * LANES) + lane, (int)slots};
+    }
+    __device__ __forceinline__ WideRing wide_ring(u32 place, u32 slots) const {
+        real* all = place & IN_SCRATCH ? scratch : rings;
+        return WideRing{(double*)(all + (i64)(place & ~IN_SCRATCH) * LANES) + lane, (int)slots};
     }
 
     // Whether a part whose steps are past their seeds or not, as `settled` says, may go on by the short way: lanes behind
@@ -115,9 +125,9 @@ struct Frame {
     }
 
     // Tells the value of output `output` at bar `t`. NaNs are canonical.
-    __device__ __forceinline__ void put(int output, int t, double x) const {
+    __device__ __forceinline__ void put(int output, int t, real x) const {
         const i64 base = (i64)output * run.out_stride + lane;
-        const double value = is_nan(x) ? na() : x;
+        const real value = is_nan(x) ? na() : x;
         if (run.all) {
             if (t < visible) run.out[base + (first_row + t) * LANES] = value;
         } else if (t + 1 == visible) {

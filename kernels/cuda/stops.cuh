@@ -1,4 +1,4 @@
-// Stops that trail the price and turn with it.
+// Stops that trail the price and turn with it. All steps are wide.
 #pragma once
 #include "base.cuh"
 

@@ -4,11 +4,11 @@
 #include "base.cuh"
 
 // No equity falls below it.
-constexpr double EQUITY_FLOOR = 0.25;
+constexpr real EQUITY_FLOOR = 0.25;
 
 // Sum of the differences to the current value of the `len - 1` values before it, and the sum of its partial sums.
-STEP void nested_sums(const Past& x, double now, int len, double& sum, double& sums) {
-    sum = sums = 0.0;
+STEP void nested_sums(const Past& x, real now, int len, real& sum, real& sums) {
+    sum = sums = 0;
     int slot = x.now;
     for (int age = 1; age < len; ++age) {
         slot = x.older(slot);
@@ -18,21 +18,21 @@ STEP void nested_sums(const Past& x, double now, int len, double& sum, double& s
 }
 
 // The linearly weighted mean of `len` bars.
-STEP double trend_wma(const Past& x, int len) {
+STEP real trend_wma(const Past& x, int len) {
     if (x.t + 1 < len) return na();
-    const double now = defined(x.back(0)), n = (double)len;
-    double sum, sums;
+    const real now = defined(x.back(0));
+    real sum, sums;
     nested_sums(x, now, len, sum, sums);
-    return defined(now + sums / (n * (n + 1.0) / 2.0));
+    return defined(now + sums / weights_of(len));
 }
 
 // The end of the least-squares line. No line goes through one point.
-STEP double trend_lsma(const Past& x, int len) {
+STEP real trend_lsma(const Past& x, int len) {
     if (x.t + 1 < len || len < 2) return na();
-    const double now = defined(x.back(0)), n = (double)len;
-    double sum, sums;
+    const real now = defined(x.back(0));
+    real sum, sums;
     nested_sums(x, now, len, sum, sums);
-    return defined(now + (sums * 6.0 - sum * (2.0 * (n + 1.0))) / (n * (n + 1.0)));
+    return defined(now + (sums * 6 - sum * (real)(2 * (len + 1))) / (real)((i64)len * (len + 1)));
 }
 
 // Hull's average: the weighted mean over `smooth` bars of twice the shorter mean less the longer one.
@@ -41,20 +41,19 @@ struct TrendHull {
 
     __device__ __forceinline__ void start(int, int) { raws.start(0); }
 
-    __device__ __forceinline__ double next(const Past& x, int half, int whole, int smooth, const Ring& ring) {
-        const double raw = 2.0 * trend_wma(x, half) - trend_wma(x, whole);
+    __device__ __forceinline__ real next(const Past& x, int half, int whole, int smooth, const Ring& ring) {
+        const real raw = 2 * trend_wma(x, half) - trend_wma(x, whole);
         raws.push(raw, ring);
         if (x.t + 1 < smooth) return na();
         const Past past{ring, raws.now, x.t};
-        double sum = 0.0, sums = 0.0;
+        real sum = 0, sums = 0;
         int slot = past.now;
         for (int age = 1; age < smooth; ++age) {
             slot = past.older(slot);
             sum = sum + (ring[slot] - raw);
             sums = sums + sum;
         }
-        const double n = (double)smooth;
-        return defined(raw + sums / (n * (n + 1.0) / 2.0));
+        return defined(raw + sums / weights_of(smooth));
     }
 };
 
@@ -63,71 +62,71 @@ struct TrendHull {
 template <bool DOUBLE>
 struct TrendExponential {
     // First value, sum of differences to it, values: of the mean that the average begins with.
-    double first, sum, seen;
+    real first, sum, seen;
     // The average, NA before the first value; its weight, 1 unless bars are missing; the average of it.
-    double mean, weight, second;
+    real mean, weight, second;
 
     __device__ __forceinline__ void start(int, int) {
         first = mean = second = na();
-        sum = seen = 0.0;
-        weight = 1.0;
+        sum = seen = 0;
+        weight = 1;
     }
 
-    __device__ __forceinline__ double next(double value, double number, int len, double factor) {
-        const double x = defined(value), n = (double)len, kept = 1.0 - factor;
+    __device__ __forceinline__ real next(real value, real number, int len, real factor) {
+        const real x = defined(value), n = (real)len, kept = 1 - factor;
         if (is_nan(first)) first = x;
         if (is_finite(x)) {
             sum = sum + (x - first);
-            seen = seen + 1.0;
+            seen = seen + 1;
         }
-        const double seed = first + sum / seen;
-        const double z = number == n ? seed : only(x, n < number);
+        const real seed = first + sum / seen;
+        const real z = number == n ? seed : only(x, n < number);
         const bool there = is_finite(z), fresh = is_nan(mean);
-        const double left = weight * kept;
-        const double moved = mean == z ? mean : (left * mean + factor * z) / (left + factor);
+        const real left = weight * kept;
+        const real moved = mean == z ? mean : (left * mean + factor * z) / (left + factor);
         mean = fresh ? z : there ? moved : mean;
-        weight = there || fresh ? 1.0 : left;
+        weight = there || fresh ? (real)1 : left;
         if (!DOUBLE) return mean;
-        const double followed = second == mean ? second : second * kept + factor * mean;
+        const real followed = second == mean ? second : second * kept + factor * mean;
         second = is_nan(second) ? mean : followed;
-        return 2.0 * mean - second;
+        return 2 * mean - second;
     }
 };
 
 // The adaptive average after Kaufman of a bar: of the average before, NA where it begins anew, the value, and of how much of
 // the changes of the last bars was in one direction.
-STEP double adapted(double mean, double x, double ratio) {
+STEP real adapted(real mean, real x, real ratio) {
     // Factors of the slowest and the fastest average.
-    const double slow = 0.064, span = 0.666 - 0.064;
-    const double root = ratio * span + slow;
-    const double from = is_nan(mean) ? x : mean;
+    const real slow = (real)0.064, span = (real)(0.666 - 0.064);
+    const real root = ratio * span + slow;
+    const real from = is_nan(mean) ? x : mean;
     return from + root * root * (x - from);
 }
 
 // The same of the value `len` bars ago and the sum of the changes since.
-STEP double kaufman(double mean, double x, double far, double noise) {
-    return adapted(mean, x, noise == 0.0 ? 0.0 : fabs(x - far) / noise);
+STEP real kaufman(real mean, real x, real far, real noise) {
+    return adapted(mean, x, noise == 0 ? (real)0 : fabs(x - far) / noise);
 }
 
 // Inputs x and the bar's number from 1 on: the adaptive average after Kaufman. The first bar's value stands for the first
 // `len` bars.
 struct TrendKaufman {
     // NA where it begins anew with the next value.
-    double mean;
+    real mean;
 
     __device__ __forceinline__ void start(int, int) { mean = na(); }
 
-    __device__ __forceinline__ double next(const Past& past, double number, int len) {
-        const double x = defined(past.back(0));
-        if (!((double)len < number)) {
-            mean = number == 1.0 ? x : mean;
+    __device__ __forceinline__ real next(const Past& past, real number, int len) {
+        const real x = defined(past.back(0));
+        if (!((real)len < number)) {
+            mean = number == 1 ? x : mean;
             return mean;
         }
-        double noise = na(), far = na();
+        real noise = na(), far = na();
         if (past.t >= len) {
-            noise = 0.0;
+            noise = 0;
             int slot = past.now;
-            double after = x;
+            real after = x;
             for (int age = 0; age < len; ++age) {
                 slot = past.older(slot);
                 far = defined(past.ring[slot]);
@@ -141,30 +140,31 @@ struct TrendKaufman {
 };
 
 // Inputs x, x one bar ago, the bar's number from 1 on: the return times `growth` of that bar, a table of the host's.
-STEP double grown_return(double x, double before, double number, int bars, const double* growth) {
-    const int at = !(number >= 1.0) ? 0 : number < (double)bars ? (int)number - 1 : bars - 1;
-    return (defined(x) / defined(before) - 1.0) * growth[at];
+STEP real grown_return(real x, real before, real number, int bars, const double* growth) {
+    const int at = !(number >= 1) ? 0 : number < (real)bars ? (int)number - 1 : bars - 1;
+    return (defined(x) / defined(before) - 1) * (real)growth[at];
 }
 
 // The equity after a bar: `sign` is that of the signal one bar ago, 0 where there was none.
-STEP double grown_equity(double equity, double sign, double growth, double start, double decay) {
+STEP real grown_equity(real equity, real sign, real growth, real start, real decay) {
     // Nothing times an infinite return is nothing.
-    const double gain = sign == 0.0 || is_nan(growth) ? 0.0 : sign * growth;
-    const double next = is_nan(equity) ? start : equity * decay * (1.0 + gain);
+    const real gain = sign == 0 || is_nan(growth) ? (real)0 : sign * growth;
+    const real next = is_nan(equity) ? start : equity * decay * (1 + gain);
     return larger(EQUITY_FLOOR, next);
 }
 
 // Rounded to hundredths, half to even, of numbers that are small.
-STEP double hundredths(double x) {
+STEP real hundredths(real x) {
     // Adding and taking away rounds to an integer, of either sign.
-    const double whole = 4503599627370496.0 * 1.5;
-    const double rounded = (100.0 * x + whole) - whole;
+    const real whole = INTEGER * (real)1.5;
+    const real rounded = (100 * x + whole) - whole;
+    if (SHORT) return rounded / 100;
     // Over 100: times its inverse and what that lacks, as `divided` (family.cuh).
-    return fma(rounded, 0x1.47ae147ae147bp-7, rounded * -0x1.eb851eb851eb8p-63);
+    return (real)fma((double)rounded, 0x1.47ae147ae147bp-7, (double)rounded * -0x1.eb851eb851eb8p-63);
 }
 
-// Numbers between which `quotient` divides.
-constexpr double QUOTIENT_LEAST = 0x1p-900, QUOTIENT_MOST = 0x1p900;
+// Below it `quotient_plain` divides.
+constexpr double QUOTIENT_MOST = SHORT ? 0x1p120 : 0x1p900;
 
 // Inputs x, return, the bar's number from 1 on, K averages of x.
 template <int K>
@@ -174,7 +174,7 @@ struct FamilySignal {
     // not defined.
     u32 under, over, longs, shorts, missing;
     // NA before the first bar that counts.
-    double equities[K];
+    real equities[K];
 
     __device__ __forceinline__ void start(int, int) {
         under = over = longs = shorts = 0;
@@ -183,16 +183,16 @@ struct FamilySignal {
         for (int k = 0; k < K; ++k) equities[k] = na();
     }
 
-    __device__ __forceinline__ double next(double value, double growth, double number, const double (&now)[K],
-                                           int cutout, double decay) {
-        const double price = defined(value);
+    __device__ __forceinline__ real next(real value, real growth, real number, const real (&now)[K],
+                                           int cutout, real decay) {
+        const real price = defined(value);
         // What an equity is multiplied by, by the sign that was followed. Nothing times an infinite return is nothing.
-        const double grows = is_nan(growth) ? 0.0 : growth, rise = 1.0 + grows, fall = 1.0 - grows;
+        const real grows = is_nan(growth) ? (real)0 : growth, rise = 1 + grows, fall = 1 - grows;
         u32 not_above = 0, not_below = 0;
 #pragma unroll
         for (int k = 0; k < K; ++k) {
             const u32 bit = 1u << k;
-            const double gain = longs & bit ? rise : shorts & bit ? fall : 1.0;
+            const real gain = longs & bit ? rise : shorts & bit ? fall : (real)1;
             // NA where it was NA.
             equities[k] = larger(EQUITY_FLOOR, equities[k] * decay * gain);
             not_above |= price <= now[k] ? bit : 0;
@@ -202,10 +202,10 @@ struct FamilySignal {
         if (__builtin_expect(missing != 0, 0)) {
 #pragma unroll
             for (int k = 0; k < K; ++k) {
-                if (missing & 1u << k) equities[k] = 1.0;
+                if (missing & 1u << k) equities[k] = 1;
             }
         }
-        if (__builtin_expect(!((double)cutout < number), 0)) {
+        if (__builtin_expect(!((real)cutout < number), 0)) {
 #pragma unroll
             for (int k = 0; k < K; ++k) equities[k] = na();
         }
@@ -214,19 +214,19 @@ struct FamilySignal {
         shorts = (shorts & ~above) | below;
         under = not_above;
         over = not_below;
-        double product = 0.0, sum = 0.0;
+        real product = 0, sum = 0;
 #pragma unroll
         for (int k = 0; k < K; ++k) {
             const u32 bit = 1u << k;
-            const double sign = longs & bit ? 1.0 : shorts & bit ? -1.0 : 0.0;
+            const real sign = longs & bit ? (real)1 : shorts & bit ? (real)-1 : (real)0;
             // The product is exact, so that this rounds as two operations do.
             product = fma(sign, equities[k], product);
             sum = sum + equities[k];
         }
         missing = 0;
-        double mean = quotient_plain(product, sum);
+        real mean = quotient_plain(product, sum);
         // Equities are not negative: their sum is NaN where one of them is, and as large as any.
-        if (__builtin_expect(!(sum < QUOTIENT_MOST), 0)) {
+        if (__builtin_expect(!(sum < (real)QUOTIENT_MOST), 0)) {
 #pragma unroll
             for (int k = 0; k < K; ++k) missing |= is_nan(equities[k]) ? 1u << k : 0;
             mean = product / sum;
@@ -237,27 +237,27 @@ struct FamilySignal {
 
 // Inputs signal, return, the bar's number from 1 on: the equity of following the signal.
 struct SignalEquity {
-    double before, equity;
+    real before, equity;
 
     __device__ __forceinline__ void start(int, int) { before = equity = na(); }
 
-    __device__ __forceinline__ double next(double signal, double growth, double number, int cutout, double start,
-                                           double decay) {
-        const double sign = 0.0 < before ? 1.0 : before < 0.0 ? -1.0 : 0.0;
-        equity = only(grown_equity(equity, sign, growth, start, decay), (double)cutout < number);
+    __device__ __forceinline__ real next(real signal, real growth, real number, int cutout, real start,
+                                           real decay) {
+        const real sign = 0 < before ? (real)1 : before < 0 ? (real)-1 : (real)0;
+        equity = only(grown_equity(equity, sign, growth, start, decay), (real)cutout < number);
         before = signal;
         return equity;
     }
 };
 
 // Six signals, six equities: the votes weighed by the equities; 0 where that is not finite.
-STEP double trend_vote(const double (&x)[12], double most_long, double most_short) {
-    double votes = 0.0, sum = 0.0;
+STEP real trend_vote(const real (&x)[12], real most_long, real most_short) {
+    real votes = 0, sum = 0;
     for (int k = 0; k < 6; ++k) {
-        const double vote = most_long < x[k] ? 1.0 : x[k] < most_short ? -1.0 : 0.0;
+        const real vote = most_long < x[k] ? (real)1 : x[k] < most_short ? (real)-1 : (real)0;
         votes = votes + vote * x[k + 6];
         sum = sum + x[k + 6];
     }
-    const double mean = votes / sum;
-    return is_finite(mean) ? mean : 0.0;
+    const real mean = votes / sum;
+    return is_finite(mean) ? mean : (real)0;
 }

@@ -1,5 +1,5 @@
-//! Selects the engine that runs programs: the CPU of this machine or a device. Both give the same values; a device that
-//! cuts long histories into chunks agrees to 1e-12.
+//! Selects the engine that runs programs: the CPU of this machine or a device. Both give the same values in either
+//! precision; a device that cuts long histories into chunks, in `f64` only, agrees to 1e-12.
 
 use std::sync::Arc;
 
@@ -31,12 +31,11 @@ pub enum EngineError {
 }
 
 impl Engine {
-    /// The backend's name in the identity of an answer of this precision. Only `f64` runs on a device; every other
-    /// precision is attributed to the CPU.
-    pub fn backend(&self, precision: Precision) -> &'static str {
+    /// The backend's name in the identity of an answer.
+    pub fn backend(&self) -> &'static str {
         match self {
-            Self::Device(fleet) | Self::Chunks(fleet) if precision == Precision::F64 => fleet.facts().backend,
-            _ => BACKEND_CPU,
+            Self::Device(fleet) | Self::Chunks(fleet) => fleet.facts().backend,
+            Self::Cpu => BACKEND_CPU,
         }
     }
 
@@ -74,11 +73,12 @@ impl Engine {
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<Vec<Vec<Vec<f64>>>, EngineError> {
-        if executable.precision() == Precision::F64
-            && let Self::Device(fleet) | Self::Chunks(fleet) = self
-        {
+        if let Self::Device(fleet) | Self::Chunks(fleet) = self {
             let done = match self {
-                Self::Chunks(_) => fleet.evaluate_in_chunks(executable, symbols, from, source, cancel, stages),
+                // Histories are cut in `f64` only.
+                Self::Chunks(_) if executable.precision() == Precision::F64 => {
+                    fleet.evaluate_in_chunks(executable, symbols, from, source, cancel, stages)
+                }
                 _ => fleet.evaluate_from(executable, symbols, from, source, cancel, stages),
             };
             match done {

@@ -295,7 +295,9 @@ impl Executable {
             Lowering::Serial => 0,
             Lowering::Chunks => 1,
         };
-        self.0.sequences[at].get_or_init(|| lowering.fused(&self.0.program, Constants::None).map(Arc::new)).clone()
+        self.0.sequences[at]
+            .get_or_init(|| lowering.fused(&self.0.program, Constants::None, self.0.precision).map(Arc::new))
+            .clone()
     }
 
     /// As [`Executable::sequence`], with lengths as constants of the kernel text; `None` where that changes nothing.
@@ -306,26 +308,30 @@ impl Executable {
         }
         let made = || {
             let shape = self.sequence(lowering).ok()?;
-            let constant = lowering.fused(&self.0.program, Constants::Lengths).ok()?;
+            let constant = lowering.fused(&self.0.program, Constants::Lengths, self.0.precision).ok()?;
             (!constant.has_kernels_of(&shape)).then(|| Arc::new(constant))
         };
         self.0.constant.get_or_init(made).clone()
     }
 
-    /// Hash of the program's steps and outputs: equal for executables that run the same program.
+    /// Hash of the program's steps and outputs and of the precision: equal for executables that run the same program.
     pub(crate) fn program_hash(&self) -> u64 {
         *self.0.hash.get_or_init(|| {
             let mut hasher = DefaultHasher::new();
             self.nodes().hash(&mut hasher);
             self.outputs.hash(&mut hasher);
+            self.0.precision.hash(&mut hasher);
             hasher.finish()
         })
     }
 
-    /// Whether `other` runs the same program.
+    /// Whether `other` runs the same program in the same precision.
     pub(crate) fn runs_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-            || self.nodes() == other.nodes() && self.outputs == other.outputs && self.inputs == other.inputs
+            || self.0.precision == other.0.precision
+                && self.nodes() == other.nodes()
+                && self.outputs == other.outputs
+                && self.inputs == other.inputs
     }
 }
 

@@ -29,7 +29,7 @@ BARS = 2_000
 LONG_BARS = 1_000_000
 
 # Plans whose parts are printed one by one.
-DETAILED = ("w1", "w1_every_bar", "atc", "long")
+DETAILED = ("w1", "w1_every_bar", "atc", "long", "w1_f32", "w1_every_bar_f32", "atc_f32")
 
 
 def find_nvdisasm():
@@ -40,26 +40,26 @@ def find_nvdisasm():
 
 def modelled_file(task):
     """Of the plans whose kernels are in one CUBIN; see `modelled`."""
-    name, plans, folder, architecture, nvdisasm = task
+    name, plans, folder, architecture, device, nvdisasm = task
     found, wrong, times = {}, [], {}
     try:
         functions = sass.read(nvdisasm, folder / f"{name}.cubin")
     except sass.SassError as e:
         return found, [str(e)], times
     for launches, cases in plans:
-        figure, problems, ms = modelled(launches, functions, folder, architecture, cases)
+        figure, problems, ms = modelled(launches, functions, folder, architecture, device, cases)
         found.update(figure)
         wrong += problems
         times.update(ms)
     return found, wrong, times
 
 
-def modelled(launches, functions, folder, architecture, cases):
+def modelled(launches, functions, folder, architecture, device, cases):
     """Of the launches of a plan: figures by name, what went wrong, and times by case, the plan's own under its name."""
-    device, found, made, calls = figures.DEVICES[architecture], {}, {}, []
+    found, made, calls = {}, {}, []
     for launch in launches:
         try:
-            walks = block.walk(launch, functions[launch["kernel"]], folder, architecture, made)
+            walks = block.walk(launch, functions[launch["kernel"]], folder, architecture, made, device.units)
         except (sass.SassError, ValueError, IndexError, KeyError) as e:
             return found, [f"{launch['name']}: cannot be modelled: {type(e).__name__}: {e}"], {}
         calls.append(walks)
@@ -102,20 +102,22 @@ def main():
         names = [launch["kernel"] for launch in launches]
         cases = [case for case in measured if case["plan"] == plan and case["kernels"] == names]
         files.setdefault(launches[0]["code"], []).append((launches, cases))
-    tasks = [(name, of_file, options.folder, options.architecture, nvdisasm) for name, of_file in files.items()]
-    found, wrong, times = {}, [], {}
-    with multiprocessing.Pool(os.cpu_count()) as pool:
-        for figure, problems, ms in pool.imap_unordered(modelled_file, tasks):
-            found.update(figure)
-            wrong += problems
-            times.update(ms)
-    found = dict(sorted(found.items()))
-    cases = compare.with_modelled(measured, times)
-    error = compare.upper_error(cases)
-    compare.print_table(found, DETAILED, figures.DEVICES[options.architecture], SYMBOLS, BARS, error)
-    for plan, launches in plans.items():
-        if len(launches) > 1 and plan in times:
-            print(f"{plan}: {len(launches)} kernels, {times[plan]:.3g} ms modelled (up to {times[plan] * error:.3g})")
+    wrong = []
+    for device in figures.DEVICES[options.architecture]:
+        found, times = {}, {}
+        tasks = [(name, of_file, options.folder, options.architecture, device, nvdisasm) for name, of_file in files.items()]
+        with multiprocessing.Pool(os.cpu_count()) as pool:
+            for figure, problems, ms in pool.imap_unordered(modelled_file, tasks):
+                found.update(figure)
+                wrong += problems
+                times.update(ms)
+        found = dict(sorted(found.items()))
+        cases = compare.with_modelled(measured, times)
+        error = compare.upper_error(cases)
+        compare.print_table(found, DETAILED, device, SYMBOLS, BARS, error)
+        for plan, launches in plans.items():
+            if len(launches) > 1 and plan in times:
+                print(f"{plan}: {len(launches)} kernels, {times[plan]:.3g} ms modelled (up to {times[plan] * error:.3g})")
     if cases:
         compare.print_errors(cases, times)
     wrong += compare.broken_rules(found)

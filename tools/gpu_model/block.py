@@ -32,6 +32,7 @@ class Walk:
     steady: range
     whole: bool
     reads_maps: bool
+    units: timing.F64Units = timing.MANY_UNITS
     differing: list = field(default_factory=list)
 
     @cached_property
@@ -59,8 +60,11 @@ class Walk:
         return cost.cycles + cost.near_misses * (timing.NEAR_MISS * (1 - share) + timing.FAR_MISS * share)
 
     def step_cycles(self, step):
-        """A step lasts as long as its slowest warp."""
-        return timing.BARRIER + max(self.cycles_of(cost) for cost in self.steps[step])
+        """A step lasts as long as its slowest warp, or as the units take that all warps share."""
+        cycles = max(self.cycles_of(cost) for cost in self.steps[step])
+        if self.units.are_shared:
+            cycles = max(cycles, self.units.cycles * sum(cost.f64 for cost in self.steps[step]))
+        return timing.BARRIER + cycles
 
     def part(self, warp, steps):
         """Mean cost of a step of a warp; of a kernel without barriers, of a bar."""
@@ -98,7 +102,7 @@ class Walk:
         return walked + steady * (bars - self.launch["bars"]) / self.launch["tile"]
 
 
-def walk(launch, code, folder, capability, made=None):
+def walk(launch, code, folder, capability, made=None, units=timing.MANY_UNITS):
     """Runs a launch's kernel. `folder` has NAME.mem.
 
     Returns a walk for each of the launch's lanes. `made`: per call of the plan its outputs' bytes, which later calls read;
@@ -108,7 +112,7 @@ def walk(launch, code, folder, capability, made=None):
     program = machine.Program(code)
     buffers = machine.memory_of(launch, (Path(folder) / f"{launch['name']}.mem").read_bytes())
     reads_maps = _bind(launch, buffers, made)
-    clock = timing.Clock(code, timing.NEAR_BYTES // math.ceil(launch["warps"] / SCHEDULERS))
+    clock = timing.Clock(code, timing.NEAR_BYTES // math.ceil(launch["warps"] / SCHEDULERS), units)
     walks = []
     for lane in launch["lanes"]:
         traces = machine.run(program, launch, capability, buffers, lane)
@@ -145,7 +149,7 @@ def _walk_of(launch, code, clock, pieces, reads_maps):
     # Of every bar the last tiles, else those before the first one of which finite windows are wanted.
     last = (launch["bars"] if launch["every_bar"] else launch["tail"]) // launch["tile"]
     steady = range(max(last // 2, last - STEADY_TILES), last) if whole else range(0)
-    return Walk(launch, code, costs, runs, begin, end, steady, whole, reads_maps)
+    return Walk(launch, code, costs, runs, begin, end, steady, whole, reads_maps, clock.units)
 
 
 def _between_barriers(trace, barriers):
@@ -164,8 +168,9 @@ def _differing(launch, buffers):
     for number, expected in enumerate(launch["expected"]):
         base = expected["address"] & ~0xFFF_FFFF
         at = expected["address"] & 0xFFF_FFFF
-        found = int.from_bytes(buffers[base][at : at + 8], "little")
-        if f"{found:016x}" != expected["bits"]:
+        digits = expected["bits"]
+        found = int.from_bytes(buffers[base][at : at + len(digits) // 2], "little")
+        if f"{found:0{len(digits)}x}" != digits:
             wrong.append(number)
     return wrong
 

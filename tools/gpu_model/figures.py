@@ -26,7 +26,8 @@ LAUNCH_US = 3.0
 
 @dataclass(frozen=True)
 class Device:
-    """Multiprocessors, GHz, bytes a second of a copy; of a multiprocessor: registers, bytes of shared memory, warps, blocks."""
+    """Multiprocessors, GHz, bytes a second of a copy; of a multiprocessor: registers, bytes of shared memory, warps, blocks,
+    units of f64."""
 
     name: str
     multiprocessors: int
@@ -36,14 +37,17 @@ class Device:
     registers: int = 65_536
     warps: int = 64
     blocks: int = 32
+    units: timing.F64Units = timing.MANY_UNITS
 
 
 # By compute capability. The H100's clock and copy are measured, the others' are of data sheets, the copy 0.85 of the sheet's.
 DEVICES = {
-    80: Device("A100 SXM (data sheet)", 108, 1.41, 0.85 * 2.04e12, 164 * 1024),
-    90: Device("H100 SXM", 132, 1.98, 3.00e12, 228 * 1024),
-    100: Device("B200 (data sheet)", 148, 1.97, 0.85 * 8.0e12, 228 * 1024),
-}
+    80: [Device("A100 SXM (data sheet)", 108, 1.41, 0.85 * 2.04e12, 164 * 1024)],
+    89: [Device("L4 (data sheet)", 58, 2.04, 0.85 * 0.30e12, 100 * 1024, 65_536, 48, 24, timing.FEW_UNITS),
+         Device("RTX 4090 (data sheet)", 128, 2.52, 0.85 * 1.008e12, 100 * 1024, 65_536, 48, 24, timing.FEW_UNITS)],
+    90: [Device("H100 SXM", 132, 1.98, 3.00e12, 228 * 1024)],
+    100: [Device("B200 (data sheet)", 148, 1.97, 0.85 * 8.0e12, 228 * 1024)],
+}  # fmt: skip
 
 
 def resident_blocks(launch, device):
@@ -57,11 +61,14 @@ def resident_blocks(launch, device):
 def busy_cycles(walk, bars):
     """Cycles that a block takes of a multiprocessor's four schedulers and f64 pipes: of the mean, and of the busiest one."""
     share = [0.0] * block.SCHEDULERS
+    of_f64, units = walk.units.cycles * walk.total(bars, "f64"), walk.units
     for warp in range(walk.launch["warps"]):
         part = walk.part(warp, walk.steady if len(walk.steady) else range(len(walk.steps)))
-        share[warp % block.SCHEDULERS] += max(part.instructions, timing.F64_CYCLES * part.f64)
-    mean = max(walk.total(bars, "instructions"), timing.F64_CYCLES * walk.total(bars, "f64")) / block.SCHEDULERS
-    return mean, mean * max(share) / max(sum(share) / block.SCHEDULERS, 1e-9)
+        own = 0 if units.are_shared else units.cycles * part.f64
+        share[warp % block.SCHEDULERS] += max(part.instructions, own)
+    mean = max(walk.total(bars, "instructions"), 0 if units.are_shared else of_f64) / block.SCHEDULERS
+    busiest = mean * max(share) / max(sum(share) / block.SCHEDULERS, 1e-9)
+    return (max(mean, of_f64), max(busiest, of_f64)) if units.are_shared else (mean, busiest)
 
 
 def wave_cycles(walk, bars, resident):
@@ -81,7 +88,7 @@ def milliseconds(walk, device, symbols, bars):
     if rest:
         cycles += wave_cycles(walk, bars, math.ceil(rest / device.multiprocessors))
     written = walk.launch["outputs"] * (bars if walk.launch["every_bar"] else 1)
-    moved = 8 * symbols * (walk.launch["columns"] * walk.bars_read(bars) + written)
+    moved = walk.launch["number_bytes"] * symbols * (walk.launch["columns"] * walk.bars_read(bars) + written)
     return max(1e3 * moved / device.bytes_per_s, 1e-6 * cycles / device.ghz)
 
 
@@ -139,4 +146,5 @@ def figures(walk, device, ms, symbols):
         "spilled_bytes": launch["spilled_bytes"],
         "contractions": len(checks.unexplained_dfma(walk.code)),
         "wrong_outputs": len(walk.differing),
+        **({"doubles": sum(i.opcode in timing.F64 for i in walk.code.instructions)} if launch["number_bytes"] == 4 else {}),
     }

@@ -16,13 +16,13 @@ from semantics import Translator
 LANES = 32
 
 # Where ptxas puts the first argument in bank 0, by compute capability.
-PARAMETERS = {80: 0x160, 90: 0x210, 100: 0x380}
+PARAMETERS = {80: 0x160, 89: 0x160, 90: 0x210, 100: 0x380}
 
 # Where the driver puts the number of a block's threads.
-THREADS = {80: 0x0, 90: 0x0, 100: 0x360}
+THREADS = {80: 0x0, 89: 0x0, 90: 0x0, 100: 0x360}
 
 # Where the driver puts the stack's end, by compute capability.
-STACK_POINTER = {80: 0x28, 90: 0x28, 100: 0x37C}
+STACK_POINTER = {80: 0x28, 89: 0x28, 90: 0x28, 100: 0x37C}
 
 # The upper half of a generic address within shared memory; up to 8.0 the whole address of its begin is a constant.
 SHARED_WINDOW = 0x7E00_0000
@@ -38,6 +38,10 @@ _libm = ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")
 fma = _libm.fma
 fma.restype = ctypes.c_double
 fma.argtypes = [ctypes.c_double] * 3
+# Sums and products of f32 are exact enough in f64 to be rounded once more; a product and a sum are not.
+ffma = _libm.fmaf
+ffma.restype = ctypes.c_float
+ffma.argtypes = [ctypes.c_float] * 3
 
 _two, _one, _word, _real = struct.Struct("<II"), struct.Struct("<d"), struct.Struct("<I"), struct.Struct("<f")
 
@@ -138,6 +142,30 @@ def rsq64h(high):
 
 def rcp(x):
     return 1.0 / x if x else math.copysign(math.inf, x)
+
+
+def rsq(x):
+    if x == 0.0:
+        return math.copysign(math.inf, x)
+    return 1.0 / math.sqrt(x) if x > 0 else math.nan
+
+
+def sqrt(x):
+    return math.sqrt(x) if x >= 0 else math.nan
+
+
+def long_division(a, b):
+    """Whether a division of f32 has to take the long way: an operand or the quotient is not far from the ends of the range."""
+    exponents = [x >> 23 & 255 for x in (a, b)]
+    return any(e < 24 or e > 230 for e in exponents) or not -100 < exponents[0] - exponents[1] < 100
+
+
+def least_f32(a, b):
+    return b if a != a else a if b != b else min(a, b)
+
+
+def most_f32(a, b):
+    return b if a != a else a if b != b else max(a, b)
 
 
 def constant(memory, bank, offset):

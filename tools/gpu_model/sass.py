@@ -121,11 +121,12 @@ def tables(cubin):
     all_sections = sections(cubin)
     named = dict(all_sections)
     addresses, symbols = bytearray(named.get(".nv.constant4", b"")), named.get(".symtab", b"")
-    relocations = named.get(".rela.nv.constant4", b"")
     image = named.get(".nv.global.init", b"")
-    for at in range(0, len(relocations), 24):
-        # Elf64_Rela, Elf64_Sym.
-        place, info, addend = struct.unpack_from("<QQq", relocations, at)
+    # Elf64_Rela, or before 9.0 Elf64_Rel, whose addend is in the place itself; Elf64_Sym.
+    added, plain = named.get(".rela.nv.constant4", b""), named.get(".rel.nv.constant4", b"")
+    entries = list(struct.iter_unpack("<QQq", added))
+    entries += [(place, info, struct.unpack_from("<Q", addresses, place)[0]) for place, info in struct.iter_unpack("<QQ", plain)]
+    for place, info, addend in entries:
         section, value = struct.unpack_from("<HQ", symbols, (info >> 32) * 24 + 6)
         if all_sections[section][0] == ".nv.global.init":
             struct.pack_into("<Q", addresses, place, GLOBALS_AT + value + addend)

@@ -61,20 +61,31 @@ class Translator(Operands):
         if kind in ("MAX", "MIN"):
             sign = ">" if kind == "MAX" else "<"
             return [*lines, f"{self.to_predicate(to)}=_a{sign}_b or _b!=_b; {self.to_predicate(other)}=_a!=_a and _b!=_b"]
+        return [*lines, f"_c={self._test(kind)}", *self._joined(to, other, joined, join)]
+
+    @staticmethod
+    def _test(kind):
+        """A comparison of `_a` and `_b`."""
         nan = "(_a!=_a or _b!=_b)"
         if kind == "NAN":
-            test = nan
-        elif kind == "NUM":
-            test = f"(not {nan})"
-        elif kind == "NEU":
-            test = "(_a!=_b)"
-        elif kind == "NE":
-            test = f"(_a!=_b and not {nan})"
-        elif kind.endswith("U"):
-            test = f"(_a{COMPARE[kind[:-1]]}_b or {nan})"
-        else:
-            test = f"(_a{COMPARE[kind]}_b)"
-        return [*lines, f"_c={test}", *self._joined(to, other, joined, join)]
+            return nan
+        if kind == "NUM":
+            return f"(not {nan})"
+        if kind == "NEU":
+            return "(_a!=_b)"
+        if kind == "NE":
+            return f"(_a!=_b and not {nan})"
+        if kind.endswith("U"):
+            return f"(_a{COMPARE[kind[:-1]]}_b or {nan})"
+        return f"(_a{COMPARE[kind]}_b)"
+
+    def do_FSET(self, i):
+        # 1 or 0 as a float (BF), or all bits.
+        to, a, b, joined = i.operands[:4]
+        kind, join = (k for k in i.modifiers if k != "BF")
+        sign, holds = {"AND": "and", "OR": "or", "XOR": "!="}[join], 0x3F800000 if "BF" in i.modifiers else MASK
+        return [f"_a={self.f32(a, i.immediate)}; _b={self.f32(b, i.immediate)}",
+                f"{self.to(to)}={holds} if {self._test(kind)} {sign} {self.predicate(joined)} else 0"]  # fmt: skip
 
     def _joined(self, to, other, joined, join):
         sign = {"AND": "and", "OR": "or", "XOR": "!="}[join]
@@ -105,7 +116,16 @@ class Translator(Operands):
 
     def do_FFMA(self, i):
         a, b, c = (self.f32(x, i.immediate) for x in i.operands[1:4])
-        return self._single(i, f"{a}*{b}+{c}")
+        return self._single(i, f"ffma({a},{b},{c})")
+
+    def do_FMNMX(self, i):
+        a, b = (self.f32(x, i.immediate) for x in i.operands[1:3])
+        least = self.predicate(i.operands[-1])
+        return self._single(i, f"(least_f32({a},{b}) if {least} else most_f32({a},{b}))")
+
+    def do_FCHK(self, i):
+        a, b = (self._bits32(x, i.immediate) for x in i.operands[1:3])
+        return [f"{self.to_predicate(i.operands[0])}=long_division({a},{b})"]
 
     def do_HFMA2(self, i):
         # Only used to set a register: the product is zero and the sum two halves.

@@ -25,8 +25,29 @@ READ = 10
 # Cycles from a copy into shared memory to its end.
 COPIED = 800
 
-# Cycles of the f64 pipe of one scheduler that an instruction of a warp takes: 16 lanes a cycle.
-F64_CYCLES = 2
+# Conversions from and to f64, which take the units of f64 where these are few.
+CONVERSIONS = {"F2F", "I2F", "F2I", "FRND"}
+
+# Cycles until a result of f64 is written where a multiprocessor has two such units; assumed.
+FEW_UNITS_WRITTEN = 48
+
+
+@dataclass(frozen=True)
+class F64Units:
+    """Cycles that an instruction of a warp takes of a scheduler's units of f64, or of the few that all schedulers share."""
+
+    cycles: int
+    are_shared: bool = False
+
+    def has(self, instruction):
+        """Whether an instruction takes them."""
+        of_f64 = "F64" in instruction.modifiers and instruction.opcode in CONVERSIONS
+        return instruction.opcode in F64 or self.are_shared and of_f64
+
+
+# 16 lanes a cycle and scheduler; two lanes a cycle and multiprocessor.
+MANY_UNITS = F64Units(2)
+FEW_UNITS = F64Units(16, are_shared=True)
 
 # Cycles that a taken branch, a call or a return adds to its stall count; published figures, not calibrated.
 TAKEN = 14
@@ -83,8 +104,9 @@ def _bytes_of(instruction):
 class Clock:
     """Costs of runs of blocks of one kernel; equal runs are timed once. `near_bytes`: a warp's share of its scheduler's cache."""
 
-    def __init__(self, code, near_bytes=NEAR_BYTES):
+    def __init__(self, code, near_bytes=NEAR_BYTES, units=MANY_UNITS):
         self.blocks = code.blocks
+        self.units = units
         self.near_lines = max(1, near_bytes // LINE)
         self.known = {}
 
@@ -133,9 +155,10 @@ class Clock:
             for i in instructions:
                 if i.waits:
                     now = max([now, *(written[k] for k in range(SCOREBOARDS) if i.waits >> k & 1)])
-                if i.opcode in F64:
+                of_f64 = self.units.has(i)
+                if of_f64:
                     now = max(now, pipe)
-                    pipe = now + F64_CYCLES
+                    pipe = now + self.units.cycles
                     cost.f64 += 1
                 elif i.opcode in SHARED:
                     cost.shared_bytes += _bytes_of(i)
@@ -152,6 +175,8 @@ class Clock:
                 elif i.opcode in ("CALL", "RET"):
                     now += CALLED
                 latency = WRITTEN.get(i.opcode, WRITTEN_OTHERWISE)
+                if of_f64 and self.units.are_shared:
+                    latency = max(latency, FEW_UNITS_WRITTEN)
                 if i.writes != NO_SCOREBOARD:
                     written[i.writes] = max(written[i.writes], now + latency)
                 if i.reads != NO_SCOREBOARD:

@@ -65,11 +65,11 @@ pub fn execution_class_in(precision: Precision) -> ExecutionClass {
     execution_class_on(&Engine::Cpu, precision)
 }
 
-/// The lowering of a scan on a device, and the reason if it is not obvious. A function of the plan and the snapshot.
-pub fn lowering_of(plan: &Plan, manifest: &Manifest) -> (Lowering, Option<String>) {
+/// The lowering of a scan on a device, and the reason if it is not obvious. A function of plan, precision and snapshot.
+pub fn lowering_of(plan: &Plan, precision: Precision, manifest: &Manifest) -> (Lowering, Option<String>) {
     let programs = plan.stages().iter().flat_map(|stage| &stage.pieces).map(|piece| &piece.program);
     let longest = manifest.symbols.iter().map(|symbol| symbol.rows).max().unwrap_or(0);
-    Lowering::of_scan(programs, manifest.symbols.len() as u64, longest)
+    Lowering::of_scan(programs, manifest.symbols.len() as u64, longest, precision)
 }
 
 /// The execution class of this build in `precision` on `engine`.
@@ -77,7 +77,7 @@ pub fn execution_class_on(engine: &Engine, precision: Precision) -> ExecutionCla
     ExecutionClass {
         engine: trawl_wire::limits::ENGINE.to_owned(),
         numerics: engine.numerics(precision),
-        backend: engine.backend(precision).to_owned(),
+        backend: engine.backend().to_owned(),
         precision: precision.name().to_owned(),
     }
 }

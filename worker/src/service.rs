@@ -373,8 +373,7 @@ impl pb::worker_server::Worker for Handle {
         let (sender, receiver) = mpsc::channel(REPLIES_WAITING_MAX);
         let replies = Replies::new(sender, epoch, service.epoch.subscribe());
         let (runner, waiting) = (Arc::clone(&service), replies.waiting());
-        let timeline =
-            Timeline::new(arrived, segments, shard.scan.source.engine.backend(shard.scan.source.precision()));
+        let timeline = Timeline::new(arrived, segments, shard.scan.source.engine.backend());
         let device = shard.scan.source.device().cloned();
         let on_device = device.is_some();
         let work = move || {

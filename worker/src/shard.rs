@@ -144,7 +144,7 @@ impl Scans {
         if executable.fingerprint() != request.plan_fingerprint {
             return Err(invalid(other_plan(&request.plan_fingerprint, executable.fingerprint())));
         }
-        let engine = engine.lowered(lowering_of(executable.plan(), &dataset.manifest).0);
+        let engine = engine.lowered(lowering_of(executable.plan(), executable.precision(), &dataset.manifest).0);
         let own = execution_class_on(&engine, precision);
         if class.as_ref() != Some(&own) {
             return Err(refused(&own));

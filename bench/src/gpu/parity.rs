@@ -1,5 +1,5 @@
-//! Whether the device gives the CPU engine's values: every function of the catalogue over synthetic bars, fused and one primitive
-//! at a time with the same bits, and over chunks of longer histories, where it can be cut, to their tolerance.
+//! Whether the device gives the CPU engine's values: every function of the catalogue over synthetic bars, fused in both
+//! precisions and one primitive at a time with the same bits, and over chunks of longer histories, where it can be cut, to their tolerance.
 
 use std::sync::{Arc, Mutex};
 
@@ -50,6 +50,8 @@ fn market() -> Vec<[Vec<f64>; 5]> {
 #[derive(Clone, Copy)]
 enum Way<'a> {
     Fused(&'a Executor),
+    /// Fused, in `f32`.
+    Short(&'a Executor),
     Apart(&'a Executor, &'a Unfused),
 }
 
@@ -62,10 +64,11 @@ struct Compared {
 fn compare(way: Way<'_>, items: &[String], market: &[[Vec<f64>; 5]], begins: &[f64]) -> Result<Compared> {
     let texts: Vec<&str> = items.iter().map(String::as_str).collect();
     let plan = compiled(&texts)?;
-    let program = &Executable::new(plan.program(), Precision::F64);
+    let precision = if matches!(way, Way::Short(_)) { Precision::F32 } else { Precision::F64 };
+    let program = &Executable::new(plan.program(), precision);
     let symbols = market.iter().map(|columns| input(program, columns, begins)).collect::<Result<Vec<_>>>()?;
     let (executor, is_unfused) = match way {
-        Way::Fused(executor) => (executor, false),
+        Way::Fused(executor) | Way::Short(executor) => (executor, false),
         Way::Apart(executor, unfused) => (executor, unfused.refuse_fused(program)?),
     };
     let mut compared = Compared { values: 0, differs: Vec::new() };
@@ -107,6 +110,7 @@ pub(super) fn catalogue(device: &Arc<dyn Device>, size: &Size) -> Result<Outcome
     let mut outcome = Outcome::done();
     outcome.figure("functions", all.len());
     compared(Way::Fused(&executor(device, true)?), &plans, "", &mut outcome)?;
+    compared(Way::Short(&executor(device, true)?), &plans, "f32_", &mut outcome)?;
     let unfused = Arc::new(Unfused::new(Arc::clone(device)));
     let apart = executor(&(Arc::clone(&unfused) as Arc<dyn Device>), false)?;
     compared(Way::Apart(&apart, &unfused), &plans, "apart_", &mut outcome)?;
@@ -150,7 +154,11 @@ fn compared(way: Way<'_>, plans: &[Vec<String>], prefix: &str, outcome: &mut Out
     outcome.figure(&format!("{prefix}outputs"), outputs);
     outcome.figure(&format!("{prefix}values"), values);
     outcome.figure(&format!("{prefix}differences"), differs.len());
-    let how = if prefix.is_empty() { "fused" } else { "a primitive at a time" };
+    let how = match way {
+        Way::Fused(_) => "fused",
+        Way::Short(_) => "fused, in f32",
+        Way::Apart(..) => "a primitive at a time",
+    };
     outcome.line(format!("{how}: outputs, values, differences"), format!("{outputs}, {values}, {}", differs.len()));
     fail(outcome, prefix, "series differ from the CPU's", differs);
     Ok(())
@@ -233,6 +241,7 @@ mod tests {
         assert_eq!((outcome.ending, outcome.why.as_str()), (Ending::Done, ""));
         let number = |name: &str| outcome.figures[name].as_u64().unwrap();
         assert!(number("values") > 1000 && number("apart_values") == number("values"));
+        assert_eq!(number("f32_values"), number("values"));
         assert!(number("chunks_functions") > 0);
     }
 

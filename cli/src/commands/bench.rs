@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use anyhow::Result;
 use trawl_bench::{gpu, pipeline};
 use trawl_coordinator::estimated_ns;
-use trawl_kernels::Precision;
 
 use crate::app::Context;
 use crate::backend::{self, BackendArgs, Workload};
@@ -50,8 +49,7 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode> {
                         "name a data root in a bucket, such as --data-root s3://BUCKET/PREFIX, and a dataset of it";
                     return Err(UserMistake::with_help(format!("dataset '{dataset}' is not in a bucket"), help).into());
                 }
-                let is_f64 = prepared.precision == Precision::F64;
-                let work = Workload::Scan { estimated_ns: estimated_ns(prepared), is_f64 };
+                let work = Workload::Scan { estimated_ns: estimated_ns(prepared) };
                 Ok(backend.choose(work)?.engine)
             },
         ),

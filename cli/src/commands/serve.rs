@@ -11,7 +11,6 @@ use anyhow::Context as _;
 use trawl_coordinator::estimated_ns;
 use trawl_front::http::embedded::{Choose, Embedded, EmbeddedLimits, TableLimits};
 use trawl_front::http::{self, QuestionLimits};
-use trawl_kernels::Precision;
 use trawl_kernels::cuda::Fleet;
 use trawl_security::Role;
 use trawl_telemetry::metrics::Place;
@@ -90,8 +89,7 @@ pub struct Args {
 fn chooser(backend: BackendArgs) -> Box<Choose> {
     let opened: Mutex<Option<Arc<Fleet>>> = Mutex::default();
     Box::new(move |asked, prepared| {
-        let is_f64 = prepared.precision == Precision::F64;
-        let work = Workload::Scan { estimated_ns: estimated_ns(prepared), is_f64 };
+        let work = Workload::Scan { estimated_ns: estimated_ns(prepared) };
         backend.named(asked).choose_with(work, || {
             let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(device) = &*opened {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trawl_cluster_store::Metered;
-use trawl_kernels::Precision;
 use trawl_security::Role;
 use trawl_telemetry::metrics::Place;
 use trawl_wire::record::{checked_name, fresh_boot};
@@ -92,7 +91,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     }
     let data = context.store_of_server()?;
     let chosen = args.backend.choose(Workload::Server)?;
-    tracing::info!(backend = chosen.engine.backend(Precision::F64), reason = chosen.reason, "computes");
+    tracing::info!(backend = chosen.engine.backend(), reason = chosen.reason, "computes");
     let store = args.cluster.store(&args.tls, security.tls.as_ref())?;
     let boot = fresh_boot();
     let id = args.id.unwrap_or_else(|| format!("w-{boot}"));

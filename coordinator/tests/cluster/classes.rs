@@ -135,13 +135,13 @@ async fn the_backend_that_a_user_names_is_waited_for_and_an_unknown_one_is_refus
     assert!(refused.to_string().contains("'vulkan' is not known") && refused.is_users_mistake(), "{refused}");
     let missing = done_in_error(world.submit(ScanCall { ephemeral: true, ..wish("cuda") })).await;
     assert!(missing.to_string().contains("no worker with backend cuda"), "{missing}");
-    let single = ScanDocument { precision: Some("f32".to_owned()), ..World::document() };
-    let both = done_in_error(world.submit(ScanCall { document: single, ..wish("cuda") })).await;
-    assert!(both.to_string().contains("f64 only") && both.is_users_mistake(), "{both}");
     let submitted = world.submit(wish("cuda"));
     world.listed(|scan| scan.waits_for.contains("cuda")).await;
     let _device = world.device_worker("device", "", ExecutorOptions::default()).await;
     assert_eq!(done(submitted).await.answer.identity.backend, "cuda");
+    let single = ScanDocument { precision: Some("f32".to_owned()), ..World::document() };
+    let single = done(world.submit(ScanCall { document: single, ..wish("cuda") })).await.answer.identity;
+    assert_eq!((single.backend.as_str(), single.precision.as_str()), ("cuda", "f32"));
     assert_eq!(done(world.submit(wish("cpu"))).await.answer.identity.backend, "cpu");
 }
 

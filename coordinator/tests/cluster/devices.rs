@@ -118,16 +118,29 @@ async fn segments_of_a_shard_are_computed_together_and_say_what_each_says_alone(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_device_does_not_compute_is_the_processors_also_where_all_workers_have_one() {
+async fn a_device_computes_in_both_precisions_and_its_worker_on_the_cpu_where_that_is_named() {
     let mut world = World::new().await;
     let worker = world.device_worker("a", "", waits()).await;
     world.wait_for(&["a"]).await;
-    let mut document = World::document();
-    document.precision = Some("f32".to_owned());
-    let call = ScanCall { document, ..ScanCall::default() };
+    let document = ScanDocument {
+        precision: Some("f32".to_owned()),
+        rank: Some("obv() + vwap()".to_owned()),
+        ..World::document()
+    };
+    let want = world.rows_by_cpu(&document);
+    assert_ne!(want, world.rows_by_cpu(&ScanDocument { precision: None, ..document.clone() }), "another precision");
+    for shards in [ShardSpec::PerSegment, ShardSpec::Count(1), ShardSpec::Count(4)] {
+        let before = worker.device.counts().launches;
+        // On the device, as `rows_of` asserts.
+        assert_eq!(world.rows_of(&document, shards).await, want);
+        assert!(worker.device.counts().launches > before);
+    }
+    let before = worker.device.counts().launches;
+    let call = ScanCall { document, backend: Some("cpu".to_owned()), ..ScanCall::default() };
     let scanned = client::scan(&world.url, &call, &NoProgress).await.unwrap();
     assert_eq!((scanned.answer.identity.backend.as_str(), scanned.answer.identity.precision.as_str()), ("cpu", "f32"));
-    assert_eq!(worker.device.counts().launches, 0);
+    assert_eq!((scanned.answer.rows, worker.device.counts().launches), (want, before));
+    // The same bars, as numbers of the other type.
     world.scans_on("cuda").await;
 }
 

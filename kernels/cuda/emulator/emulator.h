@@ -20,6 +20,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+// With overloads for float.
+#include <math.h>
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -63,9 +65,12 @@ struct Index {
     unsigned x;
 };
 
+// Bytes of a copy in the background.
+constexpr size_t COPY_BYTES = 16;
+
 struct Copy {
-    double* to;
-    const double* from;
+    char* to;
+    const char* from;
 };
 
 struct Fiber {
@@ -104,7 +109,7 @@ __attribute__((naked, noinline, no_sanitize("thread"))) inline void switch_stack
 inline ucontext_t scheduler;
 #endif
 inline std::function<void()>* body;
-inline double* shared;
+inline char* shared;
 inline std::string problem;
 inline std::mutex one_launch;
 // Where a launch goes on whose kernel accessed memory that there is not, and whether one runs.
@@ -113,7 +118,7 @@ inline bool runs;
 WITH_ASAN(inline void* asan_fake; inline const void* asan_bottom; inline size_t asan_size;)
 
 #ifdef EMULATOR_SHADOW
-// What the threads of a block did with eight bytes of shared memory.
+// What the threads of a block did with a number of shared memory.
 struct Cell {
     // Barriers that the block had passed, counted from 1.
     uint32_t written, read;
@@ -128,6 +133,8 @@ constexpr uint16_t MANY = 0xffff;
 // No vector: what is called at every access may call nothing that is seen itself.
 inline Cell* shadow;
 inline size_t shadow_cells;
+// The logarithm of a cell's bytes: those of the kernel's numbers, so that what neighbouring lanes do is told apart.
+inline unsigned cell_shift = 3;
 inline uint32_t barriers;
 // Whether accesses are looked at: not those of texts about them.
 inline bool looks;
@@ -143,9 +150,9 @@ EMULATOR_QUIET void raced(size_t cell, const char* first, unsigned one, const ch
 EMULATOR_QUIET void touched(uintptr_t at, size_t bytes, bool writes) {
     if (!looks) return;
     const size_t first = at - (uintptr_t)shared;
-    if (first >= shadow_cells * 8) return;
+    if (first >= shadow_cells << cell_shift) return;
     const uint16_t self = (uint16_t)current->thread.x;
-    for (size_t i = first / 8; looks && i <= (first + bytes - 1) / 8 && i < shadow_cells; ++i) {
+    for (size_t i = first >> cell_shift; looks && i <= (first + bytes - 1) >> cell_shift && i < shadow_cells; ++i) {
         Cell& cell = shadow[i];
         if (cell.copier) raced(i, "copied to", cell.copier - 1u, writes ? "written" : "read", self);
         if (cell.written == barriers && cell.writer != self) raced(i, "written", cell.writer, writes ? "written" : "read", self);
@@ -166,21 +173,22 @@ EMULATOR_QUIET void aligned(uintptr_t at, size_t bytes) {
     problem = "an access of " + std::to_string(bytes) + " bytes that is not aligned";
 }
 
-EMULATOR_QUIET void begin_copy(double* to) {
-    touched((uintptr_t)to, 2 * sizeof(double), true);
-    for (size_t i = 0; i < 2; ++i) {
-        const size_t cell = (size_t)(to + i - shared);
-        if (cell < shadow_cells) shadow[cell].copier = (uint16_t)(current->thread.x + 1);
+EMULATOR_QUIET void set_copier(const char* to, uint16_t copier) {
+    for (size_t i = 0; i < COPY_BYTES >> cell_shift; ++i) {
+        const size_t cell = ((size_t)(to - shared) >> cell_shift) + i;
+        if (cell < shadow_cells) shadow[cell].copier = copier;
     }
 }
 
+EMULATOR_QUIET void begin_copy(const char* to) {
+    touched((uintptr_t)to, COPY_BYTES, true);
+    set_copier(to, (uint16_t)(current->thread.x + 1));
+}
+
 // A copy that has arrived was written by who waited for it.
-EMULATOR_QUIET void end_copy(double* to) {
-    for (size_t i = 0; i < 2; ++i) {
-        const size_t cell = (size_t)(to + i - shared);
-        if (cell < shadow_cells) shadow[cell].copier = 0;
-    }
-    touched((uintptr_t)to, 2 * sizeof(double), true);
+EMULATOR_QUIET void end_copy(const char* to) {
+    set_copier(to, 0);
+    touched((uintptr_t)to, COPY_BYTES, true);
 }
 #define WITH_SHADOW(...) __VA_ARGS__
 #else
@@ -239,7 +247,7 @@ EMULATOR_QUIET void finish_copies(size_t left) {
     auto& groups = current->copies;
     while (groups.size() > left + 1) {
         for (const Copy& copy : groups.front()) {
-            memcpy(copy.to, copy.from, 2 * sizeof(double));
+            memcpy(copy.to, copy.from, COPY_BYTES);
             WITH_SHADOW(end_copy(copy.to);)
         }
         groups.erase(groups.begin());
@@ -343,13 +351,15 @@ EMULATOR_QUIET bool end_at_fault() {
     siglongjmp(after_fault, 1);
 }
 
-// Runs a kernel; what went wrong, or nothing. The text stays until this thread's next launch.
-inline const char* launch(unsigned blocks, unsigned block_threads, uint64_t shared_bytes, int how, uint64_t seed,
-                          std::function<void()> kernel) {
+// Runs a kernel whose numbers are of `number_bytes`; what went wrong, or nothing. The text stays until this thread's next launch.
+inline const char* launch(unsigned blocks, unsigned block_threads, uint64_t shared_bytes, size_t number_bytes, int how,
+                          uint64_t seed, std::function<void()> kernel) {
     static thread_local std::string told;
     std::lock_guard<std::mutex> guard(one_launch);
     problem.clear();
     body = &kernel;
+    (void)number_bytes;
+    WITH_SHADOW(cell_shift = number_bytes == 4 ? 2 : 3;)
     order_now = (Order)how;
     seed_now = seed;
     if (block_threads % WARP != 0) return "a block is not of whole warps";
@@ -370,8 +380,8 @@ inline const char* launch(unsigned blocks, unsigned block_threads, uint64_t shar
         void* memory = nullptr;
         if (posix_memalign(&memory, 128, shared_bytes ? shared_bytes : 1) != 0) abort();
         memset(memory, 0xff, shared_bytes);
-        shared = (double*)memory;
-        WITH_SHADOW(shadow_cells = shared_bytes / 8; shadow = (Cell*)calloc(shadow_cells + 1, sizeof(Cell)); barriers = 1;)
+        shared = (char*)memory;
+        WITH_SHADOW(shadow_cells = shared_bytes >> cell_shift; shadow = (Cell*)calloc(shadow_cells + 1, sizeof(Cell)); barriers = 1;)
         run_block((Order)how, random);
         free(memory);
         WITH_SHADOW(free(shadow);)
@@ -403,6 +413,18 @@ inline long long __double_as_longlong(double x) {
     return bits;
 }
 
+inline float __uint_as_float(unsigned bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+inline unsigned __float_as_uint(float x) {
+    unsigned bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
@@ -415,6 +437,13 @@ inline void block_barrier(int threads) { emulator::wait_for(threads); }
 inline double reciprocal_near(double x) {
     long long bits = __double_as_longlong(1.0 / x) & ~0xfffffffffLL;
     return __longlong_as_double(bits);
+}
+
+// Off by a unit in the last place; what is below the normal numbers is 0, as on the device.
+inline float reciprocal_near(float x) {
+    const auto flushed = [](float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; };
+    const float near = flushed(1.0f / flushed(x));
+    return near != 0.0f && fabsf(near) < INFINITY ? __uint_as_float(__float_as_uint(near) ^ 1u) : near;
 }
 
 inline bool warp_all(bool holds) { return emulator::vote_of_all(holds); }
@@ -430,11 +459,12 @@ inline bool goes_on(bool before, int tile) {
 }
 
 // What is under way holds no value yet.
-inline void copy_pair(double* to, const double* from) {
-    if ((uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) emulator::problem = "a copy that is not aligned";
-    WITH_SHADOW(emulator::begin_copy(to);)
-    memset(to, 0xff, 2 * sizeof(double));
-    emulator::current->copies.back().push_back({to, from});
+inline void copy_across(void* to, const void* from) {
+    using emulator::COPY_BYTES;
+    if ((uintptr_t)to % COPY_BYTES != 0 || (uintptr_t)from % COPY_BYTES != 0) emulator::problem = "a copy that is not aligned";
+    WITH_SHADOW(emulator::begin_copy((char*)to);)
+    memset(to, 0xff, COPY_BYTES);
+    emulator::current->copies.back().push_back({(char*)to, (const char*)from});
 }
 
 inline void copies_end() { emulator::current->copies.push_back({}); }
@@ -442,7 +472,14 @@ inline void copies_end() { emulator::current->copies.push_back({}); }
 template <int LEFT>
 inline void copies_wait() { emulator::finish_copies(LEFT); }
 
-inline double* shared_memory() { return emulator::shared; }
+// Of the kernel's numbers, whose type its text names after this one.
+struct SharedMemory {
+    template <class T>
+    operator T*() const {
+        return (T*)emulator::shared;
+    }
+};
+inline SharedMemory shared_memory() { return {}; }
 
 #ifdef EMULATOR_SHADOW
 // What the compiler calls at every access, in place of the sanitizer's library.
@@ -483,7 +520,7 @@ EMULATOR_HOOK void __ubsan_handle_float_cast_overflow(void*, unsigned long) {
                                            int order, uint64_t seed) {                                               \
         ARGUMENTS told;                                                                                               \
         memcpy(&told, arguments, sizeof told);                                                                        \
-        return emulator::launch(blocks, threads, bytes, order, seed, [&] { NAME(told); });                            \
+        return emulator::launch(blocks, threads, bytes, sizeof(real), order, seed, [&] { NAME(told); });                            \
     }                                                                                                                 \
     extern "C" uint64_t NAME##_argument_bytes() { return sizeof(ARGUMENTS); }                                         \
     extern "C" bool NAME##_fault() { return emulator::end_at_fault(); }

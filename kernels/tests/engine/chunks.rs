@@ -458,7 +458,8 @@ fn a_symbol_that_finds_no_memory_is_reported_with_bytes() {
 
 #[test]
 fn what_is_cut_hangs_on_the_scan_alone() {
-    let of = |items: &[&str], symbols, bars| Lowering::of_scan([&program(&named(items))], symbols, bars);
+    let of =
+        |items: &[&str], symbols, bars| Lowering::of_scan([&program(&named(items))], symbols, bars, Precision::F64);
     let (chunks, why) = of(EXECUTED, FEW_SYMBOLS_MAX, LONG_BARS_MIN);
     assert_eq!((chunks, why.is_some()), (Lowering::Chunks, true));
     assert_eq!(of(EXECUTED, FEW_SYMBOLS_MAX + 1, LONG_BARS_MIN), (Lowering::Serial, None));
@@ -467,6 +468,8 @@ fn what_is_cut_hangs_on_the_scan_alone() {
     assert!(serial == Lowering::Serial && why.as_ref().is_some_and(|why| why.contains("one after another")), "{why:?}");
     let (serial, why) = of(&["sma(close,2000)"], 1, 1_000_000);
     assert!(serial == Lowering::Serial && why.as_ref().is_some_and(|why| why.contains("looks back")), "{why:?}");
+    let single = Lowering::of_scan([&program(&named(EXECUTED))], 1, LONG_BARS_MIN, Precision::F32);
+    assert!(single.0 == Lowering::Serial && single.1.is_some_and(|why| why.contains("f64 only")));
     assert_ne!(Lowering::Serial.numerics(), Lowering::Chunks.numerics());
 }
 

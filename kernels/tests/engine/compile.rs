@@ -8,11 +8,11 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use trawl_kernels::SymbolInput;
 use trawl_kernels::cuda::{
     CompileError, Compiled, Compiler, Constants, Kernel, Limits, Market, REGISTERS_MAX, Resources, Search, Sequence,
     Wanted,
 };
+use trawl_kernels::{Precision, SymbolInput};
 
 use crate::fused::{catalogue, program};
 
@@ -125,10 +125,18 @@ fn kernels(plans: impl IntoIterator<Item = Vec<String>>) -> BTreeMap<String, Ker
     calls.map(|call| (call.lowered.kernel.name.clone(), call.lowered.kernel)).collect()
 }
 
+/// Kernels of a plan in `f32`.
+fn short_kernels(items: &[&str]) -> Vec<(String, Kernel)> {
+    let program = program(&items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>());
+    let fused = Sequence::fused_in(&program, Constants::None, Precision::F32).expect("every primitive");
+    fused.calls.into_iter().map(|call| (call.lowered.kernel.name.clone(), call.lowered.kernel)).collect()
+}
+
 #[test]
 fn kernels_compile_without_spills_and_within_their_registers() {
     let plans = PLANS.iter().map(|items| items.iter().map(|item| (*item).to_owned()).collect());
-    let kernels = kernels(plans.chain(catalogue()));
+    let mut kernels = kernels(plans.chain(catalogue()));
+    kernels.extend(PLANS.iter().flat_map(|items| short_kernels(items)));
     let mut most = Resources::default();
     let mut wrong = Vec::new();
     for (kernel, taken) in resources(&kernels) {

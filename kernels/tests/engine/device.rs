@@ -87,11 +87,19 @@ impl World {
 
     /// Asserts that the values of a plan, at the last bar and at all bars, equal the CPU's.
     fn agrees(&self, program: &Program, bars: &[Vec<Vec<f64>>]) {
+        self.agrees_in(Precision::F64, program, bars);
+    }
+
+    /// As [`Self::agrees`], in a precision.
+    fn agrees_in(&self, precision: Precision, program: &Program, bars: &[Vec<Vec<f64>>]) {
         let symbols = inputs(program, bars, &[]);
+        let executable = Executable::new(program, precision);
         let middle = symbols.iter().map(|symbol| symbol.visible / 2).collect();
         for from in [last_of(&symbols), vec![0; symbols.len()], middle] {
-            let want = evaluate_from(program, &symbols, &from, &NoCancel).expect("not cancelled");
-            let got = self.values(program, &symbols, &from).expect("a healthy device");
+            let want = executable.evaluate_from(&symbols, &from, &NoCancel).expect("not cancelled");
+            let stages = &mut Stages::default();
+            let got = self.executor.evaluate_from(&executable, &symbols, &from, None, &NoCancel, stages);
+            let got = got.expect("a healthy device");
             assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), want.iter().map(Vec::len).collect::<Vec<_>>());
             assert!(bits(&got) == bits(&want), "from {:?}", &from[..3]);
         }
@@ -104,17 +112,20 @@ fn values_are_those_of_the_cpu_in_one_batch_and_in_many() {
     // Buffers so small that they are filled many times per batch, down to one row.
     let [cramped, row] = [20_000, 1].map(|staging_bytes| ExecutorOptions { staging_bytes, ..small() });
     for options in [waits(), small(), ExecutorOptions { streams: 1, ..small() }, cramped, row] {
-        world("", options).agrees(&plan(), &bars);
+        let world = world("", options);
+        Precision::ALL.into_iter().for_each(|precision| world.agrees_in(precision, &plan(), &bars));
     }
     for when in WHEN {
-        world(when, small()).agrees(&plan(), &bars);
+        let world = world(when, small());
+        Precision::ALL.into_iter().for_each(|precision| world.agrees_in(precision, &plan(), &bars));
     }
 }
 
 #[test]
 fn long_columns_are_laid_out_by_several_threads() {
     let program = program(&["ema(close,9)".to_owned(), "close - open".to_owned()]);
-    world("", waits()).agrees(&program, &market(&[5_000; 61], 9));
+    let (world, bars) = (world("", waits()), market(&[5_000; 61], 9));
+    Precision::ALL.into_iter().for_each(|precision| world.agrees_in(precision, &program, &bars));
 }
 
 #[test]
@@ -533,8 +544,8 @@ fn an_engine_of_a_device_gives_what_only_the_cpu_can_do_to_it() {
         let [one, other] = [&engine, &Engine::Cpu].map(|e| bits(&run(e, precision, &NoCancel).expect("it runs")));
         assert!(one == other, "{precision:?}");
     }
-    assert_eq!(device.counts().launches, 1, "f32 is the CPU's");
-    assert_eq!((engine.backend(Precision::F64), engine.backend(Precision::F32)), ("cuda", "cpu"));
+    assert_eq!(device.counts().launches, 2, "one in each precision");
+    assert_eq!(engine.backend(), "cuda");
     let cancelled = Asked(AtomicUsize::new(1));
     assert_eq!(run(&engine, Precision::F64, &cancelled), Err(EngineError::Cancelled(Cancelled)));
 }

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use trawl_kernels::cuda::{Limits, Sequence};
+use trawl_kernels::Precision;
+use trawl_kernels::cuda::{Constants, Limits, Sequence};
 use trawl_plan::Program;
 
 use crate::emulator::{Emulator, Order};
@@ -31,13 +32,17 @@ fn plans(period: usize) -> Vec<(String, Program)> {
 }
 
 fn held(plans: &[(String, Program)], bars: &[Vec<Vec<f64>>]) {
-    let fused = |program: &Program| Sequence::fused(program).expect("every primitive");
+    Precision::ALL.into_iter().for_each(|precision| held_in(precision, plans, bars));
+}
+
+fn held_in(precision: Precision, plans: &[(String, Program)], bars: &[Vec<Vec<f64>>]) {
+    let fused = |program: &Program| Sequence::fused_in(program, Constants::None, precision).expect("every primitive");
     let kernels: BTreeMap<String, String> = plans.iter().flat_map(|(_, program)| fused(program).kernels()).collect();
     let mut device = Emulator::new(&kernels);
     for (i, (item, program)) in plans.iter().enumerate() {
         device.order = [Order::Random, Order::Reverse, Order::Forward][i % 3];
         let comparison = check(&device, program, &fused(program), bars, Limits::default());
-        assert!(comparison.differs.is_empty(), "{item}: {:?}", comparison.differs.first());
+        assert!(comparison.differs.is_empty(), "{item} in {precision:?}: {:?}", comparison.differs.first());
         assert!(comparison.values > 0);
     }
 }

@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use trawl_kernels::Precision;
 use trawl_kernels::cuda::{Bound, GROUP_LANES, HEADERS, Launch, Launcher, Lowered, Pointers, SCATTERED};
 
 /// Kernels of one shared object: a compiler's time grows faster than the text.
@@ -97,9 +98,12 @@ fn compile(text: &str) -> PathBuf {
 impl Emulator {
     /// Compiles kernels, name to text.
     pub fn new(kernels: &BTreeMap<String, String>) -> Self {
-        let all: Vec<&String> = kernels.values().collect();
+        // A text compiles all headers for one number type, which its first line says.
+        let head = |text: &str| text.lines().next().map(str::to_owned);
+        let mut by_head: BTreeMap<Option<String>, Vec<&str>> = BTreeMap::new();
+        kernels.values().for_each(|text| by_head.entry(head(text)).or_default().push(text));
         let texts: Vec<String> =
-            all.chunks(KERNELS_MAX).map(|chunk| chunk.iter().map(|text| text.as_str()).collect::<String>()).collect();
+            by_head.values().flat_map(|texts| texts.chunks(KERNELS_MAX)).map(<[&str]>::concat).collect();
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let mut paths: Vec<Option<PathBuf>> = vec![None; texts.len()];
         let share = texts.len().div_ceil(threads).max(1);
@@ -119,14 +123,14 @@ impl Emulator {
 
 impl Emulator {
     /// A column's rows in one allocation, or one per group.
-    fn pieces(&self, column: &[f64], first_row: &[i64]) -> Vec<Aligned> {
+    fn pieces(&self, column: &[f64], first_row: &[i64], precision: Precision) -> Vec<Aligned> {
         if !self.scattered {
-            return vec![Aligned::of(column)];
+            return vec![Aligned::of(column, precision)];
         }
         let cell = |row: i64| row as usize * GROUP_LANES;
+        let piece = |ends: &[i64]| Aligned::of(&column[cell(ends[0])..cell(ends[1])], precision);
         // From the last to the first, so that no piece directly follows the previous one.
-        let mut pieces: Vec<Aligned> =
-            first_row.windows(2).rev().map(|ends| Aligned::of(&column[cell(ends[0])..cell(ends[1])])).collect();
+        let mut pieces: Vec<Aligned> = first_row.windows(2).rev().map(piece).collect();
         pieces.reverse();
         pieces
     }
@@ -140,18 +144,20 @@ impl Launcher for Emulator {
         let entry = self.libraries.iter().find_map(|library| unsafe { library.get::<Entry>(symbol.as_bytes()) }.ok());
         let entry = entry.ok_or_else(|| format!("no kernel {kernel} was compiled"))?;
         // Aligned as a device's allocations are, and of exactly their size.
-        let columns: Vec<Vec<Aligned>> = memory.columns.iter().map(|c| self.pieces(c, memory.first_row)).collect();
-        let address = |pieces: &Vec<Aligned>| pieces.iter().map(|piece| piece.cells().as_ptr() as u64).collect();
+        let precision = launch.precision();
+        let columns: Vec<Vec<Aligned>> =
+            memory.columns.iter().map(|c| self.pieces(c, memory.first_row, precision)).collect();
+        let address = |pieces: &Vec<Aligned>| pieces.iter().map(|piece| piece.address).collect();
         let tables: Vec<Vec<u64>> = columns.iter().map(address).collect();
-        let mut out = Aligned::of(memory.out);
-        let mut scratch = Aligned::of(memory.scratch);
+        let out = Aligned::of(memory.out, precision);
+        let scratch = Aligned::of(memory.scratch, precision);
         let pointers = Pointers {
             columns: tables
                 .iter()
                 .map(|table| if self.scattered { table.as_ptr() as u64 | SCATTERED } else { table[0] })
                 .collect(),
-            out: out.cells_mut().as_mut_ptr() as u64,
-            scratch: scratch.cells_mut().as_mut_ptr() as u64,
+            out: out.address,
+            scratch: scratch.address,
             table: memory.table.as_ptr() as u64,
             first_row: memory.first_row.as_ptr() as u64,
             visible: memory.visible.as_ptr() as u64,
@@ -170,7 +176,7 @@ impl Launcher for Emulator {
             )
         };
         if problem.is_null() {
-            memory.out.copy_from_slice(out.cells());
+            memory.out.copy_from_slice(&out.numbers());
             return Ok(());
         }
         // SAFETY: a text that is valid until the next launch.
@@ -178,26 +184,40 @@ impl Launcher for Emulator {
     }
 }
 
-/// Numbers at an address divisible by 16.
+/// Numbers of a kernel's type at an address divisible by 16, in memory of exactly their size.
 struct Aligned {
-    cells: Vec<f64>,
+    bytes: Vec<u8>,
     skipped: usize,
-    len: usize,
+    address: u64,
+    precision: Precision,
 }
 
 impl Aligned {
-    fn of(values: &[f64]) -> Self {
-        let mut cells = vec![0.0; values.len() + 1];
-        let skipped = usize::from(!(cells.as_ptr() as usize).is_multiple_of(16));
-        cells[skipped..skipped + values.len()].copy_from_slice(values);
-        Self { cells, skipped, len: values.len() }
+    fn of(values: &[f64], precision: Precision) -> Self {
+        let mut numbers: Vec<u8> = Vec::with_capacity(8 * values.len());
+        match precision {
+            Precision::F64 => values.iter().for_each(|x| numbers.extend(x.to_ne_bytes())),
+            Precision::F32 => values.iter().for_each(|x| numbers.extend((*x as f32).to_ne_bytes())),
+        }
+        let mut bytes: Vec<u8> = Vec::with_capacity(numbers.len() + 15);
+        let skipped = (bytes.as_ptr() as usize).wrapping_neg() % 16;
+        bytes.resize(skipped, 0);
+        bytes.extend(numbers);
+        let address = bytes[skipped..].as_mut_ptr() as u64;
+        Self { bytes, skipped, address, precision }
     }
 
-    fn cells(&self) -> &[f64] {
-        &self.cells[self.skipped..self.skipped + self.len]
-    }
-
-    fn cells_mut(&mut self) -> &mut [f64] {
-        &mut self.cells[self.skipped..self.skipped + self.len]
+    /// The numbers, as a kernel may have written them.
+    fn numbers(&self) -> Vec<f64> {
+        let bytes = &self.bytes[self.skipped..];
+        match self.precision {
+            Precision::F64 => {
+                bytes.chunks_exact(8).map(|x| f64::from_ne_bytes(x.try_into().expect("8 bytes"))).collect()
+            }
+            Precision::F32 => {
+                let of = |x: &[u8]| f64::from(f32::from_ne_bytes(x.try_into().expect("4 bytes")));
+                bytes.chunks_exact(4).map(of).collect()
+            }
+        }
     }
 }

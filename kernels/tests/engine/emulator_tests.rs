@@ -79,7 +79,7 @@ fn copies_that_nobody_waits_for_are_noticed() {
     let got = with_text(&case, Order::Forward, |text| replaced(text, "copies_wait<0>();", ""));
     assert!(got.is_err_and(|e| e.contains("copied to")));
     // Of nothing that is read: the copies of the last tile.
-    let last = body(&case, "if (self == 0) { copy_pair(shared, a.column[0]); copies_end(); }");
+    let last = body(&case, "if (self == 0) { copy_across(shared, a.column[0]); copies_end(); }");
     assert!(last.is_err_and(|e| e.contains("copies under way")));
     // Waiting after the barrier instead of before it: other threads' copies have not arrived yet.
     let late = |text: &str| {
@@ -146,8 +146,8 @@ fn every_race_in_shared_memory_is_found_in_every_order() {
         // A barrier is missing behind the reads.
         (format!("shared[self] = self; {barrier} const double x = shared[(self + 1) % {threads}]; shared[self] = x;"), "is read by"),
         // What is copied is read before it is waited for, or by another thread before the barrier.
-        ("if (self == 0) { copy_pair(shared, a.column[0]); copies_end(); shared[5] = shared[0]; copies_wait<0>(); }".to_owned(), "copied to"),
-        ("if (self == 0) { copy_pair(shared, a.column[0]); copies_end(); copies_wait<0>(); } else shared[self + 2] = shared[1];".to_owned(), "is written by thread 0 and read by thread 1"),
+        ("if (self == 0) { copy_across(shared, a.column[0]); copies_end(); shared[5] = shared[0]; copies_wait<0>(); }".to_owned(), "copied to"),
+        ("if (self == 0) { copy_across(shared, a.column[0]); copies_end(); copies_wait<0>(); } else shared[self + 2] = shared[1];".to_owned(), "is written by thread 0 and read by thread 1"),
     ] {
         let outcome = body(&case, &raced);
         assert!(outcome.as_ref().is_err_and(|e| e.contains("a race") && e.contains(why)), "{raced}: {outcome:?}");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use trawl_kernels::cuda::{Constants, Limits, Market, Sequence, Wanted};
-use trawl_kernels::{NoCancel, evaluate_all};
+use trawl_kernels::{Executable, NoCancel, Precision};
 use trawl_plan::Program;
 use trawl_plan::family::Trend;
 use trawl_plan::graph::{Graph, Kind, NodeId, Op};
@@ -29,12 +29,16 @@ fn outputs(call: &str) -> Vec<String> {
 }
 
 fn fused(program: &Program) -> Sequence {
-    Sequence::fused(program).expect("every primitive")
+    fused_in(program, Constants::None, Precision::F64)
 }
 
 /// With lengths as constants.
 fn constant(program: &Program) -> Sequence {
-    Sequence::fused_with(program, Constants::Lengths).expect("every primitive")
+    fused_in(program, Constants::Lengths, Precision::F64)
+}
+
+fn fused_in(program: &Program, constants: Constants, precision: Precision) -> Sequence {
+    Sequence::fused_in(program, constants, precision).expect("every primitive")
 }
 
 fn texts(sequence: &Sequence) -> String {
@@ -198,6 +202,13 @@ fn families_have_the_bits_of_the_cpu_at_the_edges_of_their_lengths() {
     }
     let plot = plotted("atc(close, 9, robustness='wide')");
     plans.push(("plotted".to_owned(), plot.clone(), fused(&plot)));
+    plans.push(("plotted in f32".to_owned(), plot.clone(), fused_in(&plot, Constants::None, Precision::F32)));
+    // All of one shape.
+    for call in &calls[..5] {
+        let program = program(&outputs(call));
+        let plan = fused_in(&program, Constants::None, Precision::F32);
+        plans.push((format!("{call} in f32"), program, plan));
+    }
     let values = held(&plans, &market(&ragged(), 11));
     println!("{} plans, {values} values: bit for bit", plans.len());
 }
@@ -220,21 +231,27 @@ fn families_of_any_lengths_have_the_bits_of_the_cpu() {
         plans.push((format!("{lens:?}"), program.clone(), fused(&program)));
         plans.push((format!("{lens:?} of constants"), program.clone(), constant(&program)));
         plans.push((format!("{lens:?} apart"), program.clone(), Sequence::apart(&program).expect("every primitive")));
+        let short = Sequence::apart_in(&program, Precision::F32).expect("every primitive");
+        plans.push((format!("{lens:?} apart in f32"), program.clone(), short));
     }
     let values = held(&plans, &market(&ragged(), 5));
     println!("{} plans, {values} values: bit for bit", plans.len());
 }
 
-/// Series whose differences are denormal, zeros of both signs, prices that are constant for longer than a window, huge
-/// ones.
-fn odd_market() -> Vec<Vec<Vec<f64>>> {
+/// Series whose differences are denormal in a precision, zeros of both signs, prices that are constant for longer than a
+/// window, huge ones.
+fn odd_market(precision: Precision) -> Vec<Vec<Vec<f64>>> {
+    let [least, denormal, tiny, huge] = match precision {
+        Precision::F64 => [5e-324, 1e-310, 1e-211, 1e307],
+        Precision::F32 => [1.5e-45, 1e-40, 1e-25, 2e37],
+    };
     let symbols: [&dyn Fn(usize) -> f64; 8] = [
-        &|t| (t * t % 7) as f64 * 5e-324,
+        &|t| (t * t % 7) as f64 * least,
         &|t| if t % 3 == 0 { -0.0 } else { 0.0 },
         &|t| if t < 90 { 57.31 } else { 57.3 + (t % 2) as f64 / 100.0 },
-        &|t| (t * 31 % 11) as f64 * 1e-310 - 3e-310,
-        &|t| 1e-211 * (1.0 + (t * 13 % 17) as f64),
-        &|t| 1.7e308 - (t * 7 % 13) as f64 * 1e307,
+        &|t| ((t * 31 % 11) as f64 - 3.0) * denormal,
+        &|t| tiny * (1.0 + (t * 13 % 17) as f64),
+        &|t| (17.0 - (t * 7 % 13) as f64) * huge,
         &|t| {
             if t % 50 == 49 {
                 f64::NAN
@@ -257,7 +274,13 @@ fn families_have_the_bits_of_the_cpu_over_odd_numbers() {
         let program = program(&outputs(call));
         [fused(&program), constant(&program)].map(|plan| ((*call).to_owned(), program.clone(), plan))
     };
-    held(&calls.iter().flat_map(plans).collect::<Vec<_>>(), &odd_market());
+    held(&calls.iter().flat_map(plans).collect::<Vec<_>>(), &odd_market(Precision::F64));
+    let plans = |call: &&str| {
+        let program = program(&outputs(call));
+        let of = |constants| ((*call).to_owned(), program.clone(), fused_in(&program, constants, Precision::F32));
+        [Constants::None, Constants::Lengths].map(of)
+    };
+    held(&calls[..1].iter().flat_map(plans).collect::<Vec<_>>(), &odd_market(Precision::F32));
 }
 
 /// Lengths of families whose averages are compared: halves of some come after others, some are longer than a tile.
@@ -266,16 +289,21 @@ const LOOKED_AT: [&[u32]; 2] = [&[1, 2, 3, 5, 8, 13, 21, 34, 55], &[22, 24, 26, 
 #[test]
 fn the_averages_themselves_have_the_bits_of_the_cpu() {
     let begins: Vec<f64> = Vec::new();
-    for (lens, lower) in LOOKED_AT.iter().flat_map(|lens| [fused, constant].map(|lower| (*lens, lower))) {
+    let of_both = |lens: &&'static [u32]| {
+        let lens = *lens;
+        let both = [Constants::None, Constants::Lengths];
+        both.into_iter().flat_map(move |c| Precision::ALL.map(|precision| (lens, c, precision)))
+    };
+    for (lens, constants, precision) in LOOKED_AT.iter().flat_map(of_both) {
         let families = by_hand(&FAMILIES.map(|family| (family, lens)));
-        let sequence = lower(&families);
+        let sequence = fused_in(&families, constants, precision);
         // Signals reveal little of averages: replace them by one of the averages at each bar.
         let observed = |(name, text): (String, String)| {
             let text: Vec<String> = text
                 .lines()
-                .map(|line| match line.split_once("const double v").and_then(|(_, rest)| rest.split_once(" = s")) {
-                    Some((at, call)) if text.contains(&format!("double n{at}[9];")) && call.contains(", a") => {
-                        format!("{line}\nconst_cast<double&>(v{at}) = n{at}[t % 9];")
+                .map(|line| match line.split_once("const real v").and_then(|(_, rest)| rest.split_once(" = s")) {
+                    Some((at, call)) if text.contains(&format!("real n{at}[9];")) && call.contains(", a") => {
+                        format!("{line}\nconst_cast<real&>(v{at}) = n{at}[t % 9];")
                     }
                     _ => line.to_owned(),
                 })
@@ -288,17 +316,19 @@ fn the_averages_themselves_have_the_bits_of_the_cpu() {
         let nodes = (0..families.nodes().len() as u32).map(NodeId);
         let means: Vec<NodeId> =
             nodes.filter(|id| matches!(families.nodes()[id.index()].op, Op::TrendMean { .. })).collect();
-        let averages = families.with_outputs(means);
-        for bars in [market(&ragged(), 21), odd_market()] {
+        let averages = Executable::new(&families.with_outputs(means), precision);
+        for bars in [market(&ragged(), 21), odd_market(precision)] {
             let symbols = inputs(&families, &bars, &begins);
             let market = Market::new(families.inputs.len(), &symbols);
             let got = sequence.run(&device, &market, Wanted::All, Limits::default()).expect("it runs");
             for (number, symbol) in symbols.iter().enumerate() {
-                let want = evaluate_all(&averages, symbol, &NoCancel).expect("not cancelled");
+                let want = averages.evaluate_from(std::slice::from_ref(symbol), &[0], &NoCancel);
+                let want = &want.expect("not cancelled")[0];
                 for (bar, family) in (0..symbol.visible).flat_map(|bar| (0..FAMILIES.len()).map(move |f| (bar, f))) {
                     let want = want[family * 9 + bar % 9][bar];
                     let got = got[family][market.place(Wanted::All, 0, number, bar)];
-                    let label = format!("{:?}({}) symbol {number} bar {bar}", FAMILIES[family], lens[bar % 9]);
+                    let of = (FAMILIES[family], lens[bar % 9]);
+                    let label = format!("{of:?} in {precision:?}, symbol {number} bar {bar}");
                     assert!(want.to_bits() == got.to_bits(), "{label}: CPU {want:?}, GPU {got:?}");
                 }
             }

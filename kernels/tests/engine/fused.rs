@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use trawl_kernels::cuda::{Limits, Market, Sequence, Wanted};
-use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput, evaluate_all};
+use trawl_kernels::cuda::{Constants, Limits, Market, Sequence, Wanted};
+use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::catalogue::{Function, Reference, functions, sample};
 use trawl_plan::{Clock, Input, Program, compile_expressions};
 
@@ -126,9 +126,11 @@ fn same(a: f64, b: f64) -> bool {
     a.to_bits() == b.to_bits()
 }
 
-/// The CPU's values of every symbol: `[symbol][output][bar]`.
-fn on_cpu(program: &Program, symbols: &[SymbolInput<'_>]) -> Vec<Vec<Vec<f64>>> {
-    symbols.iter().map(|symbol| evaluate_all(program, symbol, &NoCancel).expect("not cancelled")).collect()
+/// The CPU's values of every symbol in a precision: `[symbol][output][bar]`.
+fn on_cpu(program: &Program, symbols: &[SymbolInput<'_>], precision: Precision) -> Vec<Vec<Vec<f64>>> {
+    let executable = Executable::new(program, precision);
+    let of = |symbol| executable.evaluate_from(std::slice::from_ref(symbol), &[0], &NoCancel).expect("not cancelled");
+    symbols.iter().flat_map(of).collect()
 }
 
 /// Compares a device's values with the CPU's; only the first difference per output and symbol is recorded.
@@ -150,7 +152,7 @@ fn compare(market: &Market, wanted: Wanted, cpu: &[Vec<Vec<f64>>], value: impl F
     comparison
 }
 
-/// Runs a plan at every bar and at the last one, and compares.
+/// Runs a plan at every bar and at the last one, and compares with the CPU in the same precision.
 pub fn check(
     device: &Emulator,
     program: &Program,
@@ -161,7 +163,7 @@ pub fn check(
     let begins = begins(5_000);
     let symbols = inputs(program, bars, &begins);
     let market = Market::new(program.inputs.len(), &symbols);
-    let cpu = on_cpu(program, &symbols);
+    let cpu = on_cpu(program, &symbols, plan.precision);
     let mut whole = Comparison { differs: Vec::new(), values: 0 };
     for wanted in [Wanted::All, Wanted::Last] {
         let out = plan.run(device, &market, wanted, limits).unwrap_or_else(|e| panic!("{e}\n{:#?}", plan.kernels()));
@@ -218,9 +220,9 @@ fn parity_page() -> String {
     let mut page = "# How a GPU's values agree with the CPU's\n\n\
         Written by a test from the declarations (`TRAWL_BLESS_PARITY=1 cargo test -p trawl-kernels parity_page`); what is said\n\
         here is tested on the emulator for every line (`kernels/tests/engine/fused.rs`), and shown on a device by `trawl bench gpu`.\n\n\
-        *Bit for bit*: every step runs in f64, in the order of the CPU engine, without contraction; logarithms, exponentials, angles and\n\
-        powers are the engine's own, the same operations on both ([ADR 22](adr/0022-own-elementary-functions.md)). f32 always runs on the CPU ([precision.md](precision.md)).\n\n\
-        *Over chunks*: what is promised where a scan of few symbols with long histories is computed in chunks side by side\n\
+        *Bit for bit*: every step runs in the number type and in the order of the CPU engine, without contraction; logarithms, exponentials, angles and\n\
+        powers are the engine's own, the same operations on both ([ADR 22](adr/0022-own-elementary-functions.md)). It holds in f64 and in f32 ([ADR 59](adr/0059-float-on-a-device.md)).\n\n\
+        *Over chunks*: what is promised in f64 where a scan of few symbols with long histories is computed in chunks side by side\n\
         ([gpu.md](gpu.md)). *1e-12*: relative to the value. *1e-12 of terms*: relative to the largest value of\n\
         the history, where values are differences of averages or sums and as exact as those.\n\
         *Whole*: a scan with this function is not cut. Which bars have a value is always the same. What jumps (a rank, a comparison,\n\
@@ -251,11 +253,21 @@ fn the_parity_page_is_what_the_declarations_say() {
 
 #[test]
 fn fused_kernels_of_the_whole_catalogue_have_the_bits_of_the_cpu() {
+    check_catalogue(Precision::F64);
+}
+
+#[test]
+fn fused_kernels_of_the_whole_catalogue_have_the_bits_of_the_cpu_in_f32() {
+    check_catalogue(Precision::F32);
+}
+
+fn check_catalogue(precision: Precision) {
     let plans: Vec<(Vec<String>, Program, Sequence)> = catalogue()
         .into_iter()
         .map(|items| {
             let program = program(&items);
-            let plan = Sequence::fused(&program).unwrap_or_else(|e| panic!("{items:?}: {e}"));
+            let plan = Sequence::fused_in(&program, Constants::None, precision);
+            let plan = plan.unwrap_or_else(|e| panic!("{items:?}: {e}"));
             (items, program, plan)
         })
         .collect();
@@ -279,7 +291,7 @@ fn fused_kernels_of_the_whole_catalogue_have_the_bits_of_the_cpu() {
         }
     }
     assert!(wrong.is_empty(), "{} of {outputs} outputs differ: {wrong:#?}", wrong.len());
-    println!("{outputs} outputs of {} functions, {values} values: bit for bit", functions().count());
+    println!("{outputs} outputs of {} functions, {values} values in {precision:?}: bit for bit", functions().count());
 }
 
 /// A number from an environment variable, for `just cuda-emulate`.
@@ -347,6 +359,19 @@ fn random_plans_have_the_bits_of_the_cpu_a_primitive_at_a_time() {
 fn random_plans_have_the_bits_of_the_cpu_fused() {
     let count = number_in("TRAWL_EMULATOR_PLANS").map_or(RANDOM_FUSED, |plans| plans as usize / 10);
     check_random(count, 4, |program| Sequence::fused(program).expect("every primitive"));
+}
+
+#[test]
+fn random_plans_have_the_bits_of_the_cpu_a_primitive_at_a_time_in_f32() {
+    let count = number_in("TRAWL_EMULATOR_PLANS").map_or(RANDOM_PLANS, |plans| plans as usize);
+    check_random(count, 3, |program| Sequence::apart_in(program, Precision::F32).expect("every primitive"));
+}
+
+#[test]
+fn random_plans_have_the_bits_of_the_cpu_fused_in_f32() {
+    let count = number_in("TRAWL_EMULATOR_PLANS").map_or(RANDOM_FUSED, |plans| plans as usize / 10);
+    let fused = |program: &Program| Sequence::fused_in(program, Constants::None, Precision::F32);
+    check_random(count, 4, |program| fused(program).expect("every primitive"));
 }
 
 #[test]

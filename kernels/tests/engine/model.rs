@@ -11,7 +11,7 @@ use trawl_kernels::cuda::{
     Bound, CHUNK_BARS, Compiled, Constants, Cut, Kernel, Launch, Launcher, Limits, Lowered, Market, Pointers,
     Resources, Sequence, Series, Wanted,
 };
-use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
+use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::catalogue::{Function, functions, sample};
 
 use crate::compile::{ARCHITECTURE, SCREEN, compiled, python};
@@ -75,6 +75,14 @@ impl Buffers {
         self.add(values.iter().flat_map(|x| x.to_le_bytes()).collect())
     }
 
+    /// Numbers of a kernel's type.
+    fn numbers(&mut self, values: &[f64], precision: Precision) -> u64 {
+        match precision {
+            Precision::F64 => self.doubles(values),
+            Precision::F32 => self.add(values.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect()),
+        }
+    }
+
     fn ints(&mut self, values: &[i32]) -> u64 {
         self.add(values.iter().flat_map(|x| x.to_le_bytes()).collect())
     }
@@ -83,11 +91,13 @@ impl Buffers {
 impl Launcher for Recorder {
     fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
         let mut buffers = Buffers::default();
-        let columns = memory.columns.iter().map(|column| buffers.doubles(column)).collect();
+        let precision = launch.precision();
+        let number_bytes = if precision == Precision::F64 { 8 } else { 4 };
+        let columns = memory.columns.iter().map(|column| buffers.numbers(column, precision)).collect();
         let pointers = Pointers {
             columns,
-            out: buffers.doubles(memory.out),
-            scratch: buffers.doubles(memory.scratch),
+            out: buffers.numbers(memory.out, precision),
+            scratch: buffers.numbers(memory.scratch, precision),
             table: buffers.doubles(memory.table),
             first_row: buffers.add(memory.first_row.iter().flat_map(|x| x.to_le_bytes()).collect()),
             visible: buffers.ints(memory.visible),
@@ -99,9 +109,9 @@ impl Launcher for Recorder {
         let stride = launch.output_stride();
         let kernel = &lowered.kernel;
         let last = launch.wanted() == Wanted::Last;
-        let place = |output: usize| pointers.out + (output * stride * size_of::<f64>()) as u64;
+        let place = |output: usize| pointers.out + (output * stride * number_bytes) as u64;
         let mine = self.expected.iter().filter(|(of, ..)| last && *of == call);
-        let wanted = |(_, output, value): &(usize, usize, f64)| json!({"address": place(*output), "bits": format!("{:016x}", value.to_bits())});
+        let wanted = |(_, output, value): &(usize, usize, f64)| json!({"address": place(*output), "bits": bits_of(*value, precision)});
         let expected: Vec<Value> = mine.map(wanted).collect();
         std::fs::write(self.folder.join(format!("{name}.mem")), &buffers.bytes).map_err(|e| e.to_string())?;
         std::fs::write(self.folder.join(format!("{name}.cu")), &kernel.source).map_err(|e| e.to_string())?;
@@ -115,6 +125,7 @@ impl Launcher for Recorder {
             "shared_bytes": self.shared_bytes.get(call).copied().unwrap_or(launch.shared_bytes),
             "columns": kernel.columns,
             "outputs": kernel.outputs,
+            "number_bytes": number_bytes,
             "threads": launch.threads,
             "lanes": self.lanes,
             "bars": memory.visible.first(),
@@ -127,23 +138,57 @@ impl Launcher for Recorder {
     }
 }
 
+/// A value's bits in a precision, as hexadecimal digits.
+fn bits_of(value: f64, precision: Precision) -> String {
+    match precision {
+        Precision::F64 => format!("{:016x}", value.to_bits()),
+        Precision::F32 => format!("{:08x}", (value as f32).to_bits()),
+    }
+}
+
+/// The resources of the devices of a compute capability, as kernels are launched there.
+fn limits(architecture: u32) -> Limits {
+    match architecture {
+        89 => Limits { shared_bytes: 99 * 1024, multiprocessors: 58 },
+        _ => Limits::default(),
+    }
+}
+
+/// How a plan is lowered and launched.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    wanted: Wanted,
+    constants: Constants,
+    precision: Precision,
+    limits: Limits,
+}
+
+impl Way {
+    /// The last bar, of a plan whose parameters are arguments, in `f64`.
+    fn last(limits: Limits) -> Self {
+        Self { wanted: Wanted::Last, constants: Constants::None, precision: Precision::F64, limits }
+    }
+}
+
 /// Records a plan over one symbol; its kernels.
-fn record(folder: &Path, plan: &str, items: &[String], wanted: Wanted, constants: Constants) -> Batch {
+fn record(folder: &Path, plan: &str, items: &[String], way: Way) -> Batch {
+    let Way { wanted, constants, precision, limits } = way;
     let program = program(items);
-    let sequence = Sequence::fused_with(&program, constants).unwrap_or_else(|e| panic!("{items:?}: {e}"));
+    let sequence = Sequence::fused_in(&program, constants, precision).unwrap_or_else(|e| panic!("{items:?}: {e}"));
     // Of many long histories: how far before the last bar a launch begins to want finite windows, and its shared
     // memory.
     let long = vec![0.0; MANY_BARS];
     let far = SymbolInput { columns: vec![&long; program.inputs.len()], visible: MANY_BARS };
     let places = Market::places(&vec![far; MANY_SYMBOLS]);
     let launches: Vec<Launch> =
-        sequence.calls.iter().map(|call| call.lowered.launch(&places, Wanted::Last, Limits::default())).collect();
+        sequence.calls.iter().map(|call| call.lowered.launch(&places, Wanted::Last, limits)).collect();
     let reach = launches.iter().map(|launch| MANY_BARS - launch.tail[0] as usize).max().unwrap_or(0);
     let bars = SETTLED_BARS + reach.min(REACH_MAX);
     let series = market(&[bars], 1);
     let period_begins: Vec<f64> = (0..bars).map(|t| f64::from(u8::from(t % 11 == 0))).collect();
     let symbols = inputs(&program, &series, &period_begins);
-    let values = evaluate_all(&program, &symbols[0], &NoCancel).expect("not cancelled");
+    let executable = Executable::new(&program, precision);
+    let values = executable.evaluate_from(&symbols[..1], &[0], &NoCancel).expect("not cancelled").remove(0);
     let expected = sequence.outputs.iter().zip(&values).filter_map(|(output, series)| match *output {
         Series::Made { call, output } => Some((call, output, series[bars - 1])),
         _ => None,
@@ -159,7 +204,7 @@ fn record(folder: &Path, plan: &str, items: &[String], wanted: Wanted, constants
     };
     // Rings are placed as for many symbols, whose blocks share a multiprocessor.
     let shared_bytes = launches.iter().map(|launch| launch.shared_bytes).max().unwrap_or(0);
-    sequence.run(&recorder, &market, wanted, Limits { shared_bytes, ..Limits::default() }).expect("files are written");
+    sequence.run(&recorder, &market, wanted, Limits { shared_bytes, ..limits }).expect("files are written");
     let kernels = sequence.calls.iter().map(|call| (call.lowered.kernel.name.clone(), call.lowered.kernel.clone()));
     (recorder.written.into_inner().expect("no test died with it"), kernels.collect())
 }
@@ -207,28 +252,34 @@ type Batch = (Vec<Value>, BTreeMap<String, Kernel>);
 
 /// Every plan that is modelled. Neighbours share a text: then headers are compiled, and code is disassembled, once for
 /// all.
-fn batches(folder: &Path) -> Vec<Batch> {
+fn batches(folder: &Path, architecture: u32) -> Vec<Batch> {
     let owned = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<String>>();
-    let named = vec![
-        ("w1".to_owned(), owned(SCREEN), Wanted::Last, Constants::None),
-        ("w1_every_bar".to_owned(), owned(SCREEN), Wanted::All, Constants::None),
-        ("atc".to_owned(), owned(&["atc().signal"]), Wanted::Last, Constants::None),
-        ("atc_lengths".to_owned(), owned(&["atc().signal"]), Wanted::Last, Constants::Lengths),
+    let last = Way::last(limits(architecture));
+    let named = [
+        ("w1", SCREEN, last),
+        ("w1_every_bar", SCREEN, Way { wanted: Wanted::All, ..last }),
+        ("atc", &["atc().signal"], last),
+        ("atc_lengths", &["atc().signal"], Way { constants: Constants::Lengths, ..last }),
     ];
+    // A text compiles all headers for one number type.
+    let [named, short] = Precision::ALL.map(|precision| {
+        let suffix = if precision == Precision::F64 { "" } else { "_f32" };
+        let of = |(plan, items, way): &(&str, &[&str], Way)| {
+            (format!("{plan}{suffix}"), owned(items), Way { precision, ..*way })
+        };
+        named.iter().map(of).collect::<Vec<_>>()
+    });
     // What the calendar says is given: there is nothing to compute.
     let computes = |f: &&Function| program(&sample(f)).nodes().iter().any(|node| !node.op.facts().is_leaf());
     let alone = functions().filter(computes);
-    let alone = alone.map(|f| (format!("only_{}", f.name), sample(f), Wanted::Last, Constants::None));
+    let alone = alone.map(|f| (format!("only_{}", f.name), sample(f), last));
     let alone: Vec<_> = alone.collect();
-    let together = |plans: &[(String, Vec<String>, Wanted, Constants)]| {
-        let record = |(plan, items, wanted, constants): &(String, Vec<String>, Wanted, Constants)| {
-            record(folder, plan, items, *wanted, *constants)
-        };
-        let each = plans.iter().map(record);
+    let together = |plans: &[(String, Vec<String>, Way)]| {
+        let each = plans.iter().map(|(plan, items, way)| record(folder, plan, items, *way));
         let (launches, kernels): (Vec<_>, Vec<_>) = each.unzip();
         (launches.concat(), kernels.into_iter().flatten().collect())
     };
-    let mut batches = vec![record_chunks(folder, "long", &owned(SCREEN)), together(&named)];
+    let mut batches = vec![record_chunks(folder, "long", &owned(SCREEN)), together(&named), together(&short)];
     batches.extend(alone.chunks(BATCH_PLANS).map(together));
     batches
 }
@@ -321,7 +372,7 @@ fn model(folder: &Path, arguments: &[&std::ffi::OsStr]) -> (Option<i32>, String,
 fn the_static_model_of_machine_code() {
     let architecture = architecture();
     let folder = fresh(&format!("sm_{architecture}"));
-    write(&folder, batches(&folder), architecture);
+    write(&folder, batches(&folder, architecture), architecture);
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/model");
     let (figures, measured) = (kept.join("figures.json"), kept.join("measured.json"));
     let number = architecture.to_string();
@@ -346,11 +397,11 @@ fn the_static_model_of_machine_code() {
 fn the_static_model_reports_what_it_forbids() {
     let folder = fresh("broken");
     let (launches, mut kernels) =
-        record(&folder, "only_ema", &["ema(close,20)".to_owned()], Wanted::Last, Constants::None);
+        record(&folder, "only_ema", &["ema(close,20)".to_owned()], Way::last(Limits::default()));
     for kernel in kernels.values_mut() {
         // `0.5*x` rounds by itself, `x*x + x` in one step only as an fma: neither a division nor the error of a
         // product.
-        let whole = kernel.source.replace("const double v0 = ", "const double v0 = 0.5 * fma(x0, x0, x0) + ");
+        let whole = kernel.source.replace("const real v0 = ", "const real v0 = 0.5 * fma(x0, x0, x0) + ");
         assert_ne!(whole, kernel.source, "the text of an average");
         kernel.source = whole;
     }

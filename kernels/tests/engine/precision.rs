@@ -1,9 +1,15 @@
-//! `f32` against `f64`: the errors that docs/precision.md publishes.
+//! `f32` against `f64`: the errors that docs/precision.md publishes; and beside it on a device.
 
+use std::sync::Arc;
+
+use trawl_kernels::cuda::BarsSource;
+use trawl_kernels::stages::Stages;
 use trawl_kernels::{Bars, Executable, NoCancel, Precision, SymbolInput, Tiles};
 use trawl_plan::{Input, Schema, compile_expressions};
 
 use crate::calls::{INDICATORS, WINDOWS};
+use crate::device::{bits, last_of, plan, waits, world};
+use crate::fused::{inputs, market};
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 const PUBLISHED: &str = include_str!("../../../docs/precision.md");
@@ -109,4 +115,32 @@ fn f32_is_off_by_no_more_than_is_published() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The same bars, as numbers of 8 and of 4 bytes: neither is taken for the other, whichever comes first, and each is found
+/// again.
+#[test]
+fn bars_of_both_precisions_stay_on_the_device_beside_each_other() {
+    let (program, bars) = (plan(), market(&[240, 17, 33, 100, 1, 239].repeat(9), 5));
+    let symbols = inputs(&program, &bars, &[]);
+    let names: Vec<String> = (0..symbols.len()).map(|i| format!("S{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let from = last_of(&symbols);
+    for order in [[Precision::F64, Precision::F32], [Precision::F32, Precision::F64]] {
+        let world = world("", waits());
+        let mut resident = Vec::new();
+        for precision in [order, order].concat() {
+            let executable = Executable::new(&program, precision);
+            let source = BarsSource { bars: Arc::from("a@1"), group: 0, symbols: &names };
+            let stages = &mut Stages::default();
+            let got = world.executor.evaluate_from(&executable, &symbols, &from, Some(&source), &NoCancel, stages);
+            let want = executable.evaluate_from(&symbols, &from, &NoCancel).expect("not cancelled");
+            assert!(bits(&got.expect("a healthy device")) == bits(&want), "{precision:?} of {order:?}");
+            resident.push(world.executor.resident_bytes());
+        }
+        let bytes = |at: usize| (resident[at] - if at > 0 { resident[at - 1] } else { 0 }) as f64;
+        let halves = if order[0] == Precision::F64 { bytes(0) / bytes(1) } else { bytes(1) / bytes(0) };
+        assert_eq!(halves, 2.0, "{resident:?}");
+        assert_eq!(resident[1], resident[3], "all were found again");
+    }
 }

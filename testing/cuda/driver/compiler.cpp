@@ -142,6 +142,19 @@ std::string headers_of(const Program& program, const std::vector<std::string>& f
     return made;
 }
 
+// What a text defines in its first lines: headers are compiled in advance with it.
+std::vector<std::string> defined_first(const std::string& text) {
+    static const std::string define = "#define ";
+    std::vector<std::string> names;
+    for (size_t at = 0; text.compare(at, define.size(), define) == 0;) {
+        const size_t end = text.find('\n', at);
+        if (end == std::string::npos) break;
+        names.push_back(text.substr(at + define.size(), end - at - define.size()));
+        at = end + 1;
+    }
+    return names;
+}
+
 // The number of threads that the text bounds a block to.
 int threads_of(const std::string& text) {
     const char* word = "__launch_bounds__(";
@@ -234,6 +247,7 @@ int nvrtcCompileProgram(void* handle, int count, const char* const* options) {
     flags.push_back(standard);
     flags.push_back(contracts ? "-ffp-contract=fast" : "-ffp-contract=off");
     if (contracts) flags.push_back("-mfma");
+    for (const std::string& name : defined_first(program->text)) flags.push_back("-D" + name + "=");
     std::string key = program->text;
     for (const std::string& define : defines) key += define;
     const std::string headers = headers_of(*program, flags);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use trawl_kernels::cuda::{Fault, Fleet, RequestEvent, RequestPart};
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
-use trawl_kernels::{Cancel, Engine, EngineError, Executable, Precision};
+use trawl_kernels::{Cancel, Engine, EngineError, Executable};
 use trawl_market::{LoadedBars, Timeframe};
 use trawl_plan::FrameProgram;
 use trawl_plan::frame::{BarSize, Subject};
@@ -137,7 +137,7 @@ impl ScanSource {
     /// The devices that compute segments together; `None` if each segment is computed by one thread.
     pub fn device(&self) -> Option<&Arc<Fleet>> {
         match &self.engine {
-            Engine::Device(fleet) if self.precision() == Precision::F64 && self.checkpoints.is_none() => Some(fleet),
+            Engine::Device(fleet) if self.checkpoints.is_none() => Some(fleet),
             _ => None,
         }
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use trawl_coordinator::{PreparedScan, Route, ShardSpec, estimated_ns};
 use trawl_front::run::{self, Outcome, RunOptions};
-use trawl_kernels::Precision;
 use trawl_worker::Checkpoints;
 
 use crate::backend::{BackendArgs, Workload};
@@ -88,5 +87,5 @@ pub(super) fn embedded(
 
 /// The estimated work, for choosing what computes it.
 fn work_of(prepared: &PreparedScan) -> Workload {
-    Workload::Scan { estimated_ns: estimated_ns(prepared), is_f64: prepared.precision == Precision::F64 }
+    Workload::Scan { estimated_ns: estimated_ns(prepared) }
 }

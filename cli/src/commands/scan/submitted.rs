@@ -26,7 +26,7 @@ pub(super) fn call(args: &Args, document: &ScanDocument, as_of: AsOf) -> anyhow:
         fresh: args.fresh,
         profile: args.running.profile,
         idempotency_key: args.idempotency_key.clone(),
-        backend: args.running.backend.of_workers(document)?,
+        backend: args.running.backend.of_workers(),
     })
 }
 

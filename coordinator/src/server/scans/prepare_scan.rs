@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
-use trawl_kernels::{BACKEND_CPU, Precision};
+use trawl_kernels::BACKEND_CPU;
 use trawl_market::{AsOf, MarketErrorKind, Store};
 use trawl_plan::ScanDocument;
 use trawl_wire::error::text_of;
@@ -25,10 +25,9 @@ const PLAN_TRIES_MAX: u32 = 20;
 /// Interval at which a scan that no worker can run looks for one.
 const CLASS_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a scan asks of its class: the user's wish, then the cluster's default where that can compute the scan.
+/// What a scan asks of its class: the user's wish, then the cluster's default.
 pub(super) fn needs_of(environment: &Environment, scan: &Scan, prepared: &PreparedScan) -> ClassNeeds {
     let default = environment.default_backend.as_deref();
-    let default = default.filter(|backend| prepared.precision == Precision::F64 || *backend == BACKEND_CPU);
     ClassNeeds { unfit: scan.unfit().clone(), ..prepared.class_needs(scan.asked.backend.as_deref().or(default)) }
 }
 
@@ -88,11 +87,6 @@ pub(super) async fn compiled(
     let (granted, dataset) = (&scan.asked.datasets, &prepared.identity.dataset);
     if !granted.is_empty() && !granted.contains(dataset) {
         let message = format!("dataset '{dataset}' is not granted to {}: {}", scan.owner, granted.join(", "));
-        return Err(failure(ErrorKind::Invalid, message).into());
-    }
-    let device = scan.asked.backend.as_deref().filter(|backend| *backend != BACKEND_CPU);
-    if let (Some(backend), true) = (device, prepared.precision != Precision::F64) {
-        let message = format!("backend {backend}: a GPU computes in f64 only; leave out the precision or the backend");
         return Err(failure(ErrorKind::Invalid, message).into());
     }
     Ok(in_its_class(environment, scan, prepared).await)

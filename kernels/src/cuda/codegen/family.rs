@@ -5,7 +5,9 @@
 use trawl_plan::family::{Trend, hull_half};
 use trawl_plan::graph::Op;
 
+use crate::Precision;
 use crate::cuda::codegen::averages::{Averages, Constants, Means};
+use crate::cuda::codegen::number::rounded;
 use crate::cuda::codegen::ring_slots::RingSlots;
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 
@@ -17,8 +19,8 @@ const SIGNALS_MAX: usize = 4;
 const CONSTANT_BARS_MAX: u32 = 128;
 
 impl Averages {
-    pub fn means(&self, constants: Constants) -> Means {
-        let means = self.of_arguments();
+    pub fn means(&self, constants: Constants, precision: Precision) -> Means {
+        let means = self.of_arguments(precision);
         let fixed = match self.family {
             Trend::Wma => "FixedWeightedMeans",
             Trend::Lsma => "FixedLineMeans",
@@ -35,7 +37,7 @@ impl Averages {
         Means { name: format!("{fixed}<Lengths<{}>>", lens.join(", ")), constant: true, ..means }
     }
 
-    fn of_arguments(&self) -> Means {
+    fn of_arguments(&self, precision: Precision) -> Means {
         let count = self.lens.len();
         let mut order: Vec<usize> = (0..count).collect();
         order.sort_by_key(|at| self.lens[*at]);
@@ -59,13 +61,13 @@ impl Averages {
         match self.family {
             Trend::Wma => Means {
                 past: Some(window),
-                doubles: doubles(&|len| divisor(weights(len)).to_vec()),
+                doubles: doubles(&|len| divisor(weights(len), precision).to_vec()),
                 ..means("WeightedMeans<#>", 1, 26)
             },
             Trend::Lsma => Means {
                 past: Some(window),
                 doubles: doubles(&|len| {
-                    let [by, share, rest] = divisor(2 * weights(len));
+                    let [by, share, rest] = divisor(2 * weights(len), precision);
                     vec![by, share, rest, 2.0 * (f64::from(len) + 1.0)]
                 }),
                 ..means("LineMeans<#>", 1, 29)
@@ -78,7 +80,7 @@ impl Averages {
                 let slots = smooths.max().unwrap_or(1).max(1) as usize;
                 Means {
                     past: Some(window.max(half)),
-                    doubles: all.iter().flat_map(|len| divisor(weights(*len))).collect(),
+                    doubles: all.iter().flat_map(|len| divisor(weights(*len), precision)).collect(),
                     ints: all.iter().copied().map(int).collect(),
                     ring: Some(RingSlots::Rows { slots, more: 0, each: count }),
                     ..means("HullMeans<#>", 2, 48)
@@ -89,7 +91,7 @@ impl Averages {
                 let (registers, operations) = if double { (7 + 6 * count, 21) } else { (7 + 4 * count, 15) };
                 Means {
                     doubles: doubles(&|len| {
-                        let factor = 2.0 / (f64::from(len) + 1.0);
+                        let factor = rounded(precision, 2.0 / (f64::from(len) + 1.0));
                         vec![f64::from(len), factor, 1.0 - factor]
                     }),
                     ..means(&format!("ExponentialMeans<#, {double}>"), registers, operations)
@@ -113,12 +115,12 @@ fn weights(len: u32) -> u64 {
     u64::from(len) * (u64::from(len) + 1) / 2
 }
 
-/// A whole number, its inverse, and the inverse's rounding error: dividing by it takes two operations (`divided` in
-/// family.cuh).
-fn divisor(by: u64) -> [f64; 3] {
-    let by = by as f64;
+/// A whole number, its inverse, and the inverse's rounding error: dividing by it takes two operations, or five of `f32`,
+/// which need no rounding error (`divided` in family.cuh).
+fn divisor(by: u64, precision: Precision) -> [f64; 3] {
+    let by = rounded(precision, by as f64);
     let share = 1.0 / by;
-    [by, share, (-by).mul_add(share, 1.0) / by]
+    [by, rounded(precision, share), (-by).mul_add(share, 1.0) / by]
 }
 
 /// Folds averages into the steps of their signals, and places the steps that follow a signal after it.
@@ -237,7 +239,7 @@ mod tests {
         let divisors = (1..400).map(weights).chain((0..2_000).map(|_| random() % most + 1)).collect::<Vec<u64>>();
         let (mut values, mut naive) = (0, 0);
         for by in divisors {
-            let [by, share, rest] = divisor(by);
+            let [by, share, rest] = divisor(by, Precision::F64);
             for _ in 0..500 {
                 let bits = random();
                 // Any sign and digits, and any magnitude that is not tiny.
@@ -248,5 +250,62 @@ mod tests {
             }
         }
         assert!(naive < values, "the inverse alone would do");
+    }
+
+    /// As `divided` of family.cuh computes it in `f32`.
+    fn divided(x: f32, [by, share, _]: [f64; 3]) -> f32 {
+        let (by, share) = (by as f32, share as f32);
+        let near = x * share;
+        let nearer = (-near).mul_add(by, x).mul_add(share, near);
+        (-nearer).mul_add(by, x).mul_add(share, nearer)
+    }
+
+    #[test]
+    fn quotients_of_floats_by_whole_numbers_are_rounded_as_a_division_rounds() {
+        let mut once = 0usize;
+        // Every significand, of numbers of the size of the least and the largest sums.
+        for (by, exponent) in [(3, 127), (378, 127), (435, 44), (10, 250), (5_000_050_000, 100), (16_777_217, 127)] {
+            let numbers = divisor(by, Precision::F32);
+            for significand in 0..1u32 << 23 {
+                let x = f32::from_bits(exponent << 23 | significand);
+                let exact = x / numbers[0] as f32;
+                assert_eq!(divided(x, numbers).to_bits(), exact.to_bits(), "{x:e} / {by}");
+                once += usize::from((x * numbers[1] as f32).to_bits() == exact.to_bits());
+            }
+        }
+        assert!(once < 6 << 23, "the inverse alone would do");
+        for by in 1..3_000 {
+            let numbers = divisor(weights(by), Precision::F32);
+            for x in (0..600u32).map(|i| f32::from_bits(0x3f80_0000 + i * 13_981)) {
+                assert_eq!(divided(x, numbers).to_bits(), (x / numbers[0] as f32).to_bits(), "{x:e} / {by}");
+                assert_eq!(divided(-x, numbers).to_bits(), (-x / numbers[0] as f32).to_bits(), "-{x:e} / {by}");
+            }
+        }
+    }
+
+    /// As `quotient_plain` of base.cuh computes it in `f32`, from a reciprocal that is off by some last places.
+    fn quotient(a: f32, b: f32, off: i32) -> f32 {
+        let near = f32::from_bits((1.0 / b).to_bits().wrapping_add_signed(off));
+        let inverse = near.mul_add(near.mul_add(-b, 1.0), near);
+        let first = a * inverse;
+        let second = inverse.mul_add(first.mul_add(-b, a), first);
+        inverse.mul_add(second.mul_add(-b, a), second)
+    }
+
+    #[test]
+    fn short_quotients_of_floats_are_rounded_as_a_division_rounds() {
+        let mut state = 0x5eed_u64;
+        for _ in 0..4_000_000 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            // Sizes from 2^-40 to 2^40: their quotients are usual.
+            let number =
+                |bits: u64| f32::from_bits((bits as u32 & 0x7f_ffff) | ((87 + (bits >> 23 & 63) as u32) << 23));
+            let (a, b) = (number(state), number(state >> 32));
+            for off in -1..=1 {
+                assert_eq!(quotient(a, b, off).to_bits(), (a / b).to_bits(), "{a:e} / {b:e}, {off}");
+            }
+        }
     }
 }

@@ -39,7 +39,7 @@ impl Writer<'_> {
             let more = (high - parts.parts[writer].level + 1) * self.tile;
             // If lengths are arguments, the text must not depend on them.
             let constant = self.forms.iter().any(Form::has_constant_lengths);
-            let ring = self.ring(RingSlots::Rows { slots: bars.saturating_add(1), more, each: 2 }, constant);
+            let ring = self.ring(RingSlots::Rows { slots: bars.saturating_add(1), more, each: 2 }, constant, false);
             self.pasts.push(Shared { source, writer, ring });
         }
     }
@@ -70,7 +70,7 @@ impl Writer<'_> {
                     }
                 };
                 let own = RingSlots::Rows { slots: bars.saturating_add(1), more: 0, each: 2 };
-                let ring = shared.unwrap_or_else(|| self.ring(own, means.constant));
+                let ring = shared.unwrap_or_else(|| self.ring(own, means.constant, false));
                 let _ = writeln!(body.states, "History g{at};\nconst Ring r{at} = {};", self.ring_of(ring));
                 let _ = writeln!(body.starts, "g{at}.start(0);");
                 body.push(true, Statement::fixed(forward));
@@ -83,13 +83,13 @@ impl Writer<'_> {
         let number = given.last().cloned().unwrap_or_default();
         let mut arguments = vec![x, number, format!("a.p + {ints}"), format!("a.f + {doubles}")];
         if let Some(slots) = means.ring {
-            let ring = self.ring(slots, means.constant);
+            let ring = self.ring(slots, means.constant, false);
             arguments.push(self.ring_of(ring));
         }
         arguments.push(format!("n{at}"));
         let _ = writeln!(body.states, "{} m{at};", means.name);
         let _ = writeln!(body.starts, "m{at}.start();");
-        let text = format!("double n{at}[{}];\nm{at}.next({});", means.places.len(), arguments.join(", "));
+        let text = format!("real n{at}[{}];\nm{at}.next({});", means.places.len(), arguments.join(", "));
         body.push(true, Statement::fixed(text));
         given.extend(means.places.iter().map(|place| format!("n{at}[{place}]")));
         given

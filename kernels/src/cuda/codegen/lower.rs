@@ -2,8 +2,10 @@
 
 use twox_hash::XxHash3_128;
 
+use crate::Precision;
 use crate::cuda::HEADERS;
 use crate::cuda::codegen::averages::Constants;
+use crate::cuda::codegen::number::number_bytes;
 use crate::cuda::codegen::step_abi::Form;
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps};
 use crate::cuda::codegen::text::{self, Text, Values};
@@ -29,7 +31,7 @@ pub struct Kernel {
     pub warps: usize,
     /// Number of bars loaded into shared memory at a time.
     pub tile: usize,
-    /// Rows of 256 bytes of shared memory for series.
+    /// Rows of shared memory for series: 32 numbers each.
     pub series_rows: usize,
     /// Number of blocks that should run concurrently on a multiprocessor.
     pub blocks: usize,
@@ -37,6 +39,8 @@ pub struct Kernel {
     pub columns: usize,
     /// Number of series that it writes.
     pub outputs: usize,
+    /// The number type of its series, which its text contains.
+    pub precision: Precision,
 }
 
 /// A kernel with the parameters of one plan.
@@ -70,10 +74,10 @@ pub enum LowerError {
 }
 
 /// The form of each step.
-pub(crate) fn forms(steps: &KernelSteps, constants: Constants) -> Result<Vec<Form>, LowerError> {
+pub(crate) fn forms(steps: &KernelSteps, constants: Constants, precision: Precision) -> Result<Vec<Form>, LowerError> {
     let form = |step: &KernelStep| {
         let form = match &step.averages {
-            Some(averages) => Form::family(step.op, averages, constants),
+            Some(averages) => Form::family(step.op, averages, constants, precision),
             None => Form::of(step.op, step.inputs.len()),
         };
         form.ok_or_else(|| LowerError::Primitive(step.op.canonical()))
@@ -82,20 +86,31 @@ pub(crate) fn forms(steps: &KernelSteps, constants: Constants) -> Result<Vec<For
 }
 
 /// Lowers steps to one fused kernel.
-pub(crate) fn lower_steps(steps: &KernelSteps, constants: Constants) -> Result<Lowered, LowerError> {
-    let forms = forms(steps, constants)?;
-    lower(steps, &forms, &WarpPartition::of(steps, &forms), false)
+pub(crate) fn lower_steps(
+    steps: &KernelSteps,
+    constants: Constants,
+    precision: Precision,
+) -> Result<Lowered, LowerError> {
+    let forms = forms(steps, constants, precision)?;
+    lower(steps, &forms, &WarpPartition::of(steps, &forms, precision), false, precision)
 }
 
-/// As [`lower_steps`], for steps without recursion over lanes that are chunks, split over up to `warps_max` warps.
+/// As [`lower_steps`] in `f64`, for steps without recursion over lanes that are chunks, split over up to `warps_max`
+/// warps.
 pub(crate) fn lower_over_chunks(steps: &KernelSteps, warps_max: usize) -> Result<Lowered, LowerError> {
-    let forms = forms(steps, Constants::None)?;
-    lower(steps, &forms, &WarpPartition::many(steps, &forms, warps_max), true)
+    let forms = forms(steps, Constants::None, Precision::F64)?;
+    lower(steps, &forms, &WarpPartition::many(steps, &forms, warps_max), true, Precision::F64)
 }
 
-fn lower(steps: &KernelSteps, forms: &[Form], parts: &WarpPartition, over_chunks: bool) -> Result<Lowered, LowerError> {
+fn lower(
+    steps: &KernelSteps,
+    forms: &[Form],
+    parts: &WarpPartition,
+    over_chunks: bool,
+    precision: Precision,
+) -> Result<Lowered, LowerError> {
     let reach = reach(steps, forms, &parts.whole);
-    let text = text::write(steps, forms, parts, over_chunks);
+    let text = text::write(steps, forms, parts, over_chunks, precision);
     let kernel = kernel(&text, parts.parts.len(), steps.columns, steps.outputs.len())?;
     Ok(Lowered { kernel, values: text.values, reach, gives_maps: false })
 }
@@ -103,7 +118,8 @@ fn lower(steps: &KernelSteps, forms: &[Form], parts: &WarpPartition, over_chunks
 /// Names a text, and makes it a kernel.
 pub(crate) fn kernel(text: &Text, warps: usize, columns: usize, outputs: usize) -> Result<Kernel, LowerError> {
     let values = &text.values;
-    let bytes = RUN_BYTES + 8 * (columns + values.doubles.len() + values.rings.len()) + 4 * values.ints.len();
+    let numbers = values.doubles.len() * number_bytes(text.precision) + 8 * values.wides.len();
+    let bytes = RUN_BYTES + 8 * (columns + values.rings.len()) + numbers + 4 * values.ints.len();
     if bytes > ARGUMENT_BYTES_MAX {
         return Err(LowerError::Arguments { bytes });
     }
@@ -119,6 +135,7 @@ pub(crate) fn kernel(text: &Text, warps: usize, columns: usize, outputs: usize) 
         blocks: text.blocks,
         columns,
         outputs,
+        precision: text.precision,
     })
 }
 

@@ -245,12 +245,12 @@ impl Loop {
                 for line in &steps {
                     match &line.kind {
                         Kind::Divided { step, arguments } if line.stage + 1 == stage => {
-                            let made = format!("const double v{step} = s{step}.with_quotient(q{step}, {arguments});\n");
+                            let made = format!("const real v{step} = s{step}.with_quotient(q{step}, {arguments});\n");
                             text += &of_bar(&made, bar);
                         }
                         Kind::Divided { step, arguments } if line.stage == stage => {
                             let made =
-                                format!("double o{step}, d{step};\ns{step}.operands({arguments}, o{step}, d{step});\n");
+                                format!("real o{step}, d{step};\ns{step}.operands({arguments}, o{step}, d{step});\n");
                             text += &of_bar(&made, bar);
                         }
                         Kind::Plain if line.stage == stage => text += &(of_bar(&line.text, bar) + "\n"),
@@ -270,10 +270,8 @@ impl Loop {
             }
             let _ = writeln!(text, "bool usual{stage} = true;");
             for (step, bar) in &places {
-                let _ = writeln!(
-                    text,
-                    "double q{step}_{bar} = quotient_short(o{step}_{bar}, d{step}_{bar}, usual{stage});"
-                );
+                let _ =
+                    writeln!(text, "real q{step}_{bar} = quotient_short(o{step}_{bar}, d{step}_{bar}, usual{stage});");
             }
             let _ = writeln!(text, "if (!usual{stage}) {{");
             for (step, bar) in &places {

@@ -10,6 +10,7 @@ use trawl_plan::ast::CompareOp;
 use trawl_plan::family::{Acceleration, Anchor, Cycle, Mesa, Parabolic, SuperTrend, Trend, hull_half};
 use trawl_plan::graph::{Binary, Bits, Op, SHORT_WINDOW_BARS, Unary};
 
+use crate::Precision;
 use crate::cuda::codegen::averages::{Averages, Constants, Means};
 use crate::cuda::codegen::ring_slots::RingSlots;
 
@@ -65,6 +66,8 @@ pub(crate) struct Form {
     pub divides: bool,
     /// Whether it begins blocks of its period (its first integer); at other bars `next_inside` suffices.
     pub blocks: bool,
+    /// Whether its numbers are `f64` whatever the kernel's are, as on the CPU: its rings and its parameters too.
+    pub wide: bool,
 }
 
 impl Form {
@@ -84,6 +87,7 @@ impl Form {
             settles: false,
             divides: false,
             blocks: false,
+            wide: false,
         }
     }
 
@@ -126,6 +130,20 @@ impl Form {
         self.means.as_ref().is_some_and(|means| means.constant)
     }
 
+    /// A step that the CPU computes in `f64` in both precisions.
+    fn wide(self) -> Self {
+        Self { wide: true, ..self }
+    }
+
+    /// Number of 32-bit registers of its state in a kernel over numbers of this type. Of states of `f32` about half: what
+    /// they have besides numbers is little.
+    pub fn registers_in(&self, precision: Precision) -> usize {
+        match precision {
+            Precision::F32 if !self.wide => self.registers.div_ceil(2),
+            Precision::F64 | Precision::F32 => self.registers,
+        }
+    }
+
     fn settling(self) -> Self {
         Self { settles: true, ..self }
     }
@@ -151,8 +169,8 @@ impl Form {
     }
 
     /// The form of a family's signal that computes its averages itself.
-    pub fn family(op: Op, averages: &Averages, constants: Constants) -> Option<Self> {
-        let means = averages.means(constants);
+    pub fn family(op: Op, averages: &Averages, constants: Constants, precision: Precision) -> Option<Self> {
+        let means = averages.means(constants, precision);
         let form = Self::of(op, 3 + averages.lens.len())?;
         let takes = means.past.map_or(Takes::Values, Takes::Past);
         Some(Self { registers: form.registers + means.registers, takes, means: Some(means), ..form })
@@ -193,21 +211,23 @@ impl Form {
             }
             Op::Max(p) => Self::window("WindowExtreme<false>", 3, p, 1).in_blocks(),
             Op::Min(p) => Self::window("WindowExtreme<true>", 3, p, 1).in_blocks(),
-            Op::BarsSinceMax(p) => Self::window("WindowSince", 5, p, 2).doubles([1.0]).at_bar(),
-            Op::BarsSinceMin(p) => Self::window("WindowSince", 5, p, 2).doubles([-1.0]).at_bar(),
-            Op::Slope(p) => Self::window("WindowSlope", 7, p, 2).at_bar(),
-            Op::Beta(p) => Self::window("WindowJoint<true>", 15, p, 5),
-            Op::Correlation(p) => Self::window("WindowJoint<false>", 15, p, 5),
+            Op::BarsSinceMax(p) => Self::window("WindowSince", 5, p, 2).doubles([1.0]).at_bar().wide(),
+            Op::BarsSinceMin(p) => Self::window("WindowSince", 5, p, 2).doubles([-1.0]).at_bar().wide(),
+            Op::Slope(p) => Self::window("WindowSlope", 7, p, 2).at_bar().wide(),
+            Op::Beta(p) => Self::window("WindowJoint<true>", 15, p, 5).wide(),
+            Op::Correlation(p) => Self::window("WindowJoint<false>", 15, p, 5).wide(),
             Op::MeanAbsDev(p) => Self::past("mean_deviation", p, p as usize - 1).doubles([share(p)]),
             Op::PercentRank(p) => Self::past("percent_rank", p, p as usize),
-            Op::VariableMean { least, most } => Self::past("variable_mean", least, most as usize - 1).ints([most]),
+            Op::VariableMean { least, most } => {
+                Self::past("variable_mean", least, most as usize - 1).ints([most]).wide()
+            }
             Op::OrderStatistic { p, rank } => {
                 let slots = RingSlots::UpTo(p as usize);
                 let form = Self::state("WindowRanked", 2).ints([p, rank]).rings(vec![slots; 2]);
                 form.back(p as usize - 1)
             }
-            Op::Within(p) => Self::state("WindowFold", 4).ints([p]).doubles([1.0]).at_bar().back(p as usize - 1),
-            Op::Streak(p) => Self::state("WindowFold", 4).ints([p]).doubles([0.0]).at_bar().back(p as usize - 1),
+            Op::Within(p) => fold(p, 1.0),
+            Op::Streak(p) => fold(p, 0.0),
             Op::MaxIndex(p) | Op::MinIndex(p) => {
                 let sign = if matches!(op, Op::MaxIndex(_)) { 1.0 } else { -1.0 };
                 let form = Self::state("ExtremeIndex", 4).ints([p]).doubles([sign]);
@@ -218,33 +238,33 @@ impl Form {
             Op::EmaBy { p, delay, factor } => smoothed(p, delay, factor.value()),
             Op::Wilder(p) => smoothed(p, 0, share(p)),
             Op::WilderSum(p) => Self::state("WilderSum", 4).ints([p]).doubles([share(p)]).settling(),
-            Op::WilderTotal(p) => Self::state("WilderTotal", 3).ints([p]),
+            Op::WilderTotal(p) => Self::state("WilderTotal", 3).ints([p]).wide(),
             Op::WilderRatio(p) => Self::state("WilderRatio", 4).ints([p]).doubles([share(p)]).settling().dividing(),
             Op::Kaufman => Self::state("Kaufman", 2).dividing(),
             Op::Cumulative => Self::state("Cumulative", 4),
-            Op::Product => Self::state("Product", 2),
+            Op::Product => Self::state("Product", 2).wide(),
             Op::Previous => Self::state("Previous", 2),
             Op::OnBalance => Self::state("OnBalance", 4),
-            Op::HeikinAshi => Self::state("HeikinAshi", 2),
+            Op::HeikinAshi => Self::state("HeikinAshi", 2).wide(),
             Op::AnchoredMean { anchor, previous } => {
                 let anchor = match anchor {
                     Anchor::Start => "ANCHOR_START",
                     Anchor::Highest => "ANCHOR_HIGHEST",
                     Anchor::Lowest => "ANCHOR_LOWEST",
                 };
-                Self::state(format!("AnchoredMean<{anchor}, {previous}>"), if previous { 21 } else { 13 })
+                Self::state(format!("AnchoredMean<{anchor}, {previous}>"), if previous { 21 } else { 13 }).wide()
             }
             Op::Parabolic(constants) => parabolic(constants),
-            Op::SuperTrend(result) => Self::state(format!("SuperTrend<{}>", result == SuperTrend::Trend), 7),
+            Op::SuperTrend(result) => Self::state(format!("SuperTrend<{}>", result == SuperTrend::Trend), 7).wide(),
             Op::Hilbert(result) => hilbert(result),
             Op::Mesa { fast, slow, result } => {
                 let form = Self::state(format!("Mesa<{}>", result == Mesa::Fama), 82);
-                form.doubles([fast.value(), slow.value()])
+                form.doubles([fast.value(), slow.value()]).wide()
             }
 
             Op::CrossesAbove => Self::state("CrossesAbove", 4).back(1),
             Op::CrossesBelow => Self::state("CrossesBelow", 4).back(1),
-            Op::Since => Self::state("Since", 2),
+            Op::Since => Self::state("Since", 2).wide(),
             Op::ValueWhen => Self::state("ValueWhen", 2),
             Op::MaxSince => Self::state("ExtremeSince<true>", 4),
             Op::MinSince => Self::state("ExtremeSince<false>", 4),
@@ -287,6 +307,11 @@ fn smoothed(p: u32, delay: u32, factor: f64) -> Form {
     Form::state("Smoothed", 6).ints([p, delay]).doubles([factor, 1.0 / f64::from(p)]).settling()
 }
 
+/// Whether a condition holds at one of the last `p` bars, or at all of them.
+fn fold(p: u32, wanted: f64) -> Form {
+    Form::state("WindowFold", 4).ints([p]).doubles([wanted]).at_bar().back(p as usize - 1).wide()
+}
+
 fn parabolic(constants: Parabolic) -> Form {
     // As in TA-Lib, values above the maximum are lowered to it.
     let pace = |a: Acceleration| {
@@ -297,6 +322,7 @@ fn parabolic(constants: Parabolic) -> Form {
     form.doubles([constants.start.value(), constants.offset.value()])
         .doubles(pace(constants.long))
         .doubles(pace(constants.short))
+        .wide()
 }
 
 fn hilbert(result: Cycle) -> Form {
@@ -312,7 +338,7 @@ fn hilbert(result: Cycle) -> Form {
     };
     let slots = if result.is_early() { 0 } else { CYCLE_BARS };
     let form = Form::state(format!("Hilbert<{name}>"), if result.is_early() { 80 } else { 96 });
-    form.table(Table::Circles).rings(vec![RingSlots::Exactly(slots); 2])
+    form.table(Table::Circles).rings(vec![RingSlots::Exactly(slots); 2]).wide()
 }
 
 fn trend_mean(family: Trend, len: u32) -> Form {

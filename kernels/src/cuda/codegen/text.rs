@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::Precision;
+use crate::cuda::codegen::number::{number_bytes, row_bytes, rows_of_slot};
 use crate::cuda::codegen::part_text::{Body, INSIDE, Loop, NEXT, Shared, Statement, TOGETHER};
 use crate::cuda::codegen::ring_slots::RingSlots;
 use crate::cuda::codegen::step_abi::{Form, Table, Takes};
@@ -24,18 +26,31 @@ pub(crate) struct RingUse {
     pub slots: RingSlots,
     /// Whether the text places it in shared memory; otherwise the launch decides.
     pub shared: bool,
+    /// Whether its slots are `f64` whatever the kernel's numbers are.
+    pub wide: bool,
 }
 
 /// The parameters of one plan, in the order of its kernel's arguments.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Values {
+    /// Numbers of the kernel's type.
     pub doubles: Vec<f64>,
+    /// Numbers that are `f64` in a kernel of `f32`.
+    pub wides: Vec<f64>,
     pub ints: Vec<i32>,
     pub rings: Vec<RingUse>,
     pub tables: Vec<TableUse>,
 }
 
 impl Values {
+    /// Adds a number; returns its expression. `wide`: whether its step computes in `f64` whatever the precision.
+    pub fn number(&mut self, x: f64, wide: bool, precision: Precision) -> String {
+        let (name, numbers) =
+            if wide && precision != Precision::F64 { ("w", &mut self.wides) } else { ("f", &mut self.doubles) };
+        numbers.push(x);
+        format!("a.{name}[{}]", numbers.len() - 1)
+    }
+
     /// Adds the table of the lanes' bars: the first integer is its position.
     pub fn lanes(&mut self) {
         self.tables.push(TableUse { table: Table::Lanes, at: self.ints.len(), bars: None });
@@ -49,8 +64,8 @@ const TILE_MAX: usize = 16;
 /// Maximum bytes of shared memory for the series of a block; the rest is for rings.
 const SERIES_BYTES_MAX: usize = 72 * 1024;
 
-/// Maximum rows of rings that the text places in shared memory: those used at every bar, as far as they fit.
-const SHARED_RING_ROWS_MAX: usize = 256;
+/// Maximum bytes of rings that the text places in shared memory: those used at every bar, as far as they fit.
+const SHARED_RING_BYTES_MAX: usize = 64 * 1024;
 
 /// Warps per multiprocessor that leave each thread enough registers: three per scheduler, 168 registers per thread.
 const WARPS_WANTED: usize = 12;
@@ -71,9 +86,6 @@ const SIGNAL_SHARED: usize = 3;
 /// Threads of a warp.
 const LANES: usize = 32;
 
-/// Bytes of a row of shared memory.
-pub(crate) const ROW_BYTES: usize = LANES * size_of::<f64>();
-
 /// A kernel's text before it is named.
 pub(crate) struct Text {
     /// Source with `@` in place of the name.
@@ -84,6 +96,8 @@ pub(crate) struct Text {
     pub series_rows: usize,
     /// Number of blocks that should run concurrently on a multiprocessor.
     pub blocks: usize,
+    /// The number type of its series.
+    pub precision: Precision,
 }
 
 pub(crate) struct Writer<'a> {
@@ -92,6 +106,7 @@ pub(crate) struct Writer<'a> {
     pub(crate) parts: &'a WarpPartition,
     /// Whether lanes are chunks: bar numbers then differ from rows, and rows before bar 0 are unused.
     pub(crate) over_chunks: bool,
+    pub(crate) precision: Precision,
     pub(crate) tile: usize,
     pub(crate) values: Values,
     /// First row of each passed series in shared memory.
@@ -104,10 +119,16 @@ pub(crate) struct Writer<'a> {
 }
 
 /// Writes the kernel; `over_chunks`: lanes are chunks, and no step is recursive.
-pub(crate) fn write(steps: &KernelSteps, forms: &[Form], parts: &WarpPartition, over_chunks: bool) -> Text {
+pub(crate) fn write(
+    steps: &KernelSteps,
+    forms: &[Form],
+    parts: &WarpPartition,
+    over_chunks: bool,
+    precision: Precision,
+) -> Text {
     let tiles = steps.columns * parts.column_depth + parts.passed.iter().map(|p| p.depth).sum::<usize>();
     let mut tile = TILE_MAX;
-    while tile > 1 && tiles * tile * ROW_BYTES > SERIES_BYTES_MAX {
+    while tile > 1 && tiles * tile * row_bytes(precision) > SERIES_BYTES_MAX {
         tile /= 2;
     }
     let mut row = steps.columns * parts.column_depth * tile;
@@ -122,12 +143,13 @@ pub(crate) fn write(steps: &KernelSteps, forms: &[Form], parts: &WarpPartition, 
     }
     let pasts = Vec::new();
     let blocks = blocks(parts.parts.len(), forms);
+    let out = String::new();
     let mut writer =
-        Writer { steps, forms, parts, over_chunks, tile, values, bases, pasts, ring_rows: 0, out: String::new() };
+        Writer { steps, forms, parts, over_chunks, precision, tile, values, bases, pasts, ring_rows: 0, out };
     writer.share();
     let bodies: Vec<String> = parts.parts.iter().enumerate().map(|(i, part)| writer.part(i, part)).collect();
     writer.frame(&bodies, tiles * tile);
-    Text { source: writer.out, values: writer.values, tile, series_rows: tiles * tile, blocks }
+    Text { source: writer.out, values: writer.values, tile, series_rows: tiles * tile, blocks, precision }
 }
 
 /// Number of blocks of `warps` warps that should run concurrently on a multiprocessor.
@@ -147,10 +169,19 @@ impl Writer<'_> {
     fn frame(&mut self, bodies: &[String], series_rows: usize) {
         let (columns, tile, warps) = (self.steps.columns, self.tile, bodies.len());
         let threads = LANES * warps;
+        // What headers are compiled for is set before they are included.
+        let (head, wides) = match self.precision {
+            Precision::F64 => ("", String::new()),
+            Precision::F32 => {
+                ("#define TRAWL_SHORT\n", format!("    double w[{}];\n", length(self.values.wides.len())))
+            }
+        };
         let _ = write!(
             self.out,
-            "#include \"kernel.cuh\"\n\nstruct @_arguments {{\n    Run run;\n    const double* column[{}];\n    double \
-             f[{}];\n    int p[{}];\n    u32 ring[{}];\n}};\n\n",
+            "{head}#include \"kernel.cuh\"\n\nstatic_assert(sizeof(real) == {}, \"numbers of another type\");\nstruct \
+             @_arguments {{\n    Run run;\n    const real* column[{}];\n{wides}    real f[{}];\n    int p[{}];\n    u32 \
+             ring[{}];\n}};\n\n",
+            number_bytes(self.precision),
             length(columns),
             length(self.values.doubles.len()),
             length(self.values.ints.len()),
@@ -159,7 +190,7 @@ impl Writer<'_> {
         let held = columns <= COLUMNS_HELD_MAX;
         let _ = writeln!(
             self.out,
-            "struct @_columns {{\n    const double* at[{}];\n}};\n\nSTEP void @_fetch(const @_arguments& a, const \
+            "struct @_columns {{\n    const real* at[{}];\n}};\n\nSTEP void @_fetch(const @_arguments& a, const \
              Frame<{tile}, {warps}>& b, const @_columns& c, int tile) {{",
             if held { length(columns) } else { 1 }
         );
@@ -223,8 +254,7 @@ impl Writer<'_> {
     pub(crate) fn value(&mut self, part: &WarpPart, source: StepInput, whole: bool, body: &mut Body) -> String {
         match source {
             StepInput::Constant(value) => {
-                self.values.doubles.push(value);
-                return format!("a.f[{}]", self.values.doubles.len() - 1);
+                return self.values.number(value, false, self.precision);
             }
             StepInput::Step(step) if part.holds(step) => return format!("v{step}"),
             _ => {}
@@ -238,7 +268,7 @@ impl Writer<'_> {
         let known = body.read.iter().any(|(read, every)| *read == source && (*every || !whole));
         if !known {
             body.read.push((source, whole));
-            body.push(whole, Statement::load(format!("const double {name} = {from}[at];")));
+            body.push(whole, Statement::load(format!("const real {name} = {from}[at];")));
         }
         name
     }
@@ -258,7 +288,7 @@ impl Writer<'_> {
             }
         }
         for (number, (source, bars, whole)) in found.into_iter().enumerate() {
-            let ring = self.ring(RingSlots::UpTo(bars.saturating_add(1)), whole);
+            let ring = self.ring(RingSlots::UpTo(bars.saturating_add(1)), whole, false);
             let _ = writeln!(body.states, "History h{number};\nconst Ring k{number} = {};", self.ring_of(ring));
             let _ = writeln!(body.starts, "h{number}.start(0);");
             body.histories.push((source, whole));
@@ -270,18 +300,23 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds a ring, used at every bar or from the first wanted one on; returns its number.
-    pub(crate) fn ring(&mut self, slots: RingSlots, every: bool) -> usize {
-        let shared = every && self.ring_rows.saturating_add(slots.rows()) <= SHARED_RING_ROWS_MAX;
-        self.ring_rows += if shared { slots.rows() } else { 0 };
-        self.values.rings.push(RingUse { slots, shared });
+    /// Adds a ring, used at every bar or from the first wanted one on, of `f64` or of the kernel's numbers; returns its
+    /// index.
+    pub(crate) fn ring(&mut self, slots: RingSlots, every: bool, wide: bool) -> usize {
+        let rows = slots.rows().saturating_mul(rows_of_slot(self.precision, wide));
+        let most = SHARED_RING_BYTES_MAX / row_bytes(self.precision);
+        let shared = every && self.ring_rows.saturating_add(rows) <= most;
+        self.ring_rows += if shared { rows } else { 0 };
+        self.values.rings.push(RingUse { slots, shared, wide });
         self.values.rings.len() - 1
     }
 
     /// The expression of a ring.
     pub(crate) fn ring_of(&self, ring: usize) -> String {
-        let place = if self.values.rings[ring].shared { "shared_ring" } else { "ring" };
-        format!("b.{place}(a.ring[{}], a.ring[{}])", 2 * ring, 2 * ring + 1)
+        let RingUse { shared, wide, .. } = self.values.rings[ring];
+        let place = if shared { "shared_ring" } else { "ring" };
+        let wide = if wide { "wide_" } else { "" };
+        format!("b.{wide}{place}(a.ring[{}], a.ring[{}])", 2 * ring, 2 * ring + 1)
     }
 
     /// The inputs of a step, as values or with their past.
@@ -314,7 +349,7 @@ impl Writer<'_> {
         };
         if let Some(from) = array {
             let values = given.split_off(from.min(given.len())).join(", ");
-            body.push(whole, Statement::of(stage, format!("const double a{at}[] = {{{values}}};")));
+            body.push(whole, Statement::of(stage, format!("const real a{at}[] = {{{values}}};")));
             given.push(format!("a{at}"));
         }
         if form.wants_bar {
@@ -323,9 +358,7 @@ impl Writer<'_> {
         let first_int = self.values.ints.len();
         given.extend((0..form.ints.len()).map(|i| format!("a.p[{}]", first_int + i)));
         self.values.ints.extend(&form.ints);
-        let first_double = self.values.doubles.len();
-        given.extend((0..form.doubles.len()).map(|i| format!("a.f[{}]", first_double + i)));
-        self.values.doubles.extend(&form.doubles);
+        given.extend(form.doubles.iter().map(|x| self.values.number(*x, form.wide, self.precision)));
         if let Some(table) = form.table {
             let at = self.values.ints.len();
             self.values.ints.push(0);
@@ -334,7 +367,7 @@ impl Writer<'_> {
             given.push(format!("a.run.table + a.p[{at}]"));
         }
         for slots in &form.rings {
-            let ring = self.ring(*slots, whole);
+            let ring = self.ring(*slots, whole, form.wide);
             given.push(self.ring_of(ring));
         }
         if form.has_state {
@@ -361,7 +394,7 @@ impl Writer<'_> {
         };
         let call = if form.has_state { format!("s{at}.{next}") } else { form.name };
         let arguments = given.join(", ");
-        let text = format!("const double v{at} = {call}({arguments});");
+        let text = format!("const real v{at} = {call}({arguments});");
         let looks_back = !form.rings.is_empty() || matches!(form.takes, Takes::Past(_));
         let line =
             if form.divides { Statement::divided(stage, at, arguments, text) } else { Statement::of(stage, text) };
@@ -403,16 +436,12 @@ impl Writer<'_> {
             if let Some((name, (base, depth))) = buffer
                 && !sources.iter().any(|(known, ..)| known == source)
             {
-                sources.push((*source, format!("const double* {name}"), format!("{base}, {depth}")));
+                sources.push((*source, format!("const real* {name}"), format!("{base}, {depth}")));
             }
         }
         for passed in self.parts.passed.iter().filter(|p| part.holds(p.step)) {
             let (base, depth) = self.passed_buffer(passed.step).unwrap_or_default();
-            sources.push((
-                StepInput::Step(passed.step),
-                format!("double* e{}", passed.step),
-                format!("{base}, {depth}"),
-            ));
+            sources.push((StepInput::Step(passed.step), format!("real* e{}", passed.step), format!("{base}, {depth}")));
         }
         sources.iter().map(|(_, name, at)| format!("{name} = b.tile_of({at}, tile);\n")).collect()
     }

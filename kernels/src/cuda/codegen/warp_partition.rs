@@ -6,6 +6,7 @@
 
 use trawl_plan::graph::Op;
 
+use crate::Precision;
 use crate::cuda::codegen::step_abi::{Form, Takes};
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 
@@ -69,35 +70,48 @@ pub(crate) struct WarpPartition {
 
 impl WarpPartition {
     /// At most [`WARPS_BEST`] parts if their states fit, with balanced loads.
-    pub fn of(steps: &KernelSteps, forms: &[Form]) -> Self {
+    pub fn of(steps: &KernelSteps, forms: &[Form], precision: Precision) -> Self {
         let whole = whole(steps);
         let loads: Vec<usize> = forms.iter().zip(&whole).map(|(form, whole)| load(form, *whole)).collect();
         let (all, most) = (loads.iter().sum::<usize>(), loads.iter().copied().max().unwrap_or(0));
         let least = all.div_ceil(WARPS_BEST).max(most);
         let tries = (0..=LOAD_TRIES).map(|more| least + least * more / LOAD_TRIES);
-        let mut tries = tries.map(|load_max| Self::within(steps, forms, STATE_REGISTERS_MAX, &loads, load_max));
+        let mut tries =
+            tries.map(|load_max| Self::within(steps, forms, precision, STATE_REGISTERS_MAX, &loads, load_max));
         tries
             .find(|parts| parts.parts.len() <= WARPS_BEST)
-            .unwrap_or_else(|| Self::within(steps, forms, STATE_REGISTERS_MAX, &loads, usize::MAX))
+            .unwrap_or_else(|| Self::within(steps, forms, precision, STATE_REGISTERS_MAX, &loads, usize::MAX))
     }
 
     /// At most `warps_max` parts, as many as useful: when there are few groups, the time of one warp per bar is the
-    /// bottleneck.
+    /// bottleneck. In `f64`.
     pub fn many(steps: &KernelSteps, forms: &[Form], warps_max: usize) -> Self {
         let registers = |share: usize| STATE_REGISTERS_MAX * share / MANY_TRIES;
         let loads = vec![0; forms.len()];
-        let tries = (1..MANY_TRIES).map(|share| Self::within(steps, forms, registers(share), &loads, usize::MAX));
-        tries.into_iter().find(|parts| parts.parts.len() <= warps_max).unwrap_or_else(|| Self::of(steps, forms))
+        let tries = (1..MANY_TRIES)
+            .map(|share| Self::within(steps, forms, Precision::F64, registers(share), &loads, usize::MAX));
+        tries
+            .into_iter()
+            .find(|parts| parts.parts.len() <= warps_max)
+            .unwrap_or_else(|| Self::of(steps, forms, Precision::F64))
     }
 
     /// Parts whose states take at most `registers_max` registers, and whose steps at every bar have at most `load_max`
     /// load.
-    fn within(steps: &KernelSteps, forms: &[Form], registers_max: usize, loads: &[usize], load_max: usize) -> Self {
+    fn within(
+        steps: &KernelSteps,
+        forms: &[Form],
+        precision: Precision,
+        registers_max: usize,
+        loads: &[usize],
+        load_max: usize,
+    ) -> Self {
+        let registers: Vec<usize> = forms.iter().map(|form| registers_of(form, precision)).collect();
         let last_reader = last_readers(steps);
         let mut parts: Vec<WarpPart> = Vec::new();
         let mut first = 0;
         while first < steps.steps.len() {
-            let end = cut(first, steps, forms, &last_reader, registers_max, loads, load_max);
+            let end = cut(first, steps, forms, &last_reader, (&registers, registers_max), (loads, load_max));
             let inputs = steps.steps[first..end].iter().flat_map(|step| &step.inputs);
             let below = inputs.filter_map(|input| match input {
                 StepInput::Step(step) => parts.iter().find(|part| part.holds(*step)).map(|part| part.level + 1),
@@ -152,10 +166,10 @@ fn last_readers(steps: &KernelSteps) -> Vec<usize> {
 }
 
 /// Registers that a step keeps from bar to bar. A history shared with another step is counted for each.
-fn registers_of(form: &Form) -> usize {
+fn registers_of(form: &Form, precision: Precision) -> usize {
     let means = form.means.as_ref().is_some_and(|means| means.ring.is_some());
     let rings = form.rings.len() + usize::from(matches!(form.takes, Takes::Past(_))) + usize::from(means);
-    form.registers + RING_REGISTERS * rings
+    form.registers_in(precision) + RING_REGISTERS * rings
 }
 
 /// Approximate load of a step at every bar, in instructions; 0 for one that runs from the first wanted bar on.
@@ -173,9 +187,8 @@ fn cut(
     steps: &KernelSteps,
     forms: &[Form],
     last_reader: &[usize],
-    registers_max: usize,
-    loads: &[usize],
-    load_max: usize,
+    (registers_of, registers_max): (&[usize], usize),
+    (loads, load_max): (&[usize], usize),
 ) -> usize {
     if forms[first].means.is_some() {
         let follows = |step: &&KernelStep| {
@@ -187,7 +200,7 @@ fn cut(
     let (mut registers, mut load) = (0, 0usize);
     let mut end = first;
     while end < forms.len() && end - first < STEPS_MAX && forms[end].means.is_none() {
-        registers += registers_of(&forms[end]);
+        registers += registers_of[end];
         load = load.saturating_add(loads[end]);
         if (registers > registers_max || load > load_max) && end > first {
             break;

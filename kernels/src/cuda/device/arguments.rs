@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::SymbolInput;
 use crate::cpu::{PADDING, circle_table, growth_of};
 use crate::cuda::codegen::lower::Lowered;
+use crate::cuda::codegen::number::{row_bytes, rows_of_slot};
 use crate::cuda::codegen::ring_slots::RingSlots;
 use crate::cuda::codegen::step_abi::Table;
-use crate::cuda::codegen::text::ROW_BYTES;
 use crate::cuda::time_chunks::plan::{Chunks, Cut, Lane};
+use crate::{Precision, SymbolInput};
 
 /// Number of symbols of a group: the threads of a warp.
 pub const GROUP_LANES: usize = 32;
@@ -210,9 +210,9 @@ pub struct Launch {
     pub threads: usize,
     /// Bytes of shared memory of a block.
     pub shared_bytes: usize,
-    /// Number of elements of the outputs; `scratch_len` is that of the scratch memory.
+    /// Number of elements of the outputs, in the kernel's number type.
     pub out_len: usize,
-    /// Number of elements of the scratch memory.
+    /// Number of elements of the scratch memory, in the same.
     pub scratch_len: usize,
     /// Tables computed by the host, concatenated.
     pub table: Vec<f64>,
@@ -224,7 +224,9 @@ pub struct Launch {
     scratch_slots: i64,
     ring_slots: i32,
     all: i32,
+    precision: Precision,
     doubles: Vec<f64>,
+    wides: Vec<f64>,
     ints: Vec<i32>,
     rings: Vec<u32>,
 }
@@ -233,11 +235,13 @@ impl Lowered {
     /// The launch of this plan over a market.
     pub fn launch(&self, market: &Market, wanted: Wanted, limits: Limits) -> Launch {
         let longest = market.longest();
-        let series_bytes = self.kernel.series_rows * ROW_BYTES;
+        let precision = self.kernel.precision;
+        let row_bytes = row_bytes(precision);
+        let series_bytes = self.kernel.series_rows * row_bytes;
         // As many concurrent blocks as the kernel allows and the market has.
         let blocks = market.groups().div_ceil(limits.multiprocessors.max(1)).clamp(1, self.kernel.blocks.max(1));
         let of_block = (limits.shared_bytes + SYSTEM_SHARED_BYTES) / blocks;
-        let room = of_block.saturating_sub(SYSTEM_SHARED_BYTES + series_bytes) / ROW_BYTES;
+        let room = of_block.saturating_sub(SYSTEM_SHARED_BYTES + series_bytes) / row_bytes;
         let (mut shared, mut scratch) = (0usize, 0usize);
         let mut rings = vec![0u32; 2 * self.values.rings.len()];
         // First the rings that must be in shared memory, then the others as far as they fit.
@@ -252,7 +256,7 @@ impl Lowered {
                     RingSlots::Exactly(slots) => (slots, 1),
                     RingSlots::Rows { slots, more, each } => (slots.min(longest + 1) + more, each),
                 };
-                let rows = slots * each;
+                let rows = slots * each * rows_of_slot(precision, ring.wide);
                 let (at, taken) = if must || shared + rows <= room {
                     (shared as u32, &mut shared)
                 } else {
@@ -274,7 +278,7 @@ impl Lowered {
         Launch {
             blocks: market.groups(),
             threads: self.kernel.warps * GROUP_LANES,
-            shared_bytes: series_bytes + shared * ROW_BYTES,
+            shared_bytes: series_bytes + shared * row_bytes,
             out_len: self.kernel.outputs * market.output_stride(wanted),
             scratch_len: scratch * GROUP_LANES * market.groups(),
             table,
@@ -284,7 +288,9 @@ impl Lowered {
             scratch_slots: scratch as i64,
             ring_slots: shared as i32,
             all: i32::from(wanted == Wanted::All),
+            precision,
             doubles: self.values.doubles.clone(),
+            wides: self.values.wides.clone(),
             ints,
             rings,
         }
@@ -330,8 +336,13 @@ impl Launch {
         usize::try_from(self.out_stride).unwrap_or(0)
     }
 
-    /// The kernel's argument as bytes: the struct `Run` of run.cuh, then columns, floating-point numbers, integers,
-    /// rings.
+    /// The number type of the kernel's series: columns, outputs, scratch memory.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The kernel's argument as bytes: the struct `Run` of run.cuh, then columns, floating-point numbers (in `f32` first
+    /// those of wide steps), integers, rings.
     pub fn arguments(&self, pointers: &Pointers) -> Vec<u8> {
         let mut bytes = Vec::new();
         let heads =
@@ -344,8 +355,18 @@ impl Launch {
         // C++ has no empty arrays: each has at least one element.
         pointers.columns.iter().for_each(|p| bytes.extend(p.to_ne_bytes()));
         bytes.resize(bytes.len() + if pointers.columns.is_empty() { 8 } else { 0 }, 0);
-        self.doubles.iter().for_each(|x| bytes.extend(x.to_ne_bytes()));
-        bytes.resize(bytes.len() + if self.doubles.is_empty() { 8 } else { 0 }, 0);
+        let wide = |bytes: &mut Vec<u8>, numbers: &[f64]| {
+            numbers.iter().for_each(|x| bytes.extend(x.to_ne_bytes()));
+            bytes.resize(bytes.len() + if numbers.is_empty() { 8 } else { 0 }, 0);
+        };
+        match self.precision {
+            Precision::F64 => wide(&mut bytes, &self.doubles),
+            Precision::F32 => {
+                wide(&mut bytes, &self.wides);
+                self.doubles.iter().for_each(|x| bytes.extend((*x as f32).to_ne_bytes()));
+                bytes.resize(bytes.len() + if self.doubles.is_empty() { 4 } else { 0 }, 0);
+            }
+        }
         self.ints.iter().for_each(|x| bytes.extend(x.to_ne_bytes()));
         bytes.resize(bytes.len() + if self.ints.is_empty() { 4 } else { 0 }, 0);
         self.rings.iter().for_each(|x| bytes.extend(x.to_ne_bytes()));

@@ -5,7 +5,8 @@ use std::fmt::Debug;
 use crate::cuda::codegen::lower::Lowered;
 use crate::cuda::device::arguments::Launch;
 
-/// Memory that a kernel reads and writes.
+/// Memory that a kernel reads and writes. Numbers are `f64` whatever the kernel's are: a launcher rounds what a kernel of
+/// `f32` reads, and widens what it writes.
 pub struct Bound<'a> {
     /// Columns of the kernel.
     pub columns: Vec<&'a [f64]>,

@@ -4,20 +4,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::SymbolInput;
-use crate::cuda::device::arguments::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
+use crate::cuda::codegen::number::number_bytes;
+use crate::cuda::device::arguments::{GROUP_LANES, Limits, Market, Pointers, SCATTERED, Wanted};
 use crate::cuda::device::{CELL_BYTES, Fault, Place};
+use crate::cuda::execute::cells::{Numbers, lay, numbers_of, row_cells};
 use crate::cuda::execute::column_cache::{CachedColumn, ColumnKey, Neighbours, ResidentColumns};
 use crate::cuda::execute::placement::Placement;
 use crate::cuda::execute::programs::Ready;
 use crate::cuda::execute::sequence::Series;
 use crate::cuda::execute::transfer::{DeviceBuffer, Lent, OwnMark};
 use crate::stages::{EngineStage, StageSpan, Stages};
-
-/// Maximum cells laid out by a single thread: 2 MiB.
-const LAID_ALONE_MAX: usize = 1 << 18;
-/// Number of threads for more cells.
-const LAYING_THREADS: usize = 4;
+use crate::{Precision, SymbolInput};
 
 /// The work of a batch.
 pub(super) struct Task<'a> {
@@ -66,6 +63,7 @@ struct CopyRun {
 /// A batch in progress.
 pub(super) struct Batch {
     number: u32,
+    precision: Precision,
     market: Market,
     /// The request's groups that it contains.
     pub groups: Vec<usize>,
@@ -98,49 +96,6 @@ pub(super) struct Ran {
     pub ended: Instant,
 }
 
-/// Offsets, in cells, within the small arguments that every batch copies in.
-struct Numbers {
-    cells: Vec<u64>,
-    first_row: usize,
-    visible: usize,
-}
-
-impl Numbers {
-    fn of(market: &Market) -> Self {
-        let mut cells: Vec<u64> = market.first_row.iter().map(|row| row.cast_unsigned()).collect();
-        let visible = cells.len();
-        cells.extend(halves(&market.visible));
-        Self { cells, first_row: 0, visible }
-    }
-
-    /// Adds a table of addresses.
-    fn add_table(&mut self, addresses: impl Iterator<Item = u64>) -> usize {
-        let table = self.cells.len();
-        self.cells.extend(addresses);
-        table
-    }
-
-    /// Adds the arguments of a launch; returns the offsets of its tails and its table.
-    fn add(&mut self, launch: &Launch) -> (usize, usize) {
-        let tail = self.cells.len();
-        self.cells.extend(halves(&launch.tail));
-        let table = self.cells.len();
-        self.cells.extend(launch.table.iter().map(|x| x.to_bits()));
-        (tail, table)
-    }
-}
-
-/// Packs two integers per cell.
-fn halves(numbers: &[i32]) -> impl Iterator<Item = u64> {
-    numbers.chunks(2).map(|pair| {
-        let mut bytes = [0u8; CELL_BYTES];
-        for (to, x) in bytes.chunks_exact_mut(4).zip(pair) {
-            to.copy_from_slice(&x.to_ne_bytes());
-        }
-        u64::from_ne_bytes(bytes)
-    })
-}
-
 impl Batch {
     /// Enqueues all work in the stream. `market`: layout of the groups.
     pub fn start(
@@ -157,6 +112,7 @@ impl Batch {
         });
         let mut batch = Self {
             number,
+            precision: ready.sequence.precision,
             market,
             groups: groups.iter().map(|group| group.group).collect(),
             owners: owners.collect(),
@@ -212,14 +168,15 @@ impl Batch {
                         laid.insert((missing.clone(), market, symbols))
                     }
                 };
-                let cells = market.rows() * GROUP_LANES;
-                let mut fill = |first: usize, to: &mut [u64]| lay(market, symbols, column, first, to);
+                let (row_cells, precision) = (row_cells(self.precision), self.precision);
+                let cells = market.rows() * row_cells;
+                let mut fill = |first: usize, to: &mut [u64]| lay(market, symbols, (column, precision), first, to);
                 let (held, bytes) = task.placement.place(&mut self.lent, cells, &mut fill)?;
                 let held = Arc::new(held);
                 self.bytes_in += bytes;
                 let mut known = Neighbours::new();
                 for (group, first_row) in missing.iter().zip(&market.first_row) {
-                    let cell = *first_row as usize * GROUP_LANES;
+                    let cell = *first_row as usize * row_cells;
                     known.extend(key(&groups[*group]).map(|key| (key, cell)));
                     places[*group] = Some((Arc::clone(&held), cell));
                 }
@@ -264,7 +221,7 @@ impl Batch {
     fn is_whole(&self, column: &Column) -> bool {
         let Some((first, begin)) = column.first() else { return true };
         let lies = |((held, cell), row): (&CachedColumn, &i64)| {
-            Arc::ptr_eq(held, first) && *cell == begin + *row as usize * GROUP_LANES
+            Arc::ptr_eq(held, first) && *cell == begin + *row as usize * row_cells(self.precision)
         };
         column.iter().zip(&self.market.first_row).all(lies)
     }
@@ -320,15 +277,16 @@ impl Batch {
                     Some(self.address_of(column, &arguments, scattered.get(at).copied().flatten()))
                 }
                 Series::Made { call, output } => {
-                    let stride = self.market.output_stride(ready.uses.bars(call, self.wanted));
+                    let stride = self.series_cells(ready.uses.bars(call, self.wanted));
                     Some(made.get(call)?.as_ref()?.memory().at(output * stride))
                 }
                 Series::Constant(_) => None,
             };
             let columns: Option<Vec<u64>> = call.reads.iter().map(address).collect();
             let columns = columns.ok_or_else(|| Fault::Failed("a kernel reads what nothing made".to_owned()))?;
-            let out = self.lent.allocate(launch.out_len)?;
-            let scratch = if launch.scratch_len > 0 { Some(self.lent.allocate(launch.scratch_len)?) } else { None };
+            let out = self.lent.allocate(self.cells_of(launch.out_len))?;
+            let scratch = self.cells_of(launch.scratch_len);
+            let scratch = if scratch > 0 { Some(self.lent.allocate(scratch)?) } else { None };
             let pointers = pointers(columns, &out, scratch.as_ref(), *places);
             let function = ready.functions[number];
             // Right before the first kernel, so that time spent on allocations does not count as the kernel's.
@@ -346,12 +304,22 @@ impl Batch {
             let Some((lowered, function, launch, places)) = &identity else {
                 return Err(Fault::Failed("no kernel gives last bars".to_owned()));
             };
-            let out = self.lent.allocate(launch.out_len)?;
+            let out = self.lent.allocate(self.cells_of(launch.out_len))?;
             let pointers = pointers(vec![held.memory().at(cell)], &out, None, *places);
             self.lent.device.launch(self.lent.stream, *function, lowered, launch, &pointers)?;
             Ok(out)
         })
         .map(|extents| self.extents = extents)
+    }
+
+    /// Cells of so many numbers of the kernels' type, which are whole rows.
+    fn cells_of(&self, numbers: usize) -> usize {
+        numbers * number_bytes(self.precision) / CELL_BYTES
+    }
+
+    /// Cells of a series of these bars.
+    fn series_cells(&self, wanted: Wanted) -> usize {
+        self.cells_of(self.market.output_stride(wanted))
     }
 
     /// Determines the extents of the outputs. Series with all bars of which only the last are wanted are reduced by
@@ -363,7 +331,7 @@ impl Batch {
         last: &mut dyn FnMut(&DeviceBuffer, usize) -> Result<DeviceBuffer, Fault>,
     ) -> Result<Vec<Extent>, Fault> {
         let sequence = &ready.sequence;
-        let cells = self.market.output_stride(self.wanted);
+        let cells = self.series_cells(self.wanted);
         let mut extents: Vec<Extent> = Vec::new();
         let mut places: Vec<(usize, usize, usize)> = Vec::new();
         for (output, series) in sequence.outputs.iter().enumerate() {
@@ -378,7 +346,7 @@ impl Batch {
             let (held, at) = if bars == self.wanted {
                 (held, of * cells)
             } else {
-                (Arc::new(last(&held, of * self.market.output_stride(bars))?), 0)
+                (Arc::new(last(&held, of * self.series_cells(bars))?), 0)
             };
             match extents.last_mut() {
                 Some(before) if Arc::ptr_eq(&before.held, &held) && before.at + before.cells == at => {
@@ -473,8 +441,9 @@ impl Batch {
         let extent = &self.extents[piece.extent];
         let rows = self.market.output_stride(self.wanted) / GROUP_LANES;
         let mut group = 0;
-        for (number, row_cells) in cells.chunks(GROUP_LANES).enumerate() {
-            let at = piece.at / GROUP_LANES + number;
+        let row_cells = row_cells(self.precision);
+        for (number, cells) in cells.chunks(row_cells).enumerate() {
+            let at = piece.at / row_cells + number;
             let (output, row) = (extent.outputs[at / rows], at % rows);
             match self.wanted {
                 Wanted::Last => group = row,
@@ -490,12 +459,12 @@ impl Batch {
                 }
             }
             let first = self.market.first_row[group] as usize;
-            for (lane, cell) in row_cells.iter().enumerate() {
+            for (lane, x) in numbers_of(self.precision, cells).into_iter().enumerate() {
                 let owner = self.owners[group * GROUP_LANES + lane];
                 let visible = self.market.visible[group * GROUP_LANES + lane] as usize;
                 let bar = if self.wanted == Wanted::All { row - first } else { visible.wrapping_sub(1) };
                 if let Some(owner) = owner.filter(|_| bar < visible) {
-                    value(owner, output, bar, f64::from_bits(*cell));
+                    value(owner, output, bar, x);
                 }
             }
         }
@@ -510,18 +479,4 @@ impl Drop for Batch {
             let _ = self.lent.settle();
         }
     }
-}
-
-/// Writes cells of a column, on several threads if there are many. Not on rayon's threads: a waiting one would steal
-/// other work, which may need the stream that this one holds.
-fn lay(market: &Market, symbols: &[SymbolInput<'_>], column: usize, first: usize, to: &mut [u64]) {
-    if to.len() < LAID_ALONE_MAX {
-        return market.lay(symbols, column, first, to, f64::to_bits);
-    }
-    let share = to.len().div_ceil(LAYING_THREADS).next_multiple_of(GROUP_LANES);
-    std::thread::scope(|scope| {
-        for (number, part) in to.chunks_mut(share).enumerate() {
-            scope.spawn(move || market.lay(symbols, column, first + number * share, part, f64::to_bits));
-        }
-    });
 }

@@ -19,6 +19,8 @@ pub(super) struct ColumnKey {
     /// Dataset, snapshot, adjustment, frame and as-of: whatever else the bars depend on.
     pub source: Arc<str>,
     pub group: u32,
+    /// Bytes of its numbers.
+    pub number_bytes: usize,
 }
 
 /// Location of a column of a group: its memory, and its first cell in it.

@@ -2,6 +2,7 @@
 //! memory, and the choice of a scan's lowering (docs/adr/0018).
 
 pub(super) mod batch;
+pub(super) mod cells;
 pub(super) mod column_cache;
 pub(super) mod device_queue;
 pub(super) mod fleet;

@@ -59,7 +59,7 @@ impl Executor {
             let known = source.is_some_and(|source| source.symbols.len() == symbols.len());
             let task = Task { wanted, resident: known.then_some(&self.resident), placement: &*self.placement, fetch };
             let lanes = cut.lanes(symbols.iter().map(|symbol| symbol.visible));
-            let values = if fetch { of_host(program, &part, &ready.sequence.outputs) } else { Vec::new() };
+            let values = if fetch { of_host(program, &part, &ready.sequence) } else { Vec::new() };
             let call =
                 ChunkedRequest { program, part, cut, lanes, ready: Arc::clone(&ready), task, values, next_batch: 0 };
             self.run_chunks(call, cancel, stages)
@@ -182,6 +182,6 @@ impl ChunkedRequest<'_> {
             let number = (lane.first_bar.cast_unsigned() << 32) ^ lane.rows as u64;
             (number, source.symbols[lane.symbol])
         };
-        keys_by(self.program, &source, members.iter().map(|at| lane(&self.lanes[*at])))
+        keys_by(self.program, self.ready.sequence.precision, &source, members.iter().map(|at| lane(&self.lanes[*at])))
     }
 }

@@ -2,12 +2,12 @@
 
 use trawl_plan::Program;
 
-use crate::NUMERICS_ID;
 use crate::cuda::codegen::averages::Constants;
 use crate::cuda::codegen::lower::LowerError;
 use crate::cuda::codegen::steps::KernelSteps;
 use crate::cuda::execute::sequence::Sequence;
 use crate::cuda::time_chunks::plan::{CHUNK_BARS, Levels};
+use crate::{NUMERICS_ID, Precision};
 
 /// Maximum number of symbols of a universe for histories to be cut into chunks. With one thread per symbol, 256 symbols
 /// keep 8 of an H200's 132 multiprocessors busy; from some thousands on there is no gain.
@@ -17,6 +17,9 @@ pub const FEW_SYMBOLS_MAX: u64 = 256;
 /// process about 5,000 rows and maps sequentially, however long the history is: below ten times that the gain does not
 /// justify different bits.
 pub const LONG_BARS_MIN: u64 = 50_000;
+
+/// Why a history is not cut in `f32`.
+const F64_ONLY: &str = "histories are cut into chunks in f64 only";
 
 /// How a plan is lowered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -31,13 +34,18 @@ pub enum Lowering {
 impl Lowering {
     /// The lowering of a scan over a universe, and the reason for few symbols with long histories. It depends only on
     /// the scan, not on segments, shards, workers or devices. `bars`: length of the longest history in the snapshot.
+    /// Histories are cut in `f64` only.
     pub fn of_scan<'a>(
         programs: impl IntoIterator<Item = &'a Program>,
         symbols: u64,
         bars: u64,
+        precision: Precision,
     ) -> (Self, Option<String>) {
         if symbols > FEW_SYMBOLS_MAX || bars < LONG_BARS_MIN {
             return (Self::Serial, None);
+        }
+        if precision != Precision::F64 {
+            return (Self::Serial, Some(F64_ONLY.to_owned()));
         }
         let mut programs = programs.into_iter();
         match programs.find_map(|program| Levels::of(&KernelSteps::of(program)).err()) {
@@ -55,18 +63,31 @@ impl Lowering {
     }
 
     /// Lowers to the smallest possible number of kernels.
-    pub(crate) fn fused(self, program: &Program, constants: Constants) -> Result<Sequence, LowerError> {
+    pub(crate) fn fused(
+        self,
+        program: &Program,
+        constants: Constants,
+        precision: Precision,
+    ) -> Result<Sequence, LowerError> {
         match self {
-            Self::Serial => Sequence::fused_with(program, constants),
-            Self::Chunks => Sequence::in_chunks(program, false),
+            Self::Serial => Sequence::fused_in(program, constants, precision),
+            Self::Chunks => Self::cut(program, false, precision),
         }
     }
 
     /// Lowers to kernels of single primitives.
-    pub(super) fn apart(self, program: &Program) -> Result<Sequence, LowerError> {
+    pub(super) fn apart(self, program: &Program, precision: Precision) -> Result<Sequence, LowerError> {
         match self {
-            Self::Serial => Sequence::apart(program),
-            Self::Chunks => Sequence::in_chunks(program, true),
+            Self::Serial => Sequence::apart_in(program, precision),
+            Self::Chunks => Self::cut(program, true, precision),
+        }
+    }
+
+    /// Kernels over chunks; there are some in `f64` only.
+    fn cut(program: &Program, apart: bool, precision: Precision) -> Result<Sequence, LowerError> {
+        match precision {
+            Precision::F64 => Sequence::in_chunks(program, apart),
+            Precision::F32 => Err(LowerError::Serial(F64_ONLY.to_owned())),
         }
     }
 }

@@ -237,7 +237,7 @@ impl Programs {
             self.made((*fused).clone(), functions, true)?
         } else {
             self.ask_for(&fused);
-            let apart = lowering.apart(program)?;
+            let apart = lowering.apart(program, program.precision())?;
             let functions = self.loader.get_all(&apart)?;
             self.made(apart, functions, false)?
         };
@@ -250,7 +250,8 @@ impl Programs {
         Ok(made)
     }
 
-    /// Starts compiling and loading the single-primitive kernels of `programs` in the background.
+    /// Starts compiling and loading the single-primitive kernels of `programs` in the background, in `f64`: those of `f32`
+    /// are compiled on demand.
     pub fn warm(&self, programs: Vec<Program>) {
         let work = Arc::new((programs, AtomicUsize::new(0)));
         for number in 0..WARMING_THREADS {
@@ -263,7 +264,7 @@ impl Programs {
 
     fn made(&self, sequence: Sequence, functions: Vec<Function>, fused: bool) -> Result<Ready, Fault> {
         let identity = if sequence.calls.len() > 1 {
-            let lowered = identity()?;
+            let lowered = identity(sequence.precision)?;
             let function = self.loader.get(&lowered.kernel)?;
             Some((lowered, function))
         } else {

@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 use trawl_plan::{Input, Program};
 use twox_hash::XxHash3_128;
 
-use crate::SymbolInput;
+use crate::cuda::codegen::number::{number_bytes, rounded, row_bytes};
 use crate::cuda::device::arguments::GROUP_LANES;
-use crate::cuda::device::{CELL_BYTES, Fault, Urgency};
+use crate::cuda::device::{Fault, Urgency};
 use crate::cuda::execute::batch::{Batched, Task};
 use crate::cuda::execute::column_cache::ColumnKey;
 use crate::cuda::execute::programs::Ready;
-use crate::cuda::execute::sequence::Series;
+use crate::cuda::execute::sequence::{Sequence, Series};
 use crate::stages::Stages;
+use crate::{Precision, SymbolInput};
 
 /// The source of bars, under which they can be cached on the device.
 #[derive(Debug, Clone)]
@@ -105,7 +106,11 @@ impl<'a> Request<'a> {
                 part: number,
                 members: members.to_vec(),
                 rows: members.last().map_or(0, |i| part.symbols[*i].visible),
-                keys: if task.resident.is_some() { keys_of(program, part, members) } else { Vec::new() },
+                keys: if task.resident.is_some() {
+                    keys_of(program, ready.sequence.precision, part, members)
+                } else {
+                    Vec::new()
+                },
             }));
         }
         Self { program, parts, ready, task, groups, states, next_batch: 0, before: None }
@@ -125,7 +130,7 @@ impl<'a> Request<'a> {
     pub fn bytes_of(&self, groups: &Range<usize>) -> u64 {
         let rows: u64 = self.groups[groups.clone()].iter().map(|group| group.rows as u64).sum();
         let series = self.ready.uses.series_at_once(self.task.wanted) as u64;
-        rows * series * (GROUP_LANES * CELL_BYTES) as u64
+        rows * series * row_bytes(self.ready.sequence.precision) as u64
     }
 
     /// How soon it is wanted: requests of at most so many bytes of series are small.
@@ -142,7 +147,7 @@ impl<'a> Request<'a> {
             self.task.resident.zip(key).is_some_and(|(kept, key)| kept.has(key))
         };
         let columns = self.ready.uses.columns.iter().filter(|column| !there(column)).count();
-        (columns * group.rows * GROUP_LANES * CELL_BYTES) as u64
+        (columns * group.rows * row_bytes(self.ready.sequence.precision)) as u64
     }
 
     /// Prepares a batch of these groups: its number, and the groups whose part has not failed meanwhile.
@@ -170,7 +175,7 @@ impl<'a> Request<'a> {
     fn begin(&mut self, part: usize) {
         let state = &mut self.states[part];
         if !std::mem::replace(&mut state.begun, true) && self.task.fetch {
-            state.values = of_host(self.program, &self.parts[part], &self.ready.sequence.outputs);
+            state.values = of_host(self.program, &self.parts[part], &self.ready.sequence);
         }
     }
 
@@ -227,16 +232,18 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Allocates all values, `[symbol][output][bar - from]`; outputs that are columns or constants are filled in.
-pub(super) fn of_host(program: &Program, part: &RequestPart<'_>, outputs: &[Series]) -> Vec<Vec<Vec<f64>>> {
+/// Allocates all values, `[symbol][output][bar - from]`; outputs that are columns or constants are filled in, rounded to
+/// the precision.
+pub(super) fn of_host(program: &Program, part: &RequestPart<'_>, sequence: &Sequence) -> Vec<Vec<Vec<f64>>> {
+    let (outputs, precision) = (&sequence.outputs, sequence.precision);
     let of_symbol = |(symbol, from): (&SymbolInput<'_>, &usize)| {
         let bars = symbol.visible.saturating_sub(*from);
         let series = |output: &Series| match *output {
             Series::Column(column) => {
                 let wanted = symbol.columns.get(column).and_then(|c| c.get(*from..symbol.visible)).unwrap_or_default();
-                wanted.iter().map(|x| if x.is_nan() { f64::NAN } else { *x }).collect()
+                wanted.iter().map(|x| if x.is_nan() { f64::NAN } else { rounded(precision, *x) }).collect()
             }
-            Series::Constant(value) => vec![value; bars],
+            Series::Constant(value) => vec![rounded(precision, value); bars],
             Series::Made { .. } => vec![f64::NAN; bars],
         };
         debug_assert_eq!(outputs.len(), program.outputs.len(), "an output is reported once");
@@ -246,16 +253,22 @@ pub(super) fn of_host(program: &Program, part: &RequestPart<'_>, outputs: &[Seri
 }
 
 /// Cache keys of a group's columns, from the symbols and lengths of its lanes. Only columns of bars are cached.
-fn keys_of(program: &Program, part: &RequestPart<'_>, members: &[usize]) -> Vec<Option<ColumnKey>> {
+fn keys_of(
+    program: &Program,
+    precision: Precision,
+    part: &RequestPart<'_>,
+    members: &[usize],
+) -> Vec<Option<ColumnKey>> {
     let Some(source) = part.source.as_ref().filter(|source| source.symbols.len() == part.symbols.len()) else {
         return Vec::new();
     };
-    keys_by(program, source, members.iter().map(|i| (part.symbols[*i].visible as u64, source.symbols[*i])))
+    keys_by(program, precision, source, members.iter().map(|i| (part.symbols[*i].visible as u64, source.symbols[*i])))
 }
 
 /// Cache keys of a group's columns, from a number and a name per lane.
 pub(super) fn keys_by<'a>(
     program: &Program,
+    precision: Precision,
     source: &BarsSource<'_>,
     lanes: impl Iterator<Item = (u64, &'a str)>,
 ) -> Vec<Option<ColumnKey>> {
@@ -268,6 +281,7 @@ pub(super) fn keys_by<'a>(
             source: Arc::clone(&source.bars),
             group: source.group,
             column: Arc::from(name.as_str()),
+            number_bytes: number_bytes(precision),
         }),
         _ => None,
     };

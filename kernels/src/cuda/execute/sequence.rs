@@ -9,9 +9,11 @@ use std::ops::Range;
 
 use trawl_plan::Program;
 
+use crate::Precision;
 use crate::cuda::codegen::averages::Constants;
 use crate::cuda::codegen::family::fold;
 use crate::cuda::codegen::lower::{LowerError, Lowered, forms, lower_over_chunks, lower_steps};
+use crate::cuda::codegen::number::rounded;
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 use crate::cuda::codegen::warp_partition::WarpPartition;
 use crate::cuda::device::arguments::{GROUP_LANES, Limits, Market, Wanted};
@@ -63,6 +65,8 @@ pub struct Sequence {
     pub outputs: Vec<Series>,
     /// For sequences over chunks: number of rows of a lane before its chunk.
     pub lead: Option<usize>,
+    /// The number type of the series that its kernels read and write.
+    pub precision: Precision,
 }
 
 impl Sequence {
@@ -71,7 +75,7 @@ impl Sequence {
     /// # Errors
     /// [`LowerError`].
     pub fn fused(program: &Program) -> Result<Self, LowerError> {
-        Self::fused_with(program, Constants::None)
+        Self::fused_in(program, Constants::None, Precision::F64)
     }
 
     /// As [`Sequence::fused`], with parameters of the plan as constants of the text: the same values.
@@ -79,11 +83,19 @@ impl Sequence {
     /// # Errors
     /// [`LowerError`].
     pub fn fused_with(program: &Program, constants: Constants) -> Result<Self, LowerError> {
+        Self::fused_in(program, constants, Precision::F64)
+    }
+
+    /// As [`Sequence::fused_with`], over series of a number type.
+    ///
+    /// # Errors
+    /// [`LowerError`].
+    pub fn fused_in(program: &Program, constants: Constants, precision: Precision) -> Result<Self, LowerError> {
         let steps = fold(KernelSteps::of(program));
-        let forms = forms(&steps, constants)?;
-        let parts = WarpPartition::of(&steps, &forms).parts;
+        let forms = forms(&steps, constants, precision)?;
+        let parts = WarpPartition::of(&steps, &forms, precision).parts;
         let cuts = parts.chunks(PARTS_MAX).filter_map(|chunk| Some(chunk.first()?.first..chunk.last()?.end));
-        Self::cut(&steps, cuts.collect(), constants)
+        Self::cut(&steps, cuts.collect(), constants, precision)
     }
 
     /// Lowers to one kernel per primitive.
@@ -91,12 +103,25 @@ impl Sequence {
     /// # Errors
     /// [`LowerError`].
     pub fn apart(program: &Program) -> Result<Self, LowerError> {
-        let steps = KernelSteps::of(program);
-        let cuts = (0..steps.steps.len()).map(|step| step..step + 1).collect();
-        Self::cut(&steps, cuts, Constants::None)
+        Self::apart_in(program, Precision::F64)
     }
 
-    fn cut(steps: &KernelSteps, cuts: Vec<Range<usize>>, constants: Constants) -> Result<Self, LowerError> {
+    /// As [`Sequence::apart`], over series of a number type.
+    ///
+    /// # Errors
+    /// [`LowerError`].
+    pub fn apart_in(program: &Program, precision: Precision) -> Result<Self, LowerError> {
+        let steps = KernelSteps::of(program);
+        let cuts = (0..steps.steps.len()).map(|step| step..step + 1).collect();
+        Self::cut(&steps, cuts, Constants::None, precision)
+    }
+
+    fn cut(
+        steps: &KernelSteps,
+        cuts: Vec<Range<usize>>,
+        constants: Constants,
+        precision: Precision,
+    ) -> Result<Self, LowerError> {
         let mut place: Vec<Series> = Vec::with_capacity(steps.steps.len());
         let mut calls = Vec::with_capacity(cuts.len());
         for (call, cut) in cuts.iter().enumerate() {
@@ -105,13 +130,13 @@ impl Sequence {
                 let output = written.iter().position(|t| *t == step).unwrap_or(0);
                 place.push(Series::Made { call, output });
             }
-            calls.push(KernelCall { lowered: lower_steps(&piece, constants)?, reads });
+            calls.push(KernelCall { lowered: lower_steps(&piece, constants, precision)?, reads });
         }
         let outputs = steps.outputs.iter().map(|source| series(*source, &place)).collect();
-        Ok(Self { calls, outputs, lead: None })
+        Ok(Self { calls, outputs, lead: None, precision })
     }
 
-    /// Lowers to kernels over chunks of each symbol's bars, computed in parallel; with `apart` one for each primitive,
+    /// Lowers to kernels over chunks of each symbol's bars, computed in parallel, in `f64`; with `apart` one for each primitive,
     /// or two for those that are recursive. See `chunks`.
     ///
     /// # Errors
@@ -128,7 +153,7 @@ impl Sequence {
             first = end;
         }
         let outputs = steps.outputs.iter().map(|source| series(*source, &made.place)).collect();
-        Ok(Self { calls: made.calls, outputs, lead: Some(lead) })
+        Ok(Self { calls: made.calls, outputs, lead: Some(lead), precision: Precision::F64 })
     }
 
     /// Whether it calls the same kernels as `other`.
@@ -162,7 +187,7 @@ impl Sequence {
         for (number, call) in self.calls.iter().enumerate() {
             let bars = uses.bars(number, wanted);
             let launch = call.lowered.launch(market, bars, limits);
-            let read: Vec<Vec<f64>> = call.reads.iter().map(|series| whole(*series, &made, market)).collect();
+            let read: Vec<Vec<f64>> = call.reads.iter().map(|series| self.whole(*series, &made, market)).collect();
             let poison = f64::from_bits(u64::MAX);
             let (mut out, mut scratch) = (vec![poison; launch.out_len], vec![poison; launch.scratch_len]);
             let memory = Bound {
@@ -179,11 +204,20 @@ impl Sequence {
             made.push(out.chunks(stride).map(<[f64]>::to_vec).collect());
         }
         let output = |series: &Series| match *series {
-            Series::Made { call, .. } if uses.bars(call, wanted) == wanted => whole(*series, &made, market),
-            series if wanted == Wanted::Last => market.last_bars(&whole(series, &made, market)),
-            series => whole(series, &made, market),
+            Series::Made { call, .. } if uses.bars(call, wanted) == wanted => self.whole(*series, &made, market),
+            series if wanted == Wanted::Last => market.last_bars(&self.whole(series, &made, market)),
+            series => self.whole(series, &made, market),
         };
         Ok(self.outputs.iter().map(output).collect())
+    }
+
+    /// The layout of a series among those computed so far, in the number type of the kernels.
+    fn whole(&self, series: Series, made: &[Vec<Vec<f64>>], market: &Market) -> Vec<f64> {
+        match series {
+            Series::Column(column) => market.columns[column].iter().map(|x| rounded(self.precision, *x)).collect(),
+            Series::Constant(value) => vec![rounded(self.precision, value); market.output_stride(Wanted::All)],
+            Series::Made { call, output } => made[call][output].clone(),
+        }
     }
 }
 
@@ -305,18 +339,9 @@ impl Sequence {
 }
 
 /// A kernel that copies one series unchanged: it extracts the last bars of a full series.
-pub(super) fn identity() -> Result<Lowered, LowerError> {
+pub(super) fn identity(precision: Precision) -> Result<Lowered, LowerError> {
     let steps = KernelSteps { columns: 1, steps: Vec::new(), outputs: vec![StepInput::Column(0)] };
-    lower_steps(&steps, Constants::None)
-}
-
-/// The layout of a series among those computed so far.
-fn whole(series: Series, made: &[Vec<Vec<f64>>], market: &Market) -> Vec<f64> {
-    match series {
-        Series::Column(column) => market.columns[column].clone(),
-        Series::Constant(value) => vec![value; market.output_stride(Wanted::All)],
-        Series::Made { call, output } => made[call][output].clone(),
-    }
+    lower_steps(&steps, Constants::None, precision)
 }
 
 fn series(source: StepInput, place: &[Series]) -> Series {

@@ -1,8 +1,9 @@
 //! Kernel text of recursive steps over chunks: one kernel computes the maps of chunks, one the values. Each step is a
-//! warp; no data is passed between warps, and inputs are read directly from device memory.
+//! warp; no data is passed between warps, and inputs are read directly from device memory. In `f64` only.
 
 use std::fmt::Write as _;
 
+use crate::Precision;
 use crate::cuda::codegen::averages::Constants;
 use crate::cuda::codegen::lower::{LowerError, Lowered, forms, kernel};
 use crate::cuda::codegen::step_abi::Form;
@@ -30,7 +31,7 @@ pub(crate) fn lower_walks(steps: &KernelSteps, right_from: &[usize]) -> Result<L
 }
 
 fn lower(steps: &KernelSteps, right_from: &[usize], gives: Gives) -> Result<Lowered, LowerError> {
-    let forms = forms(steps, Constants::None)?;
+    let forms = forms(steps, Constants::None, Precision::F64)?;
     let words: Vec<usize> = steps.steps.iter().map(|step| step.op.facts().chunk_words().unwrap_or(0)).collect();
     let all: usize = words.iter().sum();
     let (map_columns, outputs) = match gives {
@@ -61,7 +62,7 @@ fn lower(steps: &KernelSteps, right_from: &[usize], gives: Gives) -> Result<Lowe
         let _ = writeln!(source, "    if (b.warp == {at}) @_step{at}(a, b);");
     }
     source.push_str("}\n\nTRAWL_ENTRY(@, @_arguments)\n");
-    let text = Text { source, values, tile: 1, series_rows: 0, blocks: 1 };
+    let text = Text { source, values, tile: 1, series_rows: 0, blocks: 1, precision: Precision::F64 };
     let kernel = kernel(&text, forms.len(), columns, outputs)?;
     let gives_maps = gives == Gives::Maps;
     Ok(Lowered { kernel, values: text.values, reach: 0, gives_maps })

@@ -5,6 +5,7 @@
 //! give the same bits as the CPU. A map describes what a chunk does to the state of a recursive step
 //! (`OpFacts::chunk_words` numbers, `kernels/cuda/chunked.cuh`); a plan with a recursive step without a map is not cut.
 
+use crate::Precision;
 use crate::SymbolInput;
 use crate::cuda::codegen::averages::Constants;
 use crate::cuda::codegen::lower::{LowerError, forms};
@@ -131,7 +132,7 @@ impl Levels {
     /// # Errors
     /// [`LowerError::Primitive`]; [`LowerError::Serial`] for a step without a map, or if the plan looks back too far.
     pub fn of(steps: &KernelSteps) -> Result<Self, LowerError> {
-        let found = forms(steps, Constants::None)?;
+        let found = forms(steps, Constants::None, Precision::F64)?;
         if let Some(step) = steps.steps.iter().find(|s| s.is_recursive() && s.op.facts().chunk_words().is_none()) {
             return Err(LowerError::Serial(format!("{} goes through bars one after another", step.op.canonical())));
         }
