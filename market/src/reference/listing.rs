@@ -1,6 +1,7 @@
 //! The symbol table: tickers and labels (sector, industry, ...) of symbols, each row with the interval in which it
 //! holds. Renames and sector changes are several rows of one symbol; reuse of a ticker is rows of several symbols.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::csv_table::write_csv;
@@ -10,6 +11,8 @@ use crate::limits::{LABEL_BYTES_MAX, LABELS_MAX, LISTING_ROWS_MAX};
 use crate::name::{is_column, is_symbol};
 use crate::time::{TimeMicros, format_time};
 
+/// Behind a ticker that no symbol of the table has, where the symbol of that name has another one.
+const UNLISTED: &str = "-unlisted";
 const EXPECTED: &str = "a header such as symbol,ticker,from,to,sector (symbol is required; every further column is a \
                         label)";
 
@@ -204,6 +207,14 @@ impl SymbolTable {
         table
     }
 
+    /// A table as CSV, together with the symbols of a snapshot.
+    ///
+    /// # Errors
+    /// [`MarketError`] for a text that is no table of symbols, with its line; `file` is what it is called there.
+    pub fn parse<'a>(file: &str, content: &[u8], symbols: impl Iterator<Item = &'a str>) -> Result<Self, MarketError> {
+        Ok(Self::new(parse_listing(file, content)?, symbols))
+    }
+
     /// Names of the labels, sorted.
     pub fn labels(&self) -> &[String] {
         &self.labels
@@ -259,6 +270,30 @@ impl SymbolTable {
         exact.or_else(|| if candidates.len() == 1 { candidates.first().copied() } else { None })
     }
 
+    /// The symbol of a bar of a ticker at a time: what [`SymbolTable::resolve`] says, else the ticker. Where the ticker is nobody's then,
+    /// and the symbol of its name has another one (META, which was FB, while META was a fund of others), it is neither: its bars are
+    /// those of a symbol of their own, `META-unlisted`.
+    pub fn symbol_of_ticker<'t>(&'t self, ticker: &'t str, time: TimeMicros) -> Cow<'t, str> {
+        let symbol = self.resolve(ticker, time).unwrap_or(ticker);
+        match self.row_at(symbol, time) {
+            Some(row) if alike(row.name()) != alike(ticker) => Cow::Owned(format!("{ticker}{UNLISTED}")),
+            _ => Cow::Borrowed(symbol),
+        }
+    }
+
+    /// The times at which it may change whose ticker this is, ascending.
+    pub fn changes(&self, ticker: &str) -> BTreeSet<TimeMicros> {
+        let key = alike(ticker);
+        let by_ticker = self.by_ticker.get(&key).map_or(&[][..], Vec::as_slice).iter().map(|&i| &self.rows[i]);
+        // The symbol of its name may have another ticker.
+        let by_symbol = self.by_symbol.get(&key).map_or(&[][..], Vec::as_slice);
+        let named = by_symbol.iter().flat_map(|symbol| {
+            let first = self.rows.partition_point(|row| row.symbol < *symbol);
+            self.rows[first..].iter().take_while(move |row| row.symbol == *symbol)
+        });
+        by_ticker.chain(named).flat_map(|row| [row.from, row.to]).flatten().collect()
+    }
+
     fn row_at(&self, symbol: &str, time: TimeMicros) -> Option<&ListingRow> {
         let after = self.rows.partition_point(|r| (r.symbol.as_str(), r.start()) <= (symbol, time));
         let row = self.rows.get(after.checked_sub(1)?)?;
@@ -302,6 +337,26 @@ mod tests {
             assert_eq!(t.resolve(name, at(time)), symbol, "{name} {time}");
         }
         assert_eq!(t.ticker_at("META", at("2015-01-02")), Some("FB"));
+    }
+
+    #[test]
+    fn bars_of_a_ticker_that_is_nobodys_are_not_those_of_the_symbol_of_its_name() {
+        let t = table();
+        for (ticker, time, symbol) in [
+            ("FB", "2022-06-08", "META"),
+            ("META", "2022-06-08", "META-unlisted"),
+            ("META", "2022-06-09", "META"),
+            // The table says nothing about that time.
+            ("META", "2010-01-04", "META"),
+            ("FB", "2022-06-09", "FB"),
+            ("BRK/B", "2022-06-09", "BRK.B"),
+            ("NONE", "2022-06-09", "NONE"),
+        ] {
+            assert_eq!(t.symbol_of_ticker(ticker, at(time)), symbol, "{ticker} {time}");
+        }
+        let parsed = SymbolTable::parse("s.csv", FILE.as_bytes(), ["META"].into_iter()).unwrap();
+        assert_eq!((parsed.rows(), parsed.labels()), (t.rows(), t.labels()));
+        assert!(SymbolTable::parse("s.csv", b"x\n", std::iter::empty()).is_err());
     }
 
     #[test]
