@@ -35,7 +35,14 @@ pub fn listing_table(companies: &[Company], held: Option<Held<'_>>) -> Table {
         None => own.into_values().flat_map(|own| own.rows).collect(),
         Some(held) => {
             labels.extend(held.labels.iter().map(String::as_str).filter(|label| !LABELS.contains(label)));
-            merged(own, held)
+            let mut rows = merged(own, held);
+            let shortened = settle(&mut rows);
+            if shortened > 0 {
+                table.notes.push(format!(
+                    "{shortened} rows of the dataset's table of symbols contradicted Polygon's and were shortened"
+                ));
+            }
+            rows
         }
     };
     let _ = writeln!(table.text, "symbol,ticker,from,to,{}", labels.join(","));
@@ -71,7 +78,7 @@ fn by_ticker(companies: &[Company], symbols: &[String], notes: &mut Vec<String>)
         let mut free: Option<TimeMicros> = None;
         for (tenure, symbol, is_first) in tenures {
             // Bars from before a company's first event are its own, unless another one had the ticker.
-            let from = if is_first { free } else { tenure.from.max(free) };
+            let from = if is_first && free.is_none() { None } else { tenure.from.max(free) };
             if tenure.to.is_some_and(|to| from.is_some_and(|from| to <= from)) {
                 continue;
             }
@@ -97,6 +104,25 @@ fn labels(listed: &Listed) -> BTreeMap<String, String> {
     };
     let values = LABELS.into_iter().zip([&listed.name, &listed.exchange, &listed.kind]);
     values.map(|(label, text)| (label.to_owned(), value(text))).filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// Ends rows where another one of the same symbol, or with the same ticker, begins; returns how many.
+fn settle(rows: &mut Vec<ListingRow>) -> usize {
+    let mut shortened = 0;
+    let keys: [fn(&ListingRow) -> String; 2] = [|row| alike(&row.symbol), |row| alike(ticker(row))];
+    for key in keys {
+        // Where two begin at once, the one that ends later counts.
+        rows.sort_by_cached_key(|row| (key(row), start(row), end(row)));
+        for at in 1..rows.len() {
+            let (before, row) = (&rows[at - 1], &rows[at]);
+            if key(before) == key(row) && start(row) < end(before) {
+                rows[at - 1].to = rows[at].from;
+                shortened += 1;
+            }
+        }
+        rows.retain(|row| start(row) < end(row));
+    }
+    shortened
 }
 
 /// Rows of the dataset's table.
@@ -375,7 +401,7 @@ mod tests {
             table.text.replace(",XNAS,CS", "").lines().skip(1).collect::<Vec<_>>(),
             [
                 "META,FB,,2022-06-09,Meta",
-                "FB,FB,2022-06-09,,ProShares",
+                "FB,FB,2024-10-01,,ProShares",
                 "METV,META,,2022-01-31,Fund",
                 "META,META,2022-06-09,,Meta",
                 "METV,METV,2022-01-31,,Fund",
@@ -405,7 +431,7 @@ mod tests {
         let fund = renamed("Fund", &[("2021-06-30", "META"), ("2022-01-31", "METV")], None);
         let time = |text: &str| date(text).unwrap();
         let bars = |symbol: &str| vec![(symbol.to_owned(), time("2021-07-01"), time("2021-12-31"))];
-        for (symbol, first) in [("FB", "FB,FB,,2022-06-09,Meta"), ("META", "META-2,FB,,2022-06-09,Meta")] {
+        for (symbol, first) in [("FB", "FB,FB,,2022-06-09,Meta"), ("META", "META-20220609,FB,,2022-06-09,Meta")] {
             let (symbols, known) = (bars(symbol), (time("2022-01-03"), time("2022-07-01")));
             let held = Held { rows: &[], labels: &[], symbols: &symbols, known, is_newest: true };
             let table = listing_table(&[meta.clone(), fund.clone()], Some(held));

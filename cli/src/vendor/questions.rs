@@ -102,10 +102,13 @@ pub fn of_names(
 ) -> Named {
     let mut named = Named::default();
     for name in names {
-        let mut of_name = parts(table, name, span);
-        // There is at least one part.
-        let Some(own) = of_name.pop() else { continue };
-        for other in of_name.iter().filter(|other| other.symbol != own.symbol) {
+        let of_name = parts(table, name, span);
+        let is_listed = |symbol: &str| table.is_some_and(|table| table.rows().iter().any(|row| row.symbol == symbol));
+        let has_it = |part: &&Part| table.is_some_and(|table| table.holder(name, part.from) == Some(&part.symbol));
+        let had_it_last = of_name.iter().rev().find(has_it).map(|part| part.symbol.clone());
+        let by_name = || table.and_then(|table| table.resolve(name, span.1)).map(str::to_owned);
+        let own = had_it_last.or_else(by_name).unwrap_or_else(|| name.clone());
+        for other in of_name.iter().filter(|other| other.symbol != own && is_listed(&other.symbol)) {
             if named.notes.len() < NOTES_MAX {
                 let (until, symbol) = (format_time(other.to + DAY), &other.symbol);
                 named
@@ -114,11 +117,11 @@ pub fn of_names(
             }
         }
         let mut tickers = BTreeSet::from([name.clone()]);
-        let rows = table.map_or(&[][..], SymbolTable::rows).iter().filter(|row| row.symbol == own.symbol);
+        let rows = table.map_or(&[][..], SymbolTable::rows).iter().filter(|row| row.symbol == own);
         tickers.extend(rows.filter_map(|row| row.ticker.clone()).filter(|ticker| alike(ticker) != alike(name)));
         let mut numbers = Vec::new();
         for ticker in tickers {
-            let of_it = parts(table, &ticker, span).into_iter().filter(|part| part.symbol == own.symbol);
+            let of_it = parts(table, &ticker, span).into_iter().filter(|part| part.symbol == own);
             for question in asked(&ticker, timeframe, of_it) {
                 named.tickers.insert(ticker.clone());
                 // Two names of one symbol ask for its bars once.
@@ -130,7 +133,7 @@ pub fn of_names(
             }
         }
         named.of_name.push(numbers);
-        named.symbols.insert(own.symbol);
+        named.symbols.insert(own);
     }
     named
 }
@@ -170,15 +173,22 @@ mod tests {
         let year = span("2022-01-03", "2022-12-30");
         let meta = ask(&["META"], year);
         assert_eq!(lines(&meta.questions), ["FB 2022-01-03 2022-06-08", "META 2022-06-09 2022-12-30"]);
-        assert_eq!(meta.notes.len(), 2, "a fund's until January, and nobody's then: {:?}", meta.notes);
+        assert_eq!(meta.notes.len(), 1, "a fund's until January, and nobody's then: {:?}", meta.notes);
         assert!(meta.notes[0].starts_with("META was the ticker of METV until 2022-01-31"), "{:?}", meta.notes);
-        // By the ticker that it had then; two names of it are one.
-        let both = ask(&["FB", "META"], span("2022-05-02", "2022-06-10"));
-        assert_eq!(lines(&both.questions), ["FB 2022-05-02 2022-06-08", "META 2022-06-09 2022-06-10"]);
-        assert_eq!((both.of_name, both.symbols.len()), (vec![vec![0, 1], vec![0, 1]], 1));
+        // By the ticker that it had then, also where nobody has it on the last day.
+        for days in [span("2022-05-02", "2022-06-08"), span("2022-05-02", "2022-07-01")] {
+            let both = ask(&["FB", "META"], days);
+            assert_eq!(lines(&both.questions)[0], "FB 2022-05-02 2022-06-08");
+            assert_eq!((&both.of_name[0], both.symbols.len()), (&both.of_name[1], 1), "two names of one company");
+        }
+        let both = ask(&["FB", "META"], span("2022-10-03", "2022-12-30"));
+        assert_eq!((both.of_name, both.symbols.len()), (vec![vec![0], vec![1]], 2));
+        let twice = ask(&["BRK.B", "BRK-B", "META", "META"], span("2022-07-01", "2022-12-30"));
+        assert_eq!(twice.of_name[2..], [[2], [2]]);
         // On the last day it is another company's.
         let later = ask(&["FB"], year);
         assert_eq!(lines(&later.questions), ["FB 2022-06-09 2022-12-30"]);
+        assert!(later.notes[0].starts_with("FB was the ticker of META until 2022-06-09"), "{:?}", later.notes);
         // A delisting ends nothing: there may be a bar on its day.
         assert_eq!(lines(&ask(&["DEAD"], year).questions), ["DEAD 2022-01-03 2022-12-30"]);
         assert_eq!(lines(&ask(&["NONE"], year).questions), ["NONE 2022-01-03 2022-12-30"]);

@@ -166,6 +166,12 @@ pub(crate) fn decode_listing(file: &str, content: &[u8]) -> Result<Listing, Mark
     parse_listing(file, content)
 }
 
+/// The one that is spelled exactly so, else the only one.
+fn only<'a>(candidates: &BTreeSet<&'a str>, name: &str) -> Option<&'a str> {
+    let exact = candidates.iter().find(|candidate| **candidate == name).copied();
+    exact.or_else(|| if candidates.len() == 1 { candidates.first().copied() } else { None })
+}
+
 /// Names and labels of a snapshot's symbols, over time.
 #[derive(Debug, Clone, Default)]
 pub struct SymbolTable {
@@ -257,17 +263,23 @@ impl SymbolTable {
     /// symbol. Spellings of share classes are equivalent (`BRK-B`, `BRK/B`, `BRK.B`), an exact match takes precedence.
     /// `None` for a name that refers to nothing then, or to several symbols.
     pub fn resolve(&self, name: &str, time: TimeMicros) -> Option<&str> {
-        let key = alike(name);
-        let rows = self.by_ticker.get(&key).map_or(&[][..], Vec::as_slice);
-        let holds = |i: &&usize| (self.rows[**i].start()..self.rows[**i].end()).contains(&time);
-        let found = rows.iter().filter(holds).map(|&i| self.rows[i].symbol.as_str());
-        let by_ticker: BTreeSet<&str> = found.collect();
+        let by_ticker = self.holders(name, time);
         let candidates = match by_ticker.len() {
-            0 => self.by_symbol.get(&key)?.iter().map(String::as_str).collect(),
+            0 => self.by_symbol.get(&alike(name))?.iter().map(String::as_str).collect(),
             _ => by_ticker,
         };
-        let exact = candidates.iter().find(|c| **c == name).copied();
-        exact.or_else(|| if candidates.len() == 1 { candidates.first().copied() } else { None })
+        only(&candidates, name)
+    }
+
+    /// The symbol that has a ticker at a time by a row of the table; `None` where no row gives it to one symbol.
+    pub fn holder(&self, ticker: &str, time: TimeMicros) -> Option<&str> {
+        only(&self.holders(ticker, time), ticker)
+    }
+
+    fn holders(&self, ticker: &str, time: TimeMicros) -> BTreeSet<&str> {
+        let rows = self.by_ticker.get(&alike(ticker)).map_or(&[][..], Vec::as_slice);
+        let holds = |i: &&usize| (self.rows[**i].start()..self.rows[**i].end()).contains(&time);
+        rows.iter().filter(holds).map(|&i| self.rows[i].symbol.as_str()).collect()
     }
 
     /// The symbol of a bar of a ticker at a time: what [`SymbolTable::resolve`] says, else the ticker. Where the ticker is nobody's then,
@@ -337,6 +349,7 @@ mod tests {
             assert_eq!(t.resolve(name, at(time)), symbol, "{name} {time}");
         }
         assert_eq!(t.ticker_at("META", at("2015-01-02")), Some("FB"));
+        assert_eq!((t.holder("FB", at("2015-01-02")), t.holder("META", at("2015-01-02"))), (Some("META"), None));
     }
 
     #[test]
