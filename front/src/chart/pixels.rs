@@ -4,10 +4,9 @@
 use std::sync::OnceLock;
 
 use ab_glyph::{Font as _, FontRef, Glyph, PxScale, ScaleFont as _, point};
-use plotters::backend::{
-    BackendColor, BackendCoord, BackendStyle, BackendTextStyle, BitMapBackend, DrawingBackend, DrawingErrorKind,
-};
+use plotters::backend::BitMapBackend;
 use plotters::style::text_anchor::{HPos, VPos};
+use plotters_backend::{BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind};
 
 use super::draw::LABELS_FONT;
 
