@@ -45,6 +45,7 @@ pub use prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
 pub use report::{NoProgress, Progress, RunReport, UpdateReport};
 pub use routing::{Route, estimated_ns, route};
 pub use series::{NoSymbol, SeriesError, SymbolSeries, symbol_series};
-pub use study::{HORIZONS_MAX, HorizonStudy, PERIODS, STUDY_CELLS_MAX, StudyError, StudyOptions, study};
+pub use study::{HORIZONS_MAX, HorizonStudy, STUDY_CELLS_MAX, StudyError, StudyOptions, study};
+pub use study_groups::{DATES_MAX, GroupsError, PERIODS};
 pub use trawl_wire::answer_digest;
 pub use why::{Explained, FailedTerm, NearMiss, NearQuestion, PartValue, Question, SeenPart, WhyError};

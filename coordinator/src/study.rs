@@ -20,14 +20,10 @@ use crate::all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars_by_column};
 use crate::forward::Closes;
 use crate::local::LocalOptions;
 use crate::prepare::PreparedScan;
-use crate::study_groups::{By, Periods};
-
-pub use crate::study_groups::PERIODS;
+use crate::study_groups::{By, GroupsError, Periods};
 
 /// Horizons of a study.
 pub const HORIZONS_MAX: usize = 16;
-/// Dates that divide the bars of a study.
-pub const DATES_MAX: usize = 64;
 /// Symbols at bars that a study takes: each takes a byte of memory.
 pub const STUDY_CELLS_MAX: u64 = 2_000_000_000;
 /// Groups of symbols whose closes are in memory at once, for each thread.
@@ -46,11 +42,8 @@ pub enum StudyError {
     #[error("a study needs the column 'close', which this dataset does not have")]
     NoClose,
     /// A mistake of the user.
-    #[error("the dataset has no label '{0}'")]
-    NoLabel(String),
-    /// A mistake of the user.
-    #[error("{0} dates divide the bars; at most {DATES_MAX} are taken")]
-    ManyDates(usize),
+    #[error(transparent)]
+    Groups(#[from] GroupsError),
     /// Too much for memory.
     #[error(
         "{0} symbols at bars are too many for a study; at most {STUDY_CELLS_MAX} are taken: give --from and --as-of"

@@ -4,14 +4,25 @@ use std::ops::Range;
 
 use trawl_market::{TimeMicros, format_time, parse_time};
 
-use crate::study::{DATES_MAX, StudyError};
-
+/// Dates that divide the bars of a study.
+pub const DATES_MAX: usize = 64;
 /// Periods by which bars are grouped. A label of that name takes precedence.
 pub const PERIODS: [&str; 4] = ["year", "quarter", "month", "weekday"];
 const DAY: TimeMicros = 86_400_000_000;
 /// The epoch was a Thursday; weeks begin on Monday.
 const MONDAY: i64 = 3;
 const WEEKDAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+
+/// Why nothing is grouped.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GroupsError {
+    /// A mistake of the user.
+    #[error("the dataset has no label '{0}'")]
+    NoLabel(String),
+    /// A mistake of the user.
+    #[error("{0} dates divide the bars; at most {DATES_MAX} are taken")]
+    ManyDates(usize),
+}
 
 /// How matches are grouped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,8 +45,8 @@ pub(crate) struct Periods {
 
 impl By {
     /// What a text means in a dataset with these labels.
-    pub fn of(text: &str, labels: &[String]) -> Result<Self, StudyError> {
-        let unknown = || StudyError::NoLabel(text.to_owned());
+    pub fn of(text: &str, labels: &[String]) -> Result<Self, GroupsError> {
+        let unknown = || GroupsError::NoLabel(text.to_owned());
         if labels.iter().any(|label| label == text) {
             return Ok(Self::Label(text.to_owned()));
         }
@@ -47,7 +58,7 @@ impl By {
         dates.sort_unstable();
         dates.dedup();
         if dates.len() > DATES_MAX {
-            return Err(StudyError::ManyDates(dates.len()));
+            return Err(GroupsError::ManyDates(dates.len()));
         }
         Ok(Self::Dates(dates))
     }
@@ -153,9 +164,9 @@ mod tests {
         assert_eq!(By::of("month", &labels).unwrap(), By::Label("month".to_owned()));
         assert_eq!(By::of("year", &labels).unwrap(), By::Period("year"));
         for unknown in ["sectors", "", "2024-01-02,", "2024-13-02", "2024-01-02T10:00:00Z"] {
-            assert!(matches!(By::of(unknown, &labels), Err(StudyError::NoLabel(_))), "{unknown}");
+            assert!(matches!(By::of(unknown, &labels), Err(GroupsError::NoLabel(_))), "{unknown}");
         }
         let many: Vec<String> = (0..=DATES_MAX as i64).map(|day| format_time(day * DAY)).collect();
-        assert!(matches!(By::of(&many.join(","), &[]), Err(StudyError::ManyDates(65))));
+        assert!(matches!(By::of(&many.join(","), &[]), Err(GroupsError::ManyDates(65))));
     }
 }

@@ -1,7 +1,7 @@
 //! Why a panel, a study or a series was refused: the coordinator's errors, as users' mistakes where the user can correct them.
 
 use trawl_coordinator::features::FeatureError;
-use trawl_coordinator::{AllBarsError, PERIODS, PreparedScan, SeriesError, StudyError};
+use trawl_coordinator::{AllBarsError, GroupsError, PERIODS, PreparedScan, SeriesError, StudyError};
 
 use crate::mistake::{UserMistake, of_market};
 use crate::why::no_symbol;
@@ -46,7 +46,7 @@ pub fn of_panel(error: FeatureError) -> anyhow::Error {
 pub fn of_study(error: StudyError, prepared: &PreparedScan) -> anyhow::Error {
     let message = error.to_string();
     match error {
-        StudyError::NoLabel(label) => {
+        StudyError::Groups(GroupsError::NoLabel(label)) => {
             let labels = prepared.dataset.manifest.labels();
             let near = trawl_plan::suggest(&label, labels.iter().map(String::as_str).chain(PERIODS));
             let others = format!("{}, or dates such as 2020-01-01,2023-01-01", PERIODS.join(", "));
@@ -57,7 +57,7 @@ pub fn of_study(error: StudyError, prepared: &PreparedScan) -> anyhow::Error {
             };
             UserMistake::with_help(message, help).into()
         }
-        StudyError::Sweep(_) | StudyError::NoClose | StudyError::TooLarge(_) | StudyError::ManyDates(_) => {
+        StudyError::Sweep(_) | StudyError::NoClose | StudyError::TooLarge(_) | StudyError::Groups(_) => {
             UserMistake::plain(message).into()
         }
         StudyError::AllBars(error) => of_all_bars(error),

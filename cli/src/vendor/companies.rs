@@ -11,8 +11,8 @@ use trawl_market::TimeMicros;
 
 use super::client::{Client, encoded};
 use super::day_files::date;
-use super::names::alike;
 use super::reference::{Listed, Listings};
+use super::tickers::alike;
 
 /// A delisting is written up to so many days after the ticker changed, for a company that went on under another ticker.
 const DELISTED_LATE: TimeMicros = 7 * 86_400_000_000;

@@ -9,8 +9,9 @@ use std::fmt::Write as _;
 use trawl_market::{ListingRow, TimeMicros, format_time};
 
 use super::companies::{Company, Tenure};
-use super::names::{Held, alike, end, start, symbols_of, ticker};
+use super::names::{Held, symbols_of};
 use super::reference::{Listed, Table, cell};
+use super::tickers::{alike, end, start, ticker};
 
 /// Columns of the vendor.
 const LABELS: [&str; 3] = ["name", "exchange", "kind"];

@@ -14,3 +14,4 @@ pub mod place;
 pub mod questions;
 pub mod record;
 pub mod reference;
+pub mod tickers;

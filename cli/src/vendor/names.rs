@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use trawl_market::{ListingRow, TimeMicros, format_time};
 
 use super::companies::Company;
+use super::tickers::{alike, end, start, ticker};
 
 /// The table that a dataset has, and what an answer is about.
 #[derive(Debug, Clone, Copy)]
@@ -21,26 +22,6 @@ pub struct Held<'a> {
     pub known: (TimeMicros, TimeMicros),
     /// The dataset has no bars after these days: what is known on their end holds on.
     pub is_newest: bool,
-}
-
-/// Share classes are spelled `BRK.B`, `BRK-B` and `BRK/B`.
-pub fn alike(name: &str) -> String {
-    name.trim().replace(['-', '/', ' '], ".")
-}
-
-/// A row's ticker.
-pub fn ticker(row: &ListingRow) -> &str {
-    row.ticker.as_deref().unwrap_or(&row.symbol)
-}
-
-/// A row's first instant.
-pub fn start(row: &ListingRow) -> TimeMicros {
-    row.from.unwrap_or(TimeMicros::MIN)
-}
-
-/// The first instant after a row.
-pub fn end(row: &ListingRow) -> TimeMicros {
-    row.to.unwrap_or(TimeMicros::MAX)
 }
 
 /// The symbol of each company: the one that the dataset has for it, else its last ticker; with a date behind it, if another company has

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use trawl_market::{Calendar, SymbolTable, TimeMicros, Timeframe, format_time};
 
 use super::bars::Question;
-use super::names::alike;
+use super::tickers::alike;
 
 /// Days of one question about a symbol's bars of a day and of shorter ones: an answer is kept whole or not at all.
 const DAYS_ASKED: (i64, i64) = (20 * 366, 366);

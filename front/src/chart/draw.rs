@@ -6,7 +6,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::layout::{ChartLayout, Panel, Price, Series, Shape};
-use super::pixels::Pixels;
+use super::pixels::{LABELS_FONT, Pixels};
 use super::ticks;
 
 /// Width of a chart in pixels, if nothing else is asked for.
@@ -150,10 +150,7 @@ impl Picture<'_> {
     }
 }
 
-/// The letters of a PNG; an SVG leaves them to its viewer, and is laid out by their widths.
-pub(super) static LABELS_FONT: &[u8] = include_bytes!("font/labels.ttf");
-
-pub(super) fn register_font() -> Drawn {
+fn register_font() -> Drawn {
     let registered = plotters::style::register_font(FONT, FontStyle::Normal, LABELS_FONT);
     registered.map_err(|_| "the font of the labels is damaged".into())
 }

@@ -8,8 +8,8 @@ use plotters::backend::BitMapBackend;
 use plotters::style::text_anchor::{HPos, VPos};
 use plotters_backend::{BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind};
 
-use super::draw::LABELS_FONT;
-
+/// The letters of a PNG; an SVG leaves them to its viewer, and is laid out by their widths.
+pub(super) static LABELS_FONT: &[u8] = include_bytes!("font/labels.ttf");
 /// The library's size of a font over that of its square, as in its SVG.
 const SIZE_OF_SQUARE: f64 = 1.24;
 /// From a text's place to its base line, as shares of that square: of a text below its place, and around it. As in the library's SVG.
@@ -132,7 +132,6 @@ mod tests {
         {
             let mut backend = Pixels(BitMapBackend::with_buffer(&mut pixels, (width as u32, height as u32)));
             let style = ("sans-serif", 13.0).into_font().color(&WHITE);
-            super::super::draw::register_font().unwrap();
             backend.draw_text(text, &style, (4, 4)).unwrap();
             backend.present().unwrap();
         }
