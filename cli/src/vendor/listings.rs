@@ -114,14 +114,20 @@ fn settle(rows: &mut Vec<ListingRow>) -> usize {
     for key in keys {
         // Where two begin at once, the one that ends later counts.
         rows.sort_by_cached_key(|row| (key(row), start(row), end(row)));
-        for at in 1..rows.len() {
-            let (before, row) = (&rows[at - 1], &rows[at]);
-            if key(before) == key(row) && start(row) < end(before) {
-                rows[at - 1].to = rows[at].from;
+        let mut settled: Vec<ListingRow> = Vec::with_capacity(rows.len());
+        for row in rows.drain(..) {
+            if let Some(before) =
+                settled.last_mut().filter(|before| key(before) == key(&row) && start(&row) < end(before))
+            {
                 shortened += 1;
+                before.to = row.from;
+                if start(before) == start(&row) {
+                    settled.pop();
+                }
             }
+            settled.push(row);
         }
-        rows.retain(|row| start(row) < end(row));
+        *rows = settled;
     }
     shortened
 }

@@ -104,7 +104,14 @@ pub fn of_names(
     for name in names {
         let of_name = parts(table, name, span);
         let is_listed = |symbol: &str| table.is_some_and(|table| table.rows().iter().any(|row| row.symbol == symbol));
-        let has_it = |part: &&Part| table.is_some_and(|table| table.holder(name, part.from) == Some(&part.symbol));
+        // In a part, the table may say it of some of the days alone.
+        let has_it = |part: &&Part| {
+            let is_held = |table: &SymbolTable, day| table.holder(name, day) == Some(&part.symbol);
+            table.is_some_and(|table| {
+                let changes = table.changes(name).into_iter().filter(|day| (part.from..=part.to).contains(day));
+                changes.chain([part.from]).any(|day| is_held(table, day))
+            })
+        };
         let had_it_last = of_name.iter().rev().find(has_it).map(|part| part.symbol.clone());
         let by_name = || table.and_then(|table| table.resolve(name, span.1)).map(str::to_owned);
         let own = had_it_last.or_else(by_name).unwrap_or_else(|| name.clone());

@@ -12,7 +12,7 @@ use super::{bars, json as parsed, matched, snapshot};
 /// A company that is FB for two sessions and META from then on; a fund that is META on the first session and METV from then on; a fund that
 /// is FB on the last session; one that is delisted. All are known by their FIGI.
 fn renaming() -> Market {
-    let held: [(&str, &str, &[i64]); 6] = [
+    let held: [(&'static str, &'static str, &'static [i64]); 6] = [
         ("M", "FB", &[0, 1]),
         ("M", "META", &[2, 3]),
         ("R", "META", &[0]),
@@ -29,9 +29,10 @@ fn renaming() -> Market {
     let each = || {
         held.iter().flat_map(|(figi, ticker, sessions)| sessions.iter().map(move |session| (*figi, *ticker, *session)))
     };
-    let day =
-        |(figi, ticker, session): (&str, &'static str, i64)| bar(ticker, FIRST + session * DAY, close(figi, session));
-    let minutes = |(figi, ticker, session): (&str, &'static str, i64)| {
+    let day = |(figi, ticker, session): (&'static str, &'static str, i64)| {
+        bar(ticker, FIRST + session * DAY, close(figi, session))
+    };
+    let minutes = |(figi, ticker, session): (&'static str, &'static str, i64)| {
         (0..30).map(move |minute| {
             bar(ticker, FIRST + session * DAY + (570 + minute) * MINUTE, close(figi, session) + minute as f64)
         })
