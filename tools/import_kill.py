@@ -5,8 +5,9 @@
 
 The job is the import of bars of which the dataset has half, with other values for some; `append`, of a few dates that are later, to a dataset
 that was appended to before; or `compact`, of that dataset. `flat`, `lake`, `flat-s3`, `lake-s3` and `rest` are imports of Polygon's flat files, of a
-lake, of both from a bucket, and over HTTP; `sources` is all of these in turns, with the points shared among them. Each round begins with a dataset of the first half of the bars, starts the import of all of them (other values for some), kills it with
-SIGKILL after a random time (`rest`: after a random number of answers), and checks: every file of the old snapshot is as it was (`inspect --verify`), HEAD names the old snapshot or the
+lake, of both from a bucket, and of minutes over HTTP, `grouped` and `listings` of all stocks by day over HTTP, with days that changed and with
+tables of symbols, splits and dividends; `sources` is all of these in turns, with the points shared among them. Each round begins with a dataset of the first half of the bars, starts the import of all of them (other values for some), kills it with
+SIGKILL after a random time (over HTTP: after a random number of answers), and checks: every file of the old snapshot is as it was (`inspect --verify`), HEAD names the old snapshot or the
 whole new one, and the data root holds nothing but the dataset. The import is then run again; the snapshot and each file that it names have to be those of the
 undisturbed import. Half of the rounds give the import so little memory that its rows go to a file. Exit code 1 otherwise.
 """
@@ -31,7 +32,7 @@ import kill_sources
 # Less than the rows below take, so that they are spilled.
 LITTLE = "256MiB"
 # Imports from vendors and lakes.
-SOURCES = ("flat", "lake", "flat-s3", "lake-s3", "rest")
+SOURCES = ("flat", "lake", "flat-s3", "lake-s3", "rest", "grouped", "listings")
 # Longest wait for a server's answers before a process is killed.
 PATIENCE_S = 60
 
@@ -174,6 +175,9 @@ def named_files(root):
         text = json.loads(base.read_text())
     names = {entry["sha256"] for entry in text["files"]} | {text["times"]["sha256"]}
     files |= {root / f"bars/files/{name}.{ending}" for name in names for ending in ("arrow", "sums")}
+    for table in ("factors", "symbol_table", "attributes"):
+        if text.get(table):
+            files.add(root / f"bars/files/{text[table]['sha256']}.csv")
     return {str(file.relative_to(root)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.exists()}
 
 

@@ -79,11 +79,13 @@ class Store:
 
 
 class Polygon:
-    """Minutes of some tickers over HTTP, page by page; every eleventh request fails. After `left` answers none comes any more."""
+    """Polygon's interface: bars of some tickers over HTTP, page by page; every eleventh request fails. After `left` answers none comes any more."""
 
     TICKERS = ("AAPL", "BRK.B", "IBM", "MSFT", "KO", "GE")
+    # A company that changes its ticker, and from when on.
+    RENAMED = ("FB", "META", 7)
 
-    def __init__(self, seed):
+    def __init__(self, seed, amended=False):
         chance = random.Random(seed)
         self.bars = {ticker: [] for ticker in self.TICKERS}
         for bars in self.bars.values():
@@ -92,6 +94,20 @@ class Polygon:
                     close = round(chance.uniform(10, 500), 2)
                     start = FIRST + session * DAY + (570 + minute) * 60
                     bars.append({"t": start * 1000, "o": close, "h": close + 1, "l": close - 1, "c": close, "v": chance.randrange(10**6) / 4})
+        # Daily bars of all stocks by date; amended: a day has other values, another one fewer stocks.
+        self.days = {}
+        old, new, change = self.RENAMED
+        for number, session in enumerate(SESSIONS):
+            names = [f"S{symbol:04}" for symbol in range(300)] + [new if session >= change else old]
+            rows = []
+            for name in names:
+                close = round(chance.uniform(10, 500), 2)
+                rows.append({"T": name, "o": close, "h": close + 1, "l": close - 1, "c": close, "v": chance.randrange(10**6) / 4, "t": 0})
+            if amended and number == 1:
+                rows = [row | {"v": row["v"] + 1} for row in rows]
+            if amended and number == 2:
+                rows = rows[20:]
+            self.days[date_of(session)] = rows
         self.left, self.answers, self.requests, self.lock = None, 0, 0, threading.Lock()
         server = self
 
@@ -111,6 +127,31 @@ class Polygon:
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
+    def results(self, path, query):
+        """The results of a question, what else its answer says, and the most of a page; `None` for what there is not."""
+        match path.strip("/").split("/"):
+            case ["v2", "aggs", "ticker", ticker, "range", _, _, since, until]:
+                own = [bar for bar in self.bars[ticker] if since <= time.strftime("%Y-%m-%d", time.gmtime(bar["t"] / 1000)) <= until]
+                return own, {"ticker": ticker, "adjusted": False}, PAGE_BARS
+            case ["v2", "aggs", "grouped", *_, date]:
+                rows = self.days.get(date, [])
+                return rows, {"adjusted": False}, len(rows) + 1
+            case ["stocks", "v1", "splits"]:
+                return [{"ticker": f"S{n:04}", "execution_date": date_of(6), "split_from": 1, "split_to": 2} for n in range(40)], {}, 15
+            case ["stocks", "v1", "dividends"]:
+                return [{"ticker": f"S{n:04}", "ex_dividend_date": date_of(8), "cash_amount": 0.25} for n in range(40)], {}, 15
+            case ["v3", "reference", "tickers"]:
+                if query["active"] == "false":
+                    return [{"ticker": "S0299", "name": "Gone", "delisted_utc": f"{date_of(15)}T00:00:00Z"}], {}, 90
+                old, new, change = self.RENAMED
+                names = [(f"S{n:04}", f"F{n}") for n in range(299)] + [(new if query["date"] >= date_of(change) else old, "FM")]
+                return [{"ticker": name, "name": f"Stock {name}", "composite_figi": figi} for name, figi in names], {}, 90
+            case ["vX", "reference", "tickers", "FM", "events"]:
+                old, new, change = self.RENAMED
+                changes = (("2012-05-18", old), (date_of(change), new))
+                return {"events": [{"date": date, "ticker_change": {"ticker": name}} for date, name in changes]}, {}, None
+        return None
+
     def answer(self, handler):
         with self.lock:
             self.requests += 1
@@ -128,20 +169,30 @@ class Polygon:
             status, body = 401, {"status": "ERROR"}
         elif not failing:
             url = urllib.parse.urlsplit(handler.path)
-            ticker, since, until = (url.path.split("/")[at] for at in (4, 8, 9))
             query = dict(urllib.parse.parse_qsl(url.query))
             skip = int(query.pop("cursor", 0))
-            own = [bar for bar in self.bars[ticker] if since <= time.strftime("%Y-%m-%d", time.gmtime(bar["t"] / 1000)) <= until]
-            page = own[skip : skip + PAGE_BARS]
-            status, body = 200, {"status": "OK", "ticker": ticker, "adjusted": False, "resultsCount": len(page), "results": page}
-            if skip + len(page) < len(own):
-                body["next_url"] = f"{self.url}{url.path}?{urllib.parse.urlencode(query | {'cursor': skip + len(page)})}"
+            found = self.results(url.path, query)
+            if found is None:
+                status, body = 404, {"status": "NOT_FOUND"}
+            else:
+                results, more, most = found
+                page = results if most is None else results[skip : skip + most]
+                status, body = 200, {"status": "OK", "results": page} | more
+                if most is not None:
+                    body["resultsCount"] = len(page)
+                    if skip + len(page) < len(results):
+                        body["next_url"] = f"{self.url}{url.path}?{urllib.parse.urlencode(query | {'cursor': skip + len(page)})}"
         text = json.dumps(body).encode()
         with contextlib.suppress(OSError):
             handler.send_response(status)
             handler.send_header("Content-Length", str(len(text)))
             handler.end_headers()
             handler.wfile.write(text)
+
+
+def date_of(session):
+    """The date of a session, given as days after the first."""
+    return time.strftime("%Y-%m-%d", time.gmtime(FIRST + session * DAY))
 
 
 def write_flat(folder, seed, symbols=400):
@@ -203,8 +254,32 @@ def lake(trawl, scratch, seed, store=None):
     return Source([*command, scratch / "lake-before"], [*command, place], environment)
 
 
+def over_http(trawl, servers, before, job):
+    """Imports from two servers, which may know different bars: answers of one are not mixed with those of the other."""
+    command = [trawl, "data", "import", "polygon-rest", "--dataset", "bars", "--json", "--requests-per-minute", "0", "--endpoint"]
+    commands = ([*command, server.url, *words] for server, words in zip(servers, (before, job), strict=True))
+    return Source(*commands, {"POLYGON_API_KEY": API_KEY}, servers[1])
+
+
+def days(last):
+    return ["--from", date_of(0), "--to", date_of(last)]
+
+
 def rest(trawl, _scratch, seed):
+    """Minutes of named symbols."""
     server = Polygon(seed)
-    command = [trawl, "data", "import", "polygon-rest", "--dataset", "bars", "--json", "--endpoint", server.url, "--requests-per-minute", "0"]
-    command += ["--timeframe", "1m", "--symbols", ",".join(Polygon.TICKERS), "--from", "2024-01-02", "--to"]
-    return Source([*command, "2024-01-05"], [*command, "2024-01-19"], {"POLYGON_API_KEY": API_KEY}, server)
+    words = ["--timeframe", "1m", "--symbols", ",".join(Polygon.TICKERS)]
+    return over_http(trawl, (server, server), [*words, *days(3)], [*words, *days(17)])
+
+
+def grouped(trawl, _scratch, seed):
+    """All stocks day by day; days that the dataset has are asked for again, and have other values and fewer stocks."""
+    servers = (Polygon(seed), Polygon(seed, amended=True))
+    return over_http(trawl, servers, ["--universe", *days(8)], ["--universe", "--again", *days(17)])
+
+
+def listings(trawl, _scratch, seed):
+    """All stocks with tickers, changes of tickers, delistings, splits and dividends."""
+    server = Polygon(seed)
+    tables = ["--listings", "--corporate-actions"]
+    return over_http(trawl, (server, server), ["--universe", *days(6), *tables], ["--universe", *days(17), *tables])

@@ -70,6 +70,11 @@ struct Report {
     snapshot: String,
     condition: String,
     backend: String,
+    /// Name of the device, where one computes.
+    device: Option<String>,
+    /// The device is that of the driver for tests, whose clock is modelled: times say how the parts of a scan are ordered, and are no
+    /// measurement of a device.
+    simulated: bool,
     threads: usize,
     repeats: u32,
     symbols: usize,
@@ -106,6 +111,8 @@ struct Turn {
     scan_s: f64,
     digest: String,
     backend: String,
+    /// The device that computed, and whether there is none such.
+    device: Option<(String, bool)>,
 }
 
 /// Measures. `open` opens the data root with its cache in a folder, `choose` says what computes, and refuses a dataset that is in no bucket.
@@ -168,6 +175,8 @@ pub fn run(
         snapshot: prepared.identity.snapshot.clone(),
         condition: args.r#where.clone(),
         backend: first.backend,
+        simulated: first.device.as_ref().is_some_and(|(_, is_emulated)| *is_emulated),
+        device: first.device.map(|(name, _)| name),
         threads,
         repeats: args.repeats,
         symbols: manifest.symbols.len(),
@@ -188,6 +197,12 @@ pub fn run(
 /// One turn of a prepared scan whose files are not on this machine.
 fn measure(prepared: &PreparedScan, engine: Engine, way: Way, threads: usize) -> Result<Turn> {
     let (lowering, _) = prepared.lowering();
+    let device = match &engine {
+        Engine::Cpu => None,
+        Engine::Device(executor) | Engine::Chunks(executor) => {
+            Some((executor.facts().name.clone(), executor.facts().is_emulated()))
+        }
+    };
     let source = ScanSource { engine: engine.lowered(lowering), ..prepared.source() };
     let began = Instant::now();
     if way == Way::Sequential {
@@ -205,12 +220,18 @@ fn measure(prepared: &PreparedScan, engine: Engine, way: Way, threads: usize) ->
     let options = LocalOptions { threads, no_prefetch: way == Way::Overlapped, ..LocalOptions::default() };
     let (answer, report) = local::run(prepared, options, execute, &NoProgress)?;
     let (seconds, scan_s) = (began.elapsed().as_secs_f64(), scanning.elapsed().as_secs_f64());
-    Ok(Turn { seconds, scan_s, digest: answer_digest(&answer), backend: report.backend })
+    Ok(Turn { seconds, scan_s, digest: answer_digest(&answer), backend: report.backend, device })
 }
 
 fn table(report: &Report) -> String {
+    let device = report.device.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
+    let simulated = if report.simulated {
+        "SIMULATED: the device's clock is modelled, nothing here was measured on one\n"
+    } else {
+        ""
+    };
     let mut text = format!(
-        "{} of {} symbols, {} bars in {} files of {:.1} MB, on {} with {} threads\n",
+        "{simulated}{} of {} symbols, {} bars in {} files of {:.1} MB, on {}{device} with {} threads\n",
         report.dataset,
         report.symbols,
         report.bars,

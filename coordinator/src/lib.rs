@@ -31,6 +31,7 @@ pub mod scheduler;
 mod series;
 pub mod server;
 mod study;
+mod study_groups;
 mod why;
 pub mod worker_class;
 
@@ -45,5 +46,6 @@ pub use report::{NoProgress, Progress, RunReport, UpdateReport};
 pub use routing::{Route, estimated_ns, route};
 pub use series::{NoSymbol, SeriesError, SymbolSeries, symbol_series};
 pub use study::{HORIZONS_MAX, HorizonStudy, STUDY_CELLS_MAX, StudyError, StudyOptions, study};
+pub use study_groups::{DATES_MAX, GroupsError, PERIODS};
 pub use trawl_wire::answer_digest;
 pub use why::{Explained, FailedTerm, NearMiss, NearQuestion, PartValue, Question, SeenPart, WhyError};

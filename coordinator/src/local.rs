@@ -261,7 +261,8 @@ impl<'a> Run<'a> {
             report: RunReport {
                 mode: "embedded".to_owned(),
                 precision: prepared.identity.precision.clone(),
-                as_of_shown: prepared.shown_as_of(),
+                as_of_shown: prepared.shown_bars(),
+                zone: prepared.zone(),
                 warnings: prepared.warnings.clone(),
                 backend: prepared.identity.backend.clone(),
                 threads: count(threads),

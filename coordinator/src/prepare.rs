@@ -8,7 +8,8 @@ use tracing::field::Empty;
 use trawl_kernels::cuda::Lowering;
 use trawl_kernels::{BACKEND_CPU, Engine, Precision};
 use trawl_market::{
-    Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, format_time, now,
+    Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time,
+    higher_bars, now,
 };
 use trawl_plan::frame::BarSize;
 use trawl_plan::{Diagnostic, Direction, Input, Plan, ScanDocument, Schema, Stage, compile_scan};
@@ -286,6 +287,36 @@ impl PreparedScan {
     /// The as-of on the exchange's clock, with its zone.
     pub fn shown_as_of(&self) -> String {
         self.dataset.manifest.shown_as_of(self.as_of)
+    }
+
+    /// The same, and which bar is read where a scan's bars are built from the dataset's: the newest that is whole.
+    pub fn shown_bars(&self) -> String {
+        let shown = self.shown_as_of();
+        match self.newest_whole_bar() {
+            Some((timeframe, bar)) => format!("{shown} (the newest whole bar of {timeframe} is that of {bar})"),
+            None => shown,
+        }
+    }
+
+    /// The newest bar of the scan's timeframe that is whole at the as-of, if such bars are built.
+    fn newest_whole_bar(&self) -> Option<(Timeframe, String)> {
+        let manifest = &self.dataset.manifest;
+        let timeframe: Timeframe = self.document.timeframe.as_deref()?.parse().ok()?;
+        if timeframe == manifest.timeframe {
+            return None;
+        }
+        let times = self.dataset.times().ok()?;
+        let times = &times[..times.partition_point(|time| *time <= self.as_of)];
+        let bars = higher_bars(&manifest.calendar(), manifest.timeframe, timeframe, times).ok()?;
+        let bar = *bars.times.get(bars.completed(times.len().checked_sub(1)?)?.checked_sub(1)?)?;
+        let shown = if timeframe.is_dated() { format_time(bar) } else { manifest.calendar().zone().format(bar) };
+        Some((timeframe, shown))
+    }
+
+    /// The zone of the exchange, where bars are shorter than a day; else empty.
+    pub fn zone(&self) -> String {
+        let manifest = &self.dataset.manifest;
+        if manifest.is_dated() { String::new() } else { manifest.calendar().zone().name().to_owned() }
     }
 
     /// The execution class, which determines the bits of the answer.

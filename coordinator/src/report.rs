@@ -38,6 +38,9 @@ pub struct RunReport {
     /// The as-of on the exchange's clock, with its zone; empty in reports of older coordinators.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub as_of_shown: String,
+    /// Zone of the exchange, where bars are shorter than a day; else empty, as in reports of older coordinators.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub zone: String,
     /// Warnings about the answer; see `PreparedScan::warnings`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -5,6 +5,9 @@
 //! labels and never part of an answer. The excess of a bar is the mean return of its matches less that of all symbols that were
 //! looked at then, matched or not (of the same group, where symbols are grouped), and `t` tests the mean excess over bars: matches of one bar
 //! count as one observation, and overlapping returns are allowed for by weights that fall to 0 over `h` bars (Newey and West 1987).
+//!
+//! Groups are those of a label of the symbols, or of the bars: periods of the exchange's clock, or what dates divide. A match is in the
+//! period of its own bar, wherever its return ends.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +20,7 @@ use crate::all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars_by_column};
 use crate::forward::Closes;
 use crate::local::LocalOptions;
 use crate::prepare::PreparedScan;
+use crate::study_groups::{By, GroupsError, Periods};
 
 /// Horizons of a study.
 pub const HORIZONS_MAX: usize = 16;
@@ -38,8 +42,8 @@ pub enum StudyError {
     #[error("a study needs the column 'close', which this dataset does not have")]
     NoClose,
     /// A mistake of the user.
-    #[error("the dataset has no label '{0}'")]
-    NoLabel(String),
+    #[error(transparent)]
+    Groups(#[from] GroupsError),
     /// Too much for memory.
     #[error(
         "{0} symbols at bars are too many for a study; at most {STUDY_CELLS_MAX} are taken: give --from and --as-of"
@@ -58,7 +62,8 @@ pub enum StudyError {
 pub struct StudyOptions {
     /// Bars ahead, ascending, each at least 1.
     pub horizons: Vec<u32>,
-    /// A label by which symbols are grouped, as it is at each bar.
+    /// By what matches are grouped: a label of the symbols, as it is at each bar; else one of [`PERIODS`], or dates with commas, at each of
+    /// which a group begins.
     pub by: Option<String>,
     /// The first bar at which matches count.
     pub from: Option<TimeMicros>,
@@ -67,7 +72,7 @@ pub struct StudyOptions {
 /// Returns over one horizon, of one group.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct HorizonStudy {
-    /// Value of the label by which symbols are grouped; `None` without one.
+    /// Value of the label, or name of the period, by which matches are grouped; `None` without groups.
     pub group: Option<String>,
     /// Bars ahead.
     pub horizon: u32,
@@ -112,16 +117,21 @@ pub fn study(
     if !Closes::are_in(prepared) {
         return Err(StudyError::NoClose);
     }
-    if let Some(label) = options.by.as_ref().filter(|label| !manifest.labels().contains(label)) {
-        return Err(StudyError::NoLabel(label.clone()));
-    }
+    let by = options.by.as_deref().map(|by| By::of(by, manifest.labels())).transpose()?;
     let seen = Seen::of(prepared, local, options, cancel)?;
-    let mut sums = Sums::new(options, seen.times.len());
+    let label = by.as_ref().and_then(By::label);
+    let periods = by.as_ref().and_then(|by| {
+        let zone = manifest.calendar().zone();
+        let wall = |time: &TimeMicros| if manifest.is_dated() { *time } else { zone.wall(*time) };
+        by.periods(seen.times.iter().map(wall))
+    });
+    let mut sums = Sums::new(options.horizons.len(), seen.times.len(), label.is_some(), periods);
     let threads = local.threads.max(1);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(AllBarsError::from)?;
     for groups in prepared.segments.chunks(threads * GROUPS_PER_THREAD) {
-        let found: Vec<Result<Vec<SymbolReturns>, MarketError>> =
-            pool.install(|| groups.par_iter().map(|group| seen.returns_of(prepared, *group, options)).collect());
+        let found: Vec<Result<Vec<SymbolReturns>, MarketError>> = pool.install(|| {
+            groups.par_iter().map(|group| seen.returns_of(prepared, *group, &options.horizons, label)).collect()
+        });
         // In the order of the groups, so that sums do not depend on who is done first.
         for symbols in found {
             symbols?.iter().for_each(|symbol| sums.add(symbol));
@@ -185,7 +195,8 @@ impl Seen {
         &self,
         prepared: &PreparedScan,
         group: u32,
-        options: &StudyOptions,
+        horizons: &[u32],
+        label: Option<&str>,
     ) -> Result<Vec<SymbolReturns>, MarketError> {
         let labels = prepared.dataset.symbol_table()?;
         let mut found = Vec::new();
@@ -203,10 +214,10 @@ impl Seen {
                     continue;
                 }
                 of.looks.push((time, cell & MATCHED != 0));
-                if let Some(label) = &options.by {
+                if let Some(label) = label {
                     of.labels.push(labels.label_at(closes.symbol(), label, self.times[time]).map(str::to_owned));
                 }
-                of.returns.extend(options.horizons.iter().map(|horizon| closes.forward(at, *horizon)));
+                of.returns.extend(horizons.iter().map(|horizon| closes.forward(at, *horizon)));
             }
             found.push(of);
         }
@@ -220,7 +231,7 @@ struct SymbolReturns {
     looks: Vec<(usize, bool)>,
     /// `looks x horizons`; NaN where there is none.
     returns: Vec<f64>,
-    /// The group of each look; empty without groups.
+    /// The label of each look; empty where symbols are not grouped.
     labels: Vec<Option<String>>,
 }
 
@@ -236,48 +247,57 @@ struct AtBar {
 /// What is known of a group over one horizon.
 #[derive(Debug, Clone, Default)]
 struct Gathered {
-    /// One for each time; empty until the group has a look.
+    /// Index of the time of the first of `bars`.
+    first: usize,
+    /// One for each time of the group, so that distances between bars are those of the dataset.
     bars: Vec<AtBar>,
     matched: Vec<f64>,
     open: u64,
     universe_hits: u64,
 }
 
+/// A group: its place among the others, and its name.
+type Group = (usize, String);
+
 struct Sums {
     times: usize,
     horizons: usize,
-    /// By label; `None` of the whole market where symbols are not grouped.
-    groups: BTreeMap<Option<String>, Vec<Gathered>>,
-    grouped: bool,
+    /// `None` of the whole market where nothing is grouped.
+    groups: BTreeMap<Option<Group>, Vec<Gathered>>,
+    by_label: bool,
+    /// The period of each time.
+    periods: Option<Periods>,
 }
 
 impl Sums {
-    fn new(options: &StudyOptions, times: usize) -> Self {
-        let grouped = options.by.is_some();
-        Self { times, horizons: options.horizons.len(), groups: BTreeMap::new(), grouped }
+    fn new(horizons: usize, times: usize, by_label: bool, periods: Option<Periods>) -> Self {
+        Self { times, horizons, groups: BTreeMap::new(), by_label, periods }
     }
 
     fn add(&mut self, symbol: &SymbolReturns) {
         for (look, (time, matched)) in symbol.looks.iter().enumerate() {
-            let group = match self.grouped {
-                // Symbols without the label are in no group.
-                true => match symbol.labels.get(look) {
-                    Some(Some(label)) => Some(label.clone()),
+            let (group, span) = match &self.periods {
+                Some(periods) => {
+                    let number = periods.of_time[*time];
+                    (Some((number, periods.names[number].clone())), periods.spans[number].clone())
+                }
+                None if self.by_label => match symbol.labels.get(look) {
+                    Some(Some(label)) => (Some((0, label.clone())), 0..self.times),
+                    // Symbols without the label are in no group.
                     _ => continue,
                 },
-                false => None,
+                None => (None, 0..self.times),
             };
-            let of_group = self.groups.entry(group).or_insert_with(|| vec![Gathered::default(); self.horizons]);
+            let empty =
+                || Gathered { first: span.start, bars: vec![AtBar::default(); span.len()], ..Gathered::default() };
+            let of_group = self.groups.entry(group).or_insert_with(|| (0..self.horizons).map(|_| empty()).collect());
             for (h, of) in of_group.iter_mut().enumerate() {
-                if of.bars.is_empty() {
-                    of.bars.resize(self.times, AtBar::default());
-                }
                 let value = symbol.returns[look * self.horizons + h];
                 if !value.is_finite() {
                     of.open += u64::from(*matched);
                     continue;
                 }
-                let bar = &mut of.bars[*time];
+                let bar = &mut of.bars[*time - of.first];
                 bar.universe += value;
                 bar.universe_count += 1;
                 of.universe_hits += u64::from(value > 0.0);
@@ -294,7 +314,7 @@ impl Sums {
         let mut all = Vec::new();
         for (group, of_group) in self.groups {
             for (horizon, of) in options.horizons.iter().zip(of_group) {
-                all.push(of.finished(group.clone(), *horizon));
+                all.push(of.finished(group.clone().map(|(_, name)| name), *horizon));
             }
         }
         all

@@ -1,7 +1,7 @@
 //! Why a panel, a study or a series was refused: the coordinator's errors, as users' mistakes where the user can correct them.
 
 use trawl_coordinator::features::FeatureError;
-use trawl_coordinator::{AllBarsError, PreparedScan, SeriesError, StudyError};
+use trawl_coordinator::{AllBarsError, GroupsError, PERIODS, PreparedScan, SeriesError, StudyError};
 
 use crate::mistake::{UserMistake, of_market};
 use crate::why::no_symbol;
@@ -46,17 +46,20 @@ pub fn of_panel(error: FeatureError) -> anyhow::Error {
 pub fn of_study(error: StudyError, prepared: &PreparedScan) -> anyhow::Error {
     let message = error.to_string();
     match error {
-        StudyError::NoLabel(label) => {
+        StudyError::Groups(GroupsError::NoLabel(label)) => {
             let labels = prepared.dataset.manifest.labels();
-            let near = trawl_plan::suggest(&label, labels.iter().map(String::as_str));
+            let near = trawl_plan::suggest(&label, labels.iter().map(String::as_str).chain(PERIODS));
+            let others = format!("{}, or dates such as 2020-01-01,2023-01-01", PERIODS.join(", "));
             let help = match (near, labels.is_empty()) {
                 (Some(near), _) => format!("did you mean '{near}'?"),
-                (None, true) => "'trawl data import --symbols' adds labels".to_owned(),
-                (None, false) => format!("labels: {}", labels.join(", ")),
+                (None, true) => format!("bars are grouped by {others}; 'trawl data import --symbols' adds labels"),
+                (None, false) => format!("labels: {}; bars are grouped by {others}", labels.join(", ")),
             };
             UserMistake::with_help(message, help).into()
         }
-        StudyError::Sweep(_) | StudyError::NoClose | StudyError::TooLarge(_) => UserMistake::plain(message).into(),
+        StudyError::Sweep(_) | StudyError::NoClose | StudyError::TooLarge(_) | StudyError::Groups(_) => {
+            UserMistake::plain(message).into()
+        }
         StudyError::AllBars(error) => of_all_bars(error),
         StudyError::Market(error) => of_market(error),
     }

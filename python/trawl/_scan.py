@@ -198,7 +198,8 @@ def study(
 ) -> Study:
     """What followed the matches of a scan: returns over the next bars, against all symbols, as ``trawl study``.
 
-    ``by`` is a label such as ``'sector'``. No costs and no slippage: it says what followed, not what could have been earned.
+    ``by`` is a label such as ``'sector'``, a period of the bars (``'year'``, ``'quarter'``, ``'month'``, ``'weekday'``), or dates that
+    divide them, with commas. No costs and no slippage: it says what followed, not what could have been earned.
 
     >>> import trawl as tw
     >>> found = tw.study("us5", where="rsi(close, 14) < 30", horizons=[5])

@@ -6,6 +6,7 @@
 
 import argparse
 import csv
+import datetime
 import json
 import math
 import statistics
@@ -20,10 +21,26 @@ STUDIES = [
     ("us5", "rsi(2) < 15", [], None, "2011-06-15"),
     ("demo", "crosses_above(close, sma(50))", ["--adjust", "split"], "sector", None),
     ("demo", "close > highest(high, 60)[1]", [], None, None),
+    ("us5", "rsi(2) < 15", [], "year", "2010-06-15"),
+    ("us5", "rsi(2) < 15", [], "weekday", None),
+    ("demo", "close > highest(high, 60)[1]", [], "2022-07-01,2024-01-02", None),
 ]
+WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
 
-def expected(closes, answers, labels):
+def group_of_bar(by):
+    """The group of a bar's time, where bars are grouped and not symbols."""
+    if by == "year":
+        return lambda time: time[:4]
+    if by == "weekday":
+        return lambda time: WEEKDAYS[datetime.date.fromisoformat(time).weekday()]
+    if by and by[0].isdigit():
+        dates = by.split(",")
+        return lambda time: f"before {dates[0]}" if time < dates[0] else f"from {max(date for date in dates if date <= time)}"
+    return None
+
+
+def expected(closes, answers, labels, of_bar):
     """Figures by group and horizon, from closes {symbol: {time: close}} and answers [(time, symbol, matched)]."""
     found = {}
     for horizon in HORIZONS:
@@ -37,7 +54,7 @@ def expected(closes, answers, labels):
         groups = defaultdict(lambda: defaultdict(lambda: ([], [])))
         opened = defaultdict(int)
         for time, symbol, matched in answers:
-            group = labels.get(symbol) if labels else None
+            group = of_bar(time) if of_bar else labels.get(symbol) if labels else None
             value = returns.get((symbol, time))
             if value is None:
                 opened[group] += matched
@@ -103,14 +120,15 @@ def main():
                 rows = list(csv.DictReader(file))
             answers = [(row["time"], row["symbol"], row["status"] == "matched") for row in rows if row["status"] in ("matched", "not_matched")]
             answers = [row for row in answers if first is None or row[0] >= first]
-            if by:
+            of_bar = group_of_bar(by)
+            if by and not of_bar:
                 for symbol in closes:
                     listed = json.loads(run("data", "inspect", dataset, "--symbol", symbol, "--json"))
                     labels[symbol] = label_of(listed, by)
                 answers = [row for row in answers if labels.get(row[1])]
             study = run("study", *scan, "--horizons", ",".join(map(str, HORIZONS)), *(["--by", by] if by else []), *(["--from", first] if first else []), "--json")
             found = {(of["group"], of["horizon"]): of for of in json.loads(study)}
-            wanted = expected(closes, answers, labels if by else None)
+            wanted = expected(closes, answers, labels, of_bar)
             if set(found) != set(wanted):
                 raise SystemExit(f"{condition}: groups {sorted(map(str, found))}, expected {sorted(map(str, wanted))}")
             for key, figures in wanted.items():

@@ -33,7 +33,11 @@ pub struct Market {
     /// Results of splits, dividends and tickers, as they are answered.
     pub splits: Vec<Value>,
     pub dividends: Vec<Value>,
+    /// A ticker may have `from` and `until`, which are not answered: the days on which it is active; after them it is in no answer, as
+    /// that of a company that was renamed.
     pub tickers: Vec<Value>,
+    /// Changes of tickers by FIGI, or by the ticker that somebody has now: date and ticker.
+    pub changes: BTreeMap<&'static str, Vec<(&'static str, &'static str)>>,
 }
 
 /// How it fails.
@@ -254,12 +258,31 @@ fn answer(state: &State, target: &str, host: &str) -> (u16, Value) {
                 Some(delisted) => delisted.get(..10).unwrap_or("") <= as_of,
                 None => value["active"] == json!(false),
             };
-            let results =
-                state.market.tickers.iter().filter(|value| gone(value) != active).cloned().map(|mut value| {
-                    value["active"] = json!(active);
-                    value
-                });
+            let is_here = |value: &&Value| {
+                value["from"].as_str().is_none_or(|from| from <= as_of)
+                    && value["until"].as_str().is_none_or(|until| as_of < until)
+            };
+            let found = state.market.tickers.iter().filter(is_here).filter(|value| gone(value) != active);
+            let results = found.cloned().map(|mut value| {
+                value["active"] = json!(active);
+                if let Some(fields) = value.as_object_mut() {
+                    fields.retain(|name, _| name != "from" && name != "until");
+                }
+                value
+            });
             limit(100, 1_000).map(|limit| (results.collect(), limit, json!({})))
+        }
+        ["vX", "reference", "tickers", id, "events"] => {
+            if let Some(name) = allowed(&["types"]) {
+                return unknown(name);
+            }
+            let Some(changes) = state.market.changes.get(id) else {
+                return (404, json!({ "status": "NOT_FOUND", "request_id": "r", "message": "Ticker not found" }));
+            };
+            // The newest comes first.
+            let event = |(date, ticker): &(&str, &str)| json!({ "date": date, "type": "ticker_change", "ticker_change": { "ticker": ticker } });
+            let events: Vec<Value> = changes.iter().rev().map(event).collect();
+            return (200, json!({ "status": "OK", "request_id": "r", "results": { "name": "X", "events": events } }));
         }
         _ => return (404, error("page not found")),
     };

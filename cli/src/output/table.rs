@@ -2,12 +2,14 @@
 //!
 //! On a terminal it fits its width and has colours; anywhere else it is always the same. Programs should not parse it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use trawl_front::human::{counted, readable};
 use trawl_front::output::{Counts, select_kind, select_text, setting_names, settings_of};
 use trawl_kernels::Precision;
+use trawl_market::{Zone, parse_time};
 use trawl_plan::{ColumnKind, Setting};
 use trawl_wire::{Answer, AnswerRow, Status};
 
@@ -41,6 +43,8 @@ pub struct Options<'a> {
     pub timeframe: &'a str,
     /// The as-of on the exchange's clock; empty when not known, then the identity's is shown.
     pub as_of: &'a str,
+    /// The exchange's, where bars are shorter than a day: times in reasons are shown on its clock.
+    pub zone: Option<Zone>,
     /// Where the text goes.
     pub page: Page,
 }
@@ -57,11 +61,11 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
         points(&mut text, answer, options.page);
     } else if options.all {
         // Matches are above.
-        symbols(&mut text, answer.rows.iter().filter(|r| r.place.is_none()).collect(), options.page);
+        symbols(&mut text, answer.rows.iter().filter(|r| r.place.is_none()).collect(), options);
     } else if answer.rows.len() <= LISTED_SYMBOLS_MAX {
-        symbols(&mut text, answer.rows.iter().filter(|r| !r.row.reason.is_empty()).collect(), options.page);
+        symbols(&mut text, answer.rows.iter().filter(|r| !r.row.reason.is_empty()).collect(), options);
     } else {
-        reasons(&mut text, answer);
+        reasons(&mut text, answer, options.zone);
     }
     let counts = Counts::of(answer);
     if counts.rows[Status::Outside as usize] > 0 && counts.rows[Status::Outside as usize] == answer.rows.len() {
@@ -193,20 +197,30 @@ fn points(text: &mut String, answer: &Answer, page: Page) {
     }
 }
 
-fn symbols(text: &mut String, mut rows: Vec<&AnswerRow>, page: Page) {
+fn symbols(text: &mut String, mut rows: Vec<&AnswerRow>, options: Options<'_>) {
     if rows.is_empty() {
         return;
     }
     rows.sort_by(|a, b| a.row.symbol.cmp(&b.row.symbol));
     let mut table = Grid::new(["symbol", "status", "reason"].map(str::to_owned).to_vec(), 2);
     for row in rows {
-        table.row(vec![cell(&row.row.symbol), row.row.status.name().replace('_', " "), clean(&row.row.reason)]);
+        let reason = clean(&on_clock(&row.row.reason, options.zone));
+        table.row(vec![cell(&row.row.symbol), row.row.status.name().replace('_', " "), reason]);
     }
-    table.push(text, page);
+    table.push(text, options.page);
+}
+
+/// A reason with the time at its end on the exchange's clock, as the as-of is; answers have it in UTC.
+fn on_clock(reason: &str, zone: Option<Zone>) -> Cow<'_, str> {
+    let time = |(words, time): (&str, &str)| {
+        let instant = parse_time(time).filter(|_| time.ends_with('Z'))?;
+        Some(Cow::Owned(format!("{words} {}", zone?.format(instant))))
+    };
+    reason.rsplit_once(' ').and_then(time).unwrap_or(Cow::Borrowed(reason))
 }
 
 /// Why symbols were neither matched nor not matched, grouped by reason.
-fn reasons(text: &mut String, answer: &Answer) {
+fn reasons(text: &mut String, answer: &Answer, zone: Option<Zone>) {
     let mut lines = 0;
     for status in [Status::Failed, Status::Stale, Status::Outside, Status::Unknown] {
         let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -219,7 +233,13 @@ fn reasons(text: &mut String, answer: &Answer) {
             let examples: Vec<String> = symbols.iter().take(EXAMPLES_SHOWN_MAX).map(|s| cell(s)).collect();
             let more = if symbols.len() > EXAMPLES_SHOWN_MAX { ", ..." } else { "" };
             let count = symbols.len();
-            let _ = writeln!(text, "{} {count}: {} ({}{more})", status.name(), clean(reason), examples.join(", "));
+            let _ = writeln!(
+                text,
+                "{} {count}: {} ({}{more})",
+                status.name(),
+                clean(&on_clock(reason, zone)),
+                examples.join(", ")
+            );
             lines += 1;
         }
         if groups.len() > REASONS_SHOWN_MAX {
@@ -243,8 +263,20 @@ mod tests {
         synthetic: false,
         timeframe: "1d",
         as_of: "",
+        zone: None,
         page: Page { width: None, colours: false },
     };
+
+    #[test]
+    fn times_in_reasons_are_on_the_exchanges_clock() {
+        let zone = Zone::named("America/New_York").expect("a zone");
+        let shown = |reason: &'static str| on_clock(reason, Some(zone)).into_owned();
+        assert_eq!(shown("no bar since 2024-12-06T20:27:00Z"), "no bar since 2024-12-06 15:27 EST");
+        for as_it_is in ["no bar since 2024-12-06", "too short: 120 bars, 202 needed", "", "universe is false"] {
+            assert_eq!(shown(as_it_is), as_it_is);
+        }
+        assert_eq!(on_clock("no bar since 2024-12-06T20:27:00Z", None), "no bar since 2024-12-06T20:27:00Z");
+    }
 
     #[test]
     fn a_small_dataset_lists_every_symbol_with_a_reason_and_the_counts_add_up() {

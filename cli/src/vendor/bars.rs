@@ -84,11 +84,11 @@ impl Question {
         })
     }
 
-    /// Name of its file.
+    /// Name of its file: it begins with the date on which the import looks up whose the ticker is.
     fn name(&self) -> String {
         match self {
             Self::Symbol { ticker, from, to, .. } => {
-                format!("{}_{}_{}.csv", ticker.replace('/', "-"), format_time(*from), format_time(*to))
+                format!("{}_{}_{}.csv", format_time(*from), ticker.replace('/', "-"), format_time(*to))
             }
             Self::Market { date } => format!("{}.csv", format_time(*date)),
         }

@@ -152,7 +152,12 @@ struct Envelope {
 /// The outcome of one try.
 enum Try {
     Answered(Vec<u8>),
-    Again { why: String, after: Option<Duration> },
+    Again {
+        why: String,
+        after: Option<Duration>,
+    },
+    /// 404.
+    Missing(anyhow::Error),
     Refused(anyhow::Error),
 }
 
@@ -206,10 +211,32 @@ impl Client {
     ///
     /// # Errors
     /// [`UserMistake`] where the server does not accept the key or the question; a server that fails for too long; those of `each`.
-    pub fn pages(&self, path: &str, mut each: impl FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    pub fn pages(&self, path: &str, each: impl FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        self.ask(path, each)?.map_or(Ok(()), Err)
+    }
+
+    /// As [`Client::pages`]; whether the server knows anything of it (404 says that it does not).
+    ///
+    /// # Errors
+    /// Those of [`Client::pages`] but that one.
+    pub fn pages_if_any(&self, path: &str, each: impl FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<bool> {
+        Ok(self.ask(path, each)?.is_none())
+    }
+
+    /// All pages; the error of a 404 where there are none.
+    fn ask(
+        &self,
+        path: &str,
+        mut each: impl FnMut(&[u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Option<anyhow::Error>> {
         let (mut path, mut seen) = (path.to_owned(), BTreeSet::new());
         loop {
-            let body = self.get(&path)?;
+            let body = match self.get(&path)? {
+                Ok(body) => body,
+                // A page after the first is announced: that it is missing is an error.
+                Err(missing) if seen.is_empty() => return Ok(Some(missing)),
+                Err(missing) => return Err(missing),
+            };
             let shown = self.shown(&path);
             // The parser's message repeats what it has found.
             let envelope: Envelope = serde_json::from_slice(&body).map_err(|error| {
@@ -231,7 +258,7 @@ impl Client {
                 }
             }
             each(&body).map_err(|error| self.without_key(error).context(format!("in the answer to {shown}")))?;
-            let Some(next) = envelope.next_url.filter(|next| !next.is_empty()) else { return Ok(()) };
+            let Some(next) = envelope.next_url.filter(|next| !next.is_empty()) else { return Ok(None) };
             seen.insert(path);
             path = next_path(&next).ok_or_else(|| anyhow::anyhow!("the next page of {shown} has no usable address"))?;
             if seen.contains(&path) || seen.len() >= PAGES_MAX {
@@ -240,15 +267,16 @@ impl Client {
         }
     }
 
-    /// The answer to a question, tried until there is one.
-    fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+    /// The answer to a question, tried until there is one; the error of a 404 apart.
+    fn get(&self, path: &str) -> anyhow::Result<Result<Vec<u8>, anyhow::Error>> {
         let mut backoff = Backoff::new(WAITS.0, WAITS.1);
         let mut tries = 0;
         loop {
             self.wait_for_turn();
             tries += 1;
             let (why, after) = match self.attempt(path) {
-                Try::Answered(body) => return Ok(body),
+                Try::Answered(body) => return Ok(Ok(body)),
+                Try::Missing(error) => return Ok(Err(error)),
                 Try::Refused(error) => return Err(error),
                 Try::Again { why, after } => (why, after),
             };
@@ -321,6 +349,9 @@ impl Client {
         match status {
             StatusCode::UNAUTHORIZED => refused(message, "check the key, in the environment or in the file"),
             StatusCode::FORBIDDEN => refused(message, "the plan of this key does not include that"),
+            StatusCode::NOT_FOUND => {
+                Try::Missing(UserMistake::with_help(message, "check the symbols and the dates").into())
+            }
             _ => refused(message, "check the symbols and the dates"),
         }
     }

@@ -8,60 +8,42 @@ use std::fmt::Write as _;
 
 use trawl_market::{ListingRow, TimeMicros, format_time};
 
+use super::companies::{Company, Tenure};
+use super::names::{Held, symbols_of};
 use super::reference::{Listed, Table, cell};
+use super::tickers::{alike, end, start, ticker};
 
 /// Columns of the vendor.
 const LABELS: [&str; 3] = ["name", "exchange", "kind"];
 /// Bytes of a label's value.
 const VALUE_BYTES_MAX: usize = trawl_market::limits::LABEL_BYTES_MAX;
 
-/// The table that a dataset has, and what an answer is about.
-#[derive(Debug, Clone, Copy)]
-pub struct Held<'a> {
-    pub rows: &'a [ListingRow],
-    /// Names of its labels.
-    pub labels: &'a [String],
-    /// First instant of the days that were asked for, and the first after them.
-    pub known: (TimeMicros, TimeMicros),
-    /// The dataset has no bars after these days: what is known on their end holds on.
-    pub is_newest: bool,
-}
-
 /// Rows of one ticker.
 #[derive(Debug, Default)]
 struct Own {
-    /// Without gaps from the beginning on.
+    /// In order of time.
     rows: Vec<ListingRow>,
     is_undated: bool,
 }
 
-/// Share classes are spelled `BRK.B`, `BRK-B` and `BRK/B`.
-fn alike(name: &str) -> String {
-    name.trim().replace(['-', '/', ' '], ".")
-}
-
-fn ticker(row: &ListingRow) -> &str {
-    row.ticker.as_deref().unwrap_or(&row.symbol)
-}
-
-fn start(row: &ListingRow) -> TimeMicros {
-    row.from.unwrap_or(TimeMicros::MIN)
-}
-
-fn end(row: &ListingRow) -> TimeMicros {
-    row.to.unwrap_or(TimeMicros::MAX)
-}
-
-/// The table of symbols: tickers with the interval in which they are listed, merged into the dataset's table.
-pub fn listing_table(found: &[Listed], held: Option<Held<'_>>) -> Table {
+/// The table of symbols: the tickers of each company with the intervals in which it has them, merged into the dataset's table.
+pub fn listing_table(companies: &[Company], held: Option<Held<'_>>) -> Table {
     let mut table = Table::default();
-    let own = by_ticker(found, &mut table.notes);
+    let symbols = symbols_of(companies, held, &mut table.notes);
+    let own = by_ticker(companies, &symbols, &mut table.notes);
     let mut labels: Vec<&str> = LABELS.to_vec();
     let rows = match held {
         None => own.into_values().flat_map(|own| own.rows).collect(),
         Some(held) => {
             labels.extend(held.labels.iter().map(String::as_str).filter(|label| !LABELS.contains(label)));
-            merged(own, held)
+            let mut rows = merged(own, held);
+            let shortened = settle(&mut rows);
+            if shortened > 0 {
+                table.notes.push(format!(
+                    "{shortened} rows of the dataset's table of symbols contradicted Polygon's and were shortened"
+                ));
+            }
+            rows
         }
     };
     let _ = writeln!(table.text, "symbol,ticker,from,to,{}", labels.join(","));
@@ -76,31 +58,42 @@ pub fn listing_table(found: &[Listed], held: Option<Held<'_>>) -> Table {
 }
 
 /// Rows by ticker, share classes in one spelling. A ticker that is used again has several rows, and each ends where the next begins.
-fn by_ticker(found: &[Listed], notes: &mut Vec<String>) -> BTreeMap<String, Own> {
-    let mut by_ticker: BTreeMap<&str, Vec<&Listed>> = BTreeMap::new();
-    for one in found {
-        by_ticker.entry(&one.ticker).or_default().push(one);
+fn by_ticker(companies: &[Company], symbols: &[String], notes: &mut Vec<String>) -> BTreeMap<String, Own> {
+    let mut by_ticker: BTreeMap<String, Vec<(&Tenure, &str, bool)>> = BTreeMap::new();
+    for (company, symbol) in companies.iter().zip(symbols) {
+        for (at, tenure) in company.tenures.iter().enumerate() {
+            by_ticker.entry(alike(&tenure.listed.ticker)).or_default().push((tenure, symbol, at == 0));
+        }
     }
     let mut all: BTreeMap<String, Own> = BTreeMap::new();
-    for (ticker, mut listed) in by_ticker {
-        let own = all.entry(alike(ticker)).or_default();
-        own.is_undated = listed.iter().all(|one| one.is_undated);
-        if !own.is_undated && listed.iter().any(|one| one.is_undated) {
+    for (name, mut tenures) in by_ticker {
+        let is_undated = tenures.iter().all(|(tenure, ..)| tenure.listed.is_undated);
+        if !is_undated && let Some((gone, ..)) = tenures.iter().find(|(tenure, ..)| tenure.listed.is_undated) {
             // Any date would give one company the labels of the other.
+            let ticker = &gone.listed.ticker;
             notes.push(format!("{ticker} was also that of a company whose delisting has no date; it was left out"));
-            listed.retain(|one| !one.is_undated);
+            tenures.retain(|(tenure, ..)| !tenure.listed.is_undated);
         }
-        listed.sort_by_key(|one| one.delisted.unwrap_or(TimeMicros::MAX));
-        let mut from = None;
-        for one in listed {
-            if one.delisted.is_some() && one.delisted == from {
+        tenures.sort_by_key(|(tenure, ..)| (tenure.to.unwrap_or(TimeMicros::MAX), tenure.from));
+        let mut own = Own { is_undated, ..Own::default() };
+        let mut free: Option<TimeMicros> = None;
+        for (tenure, symbol, is_first) in tenures {
+            // Bars from before a company's first event are its own, unless another one had the ticker.
+            let from = if is_first && free.is_none() { None } else { tenure.from.max(free) };
+            if tenure.to.is_some_and(|to| from.is_some_and(|from| to <= from)) {
                 continue;
             }
-            let symbol = ticker.to_owned();
-            let row = ListingRow { ticker: Some(symbol.clone()), symbol, from, to: one.delisted, labels: labels(one) };
-            own.rows.push(row);
-            from = one.delisted;
+            let listed = &tenure.listed;
+            own.rows.push(ListingRow {
+                symbol: symbol.to_owned(),
+                ticker: Some(listed.ticker.clone()),
+                from,
+                to: tenure.to,
+                labels: labels(listed),
+            });
+            free = tenure.to;
         }
+        all.insert(name, own);
     }
     all
 }
@@ -114,60 +107,109 @@ fn labels(listed: &Listed) -> BTreeMap<String, String> {
     values.map(|(label, text)| (label.to_owned(), value(text))).filter(|(_, value)| !value.is_empty()).collect()
 }
 
+/// Ends rows where another one of the same symbol, or with the same ticker, begins; returns how many.
+fn settle(rows: &mut Vec<ListingRow>) -> usize {
+    let mut shortened = 0;
+    let keys: [fn(&ListingRow) -> String; 2] = [|row| alike(&row.symbol), |row| alike(ticker(row))];
+    for key in keys {
+        // Where two begin at once, the one that ends later counts.
+        rows.sort_by_cached_key(|row| (key(row), start(row), end(row)));
+        let mut settled: Vec<ListingRow> = Vec::with_capacity(rows.len());
+        for row in rows.drain(..) {
+            if let Some(before) =
+                settled.last_mut().filter(|before| key(before) == key(&row) && start(&row) < end(before))
+            {
+                shortened += 1;
+                before.to = row.from;
+                if start(before) == start(&row) {
+                    settled.pop();
+                }
+            }
+            settled.push(row);
+        }
+        *rows = settled;
+    }
+    shortened
+}
+
+/// Rows of the dataset's table.
+type Rows<'a> = HashMap<String, Vec<&'a ListingRow>>;
+
 fn merged(own: BTreeMap<String, Own>, held: Held<'_>) -> Vec<ListingRow> {
-    let (mut by_ticker, mut by_symbol) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+    let (mut by_ticker, mut by_symbol) = (Rows::new(), Rows::new());
     let mut rows = Vec::new();
     for row in held.rows {
+        by_symbol.entry(alike(&row.symbol)).or_default().push(row);
         let name = alike(ticker(row));
-        let symbol = alike(&row.symbol);
-        if symbol != name {
-            by_symbol.entry(symbol).or_default().push(row);
-        }
         if own.contains_key(&name) {
             by_ticker.entry(name).or_default().push(row);
         } else {
             rows.push(row.clone());
         }
     }
-    for (name, own) in own {
-        let same = by_ticker.remove(&name).unwrap_or_default();
-        let taken = by_symbol.remove(&name).unwrap_or_default();
-        rows.extend(merged_ticker(&own, (&same, &taken), held));
+    // A row from before a delisting, or before a ticker changed, says nothing about the time after it.
+    let is_over = |row: &ListingRow, time: TimeMicros| {
+        let own = own.get(&alike(ticker(row))).map_or(&[][..], |own| &own.rows);
+        own.iter().any(|own| start(row) < end(own) && end(own) <= time)
+    };
+    for (name, own) in &own {
+        let same = by_ticker.remove(name).unwrap_or_default();
+        rows.extend(merged_ticker(name, own, (&same, &by_symbol), is_over, held));
     }
     rows
 }
 
-/// The rows of one ticker. `same`: those of the dataset's table with this ticker; `taken`: those of the symbol of this name, when it has
-/// another ticker.
-fn merged_ticker(own: &Own, (same, taken): (&[&ListingRow], &[&ListingRow]), held: Held<'_>) -> Vec<ListingRow> {
+/// The rows of one ticker. `same`: those of the dataset's table with this ticker.
+fn merged_ticker(
+    name: &str,
+    own: &Own,
+    (same, by_symbol): (&[&ListingRow], &Rows<'_>),
+    is_over: impl Fn(&ListingRow, TimeMicros) -> bool,
+    held: Held<'_>,
+) -> Vec<ListingRow> {
     let (from, until) = held.known;
-    let other = || same.iter().chain(taken).copied();
-    if other().next().is_none() {
-        return own.rows.clone();
-    }
+    let of_symbol = |symbol: &str| by_symbol.get(&alike(symbol)).map_or(&[][..], Vec::as_slice);
+    // Those of the symbol of this name, when it has another ticker.
+    let taken: Vec<&ListingRow> = of_symbol(name).iter().copied().filter(|row| alike(ticker(row)) != name).collect();
+    let other = || same.iter().chain(&taken).copied();
     let last = own.rows.last().map_or(TimeMicros::MAX, end);
     if own.is_undated && !same.is_empty() && same.iter().all(|row| end(row) <= last) {
         // The end that is known is better than a last day on which it was gone.
         return same.iter().map(|row| (*row).clone()).collect();
     }
     let at = |row: &ListingRow, time: TimeMicros| start(row) <= time && time < end(row);
+    // A row of a symbol that the dataset's table knows by another ticker keeps what else is known of it.
+    let with_labels = |listed: &ListingRow, time: TimeMicros| {
+        let before = of_symbol(&listed.symbol).iter().filter(|row| start(row) <= time).max_by_key(|row| start(row));
+        let mut row = listed.clone();
+        for (label, value) in before.iter().flat_map(|row| &row.labels) {
+            if !LABELS.contains(&label.as_str()) {
+                row.labels.entry(label.clone()).or_insert_with(|| value.clone());
+            }
+        }
+        row
+    };
     let row_at = |time: TimeMicros| {
         let listed = own.rows.iter().find(|row| at(row, time));
         let Some(known) = same.iter().find(|row| at(row, time)) else {
-            let is_free = !taken.iter().any(|row| at(row, time));
+            let listed = listed?;
+            // A symbol has one ticker at a time.
+            let has_other = |row: &&ListingRow| alike(ticker(row)) != name && at(row, time) && !is_over(row, time);
+            let is_free = !of_symbol(&listed.symbol).iter().any(has_other);
             // Between rows of the dataset's table it is not known to be listed.
             let holds = match time {
                 _ if time < from => !other().any(|row| start(row) < from),
                 _ if time >= until => !other().any(|row| (until + 1..=time).contains(&end(row))),
                 _ => true,
             };
-            return listed.filter(|_| is_free && holds).cloned();
+            return (is_free && holds).then(|| with_labels(listed, time));
         };
-        // A row from before a delisting says nothing about the time after it.
-        let is_over = own.rows.iter().any(|row| start(known) < end(row) && end(row) <= time);
+        let is_over = is_over(known, time);
         let is_asked = from <= time && (time < until || (held.is_newest && start(known) < until));
         match listed {
             None if is_over => None,
+            // Another company has the ticker since.
+            Some(listed) if is_over && alike(&listed.symbol) != alike(&known.symbol) => Some(listed.clone()),
             Some(listed) if is_over || is_asked => {
                 let mut row = (*known).clone();
                 row.labels.extend(listed.labels.clone());
@@ -209,11 +251,28 @@ mod tests {
         Listed {
             ticker: ticker.to_owned(),
             delisted: delisted.and_then(date),
-            is_undated: false,
             name: name.to_owned(),
             exchange: "XNAS".to_owned(),
             kind: "CS".to_owned(),
+            ..Listed::default()
         }
+    }
+
+    /// Each listing is a company.
+    fn each(found: &[Listed]) -> Vec<Company> {
+        let tenure = |listed: &Listed| Tenure { from: None, to: listed.delisted, listed: listed.clone() };
+        found.iter().map(|listed| Company { tenures: vec![tenure(listed)] }).collect()
+    }
+
+    /// A company with tickers from these dates on.
+    fn renamed(name: &str, tickers: &[(&str, &str)], delisted: Option<&str>) -> Company {
+        let ends = tickers.iter().skip(1).map(|(from, _)| Some(*from)).chain([delisted]);
+        let tenures = tickers.iter().zip(ends).map(|((from, ticker), to)| Tenure {
+            from: date(from),
+            to: to.and_then(date),
+            listed: one(ticker, to, name),
+        });
+        Company { tenures: tenures.collect() }
     }
 
     /// Rows as lines `symbol,ticker,from,to,label=value,...`.
@@ -233,16 +292,27 @@ mod tests {
     }
 
     /// Lines of the merged table after its header.
-    fn merge(found: &[Listed], held: &[&str], (from, to): (&str, &str), is_newest: bool) -> Vec<String> {
+    fn merge(found: &[Listed], held: &[&str], span: (&str, &str), is_newest: bool) -> Vec<String> {
+        merge_companies(&each(found), held, span, is_newest).0
+    }
+
+    /// The same of companies, and the notes.
+    fn merge_companies(
+        found: &[Company],
+        held: &[&str],
+        (from, to): (&str, &str),
+        is_newest: bool,
+    ) -> (Vec<String>, Vec<String>) {
         let (rows, labels) = (rows(held), ["name".to_owned(), "sector".to_owned()]);
         let known = (date(from).unwrap(), date(to).unwrap() + 86_400_000_000);
-        let table = listing_table(found, Some(Held { rows: &rows, labels: &labels, known, is_newest }));
+        let held = Held { rows: &rows, labels: &labels, symbols: &[], known, is_newest };
+        let table = listing_table(found, Some(held));
         let mut lines = table.text.lines();
         assert_eq!(lines.next().unwrap(), format!("{HEADER},sector"));
         let mut lines: Vec<String> = lines.map(|line| line.replace(",XNAS,CS", "")).collect();
         assert_eq!(lines.len(), table.rows);
         lines.sort();
-        lines
+        (lines, table.notes)
     }
 
     #[test]
@@ -250,19 +320,19 @@ mod tests {
         let found =
             [one("FB", None, "ProShares, \"FB\""), one("FB", Some("2022-06-09"), "Meta"), one("IBM", None, "IBM")];
         assert_eq!(
-            listing_table(&found, None).text,
+            listing_table(&each(&found), None).text,
             format!(
                 "{HEADER}\n\
-                 FB,FB,,2022-06-09,Meta,XNAS,CS\n\
+                 FB-20220609,FB,,2022-06-09,Meta,XNAS,CS\n\
                  FB,FB,2022-06-09,,\"ProShares, \"\"FB\"\"\",XNAS,CS\n\
                  IBM,IBM,,,IBM,XNAS,CS\n"
             )
         );
         let gone = Listed { is_undated: true, ..one("FB", Some("2024-01-05"), "Meta") };
-        let table = listing_table(&[gone.clone(), one("FB", None, "ProShares")], None);
+        let table = listing_table(&each(&[gone.clone(), one("FB", None, "ProShares")]), None);
         assert_eq!(table.text, format!("{HEADER}\nFB,FB,,,ProShares,XNAS,CS\n"));
         assert_eq!(table.notes.len(), 1);
-        assert_eq!(listing_table(&[gone], None).text, format!("{HEADER}\nFB,FB,,2024-01-05,Meta,XNAS,CS\n"));
+        assert_eq!(listing_table(&each(&[gone]), None).text, format!("{HEADER}\nFB,FB,,2024-01-05,Meta,XNAS,CS\n"));
     }
 
     #[test]
@@ -298,7 +368,7 @@ mod tests {
         let ended = ["DEAD,,,2024-02-01,Gone,,,Tech", "DEAD,,2024-02-01,2024-02-10,Gone,Tech"];
         assert_eq!(merge(std::slice::from_ref(&gone), &held, span, false), ended);
         let reused = merge(&[gone.clone(), one("DEAD", None, "Next")], &held, span, false);
-        assert_eq!(reused[2..], ["DEAD,,2024-02-10,,Next,Tech"]);
+        assert_eq!(reused, [&ended[..], &["DEAD-2,DEAD,2024-02-10,,Next,"]].concat(), "two companies are two symbols");
         // One that is listed again later, by another import.
         let later = ["DEAD,,,2024-02-10,name=Gone", "DEAD,,2024-05-01,,name=Later"];
         assert_eq!(merge(&[gone], &later, span, false)[2..], ["DEAD,,2024-05-01,,Later,,,"]);
@@ -319,8 +389,104 @@ mod tests {
             "META,META,2022-06-09,,Meta Platforms,Tech",
         ];
         assert_eq!(merged, expected);
+        // Polygon says so itself: the same table, and what is known of the company goes with it.
+        let company = [renamed("Meta", &[("2012-05-18", "FB"), ("2022-06-09", "META")], None)];
+        let span = ("2022-06-01", "2022-06-30");
+        let (merged, notes) = merge_companies(&company, &held, span, true);
+        assert_eq!((merged[2].as_str(), notes.len()), ("META,META,2022-06-09,,Meta,Tech", 0), "{merged:?}");
         // A share class in another spelling is the same ticker.
         let merged = merge(&[one("BRK.B", None, "Berkshire")], &["BRK-B,,,"], ("2022-06-01", "2022-06-30"), true);
         assert_eq!(merged, ["BRK-B,,,2022-06-01,,,,", "BRK-B,,2022-06-01,,Berkshire,"]);
+    }
+    #[test]
+    fn a_company_that_was_renamed_is_one_symbol_whatever_was_imported_before() {
+        let meta = || renamed("Meta", &[("2012-05-18", "FB"), ("2022-06-09", "META")], None);
+        let fund = || renamed("Fund", &[("2021-06-30", "META"), ("2022-01-31", "METV")], None);
+        let proshares = || renamed("ProShares", &[("2024-10-01", "FB")], None);
+        let table = listing_table(&[meta(), fund(), proshares()], None);
+        assert_eq!(
+            table.text.replace(",XNAS,CS", "").lines().skip(1).collect::<Vec<_>>(),
+            [
+                "META,FB,,2022-06-09,Meta",
+                "FB,FB,2024-10-01,,ProShares",
+                "METV,META,,2022-01-31,Fund",
+                "META,META,2022-06-09,,Meta",
+                "METV,METV,2022-01-31,,Fund",
+            ]
+        );
+        assert!(table.notes.is_empty(), "{table:?}");
+        // The company's symbol in the dataset is its ticker of then; its sector goes with it, and the new FB is another symbol.
+        let span = ("2022-06-01", "2024-12-31");
+        let (merged, notes) = merge_companies(&[meta(), proshares()], &["FB,,,,name=Facebook,sector=Tech"], span, true);
+        let expected = [
+            "FB,,,2022-06-01,Facebook,,,Tech",
+            "FB,,2022-06-01,2022-06-09,Meta,Tech",
+            "FB,META,2022-06-09,,Meta,Tech",
+            "FB-20241001,FB,2024-10-01,,ProShares,",
+        ];
+        assert_eq!((merged.as_slice(), notes.len()), (&expected.map(str::to_owned)[..], 0));
+        // Both were imported as they were spelled: they stay apart, and that is reported.
+        let held = ["FB,,,,name=Facebook", "META,,,,name=Meta"];
+        let (merged, notes) = merge_companies(&[meta()], &held, ("2022-06-01", "2022-06-30"), true);
+        assert!(merged.iter().any(|line| line == "FB,,2022-06-01,2022-06-09,Meta,"), "{merged:?}");
+        assert!(notes.len() == 1 && notes[0].starts_with("FB and META are one company"), "{notes:?}");
+    }
+
+    #[test]
+    fn the_symbol_of_bars_without_a_table_is_that_of_the_company_that_had_the_ticker_then() {
+        let meta = renamed("Meta", &[("2012-05-18", "FB"), ("2022-06-09", "META")], None);
+        let fund = renamed("Fund", &[("2021-06-30", "META"), ("2022-01-31", "METV")], None);
+        let time = |text: &str| date(text).unwrap();
+        let bars = |symbol: &str| vec![(symbol.to_owned(), time("2021-07-01"), time("2021-12-31"))];
+        for (symbol, first) in [("FB", "FB,FB,,2022-06-09,Meta"), ("META", "META-20220609,FB,,2022-06-09,Meta")] {
+            let (symbols, known) = (bars(symbol), (time("2022-01-03"), time("2022-07-01")));
+            let held = Held { rows: &[], labels: &[], symbols: &symbols, known, is_newest: true };
+            let table = listing_table(&[meta.clone(), fund.clone()], Some(held));
+            assert_eq!(table.text.replace(",XNAS,CS", "").lines().nth(1), Some(first), "{}", table.text);
+        }
+    }
+
+    /// Whether no symbol has two tickers at a time, and no ticker two symbols.
+    fn is_sound(rows: &[ListingRow]) -> bool {
+        let meet = |a: &ListingRow, b: &ListingRow| start(a) < end(b) && start(b) < end(a);
+        let pairs = rows.iter().enumerate().flat_map(|(at, a)| rows[at + 1..].iter().map(move |b| (a, b)));
+        pairs.into_iter().all(|(a, b)| {
+            let (symbol, name) = (alike(&a.symbol) == alike(&b.symbol), alike(ticker(a)) == alike(ticker(b)));
+            !((symbol || name) && meet(a, b))
+        })
+    }
+
+    #[test]
+    fn whatever_is_imported_one_after_another_a_symbol_has_one_ticker_at_a_time() {
+        // A small generator of numbers (Numerical Recipes' constants).
+        let mut state = 1_u64;
+        let mut draw = move |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let day = |number: u64| format!("2024-{:02}-{:02}", 1 + number / 28, 1 + number % 28);
+        let tickers = ["A", "B", "C", "D"];
+        for case in 0..3000 {
+            let mut held: Vec<ListingRow> = Vec::new();
+            for step in 0..3 {
+                let mut companies = Vec::new();
+                for number in 0..1 + draw(3) {
+                    let mut dates: Vec<String> = (0..1 + draw(3)).map(|_| day(draw(200))).collect();
+                    dates.sort();
+                    dates.dedup();
+                    let pairs: Vec<(&str, &str)> =
+                        dates.iter().map(|date| (date.as_str(), tickers[draw(4) as usize])).collect();
+                    let delisted = (draw(2) == 0).then(|| day(210 + draw(60)));
+                    companies.push(renamed(&format!("N{number}"), &pairs, delisted.as_deref()));
+                }
+                let (from, to) = (draw(150), 150 + draw(100));
+                let known = (date(&day(from)).unwrap(), date(&day(to)).unwrap());
+                let held_now = Held { rows: &held, labels: &[], symbols: &[], known, is_newest: draw(2) == 0 };
+                let table = listing_table(&companies, Some(held_now));
+                let lines: Vec<&str> = table.text.lines().skip(1).collect();
+                held = rows(&lines);
+                assert!(is_sound(&held), "case {case}, step {step}: {}", table.text);
+            }
+        }
     }
 }

@@ -4,10 +4,14 @@
 
 pub mod bars;
 pub mod client;
+pub mod companies;
 pub mod day_files;
 pub mod inbox;
 pub mod lake;
 pub mod listings;
+pub mod names;
 pub mod place;
+pub mod questions;
 pub mod record;
 pub mod reference;
+pub mod tickers;

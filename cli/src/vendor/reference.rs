@@ -18,7 +18,7 @@ const TICKERS_ASKED: usize = 100;
 const CURRENCY: &str = "USD";
 
 /// What is known of a symbol's listing.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listed {
     /// Ticker, case as in the answer.
     pub ticker: String,
@@ -29,6 +29,17 @@ pub struct Listed {
     pub(super) name: String,
     pub(super) exchange: String,
     pub(super) kind: String,
+    /// Composite FIGI: that of the company's shares, whatever their ticker.
+    pub(super) figi: Option<String>,
+}
+
+/// The stocks of two days.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listings {
+    /// Those of the last day, and those delisted since the first.
+    pub last: Vec<Listed>,
+    /// Those of the first day; empty where they were not asked for.
+    pub first: Vec<Listed>,
 }
 
 /// A table as text, and what was left out.
@@ -71,6 +82,7 @@ struct Ticker {
     #[serde(rename = "type")]
     kind: Option<String>,
     delisted_utc: Option<String>,
+    composite_figi: Option<String>,
 }
 
 /// All results of a question.
@@ -95,7 +107,8 @@ fn filters(tickers: &[String]) -> Vec<String> {
     tickers.chunks(TICKERS_ASKED).map(filter).collect()
 }
 
-/// Splits and dividends with an ex-date in a span, both ends included, of these tickers or of all.
+/// Splits and dividends with an ex-date in a span, both ends included, of these tickers or of all; those that are not wanted are left out,
+/// by ticker and date.
 ///
 /// # Errors
 /// Those of [`Client::pages`].
@@ -103,6 +116,7 @@ pub fn corporate_actions(
     client: &Client,
     tickers: &[String],
     (from, to): (TimeMicros, TimeMicros),
+    is_wanted: impl Fn(&str, TimeMicros) -> bool,
 ) -> anyhow::Result<Table> {
     let (mut splits, mut dividends) = (Vec::new(), Vec::new());
     for filter in filters(tickers) {
@@ -115,6 +129,10 @@ pub fn corporate_actions(
         splits.extend(all::<Split>(client, &path("splits", "execution_date"))?);
         dividends.extend(all::<Dividend>(client, &path("dividends", "ex_dividend_date"))?);
     }
+    // What has no date is refused by the import, with its line.
+    let wanted = |ticker: &str, day: &str| date(day).is_none_or(|date| is_wanted(ticker, date));
+    splits.retain(|split: &Split| wanted(&split.ticker, &split.execution_date));
+    dividends.retain(|dividend: &Dividend| wanted(&dividend.ticker, &dividend.ex_dividend_date));
     Ok(actions_table(splits, dividends))
 }
 
@@ -184,29 +202,33 @@ pub(super) fn cell(text: &str) -> String {
     if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
-/// The stocks that were listed at some time of a span: those of its last day, and those delisted since its first.
+/// The stocks that were listed at some time of a span; `with_first`: also those of its first day, by which changes of tickers are noticed.
 ///
 /// # Errors
 /// Those of [`Client::pages`].
-pub fn tickers(client: &Client, (from, to): (TimeMicros, TimeMicros)) -> anyhow::Result<Vec<Listed>> {
-    let date = format_time(to);
-    let path = |active: bool| {
+pub fn tickers(client: &Client, (from, to): (TimeMicros, TimeMicros), with_first: bool) -> anyhow::Result<Listings> {
+    let path = |day: TimeMicros, active: bool| {
+        let date = format_time(day);
         format!(
             "/v3/reference/tickers?market=stocks&date={date}&active={active}&limit={TICKERS_MAX}&sort=ticker&order=asc"
         )
     };
-    let mut found: Vec<Listed> =
-        all::<Ticker>(client, &path(true))?.into_iter().map(|ticker| listed(ticker, None)).collect();
-    for ticker in all::<Ticker>(client, &path(false))? {
+    let on = |day: TimeMicros| -> anyhow::Result<Vec<Listed>> {
+        let found = all::<Ticker>(client, &path(day, true))?;
+        Ok(found.into_iter().map(|ticker| listed(ticker, None)).collect())
+    };
+    let mut last = on(to)?;
+    for ticker in all::<Ticker>(client, &path(to, false))? {
         let delisted = ticker.delisted_utc.as_deref().and_then(date_of);
         // Of one without a date nothing is known but that it is gone on the last day: it may have bars on all days before.
         if delisted.is_none_or(|date| date >= from) {
-            found.push(Listed { is_undated: delisted.is_none(), ..listed(ticker, delisted.or(Some(to))) });
+            last.push(Listed { is_undated: delisted.is_none(), ..listed(ticker, delisted.or(Some(to))) });
         }
     }
-    found.sort();
-    found.dedup();
-    Ok(found)
+    last.sort();
+    last.dedup();
+    let first = if with_first && from < to { on(from)? } else { Vec::new() };
+    Ok(Listings { last, first })
 }
 
 fn date_of(text: &str) -> Option<TimeMicros> {
@@ -221,6 +243,7 @@ fn listed(ticker: Ticker, delisted: Option<TimeMicros>) -> Listed {
         name: ticker.name.unwrap_or_default(),
         exchange: ticker.primary_exchange.unwrap_or_default(),
         kind: ticker.kind.unwrap_or_default(),
+        figi: ticker.composite_figi.filter(|figi| !figi.trim().is_empty()),
     }
 }
 

@@ -6,6 +6,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::layout::{ChartLayout, Panel, Price, Series, Shape};
+use super::pixels::{LABELS_FONT, Pixels};
 use super::ticks;
 
 /// Width of a chart in pixels, if nothing else is asked for.
@@ -18,6 +19,8 @@ const SHEET: (usize, usize) = (4, 5);
 pub const SHEET_CHARTS_MAX: usize = SHEET.0 * SHEET.1;
 /// Width and height of one chart of a sheet.
 pub const CELL_PIXELS: (u32, u32) = (420, 300);
+/// Height of a sheet's row of names.
+const SHEET_LEGEND_PIXELS: u32 = 26;
 /// Approximate width of a letter, as a share of its size.
 const LETTER: f64 = 0.54;
 /// Width for the labels of values.
@@ -91,7 +94,7 @@ impl Picture<'_> {
             }),
             Self::Sheet(charts, size) => size.unwrap_or_else(|| {
                 let (columns, rows) = grid(charts.len());
-                (CELL_PIXELS.0 * columns as u32, CELL_PIXELS.1 * rows as u32)
+                (CELL_PIXELS.0 * columns as u32, CELL_PIXELS.1 * rows as u32 + SHEET_LEGEND_PIXELS)
             }),
         }
     }
@@ -105,6 +108,8 @@ impl Picture<'_> {
             Self::One(layout, _) => chart(root, layout, WHOLE)?,
             Self::Sheet(charts, _) => {
                 let (columns, rows) = grid(charts.len());
+                let (names, root) = root.split_vertically(SHEET_LEGEND_PIXELS);
+                sheet_legend(&names, charts)?;
                 for (area, layout) in root.split_evenly((rows, columns)).iter().zip(*charts) {
                     chart(area, layout, CELL)?;
                 }
@@ -133,7 +138,7 @@ impl Picture<'_> {
         register_font()?;
         let (width, height) = self.size();
         let mut pixels = vec![0; width as usize * height as usize * 3];
-        self.draw(&BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area())?;
+        self.draw(&Pixels(BitMapBackend::with_buffer(&mut pixels, (width, height))).into_drawing_area())?;
         let mut bytes = Vec::new();
         let mut encoder = png::Encoder::new(&mut bytes, width, height);
         encoder.set_color(png::ColorType::Rgb);
@@ -144,9 +149,6 @@ impl Picture<'_> {
         Ok(bytes)
     }
 }
-
-/// The letters of a PNG; an SVG leaves them to its viewer, and is laid out by their widths.
-static LABELS_FONT: &[u8] = include_bytes!("font/labels.ttf");
 
 fn register_font() -> Drawn {
     let registered = plotters::style::register_font(FONT, FontStyle::Normal, LABELS_FONT);
@@ -173,14 +175,12 @@ where
     // The price gets three shares of the height, a panel below it one or less.
     let share = f64::from(inside) / (3.0 + layout.below.iter().map(|panel| panel.share).sum::<f64>());
     let (top, mut below) = body.split_vertically((share * 3.0) as u32);
+    let plot = f64::from(width.saturating_sub(sizes.labels));
     let dates = ticks::of(&layout.times, if sizes.legend == 0 { 4 } else { ticks::DATES_MAX });
+    let dates = ticks::apart(dates, layout.times.len(), |label| f64::from(text_pixels(label, sizes.font) + 8) / plot);
     let (names, top) = top.split_vertically(sizes.legend);
-    let shaded = layout.shades.iter().enumerate().map(|(i, shade)| (shade.0.as_str(), shade_colour(i)));
-    let over = layout.top.lines.iter().enumerate().map(|(i, line)| (line.name.as_str(), line_colour(i)));
-    let marked = layout.marks.as_ref().map(|(name, _)| (name.as_str(), MARK.to_rgba()));
-    let close = if layout.candles { None } else { Some(("close", INK.to_rgba())) };
     if sizes.legend > 0 {
-        legend(&names, close.into_iter().chain(over).chain(shaded).chain(marked), sizes)?;
+        legend(&names, over_price(layout), sizes)?;
     }
     let last = layout.price.close.iter().rfind(|value| value.is_finite());
     let mut chart = panel(&top, layout, (&layout.top, last.copied()), &dates, sizes)?;
@@ -200,22 +200,55 @@ where
         below = rest;
         let (names, area) = area.split_vertically(sizes.legend);
         if sizes.legend > 0 {
-            let colour =
-                |(i, line): (usize, &Series)| if line.shape == Shape::Volume { ZERO.to_rgba() } else { line_colour(i) };
-            let named = of.lines.iter().enumerate().map(|(i, line)| (line.name.as_str(), colour((i, line))));
-            legend(&names, named, sizes)?;
+            legend(&names, in_panel(of), sizes)?;
         }
         let mut chart = panel(&area, layout, (of, None), &dates, sizes)?;
         lines(&mut chart, &of.lines, layout)?;
         last_values(&mut chart, None, &of.lines, sizes)?;
     }
     let style = text(sizes.font).pos(Pos::new(HPos::Center, VPos::Top));
-    let (plot_width, bars) = (f64::from(width.saturating_sub(sizes.labels)), layout.times.len());
     for (bar, label) in &dates {
-        let x = (*bar as f64 + 0.5) / bars as f64 * plot_width;
+        let x = (*bar as f64 + 0.5) / layout.times.len() as f64 * plot;
         foot.draw(&Text::new(label.clone(), (x as i32, 6), style.clone()))?;
     }
     Ok(())
+}
+
+/// Names and colours of what is drawn in the panel of the price.
+fn over_price(layout: &ChartLayout) -> impl Iterator<Item = (&str, RGBAColor)> {
+    let close = if layout.candles { None } else { Some(("close", INK.to_rgba())) };
+    let over = layout.top.lines.iter().enumerate().map(|(i, line)| (line.name.as_str(), line_colour(i)));
+    let shaded = layout.shades.iter().enumerate().map(|(i, shade)| (shade.0.as_str(), shade_colour(i)));
+    let marked = layout.marks.as_ref().map(|(name, _)| (name.as_str(), MARK.to_rgba()));
+    close.into_iter().chain(over).chain(shaded).chain(marked)
+}
+
+/// Names and colours of what is drawn in a panel below.
+fn in_panel(panel: &Panel) -> impl Iterator<Item = (&str, RGBAColor)> {
+    let colour = |i: usize, line: &Series| if line.shape == Shape::Volume { ZERO.to_rgba() } else { line_colour(i) };
+    panel.lines.iter().enumerate().map(move |(i, line)| (line.name.as_str(), colour(i, line)))
+}
+
+/// Names and colours of the charts of a sheet, each once, from above to below.
+fn names_of(charts: &[ChartLayout]) -> Vec<(&str, RGBAColor)> {
+    let mut names: Vec<(&str, RGBAColor)> = Vec::new();
+    for chart in charts {
+        let drawn = over_price(chart).chain(chart.below.iter().flat_map(in_panel));
+        for one in drawn {
+            if !names.contains(&one) {
+                names.push(one);
+            }
+        }
+    }
+    names
+}
+
+fn sheet_legend<B: DrawingBackend>(area: &Area<B>, charts: &[ChartLayout]) -> Drawn
+where
+    B::ErrorType: 'static,
+{
+    let area = area.margin(4, 0, 0, 0);
+    legend(&area, names_of(charts).into_iter(), WHOLE)
 }
 
 fn text(size: f64) -> TextStyle<'static> {

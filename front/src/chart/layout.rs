@@ -6,6 +6,9 @@ pub const CANDLE_PIXELS_MIN: f64 = 2.5;
 const OVERLAY_RISES: std::ops::Range<f64> = 0.5..2.0;
 /// Share of the price's range by which a series over it may exceed it.
 const OVERLAY_REACH: f64 = 0.75;
+/// Share of the price's range within which the distance to the close of a series over it has to stay, where it is not known how the series
+/// moves: an oscillator that has the price's size by chance does not follow it.
+const OVERLAY_DISTANCE: f64 = 0.9;
 /// Share of a panel left free above and below.
 const MARGIN: f64 = 0.05;
 
@@ -142,8 +145,11 @@ impl ChartLayout {
             shades.extend(conditions.into_iter().map(|s| (s.name, stretches(&s.values))));
             let span = extent(lines.iter().flat_map(|s| &s.values));
             let Some(extent) = span else { continue };
-            let lies_over =
-                || lines.iter().all(Series::may_lie_over) && prices.is_some_and(|prices| is_near(prices, extent));
+            let lies_over = || {
+                prices.is_some_and(|prices| {
+                    lines.iter().all(|line| line.may_lie_over(&price.close, prices)) && is_near(prices, extent)
+                })
+            };
             match place {
                 Place::Overlay => over.extend(lines),
                 Place::ByValues if lies_over() => over.extend(lines),
@@ -216,8 +222,15 @@ impl Series {
     }
 
     /// A series that does not move with the price is not a price, whatever its size.
-    fn may_lie_over(&self) -> bool {
-        self.rise.is_none_or(|rise| OVERLAY_RISES.contains(&rise))
+    fn may_lie_over(&self, close: &[f64], prices: (f64, f64)) -> bool {
+        match self.rise {
+            Some(rise) => OVERLAY_RISES.contains(&rise),
+            None => {
+                let distances: Vec<f64> = self.values.iter().zip(close).map(|(value, close)| value - close).collect();
+                extent(distances.iter())
+                    .is_none_or(|(least, most)| most - least <= (prices.1 - prices.0) * OVERLAY_DISTANCE)
+            }
+        }
     }
 }
 
@@ -274,6 +287,8 @@ mod tests {
             vec![series("macd", &[0.1, 0.2, 0.3]), series("signal", &[0.2, 0.1, 0.0])],
             vec![series("far", &[103.0, 400.0, 104.0])],
             vec![Series { rise: Some(0.0), ..series("cheap oscillator", &[101.0, 104.0, 99.0]) }],
+            // Not known how it moves: it has the size of the price, and does not follow it.
+            vec![series("falls", &[110.0, 100.0, 104.0])],
             vec![flag],
             vec![series("none", &[f64::NAN, f64::NAN, f64::INFINITY])],
         ];
@@ -282,7 +297,7 @@ mod tests {
         let layout = ChartLayout::new("T".to_owned(), vec![0, 1, 2], price, groups, 1000);
         assert_eq!(names(&layout.top), ["sma"]);
         let below: Vec<Vec<&str>> = layout.below.iter().map(names).collect();
-        assert_eq!(below, [vec!["macd", "signal"], vec!["far"], vec!["cheap oscillator"]]);
+        assert_eq!(below, [vec!["macd", "signal"], vec!["far"], vec!["cheap oscillator"], vec!["falls"]]);
         assert_eq!(layout.shades, [("up".to_owned(), vec![(1, 2)])]);
         assert!(layout.top.span.0 < 100.0 && layout.top.span.1 > 110.0);
         assert!(!layout.candles, "there is no open");

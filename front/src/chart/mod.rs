@@ -4,8 +4,11 @@
 
 pub mod draw;
 pub mod layout;
+mod pixels;
 mod ticks;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::num::NonZero;
 
 use trawl_coordinator::local::LocalOptions;
@@ -62,8 +65,9 @@ pub struct ChartRequest<'a> {
     pub marked: Option<(PreparedScan, String)>,
     /// Whether the dataset is in the title, as it is where there is one chart.
     pub titled: bool,
-    /// Receives what whoever looks at the chart should know.
+    /// Receives what whoever looks at the charts should know, once each.
     warn: &'a dyn Fn(&str),
+    warned: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> ChartRequest<'a> {
@@ -88,7 +92,26 @@ impl<'a> ChartRequest<'a> {
         let wanted = |name: &str| name != "volume" || volume;
         let prices = COLUMNS.into_iter().filter(|(name, _)| has(name) && wanted(name)).collect();
         let (timeframe, adjust) = (None, None);
-        Ok(Self { store, groups, dataset, prices, as_of, timeframe, adjust, marked: None, titled: true, warn })
+        Ok(Self {
+            store,
+            groups,
+            dataset,
+            prices,
+            as_of,
+            timeframe,
+            adjust,
+            marked: None,
+            titled: true,
+            warn,
+            warned: RefCell::default(),
+        })
+    }
+
+    /// What is true of all charts is said once.
+    fn warn_once(&self, warning: &str) {
+        if self.warned.borrow_mut().insert(warning.to_owned()) {
+            (self.warn)(warning);
+        }
     }
 
     /// The scan that gives the series of a symbol.
@@ -115,7 +138,7 @@ impl<'a> ChartRequest<'a> {
     pub fn layout(&self, symbol: &str, bars: usize, plot: u32) -> anyhow::Result<ChartLayout> {
         let document = self.document();
         let prepared = prepared(self.store, &document, self.as_of.clone()).map_err(|error| self.in_place(error))?;
-        prepared.warnings.iter().for_each(|warning| (self.warn)(warning));
+        prepared.warnings.iter().for_each(|warning| self.warn_once(warning));
         let count: usize = self.groups.iter().map(|(_, text, _)| texts(text).count()).sum();
         if prepared.plan.headings.len() != self.prices.len() + count {
             let help = "give the expressions one by one; 'trawl indicators NAME' lists the columns of a set";
@@ -148,7 +171,7 @@ impl<'a> ChartRequest<'a> {
                 let text = text.rsplit_once(" as ").map_or(text, |(text, _)| text);
                 let series = Series::new(name.clone(), text, is_condition, rises[id.index()], values);
                 if series.is_empty() {
-                    (self.warn)(&empty(name, plan.look_back_of(*id) + 1, &found.symbol, rows));
+                    self.warn_once(&empty(name, plan.look_back_of(*id) + 1, &found.symbol, rows));
                 }
                 series
             });

@@ -52,6 +52,21 @@ pub(crate) fn of(times: &[i64], most: usize) -> Vec<(usize, String)> {
     bars.into_iter().map(label).collect()
 }
 
+/// Those of the labels that do not overlap one before them, and are not cut off at the ends. `width`: that of a label, as a share of all
+/// bars.
+pub(crate) fn apart(labels: Vec<(usize, String)>, bars: usize, width: impl Fn(&str) -> f64) -> Vec<(usize, String)> {
+    let mut end = 0.0;
+    let fits = |(bar, label): &(usize, String)| {
+        let (middle, half) = ((*bar as f64 + 0.5) / bars.max(1) as f64, width(label) / 2.0);
+        let fits = middle - half >= end;
+        if fits {
+            end = middle + half;
+        }
+        fits
+    };
+    labels.into_iter().filter(fits).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +85,15 @@ mod tests {
         assert!(labels(&years).contains(&"10 1980".to_owned()), "{:?}", labels(&years));
         let minutes: Vec<i64> = (0..120).map(|m| m * MINUTE_MICROS).collect();
         assert_eq!(labels(&minutes)[0], "15 01-01 00:15");
+    }
+
+    #[test]
+    fn labels_that_would_overlap_are_left_out() {
+        let at = |bars: &[usize]| bars.iter().map(|bar| (*bar, "2024-01".to_owned())).collect::<Vec<_>>();
+        let kept = |bars: &[usize]| apart(at(bars), 100, |_| 0.1).into_iter().map(|(bar, _)| bar).collect::<Vec<_>>();
+        assert_eq!(kept(&[2, 10, 15, 21, 30, 32]), [10, 21, 32]);
+        assert_eq!(kept(&[20, 50, 99]), [20, 50, 99]);
+        assert!(apart(at(&[0]), 0, |_| 0.1).len() < 2);
     }
 
     #[test]

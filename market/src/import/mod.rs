@@ -72,9 +72,13 @@ pub struct ImportOptions {
     pub files: Vec<PathBuf>,
     /// What messages call a file that is a copy; its path otherwise.
     pub shown: BTreeMap<PathBuf, String>,
-    /// The names of the files begin with dates: bars of other dates on the exchange's clock are no bars, and the symbol of a bar is that
-    /// which has its ticker on the date, by the table of symbols that is imported, else the dataset's.
+    /// The names of the files begin with dates: bars of other dates on the exchange's clock are no bars.
     pub dated_files: bool,
+    /// The names of the files begin with dates: the symbol of a bar is that which has its ticker on the date of its file
+    /// ([`SymbolTable::symbol_of_ticker`]), by the table of symbols that is imported, else the dataset's.
+    ///
+    /// [`SymbolTable::symbol_of_ticker`]: crate::SymbolTable::symbol_of_ticker
+    pub ticker_dates: bool,
     /// Dates on the exchange's clock, as midnights in UTC, whose bars in the dataset are replaced by those of the files: what does
     /// not come again is removed, of all symbols. For daily and shorter bars.
     pub replaced_dates: Vec<TimeMicros>,

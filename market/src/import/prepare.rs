@@ -182,7 +182,7 @@ pub(super) fn prepare(
 ) -> Result<Prepared, MarketError> {
     let inputs = expand(&options.files, &options.shown)?;
     let spool = RowSpool::new(&store.root, memory.rows());
-    let table = if options.dated_files { symbol_table(listing, existing)? } else { None };
+    let table = if options.ticker_dates { symbol_table(listing, existing)? } else { None };
     let read = read_all(&inputs, options, existing.is_some(), table.as_ref(), (&spool, memory))?;
     let (mut files, mut notes) = (read.files, read.notes);
     let rows = spool.finish(files.iter().enumerate().map(|(at, file)| (file.pass, at)));

@@ -16,6 +16,7 @@ mod series;
 mod spacing;
 mod symbols;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
@@ -57,7 +58,7 @@ pub struct ReadOptions {
     pub symbol_from: Option<SymbolPattern>,
     /// The symbol of a file that has no column of them, and whose name does not matter.
     pub symbol: Option<String>,
-    /// Which symbols have the tickers of a file; set by an import of files of a day each.
+    /// Which symbols have the tickers of a file; set by an import whose files' names begin with dates.
     pub tickers: Option<Tickers>,
 }
 
@@ -74,9 +75,9 @@ impl Tickers {
         Self { table: Arc::clone(table), date }
     }
 
-    /// The symbol that has a ticker, else the ticker.
-    fn symbol<'t>(&'t self, ticker: &'t str) -> &'t str {
-        self.table.resolve(ticker, self.date).unwrap_or(ticker)
+    /// The symbol that has a ticker, as [`SymbolTable::symbol_of_ticker`] says.
+    fn symbol<'t>(&'t self, ticker: &'t str) -> Cow<'t, str> {
+        self.table.symbol_of_ticker(ticker, self.date)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The symbol table: tickers and labels (sector, industry, ...) of symbols, each row with the interval in which it
 //! holds. Renames and sector changes are several rows of one symbol; reuse of a ticker is rows of several symbols.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::csv_table::write_csv;
@@ -10,6 +11,8 @@ use crate::limits::{LABEL_BYTES_MAX, LABELS_MAX, LISTING_ROWS_MAX};
 use crate::name::{is_column, is_symbol};
 use crate::time::{TimeMicros, format_time};
 
+/// Behind a ticker that no symbol of the table has, where the symbol of that name has another one.
+const UNLISTED: &str = "-unlisted";
 const EXPECTED: &str = "a header such as symbol,ticker,from,to,sector (symbol is required; every further column is a \
                         label)";
 
@@ -163,6 +166,12 @@ pub(crate) fn decode_listing(file: &str, content: &[u8]) -> Result<Listing, Mark
     parse_listing(file, content)
 }
 
+/// The one that is spelled exactly so, else the only one.
+fn only<'a>(candidates: &BTreeSet<&'a str>, name: &str) -> Option<&'a str> {
+    let exact = candidates.iter().find(|candidate| **candidate == name).copied();
+    exact.or_else(|| if candidates.len() == 1 { candidates.first().copied() } else { None })
+}
+
 /// Names and labels of a snapshot's symbols, over time.
 #[derive(Debug, Clone, Default)]
 pub struct SymbolTable {
@@ -202,6 +211,14 @@ impl SymbolTable {
         let listed = values.into_iter().map(|(label, values)| (label.clone(), values.into_iter().cloned().collect()));
         table.values = listed.collect();
         table
+    }
+
+    /// A table as CSV, together with the symbols of a snapshot.
+    ///
+    /// # Errors
+    /// [`MarketError`] for a text that is no table of symbols, with its line; `file` is what it is called there.
+    pub fn parse<'a>(file: &str, content: &[u8], symbols: impl Iterator<Item = &'a str>) -> Result<Self, MarketError> {
+        Ok(Self::new(parse_listing(file, content)?, symbols))
     }
 
     /// Names of the labels, sorted.
@@ -246,17 +263,47 @@ impl SymbolTable {
     /// symbol. Spellings of share classes are equivalent (`BRK-B`, `BRK/B`, `BRK.B`), an exact match takes precedence.
     /// `None` for a name that refers to nothing then, or to several symbols.
     pub fn resolve(&self, name: &str, time: TimeMicros) -> Option<&str> {
-        let key = alike(name);
-        let rows = self.by_ticker.get(&key).map_or(&[][..], Vec::as_slice);
-        let holds = |i: &&usize| (self.rows[**i].start()..self.rows[**i].end()).contains(&time);
-        let found = rows.iter().filter(holds).map(|&i| self.rows[i].symbol.as_str());
-        let by_ticker: BTreeSet<&str> = found.collect();
+        let by_ticker = self.holders(name, time);
         let candidates = match by_ticker.len() {
-            0 => self.by_symbol.get(&key)?.iter().map(String::as_str).collect(),
+            0 => self.by_symbol.get(&alike(name))?.iter().map(String::as_str).collect(),
             _ => by_ticker,
         };
-        let exact = candidates.iter().find(|c| **c == name).copied();
-        exact.or_else(|| if candidates.len() == 1 { candidates.first().copied() } else { None })
+        only(&candidates, name)
+    }
+
+    /// The symbol that has a ticker at a time by a row of the table; `None` where no row gives it to one symbol.
+    pub fn holder(&self, ticker: &str, time: TimeMicros) -> Option<&str> {
+        only(&self.holders(ticker, time), ticker)
+    }
+
+    fn holders(&self, ticker: &str, time: TimeMicros) -> BTreeSet<&str> {
+        let rows = self.by_ticker.get(&alike(ticker)).map_or(&[][..], Vec::as_slice);
+        let holds = |i: &&usize| (self.rows[**i].start()..self.rows[**i].end()).contains(&time);
+        rows.iter().filter(holds).map(|&i| self.rows[i].symbol.as_str()).collect()
+    }
+
+    /// The symbol of a bar of a ticker at a time: what [`SymbolTable::resolve`] says, else the ticker. Where the ticker is nobody's then,
+    /// and the symbol of its name has another one (META, which was FB, while META was a fund of others), it is neither: its bars are
+    /// those of a symbol of their own, `META-unlisted`.
+    pub fn symbol_of_ticker<'t>(&'t self, ticker: &'t str, time: TimeMicros) -> Cow<'t, str> {
+        let symbol = self.resolve(ticker, time).unwrap_or(ticker);
+        match self.row_at(symbol, time) {
+            Some(row) if alike(row.name()) != alike(ticker) => Cow::Owned(format!("{ticker}{UNLISTED}")),
+            _ => Cow::Borrowed(symbol),
+        }
+    }
+
+    /// The times at which it may change whose ticker this is, ascending.
+    pub fn changes(&self, ticker: &str) -> BTreeSet<TimeMicros> {
+        let key = alike(ticker);
+        let by_ticker = self.by_ticker.get(&key).map_or(&[][..], Vec::as_slice).iter().map(|&i| &self.rows[i]);
+        // The symbol of its name may have another ticker.
+        let by_symbol = self.by_symbol.get(&key).map_or(&[][..], Vec::as_slice);
+        let named = by_symbol.iter().flat_map(|symbol| {
+            let first = self.rows.partition_point(|row| row.symbol < *symbol);
+            self.rows[first..].iter().take_while(move |row| row.symbol == *symbol)
+        });
+        by_ticker.chain(named).flat_map(|row| [row.from, row.to]).flatten().collect()
     }
 
     fn row_at(&self, symbol: &str, time: TimeMicros) -> Option<&ListingRow> {
@@ -302,6 +349,27 @@ mod tests {
             assert_eq!(t.resolve(name, at(time)), symbol, "{name} {time}");
         }
         assert_eq!(t.ticker_at("META", at("2015-01-02")), Some("FB"));
+        assert_eq!((t.holder("FB", at("2015-01-02")), t.holder("META", at("2015-01-02"))), (Some("META"), None));
+    }
+
+    #[test]
+    fn bars_of_a_ticker_that_is_nobodys_are_not_those_of_the_symbol_of_its_name() {
+        let t = table();
+        for (ticker, time, symbol) in [
+            ("FB", "2022-06-08", "META"),
+            ("META", "2022-06-08", "META-unlisted"),
+            ("META", "2022-06-09", "META"),
+            // The table says nothing about that time.
+            ("META", "2010-01-04", "META"),
+            ("FB", "2022-06-09", "FB"),
+            ("BRK/B", "2022-06-09", "BRK.B"),
+            ("NONE", "2022-06-09", "NONE"),
+        ] {
+            assert_eq!(t.symbol_of_ticker(ticker, at(time)), symbol, "{ticker} {time}");
+        }
+        let parsed = SymbolTable::parse("s.csv", FILE.as_bytes(), ["META"].into_iter()).unwrap();
+        assert_eq!((parsed.rows(), parsed.labels()), (t.rows(), t.labels()));
+        assert!(SymbolTable::parse("s.csv", b"x\n", std::iter::empty()).is_err());
     }
 
     #[test]

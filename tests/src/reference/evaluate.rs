@@ -149,8 +149,8 @@ impl<'m> Reference<'m> {
         let of = &self.market.symbols[symbol];
         let bars = Rc::new(match axis {
             Axis::Base => base_bars(of),
-            Axis::Week => weekly_bars(of, of.days.len()),
-            Axis::Forming(last) => weekly_bars(of, last + 1),
+            Axis::Week => weekly_bars(self.market.clock, of, of.days.len()),
+            Axis::Forming(last) => weekly_bars(self.market.clock, of, last + 1),
         });
         self.bars.borrow_mut().insert((symbol, axis), Rc::clone(&bars));
         bars
@@ -181,14 +181,17 @@ impl<'m> Reference<'m> {
         };
         let label = |label: &str, test: &dyn Fn(&str) -> bool| {
             let symbol = &self.market.symbols[symbol];
-            let at = |key: &i64| symbol.label(label, label_day(frame.axis, *key)).map(|v| f64::from(u8::from(test(v))));
+            let at =
+                |key: &i64| symbol.label(label, self.label_day(frame.axis, *key)).map(|v| f64::from(u8::from(test(v))));
             bars.keys.iter().map(at).collect::<Vec<Value>>()
         };
-        let days = || bars.keys.iter().map(|key| label_day(frame.axis, *key));
+        let days = || bars.keys.iter().map(|key| self.label_day(frame.axis, *key));
         match &**node {
             Expr::Number(n) => vec![known(*n); count],
             Expr::Truth(t) => vec![Some(f64::from(u8::from(*t))); count],
-            Expr::Name(name @ ("weekday" | "month")) => days().map(|day| calendar_word(name, day)).collect(),
+            Expr::Name(name @ ("weekday" | "month")) => {
+                days().map(|day| calendar_word(name, self.market.clock.date_of(day))).collect()
+            }
             Expr::Name(name @ ("cap" | "days_to(earnings)" | "days_since(earnings)")) => {
                 let known = |attribute, day: i64| self.market.symbols[symbol].attribute(attribute, day);
                 let at = |day: i64| match *name {
@@ -346,7 +349,7 @@ impl<'m> Reference<'m> {
             };
             let Some(at) = at else { continue };
             if let Some(label) = by
-                && self.label_on(other, label_day(frame.axis, key), label) != group
+                && self.label_on(other, self.label_day(frame.axis, key), label) != group
             {
                 continue;
             }
@@ -373,7 +376,7 @@ impl<'m> Reference<'m> {
     }
 
     fn label_at(&self, symbol: usize, axis: Axis, t: usize, label: &str) -> Option<String> {
-        self.label_on(symbol, label_day(axis, self.bars(symbol, axis).keys[t]), label)
+        self.label_on(symbol, self.label_day(axis, self.bars(symbol, axis).keys[t]), label)
     }
 
     fn label_on(&self, symbol: usize, day: i64, label: &str) -> Option<String> {
@@ -385,13 +388,13 @@ impl<'m> Reference<'m> {
         let newest = days.iter().rposition(|d| *d <= day)?;
         (day - days[newest] <= self.max_age.unwrap_or(0)).then_some(newest)
     }
-}
 
-/// The trading day of a bar, which decides on its labels and attributes: its own, or the Monday of its week.
-fn label_day(axis: Axis, key: i64) -> i64 {
-    match axis {
-        Axis::Base => key,
-        Axis::Week | Axis::Forming(_) => key * 7 - 3,
+    /// The trading day of a bar, which decides on its labels and attributes: its own, or the first of its week.
+    fn label_day(&self, axis: Axis, key: i64) -> i64 {
+        match axis {
+            Axis::Base => key,
+            Axis::Week | Axis::Forming(_) => self.market.clock.first_of(key),
+        }
     }
 }
 

@@ -3,14 +3,27 @@
 use std::collections::BTreeMap;
 
 use super::generate::LABELS;
-use super::market::{Event, Market, Symbol, new_york_sessions};
+use super::market::{Clock, Event, Market, Symbol, new_york_minutes, new_york_sessions};
 use super::random::Random;
 
 /// 2 to 12 symbols over 40 to 160 sessions: some begin late, some end early, some miss sessions or single values;
 /// equal values, few distinct prices, flat stretches, bars without volume, labels that are missing or change, splits and
 /// dividends.
 pub fn market(random: &mut Random) -> Market {
-    let sessions = new_york_sessions();
+    over(random, Clock::Days, new_york_sessions())
+}
+
+/// The same over minutes; without splits, dividends and attributes, which are those of days.
+pub fn minutes(random: &mut Random) -> Market {
+    let mut market = over(random, Clock::Minutes, new_york_minutes());
+    for symbol in &mut market.symbols {
+        symbol.events.clear();
+        symbol.attributes.clear();
+    }
+    market
+}
+
+fn over(random: &mut Random, clock: Clock, sessions: Vec<i64>) -> Market {
     let count = random.between(40, 160) as usize;
     let first = random.between(5, (sessions.len() - count - 10) as u64) as usize;
     let span = &sessions[first..first + count];
@@ -29,7 +42,7 @@ pub fn market(random: &mut Random) -> Market {
         symbols.push(symbol);
     }
     symbols.sort_by(|a, b| a.name.cmp(&b.name));
-    Market { symbols, sessions }
+    Market { clock, symbols, sessions }
 }
 
 /// Up to three events, some without effect, some that leave no price.

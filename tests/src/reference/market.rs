@@ -1,9 +1,83 @@
-//! Markets as the reference sees them: daily bars of some symbols, their labels, and the sessions of the exchange.
+//! Markets as the reference sees them: bars of some symbols, their labels, and the sessions of the exchange. Bars are those of days, which
+//! weeks are made of, or of minutes, which are made into bars of five; what follows says days and weeks of both.
 
 use std::collections::BTreeMap;
 
 /// Microseconds in a day: bars carry midnight of their date.
 pub const DAY: i64 = 86_400_000_000;
+
+/// Microseconds in a minute.
+pub const MINUTE: i64 = 60_000_000;
+/// Minutes of a day, and of a longer bar of minutes.
+const DAY_MINUTES: i64 = 24 * 60;
+const LONG_MINUTES: i64 = 5;
+
+/// What the bars of a market are numbered by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// Days since 1970-01-01; longer bars are weeks.
+    #[default]
+    Days,
+    /// Minutes since 1970-01-01 in UTC, of regular sessions; longer bars have five.
+    Minutes,
+}
+
+impl Clock {
+    /// Microseconds from one number to the next.
+    pub fn unit(self) -> i64 {
+        match self {
+            Self::Days => DAY,
+            Self::Minutes => MINUTE,
+        }
+    }
+
+    /// The number of the longer bar that has a bar. Sessions begin at a multiple of five minutes.
+    pub fn week_of(self, day: i64) -> i64 {
+        match self {
+            Self::Days => (day + 3).div_euclid(7),
+            Self::Minutes => day.div_euclid(LONG_MINUTES),
+        }
+    }
+
+    /// The first bar that may be in a longer one, which decides on its labels: the Monday of a week.
+    pub fn first_of(self, week: i64) -> i64 {
+        match self {
+            Self::Days => week * 7 - 3,
+            Self::Minutes => week * LONG_MINUTES,
+        }
+    }
+
+    /// The day of a bar: regular sessions of New York are within one in UTC.
+    pub fn date_of(self, day: i64) -> i64 {
+        match self {
+            Self::Days => day,
+            Self::Minutes => day.div_euclid(DAY_MINUTES),
+        }
+    }
+
+    /// A text of the language, written for days, with the lengths of this clock.
+    pub fn spelled(self, text: &str) -> String {
+        match self {
+            Self::Days => text.to_owned(),
+            Self::Minutes => text.replace("tf('1w', ", "tf('5m', "),
+        }
+    }
+
+    /// So many bars, as an age.
+    pub fn age(self, bars: i64) -> String {
+        match self {
+            Self::Days => format!("{bars}d"),
+            Self::Minutes => format!("{bars}m"),
+        }
+    }
+}
+
+/// Every minute of the regular sessions from Thursday 2013-03-07 to Wednesday 2013-03-13; between them New York's clocks are put forward.
+pub fn new_york_minutes() -> Vec<i64> {
+    let open = |(day, hour): (i64, i64)| day_number(2013, 3, day) * DAY_MINUTES + hour * 60 + 30;
+    let sessions = [(7, 14), (8, 14), (11, 13), (12, 13), (13, 13)];
+    sessions.into_iter().flat_map(|session| (0..390).map(move |minute| open(session) + minute)).collect()
+}
 
 /// The columns of every market, in order.
 pub const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
@@ -66,11 +140,6 @@ pub fn calendar_word(name: &str, day: i64) -> Option<f64> {
     }
 }
 
-/// Weeks since the one that holds 1970-01-01; each begins on a Monday.
-pub fn week_of(day: i64) -> i64 {
-    (day + 3).div_euclid(7)
-}
-
 /// Every session (day number) of the New York exchanges from 2012 to 2014.
 pub fn new_york_sessions() -> Vec<i64> {
     let closed: Vec<i64> = HOLIDAYS.iter().map(|&(y, m, d)| day_number(y, m, d)).collect();
@@ -125,6 +194,8 @@ impl Symbol {
 /// A whole market.
 #[derive(Debug, Clone, Default)]
 pub struct Market {
+    /// What days are, here and in symbols.
+    pub clock: Clock,
     /// Sorted by name.
     pub symbols: Vec<Symbol>,
     /// Day numbers of every session of the exchange, beyond both ends of the bars.
@@ -190,7 +261,7 @@ impl Market {
 
     /// The last session of a week: with it the week is complete.
     pub fn last_session_of(&self, week: i64) -> Option<i64> {
-        self.sessions.iter().copied().rfind(|day| week_of(*day) == week)
+        self.sessions.iter().copied().rfind(|day| self.clock.week_of(*day) == week)
     }
 }
 
@@ -211,11 +282,11 @@ pub fn base_bars(symbol: &Symbol) -> Bars {
 
 /// Weekly bars made of the first `count` daily ones. A week without a bar of the symbol has no weekly bar. What is NA
 /// in one of the days is NA in the week; the open is the first bar's, the close the last one's.
-pub fn weekly_bars(symbol: &Symbol, count: usize) -> Bars {
+pub fn weekly_bars(clock: Clock, symbol: &Symbol, count: usize) -> Bars {
     let mut weeks = Bars::default();
     for t in 0..count {
         let [open, high, low, close, volume] = symbol.bars[t];
-        let week = week_of(symbol.days[t]);
+        let week = clock.week_of(symbol.days[t]);
         if weeks.keys.last() == Some(&week) {
             let at = weeks.rows.len() - 1;
             let [first_open, h, l, _, v] = weeks.rows[at];

@@ -12,7 +12,7 @@ use trawl_market::{Dataset, FactorRow, ListingRow, MemoryMarket, SymbolBars, for
 use trawl_plan::{History, ScanDocument};
 use trawl_tests::reference::answer::{Scan, Status};
 use trawl_tests::reference::generate::{Grammar, LABELS};
-use trawl_tests::reference::market::{COLUMNS, DAY, Market, Symbol};
+use trawl_tests::reference::market::{COLUMNS, Clock, DAY, Market, Symbol};
 use trawl_wire::{AnswerRow, StepInputV1};
 
 /// The parts of the language that the engine supports through this adapter.
@@ -36,11 +36,22 @@ pub struct EngineRow {
 /// # Errors
 /// The engine's refusal, as text.
 pub fn prepared(market: &Market, document: &ScanDocument) -> Result<PreparedScan, String> {
-    let last = market.days().last().map(|day| day * DAY);
+    let last = market.days().last().map(|day| day * market.clock.unit());
     prepare_opened(dataset(market)?, document, last).map_err(|e| e.to_string())
 }
 
-/// The scan as a user would write it.
+/// The scan as a user would write it, of a market of this clock.
+pub fn document_of(clock: Clock, scan: &Scan) -> ScanDocument {
+    let mut document = document(scan);
+    let spell = |text: &mut String| *text = clock.spelled(text);
+    document.universe.iter_mut().chain([&mut document.condition]).for_each(spell);
+    document.rank.iter_mut().chain(&mut document.select).for_each(spell);
+    document.defs.values_mut().chain(document.lets.values_mut()).for_each(spell);
+    document.max_age = scan.max_age.map(|bars| clock.age(bars));
+    document
+}
+
+/// The scan as a user would write it, of daily bars.
 pub fn document(scan: &Scan) -> ScanDocument {
     ScanDocument {
         universe: scan.universe.as_ref().map(|u| u.text()),
@@ -69,18 +80,20 @@ const DAYS_ASKED: usize = 4;
 pub fn engine_answers(market: &Market, scan: &Scan) -> Result<Vec<(i64, Vec<EngineRow>)>, String> {
     if scan.history.is_some() {
         let (days, data) = (market.days(), dataset(market)?);
-        let document = document(scan);
+        let document = document_of(market.clock, scan);
         let mut asked: Vec<i64> = (1..=DAYS_ASKED).map(|i| days[days.len() * i / DAYS_ASKED - 1]).collect();
         asked.dedup();
-        return asked.into_iter().map(|day| Ok((day, engine_answer(&data, &document, day)?))).collect();
+        let rows = |day: i64| rows_at(&data, &document, day * market.clock.unit());
+        let answer = |day: i64| Ok((day, rows(day)?.into_iter().map(engine_row).collect()));
+        return asked.into_iter().map(answer).collect();
     }
-    let prepared = prepared(market, &document(scan))?;
+    let prepared = prepared(market, &document_of(market.clock, scan))?;
     let mut answers = Vec::new();
     let options = LocalOptions { threads: 1, ..LocalOptions::default() };
     // Small chunks, so that their borders are crossed.
     let chunk_bytes_max = 64 << 10;
     all_bars(&prepared, options, None, chunk_bytes_max, &NoCancel, |time, answer| {
-        answers.push((time / DAY, answer.rows.into_iter().map(engine_row).collect()));
+        answers.push((time / market.clock.unit(), answer.rows.into_iter().map(engine_row).collect()));
         Ok(())
     })
     .map_err(|e| e.to_string())?;
@@ -108,7 +121,12 @@ pub fn engine_answer(dataset: &Dataset, document: &ScanDocument, day: i64) -> Re
 /// # Errors
 /// The engine's refusal of the scan, as text.
 pub fn answer_rows(dataset: &Dataset, document: &ScanDocument, day: i64) -> Result<Vec<AnswerRow>, String> {
-    let prepared = prepare_opened(dataset.clone(), document, Some(day * DAY)).map_err(|e| e.to_string())?;
+    rows_at(dataset, document, day * DAY)
+}
+
+/// The rows as of the bar that begins at a time.
+fn rows_at(dataset: &Dataset, document: &ScanDocument, time: i64) -> Result<Vec<AnswerRow>, String> {
+    let prepared = prepare_opened(dataset.clone(), document, Some(time)).map_err(|e| e.to_string())?;
     let source = prepared.source();
     let references = source.load_references().map_err(|e| e.to_string())?;
     let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
@@ -132,16 +150,19 @@ fn engine_row(row: AnswerRow) -> EngineRow {
 fn memory_market(market: &Market) -> MemoryMarket {
     let bars = |symbol: &Symbol| SymbolBars {
         symbol: Arc::from(symbol.name.as_str()),
-        times: symbol.days.iter().map(|day| day * DAY).collect(),
+        times: symbol.days.iter().map(|day| day * market.clock.unit()).collect(),
         columns: (0..COLUMNS.len()).map(|c| symbol.bars.iter().map(|row| row[c]).collect()).collect(),
     };
     MemoryMarket {
         name: "market".to_owned(),
-        timeframe: Timeframe::DAY,
+        timeframe: match market.clock {
+            Clock::Days => Timeframe::DAY,
+            Clock::Minutes => "1m".parse().expect("a timeframe"),
+        },
         calendar: "XNYS".to_owned(),
         columns: COLUMNS.map(str::to_owned).to_vec(),
         bars: market.symbols.iter().filter(|s| !s.days.is_empty()).map(bars).collect(),
-        symbols: market.symbols.iter().flat_map(listings).chain(every_label()).collect(),
+        symbols: market.symbols.iter().flat_map(|symbol| listings(market.clock, symbol)).chain(every_label()).collect(),
         factors: market.symbols.iter().flat_map(factors).collect(),
         attributes: attributes(market),
         groups: Some(3),
@@ -183,7 +204,7 @@ fn every_label() -> impl Iterator<Item = ListingRow> {
 }
 
 /// One row for every stretch of days on which no label changes.
-fn listings(symbol: &Symbol) -> Vec<ListingRow> {
+fn listings(clock: Clock, symbol: &Symbol) -> Vec<ListingRow> {
     let mut borders: Vec<i64> = symbol.labels.values().flatten().map(|(day, _)| *day).collect();
     borders.sort_unstable();
     borders.dedup();
@@ -192,8 +213,8 @@ fn listings(symbol: &Symbol) -> Vec<ListingRow> {
         let value = |label: &String| symbol.label(label, day).map(|v| (label.clone(), v.to_owned()));
         ListingRow {
             symbol: symbol.name.clone(),
-            from: day.checked_mul(DAY),
-            to: borders.get(i + 1).and_then(|day| day.checked_mul(DAY)),
+            from: day.checked_mul(clock.unit()),
+            to: borders.get(i + 1).and_then(|day| day.checked_mul(clock.unit())),
             labels: symbol.labels.keys().filter_map(value).collect(),
             ..ListingRow::default()
         }

@@ -162,7 +162,7 @@ fn walks(random: &mut Random) -> Market {
         symbol
     };
     let symbols = vec![symbol(random, "LONG", 520), symbol(random, "SHORT", 480)];
-    Market { symbols, sessions }
+    Market { symbols, sessions, ..Market::default() }
 }
 
 /// Values of `select` on a day, in the market's order.

@@ -25,6 +25,8 @@ use trawl_tests::reference::{Market, Scan, generate, generate_market};
 
 /// Default number of scans: well below two minutes on two cores.
 const CASES: u64 = 2_000;
+/// Of bars of minutes: one for so many of the others.
+const MINUTES_SHARE: u64 = 8;
 /// Scans that share a market.
 const SCANS_PER_MARKET: u64 = 8;
 /// Excused rows per thousand, above which the excuses would hide something.
@@ -38,10 +40,25 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
+/// A random market and a scan of it.
+type Case = fn(u64) -> (Market, Scan);
+
 fn case(seed: u64) -> (Market, Scan) {
     let market = generate_market::market(&mut Random::new(seed / SCANS_PER_MARKET));
     let scan = generate::scan(&mut Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)), GRAMMAR, &market);
     (market, scan)
+}
+
+/// Of minutes, where longer bars have five. The reference knows sessions of daily bars alone: scans that name one are left out.
+fn case_of_minutes(seed: u64) -> (Market, Scan) {
+    let market = generate_market::minutes(&mut Random::new(seed / SCANS_PER_MARKET));
+    let mut random = Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    loop {
+        let scan = generate::scan(&mut random, GRAMMAR, &market);
+        if !scan.text().contains("session.") {
+            return (market, scan);
+        }
+    }
 }
 
 /// A minimised disagreement, as text.
@@ -67,7 +84,16 @@ fn report(seed: u64, first: &Disagreement, market: Market, scan: Scan) -> String
 
 #[test]
 fn the_engine_agrees_with_the_reference_on_random_scans_and_markets() {
-    let cases = number("TRAWL_AGREEMENT_CASES", CASES);
+    agrees("days", case, number("TRAWL_AGREEMENT_CASES", CASES));
+}
+
+#[test]
+fn the_engine_agrees_with_the_reference_on_random_scans_of_minutes() {
+    agrees("minutes", case_of_minutes, number("TRAWL_AGREEMENT_CASES", CASES).div_ceil(MINUTES_SHARE));
+}
+
+/// That all cases of a kind agree, and that few of them are excused.
+fn agrees(bars: &str, case: Case, cases: u64) {
     let first = number("TRAWL_AGREEMENT_SEED", 1_000_000);
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let results: Vec<(Tally, BTreeMap<u64, Disagreement>)> = std::thread::scope(|scope| {
@@ -95,7 +121,7 @@ fn the_engine_agrees_with_the_reference_on_random_scans_and_markets() {
         tally.add(&one);
         failures.extend(more);
     }
-    println!("{cases} scans from seed {first}: {tally}");
+    println!("{cases} scans of {bars} from seed {first}: {tally}");
     // One of each kind first, because the same bug fails many scans.
     let mut kinds: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for (seed, disagreement) in &failures {

@@ -47,7 +47,7 @@ fn closes(rows: &[&[Option<f64>]]) -> Market {
         }
         symbol
     };
-    Market { symbols: rows.iter().enumerate().map(symbol).collect(), sessions }
+    Market { symbols: rows.iter().enumerate().map(symbol).collect(), sessions, ..Market::default() }
 }
 
 /// The values of `node` at each bar of a symbol.

@@ -4,6 +4,7 @@ mod flat;
 mod lake;
 mod pipeline;
 mod quality;
+mod renames;
 mod rest;
 mod secrets;
 

@@ -11,13 +11,13 @@ use trawl_tests::process::{self, Background, Ended};
 use super::{bars, json as parsed, matched, no_secret, snapshot};
 
 /// Midnight in New York of 2024-01-02, milliseconds.
-const FIRST: i64 = 1_704_171_600_000;
-const DAY: i64 = 86_400_000;
-const MINUTE: i64 = 60_000;
+pub(super) const FIRST: i64 = 1_704_171_600_000;
+pub(super) const DAY: i64 = 86_400_000;
+pub(super) const MINUTE: i64 = 60_000;
 /// Sessions of the first week, as days after the first.
 const SESSIONS: [i64; 4] = [0, 1, 2, 3];
 
-fn bar(ticker: &'static str, t: i64, close: f64) -> Bar {
+pub(super) fn bar(ticker: &'static str, t: i64, close: f64) -> Bar {
     Bar { ticker, t, prices: [close, close + 1.0, close - 1.0, close + 0.1], volume: 10.5 + close }
 }
 
@@ -54,17 +54,18 @@ fn market() -> Market {
             ticker("DEAD", "Gone", Some("2024-01-04T00:00:00Z")),
             ticker("OLD", "Long gone", Some("2019-01-04T00:00:00Z")),
         ],
+        ..Market::default()
     }
 }
 
-struct User<'a> {
+pub(super) struct User<'a> {
     home: &'a Home,
     cache: tempfile::TempDir,
     url: String,
 }
 
 impl<'a> User<'a> {
-    fn new(home: &'a Home, server: &Polygon) -> Self {
+    pub(super) fn new(home: &'a Home, server: &Polygon) -> Self {
         let cache = tempfile::Builder::new().prefix("trawl-test-cache-").tempdir().expect("a temporary directory");
         Self { home, cache, url: server.url.clone() }
     }
@@ -80,14 +81,14 @@ impl<'a> User<'a> {
         command
     }
 
-    fn run(&self, words: &[&str]) -> Ended {
+    pub(super) fn run(&self, words: &[&str]) -> Ended {
         process::run(&mut self.command(words))
     }
 }
 
 const DAYS: [&str; 4] = ["--from", "2024-01-02", "--to", "2024-01-05"];
 
-fn words<'a>(dataset: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+pub(super) fn words<'a>(dataset: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["--dataset", dataset][..], more, &DAYS].concat()
 }
 

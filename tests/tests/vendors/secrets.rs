@@ -3,10 +3,12 @@
 use std::process::Command;
 use std::time::Duration;
 
+use trawl_tests::cluster::Cluster;
 use trawl_tests::home::Home;
 use trawl_tests::polygon::{Faults, KEY, Market, Polygon};
 use trawl_tests::process::{self, Background};
 use trawl_tests::receiver::{Receiver, Reply};
+use trawl_tests::s3::{BUCKET, S3};
 
 use super::{files_below, no_secret};
 
@@ -123,4 +125,64 @@ fn the_key_is_not_shown_by_a_process_that_waits_or_crashes_nor_given_to_a_proxy(
     let ended = ended.expect_code(0);
     user.no_key(&[&ended.stdout, &ended.stderr]);
     assert_eq!((proxy.posted().len(), server.count(200)), (0, 1));
+}
+
+/// The results of scans are in a bucket, bars are not: this bucket is opened by the coordinator alone, at its start and by whoever leads next.
+#[test]
+fn the_key_of_the_bucket_of_results_is_in_nothing_that_a_cluster_prints_sends_or_writes() {
+    let (home, s3) = (Home::new(), S3::start());
+    let collector = Receiver::http(vec![Reply::status(200, "")]);
+    let results = format!("s3://{BUCKET}/results");
+    let variables = |secret: Option<&str>| -> Vec<(String, String)> {
+        let own = s3.variables().into_iter().map(|(name, value)| match (name.as_str(), secret) {
+            ("AWS_SECRET_ACCESS_KEY", Some(secret)) => (name, secret.to_owned()),
+            _ => (name, value),
+        });
+        let more = [
+            ("TRAWL_LOG", "trace"),
+            ("RUST_BACKTRACE", "full"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", &*collector.url),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+            ("OTEL_BSP_SCHEDULE_DELAY", "50"),
+            ("TRAWL_RESULTS", &*results),
+        ];
+        own.chain(more.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
+    };
+    let all = variables(None);
+    let secret = all.iter().find(|(name, _)| name == "AWS_SECRET_ACCESS_KEY").expect("a secret").1.clone();
+    let borrowed: Vec<(&str, &str)> = all.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let mut cluster = Cluster::start_with(&home, 1, &trawl_tests::etcd::endpoint(), &borrowed);
+    let mut printed = Vec::new();
+    let scan = |cluster: &Cluster| {
+        let words = ["scan", "--dataset", "us5", "--where", "close > sma(20)", "--coordinator", &cluster.url];
+        process::run(home.command(&words).envs(all.iter().cloned())).expect_code(0)
+    };
+    let ended = scan(&cluster);
+    printed.extend([ended.stdout, ended.stderr]);
+    // The next leader opens it too, and finds what the first one has put there.
+    printed.push(cluster.coordinator.output());
+    cluster.replace_coordinator(&home, &borrowed);
+    cluster.wait_for_workers(1);
+    let ended = scan(&cluster);
+    printed.extend([ended.stdout, ended.stderr]);
+    assert!(s3.faults("{}")["bytes_in"].as_u64() > Some(100), "the results are in the bucket");
+    cluster.coordinator.signal("ABRT");
+    let crashed = cluster.coordinator.wait(BOUND);
+    printed.extend([crashed.stdout, crashed.stderr]);
+    printed.extend(cluster.workers.iter().map(Background::output));
+    // A store that cannot be used refuses the start, and the message names no key.
+    let nowhere = "http://127.0.0.1:9";
+    let words =
+        ["coordinator", "--etcd", &trawl_tests::etcd::endpoint(), "--cluster-name", "other", "--listen", "127.0.0.1:0"];
+    let refused = process::run(home.command(&words).envs(variables(None)).env("AWS_ENDPOINT_URL", nowhere));
+    assert!(refused.code != Some(0) && refused.stderr.contains(&results), "{}", refused.stderr);
+    printed.extend([refused.stdout, refused.stderr]);
+
+    let texts: Vec<&str> = printed.iter().map(String::as_str).collect();
+    no_secret(&[&home.data_root(), &home.path("")], &texts, &[&secret]);
+    assert!(texts.iter().any(|text| text.contains(&results)), "the bucket itself is named in the log");
+    for posted in collector.posted() {
+        let text = format!("{}{:?}{}", posted.line, posted.headers, String::from_utf8_lossy(&posted.body));
+        assert!(!text.contains(&secret), "the key was exported: {text}");
+    }
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use trawl_coordinator::RunReport;
 use trawl_front::run::Outcome;
+use trawl_market::Zone;
 use trawl_wire::Status;
 
 use crate::failure::{DONE, NOT_DONE, UserMistake};
@@ -116,7 +117,13 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
     if !quiet {
         let page = Page::of_stdout();
         let as_of = &report.as_of_shown;
-        let options = table::Options { all: args.all, synthetic, timeframe: &timeframe, as_of, page };
+        let scanned = document.as_ref().and_then(|document| document.timeframe.as_deref());
+        let timeframe = match scanned.filter(|scanned| *scanned != timeframe) {
+            Some(scanned) => format!("{scanned} bars built of {timeframe}"),
+            None => timeframe,
+        };
+        let zone = Zone::named(&report.zone).ok();
+        let options = table::Options { all: args.all, synthetic, timeframe: &timeframe, as_of, zone, page };
         let mut text = table::render(&answer, options);
         for path in written.iter().chain(&files.report) {
             text.push_str(&format!("wrote {}\n", path.display()));

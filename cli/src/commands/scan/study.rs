@@ -29,7 +29,9 @@ West 1987). No costs, no slippage: it says what followed, not what could have be
 
 Examples:
   trawl study --dataset demo --where 'crosses_above(close, highest(high, 252)[1])' --horizons 1,5,20
-  trawl study --file scan.toml --horizons 5,20 --by sector --from 2020-01-01";
+  trawl study --file scan.toml --horizons 5,20 --by sector --from 2020-01-01
+  trawl study --file scan.toml --by year
+  trawl study --file scan.toml --by 2020-01-01,2023-01-01   # before the first date, between them, from the second on";
 
 /// What followed the matches of a scan: returns over the next bars, against all symbols
 #[derive(Debug, clap::Args)]
@@ -49,8 +51,9 @@ pub struct Args {
     #[arg(long, value_name = "BARS,...", default_value = "1,5,20", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(HORIZON_MAX)))]
     horizons: Vec<u32>,
 
-    /// Study each group of symbols by itself: a label such as sector, as it was at each bar
-    #[arg(long, value_name = "LABEL")]
+    /// Study each group by itself: symbols by a label such as sector, as it was at each bar; bars by year, quarter, month, weekday, or
+    /// divided by dates
+    #[arg(long, value_name = "LABEL|PERIOD|DATE,...")]
     by: Option<String>,
 
     /// Only matches at bars that start at or after this date or time, on the exchange's clock
@@ -107,7 +110,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
 
 fn shown(found: &[HorizonStudy], options: &StudyOptions, prepared: &PreparedScan) -> String {
     let mut text = String::new();
-    let group = options.by.as_deref();
+    // Dates are in the names of their groups.
+    let group = options.by.as_deref().map(|by| if by.starts_with(|c: char| c.is_ascii_digit()) { "dates" } else { by });
     let headings = [
         "bars ahead",
         "matches",

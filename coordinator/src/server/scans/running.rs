@@ -94,7 +94,8 @@ impl RunningScan {
         let report = RunReport {
             mode: "cluster".to_owned(),
             precision: prepared.identity.precision.clone(),
-            as_of_shown: prepared.shown_as_of(),
+            as_of_shown: prepared.shown_bars(),
+            zone: prepared.zone(),
             warnings: prepared.warnings.clone(),
             backend: prepared.identity.backend.clone(),
             scan: scan.name.clone(),

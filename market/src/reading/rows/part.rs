@@ -336,10 +336,11 @@ impl<'a> Part<'a> {
             None if last.is_some() => return Ok(0),
             None => Cow::Borrowed(shape.stem.as_deref().unwrap_or_default()),
         };
-        let symbol: &str = match &shape.options.tickers {
+        let symbol = match &shape.options.tickers {
             Some(tickers) => tickers.symbol(&symbol),
-            None => &symbol,
+            None => Cow::Borrowed(&*symbol),
         };
+        let symbol = &*symbol;
         // The symbol of the row before, or the one that came after it the first time.
         let likely = last.into_iter().flat_map(|last| [last, last + 1]);
         for id in likely {

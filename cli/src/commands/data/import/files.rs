@@ -124,6 +124,7 @@ pub fn run(args: FileArgs, context: &Context) -> anyhow::Result<ExitCode> {
         files,
         shown,
         dated_files: false,
+        ticker_dates: false,
         replaced_dates: Vec::new(),
         read: args.read.options()?,
         timeframe: args.timeframe,

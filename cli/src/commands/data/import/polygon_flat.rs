@@ -183,6 +183,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         shown: shown.collect::<BTreeMap<_, _>>(),
         files: paths,
         dated_files: has_days,
+        ticker_dates: has_days,
         replaced_dates: work.republished.iter().map(|file| file.date).collect(),
         read: ReadOptions { format: ImportFormat::Polygon, ..ReadOptions::default() },
         timeframe: has_days.then_some(timeframe),

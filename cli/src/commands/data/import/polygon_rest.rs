@@ -17,20 +17,20 @@ use super::polygon_flat::day;
 use super::report::report_text;
 use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
-use crate::vendor::bars::{Question, span_of};
+use crate::vendor::bars::span_of;
 use crate::vendor::client::{Client, ENDPOINT, Key, TRY_SECONDS};
+use crate::vendor::companies::companies;
 use crate::vendor::inbox::{Inbox, at_once};
-use crate::vendor::listings::{Held, listing_table};
-use crate::vendor::reference::{corporate_actions, tickers};
+use crate::vendor::listings::listing_table;
+use crate::vendor::names::Held;
+use crate::vendor::questions::{DAY, market_days, of_names, of_tickers};
+use crate::vendor::reference::{Listings, corporate_actions, tickers};
 use trawl_front::human::counted;
 
-/// Days of one question about a symbol's bars of a day and of shorter ones: an answer is kept whole or not at all.
-const DAYS_ASKED: (i64, i64) = (20 * 366, 366);
 /// Requests a minute of the free plan.
 const PER_MINUTE: u32 = 5;
 /// Symbols without bars that are listed.
 const WITHOUT_SHOWN: usize = 10;
-const DAY: TimeMicros = 86_400_000_000;
 
 const AFTER_HELP: &str = "\
 The key comes from POLYGON_API_KEY or MASSIVE_API_KEY, or from the file that --api-key-file names; it is in no message and no file. \
@@ -79,8 +79,8 @@ pub struct Args {
     #[arg(long)]
     corporate_actions: bool,
 
-    /// The table of symbols: tickers with names, exchanges and kinds, also of stocks delisted in these days, merged into the
-    /// dataset's own
+    /// The table of symbols: tickers with names, exchanges and kinds, also of stocks delisted in these days, and which tickers
+    /// were those of one company, merged into the dataset's own
     #[arg(long)]
     listings: bool,
 
@@ -131,6 +131,8 @@ struct Asked {
     corporate_actions: usize,
     /// Rows of the table of symbols.
     listings: usize,
+    /// Companies that changed their tickers.
+    renamed: usize,
     /// Decisions that the user should know.
     notes: Vec<String>,
 }
@@ -172,52 +174,71 @@ pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let inbox = Inbox::of(context, &format!("polygon-rest {}", args.endpoint), &args.dataset);
     inbox.take()?;
     let span = (args.from, args.to);
-    let listed = match args.listings || (args.universe && timeframe != Timeframe::DAY) {
-        true => tickers(&client, span)?,
-        false => Vec::new(),
+    let of_minutes = args.universe && timeframe != Timeframe::DAY;
+    let listings = match args.listings || of_minutes {
+        true => tickers(&client, span, args.listings)?,
+        false => Listings::default(),
     };
-    let questions = match (args.universe, timeframe == Timeframe::DAY) {
-        (true, true) => market_days(calendar, span),
-        (true, false) => {
-            let mut all: Vec<&str> = listed.iter().map(|one| one.ticker.as_str()).collect();
-            all.dedup();
-            of_symbols(all.into_iter(), timeframe, span)
-        }
-        (false, _) => of_symbols(args.symbols.iter().map(String::as_str), timeframe, span),
-    };
-    let answers = at_once(&questions, |question| question.answer(&client, &inbox))?;
-    let mut asked = Asked {
-        questions: questions.len(),
-        without_bars: answers.iter().filter(|answer| answer.is_none()).count(),
-        ..Asked::default()
-    };
-    for symbol in &args.symbols {
-        let of_it = |question: &Question| matches!(question, Question::Symbol { ticker, .. } if ticker == symbol);
-        let has_bars = questions.iter().zip(&answers).any(|(question, answer)| of_it(question) && answer.is_some());
-        if !has_bars {
-            asked.symbols_without_bars.push(symbol.clone());
-        }
-    }
+    let mut tickers_of_all: Vec<String> = listings.last.iter().map(|one| one.ticker.clone()).collect();
+    let held = held_symbols(&store, &args.dataset)?;
+    let mut asked = Asked::default();
     let (mut factors, mut symbols) = (None, None);
-    if args.corporate_actions {
-        let table = corporate_actions(&client, &args.symbols, span)?;
-        asked.corporate_actions = table.rows;
-        asked.notes.extend(table.notes);
-        factors = (table.rows > 0).then_some(table.text);
-    }
     if args.listings {
-        let held = held_table(&store, &args.dataset)?;
-        let held = held.as_ref().map(|(table, last)| Held {
-            rows: table.rows(),
-            labels: table.labels(),
+        let companies = companies(&client, listings, args.to, &mut asked.notes)?;
+        let tenures = || companies.iter().flat_map(|company| &company.tenures);
+        tickers_of_all.extend(tenures().map(|tenure| tenure.listed.ticker.clone()));
+        asked.renamed = companies.iter().filter(|company| company.tenures.len() > 1).count();
+        let held = held.as_ref().map(|held| Held {
+            rows: held.table.rows(),
+            labels: held.table.labels(),
+            symbols: &held.symbols,
             known: (args.from, args.to + DAY),
             // A bar of the last day may be past midnight in UTC.
-            is_newest: *last < args.to + 2 * DAY,
+            is_newest: held.last_time < args.to + 2 * DAY,
         });
-        let table = listing_table(&listed, held);
+        let table = listing_table(&companies, held);
         asked.listings = table.rows;
         asked.notes.extend(table.notes);
         symbols = (table.rows > 0).then_some(table.text);
+    }
+    let names = held.iter().flat_map(|held| &held.symbols).map(|(symbol, ..)| symbol.as_str());
+    let table = match (&symbols, &held) {
+        (Some(text), _) => {
+            Some(Arc::new(SymbolTable::parse("the table of symbols", text.as_bytes(), names).map_err(of_market)?))
+        }
+        (None, Some(held)) if !held.table.rows().is_empty() => Some(Arc::clone(&held.table)),
+        _ => None,
+    };
+    let named = of_names(&args.symbols, table.as_deref(), timeframe, span);
+    let questions = match (args.universe, timeframe == Timeframe::DAY) {
+        (true, true) => market_days(calendar, span),
+        (true, false) => {
+            tickers_of_all.sort_unstable();
+            tickers_of_all.dedup();
+            of_tickers(tickers_of_all.iter().map(String::as_str), table.as_deref(), timeframe, span)
+        }
+        (false, _) => named.questions,
+    };
+    let answers = at_once(&questions, |question| question.answer(&client, &inbox))?;
+    asked.questions = questions.len();
+    asked.without_bars = answers.iter().filter(|answer| answer.is_none()).count();
+    asked.notes.extend(named.notes);
+    for (symbol, own) in args.symbols.iter().zip(&named.of_name) {
+        if own.iter().all(|at| answers.get(*at).is_none_or(Option::is_none)) {
+            asked.symbols_without_bars.push(symbol.clone());
+        }
+    }
+    if args.corporate_actions {
+        let tickers: Vec<String> = named.tickers.into_iter().collect();
+        // An old ticker of a symbol may be that of others by now.
+        let is_wanted = |ticker: &str, date: TimeMicros| match &table {
+            Some(table) if !args.symbols.is_empty() => named.symbols.contains(&*table.symbol_of_ticker(ticker, date)),
+            _ => true,
+        };
+        let table = corporate_actions(&client, &tickers, span, is_wanted)?;
+        asked.corporate_actions = table.rows;
+        asked.notes.extend(table.notes);
+        factors = (table.rows > 0).then_some(table.text);
     }
     let tables = [("factors.csv", factors), ("symbols.csv", symbols)].map(|(name, text)| {
         let path = inbox.path(&["tables"], name);
@@ -245,6 +266,7 @@ pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         dataset: args.dataset,
         timeframe: (!files.is_empty()).then_some(timeframe),
         files,
+        ticker_dates: true,
         replaced_dates,
         read: ReadOptions { format: ImportFormat::Polygon, ..ReadOptions::default() },
         strict: true,
@@ -295,45 +317,27 @@ fn known(store: &Store, args: &Args) -> anyhow::Result<(Option<Timeframe>, Calen
     }
 }
 
-/// The table of symbols of the dataset and the time of its last bar, if it has a table.
-fn held_table(store: &Store, dataset: &str) -> anyhow::Result<Option<(Arc<SymbolTable>, TimeMicros)>> {
+/// What a dataset knows of symbols.
+struct HeldSymbols {
+    table: Arc<SymbolTable>,
+    /// Symbols with the times of their first and last bars.
+    symbols: Vec<(String, TimeMicros, TimeMicros)>,
+    last_time: TimeMicros,
+}
+
+/// That of a dataset, if it exists.
+fn held_symbols(store: &Store, dataset: &str) -> anyhow::Result<Option<HeldSymbols>> {
     let found = match store.open(dataset) {
         Ok(found) => found,
         Err(MarketError::UnknownDataset { .. }) => return Ok(None),
         Err(error) => return Err(of_market(error)),
     };
-    let table = found.symbol_table().map_err(of_market)?;
-    Ok((!table.rows().is_empty()).then(|| (table, found.manifest.last_time)))
-}
-
-/// A question for each session.
-fn market_days(calendar: Calendar, (from, to): (TimeMicros, TimeMicros)) -> Vec<Question> {
-    let first = calendar.next_session(from - DAY);
-    let sessions = std::iter::successors(first, |session| calendar.next_session(session.date));
-    sessions.map(|session| session.date).take_while(|date| *date <= to).map(|date| Question::Market { date }).collect()
-}
-
-/// Questions about symbols, each about a bounded number of days.
-fn of_symbols<'a>(
-    symbols: impl Iterator<Item = &'a str>,
-    timeframe: Timeframe,
-    (from, to): (TimeMicros, TimeMicros),
-) -> Vec<Question> {
-    let days = if timeframe == Timeframe::DAY { DAYS_ASKED.0 } else { DAYS_ASKED.1 };
-    let part = |ticker: &str, start: TimeMicros| Question::Symbol {
-        ticker: ticker.to_owned(),
-        timeframe,
-        from: start,
-        to: to.min(start + (days - 1) * DAY),
-    };
-    let starts = move || {
-        let all = std::iter::successors(Some(from), move |start| Some(start + days * DAY));
-        all.take_while(move |start| *start <= to)
-    };
-    symbols
-        .flat_map(move |ticker| starts().map(move |start| (ticker, start)))
-        .map(|(t, start)| part(t, start))
-        .collect()
+    let entries = found.manifest.symbols.iter().map(|entry| (entry.symbol.clone(), entry.first_time, entry.last_time));
+    Ok(Some(HeldSymbols {
+        table: found.symbol_table().map_err(of_market)?,
+        symbols: entries.collect(),
+        last_time: found.manifest.last_time,
+    }))
 }
 
 fn print(asked: &Asked, report: Option<&ImportReport>, json: bool, context: &Context) -> anyhow::Result<ExitCode> {
@@ -366,7 +370,11 @@ fn asked_text(asked: &Asked) -> String {
         let _ = writeln!(text, "{} with splits and dividends", counted(asked.corporate_actions, "row"));
     }
     if asked.listings > 0 {
-        let _ = writeln!(text, "{} of the table of symbols", counted(asked.listings, "row"));
+        let renamed = match asked.renamed {
+            0 => String::new(),
+            _ => format!(", {} with several tickers", counted(asked.renamed, "stock")),
+        };
+        let _ = writeln!(text, "{} of the table of symbols{renamed}", counted(asked.listings, "row"));
     }
     for note in &asked.notes {
         let _ = writeln!(text, "note: {note}");
