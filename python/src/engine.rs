@@ -17,7 +17,7 @@ use trawl_worker::data_root;
 use crate::arrow_c::Table;
 use crate::failure::failure;
 use crate::interruptible;
-use crate::scan::Scan;
+use crate::scan::{Scan, When};
 
 /// What a frame is called in messages.
 const FRAME: &str = "the frame";
@@ -179,11 +179,11 @@ impl Engine {
         &self,
         py: Python<'_>,
         document: &str,
-        as_of: Option<&str>,
+        as_of: Option<When>,
         file: Option<String>,
         text: Option<String>,
     ) -> PyResult<Scan> {
-        py.detach(|| Scan::new(&self.store, document, as_of, file.zip(text))).map_err(|error| failure(&error))
+        py.detach(|| Scan::new(&self.store, document, as_of.as_ref(), file.zip(text))).map_err(|error| failure(&error))
     }
 }
 
