@@ -14,12 +14,13 @@ use trawl_coordinator::client::Scanned;
 use trawl_coordinator::{PreparedScan, Progress};
 use trawl_market::{DatasetSummary, DayCoverage, Store};
 use trawl_security::{Caller, Right};
+use trawl_telemetry::AUDIT_TARGET;
 use trawl_wire::record::fresh_boot;
 use trawl_wire::{ErrorKind, Failure, pb};
 
 use super::answer::turn;
 use super::door::Submission;
-use super::door::{Asked, Call, Door, Inspected, has_ended, until_ended};
+use super::door::{Asked, Call, Door, Inspected, MODE_EMBEDDED, has_ended, until_ended};
 use super::problem::{Kind, Problem};
 use super::questions::{QuestionLimits, Questions, prepared};
 use super::series::{SeriesColumns, SeriesQuestion};
@@ -200,6 +201,11 @@ impl Embedded {
         let added = table.add(Held { scan: Arc::clone(&scan), bytes, key, ephemeral });
         drop(table);
         let added = added?;
+        if added.is_none() {
+            let (caller, info) = (&scan.owner, scan.state.borrow().clone());
+            let (dataset, segments) = (info.dataset, info.segments);
+            tracing::info!(target: AUDIT_TARGET, scan = scan.id, caller, dataset, segments, durable = false, "scan accepted");
+        }
         self.start_next();
         Ok(added.unwrap_or(scan))
     }
@@ -249,6 +255,7 @@ impl Embedded {
         let outcome = outcome.map(Arc::new);
         let ended = outcome.clone();
         *scan.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        let failed = ended.as_ref().err().map(|problem| (problem.error.kind, problem.error.message.clone()));
         scan.state.send_modify(|info| {
             info.ended_us = Some(now_us());
             match ended {
@@ -267,6 +274,15 @@ impl Embedded {
             }
         });
         self.table().relieve();
+        let (caller, info) = (&scan.owner, scan.state.borrow().clone());
+        let seconds = info.ended_us.unwrap_or(info.submitted_us).saturating_sub(info.submitted_us) as f64 / 1e6;
+        let (outcome, why) = match failed {
+            None => ("done", String::new()),
+            Some((Kind::Cancelled, why)) => ("cancelled", why),
+            Some((_, why)) => ("failed", why),
+        };
+        let (dataset, digest, failed_symbols) = (info.dataset, info.answer_digest, info.failed_symbols);
+        tracing::info!(target: AUDIT_TARGET, scan = scan.id, caller, dataset, outcome, failed_symbols, seconds, digest, why, "scan ended");
     }
 
     /// Cancels a scan, which ends soon; one that waits ends at once.
@@ -328,7 +344,7 @@ fn request_digest(submission: &Submission) -> [u8; 32] {
 #[tonic::async_trait]
 impl Door for Embedded {
     fn mode(&self) -> &'static str {
-        "serve"
+        MODE_EMBEDDED
     }
 
     async fn submit(&self, call: &Call, submission: Submission) -> Result<pb::ScanInfo, Problem> {
