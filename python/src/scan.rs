@@ -30,7 +30,9 @@ use trawl_wire::Status;
 use crate::arrow_c::Table;
 use crate::engine::text_of;
 use crate::failure::failure;
+use crate::features::{self, Made, window_of};
 use crate::interruptible::{self, Counts as Progress};
+use crate::tensor::Tensor;
 
 /// A scan that was opened and compiled.
 #[pyclass(frozen, module = "trawl._native")]
@@ -230,6 +232,36 @@ impl Scan {
             Ok((Table { schema: Arc::clone(table.schema()), batches }, scaler))
         })?;
         made.map_err(|error| failure(&error))
+    }
+
+    /// The scan over history as tensors, as `trawl panel --tensors` writes them: features, mask, labels, the index, names of features and
+    /// labels, the scaler as JSON.
+    #[pyo3(signature = (start, forward, matches_only, split, folds, embargo, scaled, window, threads=None, tick=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of trawl.features")]
+    #[expect(clippy::type_complexity, reason = "a tuple for Python")]
+    fn features(
+        &self,
+        py: Python<'_>,
+        start: Option<When>,
+        forward: Vec<u32>,
+        matches_only: bool,
+        split: Option<When>,
+        folds: Option<u32>,
+        embargo: u32,
+        scaled: bool,
+        window: usize,
+        threads: Option<usize>,
+        tick: Option<Py<PyAny>>,
+    ) -> PyResult<(Tensor, Tensor, Tensor, Table, Vec<String>, Vec<String>, Option<String>)> {
+        let options = self.panel_options(start.as_ref(), (forward, matches_only), (split.as_ref(), folds, embargo));
+        let options = options.and_then(|options| Ok(FeatureOptions { window: window_of(window)?, ..options }));
+        let options = options.map_err(|error| failure(&error))?;
+        let (prepared, local) = (self.prepared.clone(), self.local(threads));
+        let made = interruptible::run(py, tick.as_ref(), move |cancel, _| {
+            features::made(&prepared, local, options, scaled, cancel)
+        })?;
+        let Made { features, mask, labels, index, names, scaler } = made.map_err(|error| failure(&error))?;
+        Ok((features, mask, labels, index, names.0, names.1, scaler))
     }
 
     /// Which symbols match at each bar: a column of conditions for each symbol, or a row for each match.

@@ -42,7 +42,7 @@ class Server(http.server.BaseHTTPRequestHandler):
         for name, value in headers:
             self.send_header(name, value)
         self.end_headers()
-        cut = type(self).cut if status == 200 and ("/answer" in self.path or "/events" in self.path) else 0
+        cut = self.__class__.cut if status == 200 and ("/answer" in self.path or "/events" in self.path) else 0
         self.wfile.write(data[: len(data) - cut])
 
     def _fail(self, status, kind, message, **more):
@@ -209,7 +209,10 @@ def test_an_answer_that_breaks_off_is_never_taken_for_the_whole(remote, tmp_path
 
 
 def test_a_scan_whose_events_break_off_is_waited_for(remote):
+    scan = remote.submit("us5", where="true", as_of=AS_OF)
     Server.cut = 10
+    with pytest.raises(tw.Unavailable, match="broke off"):
+        list(remote.events(scan))
     threading.Timer(0.3, lambda: setattr(Server, "cut", 0)).start()
     with_bar = remote.scan("us5", where=GOLDEN_CROSS, as_of=AS_OF, progress=True)
     assert with_bar == tw.scan("us5", where=GOLDEN_CROSS, as_of=AS_OF)

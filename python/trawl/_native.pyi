@@ -30,6 +30,22 @@ class Table:
     def array(self, column: int, writable: bool = False) -> list[Numbers]: ...
     def values(self, column: int) -> list[Any]: ...
 
+class Tensor:
+    @property
+    def shape(self) -> list[int]: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: object = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+    def __len__(self) -> int: ...
+
 class Expressions:
     def __init__(self, columns: Sequence[str], exprs: Sequence[str], copied: Sequence[str], precision: str) -> None: ...
     @property
@@ -83,6 +99,19 @@ class Scan:
         threads: int | None = None,
         tick: Tick | None = None,
     ) -> tuple[Table, str | None]: ...
+    def features(
+        self,
+        start: When | None,
+        forward: Sequence[int],
+        matches_only: bool,
+        split: When | None,
+        folds: int | None,
+        embargo: int,
+        scaled: bool,
+        window: int,
+        threads: int | None = None,
+        tick: Tick | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor, Table, list[str], list[str], str | None]: ...
     def signals(self, start: When | None, wide: bool, threads: int | None = None, tick: Tick | None = None) -> Table: ...
     def study(
         self,

@@ -158,6 +158,79 @@ def panel(
     return _frames.default(table)
 
 
+class Features:
+    """A scan over history as tensors of this machine's main memory.
+
+    ``x`` has the features, ``[sample, window, feature]`` in single precision and 0 where there is no value, ``mask`` says where there is one,
+    ``y`` has the labels, ``[sample, horizon]`` with NaN where they are not known. Each has ``__dlpack__``: ``torch.from_dlpack(found.x)``
+    copies nothing, and neither does ``numpy.from_dlpack`` or ``numpy.asarray``. ``index`` has time, symbol and use of each sample.
+    """
+
+    x: _native.Tensor
+    mask: _native.Tensor
+    y: _native.Tensor
+
+    def __init__(self, made: tuple[Any, ...]) -> None:
+        self.x, self.mask, self.y, self._index, names, labels, scaler = made
+        #: Names of the features, and of the labels.
+        self.names: list[str] = names
+        self.labels: list[str] = labels
+        #: Mean and deviation of each feature that was scaled; ``None`` without ``scale``.
+        self.scaler: Any = None if scaler is None else json.loads(scaler)
+
+    @property
+    def index(self) -> Any:
+        """A row for each sample, as a frame of polars, or of pandas or pyarrow where polars is not installed."""
+        return _frames.default(self._index)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __repr__(self) -> str:
+        samples, window, features = self.x.shape
+        return f"<Features: {samples} samples, windows of {window} bars, {features} features, {len(self.labels)} labels>"
+
+
+def features(
+    dataset: Bars,
+    select: Select | None = None,
+    *,
+    window: int,
+    where: str = "true",
+    start: Time = None,
+    end: Time = None,
+    forward: Sequence[int] = (),
+    matches_only: bool = False,
+    split: Time = None,
+    folds: int | None = None,
+    embargo: int = 0,
+    scale: bool = False,
+    device: str = "cpu",
+    threads: int | None = None,
+    progress: bool | None = None,
+    **clauses: Any,
+) -> Features:
+    """Features and labels over history as tensors, those of ``trawl panel --tensors``: windows of the last ``window`` bars.
+
+    Arguments are those of :func:`panel`. ``device`` is where the tensors are: this package computes on the CPU, so that ``'cpu'`` is the
+    only one.
+
+    >>> import trawl as tw
+    >>> tw.features("us5", {"rsi": "rsi(14)"}, window=5, start="2013-02-19", end="2013-02-22", forward=[1])
+    <Features: 20 samples, windows of 5 bars, 1 features, 1 labels>
+    """
+    if device != "cpu":
+        raise Mistake(f"device='{device}' is not there", help="'cpu'; torch.from_dlpack(found.x).to('cuda') copies once")
+    opened = prepared(dataset, end, {"where": where, "select": select, **clauses})
+    ahead = [whole("forward", bars) for bars in forward]
+    with Bar(progress, "parts") as bar:
+        made = call(
+            opened.features, as_times(start), ahead, matches_only, as_times(split), whole("folds", folds), whole("embargo", embargo), scale,
+            whole("window", window), checked_threads(threads), bar.tick,
+        )  # fmt: skip
+    return Features(made)
+
+
 def signals(
     dataset: Bars,
     where: str | None = None,

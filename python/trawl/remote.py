@@ -17,7 +17,7 @@ import ssl
 import time
 import urllib.parse
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any, Callable, TypeVar, cast
 
 from . import _frames, _native
@@ -62,20 +62,11 @@ class Remote:
         certificate: tuple[str, str] | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        try:
-            parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
-            known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:
-            known = False
-        # Neither a name nor a password of an address is ever shown.
-        if not known or parts.username is not None:
-            shown = url.rsplit("@", 1)[-1]
-            help = "such as http://127.0.0.1:7410; a token is given as token_file='FILE'"
-            raise Mistake(f"'{shown}' is no address of a server", help=help)
+        parts = _address(url)
         if token_file is not None:
             with open(token_file, encoding="utf-8") as file:
                 token = file.read().strip()
-        if token is not None and parts.scheme == "http" and not _is_loopback(parts.hostname):
+        if token is not None and parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
             raise Mistake("a token would be sent as plain text", help="use https://, or a server on this machine")
         self._parts = parts
         self._token = token
@@ -231,8 +222,10 @@ class Remote:
         """How a run went."""
         return self._json("GET", f"/v1/scans/{_quoted(scan)}/report")
 
-    def events(self, scan: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Events of a scan (``accepted``, ``progress``, ``ended``, ``refused``) as they come, each with its data."""
+    def events(self, scan: str) -> Generator[tuple[str, dict[str, Any]], None, None]:
+        """Events of a scan (``accepted``, ``progress``, ``ended``, ``refused``) as they come, each with its data.
+
+        Raises :class:`Unavailable` for a stream that breaks off before the end of the scan."""
         connection, response = self._send(
             "GET", f"/v1/scans/{_quoted(scan)}/events", headers={"Accept": "text/event-stream"}
         )
@@ -240,8 +233,7 @@ class Remote:
             if response.status >= 400:
                 raise _error(response, response.read())
             name, data = "message", []
-            for raw in response:
-                line = raw.decode().rstrip("\r\n")
+            for line in self._lines(response):
                 if line.startswith("event:"):
                     name = line[6:].strip()
                 elif line.startswith("data:"):
@@ -251,8 +243,16 @@ class Remote:
                     if name in ("ended", "refused"):
                         return
                     name, data = "message", []
+            raise Unavailable("the events of the scan broke off", "unavailable")
         finally:
             connection.close()
+
+    def _lines(self, response: http.client.HTTPResponse) -> Iterator[str]:
+        try:
+            for raw in response:
+                yield raw.decode().rstrip("\r\n")
+        except (OSError, http.client.HTTPException) as error:
+            raise Unavailable(f"the events of the scan broke off: {error}", "unavailable") from error
 
     def explain(
         self, dataset: str | None = None, where: str | None = None, *, as_of: Time = None, **clauses: Any
@@ -341,7 +341,7 @@ class Remote:
             for name, data in self.events(scan):
                 if name == "progress":
                     tick(int(data.get("done", 0)), int(data.get("segments", 0)))
-        except (OSError, http.client.HTTPException, Unavailable):
+        except Unavailable:
             pass
 
     def _bytes(self, scan: str, format: str) -> bytes:
@@ -405,6 +405,21 @@ def _error(response: http.client.HTTPResponse, data: bytes) -> TrawlError:
     if after is not None and body.get("retry_after_s") is None and after.isdigit():
         body["retry_after_s"] = float(after)
     return of_body(body)
+
+
+def _address(url: str) -> urllib.parse.SplitResult:
+    """The parts of a server's address.
+
+    Raises :class:`Mistake` for anything else. Neither a name nor a password in it is ever shown.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and parts.username is None:
+            return parts
+    except ValueError:
+        pass
+    help = "such as http://127.0.0.1:7410; a token is given as token_file='FILE'"
+    raise Mistake(f"'{url.rsplit('@', 1)[-1]}' is no address of a server", help=help)
 
 
 def _quoted(name: str) -> str:

@@ -5,12 +5,13 @@ mod table;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
 use trawl_coordinator::client::Scanned;
+use trawl_coordinator::server::{QuotaLimits, Quotas, RunningPermit};
 use trawl_coordinator::{PreparedScan, Progress};
 use trawl_market::{DatasetSummary, DayCoverage, Store};
 use trawl_security::{Caller, Right};
@@ -63,6 +64,8 @@ struct Shared {
     questions: Questions,
     choose: Box<Choose>,
     preparing: Arc<Semaphore>,
+    /// As in a coordinator: what a token allows is what it allows here.
+    quotas: Quotas,
     /// Set once no further scan is taken.
     closed: AtomicBool,
     /// Part of the scans' ids: unique across restarts.
@@ -76,6 +79,8 @@ pub(super) struct Scan {
     pub(super) owner: String,
     pub(super) state: watch::Sender<pb::ScanInfo>,
     pub(super) cancel: CancelFlag,
+    /// Counts it as one of its owner's until it ends.
+    pub(super) permit: Mutex<Option<RunningPermit>>,
     /// Until it begins.
     pub(super) work: Mutex<Option<Box<Work>>>,
     /// Once it has ended.
@@ -133,6 +138,7 @@ impl Embedded {
             store,
             choose,
             preparing: Arc::new(Semaphore::new(PREPARING_MAX)),
+            quotas: Quotas::new(QuotaLimits::default()),
             closed: AtomicBool::new(false),
             boot: fresh_boot(),
             table: Mutex::new(Table::new(limits.scans)),
@@ -176,6 +182,9 @@ impl Embedded {
             let message = format!("priority {asked} is not granted to {}: at most {limit}", call.caller.name);
             return Err(Problem::new(Kind::Denied, message));
         }
+        let bytes = submission.asked.document.to_json().len();
+        let running = self.0.quotas.admit(&call.caller, bytes, Instant::now());
+        let running = running.map_err(|status| Problem::of_status(&status))?;
         let permit = turn(&self.0.preparing, PREPARE_WAIT).await?;
         let (door, caller) = (self.clone(), call.caller.clone());
         let compiling = tokio::task::spawn_blocking(move || {
@@ -194,6 +203,7 @@ impl Embedded {
             owner: info.owner.clone(),
             state: watch::Sender::new(info),
             cancel,
+            permit: Mutex::new(Some(running)),
             work: Mutex::new(Some(Box::new(work))),
             outcome: Mutex::default(),
         });
@@ -250,6 +260,7 @@ impl Embedded {
 
     /// Records how a scan ended.
     fn end(&self, scan: &Scan, outcome: Result<Scanned, Problem>) {
+        scan.permit.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Of a scan that never began.
         scan.work.lock().unwrap_or_else(PoisonError::into_inner).take();
         let outcome = outcome.map(Arc::new);

@@ -253,7 +253,7 @@ mod tests {
         let caller = Caller { name: "local".to_owned(), rights: Vec::new(), allowance: Allowance::unlimited() };
         let ask = async |work_ns_max: f64, text: &str, symbol: &str| {
             let limits = QuestionLimits { at_once: 1, threads: 1, work_ns_max };
-            let questions = Questions::new(Store::new(folder.path()), limits);
+            let questions = Questions::new(Store::new(folder.path().to_owned()), limits);
             let (symbol, select) = (symbol.to_owned(), vec![text.to_owned()]);
             let times = (None, trawl_market::AsOf::Newest);
             let question =

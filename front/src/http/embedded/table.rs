@@ -195,6 +195,7 @@ mod tests {
             owner: "local".to_owned(),
             state: watch::Sender::new(info),
             cancel: Default::default(),
+            permit: Mutex::default(),
             work: Mutex::default(),
             outcome: Mutex::default(),
         };
