@@ -101,7 +101,8 @@ fn takes_gzip(accepted: &str) -> bool {
     accepted.split(',').any(|entry| {
         let mut parts = entry.split(';').map(str::trim);
         let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip") || name == "*");
-        let refused = parts.any(|part| part.strip_prefix("q=").is_some_and(|q| q.parse::<f32>().is_ok_and(|q| q <= 0.0)));
+        let refused =
+            parts.any(|part| part.strip_prefix("q=").is_some_and(|q| q.parse::<f32>().is_ok_and(|q| q <= 0.0)));
         named && !refused
     })
 }
@@ -210,7 +211,8 @@ mod tests {
         let [mut all, mut sent] = [0, 0];
         for asset in &ASSETS {
             let found = reply(asset.path, None, Some("br;q=1.0, gzip;q=0.8")).unwrap();
-            let header = |name: &str| found.headers.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone());
+            let header =
+                |name: &str| found.headers.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone());
             let plain = reply(asset.path, None, None).unwrap();
             assert_eq!(header("vary").as_deref(), Some("accept-encoding"));
             (all, sent) = (all + asset.bytes.len(), sent + found.bytes.len());
@@ -228,7 +230,9 @@ mod tests {
             assert_eq!(reply(asset.path, Some(&tag), None).unwrap().status, 200, "not that of the plain file");
         }
         assert!(sent * 5 < all * 2, "{sent} of {all} bytes");
-        for (accepted, taken) in [("gzip", true), ("*", true), ("", false), ("br", false), ("gzip;q=0", false), ("GZIP ; q=1", true)] {
+        for (accepted, taken) in
+            [("gzip", true), ("*", true), ("", false), ("br", false), ("gzip;q=0", false), ("GZIP ; q=1", true)]
+        {
             assert_eq!(takes_gzip(accepted), taken, "{accepted}");
         }
     }

@@ -221,7 +221,8 @@ pub fn table_of_bytes(columns: Vec<(String, String, Bound<'_, PyAny>)>) -> PyRes
             "i8" => Arc::new(Int64Array::from(cells(&value, i64::from_ne_bytes)?)),
             kind if kind == "M8" || kind.starts_with("M8:") => {
                 let times = cells(&value, i64::from_ne_bytes)?.into_iter();
-                let times = times.map(|time| (time != NOT_A_TIME).then_some(time)).collect::<TimestampMicrosecondArray>();
+                let times =
+                    times.map(|time| (time != NOT_A_TIME).then_some(time)).collect::<TimestampMicrosecondArray>();
                 Arc::new(times.with_timezone_opt(kind.strip_prefix("M8:")))
             }
             "category" => {

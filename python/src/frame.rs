@@ -85,12 +85,7 @@ impl Rows {
 ///
 /// # Errors
 /// A [`UserMistake`]: no such column, a column of another type, a missing symbol or time, times that are not in order.
-pub fn rows_of(
-    table: &Table,
-    symbols: Option<&str>,
-    time: Option<&str>,
-    zone: Option<Zone>,
-) -> anyhow::Result<Rows> {
+pub fn rows_of(table: &Table, symbols: Option<&str>, time: Option<&str>, zone: Option<Zone>) -> anyhow::Result<Rows> {
     let height = table.rows();
     if u32::try_from(height).is_err() {
         return Err(

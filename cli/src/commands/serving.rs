@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use trawl_cluster_store::EtcdStore;
 use trawl_security::Credentials;
-use trawl_telemetry::{AuditFile, Health};
 use trawl_telemetry::metrics::{METRICS_PORT, Place, Scrapes};
+use trawl_telemetry::{AuditFile, Health};
 use trawl_wire::loopback::is_loopback;
 use trawl_wire::record::checked_name;
 

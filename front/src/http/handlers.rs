@@ -154,7 +154,9 @@ pub(crate) async fn answered(app: &Arc<App>, route: &'static Route, mut request:
     match outcome {
         Ok(reply) => {
             let subject = reply.extensions().get::<Subject>().map(|subject| subject.0.as_str());
-            if is_logged_here && matches!(route.operation, Operation::Submit | Operation::SubmitAndWait | Operation::Cancel) {
+            if is_logged_here
+                && matches!(route.operation, Operation::Submit | Operation::SubmitAndWait | Operation::Cancel)
+            {
                 tracing::info!(target: AUDIT_TARGET, caller, action, subject, %peer, outcome = "done", "request");
             } else if is_logged_here {
                 tracing::debug!(target: AUDIT_TARGET, caller, action, subject, %peer, outcome = "done", "request");
