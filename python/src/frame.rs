@@ -129,8 +129,8 @@ fn reverse_newest_first(
         let at = own.windows(2).position(|pair| pair[0] >= pair[1]).unwrap_or(0);
         let (before, after) = (trawl_market::format_time(own[at]), trawl_market::format_time(own[at + 1]));
         let whose = if name.is_empty() { String::new() } else { format!(" of {name}") };
-        let help =
-            "sort the frame by symbol and time, and keep one row for each bar; by='NAME' names the column of symbols";
+        let help = "sort the frame by symbol and time, and keep one row for each bar; by='NAME' names the column of symbols, \
+                    time='NAME' that of times, time=None leaves times out";
         return Err(UserMistake::with_help(format!("the bar of {after}{whose} is after that of {before}"), help));
     }
     Ok(())

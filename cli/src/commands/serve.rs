@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Limits")]
     scans_kept_max: u32,
 
-    /// Bytes of the answers that are kept, estimated; the newest is kept whatever its size
+    /// Bytes of the answers that are kept, estimated; a scan whose answer may be larger is refused
     #[arg(long, value_name = "BYTES", default_value_t = 512 << 20, value_parser = clap::value_parser!(u64).range(1_048_576..), help_heading = "Limits")]
     results_memory_bytes: u64,
 

@@ -26,6 +26,7 @@ use super::problem::{Kind, Problem};
 use super::questions::{QuestionLimits, Questions, prepared};
 use super::series::{SeriesColumns, SeriesQuestion};
 use crate::explain::Explanation;
+use crate::human;
 use crate::mistake::UserMistake;
 use crate::run::{self, CancelFlag, Chosen, RunOptions};
 use table::{Held, Table};
@@ -64,6 +65,8 @@ struct Shared {
     questions: Questions,
     choose: Box<Choose>,
     preparing: Arc<Semaphore>,
+    /// Estimated bytes of the largest answer.
+    answer_bytes_max: u64,
     /// As in a coordinator: what a token allows is what it allows here.
     quotas: Quotas,
     /// Set once no further scan is taken.
@@ -138,6 +141,7 @@ impl Embedded {
             store,
             choose,
             preparing: Arc::new(Semaphore::new(PREPARING_MAX)),
+            answer_bytes_max: limits.scans.kept_bytes,
             quotas: Quotas::new(QuotaLimits::default()),
             closed: AtomicBool::new(false),
             boot: fresh_boot(),
@@ -225,6 +229,13 @@ impl Embedded {
         let Submission { asked, priority, deadline, ephemeral, allow_partial, backend, shards, .. } = submission;
         let condition: String = asked.document.condition.chars().take(CONDITION_SHOWN_MAX).collect();
         let prepared = prepared(&self.0.store, caller, asked)?;
+        let (bytes, most) = (prepared.answer_bytes(), self.0.answer_bytes_max);
+        if bytes > most {
+            let (size, limit) = (human::bytes(bytes), human::bytes(most));
+            let message = format!("the answer may have {size}, and at most {limit} are kept here");
+            let help = "keep fewer rows or columns, such as with 'best', or start the server with a larger --results-memory-bytes";
+            return Err(Problem::new(Kind::TooLarge, message).help(help));
+        }
         let chosen = (self.0.choose)(backend, &prepared).map_err(|mistake| Problem::of_mistake(&mistake))?;
         let cancel = Some(CancelFlag::default());
         let options = RunOptions { shards, deadline, allow_partial, chosen, cancel, threads: None, checkpoints: None };

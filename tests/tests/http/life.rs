@@ -73,6 +73,21 @@ fn a_long_scan_is_watched_and_cancelled_and_stops() {
     server.get("/v1/scans/no-such-scan").expect(404);
 }
 
+#[test]
+fn a_scan_whose_answer_could_fill_the_memory_is_refused_before_it_runs() {
+    let home = market();
+    let server = Server::start(&home, &["--results-memory-bytes", "1048576"]);
+    let mut large = scan();
+    large["document"]["where"] = "close > sma(close, n)".into();
+    large["document"]["sweep"] = json!({ "n": { "from": 2, "to": 400, "step": 1 } });
+    for path in ["/v1/scans", "/v1/answers"] {
+        let refused = server.post(path, &large).expect(413).json();
+        assert_eq!(refused["error"]["kind"], "too_large");
+        assert!(text(&refused["error"]["help"]).contains("--results-memory-bytes"), "{refused}");
+    }
+    server.post("/v1/answers", &scan()).expect(200);
+}
+
 /// The option `--config` has the other one, so that both are tried.
 #[test]
 fn serve_keeps_an_audit_log_of_requests_and_scans() {

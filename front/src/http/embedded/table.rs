@@ -20,7 +20,7 @@ pub struct TableLimits {
     pub waiting: usize,
     /// Ended scans that are kept; of more, the oldest are forgotten.
     pub kept: usize,
-    /// Bytes of their answers, estimated; the newest is kept whatever its size.
+    /// Bytes of their answers, estimated; the newest is kept whatever its size, and none is larger.
     pub kept_bytes: u64,
 }
 
