@@ -96,10 +96,11 @@ impl Import {
 impl Engine {
     /// The datasets at `root`, a directory or an address, and those that are in the wheel.
     #[new]
-    fn new(root: PathBuf, cache: PathBuf, cache_bytes: Option<u64>) -> PyResult<Self> {
+    fn new(py: Python<'_>, root: PathBuf, cache: PathBuf, cache_bytes: Option<u64>) -> PyResult<Self> {
         let bytes_max = cache_bytes.unwrap_or(data_root::DISK_CACHE_BYTES_DEFAULT);
         let options = CacheOptions { folder: cache, bytes_max };
-        match data_root::open(&root, &options) {
+        // One in a bucket is asked for.
+        match py.detach(|| data_root::open(&root, &options)) {
             Ok(store) => Ok(Self { store }),
             Err(error) => Err(failure(&UserMistake::plain(error.to_string()).into())),
         }

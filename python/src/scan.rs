@@ -139,9 +139,10 @@ impl Scan {
     }
 
     /// What the scan needs and costs, as JSON, and the steps of its plan as text.
-    fn explain(&self) -> PyResult<(String, String)> {
-        let explanation = Explanation::of(&self.prepared).map_err(|error| failure(&error))?;
-        Ok((text_of(&explanation)?, self.prepared.plan.explain()))
+    fn explain(&self, py: Python<'_>) -> PyResult<(String, String)> {
+        let explained = py.detach(|| Explanation::of(&self.prepared).map(|found| (found, self.prepared.plan.explain())));
+        let (explanation, steps) = explained.map_err(|error| failure(&error))?;
+        Ok((text_of(&explanation)?, steps))
     }
 
     /// The answer. `every_value`: select columns have values for all symbols, not matches alone.
@@ -411,8 +412,9 @@ impl Answer {
 #[pymethods]
 impl Answer {
     /// Every row as a table.
-    fn table(&self) -> PyResult<Table> {
-        let (schema, batches) = batches(&self.outcome.answer, &self.about()).map_err(|error| failure(&error))?;
+    fn table(&self, py: Python<'_>) -> PyResult<Table> {
+        let made = py.detach(|| batches(&self.outcome.answer, &self.about()));
+        let (schema, batches) = made.map_err(|error| failure(&error))?;
         Ok(Table { schema, batches })
     }
 

@@ -192,7 +192,7 @@ async fn of_caller(app: &Arc<App>, route: &Route, call: Call, mut request: Reque
     let name = names.iter().next().map(|(_, name)| name.to_owned()).unwrap_or_default();
     let illegal = |c: char| c.is_control() || c == '/' || c == '\\';
     if name.len() > NAME_BYTES_MAX || name.contains(illegal) || name == "." || name == ".." {
-        return Err(malformed("the path has no name that there could be"));
+        return Err(malformed("the name in the path is empty, too long, or has characters that no name has"));
     }
     let (parts, body) = request.into_parts();
     let asked = Asked { app, call, name: &name, query: parts.uri.query(), headers: &parts.headers };
