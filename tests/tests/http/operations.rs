@@ -279,7 +279,7 @@ fn series_are_the_values_that_compute_gives() {
     let unknown = json!({ "dataset": "market", "symbol": "SYN0003", "exprs": ["close"] });
     // The words and the arithmetic are those of the scan whose series they are.
     let mut own =
-        json!({ "dataset": "market", "symbol": "SYN00003", "exprs": ["twice(close) as d"], "let": { "k": 2 } });
+        json!({ "dataset": "market", "symbol": "SYN00003", "exprs": ["twice(close) as d"], "let": { "k": "2" } });
     own["def"] = json!({ "twice(x)": "x * k" });
     let doubled = server.post("/v1/series", &own).expect(200).json();
     let plain = json!({ "dataset": "market", "symbol": "SYN00003", "exprs": ["close * 2 as d", "close / 3 as t"] });
