@@ -208,7 +208,8 @@ def test_numbers_of_numpy_and_lists_as_text():
     assert tw.scan("us5", where="true", history=np.int32(300)) == tw.scan("us5", where="true", history=300)
     text = tw.sweep("us5", where="close > sma(close, n)", over={"n": "5,10"})
     assert text == tw.sweep("us5", where="close > sma(close, n)", over={"n": np.array([5, 10])})
-    for named in ({"limit": -1}, {"limit": 2.5}, {"watchlist": "IBM"}, {"watchlist": []}, {"watchlist": ["O'X"]}, {"sweep": {"n": [float("nan")]}}):
+    assert tw.scan("us5", where="close > 1 and up", lets={"up": True}).counts["matched"] == 5
+    for named in ({"origin": True}, {"limit": -1}, {"limit": 2.5}, {"watchlist": "IBM"}, {"watchlist": []}, {"watchlist": ["O'X"]}, {"sweep": {"n": [float("nan")]}}):
         with pytest.raises(tw.Mistake):
             tw.scan("us5", where="true", **named)
     with pytest.raises(tw.Mistake, match="horizons"):

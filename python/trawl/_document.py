@@ -182,7 +182,9 @@ def document(
         listed = "symbol in (" + ", ".join(f"'{symbol}'" for symbol in symbols) + ")"
         keys["universe"] = f"{listed} and ({keys['universe']})" if keys.get("universe") else listed
     if lets:
-        keys["let"] = {**keys.get("let", {}), **{key: str(text) for key, text in lets.items()}}
+        # Truths of the language are written small.
+        texts = {key: str(text).lower() if isinstance(text, bool) else str(text) for key, text in lets.items()}
+        keys["let"] = {**keys.get("let", {}), **texts}
     if defs:
         own = {signature.split("(")[0].strip() for signature in defs}
         kept = {s: t for s, t in keys.get("def", {}).items() if s.split("(")[0].strip() not in own}
@@ -197,6 +199,10 @@ def document(
         keys["best"]["keep"] = whole("keep", keep)
     if history is not None:
         keys["history"] = {"bars": whole("history", history), "origin": bool(origin)}
+    elif origin:
+        if not keys.get("history"):
+            raise Mistake("origin needs history", help="add the number of bars, such as history=500")
+        keys["history"]["origin"] = True
     if forming:
         keys["forming"] = True
     if not keys.get("where") and not keys.get("scan"):
