@@ -44,7 +44,7 @@ pub use planner::ShardSpec;
 pub use prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
 pub use report::{NoProgress, Progress, RunReport, UpdateReport};
 pub use routing::{Route, estimated_ns, route};
-pub use series::{NoSymbol, SeriesError, SymbolSeries, symbol_series};
+pub use series::{NoSymbol, SeriesError, SymbolSeries, series_cost_ns, symbol_series};
 pub use study::{HORIZONS_MAX, HorizonStudy, STUDY_CELLS_MAX, StudyError, StudyOptions, study};
 pub use study_groups::{DATES_MAX, GroupsError, PERIODS};
 pub use trawl_wire::answer_digest;

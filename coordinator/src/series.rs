@@ -76,6 +76,15 @@ pub(crate) fn narrowed(scan: PreparedScan, symbol: &str) -> PreparedScan {
     }
 }
 
+/// Estimated nanoseconds of one core that the columns of a symbol take: of all symbols where an expression compares them.
+///
+/// # Errors
+/// [`SeriesError::Symbol`], [`SeriesError::Market`].
+pub fn series_cost_ns(prepared: &PreparedScan, symbol: &str) -> Result<u64, SeriesError> {
+    let symbol = resolve_symbol(prepared, symbol)?;
+    Ok(narrowed(prepared.clone(), &symbol).cost_ns())
+}
+
 /// The columns of `select` on the symbol's last `bars` bars up to the as-of on which the scan's condition is true; each
 /// value is that of a scan as of that bar, but with all prices adjusted as of the last bar.
 ///

@@ -2,7 +2,7 @@
 
 import { call, connection, get, scanPath } from "./api.js";
 import { coverage } from "./coverage.js";
-import { ago, count, duration, fill, grouped, h, instant, name, say, shortDataset } from "./dom.js";
+import { ago, bytes, count, duration, fill, grouped, h, instant, name, say, shortDataset } from "./dom.js";
 import { waterfall } from "./waterfall.js";
 
 /** How often the lists are asked for while the view is open. */
@@ -62,6 +62,8 @@ export function create() {
       h("th", { scope: "row" }, name(worker.worker)), h("td", {}, h("span", { class: `state ${worker.state}` }, worker.state)), h("td", {}, h("bdi", {}, worker.class)),
       h("td", {}, h("meter", { min: 0, max: Math.max(1, worker.threads), value: worker.shards_in_flight, "aria-label": `Load of ${worker.worker}` }), ` ${worker.shards_in_flight} shards on ${count(worker.threads, "thread")}`),
       h("td", {}, reads > 0 ? `${Math.round((100 * loads.memory) / reads)} % from memory, ${grouped(loads.disk)} from disk, ${grouped(loads.data_root)} from the data root` : "–"),
+      h("td", {}, worker.device ? [h("bdi", {}, worker.device.name), `, ${bytes(worker.device.memory_bytes)}`] : "CPU"),
+      h("td", { class: "number" }, worker.cache_bytes ? bytes(worker.cache_bytes) : "–"),
       h("td", {}, loads?.fetch_s > 0 ? `${duration(loads.wait_s * 1000)} waited of ${duration(loads.fetch_s * 1000)}` : "–"), h("td", {}, name(worker.address)));
   }
   const datasetRow = (entry) => h("tr", {},
@@ -77,7 +79,7 @@ export function create() {
       const [list, work, lead, sets] = await Promise.all(paths.map((path) => get(path).catch((error) => ({ error }))));
       const place = (where, reply, show) => put(where, JSON.stringify(reply.error?.message ?? reply) + chosen, () => (reply.error ? h("p", { class: "problem" }, reply.error.message) : show(reply)));
       place(scans, list, ({ scans: lines }) => table("Scans", ["scan", "state", "progress", "dataset", "owner", "priority", "submitted", "(actions)"], lines.map(scanRow), "No scan was run yet."));
-      place(workers, work, ({ workers: lines }) => table("Workers", ["worker", "state", "class", "load", "bars were", "fetching", "address"], lines.map(workerRow), "No workers: this server computes by itself."));
+      place(workers, work, ({ workers: lines }) => table("Workers", ["worker", "state", "class", "load", "bars were", "device", "memory for bars", "fetching", "address"], lines.map(workerRow), "No workers: this server computes by itself."));
       place(coordinators, lead, ({ coordinators: lines }) => table("Coordinators", ["coordinator", "role", "address"], lines.map((line) =>
         h("tr", {}, h("th", { scope: "row" }, name(line.coordinator)), h("td", {}, line.leads ? `leads, epoch ${line.epoch}` : "follows"), h("td", {}, name(line.address)))), "No coordinators: this server computes by itself."));
       place(datasets, sets, (lines) => table("Datasets", ["dataset", "bars", "symbols", "bars stored", "span", "snapshot", "(notes)"], lines.map(datasetRow), "There are no datasets."));

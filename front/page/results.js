@@ -29,7 +29,8 @@ export function createResults({ openSymbol }) {
   filter.addEventListener("input", debounced(60, () => table.setFilter(filter.value)));
   filter.addEventListener("keydown", (event) => { if (event.key === "ArrowDown" || event.key === "Enter") { event.preventDefault(); table.focus(); } });
   table.grid.addEventListener("updated", ({ detail }) => {
-    filtered.textContent = detail.shown === detail.all ? count(detail.all, "row") : `${grouped(detail.shown)} of ${count(detail.all, "row")}`;
+    const more = detail.cut > 0 ? `; ${grouped(detail.cut)} more are not shown here, download the answer` : "";
+    filtered.textContent = (detail.shown === detail.all ? count(detail.all, "row") : `${grouped(detail.shown)} of ${count(detail.all, "row")}`) + more;
   });
 
   function chip(status, n) {

@@ -25,7 +25,8 @@ function linkOf(row, { answer }) {
   const select = (scan.select ?? []).slice(0, EXPRESSIONS_MAX);
   return {
     dataset: `${identity.dataset}@${identity.snapshot}`, symbol: row.symbol, as_of: identity.as_of,
-    exprs: select, where: document.where, let: document.let, adjust: scan.adjust,
+    exprs: select, where: document.where, let: document.let, def: scan.def, adjust: scan.adjust,
+    precision: scan.precision, timeframe: scan.timeframe, history: scan.history,
     document: { ...document, dataset: `${identity.dataset}@${identity.snapshot}` },
   };
 }

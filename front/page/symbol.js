@@ -68,7 +68,9 @@ export function create() {
     empty.hidden = true;
     const rest = { dataset: wanted.dataset, symbol: wanted.symbol, as_of: wanted.as_of, bars: true };
     const list = (wanted.exprs ?? []).filter((expr) => !BARS.includes(expr));
-    const words = { let: textsOf(wanted.let), adjust: wanted.adjust };
+    // What the scan's values depend on: without it the series would be others under the same names.
+    const { adjust, precision, timeframe, history } = wanted;
+    const words = { let: textsOf(wanted.let), def: textsOf(wanted.def), adjust, precision, timeframe, history };
     const signals = wanted.where ? [`(${wanted.where}) as ${SIGNAL}`] : [];
     try {
       let found;
@@ -77,7 +79,7 @@ export function create() {
         found = await post("v1/series", { ...rest, ...words, exprs: [...list, ...signals] }, { signal });
       } catch (error) {
         if (!(error instanceof Problem) || error.kind !== "invalid" || list.length + signals.length === 0) throw error;
-        // An expression that only the whole document explains, such as one with its own functions: the bars are shown without it.
+        // Such as a scan of bars that are built: the bars are shown without its series.
         problem = error;
         found = await post("v1/series", { ...rest, adjust: wanted.adjust, exprs: [] }, { signal });
       }

@@ -76,6 +76,7 @@ export function filterOf(text, columns) {
 export function createTable({ open, drawSpark }) {
   let columns = [];
   let rows = [];
+  let cut = 0;
   let haystacks = [];
   let order = new Uint32Array(0);
   let sort = { key: "", down: false };
@@ -92,6 +93,7 @@ export function createTable({ open, drawSpark }) {
   function setAnswer(answer) {
     columns = columnsOf(answer);
     rows = answer.rows.slice(0, ROWS_MAX);
+    cut = answer.rows.length - rows.length;
     const texts = columns.filter((column) => column.kind === "text");
     haystacks = rows.map((_, i) => texts.map((column) => column.values[i] ?? "").join("\u0000").toLowerCase());
     sort = { key: "", down: false };
@@ -156,7 +158,7 @@ export function createTable({ open, drawSpark }) {
     grid.scrollTop = 0;
     draw();
     grid.dataset.updateMs = (performance.now() - begun).toFixed(1);
-    grid.dispatchEvent(new CustomEvent("updated", { detail: { shown: n, all: rows.length } }));
+    grid.dispatchEvent(new CustomEvent("updated", { detail: { shown: n, all: rows.length, cut } }));
   }
 
   function draw() {

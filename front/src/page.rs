@@ -4,6 +4,7 @@
 //! [`reply`] is a plain function of a path; [`mounted`] puts the files into a router. Everybody may read them: they contain no
 //! data, and each request that they make has the rule of access of its own path.
 
+use std::io::Write as _;
 use std::sync::LazyLock;
 
 use axum::Router;
@@ -11,6 +12,8 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::get;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use sha2::{Digest as _, Sha256};
 
 /// What a browser may do with the page: load from this server only, run no script and apply no style inside the document, be in
@@ -82,6 +85,28 @@ fn tag(bytes: &[u8]) -> String {
     format!("\"{}\"", &digest[..TAG_DIGITS])
 }
 
+/// Each file compressed, in the order of [`ASSETS`]: once, at the first request of a browser that takes it. Empty where that fails.
+static PACKED: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| ASSETS.iter().map(|asset| packed(asset.bytes)).collect());
+
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 2), Compression::best());
+    match encoder.write_all(bytes) {
+        Ok(()) => encoder.finish().unwrap_or_default(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Whether `Accept-Encoding` admits gzip.
+fn takes_gzip(accepted: &str) -> bool {
+    accepted.split(',').any(|entry| {
+        let mut parts = entry.split(';').map(str::trim);
+        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip") || name == "*");
+        let refused =
+            parts.any(|part| part.strip_prefix("q=").is_some_and(|q| q.parse::<f32>().is_ok_and(|q| q <= 0.0)));
+        named && !refused
+    })
+}
+
 /// A file and its headers.
 #[derive(Debug)]
 pub struct Reply {
@@ -93,15 +118,21 @@ pub struct Reply {
     pub bytes: &'static [u8],
 }
 
-/// The file at a path; `None` if there is none. `if_none_match`: the header of that name.
-pub fn reply(path: &str, if_none_match: Option<&str>) -> Option<Reply> {
+/// The file at a path; `None` if there is none. `if_none_match` and `accept_encoding`: the headers of these names.
+pub fn reply(path: &str, if_none_match: Option<&str>, accept_encoding: Option<&str>) -> Option<Reply> {
     let index = ASSETS.iter().position(|asset| asset.path == path)?;
-    let (asset, tag) = (&ASSETS[index], TAGS.get(index)?);
+    let asset = &ASSETS[index];
+    let packed = accept_encoding.filter(|accepted| takes_gzip(accepted)).and_then(|_| PACKED.get(index));
+    let packed = packed.filter(|packed| !packed.is_empty() && packed.len() < asset.bytes.len());
+    // Each encoding has a tag of its own.
+    let tag = TAGS.get(index)?;
+    let tag = packed.map_or_else(|| tag.clone(), |_| format!("{}-gz\"", tag.trim_end_matches('"')));
     let names =
         |list: &str| list.split(',').map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag);
     let is_known = if_none_match.is_some_and(names);
-    let headers = vec![
-        ("etag", tag.clone()),
+    let mut headers = vec![
+        ("etag", tag),
+        ("vary", "accept-encoding".to_owned()),
         // Files are asked for again each time and are then usually known: a page never runs with parts of two releases.
         ("cache-control", "no-cache".to_owned()),
         ("content-type", asset.content_type.to_owned()),
@@ -112,7 +143,11 @@ pub fn reply(path: &str, if_none_match: Option<&str>) -> Option<Reply> {
         ("cross-origin-opener-policy", "same-origin".to_owned()),
         ("cross-origin-resource-policy", "same-origin".to_owned()),
     ];
-    let (status, bytes) = if is_known { (304, &[][..]) } else { (200, asset.bytes) };
+    if packed.is_some() {
+        headers.push(("content-encoding", "gzip".to_owned()));
+    }
+    let bytes = packed.map_or(asset.bytes, Vec::as_slice);
+    let (status, bytes) = if is_known { (304, &[][..]) } else { (200, bytes) };
     Some(Reply { status, headers, bytes })
 }
 
@@ -125,9 +160,9 @@ pub fn mounted(mut router: Router) -> Router {
 }
 
 fn response(path: &str, headers: &HeaderMap) -> Response {
-    let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let mut response = Response::new(Body::empty());
-    let Some(reply) = reply(path, known) else {
+    let Some(reply) = reply(path, text(header::IF_NONE_MATCH), text(header::ACCEPT_ENCODING)) else {
         *response.status_mut() = StatusCode::NOT_FOUND;
         return response;
     };
@@ -158,16 +193,48 @@ mod tests {
 
     #[test]
     fn a_file_that_the_browser_has_is_not_sent_again() {
-        let first = reply("/", None).unwrap();
+        let first = reply("/", None, None).unwrap();
         assert_eq!((first.status, first.bytes), (200, ASSETS[0].bytes));
         let tag = first.headers.iter().find(|(name, _)| *name == "etag").unwrap().1.clone();
         for known in [tag.clone(), format!("W/{tag}"), format!("\"other\", {tag}"), "*".to_owned()] {
-            let again = reply("/", Some(&known)).unwrap();
+            let again = reply("/", Some(&known), None).unwrap();
             assert_eq!((again.status, again.bytes.len()), (304, 0), "{known}");
         }
-        assert_eq!(reply("/", Some("\"other\"")).unwrap().status, 200);
-        assert!(reply("/../Cargo.toml", None).is_none());
-        assert!(reply("/v1/version", None).is_none());
+        assert_eq!(reply("/", Some("\"other\""), None).unwrap().status, 200);
+        assert!(reply("/../Cargo.toml", None, None).is_none());
+        assert!(reply("/v1/version", None, None).is_none());
+    }
+
+    #[test]
+    fn a_browser_that_takes_it_receives_every_file_compressed() {
+        use std::io::Read as _;
+        let [mut all, mut sent] = [0, 0];
+        for asset in &ASSETS {
+            let found = reply(asset.path, None, Some("br;q=1.0, gzip;q=0.8")).unwrap();
+            let header =
+                |name: &str| found.headers.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone());
+            let plain = reply(asset.path, None, None).unwrap();
+            assert_eq!(header("vary").as_deref(), Some("accept-encoding"));
+            (all, sent) = (all + asset.bytes.len(), sent + found.bytes.len());
+            if header("content-encoding").is_none() {
+                assert_eq!(found.bytes, asset.bytes, "one that would grow: {}", asset.path);
+                continue;
+            }
+            let mut unpacked = Vec::new();
+            flate2::read::GzDecoder::new(found.bytes).read_to_end(&mut unpacked).unwrap();
+            assert_eq!(unpacked, asset.bytes, "{}", asset.path);
+            let tag = header("etag").unwrap();
+            assert!(plain.headers.iter().all(|(_, value)| *value != tag), "another tag: {tag}");
+            let again = reply(asset.path, Some(&tag), Some("gzip")).unwrap();
+            assert_eq!((again.status, again.bytes.len()), (304, 0));
+            assert_eq!(reply(asset.path, Some(&tag), None).unwrap().status, 200, "not that of the plain file");
+        }
+        assert!(sent * 5 < all * 2, "{sent} of {all} bytes");
+        for (accepted, taken) in
+            [("gzip", true), ("*", true), ("", false), ("br", false), ("gzip;q=0", false), ("GZIP ; q=1", true)]
+        {
+            assert_eq!(takes_gzip(accepted), taken, "{accepted}");
+        }
     }
 
     #[test]

@@ -160,8 +160,23 @@ pub struct WorkerLine<'a> {
     shards_in_flight: u32,
     class: &'a str,
     boot: &'a str,
+    /// Bytes of bars that it keeps in memory at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_bytes: Option<u64>,
+    /// What computes besides the CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<DeviceLine<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     loads: Option<LoadsLine>,
+}
+
+/// The device of a worker.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DeviceLine<'a> {
+    /// Such as `NVIDIA H200`.
+    name: &'a str,
+    /// Bytes of its memory that the worker may take.
+    memory_bytes: u64,
 }
 
 /// Where the bars of a worker's segments were since it was started, and how much of the fetching computing hid.
@@ -203,6 +218,9 @@ impl<'a> WorkerLine<'a> {
             shards_in_flight: found.shards_in_flight,
             class: &found.execution_class,
             boot: &found.boot,
+            cache_bytes: Some(found.cache_bytes).filter(|bytes| *bytes > 0),
+            device: (!found.device.is_empty())
+                .then(|| DeviceLine { name: &found.device, memory_bytes: found.device_memory_bytes }),
             loads: found.loads.as_ref().map(LoadsLine::of),
         }
     }
@@ -216,4 +234,21 @@ struct FailureSchema {
     kind: String,
     /// Why.
     message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_has_its_memory_and_its_device_if_it_has_one() {
+        let mut worker = pb::WorkerInfo { id: "w".to_owned(), cache_bytes: 1 << 30, ..pb::WorkerInfo::default() };
+        let plain = serde_json::to_value(WorkerLine::of(&worker)).unwrap();
+        assert_eq!((plain["cache_bytes"].as_u64(), plain.get("device")), (Some(1 << 30), None));
+        (worker.device, worker.device_memory_bytes) = ("NVIDIA H200".to_owned(), 7);
+        let with = serde_json::to_value(WorkerLine::of(&worker)).unwrap();
+        assert_eq!(with["device"], serde_json::json!({ "name": "NVIDIA H200", "memory_bytes": 7 }));
+        worker.cache_bytes = 0;
+        assert!(serde_json::to_value(WorkerLine::of(&worker)).unwrap().get("cache_bytes").is_none(), "it is not known");
+    }
 }

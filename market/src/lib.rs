@@ -67,7 +67,7 @@ pub use error::{MarketError, MarketErrorKind};
 pub use group::{group_of, groups_for, stable_hash};
 pub use import::{
     Appending, FileLayout, ImportOptions, ImportPreview, ImportReport, PreviewBar, SkippedFile, check_importable,
-    import_files, preview_files,
+    check_times_without_zone, import_files, preview_files,
 };
 pub use inspect::{BarSample, Checks, ColumnSummary, InspectOptions, Inspection, SymbolInspection, inspect};
 pub use jumps::Jump;

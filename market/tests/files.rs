@@ -7,8 +7,9 @@ use std::slice::from_ref;
 use std::sync::Arc;
 
 use arrow_array::{
-    ArrayRef, Date32Array, DurationSecondArray, Float64Array, Int64Array, RecordBatch, StringArray, Time32SecondArray,
-    Time64MicrosecondArray, Time64NanosecondArray, TimestampMicrosecondArray,
+    ArrayRef, Date32Array, DictionaryArray, DurationSecondArray, Float64Array, Int16Array, Int32Array, Int64Array,
+    RecordBatch, StringArray, Time32SecondArray, Time64MicrosecondArray, Time64NanosecondArray,
+    TimestampMicrosecondArray,
 };
 use common::{Place, load_all, options, quarantine};
 use trawl_market::Timeframe;
@@ -24,6 +25,13 @@ fn parquet(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
     writer.write(&frame).unwrap();
     writer.close().unwrap();
     bytes
+}
+
+fn arrow(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
+    let frame = RecordBatch::try_from_iter(columns).unwrap();
+    let mut file = arrow_ipc::writer::FileWriter::try_new(Vec::new(), &frame.schema()).unwrap();
+    file.write(&frame).unwrap();
+    file.into_inner().unwrap()
 }
 
 fn closes(count: usize) -> ArrayRef {
@@ -57,6 +65,38 @@ fn refused<T: std::fmt::Debug>(result: Result<T, MarketError>, expected: &[&str]
 
 fn compute(place: &Place, name: &str, text: &str) -> Result<FileSeries, MarketError> {
     read_series(place.write(name, text), &ReadOptions::default())
+}
+
+#[test]
+fn categories_may_be_of_any_type_and_there_may_be_none() {
+    let place = Place::new();
+    let dictionary = |keys: &[Option<i32>], values: ArrayRef| -> ArrayRef {
+        Arc::new(DictionaryArray::try_new(Int32Array::from(keys.to_vec()), values).unwrap())
+    };
+    let dates =
+        |days: &[i32]| -> ArrayRef { Arc::new(Date32Array::from_iter_values(days.iter().map(|day| DAY + day))) };
+    let keys = [Some(0), Some(0), Some(1), Some(1)];
+    let prices = dictionary(&[Some(1), Some(0), Some(1), Some(1)], Arc::new(Float64Array::from(vec![2.5, 7.0])));
+    for (name, names) in [
+        ("text.arrow", Arc::new(StringArray::from(vec!["1", "22"])) as ArrayRef),
+        ("whole.arrow", Arc::new(Int64Array::from(vec![1, 22]))),
+        ("short.arrow", Arc::new(Int16Array::from(vec![1, 22]))),
+    ] {
+        let columns =
+            vec![("symbol", dictionary(&keys, names)), ("date", dates(&[0, 1, 0, 1])), ("close", Arc::clone(&prices))];
+        let file = place.write(name, arrow(columns));
+        let dataset = name.trim_end_matches(".arrow");
+        import(&place, dataset, &[file], |_| {}).unwrap();
+        let found = load_all(&place.store.open(dataset).unwrap());
+        assert_eq!(found.iter().map(|bars| &*bars.symbol).collect::<Vec<_>>(), ["1", "22"], "{name}");
+    }
+    // Rows without a category, and no row at all, where there are no categories.
+    for (name, keys) in [("missing.arrow", &[None, None][..]), ("empty.arrow", &[])] {
+        let none: ArrayRef = Arc::new(StringArray::from(Vec::<&str>::new()));
+        let days: Vec<i32> = (0..keys.len() as i32).collect();
+        let columns = vec![("symbol", dictionary(keys, none)), ("date", dates(&days)), ("close", closes(keys.len()))];
+        refused(import(&place, "none", &[place.write(name, arrow(columns))], |_| {}), &["row"]);
+    }
 }
 
 #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! Tables that cross to Python and back by the Arrow C stream interface, without copies. The only module with `unsafe`.
+//! Tables that cross to Python and back by the Arrow C stream interface, without copies. This module and `tensor` have the only `unsafe`.
 
 use std::ffi::CStr;
 use std::io::Cursor;
@@ -18,6 +18,8 @@ use pyo3::types::{PyBytes, PyCapsule, PyDict};
 
 /// The name of the capsule, by the interface.
 const STREAM: &CStr = c"arrow_array_stream";
+/// NumPy's `NaT`.
+const NOT_A_TIME: i64 = i64::MIN;
 
 /// Record batches of one schema.
 #[pyclass(frozen, module = "trawl._native")]
@@ -100,8 +102,10 @@ impl Table {
         self.schema.fields().iter().map(|field| kind(field.data_type())).collect()
     }
 
-    /// A column of numbers or times as an object that NumPy reads without a copy (`numpy.asarray`), NA as NaN.
-    fn array(&self, column: usize) -> PyResult<Vec<Numbers>> {
+    /// A column of numbers or times as an object that NumPy reads without a copy (`numpy.asarray`), NA as NaN and NaT. `writable` is for
+    /// a table that nobody else has or will have.
+    #[pyo3(signature = (column, writable=false))]
+    fn array(&self, column: usize, writable: bool) -> PyResult<Vec<Numbers>> {
         let of = |batch: &RecordBatch| {
             let array = batch.columns().get(column).ok_or_else(|| PyValueError::new_err("no such column"))?;
             let kind = array.data_type();
@@ -118,12 +122,19 @@ impl Table {
                         }
                     };
                     let at = array.as_primitive::<Float64Type>().values().as_ptr() as usize;
-                    Ok(Numbers { at, len: array.len(), typestr: "<f8", _kept: array })
+                    Ok(Numbers { at, len: array.len(), typestr: "<f8", writable, _kept: array })
                 }
                 DataType::Timestamp(..) => {
                     let values = array.as_primitive::<TimestampMicrosecondType>();
-                    let at = values.values().as_ptr() as usize;
-                    Ok(Numbers { at, len: array.len(), typestr: "<M8[us]", _kept: Arc::clone(array) })
+                    let array: ArrayRef = match values.null_count() {
+                        0 => Arc::clone(array),
+                        _ => {
+                            let filled = values.iter().map(|value| value.unwrap_or(NOT_A_TIME));
+                            Arc::new(TimestampMicrosecondArray::from(filled.collect::<Vec<i64>>()))
+                        }
+                    };
+                    let at = array.as_primitive::<TimestampMicrosecondType>().values().as_ptr() as usize;
+                    Ok(Numbers { at, len: array.len(), typestr: "<M8[us]", writable, _kept: array })
                 }
                 _ => Err(PyTypeError::new_err(format!("a column of {kind} has no array of numbers"))),
             }
@@ -176,6 +187,7 @@ pub struct Numbers {
     at: usize,
     len: usize,
     typestr: &'static str,
+    writable: bool,
     /// Keeps the memory: NumPy keeps this object as long as the array lives.
     _kept: ArrayRef,
 }
@@ -188,8 +200,7 @@ impl Numbers {
         interface.set_item("version", 3)?;
         interface.set_item("shape", (self.len,))?;
         interface.set_item("typestr", self.typestr)?;
-        // Others may have the same memory.
-        interface.set_item("data", (self.at, true))?;
+        interface.set_item("data", (self.at, !self.writable))?;
         Ok(interface)
     }
 
@@ -198,8 +209,8 @@ impl Numbers {
     }
 }
 
-/// A table of columns from the bytes of arrays: `f8` (numbers), `i8` (whole numbers), `M8` (microseconds, UTC), `M8n` (microseconds of a
-/// clock without a zone), `category` (a pair of whole numbers, -1 for missing, and the texts that they stand for).
+/// A table of columns from the bytes of arrays: `f8` (numbers), `i8` (whole numbers), `M8` (microseconds of a clock without a zone),
+/// `M8:ZONE` (microseconds in UTC, shown in a zone), `category` (a pair of whole numbers, -1 for missing, and the texts that they mean).
 #[pyfunction]
 pub fn table_of_bytes(columns: Vec<(String, String, Bound<'_, PyAny>)>) -> PyResult<Table> {
     let mut fields = Vec::new();
@@ -208,8 +219,12 @@ pub fn table_of_bytes(columns: Vec<(String, String, Bound<'_, PyAny>)>) -> PyRes
         let array: ArrayRef = match kind.as_str() {
             "f8" => Arc::new(Float64Array::from(cells(&value, f64::from_ne_bytes)?)),
             "i8" => Arc::new(Int64Array::from(cells(&value, i64::from_ne_bytes)?)),
-            "M8" => Arc::new(TimestampMicrosecondArray::from(cells(&value, i64::from_ne_bytes)?).with_timezone("UTC")),
-            "M8n" => Arc::new(TimestampMicrosecondArray::from(cells(&value, i64::from_ne_bytes)?)),
+            kind if kind == "M8" || kind.starts_with("M8:") => {
+                let times = cells(&value, i64::from_ne_bytes)?.into_iter();
+                let times =
+                    times.map(|time| (time != NOT_A_TIME).then_some(time)).collect::<TimestampMicrosecondArray>();
+                Arc::new(times.with_timezone_opt(kind.strip_prefix("M8:")))
+            }
             "category" => {
                 let (codes, texts): (Bound<'_, PyAny>, Vec<String>) = value.extract()?;
                 let codes = cells(&codes, i64::from_ne_bytes)?.into_iter().map(|code| (code >= 0).then_some(code));
@@ -250,6 +265,18 @@ pub fn table_of_ipc(py: Python<'_>, bytes: &Bound<'_, PyBytes>) -> PyResult<Tabl
         Ok(Table { schema: reader.schema(), batches: reader.collect::<Result<Vec<_>, _>>()? })
     };
     py.detach(read).map_err(arrow)
+}
+
+/// The Arrow file of an Arrow IPC stream, with its batches and metadata: what `trawl scan --output FILE.arrow` writes.
+#[pyfunction]
+pub fn file_of_ipc<'py>(py: Python<'py>, bytes: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyBytes>> {
+    let table = table_of_ipc(py, bytes)?;
+    let write = || {
+        let mut file = arrow_ipc::writer::FileWriter::try_new(Vec::new(), &table.schema)?;
+        table.batches.iter().try_for_each(|batch| file.write(batch))?;
+        file.into_inner()
+    };
+    Ok(PyBytes::new(py, &py.detach(write).map_err(arrow)?))
 }
 
 /// An error of Arrow as Python's.

@@ -12,7 +12,7 @@ use trawl_market::Store;
 use trawl_plan::ScanDocument;
 
 use crate::failure::failure;
-use crate::scan::{Scan, parsed};
+use crate::scan::{Scan, When, parsed_when};
 
 /// Pixels of a side.
 const SIDE_PIXELS: std::ops::RangeInclusive<u32> = 200..=8000;
@@ -30,7 +30,7 @@ pub struct Wanted {
     /// Width and height in pixels.
     pub size: Option<(u32, u32)>,
     /// Last bar.
-    pub as_of: Option<String>,
+    pub as_of: Option<When>,
     /// How prices are adjusted.
     pub adjust: Option<String>,
     /// The scan whose matches are marked.
@@ -57,8 +57,14 @@ pub fn drawn(store: &Store, wanted: Wanted, png: bool) -> anyhow::Result<(Vec<u8
             warnings.push(text.to_owned());
         }
     };
-    let as_of = wanted.as_of.as_deref().map_or(Ok(trawl_market::AsOf::Newest), parsed)?;
     let (dataset, symbol) = wanted.of;
+    let as_of = match &wanted.as_of {
+        Some(when) => {
+            let is_dated = when.1.is_some() && store.open(&dataset).is_ok_and(|opened| opened.manifest.is_dated());
+            parsed_when(when, is_dated)?
+        }
+        None => trawl_market::AsOf::Newest,
+    };
     let mut request = ChartRequest::new(store, (dataset, as_of), wanted.groups, wanted.volume, &warn)?;
     request.adjust = wanted.adjust;
     request.marked = wanted.marked;
@@ -86,7 +92,7 @@ pub fn chart<'py>(
     volume: bool,
     bars: u32,
     size: Option<(u32, u32)>,
-    as_of: Option<String>,
+    as_of: Option<When>,
     adjust: Option<String>,
     marked: Option<PyRef<'py, Scan>>,
     png: bool,

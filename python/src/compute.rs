@@ -10,9 +10,10 @@ use pyo3::prelude::*;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 use trawl_front::UserMistake;
 use trawl_front::compute::{Compute, SymbolBars, Wording};
+use trawl_front::mistake::of_market;
 use trawl_front::run::CancelFlag;
 use trawl_kernels::{Precision, advise_large_pages};
-use trawl_market::Calendar;
+use trawl_market::{Calendar, Zone, check_times_without_zone};
 
 use crate::arrow_c::Table;
 use crate::failure::failure;
@@ -71,8 +72,9 @@ impl Expressions {
     }
 
     /// Computes the results: a table with a row for each row of `table`, in its order. `symbols` is its column of symbols, `time` that
-    /// of times.
-    #[pyo3(signature = (table, symbols, time, calendar, threads, nulls))]
+    /// of times, `zone` that of times without one.
+    #[pyo3(signature = (table, symbols, time, calendar, threads, nulls, zone=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of trawl.compute")]
     fn run(
         &self,
         py: Python<'_>,
@@ -82,17 +84,21 @@ impl Expressions {
         calendar: &str,
         threads: usize,
         nulls: bool,
+        zone: Option<&str>,
     ) -> PyResult<Table> {
         let table = Table::of(table)?;
         let calendar = Calendar::named(calendar).map_err(|e| failure(&UserMistake::plain(e.to_string()).into()))?;
+        let zone = zone.map(Zone::named).transpose();
+        let zone = zone.map_err(|e| failure(&UserMistake::plain(format!("tz: {e}")).into()))?;
         let compute = Arc::clone(&self.0);
         if table.rows() * self.0.headings().len() <= INLINE_CELLS_MAX {
             let (named, how) = ((symbols.as_deref(), time.as_deref()), (1, nulls));
-            let done = py.detach(|| computed(&compute, &table, named, calendar, how, &CancelFlag::default()));
+            let done = py.detach(|| computed(&compute, &table, named, (calendar, zone), how, &CancelFlag::default()));
             return done.map_err(|error| failure(&error));
         }
         let done = interruptible::run(py, None, move |cancel, _| {
-            computed(&compute, &table, (symbols.as_deref(), time.as_deref()), calendar, (threads, nulls), cancel)
+            let named = (symbols.as_deref(), time.as_deref());
+            computed(&compute, &table, named, (calendar, zone), (threads, nulls), cancel)
         })?;
         done.map_err(|error| failure(&error))
     }
@@ -103,7 +109,7 @@ fn computed(
     compute: &Compute,
     table: &Table,
     (symbols, time): (Option<&str>, Option<&str>),
-    calendar: Calendar,
+    (calendar, zone): (Calendar, Option<Zone>),
     (threads, nulls): (usize, bool),
     cancel: &CancelFlag,
 ) -> anyhow::Result<Table> {
@@ -115,8 +121,11 @@ fn computed(
             rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(named).build()
         })
         .transpose()?;
-    let rows = || rows_of(table, symbols, time);
+    let rows = || rows_of(table, symbols, time, zone);
     let rows = pool.as_ref().map_or_else(rows, |pool| pool.install(rows))?;
+    if let (true, true, Some(times)) = (compute.needs_times(), rows.without_zone, &rows.times) {
+        check_times_without_zone(times, calendar).map_err(of_market)?;
+    }
     let fields = table.schema.fields();
     let named = |name: &str| fields.iter().find(|field| field.name().to_lowercase() == name);
     let columns: HashMap<&str, Float64Array> = compute

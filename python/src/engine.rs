@@ -17,7 +17,7 @@ use trawl_worker::data_root;
 use crate::arrow_c::Table;
 use crate::failure::failure;
 use crate::interruptible;
-use crate::scan::Scan;
+use crate::scan::{Scan, When};
 
 /// What a frame is called in messages.
 const FRAME: &str = "the frame";
@@ -96,10 +96,11 @@ impl Import {
 impl Engine {
     /// The datasets at `root`, a directory or an address, and those that are in the wheel.
     #[new]
-    fn new(root: PathBuf, cache: PathBuf, cache_bytes: Option<u64>) -> PyResult<Self> {
+    fn new(py: Python<'_>, root: PathBuf, cache: PathBuf, cache_bytes: Option<u64>) -> PyResult<Self> {
         let bytes_max = cache_bytes.unwrap_or(data_root::DISK_CACHE_BYTES_DEFAULT);
         let options = CacheOptions { folder: cache, bytes_max };
-        match data_root::open(&root, &options) {
+        // One in a bucket is asked for.
+        match py.detach(|| data_root::open(&root, &options)) {
             Ok(store) => Ok(Self { store }),
             Err(error) => Err(failure(&UserMistake::plain(error.to_string()).into())),
         }
@@ -179,11 +180,11 @@ impl Engine {
         &self,
         py: Python<'_>,
         document: &str,
-        as_of: Option<&str>,
+        as_of: Option<When>,
         file: Option<String>,
         text: Option<String>,
     ) -> PyResult<Scan> {
-        py.detach(|| Scan::new(&self.store, document, as_of, file.zip(text))).map_err(|error| failure(&error))
+        py.detach(|| Scan::new(&self.store, document, as_of.as_ref(), file.zip(text))).map_err(|error| failure(&error))
     }
 }
 

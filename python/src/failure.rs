@@ -19,13 +19,46 @@ create_exception!(
     "An error of the engine; its argument is a JSON object, and `trawl.errors` makes an exception of it."
 );
 
+/// Options of the command line whose names in messages are those of arguments here, with what follows them.
+const OPTIONS: [&str; 7] = ["tz", "calendar", "timeframe", "format", "symbol-from", "map", "columns"];
+/// The same of options that nothing follows.
+const FLAGS: [&str; 3] = ["month-first", "day-first", "decimal-comma"];
+
 /// An error of the engine as an exception.
 pub fn failure(error: &anyhow::Error) -> PyErr {
     Failure::new_err(body(error).to_string())
 }
 
+/// A message in which the command line's options are the arguments of Python: `tz='UTC'` for `--tz UTC`.
+fn in_python(text: &str) -> String {
+    let mut parts = text.split("--");
+    let mut told = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = |text: &str, within: fn(char) -> bool| text.find(|c| !within(c)).unwrap_or(text.len());
+        let (option, rest) = part.split_at(end(part, |c| c.is_ascii_lowercase() || c == '-'));
+        let word = rest.strip_prefix(' ').unwrap_or_default();
+        let (word, after) = word.split_at(end(word, |c| c.is_ascii_alphanumeric() || "/_+.=".contains(c)));
+        let name = option.replace('-', "_");
+        if FLAGS.contains(&option) {
+            let (name, value) = if option == "day-first" { ("month_first", "False") } else { (&*name, "True") };
+            told.push_str(&format!("{name}={value}{rest}"));
+        } else if OPTIONS.contains(&option) && !word.is_empty() && option != "columns" {
+            let value = match word.split_once('=') {
+                Some((meaning, column)) => format!("{{'{meaning}': '{column}'}}"),
+                None => format!("'{word}'"),
+            };
+            told.push_str(&format!("{name}={value}{after}"));
+        } else if OPTIONS.contains(&option) {
+            told.push_str(&format!("{name}{rest}"));
+        } else {
+            told.push_str(&format!("--{part}"));
+        }
+    }
+    told
+}
+
 fn body(error: &anyhow::Error) -> Value {
-    let message = chain_text(error);
+    let message = in_python(&chain_text(error));
     let mistake = error.chain().find_map(|cause| cause.downcast_ref::<UserMistake>());
     let (help, mistakes, drawing) = match mistake {
         Some(UserMistake::Drawn(mistakes)) => {
@@ -33,7 +66,9 @@ fn body(error: &anyhow::Error) -> Value {
             (help, mistakes.iter().map(placed).collect(), drawing::draw_all(mistakes, false).trim_end().to_owned())
         }
         Some(UserMistake::Plain { help, .. }) => {
-            (help.clone(), Vec::new(), drawing::error_text(&message, help.as_deref(), false))
+            let help = help.as_deref().map(in_python);
+            let drawing = drawing::error_text(&message, help.as_deref(), false);
+            (help, Vec::new(), drawing)
         }
         None => (None, Vec::new(), message.clone()),
     };

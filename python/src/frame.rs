@@ -6,22 +6,23 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{
-    Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
-    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type,
-    UInt64Type,
+    Date32Type, Date64Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, Float64Array, PrimitiveArray};
+use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, Float64Array};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::{DataType, TimeUnit};
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 use trawl_front::UserMistake;
-use trawl_market::TimeMicros;
+use trawl_market::{TimeMicros, Zone};
 
 use crate::arrow_c::Table;
 
 /// Rows whose symbols a thread compares at once.
 pub const ROWS_AT_ONCE: usize = 1 << 16;
 const DAY_MICROS: i64 = 86_400_000_000;
+const SECOND_MICROS: i64 = 1_000_000;
 
 /// The rows of a frame by symbol.
 #[derive(Debug)]
@@ -32,8 +33,10 @@ pub struct Rows {
     pub spans: Vec<(String, Range<usize>)>,
     /// The row of the frame for each row in the order by symbol; `None` where both orders are one.
     order: Option<Vec<u32>>,
-    /// Time of each row in the order by symbol, in microseconds.
+    /// Time of each row in the order by symbol, in microseconds; those of days as 00:00 UTC of the date.
     pub times: Option<Vec<TimeMicros>>,
+    /// Whether these are times of day of a zone that nobody has said.
+    pub without_zone: bool,
 }
 
 impl Rows {
@@ -78,11 +81,11 @@ impl Rows {
 }
 
 /// The rows by symbol; one symbol without `symbols`. With `time`, the bars of each symbol have to be in order of time, oldest or newest
-/// first.
+/// first. `zone` is that of times without one.
 ///
 /// # Errors
 /// A [`UserMistake`]: no such column, a column of another type, a missing symbol or time, times that are not in order.
-pub fn rows_of(table: &Table, symbols: Option<&str>, time: Option<&str>) -> anyhow::Result<Rows> {
+pub fn rows_of(table: &Table, symbols: Option<&str>, time: Option<&str>, zone: Option<Zone>) -> anyhow::Result<Rows> {
     let height = table.rows();
     if u32::try_from(height).is_err() {
         return Err(
@@ -93,14 +96,15 @@ pub fn rows_of(table: &Table, symbols: Option<&str>, time: Option<&str>) -> anyh
         Some(name) => by_symbol(&column(table, name)?, name)?,
         None => (vec![(String::new(), 0..height)], None),
     };
-    let mut times = time.map(|name| micros(&column(table, name)?, name)).transpose()?;
+    let read = time.map(|name| times(&column(table, name)?, name, zone)).transpose()?;
+    let (mut times, without_zone) = read.map_or((None, false), |(times, without_zone)| (Some(times), without_zone));
     if let (Some(times), Some(order)) = (&mut times, &order) {
         *times = order.iter().map(|row| times[*row as usize]).collect();
     }
     if let Some(times) = &mut times {
         reverse_newest_first(&mut spans, &mut order, times, height)?;
     }
-    Ok(Rows { height, spans, order, times })
+    Ok(Rows { height, spans, order, times, without_zone })
 }
 
 /// Turns symbols around whose newest bar is first, as the files of some vendors are.
@@ -125,8 +129,8 @@ fn reverse_newest_first(
         let at = own.windows(2).position(|pair| pair[0] >= pair[1]).unwrap_or(0);
         let (before, after) = (trawl_market::format_time(own[at]), trawl_market::format_time(own[at + 1]));
         let whose = if name.is_empty() { String::new() } else { format!(" of {name}") };
-        let help =
-            "sort the frame by symbol and time, and keep one row for each bar; by='NAME' names the column of symbols";
+        let help = "sort the frame by symbol and time, and keep one row for each bar; by='NAME' names the column of symbols, \
+                    time='NAME' that of times, time=None leaves times out";
         return Err(UserMistake::with_help(format!("the bar of {after}{whose} is after that of {before}"), help));
     }
     Ok(())
@@ -137,43 +141,50 @@ type Spans = (Vec<(String, Range<usize>)>, Option<Vec<u32>>);
 /// Rows by symbol, in the order of their first rows.
 fn by_symbol(array: &ArrayRef, name: &str) -> anyhow::Result<Spans> {
     let array = Arc::clone(array);
-    if array.null_count() > 0 {
+    let dictionary = array.as_any_dictionary_opt();
+    let kind = dictionary.map_or(array.data_type(), |dictionary| dictionary.values().data_type());
+    if !is_name(kind) {
+        let message = format!("the column '{name}' of symbols is of type {}", array.data_type());
+        return Err(UserMistake::with_help(message, "use texts, categories or whole numbers").into());
+    }
+    // Categories may be missing, too.
+    if array.logical_null_count() > 0 {
         return Err(UserMistake::plain(format!("the column '{name}' has rows without a symbol")).into());
     }
     let height = array.len();
-    let begins: Vec<usize> = match array.data_type() {
-        DataType::Utf8 => begins(height, |a, b| {
+    if height == 0 {
+        return Ok((Vec::new(), None));
+    }
+    let keys = dictionary.map(|dictionary| dictionary.normalized_keys());
+    let begins: Vec<usize> = match (&keys, array.data_type()) {
+        (Some(keys), _) => begins(height, |a, b| keys[a] == keys[b]),
+        (None, DataType::Utf8) => {
             let array = array.as_string::<i32>();
-            array.value(a) == array.value(b)
-        }),
-        DataType::LargeUtf8 => begins(height, |a, b| {
+            begins(height, |a, b| array.value(a) == array.value(b))
+        }
+        (None, DataType::LargeUtf8) => {
             let array = array.as_string::<i64>();
-            array.value(a) == array.value(b)
-        }),
-        DataType::Utf8View => {
+            begins(height, |a, b| array.value(a) == array.value(b))
+        }
+        (None, DataType::Utf8View) => {
             let array = array.as_string_view();
             let views = array.views();
             // Texts of up to 12 bytes are in the view; longer ones with equal views are one text.
             begins(height, |a, b| views[a] == views[b] || (views[a] as u32 > 12 && array.value(a) == array.value(b)))
         }
-        DataType::Int64 => begins_of::<Int64Type>(&array),
-        DataType::Int32 => begins_of::<Int32Type>(&array),
-        DataType::UInt32 => begins_of::<UInt32Type>(&array),
-        DataType::Dictionary(..) => {
-            let keys = array.as_any_dictionary().normalized_keys();
-            begins(height, |a, b| keys[a] == keys[b])
-        }
-        kind => {
-            let message = format!("the column '{name}' of symbols is of type {kind}");
-            return Err(UserMistake::with_help(message, "use texts, categories or whole numbers").into());
-        }
+        (None, DataType::Int8) => begins_of::<Int8Type>(&array),
+        (None, DataType::Int16) => begins_of::<Int16Type>(&array),
+        (None, DataType::Int32) => begins_of::<Int32Type>(&array),
+        (None, DataType::Int64) => begins_of::<Int64Type>(&array),
+        (None, DataType::UInt8) => begins_of::<UInt8Type>(&array),
+        (None, DataType::UInt16) => begins_of::<UInt16Type>(&array),
+        (None, DataType::UInt32) => begins_of::<UInt32Type>(&array),
+        _ => begins_of::<UInt64Type>(&array),
     };
     let ends = begins.iter().skip(1).copied().chain([height]);
-    let keys =
-        matches!(array.data_type(), DataType::Dictionary(..)).then(|| array.as_any_dictionary().normalized_keys());
-    let text = |row: usize| match &keys {
-        Some(keys) => text_of(array.as_any_dictionary().values(), keys[row]),
-        None => text_of(&array, row),
+    let text = |row: usize| match (&keys, dictionary) {
+        (Some(keys), Some(dictionary)) => text_of(dictionary.values(), keys[row]),
+        _ => text_of(&array, row),
     };
     let runs: Vec<(String, Range<usize>)> =
         begins.iter().zip(ends).map(|(begin, end)| (text(*begin), *begin..end)).collect();
@@ -221,16 +232,25 @@ where
     begins(array.len(), |a, b| values[a] == values[b])
 }
 
-/// A symbol as text.
+/// Whether values of a type can be names of symbols.
+fn is_name(kind: &DataType) -> bool {
+    kind.is_integer() || matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// A symbol as text, of a type that [`is_name`].
 fn text_of(array: &ArrayRef, row: usize) -> String {
     match array.data_type() {
         DataType::Utf8 => array.as_string::<i32>().value(row).to_owned(),
         DataType::LargeUtf8 => array.as_string::<i64>().value(row).to_owned(),
         DataType::Utf8View => array.as_string_view().value(row).to_owned(),
-        DataType::Int64 => array.as_primitive::<Int64Type>().value(row).to_string(),
+        DataType::Int8 => array.as_primitive::<Int8Type>().value(row).to_string(),
+        DataType::Int16 => array.as_primitive::<Int16Type>().value(row).to_string(),
         DataType::Int32 => array.as_primitive::<Int32Type>().value(row).to_string(),
+        DataType::Int64 => array.as_primitive::<Int64Type>().value(row).to_string(),
+        DataType::UInt8 => array.as_primitive::<UInt8Type>().value(row).to_string(),
+        DataType::UInt16 => array.as_primitive::<UInt16Type>().value(row).to_string(),
         DataType::UInt32 => array.as_primitive::<UInt32Type>().value(row).to_string(),
-        _ => String::new(),
+        _ => array.as_primitive::<UInt64Type>().value(row).to_string(),
     }
 }
 
@@ -247,46 +267,10 @@ fn column(table: &Table, name: &str) -> anyhow::Result<ArrayRef> {
         [batch] => Ok(Arc::clone(batch.column(at))),
         [] => Ok(arrow_array::new_empty_array(table.schema.field(at).data_type())),
         several => {
-            let parts: Vec<ArrayRef> = several.iter().map(|batch| Arc::clone(batch.column(at))).collect();
-            joined(&parts, name)
+            let parts: Vec<&dyn Array> = several.iter().map(|batch| &**batch.column(at)).collect();
+            Ok(arrow_select::concat::concat(&parts)?)
         }
     }
-}
-
-/// Pieces of a column as one, of the types that are read.
-fn joined(parts: &[ArrayRef], name: &str) -> anyhow::Result<ArrayRef> {
-    let first = parts[0].data_type();
-    Ok(match first {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(..) => {
-            Arc::new(parts.iter().flat_map(texts).collect::<arrow_array::StringArray>())
-        }
-        DataType::Date32 | DataType::Timestamp(..) => {
-            let times = parts.iter().map(|part| micros(part, name)).collect::<anyhow::Result<Vec<_>>>()?.concat();
-            Arc::new(PrimitiveArray::<TimestampMicrosecondType>::from(times))
-        }
-        DataType::Int64 => Arc::new(
-            parts
-                .iter()
-                .flat_map(|part| part.as_primitive::<Int64Type>().iter())
-                .collect::<PrimitiveArray<Int64Type>>(),
-        ),
-        _ => {
-            let values = parts.iter().map(|part| of_numbers(part, name)).collect::<anyhow::Result<Vec<_>>>()?;
-            let all: Vec<f64> = values.iter().flat_map(|part| part.values().iter().copied()).collect();
-            Arc::new(Float64Array::from(all))
-        }
-    })
-}
-
-/// The texts of a column of texts or categories.
-fn texts(array: &ArrayRef) -> Vec<Option<String>> {
-    let keys =
-        matches!(array.data_type(), DataType::Dictionary(..)).then(|| array.as_any_dictionary().normalized_keys());
-    let text = |row: usize| match &keys {
-        Some(keys) => text_of(array.as_any_dictionary().values(), keys[row]),
-        None => text_of(array, row),
-    };
-    (0..array.len()).map(|row| (!array.is_null(row)).then(|| text(row))).collect()
 }
 
 /// A column of numbers, NaN for null.
@@ -330,20 +314,23 @@ fn of_numbers(array: &ArrayRef, name: &str) -> anyhow::Result<Float64Array> {
     })
 }
 
-/// A column of times in microseconds.
-fn micros(array: &ArrayRef, name: &str) -> anyhow::Result<Vec<TimeMicros>> {
+/// A column of times in microseconds, and whether it has times of day whose zone is not known. As in a file: if each is midnight where it
+/// is from, they are dates, and 00:00 UTC of these.
+fn times(array: &ArrayRef, name: &str, of_naive: Option<Zone>) -> anyhow::Result<(Vec<TimeMicros>, bool)> {
     if array.null_count() > 0 {
         return Err(UserMistake::plain(format!("the column '{name}' has rows without a time")).into());
     }
     let scaled = |values: &[i64], times: i64, by: i64| -> Vec<i64> {
         values.iter().map(|value| value.saturating_mul(times).div_euclid(by)).collect()
     };
-    Ok(match array.data_type() {
+    let times = match array.data_type() {
         DataType::Date32 => {
-            array.as_primitive::<Date32Type>().values().iter().map(|day| i64::from(*day) * DAY_MICROS).collect()
+            let days = array.as_primitive::<Date32Type>().values();
+            return Ok((days.iter().map(|day| i64::from(*day) * DAY_MICROS).collect(), false));
         }
+        DataType::Date64 => scaled(array.as_primitive::<Date64Type>().values(), 1000, 1),
         DataType::Timestamp(TimeUnit::Second, _) => {
-            scaled(array.as_primitive::<TimestampSecondType>().values(), 1_000_000, 1)
+            scaled(array.as_primitive::<TimestampSecondType>().values(), SECOND_MICROS, 1)
         }
         DataType::Timestamp(TimeUnit::Millisecond, _) => {
             scaled(array.as_primitive::<TimestampMillisecondType>().values(), 1000, 1)
@@ -358,5 +345,53 @@ fn micros(array: &ArrayRef, name: &str) -> anyhow::Result<Vec<TimeMicros>> {
             let message = format!("the column '{name}' of times is of type {kind}");
             return Err(UserMistake::with_help(message, "use dates or timestamps; time=None leaves it out").into());
         }
+    };
+    let zone = match array.data_type() {
+        DataType::Timestamp(_, Some(zone)) => Some(Offset::named(zone, name)?),
+        _ => None,
+    };
+    let wall = |time: &TimeMicros| zone.as_ref().map_or(*time, |zone| zone.wall(*time));
+    // Of bars within days the first time says that they are no dates.
+    if times.iter().all(|time| wall(time).rem_euclid(DAY_MICROS) == 0) {
+        return Ok((times.iter().map(wall).collect(), false));
+    }
+    Ok(match (&zone, of_naive) {
+        (None, Some(zone)) => (times.into_iter().map(|time| zone.to_utc(time)).collect(), false),
+        (zone, _) => (times, zone.is_none()),
     })
+}
+
+/// How far local times are ahead of UTC.
+enum Offset {
+    Fixed(TimeMicros),
+    Zone(Zone),
+}
+
+impl Offset {
+    /// By a name such as `Europe/Berlin`, or an offset such as `+02:00`, as Arrow has them.
+    fn named(zone: &str, column: &str) -> Result<Self, UserMistake> {
+        if let Some(ahead) = fixed(zone) {
+            return Ok(Self::Fixed(ahead));
+        }
+        Zone::named(zone).map(Self::Zone).map_err(|error| UserMistake::plain(format!("the column '{column}': {error}")))
+    }
+
+    fn wall(&self, time: TimeMicros) -> TimeMicros {
+        match self {
+            Self::Fixed(ahead) => time.saturating_add(*ahead),
+            Self::Zone(zone) => zone.wall(time),
+        }
+    }
+}
+
+/// `+02:00` in microseconds.
+fn fixed(text: &str) -> Option<TimeMicros> {
+    let sign = match text.get(..1)? {
+        "+" => 1,
+        "-" => -1,
+        _ => return None,
+    };
+    let (hours, minutes) = text.get(1..)?.split_once(':')?;
+    let minutes = hours.parse::<u8>().ok().map(i64::from)? * 60 + minutes.parse::<u8>().ok().map(i64::from)?;
+    Some(sign * minutes * 60 * SECOND_MICROS)
 }

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use trawl_coordinator::Progress;
 use trawl_front::run::CancelFlag;
+
+use crate::failure::failure;
 
 /// How often signals are looked for and progress is shown.
 const TICK: Duration = Duration::from_millis(50);
@@ -49,7 +50,7 @@ pub fn run<T: Send + 'static>(
             let _ = sender.send(work(&cancel, &counts));
         })?
     };
-    let stopped = || PyRuntimeError::new_err("internal error: the engine panicked; please report it");
+    let stopped = || failure(&anyhow::anyhow!("internal error: the engine panicked; please report it"));
     let receiver = std::sync::Mutex::new(receiver);
     loop {
         let heard = py.detach(|| receiver.lock().ok().map(|receiver| receiver.recv_timeout(TICK)));

@@ -8,9 +8,11 @@ mod chart;
 mod compute;
 mod engine;
 mod failure;
+mod features;
 mod frame;
 mod interruptible;
 mod scan;
+mod tensor;
 
 use pyo3::prelude::*;
 
@@ -26,8 +28,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::Engine>()?;
     module.add_class::<scan::Scan>()?;
     module.add_class::<scan::Answer>()?;
+    module.add_class::<tensor::Tensor>()?;
     module.add_function(wrap_pyfunction!(arrow_c::table_of_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(arrow_c::table_of_ipc, module)?)?;
+    module.add_function(wrap_pyfunction!(arrow_c::file_of_ipc, module)?)?;
     module.add_function(wrap_pyfunction!(scan::read_document, module)?)?;
     module.add_function(wrap_pyfunction!(scan::cores, module)?)?;
     module.add_function(wrap_pyfunction!(chart::chart, module)?)?;

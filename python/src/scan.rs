@@ -30,7 +30,9 @@ use trawl_wire::Status;
 use crate::arrow_c::Table;
 use crate::engine::text_of;
 use crate::failure::failure;
+use crate::features::{self, Made, window_of};
 use crate::interruptible::{self, Counts as Progress};
+use crate::tensor::Tensor;
 
 /// A scan that was opened and compiled.
 #[pyclass(frozen, module = "trawl._native")]
@@ -41,6 +43,18 @@ pub struct Scan {
     placed: Option<(String, String)>,
 }
 
+/// A time of Python's: its text, and its date where it is midnight. Frames have the times of days as midnights, so that for bars of days
+/// such a time is its date; otherwise it is the instant.
+pub type When = (String, Option<String>);
+
+/// A [`When`] as users write it, for bars that are dated or not.
+///
+/// # Errors
+/// A mistake that lists the accepted forms.
+pub fn parsed_when((instant, date): &When, is_dated: bool) -> Result<AsOf, UserMistake> {
+    parsed(date.as_deref().filter(|_| is_dated).unwrap_or(instant))
+}
+
 impl Scan {
     /// Opens the dataset and compiles.
     ///
@@ -49,11 +63,19 @@ impl Scan {
     pub fn new(
         store: &Store,
         document: &str,
-        as_of: Option<&str>,
+        as_of: Option<&When>,
         placed: Option<(String, String)>,
     ) -> anyhow::Result<Self> {
         let document = ScanDocument::from_json(document).map_err(|why| UserMistake::plain(format!("scan: {why}")))?;
-        let as_of = as_of.map_or(Ok(AsOf::Newest), parsed)?;
+        let as_of = match as_of {
+            Some(when) => {
+                let name = document.dataset.as_deref().unwrap_or_default();
+                // A name that is none is refused below, with its place.
+                let is_dated = when.1.is_some() && store.open(name).is_ok_and(|opened| opened.manifest.is_dated());
+                parsed_when(when, is_dated)?
+            }
+            None => AsOf::Newest,
+        };
         let prepared = prepared(store, &document, as_of).map_err(|error| in_place(error, placed.as_ref()))?;
         Ok(Self { prepared, placed })
     }
@@ -68,9 +90,10 @@ impl Scan {
         LocalOptions { threads: routed(threads, &self.prepared).threads(), ..LocalOptions::default() }
     }
 
-    fn start(&self, from: Option<&str>) -> anyhow::Result<Option<TimeMicros>> {
-        let from = from.map(parsed).transpose()?;
-        from.map(|from| self.prepared.dataset.manifest.span_start(&from)).transpose().map_err(of_market)
+    fn start(&self, from: Option<&When>) -> anyhow::Result<Option<TimeMicros>> {
+        let manifest = &self.prepared.dataset.manifest;
+        let from = from.map(|from| parsed_when(from, manifest.is_dated())).transpose()?;
+        from.map(|from| manifest.span_start(&from)).transpose().map_err(of_market)
     }
 }
 
@@ -78,7 +101,7 @@ impl Scan {
 ///
 /// # Errors
 /// A mistake that lists the accepted forms.
-pub fn parsed(text: &str) -> Result<AsOf, UserMistake> {
+fn parsed(text: &str) -> Result<AsOf, UserMistake> {
     AsOf::parse(text).map_err(|mistake| UserMistake::with_help(format!("as_of: {mistake}"), mistake.help))
 }
 
@@ -116,9 +139,10 @@ impl Scan {
     }
 
     /// What the scan needs and costs, as JSON, and the steps of its plan as text.
-    fn explain(&self) -> PyResult<(String, String)> {
-        let explanation = Explanation::of(&self.prepared).map_err(|error| failure(&error))?;
-        Ok((text_of(&explanation)?, self.prepared.plan.explain()))
+    fn explain(&self, py: Python<'_>) -> PyResult<(String, String)> {
+        let explained = py.detach(|| Explanation::of(&self.prepared).map(|found| (found, self.prepared.plan.explain())));
+        let (explanation, steps) = explained.map_err(|error| failure(&error))?;
+        Ok((text_of(&explanation)?, steps))
     }
 
     /// The answer. `every_value`: select columns have values for all symbols, not matches alone.
@@ -167,7 +191,7 @@ impl Scan {
             let mut run = |scan: &PreparedScan| Ok(ran(scan, (None, None, false), cancel, progress)?.answer);
             Near::ask(&prepared, most, &mut run)
         })?;
-        text_of(&found.map_err(|error| failure(&error))?.lines())
+        text_of(&found.map_err(|error| failure(&in_place(error, self.placed.as_ref())))?.lines())
     }
 
     /// The scan over history as a table, as `trawl panel` writes it.
@@ -176,17 +200,17 @@ impl Scan {
     fn panel(
         &self,
         py: Python<'_>,
-        start: Option<&str>,
+        start: Option<When>,
         forward: Vec<u32>,
         matches_only: bool,
-        split: Option<&str>,
+        split: Option<When>,
         folds: Option<u32>,
         embargo: u32,
         scaled: bool,
         threads: Option<usize>,
         tick: Option<Py<PyAny>>,
     ) -> PyResult<(Table, Option<String>)> {
-        let options = self.panel_options(start, (forward, matches_only), (split, folds, embargo));
+        let options = self.panel_options(start.as_ref(), (forward, matches_only), (split.as_ref(), folds, embargo));
         let options = options.map_err(|error| failure(&error))?;
         let (prepared, local) = (self.prepared.clone(), self.local(threads));
         let made = interruptible::run(py, tick.as_ref(), move |cancel, _| -> anyhow::Result<_> {
@@ -211,17 +235,47 @@ impl Scan {
         made.map_err(|error| failure(&error))
     }
 
+    /// The scan over history as tensors, as `trawl panel --tensors` writes them: features, mask, labels, the index, names of features and
+    /// labels, the scaler as JSON.
+    #[pyo3(signature = (start, forward, matches_only, split, folds, embargo, scaled, window, threads=None, tick=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of trawl.features")]
+    #[expect(clippy::type_complexity, reason = "a tuple for Python")]
+    fn features(
+        &self,
+        py: Python<'_>,
+        start: Option<When>,
+        forward: Vec<u32>,
+        matches_only: bool,
+        split: Option<When>,
+        folds: Option<u32>,
+        embargo: u32,
+        scaled: bool,
+        window: usize,
+        threads: Option<usize>,
+        tick: Option<Py<PyAny>>,
+    ) -> PyResult<(Tensor, Tensor, Tensor, Table, Vec<String>, Vec<String>, Option<String>)> {
+        let options = self.panel_options(start.as_ref(), (forward, matches_only), (split.as_ref(), folds, embargo));
+        let options = options.and_then(|options| Ok(FeatureOptions { window: window_of(window)?, ..options }));
+        let options = options.map_err(|error| failure(&error))?;
+        let (prepared, local) = (self.prepared.clone(), self.local(threads));
+        let made = interruptible::run(py, tick.as_ref(), move |cancel, _| {
+            features::made(&prepared, local, options, scaled, cancel)
+        })?;
+        let Made { features, mask, labels, index, names, scaler } = made.map_err(|error| failure(&error))?;
+        Ok((features, mask, labels, index, names.0, names.1, scaler))
+    }
+
     /// Which symbols match at each bar: a column of conditions for each symbol, or a row for each match.
     #[pyo3(signature = (start, wide, threads=None, tick=None))]
     fn signals(
         &self,
         py: Python<'_>,
-        start: Option<&str>,
+        start: Option<When>,
         wide: bool,
         threads: Option<usize>,
         tick: Option<Py<PyAny>>,
     ) -> PyResult<Table> {
-        let from = self.start(start).map_err(|error| failure(&error))?;
+        let from = self.start(start.as_ref()).map_err(|error| failure(&error))?;
         let (prepared, local) = (self.prepared.clone(), self.local(threads));
         let made =
             interruptible::run(py, tick.as_ref(), move |cancel, _| signals(&prepared, local, from, wide, cancel))?;
@@ -235,12 +289,12 @@ impl Scan {
         py: Python<'_>,
         horizons: Vec<u32>,
         by: Option<String>,
-        start: Option<&str>,
+        start: Option<When>,
         threads: Option<usize>,
         tick: Option<Py<PyAny>>,
     ) -> PyResult<String> {
         let horizons = bars_ahead(horizons, "horizons").map_err(|error| failure(&error.into()))?;
-        let from = self.start(start).map_err(|error| failure(&error))?;
+        let from = self.start(start.as_ref()).map_err(|error| failure(&error))?;
         let (prepared, local) = (self.prepared.clone(), self.local(threads));
         let found = interruptible::run(py, tick.as_ref(), move |cancel, _| {
             let options = StudyOptions { horizons, by, from };
@@ -253,9 +307,9 @@ impl Scan {
 impl Scan {
     fn panel_options(
         &self,
-        start: Option<&str>,
+        start: Option<&When>,
         (forward, matches_only): (Vec<u32>, bool),
-        (split, folds, embargo): (Option<&str>, Option<u32>, u32),
+        (split, folds, embargo): (Option<&When>, Option<u32>, u32),
     ) -> anyhow::Result<FeatureOptions> {
         let split = match (split, folds) {
             (Some(_), Some(_)) => return Err(UserMistake::plain("split and folds exclude each other").into()),
@@ -358,8 +412,9 @@ impl Answer {
 #[pymethods]
 impl Answer {
     /// Every row as a table.
-    fn table(&self) -> PyResult<Table> {
-        let (schema, batches) = batches(&self.outcome.answer, &self.about()).map_err(|error| failure(&error))?;
+    fn table(&self, py: Python<'_>) -> PyResult<Table> {
+        let made = py.detach(|| batches(&self.outcome.answer, &self.about()));
+        let (schema, batches) = made.map_err(|error| failure(&error))?;
         Ok(Table { schema, batches })
     }
 

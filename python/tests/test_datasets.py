@@ -88,3 +88,53 @@ def test_the_datasets_of_a_root(cli):
 
     assert tw.datasets() == json.loads(cli("data", "list", "--json"))
     assert tw.Dataset.open("us5").inspect("IBM") == json.loads(cli("data", "inspect", "us5", "--symbol", "IBM", "--json"))
+
+
+def test_midnights_of_any_zone_are_the_same_days_in_every_library():
+    pandas, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    days = pandas.DatetimeIndex(["2024-01-02", "2024-01-03", "2024-01-04", "2024-01-05"])
+    made = set()
+    for zone in (None, "UTC", "Europe/Berlin", "America/New_York", "Asia/Tokyo"):
+        given = pandas.DataFrame({"symbol": "A", "time": days.tz_localize(zone), "close": [1.0, 2.0, 3.0, 4.0]})
+        made.add(tw.Dataset.from_pandas(given).snapshot)
+        made.add(tw.Dataset.from_pandas(given.set_index("time")).snapshot)
+        made.add(tw.Dataset.from_arrow(pa.Table.from_pandas(given)).snapshot)
+        made.add(tw.Dataset.from_polars(pl.from_pandas(given)).snapshot)
+    assert len(made) == 1
+    ours = tw.scan(tw.Dataset.from_pandas(given), where="true")
+    assert ours.as_of == "2024-01-05"
+
+
+def test_objects_of_times_and_an_index_without_a_name_are_read():
+    pandas = pytest.importorskip("pandas")
+    import datetime as dt
+
+    days = [dt.date(2024, 1, day) for day in (2, 3, 4, 5)]
+    expected = tw.Dataset.from_polars(pl.DataFrame({"symbol": ["A"] * 4, "date": days, "close": [1.0, 2.0, 3.0, 4.0]}))
+    unnamed = pandas.DataFrame({"symbol": "A", "close": [1.0, 2.0, 3.0, 4.0]}, index=pandas.to_datetime(days))
+    assert tw.Dataset.from_pandas(unnamed).snapshot == expected.snapshot
+    berlin = dt.timezone(dt.timedelta(hours=1))
+    aware = [dt.datetime(day.year, day.month, day.day, tzinfo=berlin) for day in days]
+    given = pandas.DataFrame({"symbol": "A", "date": pandas.Series(aware, dtype=object), "close": [1.0, 2.0, 3.0, 4.0]})
+    assert tw.Dataset.from_pandas(given).snapshot == expected.snapshot
+    # A bar without its time is quarantined, whatever library has it.
+    holes = [None, *days[1:]]
+    for frame in (pandas.DataFrame({"symbol": "A", "date": holes, "close": [1.0, 2.0, 3.0, 4.0]}), pandas.DataFrame({"symbol": "A", "date": pandas.to_datetime(holes), "close": [1.0, 2.0, 3.0, 4.0]})):  # fmt: skip
+        report = tw.Dataset.from_pandas(frame).report
+        assert (report.rows_kept, report.quarantined) == (3, {"unreadable time": 1})
+    with pytest.raises(tw.Mistake, match="has no name"):
+        index = pandas.MultiIndex.from_arrays([["A"] * 4, pandas.to_datetime(days)], names=[None, "date"])
+        tw.Dataset.from_pandas(pandas.DataFrame({"close": [1.0, 2.0, 3.0, 4.0]}, index=index))
+
+
+def test_categories_of_numbers_and_large_whole_numbers_are_symbols():
+    pandas = pytest.importorskip("pandas")
+    days = pandas.to_datetime(["2024-01-02", "2024-01-03"] * 2)
+    for symbols, names in (
+        (pandas.Categorical([1, 1, 22, 22]), ["1", "22"]),
+        ([2**53, 2**53, 2**53 + 1, 2**53 + 1], [str(2**53), str(2**53 + 1)]),
+    ):
+        given = pandas.DataFrame({"symbol": symbols, "date": days, "close": [1.0, 2.0, 3.0, 4.0]})
+        assert tw.Dataset.from_pandas(given).symbols == names
+        pyarrow = pytest.importorskip("pyarrow")
+        assert tw.Dataset.from_arrow(pyarrow.Table.from_pandas(given)).symbols == names

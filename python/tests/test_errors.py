@@ -46,7 +46,7 @@ def test_each_mistake_of_a_scan_is_there():
         (tw.scan, (), {"where": "true"}, "which dataset"),
         (tw.scan, ("us5",), {"where": "true", "as_of": "yesterday-ish"}, "as_of"),
         (tw.scan, ("us5",), {"where": "true", "as_of": "1901-01-01"}, "no closed bar"),
-        (tw.scan, ("us5",), {"where": "true", "limit": "many"}, "u32"),
+        (tw.scan, ("us5",), {"where": "true", "limit": "many"}, "limit='many' is not a whole number"),
         (tw.scan, ("us5",), {"where": "true", "values": "some"}, "values"),
         (tw.scan, ("us5",), {"where": "true", "deadline_s": -1}, "deadline_s"),
         (tw.scan, ("us5",), {"where": "true", "keep": 2}, "keep needs best"),

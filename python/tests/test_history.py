@@ -60,3 +60,47 @@ def test_the_functions_are_the_command_lines(cli):
     theirs = {entry["name"]: entry for entry in json.loads(cli("indicators", "--json"))}
     assert {name: dict(entry) for name, entry in tw.indicators().items()} == theirs
     assert "band" in repr(tw.indicators("bollinger")) and "default" in repr(tw.indicator("rsi"))
+
+
+def test_features_are_the_tensors_of_the_command_line(cli, tmp_path):
+    np = pytest.importorskip("numpy")
+    folder = tmp_path / "tensors"
+    cli("panel", "--dataset", "demo", "--where", "close > sma(20)", "--select", "rsi(14) as r", "--select", "close > open as up", "--from", "2024-11-01",
+        "--forward", "1,5", "--split", "2024-11-20", "--embargo", "2", "--tensors", folder, "--window", "7")  # fmt: skip
+    found = tw.features("demo", ["rsi(14) as r", "close > open as up"], where="close > sma(20)", start="2024-11-01", forward=[1, 5],
+                        split="2024-11-20", embargo=2, window=7)  # fmt: skip
+    for name, tensor in (("features", found.x), ("mask", found.mask), ("labels", found.y)):
+        theirs, ours = np.load(folder / f"{name}.npy"), np.asarray(tensor)
+        assert theirs.dtype == ours.dtype and theirs.shape == ours.shape == tuple(tensor.shape) and theirs.tobytes() == ours.tobytes(), name
+    about = json.loads((folder / "tensors.json").read_text())
+    assert (found.names, found.labels, len(found)) == (about["features"], about["labels"], about["samples"])
+    index = (folder / "index.csv").read_text().splitlines()
+    assert index[0].split(",") == found.index.columns and len(index) == len(found) + 1
+    rows = [[str(time)[:10], *rest] for time, *rest in found.index.rows()]
+    assert [line.split(",") for line in index[1:]] == rows
+
+
+def test_tensors_are_handed_out_by_dlpack_without_a_copy():
+    import gc
+
+    np = pytest.importorskip("numpy")
+    found = tw.features("us5", {"r": "rsi(14)"}, window=5, start="2013-02-01", forward=[1])
+    taken = np.from_dlpack(found.x)
+    place = found.x.__array_interface__["data"][0]
+    assert taken.__array_interface__["data"][0] == place and taken.shape == (100, 5, 1) and taken.dtype == np.float32
+    assert np.from_dlpack(found.mask).dtype == np.bool_ and np.from_dlpack(found.y).dtype == np.float64
+    assert found.x.__dlpack_device__() == (1, 0)
+    # It lives as long as whoever took it.
+    kept = taken.copy()
+    unused = found.x.__dlpack__()
+    del found, unused
+    gc.collect()
+    assert (taken == kept).all()
+    empty = tw.features("us5", {"r": "rsi(14)"}, window=5, where="1 == 2", matches_only=True, start="2013-02-01")
+    assert len(empty) == 0 and np.from_dlpack(empty.x).shape == (0, 5, 1)
+    with pytest.raises(BufferError):
+        kept_by = tw.features("us5", "close", window=1, start="2013-02-27").x
+        kept_by.__dlpack__(dl_device=(2, 0))
+    for named in ({"window": 0}, {"window": 10**6}, {"window": 2, "device": "cuda"}, {"window": 2.5}):
+        with pytest.raises(tw.Mistake):
+            tw.features("us5", "close", start="2013-02-01", **named)

@@ -28,6 +28,8 @@ class Server(http.server.BaseHTTPRequestHandler):
     faults: list = []
     seen: list = []
     slow_answers = 0
+    #: Bytes that are missing at the end of the next replies of answers and events.
+    cut = 0
 
     def log_message(self, *_):
         pass
@@ -40,7 +42,8 @@ class Server(http.server.BaseHTTPRequestHandler):
         for name, value in headers:
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(data)
+        cut = self.__class__.cut if status == 200 and ("/answer" in self.path or "/events" in self.path) else 0
+        self.wfile.write(data[: len(data) - cut])
 
     def _fail(self, status, kind, message, **more):
         self._send(status, {"error": {"kind": kind, "message": message, "help": None, "mistakes": [], **more}})
@@ -61,6 +64,8 @@ class Server(http.server.BaseHTTPRequestHandler):
                 return self._send(200, {"version": "0", "numerics": "n", "api": "1", "mode": "serve"})
             if parts == ["datasets"]:
                 return self._send(200, tw.datasets())
+            if parts[0] == "datasets":
+                return self._send(200, tw.Dataset.open(parts[1]).inspect())
             if parts == ["indicators"]:
                 return self._send(200, list(tw.indicators().values()))
             if self.command == "POST" and parts in (["scans"], ["why"], ["near"], ["explain"]):
@@ -110,7 +115,7 @@ class Server(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def remote():
-    Server.scans, Server.keys, Server.faults, Server.seen, Server.slow_answers = {}, {}, [], [], 0
+    Server.scans, Server.keys, Server.faults, Server.seen, Server.slow_answers, Server.cut = {}, {}, [], [], 0, 0
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -184,6 +189,79 @@ def test_asyncio(remote):
         return await asyncio.gather(*(there.scan("us5", where=f"rsi({n}) > 50", as_of=AS_OF) for n in (5, 14)))
 
     assert asyncio.run(both()) == [tw.scan("us5", where=f"rsi({n}) > 50", as_of=AS_OF) for n in (5, 14)]
+
+
+def test_an_answer_that_breaks_off_is_never_taken_for_the_whole(remote, tmp_path):
+    scan = remote.submit("us5", where="true", as_of=AS_OF)
+    answer = remote.answer(scan)
+    whole = answer.to_bytes("csv")
+    file = tmp_path / "kept.csv"
+    file.write_bytes(b"what was here")
+    Server.cut = whole.count(b"") // 2
+    with pytest.raises(tw.Unavailable, match="broke off"):
+        answer.to_bytes("csv")
+    with pytest.raises(tw.Unavailable, match="broke off"):
+        answer.write(file)
+    assert file.read_bytes() == b"what was here" and os.listdir(tmp_path) == ["kept.csv"]
+    Server.cut = 0
+    assert answer.to_bytes("csv") == whole and answer.write(file) == [str(file), f"{file}.identity.json"]
+    assert file.read_bytes() == whole
+
+
+def test_a_scan_whose_events_break_off_is_waited_for(remote):
+    scan = remote.submit("us5", where="true", as_of=AS_OF)
+    Server.cut = 10
+    with pytest.raises(tw.Unavailable, match="broke off"):
+        list(remote.events(scan))
+    threading.Timer(0.3, lambda: setattr(Server, "cut", 0)).start()
+    with_bar = remote.scan("us5", where=GOLDEN_CROSS, as_of=AS_OF, progress=True)
+    assert with_bar == tw.scan("us5", where=GOLDEN_CROSS, as_of=AS_OF)
+
+
+def test_files_are_those_of_the_command_line_here(remote, tmp_path):
+    ours, theirs = scanned(tw), scanned(remote)
+    for name in ("a.csv", "a.json", "a.jsonl", "a.parquet", "a.arrow"):
+        for answer, folder in ((ours, tmp_path / "ours"), (theirs, tmp_path / "theirs")):
+            folder.mkdir(exist_ok=True)
+            answer.write(folder / name)
+    names = sorted(os.listdir(tmp_path / "ours"))
+    assert names == sorted(os.listdir(tmp_path / "theirs")) and len(names) == 7
+    for name in names:
+        assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes(), name
+    for answer in (ours, theirs):
+        with pytest.raises(tw.Mistake):
+            answer.write(tmp_path / "a.txt")
+
+
+def test_a_midnight_is_its_date_in_bars_of_days(remote):
+    import datetime as dt
+
+    expected = tw.scan("us5", where="true", as_of="2013-02-22")
+    assert remote.scan("us5", where="true", as_of=dt.datetime(2013, 2, 22)) == expected
+    assert remote.scan("us5", where="true", as_of=dt.date(2013, 2, 22)) == expected
+    midnight = dt.datetime(2024, 12, 5, tzinfo=dt.timezone.utc)
+    assert remote.scan("demo-1m", where="true", as_of=midnight) == tw.scan("demo-1m", where="true", as_of=midnight)
+
+
+def test_secrets_are_neither_shown_nor_sent_to_others():
+    for url in ("http://user:secret@127.0.0.1:1", "http://user:secret@127.0.0.1:no", "http://127.0.0.1:99999", "http://[::1"):
+        with pytest.raises(tw.Mistake, match="no address") as caught:
+            tw.connect(url)
+        assert "secret" not in str(caught.value)
+    for host in ("127.example.org", "127.0.0.1.example.org", "localhost.example.org"):
+        with pytest.raises(tw.Mistake, match="plain text"):
+            tw.connect(f"http://{host}", token=TOKEN)
+    assert TOKEN not in repr(tw.connect("http://[::1]:7410", token=TOKEN))
+
+
+def test_events_of_asyncio(remote):
+    there = tw.connect_async(f"http://127.0.0.1:{remote._parts.port}", token=TOKEN)
+
+    async def names():
+        scan = await there.submit("us5", where="true", as_of=AS_OF)
+        return [name async for name, _ in there.events(scan)]
+
+    assert asyncio.run(names()) == ["accepted", "progress", "ended"]
 
 
 @contextlib.contextmanager

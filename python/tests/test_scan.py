@@ -180,3 +180,52 @@ def test_progress_is_shown_and_cleared(capsys):
     assert "3 of 10" in shown and shown.endswith("\r")
     with Bar(False) as bar:
         assert bar.tick is None
+
+
+def test_a_midnight_is_its_date_in_bars_of_days_and_an_instant_in_bars_of_minutes():
+    import datetime as dt
+
+    expected = tw.scan("us5", where="true", as_of="2013-02-22")
+    whens = [dt.date(2013, 2, 22), dt.datetime(2013, 2, 22), dt.datetime(2013, 2, 22, tzinfo=dt.timezone.utc)]
+    np, pandas = pytest.importorskip("numpy"), pytest.importorskip("pandas")
+    whens += [np.datetime64("2013-02-22"), np.datetime64("2013-02-22T00:00:00"), np.datetime64("2013-02-22", "ns")]
+    whens += [pandas.Timestamp("2013-02-22"), pandas.Timestamp("2013-02-22", tz="America/New_York"), expected.df["time"][0]]
+    for when in whens:
+        assert tw.scan("us5", where="true", as_of=when) == expected, repr(when)
+    assert tw.scan("us5", where="true", as_of="2013-02-22 00:00:00").as_of == "2013-02-21", "a text is what it says"
+    frame = tw.panel("us5", "close", start=pandas.Timestamp("2013-02-19"), end=pandas.Timestamp("2013-02-22"))
+    assert frame.equals(tw.panel("us5", "close", start="2013-02-19", end="2013-02-22"))
+    assert tw.chart("us5", "IBM", as_of=whens[1]).svg == tw.chart("us5", "IBM", as_of="2013-02-22").svg
+    midnight = dt.datetime(2024, 12, 5, tzinfo=dt.timezone.utc)
+    minutes = tw.scan("demo-1m", where="true", as_of=midnight)
+    assert minutes == tw.scan("demo-1m", where="true", as_of="2024-12-05T00:00:00Z")
+    assert minutes.as_of < "2024-12-05"
+
+
+def test_numbers_of_numpy_and_lists_as_text():
+    np = pytest.importorskip("numpy")
+    assert tw.scan("us5", where="true", rank="close", limit=np.int64(2)).symbols == tw.scan("us5", where="true", rank="close", limit=2).symbols
+    assert tw.scan("us5", where="true", history=np.int32(300)) == tw.scan("us5", where="true", history=300)
+    text = tw.sweep("us5", where="close > sma(close, n)", over={"n": "5,10"})
+    assert text == tw.sweep("us5", where="close > sma(close, n)", over={"n": np.array([5, 10])})
+    assert tw.scan("us5", where="close > 1 and up", lets={"up": True}).counts["matched"] == 5
+    for named in ({"origin": True}, {"limit": -1}, {"limit": 2.5}, {"watchlist": "IBM"}, {"watchlist": []}, {"watchlist": ["O'X"]}, {"sweep": {"n": [float("nan")]}}):
+        with pytest.raises(tw.Mistake):
+            tw.scan("us5", where="true", **named)
+    with pytest.raises(tw.Mistake, match="horizons"):
+        tw.study("us5", where="true", horizons=[-1])
+
+
+def test_a_fault_of_the_engine_is_an_error_of_this_package():
+    from trawl.errors import call
+
+    class PanicException(BaseException):
+        pass
+
+    def panics():
+        raise PanicException("index out of bounds")
+
+    with pytest.raises(tw.TrawlError, match="please report it"):
+        call(panics)
+    with pytest.raises(KeyboardInterrupt):
+        call(lambda: (_ for _ in ()).throw(KeyboardInterrupt()))

@@ -76,3 +76,23 @@ def test_results_are_of_the_kind_of_the_first_series():
     made = tw.ta.RSI(pd.Series(close, index=range(7, 607)))
     assert isinstance(made, pd.Series) and made.index[0] == 7
     assert isinstance(tw.ta.RSI(list(close)), np.ndarray)
+
+
+def test_series_of_every_kind_and_what_is_none():
+    pandas = pytest.importorskip("pandas")
+    expected = [None, None, None, 3.5, 4.5]
+
+    def known(values):
+        return [None if value != value else value for value in list(values)]
+
+    holes = [1.0, None, 3.0, 4.0, 5.0]
+    masked = np.ma.array([1.0, 9.0, 3.0, 4.0, 5.0], mask=[0, 1, 0, 0, 0])
+    strided = np.array([1.0, 0, np.nan, 0, 3, 0, 4, 0, 5, 0])[::2]
+    for series in (holes, np.array(holes, dtype=object), masked, strided, pandas.Series(holes, dtype="Int64"), pandas.Series(holes, dtype="float32")):
+        assert known(tw.ta.SMA(series, 2)) == expected, repr(series)
+    for series in (["a", "b"], np.array(["2020-01-01"], dtype="M8[s]"), np.array([1j]), np.ones((2, 2)), [object()]):
+        with pytest.raises(tw.Mistake):
+            tw.ta.SMA(series, 1)
+    for length in (None, float("nan"), float("inf"), "x", 0, -1):
+        with pytest.raises(tw.Mistake):
+            tw.ta.SMA([1.0, 2.0, 3.0], length)

@@ -10,7 +10,7 @@ from . import ta
 from ._chart import Chart, chart
 from ._compute import compute
 from ._native import __version__
-from ._scan import Explanation, Study, explain, near, panel, scan, signals, study, sweep
+from ._scan import Explanation, Features, Study, explain, features, near, panel, scan, signals, study, sweep
 from .answer import Answer, Why
 from .dataset import Dataset, ImportReport, datasets
 from .errors import (
@@ -40,6 +40,7 @@ __all__ = [
     "DeadlineExceeded",
     "Denied",
     "Explanation",
+    "Features",
     "ImportReport",
     "Indicator",
     "Mistake",
@@ -57,6 +58,7 @@ __all__ = [
     "connect_async",
     "datasets",
     "explain",
+    "features",
     "import_",
     "indicator",
     "indicators",

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any, Union
 
 from . import _native
+from ._document import as_times
 from ._engine import engine_of
-from ._scan import prepared
+from ._scan import Time, prepared
 from .answer import Answer
 from .dataset import Dataset
-from .errors import call
+from .errors import Mistake, call
 
 Texts = Union[str, Sequence[str]]
 
@@ -38,6 +39,8 @@ class Chart:
     def write(self, path: str | os.PathLike[str]) -> str:
         """Writes a file ending in .svg or .png."""
         name = os.fspath(path)
+        if not name.lower().endswith((".png", ".svg")):
+            raise Mistake(f"'{name}' does not say the format of the picture", help="a name that ends in .svg or .png")
         data = self.png() if name.lower().endswith(".png") else self.svg.encode()
         with open(name, "wb") as file:
             file.write(data)
@@ -58,7 +61,7 @@ def chart(
     bars: int = 500,
     volume: bool = True,
     size: tuple[int, int] | None = None,
-    as_of: str | None = None,
+    as_of: Time = None,
     adjust: str | None = None,
 ) -> Chart:
     """Price and expressions of one symbol as a picture, as ``trawl chart``.
@@ -82,5 +85,5 @@ def chart(
     elif marks is not None:
         marked = prepared(dataset, as_of, {"where": marks, "adjust": adjust})
     texts = [[item] if isinstance(item, str) else list(item) for item in (exprs, panel, overlay)]
-    named = {"volume": volume, "bars": bars, "size": size, "as_of": as_of, "adjust": adjust, "marked": marked}
+    named = {"volume": volume, "bars": bars, "size": size, "as_of": as_times(as_of), "adjust": adjust, "marked": marked}
     return Chart((engine, name, symbol, *texts), named)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import math
+import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
@@ -42,13 +45,15 @@ def sweep_values(values: Values) -> Any:
     {'from': 5, 'to': 20, 'step': 5}
     >>> sweep_values([2, 3.5])
     [2, 3.5]
+    >>> sweep_values("5,10")
+    [5, 10]
     """
     if isinstance(values, str):
         parts = values.split(":")
         try:
             numbers = [float(part) for part in parts]
         except ValueError:
-            return [value.strip() for value in values.split(",")]
+            return [_number_or_text(value.strip()) for value in values.split(",")]
         if len(numbers) in (2, 3):
             return {"from": numbers[0], "to": numbers[1], "step": numbers[2] if len(numbers) == 3 else 1.0}
         return numbers
@@ -58,7 +63,52 @@ def sweep_values(values: Values) -> Any:
 
 
 def _number(value: Any) -> int | float:
-    return int(value) if float(value).is_integer() else float(value)
+    number = float(value)
+    if not math.isfinite(number):
+        raise Mistake(f"a sweep has the value {value}", help="finite numbers, or texts")
+    return int(value) if number.is_integer() else number
+
+
+def _number_or_text(text: str) -> int | float | str:
+    try:
+        return _number(text) if "." not in text and "e" not in text.lower() else float(text)
+    except ValueError:
+        return text
+
+
+def whole(name: str, value: Any) -> int | None:
+    """A whole number, also one of NumPy.
+
+    Raises :class:`Mistake` for anything else, and below 0.
+    """
+    if value is None:
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise Mistake(f"{name}={value!r} is not a whole number from 0")
+    return number
+
+
+def as_times(when: Any) -> tuple[str, str | None] | None:
+    """A time as the engine reads it, and the date of one that is midnight: in bars of days that is what it means, since frames have the
+    times of days so.
+
+    >>> import datetime as dt
+    >>> as_times("today"), as_times(dt.date(2024, 1, 5)), as_times(dt.datetime(2024, 1, 5))
+    (('today', None), ('2024-01-05', None), ('2024-01-05 00:00:00', '2024-01-05'))
+    """
+    if when is None:
+        return None
+    # A datetime64 of NumPy; those of a day are dates.
+    if not isinstance(when, (str, datetime.date)) and hasattr(when, "astype"):
+        when = when.astype("datetime64[us]").item() if str(when).find("T") > 0 else str(when)
+    if isinstance(when, datetime.datetime):
+        at_midnight = when.time() == datetime.time()
+        return str(when), when.date().isoformat() if at_midnight else None
+    return str(when), None
 
 
 class Document:
@@ -112,7 +162,7 @@ def document(
         "rank": rank if rank is None or isinstance(rank, str) else ", ".join(rank),
         "select": columns(select),
         "universe": universe,
-        "limit": limit,
+        "limit": whole("limit", limit),
         "sweep_where": sweep_where,
         "adjust": adjust,
         "precision": precision,
@@ -122,11 +172,19 @@ def document(
     }
     keys.update({key: value for key, value in plain.items() if value is not None})
     if watchlist is not None:
+        if isinstance(watchlist, str):
+            raise Mistake(f"watchlist='{watchlist}' is one text", help="a list of symbols, such as ['AAPL', 'IBM']")
         symbols = sorted({str(symbol) for symbol in watchlist})
+        wrong = next((symbol for symbol in symbols if "'" in symbol), None)
+        if wrong is not None or not symbols:
+            what = f"has no symbol of this name: {wrong}" if symbols else "has no symbols"
+            raise Mistake(f"the watchlist {what}", help="names of the dataset's symbols, without quotes")
         listed = "symbol in (" + ", ".join(f"'{symbol}'" for symbol in symbols) + ")"
         keys["universe"] = f"{listed} and ({keys['universe']})" if keys.get("universe") else listed
     if lets:
-        keys["let"] = {**keys.get("let", {}), **{key: str(text) for key, text in lets.items()}}
+        # Truths of the language are written small.
+        texts = {key: str(text).lower() if isinstance(text, bool) else str(text) for key, text in lets.items()}
+        keys["let"] = {**keys.get("let", {}), **texts}
     if defs:
         own = {signature.split("(")[0].strip() for signature in defs}
         kept = {s: t for s, t in keys.get("def", {}).items() if s.split("(")[0].strip() not in own}
@@ -134,13 +192,17 @@ def document(
     if sweep:
         keys["sweep"] = {**keys.get("sweep", {}), **{key: sweep_values(values) for key, values in sweep.items()}}
     if best is not None:
-        keys["best"] = {"by": best, "keep": keep or 1}
+        keys["best"] = {"by": best, "keep": 1 if keep is None else whole("keep", keep)}
     elif keep is not None:
         if not keys.get("best"):
             raise Mistake("keep needs best", help="add best with the value to choose by, such as best='roc(close, n)'")
-        keys["best"]["keep"] = keep
+        keys["best"]["keep"] = whole("keep", keep)
     if history is not None:
-        keys["history"] = {"bars": history, "origin": origin}
+        keys["history"] = {"bars": whole("history", history), "origin": bool(origin)}
+    elif origin:
+        if not keys.get("history"):
+            raise Mistake("origin needs history", help="add the number of bars, such as history=500")
+        keys["history"]["origin"] = True
     if forming:
         keys["forming"] = True
     if not keys.get("where") and not keys.get("scan"):

@@ -9,6 +9,8 @@ from typing import Any
 from . import _native
 from .errors import Mistake
 
+#: Names that a column of times has where none is named.
+TIME_NAMES = ("time", "date", "datetime", "timestamp")
 #: Libraries of frames in the order in which results prefer them.
 LIBRARIES = ("polars", "pandas", "pyarrow")
 
@@ -61,15 +63,16 @@ def to_pandas(table: _native.Table) -> Any:
     return pd.DataFrame({name: series(table, at) for at, name in enumerate(table.names)}, copy=False)
 
 
-def series(table: _native.Table, at: int) -> Any:
-    """A column for a frame of pandas: numbers as NumPy has them without a copy where the table is one piece."""
+def series(table: _native.Table, at: int, *, own: bool = False) -> Any:
+    """A column for a frame of pandas: numbers as NumPy has them without a copy where the table is one piece. ``own``: nobody else has the
+    table, so that its numbers may be changed."""
     np, pd = needed("numpy"), needed("pandas")
     kind = table.kinds[at]
     if kind in ("f64", "time"):
-        parts = [np.asarray(part) for part in table.array(at)]
+        parts = [np.asarray(part) for part in table.array(at, own)]
         values = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0)
         if kind == "f64":
-            return values
+            return values if values.flags.writeable else values.copy()
         return pd.Series(values.astype("datetime64[us]")).dt.tz_localize("UTC")
     values = table.values(at)
     if kind == "bool":
@@ -106,6 +109,10 @@ def column_names(frame: Any) -> list[str]:
     if kind == "polars":
         return list(frame.collect_schema().names()) if hasattr(frame, "collect_schema") else list(frame.columns)
     if kind == "pandas":
+        if frame.columns.nlevels > 1:
+            levels = ", ".join(str(name) for name in frame.columns.names)
+            help = "one row for each symbol and time is expected, as of frame.stack(level=1)"
+            raise Mistake(f"the frame's columns have {frame.columns.nlevels} levels ({levels})", help=help)
         return [str(name) for name in frame.columns]
     if kind == "pyarrow":
         return list(frame.column_names)
@@ -115,56 +122,97 @@ def column_names(frame: Any) -> list[str]:
     return list(names)
 
 
-def selected(frame: Any, columns: Sequence[str]) -> Any:
-    """A table of these columns, which the engine takes by the Arrow C stream interface."""
+def selected(frame: Any, columns: Sequence[str], levels: dict[str, Any]) -> Any:
+    """A table of these columns and levels of its index, which the engine takes by the Arrow C stream interface."""
     kind = kind_of(frame)
     if kind == "polars":
         # Columns of one piece are handed over as they are.
         return frame.select(list(columns)).rechunk()
     if kind == "pandas":
-        return of_pandas(frame, columns)
+        return of_pandas(frame, columns, levels)
     if kind == "pyarrow":
         return frame.select(list(columns))
     return frame
 
 
-def of_pandas(frame: Any, columns: Iterable[str]) -> _native.Table:
-    """Columns of a frame of pandas. Each is copied once; pyarrow is not needed."""
-    pd, np = needed("pandas"), needed("numpy")
-    parts: list[tuple[str, str, Any]] = []
-    for name in columns:
-        column = frame[name]
-        dtype = column.dtype
-        if isinstance(dtype, pd.DatetimeTZDtype):
-            micros = column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy().astype("datetime64[us]")
-            parts.append((name, "M8", _known_times(np, micros, name).tobytes()))
-        elif dtype.kind == "M":
-            micros = column.to_numpy().astype("datetime64[us]")
-            parts.append((name, "M8n", _known_times(np, micros, name).tobytes()))
-        elif dtype.kind in "fiub":
-            values = column.to_numpy(dtype="float64", na_value=np.nan)
-            parts.append((name, "f8", np.ascontiguousarray(values).tobytes()))
-        elif _all_dates(column):
-            micros = pd.to_datetime(column).to_numpy().astype("datetime64[us]")
-            parts.append((name, "M8n", _known_times(np, micros, name).tobytes()))
-        else:
-            codes, texts = pd.factorize(column)
-            parts.append((name, "category", (np.asarray(codes, dtype="int64").tobytes(), [str(text) for text in texts])))
+def levels_of(frame: Any) -> dict[str, Any]:
+    """The levels of the index of a frame of pandas by their names. One of times without a name is ``time``, if no column has the times;
+    others without a name and those that are called as a column are left out."""
+    if kind_of(frame) != "pandas":
+        return {}
+    pd, columns = needed("pandas"), {str(column) for column in frame.columns}
+    timed = any(column.lower() in TIME_NAMES for column in columns)
+    levels = {}
+    for at, name in enumerate(frame.index.names):
+        values = frame.index.get_level_values(at)
+        if name is None and not timed and isinstance(values, pd.DatetimeIndex):
+            name = "time"
+        if name is not None and str(name) not in columns:
+            levels.setdefault(str(name), pd.Series(values))
+    return levels
+
+
+def times_in(frame: Any) -> list[str]:
+    """Names of the columns of dates and timestamps."""
+    kind = kind_of(frame)
+    if kind == "polars":
+        pl, schema = needed("polars"), frame.collect_schema()
+        return [name for name, dtype in schema.items() if dtype in (pl.Date, pl.Datetime)]
+    if kind == "pandas":
+        return [str(name) for name, dtype in zip(frame.columns, frame.dtypes) if getattr(dtype, "kind", "") == "M"]
+    if kind == "pyarrow":
+        types = needed("pyarrow").types
+        return [field.name for field in frame.schema if types.is_date(field.type) or types.is_timestamp(field.type)]
+    return []
+
+
+def of_pandas(frame: Any, columns: Iterable[str], levels: dict[str, Any] | None = None) -> _native.Table:
+    """Columns of a frame of pandas, and levels of its index. Each is copied once; pyarrow is not needed."""
+    at = {str(name): place for place, name in reversed(list(enumerate(frame.columns)))}
+    parts = [(name, *_part(frame.iloc[:, at[name]] if name in at else (levels or {})[name], name)) for name in columns]
     return _native.table_of_bytes(parts)
 
 
-def _known_times(np: Any, micros: Any, name: str) -> Any:
-    if np.isnat(micros).any():
-        raise Mistake(f"the column '{name}' has rows without a time", help="drop them, or fill them in")
-    return np.ascontiguousarray(micros)
+def _part(column: Any, name: str) -> tuple[str, Any]:
+    """A column of pandas as the engine takes it: what it is, and its bytes."""
+    pd, np = needed("pandas"), needed("numpy")
+    if _all_dates(column):
+        try:
+            column = pd.to_datetime(column)
+        except (ValueError, TypeError) as error:
+            raise Mistake(f"the column '{name}' has times of several kinds: {error}", help="make it a column of timestamps") from None
+    dtype = column.dtype
+    kind = getattr(dtype, "kind", "O")
+    zone = getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
+    if kind == "M" and zone is not None:
+        micros = column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
+        return f"M8:{_zone_name(zone)}", np.ascontiguousarray(micros).tobytes()
+    if kind == "M":
+        return "M8", np.ascontiguousarray(column.to_numpy(dtype="datetime64[us]")).tobytes()
+    # Whole numbers stay exact: they may be names of symbols. One that is missing makes them numbers.
+    if kind in "iu" and not column.isna().any() and (kind == "i" or len(column) == 0 or int(column.max()) < 2**63):
+        return "i8", np.ascontiguousarray(column.to_numpy(dtype="int64")).tobytes()
+    if kind in "fiub":
+        values = column.to_numpy(dtype="float64", na_value=np.nan)
+        return "f8", np.ascontiguousarray(values).tobytes()
+    codes, texts = pd.factorize(column)
+    return "category", (np.asarray(codes, dtype="int64").tobytes(), [str(text) for text in texts])
+
+
+def _zone_name(zone: Any) -> str:
+    """The name of a zone, or an offset such as ``+02:00``."""
+    name = getattr(zone, "key", None) or getattr(zone, "zone", None) or str(zone)
+    # Offsets of Python are called UTC-05:00.
+    return name[3:] if name.startswith(("UTC+", "UTC-")) else name
 
 
 def _all_dates(column: Any) -> bool:
     import datetime
 
-    if column.dtype != object or len(column) == 0:
+    if column.dtype != object:
         return False
-    return isinstance(column.iloc[0], datetime.date)
+    known = column.dropna()
+    return len(known) > 0 and isinstance(known.iloc[0], datetime.date)
 
 
 def beside(frame: Any, table: _native.Table, keys: Sequence[str] | None) -> Any:
@@ -177,9 +225,9 @@ def beside(frame: Any, table: _native.Table, keys: Sequence[str] | None) -> Any:
         return kept.hstack(to_polars(table))
     if kind == "pandas":
         pd = needed("pandas")
-        kept = frame if keys is None else frame[list(keys)]
+        kept = frame if keys is None else frame.iloc[:, [[str(name) for name in frame.columns].index(key) for key in keys]]
         made = pd.DataFrame(
-            {name: series(table, at) for at, name in enumerate(table.names)}, index=frame.index, copy=False
+            {name: series(table, at, own=True) for at, name in enumerate(table.names)}, index=frame.index, copy=False
         )
         return pd.concat([kept, made], axis=1)
     if kind == "pyarrow":

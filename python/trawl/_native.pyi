@@ -8,6 +8,8 @@ __version__: str
 NUMERICS: str
 
 Tick = Callable[[int, int], None]
+#: A time as text, and the date of one that is midnight.
+When = tuple[str, str | None]
 
 class Failure(Exception): ...
 
@@ -25,8 +27,24 @@ class Table:
     def kinds(self) -> list[str]: ...
     @property
     def metadata(self) -> list[tuple[str, str]]: ...
-    def array(self, column: int) -> list[Numbers]: ...
+    def array(self, column: int, writable: bool = False) -> list[Numbers]: ...
     def values(self, column: int) -> list[Any]: ...
+
+class Tensor:
+    @property
+    def shape(self) -> list[int]: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: object = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+    def __len__(self) -> int: ...
 
 class Expressions:
     def __init__(self, columns: Sequence[str], exprs: Sequence[str], copied: Sequence[str], precision: str) -> None: ...
@@ -39,7 +57,14 @@ class Expressions:
     @property
     def conditions(self) -> list[bool]: ...
     def run(
-        self, table: Any, symbols: str | None, time: str | None, calendar: str, threads: int, nulls: bool
+        self,
+        table: Any,
+        symbols: str | None,
+        time: str | None,
+        calendar: str,
+        threads: int,
+        nulls: bool,
+        zone: str | None = None,
     ) -> Table: ...
 
 class Answer:
@@ -64,22 +89,35 @@ class Scan:
     def near(self, most: int) -> str: ...
     def panel(
         self,
-        start: str | None,
+        start: When | None,
         forward: Sequence[int],
         matches_only: bool,
-        split: str | None,
+        split: When | None,
         folds: int | None,
         embargo: int,
         scaled: bool,
         threads: int | None = None,
         tick: Tick | None = None,
     ) -> tuple[Table, str | None]: ...
-    def signals(self, start: str | None, wide: bool, threads: int | None = None, tick: Tick | None = None) -> Table: ...
+    def features(
+        self,
+        start: When | None,
+        forward: Sequence[int],
+        matches_only: bool,
+        split: When | None,
+        folds: int | None,
+        embargo: int,
+        scaled: bool,
+        window: int,
+        threads: int | None = None,
+        tick: Tick | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor, Table, list[str], list[str], str | None]: ...
+    def signals(self, start: When | None, wide: bool, threads: int | None = None, tick: Tick | None = None) -> Table: ...
     def study(
         self,
         horizons: Sequence[int],
         by: str | None = None,
-        start: str | None = None,
+        start: When | None = None,
         threads: int | None = None,
         tick: Tick | None = None,
     ) -> str: ...
@@ -94,7 +132,7 @@ class Engine:
     def symbols(self, dataset: str) -> list[str]: ...
     def import_(self, options: str, files: Sequence[str], table: Any = None, tick: Tick | None = None) -> str: ...
     def prepare(
-        self, document: str, as_of: str | None = None, file: str | None = None, text: str | None = None
+        self, document: str, as_of: When | None = None, file: str | None = None, text: str | None = None
     ) -> Scan: ...
 
 def chart(
@@ -108,7 +146,7 @@ def chart(
     volume: bool,
     bars: int,
     size: tuple[int, int] | None,
-    as_of: str | None,
+    as_of: When | None,
     adjust: str | None,
     marked: Scan | None,
     png: bool,
@@ -118,3 +156,4 @@ def indicators() -> str: ...
 def read_document(path: str) -> tuple[str, str]: ...
 def table_of_bytes(columns: Sequence[tuple[str, str, Any]]) -> Table: ...
 def table_of_ipc(bytes: bytes) -> Table: ...
+def file_of_ipc(bytes: bytes) -> bytes: ...

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
 
 from . import _frames, _native
-from ._document import Document, Select, Values, document
+from ._document import Document, Select, Values, as_times, document, whole
 from ._engine import LocalSource, engine_of
 from ._progress import Bar
 from .answer import Answer
@@ -17,6 +18,9 @@ from .errors import Mistake, call, checked_threads
 
 #: A dataset, or the name of one of the data root.
 Bars = Union[Dataset, str, None]
+#: A bar: a date or a time as text, ``'now'``, ``'today'``, ``'last-session'``, or one of Python, pandas or NumPy. A midnight of these is
+#: the date for bars of days, as frames have it.
+Time = Union[str, datetime.date, Any, None]
 
 
 def _of(dataset: Bars, clauses: dict[str, Any]) -> tuple[_native.Engine, Document]:
@@ -29,15 +33,10 @@ def _of(dataset: Bars, clauses: dict[str, Any]) -> tuple[_native.Engine, Documen
     return engine_of(None), made
 
 
-def prepared(dataset: Bars, as_of: str | None, clauses: dict[str, Any]) -> _native.Scan:
+def prepared(dataset: Bars, as_of: Time, clauses: dict[str, Any]) -> _native.Scan:
     """Opens the dataset and compiles the scan."""
     engine, made = _of(dataset, clauses)
-    return call(engine.prepare, made.json(), _as_of(as_of), made.file, made.text)
-
-
-def _as_of(when: Any) -> str | None:
-    # Dates and times of Python are written as the engine reads them.
-    return None if when is None else str(when)
+    return call(engine.prepare, made.json(), as_times(as_of), made.file, made.text)
 
 
 def scan(
@@ -55,7 +54,7 @@ def scan(
     sweep_where: str | None = None,
     best: str | None = None,
     keep: int | None = None,
-    as_of: str | None = None,
+    as_of: Time = None,
     file: str | os.PathLike[str] | None = None,
     adjust: str | None = None,
     precision: str | None = None,
@@ -76,7 +75,7 @@ def scan(
     The clauses are those of ``trawl scan``: ``where`` is the condition, ``select`` the columns (``['close', 'rsi(14) as rsi']`` or
     ``{'rsi': 'rsi(14)'}``), ``universe`` which symbols are scanned at all, ``rank`` the order of the matches. ``file`` is a TOML
     document whose clauses the arguments replace. ``as_of`` is a date, a time on the exchange's clock, ``'now'``, ``'today'`` or
-    ``'last-session'``; the newest closed bar if it is not given. ``values='all'`` gives select columns of symbols that do not
+    ``'last-session'``, or a date or time of Python; the newest closed bar if it is not given. ``values='all'`` gives select columns of symbols that do not
     match. Ctrl-C cancels.
 
     The answer is equal to the command line's, byte for byte, on any number of threads.
@@ -127,11 +126,11 @@ def panel(
     select: Select | None = None,
     *,
     where: str = "true",
-    start: str | None = None,
-    end: str | None = None,
+    start: Time = None,
+    end: Time = None,
     forward: Sequence[int] = (),
     matches_only: bool = False,
-    split: str | None = None,
+    split: Time = None,
     folds: int | None = None,
     embargo: int = 0,
     scale: bool = False,
@@ -154,17 +153,90 @@ def panel(
     opened = prepared(dataset, end, {"where": where, "select": select, **clauses})
     with Bar(progress, "parts") as bar:
         table, _ = call(
-            opened.panel, _as_of(start), list(forward), matches_only, _as_of(split), folds, embargo, scale, checked_threads(threads), bar.tick
+            opened.panel, as_times(start), [whole("forward", bars) for bars in forward], matches_only, as_times(split), whole("folds", folds), whole("embargo", embargo), scale, checked_threads(threads), bar.tick
         )
     return _frames.default(table)
+
+
+class Features:
+    """A scan over history as tensors of this machine's main memory.
+
+    ``x`` has the features, ``[sample, window, feature]`` in single precision and 0 where there is no value, ``mask`` says where there is one,
+    ``y`` has the labels, ``[sample, horizon]`` with NaN where they are not known. Each has ``__dlpack__``: ``torch.from_dlpack(found.x)``
+    copies nothing, and neither does ``numpy.from_dlpack`` or ``numpy.asarray``. ``index`` has time, symbol and use of each sample.
+    """
+
+    x: _native.Tensor
+    mask: _native.Tensor
+    y: _native.Tensor
+
+    def __init__(self, made: tuple[Any, ...]) -> None:
+        self.x, self.mask, self.y, self._index, names, labels, scaler = made
+        #: Names of the features, and of the labels.
+        self.names: list[str] = names
+        self.labels: list[str] = labels
+        #: Mean and deviation of each feature that was scaled; ``None`` without ``scale``.
+        self.scaler: Any = None if scaler is None else json.loads(scaler)
+
+    @property
+    def index(self) -> Any:
+        """A row for each sample, as a frame of polars, or of pandas or pyarrow where polars is not installed."""
+        return _frames.default(self._index)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __repr__(self) -> str:
+        samples, window, features = self.x.shape
+        return f"<Features: {samples} samples, windows of {window} bars, {features} features, {len(self.labels)} labels>"
+
+
+def features(
+    dataset: Bars,
+    select: Select | None = None,
+    *,
+    window: int,
+    where: str = "true",
+    start: Time = None,
+    end: Time = None,
+    forward: Sequence[int] = (),
+    matches_only: bool = False,
+    split: Time = None,
+    folds: int | None = None,
+    embargo: int = 0,
+    scale: bool = False,
+    device: str = "cpu",
+    threads: int | None = None,
+    progress: bool | None = None,
+    **clauses: Any,
+) -> Features:
+    """Features and labels over history as tensors, those of ``trawl panel --tensors``: windows of the last ``window`` bars.
+
+    Arguments are those of :func:`panel`. ``device`` is where the tensors are: this package computes on the CPU, so that ``'cpu'`` is the
+    only one.
+
+    >>> import trawl as tw
+    >>> tw.features("us5", {"rsi": "rsi(14)"}, window=5, start="2013-02-19", end="2013-02-22", forward=[1])
+    <Features: 20 samples, windows of 5 bars, 1 features, 1 labels>
+    """
+    if device != "cpu":
+        raise Mistake(f"device='{device}' is not there", help="'cpu'; torch.from_dlpack(found.x).to('cuda') copies once")
+    opened = prepared(dataset, end, {"where": where, "select": select, **clauses})
+    ahead = [whole("forward", bars) for bars in forward]
+    with Bar(progress, "parts") as bar:
+        made = call(
+            opened.features, as_times(start), ahead, matches_only, as_times(split), whole("folds", folds), whole("embargo", embargo), scale,
+            whole("window", window), checked_threads(threads), bar.tick,
+        )  # fmt: skip
+    return Features(made)
 
 
 def signals(
     dataset: Bars,
     where: str | None = None,
     *,
-    start: str | None = None,
-    end: str | None = None,
+    start: Time = None,
+    end: Time = None,
     wide: bool = True,
     threads: int | None = None,
     progress: bool | None = None,
@@ -180,7 +252,7 @@ def signals(
     """
     opened = prepared(dataset, end, {"where": where, **clauses})
     with Bar(progress, "parts") as bar:
-        table = call(opened.signals, _as_of(start), wide, checked_threads(threads), bar.tick)
+        table = call(opened.signals, as_times(start), wide, checked_threads(threads), bar.tick)
     return _frames.default(table)
 
 
@@ -190,8 +262,8 @@ def study(
     *,
     horizons: Sequence[int] = (1, 5, 20),
     by: str | None = None,
-    start: str | None = None,
-    end: str | None = None,
+    start: Time = None,
+    end: Time = None,
     threads: int | None = None,
     progress: bool | None = None,
     **clauses: Any,
@@ -208,7 +280,7 @@ def study(
     """
     opened = prepared(dataset, end, {"where": where, **clauses})
     with Bar(progress, "parts") as bar:
-        found = json.loads(call(opened.study, list(horizons), by, _as_of(start), checked_threads(threads), bar.tick))
+        found = json.loads(call(opened.study, [whole("horizons", bars) for bars in horizons], by, as_times(start), checked_threads(threads), bar.tick))
     return Study(found)
 
 
@@ -259,7 +331,7 @@ class Explanation(dict[str, Any]):
         return "\n".join(lines)
 
 
-def explain(dataset: Bars = None, where: str | None = None, *, as_of: str | None = None, **clauses: Any) -> Explanation:
+def explain(dataset: Bars = None, where: str | None = None, *, as_of: Time = None, **clauses: Any) -> Explanation:
     """How many bars a scan needs, which symbols have too few, what it costs, and its steps. Nothing is run.
 
     >>> import trawl as tw
@@ -271,7 +343,7 @@ def explain(dataset: Bars = None, where: str | None = None, *, as_of: str | None
 
 
 def near(
-    dataset: Bars = None, where: str | None = None, *, most: int = 1, as_of: str | None = None, **clauses: Any
+    dataset: Bars = None, where: str | None = None, *, most: int = 1, as_of: Time = None, **clauses: Any
 ) -> list[dict[str, Any]]:
     """Symbols that do not match because of at most ``most`` terms joined by 'and', and which terms these are.
 
@@ -279,4 +351,4 @@ def near(
     >>> [miss["symbol"] for miss in tw.near("us5", where="close > sma(200) and rsi(14) > 62.5", as_of="2013-02-22")]
     ['IBM']
     """
-    return json.loads(call(prepared(dataset, as_of, {"where": where, **clauses}).near, most))
+    return json.loads(call(prepared(dataset, as_of, {"where": where, **clauses}).near, whole("most", most)))

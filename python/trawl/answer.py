@@ -5,10 +5,12 @@ from __future__ import annotations
 import html
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from . import _frames, _native
+from .errors import Mistake
 
 #: Rows that a notebook shows.
 ROWS_SHOWN_MAX = 20
@@ -157,8 +159,7 @@ class Answer:
         return Why(self._source.why([symbol])[0])
 
     def to_bytes(self, format: str = "csv") -> bytes:
-        """The bytes that ``trawl scan --output`` writes: ``csv``, ``json``, ``ndjson``, ``parquet`` or ``arrow`` (of a server: an
-        Arrow stream instead of an Arrow file, with the same rows)."""
+        """The bytes that ``trawl scan --output`` writes: ``csv``, ``json``, ``ndjson``, ``parquet`` or ``arrow``."""
         return self._source.bytes(format)
 
     def write(self, path: str | os.PathLike[str]) -> list[str]:
@@ -170,17 +171,17 @@ class Answer:
         if write is not None:
             return write(os.fspath(path))
         name = os.fspath(path)
-        formats = {"csv": "csv", "json": "json", "jsonl": "ndjson", "ndjson": "ndjson", "parquet": "parquet"}
-        format = formats.get(name.rsplit(".", 1)[-1].lower(), "arrow")
+        formats = {"csv": "csv", "json": "json", "jsonl": "ndjson", "ndjson": "ndjson", "parquet": "parquet", "arrow": "arrow"}
+        format = formats.get(name.rsplit(".", 1)[-1].lower())
+        if format is None:
+            raise Mistake(f"'{name}' does not say the format of the answer", help="a name that ends in " + ", ".join(f".{f}" for f in formats))
         written = [name]
-        with open(name, "wb") as file:
-            file.write(self.to_bytes(format))
+        _replace(name, self.to_bytes(format))
         if format in ("csv", "ndjson"):
             written.append(f"{name}.identity.json")
             kept = ("identity", "answer_digest", "scan", "counts", "text_columns")
-            with open(written[1], "w", encoding="utf-8") as file:
-                json.dump({key: self._about[key] for key in kept if key in self._about}, file, indent=2, ensure_ascii=False)
-                file.write("\n")
+            text = json.dumps({key: self._about[key] for key in kept if key in self._about}, indent=2, ensure_ascii=False)
+            _replace(written[1], f"{text}\n".encode())
         return written
 
     def __len__(self) -> int:
@@ -236,6 +237,22 @@ class Answer:
         hidden = {"time", "status", "edge", "provisional", "reason"}
         names = [name for name in self.table.names if name not in hidden]
         return names, self.matches[:ROWS_SHOWN_MAX]
+
+
+def _replace(name: str, data: bytes) -> None:
+    """Writes a file, which is replaced as a whole: what was there stays if this fails."""
+    folder, base = os.path.split(os.path.abspath(name))
+    handle, staged = tempfile.mkstemp(prefix=f".{base}.", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(staged, 0o666 & ~mask)
+        os.replace(staged, name)
+    except BaseException:
+        os.unlink(staged)
+        raise
 
 
 def _cell(value: Any) -> str:

@@ -80,9 +80,7 @@ class Dataset:
     def from_pandas(
         cls, frame: Any, *, name: str = FRAME_NAME, root: PathLike | None = None, progress: bool | None = None, **how: Any
     ) -> Dataset:
-        """The same of a frame of pandas; levels of its index that have names are columns too."""
-        if any(level is not None for level in frame.index.names):
-            frame = frame.reset_index()
+        """The same of a frame of pandas; levels of its index that have names or times are columns too."""
         return cls._of_frame(frame, name, root, progress, how)
 
     @classmethod
@@ -220,6 +218,13 @@ def _table_of(frame: Any, how: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     options = dict(how)
     mapped = dict(options.pop("map", None) or {})
     names = _frames.column_names(frame)
+    levels = _frames.levels_of(frame)
+    if _frames.kind_of(frame) == "pandas" and frame.index.nlevels > max(1, len(levels)) and None in frame.index.names:
+        raise Mistake("a level of the frame's index has no name", help="frame.index.names = ['symbol', 'date'] names them")
+    names = [*levels, *names]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise Mistake(f"the frame has the column '{twice}' twice", help="give each column its own name")
     for meaning in MEANINGS:
         column = options.pop(meaning, None)
         if column is None:
@@ -230,7 +235,7 @@ def _table_of(frame: Any, how: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         mapped["date" if meaning == "time" else meaning] = column
     options["map"] = mapped
     if _frames.kind_of(frame) == "pandas":
-        return _frames.of_pandas(frame, names), options
+        return _frames.of_pandas(frame, names, levels), options
     return frame, options
 
 

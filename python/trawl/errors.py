@@ -190,4 +190,9 @@ def call(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         return function(*arguments, **named)
     except _native.Failure as failure:
         error = of_body(json.loads(str(failure)))
+    except BaseException as panic:
+        # It is no Exception, so that nobody takes a fault of the engine for something else.
+        if type(panic).__name__ != "PanicException":
+            raise
+        error = TrawlError("internal error: the engine panicked; please report it")
     raise error from None

@@ -6,8 +6,10 @@ The interface is version 1 of ``docs/http.md``. A connection is made for each re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import http.client
+import ipaddress
 import json
 import os
 import random
@@ -15,13 +17,13 @@ import ssl
 import time
 import urllib.parse
 import uuid
-from collections.abc import Iterator
-from typing import Any, Callable, TypeVar
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Any, Callable, TypeVar, cast
 
 from . import _frames, _native
-from ._document import Select, columns, document
+from ._document import Select, as_times, columns, document
 from ._progress import Bar
-from ._scan import Explanation
+from ._scan import Explanation, Time
 from .answer import Answer
 from .errors import Cancelled, Mistake, TrawlError, Unavailable, of_body
 
@@ -60,13 +62,11 @@ class Remote:
         certificate: tuple[str, str] | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise Mistake(f"'{url}' is no address of a server", help="such as http://127.0.0.1:7410")
+        parts = _address(url)
         if token_file is not None:
             with open(token_file, encoding="utf-8") as file:
                 token = file.read().strip()
-        if token is not None and parts.scheme == "http" and not _is_loopback(parts.hostname):
+        if token is not None and parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
             raise Mistake("a token would be sent as plain text", help="use https://, or a server on this machine")
         self._parts = parts
         self._token = token
@@ -112,11 +112,17 @@ class Remote:
     ) -> tuple[bytes, http.client.HTTPResponse]:
         connection, response = self._send(method, path, body, headers)
         try:
+            announced = response.length
+            # Without a length, as from a proxy of HTTP/1.0, a part could be taken for the whole.
+            whole = announced is not None or response.chunked or response.status >= 400
             data = response.read(BODY_BYTES_MAX)
+            whole = whole and (announced is None or len(data) == announced) and not (response.chunked and response.read(1))
         except (OSError, http.client.HTTPException) as error:
             raise Unavailable(f"the server's answer broke off: {error}", "unavailable") from error
         finally:
             connection.close()
+        if not whole:
+            raise Unavailable("the server's answer broke off, or is too large", "unavailable")
         if response.status >= 400:
             raise _error(response, data)
         return data, response
@@ -151,12 +157,12 @@ class Remote:
 
     def inspect(self, dataset: str, symbol: str | None = None) -> dict[str, Any]:
         """What a dataset has, as ``trawl data inspect --json``."""
-        query = f"?symbol={urllib.parse.quote(symbol)}" if symbol else ""
-        return self._json("GET", f"/v1/datasets/{urllib.parse.quote(dataset)}{query}")
+        query = f"?symbol={_quoted(symbol)}" if symbol else ""
+        return self._json("GET", f"/v1/datasets/{_quoted(dataset)}{query}")
 
     def coverage(self, dataset: str) -> Any:
         """Days of a dataset with their numbers of bars."""
-        return self._json("GET", f"/v1/datasets/{urllib.parse.quote(dataset)}/coverage")
+        return self._json("GET", f"/v1/datasets/{_quoted(dataset)}/coverage")
 
     def indicators(self) -> list[dict[str, Any]]:
         """The functions of the scan language, as ``trawl indicators --json``."""
@@ -171,7 +177,7 @@ class Remote:
         dataset: str | None = None,
         where: str | None = None,
         *,
-        as_of: str | None = None,
+        as_of: Time = None,
         priority: str | None = None,
         deadline_s: float | None = None,
         allow_partial: bool = False,
@@ -189,7 +195,7 @@ class Remote:
         """As :func:`trawl.sweep`, on the server."""
         return self.scan(dataset, where, sweep=over, **clauses)
 
-    def submit(self, dataset: str | None = None, where: str | None = None, *, as_of: str | None = None, **how: Any) -> str:
+    def submit(self, dataset: str | None = None, where: str | None = None, *, as_of: Time = None, **how: Any) -> str:
         """Submits a scan and returns its id at once; :meth:`answer` waits for it."""
         own = ("priority", "deadline_s", "allow_partial", "fresh", "idempotency_key")
         named = [how.pop(name, None) for name in own]
@@ -201,7 +207,7 @@ class Remote:
 
     def status(self, scan: str) -> dict[str, Any]:
         """State of a scan."""
-        return self._json("GET", f"/v1/scans/{urllib.parse.quote(scan)}")
+        return self._json("GET", f"/v1/scans/{_quoted(scan)}")
 
     def scans(self, **filters: Any) -> list[dict[str, Any]]:
         """Scans of the server: ``limit``, ``active``, ``state``, ``owner``, ``dataset``, ``before``."""
@@ -210,23 +216,24 @@ class Remote:
 
     def cancel(self, scan: str) -> dict[str, Any]:
         """Cancels a scan."""
-        return self._json("DELETE", f"/v1/scans/{urllib.parse.quote(scan)}")
+        return self._json("DELETE", f"/v1/scans/{_quoted(scan)}")
 
     def report(self, scan: str) -> dict[str, Any]:
         """How a run went."""
-        return self._json("GET", f"/v1/scans/{urllib.parse.quote(scan)}/report")
+        return self._json("GET", f"/v1/scans/{_quoted(scan)}/report")
 
-    def events(self, scan: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Events of a scan (``accepted``, ``progress``, ``ended``, ``refused``) as they come, each with its data."""
+    def events(self, scan: str) -> Generator[tuple[str, dict[str, Any]], None, None]:
+        """Events of a scan (``accepted``, ``progress``, ``ended``, ``refused``) as they come, each with its data.
+
+        Raises :class:`Unavailable` for a stream that breaks off before the end of the scan."""
         connection, response = self._send(
-            "GET", f"/v1/scans/{urllib.parse.quote(scan)}/events", headers={"Accept": "text/event-stream"}
+            "GET", f"/v1/scans/{_quoted(scan)}/events", headers={"Accept": "text/event-stream"}
         )
         try:
             if response.status >= 400:
                 raise _error(response, response.read())
             name, data = "message", []
-            for raw in response:
-                line = raw.decode().rstrip("\r\n")
+            for line in self._lines(response):
                 if line.startswith("event:"):
                     name = line[6:].strip()
                 elif line.startswith("data:"):
@@ -236,11 +243,19 @@ class Remote:
                     if name in ("ended", "refused"):
                         return
                     name, data = "message", []
+            raise Unavailable("the events of the scan broke off", "unavailable")
         finally:
             connection.close()
 
+    def _lines(self, response: http.client.HTTPResponse) -> Iterator[str]:
+        try:
+            for raw in response:
+                yield raw.decode().rstrip("\r\n")
+        except (OSError, http.client.HTTPException) as error:
+            raise Unavailable(f"the events of the scan broke off: {error}", "unavailable") from error
+
     def explain(
-        self, dataset: str | None = None, where: str | None = None, *, as_of: str | None = None, **clauses: Any
+        self, dataset: str | None = None, where: str | None = None, *, as_of: Time = None, **clauses: Any
     ) -> dict[str, Any]:
         """As :func:`trawl.explain`, on the server."""
         return Explanation(self._json("POST", "/v1/explain", self._body(dataset, where, as_of, clauses)))
@@ -251,7 +266,7 @@ class Remote:
         where: str | None = None,
         *,
         most: int = 1,
-        as_of: str | None = None,
+        as_of: Time = None,
         **clauses: Any,
     ) -> Any:
         """As :func:`trawl.near`, on the server."""
@@ -264,24 +279,33 @@ class Remote:
         exprs: Select = (),
         *,
         bars: bool = True,
-        start: str | None = None,
-        end: str | None = None,
-        as_of: str | None = None,
+        start: Time = None,
+        end: Time = None,
+        as_of: Time = None,
     ) -> Any:
         """Bars and expressions of one symbol along its bars, as a frame."""
         body = {"dataset": dataset, "symbol": symbol, "exprs": columns(exprs) or [], "bars": bars}
-        body.update({key: value for key, value in (("from", start), ("to", end), ("as_of", as_of)) if value is not None})
+        times = {"from": start, "to": end, "as_of": as_of}
+        body.update({key: self._time(dataset, when) for key, when in times.items() if when is not None})
         data, _ = self._request("POST", "/v1/series", body, {"Accept": TYPES["arrow"]})
         return _frames.default(_native.table_of_ipc(data))
 
     # Scans --------------------------------------------------------------------------------------------------------------
 
-    def _body(self, dataset: str | None, where: str | None, as_of: str | None, clauses: dict[str, Any]) -> dict[str, Any]:
+    def _body(self, dataset: str | None, where: str | None, as_of: Time, clauses: dict[str, Any]) -> dict[str, Any]:
         made = document(dataset, where=where, **clauses)
         body: dict[str, Any] = {"document": made.keys}
         if as_of is not None:
-            body["as_of"] = str(as_of)
+            body["as_of"] = self._time(made.keys.get("dataset"), as_of)
         return body
+
+    def _time(self, dataset: str | None, when: Time) -> str:
+        """A time as the server reads it: in bars of days a midnight is its date."""
+        instant, date = as_times(when) or ("", None)
+        if date is None or dataset is None:
+            return instant
+        # Seconds, minutes and hours are no days.
+        return instant if self.inspect(dataset)["timeframe"][-1] in "smh" else date
 
     def _submit(
         self,
@@ -302,9 +326,7 @@ class Remote:
         try:
             with Bar(progress) as bar:
                 if bar.tick is not None:
-                    for name, data in self.events(scan):
-                        if name == "progress":
-                            bar.tick(int(data.get("done", 0)), int(data.get("segments", 0)))
+                    self._show(scan, bar.tick)
                 return Answer(_RemoteSource(self, scan, body))
         except KeyboardInterrupt:
             try:
@@ -313,10 +335,19 @@ class Remote:
                 pass
             raise
 
+    def _show(self, scan: str, tick: Callable[[int, int], None]) -> None:
+        """Shows a scan's progress until it ends, or until the events break off: it runs on, and its answer is waited for."""
+        try:
+            for name, data in self.events(scan):
+                if name == "progress":
+                    tick(int(data.get("done", 0)), int(data.get("segments", 0)))
+        except Unavailable:
+            pass
+
     def _bytes(self, scan: str, format: str) -> bytes:
         if format not in TYPES:
             raise Mistake(f"format '{format}' is not known", help=", ".join(TYPES))
-        path = f"/v1/scans/{urllib.parse.quote(scan)}/answer?wait_s={WAIT_S}"
+        path = f"/v1/scans/{_quoted(scan)}/answer?wait_s={WAIT_S}"
         while True:
             try:
                 return self._request("GET", path, headers={"Accept": TYPES[format]})[0]
@@ -344,7 +375,11 @@ class _RemoteSource:
         return _native.table_of_ipc(self._remote._bytes(self._scan, "arrow"))
 
     def bytes(self, format: str) -> bytes:
-        return self._json if format == "json" else self._remote._bytes(self._scan, format)
+        if format == "json":
+            return self._json
+        data = self._remote._bytes(self._scan, format)
+        # Servers send streams: the file has the same batches and an index.
+        return _native.file_of_ipc(data) if format == "arrow" and not data.startswith(b"ARROW1") else data
 
     def about(self) -> dict[str, Any]:
         found = json.loads(self._json)
@@ -372,8 +407,31 @@ def _error(response: http.client.HTTPResponse, data: bytes) -> TrawlError:
     return of_body(body)
 
 
+def _address(url: str) -> urllib.parse.SplitResult:
+    """The parts of a server's address.
+
+    Raises :class:`Mistake` for anything else. Neither a name nor a password in it is ever shown.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and parts.username is None:
+            return parts
+    except ValueError:
+        pass
+    help = "such as http://127.0.0.1:7410; a token is given as token_file='FILE'"
+    raise Mistake(f"'{url.rsplit('@', 1)[-1]}' is no address of a server", help=help)
+
+
+def _quoted(name: str) -> str:
+    return urllib.parse.quote(name, safe="")
+
+
 def _is_loopback(host: str) -> bool:
-    return host == "localhost" or host.startswith("127.") or host == "::1"
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        # A name such as 127.example.org can be that of any machine.
+        return host == "localhost"
 
 
 def connect(url: str, **how: Any) -> Remote:
@@ -405,6 +463,17 @@ class AsyncRemote:
             return await asyncio.to_thread(function, *arguments, **named)
 
         return called
+
+    async def events(self, scan: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Events of a scan as they come, as those of :class:`Remote`."""
+        stream, end = self._remote.events(scan), object()
+        try:
+            while (event := await asyncio.to_thread(next, stream, end)) is not end:
+                yield cast("tuple[str, dict[str, Any]]", event)
+        finally:
+            # The thread of a task that was cancelled may still wait for an event.
+            with contextlib.suppress(ValueError):
+                stream.close()
 
     async def __aenter__(self) -> AsyncRemote:
         return self

@@ -23,6 +23,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -112,7 +113,7 @@ def _default(parameter: dict[str, Any], parameters: Sequence[dict[str, Any]]) ->
 def _computed(entry: Indicator, series: list[Any], outputs: list[str], parameters: dict[str, Any]) -> Any:
     np = _frames.needed("numpy")
     names = [item["name"] for item in entry["series"]]
-    arrays = [np.ascontiguousarray(_numbers(np, values), dtype="float64") for values in series]
+    arrays = [_numbers(np, name, values) for name, values in zip(names, series)]
     lengths = {array.shape for array in arrays}
     if len(lengths) != 1 or arrays[0].ndim != 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in zip(names, arrays))
@@ -140,9 +141,20 @@ def _whole(np: Any, made: _native.Table, at: int, output: str) -> Any:
     return values.copy()
 
 
-def _numbers(np: Any, values: Any) -> Any:
+def _numbers(np: Any, name: str, values: Any) -> Any:
+    """A series as numbers, missing ones as NaN."""
     to_numpy = getattr(values, "to_numpy", None)
-    return to_numpy() if to_numpy is not None else np.asarray(values)
+    if to_numpy is not None:
+        values = to_numpy()
+    if np.ma.isMaskedArray(values):
+        values = values.astype("float64").filled(np.nan)
+    array = np.asarray(values)
+    try:
+        if array.dtype.kind in "fiubO":
+            return np.ascontiguousarray(array, dtype="float64")
+    except (TypeError, ValueError):
+        pass
+    raise Mistake(f"the series '{name}' is of type {array.dtype}", help="give numbers; missing ones are NaN or None")
 
 
 def _text(name: str, value: Any) -> str:
@@ -153,8 +165,14 @@ def _text(name: str, value: Any) -> str:
         value = _AVERAGES[number]
     if isinstance(value, str):
         return f"'{value}'"
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise Mistake(f"{name}={value!r} is no number") from None
+    if not math.isfinite(number):
+        raise Mistake(f"{name}={value!r} is no number")
     # TA-Lib takes whole numbers where they come as floats.
-    return repr(int(value)) if float(value).is_integer() else repr(float(value))
+    return repr(int(value)) if number.is_integer() else repr(number)
 
 
 def _like(np: Any, given: Any, values: Any) -> Any:

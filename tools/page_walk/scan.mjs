@@ -27,6 +27,7 @@ export async function scanWalk({ trawl, world, check, shots }) {
     await lost(page, proxy, check, shots);
     await rows(page, check);
     await longChart(page, check, shots);
+    await ownWords(page, check);
     await paint(world, proxy, check);
     await headers(proxy, check);
   } finally {
@@ -147,6 +148,31 @@ async function symbol(page, check, shots, proxy) {
   check("neither token nor document is in a request's address", proxy.requests.every((request) => !/Bearer|token|where|sma|symbol=|text=/i.test(request)));
   await page.keyboard.press("1");
   await page.waitForSelector(".scan-view");
+}
+
+/** The series of a scan are computed with its own functions, and not at all where they would be others. */
+async function ownWords(page, check) {
+  const open = async (text) => {
+    await page.click("nav a[data-view='scan']");
+    await page.waitForSelector(".scan-view");
+    await page.fill("#as-of", "");
+    await write(page, text);
+    await page.waitForSelector(".cost dl");
+    await run(page);
+    await page.focus(".grid");
+    await page.keyboard.press("Home");
+    // The chart of the symbol before is no sign of this one.
+    const series = page.waitForResponse((reply) => reply.url().endsWith("/v1/series") && reply.ok());
+    await page.keyboard.press("Enter");
+    await series;
+    await page.waitForFunction(() => document.querySelector(".symbol-view [role='status']")?.textContent.includes("Loading") === false);
+    return { readout: await page.textContent(".readout"), note: await page.textContent(".symbol-view [role='status']") };
+  };
+  const scan = 'where = "close > 0"\nselect = ["twice(close) as doubled"]\n[def]\n"twice(x)" = "x * 2"\n';
+  const own = await open(`dataset = "demo"\n${scan}`);
+  check("a scan's own functions give its series", /doubled/.test(own.readout) && own.note === "", `${own.readout} ${own.note}`);
+  const weekly = await open(`dataset = "demo"\ntimeframe = "1w"\n${scan}`);
+  check("series of bars that are built are left out and it is said", !/doubled/.test(weekly.readout) && /Without the scan's series/.test(weekly.note), weekly.note);
 }
 
 async function compare(page, check) {

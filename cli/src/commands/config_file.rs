@@ -15,7 +15,7 @@ use trawl_plan::suggest;
 use crate::failure::UserMistake;
 
 /// Commands that read a file.
-const SERVERS: [&str; 2] = ["coordinator", "worker"];
+const SERVERS: [&str; 3] = ["coordinator", "worker", "serve"];
 /// The option that names the file.
 const OPTION: &str = "config";
 /// Options of all commands, which may come before the command; each has a value.

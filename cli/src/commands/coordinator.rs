@@ -15,13 +15,12 @@ use trawl_coordinator::server::{self, in_process::InProcess};
 use trawl_front::http::{self, cluster::Cluster};
 use trawl_market::Store;
 use trawl_security::{Role, ServerSecurity};
-use trawl_telemetry::AuditFile;
 use trawl_telemetry::metrics::Place;
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 use trawl_wire::record::{checked_name, fresh_boot};
 
 use super::security::TlsArgs;
-use super::serving::{ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics};
+use super::serving::{AuditArgs, ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics};
 use crate::app::Context;
 use crate::failure::UserMistake;
 
@@ -126,9 +125,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     tokens: Option<PathBuf>,
 
-    /// File to which every call and every scan's beginning and end are appended, one JSON object a line
-    #[arg(long, value_name = "FILE", help_heading = "Security")]
-    audit: Option<PathBuf>,
+    #[command(flatten)]
+    pub audit: AuditArgs,
 
     /// Scans that one caller may have running [default: 16; no limit on loopback without certificates and tokens]
     #[arg(long, value_name = "N", help_heading = "Limits of each caller")]
@@ -142,21 +140,6 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=DOCUMENT_BYTES_MAX as u64),
         help_heading = "Limits of each caller")]
     plan_bytes_max: Option<u64>,
-}
-
-impl Args {
-    /// Opens the file of the audit log.
-    ///
-    /// # Errors
-    /// It cannot be opened.
-    pub fn audit_file(&self) -> Result<Option<AuditFile>, UserMistake> {
-        let Some(path) = &self.audit else { return Ok(None) };
-        let opened = AuditFile::open(path).map_err(|error| {
-            let help = "name a file in a folder that this process may write to";
-            UserMistake::with_help(format!("--audit: cannot append to {}: {error}", path.display()), help)
-        });
-        opened.map(Some)
-    }
 }
 
 /// The door for programs, bound before anything is started.

@@ -109,13 +109,14 @@ impl Command {
         }
     }
 
-    /// The file of the audit log that a coordinator writes.
+    /// The file of the audit log that a server of scans writes.
     ///
     /// # Errors
     /// It cannot be opened.
     pub fn audit_file(&self) -> Result<Option<AuditFile>, UserMistake> {
         match self {
-            Self::Coordinator(args) => args.audit_file(),
+            Self::Coordinator(args) => args.audit.file(),
+            Self::Serve(args) => args.audit.file(),
             _ => Ok(None),
         }
     }

@@ -16,7 +16,7 @@ use trawl_security::Role;
 use trawl_telemetry::metrics::Place;
 
 use super::security::TlsArgs;
-use super::serving::{MetricsArgs, any_address, runtime, say_ready, serve_metrics, stop_signal};
+use super::serving::{AuditArgs, MetricsArgs, any_address, runtime, say_ready, serve_metrics, stop_signal};
 use crate::app::Context;
 use crate::backend::{BackendArgs, Workload};
 
@@ -39,6 +39,11 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
+    /// TOML file of options, named as here without '--'; the command line and the environment take precedence
+    // Read before the command line is parsed (config_file).
+    #[arg(long = "config", value_name = "FILE")]
+    _config: Option<PathBuf>,
+
     /// Address to listen on, loopback only unless there are certificates; port 0 takes a free one
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7410", value_parser = any_address)]
     listen: SocketAddr,
@@ -59,7 +64,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Limits")]
     scans_kept_max: u32,
 
-    /// Bytes of the answers that are kept, estimated; the newest is kept whatever its size
+    /// Bytes of the answers that are kept, estimated; a scan whose answer may be larger is refused
     #[arg(long, value_name = "BYTES", default_value_t = 512 << 20, value_parser = clap::value_parser!(u64).range(1_048_576..), help_heading = "Limits")]
     results_memory_bytes: u64,
 
@@ -75,6 +80,9 @@ pub struct Args {
     /// File of users' tokens, one line 'NAME ROLES SHA256HEX' each; with it, every user needs a token
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     tokens: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub audit: AuditArgs,
 
     /// Seconds that running scans may take to finish after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]

@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use trawl_cluster_store::EtcdStore;
 use trawl_security::Credentials;
-use trawl_telemetry::Health;
 use trawl_telemetry::metrics::{METRICS_PORT, Place, Scrapes};
+use trawl_telemetry::{AuditFile, Health};
 use trawl_wire::loopback::is_loopback;
 use trawl_wire::record::checked_name;
 
@@ -32,6 +32,29 @@ const PAGE_OF_ITS_OWN: usize = 1 << 20;
 const SERVER_THREADS: usize = 2;
 /// Variable of `--etcd`: `TRAWL_ETCD` is already the executable for the tests and for developers of `trawl cluster up`.
 const ETCD_VARIABLE: &str = "TRAWL_ETCD_ENDPOINTS";
+
+/// The file of the audit log.
+#[derive(Debug, Default, clap::Args)]
+pub struct AuditArgs {
+    /// File to which every call and every scan's beginning and end are appended, one JSON object a line
+    #[arg(long, value_name = "FILE", help_heading = "Security")]
+    audit: Option<PathBuf>,
+}
+
+impl AuditArgs {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn file(&self) -> Result<Option<AuditFile>, UserMistake> {
+        let Some(path) = &self.audit else { return Ok(None) };
+        let opened = AuditFile::open(path).map_err(|error| {
+            let help = "name a file in a folder that this process may write to";
+            UserMistake::with_help(format!("--audit: cannot append to {}: {error}", path.display()), help)
+        });
+        opened.map(Some)
+    }
+}
 
 /// Options of every process of a cluster.
 #[derive(Debug, clap::Args)]

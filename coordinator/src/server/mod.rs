@@ -64,7 +64,7 @@ use scans::Spool;
 use service::{CoordinatorRole, CoordinatorService};
 use streaming::WithBodies;
 
-pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
+pub use quota::{PLAN_BYTES_MAX, QuotaLimits, Quotas, RunningPermit, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
 pub use record_budget::RECORDS_MAX;
 pub use scans::{
     ANSWER_BYTES_MAX, DOCUMENTS_BYTES_MAX, RESULTS_MEMORY_BYTES, SCANS_MAX, SCANS_WAITING_MAX, SPOOL_BYTES, SpoolError,

@@ -49,14 +49,14 @@ struct Usage {
 
 /// Usage by caller; shared by all requests.
 #[derive(Debug)]
-pub(crate) struct Quotas {
+pub struct Quotas {
     limits: QuotaLimits,
     callers: Arc<Mutex<BTreeMap<String, Usage>>>,
 }
 
 /// Counts a scan as running until it is dropped.
 #[derive(Debug)]
-pub(crate) struct RunningPermit {
+pub struct RunningPermit {
     callers: Arc<Mutex<BTreeMap<String, Usage>>>,
     name: String,
 }
@@ -71,11 +71,15 @@ impl Drop for RunningPermit {
 }
 
 impl Quotas {
+    /// Nobody has used anything yet.
     pub fn new(limits: QuotaLimits) -> Self {
         Self { limits, callers: Arc::default() }
     }
 
-    /// Admits a submission of `bytes`, or rejects it with `RESOURCE_EXHAUSTED`. A rejected submission is not counted.
+    /// Admits a submission of `bytes`. A rejected submission is not counted.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`, with the time to retry after where that helps.
     pub fn admit(&self, caller: &Caller, bytes: usize, now: Instant) -> Result<RunningPermit, Status> {
         let default_of = |default: u32| if caller.is_known() { default } else { u32::MAX };
         let bytes_max = self.limits.plan_bytes.unwrap_or(PLAN_BYTES_MAX);

@@ -18,6 +18,9 @@ use super::problem::Problem;
 use super::series::{SeriesColumns, SeriesQuestion};
 use crate::explain::Explanation;
 
+/// What [`Door::mode`] says of scans that run in this process.
+pub const MODE_EMBEDDED: &str = "serve";
+
 /// Who makes a request: known, and allowed to make it.
 #[derive(Clone)]
 pub struct Call {
@@ -78,7 +81,7 @@ pub type Inspected = (Inspection, Vec<SymbolEntry>);
 /// What a server can do. Dropping a future ends what it waits for: an ephemeral scan, or the computing of a question.
 #[tonic::async_trait]
 pub trait Door: Send + Sync + 'static {
-    /// `serve` or `coordinator`.
+    /// [`MODE_EMBEDDED`] or `coordinator`.
     fn mode(&self) -> &'static str;
 
     /// Accepts a scan, checks it, and returns while it waits or runs.

@@ -5,25 +5,28 @@ mod table;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
 use trawl_coordinator::client::Scanned;
+use trawl_coordinator::server::{QuotaLimits, Quotas, RunningPermit};
 use trawl_coordinator::{PreparedScan, Progress};
 use trawl_market::{DatasetSummary, DayCoverage, Store};
 use trawl_security::{Caller, Right};
+use trawl_telemetry::AUDIT_TARGET;
 use trawl_wire::record::fresh_boot;
 use trawl_wire::{ErrorKind, Failure, pb};
 
 use super::answer::turn;
 use super::door::Submission;
-use super::door::{Asked, Call, Door, Inspected, has_ended, until_ended};
+use super::door::{Asked, Call, Door, Inspected, MODE_EMBEDDED, has_ended, until_ended};
 use super::problem::{Kind, Problem};
 use super::questions::{QuestionLimits, Questions, prepared};
 use super::series::{SeriesColumns, SeriesQuestion};
 use crate::explain::Explanation;
+use crate::human;
 use crate::mistake::UserMistake;
 use crate::run::{self, CancelFlag, Chosen, RunOptions};
 use table::{Held, Table};
@@ -62,6 +65,10 @@ struct Shared {
     questions: Questions,
     choose: Box<Choose>,
     preparing: Arc<Semaphore>,
+    /// Estimated bytes of the largest answer.
+    answer_bytes_max: u64,
+    /// As in a coordinator: what a token allows is what it allows here.
+    quotas: Quotas,
     /// Set once no further scan is taken.
     closed: AtomicBool,
     /// Part of the scans' ids: unique across restarts.
@@ -75,6 +82,8 @@ pub(super) struct Scan {
     pub(super) owner: String,
     pub(super) state: watch::Sender<pb::ScanInfo>,
     pub(super) cancel: CancelFlag,
+    /// Counts it as one of its owner's until it ends.
+    pub(super) permit: Mutex<Option<RunningPermit>>,
     /// Until it begins.
     pub(super) work: Mutex<Option<Box<Work>>>,
     /// Once it has ended.
@@ -132,6 +141,8 @@ impl Embedded {
             store,
             choose,
             preparing: Arc::new(Semaphore::new(PREPARING_MAX)),
+            answer_bytes_max: limits.scans.kept_bytes,
+            quotas: Quotas::new(QuotaLimits::default()),
             closed: AtomicBool::new(false),
             boot: fresh_boot(),
             table: Mutex::new(Table::new(limits.scans)),
@@ -175,6 +186,9 @@ impl Embedded {
             let message = format!("priority {asked} is not granted to {}: at most {limit}", call.caller.name);
             return Err(Problem::new(Kind::Denied, message));
         }
+        let bytes = submission.asked.document.to_json().len();
+        let running = self.0.quotas.admit(&call.caller, bytes, Instant::now());
+        let running = running.map_err(|status| Problem::of_status(&status))?;
         let permit = turn(&self.0.preparing, PREPARE_WAIT).await?;
         let (door, caller) = (self.clone(), call.caller.clone());
         let compiling = tokio::task::spawn_blocking(move || {
@@ -193,6 +207,7 @@ impl Embedded {
             owner: info.owner.clone(),
             state: watch::Sender::new(info),
             cancel,
+            permit: Mutex::new(Some(running)),
             work: Mutex::new(Some(Box::new(work))),
             outcome: Mutex::default(),
         });
@@ -200,6 +215,11 @@ impl Embedded {
         let added = table.add(Held { scan: Arc::clone(&scan), bytes, key, ephemeral });
         drop(table);
         let added = added?;
+        if added.is_none() {
+            let (caller, info) = (&scan.owner, scan.state.borrow().clone());
+            let (dataset, segments) = (info.dataset, info.segments);
+            tracing::info!(target: AUDIT_TARGET, scan = scan.id, caller, dataset, segments, durable = false, "scan accepted");
+        }
         self.start_next();
         Ok(added.unwrap_or(scan))
     }
@@ -209,6 +229,13 @@ impl Embedded {
         let Submission { asked, priority, deadline, ephemeral, allow_partial, backend, shards, .. } = submission;
         let condition: String = asked.document.condition.chars().take(CONDITION_SHOWN_MAX).collect();
         let prepared = prepared(&self.0.store, caller, asked)?;
+        let (bytes, most) = (prepared.answer_bytes(), self.0.answer_bytes_max);
+        if bytes > most {
+            let (size, limit) = (human::bytes(bytes), human::bytes(most));
+            let message = format!("the answer may have {size}, and at most {limit} are kept here");
+            let help = "keep fewer rows or columns, such as with 'best', or start the server with a larger --results-memory-bytes";
+            return Err(Problem::new(Kind::TooLarge, message).help(help));
+        }
         let chosen = (self.0.choose)(backend, &prepared).map_err(|mistake| Problem::of_mistake(&mistake))?;
         let cancel = Some(CancelFlag::default());
         let options = RunOptions { shards, deadline, allow_partial, chosen, cancel, threads: None, checkpoints: None };
@@ -244,11 +271,13 @@ impl Embedded {
 
     /// Records how a scan ended.
     fn end(&self, scan: &Scan, outcome: Result<Scanned, Problem>) {
+        scan.permit.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Of a scan that never began.
         scan.work.lock().unwrap_or_else(PoisonError::into_inner).take();
         let outcome = outcome.map(Arc::new);
         let ended = outcome.clone();
         *scan.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        let failed = ended.as_ref().err().map(|problem| (problem.error.kind, problem.error.message.clone()));
         scan.state.send_modify(|info| {
             info.ended_us = Some(now_us());
             match ended {
@@ -267,6 +296,15 @@ impl Embedded {
             }
         });
         self.table().relieve();
+        let (caller, info) = (&scan.owner, scan.state.borrow().clone());
+        let seconds = info.ended_us.unwrap_or(info.submitted_us).saturating_sub(info.submitted_us) as f64 / 1e6;
+        let (outcome, why) = match failed {
+            None => ("done", String::new()),
+            Some((Kind::Cancelled, why)) => ("cancelled", why),
+            Some((_, why)) => ("failed", why),
+        };
+        let (dataset, digest, failed_symbols) = (info.dataset, info.answer_digest, info.failed_symbols);
+        tracing::info!(target: AUDIT_TARGET, scan = scan.id, caller, dataset, outcome, failed_symbols, seconds, digest, why, "scan ended");
     }
 
     /// Cancels a scan, which ends soon; one that waits ends at once.
@@ -328,7 +366,7 @@ fn request_digest(submission: &Submission) -> [u8; 32] {
 #[tonic::async_trait]
 impl Door for Embedded {
     fn mode(&self) -> &'static str {
-        "serve"
+        MODE_EMBEDDED
     }
 
     async fn submit(&self, call: &Call, submission: Submission) -> Result<pb::ScanInfo, Problem> {

@@ -11,40 +11,55 @@ use super::problem::{Kind, Problem};
 /// Characters of a header in a log.
 const LOGGED_MAX: usize = 128;
 
+/// A refusal, which is logged and counted.
+fn refused(peer: &Peer, uri: &Uri, why: HttpRefusal, what: &str, value: &str, help: &str) -> Problem {
+    HTTP_REFUSALS.of(why).inc();
+    let value: String = value.chars().filter(|c| !c.is_control()).take(LOGGED_MAX).collect();
+    tracing::warn!(target: AUDIT_TARGET, peer = %peer.address, action = uri.path(), outcome = "refused", value, "{what}");
+    Problem::new(Kind::Denied, format!("{what}: '{value}'")).help(help)
+}
+
+/// Checks where a request claims to go to: over plain text on loopback, to this machine by a name of its own.
+///
+/// # Errors
+/// 403, logged and counted.
+pub fn check_host(peer: &Peer, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
+    // Over a certificate a browser has checked the name, and over a network there is no name to compare with.
+    let is_plain = peer.identity == PeerIdentity::PlainText;
+    let named = uri.authority().is_none_or(|authority| is_loopback(authority.as_str()));
+    if is_plain && peer.address.ip().is_loopback() && !(is_loopback(host) && hosts.next().is_none() && named) {
+        let (what, help) =
+            ("the header Host does not name this machine", "use the address with 127.0.0.1 or localhost");
+        return Err(refused(peer, uri, HttpRefusal::Host, what, host, help));
+    }
+    Ok(())
+}
+
 /// Checks where a request claims to come from and to go to.
 ///
 /// # Errors
 /// 403, logged and counted.
 pub fn check(peer: &Peer, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
-    let refused = |why: HttpRefusal, what: &str, value: &str, help: &str| {
-        HTTP_REFUSALS.of(why).inc();
-        let value: String = value.chars().filter(|c| !c.is_control()).take(LOGGED_MAX).collect();
-        tracing::warn!(target: AUDIT_TARGET, peer = %peer.address, action = uri.path(), outcome = "refused", value,
-            "{what}");
-        Problem::new(Kind::Denied, format!("{what}: '{value}'")).help(help)
+    check_host(peer, uri, headers)?;
+    let refused = |value: &str| {
+        let (what, help) =
+            ("the request comes from another site", "this interface is for programs, not for pages of other sites");
+        refused(peer, uri, HttpRefusal::Origin, what, value, help)
     };
     let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("(not text)"));
-    let mut hosts = headers.get_all(header::HOST).iter();
-    let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let is_plain = peer.identity == PeerIdentity::PlainText;
-    // Over a certificate a browser has checked the name, and over a network there is no name to compare with.
-    let named = uri.authority().is_none_or(|authority| is_loopback(authority.as_str()));
-    if is_plain && peer.address.ip().is_loopback() && !(is_loopback(host) && hosts.next().is_none() && named) {
-        let help = "use the address with 127.0.0.1 or localhost";
-        return Err(refused(HttpRefusal::Host, "the header Host does not name this machine", host, help));
-    }
     if let Some(origin) = text(header::ORIGIN) {
-        let scheme = if is_plain { "http://" } else { "https://" };
+        let scheme = if peer.identity == PeerIdentity::PlainText { "http://" } else { "https://" };
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         if origin.strip_prefix(scheme) != Some(host) {
-            let help = "this interface is for programs, not for pages of other sites";
-            return Err(refused(HttpRefusal::Origin, "the request comes from another site", origin, help));
+            return Err(refused(origin));
         }
     }
     if let Some(site) = text(header::HeaderName::from_static("sec-fetch-site"))
         && !matches!(site, "same-origin" | "none")
     {
-        let help = "this interface is for programs, not for pages of other sites";
-        return Err(refused(HttpRefusal::Origin, "the request comes from another site", site, help));
+        return Err(refused(site));
     }
     Ok(())
 }
@@ -68,8 +83,14 @@ mod tests {
         for host in ["127.0.0.1:7410", "localhost:7410", "[::1]:7410", "127.8.8.8", "localhost"] {
             assert_eq!(status(&[("host", host)]), 200, "{host}");
         }
-        for host in ["evil.example:7410", "localhost.evil.example", "127.0.0.1.evil.example:7410", "", "10.0.0.1:7410"]
-        {
+        for host in [
+            "evil.example:7410",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:7410",
+            "127.0.0.1:7410.evil.example",
+            "",
+            "10.0.0.1:7410",
+        ] {
             assert_eq!(status(&[("host", host)]), 403, "{host}");
         }
         assert_eq!(status(&[]), 403);

@@ -7,18 +7,19 @@ use axum::RequestExt as _;
 use axum::body::Body;
 use axum::extract::{RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 use trawl_coordinator::RunReport;
 use trawl_coordinator::profile::Profile;
-use trawl_security::{Peer, PeerIdentity};
+use trawl_security::{Peer, PeerIdentity, Subject};
 use trawl_telemetry::AUDIT_TARGET;
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HTTP_REQUESTS, HttpRefusal};
 use trawl_wire::pb;
 
 use super::answer::{self, Encoding, TURN_WAIT};
-use super::door::{Call, has_ended, until_ended};
+use super::door::{Call, MODE_EMBEDDED, has_ended, until_ended};
 use super::operation::{Operation, Route};
 use super::problem::{Kind, Problem};
 use super::read;
@@ -123,41 +124,86 @@ pub(crate) fn refused(request: &Request, otherwise: impl FnOnce() -> Problem) ->
     }
 }
 
-/// Answers a request of a route.
-pub(crate) async fn answered(app: &Arc<App>, route: &'static Route, request: Request) -> Response {
+/// Passes a request for a file of the page on, unless a foreign name was made to lead here. Links of other sites may lead to the page: it
+/// has no data, and what its scripts ask for is checked for itself.
+pub(crate) async fn of_page(request: Request, next: Next) -> Response {
     HTTP_REQUESTS.inc();
-    let peer = peer_of(&request).address;
-    checked(app, route, request).await.unwrap_or_else(|problem| {
-        let (action, status, why) = (route.path, problem.status.as_u16(), &problem.error.message);
-        if problem.error.kind == Kind::Internal {
-            tracing::error!(action, why, "a request of HTTP failed");
-        } else {
-            tracing::info!(target: AUDIT_TARGET, %peer, action, outcome = "refused", status, why, "request");
-        }
-        problem.into_response()
-    })
+    match guard::check_host(&peer_of(&request), request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
 }
 
-async fn checked(app: &Arc<App>, route: &'static Route, mut request: Request) -> Result<Response, Problem> {
-    let peer = peer_of(&request);
+/// Answers a request of a route. Each is in the audit log: refused before its caller was known and allowed to make it, done, or failed.
+pub(crate) async fn answered(app: &Arc<App>, route: &'static Route, mut request: Request) -> Response {
+    HTTP_REQUESTS.inc();
+    let (peer, action) = (peer_of(&request).address, route.path);
+    let call = match admitted(app, route, &mut request) {
+        Ok(call) => call,
+        Err(problem) => {
+            let (status, why) = (problem.status.as_u16(), &problem.error.message);
+            tracing::info!(target: AUDIT_TARGET, %peer, action, outcome = "refused", status, why, "request");
+            return problem.into_response();
+        }
+    };
+    let Some(call) = call else { return open(app, route, &request).unwrap_or_else(Problem::into_response) };
+    let caller = call.caller.name.clone();
+    let outcome = of_caller(app, route, call, request).await;
+    // What a coordinator's own service is asked is in the log by its guard.
+    let is_logged_here = app.door.mode() == MODE_EMBEDDED || route.operation.is_answered_at_the_door();
+    match outcome {
+        Ok(reply) => {
+            let subject = reply.extensions().get::<Subject>().map(|subject| subject.0.as_str());
+            if is_logged_here
+                && matches!(route.operation, Operation::Submit | Operation::SubmitAndWait | Operation::Cancel)
+            {
+                tracing::info!(target: AUDIT_TARGET, caller, action, subject, %peer, outcome = "done", "request");
+            } else if is_logged_here {
+                tracing::debug!(target: AUDIT_TARGET, caller, action, subject, %peer, outcome = "done", "request");
+            }
+            reply
+        }
+        Err(problem) => {
+            let (status, why) = (problem.status.as_u16(), &problem.error.message);
+            if problem.error.kind == Kind::Internal {
+                tracing::error!(action, why, "a request of HTTP failed");
+            }
+            tracing::info!(target: AUDIT_TARGET, caller, action, %peer, outcome = "failed", status, why, "request");
+            problem.into_response()
+        }
+    }
+}
+
+/// Who makes a request, if that matters, and may make it. Decided before the body is read: a stranger costs no more than a head.
+fn admitted(app: &App, route: &Route, request: &mut Request) -> Result<Option<Call>, Problem> {
+    let peer = peer_of(request);
     guard::check(&peer, request.uri(), request.headers())?;
-    let Some(rule) = route.rule else { return open(app, route, &request) };
-    // Before the body is read: a stranger costs no more than a head.
-    let admitted = app.access.admit(rule, request.headers(), &peer);
-    let caller = admitted.map_err(|status| Problem::of_status(&status))?;
+    let Some(rule) = route.rule else { return Ok(None) };
+    let caller = app.access.admit(rule, request.headers(), &peer).map_err(|status| Problem::of_status(&status))?;
     // A removed header cannot be logged.
     let authorization = request.headers_mut().remove(header::AUTHORIZATION);
-    let call = Call { caller, peer, authorization };
+    Ok(Some(Call { caller, peer, authorization }))
+}
+
+/// The reply to a caller that may make the request.
+async fn of_caller(app: &Arc<App>, route: &Route, call: Call, mut request: Request) -> Result<Response, Problem> {
     let names = request.extract_parts::<RawPathParams>().await;
     let names = names.map_err(|_| malformed("the path is not UTF-8 text"))?;
     let name = names.iter().next().map(|(_, name)| name.to_owned()).unwrap_or_default();
     let illegal = |c: char| c.is_control() || c == '/' || c == '\\';
     if name.len() > NAME_BYTES_MAX || name.contains(illegal) || name == "." || name == ".." {
-        return Err(malformed("the name in the path is none"));
+        return Err(malformed("the name in the path is empty, too long, or has characters that no name has"));
     }
     let (parts, body) = request.into_parts();
     let asked = Asked { app, call, name: &name, query: parts.uri.query(), headers: &parts.headers };
-    asked.answered(route, body).await
+    let reply = asked.answered(route, body).await?;
+    Ok(if name.is_empty() { reply } else { about(reply, name) })
+}
+
+/// A reply with what it is about, for the audit log.
+fn about(mut reply: Response, subject: impl Into<String>) -> Response {
+    reply.extensions_mut().insert(Subject(subject.into()));
+    reply
 }
 
 fn malformed(why: &str) -> Problem {
@@ -209,7 +255,7 @@ fn accepted(info: &pb::ScanInfo) -> Result<Response, Problem> {
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/scans/{}", info.scan_id)) {
         reply.headers_mut().insert(header::LOCATION, location);
     }
-    Ok(reply)
+    Ok(about(reply, &info.scan_id))
 }
 
 /// A request whose caller is known.
@@ -277,25 +323,29 @@ impl Asked<'_> {
             Operation::Explain => {
                 no_query()?;
                 let asked = read::body::<request::ExplainBody>(headers, body).await?.asked()?;
+                let dataset = asked.document.dataset.clone().unwrap_or_default();
                 let (explanation, plan_steps) = door.explain(call, asked).await?;
-                json(&Explained { explanation, plan_steps })
+                Ok(about(json(&Explained { explanation, plan_steps })?, dataset))
             }
             Operation::Why => {
                 no_query()?;
                 let (asked, symbols) = read::body::<request::WhyBody>(headers, body).await?.asked()?;
-                json(&door.why(call, asked, symbols).await?)
+                let dataset = asked.document.dataset.clone().unwrap_or_default();
+                Ok(about(json(&door.why(call, asked, symbols).await?)?, dataset))
             }
             Operation::Near => {
                 no_query()?;
                 let (asked, most) = read::body::<request::NearBody>(headers, body).await?.asked()?;
-                Ok(of_bytes(door.near(call, asked, most).await?.into()))
+                let dataset = asked.document.dataset.clone().unwrap_or_default();
+                Ok(about(of_bytes(door.near(call, asked, most).await?.into()), dataset))
             }
             Operation::Series => {
                 let FormatQuery { format } = read::query(self.query)?;
                 let encoding = Encoding::of(format.as_deref(), headers)?;
                 let question = read::body::<request::SeriesBody>(headers, body).await?.question()?;
                 let _permit = answer::turn(&self.app.answers, TURN_WAIT).await?;
-                answer::series(&door.series(call, question).await?, encoding)
+                let dataset = question.dataset.clone();
+                Ok(about(answer::series(&door.series(call, question).await?, encoding)?, dataset))
             }
             Operation::Indicators => {
                 no_query()?;
@@ -361,7 +411,7 @@ impl Asked<'_> {
         }
         let info = self.app.door.submit(&self.call, submission).await?;
         drop(of_body);
-        self.answer(&info.scan_id, SUBMITTED_WAIT, encoding).await
+        Ok(about(self.answer(&info.scan_id, SUBMITTED_WAIT, encoding).await?, &info.scan_id))
     }
 
     /// The answer of a scan, if it ends within `wait`.

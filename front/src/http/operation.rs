@@ -30,6 +30,36 @@ pub(crate) enum Operation {
     Health,
 }
 
+impl Operation {
+    /// Whether a coordinator's door answers it from its own data root, without a call of the coordinator's service.
+    pub fn is_answered_at_the_door(self) -> bool {
+        match self {
+            Self::Submit
+            | Self::SubmitAndWait
+            | Self::List
+            | Self::Status
+            | Self::Cancel
+            | Self::Answer
+            | Self::Events
+            | Self::Report
+            | Self::Workers
+            | Self::Coordinators => false,
+            Self::Explain
+            | Self::Why
+            | Self::Near
+            | Self::Series
+            | Self::Indicators
+            | Self::Indicator
+            | Self::Datasets
+            | Self::Dataset
+            | Self::Coverage
+            | Self::Version
+            | Self::OpenApi
+            | Self::Health => true,
+        }
+    }
+}
+
 /// Makes the schema of a type.
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 

@@ -79,16 +79,19 @@ impl Asking {
     /// Prepares a scan that the caller may run, and that is not too much work.
     fn prepared(&self, asked: Asked) -> Result<PreparedScan, Problem> {
         let prepared = prepared(&self.store, &self.caller, asked)?;
-        let work_ns = estimated_work_ns(&prepared);
-        if work_ns > self.limits.work_ns_max {
-            let (work, most) = (duration_ns(work_ns), duration_ns(self.limits.work_ns_max));
-            let message =
-                format!("this takes about {work} of one core, and at most {most} are spent here on a question");
-            return Err(Problem::new(Kind::TooLarge, message).help(
-                "ask 'trawl scan' with --why or --near, or 'trawl serve', on a machine that reads the same data root",
-            ));
-        }
+        self.check_work(estimated_work_ns(&prepared), "ask 'trawl scan' with --why or --near")?;
         Ok(prepared)
+    }
+
+    /// That a question is not too much work for this server; `instead` is what does it elsewhere.
+    fn check_work(&self, work_ns: f64, instead: &str) -> Result<(), Problem> {
+        if work_ns <= self.limits.work_ns_max {
+            return Ok(());
+        }
+        let (work, most) = (duration_ns(work_ns), duration_ns(self.limits.work_ns_max));
+        let message = format!("this takes about {work} of one core, and at most {most} are spent here on a question");
+        let help = format!("{instead}, or 'trawl serve', on a machine that reads the same data root");
+        Err(Problem::new(Kind::TooLarge, message).help(help))
     }
 
     fn run(&self, scan: &PreparedScan) -> anyhow::Result<Answer> {
@@ -188,8 +191,12 @@ impl Questions {
     pub async fn series(&self, caller: &Caller, question: SeriesQuestion) -> Result<SeriesColumns, Problem> {
         check_dataset(&caller.allowance, &caller.name, &question.dataset)?;
         self.ask(&self.computing, caller, move |asking| {
-            let answered = question.answered(&asking.store, asking.limits.threads, &asking.cancel);
-            answered.map_err(|error| Problem::of_error(&error))
+            let failed = |error: anyhow::Error| Problem::of_error(&error);
+            let prepared = question.prepared(&asking.store).map_err(failed)?;
+            // The dataset of another timeframe has a name of its own.
+            check_dataset(&asking.caller.allowance, &asking.caller.name, &prepared.scan.identity.dataset)?;
+            asking.check_work(prepared.work_ns().map_err(failed)?, "ask 'trawl chart' or 'trawl panel'")?;
+            prepared.computed(asking.limits.threads, &asking.cancel).map_err(failed)
         })
         .await
     }
@@ -231,5 +238,32 @@ impl Questions {
     pub async fn coverage(&self, caller: &Caller, dataset: String) -> Result<Vec<DayCoverage>, Problem> {
         let (found, _) = self.inspect(caller, dataset, None, true).await?;
         Ok(found.quality.map(|quality| quality.days).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trawl_plan::ScanDocument;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn series_that_are_too_much_work_are_refused_and_those_of_one_symbol_cost_its_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let caller = Caller { name: "local".to_owned(), rights: Vec::new(), allowance: Allowance::unlimited() };
+        let ask = async |work_ns_max: f64, text: &str, symbol: &str| {
+            let limits = QuestionLimits { at_once: 1, threads: 1, work_ns_max };
+            let questions = Questions::new(Store::new(folder.path().to_owned()), limits);
+            let (symbol, select) = (symbol.to_owned(), vec![text.to_owned()]);
+            let times = (None, trawl_market::AsOf::Newest);
+            let question =
+                SeriesQuestion::new("us5".to_owned(), symbol, select, false, ScanDocument::default(), times).unwrap();
+            questions.series(&caller, question).await
+        };
+        assert_eq!(ask(f64::INFINITY, "close", "IBM").await.unwrap().columns.len(), 1);
+        let refused = ask(1.0, "close", "IBM").await.unwrap_err();
+        assert_eq!((refused.status.as_u16(), refused.error.kind), (413, Kind::TooLarge));
+        assert!(refused.error.help.unwrap().contains("trawl serve"));
+        assert_eq!(ask(1.0, "close", "IBMM").await.unwrap_err().error.kind, Kind::Invalid);
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use trawl_coordinator::ShardSpec;
 use trawl_market::{AsOf, parse_time};
-use trawl_plan::ScanDocument;
+use trawl_plan::{History, ScanDocument};
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HttpRefusal};
 use trawl_terms::Priority;
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
@@ -196,8 +196,18 @@ pub struct SeriesBody {
     /// Words for the expressions.
     #[serde(default, rename = "let")]
     lets: BTreeMap<String, String>,
+    /// Functions for the expressions, by name and parameters, such as `rs(n)`.
+    #[serde(default, rename = "def")]
+    defs: BTreeMap<String, String>,
     /// Corrections of prices, as in a scan document.
     adjust: Option<String>,
+    /// Number type of the arithmetic, as in a scan document.
+    precision: Option<String>,
+    /// The bars' timeframe, as in a scan document: one that the dataset has to be built for is refused.
+    timeframe: Option<String>,
+    /// How much of the history is seen, as in a scan document: refused, since each bar sees its own.
+    #[schemars(with = "Option<super::handlers::replies::Object>")]
+    history: Option<History>,
     /// The first bar: a date or a time.
     from: Option<String>,
     /// The last bar; takes precedence over `as_of`.
@@ -404,7 +414,16 @@ impl SeriesBody {
             Some(to) => as_of(Some(to), "to")?,
             None => as_of(self.as_of.as_deref(), "as_of")?,
         };
-        SeriesQuestion::new(self.dataset, self.symbol, self.exprs, self.bars, (self.lets, self.adjust), (from, to))
+        let document = ScanDocument {
+            lets: self.lets,
+            defs: self.defs,
+            adjust: self.adjust,
+            precision: self.precision,
+            timeframe: self.timeframe,
+            history: self.history,
+            ..ScanDocument::default()
+        };
+        SeriesQuestion::new(self.dataset, self.symbol, self.exprs, self.bars, document, (from, to))
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::on;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -200,7 +201,12 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         };
         router = router.route(route.path, on(route.method.filter(), handler));
     }
-    crate::page::mounted(router).fallback(not_found).method_not_allowed_fallback(not_allowed)
+    router.merge(page()).fallback(not_found).method_not_allowed_fallback(not_allowed)
+}
+
+/// The files of the page.
+fn page() -> Router {
+    crate::page::mounted(Router::new()).route_layer(from_fn(handlers::of_page))
 }
 
 async fn not_found(request: Request) -> Response {
@@ -219,4 +225,30 @@ async fn not_allowed(request: Request) -> Response {
             .help("GET /openapi.json lists the methods of each path")
     })
     .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::header;
+    use tonic::codegen::Service as _;
+    use trawl_security::{Peer, PeerIdentity};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_page_is_not_given_under_a_foreign_name_and_may_be_linked_to() {
+        let mut page = page();
+        let mut status = async |host: &str, site: &str| {
+            let request = axum::http::Request::get("/app.js").header(header::HOST, host).header("sec-fetch-site", site);
+            let mut request = request.body(Body::empty()).unwrap();
+            let address = "127.0.0.1:5".parse().unwrap();
+            request.extensions_mut().insert(Peer { address, identity: PeerIdentity::PlainText });
+            page.call(request).await.unwrap().status().as_u16()
+        };
+        assert_eq!(status("127.0.0.1:7410", "none").await, 200);
+        assert_eq!(status("localhost:7410", "cross-site").await, 200, "a link of another site");
+        assert_eq!(status("evil.example:7410", "none").await, 403);
+        assert_eq!(status("127.0.0.1:7410.evil.example", "none").await, 403);
+    }
 }

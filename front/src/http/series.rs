@@ -1,6 +1,5 @@
 //! Columns along the bars of one symbol, for charts and notebooks.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, TimestampMicrosecondArray};
@@ -8,7 +7,7 @@ use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{AllBarsError, SeriesError, symbol_series};
+use trawl_coordinator::{AllBarsError, PreparedScan, SeriesError, series_cost_ns, symbol_series};
 use trawl_kernels::Cancel;
 use trawl_market::{AsOf, Store, TimeMicros, format_time};
 use trawl_plan::{ColumnKind, ScanDocument};
@@ -54,13 +53,14 @@ pub struct SeriesColumns {
 }
 
 impl SeriesQuestion {
-    /// Checks what is asked.
+    /// Checks what is asked. `document` has the words and the arithmetic of the expressions: lets, functions, adjustment, precision,
+    /// timeframe, history.
     pub(super) fn new(
         dataset: String,
         symbol: String,
         select: Vec<String>,
         bars: bool,
-        (lets, adjust): (BTreeMap<String, String>, Option<String>),
+        document: ScanDocument,
         (from, to): (Option<AsOf>, AsOf),
     ) -> Result<Self, Problem> {
         if select.len() > EXPRESSIONS_MAX {
@@ -73,21 +73,19 @@ impl SeriesQuestion {
         }
         let document = ScanDocument {
             dataset: Some(dataset.clone()),
-            adjust,
             // A condition that is true at every bar.
             condition: "1 == 1".to_owned(),
-            lets,
             select,
-            ..ScanDocument::default()
+            ..document
         };
         Ok(Self { dataset, symbol, document, bars, from, to })
     }
 
-    /// Computes the columns. Blocks.
+    /// Opens and compiles. Blocks.
     ///
     /// # Errors
-    /// A [`UserMistake`]; a dataset that cannot be read; cancelled.
-    pub fn answered(mut self, store: &Store, threads: usize, cancel: &dyn Cancel) -> anyhow::Result<SeriesColumns> {
+    /// A [`UserMistake`]; a dataset that cannot be read.
+    pub fn prepared(mut self, store: &Store) -> anyhow::Result<PreparedSeries> {
         if self.bars {
             let manifest = store.open(&self.dataset).map_err(of_market)?.manifest;
             let has = |name: &&str| manifest.columns.iter().any(|column| column == name);
@@ -103,8 +101,36 @@ impl SeriesQuestion {
             let message = format!("the series may have {cells} values, at most {CELLS_MAX} are given at once");
             return Err(UserMistake::with_help(message, "ask for fewer expressions at a time").into());
         }
+        Ok(PreparedSeries { scan, symbol: self.symbol, from })
+    }
+}
+
+/// A question that was opened and compiled.
+#[derive(Debug)]
+pub struct PreparedSeries {
+    /// The scan whose columns are asked for.
+    pub scan: PreparedScan,
+    symbol: String,
+    from: Option<TimeMicros>,
+}
+
+impl PreparedSeries {
+    /// The estimated work, in nanoseconds of one core.
+    ///
+    /// # Errors
+    /// No such symbol; a dataset that cannot be read.
+    pub fn work_ns(&self) -> anyhow::Result<f64> {
+        series_cost_ns(&self.scan, &self.symbol).map(|ns| ns as f64).map_err(mistake_of)
+    }
+
+    /// Computes the columns. Blocks.
+    ///
+    /// # Errors
+    /// A [`UserMistake`]; a dataset that cannot be read; cancelled.
+    pub fn computed(self, threads: usize, cancel: &dyn Cancel) -> anyhow::Result<SeriesColumns> {
+        let Self { scan, symbol, from } = self;
         let options = LocalOptions { threads, ..LocalOptions::default() };
-        let found = symbol_series(&scan, &self.symbol, usize::MAX, options, cancel).map_err(mistake_of)?;
+        let found = symbol_series(&scan, &symbol, usize::MAX, options, cancel).map_err(mistake_of)?;
         let first = from.map_or(0, |from| found.times.partition_point(|time| *time < from));
         let kinds = scan.plan.kinds();
         let named = scan.plan.headings.iter().cloned().zip(kinds).zip(found.columns);

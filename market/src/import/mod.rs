@@ -44,6 +44,7 @@ pub(crate) use self::replaced::Spans;
 pub(crate) use self::settle::Labels;
 use self::settle::other_timeframe;
 use self::tables::{read_tables, store_tables};
+pub use self::zones::check_times_without_zone;
 use trawl_terms::Timeframe;
 
 use crate::as_of::AsOf;

@@ -114,6 +114,15 @@ fn reads_as_utc(sample: &[TimeMicros], calendar: Calendar) -> Result<bool, Marke
     )))
 }
 
+/// That times of day without a zone can be read as UTC: what an import would decide about bars at these times.
+///
+/// # Errors
+/// [`MarketError::Refused`] where the bars contradict UTC.
+pub fn check_times_without_zone(times: &[TimeMicros], calendar: Calendar) -> Result<(), MarketError> {
+    let sample: Vec<TimeMicros> = times.iter().copied().step_by(times.len() / FIT_BARS_MAX + 1).collect();
+    reads_as_utc(&sample, calendar).map(drop)
+}
+
 impl FileSeries {
     /// What an import would decide about times without a zone; only expressions that use a calendar depend on it. A note
     /// if they are read as UTC, `None` where the file or the options say the zone.

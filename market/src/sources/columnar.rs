@@ -299,12 +299,27 @@ fn plain(array: &ArrayRef) -> Option<ArrayRef> {
         DataType::Dictionary(..) => {
             let dictionary = array.as_any_dictionary_opt()?;
             let values = plain(dictionary.values())?;
-            let texts = values.as_string_opt::<i32>()?;
-            let keys = dictionary.normalized_keys();
-            let text = |(row, key): (usize, &usize)| {
-                (array.is_valid(row) && *key < texts.len() && texts.is_valid(*key)).then(|| texts.value(*key))
+            // No keys are normalised where there are no values: all rows are NA.
+            let keys = if values.is_empty() { vec![0; array.len()] } else { dictionary.normalized_keys() };
+            let known = |(row, key): (usize, &usize)| {
+                (array.is_valid(row) && *key < values.len() && values.is_valid(*key)).then_some(*key)
             };
-            Some(Arc::new(keys.iter().enumerate().map(text).collect::<StringArray>()))
+            let keys = keys.iter().enumerate().map(known);
+            Some(match values.data_type() {
+                DataType::Utf8 => {
+                    let texts = values.as_string::<i32>();
+                    Arc::new(keys.map(|key| key.map(|key| texts.value(key))).collect::<StringArray>())
+                }
+                DataType::Int64 => {
+                    let whole = values.as_primitive::<Int64Type>();
+                    Arc::new(keys.map(|key| key.map(|key| whole.value(key))).collect::<Int64Array>())
+                }
+                DataType::Float64 => {
+                    let numbers = values.as_primitive::<Float64Type>();
+                    Arc::new(keys.map(|key| key.map(|key| numbers.value(key))).collect::<Float64Array>())
+                }
+                _ => return None,
+            })
         }
         DataType::Boolean => {
             let values = array.as_boolean().iter().map(|v| v.map(|b| f64::from(u8::from(b))));

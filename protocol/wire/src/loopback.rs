@@ -43,9 +43,12 @@ pub fn check_listen(address: SocketAddr) -> Result<SocketAddr, AddressError> {
 
 /// Whether `HOST:PORT` certainly is this machine: `localhost` or a loopback IP address.
 pub fn is_loopback(host_and_port: &str) -> bool {
-    let host = host_and_port.rsplit_once(':').map_or(host_and_port, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    let split = host_and_port.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+    let (host, port) = split.unwrap_or((host_and_port, ""));
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    // What is behind the colon of 127.0.0.1:80.example.org is no port.
+    let is_port = port.len() <= 5 && port.bytes().all(|digit| digit.is_ascii_digit());
+    is_port && (host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()))
 }
 
 #[cfg(test)]
@@ -65,6 +68,11 @@ mod tests {
             ("127.0.0.1:1", true),
             ("localhost:1", true),
             ("[::1]:1", true),
+            ("[::1]", true),
+            ("localhost", true),
+            ("127.0.0.1:7410.example.org", false),
+            ("127.0.0.1:7410:1", false),
+            ("localhost:", true),
             ("10.0.0.7:1", false),
             ("[::]:1", false),
             ("localhost.example.org:1", false),

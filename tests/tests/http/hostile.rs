@@ -12,7 +12,7 @@ use trawl_tests::http::{JSON, Server, connect, raw, request};
 use trawl_tests::scrape::Samples;
 use trawl_tests::wait;
 
-use super::{market, scan};
+use super::{long_scan, market, scan};
 use crate::security::connection_of;
 
 /// The server closes a connection that is stuck within this: its time-outs, and room for a loaded machine.
@@ -231,6 +231,30 @@ fn tokens_and_rights_are_those_of_grpc() {
     for secret in [&ana, &ben, &carl] {
         assert!(!log.contains(secret.trim_start_matches("Bearer ")), "a token is in the log");
     }
+}
+
+#[test]
+fn a_token_may_have_as_many_scans_as_it_says() {
+    let home = market();
+    let token = Token::fresh().expect("a token");
+    let line = format!("dora submit,read {} scans=1 submissions-per-minute=3\n", hex::encode(token.digest()));
+    let tokens = home.write("tokens", &line);
+    let server = Server::start(&home, &["--tokens", tokens.to_str().expect("a path")]);
+    let bearer = format!("Bearer {}", token.secret());
+    let ask = |method: &str, path: &str, body: &str| {
+        request(&server.address, method, path, &[JSON, ("Authorization", &bearer)], body.as_bytes())
+    };
+    let long = ask("POST", "/v1/scans", &long_scan().to_string()).expect(202).json();
+    let refused = ask("POST", "/v1/scans", &scan().to_string()).expect(429);
+    assert!(refused.headers.contains_key("retry-after") && refused.json()["error"]["kind"] == "too_many");
+    let path = format!("/v1/scans/{}", long["scan"].as_str().expect("an id"));
+    assert_eq!(ask("DELETE", &path, "").expect(200).json()["state"], "cancelled");
+    // One that has ended does not count any more, and one that cannot be compiled never did.
+    ask("POST", "/v1/scans", r#"{"document": {"dataset": "market", "where": "clos > 1"}}"#).expect(422);
+    // A slow machine takes so long for a scan that another one is allowed.
+    let often = (0..10).map(|_| ask("POST", "/v1/answers", &scan().to_string())).find(|reply| reply.status != 200);
+    let often = often.expect("one is refused").expect(429).json();
+    assert!(often["error"]["message"].as_str().is_some_and(|why| why.contains("too often")), "{often}");
 }
 
 #[test]

@@ -74,6 +74,56 @@ fn a_long_scan_is_watched_and_cancelled_and_stops() {
 }
 
 #[test]
+fn a_scan_whose_answer_could_fill_the_memory_is_refused_before_it_runs() {
+    let home = market();
+    let server = Server::start(&home, &["--results-memory-bytes", "1048576"]);
+    let mut large = scan();
+    large["document"]["where"] = "close > sma(close, n)".into();
+    large["document"]["sweep"] = json!({ "n": { "from": 2, "to": 400, "step": 1 } });
+    for path in ["/v1/scans", "/v1/answers"] {
+        let refused = server.post(path, &large).expect(413).json();
+        assert_eq!(refused["error"]["kind"], "too_large");
+        assert!(text(&refused["error"]["help"]).contains("--results-memory-bytes"), "{refused}");
+    }
+    server.post("/v1/answers", &scan()).expect(200);
+}
+
+/// The option `--config` has the other one, so that both are tried.
+#[test]
+fn serve_keeps_an_audit_log_of_requests_and_scans() {
+    let home = market();
+    let log = home.path("audit.jsonl");
+    let config = home.write("serve.toml", &format!("audit = '{}'\nscans-running-max = 1\n", log.display()));
+    let server = Server::start(&home, &["--config", &config.display().to_string()]);
+    let id = text(&server.post("/v1/scans", &scan()).expect(202).json()["scan"]).to_owned();
+    server.get(&format!("/v1/scans/{id}/answer?wait_s=60")).expect(200);
+    let mut why = scan();
+    why["symbols"] = json!(["SYN00001"]);
+    server.post("/v1/why", &why).expect(200);
+    server.post("/v1/scans", &json!({ "document": { "dataset": "market", "where": "clos > 1" } })).expect(422);
+    server.get("/v1/version").expect(200);
+    request(&server.address, "GET", "/v1/scans", &[("Origin", "http://evil.example")], b"").expect(403);
+    drop(server);
+    let lines: Vec<Value> = trawl_tests::home::text(&log)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    let field = |line: &Value, key: &str| line["fields"].get(key).unwrap_or(&line[key]).clone();
+    let found = |wanted: &[(&str, &str)]| {
+        let fits = |line: &&Value| wanted.iter().all(|(key, value)| field(line, key) == **value);
+        assert!(lines.iter().any(|line| fits(&line)), "{wanted:?} of {lines:#?}");
+    };
+    found(&[("action", "/v1/scans"), ("outcome", "done"), ("subject", &id), ("caller", "local")]);
+    found(&[("action", "/v1/scans/{scan}/answer"), ("outcome", "done"), ("subject", &id)]);
+    found(&[("action", "/v1/why"), ("outcome", "done"), ("subject", "market")]);
+    found(&[("action", "/v1/scans"), ("outcome", "failed"), ("caller", "local")]);
+    found(&[("action", "/v1/scans"), ("outcome", "refused")]);
+    found(&[("message", "scan accepted"), ("scan", &id), ("caller", "local")]);
+    found(&[("message", "scan ended"), ("scan", &id), ("outcome", "done")]);
+    assert!(lines.iter().all(|line| field(line, "action") != "/v1/version"), "everybody may read the version");
+}
+
+#[test]
 fn a_request_that_goes_away_ends_its_ephemeral_scan() {
     use std::io::Write as _;
     let home = market();

@@ -277,6 +277,23 @@ fn series_are_the_values_that_compute_gives() {
         .sum();
     assert_eq!(rows, 10);
     let unknown = json!({ "dataset": "market", "symbol": "SYN0003", "exprs": ["close"] });
+    // The words and the arithmetic are those of the scan whose series they are.
+    let mut own =
+        json!({ "dataset": "market", "symbol": "SYN00003", "exprs": ["twice(close) as d"], "let": { "k": "2" } });
+    own["def"] = json!({ "twice(x)": "x * k" });
+    let doubled = server.post("/v1/series", &own).expect(200).json();
+    let plain = json!({ "dataset": "market", "symbol": "SYN00003", "exprs": ["close * 2 as d", "close / 3 as t"] });
+    let exact = server.post("/v1/series", &plain).expect(200).json();
+    assert_eq!(doubled["columns"]["d"], exact["columns"]["d"]);
+    let mut single = plain.clone();
+    single["precision"] = "f32".into();
+    let single = server.post("/v1/series", &single).expect(200).json();
+    assert_ne!(single["columns"]["t"], exact["columns"]["t"], "other arithmetic, other values");
+    for (key, value) in [("history", json!({ "bars": 50 })), ("timeframe", json!("1w"))] {
+        let mut other = plain.clone();
+        other[key] = value;
+        server.post("/v1/series", &other).expect(422);
+    }
     let refused = server.post("/v1/series", &unknown).expect(422).json();
     assert!(refused["error"]["help"].as_str().is_some_and(|help| help.contains("did you mean")), "{refused}");
 }

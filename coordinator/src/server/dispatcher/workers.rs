@@ -154,6 +154,9 @@ impl State {
             state: worker.state().value().to_owned(),
             execution_class: record.class.to_string(),
             loads: worker.reported.loads,
+            cache_bytes: record.cache_bytes,
+            device: record.device.as_ref().map_or_else(String::new, |device| device.name.clone()),
+            device_memory_bytes: record.device.as_ref().map_or(0, |device| device.memory_bytes),
         }
     }
 

@@ -20,7 +20,7 @@ pub struct TableLimits {
     pub waiting: usize,
     /// Ended scans that are kept; of more, the oldest are forgotten.
     pub kept: usize,
-    /// Bytes of their answers, estimated; the newest is kept whatever its size.
+    /// Bytes of their answers, estimated; the newest is kept whatever its size, and none is larger.
     pub kept_bytes: u64,
 }
 
@@ -195,6 +195,7 @@ mod tests {
             owner: "local".to_owned(),
             state: watch::Sender::new(info),
             cancel: Default::default(),
+            permit: Mutex::default(),
             work: Mutex::default(),
             outcome: Mutex::default(),
         };
