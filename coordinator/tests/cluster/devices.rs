@@ -131,12 +131,14 @@ async fn a_device_computes_in_both_precisions_and_its_worker_on_the_cpu_where_th
     assert_ne!(want, world.rows_by_cpu(&ScanDocument { precision: None, ..document.clone() }), "another precision");
     for shards in [ShardSpec::PerSegment, ShardSpec::Count(1), ShardSpec::Count(4)] {
         let before = worker.device.counts().launches;
-        // On the device, as `rows_of` asserts.
-        assert_eq!(world.rows_of(&document, shards).await, want);
+        let call = ScanCall { document: document.clone(), shards, fresh: true, ..ScanCall::default() };
+        let answer = client::scan(&world.url, &call, &NoProgress).await.unwrap().answer;
+        assert_eq!((answer.identity.backend.as_str(), answer.identity.precision.as_str()), ("cuda", "f32"));
+        assert_eq!(answer.rows, want);
         assert!(worker.device.counts().launches > before);
     }
     let before = worker.device.counts().launches;
-    let call = ScanCall { document, backend: Some("cpu".to_owned()), ..ScanCall::default() };
+    let call = ScanCall { document, backend: Some("cpu".to_owned()), fresh: true, ..ScanCall::default() };
     let scanned = client::scan(&world.url, &call, &NoProgress).await.unwrap();
     assert_eq!((scanned.answer.identity.backend.as_str(), scanned.answer.identity.precision.as_str()), ("cpu", "f32"));
     assert_eq!((scanned.answer.rows, worker.device.counts().launches), (want, before));
