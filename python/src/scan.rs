@@ -140,7 +140,8 @@ impl Scan {
 
     /// What the scan needs and costs, as JSON, and the steps of its plan as text.
     fn explain(&self, py: Python<'_>) -> PyResult<(String, String)> {
-        let explained = py.detach(|| Explanation::of(&self.prepared).map(|found| (found, self.prepared.plan.explain())));
+        let explained =
+            py.detach(|| Explanation::of(&self.prepared).map(|found| (found, self.prepared.plan.explain())));
         let (explanation, steps) = explained.map_err(|error| failure(&error))?;
         Ok((text_of(&explanation)?, steps))
     }
