@@ -148,7 +148,7 @@ fn every_line_of_the_tour_runs_in_a_fresh_clone_and_prints_what_it_shows() {
 #[test]
 fn every_line_of_the_page_of_panels_runs() {
     let (run, _) = run_page("docs/panel.md", &[]);
-    assert_eq!(run, 2);
+    assert_eq!(run, 4);
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn companies_of(
             // It may have had another ticker on the first day, or be listed since.
             (None, Some(one)) if knows_first && is_new(one) => one.ticker.clone(),
             _ => {
-                companies.extend(apart(group));
+                companies.extend(apart(group, last_day));
                 continue;
             }
         };
@@ -139,7 +139,7 @@ fn companies_of(
                 if tickers.len() > 1 {
                     notes.push(format!("{} are one company, and {why}: they stay apart", tickers.join(", ")));
                 }
-                companies.extend(apart(group));
+                companies.extend(apart(group, last_day));
             }
         }
     }
@@ -175,7 +175,7 @@ fn groups(listings: Listings, last_day: TimeMicros) -> Vec<Group> {
 }
 
 /// Each listing by itself: its ticker from the beginning on.
-fn apart(group: Group) -> Vec<Company> {
+fn apart(group: Group, last_day: TimeMicros) -> Vec<Company> {
     let Group { mut last, first } = group;
     // The same company twice: what it is now, else what it was last.
     last.sort_by_key(|one| (one.ticker.clone(), one.delisted.unwrap_or(TimeMicros::MAX)));
@@ -186,7 +186,8 @@ fn apart(group: Group) -> Vec<Company> {
             None => kept.push(one),
         }
     }
-    kept.extend(first);
+    // Not listed on the last day; since when is not known.
+    kept.extend(first.into_iter().map(|one| Listed { delisted: Some(last_day), is_undated: true, ..one }));
     let tenure = |listed: Listed| Tenure { from: None, to: listed.delisted, listed };
     kept.into_iter().map(|listed| Company { tenures: vec![tenure(listed)] }).collect()
 }
@@ -305,7 +306,7 @@ mod tests {
             (&[("2012-05-18", "FB"), ("2023-01-03", "META")], "Polygon's changes end with FB"),
         ] {
             let (lines, _, notes) = found(&last, &first, &[("M", changes)]);
-            assert_eq!(lines, ["FB - - Facebook", "META - - Meta"]);
+            assert_eq!(lines, ["FB - 2022-12-30 Facebook", "META - - Meta"]);
             assert!(notes.len() == 1 && notes[0].contains(why), "{why}: {notes:?}");
         }
         let gone = [one("META", "M", Some("2022-06-01"), "Meta")];

@@ -80,7 +80,9 @@ fn by_ticker(companies: &[Company], symbols: &[String], notes: &mut Vec<String>)
         for (tenure, symbol, is_first) in tenures {
             // Bars from before a company's first event are its own, unless another one had the ticker.
             let from = if is_first && free.is_none() { None } else { tenure.from.max(free) };
-            if tenure.to.is_some_and(|to| from.is_some_and(|from| to <= from)) {
+            // Of two that still have it, by contradicting answers, the first is taken.
+            let is_taken = own.rows.last().is_some_and(|before| before.to.is_none());
+            if is_taken || tenure.to.is_some_and(|to| from.is_some_and(|from| to <= from)) {
                 continue;
             }
             let listed = &tenure.listed;

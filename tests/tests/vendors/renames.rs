@@ -135,8 +135,11 @@ fn a_company_that_was_renamed_is_one_symbol_with_its_history() {
     assert_eq!((&one["import"]["bars"], &one["import"]["factors"]), (&4.into(), &1.into()), "{one:#}");
     parsed(user.run(&words("minutes", &["--universe", "--timeframe", "1m", "--listings"])));
     let minutes = closes(&home, "minutes");
-    let days: BTreeSet<String> =
-        minutes.iter().map(|line| line.split('T').next().expect("a date").to_owned()).collect();
+    let day = |line: &String| {
+        let (symbol, time) = line.split_once(' ').expect("a time");
+        format!("{symbol} {}", &time[..10])
+    };
+    let days: BTreeSet<String> = minutes.iter().map(day).collect();
     let expected: BTreeSet<String> =
         RENAMED.iter().map(|line| line.rsplit_once(' ').expect("a close").0.to_owned()).collect();
     assert_eq!((days, minutes.len()), (expected, 30 * RENAMED.len()));
