@@ -111,7 +111,7 @@ fn values_are_those_of_the_cpu_in_one_batch_and_in_many() {
     let bars = bars();
     // Buffers so small that they are filled many times per batch, down to one row.
     let [cramped, row] = [20_000, 1].map(|staging_bytes| ExecutorOptions { staging_bytes, ..small() });
-    for options in [waits(), small(), ExecutorOptions { streams: 1, ..small() }, cramped, row] {
+    for options in [waits(), small(), ExecutorOptions { streams: 1, interactive_streams: 1, ..small() }, cramped, row] {
         let world = world("", options);
         Precision::ALL.into_iter().for_each(|precision| world.agrees_in(precision, &plan(), &bars));
     }
@@ -317,7 +317,7 @@ fn one_group_that_does_not_fit_is_an_error_that_names_bytes() {
 fn a_batch_that_runs_too_long_ends_the_call_at_its_end() {
     let (program, bars) = (plan(), bars());
     let symbols = inputs(&program, &bars, &[]);
-    let one = ExecutorOptions { streams: 1, batch_time_max: Duration::from_millis(200), ..small() };
+    let one = ExecutorOptions { interactive_streams: 1, batch_time_max: Duration::from_millis(200), ..small() };
     let world = world("slow=1:700", one);
     let fault = world.values(&program, &symbols, &vec![0; symbols.len()]).expect_err("too late");
     assert!(matches!(fault, Fault::Late { took, .. } if took >= Duration::from_millis(700)), "{fault}");

@@ -136,7 +136,7 @@ fn no_bit_depends_on_devices_modes_streams_or_residence() {
         let settings: Vec<String> =
             (0..count).map(|i| format!("card=gh200 when=random seed={}", run * 7 + i)).collect();
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-        let devices = devices(&settings, &ExecutorOptions { streams, ..in_mode(mode) });
+        let devices = devices(&settings, &ExecutorOptions { streams, interactive_streams: streams, ..in_mode(mode) });
         for _ in 0..2 {
             let came = devices.run(&shard, &program);
             assert!(came.failed().is_empty(), "{count} {mode} {streams}: {:?}", came.failed());

@@ -36,6 +36,8 @@ const BYTES_IN_MAX: u64 = 128 << 20;
 pub(super) const RESIDENT_SHARE: u64 = 2;
 /// Default number of streams.
 const STREAMS_DEFAULT: usize = 4;
+/// Default number of streams for small requests.
+const INTERACTIVE_STREAMS_DEFAULT: usize = 2;
 /// Default bytes of one pinned buffer.
 const STAGING_BYTES: usize = 8 << 20;
 /// Default maximum bytes of pinned memory.
@@ -52,8 +54,10 @@ pub struct ExecutorOptions {
     pub device_memory_bytes: Option<u64>,
     /// How bars reach the device; `None` chooses by what the device allows.
     pub memory_mode: Option<MemoryMode>,
-    /// Number of streams for large requests, which work side by side; small requests have two of their own.
+    /// Number of streams for large requests, which work side by side.
     pub streams: usize,
+    /// Number of streams for small requests.
+    pub interactive_streams: usize,
     /// Maximum batches of one request in flight; `None` chooses by the device's copy engines.
     pub batches_in_flight: Option<usize>,
     /// Bytes of each of the four pinned buffers of a stream.
@@ -74,6 +78,7 @@ impl Default for ExecutorOptions {
             device_memory_bytes: None,
             memory_mode: None,
             streams: STREAMS_DEFAULT,
+            interactive_streams: INTERACTIVE_STREAMS_DEFAULT,
             batches_in_flight: None,
             staging_bytes: STAGING_BYTES,
             pinned_bytes_max: PINNED_BYTES_MAX,
@@ -125,10 +130,12 @@ impl Executor {
         let access = device.facts().access;
         let (mode, mode_reason) = MemoryMode::choose(access, options.memory_mode).map_err(Fault::Failed)?;
         let budget = Arc::new(Budget::new(bytes_max));
+        // In the order of urgency.
+        let streams = [options.interactive_streams, options.streams];
         let pinned = (options.staging_bytes, options.pinned_bytes_max);
         let in_flight = if access.copy_engines >= 2 { UNDER_WAY_MAX } else { UNDER_WAY_ONE_ENGINE };
         Ok(Self {
-            pool: Arc::new(Pool::new(Arc::clone(&device), Arc::clone(&budget), options.streams, pinned)),
+            pool: Arc::new(Pool::new(Arc::clone(&device), Arc::clone(&budget), streams, pinned)),
             placement: placement::of(mode),
             mode_reason,
             in_flight_max: options.batches_in_flight.unwrap_or(in_flight).max(1),

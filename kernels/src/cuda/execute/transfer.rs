@@ -13,8 +13,6 @@ use crate::cuda::device::{CELL_BYTES, Device, Fault, Mark, Memory, Place, Stagin
 /// How long a device may be silent before it counts as lost.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Tracks for small requests.
-const INTERACTIVE_TRACKS: usize = 2;
 /// Pinned buffers of a track: two in each direction.
 const BUFFERS_OF_TRACK: usize = 4;
 
@@ -242,8 +240,8 @@ impl Track {
 pub(super) struct Pool {
     device: Arc<dyn Device>,
     budget: Arc<Budget>,
-    /// Maximum tracks for large requests; small ones have [`INTERACTIVE_TRACKS`] of their own.
-    tracks_max: usize,
+    /// Maximum tracks by [`Urgency`].
+    tracks_max: [usize; 2],
     staging_cells: usize,
     state: Mutex<PoolState>,
     returned: Condvar,
@@ -266,16 +264,16 @@ pub(super) struct Lent {
 }
 
 impl Pool {
-    /// A pool of at most `tracks_max` streams for large requests, with buffers of whole rows, whose pinned memory is at
-    /// most `pinned_bytes_max` together if that is a row for each.
+    /// A pool of at most `tracks_max` streams by [`Urgency`], with buffers of whole rows, whose pinned memory is at most
+    /// `pinned_bytes_max` together if that is a row for each.
     pub fn new(
         device: Arc<dyn Device>,
         budget: Arc<Budget>,
-        tracks_max: usize,
+        tracks_max: [usize; 2],
         (staging_bytes, pinned_bytes_max): (usize, usize),
     ) -> Self {
-        let tracks_max = tracks_max.max(1);
-        let buffers = (tracks_max + INTERACTIVE_TRACKS) * BUFFERS_OF_TRACK;
+        let tracks_max = tracks_max.map(|tracks| tracks.max(1));
+        let buffers = tracks_max.iter().sum::<usize>() * BUFFERS_OF_TRACK;
         let rows = (staging_bytes.min(pinned_bytes_max / buffers) / CELL_BYTES / GROUP_LANES).max(1);
         let staging_cells = rows * GROUP_LANES;
         Self { device, budget, tracks_max, staging_cells, state: Mutex::default(), returned: Condvar::new() }
@@ -285,13 +283,12 @@ impl Pool {
     /// ones.
     pub fn lend(self: &Arc<Self>, urgency: Urgency, wait: bool) -> Result<Option<Lent>, Fault> {
         let class = urgency as usize;
-        let most = if urgency == Urgency::Interactive { INTERACTIVE_TRACKS } else { self.tracks_max };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(track) = state.idle[class].pop() {
                 return Ok(Some(Lent { pool: Arc::clone(self), track: ManuallyDrop::new(track) }));
             }
-            if state.made[class] < most {
+            if state.made[class] < self.tracks_max[class] {
                 let track = Track::new(&self.device, &self.budget, self.staging_cells, urgency)?;
                 state.made[class] += 1;
                 return Ok(Some(Lent { pool: Arc::clone(self), track: ManuallyDrop::new(track) }));
