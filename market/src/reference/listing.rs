@@ -367,7 +367,7 @@ mod tests {
         ] {
             assert_eq!(t.symbol_of_ticker(ticker, at(time)), symbol, "{ticker} {time}");
         }
-        let parsed = SymbolTable::parse("s.csv", FILE.as_bytes(), ["META"].into_iter()).unwrap();
+        let parsed = SymbolTable::parse("s.csv", FILE.as_bytes(), ["META", "BRK.B", "IBM"].into_iter()).unwrap();
         assert_eq!((parsed.rows(), parsed.labels()), (t.rows(), t.labels()));
         assert!(SymbolTable::parse("s.csv", b"x\n", std::iter::empty()).is_err());
     }
