@@ -41,7 +41,7 @@ struct WindowExtreme {
     }
 };
 
-// Wide. An extreme and the bar that it stands at. An undefined value makes it NaN for good.
+// Wide. An extreme and its bar. An undefined value makes it NaN for good.
 struct Peak {
     double value, bar;
 
