@@ -84,6 +84,11 @@ impl Stages {
         self.left_out += other.left_out;
     }
 
+    /// Gives every batch another number.
+    pub fn renumber(&mut self, number: impl Fn(u32) -> u32) {
+        self.spans.iter_mut().for_each(|span| span.part = number(span.part));
+    }
+
     /// The stages kept.
     pub fn spans(&self) -> &[StageSpan] {
         &self.spans

@@ -14,7 +14,7 @@ use twox_hash::XxHash3_64;
 use crate::cuda::device::{Facts, Fault};
 use crate::cuda::execute::device_queue::Executor;
 use crate::cuda::execute::request::{BarsSource, RequestEvent, RequestPart};
-use crate::stages::{StageSpan, Stages};
+use crate::stages::Stages;
 use crate::{Cancel, Executable, SymbolInput};
 
 /// A device takes parts of which it is the first choice until its load exceeds the mean by 1/`OVERLOAD_SHARE`; the next
@@ -239,11 +239,9 @@ impl Fleet {
 
     /// Stages with batch numbers that are distinct among all devices.
     fn numbered(&self, at: usize, stages: &Stages) -> Stages {
-        let mut numbered = Stages::default();
+        let mut numbered = stages.clone();
         let (count, at) = (self.executors.len() as u32, at as u32);
-        for span in stages.spans() {
-            numbered.record(StageSpan { part: span.part.saturating_mul(count).saturating_add(at), ..*span });
-        }
+        numbered.renumber(|part| part.saturating_mul(count).saturating_add(at));
         numbered
     }
 
