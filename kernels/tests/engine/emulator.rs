@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trawl_kernels::Precision;
 use trawl_kernels::cuda::{Bound, GROUP_LANES, HEADERS, Launch, Launcher, Lowered, Pointers, SCATTERED};
@@ -66,10 +67,12 @@ fn compile(text: &str) -> PathBuf {
     if library.exists() {
         return library;
     }
-    let source = folder.join(format!("{name}.cpp"));
+    // Under names of their own until it is complete: tests run in parallel, and two may compile one text.
+    static COMPILED: AtomicUsize = AtomicUsize::new(0);
+    let own = format!("{}-{}", std::process::id(), COMPILED.fetch_add(1, Ordering::Relaxed));
+    let source = folder.join(format!("{name}.{own}.cpp"));
     std::fs::write(&source, text).expect("a source file");
-    // Under a temporary name until it is complete, since tests run in parallel.
-    let fresh = folder.join(format!("{name}.{}.tmp", std::process::id()));
+    let fresh = folder.join(format!("{name}.{own}.tmp"));
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     let run = |arguments: &mut Command| {
         let run = arguments.output();
@@ -91,6 +94,7 @@ fn compile(text: &str) -> PathBuf {
     let libraries = flags.iter().filter(|_| !flags.iter().any(|flag| flag.contains("EMULATOR_SHADOW")));
     run(Command::new(&compiler).args(["-shared", "-fPIC"]).args(libraries).arg(&object).arg("-o").arg(&fresh));
     let _ = std::fs::remove_file(&object);
+    let _ = std::fs::rename(&source, folder.join(format!("{name}.cpp")));
     std::fs::rename(&fresh, &library).expect("a shared object");
     library
 }

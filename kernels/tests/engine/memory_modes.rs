@@ -184,9 +184,11 @@ fn a_small_request_does_not_wait_for_large_ones() {
     let (large, few) = (inputs(&program, &large, &[]), inputs(&program, &few, &[]));
     let want = expected(&program, &few);
     // Many batches of 60 ms each: the large requests have all of their streams at any time.
-    let world = world("kernel_us=60000", ExecutorOptions { batch_bytes_max: Some(512 << 10), streams: 2, ..waits() });
+    let limits = ExecutorOptions { batch_bytes_max: Some(512 << 10), interactive_bytes_max: 1 << 20, ..waits() };
+    let world = world("kernel_us=60000", ExecutorOptions { streams: 2, ..limits });
     last(&world, &program, &few, "warm").expect("a healthy device");
-    let over = AtomicBool::new(false);
+    let (over, began) = (AtomicBool::new(false), Instant::now());
+    let mut waited = Vec::new();
     std::thread::scope(|scope| {
         let run = || {
             let from = last_of(&large);
@@ -200,15 +202,16 @@ fn a_small_request_does_not_wait_for_large_ones() {
         for _ in 0..3 {
             let started = Instant::now();
             assert!(last(&world, &program, &few, "few").expect("a healthy device") == want);
-            let waited = started.elapsed();
-            // A few kernels are before it on the device; what the large requests have not enqueued is not.
-            assert!(!over.load(Ordering::Relaxed), "the large requests have ended already");
-            assert!(waited < Duration::from_millis(700), "{waited:?}");
+            waited.push(started.elapsed());
+            assert!(!over.load(Ordering::Relaxed), "the large requests have ended already: {waited:?}");
         }
         for request in requests {
             request.join().expect("no panic").expect("a healthy device");
         }
     });
+    // A few kernels are before it on the device; what the large requests have not enqueued is not.
+    let all = began.elapsed();
+    assert!(waited.iter().all(|waited| *waited < all / 3), "{waited:?} of {all:?}");
     // Streams of its own, which the device prefers.
     assert!(world.device.calls("cuStreamCreateWithPriority") >= 1);
 }

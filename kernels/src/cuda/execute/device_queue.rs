@@ -28,7 +28,7 @@ use crate::{Cancel, Executable, SymbolInput};
 const UNDER_WAY_MAX: usize = 3;
 /// The same on a device that copies in one direction at a time.
 const UNDER_WAY_ONE_ENGINE: usize = 2;
-/// Maximum bytes of the series of a request that counts as small.
+/// Default maximum bytes of the series of a request that counts as small.
 const INTERACTIVE_BYTES_MAX: u64 = 32 << 20;
 /// Maximum bytes that one batch copies to the device: small enough that copying and computing overlap.
 const BYTES_IN_MAX: u64 = 128 << 20;
@@ -58,6 +58,8 @@ pub struct ExecutorOptions {
     pub streams: usize,
     /// Number of streams for small requests.
     pub interactive_streams: usize,
+    /// Maximum bytes of the series of a request that counts as small.
+    pub interactive_bytes_max: u64,
     /// Maximum batches of one request in flight; `None` chooses by the device's copy engines.
     pub batches_in_flight: Option<usize>,
     /// Bytes of each of the four pinned buffers of a stream.
@@ -79,6 +81,7 @@ impl Default for ExecutorOptions {
             memory_mode: None,
             streams: STREAMS_DEFAULT,
             interactive_streams: INTERACTIVE_STREAMS_DEFAULT,
+            interactive_bytes_max: INTERACTIVE_BYTES_MAX,
             batches_in_flight: None,
             staging_bytes: STAGING_BYTES,
             pinned_bytes_max: PINNED_BYTES_MAX,
@@ -315,7 +318,7 @@ impl Executor {
         report: &mut dyn FnMut(RequestEvent<'_>),
     ) -> Result<(), Fault> {
         let mut waiting = self.cut(call);
-        let urgency = call.urgency(INTERACTIVE_BYTES_MAX);
+        let urgency = call.urgency(self.options.interactive_bytes_max);
         let mut under_way: VecDeque<Batch> = VecDeque::new();
         // Whether the device was trimmed since a batch was last started.
         let mut trimmed = false;
