@@ -160,7 +160,7 @@ impl BackendArgs {
             ..ExecutorOptions::default()
         };
         let cache = Arc::new(kernel_cache());
-        let gpus = self.gpus()?;
+        let gpus = gpus(self.devices.as_deref())?;
         let open = |gpu: &Gpu| {
             let device = cuda::Cuda::open(gpu)?;
             Executor::new(Arc::new(device), Arc::clone(&cache), options.clone())
@@ -174,14 +174,6 @@ impl BackendArgs {
             opened.collect()
         });
         Fleet::new(opened?).ok_or_else(|| "no device".to_owned())
-    }
-
-    /// The GPUs to use here.
-    ///
-    /// # Errors
-    /// Why there is none, or why one of them cannot be used.
-    pub fn gpus(&self) -> Result<Vec<Gpu>, String> {
-        gpus(self.devices.as_deref())
     }
 }
 

@@ -299,6 +299,7 @@ fn several_devices_compute_together_in_any_memory_mode_and_one_may_be_lost() {
     refused(DEVICE, &["--memory-mode", "coherent"], "does not read host memory");
     refused(DEVICE, &["--memory-mode", "unified"], "'managed'");
     refused(DEVICE, &["--devices", "2"], "there is no device 2");
+    refused(DEVICE, &["--devices", "0,0"], "device 0 is named twice");
     refused(&format!("{DEVICE} card=t4;{DEVICE}"), &["--devices", "0"], "8.0");
 }
 
@@ -318,6 +319,9 @@ fn devices_shows_which_ones_are_used_together() {
     assert_eq!(chosen(&shown), [1, 3]);
     assert!(shown.stdout.contains("\"memory_mode\": \"coherent\""), "{}", shown.stdout);
     assert_eq!(chosen(&run(&["--devices", "2,3"])), [2, 3]);
+    assert!(run(&["--memory-mode", "managed"]).stdout.contains("\"memory_mode\": \"managed\""));
+    let refused = run(&["--devices", "2", "--memory-mode", "coherent"]);
+    assert!(chosen(&refused).is_empty() && refused.stdout.contains("does not read host memory"), "{}", refused.stdout);
     let text = on_device(&home, &settings, &["devices"]).expect_code(0).stdout;
     assert!(
         text.contains("2 GPUs were found: GH200") && text.contains("memory mode: coherent (the device reads"),

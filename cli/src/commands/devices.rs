@@ -29,6 +29,10 @@ pub struct Args {
     /// name]
     #[arg(long, value_name = "NUMBERS", env = "TRAWL_DEVICES", hide_env = true, value_delimiter = ',')]
     devices: Option<Vec<usize>>,
+
+    /// How bars reach a GPU, as for a scan: 'pinned', 'managed' or 'coherent' [default: by what the GPU allows]
+    #[arg(long, value_name = "MODE", env = "TRAWL_MEMORY_MODE", hide_env = true)]
+    memory_mode: Option<MemoryMode>,
 }
 
 #[derive(Serialize)]
@@ -68,7 +72,7 @@ struct Found {
 
 /// Looks for devices and prints them.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let shown = shown(args.devices.as_deref());
+    let shown = shown(args);
     let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&shown)?) } else { text(&shown) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
@@ -77,29 +81,30 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// What was asked of a device that may be used.
 struct Usable {
     facts: Facts,
+    mode: (MemoryMode, &'static str),
     free_bytes: Option<u64>,
 }
 
 /// Opens the devices that would be used; why there is none, or why one of them cannot be used.
-fn usable(wanted: Option<&[usize]>) -> Result<Vec<Usable>, String> {
+fn usable(args: &Args) -> Result<Vec<Usable>, String> {
     let open = |gpu: &Gpu| {
-        let device = Cuda::open(gpu).map_err(|fault| format!("device {}, {}: {fault}", gpu.ordinal, gpu.name))?;
-        Ok(Usable { free_bytes: device.free_bytes().ok(), facts: device.facts().clone() })
+        let named = |why: String| format!("device {}, {}: {why}", gpu.ordinal, gpu.name);
+        let device = Cuda::open(gpu).map_err(|fault| named(fault.to_string()))?;
+        let mode = MemoryMode::choose(device.facts().access, args.memory_mode).map_err(named)?;
+        Ok(Usable { free_bytes: device.free_bytes().ok(), facts: device.facts().clone(), mode })
     };
-    gpus(wanted)?.iter().map(open).collect()
+    gpus(args.devices.as_deref())?.iter().map(open).collect()
 }
 
-fn shown(wanted: Option<&[usize]>) -> Shown {
+fn shown(args: &Args) -> Shown {
     let found = cuda::devices(&Search::of_environment()).unwrap_or_default();
-    let (usable, refusal) = match usable(wanted) {
+    let (usable, refusal) = match usable(args) {
         Ok(usable) => (usable, None),
         Err(why) => (Vec::new(), Some(why)),
     };
     let of_found = |gpu: cuda::Seen| {
         let chosen = usable.iter().find(|usable| usable.facts.ordinal == gpu.ordinal);
-        let access = chosen.map(|usable| usable.facts.access);
-        // Without a request there is a mode for every device.
-        let mode = access.and_then(|access| MemoryMode::choose(access, None).ok());
+        let mode = chosen.map(|usable| usable.mode);
         let other = || refusal.clone().unwrap_or_else(|| "others are used".to_owned());
         Found {
             ordinal: gpu.ordinal,
@@ -110,7 +115,7 @@ fn shown(wanted: Option<&[usize]>) -> Shown {
             chosen: chosen.is_some(),
             memory_mode: mode.map(|(mode, _)| mode.name()),
             memory_mode_reason: mode.map(|(_, reason)| reason),
-            numa_node: access.and_then(|access| access.numa_node),
+            numa_node: chosen.and_then(|usable| usable.facts.access.numa_node),
             why_not: chosen.is_none().then(other),
         }
     };

@@ -133,7 +133,7 @@ constexpr uint16_t MANY = 0xffff;
 // No vector: what is called at every access may call nothing that is seen itself.
 inline Cell* shadow;
 inline size_t shadow_cells;
-// The logarithm of a cell's bytes: those of the kernel's numbers, so that what neighbouring lanes do is told apart.
+// The logarithm of a cell's bytes: those of the kernel's numbers, so that what neighbouring lanes do is distinguished.
 inline unsigned cell_shift = 3;
 inline uint32_t barriers;
 // Whether accesses are looked at: not those of texts about them.

@@ -95,6 +95,12 @@ pub enum Unavailable {
         /// How many there are.
         count: usize,
     },
+    /// A device was asked for twice: it would be used as if it had twice its memory.
+    #[error("device {ordinal} is named twice")]
+    NamedTwice {
+        /// The number that was asked for.
+        ordinal: usize,
+    },
     /// A call of the driver failed, with its error.
     #[error("the NVIDIA driver failed: {0}")]
     Driver(String),
@@ -160,6 +166,9 @@ pub fn gpus(search: &Search, wanted: Option<&[usize]>) -> Result<Vec<Gpu>, Unava
     for &ordinal in wanted.unwrap_or(&all) {
         if ordinal >= count {
             return Err(Unavailable::NoSuchDevice { ordinal, count });
+        }
+        if found.iter().any(|gpu| gpu.ordinal == ordinal) {
+            return Err(Unavailable::NamedTwice { ordinal });
         }
         let Seen { name, capability, memory_bytes, .. } = seen(ordinal)?;
         if capability < CAPABILITY_LEAST {

@@ -36,6 +36,13 @@ fn bytes(cells: usize) -> u64 {
     (cells * CELL_BYTES) as u64
 }
 
+/// A column that the host writes where kernels read it, in one piece.
+fn written(track: &Track, place: Place, cells: usize, lay: &mut Lay<'_>) -> Result<DeviceBuffer, Fault> {
+    let mut held = track.allocate_shared(place, cells)?;
+    track.write(&mut held, &mut |cells| lay(0, cells));
+    Ok(held)
+}
+
 #[derive(Debug)]
 struct Pinned;
 
@@ -60,8 +67,7 @@ impl Placement for Managed {
     }
 
     fn place(&self, track: &mut Track, cells: usize, lay: &mut Lay<'_>) -> Result<(DeviceBuffer, u64), Fault> {
-        let mut held = track.allocate_shared(Place::Managed, cells)?;
-        track.write(&mut held, &mut |cells| lay(0, cells));
+        let held = written(track, Place::Managed, cells, lay)?;
         track.device.prefetch(track.stream, held.memory())?;
         Ok((held, bytes(cells)))
     }
@@ -76,9 +82,7 @@ impl Placement for Coherent {
     }
 
     fn place(&self, track: &mut Track, cells: usize, lay: &mut Lay<'_>) -> Result<(DeviceBuffer, u64), Fault> {
-        let mut held = track.allocate_shared(Place::Host, cells)?;
-        track.write(&mut held, &mut |cells| lay(0, cells));
-        Ok((held, 0))
+        Ok((written(track, Place::Host, cells, lay)?, 0))
     }
 
     fn promote(&self, track: &Track, held: &DeviceBuffer) -> Result<Option<DeviceBuffer>, Fault> {
