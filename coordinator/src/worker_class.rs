@@ -135,7 +135,8 @@ pub fn choose<'a>(serving: impl Iterator<Item = &'a WorkerRecord>, needs: &Class
         let threads = u64::from(record.threads.max(1));
         let cpu = class.on(BACKEND_CPU);
         if class != cpu && needs.admit(&class) {
-            *capacity.entry(class).or_default() += DEVICE_THREADS.max(threads);
+            let devices = record.device.as_ref().map_or(1, |device| u64::from(device.count.max(1)));
+            *capacity.entry(class).or_default() += (devices * DEVICE_THREADS).max(threads);
         }
         if needs.admit(&cpu) {
             *capacity.entry(cpu).or_default() += threads;
@@ -150,6 +151,8 @@ pub fn choose<'a>(serving: impl Iterator<Item = &'a WorkerRecord>, needs: &Class
 
 #[cfg(test)]
 mod tests {
+    use trawl_wire::record::DeviceRecord;
+
     use super::*;
 
     fn worker(numerics: &str, backend: &str, threads: u32) -> WorkerRecord {
@@ -187,6 +190,12 @@ mod tests {
         assert_eq!(chosen(&[cpu.clone(), cuda.clone()], &needs()), pair(&own, "cuda"), "one device for one CPU");
         let many = [vec![cpu.clone(); 100], vec![cuda.clone()]].concat();
         assert_eq!(chosen(&many, &needs()), pair(&own, "cpu"), "not one device for a hundred CPUs");
+        let sixteen = WorkerRecord {
+            device: Some(DeviceRecord { name: "16 x d".to_owned(), memory_bytes: 1, count: 16 }),
+            ..cuda.clone()
+        };
+        let many = [vec![cpu.clone(); 100], vec![sixteen]].concat();
+        assert_eq!(chosen(&many, &needs()), pair(&own, "cuda"), "but sixteen devices of one worker");
         let earlier = [worker("n0", "cpu", 16), worker("n0", "cpu", 16), cpu.clone()];
         assert_eq!(chosen(&earlier, &needs()), pair("n0", "cpu"));
         let equal = [worker("n0", "cpu", 16), worker("zz", "cpu", 16), cpu];
