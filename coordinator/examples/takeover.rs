@@ -132,6 +132,7 @@ async fn main() -> Result<(), Error> {
         no_worker_timeout: Duration::from_secs(15),
         default_backend: None,
         watched_datasets: Vec::new(),
+        data_care: trawl_coordinator::server::DataCare::default(),
         class_patience: trawl_coordinator::server::CLASS_PATIENCE,
         start_timeout: Duration::from_secs(5),
         drain_timeout: Duration::from_secs(1),

@@ -1,7 +1,7 @@
 //! The steps of a scan in order, and the data passed between them.
 //!
 //! A plan with cross-sections is run in passes over all segments. From the last stage back, each pass collects the
-//! times at which symbols read cross-sections; then, from the first stage on, their values at those times, one chunk of
+//! times at which symbols read cross-sections, unless those follow from plan and manifest; then, from the first stage on, their values at those times, one chunk of
 //! times per pass; the last pass returns the rows of the answer. Pure but for the labels of the snapshot's symbol
 //! table: both modes drive it.
 
@@ -106,6 +106,44 @@ impl Passes {
         })
     }
 
+    /// Leaves out the steps that only collect times, as far as plan and manifest say which; returns how many. Reads the dataset's times,
+    /// and no bars. The others keep their numbers, under which the results of recorded scans are stored.
+    ///
+    /// # Errors
+    /// [`PassError::TooLarge`].
+    pub fn leave_out_times(&mut self) -> Result<u32, PassError> {
+        if self.step().kind == StepKind::Values {
+            return Ok(0);
+        }
+        // Whatever cannot be read here is reported by those that need it.
+        let Ok(all) = self.prepared.dataset.times() else { return Ok(0) };
+        let (all, source) = (all.into(), self.prepared.source());
+        let mut left_out = 0;
+        while self.step().kind == StepKind::Times {
+            let Ok(Some(times)) = source.times_without_bars(self.step(), &self.input(&[]), &all) else { break };
+            self.collect(times);
+            self.end_step()?;
+            left_out += 1;
+        }
+        Ok(left_out)
+    }
+
+    fn collect(&mut self, read: Vec<CrossTimes>) {
+        read.into_iter().for_each(|CrossTimes { cross, times }| self.times.entry(cross).or_default().extend(times));
+    }
+
+    /// Goes on to the next step.
+    fn end_step(&mut self) -> Result<(), PassError> {
+        let ended = self.steps.pop_front();
+        if ended.is_some_and(|ended| ended.kind == StepKind::Times) && self.step().kind == StepKind::Values {
+            self.check_size()?;
+        }
+        if self.step().kind == StepKind::Values && !self.is_last() {
+            self.chunks = chunks(&self.wanted(self.step().stage), self.prepared.symbol_count() as u64);
+        }
+        Ok(())
+    }
+
     /// The current step; the last one returns the answer's rows.
     pub fn step(&self) -> ScanStep {
         *self.steps.front().expect("the last step is never taken away")
@@ -188,28 +226,17 @@ impl Passes {
             StepKind::Times => {
                 for result in results {
                     if let SegmentOutput::Times(needs) = result.output {
-                        for need in needs {
-                            self.times.entry(need.cross).or_default().extend(need.times);
-                        }
+                        self.collect(needs);
                     }
                 }
-                self.steps.pop_front();
-                if self.step().kind == StepKind::Values {
-                    self.check_size()?;
-                }
+                self.end_step()
             }
             StepKind::Values => {
                 self.gather(&results);
                 self.chunks.pop_front();
-                if self.chunks.is_empty() {
-                    self.steps.pop_front();
-                }
+                if self.chunks.is_empty() { self.end_step() } else { Ok(()) }
             }
         }
-        if self.step().kind == StepKind::Values && !self.is_last() && self.chunks.is_empty() {
-            self.chunks = chunks(&self.wanted(self.step().stage), self.prepared.symbol_count() as u64);
-        }
-        Ok(())
     }
 
     /// Bytes of one value for each symbol and time of all cross-sections, and the number of times.

@@ -6,9 +6,15 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use sha2::{Digest as _, Sha256};
+
 use crate::error::MarketError;
+use crate::group_reader::read_at;
 use crate::manifest::sha256_hex;
 use crate::remote::{RemoteDataset, content};
+
+/// Bytes of a file that are in memory while its sha256 is computed.
+const CHECKED_BYTES: u64 = 1 << 20;
 
 /// Files in memory, by sha256: the bundled datasets.
 pub(crate) type MemoryFiles = Mutex<BTreeMap<String, Arc<Vec<u8>>>>;
@@ -85,6 +91,48 @@ impl Files {
             }
             Ok(bytes)
         })
+    }
+
+    /// Compares the sha256 of a file with its name without keeping its content in memory; returns its bytes. Of a dataset in an object
+    /// store only this machine's copy is read, which is not a use of it: `None` where there is none, and a damaged one is deleted, so that it is fetched
+    /// again.
+    /// After each block of at most [`CHECKED_BYTES`] `pause` is called with its bytes; false ends it, with `None`.
+    ///
+    /// # Errors
+    /// Those of [`Files::open`]; [`MarketError::Checksum`].
+    pub fn check(
+        &self,
+        (name, relative, digest): (&str, &str, &str),
+        mut pause: impl FnMut(u64) -> bool,
+    ) -> Result<Option<u64>, MarketError> {
+        let shown = || format!("{name}/{relative}");
+        let file = match self {
+            Self::Directory(_) => Some(self.open(name, relative, Some(digest))?),
+            Self::Remote(remote) => remote.peek(relative)?,
+            Self::Memory(_) => None,
+        };
+        let Some(file) = file else { return Ok(None) };
+        let failed = || MarketError::io("read", shown());
+        let bytes = file.metadata().map_err(failed())?.len();
+        let mut block = vec![0; CHECKED_BYTES.min(bytes) as usize];
+        let (mut hash, mut read) = (Sha256::new(), 0);
+        while read < bytes {
+            let part = &mut block[..CHECKED_BYTES.min(bytes - read) as usize];
+            read_at(&file, part, read).map_err(failed())?;
+            hash.update(&*part);
+            read += part.len() as u64;
+            if !pause(part.len() as u64) {
+                return Ok(None);
+            }
+        }
+        let found = hex::encode(hash.finalize());
+        if found == digest {
+            return Ok(Some(bytes));
+        }
+        if let Self::Remote(remote) = self {
+            remote.discard(relative, &file);
+        }
+        Err(MarketError::Checksum { file: shown(), expected: digest.to_owned(), found })
     }
 
     /// The dataset's directory, if it is in one.

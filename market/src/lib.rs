@@ -42,6 +42,7 @@ mod remote;
 mod removal;
 mod removal_report;
 mod resample;
+mod scrub;
 mod series;
 mod snapshot;
 mod sources;
@@ -83,6 +84,7 @@ pub use reference::{Adjustment, AdjustmentMode, AttributeTable, FactorRow, Listi
 pub use remote::{CacheEvent, CacheOptions, Deadline, ListedFolder, ListedObject, Objects, ObjectsError};
 pub use removal_report::{GRACE_DEFAULT, GRACE_MAX, InUse, Pending, RemovalReport};
 pub use resample::{HigherBars, aggregate, check_resampling, higher_bars};
+pub use scrub::{Scrub, Scrubbed};
 pub use series::{Series, Value};
 pub use store::{DatasetSummary, Store};
 pub use sums::CHUNK_ROWS;

@@ -3,7 +3,7 @@
 //! Clients name datasets; paths or URLs from clients are never followed. This file only reads; snapshots are created
 //! and deleted elsewhere.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -115,12 +115,17 @@ impl Store {
         }
     }
 
+    /// Whether the datasets are in an object store, and this machine keeps copies of their files.
+    pub fn keeps_copies(&self) -> bool {
+        self.remote.is_some()
+    }
+
     pub(crate) fn remote(&self) -> Option<&Arc<RemoteRoot>> {
         self.remote.as_ref()
     }
 
     /// The files of a dataset whose name has been checked.
-    fn files(&self, name: &str) -> Files {
+    pub(crate) fn files(&self, name: &str) -> Files {
         match &self.remote {
             Some(root) => Files::Remote(RemoteDataset { root: Arc::clone(root), name: name.to_owned(), staged: None }),
             None => Files::Directory(self.directory(name)),
@@ -288,8 +293,22 @@ impl Store {
         Ok(list)
     }
 
+    /// The datasets under the root and the ids of their newest snapshots, none of which is opened.
+    ///
+    /// # Errors
+    /// [`MarketError::Io`] when the data root exists but cannot be listed; [`MarketError::DataRoot`].
+    pub fn newest_snapshots(&self) -> Result<BTreeMap<String, String>, MarketError> {
+        let mut newest = BTreeMap::new();
+        for name in self.names()? {
+            if let Some(snapshot) = self.head(&name)? {
+                newest.insert(name, snapshot);
+            }
+        }
+        Ok(newest)
+    }
+
     /// Names of the datasets under the root, sorted. Other directory entries are skipped.
-    fn names(&self) -> Result<Vec<String>, MarketError> {
+    pub(crate) fn names(&self) -> Result<Vec<String>, MarketError> {
         if let Some(remote) = &self.remote {
             let mut names = Vec::new();
             for name in remote.folders()? {

@@ -235,6 +235,7 @@ def main():
     stores = [Etcd(etcd_program, folder / "faulty", ETCD_QUOTA_BYTES), Etcd(etcd_program, folder / "calm", 2 * 1024**3)]
     few = ["--scans-running-max", 4, "--scans-waiting-max", 8, "--watched-datasets", f"{WATCHED}={WATCHED_HOURS}"]
     few += ["--results-memory-bytes", MEMORY_BYTES, "--spool-bytes", SPOOL_BYTES]
+    few += ["--scrub-every-s", 2, "--scrub-first-after-s", 1, "--scrub-bytes-per-s", 1 << 30]
     faulty = Cluster("faulty", folder / "faulty", given.trawl, stores[0], data, 2, 3, own_data=own_data, options=few)
     # Bars of its own: what is done to the others' must not reach it.
     calm_data = folder / "calm-data"

@@ -21,6 +21,7 @@ NOT_TRIED = {
     "TrawlResultsDisputed": "needs a machine that computes wrongly",
     "TrawlScanDoubted": "needs a machine that computes wrongly",
     "TrawlSegmentsPanicked": "needs a bug of the engine",
+    "TrawlCompactionsFailing": "needs a data root that a coordinator started as root may not write to",
     "TrawlMemoryNearLimit": "needs root, to put a file in place of a control group's limit",
 }
 
@@ -357,7 +358,7 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
         ),
         Fault(
             "every copy of a dataset is damaged",
-            ["TrawlSegmentsFailed"],
+            ["TrawlSegmentsFailed", "TrawlDataDamaged"],
             damage_all,
             repair_all,
             again=lambda: (cluster.scan(dataset="other"), time.sleep(1)),

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,13 +29,22 @@ const NONE: usize = usize::MAX;
 /// `[piece][axis]`: the first row that is needed.
 pub(crate) type Needed = Vec<Vec<usize>>;
 
+/// Rows of an axis on the frame of a piece that read a cross-section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CrossRead {
+    pub cross: u16,
+    pub axis: usize,
+    pub piece: usize,
+    pub rows: Range<usize>,
+}
+
 impl<'a> StageRun<'a> {
     pub fn frame(&self, piece: &FrameProgram) -> &'a Frame {
         &self.plan.frames[piece.frame.index()]
     }
 
     /// The axes that a frame's programs run along.
-    pub fn axes_of(&self, frame: &Frame) -> std::ops::Range<usize> {
+    pub fn axes_of(&self, frame: &Frame) -> Range<usize> {
         match &frame.subject {
             Subject::Own => 0..self.own,
             Subject::Reference(symbol) => match self.references.binary_search(symbol) {
@@ -78,10 +88,10 @@ impl<'a> StageRun<'a> {
         Some((at, Reader { how, times, source_times: found.times(&source.bars), higher: between }))
     }
 
-    /// Extends `needed` from the wanted pieces to the pieces that they read, and returns the times at which
-    /// cross-sections are read.
-    pub fn demand(&self, needed: &mut Needed) -> BTreeMap<u16, BTreeSet<TimeMicros>> {
-        let mut times: BTreeMap<u16, BTreeSet<TimeMicros>> = BTreeMap::new();
+    /// Extends `needed` from the wanted pieces to the pieces that they read, and returns from which rows on cross-sections
+    /// are read.
+    pub fn demand(&self, needed: &mut Needed) -> Vec<CrossRead> {
+        let mut reads_crosses = Vec::new();
         for (p, piece) in self.stage.pieces.iter().enumerate().rev() {
             let frame = self.frame(piece);
             let reads = |i: &Input| matches!(i, Input::Read { .. } | Input::Cross(_));
@@ -107,13 +117,24 @@ impl<'a> StageRun<'a> {
                             }
                         }
                         Input::Cross(cross) => {
-                            times.entry(*cross).or_default().extend(&axis.times(&frame.bars)[begin.min(rows)..]);
+                            let rows = begin.min(rows)..rows;
+                            reads_crosses.push(CrossRead { cross: *cross, axis: a, piece: p, rows });
                         }
                         Input::Column(_) | Input::Label(_) | Input::HistoryMask => {}
                         Input::Attribute(_) | Input::Begins(_) | Input::Clock(_) => {}
                     }
                 }
             }
+        }
+        reads_crosses
+    }
+
+    /// The times of reads of cross-sections.
+    pub fn times_of(&self, reads: &[CrossRead]) -> BTreeMap<u16, BTreeSet<TimeMicros>> {
+        let mut times: BTreeMap<u16, BTreeSet<TimeMicros>> = BTreeMap::new();
+        for CrossRead { cross, axis, piece, rows } in reads {
+            let frame = self.frame(&self.stage.pieces[*piece]);
+            times.entry(*cross).or_default().extend(&self.axes[*axis].times(&frame.bars)[rows.clone()]);
         }
         times
     }

@@ -22,6 +22,7 @@ pub mod registration;
 mod replies;
 mod resuming;
 mod schema;
+pub mod scrub;
 pub mod server;
 mod service;
 mod shard;

@@ -21,6 +21,7 @@ use trawl_wire::record::DeviceRecord;
 use trawl_wire::{WorkerRecord, envelope, pb};
 
 use crate::registration::{Registration, Superseded, register};
+use crate::scrub::{Scrubbing, scrub};
 use crate::service::{Handle, WorkerService};
 use crate::watchdog::stalled;
 use crate::{measure, warm};
@@ -63,6 +64,8 @@ pub struct Options {
     pub drain_timeout: Duration,
     /// How long its threads may make no progress while there are shards; see [`crate::STALL_TIMEOUT`].
     pub stall_timeout: Duration,
+    /// How this machine's copies of files of a bucket are checked in the background.
+    pub scrubbing: Scrubbing,
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
 }
@@ -134,6 +137,12 @@ pub async fn run(
         device: device_of(&options.engine),
         draining: false,
     };
+    let scrubbing = match options.store.keeps_copies() {
+        // Bars in a directory are checked by the leading coordinator, once for all.
+        false => Scrubbing { every: None, ..options.scrubbing },
+        true => options.scrubbing,
+    };
+    let scrubbing = scrub(options.store.clone(), scrubbing, |_| ());
     let service = Arc::new(WorkerService::new(
         (options.id, options.boot),
         options.store,
@@ -182,6 +191,7 @@ pub async fn run(
     let mut failed = None;
     let broken = tokio::select! {
         () = stop => None,
+        never = scrubbing => match never {},
         () = service.leave.notified() => None,
         // Without a device this never completes.
         Ok(why) = lost => {

@@ -1,6 +1,7 @@
 //! `trawl coordinator`: accepts scans and distributes them to workers.
 
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,7 +21,9 @@ use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 use trawl_wire::record::{checked_name, fresh_boot};
 
 use super::security::TlsArgs;
-use super::serving::{AuditArgs, ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics};
+use super::serving::{
+    AuditArgs, ClusterArgs, MetricsArgs, ScrubArgs, advertised, any_address, runtime, say_ready, serve_metrics,
+};
 use crate::app::Context;
 use crate::failure::UserMistake;
 
@@ -106,6 +109,13 @@ pub struct Args {
     /// Datasets whose newest bar may be at most so many hours old: counted in trawl_watched_datasets, named in the log
     #[arg(long, value_name = "NAME=HOURS,...", value_delimiter = ',')]
     watched_datasets: Vec<server::WatchedDataset>,
+
+    #[command(flatten)]
+    scrub: ScrubArgs,
+
+    /// Compact a dataset in the background once so many files of bars were appended to it; the data root has to be writable [default: never]
+    #[arg(long, value_name = "FILES", value_parser = clap::value_parser!(u32).range(2..=100_000), help_heading = "Data")]
+    compact_appended: Option<u32>,
 
     /// Scans that run at once; further ones wait for their turn, by priority and age
     #[arg(long, value_name = "N", default_value_t = server::SCANS_MAX as u32, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Limits")]
@@ -231,6 +241,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         no_worker_timeout: Duration::from_secs(args.no_worker_timeout_s),
         default_backend: args.default_backend,
         watched_datasets: args.watched_datasets,
+        data_care: server::DataCare {
+            scrubbing: args.scrub.scrubbing(),
+            compact_appended: args.compact_appended.and_then(NonZero::new),
+            look_interval: None,
+        },
         class_patience: Duration::from_secs(args.class_patience_s),
         start_timeout: args.cluster.start_timeout(),
         drain_timeout: args.cluster.drain_timeout(),

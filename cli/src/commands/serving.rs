@@ -15,6 +15,7 @@ use trawl_telemetry::metrics::{METRICS_PORT, Place, Scrapes};
 use trawl_telemetry::{AuditFile, Health};
 use trawl_wire::loopback::is_loopback;
 use trawl_wire::record::checked_name;
+use trawl_worker::scrub::{SCRUB_BYTES_PER_S, SCRUB_EVERY, SCRUB_FIRST_AFTER, Scrubbing};
 
 use super::security::{TlsArgs, credentials};
 use crate::failure::UserMistake;
@@ -53,6 +54,34 @@ impl AuditArgs {
             UserMistake::with_help(format!("--audit: cannot append to {}: {error}", path.display()), help)
         });
         opened.map(Some)
+    }
+}
+
+/// Options of the background passes over stored files.
+#[derive(Debug, clap::Args)]
+pub struct ScrubArgs {
+    /// Seconds from one background pass that compares stored files with their checksums to the next, 0: no passes. The leading
+    /// coordinator checks a directory; of a bucket, it and each worker check their copies
+    #[arg(long, value_name = "SECONDS", default_value_t = SCRUB_EVERY.as_secs(), value_parser = clap::value_parser!(u64).range(0..=31_536_000), help_heading = "Data")]
+    scrub_every_s: u64,
+
+    /// Bytes that such a pass reads in a second
+    #[arg(long, value_name = "BYTES", default_value_t = SCRUB_BYTES_PER_S, value_parser = clap::value_parser!(u64).range(1..), help_heading = "Data")]
+    scrub_bytes_per_s: u64,
+
+    /// For tests: seconds until the first pass
+    #[arg(long, value_name = "SECONDS", default_value_t = SCRUB_FIRST_AFTER.as_secs(), hide = true)]
+    scrub_first_after_s: u64,
+}
+
+impl ScrubArgs {
+    /// What they mean.
+    pub fn scrubbing(&self) -> Scrubbing {
+        Scrubbing {
+            every: (self.scrub_every_s > 0).then(|| Duration::from_secs(self.scrub_every_s)),
+            bytes_per_s: self.scrub_bytes_per_s,
+            first_after: Duration::from_secs(self.scrub_first_after_s),
+        }
     }
 }
 

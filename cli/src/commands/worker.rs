@@ -15,7 +15,7 @@ use trawl_worker::server::{self, ServerError};
 
 use super::security::TlsArgs;
 use super::serving::{
-    ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics, stop_signal,
+    ClusterArgs, MetricsArgs, ScrubArgs, advertised, any_address, runtime, say_ready, serve_metrics, stop_signal,
 };
 use crate::app::Context;
 use crate::backend::{BackendArgs, Workload};
@@ -66,6 +66,9 @@ pub struct Args {
     lease_ttl_s: u64,
 
     #[command(flatten)]
+    scrub: ScrubArgs,
+
+    #[command(flatten)]
     backend: BackendArgs,
 
     #[command(flatten)]
@@ -110,6 +113,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         start_timeout: args.cluster.start_timeout(),
         drain_timeout: args.cluster.drain_timeout(),
         stall_timeout: trawl_worker::STALL_TIMEOUT,
+        scrubbing: args.scrub.scrubbing(),
         fault_delay: Duration::from_millis(args.fault_delay_ms_per_segment),
     };
     let scrapes = args.metrics.bind()?;

@@ -8,6 +8,7 @@ use trawl_market::Store;
 use trawl_security::Connector;
 
 use super::ScanLimits;
+use super::data_care::DataCare;
 use super::heartbeat::Heartbeat;
 use super::scans::Spool;
 use crate::durable::{ResultStore, RetentionPolicy};
@@ -31,6 +32,8 @@ pub(crate) struct ClusterContext {
     /// See [`super::CLASS_PATIENCE`].
     pub class_patience: Duration,
     pub start_timeout: Duration,
+    /// What a leader does for its datasets.
+    pub data_care: DataCare,
     /// Where the work of a leader shows its progress.
     pub heartbeat: Heartbeat,
 }

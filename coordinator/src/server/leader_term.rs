@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use trawl_cluster_store::{Backoff, ControlError};
 
 use super::cluster_context::ClusterContext;
+use super::data_care::care;
 use super::dispatcher::Dispatcher;
 use super::leadership::{Leadership, Term};
 use super::membership;
@@ -76,6 +77,7 @@ pub(crate) async fn lead(
                     };
                     tokio::select! {
                         () = tidy => {}
+                        never = care(cluster.store.clone(), cluster.data_care) => match never {},
                         () = shown => {}
                         () = environment.dispatcher.ended() => {}
                     }

@@ -7,11 +7,13 @@
 //!   decides whether another record fits;
 //! - `rpc` has the calls of clients and `service` their state, `in_process` makes them for other doors of this process, `proxy` forwards their calls to the leader, `quota` and `streams` limit each
 //!   caller, `datasets` answers what clients ask about bars;
-//! - `work` estimates the remaining work, `scaler` answers autoscalers, `watched` looks at how old datasets are.
+//! - `work` estimates the remaining work, `scaler` answers autoscalers, `watched` looks at how old datasets are, `data_care` checks
+//!   and compacts what is stored.
 
 mod attempt;
 mod cluster_context;
 mod counted_channel;
+mod data_care;
 mod datasets;
 mod dispatcher;
 mod heartbeat;
@@ -64,6 +66,7 @@ use scans::Spool;
 use service::{CoordinatorRole, CoordinatorService};
 use streaming::WithBodies;
 
+pub use data_care::DataCare;
 pub use quota::{PLAN_BYTES_MAX, QuotaLimits, Quotas, RunningPermit, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
 pub use record_budget::RECORDS_MAX;
 pub use scans::{
@@ -118,6 +121,8 @@ pub struct Options {
     pub store: Store,
     /// Datasets whose age is watched.
     pub watched_datasets: Vec<WatchedDataset>,
+    /// What it does for its datasets while it leads.
+    pub data_care: DataCare,
     /// How long an ephemeral scan waits while there is no worker.
     pub no_worker_timeout: Duration,
     /// The backend of scans whose user names none; the class with the most capacity when `None`.
@@ -261,6 +266,7 @@ pub async fn run(
         default_backend: options.default_backend,
         class_patience: options.class_patience,
         start_timeout: options.start_timeout,
+        data_care: options.data_care,
         heartbeat: candidate.heartbeat(),
     };
     let watched_store = Arc::clone(&cluster.control);

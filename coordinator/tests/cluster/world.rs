@@ -135,6 +135,7 @@ impl World {
             no_worker_timeout: Duration::from_millis(700),
             default_backend: None,
             watched_datasets: Vec::new(),
+            data_care: server::DataCare::default(),
             class_patience: server::CLASS_PATIENCE,
             start_timeout: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(10),
@@ -306,6 +307,7 @@ impl World {
             start_timeout: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(10),
             stall_timeout: trawl_worker::STALL_TIMEOUT,
+            scrubbing: trawl_worker::scrub::Scrubbing::default(),
             fault_delay,
         };
         let (ready, bound) = oneshot::channel();

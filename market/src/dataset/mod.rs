@@ -379,15 +379,25 @@ impl Dataset {
     /// Reads every file and compares its sha256; the errors found, in group order. An intact file of bars whose file of
     /// checksums is missing or damaged is given one, if the dataset can be written to.
     pub fn verify(&self) -> Vec<MarketError> {
+        let mut errors: Vec<MarketError> =
+            self.manifest.files.iter().filter_map(|f| self.verify_group(f).err()).collect();
+        errors.extend(self.other_files().filter_map(|(sha256, path)| self.read(sha256, &path).err()));
+        errors
+    }
+
+    /// Files of the snapshot besides those of its groups: their sha256, and where they are in the dataset.
+    fn other_files(&self) -> impl Iterator<Item = (&String, String)> {
         let manifest = &*self.manifest;
-        let mut errors: Vec<MarketError> = manifest.files.iter().filter_map(|f| self.verify_group(f).err()).collect();
         let times = [(&manifest.times.sha256, file_path(&manifest.times.sha256))];
-        let tables = manifest.factors.iter().chain(&manifest.symbol_table).map(|t| (&t.sha256, table_path(&t.sha256)));
+        let tables = manifest.tables().map(|t| (&t.sha256, table_path(&t.sha256)));
         let tails = manifest.tails().iter().map(|t| (&t.sha256, file_path(&t.sha256)));
         let indices = manifest.tails().iter().map(|t| (&t.index, tail_index_path(&t.index)));
-        let files = times.into_iter().chain(tables).chain(tails).chain(indices);
-        errors.extend(files.filter_map(|(sha256, path)| self.read(sha256, &path).err()));
-        errors
+        times.into_iter().chain(tables).chain(tails).chain(indices)
+    }
+
+    /// All files of the snapshot whose sha256 it names, with where they are in the dataset.
+    pub(crate) fn all_files(&self) -> impl Iterator<Item = (&String, String)> {
+        self.manifest.files.iter().map(|f| (&f.sha256, file_path(&f.sha256))).chain(self.other_files())
     }
 
     /// A file's content, verified.

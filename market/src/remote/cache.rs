@@ -176,8 +176,16 @@ impl DiskCache {
         unkept.insert(relative.to_owned(), Arc::downgrade(file));
     }
 
-    /// A file that is here.
+    /// A file that is here, which is used now.
     fn kept(&self, relative: &str) -> io::Result<Option<Arc<File>>> {
+        let file = self.peek(relative)?;
+        // The order of eviction, also for other processes and later ones.
+        file.iter().for_each(|file| drop(file.set_modified(SystemTime::now())));
+        Ok(file)
+    }
+
+    /// A file that is here, open for reading; this counts neither as a use nor as a hit.
+    pub fn peek(&self, relative: &str) -> io::Result<Option<Arc<File>>> {
         let file = match File::open(self.files.join(relative)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -189,8 +197,6 @@ impl DiskCache {
             // A file system without locks: what is evicted stays readable while it is open.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
-        // The order of eviction, also for other processes and later ones.
-        let _ = file.set_modified(SystemTime::now());
         Ok(Some(Arc::new(file)))
     }
 

@@ -187,6 +187,12 @@ impl RemoteDataset {
         self.root.cache.is_here(&format!("{}/{relative}", self.name))
     }
 
+    /// This machine's copy of a file, if it has one. Neither counts as a use nor as a hit.
+    pub fn peek(&self, relative: &str) -> Result<Option<Arc<File>>, MarketError> {
+        let file = format!("{}/{relative}", self.name);
+        self.root.cache.peek(&file).map_err(MarketError::io("read the copy of", file))
+    }
+
     /// Whether this machine's cache could keep a file of so many bytes.
     pub fn can_keep(&self, bytes: u64) -> bool {
         self.root.cache.can_keep(bytes)

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::testing::MemoryObjects;
 use super::*;
@@ -11,6 +12,7 @@ use crate::error::MarketErrorKind;
 use crate::import::{Appending, ImportOptions, import_files};
 use crate::limits::TAILS_MERGED;
 use crate::reference::Adjustment;
+use crate::scrub::Scrubbed;
 use crate::store::Store;
 use crate::synth::{SynthOptions, synthesise};
 use trawl_terms::Timeframe;
@@ -212,6 +214,50 @@ fn a_flipped_byte_in_a_cached_file_is_found_before_it_is_used() {
             }
         }
     }
+}
+
+#[test]
+fn a_background_pass_reads_the_copies_of_this_machine_only_and_deletes_a_damaged_one() {
+    let (inputs, objects) = (tempfile::tempdir().unwrap(), Arc::new(MemoryObjects::default()));
+    let (folder, store) = machine(&objects);
+    import_files(&store, &options(&rows(1..9), inputs.path())).unwrap();
+    let expected = bars(&store);
+    let pass = |store: &Store| {
+        let (mut scrub, errors) = store.scrub("5");
+        assert!(errors.is_empty(), "{errors:?}");
+        let mut counts = (0, 0, Vec::new());
+        while let Some(one) = scrub.next(|_| true) {
+            match one {
+                Scrubbed::Intact(_) => counts.0 += 1,
+                Scrubbed::Gone => counts.1 += 1,
+                Scrubbed::Damaged(error) => counts.2.push(error.to_string()),
+                Scrubbed::Unreadable(error) => panic!("{error}"),
+            }
+        }
+        counts
+    };
+    // A machine without copies fetches the manifest, and nothing else.
+    let (_other, other) = machine(&objects);
+    let (intact, gone, damaged) = pass(&other);
+    assert!(intact == 0 && gone >= 2 && damaged.is_empty());
+    let long_ago = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000);
+    let arrow = |file: &&PathBuf| file.extension().is_some_and(|own| own == "arrow");
+    let files: Vec<PathBuf> = cached(folder.path()).iter().filter(arrow).cloned().collect();
+    let set_time = |file: &PathBuf| {
+        fs::File::options().write(true).open(file).unwrap().set_modified(long_ago).unwrap();
+    };
+    files.iter().for_each(set_time);
+    let fetched = store_count(&objects);
+    assert_eq!(pass(&store), (files.len(), gone - files.len(), Vec::new()));
+    assert!(files.iter().all(|file| fs::metadata(file).unwrap().modified().unwrap() == long_ago), "checking is no use");
+    let mut content = fs::read(&files[0]).unwrap();
+    content[9] ^= 1;
+    fs::write(&files[0], content).unwrap();
+    let (intact, _, damaged) = pass(&store);
+    assert!(intact == files.len() - 1 && damaged.len() == 1 && damaged[0].contains("sha256"), "{damaged:?}");
+    assert!(!files[0].exists() && store_count(&objects) == fetched, "nothing is fetched before it is needed");
+    assert_eq!(bars(&store), expected);
+    assert!(files[0].exists());
 }
 
 fn store_count(objects: &MemoryObjects) -> usize {

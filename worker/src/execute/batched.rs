@@ -213,7 +213,9 @@ impl ScanSource {
                 took: started.elapsed(),
             };
             match prepared {
-                Ok((_, reads)) if step.kind == StepKind::Times => live.finish(Ok(StepRun::times(reads)), report),
+                Ok((_, reads)) if step.kind == StepKind::Times => {
+                    live.finish(Ok(StepRun::times(run.times_of(&reads))), report);
+                }
                 Ok((needed, _)) => {
                     let ended = Instant::now();
                     live.stages.record(StageSpan { stage: EngineStage::Load, part: 0, bytes: 0, started, ended });

@@ -10,6 +10,7 @@ mod panel;
 mod parts;
 mod rows;
 mod step;
+mod whole_times;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -275,7 +276,7 @@ impl ScanSource {
         let (needed, reads) = shared.needed(&run);
         run.check_unread(&needed)?;
         if shared.kind == StepKind::Times {
-            return Ok(StepRun::times(reads));
+            return Ok(StepRun::times(run.times_of(&reads)));
         }
         // Resampling and finding the needed rows count as loading.
         stages.record(StageSpan { stage: EngineStage::Load, part: 0, bytes: 0, started: begun, ended: Instant::now() });

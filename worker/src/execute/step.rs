@@ -11,7 +11,7 @@ use trawl_wire::{CrossTable, CrossTimes, StepInputV1};
 
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
 use crate::axis::{Axis, Span, first_within};
-use crate::evaluate::Needed;
+use crate::evaluate::{CrossRead, Needed};
 use crate::executable::ExecutablePlan;
 use crate::stage_run::{Computed, StageRun};
 
@@ -137,8 +137,8 @@ impl<'a> StepRun<'a> {
         }
     }
 
-    /// The rows that are needed of every piece, and the times at which cross-sections are read.
-    pub fn needed(&self, run: &StageRun<'_>) -> (Needed, BTreeMap<u16, BTreeSet<TimeMicros>>) {
+    /// The rows that are needed of every piece, and from which rows on cross-sections are read.
+    pub fn needed(&self, run: &StageRun<'_>) -> (Needed, Vec<CrossRead>) {
         let own = &run.axes[..run.own];
         let mut needed = run.nothing_needed();
         if let (true, Some(piece)) = (self.last, needed.last_mut()) {

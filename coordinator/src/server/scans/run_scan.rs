@@ -314,6 +314,24 @@ fn of_pass(error: &PassError) -> Failure {
 /// with 500 symbols, 34 KiB with 10,000.
 const RUNNING_BYTES: usize = 16 << 10;
 
+/// The first step that needs the workers, and its number.
+async fn first_pass(prepared: Arc<PreparedScan>) -> Result<(Passes, u32), Failure> {
+    let several = prepared.plan.stages().len() > 1;
+    let first = move || {
+        let mut passes = Passes::new(&prepared)?;
+        let left_out = passes.leave_out_times()?;
+        Ok((passes, left_out))
+    };
+    let first = match several {
+        // It may read the times of all bars.
+        true => tokio::task::spawn_blocking(first)
+            .await
+            .map_err(|_| Failure::new(ErrorKind::Permanent, "internal error while the steps of a scan were made"))?,
+        false => first(),
+    };
+    first.map_err(|error| of_pass(&error))
+}
+
 /// Runs the steps in order, then merges.
 pub(super) async fn steps(
     environment: &Environment,
@@ -324,12 +342,13 @@ pub(super) async fn steps(
 ) -> Result<Answered, Ended> {
     let span = tracing::Span::current();
     let _plan = environment.memory.plans.share().with(prepared.bytes() + RUNNING_BYTES);
-    let mut passes = Arc::new(Passes::new(&prepared).map_err(|error| of_pass(&error))?);
+    let (passes, left_out) = first_pass(Arc::clone(&prepared)).await?;
+    let mut passes = Arc::new(passes);
     let recorder = scan.asked.durable.then(|| Recorder::new(&environment.archive, scan, stored.ends.as_ref()));
     let head = accepted(scan, &prepared);
     let budgets = (waited, &environment.memory);
     let mut running = RunningScan::new(Arc::clone(scan), Arc::clone(&prepared), head, recorder, budgets);
-    let (mut number, mut working) = (0, None);
+    let (mut number, mut working) = (left_out, None);
     loop {
         running.begin(number, passes.step(), passes.is_last(), stored.take(number)).await?;
         if working.is_none() && !passes.is_last() && passes.bytes_needed() > 0 {

@@ -222,6 +222,16 @@ super::metrics! { Coordinator;
     RESULTS_SPOOL_LIMIT: Gauge = "trawl_results_spool_limit_bytes", Bytes;
     /// Datasets of --watched-datasets, by whether their newest bar is as new as it has to be; of leaders and others alike.
     WATCHED_DATASETS: Gauge<DataState, { DataState::COUNT }> = "trawl_watched_datasets", None;
+    /// Bytes of stored files that were compared with their checksums in the background; leaders count them.
+    SCRUBBED: Counter = "trawl_scrubbed_bytes", Bytes;
+    /// Passes over all stored files that ended.
+    SCRUB_PASSES: Counter = "trawl_scrub_passes", None;
+    /// Stored files that the last pass found damaged, or more if the present one has found more; datasets that cannot be opened count too.
+    SCRUB_DAMAGED: Gauge = "trawl_scrub_damaged_files", None;
+    /// Datasets that were compacted in the background.
+    COMPACTIONS: Counter = "trawl_compactions", None;
+    /// Compactions in the background that failed.
+    COMPACTION_FAILURES: Counter = "trawl_compaction_failures", None;
     /// Streams of events that clients opened.
     STREAMS_OPENED: Counter = "trawl_client_streams_opened", None;
     /// Streams of clients that ended.
