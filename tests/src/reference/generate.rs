@@ -121,6 +121,16 @@ fn replaced(node: &Node, name: &Node, by: &Node) -> Node {
     }
 }
 
+/// `number`, or beside a word of the calendar one that this word may be: others are refused.
+fn possible(number: &Node, beside: &Node) -> Node {
+    let mut word = beside;
+    while let Expr::Let(_, of) = &**word {
+        word = of;
+    }
+    let is_word = matches!(&**word, Expr::Name("weekday" | "month"));
+    if is_word && number.is_constant() { Rc::new(Expr::Number(3.0)) } else { Rc::clone(number) }
+}
+
 impl Generator<'_> {
     /// Whether functions that never forget are legal here although the history is limited.
     fn may_begin(&self) -> bool {
@@ -163,7 +173,11 @@ impl Generator<'_> {
         if !self.defs.is_empty() && self.random.once_in(2) {
             let (name, body) = self.random.pick(&self.defs.clone());
             if body.is_condition() == condition {
-                let argument = self.column();
+                // Compared with numbers that a word of the calendar never is.
+                let argument = match self.column() {
+                    of if matches!(&*of, Expr::Name("weekday" | "month")) => Rc::new(Expr::Name("close")),
+                    of => of,
+                };
                 let parameter: Node = Rc::new(Expr::Name(PARAMETER));
                 let value = replaced(&body, &parameter, &argument);
                 return Some(Rc::new(Expr::Let(format!("{name}({})", argument.text()), value)));
@@ -263,7 +277,9 @@ impl Generator<'_> {
             let operands = vec![self.number(below), self.series(below), self.series(below)];
             return Expr::Chain(operands, vec![strict, loose]);
         }
-        Expr::Chain(vec![self.series(below), self.number(below)], vec![self.random.pick(&COMPARES)])
+        let (a, b) = (self.series(below), self.number(below));
+        let (a, b) = (possible(&a, &b), possible(&b, &a));
+        Expr::Chain(vec![a, b], vec![self.random.pick(&COMPARES)])
     }
 
     fn label_test(&mut self) -> Expr {

@@ -99,7 +99,7 @@ fn push_part(text: &mut String, (line, width): (&str, usize), of: &PartValue, ba
         notes.extend(last(since_true, "true"));
         notes.extend(last(since_false, "false"));
     }
-    let needed = part.look_back as u64 + 1;
+    let needed = part.needed.own as u64;
     if of.value.is_nan() && part.seen.is_empty() && needed > bars {
         notes.push(format!("needs {}", counted(needed as usize, "bar")));
     }
