@@ -154,7 +154,8 @@ impl Explanation {
         let scanned: Vec<_> = manifest.symbols.iter().filter(|entry| is_scanned(&entry.group)).collect();
         // Without values at any combination.
         let is_short = |entry: &SymbolEntry| {
-            let lacks = |all: &[BarsNeeded]| !all.is_empty() && all.iter().all(|needed| is_too_short(prepared, entry, needed));
+            let lacks =
+                |all: &[BarsNeeded]| !all.is_empty() && all.iter().all(|needed| is_too_short(prepared, entry, needed));
             lacks(&conditions) || lacks(&universes)
         };
         let mut too_short: Vec<ShortSymbol> = scanned

@@ -20,7 +20,7 @@ use crate::scan_plan::{Plan, Point};
 use crate::schema::Schema;
 use crate::several::{self, SCAN_VARIABLE, member_documents};
 use crate::sweep::{Best, Choice, Setting};
-use trawl_terms::{Direction, Precision, suggest};
+use trawl_terms::{Direction, Precision, Timeframe, suggest};
 
 /// The clause whose keys may be texts and dates.
 const RANK: &str = "rank";
@@ -320,7 +320,11 @@ fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
         && compiler.resolver.home == FrameId::OWN
     {
         let help = Some(format!("leave timeframe out, or write '{has}' or one that consists of whole bars of {has}"));
-        compiler.mistake_in("timeframe", wanted, format!("this dataset holds {has} bars, not {wanted}"), help);
+        let message = match wanted.parse::<Timeframe>() {
+            Ok(_) => format!("this dataset holds {has} bars, not {wanted}"),
+            Err(error) => error.to_string(),
+        };
+        compiler.mistake_in("timeframe", wanted, message, help);
     }
     if let Some(history) = document.history
         && !(1..=PERIOD_MAX).contains(&history.bars)

@@ -94,7 +94,14 @@ fn parts_of(document: &ScanDocument, schema: &Schema) -> Result<ConditionParts, 
     let settings = whole.points.first().map_or(&[][..], |p| p.settings.as_slice());
     let mut resolver = Resolver::new(schema, document);
     resolver.begin_point(settings.iter().map(|(name, value)| (name.as_str(), value.clone())).collect());
-    let mut walk = Walk { resolver, parts: Vec::new(), nodes: Vec::new(), columns: Vec::new(), looks: Vec::new(), lets: Vec::new() };
+    let mut walk = Walk {
+        resolver,
+        parts: Vec::new(),
+        nodes: Vec::new(),
+        columns: Vec::new(),
+        looks: Vec::new(),
+        lets: Vec::new(),
+    };
     if let Some(text) = &document.universe
         && let Ok(expr) = parse_expression("universe", text)
     {

@@ -93,7 +93,9 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
                 return Err(LexError {
                     message: "this string has no closing quote".to_owned(),
                     span: start..text.len(),
-                    help: Some("strings stand between single quotes: 'SPY'; a quote in one is doubled: 'O''Reilly'".to_owned()),
+                    help: Some(
+                        "strings stand between single quotes: 'SPY'; a quote in one is doubled: 'O''Reilly'".to_owned(),
+                    ),
                 });
             };
             tokens.push(Token { kind: TokenKind::Text(string), span: start..end });
@@ -147,7 +149,9 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
 fn is_time(text: &str, at: usize) -> bool {
     let digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
     let bytes = text.as_bytes();
-    digit(at.checked_sub(1).and_then(|before| bytes.get(before))) && digit(bytes.get(at + 1)) && digit(bytes.get(at + 2))
+    digit(at.checked_sub(1).and_then(|before| bytes.get(before)))
+        && digit(bytes.get(at + 1))
+        && digit(bytes.get(at + 2))
 }
 
 /// The string that begins behind a quote at `at`, and the end of its closing quote. A doubled quote is one of the string.

@@ -56,8 +56,7 @@ impl Graph {
             }
             let is_read = matches!(node.op, Op::Read(_));
             // What all symbols together give does not need the symbol's own value.
-            let is_shared =
-                matches!(node.op, Op::Cross(i) if crosses[usize::from(i)].function.is_market_series());
+            let is_shared = matches!(node.op, Op::Cross(i) if crosses[usize::from(i)].function.is_market_series());
             for (at, input) in needs(node, crosses).enumerate().filter(|_| !is_shared) {
                 let step = if facts.is_leaf() { 0 } else { facts.look_back_into(at) };
                 for &(frame, bars) in &all[input.index()] {

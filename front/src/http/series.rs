@@ -176,7 +176,10 @@ impl Serialize for SeriesColumns {
         let mut map = serializer.serialize_map(Some(4))?;
         map.serialize_entry("dataset", &self.dataset)?;
         map.serialize_entry("symbol", &self.symbol)?;
-        map.serialize_entry("times", &self.times.iter().map(|time| format_label(*time, self.dated)).collect::<Vec<_>>())?;
+        map.serialize_entry(
+            "times",
+            &self.times.iter().map(|time| format_label(*time, self.dated)).collect::<Vec<_>>(),
+        )?;
         map.serialize_entry("columns", &Columns(self))?;
         map.end()
     }

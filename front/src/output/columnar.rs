@@ -21,8 +21,8 @@ use trawl_plan::{ANSWER_COLUMNS, ANSWER_TIME, ColumnKind, Setting};
 use trawl_wire::{Answer, AnswerRow};
 
 use super::{
-    About, BAR_KEY, DIGEST_KEY, IDENTITY_KEY, Kind, SCAN_KEY, select_kind, setting_kind, setting_names, settings_of, time_of,
-    whole,
+    About, BAR_KEY, DIGEST_KEY, IDENTITY_KEY, Kind, SCAN_KEY, select_kind, setting_kind, setting_names, settings_of,
+    time_of, whole,
 };
 
 /// Rows in one record batch.

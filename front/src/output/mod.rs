@@ -395,6 +395,26 @@ mod tests {
     }
 
     #[test]
+    fn the_time_of_a_bar_within_a_day_is_an_instant_at_midnight_too() {
+        let day = 1_704_326_400_000_000;
+        let mut answer = Answer { time: Some(day), ..sample() };
+        assert_eq!(time_text(&answer), "2024-01-04");
+        answer.identity.as_of = "2024-01-04T00:15:00Z".to_owned();
+        assert_eq!(time_text(&answer), "2024-01-04T00:00:00Z");
+    }
+
+    #[test]
+    fn the_bar_that_was_built_has_the_form_of_its_timeframe() {
+        let answer = Answer { bar: Some(1_704_326_400_000_000), ..sample() };
+        let scan = |timeframe: &str| ScanDocument { timeframe: Some(timeframe.to_owned()), ..ScanDocument::default() };
+        let time = |timeframe: &str| BuiltBar::of(&answer, Some(&scan(timeframe))).map(|bar| bar.time);
+        assert_eq!(time("1w").as_deref(), Some("2024-01-04"));
+        assert_eq!(time("5m").as_deref(), Some("2024-01-04T00:00:00Z"));
+        assert_eq!(BuiltBar::of(&sample(), Some(&scan("1w"))), None);
+        assert!(About::new(&answer, Some(&scan("1w"))).bar.is_some());
+    }
+
+    #[test]
     fn a_sweep_counts_symbols_and_rows_separately() {
         let mut answer = sample();
         let second = answer.rows.iter().cloned().map(|mut row| {

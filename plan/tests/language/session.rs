@@ -59,7 +59,9 @@ fn numbers_that_a_word_of_the_calendar_never_is_are_refused() {
         let found = intraday(condition).expect_err(condition);
         assert!(found.contains(expected), "{condition}: {found}");
     }
-    for legal in ["weekday < 8", "weekday > 0", "month <= 12.5", "time_of_day < 1440", "weekday + 0 == 0", "time_of_day < 90.5"] {
+    for legal in
+        ["weekday < 8", "weekday > 0", "month <= 12.5", "time_of_day < 1440", "weekday + 0 == 0", "time_of_day < 90.5"]
+    {
         intraday(legal).expect(legal);
     }
 }
