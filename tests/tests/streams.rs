@@ -435,6 +435,21 @@ fn built_bars_are_refused_where_every_bar_is_wanted() {
     home.trawl(&own).expect_code(0);
 }
 
+/// A limit chooses among the matches of an answer; of every bar all count, which nobody would see.
+#[test]
+fn a_study_and_a_panel_say_that_a_limit_is_not_used() {
+    let home = Home::new();
+    let scan = ["-d", "us5", "-w", "close > 5", "-r", "close", "-l", "2", "--let", "spare=1"];
+    let studied = home.trawl(&[&["study"], &scan[..]].concat()).expect_code(0);
+    let panel = home.trawl(&[&["panel", "-o", "p.csv"], &scan[..]].concat()).expect_code(0);
+    for ended in [studied, panel] {
+        assert!(ended.stderr.contains("the scan's limit is not used"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("no clause uses the let 'spare'"), "{}", ended.stderr);
+    }
+    let plain = home.trawl(&["study", "-d", "us5", "-w", "close > 5"]).expect_code(0);
+    assert!(plain.stderr.is_empty(), "{}", plain.stderr);
+}
+
 /// The training rows of one fold are the test rows of the others.
 #[test]
 fn a_scaler_is_refused_for_several_folds() {

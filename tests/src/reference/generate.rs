@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::answer::{Limit, Scan};
 use super::evaluate::UNBOUNDED;
 use super::expression::{Arithmetic, Call, Compare, Cross, Expr, Node};
-use super::market::Market;
+use super::market::{Clock, Market};
 use super::minimise::map_children;
 use super::random::Random;
 
@@ -38,6 +38,10 @@ const SESSION: [&str; 7] = [
     "prev_session.low",
     "prev_session.close",
 ];
+/// Words that bars within a day have besides: of the clock, and of the session, which never forget.
+const CLOCK: [&str; 3] = ["minutes_since_open", "minutes_to_close", "time_of_day"];
+const WITHIN_SESSION: [&str; 4] =
+    ["session_bar", "opening_range(5).high", "opening_range(30).high", "opening_range(30).low"];
 /// The parameter of a function.
 const PARAMETER: &str = "p";
 
@@ -51,6 +55,8 @@ pub struct Generator<'r> {
     /// Whether functions that never forget have an origin to begin at.
     origin: bool,
     symbols: Vec<String>,
+    /// Whether bars are within a day.
+    of_minutes: bool,
     lets: Vec<(String, Node)>,
     /// Functions of one parameter: their name, and their text, in which [`PARAMETER`] is it.
     defs: Vec<(String, Node)>,
@@ -76,6 +82,7 @@ pub fn scan(random: &mut Random, grammar: Grammar, market: &Market) -> Scan {
         grammar,
         origin,
         symbols,
+        of_minutes: market.clock == Clock::Minutes,
         lets: Vec::new(),
         defs: Vec::new(),
         in_week: false,
@@ -127,7 +134,7 @@ fn possible(number: &Node, beside: &Node) -> Node {
     while let Expr::Let(_, of) = &**word {
         word = of;
     }
-    let is_word = matches!(&**word, Expr::Name("weekday" | "month"));
+    let is_word = matches!(&**word, Expr::Name("weekday" | "month" | "time_of_day"));
     if is_word && number.is_constant() { Rc::new(Expr::Number(3.0)) } else { Rc::clone(number) }
 }
 
@@ -156,6 +163,10 @@ impl Generator<'_> {
                 if !self.grammar.finite {
                     names.extend(SESSION);
                 }
+                if self.of_minutes {
+                    names.extend(CLOCK);
+                    names.extend(WITHIN_SESSION.iter().filter(|_| !self.grammar.finite));
+                }
             }
         }
         Rc::new(Expr::Name(self.random.pick(&names)))
@@ -175,7 +186,7 @@ impl Generator<'_> {
             if body.is_condition() == condition {
                 // Compared with numbers that a word of the calendar never is.
                 let argument = match self.column() {
-                    of if matches!(&*of, Expr::Name("weekday" | "month")) => Rc::new(Expr::Name("close")),
+                    of if matches!(&*of, Expr::Name("weekday" | "month" | "time_of_day")) => Rc::new(Expr::Name("close")),
                     of => of,
                 };
                 let parameter: Node = Rc::new(Expr::Name(PARAMETER));
