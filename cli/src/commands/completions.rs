@@ -72,7 +72,8 @@ fn with_values(command: Command) -> Command {
             "calendar" => || Calendar::all().map(|calendar| calendar.name().to_owned()).collect(),
             "name" if is_functions => functions,
             "by" => groups,
-            "condition" | "where" | "universe" | "rank" | "select" | "lets" | "defs" | "best" | "expr" | "exprs" | "panel" | "overlay" => {
+            "condition" | "where" | "universe" | "rank" | "select" | "lets" | "defs" | "best" | "expr" | "exprs"
+            | "panel" | "overlay" => {
                 return arg.add(ArgValueCompleter::new(functions_of));
             }
             _ => return arg,

@@ -230,7 +230,7 @@ where
 fn over_price<'n>(layout: &'n ChartLayout, shared: &'n [&str]) -> impl Iterator<Item = (&'n str, RGBAColor)> {
     let close = if layout.candles { None } else { Some(("close", INK.to_rgba())) };
     let lines = layout.top.lines.iter().enumerate();
-    let over = lines.map(|(i, line)| (line.name.as_str(), colour_of(shared, i, &line.name)));
+    let over = lines.map(move |(i, line)| (line.name.as_str(), colour_of(shared, i, &line.name)));
     let shaded = layout.shades.iter().enumerate().map(|(i, shade)| (shade.0.as_str(), shade_colour(i)));
     let marked = layout.marks.as_ref().map(|(name, _)| (name.as_str(), MARK.to_rgba()));
     close.into_iter().chain(over).chain(shaded).chain(marked)
@@ -238,7 +238,7 @@ fn over_price<'n>(layout: &'n ChartLayout, shared: &'n [&str]) -> impl Iterator<
 
 /// Names and colours of what is drawn in a panel below.
 fn in_panel<'n>(panel: &'n Panel, shared: &'n [&str]) -> impl Iterator<Item = (&'n str, RGBAColor)> {
-    let colour = |i: usize, line: &Series| match line.shape {
+    let colour = move |i: usize, line: &Series| match line.shape {
         Shape::Volume => ZERO.to_rgba(),
         Shape::Line | Shape::Bars => colour_of(shared, i, &line.name),
     };

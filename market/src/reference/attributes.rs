@@ -293,7 +293,11 @@ mod tests {
     fn midnight_is_a_date() {
         let dates = ["2024-01-02", "2024-01-02 00:00:00", "2024-01-02T00:00:00Z", "2024-01-02T00:00:00-05:00"];
         for date in dates {
-            assert_eq!(parsed(&format!("symbol,date,a\nX,{date},1\n")), parsed("symbol,date,a\nX,2024-01-02,1\n"), "{date}");
+            assert_eq!(
+                parsed(&format!("symbol,date,a\nX,{date},1\n")),
+                parsed("symbol,date,a\nX,2024-01-02,1\n"),
+                "{date}"
+            );
         }
     }
 

@@ -186,7 +186,9 @@ impl Generator<'_> {
             if body.is_condition() == condition {
                 // Compared with numbers that a word of the calendar never is.
                 let argument = match self.column() {
-                    of if matches!(&*of, Expr::Name("weekday" | "month" | "time_of_day")) => Rc::new(Expr::Name("close")),
+                    of if matches!(&*of, Expr::Name("weekday" | "month" | "time_of_day")) => {
+                        Rc::new(Expr::Name("close"))
+                    }
                     of => of,
                 };
                 let parameter: Node = Rc::new(Expr::Name(PARAMETER));
