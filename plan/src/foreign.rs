@@ -3,7 +3,7 @@
 use crate::catalogue;
 
 /// The word, and what it is in this language.
-const WORDS: [(&str, &str); 88] = [
+const WORDS: [(&str, &str); 89] = [
     ("ago", "x[1] is x one bar before"),
     ("alert", "--notify posts the matches of a scan"),
     ("alertcondition", "--notify posts the matches of a scan"),
@@ -60,6 +60,7 @@ const WORDS: [(&str, &str); 88] = [
     ("hour", "write time_of_day: minutes since midnight, or time_of_day >= '10:30'"),
     ("if", "write iff(c, a, b)"),
     ("iloc", "x[1] is x one bar before"),
+    ("index", "write time_of_day, weekday or month for the parts of a bar's time"),
     ("input", "write a let, such as [let] n = 20, or a variable of a sweep"),
     ("isfirstbar", "write session_bar == 1"),
     ("isin", "write symbol in ('AAPL', 'IBM'), or another label in place of symbol"),
