@@ -105,6 +105,7 @@ pub fn answer_at(prepared: &PreparedScan, chunk: &PanelChunk, time: usize) -> An
     Answer {
         identity: Identity { as_of, adjustment: adjustment_text(known), ..spec.identity },
         time: Some(at),
+        bar: spec.bar,
         rows: chunk.answer_rows(time),
         select: spec.select,
         kinds: spec.kinds,

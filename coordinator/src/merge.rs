@@ -131,6 +131,7 @@ pub(crate) fn answer_of(
     Ok(Answer {
         identity: spec.identity.clone(),
         time: spec.time,
+        bar: spec.bar,
         select: spec.select.clone(),
         kinds: spec.kinds.clone(),
         points: spec.points.clone(),
@@ -269,6 +270,7 @@ mod tests {
         MergeSpec {
             identity,
             time: None,
+            bar: None,
             points: vec![Vec::new()],
             best: false,
             select: vec!["close".to_owned()],

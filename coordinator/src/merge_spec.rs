@@ -10,6 +10,8 @@ pub struct MergeSpec {
     pub identity: Identity,
     /// Label of the as-of bar; `None` if not known.
     pub time: Option<i64>,
+    /// Label of the newest whole bar of the scan's timeframe; `None` where no such bars are built.
+    pub bar: Option<i64>,
     /// Headings of the values.
     pub select: Vec<String>,
     /// For each heading what its values are; empty, all are numbers.
@@ -35,6 +37,7 @@ impl MergeSpec {
         Ok(Self {
             identity,
             time: header.time_us,
+            bar: header.bar_us,
             select: header.select.clone(),
             kinds: kinds_of(header)?,
             points: serde_json::from_str(&header.points_json)?,

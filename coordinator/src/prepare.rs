@@ -292,14 +292,14 @@ impl PreparedScan {
     /// The same, and which bar is read where a scan's bars are built from the dataset's: the newest that is whole.
     pub fn shown_bars(&self) -> String {
         let shown = self.shown_as_of();
-        match self.newest_whole_bar() {
-            Some((timeframe, bar)) => format!("{shown} (the newest whole bar of {timeframe} is that of {bar})"),
-            None => shown,
-        }
+        let Some((timeframe, bar)) = self.newest_whole_bar() else { return shown };
+        let zone = self.dataset.manifest.calendar().zone();
+        let bar = if timeframe.is_dated() { format_time(bar) } else { zone.format(bar) };
+        format!("{shown} (the newest whole bar of {timeframe} is that of {bar})")
     }
 
     /// The newest bar of the scan's timeframe that is whole at the as-of, if such bars are built.
-    fn newest_whole_bar(&self) -> Option<(Timeframe, String)> {
+    fn newest_whole_bar(&self) -> Option<(Timeframe, TimeMicros)> {
         let manifest = &self.dataset.manifest;
         let timeframe: Timeframe = self.document.timeframe.as_deref()?.parse().ok()?;
         if timeframe == manifest.timeframe {
@@ -309,8 +309,7 @@ impl PreparedScan {
         let times = &times[..times.partition_point(|time| *time <= self.as_of)];
         let bars = higher_bars(&manifest.calendar(), manifest.timeframe, timeframe, times).ok()?;
         let bar = *bars.times.get(bars.completed(times.len().checked_sub(1)?)?.checked_sub(1)?)?;
-        let shown = if timeframe.is_dated() { format_time(bar) } else { manifest.calendar().zone().format(bar) };
-        Some((timeframe, shown))
+        Some((timeframe, bar))
     }
 
     /// The zone of the exchange, where bars are shorter than a day; else empty.
@@ -452,6 +451,7 @@ impl PreparedScan {
         MergeSpec {
             identity: self.identity.clone(),
             time: Some(self.as_of),
+            bar: self.newest_whole_bar().map(|(_, bar)| bar),
             select: self.plan.headings.clone(),
             kinds: self.plan.kinds(),
             points: self.plan.points.iter().map(|p| p.settings.clone()).collect(),

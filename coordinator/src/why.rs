@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use trawl_market::MarketError;
+use trawl_plan::BarsNeeded;
 use trawl_plan::explain_match::{ConditionPart, Role, compile_parts, reasons};
 use trawl_plan::graph::Kind;
 use trawl_wire::{Answer, Status, SymbolRow};
@@ -168,8 +169,8 @@ impl NearQuestion {
     }
 
     /// The terms as written, and how many bars of a symbol each needs before its first value.
-    pub fn needs(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.terms.iter().map(|term| (self.parts[*term].text.as_str(), self.parts[*term].look_back + 1))
+    pub fn needs(&self) -> impl Iterator<Item = (&str, &BarsNeeded)> {
+        self.terms.iter().map(|term| (self.parts[*term].text.as_str(), &self.parts[*term].needed))
     }
 
     /// The symbols that do not match in `answer`, the scan's own, and fail on at most `most` terms; `parts` is the answer of

@@ -219,6 +219,11 @@ impl Compute {
                 }
                 Input::Clock(clock) => {
                     let (times, dated) = times_in_order(bars)?;
+                    // A single bar at midnight says nothing.
+                    if dated && clock.is_within_day() && times.len() > 1 {
+                        let message = "an expression reads the time of day, and the bars have dates alone";
+                        return Err(UserMistake::with_help(message, "weekday and month are known of dates"));
+                    }
                     let mut reader = calendar.clock(*clock, dated);
                     times.iter().map(|time| reader.at(*time)).collect()
                 }
@@ -365,6 +370,23 @@ mod tests {
         assert_eq!(bits(run(&compute, &closes, 3, &NoCancel).unwrap()), alone);
         assert_eq!(compute.conditions(), [false, true]);
         assert_eq!(compute.needs().collect::<Vec<_>>(), ["close"]);
+    }
+
+    /// A scan of daily bars refuses them too; a column without values would say nothing.
+    #[test]
+    fn words_within_a_day_are_refused_over_dates() {
+        let close = [1.0, 2.0];
+        let of = |expr: &str, times: &[TimeMicros]| {
+            let compute = compute(&[expr]);
+            let symbols = [SymbolBars { name: "", rows: 2, times: Some(times), columns: vec![&close] }];
+            let mut made = [0.0; 2];
+            let ended = compute.evaluate(&symbols, vec![vec![&mut made[..]]], Calendar::XNYS, 1, &NoCancel);
+            ended.map(|_| made).map_err(|error| error.to_string())
+        };
+        let (dates, times) = ([0, DAY_MICROS], [54_000_000_000, 54_060_000_000]);
+        assert!(of("minutes_since_open", &dates).unwrap_err().contains("the bars have dates alone"));
+        assert_eq!(of("weekday", &dates), Ok([4.0, 5.0]));
+        assert_eq!(of("time_of_day", &times), Ok([600.0, 601.0]));
     }
 
     #[test]

@@ -4,6 +4,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use trawl_coordinator::{NearQuestion, PreparedScan};
+use trawl_market::{SymbolEntry, Timeframe};
+use trawl_plan::frame::{BarSize, Frame, Subject};
+use trawl_plan::graph::NodeId;
+use trawl_plan::{BarsNeeded, Point};
 
 /// Bytes of one value or time.
 const VALUE_BYTES: u64 = 8;
@@ -27,12 +31,18 @@ pub struct Explanation {
     pub warnings: Vec<String>,
     /// Combinations of a sweep; 1 without one.
     pub combinations: u64,
+    /// Whether these are several scans in place of a sweep.
+    pub scans: bool,
     /// Rows of the answer at most.
     pub rows_max: u64,
     /// Bytes of the answer in memory at most, about.
     pub answer_bytes: u64,
     /// Fewest and most bars of a symbol before the condition has a value, over the combinations.
     pub bars_needed: (u64, u64),
+    /// Most bars that it needs of longer timeframes and of other symbols.
+    pub bars_needed_of: Vec<NeededElsewhere>,
+    /// Most bars of a symbol before the universe has a value; 0 without a universe.
+    pub universe_needs: u64,
     /// The terms of the condition, and the bars that each needs; empty for a single term or a sweep.
     pub terms: Vec<TermNeeds>,
     /// Symbols that are scanned.
@@ -41,7 +51,8 @@ pub struct Explanation {
     pub symbols_stored: u64,
     /// Symbols with too few bars, those with the fewest first.
     pub too_short: Vec<ShortSymbol>,
-    /// Whether there may be more: of bars that reach beyond the as-of it is not known how many are before it.
+    /// Whether there may be more: of bars that reach beyond the as-of, and of longer bars that are built, it is not known how many
+    /// there are.
     pub too_short_at_least: bool,
     /// Segments of the scan.
     pub segments: u64,
@@ -78,6 +89,23 @@ pub struct TermNeeds {
     pub term: String,
     /// Bars before its first value.
     pub bars: u64,
+    /// Bars of longer timeframes and of other symbols.
+    pub bars_of: Vec<NeededElsewhere>,
+}
+
+/// Bars that are needed of a longer timeframe or of another symbol.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct NeededElsewhere {
+    /// Whose: `1w`, `SPY`, `SPY 1w`.
+    pub of: String,
+    /// How many, at least.
+    pub bars: u64,
+}
+
+impl NeededElsewhere {
+    fn all(needed: &BarsNeeded) -> Vec<Self> {
+        needed.others.iter().map(|(of, bars)| Self { of: of.title(), bars: *bars as u64 }).collect()
+    }
 }
 
 /// A symbol with too few bars.
@@ -95,32 +123,48 @@ impl Explanation {
     /// # Errors
     /// Errors of the disk.
     pub fn of(prepared: &PreparedScan) -> anyhow::Result<Self> {
-        let needed = prepared.executable.bars_needed();
-        let least = needed.iter().min().copied().unwrap_or(0) as u64;
-        let most = needed.iter().max().copied().unwrap_or(0) as u64;
-        let mut explanation = Self::without_terms(prepared, (least, most));
+        let mut explanation = Self::without_terms(prepared);
         if explanation.combinations == 1 {
             let question = NearQuestion::new(prepared)?;
             if question.terms() > 1 {
-                let needs = |(term, bars): (&str, usize)| TermNeeds { term: term.to_owned(), bars: bars as u64 };
+                let needs = |(term, needed): (&str, &BarsNeeded)| TermNeeds {
+                    term: term.to_owned(),
+                    bars: needed.own as u64,
+                    bars_of: NeededElsewhere::all(needed),
+                };
                 explanation.terms = question.needs().map(needs).collect();
             }
         }
         Ok(explanation)
     }
 
-    fn without_terms(prepared: &PreparedScan, bars_needed: (u64, u64)) -> Self {
+    fn without_terms(prepared: &PreparedScan) -> Self {
         let manifest = &prepared.dataset.manifest;
+        let (conditions, universes) = (needed_by(prepared, |p| p.condition), needed_by(prepared, |p| p.universe));
+        let own = || conditions.iter().map(|needed| needed.own as u64);
+        let bars_needed = (own().min().unwrap_or(1), own().max().unwrap_or(1));
+        let mut bars_needed_of: Vec<NeededElsewhere> = Vec::new();
+        for needed in conditions.iter().flat_map(NeededElsewhere::all) {
+            match bars_needed_of.iter_mut().find(|known| known.of == needed.of) {
+                Some(known) => known.bars = known.bars.max(needed.bars),
+                None => bars_needed_of.push(needed),
+            }
+        }
         let is_scanned = |group: &u32| prepared.segments.contains(group);
         let scanned: Vec<_> = manifest.symbols.iter().filter(|entry| is_scanned(&entry.group)).collect();
-        let visible = |first: i64, rows: u64| if first > prepared.as_of { 0 } else { rows };
+        // Without values at any combination.
+        let is_short = |entry: &SymbolEntry| {
+            let lacks =
+                |all: &[BarsNeeded]| !all.is_empty() && all.iter().all(|needed| is_too_short(prepared, entry, needed));
+            lacks(&conditions) || lacks(&universes)
+        };
         let mut too_short: Vec<ShortSymbol> = scanned
             .iter()
-            .map(|entry| (visible(entry.first_time, entry.rows), &entry.symbol))
-            .filter(|(bars, _)| *bars < bars_needed.0)
-            .map(|(bars, symbol)| ShortSymbol { bars, symbol: symbol.clone() })
+            .filter(|entry| is_short(entry))
+            .map(|entry| ShortSymbol { bars: visible_bars(prepared, entry), symbol: entry.symbol.clone() })
             .collect();
         too_short.sort_unstable();
+        let is_built = prepared.plan.frames.iter().any(|frame| matches!(frame.bars, BarSize::Higher { .. }));
         let columns = prepared.plan.columns.len() as u64;
         let references: Vec<String> = prepared.plan.references().iter().map(ToString::to_string).collect();
         let rows = |name: &String| manifest.symbol(name).map_or(0, |entry| entry.rows);
@@ -136,14 +180,17 @@ impl Explanation {
             time: prepared.identity.as_of.clone(),
             warnings: prepared.warnings.clone(),
             combinations: prepared.plan.points.len() as u64,
+            scans: !prepared.document.scans.is_empty(),
             rows_max: prepared.answer_rows(),
             answer_bytes: prepared.answer_bytes(),
             bars_needed,
+            bars_needed_of,
+            universe_needs: universes.iter().map(|needed| needed.own as u64).max().unwrap_or(0),
             terms: Vec::new(),
             symbols: scanned.len() as u64,
             symbols_stored: prepared.symbol_count() as u64,
             too_short,
-            too_short_at_least: scanned.iter().any(|entry| entry.last_time > prepared.as_of),
+            too_short_at_least: is_built || scanned.iter().any(|entry| entry.last_time > prepared.as_of),
             segments: prepared.segments.len() as u64,
             bars,
             columns: prepared.plan.columns.clone(),
@@ -159,4 +206,48 @@ impl Explanation {
             steps: prepared.plan.nodes().len() as u64,
         }
     }
+}
+
+/// Days of the shortest month.
+const MONTH_DAYS: i64 = 28;
+/// Microseconds of a day.
+const DAY_US: i64 = 86_400_000_000;
+
+/// What a clause needs at each combination; empty without the clause.
+fn needed_by(prepared: &PreparedScan, clause: impl Fn(&Point) -> Option<NodeId>) -> Vec<BarsNeeded> {
+    let wanted: Vec<NodeId> = prepared.plan.points.iter().filter_map(clause).collect();
+    prepared.plan.bars_needed_by(&wanted)
+}
+
+/// Bars of a symbol, as far as the manifest says.
+fn visible_bars(prepared: &PreparedScan, entry: &SymbolEntry) -> u64 {
+    if entry.first_time > prepared.as_of { 0 } else { entry.rows }
+}
+
+/// Whether a symbol certainly has too few bars.
+fn is_too_short(prepared: &PreparedScan, entry: &SymbolEntry, needed: &BarsNeeded) -> bool {
+    let lacks = |(frame, bars): &(Frame, usize)| {
+        let of = match &frame.subject {
+            Subject::Own => Some(entry),
+            Subject::Reference(symbol) => prepared.dataset.manifest.symbol(symbol),
+        };
+        let Some(of) = of else { return false };
+        let most = match &frame.bars {
+            BarSize::Base => visible_bars(prepared, of),
+            BarSize::Higher { timeframe, .. } => periods_at_most(prepared, of, *timeframe),
+        };
+        most < *bars as u64
+    };
+    visible_bars(prepared, entry) < needed.own as u64 || needed.others.iter().any(lacks)
+}
+
+/// Most bars of a longer timeframe between a symbol's first bar and its last one before the as-of.
+fn periods_at_most(prepared: &PreparedScan, entry: &SymbolEntry, timeframe: Timeframe) -> u64 {
+    if entry.first_time > prepared.as_of {
+        return 0;
+    }
+    let length = timeframe.elapsed().unwrap_or(i64::from(timeframe.count) * MONTH_DAYS * DAY_US);
+    // The first and the last may be there in part.
+    let whole = (entry.last_time.min(prepared.as_of) - entry.first_time) / length.max(1);
+    u64::try_from(whole + 2).unwrap_or(u64::MAX).min(visible_bars(prepared, entry))
 }

@@ -123,7 +123,8 @@ pub fn why_json(question: &Question, explained: &Explained, answer: &Answer) -> 
             "kind": if condition { "condition" } else { "number" },
             "value": value,
             "decided": of.reason,
-            "bars_needed": of.part.look_back + 1,
+            "bars_needed": of.part.needed.own,
+            "bars_needed_of": of.part.needed.others.iter().map(|(of, bars)| (of.title(), *bars)).collect::<BTreeMap<_, _>>(),
             "bars_since_true": last_true,
             "bars_since_false": last_false,
         })

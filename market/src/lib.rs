@@ -89,7 +89,7 @@ pub use series::{Series, Value};
 pub use store::{DatasetSummary, Store};
 pub use sums::CHUNK_ROWS;
 pub use synth::{SynthOptions, SynthReport, synthesise};
-pub use time::{DateOrder, TimeMicros, format_time, now, parse_time, parse_time_in_order};
+pub use time::{DateOrder, TimeMicros, format_label, format_time, now, parse_time, parse_time_in_order};
 pub use trawl_terms::{Period, Timeframe};
 pub use vintages::Vintage;
 pub use zone::Zone;

@@ -74,6 +74,16 @@ pub fn format_time(time: TimeMicros) -> String {
     }
 }
 
+/// The label of a bar in a column of times: as [`format_time`], and for bars within a day with the time of day at midnight
+/// too, so that a column has one form and readers take it for times.
+pub fn format_label(time: TimeMicros, dated: bool) -> String {
+    let mut text = format_time(time);
+    if !dated && time.rem_euclid(DAY) == 0 {
+        text.push_str("T00:00:00Z");
+    }
+    text
+}
+
 /// Whether an instant lies in the years that are read.
 pub(crate) fn is_in_years(time: TimeMicros) -> bool {
     DateTime::from_timestamp_micros(time).is_some_and(|at| YEARS.contains(&at.year()))

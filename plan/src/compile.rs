@@ -20,7 +20,10 @@ use crate::scan_plan::{Plan, Point};
 use crate::schema::Schema;
 use crate::several::{self, SCAN_VARIABLE, member_documents};
 use crate::sweep::{Best, Choice, Setting};
-use trawl_terms::{Direction, Precision, suggest};
+use trawl_terms::{Direction, Precision, Timeframe, suggest};
+
+/// The clause whose keys may be texts and dates.
+const RANK: &str = "rank";
 
 /// Collects the mistakes of all clauses.
 struct Compiler<'a> {
@@ -73,8 +76,11 @@ impl<'a> Compiler<'a> {
         }
         let mut out = Vec::with_capacity(keys.len());
         for (expr, suffix) in &keys {
-            let typed = |r: &mut Resolver<'_>| r.typed(clause, expr, Kind::Num, &format!("a key of '{name}'"));
-            let result = self.resolver.at_home(Scope::OWN, typed);
+            let key = |r: &mut Resolver<'_>| match if name == RANK { r.text_or_date(clause, expr)? } else { None } {
+                Some(node) => Ok(node),
+                None => r.typed(clause, expr, Kind::Num, &format!("a key of '{name}'")),
+            };
+            let result = self.resolver.at_home(Scope::OWN, key);
             let direction = if *suffix == Suffix::Ascending { Direction::Ascending } else { Direction::Descending };
             out.extend(self.keep(result).map(|node| (node, direction)));
         }
@@ -134,7 +140,7 @@ impl<'a> Compiler<'a> {
             universe.inspect(|node| self.resolver.set_mask(*node))
         });
         let condition = self.condition("where", &document.condition);
-        let mut rank = document.rank.as_deref().map_or_else(Vec::new, |text| self.keys("rank", text));
+        let mut rank = document.rank.as_deref().map_or_else(Vec::new, |text| self.keys(RANK, text));
         let mut select: Vec<(String, NodeId)> = Vec::new();
         if document.select.len() > SELECT_COLUMNS_MAX {
             let message =
@@ -314,7 +320,11 @@ fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
         && compiler.resolver.home == FrameId::OWN
     {
         let help = Some(format!("leave timeframe out, or write '{has}' or one that consists of whole bars of {has}"));
-        compiler.mistake_in("timeframe", wanted, format!("this dataset holds {has} bars, not {wanted}"), help);
+        let message = match wanted.parse::<Timeframe>() {
+            Ok(_) => format!("this dataset holds {has} bars, not {wanted}"),
+            Err(error) => error.to_string(),
+        };
+        compiler.mistake_in("timeframe", wanted, message, help);
     }
     if let Some(history) = document.history
         && !(1..=PERIOD_MAX).contains(&history.bars)

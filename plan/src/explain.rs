@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crate::frame::{Frame, FrameId};
 use crate::graph::{Leaf, Node, NodeId};
+use crate::lex::quoted;
 use trawl_terms::{Clock, Direction};
 
 use crate::scan_plan::Plan;
@@ -43,7 +44,7 @@ impl Plan {
             Leaf::Label(l) => {
                 let test = &self.labels[usize::from(l)];
                 match &test.value {
-                    Some(value) => format!("{} == '{value}'", test.label),
+                    Some(value) => format!("{} == {}", test.label, quoted(value)),
                     None => test.label.clone(),
                 }
             }

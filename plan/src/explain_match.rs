@@ -12,6 +12,7 @@ use crate::document::ScanDocument;
 use crate::frame::{BarSize, FrameId, Read};
 use crate::graph::{Kind, NodeId, Op};
 use crate::limits::WHY_PARTS_MAX;
+use crate::needs::BarsNeeded;
 use crate::parse::parse_expression;
 use crate::resolve::{Clause, Resolved, Resolver, Scope, Value};
 use crate::scan_plan::{Plan, Point};
@@ -47,8 +48,8 @@ pub struct ConditionPart {
     pub role: Role,
     /// Its value's place among the plan's columns.
     pub column: usize,
-    /// Own bars that it needs before the first value.
-    pub look_back: usize,
+    /// Bars that it needs before the first value; the own ones are those on which it is looked at.
+    pub needed: BarsNeeded,
     /// Bars since it was last true and last false, as places among the plan's columns: of conditions that a window
     /// looks at.
     pub since: Option<[usize; 2]>,
@@ -93,7 +94,14 @@ fn parts_of(document: &ScanDocument, schema: &Schema) -> Result<ConditionParts, 
     let settings = whole.points.first().map_or(&[][..], |p| p.settings.as_slice());
     let mut resolver = Resolver::new(schema, document);
     resolver.begin_point(settings.iter().map(|(name, value)| (name.as_str(), value.clone())).collect());
-    let mut walk = Walk { resolver, parts: Vec::new(), columns: Vec::new(), looks: Vec::new(), lets: Vec::new() };
+    let mut walk = Walk {
+        resolver,
+        parts: Vec::new(),
+        nodes: Vec::new(),
+        columns: Vec::new(),
+        looks: Vec::new(),
+        lets: Vec::new(),
+    };
     if let Some(text) = &document.universe
         && let Ok(expr) = parse_expression("universe", text)
     {
@@ -108,6 +116,8 @@ fn parts_of(document: &ScanDocument, schema: &Schema) -> Result<ConditionParts, 
 struct Walk<'a> {
     resolver: Resolver<'a>,
     parts: Vec<ConditionPart>,
+    /// What each part is.
+    nodes: Vec<NodeId>,
     /// What each column computes.
     columns: Vec<NodeId>,
     looks: Vec<Look>,
@@ -198,7 +208,6 @@ impl<'a> Walk<'a> {
         if leaf && self.parts.iter().any(|p| p.column == column && p.text == text) {
             return;
         }
-        let look_back = node.index();
         let clause_name = match clause.name {
             _ if depth > 0 => None,
             "universe" => Some("universe"),
@@ -212,10 +221,11 @@ impl<'a> Walk<'a> {
             kind,
             role: Role::Other,
             column,
-            look_back,
+            needed: BarsNeeded::default(),
             since: None,
         };
         let at = self.parts.len();
+        self.nodes.push(node);
         self.parts.push(part);
         self.below(clause, expr, at);
     }
@@ -340,9 +350,10 @@ impl<'a> Walk<'a> {
         let one = self.resolver.graph.add(Op::Lag(0), &[one], Kind::Num);
         let count = self.resolver.graph.add(Op::Cumulative, &[one], Kind::Num);
         let bars = self.column(count);
-        let look_backs = self.resolver.graph.look_backs();
-        for part in &mut self.parts {
-            part.look_back = look_backs[part.look_back];
+        let resolver = &self.resolver;
+        let needed = resolver.graph.bars_needed(&resolver.frames, &resolver.crosses, &self.nodes);
+        for (part, needed) in self.parts.iter_mut().zip(needed) {
+            part.needed = needed;
         }
         let cut = self.parts.len() >= WHY_PARTS_MAX;
         let always = self.resolver.graph.truth(true);

@@ -3,8 +3,10 @@
 use crate::catalogue;
 
 /// The word, and what it is in this language.
-const WORDS: [(&str, &str); 71] = [
+const WORDS: [(&str, &str); 89] = [
     ("ago", "x[1] is x one bar before"),
+    ("alert", "--notify posts the matches of a scan"),
+    ("alertcondition", "--notify posts the matches of a scan"),
     ("avg", "write sma(x, n) for a mean over time, (a + b) / 2 for one of values"),
     ("bars_since", "write since(c)"),
     ("barssince", "write since(c)"),
@@ -32,13 +34,21 @@ const WORDS: [(&str, &str); 71] = [
         "cummin",
         "no function looks at all bars so far: lowest(x, n) looks at n bars, lowest_since(x, c) at those since c",
     ),
+    (
+        "date",
+        "--from, --to and --as-of choose the time; days_to(x) and days_since(x) are of an attribute that is a date",
+    ),
+    ("day", "write weekday == 'friday'; tf('1d', x) is x on daily bars"),
+    ("dayofmonth", "no word is the day of the month; weekday and month are there"),
     ("dayofweek", "write weekday: 1 for Monday, or weekday == 'friday'"),
+    ("dayofyear", "no word is the day of the year; month and weekday are there"),
     ("delay", "x[n] is x n bars before"),
     ("delta", "write x - x[n]"),
     ("dev", "write avgdev(x, n)"),
     ("diff", "write x - x[1]"),
     ("dmi", "write plus_di(n), minus_di(n) or adx(n)"),
     ("ewm", "write ema(x, n)"),
+    ("expanding", "no function looks at all bars so far: highest(x, n) looks at n bars; cumsum(x) adds up"),
     ("falling", "write streak(x < x[1], n)"),
     ("ffill", "write valuewhen(x == x, x): the last value that is there"),
     ("fillna", "write nz(x, 0)"),
@@ -50,7 +60,10 @@ const WORDS: [(&str, &str); 71] = [
     ("hour", "write time_of_day: minutes since midnight, or time_of_day >= '10:30'"),
     ("if", "write iff(c, a, b)"),
     ("iloc", "x[1] is x one bar before"),
+    ("index", "write time_of_day, weekday or month for the parts of a bar's time"),
+    ("input", "write a let, such as [let] n = 20, or a variable of a sweep"),
     ("isfirstbar", "write session_bar == 1"),
+    ("isin", "write symbol in ('AAPL', 'IBM'), or another label in place of symbol"),
     ("islast", "leave it out: an answer is about the last bar"),
     ("isna", "x == x is NA where x is: nz(x, value) replaces NA"),
     ("llv", "write lowest(x, n)"),
@@ -59,7 +72,9 @@ const WORDS: [(&str, &str); 71] = [
     ("mstd", "write stddev(x, n)"),
     ("na", "nz(x, value) replaces NA"),
     ("nancumsum", "write cumsum(x)"),
+    ("notna", "x == x is true where x is there: nz(x, value) replaces NA"),
     ("pct_change", "write roc(x, n), in percent, or rocp(x, n)"),
+    ("plot", "write it in select; 'trawl chart --expr' draws it"),
     ("quantile", "write percentile(x, n, percent) over time, xs_quantile(x, q) over symbols"),
     ("rank", "write percentrank(x, n) over time, xs_rank(x) or xs_pct(x) over symbols"),
     ("request", "write ref('SPY', x) for another symbol, tf('1w', x) for another timeframe"),
@@ -77,10 +92,19 @@ const WORDS: [(&str, &str); 71] = [
     ("shift", "x[1] is x one bar before"),
     ("std", "write stddev(x, n)"),
     ("stdev", "write stddev(x, n)"),
+    ("strategy", "'trawl study' says what followed the matches of a scan"),
+    ("syminfo", "write symbol == 'AAPL' or symbol in ('AAPL', 'IBM')"),
+    ("ticker", "write symbol == 'AAPL' or symbol in ('AAPL', 'IBM')"),
+    ("timeframe", "write tf('1w', x) for x on longer bars; the option --timeframe is for the whole scan"),
     ("tr", "write trange()"),
     ("variance", "write var(x, n)"),
+    ("weekofyear", "no word is the week of the year; month and weekday are there"),
     ("where", "write iff(c, a, b)"),
     ("wpr", "write willr(n)"),
+    (
+        "year",
+        "an expression sees no year: --from, --to and --as-of choose the time, and 'trawl study --by year' divides it",
+    ),
 ];
 
 /// Functions of other languages that have a namesake here with another meaning: after which namespaces, the name, and

@@ -3,6 +3,7 @@
 use crate::ast::{CompareOp, Expr, ExprKind, Member, Span};
 use crate::frame::{LabelTest, SYMBOL_LABEL};
 use crate::graph::{Kind, NodeId, Op};
+use crate::lex::quoted;
 use crate::resolve::{Clause, Resolver, Stop, Value};
 use trawl_terms::suggest;
 
@@ -55,6 +56,7 @@ impl Resolver<'_> {
                 }
                 (Ok(number), Member::Number(value)) => {
                     let value = self.graph.num(*value);
+                    self.check_clock(clause, (*number, value), span, true)?;
                     self.equal(*number, value)
                 }
                 (Ok(number), Member::Text(text)) => {
@@ -134,10 +136,10 @@ impl Resolver<'_> {
         }
         let known = self.schema.labels.get(label).map_or(&[][..], Vec::as_slice);
         if !known.iter().any(|k| k == value) {
-            let listed: Vec<String> = known.iter().take(VALUES_LISTED_MAX).map(|k| format!("'{k}'")).collect();
+            let listed: Vec<String> = known.iter().take(VALUES_LISTED_MAX).map(|k| quoted(k)).collect();
             let more = if known.len() > VALUES_LISTED_MAX { ", ..." } else { "" };
             let help = match suggest(value, known.iter().map(String::as_str)) {
-                Some(near) => format!("did you mean '{near}'?"),
+                Some(near) => format!("did you mean {}?", quoted(near)),
                 None => format!("values of {label}: {}{more}", listed.join(", ")),
             };
             return Err(clause.mistake(format!("no symbol's {label} is '{value}'"), span, "no such value", Some(help)));
@@ -169,6 +171,7 @@ impl Resolver<'_> {
             return "write symbol == 'AAPL' or symbol in ('AAPL', ...)".to_owned();
         }
         let value = self.schema.labels.get(label).and_then(|v| v.first()).map_or("...", String::as_str);
-        format!("write {label} == '{value}' or {label} in ('{value}', ...)")
+        let value = quoted(value);
+        format!("write {label} == {value} or {label} in ({value}, ...)")
     }
 }

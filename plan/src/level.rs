@@ -75,7 +75,12 @@ impl Plan {
                         | Binary::RatioOrZeroEpsilon
                         | Binary::Near => None,
                     },
-                    Pointwise::Select => equal(1, 2),
+                    // NA has no level.
+                    Pointwise::Select => match [1, 2].map(|i| constant(i).is_some_and(f64::is_nan)) {
+                        [true, _] => of(2),
+                        [_, true] => of(1),
+                        _ => equal(1, 2),
+                    },
                     Pointwise::Compare(_) | Pointwise::And | Pointwise::Or | Pointwise::Not => None,
                 },
                 Class::StepFacts(step) => match step.shift {
@@ -105,6 +110,9 @@ mod tests {
             ("bbands(close, 20).upper", Some(1.0)),
             ("highest(high, 20)[1]", Some(1.0)),
             ("2 * close", Some(2.0)),
+            ("session.open", Some(1.0)),
+            ("prev_session.high", Some(1.0)),
+            ("iff(close > open, close, volume)", None),
             ("macd().line", Some(0.0)),
             ("macd().hist", Some(0.0)),
             ("rsi()", Some(0.0)),

@@ -89,18 +89,17 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
             }
             tokens.push(Token { kind: TokenKind::Name(text[start..at].to_owned()), span: start..at });
         } else if byte == b'\'' {
-            let Some(length) = text[at + 1..].find('\'') else {
+            let Some((string, end)) = string_at(text, at + 1) else {
                 return Err(LexError {
                     message: "this string has no closing quote".to_owned(),
                     span: start..text.len(),
-                    help: Some("strings stand between single quotes: 'SPY'".to_owned()),
+                    help: Some(
+                        "strings stand between single quotes: 'SPY'; a quote in one is doubled: 'O''Reilly'".to_owned(),
+                    ),
                 });
             };
-            tokens.push(Token {
-                kind: TokenKind::Text(text[at + 1..at + 1 + length].to_owned()),
-                span: start..at + length + 2,
-            });
-            at += length + 2;
+            tokens.push(Token { kind: TokenKind::Text(string), span: start..end });
+            at = end;
         } else if let Some(mark) = MARKS.iter().find(|m| text[at..].starts_with(**m)) {
             at += mark.len();
             if matches!(*mark, "&&" | "||") {
@@ -120,6 +119,7 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
                 '!' => Some("write 'not'".to_owned()),
                 '&' => Some("write 'and'".to_owned()),
                 '|' => Some("write 'or'".to_owned()),
+                ':' if is_time(text, at) => Some("a time of day is a string: time_of_day >= '10:30'".to_owned()),
                 '?' | ':' => Some("write iff(c, a, b) for c ? a : b".to_owned()),
                 '^' => Some("powers are written pow(x, y)".to_owned()),
                 '≤' => Some("write '<='".to_owned()),
@@ -143,6 +143,35 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
     }
     tokens.push(Token { kind: TokenKind::End, span: text.len()..text.len() });
     Ok(tokens)
+}
+
+/// Whether a colon stands between the digits of a time of day, as in `10:30`.
+fn is_time(text: &str, at: usize) -> bool {
+    let digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    let bytes = text.as_bytes();
+    digit(at.checked_sub(1).and_then(|before| bytes.get(before)))
+        && digit(bytes.get(at + 1))
+        && digit(bytes.get(at + 2))
+}
+
+/// The string that begins behind a quote at `at`, and the end of its closing quote. A doubled quote is one of the string.
+fn string_at(text: &str, mut at: usize) -> Option<(String, usize)> {
+    let mut string = String::new();
+    loop {
+        let length = text[at..].find('\'')?;
+        string.push_str(&text[at..at + length]);
+        at += length + 1;
+        if !text[at..].starts_with('\'') {
+            return Some((string, at));
+        }
+        string.push('\'');
+        at += 1;
+    }
+}
+
+/// A text as a string of the language.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// Digits with `_`, a fraction, an exponent.

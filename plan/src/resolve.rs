@@ -15,7 +15,7 @@ use crate::limits::{EXPRESSION_DEPTH_MAX, FRAMES_MAX, PERIOD_MAX, PLAN_NODES_MAX
 use crate::scan_plan::{Plan, Point};
 use crate::schema::Schema;
 use crate::sweep::Setting;
-use trawl_terms::{AttributeKind, suggest};
+use trawl_terms::{AttributeKind, Clock, suggest};
 
 /// What an expression means before it has to be one series.
 #[derive(Debug, Clone)]
@@ -336,11 +336,24 @@ impl<'a> Resolver<'a> {
 
     /// The values of a column: a series, the place of a label's value, or a date.
     pub(crate) fn column_of(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<NodeId> {
-        match self.value(clause, expr)? {
-            Value::Label(name) if name != SYMBOL_LABEL => Ok(self.label_number(&name)),
-            Value::Date(_, node) => Ok(node),
-            value => self.one_series(clause, expr, value),
+        match self.text_or_date(clause, expr)? {
+            Some(node) => Ok(node),
+            None => self.series(clause, expr),
         }
+    }
+
+    /// The place of a label's value among all of its, or a date; `None` for what is neither.
+    pub(crate) fn text_or_date(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<Option<NodeId>> {
+        let ExprKind::Name(_) = expr.kind else { return Ok(None) };
+        Ok(match self.value(clause, expr)? {
+            Value::Label(name) if name == SYMBOL_LABEL => {
+                let help = "answers have a column 'symbol', and equal ranks are ordered by it: leave it out".to_owned();
+                return Err(clause.mistake("the symbol is no column of its own", &expr.span, "not needed", Some(help)));
+            }
+            Value::Label(name) => Some(self.label_number(&name)),
+            Value::Date(_, node) => Some(node),
+            _ => None,
+        })
     }
 
     fn one_series(&mut self, clause: Clause<'_>, expr: &Expr, value: Value) -> Resolved<NodeId> {
@@ -474,6 +487,10 @@ impl<'a> Resolver<'a> {
         }
         let mut all = None;
         for (i, op) in ops.iter().enumerate() {
+            let is_equality = matches!(op, CompareOp::Equal | CompareOp::NotEqual);
+            for (word, number) in [(i, i + 1), (i + 1, i)] {
+                self.check_clock(clause, (nodes[word], nodes[number]), &operands[number].span, is_equality)?;
+            }
             let one = self.graph.add(Op::Compare(*op), &[nodes[i], nodes[i + 1]], Kind::Bool);
             self.decisive.insert(one);
             all = Some(match all {
@@ -517,6 +534,28 @@ impl<'a> Resolver<'a> {
             Ok(number) => Ok(self.graph.num(number)),
             Err(expected) => Err(clause.mistake(format!("'{text}' is not {expected}"), span, "not understood", None)),
         }
+    }
+
+    /// Refuses a number that a word of the calendar never is: other languages count days from 0, or write 930 for half past nine.
+    pub(crate) fn check_clock(
+        &self,
+        clause: Clause<'_>,
+        (word, number): (NodeId, NodeId),
+        span: &Span,
+        is_equality: bool,
+    ) -> Resolved<()> {
+        let Op::Clock(clock) = self.graph.node(word).op else { return Ok(()) };
+        let (Some((name, range, expected)), Some(value)) = (clock.numbers(), self.graph.constant(number)) else {
+            return Ok(());
+        };
+        let is_possible = range.contains(&value) && value.fract() == 0.0;
+        // 'weekday < 8' has a meaning; a time beyond midnight is no time.
+        let is_checked = is_equality || (clock == Clock::TimeOfDay && !range.contains(&value));
+        if is_possible || !is_checked {
+            return Ok(());
+        }
+        let help = Some(format!("{name} is {expected}"));
+        Err(clause.mistake(format!("{name} is never {value}"), span, "never reached", help))
     }
 
     /// Whether two numbers are equal.

@@ -40,6 +40,7 @@ pub fn sample_answer() -> Answer {
             partial: false,
         },
         time: Some(1_361_491_200_000_000),
+        bar: None,
         points: vec![Vec::new()],
         best: false,
         kinds: vec![ColumnKind::Number; 2],

@@ -148,6 +148,31 @@ fn labels_and_dates_are_columns_of_their_own_kinds_in_every_output_and_in_a_clus
 }
 
 #[test]
+fn labels_and_dates_order_the_matches_and_a_quote_in_a_label_is_doubled() {
+    let home = Home::new();
+    market(&home);
+    home.write("labels.csv", "symbol,sector\nAAA,Tech\nBBB,O'Reilly\nCCC,Energy\n");
+    home.trawl(&["import", "--dataset", "m", "--symbols", "labels.csv"]).expect_code(0);
+    let order = |rank: &str| {
+        let text = answer(&home, &["--where", "close > 0", "--rank", rank]);
+        let symbols = text.lines().skip(1).filter_map(|line| line.split(',').nth(2)).collect::<Vec<_>>();
+        symbols.join(" ")
+    };
+    assert_eq!(order("sector asc"), "CCC BBB AAA");
+    assert_eq!(order("sector desc"), "AAA BBB CCC");
+    // CCC has no earnings: last in both.
+    assert_eq!(order("earnings asc, close"), "BBB AAA CCC");
+    assert_eq!(order("earnings desc, close"), "AAA BBB CCC");
+    let quoted = answer(&home, &["--where", "sector == 'O''Reilly' or sector in ('Energy')"]);
+    has(&quoted, "BBB", ",matched,", ",50,2");
+    has(&quoted, "CCC", ",matched,", ",,");
+    let misspelt = home.trawl(&["scan", "--dataset", "m", "--where", "sector == 'O''Reily'"]).expect_code(2);
+    assert!(misspelt.stderr.contains("did you mean 'O''Reilly'?"), "{}", misspelt.stderr);
+    let symbol = home.trawl(&["scan", "--dataset", "m", "--where", "close > 0", "--select", "symbol"]).expect_code(2);
+    assert!(symbol.stderr.contains("answers have a column 'symbol'"), "{}", symbol.stderr);
+}
+
+#[test]
 fn attributes_outlive_imports_and_compaction() {
     let home = Home::new();
     market(&home);

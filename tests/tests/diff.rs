@@ -173,6 +173,10 @@ fn completions_include_commands_options_and_values_and_bash_can_parse_them() {
     assert_eq!(words(&["scan", "-d", "mine", "--where", "close > 5 and crosses_a"]), ["close > 5 and crosses_above"]);
     assert_eq!(words(&["scan", "-d", "mine", "--select", "crosses_b"]), ["crosses_below"]);
     assert_eq!(words(&["data", "import", "x.csv", "--calendar", "XN"]), ["XNAS", "XNYS"]);
+    assert_eq!(words(&["scan", "--let", "up=crosses_a"]), ["up=crosses_above"]);
+    assert_eq!(words(&["chart", "-d", "mine", "AAA", "--expr", "crosses_b"]), ["crosses_below"]);
+    assert_eq!(words(&["study", "-d", "demo", "--by", "s"]), ["sector"]);
+    assert_eq!(words(&["study", "-d", "mine", "--by", "q"]), ["quarter"]);
     let script = home.trawl(&["completions", "bash"]).stdout;
     let file = home.write("trawl.bash", &script);
     match Command::new("bash").arg("-n").arg(&file).stdin(Stdio::null()).output() {

@@ -287,6 +287,88 @@ fn what_a_scan_needs_is_explained_and_what_nothing_uses_is_reported() {
     assert!(named.contains("write plus_di(n), minus_di(n) or adx(n)") && !named.contains("imi'"), "{named}");
 }
 
+/// What a rank, another symbol or a longer bar is made of counts: with 1 bar there is no return over 63.
+#[test]
+fn an_explanation_counts_cross_sections_other_symbols_and_longer_bars() {
+    let home = Home::new();
+    let explained =
+        |more: &[&str]| home.trawl(&[&["scan", "--dataset", "demo", "--explain"], more].concat()).expect_code(0).stdout;
+    let ranked = explained(&["--where", "xs_rank(roc(close, 500)) <= 5 and close > 5"]);
+    assert!(
+        ranked.contains("needs      501 bars of a symbol before") && ranked.contains("    501 xs_rank"),
+        "{ranked}"
+    );
+    assert!(ranked.contains("too short  2 of 61 symbols: HASHO (162), FIBRO (466)"), "{ranked}");
+    assert!(ranked.contains("at which 1 cross-section is read"), "{ranked}");
+    let other = explained(&["--where", "close > ref('SPY', sma(close, 50))", "--universe", "sma(volume, 300) > 0"]);
+    assert!(other.contains("needs      1 bar of a symbol, 50 of SPY before"), "{other}");
+    assert!(other.contains("universe   needs 300 bars of a symbol"), "{other}");
+    let weekly = explained(&["--where", "close > sma(close, 150)", "--timeframe", "1w"]);
+    assert!(weekly.contains("needs      1 bar of a symbol, 150 of 1w before"), "{weekly}");
+    assert!(weekly.contains("too short  at least") && weekly.contains("HASHO (162)"), "{weekly}");
+}
+
+/// Midnight in UTC is a time within a day for an exchange elsewhere: a column of times has one form.
+#[test]
+fn times_of_bars_within_a_day_have_one_form() {
+    let home = Home::new();
+    let bars = ["2024-01-04T00:00:00Z", "2024-01-04T00:15:00Z", "2024-01-04T00:30:00Z", "2024-01-05T00:00:00Z"];
+    let mut text = "symbol,time,open,high,low,close,volume\n".to_owned();
+    for symbol in ["AAA", "BBB"] {
+        text.extend(bars.iter().map(|time| format!("{symbol},{time},1,2,1,2,100\n")));
+    }
+    home.write("tokyo.csv", &text);
+    home.trawl(&["import", "tokyo.csv", "--dataset", "t", "--calendar", "XTKS", "--timeframe", "15m"]).expect_code(0);
+    let scan = ["scan", "--dataset", "t", "--where", "close > 0", "--quiet"];
+    let times = |text: &str| -> Vec<String> {
+        text.lines().skip(1).filter_map(|line| line.split(',').next()).map(str::to_owned).collect()
+    };
+    let one = home.trawl(&[&scan[..], &["--output", "-"]].concat()).expect_code(0).stdout;
+    assert_eq!(times(&one), ["2024-01-05T00:00:00Z"; 2], "{one}");
+    for file in ["all.csv", "all.parquet", "all.ndjson"] {
+        home.trawl(&[&scan[..], &["--all-bars", file]].concat()).expect_code(0);
+    }
+    let all = String::from_utf8(home.read("all.csv")).expect("text");
+    assert!(times(&all).iter().all(|time| time.len() == bars[0].len()), "{all}");
+    let lines = String::from_utf8(home.read("all.ndjson")).expect("text");
+    assert!(lines.contains("\"time\":\"2024-01-05T00:00:00Z\""), "{lines}");
+    // The formats mean the same times.
+    for (a, b) in [("all.csv", "all.parquet"), ("all.parquet", "all.ndjson")] {
+        let compared = home.trawl(&["diff", a, b]).expect_code(0).stdout;
+        assert!(compared.starts_with("0 entered, 0 left, 8 still there; 0 only in A, 0 only in B"), "{compared}");
+    }
+    home.trawl(&["panel", "-d", "t", "-w", "close > 0", "-s", "close", "-o", "p.csv", "-q"]).expect_code(0);
+    let panel = String::from_utf8(home.read("p.csv")).expect("text");
+    assert!(times(&panel).iter().all(|time| time.ends_with('Z')), "{panel}");
+}
+
+#[test]
+fn an_answer_says_which_built_bar_was_read() {
+    let home = Home::new();
+    let scan =
+        ["scan", "--dataset", "demo", "--timeframe", "1w", "--where", "close > 5", "--as-of", "2024-12-04", "--quiet"];
+    home.trawl(&[&scan[..], &["--output", "a.json"]].concat()).expect_code(0);
+    home.trawl(&[&scan[..], &["--output", "a.csv"]].concat()).expect_code(0);
+    let expected = serde_json::json!({"timeframe": "1w", "time": "2024-11-25"});
+    for file in ["a.json", "a.csv.identity.json"] {
+        let read: serde_json::Value = serde_json::from_slice(&home.read(file)).expect("JSON");
+        assert_eq!(read["bar"], expected, "{file}");
+    }
+    let piped = home.trawl(&[&scan[..9], &["--output", "-"]].concat()).expect_code(0);
+    assert!(
+        piped.stderr.contains("the bars of 1w are built: the newest whole one is that of 2024-11-25"),
+        "{}",
+        piped.stderr
+    );
+    home.trawl(&["scan", "--dataset", "demo", "--where", "close > 5", "--output", "own.json", "--quiet"])
+        .expect_code(0);
+    let own: serde_json::Value = serde_json::from_slice(&home.read("own.json")).expect("JSON");
+    assert!(own.get("bar").is_none(), "the dataset's own bars are those of 'time'");
+    let strange =
+        home.trawl(&["scan", "--dataset", "demo", "--timeframe", "week", "--where", "close > 5"]).expect_code(2);
+    assert!(strange.stderr.contains("'week' is not a timeframe"), "{}", strange.stderr);
+}
+
 #[test]
 fn files_of_every_bar_are_compared_time_by_time() {
     let home = Home::new();
@@ -351,6 +433,21 @@ fn built_bars_are_refused_where_every_bar_is_wanted() {
     assert!(!home.path("panel.csv").exists() && !home.path("all.csv").exists());
     let own = ["study", "--dataset", "us5", "--where", "rsi(14) < 30", "--timeframe", "1d"];
     home.trawl(&own).expect_code(0);
+}
+
+/// A limit chooses among the matches of an answer; of every bar all count, which nobody would see.
+#[test]
+fn a_study_and_a_panel_say_that_a_limit_is_not_used() {
+    let home = Home::new();
+    let scan = ["-d", "us5", "-w", "close > 5", "-r", "close", "-l", "2", "--let", "spare=1"];
+    let studied = home.trawl(&[&["study"], &scan[..]].concat()).expect_code(0);
+    let panel = home.trawl(&[&["panel", "-o", "p.csv"], &scan[..]].concat()).expect_code(0);
+    for ended in [studied, panel] {
+        assert!(ended.stderr.contains("the scan's limit is not used"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("no clause uses the let 'spare'"), "{}", ended.stderr);
+    }
+    let plain = home.trawl(&["study", "-d", "us5", "-w", "close > 5"]).expect_code(0);
+    assert!(plain.stderr.is_empty(), "{}", plain.stderr);
 }
 
 /// The training rows of one fold are the test rows of the others.

@@ -13,7 +13,8 @@ use clap::{Arg, Command};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::Shells;
-use trawl_market::{Calendar, Store};
+use trawl_coordinator::PERIODS;
+use trawl_market::{Calendar, Dataset, Store};
 use trawl_plan::catalogue;
 
 use crate::app::{Context, DataArgs};
@@ -70,7 +71,9 @@ fn with_values(command: Command) -> Command {
             "symbol" | "why" => symbols,
             "calendar" => || Calendar::all().map(|calendar| calendar.name().to_owned()).collect(),
             "name" if is_functions => functions,
-            "condition" | "where" | "universe" | "rank" | "select" | "expr" | "panel" | "overlay" => {
+            "by" => groups,
+            "condition" | "where" | "universe" | "rank" | "select" | "lets" | "defs" | "best" | "expr" | "exprs"
+            | "panel" | "overlay" => {
                 return arg.add(ArgValueCompleter::new(functions_of));
             }
             _ => return arg,
@@ -134,14 +137,26 @@ fn datasets() -> Vec<String> {
     list.into_iter().map(|dataset| dataset.name).collect()
 }
 
+/// What a study may be divided by.
+fn groups() -> Vec<String> {
+    let labels = || named_dataset()?.symbol_table().ok().map(|table| table.labels().to_vec());
+    let periods = PERIODS.iter().map(|period| (*period).to_owned());
+    labels().unwrap_or_default().into_iter().chain(periods).collect()
+}
+
 /// The symbols of the dataset that the line names.
 fn symbols() -> Vec<String> {
-    let Some(store) = store() else { return Vec::new() };
+    let Some(dataset) = named_dataset() else { return Vec::new() };
+    dataset.manifest.symbols.iter().take(SYMBOLS_MAX).map(|entry| entry.symbol.clone()).collect()
+}
+
+/// The dataset that the line names.
+fn named_dataset() -> Option<Dataset> {
+    let store = store()?;
     // Commands of datasets have their name as a word of its own.
     let named = option(["--dataset", "-d"]).or_else(|| {
         let known = datasets();
         std::env::args().find(|word| known.iter().any(|dataset| word.split('@').next() == Some(dataset)))
     });
-    let Some(dataset) = named.and_then(|name| store.open(&name).ok()) else { return Vec::new() };
-    dataset.manifest.symbols.iter().take(SYMBOLS_MAX).map(|entry| entry.symbol.clone()).collect()
+    store.open(&named?).ok()
 }

@@ -210,13 +210,37 @@ fn symbols(text: &mut String, mut rows: Vec<&AnswerRow>, options: Options<'_>) {
     table.push(text, options.page);
 }
 
-/// A reason with the time at its end on the exchange's clock, as the as-of is; answers have it in UTC.
-fn on_clock(reason: &str, zone: Option<Zone>) -> Cow<'_, str> {
-    let time = |(words, time): (&str, &str)| {
-        let instant = parse_time(time).filter(|_| time.ends_with('Z'))?;
-        Some(Cow::Owned(format!("{words} {}", zone?.format(instant))))
-    };
-    reason.rsplit_once(' ').and_then(time).unwrap_or(Cow::Borrowed(reason))
+/// What a stale symbol's reason begins with; the time of its last bar follows.
+const SINCE: &str = "no bar since ";
+
+/// A reason with the time at its end on the exchange's clock, as the as-of is; answers have it in UTC. `zone` is that of bars within a
+/// day, whose times are instants at midnight too.
+pub fn on_clock(reason: &str, zone: Option<Zone>) -> Cow<'_, str> {
+    let time = |time: &str| Some(Cow::Owned(format!("{SINCE}{}", zone?.format(parse_time(time)?))));
+    reason.strip_prefix(SINCE).and_then(time).unwrap_or(Cow::Borrowed(reason))
+}
+
+/// Stale symbols whose last bars are of different times, as one line: from the earliest to the latest.
+fn stale_together<'a>(groups: &mut Vec<(Cow<'a, str>, Vec<&'a str>)>, zone: Option<Zone>) {
+    let mut since: Vec<(i64, &str, &str)> = Vec::new();
+    for (reason, symbols) in groups.iter() {
+        let Cow::Borrowed(reason) = reason else { continue };
+        let Some((text, time)) = reason.strip_prefix(SINCE).and_then(|text| Some((text, parse_time(text)?))) else {
+            continue;
+        };
+        since.extend(symbols.iter().map(|symbol| (time, text, *symbol)));
+    }
+    since.sort_by_key(|(time, _, symbol)| (*time, *symbol));
+    let (Some(first), Some(last)) = (since.first(), since.last()) else { return };
+    if first.0 == last.0 {
+        return;
+    }
+    let shown =
+        |(time, text, _): &(i64, &str, &str)| zone.map_or_else(|| (*text).to_owned(), |zone| zone.format(*time));
+    let reason = format!("last bar between {} and {}", shown(first), shown(last));
+    let symbols = since.iter().map(|(.., symbol)| *symbol).collect();
+    groups.retain(|(reason, _)| !reason.starts_with(SINCE));
+    groups.insert(0, (Cow::Owned(reason), symbols));
 }
 
 /// Why symbols were neither matched nor not matched, grouped by reason.
@@ -227,7 +251,9 @@ fn reasons(text: &mut String, answer: &Answer, zone: Option<Zone>) {
         for row in answer.rows.iter().filter(|r| r.row.status == status) {
             by_reason.entry(&row.row.reason).or_default().push(&row.row.symbol);
         }
-        let mut groups: Vec<(&str, Vec<&str>)> = by_reason.into_iter().collect();
+        let mut groups: Vec<(Cow<'_, str>, Vec<&str>)> =
+            by_reason.into_iter().map(|(reason, symbols)| (Cow::Borrowed(reason), symbols)).collect();
+        stale_together(&mut groups, zone);
         groups.sort_by_key(|(_, symbols)| std::cmp::Reverse(symbols.len()));
         for (reason, symbols) in groups.iter().take(REASONS_SHOWN_MAX) {
             let examples: Vec<String> = symbols.iter().take(EXAMPLES_SHOWN_MAX).map(|s| cell(s)).collect();
@@ -272,10 +298,36 @@ mod tests {
         let zone = Zone::named("America/New_York").expect("a zone");
         let shown = |reason: &'static str| on_clock(reason, Some(zone)).into_owned();
         assert_eq!(shown("no bar since 2024-12-06T20:27:00Z"), "no bar since 2024-12-06 15:27 EST");
-        for as_it_is in ["no bar since 2024-12-06", "too short: 120 bars, 202 needed", "", "universe is false"] {
+        // Midnight of UTC is in the morning in Tokyo, and a day has no zone.
+        assert_eq!(shown("no bar since 2024-12-06"), "no bar since 2024-12-05 19:00 EST");
+        for as_it_is in ["no bar yet", "too short: 120 bars, 202 needed", "", "universe is false"] {
             assert_eq!(shown(as_it_is), as_it_is);
         }
-        assert_eq!(on_clock("no bar since 2024-12-06T20:27:00Z", None), "no bar since 2024-12-06T20:27:00Z");
+        let days = "no bar since 2024-12-06";
+        assert_eq!(on_clock(days, None), days);
+    }
+
+    #[test]
+    fn stale_symbols_of_several_times_are_one_line() {
+        let mut answer = sample();
+        let rows = [
+            ("A", "no bar since 2024-12-06T20:53:00Z"),
+            ("B", "no bar since 2024-12-06T20:57:00Z"),
+            ("C", "no bar yet"),
+        ];
+        let stale = |(symbol, reason): &(&str, &str)| {
+            let mut row = answer.rows[5].clone();
+            (row.row.symbol, row.row.reason) = ((*symbol).to_owned(), (*reason).to_owned());
+            row
+        };
+        let mut many: Vec<AnswerRow> = rows.iter().map(stale).collect();
+        many.extend(vec![answer.rows[3].clone(); LISTED_SYMBOLS_MAX]);
+        answer.rows = many;
+        let zone = Zone::named("America/New_York").ok();
+        let text = render(&answer, Options { zone, ..PLAIN });
+        let one =
+            "stale 2: last bar between 2024-12-06 15:53 EST and 2024-12-06 15:57 EST (A, B)\nstale 1: no bar yet (C)\n";
+        assert!(text.contains(one), "{text}");
     }
 
     #[test]

@@ -192,6 +192,11 @@ impl<'a> FeaturePanel<'a> {
         Self { chunk_bytes_max: bytes_max, ..self }
     }
 
+    /// Whether the dataset's bars cover a day or longer, and have a date in place of a time.
+    pub fn is_dated(&self) -> bool {
+        self.prepared.dataset.manifest.is_dated()
+    }
+
     /// Names of the features.
     pub fn features(&self) -> &[String] {
         &self.prepared.plan.headings

@@ -19,8 +19,12 @@ const SHEET: (usize, usize) = (4, 5);
 pub const SHEET_CHARTS_MAX: usize = SHEET.0 * SHEET.1;
 /// Width and height of one chart of a sheet.
 pub const CELL_PIXELS: (u32, u32) = (420, 300);
-/// Height of a sheet's row of names.
-const SHEET_LEGEND_PIXELS: u32 = 26;
+/// Free height around a sheet's rows of names.
+const SHEET_LEGEND_MARGIN: u32 = 6;
+/// Most rows of names of a sheet.
+const SHEET_LEGEND_ROWS_MAX: u32 = 6;
+/// Free width after a name.
+const NAME_GAP: u32 = 18;
 /// Approximate width of a letter, as a share of its size.
 const LETTER: f64 = 0.54;
 /// Width for the labels of values.
@@ -47,6 +51,9 @@ const LINES: [RGBColor; 7] = [
     RGBColor(0x56, 0xb4, 0xe9),
     RGBColor(0x7f, 0x5f, 0x3f),
 ];
+
+/// Further rounds of the same colours, for more lines than there are colours: how much of white or black is mixed in.
+const ROUNDS: [(RGBColor, f64); 4] = [(BLACK, 0.45), (WHITE, 0.45), (BLACK, 0.7), (WHITE, 0.7)];
 
 /// Shaded conditions take their colours from this index on, lines from the first.
 const SHADES_FROM: usize = 5;
@@ -94,7 +101,10 @@ impl Picture<'_> {
             }),
             Self::Sheet(charts, size) => size.unwrap_or_else(|| {
                 let (columns, rows) = grid(charts.len());
-                (CELL_PIXELS.0 * columns as u32, CELL_PIXELS.1 * rows as u32 + SHEET_LEGEND_PIXELS)
+                let width = CELL_PIXELS.0 * columns as u32;
+                let lines = lines_of(charts);
+                let names = names_of(charts, &lines);
+                (width, CELL_PIXELS.1 * rows as u32 + sheet_legend_pixels(&names, width))
             }),
         }
     }
@@ -105,13 +115,15 @@ impl Picture<'_> {
     {
         root.fill(&WHITE)?;
         match self {
-            Self::One(layout, _) => chart(root, layout, WHOLE)?,
+            Self::One(layout, _) => chart(root, layout, &[], WHOLE)?,
             Self::Sheet(charts, _) => {
                 let (columns, rows) = grid(charts.len());
-                let (names, root) = root.split_vertically(SHEET_LEGEND_PIXELS);
-                sheet_legend(&names, charts)?;
+                let lines = lines_of(charts);
+                let names = names_of(charts, &lines);
+                let (area, root) = root.split_vertically(sheet_legend_pixels(&names, root.dim_in_pixel().0));
+                legend(&area.margin(4, 0, 0, 0), names.into_iter(), WHOLE)?;
                 for (area, layout) in root.split_evenly((rows, columns)).iter().zip(*charts) {
-                    chart(area, layout, CELL)?;
+                    chart(area, layout, &lines, CELL)?;
                 }
             }
         }
@@ -161,8 +173,8 @@ fn grid(charts: usize) -> (usize, usize) {
     (columns, charts.div_ceil(columns).max(1))
 }
 
-/// One chart with its title, its panels and its dates.
-fn chart<B: DrawingBackend>(root: &Area<B>, layout: &ChartLayout, sizes: Sizes) -> Drawn
+/// One chart with its title, its panels and its dates. `shared`: as [`colour_of`].
+fn chart<B: DrawingBackend>(root: &Area<B>, layout: &ChartLayout, shared: &[&str], sizes: Sizes) -> Drawn
 where
     B::ErrorType: 'static,
 {
@@ -180,7 +192,7 @@ where
     let dates = ticks::apart(dates, layout.times.len(), |label| f64::from(text_pixels(label, sizes.font) + 8) / plot);
     let (names, top) = top.split_vertically(sizes.legend);
     if sizes.legend > 0 {
-        legend(&names, over_price(layout), sizes)?;
+        legend(&names, over_price(layout, shared), sizes)?;
     }
     let last = layout.price.close.iter().rfind(|value| value.is_finite());
     let mut chart = panel(&top, layout, (&layout.top, last.copied()), &dates, sizes)?;
@@ -190,21 +202,21 @@ where
     } else {
         line(&mut chart, &layout.price.close, INK.stroke_width(1))?;
     }
-    lines(&mut chart, &layout.top.lines, layout)?;
+    lines(&mut chart, (&layout.top.lines, shared), layout)?;
     marks(&mut chart, layout, sizes)?;
     let before = layout.price.open.last().copied().unwrap_or(f64::NAN);
     let colour = last.map_or(INK, |close| if *close < before { FALL } else { RISE });
-    last_values(&mut chart, last.map(|value| (*value, colour.to_rgba())), &layout.top.lines, sizes)?;
+    last_values(&mut chart, last.map(|value| (*value, colour.to_rgba())), (&layout.top.lines, shared), sizes)?;
     for of in &layout.below {
         let (area, rest) = below.split_vertically((share * of.share) as u32);
         below = rest;
         let (names, area) = area.split_vertically(sizes.legend);
         if sizes.legend > 0 {
-            legend(&names, in_panel(of), sizes)?;
+            legend(&names, in_panel(of, shared), sizes)?;
         }
         let mut chart = panel(&area, layout, (of, None), &dates, sizes)?;
-        lines(&mut chart, &of.lines, layout)?;
-        last_values(&mut chart, None, &of.lines, sizes)?;
+        lines(&mut chart, (&of.lines, shared), layout)?;
+        last_values(&mut chart, None, (&of.lines, shared), sizes)?;
     }
     let style = text(sizes.font).pos(Pos::new(HPos::Center, VPos::Top));
     for (bar, label) in &dates {
@@ -215,25 +227,41 @@ where
 }
 
 /// Names and colours of what is drawn in the panel of the price.
-fn over_price(layout: &ChartLayout) -> impl Iterator<Item = (&str, RGBAColor)> {
+fn over_price<'n>(layout: &'n ChartLayout, shared: &'n [&str]) -> impl Iterator<Item = (&'n str, RGBAColor)> {
     let close = if layout.candles { None } else { Some(("close", INK.to_rgba())) };
-    let over = layout.top.lines.iter().enumerate().map(|(i, line)| (line.name.as_str(), line_colour(i)));
+    let lines = layout.top.lines.iter().enumerate();
+    let over = lines.map(move |(i, line)| (line.name.as_str(), colour_of(shared, i, &line.name)));
     let shaded = layout.shades.iter().enumerate().map(|(i, shade)| (shade.0.as_str(), shade_colour(i)));
     let marked = layout.marks.as_ref().map(|(name, _)| (name.as_str(), MARK.to_rgba()));
     close.into_iter().chain(over).chain(shaded).chain(marked)
 }
 
 /// Names and colours of what is drawn in a panel below.
-fn in_panel(panel: &Panel) -> impl Iterator<Item = (&str, RGBAColor)> {
-    let colour = |i: usize, line: &Series| if line.shape == Shape::Volume { ZERO.to_rgba() } else { line_colour(i) };
+fn in_panel<'n>(panel: &'n Panel, shared: &'n [&str]) -> impl Iterator<Item = (&'n str, RGBAColor)> {
+    let colour = move |i: usize, line: &Series| match line.shape {
+        Shape::Volume => ZERO.to_rgba(),
+        Shape::Line | Shape::Bars => colour_of(shared, i, &line.name),
+    };
     panel.lines.iter().enumerate().map(move |(i, line)| (line.name.as_str(), colour(i, line)))
 }
 
+/// Names of the lines of a sheet's charts, each once. A line's place among them is its colour in every chart, whatever panel it is in.
+fn lines_of(charts: &[ChartLayout]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    let panels = charts.iter().flat_map(|chart| std::iter::once(&chart.top).chain(&chart.below));
+    for line in panels.flat_map(|panel| &panel.lines).filter(|line| line.shape != Shape::Volume) {
+        if !names.contains(&line.name.as_str()) {
+            names.push(&line.name);
+        }
+    }
+    names
+}
+
 /// Names and colours of the charts of a sheet, each once, from above to below.
-fn names_of(charts: &[ChartLayout]) -> Vec<(&str, RGBAColor)> {
+fn names_of<'n>(charts: &'n [ChartLayout], shared: &'n [&str]) -> Vec<(&'n str, RGBAColor)> {
     let mut names: Vec<(&str, RGBAColor)> = Vec::new();
     for chart in charts {
-        let drawn = over_price(chart).chain(chart.below.iter().flat_map(in_panel));
+        let drawn = over_price(chart, shared).chain(chart.below.iter().flat_map(|panel| in_panel(panel, shared)));
         for one in drawn {
             if !names.contains(&one) {
                 names.push(one);
@@ -243,12 +271,11 @@ fn names_of(charts: &[ChartLayout]) -> Vec<(&str, RGBAColor)> {
     names
 }
 
-fn sheet_legend<B: DrawingBackend>(area: &Area<B>, charts: &[ChartLayout]) -> Drawn
-where
-    B::ErrorType: 'static,
-{
-    let area = area.margin(4, 0, 0, 0);
-    legend(&area, names_of(charts).into_iter(), WHOLE)
+/// Height of the names of a sheet of this width.
+fn sheet_legend_pixels(names: &[(&str, RGBAColor)], width: u32) -> u32 {
+    let places = legend_places(names.iter().map(|(name, _)| *name), width.saturating_sub(WHOLE.labels), WHOLE.font);
+    let rows = places.last().map_or(1, |(row, _)| row + 1).min(SHEET_LEGEND_ROWS_MAX);
+    rows * WHOLE.legend + SHEET_LEGEND_MARGIN
 }
 
 fn text(size: f64) -> TextStyle<'static> {
@@ -353,11 +380,41 @@ fn shade_colour(i: usize) -> RGBAColor {
     LINES[(i + SHADES_FROM) % LINES.len()].mix(0.3)
 }
 
-fn line_colour(i: usize) -> RGBAColor {
-    LINES[i % LINES.len()].to_rgba()
+/// The colour of a line: by its place among `shared`, the names of the lines of all charts of a sheet; in a single chart, which has none,
+/// by its place in its panel.
+fn colour_of(shared: &[&str], place: usize, name: &str) -> RGBAColor {
+    line_colour(shared.iter().position(|other| *other == name).unwrap_or(place))
 }
 
-/// Names in a row, each after its colour; those that do not fit are left out.
+fn line_colour(i: usize) -> RGBAColor {
+    let colour = LINES[i % LINES.len()];
+    match ROUNDS.get((i / LINES.len()).wrapping_sub(1) % (ROUNDS.len() + 1)) {
+        Some((other, share)) if i >= LINES.len() => mixed(colour, *other, *share).to_rgba(),
+        _ => colour.to_rgba(),
+    }
+}
+
+fn mixed(one: RGBColor, other: RGBColor, share: f64) -> RGBColor {
+    let channel = |a: u8, b: u8| (f64::from(a) * (1.0 - share) + f64::from(b) * share).round() as u8;
+    RGBColor(channel(one.0, other.0), channel(one.1, other.1), channel(one.2, other.2))
+}
+
+/// Row and left edge of each name: names are set in rows.
+fn legend_places<'n>(names: impl Iterator<Item = &'n str>, width: u32, font: f64) -> Vec<(u32, u32)> {
+    let (mut row, mut x) = (0, 12);
+    let mut places = Vec::new();
+    for name in names {
+        let needed = 18 + text_pixels(name, font);
+        if x > 12 && x + needed > width {
+            (row, x) = (row + 1, 12);
+        }
+        places.push((row, x));
+        x += needed + NAME_GAP;
+    }
+    places
+}
+
+/// Names in rows, each after its colour; those for which the area has no row are left out.
 fn legend<'n, B: DrawingBackend>(
     area: &Area<B>,
     names: impl Iterator<Item = (&'n str, RGBAColor)>,
@@ -366,17 +423,16 @@ fn legend<'n, B: DrawingBackend>(
 where
     B::ErrorType: 'static,
 {
-    let width = area.dim_in_pixel().0.saturating_sub(sizes.labels);
-    let mut x = 12;
-    for (name, colour) in names {
-        let right = x + 18 + text_pixels(name, sizes.font);
-        if right > width {
+    let (width, height) = area.dim_in_pixel();
+    let names: Vec<(&str, RGBAColor)> = names.collect();
+    let places = legend_places(names.iter().map(|(name, _)| *name), width.saturating_sub(sizes.labels), sizes.font);
+    for ((name, colour), (row, x)) in names.into_iter().zip(places) {
+        if (row + 1) * sizes.legend > height.max(sizes.legend) {
             break;
         }
-        let at = i32::try_from(x)?;
-        area.draw(&Rectangle::new([(at, 6), (at + 12, 14)], colour.filled()))?;
-        area.draw(&Text::new(name.to_owned(), (at + 18, 4), text(sizes.font)))?;
-        x = right + 18;
+        let (at, top) = (i32::try_from(x)?, i32::try_from(row * sizes.legend)?);
+        area.draw(&Rectangle::new([(at, top + 6), (at + 12, top + 14)], colour.filled()))?;
+        area.draw(&Text::new(name.to_owned(), (at + 18, top + 4), text(sizes.font)))?;
     }
     Ok(())
 }
@@ -412,16 +468,16 @@ where
     Ok(())
 }
 
-fn lines<B: DrawingBackend>(chart: &mut Chart<'_, B>, of: &[Series], layout: &ChartLayout) -> Drawn
+fn lines<B: DrawingBackend>(chart: &mut Chart<'_, B>, (of, shared): (&[Series], &[&str]), layout: &ChartLayout) -> Drawn
 where
     B::ErrorType: 'static,
 {
     // Bars first: lines over them stay visible.
     for (i, series) in of.iter().enumerate().filter(|(_, series)| series.shape != Shape::Line) {
-        bars(chart, series, line_colour(i), layout)?;
+        bars(chart, series, colour_of(shared, i, &series.name), layout)?;
     }
     for (i, series) in of.iter().enumerate().filter(|(_, series)| series.shape == Shape::Line) {
-        line(chart, &series.values, line_colour(i).stroke_width(2))?;
+        line(chart, &series.values, colour_of(shared, i, &series.name).stroke_width(2))?;
     }
     Ok(())
 }
@@ -483,13 +539,13 @@ fn shown_last(of: &[Series]) -> impl Iterator<Item = (usize, f64)> {
 fn last_values<B: DrawingBackend>(
     chart: &mut Chart<'_, B>,
     price: Option<(f64, RGBAColor)>,
-    of: &[Series],
+    (of, shared): (&[Series], &[&str]),
     sizes: Sizes,
 ) -> Drawn
 where
     B::ErrorType: 'static,
 {
-    let values = shown_last(of).map(|(i, value)| (value, line_colour(i)));
+    let values = shown_last(of).map(|(i, value)| (value, colour_of(shared, i, &of[i].name)));
     let (_, right) = (chart.plotting_area().get_x_range().start, chart.plotting_area().get_x_range().end);
     let mut taken: Vec<i32> = Vec::new();
     let half = (sizes.font / 2.0) as i32 + 2;
@@ -521,6 +577,24 @@ mod tests {
             [57.1872, 202.91, 0.638523, 12345.6, 2.5e6, 0.0].map(brief),
             ["57.19", "202.91", "0.6385", "12345.60", "2.5M", "0"]
         );
+    }
+
+    #[test]
+    fn as_many_lines_as_a_picture_may_have_differ_in_colour() {
+        let colours: Vec<RGBAColor> = (0..crate::chart::EXPRESSIONS_MAX).map(line_colour).collect();
+        for (i, colour) in colours.iter().enumerate() {
+            assert!(!colours[..i].contains(colour), "{i}");
+        }
+        let shared = ["sma(50)", "rsi()"];
+        assert_eq!(colour_of(&shared, 0, "rsi()"), line_colour(1), "in a panel of its own too");
+        assert_eq!(colour_of(&[], 0, "rsi()"), line_colour(0));
+    }
+
+    #[test]
+    fn names_that_do_not_fit_are_in_the_next_row() {
+        let places = legend_places(["a".repeat(40).as_str(), "b", "c"].into_iter(), 330, 13.0);
+        assert_eq!(places.iter().map(|(row, _)| *row).collect::<Vec<_>>(), [0, 0, 1], "{places:?}");
+        assert_eq!(places[2].1, places[0].1);
     }
 
     #[test]

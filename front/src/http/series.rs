@@ -9,7 +9,7 @@ use serde::ser::{SerializeMap as _, Serializer};
 use trawl_coordinator::local::LocalOptions;
 use trawl_coordinator::{AllBarsError, PreparedScan, SeriesError, series_cost_ns, symbol_series};
 use trawl_kernels::Cancel;
-use trawl_market::{AsOf, Store, TimeMicros, format_time};
+use trawl_market::{AsOf, Store, TimeMicros, format_label};
 use trawl_plan::{ColumnKind, ScanDocument};
 
 use super::problem::{Kind, Problem};
@@ -48,6 +48,8 @@ pub struct SeriesColumns {
     pub symbol: String,
     /// Time of each bar.
     pub times: Vec<TimeMicros>,
+    /// Whether bars cover a day or longer, and have a date in place of a time.
+    pub dated: bool,
     /// Name, kind, and a value for each bar.
     pub columns: Vec<(String, ColumnKind, Vec<f64>)>,
 }
@@ -138,6 +140,7 @@ impl PreparedSeries {
             dataset: scan.dataset_reference(),
             symbol: found.symbol,
             times: found.times.get(first..).unwrap_or_default().to_vec(),
+            dated: scan.dataset.manifest.is_dated(),
             columns: named
                 .map(|((name, kind), values)| (name, kind, values.get(first..).unwrap_or_default().to_vec()))
                 .collect(),
@@ -173,7 +176,10 @@ impl Serialize for SeriesColumns {
         let mut map = serializer.serialize_map(Some(4))?;
         map.serialize_entry("dataset", &self.dataset)?;
         map.serialize_entry("symbol", &self.symbol)?;
-        map.serialize_entry("times", &self.times.iter().copied().map(format_time).collect::<Vec<_>>())?;
+        map.serialize_entry(
+            "times",
+            &self.times.iter().map(|time| format_label(*time, self.dated)).collect::<Vec<_>>(),
+        )?;
         map.serialize_entry("columns", &Columns(self))?;
         map.end()
     }
@@ -188,7 +194,7 @@ impl SeriesColumns {
         let mut out = ::csv::Writer::from_writer(Vec::new());
         out.write_record(std::iter::once("time").chain(self.columns.iter().map(|(name, ..)| name.as_str())))?;
         for (row, time) in self.times.iter().enumerate() {
-            out.write_field(format_time(*time))?;
+            out.write_field(format_label(*time, self.dated))?;
             for (_, kind, values) in &self.columns {
                 let mut text = select_text(kind, values[row]).unwrap_or_default();
                 if text.is_empty() && matches!(kind, ColumnKind::Number) {

@@ -11,15 +11,15 @@ use arrow_schema::{DataType, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
-use trawl_market::format_time;
+use trawl_market::{format_label, format_time};
 
 use super::{DAY_US, Format};
 use crate::human::push_exact;
 
 /// A file being written.
 pub enum BatchFile<W: Write + Send> {
-    /// Text.
-    Csv(Box<::csv::Writer<W>>),
+    /// Text, and whether its bars have a date alone.
+    Csv(Box<::csv::Writer<W>>, bool),
     /// An Arrow IPC file.
     Arrow(Box<arrow_ipc::writer::FileWriter<W>>),
     /// A Parquet file.
@@ -27,16 +27,16 @@ pub enum BatchFile<W: Write + Send> {
 }
 
 impl<W: Write + Send> BatchFile<W> {
-    /// Starts a file; the metadata are those of the schema.
+    /// Starts a file; the metadata are those of the schema. `dated`: its times are those of bars of a day or longer.
     ///
     /// # Errors
     /// The writer's error, or a format that is none of the three.
-    pub fn begin(format: Format, schema: &Arc<Schema>, writer: W) -> anyhow::Result<Self> {
+    pub fn begin(format: Format, schema: &Arc<Schema>, dated: bool, writer: W) -> anyhow::Result<Self> {
         Ok(match format {
             Format::Csv => {
                 let mut file = ::csv::Writer::from_writer(writer);
                 file.write_record(schema.fields().iter().map(|field| field.name()))?;
-                Self::Csv(Box::new(file))
+                Self::Csv(Box::new(file), dated)
             }
             Format::Arrow => Self::Arrow(Box::new(arrow_ipc::writer::FileWriter::try_new(writer, schema)?)),
             Format::Parquet => {
@@ -56,12 +56,12 @@ impl<W: Write + Send> BatchFile<W> {
     /// The writer's error.
     pub fn push(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
         match self {
-            Self::Csv(file) => {
+            Self::Csv(file, dated) => {
                 let mut text = String::new();
                 for row in 0..batch.num_rows() {
                     for column in batch.columns() {
                         text.clear();
-                        push_cell(&mut text, column, row)?;
+                        push_cell(&mut text, (column, row), *dated)?;
                         file.write_field(&text)?;
                     }
                     file.write_record(None::<&[u8]>)?;
@@ -82,7 +82,7 @@ impl<W: Write + Send> BatchFile<W> {
     /// The writer's error.
     pub fn finish(self) -> anyhow::Result<W> {
         Ok(match self {
-            Self::Csv(file) => file.into_inner().map_err(|error| anyhow::anyhow!("{}", error.error()))?,
+            Self::Csv(file, _) => file.into_inner().map_err(|error| anyhow::anyhow!("{}", error.error()))?,
             Self::Arrow(mut file) => {
                 file.finish()?;
                 file.into_inner()?
@@ -93,7 +93,7 @@ impl<W: Write + Send> BatchFile<W> {
 }
 
 /// A value as in CSV files of answers.
-fn push_cell(text: &mut String, column: &ArrayRef, row: usize) -> anyhow::Result<()> {
+fn push_cell(text: &mut String, (column, row): (&ArrayRef, usize), dated: bool) -> anyhow::Result<()> {
     if column.is_null(row) {
         return Ok(());
     }
@@ -107,7 +107,7 @@ fn push_cell(text: &mut String, column: &ArrayRef, row: usize) -> anyhow::Result
         }
         DataType::Timestamp(..) => {
             let time = column.as_primitive_opt::<TimestampMicrosecondType>().context("a time in another unit")?;
-            text.push_str(&format_time(time.value(row)));
+            text.push_str(&format_label(time.value(row), dated));
         }
         other => anyhow::bail!("no CSV of a column of type {other}"),
     }

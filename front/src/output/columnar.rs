@@ -21,8 +21,8 @@ use trawl_plan::{ANSWER_COLUMNS, ANSWER_TIME, ColumnKind, Setting};
 use trawl_wire::{Answer, AnswerRow};
 
 use super::{
-    About, DIGEST_KEY, IDENTITY_KEY, Kind, SCAN_KEY, select_kind, setting_kind, setting_names, settings_of, time_of,
-    whole,
+    About, BAR_KEY, DIGEST_KEY, IDENTITY_KEY, Kind, SCAN_KEY, select_kind, setting_kind, setting_names, settings_of,
+    time_of, whole,
 };
 
 /// Rows in one record batch.
@@ -31,10 +31,11 @@ const BATCH_ROWS: usize = 64 * 1024;
 /// Identity, scan and digest as pairs.
 pub fn metadata(about: &About<'_>) -> Vec<(String, String)> {
     let pair = |key: &str, value: String| (key.to_owned(), value);
-    let mut pairs = Vec::with_capacity(3);
+    let mut pairs = Vec::with_capacity(4);
     pairs.extend(about.answer_digest.map(|digest| pair(DIGEST_KEY, digest.to_owned())));
     pairs.push(pair(IDENTITY_KEY, about.identity_json()));
     pairs.extend(about.scan.map(|scan| pair(SCAN_KEY, scan.to_json())));
+    pairs.extend(about.bar.as_ref().map(|bar| pair(BAR_KEY, serde_json::to_string(bar).unwrap_or_default())));
     pairs
 }
 

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde::Serialize;
-use trawl_market::{TimeMicros, format_time, parse_time};
+use trawl_market::{TimeMicros, Timeframe, format_label, format_time, parse_time};
 use trawl_plan::{ColumnKind, ScanDocument, Setting};
 use trawl_wire::{Answer, AnswerRow, Identity, Status};
 
@@ -122,6 +122,27 @@ impl Format {
     }
 }
 
+/// Key of the bar that was read, as JSON, in the metadata of Parquet and Arrow files.
+pub const BAR_KEY: &str = "trawl.bar";
+
+/// The bar of a scan whose bars are built from those of the dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BuiltBar {
+    /// The scan's timeframe, such as `1w`.
+    pub timeframe: String,
+    /// Label of its newest bar that is whole at the as-of.
+    pub time: String,
+}
+
+impl BuiltBar {
+    /// Of an answer and the scan that it is of; `None` where the dataset's own bars are read.
+    pub fn of(answer: &Answer, scan: Option<&ScanDocument>) -> Option<Self> {
+        let (time, timeframe) = (answer.bar?, scan?.timeframe.clone()?);
+        let dated = timeframe.parse().is_ok_and(Timeframe::is_dated);
+        Some(Self { timeframe, time: format_label(time, dated) })
+    }
+}
+
 /// The metadata of an answer.
 #[derive(Debug, Serialize)]
 pub struct About<'a> {
@@ -133,6 +154,9 @@ pub struct About<'a> {
     /// What was scanned; `None` if not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scan: Option<&'a ScanDocument>,
+    /// The bar that was read, where bars are built from those of the dataset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bar: Option<BuiltBar>,
     /// Rows per status; `None` for the answers of many times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<Counts>,
@@ -152,12 +176,13 @@ impl<'a> About<'a> {
             .enumerate()
             .filter(|(i, _)| matches!(select_kind(answer, *i), ColumnKind::Date | ColumnKind::Text(_)));
         let text_columns = Some(texts.map(|(_, name)| name.as_str()).collect());
-        Self { identity: &answer.identity, answer_digest: Some(&answer.digest), scan, counts, text_columns }
+        let bar = BuiltBar::of(answer, scan);
+        Self { identity: &answer.identity, answer_digest: Some(&answer.digest), scan, bar, counts, text_columns }
     }
 
     /// The metadata of the answers of many times.
     pub fn of_many(identity: &'a Identity, scan: &'a ScanDocument) -> Self {
-        Self { identity, answer_digest: None, scan: Some(scan), counts: None, text_columns: None }
+        Self { identity, answer_digest: None, scan: Some(scan), bar: None, counts: None, text_columns: None }
     }
 
     /// The identity as one line of JSON.
@@ -278,9 +303,11 @@ pub fn time_of(answer: &Answer) -> Option<TimeMicros> {
     answer.time.or_else(|| parse_time(&answer.identity.as_of))
 }
 
-/// The same as text.
+/// The same as text, with the time of day where bars are shorter than a day.
 pub fn time_text(answer: &Answer) -> String {
-    time_of(answer).map_or_else(|| answer.identity.as_of.clone(), format_time)
+    // The as-of of such bars is an instant.
+    let dated = !answer.identity.as_of.contains('T');
+    time_of(answer).map_or_else(|| answer.identity.as_of.clone(), |time| format_label(time, dated))
 }
 
 /// The kind of a column of a sweep's variable.
@@ -365,6 +392,26 @@ mod tests {
             let text = format!("{:?}", Format::of(Path::new(strange)).unwrap_err());
             assert!(text.contains(".csv, .json, .jsonl, .parquet or .arrow"), "{text}");
         }
+    }
+
+    #[test]
+    fn the_time_of_a_bar_within_a_day_is_an_instant_at_midnight_too() {
+        let day = 1_704_326_400_000_000;
+        let mut answer = Answer { time: Some(day), ..sample() };
+        assert_eq!(time_text(&answer), "2024-01-04");
+        answer.identity.as_of = "2024-01-04T00:15:00Z".to_owned();
+        assert_eq!(time_text(&answer), "2024-01-04T00:00:00Z");
+    }
+
+    #[test]
+    fn the_bar_that_was_built_has_the_form_of_its_timeframe() {
+        let answer = Answer { bar: Some(1_704_326_400_000_000), ..sample() };
+        let scan = |timeframe: &str| ScanDocument { timeframe: Some(timeframe.to_owned()), ..ScanDocument::default() };
+        let time = |timeframe: &str| BuiltBar::of(&answer, Some(&scan(timeframe))).map(|bar| bar.time);
+        assert_eq!(time("1w").as_deref(), Some("2024-01-04"));
+        assert_eq!(time("5m").as_deref(), Some("2024-01-04T00:00:00Z"));
+        assert_eq!(BuiltBar::of(&sample(), Some(&scan("1w"))), None);
+        assert!(About::new(&answer, Some(&scan("1w"))).bar.is_some());
     }
 
     #[test]

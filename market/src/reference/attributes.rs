@@ -114,8 +114,16 @@ pub(crate) fn parse_attributes(file: &str, content: &[u8]) -> Result<Attributes,
         if !is_symbol(&cells[symbol]) {
             return Err(table.bad(*line, "its symbol is invalid"));
         }
-        // The date as it is written, whatever its offset.
-        let known_on = crate::calendar::day(table.time(*line, &cells[date], order)?.local);
+        // The date as it is written, whatever its offset. A value of the evening would be known at that day's close.
+        let known_on = table.time(*line, &cells[date], order)?.local;
+        if known_on.rem_euclid(DAY) != 0 {
+            let why = format!(
+                "'{}' has a time of day, and a value is known from a date on: write the date alone, the next one for what was published \
+                 after the close",
+                cells[date]
+            );
+            return Err(table.bad(*line, &why));
+        }
         let mut values = BTreeMap::new();
         for (column, (kind, order)) in &kinds {
             let cell = &cells[*column];
@@ -272,10 +280,24 @@ mod tests {
             ("symbol,date,cap\nA,2024-01-02,1\nB,2024-01-02,2024-05-01\n", "line 3: 'cap' has numbers and dates"),
             ("symbol,date,cap\nA,2024-01-02,inf\n", "'inf' of 'cap' is neither"),
             ("symbol,date,cap\nA,soon,1\n", "line 2: 'soon' is not a date"),
+            ("symbol,date,cap\nA,2024-01-02T16:30:00,1\n", "line 2: '2024-01-02T16:30:00' has a time of day"),
+            ("symbol,date,cap\nA,2024-01-02T23:00:00Z,1\n", "has a time of day"),
             ("symbol,date,cap\nA,2024-01-02,1\nA,2024-01-02,2\n", "line 3: A has two rows on 2024-01-02"),
         ] {
             let error = parse_attributes("a.csv", text.as_bytes()).expect_err("refused").to_string();
             assert!(error.starts_with("a.csv: line") && error.contains(expected), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn midnight_is_a_date() {
+        let dates = ["2024-01-02", "2024-01-02 00:00:00", "2024-01-02T00:00:00Z", "2024-01-02T00:00:00-05:00"];
+        for date in dates {
+            assert_eq!(
+                parsed(&format!("symbol,date,a\nX,{date},1\n")),
+                parsed("symbol,date,a\nX,2024-01-02,1\n"),
+                "{date}"
+            );
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Form {
     pub summary: &'static str,
     /// What it computes, and when it is NA.
     pub formula: &'static str,
+    /// A condition with it.
+    pub example: &'static str,
 }
 
 /// Which symbols a cross-section is of.
@@ -61,6 +63,7 @@ pub const FORMS: [Form; 11] = [
         signature: "ref('SYMBOL', e, asof=n)",
         summary: "e of another symbol",
         formula: "e on that symbol's own bars, at this bar's time; NA when it has no bar there. With asof=n its latest bar, if at most n of this symbol's bars are later",
+        example: "roc(close, 63) > ref('SPY', roc(close, 63))",
     },
     Form {
         name: "tf",
@@ -70,6 +73,7 @@ pub const FORMS: [Form; 11] = [
         signature: "tf('TIMEFRAME', e, partial=false)",
         summary: "e on higher bars",
         formula: "e on bars built from the dataset's bars, at the last one that is complete; with partial=true at the one that is forming",
+        example: "tf('1w', rsi(close, 14)) > 50",
     },
     Form {
         name: "xs_rank",
@@ -79,6 +83,7 @@ pub const FORMS: [Form; 11] = [
         signature: "xs_rank(e, by=label, where=condition)",
         summary: "place among all symbols at this time, 1 = largest",
         formula: "1 + how many values of the population are larger; NA outside the population",
+        example: "xs_rank(roc(close, 63)) <= 10",
     },
     Form {
         name: "xs_pct",
@@ -88,6 +93,7 @@ pub const FORMS: [Form; 11] = [
         signature: "xs_pct(e, by=label, where=condition)",
         summary: "place among all symbols as a share, the largest near 1",
         formula: "(average ascending rank - 0.5) / n; NA outside the population",
+        example: "xs_pct(roc(close, 126), by=sector) > 0.8",
     },
     Form {
         name: "xs_z",
@@ -97,6 +103,7 @@ pub const FORMS: [Form; 11] = [
         signature: "xs_z(e, by=label, where=condition)",
         summary: "distance from the mean of all symbols in deviations",
         formula: "(e - mean) / population standard deviation; NA when that is 0, and outside the population",
+        example: "xs_z(roc(close, 20), by=sector) < -2",
     },
     Form {
         name: "xs_demean",
@@ -106,6 +113,7 @@ pub const FORMS: [Form; 11] = [
         signature: "xs_demean(e, by=label, where=condition)",
         summary: "distance from the mean of all symbols",
         formula: "e - mean; NA outside the population",
+        example: "xs_demean(roc(close, 20)) > 0",
     },
     Form {
         name: "xs_top",
@@ -115,6 +123,7 @@ pub const FORMS: [Form; 11] = [
         signature: "xs_top(e, k, by=label, where=condition)",
         summary: "whether e is among the k largest of all symbols",
         formula: "xs_rank(e) <= k",
+        example: "xs_top(close * volume, 50)",
     },
     Form {
         name: "xs_quantile",
@@ -124,6 +133,7 @@ pub const FORMS: [Form; 11] = [
         signature: "xs_quantile(e, q, by=label, where=condition)",
         summary: "value that the share q of all symbols stays below",
         formula: "linear interpolation between the ordered values at q*(n-1); NA when the population is empty",
+        example: "close * volume > xs_quantile(close * volume, 0.5)",
     },
     Form {
         name: "breadth",
@@ -133,6 +143,7 @@ pub const FORMS: [Form; 11] = [
         signature: "breadth(c, by=label, where=condition)",
         summary: "share of symbols for which c is true",
         formula: "true / (true + false) over the population; NA when both are 0",
+        example: "breadth(close > sma(close, 50)) > 0.6",
     },
     Form {
         name: "days_to",
@@ -142,6 +153,7 @@ pub const FORMS: [Form; 11] = [
         signature: "days_to(date)",
         summary: "calendar days from this bar's trading day to a date of the symbol",
         formula: "date - trading day; date is an attribute of dates, as it is known at the bar; below 0 once it is over",
+        example: "days_to(earnings) > 3",
     },
     Form {
         name: "days_since",
@@ -151,6 +163,7 @@ pub const FORMS: [Form; 11] = [
         signature: "days_since(date)",
         summary: "calendar days from a date of the symbol to this bar's trading day",
         formula: "trading day - date; date is an attribute of dates, as it is known at the bar; below 0 before it",
+        example: "days_since(earnings) <= 5",
     },
 ];
 

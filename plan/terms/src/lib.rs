@@ -7,6 +7,8 @@ mod priority;
 mod suggest;
 mod timeframe;
 
+use std::ops::RangeInclusive;
+
 pub use precision::Precision;
 pub use priority::Priority;
 pub use suggest::suggest;
@@ -59,6 +61,20 @@ impl Clock {
         match self {
             Self::SinceOpen | Self::ToClose | Self::TimeOfDay => true,
             Self::InSession | Self::Weekday | Self::Month | Self::Date => false,
+        }
+    }
+
+    /// Its name as it is written, and the numbers that it takes; `None` where any may come.
+    pub fn numbers(self) -> Option<(&'static str, RangeInclusive<f64>, &'static str)> {
+        match self {
+            Self::TimeOfDay => Some((
+                "time_of_day",
+                0.0..=1440.0,
+                "minutes since midnight, 0 to 1440: write '10:30' for half past ten",
+            )),
+            Self::Weekday => Some(("weekday", 1.0..=7.0, "1 for Monday to 7 for Sunday, or a name such as 'friday'")),
+            Self::Month => Some(("month", 1.0..=12.0, "1 for January to 12 for December, or a name such as 'march'")),
+            Self::InSession | Self::SinceOpen | Self::ToClose | Self::Date => None,
         }
     }
 

@@ -95,3 +95,11 @@ fn a_single_output_may_be_named_but_needs_no_field() {
     same("rsi().real", "rsi()");
     assert!(mistake("rsi().line > 0").message.contains("one output"));
 }
+
+#[test]
+fn the_example_of_every_form_is_a_condition() {
+    for form in &trawl_plan::catalogue::FORMS {
+        assert!(form.example.contains(&format!("{}(", form.name)), "{}", form.name);
+        plan(form.example);
+    }
+}

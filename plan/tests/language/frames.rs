@@ -27,6 +27,29 @@ fn a_plan_without_cross_sections_has_one_stage_and_one_with_has_more() {
 }
 
 #[test]
+fn what_is_needed_counts_cross_sections_references_and_longer_bars() {
+    let needed = |condition: &str| {
+        let plan = plan(condition);
+        let of = plan.bars_needed_by(&[plan.points[0].condition.expect("a condition")]).remove(0);
+        let others = of.others.iter().map(|(frame, bars)| format!(", {bars} of {}", frame.title()));
+        format!("{}{}", of.own, others.collect::<String>())
+    };
+    assert_eq!(needed("close > sma(close, 50)"), "50");
+    assert_eq!(needed("close > 5"), "1");
+    assert_eq!(needed("xs_rank(roc(close, 63)) <= 5"), "64");
+    assert_eq!(needed("within(xs_rank(roc(close, 63)) <= 5, 3)"), "66");
+    // One value for all: a young symbol reads it too.
+    assert_eq!(needed("close > xs_quantile(sma(close, 63), 0.5)"), "1");
+    assert_eq!(needed("roc(close, 20) > ref('SPY', roc(close, 63))"), "21, 64 of SPY");
+    assert_eq!(needed("tf('1w', roc(close, 10)) > 0"), "1, 11 of 1w");
+    assert_eq!(needed("ref('SPY', tf('1w', sma(close, 9))) > close[4]"), "5, 1 of SPY, 9 of SPY 1w");
+    let weekly = compiled(&ScanDocument { timeframe: Some("1w".to_owned()), ..document("close > sma(close, 9)") });
+    let weekly = weekly.expect("legal");
+    let of = weekly.bars_needed_by(&[weekly.points[0].condition.expect("a condition")]).remove(0);
+    assert_eq!((of.own, of.others[0].0.title(), of.others[0].1), (1, "1w".to_owned(), 9));
+}
+
+#[test]
 fn equal_cross_sections_are_one() {
     let shared = plan("xs_pct(close) > 0.5 and within(xs_pct(close) > 0.9, 3)");
     assert_eq!(shared.crosses.len(), 1);

@@ -44,6 +44,29 @@ fn times_and_days_are_compared_as_text() {
 }
 
 #[test]
+fn numbers_that_a_word_of_the_calendar_never_is_are_refused() {
+    for (condition, expected) in [
+        ("weekday == 0", "weekday is never 0"),
+        ("weekday != 8", "weekday is never 8"),
+        ("0 == weekday", "weekday is never 0"),
+        ("weekday in (1, 0)", "weekday is never 0"),
+        ("month == 13", "month is never 13"),
+        ("month == 1.5", "month is never 1.5"),
+        ("time_of_day < 1600", "time_of_day is never 1600"),
+        ("0 < time_of_day <= 1500", "time_of_day is never 1500"),
+        ("time_of_day == 90.5", "time_of_day is never 90.5"),
+    ] {
+        let found = intraday(condition).expect_err(condition);
+        assert!(found.contains(expected), "{condition}: {found}");
+    }
+    for legal in
+        ["weekday < 8", "weekday > 0", "month <= 12.5", "time_of_day < 1440", "weekday + 0 == 0", "time_of_day < 90.5"]
+    {
+        intraday(legal).expect(legal);
+    }
+}
+
+#[test]
 fn days_have_no_time_of_day() {
     let daily = |condition: &str| {
         let document = ScanDocument { condition: condition.to_owned(), ..ScanDocument::default() };

@@ -228,7 +228,7 @@ pub fn tree_digest<'a>(
 /// Digest of an answer's rows, 64 hex digits: equal for equal rows, however they are cut into segments. The digest of an answer that
 /// coordinators gave before there was [`tree_digest`].
 pub fn answer_digest(answer: &Answer) -> String {
-    let Answer { identity, time: _, select, kinds: _, points, best, rows, digest: _ } = answer;
+    let Answer { identity, time: _, bar: _, select, kinds: _, points, best, rows, digest: _ } = answer;
     let mut fields = Fields::new("trawl answer 2");
     fields.head(identity, select, points, *best);
     fields.u64(rows.len() as u64);

@@ -165,6 +165,9 @@ pub struct Answer {
     /// Label of the bar that is looked at, in microseconds since 1970-01-01 UTC. It follows from the identity, and so it is
     /// not digested; `None` if a coordinator of an earlier release did not say it.
     pub time: Option<i64>,
+    /// Label of the newest whole bar of the scan's timeframe, where such bars are built from the dataset's. It follows from the
+    /// identity, and so it is not digested.
+    pub bar: Option<i64>,
     /// Headings of `AnswerRow::row.values`.
     pub select: Vec<String>,
     /// For each heading what its values are. It follows from the plan and the snapshot, and so it is not digested; empty, all are

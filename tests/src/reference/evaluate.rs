@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::expression::{Compare, Cross, Expr, Node};
 use super::indicators::{Noise, Value, arithmetic, finite, function, known, mean};
-use super::market::{Bars, COLUMNS, Market, base_bars, calendar_word, weekly_bars};
+use super::market::{Bars, COLUMNS, Clock, Market, base_bars, calendar_word, weekly_bars};
 use super::random::Random;
 
 /// Which bars an expression runs along.
@@ -201,6 +201,10 @@ impl<'m> Reference<'m> {
                 };
                 days().map(at).collect()
             }
+            Expr::Name(name) if self.market.clock == Clock::Minutes && is_word_of_sessions(name) => {
+                let minutes: Vec<i64> = days().collect();
+                (0..count).map(|t| self.session_word(name, &minutes[..=t], &bars.rows)).collect()
+            }
             // Of daily bars each is a session.
             Expr::Name(name) if name.contains("session.") => {
                 let of = |row: &[f64; 5]| column(name.rsplit('.').next().unwrap_or_default(), row);
@@ -375,6 +379,40 @@ impl<'m> Reference<'m> {
         })
     }
 
+    /// A word of the session at the last of `minutes`, those at which a symbol's bars begin, as a plain reading of its rows says it.
+    fn session_word(&self, name: &str, minutes: &[i64], rows: &[[f64; 5]]) -> Value {
+        let clock = self.market.clock;
+        let t = minutes.len().checked_sub(1)?;
+        let (open, close) = self.market.session_of(minutes[t])?;
+        let begin = minutes.partition_point(|at| clock.date_of(*at) < clock.date_of(minutes[t]));
+        let extreme = |column: usize, bars: &mut dyn Iterator<Item = usize>| {
+            let values = bars.filter_map(|bar| finite(known(rows[bar][column])));
+            if column == 1 { values.reduce(f64::max) } else { values.reduce(f64::min) }
+        };
+        match name {
+            "minutes_since_open" => Some((minutes[t] - open) as f64),
+            "minutes_to_close" => Some((close - minutes[t]) as f64),
+            "time_of_day" => Some((minutes[t] - open + Clock::OPEN) as f64),
+            "session_bar" => Some((t - begin + 1) as f64),
+            "session.open" => known(rows[begin][0]),
+            "session.high" => extreme(1, &mut (begin..=t)),
+            "session.low" => extreme(2, &mut (begin..=t)),
+            "prev_session.close" => known(rows[begin.checked_sub(1)?][3]),
+            name => {
+                if let Some(word) = name.strip_prefix("prev_") {
+                    return self.session_word(word, &minutes[..begin], rows);
+                }
+                let (range, side) = name.strip_prefix("opening_range(").and_then(|rest| rest.split_once(")."))?;
+                let range: i64 = range.parse().ok()?;
+                if minutes[t] - open < range {
+                    return None;
+                }
+                let mut early = (begin..=t).filter(|bar| minutes[*bar] - open < range);
+                extreme(if side == "high" { 1 } else { 2 }, &mut early)
+            }
+        }
+    }
+
     fn label_at(&self, symbol: usize, axis: Axis, t: usize, label: &str) -> Option<String> {
         self.label_on(symbol, self.label_day(axis, self.bars(symbol, axis).keys[t]), label)
     }
@@ -436,6 +474,11 @@ fn cross_section(kind: Cross, own: Option<f64>, population: &[f64], round_at: &d
         }
         Cross::Breadth => known(mean(population)),
     }
+}
+
+/// Whether a name is one of the words of the exchange's sessions.
+fn is_word_of_sessions(name: &str) -> bool {
+    ["session.", "session_bar", "minutes_", "time_of_day", "opening_range("].iter().any(|word| name.contains(word))
 }
 
 fn column(name: &str, row: &[f64; 5]) -> Value {

@@ -84,7 +84,10 @@ fn known(node: &Node, frame: Frame) -> Known {
 fn column(name: &str, frame: Frame) -> Known {
     match (name, frame.axis) {
         ("open" | "high" | "low" | "close", _) => (Stored, false),
-        ("weekday" | "month", _) => (Whole, true),
+        ("weekday" | "month" | "minutes_since_open" | "minutes_to_close" | "session_bar" | "time_of_day", _) => {
+            (Whole, true)
+        }
+        (range, _) if range.starts_with("opening_range(") => (Stored, false),
         ("days_to(earnings)" | "days_since(earnings)", _) => (Whole, false),
         ("cap", _) => (Stored, false),
         (session, _) if session.contains("session.") => (Stored, false),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::answer::{Limit, Scan};
 use super::evaluate::UNBOUNDED;
 use super::expression::{Arithmetic, Call, Compare, Cross, Expr, Node};
-use super::market::Market;
+use super::market::{Clock, Market};
 use super::minimise::map_children;
 use super::random::Random;
 
@@ -38,6 +38,10 @@ const SESSION: [&str; 7] = [
     "prev_session.low",
     "prev_session.close",
 ];
+/// Words that bars within a day have besides: of the clock, and of the session, which never forget.
+const CLOCK: [&str; 3] = ["minutes_since_open", "minutes_to_close", "time_of_day"];
+const WITHIN_SESSION: [&str; 4] =
+    ["session_bar", "opening_range(5).high", "opening_range(30).high", "opening_range(30).low"];
 /// The parameter of a function.
 const PARAMETER: &str = "p";
 
@@ -51,6 +55,8 @@ pub struct Generator<'r> {
     /// Whether functions that never forget have an origin to begin at.
     origin: bool,
     symbols: Vec<String>,
+    /// Whether bars are within a day.
+    of_minutes: bool,
     lets: Vec<(String, Node)>,
     /// Functions of one parameter: their name, and their text, in which [`PARAMETER`] is it.
     defs: Vec<(String, Node)>,
@@ -76,6 +82,7 @@ pub fn scan(random: &mut Random, grammar: Grammar, market: &Market) -> Scan {
         grammar,
         origin,
         symbols,
+        of_minutes: market.clock == Clock::Minutes,
         lets: Vec::new(),
         defs: Vec::new(),
         in_week: false,
@@ -121,6 +128,16 @@ fn replaced(node: &Node, name: &Node, by: &Node) -> Node {
     }
 }
 
+/// `number`, or beside a word of the calendar one that this word may be: others are refused.
+fn possible(number: &Node, beside: &Node) -> Node {
+    let mut word = beside;
+    while let Expr::Let(_, of) = &**word {
+        word = of;
+    }
+    let is_word = matches!(&**word, Expr::Name("weekday" | "month" | "time_of_day"));
+    if is_word && number.is_constant() { Rc::new(Expr::Number(3.0)) } else { Rc::clone(number) }
+}
+
 impl Generator<'_> {
     /// Whether functions that never forget are legal here although the history is limited.
     fn may_begin(&self) -> bool {
@@ -146,6 +163,10 @@ impl Generator<'_> {
                 if !self.grammar.finite {
                     names.extend(SESSION);
                 }
+                if self.of_minutes {
+                    names.extend(CLOCK);
+                    names.extend(WITHIN_SESSION.iter().filter(|_| !self.grammar.finite));
+                }
             }
         }
         Rc::new(Expr::Name(self.random.pick(&names)))
@@ -163,7 +184,13 @@ impl Generator<'_> {
         if !self.defs.is_empty() && self.random.once_in(2) {
             let (name, body) = self.random.pick(&self.defs.clone());
             if body.is_condition() == condition {
-                let argument = self.column();
+                // Compared with numbers that a word of the calendar never is.
+                let argument = match self.column() {
+                    of if matches!(&*of, Expr::Name("weekday" | "month" | "time_of_day")) => {
+                        Rc::new(Expr::Name("close"))
+                    }
+                    of => of,
+                };
                 let parameter: Node = Rc::new(Expr::Name(PARAMETER));
                 let value = replaced(&body, &parameter, &argument);
                 return Some(Rc::new(Expr::Let(format!("{name}({})", argument.text()), value)));
@@ -263,7 +290,9 @@ impl Generator<'_> {
             let operands = vec![self.number(below), self.series(below), self.series(below)];
             return Expr::Chain(operands, vec![strict, loose]);
         }
-        Expr::Chain(vec![self.series(below), self.number(below)], vec![self.random.pick(&COMPARES)])
+        let (a, b) = (self.series(below), self.number(below));
+        let (a, b) = (possible(&a, &b), possible(&b, &a));
+        Expr::Chain(vec![a, b], vec![self.random.pick(&COMPARES)])
     }
 
     fn label_test(&mut self) -> Expr {

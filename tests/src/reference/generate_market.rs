@@ -6,6 +6,9 @@ use super::generate::LABELS;
 use super::market::{Clock, Event, Market, Symbol, new_york_minutes, new_york_sessions};
 use super::random::Random;
 
+/// Minutes of a session, whole days.
+const MINUTES_A_SESSION: usize = 390;
+
 /// 2 to 12 symbols over 40 to 160 sessions: some begin late, some end early, some miss sessions or single values;
 /// equal values, few distinct prices, flat stretches, bars without volume, labels that are missing or change, splits and
 /// dividends.
@@ -26,6 +29,11 @@ pub fn minutes(random: &mut Random) -> Market {
 fn over(random: &mut Random, clock: Clock, sessions: Vec<i64>) -> Market {
     let count = random.between(40, 160) as usize;
     let first = random.between(5, (sessions.len() - count - 10) as u64) as usize;
+    // Of minutes, half of the markets have the end of a session inside.
+    let first = match clock {
+        Clock::Minutes if random.once_in(2) => MINUTES_A_SESSION * random.between(1, 4) as usize - count / 2,
+        Clock::Days | Clock::Minutes => first,
+    };
     let span = &sessions[first..first + count];
     // Half of the markets have a coarse grid: many ties within and between symbols.
     let step = random.pick(&[0.01, 0.01, 0.25, 1.0]);

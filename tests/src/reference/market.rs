@@ -55,6 +55,9 @@ impl Clock {
         }
     }
 
+    /// Minutes since midnight in New York at which its sessions open.
+    pub const OPEN: i64 = 9 * 60 + 30;
+
     /// A text of the language, written for days, with the lengths of this clock.
     pub fn spelled(self, text: &str) -> String {
         match self {
@@ -257,6 +260,14 @@ impl Market {
             symbol.events.retain(|e| e.day <= day);
         }
         market
+    }
+
+    /// Of a market of minutes: the first minute of the regular session of a minute's day, and the first one after it.
+    pub fn session_of(&self, minute: i64) -> Option<(i64, i64)> {
+        let date = self.clock.date_of(minute);
+        let first = self.sessions.partition_point(|at| self.clock.date_of(*at) < date);
+        let after = self.sessions.partition_point(|at| self.clock.date_of(*at) <= date);
+        Some((*self.sessions.get(first..after)?.first()?, self.sessions[after - 1] + 1))
     }
 
     /// The last session of a week: with it the week is complete.

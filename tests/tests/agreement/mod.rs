@@ -49,16 +49,11 @@ fn case(seed: u64) -> (Market, Scan) {
     (market, scan)
 }
 
-/// Of minutes, where longer bars have five. The reference knows sessions of daily bars alone: scans that name one are left out.
+/// Of minutes, where longer bars have five.
 fn case_of_minutes(seed: u64) -> (Market, Scan) {
     let market = generate_market::minutes(&mut Random::new(seed / SCANS_PER_MARKET));
-    let mut random = Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
-    loop {
-        let scan = generate::scan(&mut random, GRAMMAR, &market);
-        if !scan.text().contains("session.") {
-            return (market, scan);
-        }
-    }
+    let scan = generate::scan(&mut Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)), GRAMMAR, &market);
+    (market, scan)
 }
 
 /// A minimised disagreement, as text.

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use parquet::arrow::ArrowWriter;
-use trawl_market::{Adjustment, AsOf, Dataset, LoadedBars, MarketError, TimeMicros, format_time};
+use trawl_market::{Adjustment, AsOf, Dataset, LoadedBars, MarketError, TimeMicros, format_label};
 
 use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
@@ -69,7 +69,6 @@ pub struct Args {
 
 /// The file of a symbol in a lake.
 const PART: &str = "bars.parquet";
-const DAY: i64 = 86_400_000_000;
 
 fn time(text: &str) -> Result<AsOf, String> {
     match AsOf::parse(text).map_err(|mistake| format!("{mistake}; {}", mistake.help))? {
@@ -252,12 +251,8 @@ fn csv(bars: &[LoadedBars], columns: &[String], dated: bool, to: &mut impl Write
     let mut text = String::new();
     for bars in bars {
         for (row, &time) in bars.times.iter().enumerate() {
-            let mut shown = format_time(time);
-            if !dated && time.rem_euclid(DAY) == 0 {
-                shown.push_str("T00:00:00Z");
-            }
             csv.write_field(&*bars.symbol)?;
-            csv.write_field(&shown)?;
+            csv.write_field(format_label(time, dated))?;
             for column in &bars.columns {
                 text.clear();
                 if !column[row].is_nan() {

@@ -80,7 +80,7 @@ pub fn function(function: &'static Function) -> String {
 
 /// Everything about a form.
 pub fn form(form: &'static Form) -> String {
-    heading(&form_entry(form))
+    format!("{}example  {}\n", heading(&form_entry(form)), form.example)
 }
 
 fn heading(entry: &Entry) -> String {

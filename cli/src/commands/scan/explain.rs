@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use trawl_coordinator::{PreparedScan, Route};
-use trawl_front::explain::Explanation;
+use trawl_front::explain::{Explanation, NeededElsewhere};
 use trawl_front::human::{bytes, counted, duration_ns, thousands};
 
 use crate::output::table::{cell, clean};
@@ -47,16 +47,26 @@ fn what(text: &mut String, of: &Explanation) {
     line(text, "as of", &of.as_of);
     if of.combinations > 1 {
         let (rows, size) = (thousands(of.rows_max), bytes(of.answer_bytes));
-        let points = counted(of.combinations as usize, "combination");
-        line(text, "sweep", &format!("{points}; {rows} rows at most, about {size} of memory"));
+        let points = counted(of.combinations as usize, if of.scans { "scan" } else { "combination" });
+        let key = if of.scans { "scans" } else { "sweep" };
+        line(text, key, &format!("{points}; {rows} rows at most, about {size} of memory"));
     }
     let (least, most) = of.bars_needed;
     let range = if least == most { String::new() } else { format!("{least} to ") };
     let most = counted(most as usize, "bar");
-    line(text, "needs", &format!("{range}{most} of a symbol before the condition has a value"));
+    let elsewhere = |needed: &[NeededElsewhere]| {
+        let one = |needed: &NeededElsewhere| format!(", {} of {}", thousands(needed.bars), cell(&needed.of));
+        needed.iter().map(one).collect::<String>()
+    };
+    let others = elsewhere(&of.bars_needed_of);
+    line(text, "needs", &format!("{range}{most} of a symbol{others} before the condition has a value"));
     for needs in &of.terms {
         let term = cell(&needs.term.split_whitespace().collect::<Vec<_>>().join(" "));
-        line(text, "", &format!("{:>7} {term}", thousands(needs.bars)));
+        line(text, "", &format!("{:>7}{} {term}", thousands(needs.bars), elsewhere(&needs.bars_of)));
+    }
+    if of.universe_needs > 1 {
+        let needed = counted(of.universe_needs as usize, "bar");
+        line(text, "universe", &format!("needs {needed} of a symbol; outside before"));
     }
 }
 
@@ -87,8 +97,8 @@ fn cost(text: &mut String, of: &Explanation, route: Route, asked: bool) {
     }
     if of.cross_sections > 0 {
         let crosses = counted(of.cross_sections as usize, "cross-section");
-        let a_time = bytes(of.cross_bytes);
-        line(text, "gathered", &format!("{a_time} for each time at which {crosses} are read"));
+        let (a_time, are) = (bytes(of.cross_bytes), if of.cross_sections == 1 { "is" } else { "are" });
+        line(text, "gathered", &format!("{a_time} for each time at which {crosses} {are} read"));
     }
     line(text, "memory", &format!("{} for each thread besides the bars", bytes(of.workspace_bytes)));
     let whole = duration_ns(of.cost_ns);

@@ -378,6 +378,13 @@ fn warn_unused(document: &ScanDocument, quiet: bool) {
     }
 }
 
+/// That a limit does not choose among the matches of each bar.
+fn unused_limit(document: &ScanDocument) -> Option<&'static str> {
+    let unused =
+        "the scan's limit is not used: every match of a bar counts; xs_top(x, n) in the condition chooses the n best";
+    document.limit.map(|_| unused)
+}
+
 /// Output files of the run.
 fn files(shown: &ShownArgs, running: &Running) -> Result<Files, UserMistake> {
     if shown.is_piped() && running.profile {

@@ -17,7 +17,7 @@ use crate::output::page::Page;
 use crate::output::{format_parser, table};
 use trawl_front::document::STANDARD_STREAM;
 use trawl_front::output::atomic_file::StagedFile;
-use trawl_front::output::{AnswerFile, Format};
+use trawl_front::output::{AnswerFile, BuiltBar, Format};
 
 /// Where an answer goes.
 #[derive(Debug, clap::Args)]
@@ -113,6 +113,15 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
     // Warnings are not part of what is piped.
     for warning in report.warnings.iter().filter(|_| !args.quiet) {
         crate::diagnostics::warning_line(warning);
+    }
+    // A table says it, and so do documents; rows alone do not.
+    if let (true, false, Some(bar)) = (args.is_piped(), args.quiet, BuiltBar::of(&answer, document.as_ref()))
+        && args.format.is_none_or(Format::has_identity_beside)
+    {
+        crate::diagnostics::warning_line(&format!(
+            "the bars of {} are built: the newest whole one is that of {}",
+            bar.timeframe, bar.time
+        ));
     }
     if !quiet {
         let page = Page::of_stdout();

@@ -10,7 +10,7 @@ use trawl_front::refused::of_study;
 use trawl_kernels::NoCancel;
 use trawl_market::AsOf;
 
-use super::{Clauses, Running, asked, begin, prepare, routed};
+use super::{Clauses, Running, asked, begin, prepare, routed, unused_limit, warn_unused};
 use crate::app::Context;
 use crate::backend::Workload;
 use crate::failure::UserMistake;
@@ -92,9 +92,10 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let (document, as_of) = asked(&clauses, as_of.as_deref())?;
     let prepared = prepare(context, &document, as_of).map_err(|error| clauses.placed(error))?;
     running.backend.choose(Workload::CpuOnly("a study runs"))?;
-    for warning in &prepared.warnings {
+    for warning in prepared.warnings.iter().map(String::as_str).chain(unused_limit(&document)) {
         crate::diagnostics::warning_line(warning);
     }
+    warn_unused(&document, false);
     let local = LocalOptions { threads: routed(&running, &prepared).threads(), ..LocalOptions::default() };
     let manifest = &prepared.dataset.manifest;
     let from = from.as_ref().map(|from| manifest.span_start(from)).transpose().map_err(crate::failure::of_market)?;

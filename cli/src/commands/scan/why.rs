@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use trawl_coordinator::{Explained, PartValue, Question};
+use trawl_market::Zone;
 use trawl_plan::explain_match::Role;
 use trawl_plan::graph::Kind;
 use trawl_wire::{Answer, AnswerRow, Status};
@@ -18,7 +19,8 @@ const VALUE_WIDTH: usize = 12;
 pub fn text(question: &Question, explained: &Explained, answer: &Answer, synthetic: bool) -> String {
     let mut text = String::new();
     let row = answer.rows.iter().find(|r| r.row.symbol == question.symbol);
-    let status = row.map_or_else(|| "not in the answer".to_owned(), |r| status(r, answer));
+    let zone = Zone::named(&question.scan.zone()).ok();
+    let status = row.map_or_else(|| "not in the answer".to_owned(), |r| status(r, answer, zone));
     let _ = writeln!(text, "{}  {status}", table::clean(&question.symbol));
     let identity = &answer.identity;
     let made_up = if synthetic { " (SYNTHETIC data, no real market)" } else { "" };
@@ -51,7 +53,7 @@ pub fn text(question: &Question, explained: &Explained, answer: &Answer, synthet
     text
 }
 
-fn status(row: &AnswerRow, answer: &Answer) -> String {
+fn status(row: &AnswerRow, answer: &Answer, zone: Option<Zone>) -> String {
     let mut text = row.row.status.name().replace('_', " ");
     if row.row.status == Status::Matched {
         let matched = answer.counts()[Status::Matched as usize];
@@ -61,7 +63,7 @@ fn status(row: &AnswerRow, answer: &Answer) -> String {
         }
     }
     if !row.row.reason.is_empty() {
-        text.push_str(&format!(": {}", table::clean(&row.row.reason)));
+        text.push_str(&format!(": {}", table::clean(&table::on_clock(&row.row.reason, zone))));
     }
     if row.row.edge {
         text.push_str(" (edge: a comparison is so close that rounding could turn it)");
@@ -99,7 +101,7 @@ fn push_part(text: &mut String, (line, width): (&str, usize), of: &PartValue, ba
         notes.extend(last(since_true, "true"));
         notes.extend(last(since_false, "false"));
     }
-    let needed = part.look_back as u64 + 1;
+    let needed = part.needed.own as u64;
     if of.value.is_nan() && part.seen.is_empty() && needed > bars {
         notes.push(format!("needs {}", counted(needed as usize, "bar")));
     }

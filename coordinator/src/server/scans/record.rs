@@ -474,6 +474,7 @@ pub(super) fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
         generation: scan.generation(),
         durable: scan.asked.durable,
         time_us: spec.time,
+        bar_us: spec.bar,
         // Earlier clients read this.
         conditions: spec.kinds.iter().map(|kind| *kind == ColumnKind::Condition).collect(),
         kinds_json: serde_json::to_string(&spec.kinds).unwrap_or_default(),

@@ -15,6 +15,7 @@ use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use trawl_market::{format_time, parse_time};
 use trawl_plan::ANSWER_TIME;
 use trawl_wire::Status;
 
@@ -295,7 +296,9 @@ impl Builder {
         });
         let row = TableRow {
             values: values.collect::<Result<_, _>>()?,
-            settings: layout.time.iter().chain(&layout.settings).map(|&i| setting(&cells[i])).collect(),
+            settings: (layout.time.iter().map(|&i| time_label(&cells[i])))
+                .chain(layout.settings.iter().map(|&i| setting(&cells[i])))
+                .collect(),
             place: place(&cells[layout.place])?,
             status: status(&cells[layout.status])?,
             edge: layout.edge.map_or(Ok(None), |i| boolean("edge", &cells[i]))?,
@@ -428,6 +431,12 @@ fn number(cell: &Cell) -> Result<f64, String> {
 }
 
 /// The same text for the same number, whichever format it was read from.
+/// The time of a row, in one spelling: columnar files have no text, and midnight is written with the time of day or without.
+fn time_label(cell: &Cell) -> String {
+    let text = setting(cell);
+    parse_time(&text).map_or(text, format_time)
+}
+
 fn setting(cell: &Cell) -> String {
     let mut text = String::new();
     match cell {

@@ -20,7 +20,7 @@ use trawl_wire::Status;
 
 use super::all_bars::format_of;
 use super::study::HORIZON_MAX;
-use super::{Clauses, Running, asked, begin, prepare, routed};
+use super::{Clauses, Running, asked, begin, prepare, routed, unused_limit, warn_unused};
 use crate::app::Context;
 use crate::backend::Workload;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
@@ -165,9 +165,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let (document, as_of) = asked(&args.clauses, args.to.as_deref())?;
     let prepared = prepare(context, &document, as_of).map_err(|error| args.clauses.placed(error))?;
     args.running.backend.choose(Workload::CpuOnly("a panel is computed"))?;
-    for warning in prepared.warnings.iter().filter(|_| !args.quiet) {
+    let warnings = prepared.warnings.iter().map(String::as_str).chain(unused_limit(&document));
+    for warning in warnings.filter(|_| !args.quiet) {
         crate::diagnostics::warning_line(warning);
     }
+    warn_unused(&document, args.quiet);
     let local = LocalOptions { threads: routed(&args.running, &prepared).threads(), ..LocalOptions::default() };
     let panel = FeaturePanel::new(&prepared, local, options(&args, &prepared)?).map_err(of_panel)?;
     let mut sinks = sinks(&args, &prepared, &panel)?;

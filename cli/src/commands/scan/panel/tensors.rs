@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use trawl_coordinator::features::{FeatureChunk, FeaturePanel, Windows};
-use trawl_market::format_time;
+use trawl_market::format_label;
 
 use super::super::all_bars::Target;
 use crate::failure::{UserMistake, io_reason};
@@ -24,6 +24,8 @@ pub struct Tensors {
     labels: NpyFile,
     index: ::csv::Writer<Target>,
     samples: u64,
+    /// Whether bars have a date alone.
+    dated: bool,
     folder: PathBuf,
     /// What is written about the arrays at the end, without their lengths.
     about: serde_json::Value,
@@ -48,6 +50,7 @@ impl Tensors {
             labels: file("labels.npy", Type::F64, &[labels.len()])?,
             index,
             samples: 0,
+            dated: panel.is_dated(),
             folder: folder.to_owned(),
             about: serde_json::json!({
                 "features": panel.features(), "window": window, "labels": labels, "about": about,
@@ -57,7 +60,7 @@ impl Tensors {
 
     /// Appends the samples of a chunk.
     pub fn push(&mut self, chunk: &FeatureChunk) -> anyhow::Result<()> {
-        let Self { windows, features, mask, labels, index, samples, .. } = self;
+        let Self { windows, features, mask, labels, index, samples, dated, .. } = self;
         let (mut values, mut known) = (Vec::new(), Vec::new());
         windows.push(chunk, |cell, sample| -> anyhow::Result<()> {
             values.clear();
@@ -74,7 +77,7 @@ impl Tensors {
                 labels.push(&column[cell].to_le_bytes())?;
             }
             let width = chunk.symbols.len();
-            index.write_field(format_time(chunk.times[cell / width]))?;
+            index.write_field(format_label(chunk.times[cell / width], *dated))?;
             index.write_field(&chunk.symbols[cell % width])?;
             for uses in &chunk.uses {
                 index.write_field(uses[cell].name())?;

@@ -24,7 +24,7 @@ impl Tidy {
         about: &About<'_>,
     ) -> anyhow::Result<Self> {
         let table = PanelTable::new(panel, matches_only, about);
-        let file = BatchFile::begin(format, table.schema(), Target::of(path)?)?;
+        let file = BatchFile::begin(format, table.schema(), panel.is_dated(), Target::of(path)?)?;
         Ok(Self { table, file })
     }
 

@@ -74,7 +74,7 @@ impl Wide {
             pairs.push(("pandas".to_owned(), pandas()));
             let fields: Vec<Field> = std::iter::once(time).chain(fields).collect();
             let schema = Arc::new(Schema::new(fields).with_metadata(Metadata::from_iter(pairs)));
-            let file = BatchFile::begin(format, &schema, Target::of(&path)?)?;
+            let file = BatchFile::begin(format, &schema, panel.is_dated(), Target::of(&path)?)?;
             paths.push(path);
             frames.push(Frame { schema, file, values });
         }
