@@ -83,5 +83,5 @@ function bar(run, straggler, isLate, end) {
   ].filter(Boolean).join(", ");
   return h("li", { class: isLate ? "late" : "" },
     h("span", { class: "who" }, h("span", { class: "attempt" }, run.attempt), name(run.worker)), h("span", { class: "track", "aria-hidden": "true" }, line),
-    h("span", { class: "facts" }, isLate && h("b", {}, `⚠ ${straggler?.cause ?? "slow"} `), facts));
+    h("span", { class: "facts", title: facts }, isLate && h("b", {}, `⚠ ${straggler?.cause ?? "slow"} `), facts));
 }
