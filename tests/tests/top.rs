@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use trawl_testing::{Pty, Screen};
-use trawl_tests::cluster::Cluster;
+use trawl_tests::cluster::{Cluster, Options};
 use trawl_tests::home::Home;
 use trawl_tests::process::Background;
 use trawl_tests::{etcd, wait};
@@ -17,7 +17,8 @@ const CONDITION: &str = "close > sma(close, 20)";
 /// A cluster of two workers that has run one scan, and the scan's id.
 fn cluster(home: &Home) -> (Cluster, String) {
     home.synth("market", 300, 40);
-    let cluster = Cluster::start(home, 2);
+    let options = Options { coordinator: vec!["--results-shared".to_owned()], ..Options::default() };
+    let cluster = Cluster::start_as(home, 2, &etcd::endpoint(), &[], options);
     let scan = ["scan", "--dataset", "market", "--where", CONDITION, "--detach", "--coordinator", &cluster.url];
     let id = home.trawl(&scan).expect_code(0).stdout.trim().to_owned();
     home.trawl(&["scans", "watch", &id, "--quiet", "--coordinator", &cluster.url]).expect_code(0);
@@ -130,7 +131,16 @@ fn a_terminal_shows_the_cluster_follows_keys_and_sizes_and_is_given_back_as_it_w
     terminal.wait_for(SEEN_BOUND, has(&["AWAY, asked again", "w1", CONDITION]));
     assert!(program.try_wait().unwrap().is_none());
     let address = cluster.url.strip_prefix("http://").unwrap();
-    let flags = ["coordinator", "--etcd", &etcd::endpoint(), "--cluster-name", &cluster.name, "--listen", address];
+    let flags = [
+        "coordinator",
+        "--etcd",
+        &etcd::endpoint(),
+        "--cluster-name",
+        &cluster.name,
+        "--listen",
+        address,
+        "--results-shared",
+    ];
     cluster.coordinator = Background::start("coordinator", &mut home.command(&flags));
     terminal.wait_for(SEEN_BOUND, |screen| has(&["leads", "w1", CONDITION])(screen) && !has(&["AWAY"])(screen));
 

@@ -143,7 +143,7 @@ fn title(snapshot: &Snapshot, state: &State) -> Line<'static> {
         true => "paused".to_owned(),
         false => format!("every {} s", state.wanted.interval.as_secs_f64()),
     };
-    let about = format!("  {}  {leader}  {} UTC  {pace}", clean(&snapshot.urls), instant(snapshot.now_us));
+    let about = format!("  {}  {leader}  {}  {pace}", clean(&snapshot.urls), instant(snapshot.now_us));
     Line::from(vec![Span::styled("trawl top", BOLD), Span::raw(about)])
 }
 
@@ -202,17 +202,15 @@ fn keys(area: Rect, buffer: &mut Buffer) {
 /// Where the panes are. Where there is no room for all of them, the one that has the keys is shown alone.
 fn places(state: &State, area: Rect) -> Vec<(Pane, Rect)> {
     let panes = state.panes();
-    let needed = PANE_ROWS_MIN.saturating_mul(panes.len() as u16);
-    if area.height < needed {
+    let rows = |pane: Pane| u16::try_from(sheet(state, pane).rows().len().max(1)).unwrap_or(u16::MAX).saturating_add(2);
+    let whole = panes.iter().map(|pane| rows(*pane)).fold(0, u16::saturating_add) <= area.height;
+    if !whole && area.height < PANE_ROWS_MIN.saturating_mul(panes.len() as u16) {
         return vec![(state.focus, area)];
     }
-    let rows = |pane: Pane| u16::try_from(sheet(state, pane).rows().len().max(1)).unwrap_or(u16::MAX).saturating_add(2);
     // Workers are few: they take what they need up to a third. Of the rest, shards take no more than half.
-    let whole = panes.iter().map(|pane| rows(*pane)).fold(0, u16::saturating_add) <= area.height;
-    let workers = if whole {
-        rows(Pane::Workers)
-    } else {
-        rows(Pane::Workers).clamp(PANE_ROWS_MIN, (area.height / 3).max(PANE_ROWS_MIN))
+    let workers = match whole {
+        true => rows(Pane::Workers),
+        false => rows(Pane::Workers).clamp(PANE_ROWS_MIN, (area.height / 3).max(PANE_ROWS_MIN)),
     };
     let left = area.height - workers;
     let shards = match panes.len() {

@@ -159,10 +159,13 @@ impl Sheet {
         self.rows.iter().position(|row| Some(row.id.as_str()) == self.selected())
     }
 
-    /// Moves the selection by so many rows, up to the ends. Without one, the first row is selected.
+    /// Moves the selection by so many rows, up to the ends. Without one, a step of one row selects the first.
     pub fn move_by(&mut self, rows: isize) {
         let last = self.rows.len().saturating_sub(1);
-        let place = self.selected_place().map_or(0, |place| place.saturating_add_signed(rows).min(last));
+        let place = match self.selected_place() {
+            None if rows.unsigned_abs() == 1 => 0,
+            place => place.unwrap_or(0).saturating_add_signed(rows).min(last),
+        };
         self.selected = self.rows.get(place).map(|row| row.id.clone());
     }
 
