@@ -8,12 +8,16 @@ import { waterfall } from "./waterfall.js";
 /** How often the lists are asked for while the view is open. */
 const REFRESH_MS = 2000;
 const SCANS_LISTED = 40;
+const ACTIVE = new Set(["queued", "running"]);
 
 /** The view. */
 export function create() {
   let shown = false;
   let timer = 0;
+  /** The scan whose shards are shown, in which state it was seen last, and the dataset whose days are. */
   let chosen = "";
+  let chosenState = "";
+  let chosenDays = "";
   let showDays = () => {};
   const part = (id, title) => {
     const body = h("div", {});
@@ -42,7 +46,7 @@ export function create() {
   }
 
   function scanRow(line) {
-    const active = line.state === "running" || line.state === "queued";
+    const active = ACTIVE.has(line.state);
     const share = line.segments > 0 ? line.segments_ended / line.segments : 0;
     return h("tr", { class: line.scan === chosen ? "chosen" : "" },
       h("th", { scope: "row" }, h("button", { type: "button", class: "link", "data-key": line.scan, onclick: () => openScan(line.scan) }, h("bdi", { class: "condition" }, line.condition || line.scan))),
@@ -83,6 +87,7 @@ export function create() {
       place(coordinators, lead, ({ coordinators: lines }) => table("Coordinators", ["coordinator", "role", "address"], lines.map((line) =>
         h("tr", {}, h("th", { scope: "row" }, name(line.coordinator)), h("td", {}, line.leads ? `leads, epoch ${line.epoch}` : "follows"), h("td", {}, name(line.address)))), "No coordinators: this server computes by itself."));
       place(datasets, sets, (lines) => table("Datasets", ["dataset", "bars", "symbols", "bars stored", "span", "snapshot", "(notes)"], lines.map(datasetRow), "There are no datasets."));
+      await followChosen(list.scans);
     }
     clearTimeout(timer);
     if (shown) timer = setTimeout(refresh, REFRESH_MS);
@@ -90,30 +95,46 @@ export function create() {
 
   async function openScan(scan) {
     chosen = scan;
+    chosenState = "";
     detail.hidden = false;
-    const heading = h("h2", { id: "waterfall-title" }, "Where the time went");
-    fill(detail, heading, h("p", { class: "hint" }, "Loading"));
-    try {
-      const report = await get(scanPath(scan, "/report"));
-      if (chosen !== scan) return;
-      fill(detail, heading, waterfall(report));
-    } catch (error) {
-      fill(detail, heading, h("p", { class: "problem" }, error.message), error.help && h("p", { class: "hint" }, error.help));
-    }
+    fill(detail, heading("waterfall-title", "Where the time went"), h("p", { class: "hint" }, "Loading"));
+    await showReport();
     detail.focus({ preventScroll: true });
     detail.scrollIntoView({ block: "nearest" });
     refresh();
   }
+  const heading = (id, ...text) => h("h2", { id }, text);
+  /** Shows the report of the chosen scan as it is now. */
+  async function showReport() {
+    const scan = chosen;
+    const title = heading("waterfall-title", "Where the time went");
+    try {
+      const report = await get(scanPath(scan, "/report"));
+      if (chosen === scan) fill(detail, title, waterfall(report));
+    } catch (error) {
+      if (chosen === scan && error.kind !== "unavailable") fill(detail, title, h("p", { class: "problem" }, error.message), error.help && h("p", { class: "hint" }, error.help));
+    }
+  }
+  /** Follows the chosen scan while it waits or runs, and once more when it has ended. */
+  async function followChosen(lines) {
+    const state = lines?.find((line) => line.scan === chosen)?.state;
+    const was = chosenState;
+    if (state) chosenState = state;
+    if (state && (ACTIVE.has(state) || ACTIVE.has(was))) await showReport();
+  }
   async function openDays(dataset) {
+    chosenDays = dataset;
     days.hidden = false;
-    const heading = h("h2", { id: "coverage-title" }, "Coverage of ", name(dataset));
-    fill(days, heading, h("p", { class: "hint" }, "Loading"));
+    const title = heading("coverage-title", "Coverage of ", name(dataset));
+    fill(days, title, h("p", { class: "hint" }, "Loading"));
     try {
       const found = await get(`v1/datasets/${encodeURIComponent(dataset)}/coverage`);
-      showDays = () => fill(days, heading, coverage(found.days));
+      if (chosenDays !== dataset) return;
+      showDays = () => fill(days, title, coverage(found.days));
       showDays();
     } catch (error) {
-      fill(days, heading, h("p", { class: "problem" }, error.message), error.help && h("p", { class: "hint" }, error.help));
+      if (chosenDays !== dataset) return;
+      fill(days, title, h("p", { class: "problem" }, error.message), error.help && h("p", { class: "hint" }, error.help));
     }
     days.focus({ preventScroll: true });
     days.scrollIntoView({ block: "nearest" });

@@ -19,11 +19,12 @@ export function createResults({ openSymbol }) {
   const filter = h("input", { type: "search", id: "filter", placeholder: "Filter: words, or rsi<30", autocomplete: "off", spellcheck: "false", "aria-label": "Filter the rows" });
   const filtered = h("span", { class: "quiet-text", id: "filtered" });
   const chips = h("div", { class: "chips", role: "group", "aria-label": "Show only a status" });
+  const condition = h("p", { class: "condition asked" });
   const facts = h("p", { class: "facts-line" });
   const tools = h("div", { class: "exports" });
   const failed = h("div", {});
   const element = h("section", { class: "card results", "aria-labelledby": "results-title", hidden: true },
-    h("div", { class: "card-head" }, h("h2", { id: "results-title" }, "Answer"), tools), facts, failed,
+    h("div", { class: "card-head" }, h("h2", { id: "results-title" }, "Answer"), tools), condition, facts, failed,
     h("div", { class: "table-tools" }, chips, h("span", { class: "filter-box" }, filter, filtered)), table.element);
   connection.addEventListener("back", () => table.sparksChanged());
   filter.addEventListener("input", debounced(60, () => table.setFilter(filter.value)));
@@ -77,13 +78,14 @@ export function createResults({ openSymbol }) {
     get answer() { return shown?.answer ?? null; },
     /** Shows an answer. `text` is the document, if it is known. */
     show(scan, answer, { text, timeframe }) {
-      const { identity, counts } = answer;
+      const { identity, counts, scan: said = {} } = answer;
       sparks.reset();
-      shown = { scan, answer, text, dataset: `${identity.dataset}@${identity.snapshot}`, asOf: identity.as_of, timeframe };
+      shown = { scan, answer, text, dataset: `${identity.dataset}@${identity.snapshot}`, asOf: identity.as_of, timeframe, adjust: said.adjust };
       fill(chips, STATUSES.filter((status) => counts[status] > 0).map((status) => chip(status, counts[status])));
       fill(tools, exports(scan), text ? copyLink(text, identity) : null);
       fill(facts, name(shortDataset(shown.dataset)), ` as of ${identity.as_of}, ${count(counts.symbols, "symbol")}, ${identity.precision} on ${identity.backend}, digest `,
         h("code", { title: answer.answer_digest }, answer.answer_digest.slice(0, 12)));
+      fill(condition, said.scan ? count(said.scan.length, "scan") : h("bdi", {}, said.where ?? ""));
       const all = counts.failed > 0 && counts.failed === (counts.rows ?? counts.symbols);
       const reasons = answer.rows.filter((row) => row.status === "failed");
       fill(failed, counts.failed > 0 && h("p", { class: "problem" },
@@ -99,6 +101,7 @@ export function createResults({ openSymbol }) {
       shown = null;
       fill(tools, exports(scan));
       fill(chips);
+      fill(condition);
       fill(failed);
       fill(facts, `The answer has more than ${bytes(ANSWER_BYTES_MAX)}, which this page does not read. Download it instead.`);
       element.hidden = false;

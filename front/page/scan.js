@@ -2,6 +2,7 @@
 
 import { Problem, answer, call, connection, follow, get, post, reachable, scanPath } from "./api.js";
 import { comparison } from "./compare.js";
+import { documentText } from "./document.js";
 import { bytes, count, debounced, duration, fill, grouped, h, name, say, shortDataset } from "./dom.js";
 import { createEditor } from "./editor.js";
 import { datasetOf } from "./language.js";
@@ -34,6 +35,8 @@ export function create() {
   let explained = null;
   let explaining = null;
   let running = null;
+  /** Counts what was asked to be shown: a reply to an earlier wish is dropped. */
+  let wish = 0;
 
   const editor = createEditor({ complete: words.complete, changed: edited, run });
   const asOf = h("input", { id: "as-of", type: "text", placeholder: "newest bar", autocomplete: "off", spellcheck: "false", size: 20, oninput: () => edited(editor.text) });
@@ -107,6 +110,7 @@ export function create() {
 
   async function run() {
     if (running) return;
+    wish += 1;
     const stop = new AbortController();
     running = { stop, scan: null, text: editor.text };
     showRunning(true);
@@ -162,7 +166,9 @@ export function create() {
   async function showAnswer(scan, more) {
     document.getElementById("nothing")?.remove();
     try {
+      const mine = wish;
       const found = await answer(scan);
+      if (mine !== wish) return;
       results.show(scan, found, more);
       shared.answer = { scan, answer: found, timeframe: more.timeframe };
       if (matchMedia("(max-width: 900px)").matches) results.element.scrollIntoView({ block: "start" });
@@ -212,6 +218,8 @@ export function create() {
   // History
 
   async function openPast(line) {
+    wish += 1;
+    const mine = wish;
     fill(problem);
     fill(compared);
     const own = documentOf(line.scan);
@@ -223,11 +231,15 @@ export function create() {
       }
       if (own) load(own.text, own.as_of);
       const detail = await answer(line.scan);
+      if (mine !== wish) return;
       document.getElementById("nothing")?.remove();
-      results.show(line.scan, detail, { text: own?.text });
+      // One that another browser or program sent: what it says is in its answer.
+      if (!own) load(documentText(detail.scan), detail.identity.as_of);
+      results.show(line.scan, detail, { text: own?.text ?? documentText(detail.scan) });
       shared.answer = { scan: line.scan, answer: detail };
       results.element.scrollIntoView({ block: "nearest" });
     } catch (error) {
+      if (mine !== wish) return;
       if (error.kind === "too_large") results.showTooLarge(line.scan);
       else showProblem(error);
     }
@@ -247,12 +259,15 @@ export function create() {
     }
   }
   async function compare(before, after) {
+    wish += 1;
+    const mine = wish;
     try {
       const [old, now] = await Promise.all([answer(before.scan), answer(after.scan)]);
+      if (mine !== wish) return;
       const shown = comparison(old, now, { open: (row) => openSymbol(row, { answer: now }), close: () => fill(compared) });
       fill(compared, shown);
       shown.focus();
-    } catch (error) { showProblem(error); }
+    } catch (error) { if (mine === wish) showProblem(error); }
   }
   function openSymbol(row, source) {
     shared.answer = { ...source };

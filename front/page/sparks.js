@@ -15,7 +15,7 @@ const DAY_MS = 86_400_000;
 /** Days of bars that are asked for, by timeframe: enough for BARS of them. */
 const DAYS = { m: 4, h: 30, d: 100, w: 500, M: 2400 };
 
-/** `source()` gives `{dataset, asOf, timeframe}` of the answer in view; `arrived()` is called after values came. */
+/** `source()` gives `{dataset, asOf, timeframe, adjust}` of the answer in view; `arrived()` is called after values came. */
 export function createSparks(source, arrived) {
   const kept = new Map();
   let waiting = [];
@@ -35,14 +35,14 @@ export function createSparks(source, arrived) {
     line(context, values, canvas.width, canvas.height);
   }
   async function next() {
-    const { dataset, asOf, timeframe } = source();
+    const { dataset, asOf, timeframe, adjust } = source();
     while (running < AT_ONCE && waiting.length > 0 && dataset) {
       const symbol = waiting.shift();
       if (kept.has(symbol)) continue;
       running += 1;
       kept.set(symbol, []);
       const { signal } = stopped;
-      ask(dataset, symbol, asOf, timeframe, signal).then((values) => {
+      ask(dataset, symbol, { asOf, timeframe, adjust }, signal).then((values) => {
         kept.set(symbol, values);
         if (kept.size > KEPT_MAX) kept.delete(kept.keys().next().value);
         arrived();
@@ -56,12 +56,12 @@ export function createSparks(source, arrived) {
       });
     }
   }
-  async function ask(dataset, symbol, asOf, timeframe, signal) {
+  async function ask(dataset, symbol, { asOf, timeframe, adjust }, signal) {
     // An as-of with a time of day is one of minutes or hours.
     const unit = /[mhdwM]$/.exec(timeframe ?? "")?.[0] ?? (asOf.includes("T") ? "m" : "d");
     const end = Date.parse(asOf);
     const from = Number.isFinite(end) ? new Date(end - DAYS[unit] * DAY_MS).toISOString().slice(0, 10) : undefined;
-    const { columns } = await post("v1/series", { dataset, symbol, exprs: ["close"], from, as_of: asOf }, { signal });
+    const { columns } = await post("v1/series", { dataset, symbol, exprs: ["close"], from, as_of: asOf, adjust }, { signal });
     return (columns.close ?? []).slice(-BARS);
   }
   return {

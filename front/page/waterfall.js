@@ -22,7 +22,7 @@ export function waterfall(report) {
   ordered.sort((a, b) => a.started_ms - b.started_ms || a.attempt - b.attempt);
   const marked = ordered.filter(isLate).sort((a, b) => took(b, end) - took(a, end));
   return [
-    h("p", {}, `${report.mode}: ${count(report.symbols ?? 0, "symbol")}, ${count(report.bars ?? 0, "bar")} in ${count(runs.length, "shard")}, ${duration(report.run_ms)}; `,
+    h("p", {}, `${report.mode}: ${count(report.symbols ?? 0, "symbol")}, ${count(report.bars ?? 0, "bar")} in ${count(runs.length, "shard")}, ${report.run_ms > 0 ? duration(report.run_ms) : "still running"}; `,
       `prepared in ${duration(report.prepare_ms)}, merged in ${duration(report.merge_ms)}. `,
       report.answer_of ? ["Nothing was computed: it is the answer of ", h("code", {}, report.answer_of), "."] : ""),
     runs.length === 0 ? h("p", { class: "hint" }, "The report has no shards.") : [
@@ -83,5 +83,5 @@ function bar(run, straggler, isLate, end) {
   ].filter(Boolean).join(", ");
   return h("li", { class: isLate ? "late" : "" },
     h("span", { class: "who" }, h("span", { class: "attempt" }, run.attempt), name(run.worker)), h("span", { class: "track", "aria-hidden": "true" }, line),
-    h("span", { class: "facts" }, isLate && h("b", {}, `⚠ ${straggler?.cause ?? "slow"} `), facts));
+    h("span", { class: "facts", title: facts }, isLate && h("b", {}, `⚠ ${straggler?.cause ?? "slow"} `), facts));
 }

@@ -5,8 +5,9 @@
 use std::num::NonZero;
 use std::ops::Range;
 
+use anyhow::ensure;
 use rayon::iter::{IndexedParallelIterator as _, IntoParallelIterator as _, ParallelIterator as _};
-use trawl_kernels::{Cancel, Cancelled, Executable, Precision, SymbolInput, WORKSPACE_BYTES_MAX};
+use trawl_kernels::{Cancel, Cancelled, Executable, Precision, SymbolInput, WORKSPACE_BYTES_MAX, streamed};
 use trawl_market::{Calendar, TimeMicros};
 use trawl_plan::graph::Kind;
 use trawl_plan::{Input, Plan, Schema, compile_expressions};
@@ -18,6 +19,9 @@ use crate::mistake::UserMistake;
 const DAY_MICROS: i64 = 86_400_000_000;
 /// Symbols that a thread computes one after the other: enough to fill the lanes of several tiles.
 const SYMBOLS_AT_ONCE: usize = 64;
+
+/// Bytes of all results from which on they are written past the caches, which could not hold them.
+const STREAMED_BYTES_MIN: usize = 32 << 20;
 
 /// Runs of NA that are kept of the symbols that are computed at once; of more, the values are read again.
 const RUNS_MAX: usize = 64 * SYMBOLS_AT_ONCE;
@@ -155,11 +159,13 @@ impl Compute {
         threads: usize,
         cancel: &dyn Cancel,
     ) -> anyhow::Result<Missing> {
+        let bytes = symbols.iter().map(|bars| bars.rows).sum::<usize>() * self.headings().len() * size_of::<f64>();
+        let how = (calendar, bytes >= STREAMED_BYTES_MIN);
         let parts: Vec<_> = symbols.chunks(SYMBOLS_AT_ONCE).zip(in_parts(outputs)).enumerate().collect();
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = if threads == 0 { cores() } else { threads }.min(parts.len());
         let run = |(part, (symbols, outputs)): (usize, (&[SymbolBars<'_>], Slots<'o>))| {
-            self.evaluate_part((symbols, part * SYMBOLS_AT_ONCE), outputs, calendar, cancel)
+            self.evaluate_part((symbols, part * SYMBOLS_AT_ONCE), outputs, how, cancel)
         };
         let found: Vec<Missing> = if threads <= 1 {
             parts.into_iter().map(run).collect::<anyhow::Result<_>>()?
@@ -177,7 +183,7 @@ impl Compute {
         &self,
         (symbols, first): (&[SymbolBars<'_>], usize),
         mut outputs: Vec<Vec<&mut [f64]>>,
-        calendar: Calendar,
+        (calendar, past_caches): (Calendar, bool),
         cancel: &dyn Cancel,
     ) -> anyhow::Result<Missing> {
         if cancel.cancelled() {
@@ -194,18 +200,29 @@ impl Compute {
             symbols.iter().enumerate().filter(|(_, bars)| bars.rows > 0).map(|(at, _)| at).collect();
         let mut missing: Vec<PartMissing> =
             self.headings().iter().map(|_| PartMissing { runs: Some(Vec::new()) }).collect();
-        self.executable.evaluate_each(&inputs, &vec![0; inputs.len()], cancel, |symbol, output, bars| {
-            let at = filled[symbol];
-            let slot = &mut outputs[at][output];
-            // What is left of the slot says how far its symbol is.
-            let begin = symbols[at].rows - slot.len();
-            let (now, rest) = std::mem::take(slot).split_at_mut(bars.len());
-            now.copy_from_slice(bars);
-            *slot = rest;
-            if bars.iter().fold(false, |any, value| any | value.is_nan()) {
-                missing[output].add(first + at, begin, bars);
-            }
+        streamed(|streaming| {
+            self.executable.evaluate_each(&inputs, &vec![0; inputs.len()], cancel, |symbol, output, bars| {
+                let at = filled[symbol];
+                let slot = &mut outputs[at][output];
+                // What is left of the slot says how far its symbol is.
+                let begin = symbols[at].rows - slot.len();
+                let (now, rest) = std::mem::take(slot).split_at_mut(bars.len());
+                if past_caches {
+                    streaming.copy(now, bars);
+                } else {
+                    now.copy_from_slice(bars);
+                }
+                *slot = rest;
+                if bars.iter().fold(false, |any, value| any | value.is_nan()) {
+                    missing[output].add(first + at, begin, bars);
+                }
+            })
         })?;
+        // The memory may be that of earlier results: what is not written would be theirs.
+        ensure!(
+            outputs.iter().flatten().all(|slot| slot.is_empty()),
+            "internal error: a result has bars without a value"
+        );
         Ok(Missing(vec![missing]))
     }
 

@@ -48,7 +48,7 @@ macro_rules! assets {
 
 /// Every file of the page.
 #[rustfmt::skip]
-pub static ASSETS: [Asset; 26] = assets! {
+pub static ASSETS: [Asset; 27] = assets! {
     "/", "index.html", HTML;
     "/icon.svg", "icon.svg", IMAGE;
     "/style.css", "style.css", STYLE;
@@ -60,6 +60,7 @@ pub static ASSETS: [Asset; 26] = assets! {
     "/colours.js", "colours.js", SCRIPT;
     "/compare.js", "compare.js", SCRIPT;
     "/coverage.js", "coverage.js", SCRIPT;
+    "/document.js", "document.js", SCRIPT;
     "/dom.js", "dom.js", SCRIPT;
     "/draw.js", "draw.js", SCRIPT;
     "/editor.js", "editor.js", SCRIPT;

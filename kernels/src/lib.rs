@@ -11,6 +11,7 @@ mod pages;
 mod resident;
 mod resume;
 pub mod stages;
+mod streaming;
 
 use cpu::{LANES, Real, Tile};
 use trawl_plan::Program;
@@ -22,6 +23,7 @@ pub use resident::{Resident, ResidentError};
 pub use trawl_terms::Precision;
 
 pub use resume::{Resumed, Resuming, State};
+pub use streaming::{Streaming, streamed};
 
 /// Name of the backend in the identity of an answer.
 pub const BACKEND_CPU: &str = "cpu";

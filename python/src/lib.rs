@@ -11,6 +11,7 @@ mod failure;
 mod features;
 mod frame;
 mod interruptible;
+mod kept;
 mod scan;
 mod tensor;
 

@@ -40,6 +40,7 @@ mod scaling;
 mod security;
 mod sources;
 mod streams;
+mod top;
 mod traces;
 mod update;
 mod vendors;

@@ -5,6 +5,7 @@ import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 
+import { heavy } from "./runs.mjs";
 import { createProxy, freePort, started } from "./stage.mjs";
 
 /** Delay of the slowed worker before each segment; far above the limit at which a shard counts as slow. */
@@ -47,8 +48,10 @@ export async function clusterWalk({ trawl, world, check, shots }) {
     await page.waitForFunction(() => document.querySelectorAll(".cluster-view meter").length === 3);
     check("the workers are listed", /slowed/.test(await page.textContent(".cluster-view")));
     check("the leader is listed", /leads/.test(await page.textContent(".cluster-view")));
-    const body = { text: 'dataset = "demo"\nwhere = "close > sma(close, 20)"\n', shards: "per-group", profile: true };
-    const submitted = await fetch(`${coordinator.http}/v1/scans`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+    const submit = (text) => fetch(`${coordinator.http}/v1/scans`, {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ text, shards: "per-group", profile: true }),
+    });
+    const submitted = await submit('dataset = "demo"\nwhere = "close > sma(close, 20)"\n');
     check("a scan is accepted", submitted.status === 202);
     await page.waitForSelector(".cluster-view .state.done");
     await page.click(".cluster-view button.link");
@@ -57,6 +60,18 @@ export async function clusterWalk({ trawl, world, check, shots }) {
     check("the slowed worker is named with the cause", /slowed/.test(said) && /slow-worker/.test(said), said);
     check("its shard is marked in the waterfall", (await page.locator(".waterfall li.late .who").allTextContents()).some((who) => who.includes("slowed")));
     await page.screenshot({ path: `${shots}/straggler.png`, fullPage: true });
+    // A scan that runs for some seconds: its waterfall follows it without a click.
+    const { scan } = await (await submit(heavy(64, 300))).json();
+    await page.click(`.cluster-view button.link[data-key='${scan}']`);
+    const shown = () => page.textContent("[aria-labelledby='waterfall-title']");
+    await page.waitForFunction(() => /in \d+ shards?/.test(document.querySelector("[aria-labelledby='waterfall-title']").textContent));
+    const [early, state] = [await shown(), await page.textContent("tr.chosen .state")];
+    await page.waitForSelector("tr.chosen .state.done", { timeout: 120_000 });
+    await page.waitForFunction((text) => document.querySelector("[aria-labelledby='waterfall-title']").textContent !== text, early);
+    const late = await shown();
+    await page.click(`.cluster-view button.link[data-key='${scan}']`);
+    await page.waitForFunction(() => /in \d+ shards?/.test(document.querySelector("[aria-labelledby='waterfall-title']").textContent));
+    check("the waterfall of a scan that runs follows it to its end", state === "running" && late === (await shown()), `${state}; ${early.slice(18, 90)}; ${late.slice(18, 90)}`);
     await page.click(".cluster-view [data-key='demo']");
     await page.waitForSelector(".years canvas");
     check("a dataset has its coverage by day", /days? from 2021/.test(await page.textContent("[aria-labelledby='coverage-title']")), await page.getAttribute(".years canvas", "aria-label"));

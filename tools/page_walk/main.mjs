@@ -1,7 +1,8 @@
 // The page in a browser, as people use it: `just page`, and its short part in tests/external/page.
 //
-//   node tools/page_walk/main.mjs --trawl PATH --browser PATH [--only modules,scan,runs,names,cluster,looks,memory] [--shots DIR] [--minutes N]
+//   node tools/page_walk/main.mjs --trawl PATH --browser PATH [--only modules,scan,runs,names,cluster,looks,memory] [--shots DIR] [--minutes N] [--write FILE]
 //
+// --write keeps the figures of the part memory as JSON.
 // TRAWL_PAGE_FILES=front/page serves the page's files from there, so that work on them needs no build.
 // TRAWL_NODE_MODULES: a folder with the packages, as tools/get-node-modules prints it.
 
@@ -20,7 +21,7 @@ import { createBrowser, createChecks } from "./stage.mjs";
 const { values: options } = parseArgs({
   options: {
     trawl: { type: "string" }, browser: { type: "string" }, only: { type: "string", default: "modules,scan,runs,names,cluster,looks" },
-    shots: { type: "string", default: "target/page" }, minutes: { type: "string", default: "3" },
+    shots: { type: "string", default: "target/page" }, minutes: { type: "string", default: "3" }, write: { type: "string" },
   },
 });
 const PARTS = { modules: modulesWalk, scan: scanWalk, runs: runsWalk, names: namesWalk, cluster: clusterWalk, looks: looksWalk, memory: memoryWalk };

@@ -1,17 +1,79 @@
-// A page that is left open while ten scans a second are run: the browser's heap after garbage collections, by minute.
+// A page that is left open while ten scans a second are run. Two tabs: one is left alone on the cluster's view, in the other views are
+// changed and answers are opened. Measured: the heap of each after garbage collections, its nodes, the resident memory of all processes of
+// the browser and of the server.
+
+import { execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import os from "node:os";
 
 import { createProxy, serve } from "./stage.mjs";
 
 const SCANS_PER_SECOND = 10;
-/** Growth of the heap from the first third of the samples to the last, in megabytes, that counts as flat. */
+/** Growth of a heap from the first third of the samples to the last, in megabytes, that counts as flat. */
 const GROWTH_MB_MAX = 3;
+/** The steepest line through the samples of the second half that counts as flat, in megabytes an hour. Asked of long walks alone. */
+const SLOPE_MB_PER_HOUR_MAX = 2;
+/** Minutes from which the line is asked for: over less, collections of the browser weigh more than what is kept. */
+const SLOPE_FROM_MINUTES = 20;
 const SAMPLE_MS = 10_000;
+/** Steps of the figures that are printed. */
+const STEP_MINUTES = 5;
+const PAGE_BYTES = 4096;
 
-export async function memoryWalk({ trawl, world, check, minutes }) {
+const KEYS = ["left_alone_mb", "used_mb", "left_alone_nodes", "used_nodes", "browser_mb", "server_mb"];
+
+/** Resident megabytes of processes; one that has ended counts nothing. */
+function resident(pids) {
+  let bytes = 0;
+  for (const pid of pids) {
+    try {
+      bytes += Number(readFileSync(`/proc/${pid}/statm`, "utf8").split(" ")[1]) * PAGE_BYTES;
+    } catch { /* ended */ }
+  }
+  return bytes / 1e6;
+}
+
+const mean = (list, key) => list.reduce((sum, sample) => sum + sample[key], 0) / list.length;
+
+/** The slope of the line through the samples with the least squares, by hour. */
+function slope(samples, key) {
+  const [x, y] = [mean(samples, "minute"), mean(samples, key)];
+  const spread = samples.reduce((sum, sample) => sum + (sample.minute - x) ** 2, 0);
+  return spread === 0 ? 0 : (60 * samples.reduce((sum, sample) => sum + (sample.minute - x) * (sample[key] - y), 0)) / spread;
+}
+
+const rounded = (value) => Math.round(value * 100) / 100;
+
+/** Means of every five minutes, and how steep the second half of the samples is. */
+function figures(samples, minutes) {
+  const step = Math.min(STEP_MINUTES, Number(minutes) / 2);
+  const parts = [];
+  // The last sample is taken a moment after the end.
+  const place = (minute) => Math.min(Math.floor(minute / step), Math.ceil(Number(minutes) / step) - 1);
+  for (const sample of samples) (parts[place(sample.minute)] ??= []).push(sample);
+  const steps = parts.map((part, index) => ({ from_minute: rounded(index * step), samples: part.length, ...Object.fromEntries(KEYS.map((key) => [key, rounded(mean(part, key))])) }));
+  const half = samples.filter(({ minute }) => minute >= Number(minutes) / 2);
+  return { steps, per_hour_in_second_half: Object.fromEntries(KEYS.map((key) => [key, rounded(slope(half, key))])) };
+}
+
+async function opened(page) {
+  const client = await page.context().newCDPSession(page);
+  await client.send("HeapProfiler.enable");
+  return async () => {
+    await client.send("HeapProfiler.collectGarbage");
+    const { usedSize } = await client.send("Runtime.getHeapUsage");
+    return { mb: usedSize / 1e6, nodes: (await client.send("Memory.getDOMCounters")).nodes };
+  };
+}
+
+export async function memoryWalk({ trawl, world, check, minutes, write }) {
   const server = await serve(trawl, "--scans-kept-max", "64");
   const proxy = await createProxy(server.url);
+  const alone = await world.page(`${proxy.url}#/cluster`);
   const page = await world.page(`${proxy.url}#/cluster`);
-  const end = Date.now() + Number(minutes) * 60_000;
+  const processes = await world.browser.newBrowserCDPSession();
+  const begun = Date.now();
+  const end = begun + Number(minutes) * 60_000;
   let [submitted, refused, turn] = [0, 0, 0];
   const timer = setInterval(() => {
     turn += 1;
@@ -19,8 +81,7 @@ export async function memoryWalk({ trawl, world, check, minutes }) {
     fetch(new URL("v1/scans", server.url), { method: "POST", headers: { "Content-Type": "application/json" }, body })
       .then(async (reply) => { await reply.text(); if (reply.ok) submitted += 1; else refused += 1; }, () => { refused += 1; });
   }, 1000 / SCANS_PER_SECOND);
-  const client = await page.context().newCDPSession(page);
-  await client.send("HeapProfiler.enable");
+  const [measureAlone, measureUsed] = [await opened(alone), await opened(page)];
   const samples = [];
   let view = 0;
   try {
@@ -35,22 +96,35 @@ export async function memoryWalk({ trawl, world, check, minutes }) {
         await page.waitForTimeout(500);
       }
       view += 1;
-      await client.send("HeapProfiler.collectGarbage");
-      const { usedSize } = await client.send("Runtime.getHeapUsage");
-      const nodes = (await client.send("Memory.getDOMCounters")).nodes;
-      samples.push({ mb: usedSize / 1e6, nodes });
+      const [one, other] = [await measureAlone(), await measureUsed()];
+      const { processInfo } = await processes.send("SystemInfo.getProcessInfo");
+      samples.push({
+        minute: (Date.now() - begun) / 60_000, left_alone_mb: one.mb, used_mb: other.mb, left_alone_nodes: one.nodes, used_nodes: other.nodes,
+        browser_mb: resident(processInfo.map(({ id }) => id)), server_mb: resident(server.child ? [server.child.pid] : []),
+      });
     }
   } finally {
     clearInterval(timer);
     proxy.stop();
     await server.stop();
   }
+  const found = figures(samples, minutes);
   const third = Math.max(1, Math.floor(samples.length / 3));
-  const mean = (list, key) => list.reduce((sum, sample) => sum + sample[key], 0) / list.length;
   const [first, last] = [samples.slice(0, third), samples.slice(-third)];
-  const growth = mean(last, "mb") - mean(first, "mb");
   check(`scans were run: ${submitted}, refused ${refused}`, submitted > 0);
-  check(`the heap is flat over ${minutes} min`, growth < GROWTH_MB_MAX, `${mean(first, "mb").toFixed(2)} MB, then ${mean(last, "mb").toFixed(2)} MB; ${Math.round(mean(first, "nodes"))} nodes, then ${Math.round(mean(last, "nodes"))}; ${samples.length} samples`);
-  const thirds = [samples.slice(0, third), samples.slice(third, -third), last].map((part) => part.map((sample) => sample.mb.toFixed(2)).join(" "));
-  console.log(`  MB by sample: ${thirds.join(" | ")}`);
+  for (const [key, what] of [["left_alone_mb", "left alone"], ["used_mb", "used"]]) {
+    const line = found.per_hour_in_second_half[key];
+    const flat = mean(last, key) - mean(first, key) < GROWTH_MB_MAX && (Number(minutes) < SLOPE_FROM_MINUTES || line < SLOPE_MB_PER_HOUR_MAX);
+    const nodes = key.replace("mb", "nodes");
+    check(`the heap of the page that is ${what} is flat over ${minutes} min`, flat, `${mean(first, key).toFixed(2)} MB, then ${mean(last, key).toFixed(2)} MB, ${line.toFixed(2)} MB an hour in the second half; ${Math.round(mean(first, nodes))} nodes, then ${Math.round(mean(last, nodes))}; ${samples.length} samples`);
+  }
+  for (const part of found.steps) console.log(`  from minute ${part.from_minute}: ${KEYS.map((key) => `${key} ${part[key]}`).join(", ")}`);
+  if (write) {
+    const result = {
+      benchmark: "page-memory", date: new Date().toISOString(), version: execFileSync(trawl, ["--version"]).toString().trim(), browser: world.browser.version(),
+      machine: { architecture: os.arch(), processor: os.cpus()[0]?.model ?? "unknown", cores: os.cpus().length, load: rounded(os.loadavg()[2]) },
+      minutes: Number(minutes), scans_per_second: SCANS_PER_SECOND, scans: submitted, refused, ...found,
+    };
+    writeFileSync(write, `${JSON.stringify(result, null, 1)}\n`);
+  }
 }

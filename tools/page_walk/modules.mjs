@@ -8,7 +8,7 @@ export async function modulesWalk({ trawl, world, check }) {
   try {
     const page = await world.page(proxy.url);
     const found = await page.evaluate(async () => {
-      const [language, link, table, compare, dom] = await Promise.all(["language", "link", "table", "compare", "dom"].map((name) => import(`/${name}.js`)));
+      const [language, link, table, compare, dom, document] = await Promise.all(["language", "link", "table", "compare", "dom", "document"].map((name) => import(`/${name}.js`)));
       const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
       const out = {};
       const text = 'dataset = "demo"\nwhere = "😀é + clse > 1"\nselect = ["close", "clse + 1"]\n';
@@ -40,6 +40,8 @@ export async function modulesWalk({ trawl, world, check }) {
       out["own names"] = same(language.ownNames('[let]\nslow = "1"\n[def]\n"top(x, k)" = "2"\n').map((own) => own.text), ["slow", "top"]);
       const identity = { dataset: "demo", snapshot: "ab".repeat(32) };
       out["a link pins the snapshot"] = link.pinned(text, identity).startsWith(`dataset = "demo@${identity.snapshot}"\nwhere`) && link.pinned("[let]\ndataset = \"x\"\n", identity).startsWith("dataset = \"demo@");
+      const scans = { dataset: "d", limit: 3, where: "", select: ['a "b"\n'], sweep: { n: { from: 2, to: 5 }, k: [1, 2.5] }, def: { "f(x)": "x" }, scan: [{ name: "a", where: "close > n", let: { m: "2" } }] };
+      out["a document from an answer"] = document.documentText(scans) === `dataset = "d"\nlimit = 3\nselect = ["a \\"b\\"\\n"]\n\n[def]\n"f(x)" = "x"\n\n[sweep]\nn = { from = 2, to = 5 }\nk = [1, 2.5]\n\n[[scan]]\nname = "a"\nwhere = "close > n"\nlet = { m = "2" }\n` || document.documentText(scans);
       const payload = { text: "é😀\"<>", as_of: "2024-12-06" };
       out["a payload comes back"] = same(link.parsed(link.address("scan", payload)), { view: "scan", payload });
       out["a payload that is none is ignored"] = same(["#/scan/%%%", "#/scan/bnVsbA", "#/scan/e30", "", "#"].map((hash) => link.parsed(hash).payload), [null, null, {}, null, null]);

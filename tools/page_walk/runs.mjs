@@ -7,12 +7,12 @@ import path from "node:path";
 
 import { createProxy, serve } from "./stage.mjs";
 
-/** Some seconds of one core; `k` makes it another scan, so that no answer is given again. */
-const heavy = (k) => `dataset = "demo-1m"
+/** Some seconds of one core; `k` makes it another scan, so that no answer is given again; fewer lengths (`most`) take less. */
+export const heavy = (k, most = 1000) => `dataset = "demo-1m"
 where = "rsi(n) > k and close > sma(close, n)"
 best = { by = "rsi(n)" }
 [sweep]
-n = { from = 2, to = 1000 }
+n = { from = 2, to = ${most} }
 k = [30, 35, 40, 45, 50, 55, 60, ${k}]
 `;
 

@@ -28,6 +28,7 @@ export async function scanWalk({ trawl, world, check, shots }) {
     await rows(page, check);
     await longChart(page, check, shots);
     await ownWords(page, check);
+    await history(page, world, proxy, check);
     await paint(world, proxy, check);
     await headers(proxy, check);
   } finally {
@@ -173,6 +174,45 @@ async function ownWords(page, check) {
   check("a scan's own functions give its series", /doubled/.test(own.readout) && own.note === "", `${own.readout} ${own.note}`);
   const weekly = await open(`dataset = "demo"\ntimeframe = "1w"\n${scan}`);
   check("series of bars that are built are left out and it is said", !/doubled/.test(weekly.readout) && /Without the scan's series/.test(weekly.note), weekly.note);
+}
+
+/** What the history shows belongs together: the document, its answer and their link, whoever sent it and however replies overtake each other. */
+async function history(page, world, proxy, check) {
+  await page.click("nav a[data-view='scan']");
+  await page.waitForSelector(".scan-view");
+  const shown = () => page.getAttribute(".facts-line code", "title");
+  const entry = async (at) => page.locator(".past .entry").nth(at);
+  const digests = [];
+  for (const k of [1, 2]) {
+    await page.fill("#as-of", "");
+    await write(page, `dataset = "demo"\nwhere = "close > ${k}0"\nselect = ["sma(close, n) as mean"]\n\n[let]\nn = "${k + 3}"\n`);
+    await page.waitForSelector(".cost dl");
+    await run(page);
+    digests.push(await shown());
+  }
+  const { scans } = await (await fetch(new URL("v1/scans?limit=2", proxy.url))).json();
+  proxy.faults.held = { part: scans[1].scan, ms: 1500 };
+  await (await entry(1)).click();
+  await (await entry(0)).click();
+  await page.waitForFunction((digest) => document.querySelector(".facts-line code")?.title === digest, digests[1]);
+  await page.waitForTimeout(2000);
+  proxy.faults.held = null;
+  check("a late reply does not replace what was asked for after it", (await shown()) === digests[1] && /close > 20/.test(await page.inputValue("textarea")));
+  check("an answer says which condition it is of", (await page.textContent(".results .asked")) === "close > 20", await page.textContent(".results .asked"));
+  // Another browser, which has sent none of them.
+  const other = await world.page(proxy.url);
+  await other.waitForSelector(".past .entry:has-text('close > 10')");
+  await other.click(".past .entry:has-text('close > 10') >> nth=0");
+  await other.waitForSelector(".results:not([hidden]) .rows .row");
+  const written = await other.inputValue("textarea");
+  check("the document of a scan that others sent is in the editor", /where = "close > 10"/.test(written) && /n = "4"/.test(written), JSON.stringify(written));
+  await other.waitForSelector(".cost dl");
+  await other.click("button.main:has-text('Run')");
+  await other.waitForSelector("button.main:has-text('Run'):not([disabled])");
+  await other.waitForSelector(".results:not([hidden]) .rows .row");
+  check("and gives the same answer", (await other.getAttribute(".facts-line code", "title")) === digests[0]);
+  check("and has a link", /#\/scan\//.test(await other.getAttribute(".exports button[data-link]", "data-link")));
+  await other.context().close();
 }
 
 async function compare(page, check) {

@@ -72,12 +72,13 @@ function ownFile(url) {
 }
 
 /**
- * A proxy in front of a server. `faults`: `lost` (connections are cut), `delayMs`. `invent(method, path, body, real)` gives a reply in place
+ * A proxy in front of a server. `faults`: `lost` (connections are cut), `delayMs`, `held` (`{part, ms}`: only
+ * requests whose address has this part are delayed). `invent(method, path, body, real)` gives a reply in place
  * of the server's, `{status, json}`; `real()` asks the server. What it does not invent is passed on as it is.
  */
 export async function createProxy(upstream, invent = () => null) {
   const target = new URL(upstream);
-  const faults = { lost: false, delayMs: 0 };
+  const faults = { lost: false, delayMs: 0, held: null };
   const requests = [];
   const sockets = new Set();
   const server = http.createServer(async (request, response) => {
@@ -93,6 +94,7 @@ export async function createProxy(upstream, invent = () => null) {
     for await (const part of request) parts.push(part);
     const body = Buffer.concat(parts);
     if (faults.delayMs > 0) await new Promise((resolve) => setTimeout(resolve, faults.delayMs));
+    if (faults.held && request.url.includes(faults.held.part)) await new Promise((resolve) => setTimeout(resolve, faults.held.ms));
     const headers = { ...request.headers, host: target.host };
     if (headers.origin) headers.origin = target.origin;
     const ask = () => new Promise((resolve, reject) => {

@@ -33,6 +33,7 @@ mod security;
 mod serve;
 mod serving;
 mod tokens;
+mod top;
 mod worker;
 
 /// The subcommands of `trawl`.
@@ -51,6 +52,7 @@ pub enum Command {
     Language,
     Data(data::Args),
     Scans(Box<scans::Args>),
+    Top(top::Args),
     Coordinators(members::CoordinatorsArgs),
     Workers(members::WorkersArgs),
     Drain(members::DrainArgs),
@@ -138,6 +140,7 @@ impl Command {
             Self::Language => language::run(),
             Self::Data(args) => data::run(args, context),
             Self::Scans(args) => scans::run(&args),
+            Self::Top(args) => top::run(&args),
             Self::Coordinators(args) => members::coordinators(&args),
             Self::Workers(args) => members::workers(&args),
             Self::Drain(args) => members::drain(&args),

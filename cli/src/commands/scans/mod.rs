@@ -13,11 +13,12 @@ use serde::Serialize;
 use trawl_coordinator::client::{self, ClientError, Manager};
 use trawl_front::records::{ScanLine, instant, parse_state, state_name};
 use trawl_front::run::Outcome;
+use trawl_security::ClientSecurity;
 use trawl_wire::pb;
 
 use crate::commands::scan::{Files, ShownArgs, finish, of_client};
 use crate::commands::security::TlsArgs;
-use crate::failure::{DONE, NOT_DONE};
+use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::progress::Waiting;
 
 const AFTER_HELP: &str = "\
@@ -81,6 +82,16 @@ pub struct ClientArgs {
     /// File that contains the token for the coordinator
     #[arg(long, value_name = "FILE", env = "TRAWL_TOKEN_FILE", hide_env = true, help_heading = "Security")]
     token_file: Option<PathBuf>,
+}
+
+impl ClientArgs {
+    /// The coordinators' addresses, separated by commas, and how to connect to them.
+    ///
+    /// # Errors
+    /// A file of certificates or of a token that cannot be used.
+    pub fn target(&self) -> Result<(String, ClientSecurity), UserMistake> {
+        Ok((self.coordinator.clone(), self.tls.client(self.token_file.as_ref())?))
+    }
 }
 
 /// List the scans of a cluster, newest first
