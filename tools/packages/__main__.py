@@ -91,6 +91,7 @@ def main():
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
     parser.add_argument("--archive", nargs="*", type=pathlib.Path, help="archives of tools/dist [default: those in target/dist]")
     parser.add_argument("--maintainer", default=MAINTAINER, help="who answers for the package")
+    parser.add_argument("--only", nargs="*", default=["deb", "rpm"], choices=["deb", "rpm"], help="what is tried under a systemd")
     parser.add_argument("--write", action="store_true", help="write the table into deploy/systemd/README.md")
     given = parser.parse_args()
     archives = given.archive or sorted((target / "dist").glob("trawl-*.tar.gz"))
@@ -107,10 +108,10 @@ def main():
         archive = Archive(path.resolve())
         packages = made(debian, archive, given.maintainer, claims)
         if archive.machine == platform.machine():
-            for kind, package in packages.items():
+            for kind, package in [pair for pair in packages.items() if pair[0] in given.only]:
                 tried(debian, kind, package, claims)
     wrong = claims.wrong()
-    if given.write and not wrong:
+    if given.write and not wrong and len(given.only) == 2:
         systemd = debian.version("systemctl", "--version").split("(")[0].strip()
         text = f"Debian {(debian.root / 'etc/debian_version').read_text().strip()}, {systemd}, {debian.version('rpm', '--version')}.\n\n"
         show(PAGE, "just packages --write", text + claims_table(claims.rows))

@@ -9,11 +9,10 @@ claim() { # CLAIM SEEN COMMAND...
     printf '%s\t%s\t%s\n' "$what" "$(printf %s "$seen" | tr '\n\t' '  ')" "$holds" >>"/trial/$kind.claims"
 }
 settled() { # SECONDS COMMAND...: waits for it
-    tries=$(($1 * 5))
+    end=$(($(date +%s) + $1))
     shift
     while ! "$@" >/dev/null 2>&1; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || return 1
+        [ "$(date +%s)" -lt $end ] || return 1
         sleep 0.2
     done
 }
@@ -49,7 +48,9 @@ claim 'the same with `trawl-worker-gpu.conf`' "${said:-nothing}" test -z "$said"
 rm -r /etc/systemd/system/trawl-worker.service.d
 
 # A cluster of one machine with certificates.
-systemd-run --quiet --unit etcd ./etcd --data-dir /var/lib/etcd >/dev/null 2>&1
+listen='--listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:2380'
+systemd-run --quiet --unit etcd /trial/etcd --data-dir /var/lib/etcd $listen --initial-advertise-peer-urls http://127.0.0.1:2380 \
+    --initial-cluster default=http://127.0.0.1:2380 >/dev/null 2>&1
 trawl certs dev --dir /etc/trawl/tls >/dev/null 2>&1
 chgrp -R trawl /etc/trawl/tls && chmod -R g+rX /etc/trawl/tls
 for name in coordinator worker; do
