@@ -160,6 +160,10 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
 
     def lose_device():
         cluster.restart_workers(environment=with_device(DEVICE))
+        devices = lambda: prometheus.ask("query", query=f'trawl_device_info{{cluster="{cluster.name}"}}')["result"]
+        prometheus.exporter.devices = {device["metric"]["gpu_uuid"] for device in wait_for("the devices are known", devices, 30)}
+        # Long enough for the rules that join them with the exporter's figures.
+        wait_for("and what the exporter says of them", lambda: prometheus.value("trawl:device_utilisation:ratio") > 0, 30)
         workers[0].kill()
         workers[0].start(environment=with_device(BROKEN_DEVICE))
 
