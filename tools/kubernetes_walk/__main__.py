@@ -28,6 +28,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "observability")]
 import access
 import autoscale
+import buckets
+import devices
+import earlier
 import machine
 import scaling
 import secured
@@ -50,6 +53,9 @@ PARTS = {
     "import": access.imports,
     "hpa": autoscale.hpa,
     "keda": autoscale.keda,
+    "gpu": devices.devices,
+    "bucket": buckets.bucket,
+    "earlier": earlier.earlier,
     "secured": secured.secured,
 }
 NODES = 4
@@ -72,8 +78,14 @@ def programs(given):
         sys.exit(77)
     found = {"kubernetes": tool("kubernetes", given.there), "runtime": tool("kubernetes", given.there, "runtime")}
     found |= {"etcd": tool("etcd", False, "3.5"), "helm": tool("helm", False), "kubectl": tool("helm", False, "kubectl")}
-    keda = subprocess.run([ROOT / "tools/get-keda", "--there"], stdout=subprocess.PIPE, text=True)
-    found["keda"] = keda.stdout.strip() if keda.returncode == 0 else None
+    for name in ("keda", "minio"):
+        there = subprocess.run([ROOT / f"tools/get-{name}", "--there"], stdout=subprocess.PIPE, text=True)
+        found[name] = there.stdout.strip() if there.returncode == 0 else None
+    # The earlier executable takes minutes to build, so it is not built here.
+    built = etcd.parent / f"trawl-{earlier.COMMIT}"
+    found["earlier"] = built if built.exists() else None
+    if "gpu" in given.only:
+        found["driver"] = tool("test-driver", False)
     return found
 
 
