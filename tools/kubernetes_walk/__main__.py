@@ -31,7 +31,9 @@ import autoscale
 import buckets
 import devices
 import earlier
+import issued
 import machine
+import package
 import scaling
 import secured
 import trial
@@ -51,11 +53,13 @@ PARTS = {
     "policies": access.policies,
     "admitted": access.admitted,
     "import": access.imports,
+    "package": package.package,
     "hpa": autoscale.hpa,
     "keda": autoscale.keda,
     "gpu": devices.devices,
     "bucket": buckets.bucket,
     "earlier": earlier.earlier,
+    "issued": issued.issued,
     "secured": secured.secured,
 }
 NODES = 4
@@ -78,7 +82,7 @@ def programs(given):
         sys.exit(77)
     found = {"kubernetes": tool("kubernetes", given.there), "runtime": tool("kubernetes", given.there, "runtime")}
     found |= {"etcd": tool("etcd", False, "3.5"), "helm": tool("helm", False), "kubectl": tool("helm", False, "kubectl")}
-    for name in ("keda", "minio"):
+    for name in ("keda", "minio", "registry", "cert-manager"):
         there = subprocess.run([ROOT / f"tools/get-{name}", "--there"], stdout=subprocess.PIPE, text=True)
         found[name] = there.stdout.strip() if there.returncode == 0 else None
     # The earlier executable takes minutes to build, so it is not built here.

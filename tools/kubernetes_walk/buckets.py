@@ -1,7 +1,9 @@
 """Bars and results in a bucket of a real server of S3 (MinIO): nothing is shared by pods but its address."""
 
+import contextlib
 import json
 import os
+import urllib.request
 
 from machine import GATEWAY
 from processes import Process, wait_for
@@ -20,6 +22,12 @@ def start_minio(stage):
     process = Process("minio", stage.folder / "minio.log", command, environment)
     process.start()
     stage.kubernetes.processes.append(process)
+
+    def ready():
+        with contextlib.suppress(OSError):
+            return urllib.request.urlopen(f"http://{GATEWAY}:{PORT}/minio/health/ready", timeout=5).status == 200
+
+    wait_for("MinIO answers", ready, UP_SECONDS)
     return drive / BUCKET
 
 
@@ -31,7 +39,8 @@ def bucket(stage):
     kubernetes, claim = stage.kubernetes, stage.claims.add
     stage.uninstall()
     drive = start_minio(stage)
-    region = {"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": f"http://{GATEWAY}:{PORT}"}
+    # MinIO has no certificate here, and is another machine to pods.
+    region = {"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": f"http://{GATEWAY}:{PORT}", "AWS_ALLOW_HTTP": "true"}
     keys = {"AWS_ACCESS_KEY_ID": USER, "AWS_SECRET_ACCESS_KEY": SECRET}
     literals = [f"--from-literal={name}={value}" for name, value in keys.items()]
     kubernetes.do("kubectl", "--namespace", NAMESPACE, "create", "secret", "generic", "bucket-keys", *literals)
@@ -43,8 +52,10 @@ def bucket(stage):
     path = stage.folder / "bucket.json"
     path.write_text(json.dumps(chosen))
     there = region | keys
-    make = lambda: stage.ran("data", "synth", "--symbols", SYMBOLS, "--bars", BARS, "--dataset", "market", "--data-root", f"s3://{BUCKET}/bars", variables=there)
-    wait_for("bars are in the bucket", lambda: make().returncode == 0, UP_SECONDS)
+    words = ("data", "synth", "--symbols", SYMBOLS, "--bars", BARS, "--dataset", "market", "--data-root", f"s3://{BUCKET}/bars")
+    made = stage.ran(*words, variables=there)
+    if made.returncode != 0:
+        raise RuntimeError(made.stderr)
     seconds, _ = stage.install("trawl", "--values", path)
     pods = stage.pods().values()
     claims = [v for pod in pods for v in pod["spec"]["volumes"] if "persistentVolumeClaim" in v]
@@ -53,7 +64,7 @@ def bucket(stage):
         PAGE,
         "bars and results in a bucket: no volume is shared",
         f"ready after {seconds:.0f} s, {len(claims)} claims of volumes in {len(pods)} pods; a scan of {SYMBOLS} symbols has "
-        + ("the bytes of one process" if answer.stdout == stage.expected else "other bytes " + answer.stderr[-300:]),
+        + ("the bytes of one process" if answer.stdout == stage.expected else f"other bytes, {len(answer.stdout)}, exit code {answer.returncode}: {answer.stderr[-300:]}"),
         not claims and answer.stdout == stage.expected,
     )
     submitted = stage.command("scan", "--dataset", "market", "--where", "close > sma(close, 20)", "--fresh", "--detach")
