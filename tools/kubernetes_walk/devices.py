@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import time
 
 from processes import wait_for
 from stage import CHART, NAMESPACE, UP_SECONDS, USER, Load, images
@@ -12,6 +13,8 @@ PAGE = "docs/kubernetes/gpu-nodes.md"
 RESOURCE, RELEASE, DRIVER = "nvidia.com/gpu", "trawl-gpu", "/opt/test-driver"
 GPU_NODES = 2
 SCALE_SECONDS = 180
+# Several times KEDA's interval of asking.
+QUIET_SECONDS = 20
 # The driver's compiler is this machine's, which its image has besides Trawl.
 COMPILER = {f"/usr/bin/{name}": f"/usr/bin/{name}" for name in ("g++", "as", "ld")} | {"/usr/include": "/usr/include"}
 
@@ -127,7 +130,46 @@ def devices(stage):
     )
     again = stage.scan("market", more=("--backend", "cuda"))
     claim(PAGE, "and after it scans with `--backend cuda` have the same bytes", f"{len(again.stdout)} bytes", again.stdout == expected)
+    if any(process.name == "keda-operator" for process in kubernetes.processes):
+        keda(stage, expected, of_class)
     stage.helm("uninstall", RELEASE)
     wait_for("its pods are gone", lambda: not of_release(stage, RELEASE), SCALE_SECONDS)
     for node in nodes:
         kubernetes.do("kubectl", "taint", "node", node, f"{RESOURCE}-")
+
+
+def keda(stage, expected, of_class):
+    """GPU workers from none and to none, by the work of their class alone."""
+    claim = stage.claims.add
+    stage.install("trawl", "--values", stage.values, "--set", "coordinator.kedaOfOtherReleases=true", verb="upgrade")
+    auto = {"kind": "keda", "minReplicas": 0, "maxReplicas": GPU_NODES, "targetSecondsPerWorker": 0.1, "scaleDownStabilizationSeconds": 15}
+    at = f"trawl-coordinator.{NAMESPACE}.svc:7400"
+    auto["keda"] = {"pollingInterval": 5, "holdSeconds": 15, "cooldownPeriod": 20, "backend": "cuda", "scalerAddress": at}
+    path = stage.folder / "gpu-keda.json"
+    path.write_text(json.dumps({"worker": {"autoscaling": auto}}))
+    stage.helm("upgrade", RELEASE, CHART, "--values", stage.folder / "gpu.json", "--values", path, "--wait", "--timeout", f"{UP_SECONDS}s")
+    wait_for("no GPU worker without work", lambda: not of_release(stage, RELEASE), SCALE_SECONDS)
+    with Load(stage, stage.expected, more=("--backend", "cpu")) as load:
+        woken, end = 0, time.monotonic() + QUIET_SECONDS
+        while time.monotonic() < end:
+            woken = max(woken, len(of_release(stage, RELEASE)))
+            time.sleep(1)
+    claim(
+        PAGE,
+        "`worker.autoscaling.keda.backend: cuda`: work of class cpu starts no GPU worker",
+        f"{woken} in {QUIET_SECONDS} s; {load.said()}",
+        woken == 0 and load.right(),
+    )
+    began = time.monotonic()
+    answer = stage.scan("market", more=("--backend", "cuda"))
+    took = time.monotonic() - began
+    began = time.monotonic()
+    wait_for("no GPU worker again", lambda: not of_release(stage, RELEASE), SCALE_SECONDS)
+    claim(
+        PAGE,
+        "a scan with `--backend cuda` wakes the pool, waits for it, and is answered; then the pool is empty again, and CPU workers stay",
+        f"answered after {took:.0f} s, {'equal bytes' if answer.stdout == expected else answer.stderr[-200:] or 'other bytes'}; "
+        f"none {time.monotonic() - began:.0f} s later; {of_class('cpu')} workers of class cpu",
+        answer.stdout == expected and of_class("cpu") == 2,
+    )
+    stage.figures["keda_gpu_seconds"] = round(took, 1)
