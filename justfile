@@ -136,7 +136,7 @@ s3 *options:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv soak/store)" tools/s3_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
 
-# The chart on a real control plane and real kubelets in namespaces of this machine (root is needed), which Go builds the first time: installed, scaled, drained and upgraded while scans run. A quarter of an hour; `just kubernetes --only trial`
+# The chart on a real control plane and real kubelets in namespaces of this machine (root is needed), which Go builds the first time: installed, scaled, drained and upgraded while scans run; GPU workers, a bucket, cert-manager, the chart in a registry. A quarter of an hour, with what tools/get-keda, -cert-manager, -minio, -registry and -earlier build; `just kubernetes --only trial`
 kubernetes *options:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv)" tools/kubernetes_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}

@@ -62,6 +62,8 @@ PARTS = {
     "issued": issued.issued,
     "secured": secured.secured,
 }
+# Programs without which a part is skipped; a part that was not asked for builds none.
+OPTIONAL = {"keda": "keda", "bucket": "minio", "package": "registry", "issued": "cert-manager"}
 NODES = 4
 PAGE = ROOT / "docs/kubernetes/tried.md"
 
@@ -82,11 +84,13 @@ def programs(given):
         sys.exit(77)
     found = {"kubernetes": tool("kubernetes", given.there), "runtime": tool("kubernetes", given.there, "runtime")}
     found |= {"etcd": tool("etcd", False, "3.5"), "helm": tool("helm", False), "kubectl": tool("helm", False, "kubectl")}
-    for name in ("keda", "minio", "registry", "cert-manager"):
-        there = subprocess.run([ROOT / f"tools/get-{name}", "--there"], stdout=subprocess.PIPE, text=True)
+    for part, name in OPTIONAL.items():
+        wanted = part in given.only and not given.there
+        there = subprocess.run([ROOT / f"tools/get-{name}", *([] if wanted else ["--there"])], stdout=subprocess.PIPE, text=True)
         found[name] = there.stdout.strip() if there.returncode == 0 else None
-    # The earlier executable takes minutes to build, so it is not built here.
     built = etcd.parent / f"trawl-{earlier.COMMIT}"
+    if "earlier" in given.only and not given.there:
+        subprocess.run([ROOT / "tools/get-earlier", earlier.COMMIT], stdout=subprocess.PIPE)
     found["earlier"] = built if built.exists() else None
     if "gpu" in given.only:
         found["driver"] = tool("test-driver", False)
