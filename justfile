@@ -136,7 +136,7 @@ s3 *options:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv soak/store)" tools/s3_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
 
-# The chart on a real control plane and real kubelets in namespaces of this machine (root is needed), which Go builds the first time: installed, scaled, drained and upgraded while scans run. A quarter of an hour; `just kubernetes --only trial`
+# The chart on a real control plane and real kubelets in namespaces of this machine (root is needed), which Go builds the first time: installed, scaled, drained and upgraded while scans run; GPU workers, a bucket, cert-manager, the chart in a registry. A quarter of an hour, with what tools/get-keda, -cert-manager, -minio, -registry and -earlier build; `just kubernetes --only trial`
 kubernetes *options:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv)" tools/kubernetes_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
@@ -145,6 +145,15 @@ kubernetes *options:
 arm *options:
     cargo build --profile ci --quiet --workspace --all-targets
     python3 tools/arm --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
+
+# Packages (.deb, .rpm) out of the archives of tools/dist, and what an operator does with them under a systemd that boots in a Debian in target/packages (root is needed). Two minutes, once the Debian is there; `just packages --archive FILE`
+packages *options:
+    python3 tools/packages {{ options }}
+
+# The procedures of docs/etcd.md on a real etcd while scans run: compaction, no space left, snapshots restored on one member and on three. Two minutes; `just etcd-drill --only restore`
+etcd-drill *options:
+    cargo build --profile ci --quiet -p trawl
+    python3 tools/etcd_drill --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
 
 # The page in a browser: what tests/external/page does, and the memory of a page that is left open under ten scans a second. `just page --minutes 60 --only memory`
 page *options:

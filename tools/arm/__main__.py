@@ -29,23 +29,32 @@ from debian import MACHINE, ROOT, SUITE, TARGET, Debian
 
 PARTS = ("compare", "cluster", "golden", "agreement")
 PAGE = ROOT / "docs/arm.md"
-# Test programs that are built with the workspace.
-TESTS = ("engine", "integration")
+# The test program that a part needs, and the profile that it is built with.
+TESTS = {"golden": "engine", "agreement": "integration"}
+TESTED = "release"
+# The mark of each profile's table in docs/arm.md.
+WRITTEN = {"release": "just arm --write", "dist": "just arm --profile dist --dist --write"}
 # Tests of the engine: against reference values, against definitions from scratch, and what must hold of any values.
 ENGINE = ("golden::", "properties::", "elementary::", "resume::", "numerics::")
 CASES = 400
 BITS = re.compile(r"\d+ scans from seed \d+: .* bits [0-9a-f]{16}")
 
 
-def built(debian, profile):
-    """Builds the workspace and two of its test programs. Paths of the executable and of those."""
-    words = ["--profile", profile, "--workspace", "--bins", "--lib"]
-    for name in TESTS:
-        words += ["--test", name]
-    if debian.cargo("build", *words) != 0:
-        sys.exit(f"tools/arm: the workspace does not compile for {TARGET}, see {debian.log}")
-    folder = debian.build / TARGET / profile
-    return folder / "trawl", {name: newest(folder / "deps", name) for name in TESTS}
+def built(debian, profile, tests):
+    """Builds the workspace with a profile, and test programs with profile `release`. Paths of the executable and of those.
+
+    Test programs are never built with `dist`: each would be optimised across all crates, a quarter of an hour for what nobody installs.
+    """
+    together = profile == TESTED
+    wanted = [word for name in tests for word in ("--test", name)]
+    steps = [[profile, "--workspace", "--bins", "--lib", *(wanted if together else [])]]
+    if wanted and not together:
+        steps.append([TESTED, "--workspace", *wanted])
+    for words in steps:
+        if debian.cargo("build", "--profile", *words) != 0:
+            sys.exit(f"tools/arm: the workspace does not compile for {TARGET}, see {debian.log}")
+    folder = debian.build / TARGET
+    return folder / profile / "trawl", {name: newest(folder / TESTED / "deps", name) for name in tests}
 
 
 def newest(folder, name):
@@ -127,7 +136,7 @@ def main():
     rust, qemu = debian.version("rustc", "--version"), debian.version("qemu-aarch64", "--version")
     print(f"Debian {SUITE}: {rust}; {qemu}", flush=True)
     began = time.monotonic()
-    program, tests = built(debian, given.profile)
+    program, tests = built(debian, given.profile, [TESTS[part] for part in given.only if part in TESTS])
     print(f"the workspace is built, profile {given.profile}, in {time.monotonic() - began:.0f} s", flush=True)
     claims, folder = Claims(), pathlib.Path(tempfile.mkdtemp(prefix="trawl-arm-"))
     both = compare.Both(given.trawl.resolve(), wrapped(debian, program, folder), folder, claims)
@@ -148,7 +157,7 @@ def main():
     wrong = claims.wrong()
     if given.write and not wrong:
         versions = f"{rust}, {qemu}, profile {given.profile}, {compare.processor()}."
-        show(PAGE, "just arm --write", versions + "\n\n" + claims_table(claims.rows))
+        show(PAGE, WRITTEN[given.profile], versions + "\n\n" + claims_table(claims.rows))
         print(f"wrote {PAGE.relative_to(ROOT)}")
     if not wrong:
         shutil.rmtree(folder, ignore_errors=True)

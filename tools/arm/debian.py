@@ -17,15 +17,15 @@ WITHOUT_RECOMMENDED = ("-y", "-qq", "-o", "APT::Sandbox::User=root", "--no-insta
 
 
 def absent(why):
-    print(f"SKIPPED: {why}: nothing was built for {TARGET}", file=sys.stderr)
+    print(f"SKIPPED: {why}: there is no Debian {SUITE} to build in", file=sys.stderr)
     sys.exit(77)
 
 
 class Debian:
     """The folder, and what is run in it. Only its build folder is kept between runs besides; both may be deleted at any time."""
 
-    def __init__(self, folder, log):
-        self.root, self.build, self.log = folder / "root", folder / "build", log
+    def __init__(self, folder, log, packages=PACKAGES + RUNS):
+        self.root, self.build, self.log, self.packages = folder / "root", folder / "build", log, packages
         self.cargo_home = pathlib.Path(os.environ.get("CARGO_HOME", pathlib.Path.home() / ".cargo"))
 
     def host(self, *command, **options):
@@ -59,7 +59,7 @@ class Debian:
     def ready(self):
         """Makes the folder, or finishes one that was begun. Needs root: apt and chroot do."""
         done = self.root / "ready"
-        wanted = " ".join(PACKAGES + RUNS)
+        wanted = " ".join(self.packages)
         if done.exists() and done.read_text() == wanted:
             return
         if os.geteuid() != 0:
@@ -76,7 +76,8 @@ class Debian:
         (self.root / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
         (self.root / "usr/sbin/policy-rc.d").chmod(0o755)
         options = shlex.join(WITHOUT_RECOMMENDED)
-        steps = ["dpkg --add-architecture arm64", "apt-get -qq update", f"apt-get {options} install {shlex.join(PACKAGES + RUNS)}", "apt-get clean"]
+        foreign = ["dpkg --add-architecture arm64"] if any(name.endswith(":arm64") for name in self.packages) else []
+        steps = [*foreign, "apt-get -qq update", f"apt-get {options} install {shlex.join(self.packages)}", "apt-get clean"]
         if self.inside("; ".join(steps)) != 0:
             absent(f"its packages could not be installed, see {self.log}")
         done.write_text(wanted)

@@ -28,7 +28,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "observability")]
 import access
 import autoscale
+import buckets
+import devices
+import earlier
+import issued
 import machine
+import package
 import scaling
 import secured
 import trial
@@ -48,10 +53,17 @@ PARTS = {
     "policies": access.policies,
     "admitted": access.admitted,
     "import": access.imports,
+    "package": package.package,
     "hpa": autoscale.hpa,
     "keda": autoscale.keda,
+    "gpu": devices.devices,
+    "bucket": buckets.bucket,
+    "earlier": earlier.earlier,
+    "issued": issued.issued,
     "secured": secured.secured,
 }
+# Programs without which a part is skipped; a part that was not asked for builds none.
+OPTIONAL = {"keda": "keda", "bucket": "minio", "package": "registry", "issued": "cert-manager"}
 NODES = 4
 PAGE = ROOT / "docs/kubernetes/tried.md"
 
@@ -72,8 +84,16 @@ def programs(given):
         sys.exit(77)
     found = {"kubernetes": tool("kubernetes", given.there), "runtime": tool("kubernetes", given.there, "runtime")}
     found |= {"etcd": tool("etcd", False, "3.5"), "helm": tool("helm", False), "kubectl": tool("helm", False, "kubectl")}
-    keda = subprocess.run([ROOT / "tools/get-keda", "--there"], stdout=subprocess.PIPE, text=True)
-    found["keda"] = keda.stdout.strip() if keda.returncode == 0 else None
+    for part, name in OPTIONAL.items():
+        wanted = part in given.only and not given.there
+        there = subprocess.run([ROOT / f"tools/get-{name}", *([] if wanted else ["--there"])], stdout=subprocess.PIPE, text=True)
+        found[name] = there.stdout.strip() if there.returncode == 0 else None
+    built = etcd.parent / f"trawl-{earlier.COMMIT}"
+    if "earlier" in given.only and not given.there:
+        subprocess.run([ROOT / "tools/get-earlier", earlier.COMMIT], stdout=subprocess.PIPE)
+    found["earlier"] = built if built.exists() else None
+    if "gpu" in given.only:
+        found["driver"] = tool("test-driver", False)
     return found
 
 

@@ -93,10 +93,10 @@ class Stage:
     def helm(self, *arguments):
         return self.kubernetes.do("helm", "--namespace", NAMESPACE, *arguments)
 
-    def install(self, release, *options, verb="install"):
+    def install(self, release, *options, verb="install", chart=CHART):
         """A release, and the seconds until everything in it is ready."""
         began = time.monotonic()
-        said = self.helm(verb, release, CHART, *options, "--wait", "--timeout", f"{UP_SECONDS}s")
+        said = self.helm(verb, release, chart, *options, "--wait", "--timeout", f"{UP_SECONDS}s")
         self.release = release
         service = self.kubernetes.get(f"/api/v1/namespaces/{NAMESPACE}/services/{release}-coordinator")
         self.address = f"http://{service['spec']['clusterIP']}:{service['spec']['ports'][0]['port']}"
@@ -114,16 +114,16 @@ class Stage:
         keep = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
         return keep | {"TRAWL_DATA_ROOT": str(self.data)}
 
-    def ran(self, *arguments):
+    def ran(self, *arguments, variables=None):
         command = [self.trawl, *arguments]
-        return subprocess.run(list(map(str, command)), env=self.environment(), capture_output=True, text=True)
+        return subprocess.run(list(map(str, command)), env=self.environment() | (variables or {}), capture_output=True, text=True)
 
     def command(self, *arguments):
         return self.ran(*arguments, "--coordinator", self.address, "--insecure")
 
-    def scan(self, dataset="market", where=CONDITION, embedded=False, *more):
+    def scan(self, dataset="market", where=CONDITION, embedded=False, more=(), variables=None):
         arguments = ["scan", "--dataset", dataset, "--where", where, *OUTPUT, *more]
-        return self.ran(*arguments) if embedded else self.command(*arguments, "--fresh", "--shards", "per-group")
+        return self.ran(*arguments, variables=variables) if embedded else self.command(*arguments, "--fresh", "--shards", "per-group")
 
     def registered(self):
         """Names of workers that are in etcd and do not drain."""
@@ -165,15 +165,15 @@ class Stage:
 class Load:
     """Scans without a pause, each compared with the answer of one process; `with Load(stage) as load`."""
 
-    def __init__(self, stage, expected, clients=CLIENTS):
-        self.stage, self.expected, self.ended = stage, expected, threading.Event()
+    def __init__(self, stage, expected, clients=CLIENTS, more=()):
+        self.stage, self.expected, self.more, self.ended = stage, expected, more, threading.Event()
         self.seconds, self.wrong = [], []
         self.threads = [threading.Thread(target=self.run) for _ in range(clients)]
 
     def run(self):
         while not self.ended.is_set():
             began = time.monotonic()
-            ended = self.stage.scan()
+            ended = self.stage.scan(more=self.more)
             self.seconds.append(time.monotonic() - began)
             if ended.returncode != 0 or ended.stdout != self.expected:
                 self.wrong.append(ended.stderr.strip()[-400:] or "other bytes")

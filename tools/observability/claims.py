@@ -34,4 +34,4 @@ def show(page, command, text):
     """Puts a text between the marks of `command` on a page, in place of what was there."""
     begin = BEGIN.format(command)
     before, rest = page.read_text().split(begin)
-    page.write_text(before + begin + "\n" + text + "\n" + END + rest.split(END)[1])
+    page.write_text(before + begin + "\n" + text + "\n" + END + rest.split(END, 1)[1])

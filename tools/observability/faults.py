@@ -53,13 +53,15 @@ LIMIT_BYTES = 32 << 20
 LIMITED = 'mount -t tmpfs tmpfs /sys/fs/cgroup; mkdir -p "/sys/fs/cgroup$1"; echo $2 > "/sys/fs/cgroup$1/memory.max"; shift 2; exec "$@"'
 # A device of the test driver, and one whose fourth kernel accesses an illegal address.
 DEVICE, BROKEN_DEVICE = "kernel_us=2000", "kernel_us=2000 fault=kernel:4:700"
+# As NVIDIA's container toolkit names it to a process; all workers share it.
+UUID = "GPU-00000000-0000-4000-8000-000000000001"
 GET_DRIVER = pathlib.Path(__file__).parent.parent / "get-test-driver"
 
 
 def with_device(settings):
     """Variables of a process that has a device with these settings."""
     folder = subprocess.run([GET_DRIVER], check=True, capture_output=True, text=True).stdout.strip()
-    return {"TRAWL_CUDA_LIBRARIES": folder, "TRAWL_TEST_DRIVER": settings}
+    return {"TRAWL_CUDA_LIBRARIES": folder, "TRAWL_TEST_DRIVER": settings, "NVIDIA_VISIBLE_DEVICES": UUID}
 
 
 def import_daily(trawl, data, days_ago):
@@ -161,6 +163,11 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
 
     def lose_device():
         cluster.restart_workers(environment=with_device(DEVICE))
+        devices = lambda: prometheus.ask("query", query=f'trawl_device_info{{cluster="{cluster.name}"}}')["result"]
+        known = lambda: {device["metric"]["gpu_uuid"] for device in devices() if "gpu_uuid" in device["metric"]}
+        prometheus.exporter.devices = wait_for("the devices are known", known, 30)
+        # Long enough for the rules that join them with the exporter's figures.
+        wait_for("and what the exporter says of them", lambda: prometheus.value("trawl:device_utilisation:ratio") > 0, 30)
         workers[0].kill()
         workers[0].start(environment=with_device(BROKEN_DEVICE))
 

@@ -1,9 +1,11 @@
 """A real Prometheus with the rules of deploy/prometheus, whose durations are shortened so that a run takes minutes."""
 
+import http.server
 import json
 import pathlib
 import re
 import shutil
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -30,9 +32,41 @@ def shortened(source: pathlib.Path, target: pathlib.Path):
     target.write_text(yaml.safe_dump(rules, sort_keys=False))
 
 
+class Exporter(threading.Thread):
+    """Stands in for NVIDIA's dcgm-exporter: its names and labels, with figures that are made up, for the devices it is told of."""
+
+    FIGURES = {"DCGM_FI_DEV_GPU_UTIL": 50, "DCGM_FI_DEV_FB_USED": 1000, "DCGM_FI_DEV_GPU_TEMP": 40, "DCGM_FI_DEV_POWER_USAGE": 100}
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.port, self.devices = free_port(), set()
+
+    def page(self):
+        label = lambda at, uuid: f'{{gpu="{at}",UUID="{uuid}",device="nvidia{at}",modelName="simulated",Hostname="loopback"}}'
+        devices = list(enumerate(sorted(self.devices)))
+        return "".join(f"{name}{label(at, uuid)} {value}\n" for name, value in self.FIGURES.items() for at, uuid in devices)
+
+    def run(self):
+        exporter = self
+
+        class Page(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.end_headers()
+                self.wfile.write(exporter.page().encode())
+
+            def log_message(self, *_):
+                pass
+
+        http.server.ThreadingHTTPServer(("127.0.0.1", self.port), Page).serve_forever()
+
+
 class Prometheus(Process):
     def __init__(self, program, folder, root, clusters):
         folder.mkdir(parents=True)
+        self.exporter = Exporter()
+        self.exporter.start()
         for name in ("recording", "alerts"):
             shortened(root / f"deploy/prometheus/{name}.yaml", folder / f"{name}.yaml")
         jobs = [
@@ -48,6 +82,7 @@ class Prometheus(Process):
             }
             for role in ("coordinator", "worker")
         ]
+        jobs.append({"job_name": "dcgm", "static_configs": [{"targets": [f"127.0.0.1:{self.exporter.port}"]}]})
         short = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
         config = {"global": short, "rule_files": ["recording.yaml", "alerts.yaml"], "scrape_configs": jobs}
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
@@ -86,10 +121,10 @@ class Prometheus(Process):
 
 # What Grafana puts in place of its variables.
 VARIABLES = {"$__rate_interval": "10s", "$namespace": ".*", "$cluster": ".*", "$instance": ".*"}
-# Queries that have nothing here, by a part of their text, and why.
+# Queries that have nothing in a run of some faults alone, by a part of their text, and why.
 WITHOUT_DATA = {
-    "trawl:device_": "no GPU, and so no exporter of NVIDIA",
-    "trawl_device_info": "no worker has a GPU",
+    "trawl:device_": "no worker had a device in this run",
+    "trawl_device_info": "no worker had a device in this run",
 }
 
 

@@ -78,9 +78,17 @@ func specOf(c *container, of image) (spec, error) {
 	if len(made.Command) == 0 {
 		return spec{}, fmt.Errorf("neither the pod nor its image has a command")
 	}
-	made.Environ = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/"}, of.Environ...)
+	environ := append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/"}, of.Environ...)
 	for _, pair := range config.Envs {
-		made.Environ = append(made.Environ, pair.Key+"="+string(pair.Value))
+		environ = append(environ, pair.Key+"="+string(pair.Value))
+	}
+	// The pod's take the place of the image's: a program that looks for a name would find the first.
+	for at, pair := range environ {
+		name, _, _ := strings.Cut(pair, "=")
+		again := func(later string) bool { return strings.HasPrefix(later, name+"=") }
+		if !slices.ContainsFunc(environ[at+1:], again) {
+			made.Environ = append(made.Environ, pair)
+		}
 	}
 	for _, folder := range systemFolders {
 		made.Mounts = append(made.Mounts, bind{folder, folder, true})
