@@ -287,15 +287,25 @@ impl<'a> StageRun<'a> {
                 let times = axis.times(&frame.bars);
                 let Some(table) = self.tables.get(cross) else { return filled(&mut |_| f64::NAN) };
                 let section = &self.plan.crosses[usize::from(*cross)];
-                let symbol = if section.function.is_market_series() { None } else { Some(&*axis.bars.symbol) };
+                // Of a symbol the same at every row.
+                let of_symbol = match (section.function.is_market_series(), &section.by) {
+                    (false, _) => Some(table.of(&axis.bars.symbol)),
+                    (true, None) => Some(table.of("")),
+                    (true, Some(_)) => None,
+                };
+                // Rows are asked for one after the other, and each usually has the table's next time.
+                let mut next = 0;
                 filled(&mut |row| {
-                    let key = match (symbol, &section.by) {
-                        (Some(symbol), _) => Some(symbol),
-                        (None, None) => Some(""),
-                        (None, Some(by)) => self.label(axis, by, times[row]),
+                    let values = match (of_symbol, &section.by) {
+                        (Some(values), _) => values,
+                        (None, Some(by)) => self.label(axis, by, times[row]).and_then(|label| table.of(label)),
+                        (None, None) => None,
                     };
-                    let values = key.and_then(|key| table.of(key));
-                    let at = table.times.binary_search(&times[row]).ok();
+                    let at = match table.times.get(next) == Some(&times[row]) {
+                        true => Some(next),
+                        false => table.times.binary_search(&times[row]).ok(),
+                    };
+                    next = at.map_or(next, |at| at + 1);
                     values.zip(at).map_or(f64::NAN, |(values, at)| values[at])
                 })
             }
