@@ -61,7 +61,7 @@ def earlier(stage):
     stage.claims.add(
         PAGE,
         f"`helm upgrade` from {COMMIT} to this chart and executable, while clients of {COMMIT} scan",
-        f"{seconds:.0f} s for {len(before)} pods; {load.said()}; now {sorted(tags)}; a client of this release gets "
+        f"{seconds:.0f} s for {len(before)} pods; {load.said().replace('equal bytes', 'the same rows')}; now {sorted(tags)}; a client of this release gets "
         + ("the same rows" if present == alone else "other rows"),
         load.right() and tags == {"0.1.0"} and present == alone,
     )
