@@ -165,17 +165,18 @@ class Stage:
 class Load:
     """Scans without a pause, each compared with the answer of one process; `with Load(stage) as load`."""
 
-    def __init__(self, stage, expected, clients=CLIENTS, more=()):
-        self.stage, self.expected, self.more, self.ended = stage, expected, more, threading.Event()
+    def __init__(self, stage, expected, clients=CLIENTS, more=(), scan=None, read=lambda ended: ended.stdout):
+        self.expected, self.ended, self.read = expected, threading.Event(), read
+        self.scan = scan or (lambda: stage.scan(more=more))
         self.seconds, self.wrong = [], []
         self.threads = [threading.Thread(target=self.run) for _ in range(clients)]
 
     def run(self):
         while not self.ended.is_set():
             began = time.monotonic()
-            ended = self.stage.scan(more=self.more)
+            ended = self.scan()
             self.seconds.append(time.monotonic() - began)
-            if ended.returncode != 0 or ended.stdout != self.expected:
+            if ended.returncode != 0 or self.read(ended) != self.expected:
                 self.wrong.append(ended.stderr.strip()[-400:] or "other bytes")
 
     def __enter__(self):

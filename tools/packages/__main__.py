@@ -11,6 +11,8 @@ into deploy/systemd/README.md. Exit codes: 0 all held, 1 something did not, 77 i
 """
 
 import argparse
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import platform
@@ -40,11 +42,11 @@ def etcd():
 
 
 def record(path):
-    """Adds a file to SHA256SUMS beside it."""
-    sys.path.insert(0, str(ROOT / "tools"))
-    import importlib.machinery
-
-    importlib.machinery.SourceFileLoader("dist", str(ROOT / "tools/dist")).load_module().record(path.parent, path)
+    """Adds a file to SHA256SUMS beside it, as tools/dist does."""
+    loader = importlib.machinery.SourceFileLoader("dist", str(ROOT / "tools/dist"))
+    dist = importlib.util.module_from_spec(importlib.util.spec_from_loader("dist", loader))
+    loader.exec_module(dist)
+    dist.record(path.parent, path)
 
 
 def made(debian, archive, maintainer, claims):
