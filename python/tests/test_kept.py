@@ -10,8 +10,8 @@ import trawl as tw
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
 
-#: Results of so many rows are kept; those of one symbol are not.
-SYMBOLS, BARS = 100, 8000
+#: Results of so many rows are kept, and three of them are written past the caches; those of one symbol are neither.
+SYMBOLS, BARS = 100, 16_000
 
 
 def market(symbols=SYMBOLS, bars=BARS, seed=1):
