@@ -36,7 +36,7 @@ def test_results_that_are_alive_keep_their_values_and_new_ones_have_their_own():
     theirs = addresses(dropped, "abc")
     del dropped
     # Many of them are NA: what is there must be NA, and not the values of those before.
-    exprs = ["sma(close, 7000) as m", "ref(close, 100) as l", "(close - close) / (close - close) as z"]
+    exprs = ["sma(close, 7000) as m", "close[100] as l", "(close - close) / (close - close) as z"]
     found = tw.compute(table, exprs)
     assert addresses(found, "mlz") & theirs, "the memory is used again"
     assert not addresses(found, "mlz") & addresses(alive, "re")
