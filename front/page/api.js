@@ -6,6 +6,8 @@
 const TOKEN_KEY = "trawl.token";
 /** Pauses between attempts to reach a lost server, in milliseconds; the last one repeats. */
 const RETRY_MS = [1000, 2000, 4000, 8000, 15_000];
+/** An attempt to reach a lost server is given up after this time. */
+const RETRY_TIMEOUT_MS = 10_000;
 /** A request that is not answered by then is reported as slow. */
 const SLOW_MS = 3000;
 /** A request is given up after this time. */
@@ -63,14 +65,18 @@ export async function retry() {
   clearTimeout(retryTimer);
   if (connection.state !== "lost") return;
   connection.attempt += 1;
+  const controller = new AbortController();
+  const timer = setTimeout(() => controller.abort(), RETRY_TIMEOUT_MS);
   try {
-    const reply = await fetch("v1/version", { headers: headers(), cache: "no-store", signal: AbortSignal.timeout(10_000) });
+    const reply = await fetch("v1/version", { headers: headers(), cache: "no-store", signal: controller.signal });
     if (!reply.ok) throw new TypeError("not there");
     connection.state = "open";
     changed();
     connection.dispatchEvent(new Event("back"));
   } catch {
     plan();
+  } finally {
+    clearTimeout(timer);
   }
 }
 
@@ -85,20 +91,37 @@ export function reachable(signal) {
   });
 }
 
-async function request(method, path, { body, signal, accept, key, timeoutMs = TIMEOUT_MS, keep = false } = {}) {
+/**
+ * Sends a request and gives what `read` makes of the reply; `signal` and the time limit hold until that is done. With a controller and a
+ * timer of its own, which are given up with the request: browsers keep signals of `AbortSignal.timeout` and `any` for longer, and a page that is left
+ * open grows by each of them.
+ */
+async function request(method, path, { body, signal, accept, key, timeoutMs = TIMEOUT_MS, keep = false }, read) {
+  if (signal?.aborted) throw signal.reason;
   const sent = headers(accept ? { Accept: accept } : {});
   if (body !== undefined) sent["Content-Type"] = "application/json";
   if (key) sent["Idempotency-Key"] = key;
-  const timeout = keep ? null : AbortSignal.timeout(timeoutMs);
-  const signals = [signal, timeout].filter(Boolean);
+  const controller = new AbortController();
+  const stop = () => controller.abort(signal.reason);
+  signal?.addEventListener("abort", stop, { once: true });
+  const timer = keep ? 0 : setTimeout(() => controller.abort(new DOMException("no reply in time", "TimeoutError")), timeoutMs);
+  try {
+    return await read(await checked(await sentOff(method, path, { headers: sent, body, signal, within: controller.signal })));
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", stop);
+  }
+}
+
+/** The reply, as soon as its head is there. */
+async function sentOff(method, path, { headers: sent, body, signal, within }) {
   let slow = false;
   const watch = setTimeout(() => { slow = true; connection.slow += 1; changed(); }, SLOW_MS);
   try {
     return await fetch(path, {
-      method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store",
-      signal: signals.length > 0 ? AbortSignal.any(signals) : undefined, redirect: "error", credentials: "same-origin",
+      method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store", signal: within, redirect: "error", credentials: "same-origin",
     });
-  } catch (error) {
+  } catch {
     if (signal?.aborted) throw signal.reason;
     lost();
     throw new Problem({ kind: "unavailable", message: "the server cannot be reached" });
@@ -118,16 +141,17 @@ async function checked(reply) {
 }
 
 /** Sends a request and reads its JSON. */
-export async function call(method, path, options = {}) {
-  const reply = await checked(await request(method, path, options));
-  try {
-    return await reply.json();
-  } catch (error) {
-    if (options.signal?.aborted) throw options.signal.reason;
-    if (error instanceof SyntaxError) throw new Problem({ message: "the reply is no JSON" });
-    lost();
-    throw new Problem({ kind: "unavailable", message: "the connection ended within a reply" });
-  }
+export function call(method, path, options = {}) {
+  return request(method, path, options, async (reply) => {
+    try {
+      return await reply.json();
+    } catch (error) {
+      if (options.signal?.aborted) throw options.signal.reason;
+      if (error instanceof SyntaxError) throw new Problem({ message: "the reply is no JSON" });
+      lost();
+      throw new Problem({ kind: "unavailable", message: "the connection ended within a reply" });
+    }
+  });
 }
 
 export const get = (path, options) => call("GET", path, options);
@@ -136,33 +160,34 @@ export const post = (path, body, options) => call("POST", path, { ...options, bo
 export const scanPath = (scan, rest = "") => `v1/scans/${encodeURIComponent(scan)}${rest}`;
 
 /** An answer as JSON, unless it is too large to be shown. */
-export async function answer(scan, options = {}) {
-  const reply = await checked(await request("GET", scanPath(scan, "/answer?format=json"), options));
-  const parts = [];
-  let size = 0;
-  const reader = reply.body.getReader();
-  try {
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) break;
-      size += value.length;
-      if (size > ANSWER_BYTES_MAX) {
-        await reader.cancel();
-        throw new Problem({ kind: "too_large", message: "the answer is too large for this page", help: "download it instead" });
+export function answer(scan, options = {}) {
+  return request("GET", scanPath(scan, "/answer?format=json"), options, async (reply) => {
+    const parts = [];
+    let size = 0;
+    const reader = reply.body.getReader();
+    try {
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        size += value.length;
+        if (size > ANSWER_BYTES_MAX) {
+          await reader.cancel();
+          throw new Problem({ kind: "too_large", message: "the answer is too large for this page", help: "download it instead" });
+        }
+        parts.push(value);
       }
-      parts.push(value);
+    } catch (error) {
+      if (error instanceof Problem || options.signal?.aborted) throw error;
+      lost();
+      throw new Problem({ kind: "unavailable", message: "the connection ended within the answer" });
     }
-  } catch (error) {
-    if (error instanceof Problem || options.signal?.aborted) throw error;
-    lost();
-    throw new Problem({ kind: "unavailable", message: "the connection ended within the answer" });
-  }
-  return JSON.parse(await new Blob(parts).text());
+    return JSON.parse(await new Blob(parts).text());
+  });
 }
 
 /** A file of the server, for a link that cannot carry the token. */
-export async function blob(path) {
-  return (await checked(await request("GET", path, { accept: "*/*" }))).blob();
+export function blob(path) {
+  return request("GET", path, { accept: "*/*" }, (reply) => reply.blob());
 }
 
 /**
@@ -173,8 +198,8 @@ export async function follow(scan, seen, signal) {
   for (;;) {
     await reachable(signal);
     try {
-      const reply = await checked(await request("GET", scanPath(scan, "/events"), { signal, accept: "text/event-stream", keep: true }));
-      if (await readEvents(reply.body, seen)) return;
+      const options = { signal, accept: "text/event-stream", keep: true };
+      if (await request("GET", scanPath(scan, "/events"), options, (reply) => readEvents(reply.body, seen))) return;
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       if (error instanceof Problem && error.status !== 0 && !["unavailable", "too_many"].includes(error.kind)) throw error;

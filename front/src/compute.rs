@@ -218,7 +218,7 @@ impl Compute {
                 }
             })
         })?;
-        // The memory may be that of earlier results: what is not written would be theirs.
+        // What is not written would be whatever the memory held.
         ensure!(
             outputs.iter().flatten().all(|slot| slot.is_empty()),
             "internal error: a result has bars without a value"

@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn copies_of_every_length_and_place_have_their_bits_and_nothing_else_is_written() {
         let values: Vec<f64> =
-            (0..70).map(|i| f64::from_bits(0x7ff8_0000_0000_0001 ^ (i * 0x9e37_79b9_7f4a_7c15))).collect();
+            (0..70u64).map(|i| f64::from_bits(0x7ff8_0000_0000_0001 ^ i.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
         for begin in 0..17 {
             for length in 0..=values.len() {
                 let mut to = vec![-1.0; begin + length + 9];

@@ -1,4 +1,4 @@
-//! Tables that cross to Python and back by the Arrow C stream interface, without copies. This module, `tensor` and `kept` have the only `unsafe`.
+//! Tables that cross to Python and back by the Arrow C stream interface, without copies. This module and `tensor` have the only `unsafe`.
 
 use std::ffi::CStr;
 use std::io::Cursor;

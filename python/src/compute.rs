@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use anyhow::ensure;
 use arrow_array::{Array as _, ArrayRef, BooleanArray, Float64Array, RecordBatch};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_schema::{Field, Schema};
@@ -13,13 +12,13 @@ use trawl_front::UserMistake;
 use trawl_front::compute::{Compute, SymbolBars, Wording};
 use trawl_front::mistake::of_market;
 use trawl_front::run::CancelFlag;
-use trawl_kernels::Precision;
+use trawl_kernels::{Precision, advise_large_pages};
 use trawl_market::{Calendar, Zone, check_times_without_zone};
 
 use crate::arrow_c::Table;
 use crate::failure::failure;
 use crate::frame::{ROWS_AT_ONCE, Rows, rows_of};
-use crate::{interruptible, kept};
+use crate::interruptible;
 
 const WORDING: Wording<'static> = Wording {
     clause: "exprs",
@@ -150,8 +149,8 @@ fn computed(
     compute.check(&bars, WORDING)?;
     let height = rows.height;
     let headings = compute.headings();
-    // Every value is written, or there is an error.
-    let mut outputs: Vec<Vec<f64>> = (0..headings.len()).map(|_| kept::take(height)).collect();
+    let mut outputs: Vec<Vec<f64>> = (0..headings.len()).map(|_| vec![0.0; height]).collect();
+    outputs.iter_mut().for_each(|output| advise_large_pages(output));
     let mut rests: Vec<&mut [f64]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
     let mut parts = Vec::with_capacity(bars.len());
     for of in &bars {
@@ -163,7 +162,6 @@ fn computed(
         }
         parts.push(part);
     }
-    ensure!(rests.iter().all(|rest| rest.is_empty()), "internal error: rows without a symbol");
     let missing = compute.evaluate(&bars, parts, calendar, threads, cancel)?;
     drop(columns);
     let conditions = compute.conditions();
@@ -204,5 +202,5 @@ fn finished(values: Vec<f64>, condition: bool, rows: &Rows, known: Option<Boolea
     let values = rows.in_frame_order(values);
     let known = known.map(|known| if mixed { known_of(&values) } else { known });
     let known = known.map(NullBuffer::new).filter(|known| known.null_count() > 0);
-    Arc::new(Float64Array::new(kept::buffer(values), known))
+    Arc::new(Float64Array::new(values.into(), known))
 }

@@ -11,7 +11,6 @@ mod failure;
 mod features;
 mod frame;
 mod interruptible;
-mod kept;
 mod scan;
 mod tensor;
 

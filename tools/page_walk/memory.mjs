@@ -1,26 +1,32 @@
 // A page that is left open while ten scans a second are run. Two tabs: one is left alone on the cluster's view, in the other views are
-// changed and answers are opened. Measured: the heap of each after garbage collections, its nodes, the resident memory of all processes of
-// the browser and of the server.
+// changed and answers are opened. Measured: the heap of each after garbage collections, its nodes, and the resident memory of all processes
+// of the browser and of the server. What drives a browser makes it keep replies, so that its processes grow whatever the page does:
+// a third page is open in a browser that nobody drives, and the memory of that one's renderer counts.
 
-import { execFileSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
+import path from "node:path";
 
 import { createProxy, serve } from "./stage.mjs";
 
 const SCANS_PER_SECOND = 10;
 /** Growth of a heap from the first third of the samples to the last, in megabytes, that counts as flat. */
 const GROWTH_MB_MAX = 3;
+/** Growth of the number of nodes from the first third to the last that counts as flat: lists have some rows more or less. */
+const GROWTH_NODES_MAX = 300;
 /** The steepest line through the samples of the second half that counts as flat, in megabytes an hour. Asked of long walks alone. */
 const SLOPE_MB_PER_HOUR_MAX = 2;
-/** Minutes from which the line is asked for: over less, collections of the browser weigh more than what is kept. */
+/** Minutes from which lines and renderers are judged: over less, collections of the browser weigh more than what is kept. */
 const SLOPE_FROM_MINUTES = 20;
+/** Growth of the renderer's memory from the first third to the last, in megabytes, that counts as flat: nobody asks it to collect garbage. */
+const GROWTH_RENDERER_MB_MAX = 8;
 const SAMPLE_MS = 10_000;
 /** Steps of the figures that are printed. */
 const STEP_MINUTES = 5;
 const PAGE_BYTES = 4096;
 
-const KEYS = ["left_alone_mb", "used_mb", "left_alone_nodes", "used_nodes", "browser_mb", "server_mb"];
+const KEYS = ["undriven_renderer_mb", "left_alone_mb", "used_mb", "left_alone_nodes", "used_nodes", "browser_mb", "server_mb"];
 
 /** Resident megabytes of processes; one that has ended counts nothing. */
 function resident(pids) {
@@ -31,6 +37,32 @@ function resident(pids) {
     } catch { /* ended */ }
   }
   return bytes / 1e6;
+}
+
+/** A browser without a driver, with one page. */
+function undriven(browser, url) {
+  const folder = mkdtempSync(path.join(os.tmpdir(), "trawl-page-"));
+  const options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0", `--user-data-dir=${folder}`];
+  const child = spawn(browser, [...options, url], { stdio: "ignore", detached: true });
+  const parentOf = (pid) => Number(readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").pop().split(" ")[1]);
+  /** Megabytes of the renderer that are no files. */
+  const rendererMb = () => {
+    let kilobytes = 0;
+    for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+      try {
+        if (!readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("--type=renderer")) continue;
+        let above = Number(pid);
+        while (above > 1 && above !== child.pid) above = parentOf(above);
+        if (above === child.pid) kilobytes += Number(/RssAnon:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))[1]);
+      } catch { /* ended */ }
+    }
+    return kilobytes / 1000;
+  };
+  const stop = () => {
+    try { process.kill(-child.pid); } catch { /* ended */ }
+    rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
+  };
+  return { rendererMb, stop };
 }
 
 const mean = (list, key) => list.reduce((sum, sample) => sum + sample[key], 0) / list.length;
@@ -66,11 +98,12 @@ async function opened(page) {
   };
 }
 
-export async function memoryWalk({ trawl, world, check, minutes, write }) {
+export async function memoryWalk({ trawl, world, check, minutes, write, browser }) {
   const server = await serve(trawl, "--scans-kept-max", "64");
   const proxy = await createProxy(server.url);
   const alone = await world.page(`${proxy.url}#/cluster`);
   const page = await world.page(`${proxy.url}#/cluster`);
+  const other = undriven(browser, `${server.url}/#/cluster`);
   const processes = await world.browser.newBrowserCDPSession();
   const begun = Date.now();
   const end = begun + Number(minutes) * 60_000;
@@ -85,26 +118,28 @@ export async function memoryWalk({ trawl, world, check, minutes, write }) {
   const samples = [];
   let view = 0;
   try {
-    await page.waitForSelector(".cluster-view table");
+    // By locators, which keep nothing: what waitForSelector returns would hold its element in the page for ever.
+    await page.locator(".cluster-view table").first().waitFor();
     while (Date.now() < end) {
       await page.waitForTimeout(Math.min(SAMPLE_MS, Math.max(0, end - Date.now())));
       // Views are changed too, and an answer is opened each time.
       await page.click(`nav a[data-view='${view % 2 === 0 ? "scan" : "cluster"}']`);
       if (view % 2 === 0) {
-        await page.waitForSelector(".past .entry:has(.state.done)");
-        await page.click(".past .entry:has(.state.done) >> nth=0").catch(() => {});
+        await page.locator(".past .entry:has(.state.done)").first().waitFor();
+        await page.locator(".past .entry:has(.state.done)").first().click().catch(() => {});
         await page.waitForTimeout(500);
       }
       view += 1;
-      const [one, other] = [await measureAlone(), await measureUsed()];
+      const [one, two] = [await measureAlone(), await measureUsed()];
       const { processInfo } = await processes.send("SystemInfo.getProcessInfo");
       samples.push({
-        minute: (Date.now() - begun) / 60_000, left_alone_mb: one.mb, used_mb: other.mb, left_alone_nodes: one.nodes, used_nodes: other.nodes,
+        minute: (Date.now() - begun) / 60_000, left_alone_mb: one.mb, used_mb: two.mb, left_alone_nodes: one.nodes, used_nodes: two.nodes, undriven_renderer_mb: other.rendererMb(),
         browser_mb: resident(processInfo.map(({ id }) => id)), server_mb: resident(server.child ? [server.child.pid] : []),
       });
     }
   } finally {
     clearInterval(timer);
+    other.stop();
     proxy.stop();
     await server.stop();
   }
@@ -114,10 +149,16 @@ export async function memoryWalk({ trawl, world, check, minutes, write }) {
   check(`scans were run: ${submitted}, refused ${refused}`, submitted > 0);
   for (const [key, what] of [["left_alone_mb", "left alone"], ["used_mb", "used"]]) {
     const line = found.per_hour_in_second_half[key];
-    const flat = mean(last, key) - mean(first, key) < GROWTH_MB_MAX && (Number(minutes) < SLOPE_FROM_MINUTES || line < SLOPE_MB_PER_HOUR_MAX);
     const nodes = key.replace("mb", "nodes");
+    const grown = mean(last, key) - mean(first, key) >= GROWTH_MB_MAX || mean(last, nodes) - mean(first, nodes) >= GROWTH_NODES_MAX;
+    const flat = !grown && (Number(minutes) < SLOPE_FROM_MINUTES || line < SLOPE_MB_PER_HOUR_MAX);
     check(`the heap of the page that is ${what} is flat over ${minutes} min`, flat, `${mean(first, key).toFixed(2)} MB, then ${mean(last, key).toFixed(2)} MB, ${line.toFixed(2)} MB an hour in the second half; ${Math.round(mean(first, nodes))} nodes, then ${Math.round(mean(last, nodes))}; ${samples.length} samples`);
   }
+  const renderer = mean(last, "undriven_renderer_mb") - mean(first, "undriven_renderer_mb");
+  // Over minutes it shows nothing but collections.
+  const judged = Number(minutes) >= SLOPE_FROM_MINUTES;
+  check("the renderer of a browser that nobody drives is flat", !judged || (mean(last, "undriven_renderer_mb") > 0 && renderer < GROWTH_RENDERER_MB_MAX),
+    `${mean(first, "undriven_renderer_mb").toFixed(1)} MB, then ${mean(last, "undriven_renderer_mb").toFixed(1)} MB`);
   for (const part of found.steps) console.log(`  from minute ${part.from_minute}: ${KEYS.map((key) => `${key} ${part[key]}`).join(", ")}`);
   if (write) {
     const result = {
