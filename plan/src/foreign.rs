@@ -160,10 +160,13 @@ pub(crate) fn qualified_hint(before: &[&str], word: &str) -> String {
         Some(name) if function.is_some_and(|f| f.is_bare) => format!("write {name}, without what is before it"),
         Some(name) if root.is_some() => format!("write {name}(...), without what is before it"),
         Some(name) => format!("write {name}(x, ...): the series goes between the parentheses"),
-        None => format!(
-            "there is no function '{lower}': 'trawl indicators --search {lower}' looks for it, and \
-             docs/language/words.md lists the words of other tools"
-        ),
+        // What is before it may be the word, as in `input.int` and `strategy.entry`.
+        None => before.first().and_then(|word| hint(word)).unwrap_or_else(|| {
+            format!(
+                "there is no function '{lower}': 'trawl indicators --search {lower}' looks for it, and \
+                 docs/language/words.md lists the words of other tools"
+            )
+        }),
     }
 }
 
@@ -187,5 +190,7 @@ mod tests {
             }
         }
         assert!(WORDS.is_sorted());
+        assert!(qualified_hint(&["input"], "int").contains("write a let"));
+        assert!(qualified_hint(&["ta"], "nosuch").contains("there is no function 'nosuch'"));
     }
 }

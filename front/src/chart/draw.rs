@@ -592,7 +592,7 @@ mod tests {
 
     #[test]
     fn names_that_do_not_fit_are_in_the_next_row() {
-        let places = legend_places(["a".repeat(40).as_str(), "b", "c"].into_iter(), 330, 13.0);
+        let places = legend_places(["a".repeat(40).as_str(), "b", "c"].into_iter(), 360, 13.0);
         assert_eq!(places.iter().map(|(row, _)| *row).collect::<Vec<_>>(), [0, 0, 1], "{places:?}");
         assert_eq!(places[2].1, places[0].1);
     }
