@@ -177,6 +177,25 @@ impl Store {
         self.open_snapshot(name, snapshot)
     }
 
+    /// The newest snapshot of a dataset that is imported into; `None` where there is no such dataset. Where nothing says which snapshot is the
+    /// newest, a single one is: the process that made it was killed before it said so.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`]; [`MarketError::Corrupt`] where nothing says which of several snapshots is the newest.
+    pub fn open_for_import(&self, name: &str) -> Result<Option<Dataset>, MarketError> {
+        match self.open(name) {
+            Ok(dataset) => Ok(Some(dataset)),
+            Err(MarketError::UnknownDataset { .. }) => Ok(None),
+            Err(error @ MarketError::Corrupt { .. }) if self.head(name).is_ok_and(|head| head.is_none()) => {
+                match <[String; 1]>::try_from(self.left_without_head(name)?) {
+                    Ok([only]) => self.open_snapshot(name, only).map(Some),
+                    Err(_) => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// The newest snapshot of a dataset. One that is removed between looking it up and opening it is no longer the newest.
     fn open_newest(&self, name: &str) -> Result<Dataset, MarketError> {
         let newest = || self.head(name)?.ok_or_else(|| self.without_head(name));

@@ -8,7 +8,8 @@ use std::fs;
 
 use common::{Place, load_all, names};
 use trawl_market::{
-    Dataset, InspectOptions, MarketError, MarketErrorKind, SynthOptions, Timeframe, inspect, synthesise,
+    Dataset, ImportOptions, InspectOptions, MarketError, MarketErrorKind, SynthOptions, Timeframe, import_files,
+    inspect, synthesise,
 };
 
 fn synth(name: &str, symbols: u32, bars: u32) -> SynthOptions {
@@ -168,6 +169,43 @@ fn a_manifest_that_was_changed_is_refused() {
         message.contains("market/HEAD") && message.contains(&format!("market@{}", &report.snapshot[..12])),
         "{message}"
     );
+}
+
+#[test]
+fn an_import_that_was_killed_before_it_named_its_snapshot_is_gone_on_with() {
+    let place = Place::new();
+    let file = |name: &str, days: std::ops::Range<u32>| {
+        let rows: String = days.map(|day| format!("A,2024-01-{day:02},1,1,1,1\n")).collect();
+        let path = place.store.root.with_file_name(name);
+        fs::write(&path, format!("symbol,date,open,high,low,close\n{rows}")).unwrap();
+        path
+    };
+    let import = |files: Vec<std::path::PathBuf>| {
+        let options = ImportOptions {
+            dataset: "d".to_owned(),
+            files,
+            calendar: Some("24/7".to_owned()),
+            ..ImportOptions::default()
+        };
+        import_files(&place.store, &options)
+    };
+    let (first, second) = (file("first.csv", 1..9), file("second.csv", 9..12));
+    let made = import(vec![first.clone()]).unwrap();
+    let head = place.store.root.join("d/HEAD");
+    // The same import again names the snapshot that is there.
+    fs::remove_file(&head).unwrap();
+    assert!(place.store.open("d").is_err());
+    let again = import(vec![first.clone()]).unwrap();
+    assert_eq!((&again.snapshot, again.unchanged), (&made.snapshot, true));
+    assert_eq!(place.store.open("d").unwrap().manifest.snapshot, made.snapshot);
+    // Another one keeps its bars.
+    fs::remove_file(&head).unwrap();
+    let more = import(vec![second.clone()]).unwrap();
+    assert_eq!((more.bars, place.store.open("d").unwrap().manifest.bars), (11, 11));
+    // Of several snapshots nothing says which is the newest: none is taken, and nothing is written.
+    fs::remove_file(&head).unwrap();
+    let refused = import(vec![second]).unwrap_err().to_string();
+    assert!(refused.contains("d/HEAD") && !head.exists(), "{refused}");
 }
 
 #[test]

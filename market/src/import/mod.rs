@@ -280,8 +280,8 @@ fn import_holding(
     let newest = store.newest(name)?;
     let existing = match (known, &newest) {
         (Some(known), Some(newest)) if newest.snapshot == known.manifest.snapshot => Some(known),
-        (_, Some(newest)) => opened(store, &format!("{name}@{}", newest.snapshot))?,
-        (_, None) => None,
+        (_, Some(newest)) => Some(check_real(store.open(&format!("{name}@{}", newest.snapshot))?)?),
+        (_, None) => self::existing(store, name)?,
     };
     if let Some(existing) = &existing {
         check_compatible(existing, timeframe)?;
@@ -352,7 +352,8 @@ fn import_holding(
         })?,
     };
     let unchanged = existing.as_ref().is_some_and(|e| e.manifest.snapshot == manifest.snapshot);
-    if !unchanged {
+    // A snapshot that nothing names as the newest is named now.
+    if !unchanged || newest.is_none() {
         sink.publish(&manifest, newest.as_ref())?;
     }
     notes.sort();
@@ -403,21 +404,17 @@ fn import_holding(
 
 /// The existing dataset, if there is one.
 fn existing(store: &Store, name: &str) -> Result<Option<Dataset>, MarketError> {
-    match store.head(name)? {
-        Some(_) => opened(store, name),
-        None => Ok(None),
-    }
+    store.open_for_import(name)?.map(check_real).transpose()
 }
 
-/// The dataset of a reference, if it can be imported into.
-fn opened(store: &Store, reference: &str) -> Result<Option<Dataset>, MarketError> {
-    let existing = store.open(reference)?;
-    let name = &existing.manifest.name;
+/// The dataset, if it can be imported into.
+fn check_real(existing: Dataset) -> Result<Dataset, MarketError> {
     if existing.manifest.synthetic {
+        let name = &existing.manifest.name;
         let message = format!("dataset '{name}' is synthetic: real bars cannot be added to it");
         return Err(MarketError::Refused(message));
     }
-    Ok(Some(existing))
+    Ok(existing)
 }
 
 /// Refuses what [`import_files`] would refuse of any bars of a timeframe: whoever fetches bars first need not do so in vain.

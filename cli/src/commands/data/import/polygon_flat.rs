@@ -221,12 +221,8 @@ struct Held {
 
 /// What is known of a dataset, which may not exist.
 fn held(store: &Store, dataset: &str) -> anyhow::Result<Held> {
-    let found = match store.open(dataset) {
-        Ok(found) => found,
-        Err(trawl_market::MarketError::UnknownDataset { .. }) => {
-            return Ok(Held { record: Record::read(None), dates: BTreeSet::new(), calendar: None });
-        }
-        Err(error) => return Err(of_market(error)),
+    let Some(found) = store.open_for_import(dataset).map_err(of_market)? else {
+        return Ok(Held { record: Record::read(None), dates: BTreeSet::new(), calendar: None });
     };
     let dates = found.dates().map_err(of_market)?;
     let mut record = Record::read(store.vendor_record(dataset).map_err(of_market)?.as_deref());

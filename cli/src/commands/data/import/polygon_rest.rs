@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use trawl_market::{
-    Appending, Calendar, ImportFormat, ImportOptions, ImportReport, MarketError, ReadOptions, Store, SymbolTable,
-    TimeMicros, Timeframe, check_importable, import_files, now,
+    Appending, Calendar, ImportFormat, ImportOptions, ImportReport, ReadOptions, Store, SymbolTable, TimeMicros,
+    Timeframe, check_importable, import_files, now,
 };
 
 use super::files::{calendar, memory};
@@ -307,14 +307,10 @@ fn check(args: &Args) -> Result<(), UserMistake> {
 /// Length of the bars and calendar of the dataset, if it exists.
 fn known(store: &Store, args: &Args) -> anyhow::Result<(Option<Timeframe>, Calendar)> {
     let named = args.calendar.as_deref().map(Calendar::named).transpose().map_err(of_market)?;
-    match store.open(&args.dataset) {
-        Ok(found) => {
-            let manifest = &found.manifest;
-            Ok((Some(manifest.timeframe), named.unwrap_or_else(|| manifest.calendar())))
-        }
-        Err(MarketError::UnknownDataset { .. }) => Ok((None, named.unwrap_or(Calendar::XNYS))),
-        Err(error) => Err(of_market(error)),
-    }
+    Ok(match store.open_for_import(&args.dataset).map_err(of_market)? {
+        Some(found) => (Some(found.manifest.timeframe), named.unwrap_or_else(|| found.manifest.calendar())),
+        None => (None, named.unwrap_or(Calendar::XNYS)),
+    })
 }
 
 /// What a dataset knows of symbols.
@@ -327,11 +323,7 @@ struct HeldSymbols {
 
 /// That of a dataset, if it exists.
 fn held_symbols(store: &Store, dataset: &str) -> anyhow::Result<Option<HeldSymbols>> {
-    let found = match store.open(dataset) {
-        Ok(found) => found,
-        Err(MarketError::UnknownDataset { .. }) => return Ok(None),
-        Err(error) => return Err(of_market(error)),
-    };
+    let Some(found) = store.open_for_import(dataset).map_err(of_market)? else { return Ok(None) };
     let entries = found.manifest.symbols.iter().map(|entry| (entry.symbol.clone(), entry.first_time, entry.last_time));
     Ok(Some(HeldSymbols {
         table: found.symbol_table().map_err(of_market)?,
