@@ -137,11 +137,10 @@ mod tests {
         (root, store)
     }
 
-    /// The files of a pass, in its order: `None` where one was intact, else the error.
+    /// What a pass finds, in its order: `None` where a file is intact, else the error. A dataset that cannot be opened comes first.
     fn pass(store: &Store, from: &str) -> Vec<Option<String>> {
         let (mut scrub, errors) = store.scrub(from);
-        assert!(errors.is_empty(), "{errors:?}");
-        let mut found = Vec::new();
+        let mut found: Vec<Option<String>> = errors.iter().map(|error| Some(error.to_string())).collect();
         while let Some(one) = scrub.next(|_| true) {
             match one {
                 Scrubbed::Intact(bytes) => {
@@ -195,12 +194,17 @@ mod tests {
             let says = |what: &str| {
                 let found = pass(&store, "");
                 let damaged: Vec<&String> = found.iter().flatten().collect();
-                assert_eq!((found.len(), damaged.len()), (count, 1), "{path}: {damaged:?}");
+                assert_eq!(damaged.len(), 1, "{path}: {damaged:?}");
+                // Without the index of appended bars a dataset cannot be opened.
+                assert!(found.len() == count || path.ends_with(".tail"), "{path}: {damaged:?}");
                 assert!(damaged[0].contains(&format!("{name}/{path}")) && damaged[0].contains(what), "{damaged:?}");
             };
             says("sha256");
             // `--verify` finds the same.
-            assert_eq!(store.open(&name).unwrap().verify().len(), 1, "{name}/{path}");
+            assert!(
+                store.open(&name).map_or_else(|_| path.ends_with(".tail"), |found| found.verify().len() == 1),
+                "{path}"
+            );
             fs::remove_file(&file).unwrap();
             says("cannot read");
             fs::write(&file, &intact).unwrap();
