@@ -61,6 +61,8 @@ fn coverage(call: &Call, series: usize, t: usize) -> (Vec<usize>, Vec<usize>) {
         // Ranges take the close of the bar before.
         "atr" | "adx" if series == 2 => ((0..t).collect(), all()),
         "ema" | "kama" | "rsi" | "macd" | "atr" | "adx" | "obv" | "vwap" => same(all()),
+        // Each output implies something else about each series.
+        "ichimoku" | "chandelier" | "squeeze" | "crsi" => (Vec::new(), all()),
         "cdlengulfing" => same(last(3)),
         "since" => (last(1), all()),
         "highest_since" | "lowest_since" => (if series == 1 { last(1) } else { Vec::new() }, all()),
@@ -206,8 +208,14 @@ impl Reference<'_> {
             }
         }
         let inexact = |s: &(&str, Option<Node>)| s.1.as_ref().is_some_and(|s| grade(s, frame) > Grade::Stored);
-        if call.name == "cdlengulfing" && call.series.iter().any(inexact) {
+        let compares = match call.name {
             // The engine shares its comparisons with equal ones that the scan contains, which count.
+            "cdlengulfing" | "crsi" => call.series.iter().any(inexact),
+            // Its bands and its channel are rounded.
+            "squeeze" => true,
+            _ => false,
+        };
+        if compares {
             edges.iter_mut().for_each(|edge| edge.may = true);
         }
         if call.name == "obv"

@@ -117,7 +117,10 @@ impl Expr {
             | Self::LabelIs { .. }
             | Self::LabelIn { .. } => true,
             Self::Let(_, of) | Self::Offset(of, _) | Self::Ref { of, .. } | Self::Week { of, .. } => of.is_condition(),
-            Self::Call(call) => matches!(call.name, "crosses_above" | "crosses_below" | "within" | "streak"),
+            Self::Call(call) => match call.name {
+                "squeeze" => call.field != Some("momentum"),
+                name => matches!(name, "crosses_above" | "crosses_below" | "within" | "streak"),
+            },
             Self::Cross { kind, .. } => matches!(kind, Cross::Top(_)),
             _ => false,
         }

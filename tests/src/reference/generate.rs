@@ -262,6 +262,14 @@ impl Generator<'_> {
             2 | 3 => Expr::Or(self.condition(below), self.condition(below)),
             4 => Expr::Not(self.condition(below)),
             5 => Expr::Offset(self.condition(below), self.random.pick(&[0, 1, 2])),
+            6 if self.random.once_in(4) => Expr::Call(Call {
+                name: "squeeze",
+                series: ["high", "low", "close"].map(|name| (name, None)).to_vec(),
+                params: vec![("timeperiod", self.random.pick(SHORT)), ("nbdev", 2.0), ("multiplier", 1.5)],
+                averages: Vec::new(),
+                field: Some(self.random.pick(&["on", "fired"])),
+                by_name: self.random.once_in(3),
+            }),
             6 | 7 => {
                 let name = self.random.pick(&["crosses_above", "crosses_below"]);
                 let b = if self.random.once_in(3) { Rc::new(self.constant()) } else { self.series(below) };
@@ -511,9 +519,9 @@ const fn shape(
 }
 
 /// Indicators whose value depends on every bar before it.
-const RECURSIVE: [&str; 8] = ["ema", "kama", "rsi", "macd", "atr", "adx", "obv", "vwap"];
+const RECURSIVE: [&str; 10] = ["ema", "kama", "rsi", "macd", "atr", "adx", "obv", "vwap", "chandelier", "crsi"];
 
-const INDICATORS: [Shape; 20] = [
+const INDICATORS: [Shape; 24] = [
     shape("sma", &["real"], PERIOD, &[]),
     shape("ema", &["real"], PERIOD, &[]),
     shape("wma", &["real"], PERIOD, &[]),
@@ -534,6 +542,15 @@ const INDICATORS: [Shape; 20] = [
     shape("cci", BARS, PERIOD, &[]),
     shape("mfi", &["high", "low", "close", "volume"], PERIOD, &[]),
     shape("donchian", &["high", "low"], PERIOD, &["upper", "middle", "lower", "middleband"]),
+    shape(
+        "ichimoku",
+        &["high", "low"],
+        &[("conversion", &[2.0, 3.0]), ("base", &[3.0, 5.0]), ("span", &[4.0, 7.0]), ("displacement", &[1.0, 3.0])],
+        &["conversion", "tenkan", "base", "kijun", "lead_a", "lead_b", "span_a", "senkou_a", "span_b"],
+    ),
+    shape("chandelier", BARS, &[("timeperiod", SHORT), ("multiplier", &[0.0, 1.5, 3.0])], &["long", "short"]),
+    shape("squeeze", BARS, &[("timeperiod", SHORT), ("nbdev", &[2.0]), ("multiplier", &[1.5])], &["momentum"]),
+    shape("crsi", &["real"], &[("timeperiod", SHORT), ("streakperiod", &[2.0, 3.0]), ("rankperiod", &[3.0, 5.0])], &[]),
     shape("obv", &["close", "volume"], &[], &[]),
     shape("vwap", &["high", "low", "close", "volume"], &[], &[]),
     shape("cdlengulfing", &["open", "high", "low", "close"], &[], &[]),

@@ -375,7 +375,22 @@ pub fn function(
     let bars = x[0].len();
     // What is summed or subtracted inside is disturbed too; functions that decide on equal inputs get them as they are.
     let smooth = [
-        "sma", "ema", "wma", "kama", "rsi", "macd", "bbands", "atr", "adx", "stoch", "cci", "stddev", "zscore", "alma",
+        "sma",
+        "ema",
+        "wma",
+        "kama",
+        "rsi",
+        "macd",
+        "bbands",
+        "atr",
+        "adx",
+        "stoch",
+        "cci",
+        "stddev",
+        "zscore",
+        "alma",
+        "chandelier",
+        "squeeze",
     ];
     let disturbed: Vec<Vec<Value>>;
     let x = if smooth.contains(&name) || name == "correl" {
@@ -444,6 +459,90 @@ pub fn function(
                 "lower" | "lowerband" => lower,
                 _ => pointwise([&upper, &lower], |[upper, lower]| Some((upper + lower) / 2.0)),
             }
+        }
+        "ichimoku" => {
+            let middle = |n: usize| {
+                let upper = over_windows(&x[0], n, |w| Some(w.iter().copied().fold(w[0], f64::max)));
+                let lower = over_windows(&x[1], n, |w| Some(w.iter().copied().fold(w[0], f64::min)));
+                pointwise([&upper, &lower], |[upper, lower]| Some((upper + lower) / 2.0))
+            };
+            let (conversion, base, span) = (middle(counts[0]), middle(counts[1]), middle(counts[2]));
+            let lead = pointwise([&conversion, &base], |[conversion, base]| Some((conversion + base) / 2.0));
+            // What was drawn ahead to this bar.
+            let drawn = |x: &[Value]| each(bars, |t| x[(t + 1).checked_sub(counts[3])?]);
+            match field {
+                "conversion" | "tenkan" => conversion,
+                "base" | "kijun" => base,
+                "lead_a" => lead,
+                "lead_b" => span,
+                "span_a" | "senkou_a" => drawn(&lead),
+                _ => drawn(&span),
+            }
+        }
+        "chandelier" => {
+            let range = wilder(&true_range(&x[0], &x[1], &x[2]), n);
+            let short = field == "short";
+            let extreme = over_windows(&x[usize::from(short)], n, |w| {
+                Some(w.iter().copied().fold(w[0], if short { f64::min } else { f64::max }))
+            });
+            let side = if short { params[1] } else { -params[1] };
+            pointwise([&extreme, &range], |[extreme, range]| Some(extreme + side * range))
+        }
+        "crsi" => {
+            // Bars in a row at which it was above the bar before, or below it.
+            let streak = |broken: fn(f64, f64) -> bool| {
+                let ends = each(bars, |t| {
+                    let (now, then) = (finite(x[0][t])?, finite(before(&x[0], t).or(x[0][t]))?);
+                    Some(f64::from(u8::from(broken(now, then))))
+                });
+                each(bars, |t| bars_since(&ends, t).map(|back| back as f64))
+            };
+            let (up, down) = (streak(|now, then| now <= then), streak(|now, then| now >= then));
+            let signed = pointwise([&up, &down], |[up, down]| Some(up - down));
+            let change = each(bars, |t| {
+                let (now, then) = (finite(x[0][t])?, finite(before(&x[0], t))?);
+                known(if then == 0.0 { 0.0 } else { 100.0 * (now / then - 1.0) })
+            });
+            let rank = each(bars, |t| {
+                let w = window(&change, t, counts[2] + 1)?;
+                let (earlier, now) = (&w[..counts[2]], w[counts[2]]);
+                Some(earlier.iter().filter(|v| **v < now).count() as f64 / counts[2] as f64 * 100.0)
+            });
+            let noisy_price: Vec<Value> = x[0].iter().map(|v| v.map(|v| noise.round(v))).collect();
+            let strengths = [&rsi(&noisy_price, n)[..], &rsi(&signed, counts[1]), &rank];
+            pointwise(strengths, |[price, streak, rank]| Some((price + streak + rank) / 3.0))
+        }
+        "squeeze" if field != "momentum" => {
+            let range = over_windows(&true_range(&x[0], &x[1], &x[2]), n, |w| Some(mean(w)));
+            let spread = over_windows(&x[2], n, |w| Some(deviation(w)));
+            let on = pointwise([&spread, &range], |[spread, range]| {
+                let (band, channel) = (finite(Some(params[1] * spread))?, finite(Some(params[2] * range))?);
+                Some(f64::from(u8::from(noise.round(band) < noise.round(channel))))
+            });
+            if field == "on" {
+                return on;
+            }
+            let off = |t: usize| on[t].map(|on| 1.0 - on);
+            return each(bars, |t| match [before(&on, t), off(t)] {
+                [Some(0.0), _] | [_, Some(0.0)] => Some(0.0),
+                [Some(_), Some(_)] => Some(1.0),
+                _ => None,
+            });
+        }
+        "squeeze" => {
+            let upper = over_windows(&x[0], n, |w| Some(w.iter().copied().fold(w[0], f64::max)));
+            let lower = over_windows(&x[1], n, |w| Some(w.iter().copied().fold(w[0], f64::min)));
+            let mean_close = over_windows(&x[2], n, |w| Some(mean(w)));
+            let above = pointwise([&x[2], &upper, &lower, &mean_close], |[close, upper, lower, mean]| {
+                Some(noise.round(close - ((upper + lower) / 2.0 + mean) / 2.0))
+            });
+            over_windows(&above, n, |w| {
+                let (center, about) = ((n as f64 - 1.0) / 2.0, mean(w));
+                let apart = |i: usize| i as f64 - center;
+                let slope = w.iter().enumerate().map(|(i, x)| apart(i) * (x - about)).sum::<f64>()
+                    / (0..n).map(|i| apart(i).powi(2)).sum::<f64>();
+                Some(about + slope * center)
+            })
         }
         "obv" => on_balance(&x[0], &x[1]),
         "vwap" => {
