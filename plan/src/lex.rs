@@ -145,7 +145,7 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
     Ok(tokens)
 }
 
-/// Whether a colon stands between the digits of a time of day, as in `10:30`.
+/// Whether there is a colon between the digits of a time of day, as in `10:30`.
 fn is_time(text: &str, at: usize) -> bool {
     let digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
     let bytes = text.as_bytes();

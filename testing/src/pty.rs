@@ -160,7 +160,7 @@ impl Pty {
         tcsetwinsize(&self.master, size).expect("its size can be set");
     }
 
-    /// Another size, and an empty screen; the program on it is told by the signal that a terminal sends.
+    /// Another size, and an empty screen; the program on it gets the signal that a terminal sends.
     ///
     /// # Panics
     /// The program is gone.

@@ -33,7 +33,7 @@ def shortened(source: pathlib.Path, target: pathlib.Path):
 
 
 class Exporter(threading.Thread):
-    """Stands in for NVIDIA's dcgm-exporter: its names and labels, with figures that are made up, for the devices it is told of."""
+    """Takes the place of NVIDIA's dcgm-exporter: its names and labels, with figures that are made up, for the devices that it is given."""
 
     FIGURES = {"DCGM_FI_DEV_GPU_UTIL": 50, "DCGM_FI_DEV_FB_USED": 1000, "DCGM_FI_DEV_GPU_TEMP": 40, "DCGM_FI_DEV_POWER_USAGE": 100}
 
