@@ -501,7 +501,8 @@ pub fn function(
             let signed = pointwise([&up, &down], |[up, down]| Some(up - down));
             let change = each(bars, |t| {
                 let (now, then) = (finite(x[0][t])?, finite(before(&x[0], t))?);
-                known(if then == 0.0 { 0.0 } else { 100.0 * (now / then - 1.0) })
+                // As in `roc`: which of two changes is the greater may be decided by rounding.
+                known(if then == 0.0 { 0.0 } else { 100.0 * (noise.round(now / then) - 1.0) })
             });
             let rank = each(bars, |t| {
                 let w = window(&change, t, counts[2] + 1)?;
