@@ -14,7 +14,7 @@ use trawl_wire::error::text_of;
 pub const SCRUB_FIRST_AFTER: Duration = Duration::from_secs(300);
 /// Default interval of passes.
 pub const SCRUB_EVERY: Duration = Duration::from_secs(24 * 3600);
-/// Default of the bytes that a pass reads in a second: a hundredth of what one core hashes.
+/// Default of the bytes that a pass reads in a second: about a hundredth of what one core with instructions for SHA-256 hashes.
 pub const SCRUB_BYTES_PER_S: u64 = 16 << 20;
 /// Longest sleep of a pass; it ends within this time when its process or term does.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
