@@ -31,7 +31,7 @@ pub struct Frame {
 }
 
 /// Functions whose value always depends on where the history began.
-pub const UNBOUNDED: [&str; 7] = ["kama", "obv", "vwap", "since", "valuewhen", "highest_since", "lowest_since"];
+pub const UNBOUNDED: [&str; 8] = ["kama", "obv", "vwap", "since", "valuewhen", "highest_since", "lowest_since", "crsi"];
 
 pub(super) type Key = (*const Expr, usize, Frame);
 

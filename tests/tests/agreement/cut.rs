@@ -6,7 +6,7 @@ use trawl_wire::{AnswerRow, Status};
 
 use super::engine::{answer_rows, dataset, document};
 
-const SCANS: u64 = 300;
+const SCANS: u64 = 400;
 
 #[test]
 fn bars_after_the_as_of_change_no_byte_of_an_answer() {

@@ -302,12 +302,13 @@ impl Unbounded<'_> {
             return self.leaf();
         }
         let (x, leaf) = (self.exact(depth - 1), self.leaf());
-        let grown = match self.0.below(6) {
+        let grown = match self.0.below(7) {
             0 => format!("obv({x}, volume)"),
             1 => format!("vwap(close={x})"),
             2 => format!("since({x} > {leaf})"),
             3 => format!("valuewhen({leaf} > open, {x})"),
             4 => format!("maxindex({x}, 3)"),
+            5 => format!("crsi({x}, 3, 2, 3)"),
             _ => format!("valuewhen({x} > {leaf}, {leaf})"),
         };
         let n = self.0.between(1, 6);
