@@ -23,6 +23,10 @@ const START: i64 = 1_717_421_400_000_000;
 struct Text {
     rows: usize,
     symbols: usize,
+    /// The first of them; what a file before it had may be others, or these in another order.
+    first_symbol: usize,
+    /// Without a column of symbols: its name is the only one.
+    alone: bool,
     /// Rows of a symbol follow each other.
     by_symbol: bool,
     newest_first: bool,
@@ -37,11 +41,14 @@ struct Text {
 }
 
 fn text() -> impl Strategy<Value = Text> {
-    let kinds = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let kinds = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.2));
     let odd = (50usize..5_000, 50usize..5_000, 50usize..5_000);
-    (1..3 * BATCH, 1usize..80, 0i64..2_000, kinds, odd).prop_map(|(rows, symbols, from, kinds, odd)| Text {
+    let symbols = (1usize..80, 0usize..80);
+    (1..3 * BATCH, symbols, 0i64..2_000, kinds, odd).prop_map(|(rows, symbols, from, kinds, odd)| Text {
         rows,
-        symbols,
+        symbols: if kinds.4 { 1 } else { symbols.0 },
+        first_symbol: symbols.1,
+        alone: kinds.4,
         by_symbol: kinds.0,
         newest_first: kinds.1,
         from,
@@ -55,7 +62,7 @@ fn text() -> impl Strategy<Value = Text> {
 
 impl Text {
     fn content(&self, file: usize) -> Vec<u8> {
-        let mut text = "time,symbol,close,volume".to_owned();
+        let mut text = if self.alone { "time,close,volume" } else { "time,symbol,close,volume" }.to_owned();
         text.push_str(if self.further { ",eps\n" } else { "\n" });
         let each = self.rows.div_ceil(self.symbols);
         for row in 0..self.rows {
@@ -69,7 +76,11 @@ impl Text {
                 0 => "?".to_owned(),
                 odd => format!("{}.{odd}", 1 + (row * 7 + file) % 900),
             };
-            let line = format!("{time},S{symbol},{close},{row}{}", if self.further { ",0.5" } else { "" });
+            let symbol = match self.alone {
+                true => String::new(),
+                false => format!(",S{}", (self.first_symbol + symbol) % 80),
+            };
+            let line = format!("{time}{symbol},{close},{row}{}", if self.further { ",0.5" } else { "" });
             let _ = writeln!(text, "{line}");
             if row % self.doubled == 1 {
                 let _ = writeln!(text, "{line}");
@@ -130,7 +141,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn memory_and_threads_change_nothing(texts in prop::collection::vec(text(), 1..5)) {
+    fn memory_and_threads_change_nothing(texts in prop::collection::vec(text(), 1..8)) {
         let texts: Vec<Vec<u8>> = texts.iter().enumerate().map(|(at, text)| text.content(at)).collect();
         let wanted = imported(&texts, None, 1);
         for (memory, threads) in [(Some(1), 1), (Some(1), 4), (Some(4 << 20), 3), (None, 4)] {
@@ -146,6 +157,8 @@ fn rows_that_do_not_fit_leave_nothing_behind() {
     let text = |rows| Text {
         rows,
         symbols: 50,
+        first_symbol: 0,
+        alone: false,
         by_symbol: false,
         newest_first: false,
         from: 0,

@@ -23,6 +23,7 @@ impl Offsets {
     /// Adds those of some rows.
     pub fn copy(&self, start: usize, rows: usize, to: &mut Vec<i32>) {
         match self {
+            Self::All(offset) if rows == 1 => to.push(*offset),
             Self::All(offset) => to.resize(to.len() + rows, *offset),
             Self::Each(offsets) => to.extend_from_slice(&offsets[start..start + rows]),
         }

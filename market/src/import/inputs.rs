@@ -71,7 +71,8 @@ pub(super) fn read_all(
         let how = in_its_folder(input, ReadOptions { date_order: order, tickers, ..options.read.clone() });
         let mut rows = spool.file();
         let file = (&*input.shown, &*input.name, &input.content()?);
-        let (facts, _) = read_file(file, &how, Policy::Quarantine, (&budget, pace), &mut rows)?;
+        let (facts, symbols) = read_file(file, &how, Policy::Quarantine, (&budget, pace), &mut rows)?;
+        rows.ended(symbols);
         if facts.rows_kept == 0 {
             budget.give_back(facts.rows_read);
             let why = match &facts.complaint {

@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rayon::prelude::*;
 
 use super::block::{Block, BlockFacts, BlockRows};
-use super::run::{Run, RunPlace, RunWriter};
+use super::run::{Run, RunPlace, RunRows, RunWriter};
 use crate::error::MarketError;
 use crate::limits::CLASSIFY_ROWS;
-use crate::reading::{NewIds, RawRows, Receiver, SymbolIds};
+use crate::reading::{NewIds, Numbered, RawRows, Receiver, SymbolIds};
 use crate::time::TimeMicros;
 
 /// Where rows of a symbol are in memory: block, first row, rows.
@@ -47,9 +47,19 @@ struct State {
     passes: u32,
 }
 
+/// Symbols that rows of a file were numbered with, and by their ids in the file those in the import.
+#[derive(Default)]
+struct Numbering {
+    symbols: SymbolIds,
+    ids: Vec<u32>,
+}
+
 /// Collects the rows of all files.
 pub(super) struct RowSpool {
     state: Mutex<State>,
+    /// Of files that were read, for the next ones: a file of all symbols of a day has mostly those of the day before, in their
+    /// order. Which file has which depends on threads, and shows nowhere: ids only say which rows have the same symbol.
+    numberings: Mutex<Vec<Numbering>>,
     /// Held while a run is written, so that memory does not fill up meanwhile.
     writing: Mutex<()>,
     /// Bytes of rows from which they are written to a run.
@@ -60,7 +70,8 @@ pub(super) struct RowSpool {
 impl RowSpool {
     /// Rows beyond `bytes_max` bytes go to files in `root`.
     pub fn new(root: &Path, bytes_max: u64) -> Self {
-        Self { state: Mutex::default(), writing: Mutex::default(), bytes_max, root: root.to_path_buf() }
+        let root = root.to_path_buf();
+        Self { state: Mutex::default(), numberings: Mutex::default(), writing: Mutex::default(), bytes_max, root }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -159,6 +170,17 @@ pub(super) struct FileRows<'s> {
     pub naive: u64,
 }
 
+impl FileRows<'_> {
+    /// The file was read: the next one may begin with its numbering.
+    pub fn ended(&mut self, symbols: Numbered) {
+        // Each piece of a file costs a little for each symbol that is known.
+        if symbols.met >= symbols.ids.len().div_ceil(2) {
+            let numbering = Numbering { symbols: symbols.ids, ids: std::mem::take(&mut self.ids) };
+            self.spool.numberings.lock().unwrap_or_else(PoisonError::into_inner).push(numbering);
+        }
+    }
+}
+
 impl Receiver for FileRows<'_> {
     type Ready = Block;
 
@@ -170,6 +192,13 @@ impl Receiver for FileRows<'_> {
         self.ids.clear();
         self.head.clear();
         self.naive = 0;
+    }
+
+    fn known(&mut self) -> SymbolIds {
+        let before = self.spool.numberings.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Numbering { symbols, ids } = before.unwrap_or_default();
+        self.ids = ids;
+        symbols
     }
 
     fn ready(&self, rows: RawRows) -> Block {
@@ -252,13 +281,30 @@ pub(super) struct SymbolRows {
 }
 
 /// Consecutive rows of one block.
-struct Stretch {
+struct Stretch<'a> {
     file: usize,
     block: u32,
-    /// The run, or `None` where they are in memory; and the place of the symbol's rows in it.
-    run: Option<usize>,
-    start: usize,
-    rows: usize,
+    holder: Holder<'a>,
+    /// Index of the list of columns.
+    layout: u32,
+    /// Places among the rows of the holder.
+    range: Range<usize>,
+}
+
+/// What has the rows of a stretch.
+#[derive(Clone, Copy)]
+enum Holder<'a> {
+    Block(&'a BlockRows),
+    Run(&'a RunRows),
+}
+
+/// Adds some values. One alone, as of a file that has all symbols of a day, is no call.
+#[inline]
+fn add<T: Copy>(to: &mut Vec<T>, from: &[T], range: &Range<usize>) {
+    match (range.len(), from.get(range.start)) {
+        (1, Some(value)) => to.push(*value),
+        _ => to.extend_from_slice(&from[range.clone()]),
+    }
 }
 
 impl Spooled {
@@ -297,74 +343,85 @@ impl Spooled {
     /// [`MarketError::Io`] where they are in a file that cannot be read.
     pub fn load(&self, symbol: usize, what: Load<'_>) -> Result<SymbolRows, MarketError> {
         let places = &self.places[symbol];
-        let mut stretches = Vec::with_capacity(places.held.len());
         let file_of = |block: u32| self.of_pass[self.blocks[block as usize].pass as usize];
-        for &(block, start, rows) in &places.held {
-            let file = file_of(block);
-            let of = |file| Stretch { file, block, run: None, start: start as usize, rows: rows as usize };
-            stretches.extend(file.map(of));
-        }
         let failed = |e| MarketError::io("read", "rows of an import")(e);
         let mut read = Vec::with_capacity(places.runs.len());
-        for (at, place) in places.runs.iter().enumerate() {
+        for place in &places.runs {
             let run = &self.runs[place.run as usize];
             let values = if let Load::Values(_) = what { self.layouts[place.layout as usize].len() } else { 0 };
-            let rows = run.read(place, values).map_err(failed)?;
+            read.push((place.layout, run.read(place, values).map_err(failed)?));
+        }
+        let mut stretches = Vec::with_capacity(places.held.len());
+        for &(block, start, rows) in &places.held {
+            if let (Some(file), Some((layout, from))) = (file_of(block), &self.held[block as usize]) {
+                let range = start as usize..(start + rows) as usize;
+                stretches.push(Stretch { file, block, holder: Holder::Block(from), layout: *layout, range });
+            }
+        }
+        for (layout, from) in &read {
             let mut start = 0;
-            for part in rows.rows.chunk_by(|a, b| a.0 == b.0) {
+            for part in from.rows.chunk_by(|a, b| a.0 == b.0) {
                 let block = part.first().map_or(0, |(block, _)| *block);
-                let of = |file| Stretch { file, block, run: Some(at), start, rows: part.len() };
+                let range = start..start + part.len();
+                let of = |file| Stretch { file, block, holder: Holder::Run(from), layout: *layout, range };
                 stretches.extend(file_of(block).map(of));
                 start += part.len();
             }
-            read.push(rows);
         }
         // Blocks of a file are numbered in its order.
         stretches.sort_by_key(|s| (s.file, s.block));
-        let total = stretches.iter().map(|s| s.rows).sum();
+        let total = stretches.iter().map(|s| s.range.len()).sum();
         let mut all =
             SymbolRows { local: Vec::with_capacity(total), offset: Vec::with_capacity(total), ..SymbolRows::default() };
-        if let Load::Values(columns) = what {
-            all.values = columns.iter().map(|_| Vec::with_capacity(total)).collect();
-        }
-        for Stretch { file, block, run, start, rows } in stretches {
-            let range = start..start + rows;
+        for stretch in &stretches {
             let before = all.local.len();
-            match all.files.last_mut() {
-                Some((last, known)) if *last == file => known.end += rows,
-                _ => all.files.push((file, before..before + rows)),
+            match stretch.holder {
+                Holder::Block(from) => {
+                    add(&mut all.local, &from.local, &stretch.range);
+                    from.offset.copy(stretch.range.start, stretch.range.len(), &mut all.offset);
+                }
+                Holder::Run(from) => {
+                    add(&mut all.local, &from.local, &stretch.range);
+                    add(&mut all.offset, &from.offset, &stretch.range);
+                }
             }
-            let (layout, values) = match run {
-                Some(run) => {
-                    let (place, from) = (&places.runs[run], &read[run]);
-                    all.local.extend_from_slice(&from.local[range.clone()]);
-                    all.offset.extend_from_slice(&from.offset[range.clone()]);
-                    if what == Load::Rows {
-                        all.rows.extend_from_slice(&from.rows[range.clone()]);
+            match all.files.last_mut() {
+                Some((last, known)) if *last == stretch.file => known.end = all.local.len(),
+                _ => all.files.push((stretch.file, before..all.local.len())),
+            }
+        }
+        match what {
+            Load::Times => {}
+            Load::Rows => {
+                for Stretch { block, holder, range, .. } in &stretches {
+                    match holder {
+                        Holder::Block(from) => all.rows.extend(range.clone().map(|at| (*block, from.number(at)))),
+                        Holder::Run(from) => add(&mut all.rows, &from.rows, range),
                     }
-                    (place.layout, &from.values)
                 }
-                None => {
-                    let Some((layout, from)) = &self.held[block as usize] else { continue };
-                    all.local.extend_from_slice(&from.local[range.clone()]);
-                    from.offset.copy(start, rows, &mut all.offset);
-                    if what == Load::Rows {
-                        all.rows.extend(range.clone().map(|place| (block, from.number(place))));
-                    }
-                    (*layout, &from.values)
-                }
-            };
-            let Load::Values(columns) = what else { continue };
-            let own = &self.layouts[layout as usize];
-            for ((at, column), to) in columns.iter().enumerate().zip(&mut all.values) {
-                // Usually in the same place.
-                let from = if own.get(at) == Some(column) { Some(at) } else { own.iter().position(|c| c == column) };
-                match from.and_then(|from| values.get(from)) {
-                    Some(values) => to.extend_from_slice(&values[range.clone()]),
-                    None => to.resize(to.len() + rows, f64::NAN),
-                }
+            }
+            // Column by column, so that the memory of many blocks is waited for at once.
+            Load::Values(columns) => {
+                all.values = columns.iter().map(|name| self.column(name, &stretches, total)).collect()
             }
         }
         Ok(all)
+    }
+
+    /// A column of some rows; NaN where a file does not have it.
+    fn column(&self, name: &String, stretches: &[Stretch<'_>], total: usize) -> Vec<f64> {
+        let places: Vec<_> = self.layouts.iter().map(|own| own.iter().position(|column| column == name)).collect();
+        let mut all = Vec::with_capacity(total);
+        for Stretch { holder, layout, range, .. } in stretches {
+            let values = match holder {
+                Holder::Block(from) => &from.values,
+                Holder::Run(from) => &from.values,
+            };
+            match places[*layout as usize].and_then(|place| values.get(place)) {
+                Some(values) => add(&mut all, values, range),
+                None => all.resize(all.len() + range.len(), f64::NAN),
+            }
+        }
+        all
     }
 }

@@ -28,7 +28,9 @@ pub(crate) use cells::NAIVE;
 pub(crate) use date_order::{DateOrderKey, OrderEvidence};
 pub use presets::ImportFormat;
 pub(crate) use presets::is_data_row;
-pub(crate) use rows::{FileFacts, NewIds, Pace, Policy, RawRows, Receiver, Rows, UNREAD, read_file, read_rows};
+pub(crate) use rows::{
+    FileFacts, NewIds, Numbered, Pace, Policy, RawRows, Receiver, Rows, UNREAD, read_file, read_rows,
+};
 pub use series::{FileSeries, SymbolSeries, read_series};
 pub(crate) use spacing::{DATED_STEPS, Inferred, MANY_STEPS, SURE_STEPS, Spacing, length};
 pub(crate) use symbols::SymbolIds;

@@ -112,11 +112,17 @@ pub(crate) trait Receiver: Sync {
     /// The file is read from its start: what was taken before is void.
     fn begin(&mut self);
 
+    /// Symbols that have ids already, as those of a file that probably named the same ones in the same order: their rows are numbered
+    /// by a comparison. Asked for after [`Receiver::begin`] of a file that has a column of symbols.
+    fn known(&mut self) -> SymbolIds {
+        SymbolIds::default()
+    }
+
     /// Prepares rows, on the thread that read them.
     fn ready(&self, rows: RawRows) -> Self::Ready;
 
     /// Takes the next rows in the file's order. `ids` are the ids of the symbols that were new in them, by provisional id;
-    /// `symbols` are all symbols of the file by id.
+    /// `symbols` are all symbols by id, [known](Receiver::known) ones among them.
     ///
     /// # Errors
     /// What the receiver fails with ends the reading.
@@ -198,17 +204,24 @@ pub(crate) fn read_rows(
     let mut rows = RawRows::default();
     let (facts, symbols) = read_file((shown, name, content), options, policy, (budget, Pace::of_threads()), &mut rows)?;
     rows.values.resize(facts.columns.len(), Vec::new());
-    Ok(Rows { facts, symbols, rows })
+    Ok(Rows { facts, symbols: symbols.ids.into_names(), rows })
 }
 
-/// Reads a file for a receiver; returns what it says about its rows, and its symbols by id.
+/// The symbols that the rows of a file were numbered with.
+pub(crate) struct Numbered {
+    pub ids: SymbolIds,
+    /// How many of them have a row that was kept.
+    pub met: usize,
+}
+
+/// Reads a file for a receiver; returns what it says about its rows, and its symbols.
 pub(crate) fn read_file<R: Receiver>(
     file: (&str, &str, &Content),
     options: &ReadOptions,
     policy: Policy,
     (budget, pace): (&RowBudget, Pace),
     receiver: &mut R,
-) -> Result<(FileFacts, Vec<Arc<str>>), MarketError> {
+) -> Result<(FileFacts, Numbered), MarketError> {
     let (shown, name, content) = file;
     let read = || {
         let how = OpenOptions { format: options.format, columns: options.columns.as_deref() };
@@ -216,8 +229,10 @@ pub(crate) fn read_file<R: Receiver>(
         let mut reader = Reader::new(shown, name, &*source, options, policy)?;
         source.want(reader.shape.wanted(source.columns().len()));
         loop {
-            budget.give_back(reader.begin());
             receiver.begin();
+            // The symbol of a file without a column of them is its first.
+            let known = reader.shape.binding.symbol.map(|_| receiver.known());
+            budget.give_back(reader.begin(known.unwrap_or_default()));
             let ended = reader.read(&mut *source, (budget, pace), receiver);
             let ended = ended.inspect_err(|_| budget.give_back(reader.facts.rows_read))?;
             // Both orders of day and month occur: the usual one is used, and rows in the other one are bad.
@@ -383,14 +398,14 @@ impl<'a> Reader<'a> {
     }
 
     /// Discards what an earlier attempt found, and returns the number of its rows.
-    fn begin(&mut self) -> u64 {
+    fn begin(&mut self, known: SymbolIds) -> u64 {
         let facts = &mut self.facts;
         let discarded = facts.rows_read;
         facts.garbage.iter_mut().for_each(|g| *g = None);
         (facts.rows_read, facts.rows_kept, facts.complaint, facts.spacing) = (0, 0, None, Spacing::default());
         facts.bad.clear();
         self.untold.clear();
-        self.symbols = SymbolIds::default();
+        self.symbols = known;
         self.last.clear();
         discarded
     }
@@ -483,7 +498,7 @@ impl<'a> Reader<'a> {
         Ok(Some(ids))
     }
 
-    fn finish(mut self, source: &dyn BarSource) -> Result<(FileFacts, Vec<Arc<str>>), MarketError> {
+    fn finish(mut self, source: &dyn BarSource) -> Result<(FileFacts, Numbered), MarketError> {
         if !self.untold.is_empty() {
             self.untold.sort_by_key(|at| self.facts.bad[*at].line);
             let lines: Vec<u64> = self.untold.iter().map(|at| self.facts.bad[*at].line).collect();
@@ -501,7 +516,8 @@ impl<'a> Reader<'a> {
         meanings.sort();
         let headers = &self.shape.headers;
         self.facts.meanings = meanings.into_iter().map(|(cell, name)| (headers[cell].clone(), name)).collect();
-        Ok((self.facts, self.symbols.into_names()))
+        let met = self.last.iter().filter(|last| **last != UNREAD).count();
+        Ok((self.facts, Numbered { ids: self.symbols, met }))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The symbols of a file, numbered in the order of their first rows.
+//! The symbols of a file, numbered in the order of their first rows; before them may come those of an earlier file.
 
 use std::collections::HashMap;
 use std::sync::Arc;
