@@ -5,8 +5,8 @@ use std::time::Duration;
 use trawl_kernels::cuda::Executor;
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_telemetry::metrics::catalogue::worker::{
-    BAR_BYTES, BARS, COMPUTE_TIME, DEVICE_QUARANTINES, DEVICES, RunEnd, SEGMENT_DURATION, SEGMENTS_RUN, STAGE_TIME,
-    SYMBOLS, StageName,
+    BAR_BYTES, BARS, COMPUTE_TIME, DEVICE_KERNELS, DEVICE_LAUNCHES_SAVED, DEVICE_QUARANTINES, DEVICES, RunEnd,
+    SEGMENT_DURATION, SEGMENTS_RUN, STAGE_TIME, SYMBOLS, StageName,
 };
 use trawl_telemetry::metrics::current_trace;
 use trawl_wire::{ErrorKind, Failure, pb};
@@ -40,6 +40,9 @@ pub(crate) fn stages(stages: &Stages) {
     for span in stages.spans() {
         STAGE_TIME.of(named(span.stage)).add_time(span.ended.saturating_duration_since(span.started));
     }
+    let launches = stages.launches();
+    DEVICE_KERNELS.add(launches.kernels);
+    DEVICE_LAUNCHES_SAVED.add(launches.saved());
 }
 
 /// Records the device, by its public id.

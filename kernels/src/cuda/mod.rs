@@ -26,6 +26,7 @@ pub use compile::library::{LIBRARIES_VARIABLE, Library, Search};
 pub use compile::nvrtc::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resources};
 pub use device::arguments::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
 pub use device::driver::Cuda;
+pub use device::graph::{KernelNode, LaunchGraph, LaunchGraphs};
 pub use device::launcher::{Bound, Launcher};
 pub use device::memory_mode::{HostAccess, MemoryMode};
 pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Place, Staging, Stream, Urgency};

@@ -37,6 +37,10 @@ pub fn devices(settings: &[&str], options: &ExecutorOptions) -> Devices {
 }
 
 impl Devices {
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
     pub fn run(&self, shard: &Shard, program: &Program) -> Came {
         shard.run_on(program, 0..PARTS, &|| self.launches().iter().sum(), &mut |parts, report| {
             self.fleet.evaluate_parts(&lowered(program), parts, &NoCancel, report);

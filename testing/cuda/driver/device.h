@@ -78,11 +78,28 @@ struct Stream {
     uint64_t leaving_bytes = 0;
 };
 
+struct GraphNode {
+    Work work{Kind::LAUNCH};
+    std::vector<GraphNode*> behind;
+};
+
+struct Graph {
+    std::vector<std::unique_ptr<GraphNode>> nodes;
+};
+
+// A graph that can be launched: kernels in order, each with the node that it was made of.
+struct GraphInstance {
+    void* graph = nullptr;
+    std::vector<std::pair<GraphNode*, Work>> kernels;
+    // Behind its last launch.
+    std::unique_ptr<Event> done;
+};
+
 enum Engine { COPIES_IN, KERNELS, COPIES_OUT, NO_ENGINE };
 
 struct Counts {
     uint64_t allocations, launches, modules, trims, copies_in, bytes_in, copies_out, bytes_out, used_bytes, most_bytes,
-        live_allocations, live_events, bytes_moved;
+        live_allocations, live_events, bytes_moved, kernels, graph_launches, live_graphs;
 };
 
 // The folder of this library.
@@ -142,6 +159,10 @@ struct Device {
     std::map<void*, std::unique_ptr<Event>> events;
     std::map<void*, std::unique_ptr<Module>> modules;
     std::map<void*, std::unique_ptr<Function>> functions;
+    std::map<void*, std::unique_ptr<Graph>> graphs;
+    std::map<void*, std::unique_ptr<GraphInstance>> instances;
+    // Events of instances that were destroyed: work under way may refer to them.
+    std::vector<std::unique_ptr<Event>> gone;
     int64_t engines[3] = {0, 0, 0};
 
     std::map<std::string, uint64_t> calls;
@@ -372,7 +393,7 @@ struct Device {
     void destroy() {
         for (auto& [handle, module] : modules) dlclose(module->library);
         for (auto& [address, bytes] : pinned) free((void*)address);
-        functions.clear(), modules.clear(), events.clear(), streams.clear(), pinned.clear(), kept.clear();
+        graphs.clear(), instances.clear(), functions.clear(), modules.clear(), events.clear(), streams.clear(), pinned.clear(), kept.clear(), gone.clear();
         arena.~Arena();
         new (&arena) Arena();
         used_bytes = taken_bytes = kept_bytes = threshold = 0;

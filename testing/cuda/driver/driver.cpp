@@ -3,6 +3,7 @@
 // As strict as the real one: unknown handles, pointers that are no device's, sizes beyond an allocation, contexts of other
 // devices and launches beyond a device's limits are refused with its results. A fault within a kernel ends the context. Of
 // what is not called here there is nothing, or CUDA_ERROR_NOT_SUPPORTED.
+#include "graphs.h"
 #include "process.h"
 
 // Appends what each device did to the file that the environment names, when the process ends.
@@ -17,6 +18,7 @@ struct Report {
             auto add = [&](const char* name, uint64_t value) { lines += std::string("\"") + name + "\":" + std::to_string(value) + ","; };
             lines += "{";
             add("device", (uint64_t)device.ordinal), add("launches", c.launches), add("modules", c.modules);
+            add("kernels", c.kernels), add("graph_launches", c.graph_launches);
             add("allocations", c.allocations), add("most_bytes", c.most_bytes), add("copies_in", c.copies_in);
             add("bytes_in", c.bytes_in), add("copies_out", c.copies_out), add("bytes_out", c.bytes_out);
             lines += "\"ended\":" + std::to_string(device.ended) + "}\n";
@@ -52,6 +54,7 @@ void trawl_test_counts(int ordinal, Counts* counts) {
     counts->used_bytes = device->used_bytes;
     counts->live_allocations = device->arena.count();
     counts->live_events = device->events.size();
+    counts->live_graphs = device->graphs.size() + device->instances.size();
 }
 
 uint64_t trawl_test_calls(int ordinal, const char* function) {
@@ -234,6 +237,9 @@ int cuStreamDestroy_v2(void* handle) {
     device.run(*stream, nullptr, 0);
     for (auto& [key, event] : device.events) {
         if (event->stream == stream) event->stream = nullptr;
+    }
+    for (auto& [key, instance] : device.instances) {
+        if (instance->done->stream == stream) instance->done->stream = nullptr;
     }
     device.streams.erase(handle);
     return device.ended;
@@ -468,23 +474,11 @@ int cuLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y, unsigned grid
                    unsigned block_z, unsigned shared_bytes, void* on, void** parameters, void** extra) {
     IN_CONTEXT;
     STREAM(stream, on);
-    auto found = device.functions.find(handle);
-    if (found == device.functions.end()) return INVALID_HANDLE;
-    Function* function = found->second.get();
-    if (extra) return NOT_SUPPORTED;
-    const bool one_dimension = grid_y == 1 && grid_z == 1 && block_y == 1 && block_z == 1;
-    if (grid_x == 0 || grid_x > 2147483647u || block_x == 0 || block_x > (unsigned)THREADS_MAX) return INVALID_VALUE;
-    if (!one_dimension) return NOT_SUPPORTED;
-    if ((int64_t)shared_bytes > function->shared_max) return INVALID_VALUE;
-    if ((int)block_x > function->module->threads_max) return INVALID_VALUE;
-    if (!parameters || !parameters[0] || function->argument_bytes > ARGUMENT_BYTES_MAX) return INVALID_VALUE;
-    device.counts.launches += 1;
     Work work{Kind::LAUNCH};
-    work.function = function, work.blocks = grid_x, work.threads = block_x, work.shared_bytes = shared_bytes;
-    work.held.assign((const char*)parameters[0], (const char*)parameters[0] + function->argument_bytes);
-    work.launch = device.counts.launches;
-    const bool is_slow = device.settings.slow_launch == work.launch;
-    device.put(*stream, KERNELS, is_slow ? device.settings.slow_ns : device.settings.kernel_ns, std::move(work));
+    const KernelParameters of{handle, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, parameters, extra, nullptr, nullptr};
+    if (const int wrong = work_of(device, of, &work)) return wrong;
+    device.counts.launches += 1;
+    put_kernel(device, *stream, std::move(work), device.settings.launch_ns);
     return device.ended;
 }
 

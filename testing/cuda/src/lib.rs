@@ -15,9 +15,10 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use trawl_kernels::cuda::{Cuda, Search, gpus};
 
 /// Sources of the libraries, and the emulator that kernels are compiled beside: name and text.
-const SOURCES: [(&str, &str); 9] = [
+const SOURCES: [(&str, &str); 10] = [
     ("driver.cpp", include_str!("../driver/driver.cpp")),
     ("process.h", include_str!("../driver/process.h")),
+    ("graphs.h", include_str!("../driver/graphs.h")),
     ("device.h", include_str!("../driver/device.h")),
     ("memory.h", include_str!("../driver/memory.h")),
     ("results.h", include_str!("../driver/results.h")),
@@ -49,7 +50,7 @@ pub struct Driver {
 pub struct Counts {
     /// Allocations of device memory that were requested.
     pub allocations: u64,
-    /// Launches of kernels.
+    /// Launches of single kernels.
     pub launches: u64,
     /// Modules loaded.
     pub modules: u64,
@@ -73,6 +74,12 @@ pub struct Counts {
     pub live_events: u64,
     /// Bytes of managed memory that were moved to the device.
     pub moved_bytes: u64,
+    /// Kernels launched, by themselves or in graphs.
+    pub kernels: u64,
+    /// Launches of graphs.
+    pub graph_launches: u64,
+    /// Graphs and their instances that were not destroyed.
+    pub live_graphs: u64,
 }
 
 /// A device of this process, with settings, faults and counts of its own.

@@ -6,6 +6,7 @@
 
 pub(super) mod arguments;
 pub(super) mod driver;
+pub(super) mod graph;
 pub(super) mod launcher;
 pub(super) mod memory_mode;
 mod numa;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::cuda::codegen::lower::{Kernel, LowerError, Lowered};
 use arguments::{Launch, Pointers};
+use graph::LaunchGraphs;
 use memory_mode::HostAccess;
 
 /// Bytes of a cell.
@@ -180,6 +182,13 @@ pub struct Mark(pub(super) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Function(pub(super) u64);
 
+impl Function {
+    /// The driver's handle.
+    pub(in crate::cuda) fn handle(self) -> u64 {
+        self.0
+    }
+}
+
 /// A device. All errors are [`Fault::OutOfMemory`], [`Fault::Lost`], [`Fault::Failed`] or, from
 /// [`Device::compile`] and [`Device::load`], [`Fault::Code`].
 pub trait Device: Send + Sync + Debug {
@@ -298,6 +307,11 @@ pub trait Device: Send + Sync + Debug {
         launch: &Launch,
         pointers: &Pointers,
     ) -> Result<(), Fault>;
+
+    /// How several kernels are launched by one call; `None` if each needs its own.
+    fn graphs(&self) -> Option<&dyn LaunchGraphs> {
+        None
+    }
 
     /// # Errors
     /// [`Fault`].

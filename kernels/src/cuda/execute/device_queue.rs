@@ -16,6 +16,7 @@ use crate::cuda::device::memory_mode::MemoryMode;
 use crate::cuda::device::{Device, Facts, Fault, Urgency};
 use crate::cuda::execute::batch::{Batch, Task};
 use crate::cuda::execute::column_cache::ResidentColumns;
+use crate::cuda::execute::graphs::Graphs;
 use crate::cuda::execute::placement::{self, Placement};
 use crate::cuda::execute::policy::Lowering;
 use crate::cuda::execute::programs::Programs;
@@ -72,6 +73,8 @@ pub struct ExecutorOptions {
     pub batch_bytes_max: Option<u64>,
     /// Whether to wait for fused kernels instead of using kernels of single primitives meanwhile.
     pub wait_for_fused: bool,
+    /// Whether sequences of five and more kernels that run again are launched by one call, as CUDA graphs.
+    pub graphs: bool,
 }
 
 impl Default for ExecutorOptions {
@@ -88,6 +91,7 @@ impl Default for ExecutorOptions {
             batch_time_max: BATCH_TIME_MAX,
             batch_bytes_max: None,
             wait_for_fused: false,
+            graphs: true,
         }
     }
 }
@@ -104,6 +108,7 @@ pub struct Executor {
     pub(super) programs: Programs,
     pub(super) resident: ResidentColumns,
     pub(super) placement: Box<dyn Placement>,
+    pub(super) graphs: Arc<Graphs>,
     /// Why it has its memory mode.
     mode_reason: &'static str,
     /// Maximum batches of one request in flight.
@@ -144,6 +149,7 @@ impl Executor {
             in_flight_max: options.batches_in_flight.unwrap_or(in_flight).max(1),
             programs: Programs::new(Arc::clone(&device), cache.into())?,
             resident: ResidentColumns::new(bytes_max / RESIDENT_SHARE),
+            graphs: Arc::new(Graphs::new(Arc::clone(&device), options.graphs)),
             budget,
             device,
             options,
@@ -171,6 +177,11 @@ impl Executor {
     /// Bytes of columns currently cached on the device.
     pub fn resident_bytes(&self) -> u64 {
         self.resident.bytes()
+    }
+
+    /// Launch graphs that are kept for later batches.
+    pub fn idle_graphs(&self) -> usize {
+        self.graphs.idle()
     }
 
     /// Why the device is no longer used; `None` while it is.
@@ -293,13 +304,25 @@ impl Executor {
             |part: &RequestPart<'_>| part.symbols.iter().zip(&part.from).all(|(s, from)| from + 1 >= s.visible);
         let wanted = if parts.iter().all(is_last) { Wanted::Last } else { Wanted::All };
         let known = parts.iter().any(|part| part.source.is_some());
-        let task = Task { wanted, resident: known.then_some(&self.resident), placement: &*self.placement, fetch };
+        let task = Task {
+            wanted,
+            resident: known.then_some(&self.resident),
+            placement: &*self.placement,
+            graphs: &self.graphs,
+            fetch,
+        };
         let mut call = Request::new(program, parts, &ready, task);
         call.report_empty(report);
         if let Err(fault) = self.run(&mut call, cancel, report) {
             self.notice(&fault);
             call.fail(0..call.groups.len(), &fault, report);
         }
+    }
+
+    /// Returns what is kept for later work to the device.
+    pub(super) fn trim(&self) -> Result<(), Fault> {
+        self.graphs.clear();
+        self.device.trim()
     }
 
     /// Gives up the device if the fault means that it is lost.
@@ -355,7 +378,7 @@ impl Executor {
                 }
                 Err(Fault::OutOfMemory { .. }) if !trimmed => {
                     // Released memory is kept in allocations of other sizes.
-                    self.device.trim()?;
+                    self.trim()?;
                     trimmed = true;
                     waiting.push_front(groups);
                 }
@@ -382,7 +405,7 @@ impl Executor {
         let _alone = self.tight.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             // Memory that other requests have released since.
-            self.device.trim()?;
+            self.trim()?;
             let returns = self.pool.returns();
             let Some(lent) = self.pool.lend(Urgency::Batch, true)? else { continue };
             match self.start(call, groups.clone(), lent) {

@@ -6,6 +6,7 @@ pub(super) mod cells;
 pub(super) mod column_cache;
 pub(super) mod device_queue;
 pub(super) mod fleet;
+pub(super) mod graphs;
 pub(super) mod over_chunks;
 pub(super) mod placement;
 pub(super) mod policy;

@@ -106,6 +106,10 @@ super::metrics! { Worker;
     LEASES_LOST: Counter = "trawl_leases_lost", None;
     /// 1 while this worker is leaving.
     DRAINING: Gauge = "trawl_draining", None;
+    /// Kernels that devices were given.
+    DEVICE_KERNELS: Counter = "trawl_device_kernels", None;
+    /// Launches of such kernels that were saved: several kernels launched by one call.
+    DEVICE_LAUNCHES_SAVED: Counter = "trawl_device_launches_saved", None;
     /// Devices that were given up after an error.
     DEVICE_QUARANTINES: Counter = "trawl_device_quarantines", None;
 }
