@@ -16,6 +16,7 @@ mod families;
 mod fleet;
 mod fused;
 mod gaps;
+mod gather;
 mod golden;
 mod graphs;
 mod memory_modes;

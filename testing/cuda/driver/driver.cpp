@@ -3,6 +3,7 @@
 // As strict as the real one: unknown handles, pointers that are no device's, sizes beyond an allocation, contexts of other
 // devices and launches beyond a device's limits are refused with its results. A fault within a kernel ends the context. Of
 // what is not called here there is nothing, or CUDA_ERROR_NOT_SUPPORTED.
+#include "collectives.h"
 #include "graphs.h"
 #include "process.h"
 
@@ -202,6 +203,12 @@ int cuCtxSynchronize() {
     for (auto& [handle, stream] : device.streams) end = std::max(end, stream->end);
     sleep_until(end, guard);
     device.run_all();
+    // What waits for other devices.
+    for (bool is_idle = false; !is_idle && device.ended == SUCCESS;) {
+        is_idle = std::all_of(device.streams.begin(), device.streams.end(), [](auto& one) { return one.second->work.empty(); });
+        if (!is_idle) wait_a_little(guard);
+        device.run_all();
+    }
     device.waited();
     return device.ended;
 }
@@ -250,6 +257,7 @@ int cuStreamQuery(void* handle) {
     STREAM(stream, handle);
     if (now_ns() < stream->end) return NOT_READY;
     device.run(*stream, nullptr, 0);
+    if (device.ended == SUCCESS && !stream->work.empty()) return NOT_READY;
     return device.ended;
 }
 
@@ -259,6 +267,10 @@ int cuStreamSynchronize(void* handle) {
     sleep_until(now->end, guard);
     STREAM(stream, handle);
     device.run(*stream, nullptr, 0);
+    while (device.ended == SUCCESS && !stream->work.empty()) {
+        wait_a_little(guard);
+        device.run(*stream, nullptr, 0);
+    }
     device.waited();
     return device.ended;
 }
@@ -523,6 +535,7 @@ int cuEventQuery(void* handle) {
     if (event->asked == 0) return SUCCESS;
     if (now_ns() < event->at) return NOT_READY;
     if (event->reached < event->asked && event->stream) device.run(*event->stream, event, event->asked);
+    if (device.ended == SUCCESS && event->reached < event->asked) return NOT_READY;
     return device.ended;
 }
 
@@ -532,7 +545,10 @@ int cuEventSynchronize(void* handle) {
     if (now->asked == 0) return SUCCESS;
     sleep_until(now->at, guard);
     EVENT(event, handle);
-    if (event->reached < event->asked && event->stream) device.run(*event->stream, event, event->asked);
+    while (event->reached < event->asked && event->stream && device.ended == SUCCESS) {
+        device.run(*event->stream, event, event->asked);
+        if (event->reached < event->asked) wait_a_little(guard);
+    }
     device.waited();
     return device.ended;
 }

@@ -127,6 +127,8 @@ struct Device<'a> {
     /// The lowered pieces of the stage.
     executables: &'a [Executable],
     fleet: &'a Fleet,
+    /// Whether the last piece has the values of a cross-section, which are reduced over all symbols.
+    is_cross: bool,
     engine: &'a Engine,
     pool: &'a rayon::ThreadPool,
     cancel: &'a dyn Cancel,
@@ -171,7 +173,8 @@ impl ScanSource {
             }
         };
         let executables = self.executable.stage(step.stage);
-        let device = Device { executables, fleet, engine: &self.engine, pool, cancel, report };
+        let is_cross = step.stage + 1 < self.plan().stages().len();
+        let device = Device { executables, fleet, is_cross, engine: &self.engine, pool, cancel, report };
         let laid: Vec<_> =
             pool.install(|| segments.par_iter().map(|s| (Instant::now(), guarded(|| shared.axes(s.bars)))).collect());
         let mut runs: Vec<(usize, Instant, StageRun<'_>)> = Vec::with_capacity(segments.len());
@@ -305,10 +308,15 @@ impl Device<'_> {
             .iter()
             .map(|read| RequestPart { symbols: read.symbols(), from: read.from.clone(), source: read.source() })
             .collect();
-        self.fleet.evaluate_parts(&self.executables[p], &parts, self.cancel, &mut |event| match event {
+        let mut report = |event: RequestEvent<'_>| match event {
             RequestEvent::Stages(stages) => (self.report)(BatchEvent::Stages(stages.clone())),
             RequestEvent::Part { part, values, took } => came(part, values, took),
-        });
+        };
+        let (executable, cancel) = (&self.executables[p], self.cancel);
+        match self.is_cross && p + 1 == self.executables.len() {
+            true => self.fleet.evaluate_cross_section(executable, &parts, cancel, &mut report),
+            false => self.fleet.evaluate_parts(executable, &parts, cancel, &mut report),
+        }
     }
 
     /// Runs on the CPU what no kernel supports; the bits are the same.

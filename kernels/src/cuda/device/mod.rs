@@ -174,6 +174,13 @@ impl Staging {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stream(pub(super) u64);
 
+impl Stream {
+    /// The driver's handle.
+    pub(in crate::cuda) fn handle(self) -> *mut std::ffi::c_void {
+        self.0 as *mut std::ffi::c_void
+    }
+}
+
 /// A position in a stream. Released by [`Device::forget`].
 #[derive(Debug)]
 pub struct Mark(pub(super) u64);

@@ -10,6 +10,7 @@ use crate::cuda::device::arguments::{GROUP_LANES, Market, Wanted};
 use crate::cuda::device::{CELL_BYTES, Fault, Place};
 use crate::cuda::execute::cells::{lay, numbers_of, row_cells};
 use crate::cuda::execute::column_cache::{CachedColumn, ColumnKey, Neighbours, ResidentColumns};
+use crate::cuda::execute::gather::{HeldBatch, Holding};
 use crate::cuda::execute::graphs::{Graphs, LaunchedGraph};
 use crate::cuda::execute::placement::Placement;
 use crate::cuda::execute::programs::Ready;
@@ -25,8 +26,10 @@ pub(super) struct Task<'a> {
     pub placement: &'a dyn Placement,
     /// For sequences of many kernels.
     pub graphs: &'a Arc<Graphs>,
-    /// Whether values are fetched; `false` to measure the device's time only.
+    /// Whether values are fetched; `false` to measure the device's time only, and if they stay on the device.
     pub fetch: bool,
+    /// Where the outputs stay on the device.
+    pub holding: Option<&'a Holding>,
 }
 
 /// One group of a request in a batch.
@@ -88,6 +91,9 @@ pub(super) struct Batch {
     bytes_in: u64,
     /// Kernels launched, and calls that launched them.
     launches: Launches,
+    /// Outputs that stay on the device, and the mark behind their copies.
+    held: Option<HeldBatch>,
+    left: Option<OwnMark>,
     settled: bool,
     /// The graph of its kernels: not used by another batch before this one has ended. Returned before the track,
     /// so that whoever gets that finds it.
@@ -102,6 +108,18 @@ pub(super) struct Ran {
     /// From its first copy to its last.
     pub began: Instant,
     pub ended: Instant,
+    /// Its outputs, if they stay on the device.
+    pub held: Option<HeldBatch>,
+}
+
+/// Which value is in which cell of the outputs of a batch.
+#[derive(Clone, Copy)]
+pub(super) struct RowsOf<'a> {
+    pub precision: Precision,
+    pub market: &'a Market,
+    /// Per lane: part and symbol of the request.
+    pub owners: &'a [Option<(usize, usize)>],
+    pub wanted: Wanted,
 }
 
 impl Batch {
@@ -134,6 +152,8 @@ impl Batch {
             marks: Vec::new(),
             bytes_in: 0,
             launches: Launches::default(),
+            held: None,
+            left: None,
             settled: false,
             lent,
             graph: None,
@@ -142,6 +162,9 @@ impl Batch {
         batch.send_columns(ready, task, groups)?;
         batch.compute(ready, task.graphs)?;
         batch.marks.push(batch.lent.mark()?);
+        if let Some(holding) = task.holding {
+            batch.hold(holding)?;
+        }
         if task.fetch {
             batch.cut_parcels();
             for parcel in 0..batch.parcels.len().min(2) {
@@ -218,6 +241,22 @@ impl Batch {
         Ok(())
     }
 
+    /// Copies the outputs to where they stay.
+    fn hold(&mut self, holding: &Holding) -> Result<(), Fault> {
+        let mut extents = Vec::with_capacity(self.extents.len());
+        for extent in &self.extents {
+            let at = holding.reserve(extent.cells)?;
+            let (from, to) = ((extent.held.memory(), extent.at), (holding.block.memory(), at));
+            self.lent.device.copy_within(self.lent.stream, from, to, extent.cells)?;
+            extents.push((at, extent.cells, extent.outputs.clone()));
+        }
+        let (market, owners) = (self.market.clone(), self.owners.clone());
+        self.held = Some(HeldBatch { precision: self.precision, market, owners, wanted: self.wanted, extents });
+        // Behind the copies: what waits for the batch waits for them.
+        self.left = Some(self.lent.mark()?);
+        Ok(())
+    }
+
     fn cut_parcels(&mut self) {
         let room = self.lent.staging_cells;
         let mut used = room;
@@ -262,14 +301,15 @@ impl Batch {
             for piece in &self.parcels[parcel] {
                 bytes_out += (piece.cells * CELL_BYTES) as u64;
                 let staging = &self.lent.outward[parcel % 2];
-                let read = &mut |cells: &[u64]| self.read(piece, cells, value);
+                let outputs = &self.extents[piece.extent].outputs;
+                let read = &mut |cells: &[u64]| self.rows().read(outputs, piece.at, cells, value);
                 self.lent.device.read(staging, piece.staging_at, piece.cells, read);
             }
             if parcel + 2 < self.parcels.len() {
                 self.fetch(parcel + 2)?;
             }
         }
-        for mark in &self.marks {
+        for mark in self.marks.iter().chain(&self.left) {
             mark.wait()?;
         }
         self.lent.settled();
@@ -293,18 +333,30 @@ impl Batch {
             ended = done.time()?;
             record(EngineStage::DeviceToHost, bytes_out, computed_at, ended);
         }
-        Ok(Ran { computing: self.lent.device.between(sent.mark(), computed.mark())?, began, ended })
+        let computing = self.lent.device.between(sent.mark(), computed.mark())?;
+        Ok(Ran { computing, began, ended, held: self.held.take() })
     }
 
-    /// Reads the cells of a run, row by row.
-    fn read(&self, piece: &CopyRun, cells: &[u64], value: &mut dyn FnMut((usize, usize), usize, usize, f64)) {
-        let extent = &self.extents[piece.extent];
+    fn rows(&self) -> RowsOf<'_> {
+        RowsOf { precision: self.precision, market: &self.market, owners: &self.owners, wanted: self.wanted }
+    }
+}
+
+impl RowsOf<'_> {
+    /// Reads cells of these outputs, which follow each other, from cell `first` on: row by row.
+    pub fn read(
+        &self,
+        outputs: &[usize],
+        first: usize,
+        cells: &[u64],
+        value: &mut dyn FnMut((usize, usize), usize, usize, f64),
+    ) {
         let rows = self.market.output_stride(self.wanted) / GROUP_LANES;
         let mut group = 0;
         let row_cells = row_cells(self.precision);
         for (number, cells) in cells.chunks(row_cells).enumerate() {
-            let at = piece.at / row_cells + number;
-            let (output, row) = (extent.outputs[at / rows], at % rows);
+            let at = first / row_cells + number;
+            let (output, row) = (outputs[at / rows], at % rows);
             match self.wanted {
                 Wanted::Last => group = row,
                 Wanted::All => {

@@ -16,6 +16,7 @@ use crate::cuda::device::memory_mode::MemoryMode;
 use crate::cuda::device::{Device, Facts, Fault, Urgency};
 use crate::cuda::execute::batch::{Batch, Task};
 use crate::cuda::execute::column_cache::ResidentColumns;
+use crate::cuda::execute::gather::Holding;
 use crate::cuda::execute::graphs::Graphs;
 use crate::cuda::execute::placement::{self, Placement};
 use crate::cuda::execute::policy::Lowering;
@@ -258,7 +259,8 @@ impl Executor {
         fetch: bool,
     ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
         let mut came = Err(Fault::Failed("a call reported nothing".to_owned()));
-        self.evaluate(program, std::slice::from_ref(part), cancel, fetch, &mut |event| match event {
+        let hold = (fetch, None);
+        self.evaluate(program, std::slice::from_ref(part), cancel, hold, &mut |event| match event {
             RequestEvent::Stages(batch) => stages.extend(batch),
             RequestEvent::Part { values, .. } => came = values,
         });
@@ -275,7 +277,19 @@ impl Executor {
         cancel: &dyn Cancel,
         report: &mut dyn FnMut(RequestEvent<'_>),
     ) {
-        self.evaluate(program, parts, cancel, true, report);
+        self.evaluate(program, parts, cancel, (true, None), report);
+    }
+
+    /// As [`Self::evaluate_parts`]; with a place for the outputs they stay on the device, and parts have no values.
+    pub(super) fn evaluate_share(
+        &self,
+        program: &Executable,
+        parts: &[RequestPart<'_>],
+        cancel: &dyn Cancel,
+        holding: Option<&Holding>,
+        report: &mut dyn FnMut(RequestEvent<'_>),
+    ) {
+        self.evaluate(program, parts, cancel, (holding.is_none(), holding), report);
     }
 
     fn evaluate(
@@ -283,7 +297,7 @@ impl Executor {
         program: &Executable,
         parts: &[RequestPart<'_>],
         cancel: &dyn Cancel,
-        fetch: bool,
+        (fetch, holding): (bool, Option<&Holding>),
         report: &mut dyn FnMut(RequestEvent<'_>),
     ) {
         let all_fail = |fault: &Fault, report: &mut dyn FnMut(RequestEvent<'_>)| {
@@ -310,7 +324,11 @@ impl Executor {
             placement: &*self.placement,
             graphs: &self.graphs,
             fetch,
+            holding,
         };
+        if let Some(holding) = holding {
+            holding.begin(&ready);
+        }
         let mut call = Request::new(program, parts, &ready, task);
         call.report_empty(report);
         if let Err(fault) = self.run(&mut call, cancel, report) {
@@ -457,10 +475,14 @@ impl Executor {
         report: &mut dyn FnMut(RequestEvent<'_>),
     ) -> Result<(), Fault> {
         let (groups, resident, mut stages) = (batch.groups.clone(), call.task.resident, Stages::default());
+        let holding = call.task.holding;
         let mut keep = |owner: (usize, usize), output: usize, bar: usize, value: f64| {
             call.keep(owner, output, bar, value);
         };
-        let ran = batch.finish(resident, &mut stages, &mut keep)?;
+        let mut ran = batch.finish(resident, &mut stages, &mut keep)?;
+        if let Some((holding, held)) = holding.zip(ran.held.take()) {
+            holding.keep(held);
+        }
         report(RequestEvent::Stages(&stages));
         if ran.computing > self.options.batch_time_max {
             return Err(Fault::Late { took: ran.computing, allowed: self.options.batch_time_max });

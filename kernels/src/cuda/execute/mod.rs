@@ -6,6 +6,8 @@ pub(super) mod cells;
 pub(super) mod column_cache;
 pub(super) mod device_queue;
 pub(super) mod fleet;
+pub(super) mod gather;
+mod gather_queue;
 pub(super) mod graphs;
 pub(super) mod over_chunks;
 pub(super) mod placement;

@@ -63,6 +63,7 @@ impl Executor {
                 placement: &*self.placement,
                 graphs: &self.graphs,
                 fetch,
+                holding: None,
             };
             let lanes = cut.lanes(symbols.iter().map(|symbol| symbol.visible));
             let values = if fetch { of_host(program, &part, &ready.sequence) } else { Vec::new() };
