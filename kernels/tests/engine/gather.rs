@@ -156,7 +156,7 @@ fn a_call_that_does_not_return_is_aborted_from_outside_and_the_host_gathers() {
 #[test]
 fn a_device_that_is_lost_hands_its_part_to_the_others_which_gather_without_it() {
     let (program, shard) = (plan(), shard());
-    let gathering = gathering(&["", "fault=kernel:3:700", "when=early"], &small(), all());
+    let gathering = gathering(&["", "fault=kernel:1:700", "when=early"], &small(), all());
     gathering.agrees(&shard, &program, 1);
     assert_eq!(gathering.gathers(), (0, 1), "what the others held");
     gathering.agrees(&shard, &program, 2);

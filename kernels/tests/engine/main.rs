@@ -27,6 +27,7 @@ mod oracle;
 mod parts;
 mod patterns;
 mod precision;
+mod prefetch;
 mod properties;
 mod resident;
 mod resume;

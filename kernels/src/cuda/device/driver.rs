@@ -270,11 +270,15 @@ impl Device for Cuda {
     fn stream(&self, urgency: Urgency) -> Result<Stream, Fault> {
         self.bind()?;
         let kind = result::stream::StreamKind::NonBlocking;
-        let stream = match (self.priorities, urgency) {
-            ((least, greatest), Urgency::Interactive) if least != greatest => {
-                result::stream::create_with_priority(kind, greatest)
-            }
-            _ => result::stream::create(kind),
+        let (least, greatest) = self.priorities;
+        let priority = match urgency {
+            Urgency::Interactive => greatest,
+            Urgency::Batch => least.midpoint(greatest),
+            Urgency::Prefetch => least,
+        };
+        let stream = match least == greatest {
+            true => result::stream::create(kind),
+            false => result::stream::create_with_priority(kind, priority),
         };
         Ok(Stream(stream.map_err(|e| self.fault(e))? as u64))
     }

@@ -6,6 +6,7 @@
 
 pub(super) mod arguments;
 pub(super) mod driver;
+mod driver_graphs;
 pub(super) mod graph;
 pub(super) mod launcher;
 pub(super) mod memory_mode;
@@ -129,6 +130,13 @@ pub enum Urgency {
     Interactive,
     /// Large requests.
     Batch,
+    /// What nobody waits for yet.
+    Prefetch,
+}
+
+impl Urgency {
+    /// How many there are.
+    pub const COUNT: usize = 3;
 }
 
 /// Memory that kernels read and write. Released by [`Device::release`].

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::cuda::device::arguments::{GROUP_LANES, Market, Wanted};
 use crate::cuda::device::{CELL_BYTES, Fault, Place};
-use crate::cuda::execute::cells::{lay, numbers_of, row_cells};
+use crate::cuda::execute::cells::{lay, row_cells};
 use crate::cuda::execute::column_cache::{CachedColumn, ColumnKey, Neighbours, ResidentColumns};
-use crate::cuda::execute::gather::{HeldBatch, Holding};
 use crate::cuda::execute::graphs::{Graphs, LaunchedGraph};
+use crate::cuda::execute::held::{HeldBatch, Holding, RowsOf};
 use crate::cuda::execute::placement::Placement;
 use crate::cuda::execute::programs::Ready;
 use crate::cuda::execute::transfer::{DeviceBuffer, Lent, OwnMark};
@@ -110,16 +110,6 @@ pub(super) struct Ran {
     pub ended: Instant,
     /// Its outputs, if they stay on the device.
     pub held: Option<HeldBatch>,
-}
-
-/// Which value is in which cell of the outputs of a batch.
-#[derive(Clone, Copy)]
-pub(super) struct RowsOf<'a> {
-    pub precision: Precision,
-    pub market: &'a Market,
-    /// Per lane: part and symbol of the request.
-    pub owners: &'a [Option<(usize, usize)>],
-    pub wanted: Wanted,
 }
 
 impl Batch {
@@ -339,47 +329,6 @@ impl Batch {
 
     fn rows(&self) -> RowsOf<'_> {
         RowsOf { precision: self.precision, market: &self.market, owners: &self.owners, wanted: self.wanted }
-    }
-}
-
-impl RowsOf<'_> {
-    /// Reads cells of these outputs, which follow each other, from cell `first` on: row by row.
-    pub fn read(
-        &self,
-        outputs: &[usize],
-        first: usize,
-        cells: &[u64],
-        value: &mut dyn FnMut((usize, usize), usize, usize, f64),
-    ) {
-        let rows = self.market.output_stride(self.wanted) / GROUP_LANES;
-        let mut group = 0;
-        let row_cells = row_cells(self.precision);
-        for (number, cells) in cells.chunks(row_cells).enumerate() {
-            let at = first / row_cells + number;
-            let (output, row) = (outputs[at / rows], at % rows);
-            match self.wanted {
-                Wanted::Last => group = row,
-                Wanted::All => {
-                    if row == 0 {
-                        group = 0;
-                    }
-                    let behind =
-                        |group: usize| self.market.first_row.get(group + 1).is_some_and(|end| row as i64 >= *end);
-                    while behind(group) {
-                        group += 1;
-                    }
-                }
-            }
-            let first = self.market.first_row[group] as usize;
-            for (lane, x) in numbers_of(self.precision, cells).into_iter().enumerate() {
-                let owner = self.owners[group * GROUP_LANES + lane];
-                let visible = self.market.visible[group * GROUP_LANES + lane] as usize;
-                let bar = if self.wanted == Wanted::All { row - first } else { visible.wrapping_sub(1) };
-                if let Some(owner) = owner.filter(|_| bar < visible) {
-                    value(owner, output, bar, x);
-                }
-            }
-        }
     }
 }
 

@@ -16,8 +16,9 @@ use crate::cuda::device::memory_mode::MemoryMode;
 use crate::cuda::device::{Device, Facts, Fault, Urgency};
 use crate::cuda::execute::batch::{Batch, Task};
 use crate::cuda::execute::column_cache::ResidentColumns;
-use crate::cuda::execute::gather::Holding;
 use crate::cuda::execute::graphs::Graphs;
+use crate::cuda::execute::held::Holding;
+use crate::cuda::execute::paying::Paying;
 use crate::cuda::execute::placement::{self, Placement};
 use crate::cuda::execute::policy::Lowering;
 use crate::cuda::execute::programs::Programs;
@@ -40,6 +41,8 @@ pub(super) const RESIDENT_SHARE: u64 = 2;
 const STREAMS_DEFAULT: usize = 4;
 /// Default number of streams for small requests.
 const INTERACTIVE_STREAMS_DEFAULT: usize = 2;
+/// Number of streams that bring bars before they are asked for.
+const PREFETCH_STREAMS: usize = 1;
 /// Default bytes of one pinned buffer.
 const STAGING_BYTES: usize = 8 << 20;
 /// Default maximum bytes of pinned memory.
@@ -76,6 +79,8 @@ pub struct ExecutorOptions {
     pub wait_for_fused: bool,
     /// Whether sequences of five and more kernels that run again are launched by one call, as CUDA graphs.
     pub graphs: bool,
+    /// Whether bars are brought before a request asks for them, where [`Executor::prefetch`] is called and as long as it pays.
+    pub prefetch: bool,
 }
 
 impl Default for ExecutorOptions {
@@ -93,6 +98,7 @@ impl Default for ExecutorOptions {
             batch_bytes_max: None,
             wait_for_fused: false,
             graphs: true,
+            prefetch: true,
         }
     }
 }
@@ -110,6 +116,7 @@ pub struct Executor {
     pub(super) resident: ResidentColumns,
     pub(super) placement: Box<dyn Placement>,
     pub(super) graphs: Arc<Graphs>,
+    pub(super) paying: Paying,
     /// Why it has its memory mode.
     mode_reason: &'static str,
     /// Maximum batches of one request in flight.
@@ -140,7 +147,7 @@ impl Executor {
         let (mode, mode_reason) = MemoryMode::choose(access, options.memory_mode).map_err(Fault::Failed)?;
         let budget = Arc::new(Budget::new(bytes_max));
         // In the order of urgency.
-        let streams = [options.interactive_streams, options.streams];
+        let streams = [options.interactive_streams, options.streams, PREFETCH_STREAMS];
         let pinned = (options.staging_bytes, options.pinned_bytes_max);
         let in_flight = if access.copy_engines >= 2 { UNDER_WAY_MAX } else { UNDER_WAY_ONE_ENGINE };
         Ok(Self {
@@ -150,6 +157,7 @@ impl Executor {
             in_flight_max: options.batches_in_flight.unwrap_or(in_flight).max(1),
             programs: Programs::new(Arc::clone(&device), cache.into())?,
             resident: ResidentColumns::new(bytes_max / RESIDENT_SHARE),
+            paying: Paying::default(),
             graphs: Arc::new(Graphs::new(Arc::clone(&device), options.graphs)),
             budget,
             device,

@@ -13,7 +13,9 @@ use twox_hash::XxHash3_64;
 
 use crate::cuda::device::{Facts, Fault};
 use crate::cuda::execute::device_queue::Executor;
-use crate::cuda::execute::gather::{Gatherer, Holding};
+use crate::cuda::execute::gatherer::Gatherer;
+use crate::cuda::execute::held::Holding;
+use crate::cuda::execute::paying::Prefetches;
 use crate::cuda::execute::request::{BarsSource, RequestEvent, RequestPart};
 use crate::stages::Stages;
 use crate::{Cancel, Executable, SymbolInput};
@@ -44,6 +46,8 @@ pub struct Fleet {
     turn: AtomicUsize,
     /// What gathers cross-sections; `None` if the host does.
     pub(super) gatherer: Option<Gatherer>,
+    /// What prefetching had done when it was reported last.
+    pub(super) taken: Mutex<Prefetches>,
 }
 
 /// A report of a device's thread, which outlives the batch that it is about.
@@ -54,14 +58,19 @@ pub(super) enum Report {
 
 impl From<Executor> for Fleet {
     fn from(executor: Executor) -> Self {
-        Self { executors: vec![executor], turn: AtomicUsize::new(0), gatherer: None }
+        Self { executors: vec![executor], turn: AtomicUsize::new(0), gatherer: None, taken: Mutex::default() }
     }
 }
 
 impl Fleet {
     /// The devices as one; `None` if there is none.
     pub fn new(executors: Vec<Executor>) -> Option<Self> {
-        (!executors.is_empty()).then(|| Self { executors, turn: AtomicUsize::new(0), gatherer: None })
+        (!executors.is_empty()).then(|| Self {
+            executors,
+            turn: AtomicUsize::new(0),
+            gatherer: None,
+            taken: Mutex::default(),
+        })
     }
 
     /// The devices, lost ones included.
@@ -140,7 +149,7 @@ impl Fleet {
     }
 
     /// The devices that are not lost, the best for these bars first.
-    fn ranked(&self, source: Option<&BarsSource<'_>>) -> Vec<usize> {
+    pub(super) fn ranked(&self, source: Option<&BarsSource<'_>>) -> Vec<usize> {
         let mut living: Vec<usize> = self.living().collect();
         match source.and_then(|source| source.symbols.first()) {
             Some(symbol) => living.sort_by_key(|at| std::cmp::Reverse(weight(symbol, self.executors[*at].facts()))),

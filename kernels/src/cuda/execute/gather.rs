@@ -11,120 +11,17 @@ use std::time::Duration;
 use trawl_plan::Program;
 
 use crate::cuda::collective::Connect;
-use crate::cuda::device::arguments::{GROUP_LANES, Market, Wanted};
+use crate::cuda::device::arguments::{GROUP_LANES, Wanted};
 use crate::cuda::device::{Fault, Urgency};
-use crate::cuda::execute::batch::RowsOf;
 use crate::cuda::execute::cells::row_cells;
 use crate::cuda::execute::device_queue::Executor;
 use crate::cuda::execute::fleet::{Fleet, Report};
-use crate::cuda::execute::gather_queue::{GATHER_TIME_MAX, GatherPart, GatherQueue};
-use crate::cuda::execute::programs::Ready;
+use crate::cuda::execute::gather_queue::{GatherPart, GatherQueue};
+use crate::cuda::execute::gatherer::{GatherOptions, Gatherer, Gathers};
+use crate::cuda::execute::held::{HeldBatch, HeldState, Holding};
 use crate::cuda::execute::request::{RequestEvent, RequestPart, of_host};
 use crate::cuda::execute::transfer::DeviceBuffer;
-use crate::{Cancel, Executable, Precision};
-
-/// Least bytes of values for which devices gather: below it, the fixed time of a collective on every device (some 30 us) is
-/// more than a copy of its own from each device takes. Modelled, not measured.
-pub const GATHER_BYTES_MIN: u64 = 1 << 20;
-
-/// How cross-sections are gathered by devices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GatherOptions {
-    /// Least bytes of values; smaller cross-sections are gathered by the host.
-    pub bytes_min: u64,
-    /// How long one gathering may take.
-    pub time_max: Duration,
-}
-
-impl Default for GatherOptions {
-    fn default() -> Self {
-        Self { bytes_min: GATHER_BYTES_MIN, time_max: GATHER_TIME_MAX }
-    }
-}
-
-/// How cross-sections were gathered so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Gathers {
-    /// By the devices.
-    pub by_devices: u64,
-    /// By the host, after the devices had failed to.
-    pub by_host: u64,
-}
-
-/// Callback for a gathering that failed.
-type OnFailure = Box<dyn FnMut(&str) + Send>;
-
-/// What a fleet gathers with.
-pub(super) struct Gatherer {
-    queue: GatherQueue,
-    options: GatherOptions,
-    by_devices: AtomicU64,
-    by_host: AtomicU64,
-    on_failure: Mutex<Option<OnFailure>>,
-}
-
-impl std::fmt::Debug for Gatherer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gatherer").field("queue", &self.queue).field("options", &self.options).finish_non_exhaustive()
-    }
-}
-
-/// Outputs of a batch that stay on the device.
-#[derive(Debug)]
-pub(super) struct HeldBatch {
-    pub precision: Precision,
-    pub market: Market,
-    pub owners: Vec<Option<(usize, usize)>>,
-    pub wanted: Wanted,
-    /// First cell in the block, number of cells, and the outputs that they hold.
-    pub extents: Vec<(usize, usize, Vec<usize>)>,
-}
-
-impl HeldBatch {
-    fn rows(&self) -> RowsOf<'_> {
-        let Self { precision, market, owners, wanted, .. } = self;
-        RowsOf { precision: *precision, market, owners, wanted: *wanted }
-    }
-}
-
-#[derive(Debug, Default)]
-struct HeldState {
-    used: usize,
-    batches: Vec<HeldBatch>,
-    ready: Option<Arc<Ready>>,
-}
-
-/// The outputs of a device's share, in one block.
-#[derive(Debug)]
-pub(super) struct Holding {
-    pub block: Arc<DeviceBuffer>,
-    state: Mutex<HeldState>,
-}
-
-impl Holding {
-    fn state(&self) -> std::sync::MutexGuard<'_, HeldState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The kernels whose outputs are held.
-    pub fn begin(&self, ready: &Arc<Ready>) {
-        self.state().ready = Some(Arc::clone(ready));
-    }
-
-    /// A place of so many cells in the block.
-    pub fn reserve(&self, cells: usize) -> Result<usize, Fault> {
-        let mut state = self.state();
-        let at = state.used;
-        let end = at.checked_add(cells).filter(|end| *end <= self.block.memory().cells());
-        state.used = end.ok_or_else(|| Fault::Failed("outputs beyond the block of their share".to_owned()))?;
-        Ok(at)
-    }
-
-    /// Outputs that are completely there.
-    pub fn keep(&self, batch: HeldBatch) {
-        self.state().batches.push(batch);
-    }
-}
+use crate::{Cancel, Executable};
 
 impl Executor {
     /// A block of memory that all streams of the device may use.
@@ -286,7 +183,7 @@ impl Fleet {
         let share = |(at, parts): (usize, Vec<usize>)| {
             let executor = &self.executors[at];
             let (block, receive) = (executor.block(most).ok()?, executor.block(most.checked_mul(count)?).ok()?);
-            Some(Share { at, parts, holding: Holding { block, state: Mutex::default() }, receive })
+            Some(Share { at, parts, holding: Holding::new(block), receive })
         };
         let shares: Option<Vec<Share>> = divided.into_iter().map(share).collect();
         Some((shares?, most))
@@ -325,7 +222,7 @@ impl Fleet {
         let gathered = is_there && !cancel.cancelled() && self.gather(gatherer, shares, cells);
         let mut values: Vec<Vec<Vec<Vec<f64>>>> = vec![Vec::new(); parts.len()];
         for (rank, share) in shares.iter().enumerate() {
-            let HeldState { batches, ready, .. } = std::mem::take(&mut *share.holding.state());
+            let HeldState { batches, ready, .. } = share.holding.take();
             let Some(ready) = ready else { continue };
             for part in share.parts.iter().filter(|part| came[**part].0.is_ok()) {
                 values[*part] = of_host(program, &parts[*part], &ready.sequence);

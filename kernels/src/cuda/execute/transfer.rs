@@ -251,7 +251,7 @@ pub(super) struct Pool {
     device: Arc<dyn Device>,
     budget: Arc<Budget>,
     /// Maximum tracks by [`Urgency`].
-    tracks_max: [usize; 2],
+    tracks_max: [usize; Urgency::COUNT],
     staging_cells: usize,
     state: Mutex<PoolState>,
     returned: Condvar,
@@ -260,8 +260,8 @@ pub(super) struct Pool {
 #[derive(Debug, Default)]
 struct PoolState {
     /// By [`Urgency`].
-    idle: [Vec<Track>; 2],
-    made: [usize; 2],
+    idle: [Vec<Track>; Urgency::COUNT],
+    made: [usize; Urgency::COUNT],
     /// Number of returned tracks.
     returns: u64,
 }
@@ -279,7 +279,7 @@ impl Pool {
     pub fn new(
         device: Arc<dyn Device>,
         budget: Arc<Budget>,
-        tracks_max: [usize; 2],
+        tracks_max: [usize; Urgency::COUNT],
         (staging_bytes, pinned_bytes_max): (usize, usize),
     ) -> Self {
         let tracks_max = tracks_max.map(|tracks| tracks.max(1));
