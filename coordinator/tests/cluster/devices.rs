@@ -205,6 +205,26 @@ async fn cross_sections_over_two_devices_are_gathered_by_them_or_by_the_host_wit
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bars_of_the_next_call_are_brought_to_the_device_while_one_is_computed() {
+    let mut world = World::new().await;
+    // One of them loads the next call.
+    world.worker_threads = 2;
+    // Calls of a quarter of the memory, and kernels that take longer than loading.
+    let device = TestDevice::new("kernel_us=400000");
+    let options = ExecutorOptions { device_memory_bytes: Some(400_000), ..waits() };
+    let executor = Executor::new(Arc::new(device.open()), Cache::in_memory(), options).unwrap();
+    let fleet = Arc::new(Fleet::from(executor));
+    world.worker_on("a", Duration::ZERO, Engine::Device(Arc::clone(&fleet))).await;
+    world.wait_for(&["a"]).await;
+    let document = ScanDocument { condition: "close > sma(close, 5)".to_owned(), ..World::document() };
+    let want = world.rows_by_cpu(&document);
+    assert_eq!(world.rows_of(&document, ShardSpec::Count(1)).await, want);
+    let prefetches = fleet.prefetches();
+    assert!(prefetches.brought_bytes > 0 && prefetches.read_bytes == prefetches.brought_bytes, "{prefetches:?}");
+    assert!(prefetches.hidden_share() > 0.3, "{prefetches:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_device_without_memory_and_one_that_is_late_cost_attempts_and_nothing_else() {
     let mut world = World::new().await;
     let (tight, late) = ("memory=3145728 fault=cuMemAllocAsync:3:2", "slow=1:300");

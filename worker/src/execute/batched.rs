@@ -247,6 +247,38 @@ impl ScanSource {
     }
 }
 
+impl ScanSource {
+    /// Brings the bars of segments to the devices before [`Self::evaluate_together`] is called for them, as far as the first piece
+    /// of the step reads them; the bytes that were brought. Whatever fails is reported by that call.
+    pub fn prefetch(
+        &self,
+        fleet: &Fleet,
+        step: ScanStep,
+        input: &StepInputV1,
+        segment: &Loaded<'_>,
+        references: &References,
+        cancel: &dyn Cancel,
+    ) -> u64 {
+        let times = [self.as_of];
+        let brought = guarded(|| {
+            let shared = StepRun::new(self, step, input, &times, references)?;
+            let axes = shared.axes(segment.bars)?;
+            let run = shared.stage_run(&axes, segment.bars.len());
+            let (needed, _) = shared.needed(&run);
+            let Some((piece, needed)) = shared.stage.pieces.first().zip(needed.first()) else { return Ok(0) };
+            let frame = run.frame(piece);
+            let is_whole = !matches!(frame.bars, BarSize::Higher { forming: true, .. });
+            if step.kind != StepKind::Values || !matches!(frame.subject, Subject::Own) || !is_whole {
+                return Ok(0);
+            }
+            let read = run.inputs_of(0, run.wanted(frame, needed), needed, &[]);
+            let part = RequestPart { symbols: read.symbols(), from: read.from.clone(), source: read.source() };
+            Ok(fleet.prefetch(&self.executable.stage(step.stage)[0], std::slice::from_ref(&part), cancel))
+        });
+        brought.unwrap_or(0)
+    }
+}
+
 /// Extends the needed rows of references to the first row that any segment needs, since they are computed once for all.
 fn share_needs(lives: &mut [Live<'_>]) {
     let Some(first) = lives.first() else { return };
