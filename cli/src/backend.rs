@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use trawl_front::run::Chosen;
-use trawl_kernels::cuda::{self, Cache, Device, Executor, ExecutorOptions, Fault, Fleet, Gpu, MemoryMode, Search};
+use trawl_kernels::cuda::{
+    self, Cache, Device, Executor, ExecutorOptions, Fault, Fleet, GatherOptions, Gpu, MemoryMode, Nccl, Search,
+};
 use trawl_kernels::{BACKEND_CPU, Engine};
 
 use crate::failure::UserMistake;
@@ -22,6 +24,15 @@ pub enum Backend {
     Cpu,
     /// An NVIDIA GPU; an error where none can be used
     Cuda,
+}
+
+/// Who gathers values that several GPUs computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Gather {
+    /// The host
+    Host,
+    /// The GPUs, by NVIDIA's library, where the values are many
+    Nccl,
 }
 
 /// Options for choosing what computes.
@@ -47,6 +58,11 @@ pub struct BackendArgs {
     /// GH200) [default: by what the GPU allows]
     #[arg(long, value_name = "MODE", env = "TRAWL_MEMORY_MODE", hide_env = true, help_heading = "Running")]
     memory_mode: Option<MemoryMode>,
+
+    /// Who gathers the values of cross-sections that several GPUs computed: 'host', or 'nccl' for large ones (the GPUs, by
+    /// NVIDIA's library; the host where it is missing or fails)
+    #[arg(long, value_enum, default_value = "host", env = "TRAWL_GATHER", hide_env = true, help_heading = "Running")]
+    gather: Gather,
 
     /// Bytes of each GPU's memory to take [default: nine tenths of what is free]
     #[arg(
@@ -173,7 +189,18 @@ impl BackendArgs {
             });
             opened.collect()
         });
-        Fleet::new(opened?).ok_or_else(|| "no device".to_owned())
+        let mut fleet = Fleet::new(opened?).ok_or_else(|| "no device".to_owned())?;
+        if self.gather == Gather::Nccl {
+            let found = Nccl::find(&Search::of_environment());
+            let used = found.and_then(|nccl| fleet.gather_by(Box::new(nccl), GatherOptions::default()));
+            if let Err(why) = used {
+                tracing::warn!(
+                    why,
+                    "NCCL is not used: the host gathers the values of cross-sections, with the same bits"
+                );
+            }
+        }
+        Ok(fleet)
     }
 }
 
@@ -217,7 +244,7 @@ mod tests {
     use super::*;
 
     fn args(backend: Backend) -> BackendArgs {
-        BackendArgs { backend, devices: None, memory_mode: None, device_memory: None }
+        BackendArgs { backend, devices: None, memory_mode: None, gather: Gather::Host, device_memory: None }
     }
 
     #[test]

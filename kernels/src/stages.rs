@@ -51,11 +51,28 @@ pub struct StageSpan {
     pub ended: Instant,
 }
 
+/// Kernels of a device, and the calls that launched them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Launches {
+    /// Kernels that were launched.
+    pub kernels: u64,
+    /// Calls that launched them.
+    pub calls: u64,
+}
+
+impl Launches {
+    /// Launches that graphs saved.
+    pub fn saved(self) -> u64 {
+        self.kernels.saturating_sub(self.calls)
+    }
+}
+
 /// Recorded stages, in order of recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stages {
     spans: Vec<StageSpan>,
     left_out: u64,
+    launches: Launches,
 }
 
 impl Stages {
@@ -82,6 +99,18 @@ impl Stages {
             self.record(*span);
         }
         self.left_out += other.left_out;
+        self.launched(other.launches);
+    }
+
+    /// Counts kernels that were launched.
+    pub fn launched(&mut self, more: Launches) {
+        self.launches.kernels += more.kernels;
+        self.launches.calls += more.calls;
+    }
+
+    /// The kernels launched, and the calls that it took.
+    pub fn launches(&self) -> Launches {
+        self.launches
     }
 
     /// Gives every batch another number.

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use trawl_kernels::cuda::Executor;
+use trawl_kernels::cuda::{Executor, Fleet};
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_telemetry::metrics::catalogue::worker::{
-    BAR_BYTES, BARS, COMPUTE_TIME, DEVICE_QUARANTINES, DEVICES, RunEnd, SEGMENT_DURATION, SEGMENTS_RUN, STAGE_TIME,
-    SYMBOLS, StageName,
+    BAR_BYTES, BARS, COMPUTE_TIME, DEVICE_COPIED, DEVICE_KERNELS, DEVICE_LAUNCHES_SAVED, DEVICE_PREFETCHED,
+    DEVICE_PREFETCHED_READ, DEVICE_QUARANTINES, DEVICES, RunEnd, SEGMENT_DURATION, SEGMENTS_RUN, STAGE_TIME, SYMBOLS,
+    StageName,
 };
 use trawl_telemetry::metrics::current_trace;
 use trawl_wire::{ErrorKind, Failure, pb};
@@ -40,6 +41,9 @@ pub(crate) fn stages(stages: &Stages) {
     for span in stages.spans() {
         STAGE_TIME.of(named(span.stage)).add_time(span.ended.saturating_duration_since(span.started));
     }
+    let launches = stages.launches();
+    DEVICE_KERNELS.add(launches.kernels);
+    DEVICE_LAUNCHES_SAVED.add(launches.saved());
 }
 
 /// Records the device, by its public id.
@@ -49,6 +53,14 @@ pub(crate) fn device(executor: &Executor) {
     let known = trawl_telemetry::gpus();
     let uuid = known.get(facts.ordinal).map_or("", String::as_str);
     DEVICES.add(&[uuid, &facts.name, &format!("{major}.{minor}"), mode.name()]);
+}
+
+/// Records what prefetching did since the last call.
+pub(crate) fn prefetches(fleet: &Fleet) {
+    let some = fleet.take_prefetches();
+    DEVICE_PREFETCHED.add(some.brought_bytes);
+    DEVICE_PREFETCHED_READ.add(some.read_bytes);
+    DEVICE_COPIED.add(some.copied_bytes);
 }
 
 /// Records that the device is no longer used.

@@ -154,6 +154,12 @@ pub async fn run(
     if let Engine::Device(fleet) = &options.engine {
         fleet.executors().iter().for_each(measure::device);
         warm::start(fleet);
+        fleet.on_gather_failure(|why| {
+            tracing::warn!(
+                why,
+                "devices did not gather the values of a cross-section; the host did, with the same bits"
+            );
+        });
         let mut report_lost = Some(report_lost);
         fleet.on_lost(move |loss| {
             measure::device_lost();

@@ -75,21 +75,32 @@ impl WorkerService {
         let run = Run { service: self, shard, span, timeline, replies, cancel, answered };
         let bytes_max = CALL_BYTES_MAX * fleet.executors().len() as u64;
         let calls = shard.calls(bytes_max.min(fleet.device_memory_bytes() / CALL_SHARE));
-        self.pool.in_place_scope(|scope| {
-            let threads = self.pool.current_num_threads();
-            // Half of the threads load ahead while the others prepare and finish the current call. A single thread does
-            // not load ahead.
-            let ahead = threads / 2;
-            let mut coming = None;
-            for (number, call) in calls.iter().enumerate() {
-                let here = coming.take().unwrap_or_else(|| run.load(scope, call, threads));
-                coming = calls.get(number + 1).filter(|_| ahead > 0).map(|call| run.load(scope, call, ahead));
-                run.call(fleet, here.into_iter().collect());
-                if run.cancel.cancelled() {
-                    return;
+        let is_wanted = AtomicBool::new(false);
+        let run = &run;
+        std::thread::scope(|waiting| {
+            self.pool.in_place_scope(|scope| {
+                let threads = self.pool.current_num_threads();
+                // Half of the threads load ahead while the others prepare and finish the current call. A single thread does
+                // not load ahead.
+                let ahead = threads / 2;
+                let mut coming = None;
+                for (number, call) in calls.iter().enumerate() {
+                    let here = coming.take().unwrap_or_else(|| run.load(scope, call, threads));
+                    is_wanted.store(true, Ordering::Relaxed);
+                    let here = here.into_iter().collect();
+                    is_wanted.store(false, Ordering::Relaxed);
+                    coming = calls.get(number + 1).filter(|_| ahead > 0).map(|call| {
+                        let loaded = run.load(scope, call, ahead);
+                        run.prefetch(waiting, fleet, loaded, &is_wanted)
+                    });
+                    run.call(fleet, here);
+                    if run.cancel.cancelled() {
+                        break;
+                    }
                 }
-            }
+            })
         });
+        measure::prefetches(fleet);
     }
 }
 
@@ -124,6 +135,18 @@ fn cut(bytes: impl Iterator<Item = u64>, bytes_max: u64) -> Vec<Range<usize>> {
     calls
 }
 
+/// Whether bars that are brought ahead are wanted now, or not at all.
+struct Superseded<'a> {
+    run: &'a Run<'a>,
+    is_wanted: &'a AtomicBool,
+}
+
+impl Cancel for Superseded<'_> {
+    fn cancelled(&self) -> bool {
+        self.is_wanted.load(Ordering::Relaxed) || self.run.cancel.cancelled()
+    }
+}
+
 impl<'a> Run<'a> {
     /// Loads the segments of a call on `threads` threads.
     fn load<'s>(&'s self, scope: &Scope<'s>, call: &Range<usize>, threads: usize) -> Receiver<Coming> {
@@ -142,6 +165,34 @@ impl<'a> Run<'a> {
                 }
             });
         }
+        coming
+    }
+
+    /// Passes on what is loaded, and meanwhile brings it to the devices, which compute the call before. When that has ended the rest
+    /// `is_wanted`, and is passed on at once.
+    fn prefetch<'s>(
+        &'s self,
+        scope: &'s std::thread::Scope<'s, '_>,
+        fleet: &'s Fleet,
+        loaded: Receiver<Coming>,
+        is_wanted: &'s AtomicBool,
+    ) -> Receiver<Coming> {
+        let (sender, coming) = channel();
+        let passed = move || {
+            let cancel = Superseded { run: self, is_wanted };
+            for coming in loaded {
+                if let Ok(bars) = &coming.loaded
+                    && !cancel.cancelled()
+                {
+                    let Shard { scan, step, input, .. } = self.shard;
+                    let segment = Loaded { segment: self.shard.segments[coming.at], bars: bars.bars() };
+                    scan.source.prefetch(fleet, *step, input, &segment, &scan.references, &cancel);
+                }
+                // Fails only when the shard is over.
+                let _ = sender.send(coming);
+            }
+        };
+        scope.spawn(passed);
         coming
     }
 

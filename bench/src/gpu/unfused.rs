@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use trawl_kernels::cuda::{
-    Device, Facts, Fault, Function, Kernel, Launch, Lowered, Mark, Memory, Place, Pointers, Sequence, Staging, Stream,
-    Urgency,
+    Device, Facts, Fault, Function, Kernel, Launch, LaunchGraphs, Lowered, Mark, Memory, Place, Pointers, Sequence,
+    Staging, Stream, Urgency,
 };
 use trawl_plan::Program;
 
@@ -143,6 +143,10 @@ impl Device for Unfused {
         pointers: &Pointers,
     ) -> Result<(), Fault> {
         self.device.launch(stream, function, lowered, launch, pointers)
+    }
+
+    fn graphs(&self) -> Option<&dyn LaunchGraphs> {
+        self.device.graphs()
     }
 
     fn mark(&self, stream: Stream) -> Result<Mark, Fault> {

@@ -7,11 +7,11 @@ use tokio::task::JoinHandle;
 use trawl_coordinator::client::ScanCall;
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::{NoProgress, ShardSpec, client, prepare};
-use trawl_kernels::cuda::{Cache, Executor, ExecutorOptions, Fleet};
+use trawl_kernels::cuda::{Cache, Executor, ExecutorOptions, Fleet, GatherOptions, Nccl, Search};
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{Engine, NoCancel};
 use trawl_plan::{History, ScanDocument};
-use trawl_test_driver::TestDevice;
+use trawl_test_driver::{Driver, TestDevice};
 use trawl_wire::{AnswerRow, StepInputV1};
 use trawl_worker::server::ServerError;
 
@@ -177,6 +177,51 @@ async fn a_worker_with_two_devices_goes_on_when_one_is_lost() {
     let [lost, whole] = each.each_ref().map(|device| device.counts().launches);
     assert!(lost == 2 && whole > 3, "{lost} {whole}");
     assert!(!ended.is_finished(), "the worker goes on with the other one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cross_sections_over_two_devices_are_gathered_by_them_or_by_the_host_with_the_same_rows() {
+    for (settings, by_host) in [("", 0), ("stall=1", 1)] {
+        let mut world = World::new().await;
+        let each = ["when=random seed=6", settings].map(TestDevice::new);
+        let executors =
+            each.iter().map(|device| Executor::new(Arc::new(device.open()), Cache::in_memory(), waits()).unwrap());
+        let mut fleet = Fleet::new(executors.collect()).unwrap();
+        let nccl = Nccl::find(&Search { folders: vec![Driver::built().folder().to_path_buf()] }).unwrap();
+        let options = GatherOptions { bytes_min: 0, time_max: Duration::from_millis(300) };
+        fleet.gather_by(Box::new(nccl), options).unwrap();
+        let fleet = Arc::new(fleet);
+        world.worker_on("a", Duration::ZERO, Engine::Device(Arc::clone(&fleet))).await;
+        world.wait_for(&["a"]).await;
+        let conditions = ["breadth(close > sma(close, 5)) > 10", "xs_rank(roc(close, 2)) <= 9"];
+        for condition in conditions {
+            let document = ScanDocument { condition: condition.to_owned(), ..World::document() };
+            let want = world.rows_by_cpu(&document);
+            assert_eq!(world.rows_of(&document, ShardSpec::Count(1)).await, want, "{condition}");
+        }
+        let gathers = fleet.gathers();
+        assert_eq!((gathers.by_devices, gathers.by_host), (conditions.len() as u64 - by_host, by_host));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bars_of_the_next_call_are_brought_to_the_device_while_one_is_computed() {
+    let mut world = World::new().await;
+    // One of them loads the next call.
+    world.worker_threads = 2;
+    // Calls of a quarter of the memory, and kernels that take longer than loading.
+    let device = TestDevice::new("kernel_us=400000");
+    let options = ExecutorOptions { device_memory_bytes: Some(400_000), ..waits() };
+    let executor = Executor::new(Arc::new(device.open()), Cache::in_memory(), options).unwrap();
+    let fleet = Arc::new(Fleet::from(executor));
+    world.worker_on("a", Duration::ZERO, Engine::Device(Arc::clone(&fleet))).await;
+    world.wait_for(&["a"]).await;
+    let document = ScanDocument { condition: "close > sma(close, 5)".to_owned(), ..World::document() };
+    let want = world.rows_by_cpu(&document);
+    assert_eq!(world.rows_of(&document, ShardSpec::Count(1)).await, want);
+    let prefetches = fleet.prefetches();
+    assert!(prefetches.brought_bytes > 0 && prefetches.read_bytes == prefetches.brought_bytes, "{prefetches:?}");
+    assert!(prefetches.hidden_share() > 0.3, "{prefetches:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,6 +45,8 @@ pub struct World {
     pub data: TempDir,
     /// Folders of workers with their own copy of the data.
     copies: Vec<TempDir>,
+    /// Compute threads of workers that are started.
+    pub worker_threads: usize,
     /// Dropping them stops the servers.
     stops: Vec<oneshot::Sender<()>>,
     /// Stops the first coordinator.
@@ -83,8 +85,16 @@ impl World {
         let (name, timeframe) = ("market".to_owned(), trawl_market::Timeframe::DAY);
         synthesise(&store, &SynthOptions { name, symbols: 300, bars: 60, seed: 1, timeframe }).unwrap();
         let control = Arc::new(MemoryStore::default());
-        let mut world =
-            Self { url: String::new(), control, store, data, copies: Vec::new(), stops: Vec::new(), leader: None };
+        let mut world = Self {
+            url: String::new(),
+            control,
+            store,
+            data,
+            copies: Vec::new(),
+            worker_threads: 1,
+            stops: Vec::new(),
+            leader: None,
+        };
         let (url, stop) = world.start("c1", change).await.unwrap();
         (world.url, world.leader) = (url, Some(stop));
         world
@@ -300,7 +310,7 @@ impl World {
             id: id.to_owned(),
             boot: format!("{id}-boot"),
             store: trawl_market::Store::new(data_root),
-            threads: 1,
+            threads: self.worker_threads,
             cache_bytes: 1 << 20,
             engine,
             lease_ttl: Duration::from_secs(5),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use trawl_kernels::cuda::{Cache, DeviceLoss, Executor, ExecutorOptions, Fault, Fleet};
+use trawl_kernels::cuda::{Cache, Connect, DeviceLoss, Executor, ExecutorOptions, Fault, Fleet, GatherOptions};
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{NoCancel, evaluate_from};
 use trawl_plan::Program;
@@ -37,6 +37,20 @@ pub fn devices(settings: &[&str], options: &ExecutorOptions) -> Devices {
 }
 
 impl Devices {
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    pub fn each(&self) -> &[TestDevice] {
+        &self.each
+    }
+
+    /// The same devices, which gather cross-sections.
+    pub fn gathering(mut self, connect: Box<dyn Connect>, options: GatherOptions) -> Self {
+        self.fleet.gather_by(connect, options).expect("a thread");
+        self
+    }
+
     pub fn run(&self, shard: &Shard, program: &Program) -> Came {
         shard.run_on(program, 0..PARTS, &|| self.launches().iter().sum(), &mut |parts, report| {
             self.fleet.evaluate_parts(&lowered(program), parts, &NoCancel, report);

@@ -6,8 +6,8 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use trawl_kernels::cuda::{
-    Cuda, Device, Facts, Fault, Function, Kernel, Launch, Lowered, Mark, Memory, Place, Pointers, Staging, Stream,
-    Urgency,
+    Cuda, Device, Facts, Fault, Function, Kernel, Launch, LaunchGraphs, Lowered, Mark, Memory, Place, Pointers,
+    Staging, Stream, Urgency,
 };
 use trawl_test_driver::{Counts, TestDevice};
 
@@ -18,6 +18,7 @@ pub struct Watched {
     test: TestDevice,
     /// The longest wait for a mark.
     patience: Duration,
+    has_graphs: bool,
     seen: Mutex<Seen>,
     let_go: Condvar,
 }
@@ -33,7 +34,13 @@ impl Watched {
     /// A device with these settings of the test driver.
     pub fn new(settings: &str) -> Self {
         let test = TestDevice::new(settings);
-        Self { cuda: test.open(), test, patience: Duration::MAX, seen: Mutex::default(), let_go: Condvar::new() }
+        let (seen, let_go) = (Mutex::default(), Condvar::new());
+        Self { cuda: test.open(), test, patience: Duration::MAX, has_graphs: true, seen, let_go }
+    }
+
+    /// The same device, of a driver that has no graphs.
+    pub fn without_graphs(self) -> Self {
+        Self { has_graphs: false, ..self }
     }
 
     /// The same device, whose waits end after `patience` at the latest.
@@ -185,6 +192,10 @@ impl Device for Watched {
     ) -> Result<(), Fault> {
         self.seen().launched.push(lowered.kernel.fingerprint);
         self.cuda.launch(stream, function, lowered, launch, pointers)
+    }
+
+    fn graphs(&self) -> Option<&dyn LaunchGraphs> {
+        self.cuda.graphs().filter(|_| self.has_graphs)
     }
 
     fn mark(&self, stream: Stream) -> Result<Mark, Fault> {

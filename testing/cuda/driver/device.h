@@ -15,6 +15,7 @@
 #include <mutex>
 #include <set>
 
+#include "collective.h"
 #include "image.h"
 #include "memory.h"
 #include "settings.h"
@@ -52,7 +53,7 @@ struct Event {
     int64_t at = 0;
 };
 
-enum class Kind { COPY, LAUNCH, BIRTH, BURIAL, RECORD, WAIT, MOVE };
+enum class Kind { COPY, LAUNCH, BIRTH, BURIAL, RECORD, WAIT, MOVE, COLLECTIVE };
 
 struct Work {
     Kind kind;
@@ -65,7 +66,9 @@ struct Work {
     unsigned blocks = 0, threads = 0, shared_bytes = 0;
     uint64_t launch = 0;
     Event* event = nullptr;
+    // Of an event which record, of a collective which rank.
     uint64_t record = 0;
+    std::shared_ptr<Collective> collective;
 };
 
 struct Stream {
@@ -78,11 +81,28 @@ struct Stream {
     uint64_t leaving_bytes = 0;
 };
 
+struct GraphNode {
+    Work work{Kind::LAUNCH};
+    std::vector<GraphNode*> behind;
+};
+
+struct Graph {
+    std::vector<std::unique_ptr<GraphNode>> nodes;
+};
+
+// A graph that can be launched: kernels in order, each with the node that it was made of.
+struct GraphInstance {
+    void* graph = nullptr;
+    std::vector<std::pair<GraphNode*, Work>> kernels;
+    // Behind its last launch.
+    std::unique_ptr<Event> done;
+};
+
 enum Engine { COPIES_IN, KERNELS, COPIES_OUT, NO_ENGINE };
 
 struct Counts {
     uint64_t allocations, launches, modules, trims, copies_in, bytes_in, copies_out, bytes_out, used_bytes, most_bytes,
-        live_allocations, live_events, bytes_moved;
+        live_allocations, live_events, bytes_moved, kernels, graph_launches, live_graphs, gathers;
 };
 
 // The folder of this library.
@@ -142,7 +162,13 @@ struct Device {
     std::map<void*, std::unique_ptr<Event>> events;
     std::map<void*, std::unique_ptr<Module>> modules;
     std::map<void*, std::unique_ptr<Function>> functions;
+    std::map<void*, std::unique_ptr<Graph>> graphs;
+    std::map<void*, std::unique_ptr<GraphInstance>> instances;
+    // Events of instances that were destroyed: work under way may refer to them.
+    std::vector<std::unique_ptr<Event>> gone;
     int64_t engines[3] = {0, 0, 0};
+    // Collectives put into its streams, and ends of groups with one of them.
+    uint64_t collectives = 0, groups = 0;
 
     std::map<std::string, uint64_t> calls;
     Counts counts = {};
@@ -195,7 +221,7 @@ struct Device {
             auto some = streams.begin();
             std::advance(some, below(streams.size()));
             for (uint64_t left = below(some->second->work.size() + 1); left > 0 && !some->second->work.empty(); --left) {
-                one(*some->second);
+                if (!one(*some->second)) break;
             }
         }
         tidy(stream);
@@ -210,9 +236,11 @@ struct Device {
         }
     }
 
-    // Lets the work of a stream happen up to a record of an event, or all of it.
+    // Lets the work of a stream happen up to a record of an event, or all of it; as far as it does not wait for other devices.
     void run(Stream& stream, Event* event, uint64_t record) {
-        while (!stream.work.empty() && ended == SUCCESS && !(event && event->reached >= record)) one(stream);
+        while (!stream.work.empty() && ended == SUCCESS && !(event && event->reached >= record)) {
+            if (!one(stream)) break;
+        }
         tidy(stream);
     }
 
@@ -220,24 +248,79 @@ struct Device {
         for (auto& [handle, stream] : streams) run(*stream, nullptr, 0);
     }
 
-    void one(Stream& stream) {
+    // Lets the next work of a stream happen; false if it waits for another device.
+    bool one(Stream& stream) {
+        if (const Work& next = stream.work.front(); next.kind == Kind::COLLECTIVE || next.kind == Kind::WAIT) {
+            if (next.kind == Kind::COLLECTIVE ? !gather(next) : !is_reached(next)) return false;
+            stream.work.pop_front();
+            return true;
+        }
         Work work = std::move(stream.work.front());
         stream.work.pop_front();
         switch (work.kind) {
-            case Kind::COPY: return copy(work);
-            case Kind::LAUNCH: return launch(work);
-            case Kind::MOVE: return move(work);
-            case Kind::BIRTH: return arena.bear(work.to);
+            case Kind::COPY: copy(work); break;
+            case Kind::LAUNCH: launch(work); break;
+            case Kind::MOVE: move(work); break;
+            case Kind::BIRTH: arena.bear(work.to); break;
             case Kind::BURIAL:
                 stream.leaving_bytes -= rounded(work.bytes, ALIGNMENT);
-                return bury(work.to, work.bytes);
-            case Kind::RECORD:
-                work.event->reached = std::max(work.event->reached, work.record);
-                return;
+                bury(work.to, work.bytes);
+                break;
+            case Kind::RECORD: work.event->reached = std::max(work.event->reached, work.record); break;
             case Kind::WAIT:
-                if (work.event->stream) run(*work.event->stream, work.event, work.record);
-                return;
+            case Kind::COLLECTIVE: break;
         }
+        return true;
+    }
+
+    // Whether the record that a stream waits for is there by now.
+    bool is_reached(const Work& wait) {
+        if (!wait.event->stream) return true;
+        run(*wait.event->stream, wait.event, wait.record);
+        return wait.event->reached >= wait.record || ended != SUCCESS;
+    }
+
+    // A rank's part of an all-gather; false if the others are not there yet.
+    bool gather(const Work& work) {
+        static thread_local bool drives = false;
+        Collective& all = *work.collective;
+        const size_t rank = (size_t)work.record;
+        std::unique_lock<std::mutex> guard(all.mutex);
+        if (!is_accessible(work.from, work.bytes) || !is_accessible(work.to, work.bytes * all.ranks.size())) {
+            end_with(ILLEGAL_ADDRESS, "a collective of memory that there is not, or is no more");
+            return true;
+        }
+        if (!all.ranks[rank].has_arrived) {
+            all.ranks[rank].data.assign((const char*)work.from, (const char*)work.from + work.bytes);
+            all.ranks[rank].has_arrived = true;
+        }
+        if (all.is_aborted) {
+            memset((void*)work.to, GUARD, work.bytes * all.ranks.size());
+            return true;
+        }
+        if (all.is_stalled) return false;
+        if (!all.is_complete() && !drives) {
+            // Other devices work by themselves; here they do when they are not asked by another thread.
+            drives = true;
+            for (size_t other = 0; other < all.ranks.size(); ++other) {
+                Device* device = all.ranks[other].device;
+                Stream* stream = all.ranks[other].stream;
+                if (!device || device == this || all.ranks[other].has_arrived) continue;
+                guard.unlock();
+                if (device->mutex.try_lock()) {
+                    device->run(*stream, nullptr, 0);
+                    device->mutex.unlock();
+                }
+                guard.lock();
+            }
+            drives = false;
+        }
+        if (all.is_stalled || !all.is_complete()) return false;
+        for (size_t other = 0; other < all.ranks.size(); ++other) {
+            memcpy((char*)work.to + other * work.bytes, all.ranks[other].data.data(), work.bytes);
+        }
+        counts.gathers += 1;
+        return true;
     }
 
     void copy(const Work& work) {
@@ -372,7 +455,7 @@ struct Device {
     void destroy() {
         for (auto& [handle, module] : modules) dlclose(module->library);
         for (auto& [address, bytes] : pinned) free((void*)address);
-        functions.clear(), modules.clear(), events.clear(), streams.clear(), pinned.clear(), kept.clear();
+        graphs.clear(), instances.clear(), functions.clear(), modules.clear(), events.clear(), streams.clear(), pinned.clear(), kept.clear(), gone.clear();
         arena.~Arena();
         new (&arena) Arena();
         used_bytes = taken_bytes = kept_bytes = threshold = 0;

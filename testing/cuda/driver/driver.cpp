@@ -3,6 +3,8 @@
 // As strict as the real one: unknown handles, pointers that are no device's, sizes beyond an allocation, contexts of other
 // devices and launches beyond a device's limits are refused with its results. A fault within a kernel ends the context. Of
 // what is not called here there is nothing, or CUDA_ERROR_NOT_SUPPORTED.
+#include "collectives.h"
+#include "graphs.h"
 #include "process.h"
 
 // Appends what each device did to the file that the environment names, when the process ends.
@@ -17,6 +19,7 @@ struct Report {
             auto add = [&](const char* name, uint64_t value) { lines += std::string("\"") + name + "\":" + std::to_string(value) + ","; };
             lines += "{";
             add("device", (uint64_t)device.ordinal), add("launches", c.launches), add("modules", c.modules);
+            add("kernels", c.kernels), add("graph_launches", c.graph_launches);
             add("allocations", c.allocations), add("most_bytes", c.most_bytes), add("copies_in", c.copies_in);
             add("bytes_in", c.bytes_in), add("copies_out", c.copies_out), add("bytes_out", c.bytes_out);
             lines += "\"ended\":" + std::to_string(device.ended) + "}\n";
@@ -52,6 +55,7 @@ void trawl_test_counts(int ordinal, Counts* counts) {
     counts->used_bytes = device->used_bytes;
     counts->live_allocations = device->arena.count();
     counts->live_events = device->events.size();
+    counts->live_graphs = device->graphs.size() + device->instances.size();
 }
 
 uint64_t trawl_test_calls(int ordinal, const char* function) {
@@ -199,6 +203,12 @@ int cuCtxSynchronize() {
     for (auto& [handle, stream] : device.streams) end = std::max(end, stream->end);
     sleep_until(end, guard);
     device.run_all();
+    // What waits for other devices.
+    for (bool is_idle = false; !is_idle && device.ended == SUCCESS;) {
+        is_idle = std::all_of(device.streams.begin(), device.streams.end(), [](auto& one) { return one.second->work.empty(); });
+        if (!is_idle) wait_a_little(guard);
+        device.run_all();
+    }
     device.waited();
     return device.ended;
 }
@@ -235,6 +245,9 @@ int cuStreamDestroy_v2(void* handle) {
     for (auto& [key, event] : device.events) {
         if (event->stream == stream) event->stream = nullptr;
     }
+    for (auto& [key, instance] : device.instances) {
+        if (instance->done->stream == stream) instance->done->stream = nullptr;
+    }
     device.streams.erase(handle);
     return device.ended;
 }
@@ -244,6 +257,7 @@ int cuStreamQuery(void* handle) {
     STREAM(stream, handle);
     if (now_ns() < stream->end) return NOT_READY;
     device.run(*stream, nullptr, 0);
+    if (device.ended == SUCCESS && !stream->work.empty()) return NOT_READY;
     return device.ended;
 }
 
@@ -253,6 +267,10 @@ int cuStreamSynchronize(void* handle) {
     sleep_until(now->end, guard);
     STREAM(stream, handle);
     device.run(*stream, nullptr, 0);
+    while (device.ended == SUCCESS && !stream->work.empty()) {
+        wait_a_little(guard);
+        device.run(*stream, nullptr, 0);
+    }
     device.waited();
     return device.ended;
 }
@@ -468,23 +486,11 @@ int cuLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y, unsigned grid
                    unsigned block_z, unsigned shared_bytes, void* on, void** parameters, void** extra) {
     IN_CONTEXT;
     STREAM(stream, on);
-    auto found = device.functions.find(handle);
-    if (found == device.functions.end()) return INVALID_HANDLE;
-    Function* function = found->second.get();
-    if (extra) return NOT_SUPPORTED;
-    const bool one_dimension = grid_y == 1 && grid_z == 1 && block_y == 1 && block_z == 1;
-    if (grid_x == 0 || grid_x > 2147483647u || block_x == 0 || block_x > (unsigned)THREADS_MAX) return INVALID_VALUE;
-    if (!one_dimension) return NOT_SUPPORTED;
-    if ((int64_t)shared_bytes > function->shared_max) return INVALID_VALUE;
-    if ((int)block_x > function->module->threads_max) return INVALID_VALUE;
-    if (!parameters || !parameters[0] || function->argument_bytes > ARGUMENT_BYTES_MAX) return INVALID_VALUE;
-    device.counts.launches += 1;
     Work work{Kind::LAUNCH};
-    work.function = function, work.blocks = grid_x, work.threads = block_x, work.shared_bytes = shared_bytes;
-    work.held.assign((const char*)parameters[0], (const char*)parameters[0] + function->argument_bytes);
-    work.launch = device.counts.launches;
-    const bool is_slow = device.settings.slow_launch == work.launch;
-    device.put(*stream, KERNELS, is_slow ? device.settings.slow_ns : device.settings.kernel_ns, std::move(work));
+    const KernelParameters of{handle, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, parameters, extra, nullptr, nullptr};
+    if (const int wrong = work_of(device, of, &work)) return wrong;
+    device.counts.launches += 1;
+    put_kernel(device, *stream, std::move(work), device.settings.launch_ns);
     return device.ended;
 }
 
@@ -529,6 +535,7 @@ int cuEventQuery(void* handle) {
     if (event->asked == 0) return SUCCESS;
     if (now_ns() < event->at) return NOT_READY;
     if (event->reached < event->asked && event->stream) device.run(*event->stream, event, event->asked);
+    if (device.ended == SUCCESS && event->reached < event->asked) return NOT_READY;
     return device.ended;
 }
 
@@ -538,7 +545,10 @@ int cuEventSynchronize(void* handle) {
     if (now->asked == 0) return SUCCESS;
     sleep_until(now->at, guard);
     EVENT(event, handle);
-    if (event->reached < event->asked && event->stream) device.run(*event->stream, event, event->asked);
+    while (event->reached < event->asked && event->stream && device.ended == SUCCESS) {
+        device.run(*event->stream, event, event->asked);
+        if (event->reached < event->asked) wait_a_little(guard);
+    }
     device.waited();
     return device.ended;
 }

@@ -89,6 +89,13 @@ inline void sleep_until(int64_t at, std::unique_lock<std::recursive_mutex>& guar
     guard.lock();
 }
 
+// While other devices and other threads work.
+inline void wait_a_little(std::unique_lock<std::recursive_mutex>& guard) {
+    guard.unlock();
+    usleep(200);
+    guard.lock();
+}
+
 // Whether an address is of pinned memory, and whether so many bytes there are.
 enum class Host { PAGEABLE, PINNED, BEYOND };
 

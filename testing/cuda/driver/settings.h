@@ -5,8 +5,11 @@
 //   copy_engines=N              how many directions are copied at a time: 1 or 2
 //   memory=BYTES                its memory
 //   kernel_us=N                 how long each kernel takes by the device's clock
+//   launch_us=N                 how long each call that launches kernels takes before them, by the device's clock; 0 if it is not given
 //   copy_bytes_per_s=N          how fast copies are, in each direction
 //   slow=N:MS                   launch N takes so long
+//   stall=N                     collective N of the device waits for ever
+//   hang=N                      the end of group N with a collective of the device does not return before an abort
 //   when=late|early|random      when work of streams happens: when it is waited for, at once, or at random times between
 //   order=forward|reverse|random   in which order threads and blocks run
 //   seed=N                      of everything that is random
@@ -54,9 +57,9 @@ enum class When { LATE, EARLY, RANDOM };
 struct Settings {
     const Card* card = &CARDS[0];
     uint64_t memory_bytes = CARDS[0].memory_bytes;
-    int64_t kernel_ns = 20'000;
+    int64_t kernel_ns = 20'000, launch_ns = 0;
     double copy_bytes_per_s = 25e9;
-    uint64_t slow_launch = 0;
+    uint64_t slow_launch = 0, stall = 0, hang = 0;
     int64_t slow_ns = 0;
     When when = When::LATE;
     int order = 2;
@@ -117,6 +120,8 @@ inline Settings settings_of(const char* text) {
             memory = true;
         } else if (name == "kernel_us") {
             settings.kernel_ns = (int64_t)number_of(value, word) * 1000;
+        } else if (name == "launch_us") {
+            settings.launch_ns = (int64_t)number_of(value, word) * 1000;
         } else if (name == "copy_bytes_per_s") {
             settings.copy_bytes_per_s = (double)number_of(value, word);
         } else if (name == "slow") {
@@ -124,6 +129,10 @@ inline Settings settings_of(const char* text) {
             if (colon == std::string::npos) wrong_settings(word);
             settings.slow_launch = number_of(value.substr(0, colon), word);
             settings.slow_ns = (int64_t)number_of(value.substr(colon + 1), word) * 1'000'000;
+        } else if (name == "stall") {
+            settings.stall = number_of(value, word);
+        } else if (name == "hang") {
+            settings.hang = number_of(value, word);
         } else if (name == "when") {
             settings.when = (When)choice({"late", "early", "random"});
         } else if (name == "order") {

@@ -15,9 +15,13 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use trawl_kernels::cuda::{Cuda, Search, gpus};
 
 /// Sources of the libraries, and the emulator that kernels are compiled beside: name and text.
-const SOURCES: [(&str, &str); 9] = [
+const SOURCES: [(&str, &str); 13] = [
     ("driver.cpp", include_str!("../driver/driver.cpp")),
     ("process.h", include_str!("../driver/process.h")),
+    ("collective.h", include_str!("../driver/collective.h")),
+    ("collectives.h", include_str!("../driver/collectives.h")),
+    ("nccl.cpp", include_str!("../driver/nccl.cpp")),
+    ("graphs.h", include_str!("../driver/graphs.h")),
     ("device.h", include_str!("../driver/device.h")),
     ("memory.h", include_str!("../driver/memory.h")),
     ("results.h", include_str!("../driver/results.h")),
@@ -29,8 +33,11 @@ const SOURCES: [(&str, &str); 9] = [
 
 /// Sources, and the libraries made of each: file and the name that it goes by for the loader. `libcuda.so` is the name that the
 /// driver's bindings try first: where it is open, or in the loader's path, it is taken before a driver of the machine.
-const LIBRARIES: [(&str, &[&str]); 2] =
-    [("driver.cpp", &["libcuda.so.1", "libcuda.so"]), ("compiler.cpp", &["libnvrtc.so.13"])];
+const LIBRARIES: [(&str, &[&str]); 3] = [
+    ("driver.cpp", &["libcuda.so.1", "libcuda.so"]),
+    ("compiler.cpp", &["libnvrtc.so.13"]),
+    ("nccl.cpp", &["libnccl.so.2"]),
+];
 
 /// Variable with the settings of a process's devices, separated by semicolons.
 pub const SETTINGS_VARIABLE: &str = "TRAWL_TEST_DRIVER";
@@ -49,7 +56,7 @@ pub struct Driver {
 pub struct Counts {
     /// Allocations of device memory that were requested.
     pub allocations: u64,
-    /// Launches of kernels.
+    /// Launches of single kernels.
     pub launches: u64,
     /// Modules loaded.
     pub modules: u64,
@@ -73,6 +80,14 @@ pub struct Counts {
     pub live_events: u64,
     /// Bytes of managed memory that were moved to the device.
     pub moved_bytes: u64,
+    /// Kernels launched, by themselves or in graphs.
+    pub kernels: u64,
+    /// Launches of graphs.
+    pub graph_launches: u64,
+    /// Graphs and their instances that were not destroyed.
+    pub live_graphs: u64,
+    /// All-gathers that it took part in to the end.
+    pub gathers: u64,
 }
 
 /// A device of this process, with settings, faults and counts of its own.
@@ -136,7 +151,7 @@ impl Driver {
             // Tests of several processes run at the same time.
             let lock = std::fs::File::create(folder.join("lock")).expect("a file");
             lock.lock().expect("a lock");
-            let last = LIBRARIES[1].1[0];
+            let last = LIBRARIES[2].1[0];
             if !folder.join(last).is_file() {
                 build(&folder);
             }

@@ -350,3 +350,113 @@ fn every_result_can_be_had_of_the_call_that_a_test_names() {
     let query = || call!(cuStreamQuery(world.stream));
     assert_eq!([query(), query(), query()], [SUCCESS, failed, failed]);
 }
+
+/// The parameters of a kernel on one block, which point to `parameters`.
+fn node_of(function: sys::CUfunction, threads: u32, parameters: &mut [*mut c_void; 1]) -> sys::CUDA_KERNEL_NODE_PARAMS {
+    sys::CUDA_KERNEL_NODE_PARAMS {
+        func: function,
+        gridDimX: 1,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        kernelParams: parameters.as_mut_ptr(),
+        extra: ptr::null_mut(),
+        kern: ptr::null_mut(),
+        ctx: ptr::null_mut(),
+    }
+}
+
+#[test]
+fn a_graph_launches_what_its_nodes_were_when_it_was_launched_and_refuses_what_is_not_its_own() {
+    let world = on("when=late");
+    let (memory, function) = (world.allocate(80), world.load("move", MOVE));
+    let host = pinned(10);
+    host.fill(0.0);
+    assert_eq!(call!(cuMemcpyHtoDAsync_v2(memory, host.as_ptr().cast(), 80, world.stream)), SUCCESS);
+    // Adds 1.5 to the number at `from`, and writes the sum to the one behind it.
+    let arguments = |from: u64| [memory + 8 * (from + 1), 0, memory + 8 * from];
+    let graph: sys::CUgraph = made!(cuGraphCreate(0));
+    let other: sys::CUgraph = made!(cuGraphCreate(0));
+    let mut unmade: sys::CUgraph = ptr::null_mut();
+    assert_eq!(call!(cuGraphCreate(&raw mut unmade, 1)), INVALID_VALUE, "there are no flags");
+    let add = |to: sys::CUgraph, behind: &[sys::CUgraphNode], threads: u32, arguments: &mut [u64; 3]| {
+        let mut parameters: [*mut c_void; 1] = [arguments.as_mut_ptr().cast()];
+        let (node, mut made) = (node_of(function, threads, &mut parameters), ptr::null_mut());
+        let outcome = call!(cuGraphAddKernelNode_v2(&raw mut made, to, behind.as_ptr(), behind.len(), &raw const node));
+        (outcome, made)
+    };
+    let mut own = arguments(0);
+    let (outcome, first) = add(graph, &[], 32, &mut own);
+    assert_eq!(outcome, SUCCESS);
+    own.fill(0);
+    let (outcome, second) = add(graph, &[first], 32, &mut arguments(1));
+    assert_eq!(outcome, SUCCESS);
+    assert_eq!(add(other, &[first], 32, &mut arguments(0)).0, INVALID_VALUE, "a node of another graph");
+    assert_eq!(add(graph, &[first, first], 32, &mut arguments(0)).0, INVALID_VALUE, "twice the same");
+    assert_eq!(add(graph, &[], 96, &mut arguments(0)).0, INVALID_VALUE, "more threads than the text bounds a block to");
+    let nothing: sys::CUgraph = ptr::without_provenance_mut(8);
+    assert_eq!(add(nothing, &[], 32, &mut arguments(0)).0, INVALID_VALUE);
+    let mut unmade: sys::CUgraphExec = ptr::null_mut();
+    assert_eq!(call!(cuGraphInstantiateWithFlags(&raw mut unmade, graph, 16)), INVALID_VALUE);
+    let instance: sys::CUgraphExec = made!(cuGraphInstantiateWithFlags(graph, 0));
+    assert_eq!(call!(cuGraphLaunch(instance, world.stream)), SUCCESS);
+    // A change affects later launches alone; here the second kernel reads what the first wrote 2 numbers further on.
+    let change = |instance: sys::CUgraphExec, node: sys::CUgraphNode, function, arguments: &mut [u64; 3]| {
+        let mut parameters: [*mut c_void; 1] = [arguments.as_mut_ptr().cast()];
+        let node_of = node_of(function, 32, &mut parameters);
+        call!(cuGraphExecKernelNodeSetParams_v2(instance, node, &raw const node_of))
+    };
+    assert_eq!(change(instance, second, function, &mut [memory + 32, 0, memory + 16]), SUCCESS);
+    assert_eq!(change(instance, ptr::without_provenance_mut(8), function, &mut arguments(0)), INVALID_VALUE);
+    let stranger = {
+        let there = on("");
+        let function = there.load("move", MOVE);
+        assert_eq!(call!(cuGraphLaunch(instance, there.stream)), INVALID_VALUE, "of another context");
+        assert_eq!(call!(cuCtxSetCurrent(world.context)), SUCCESS);
+        function
+    };
+    assert_eq!(change(instance, second, stranger, &mut arguments(0)), INVALID_VALUE, "of another context");
+    // In another stream, behind the first launch although nothing else orders the streams.
+    let beside: sys::CUstream = made!(cuStreamCreate(1));
+    assert_eq!(call!(cuGraphLaunch(instance, beside)), SUCCESS);
+    assert_eq!(call!(cuGraphExecDestroy(instance)), SUCCESS);
+    assert_eq!(call!(cuGraphExecDestroy(instance)), INVALID_VALUE, "twice");
+    assert_eq!(call!(cuStreamSynchronize(beside)), SUCCESS, "what is under way is done");
+    assert_eq!(call!(cuMemcpyDtoHAsync_v2(host.as_mut_ptr().cast(), memory, 80, world.stream)), SUCCESS);
+    assert_eq!(world.synchronise(), SUCCESS);
+    assert_eq!(host[..5], [0.0, 1.5, 3.0, 0.0, 4.5]);
+    // Kernels of a graph that was destroyed are not changed any more.
+    let instance: sys::CUgraphExec = made!(cuGraphInstantiateWithFlags(graph, 0));
+    assert_eq!(call!(cuGraphDestroy(graph)), SUCCESS);
+    assert_eq!(call!(cuGraphDestroy(graph)), INVALID_VALUE, "twice");
+    assert_eq!(change(instance, first, function, &mut arguments(0)), INVALID_VALUE);
+    assert_eq!(call!(cuGraphLaunch(instance, world.stream)), SUCCESS);
+    assert_eq!(world.synchronise(), SUCCESS);
+    let counts = world.device.counts();
+    assert_eq!((counts.launches, counts.kernels, counts.graph_launches), (0, 6, 3));
+    assert_eq!(counts.live_graphs, 2);
+}
+
+#[test]
+fn kernels_of_a_graph_that_do_not_depend_on_each_other_have_no_order() {
+    let world = on("");
+    let (memory, function) = (world.allocate(80), world.load("move", MOVE));
+    let host = pinned(10);
+    host.fill(0.0);
+    assert_eq!(call!(cuMemcpyHtoDAsync_v2(memory, host.as_ptr().cast(), 80, world.stream)), SUCCESS);
+    let graph: sys::CUgraph = made!(cuGraphCreate(0));
+    for from in 0..2u64 {
+        let mut arguments = [memory + 8 * (from + 1), 0, memory + 8 * from];
+        let mut parameters: [*mut c_void; 1] = [arguments.as_mut_ptr().cast()];
+        let node = node_of(function, 32, &mut parameters);
+        let _: sys::CUgraphNode = made!(cuGraphAddKernelNode_v2(graph, ptr::null(), 0, &raw const node));
+    }
+    let instance: sys::CUgraphExec = made!(cuGraphInstantiateWithFlags(graph, 0));
+    assert_eq!(call!(cuGraphLaunch(instance, world.stream)), SUCCESS);
+    assert_eq!(call!(cuMemcpyDtoHAsync_v2(host.as_mut_ptr().cast(), memory, 80, world.stream)), SUCCESS);
+    assert_eq!(world.synchronise(), SUCCESS);
+    assert_eq!(host[..3], [0.0, 1.5, 1.5], "the second did not wait for the first");
+}

@@ -127,6 +127,8 @@ struct Device<'a> {
     /// The lowered pieces of the stage.
     executables: &'a [Executable],
     fleet: &'a Fleet,
+    /// Whether the last piece has the values of a cross-section, which are reduced over all symbols.
+    is_cross: bool,
     engine: &'a Engine,
     pool: &'a rayon::ThreadPool,
     cancel: &'a dyn Cancel,
@@ -171,7 +173,8 @@ impl ScanSource {
             }
         };
         let executables = self.executable.stage(step.stage);
-        let device = Device { executables, fleet, engine: &self.engine, pool, cancel, report };
+        let is_cross = step.stage + 1 < self.plan().stages().len();
+        let device = Device { executables, fleet, is_cross, engine: &self.engine, pool, cancel, report };
         let laid: Vec<_> =
             pool.install(|| segments.par_iter().map(|s| (Instant::now(), guarded(|| shared.axes(s.bars)))).collect());
         let mut runs: Vec<(usize, Instant, StageRun<'_>)> = Vec::with_capacity(segments.len());
@@ -244,6 +247,38 @@ impl ScanSource {
     }
 }
 
+impl ScanSource {
+    /// Brings the bars of segments to the devices before [`Self::evaluate_together`] is called for them, as far as the first piece
+    /// of the step reads them; the bytes that were brought. Whatever fails is reported by that call.
+    pub fn prefetch(
+        &self,
+        fleet: &Fleet,
+        step: ScanStep,
+        input: &StepInputV1,
+        segment: &Loaded<'_>,
+        references: &References,
+        cancel: &dyn Cancel,
+    ) -> u64 {
+        let times = [self.as_of];
+        let brought = guarded(|| {
+            let shared = StepRun::new(self, step, input, &times, references)?;
+            let axes = shared.axes(segment.bars)?;
+            let run = shared.stage_run(&axes, segment.bars.len());
+            let (needed, _) = shared.needed(&run);
+            let Some((piece, needed)) = shared.stage.pieces.first().zip(needed.first()) else { return Ok(0) };
+            let frame = run.frame(piece);
+            let is_whole = !matches!(frame.bars, BarSize::Higher { forming: true, .. });
+            if step.kind != StepKind::Values || !matches!(frame.subject, Subject::Own) || !is_whole {
+                return Ok(0);
+            }
+            let read = run.inputs_of(0, run.wanted(frame, needed), needed, &[]);
+            let part = RequestPart { symbols: read.symbols(), from: read.from.clone(), source: read.source() };
+            Ok(fleet.prefetch(&self.executable.stage(step.stage)[0], std::slice::from_ref(&part), cancel))
+        });
+        brought.unwrap_or(0)
+    }
+}
+
 /// Extends the needed rows of references to the first row that any segment needs, since they are computed once for all.
 fn share_needs(lives: &mut [Live<'_>]) {
     let Some(first) = lives.first() else { return };
@@ -305,10 +340,15 @@ impl Device<'_> {
             .iter()
             .map(|read| RequestPart { symbols: read.symbols(), from: read.from.clone(), source: read.source() })
             .collect();
-        self.fleet.evaluate_parts(&self.executables[p], &parts, self.cancel, &mut |event| match event {
+        let mut report = |event: RequestEvent<'_>| match event {
             RequestEvent::Stages(stages) => (self.report)(BatchEvent::Stages(stages.clone())),
             RequestEvent::Part { part, values, took } => came(part, values, took),
-        });
+        };
+        let (executable, cancel) = (&self.executables[p], self.cancel);
+        match self.is_cross && p + 1 == self.executables.len() {
+            true => self.fleet.evaluate_cross_section(executable, &parts, cancel, &mut report),
+            false => self.fleet.evaluate_parts(executable, &parts, cancel, &mut report),
+        }
     }
 
     /// Runs on the CPU what no kernel supports; the bits are the same.

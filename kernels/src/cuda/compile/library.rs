@@ -23,6 +23,8 @@ pub enum Library {
     Driver,
     /// The run-time compiler, `libnvrtc`.
     Compiler,
+    /// Collectives, `libnccl`.
+    Collectives,
 }
 
 impl Library {
@@ -31,6 +33,7 @@ impl Library {
         match self {
             Self::Driver => &["libcuda.so.1"],
             Self::Compiler => &["libnvrtc.so.13", "libnvrtc.so.12"],
+            Self::Collectives => &["libnccl.so.2"],
         }
     }
 }
@@ -119,7 +122,7 @@ impl Open {
     ///
     /// # Safety
     /// `F` must be the function's type.
-    pub(super) unsafe fn function<F: Copy>(&self, name: &str) -> Option<F> {
+    pub(in crate::cuda) unsafe fn function<F: Copy>(&self, name: &str) -> Option<F> {
         // SAFETY: the caller's promise; the library is never closed.
         unsafe { self.0.get::<F>(name.as_bytes()) }.ok().map(|symbol| *symbol)
     }

@@ -11,6 +11,7 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 use crate::cuda::codegen::lower::{Kernel, Lowered};
 use crate::cuda::compile::device_probe::{Gpu, has_function};
 use crate::cuda::device::arguments::{Launch, Pointers};
+use crate::cuda::device::graph::{GRAPH_FUNCTIONS, LaunchGraphs};
 use crate::cuda::device::memory_mode::HostAccess;
 use crate::cuda::device::numa::{node_of, on_node};
 use crate::cuda::device::shared_memory::{SharedMemory, prefetch};
@@ -53,6 +54,8 @@ pub struct Cuda {
     idle: sys::CUstream,
     /// Priorities of streams: the least, and the greatest, which is the lower number.
     priorities: (i32, i32),
+    /// Whether the driver has graphs.
+    has_graphs: bool,
     shared: SharedMemory,
     anchor: Mutex<Anchor>,
 }
@@ -106,6 +109,7 @@ impl Cuda {
             device,
             idle,
             priorities: priorities(),
+            has_graphs: GRAPH_FUNCTIONS.iter().all(|function| has_function(function)),
             shared: SharedMemory::default(),
             anchor: Mutex::new(anchor),
         };
@@ -113,13 +117,13 @@ impl Cuda {
         Ok(device)
     }
 
-    fn bind(&self) -> Result<(), Fault> {
+    pub(super) fn bind(&self) -> Result<(), Fault> {
         self.context.bind_to_thread().map_err(|e| self.fault(e))
     }
 
     /// Classifies an unexpected error: all calls fail from now on, or only this one did. Which errors end a context
     /// depends on the driver's version, so the driver is queried.
-    fn fault(&self, error: DriverError) -> Fault {
+    pub(super) fn fault(&self, error: DriverError) -> Fault {
         let text = format!("{error:?}");
         // SAFETY: context and stream are owned and live as long as `self`.
         let state = unsafe {
@@ -266,11 +270,15 @@ impl Device for Cuda {
     fn stream(&self, urgency: Urgency) -> Result<Stream, Fault> {
         self.bind()?;
         let kind = result::stream::StreamKind::NonBlocking;
-        let stream = match (self.priorities, urgency) {
-            ((least, greatest), Urgency::Interactive) if least != greatest => {
-                result::stream::create_with_priority(kind, greatest)
-            }
-            _ => result::stream::create(kind),
+        let (least, greatest) = self.priorities;
+        let priority = match urgency {
+            Urgency::Interactive => greatest,
+            Urgency::Batch => least.midpoint(greatest),
+            Urgency::Prefetch => least,
+        };
+        let stream = match least == greatest {
+            true => result::stream::create(kind),
+            false => result::stream::create_with_priority(kind, priority),
         };
         Ok(Stream(stream.map_err(|e| self.fault(e))? as u64))
     }
@@ -466,6 +474,10 @@ impl Device for Cuda {
             result::launch_kernel(function, (blocks, 1, 1), (threads, 1, 1), shared, stream, &mut parameters)
         }
         .map_err(|e| self.fault(e))
+    }
+
+    fn graphs(&self) -> Option<&dyn LaunchGraphs> {
+        self.has_graphs.then_some(self)
     }
 
     fn mark(&self, stream: Stream) -> Result<Mark, Fault> {

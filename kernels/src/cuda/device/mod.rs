@@ -6,6 +6,8 @@
 
 pub(super) mod arguments;
 pub(super) mod driver;
+mod driver_graphs;
+pub(super) mod graph;
 pub(super) mod launcher;
 pub(super) mod memory_mode;
 mod numa;
@@ -16,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::cuda::codegen::lower::{Kernel, LowerError, Lowered};
 use arguments::{Launch, Pointers};
+use graph::LaunchGraphs;
 use memory_mode::HostAccess;
 
 /// Bytes of a cell.
@@ -127,6 +130,13 @@ pub enum Urgency {
     Interactive,
     /// Large requests.
     Batch,
+    /// What nobody waits for yet.
+    Prefetch,
+}
+
+impl Urgency {
+    /// How many there are.
+    pub const COUNT: usize = 3;
 }
 
 /// Memory that kernels read and write. Released by [`Device::release`].
@@ -172,6 +182,13 @@ impl Staging {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stream(pub(super) u64);
 
+impl Stream {
+    /// The driver's handle.
+    pub(in crate::cuda) fn handle(self) -> *mut std::ffi::c_void {
+        self.0 as *mut std::ffi::c_void
+    }
+}
+
 /// A position in a stream. Released by [`Device::forget`].
 #[derive(Debug)]
 pub struct Mark(pub(super) u64);
@@ -179,6 +196,13 @@ pub struct Mark(pub(super) u64);
 /// A loaded kernel. Lives as long as the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Function(pub(super) u64);
+
+impl Function {
+    /// The driver's handle.
+    pub(in crate::cuda) fn handle(self) -> u64 {
+        self.0
+    }
+}
 
 /// A device. All errors are [`Fault::OutOfMemory`], [`Fault::Lost`], [`Fault::Failed`] or, from
 /// [`Device::compile`] and [`Device::load`], [`Fault::Code`].
@@ -298,6 +322,11 @@ pub trait Device: Send + Sync + Debug {
         launch: &Launch,
         pointers: &Pointers,
     ) -> Result<(), Fault>;
+
+    /// How several kernels are launched by one call; `None` if each needs its own.
+    fn graphs(&self) -> Option<&dyn LaunchGraphs> {
+        None
+    }
 
     /// # Errors
     /// [`Fault`].

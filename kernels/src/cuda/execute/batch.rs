@@ -1,19 +1,21 @@
 //! One batch on a device: groups of symbols are copied in, a sequence of kernels runs over them, values are copied out.
 //! All work is enqueued in one stream at once; values are fetched when the batch is finished.
 
+mod kernels;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::cuda::codegen::number::number_bytes;
-use crate::cuda::device::arguments::{GROUP_LANES, Limits, Market, Pointers, SCATTERED, Wanted};
+use crate::cuda::device::arguments::{GROUP_LANES, Market, Wanted};
 use crate::cuda::device::{CELL_BYTES, Fault, Place};
-use crate::cuda::execute::cells::{Numbers, lay, numbers_of, row_cells};
+use crate::cuda::execute::cells::{lay, row_cells};
 use crate::cuda::execute::column_cache::{CachedColumn, ColumnKey, Neighbours, ResidentColumns};
+use crate::cuda::execute::graphs::{Graphs, LaunchedGraph};
+use crate::cuda::execute::held::{HeldBatch, Holding, RowsOf};
 use crate::cuda::execute::placement::Placement;
 use crate::cuda::execute::programs::Ready;
-use crate::cuda::execute::sequence::Series;
 use crate::cuda::execute::transfer::{DeviceBuffer, Lent, OwnMark};
-use crate::stages::{EngineStage, StageSpan, Stages};
+use crate::stages::{EngineStage, Launches, StageSpan, Stages};
 use crate::{Precision, SymbolInput};
 
 /// The work of a batch.
@@ -22,8 +24,12 @@ pub(super) struct Task<'a> {
     /// Cache for columns of bars with a known source.
     pub resident: Option<&'a ResidentColumns>,
     pub placement: &'a dyn Placement,
-    /// Whether values are fetched; `false` to measure the device's time only.
+    /// For sequences of many kernels.
+    pub graphs: &'a Arc<Graphs>,
+    /// Whether values are fetched; `false` to measure the device's time only, and if they stay on the device.
     pub fetch: bool,
+    /// Where the outputs stay on the device.
+    pub holding: Option<&'a Holding>,
 }
 
 /// One group of a request in a batch.
@@ -83,7 +89,15 @@ pub(super) struct Batch {
     /// Marks before all work, after the copies in, and after the kernels.
     marks: Vec<OwnMark>,
     bytes_in: u64,
+    /// Kernels launched, and calls that launched them.
+    launches: Launches,
+    /// Outputs that stay on the device, and the mark behind their copies.
+    held: Option<HeldBatch>,
+    left: Option<OwnMark>,
     settled: bool,
+    /// The graph of its kernels: not used by another batch before this one has ended. Returned before the track,
+    /// so that whoever gets that finds it.
+    graph: Option<LaunchedGraph>,
     lent: Lent,
 }
 
@@ -94,6 +108,8 @@ pub(super) struct Ran {
     /// From its first copy to its last.
     pub began: Instant,
     pub ended: Instant,
+    /// Its outputs, if they stay on the device.
+    pub held: Option<HeldBatch>,
 }
 
 impl Batch {
@@ -125,13 +141,20 @@ impl Batch {
             columns: Vec::new(),
             marks: Vec::new(),
             bytes_in: 0,
+            launches: Launches::default(),
+            held: None,
+            left: None,
             settled: false,
             lent,
+            graph: None,
         };
         batch.marks.push(batch.lent.mark()?);
         batch.send_columns(ready, task, groups)?;
-        batch.compute(ready)?;
+        batch.compute(ready, task.graphs)?;
         batch.marks.push(batch.lent.mark()?);
+        if let Some(holding) = task.holding {
+            batch.hold(holding)?;
+        }
         if task.fetch {
             batch.cut_parcels();
             for parcel in 0..batch.parcels.len().min(2) {
@@ -208,155 +231,20 @@ impl Batch {
         Ok(())
     }
 
-    /// The address of a column for a kernel: of its first row if the rows are contiguous, else of the table at cell
-    /// `scattered` of the arguments.
-    fn address_of(&self, column: &Column, arguments: &DeviceBuffer, scattered: Option<usize>) -> u64 {
-        match scattered {
-            Some(table) => arguments.memory().at(table) | SCATTERED,
-            None => column.first().map_or(0, |(held, cell)| held.memory().at(*cell)),
+    /// Copies the outputs to where they stay.
+    fn hold(&mut self, holding: &Holding) -> Result<(), Fault> {
+        let mut extents = Vec::with_capacity(self.extents.len());
+        for extent in &self.extents {
+            let at = holding.reserve(extent.cells)?;
+            let (from, to) = ((extent.held.memory(), extent.at), (holding.block.memory(), at));
+            self.lent.device.copy_within(self.lent.stream, from, to, extent.cells)?;
+            extents.push((at, extent.cells, extent.outputs.clone()));
         }
-    }
-
-    /// Whether a column's groups are contiguous, as in all series that kernels compute.
-    fn is_whole(&self, column: &Column) -> bool {
-        let Some((first, begin)) = column.first() else { return true };
-        let lies = |((held, cell), row): (&CachedColumn, &i64)| {
-            Arc::ptr_eq(held, first) && *cell == begin + *row as usize * row_cells(self.precision)
-        };
-        column.iter().zip(&self.market.first_row).all(lies)
-    }
-
-    fn compute(&mut self, ready: &Ready) -> Result<(), Fault> {
-        let sequence = &ready.sequence;
-        let facts = self.lent.device.facts();
-        let limits = Limits { shared_bytes: facts.shared_bytes, multiprocessors: facts.multiprocessors as usize };
-        let mut numbers = Numbers::of(&self.market);
-        let mut launches = Vec::with_capacity(sequence.calls.len());
-        for (number, call) in sequence.calls.iter().enumerate() {
-            let launch = call.lowered.launch(&self.market, ready.uses.bars(number, self.wanted), limits);
-            let places = numbers.add(&launch);
-            launches.push((launch, places));
-        }
-        let identity = ready.identity.as_ref().map(|(lowered, function)| {
-            let launch = lowered.launch(&self.market, Wanted::Last, limits);
-            let places = numbers.add(&launch);
-            (lowered, *function, launch, places)
-        });
-        let scattered: Vec<Option<usize>> = self
-            .columns
-            .iter()
-            .map(|column| {
-                let column = column.as_ref().filter(|column| !self.is_whole(column))?;
-                Some(numbers.add_table(column.iter().map(|(held, cell)| held.memory().at(*cell))))
-            })
-            .collect();
-        let arguments = self.lent.allocate(numbers.cells.len())?;
-        let mut fill = |first: usize, to: &mut [u64]| to.copy_from_slice(&numbers.cells[first..first + to.len()]);
-        self.lent.send(arguments.memory(), numbers.cells.len(), &mut fill)?;
-        self.bytes_in += (numbers.cells.len() * CELL_BYTES) as u64;
-        let pointers = |columns: Vec<u64>,
-                        out: &DeviceBuffer,
-                        scratch: Option<&DeviceBuffer>,
-                        (tail, table): (usize, usize)| Pointers {
-            columns,
-            out: out.memory().at(0),
-            scratch: scratch.map_or(0, |scratch| scratch.memory().at(0)),
-            table: arguments.memory().at(table),
-            first_row: arguments.memory().at(numbers.first_row),
-            visible: arguments.memory().at(numbers.visible),
-            tail: arguments.memory().at(tail),
-        };
-        let mut made: Vec<Option<Arc<DeviceBuffer>>> = vec![None; sequence.calls.len()];
-        for (number, (call, (launch, places))) in sequence.calls.iter().zip(&launches).enumerate() {
-            if call.lowered.kernel.outputs == 0 || launch.blocks == 0 {
-                continue;
-            }
-            let address = |series: &Series| match *series {
-                Series::Column(at) => {
-                    let column = self.columns.get(at)?.as_ref()?;
-                    Some(self.address_of(column, &arguments, scattered.get(at).copied().flatten()))
-                }
-                Series::Made { call, output } => {
-                    let stride = self.series_cells(ready.uses.bars(call, self.wanted));
-                    Some(made.get(call)?.as_ref()?.memory().at(output * stride))
-                }
-                Series::Constant(_) => None,
-            };
-            let columns: Option<Vec<u64>> = call.reads.iter().map(address).collect();
-            let columns = columns.ok_or_else(|| Fault::Failed("a kernel reads what nothing made".to_owned()))?;
-            let out = self.lent.allocate(self.cells_of(launch.out_len))?;
-            let scratch = self.cells_of(launch.scratch_len);
-            let scratch = if scratch > 0 { Some(self.lent.allocate(scratch)?) } else { None };
-            let pointers = pointers(columns, &out, scratch.as_ref(), *places);
-            let function = ready.functions[number];
-            // Right before the first kernel, so that time spent on allocations does not count as the kernel's.
-            if self.marks.len() == 1 {
-                self.marks.push(self.lent.mark()?);
-            }
-            self.lent.device.launch(self.lent.stream, function, &call.lowered, launch, &pointers)?;
-            made[number] = Some(Arc::new(out));
-            ready.uses.over[number].iter().for_each(|other| made[*other] = None);
-        }
-        if self.marks.len() == 1 {
-            self.marks.push(self.lent.mark()?);
-        }
-        self.output_extents(ready, &made, &mut |held, cell| {
-            let Some((lowered, function, launch, places)) = &identity else {
-                return Err(Fault::Failed("no kernel gives last bars".to_owned()));
-            };
-            let out = self.lent.allocate(self.cells_of(launch.out_len))?;
-            let pointers = pointers(vec![held.memory().at(cell)], &out, None, *places);
-            self.lent.device.launch(self.lent.stream, *function, lowered, launch, &pointers)?;
-            Ok(out)
-        })
-        .map(|extents| self.extents = extents)
-    }
-
-    /// Cells of so many numbers of the kernels' type, which are whole rows.
-    fn cells_of(&self, numbers: usize) -> usize {
-        numbers * number_bytes(self.precision) / CELL_BYTES
-    }
-
-    /// Cells of a series of these bars.
-    fn series_cells(&self, wanted: Wanted) -> usize {
-        self.cells_of(self.market.output_stride(wanted))
-    }
-
-    /// Determines the extents of the outputs. Series with all bars of which only the last are wanted are reduced by
-    /// `last`.
-    fn output_extents(
-        &self,
-        ready: &Ready,
-        made: &[Option<Arc<DeviceBuffer>>],
-        last: &mut dyn FnMut(&DeviceBuffer, usize) -> Result<DeviceBuffer, Fault>,
-    ) -> Result<Vec<Extent>, Fault> {
-        let sequence = &ready.sequence;
-        let cells = self.series_cells(self.wanted);
-        let mut extents: Vec<Extent> = Vec::new();
-        let mut places: Vec<(usize, usize, usize)> = Vec::new();
-        for (output, series) in sequence.outputs.iter().enumerate() {
-            if let Series::Made { call, output: of } = *series {
-                places.push((call, of, output));
-            }
-        }
-        places.sort_unstable();
-        for (call, of, output) in places {
-            let Some(held) = made[call].clone() else { continue };
-            let bars = ready.uses.bars(call, self.wanted);
-            let (held, at) = if bars == self.wanted {
-                (held, of * cells)
-            } else {
-                (Arc::new(last(&held, of * self.series_cells(bars))?), 0)
-            };
-            match extents.last_mut() {
-                Some(before) if Arc::ptr_eq(&before.held, &held) && before.at + before.cells == at => {
-                    before.cells += cells;
-                    before.outputs.push(output);
-                }
-                _ => extents.push(Extent { held, at, cells, outputs: vec![output] }),
-            }
-        }
-        Ok(extents)
+        let (market, owners) = (self.market.clone(), self.owners.clone());
+        self.held = Some(HeldBatch { precision: self.precision, market, owners, wanted: self.wanted, extents });
+        // Behind the copies: what waits for the batch waits for them.
+        self.left = Some(self.lent.mark()?);
+        Ok(())
     }
 
     fn cut_parcels(&mut self) {
@@ -403,14 +291,15 @@ impl Batch {
             for piece in &self.parcels[parcel] {
                 bytes_out += (piece.cells * CELL_BYTES) as u64;
                 let staging = &self.lent.outward[parcel % 2];
-                let read = &mut |cells: &[u64]| self.read(piece, cells, value);
+                let outputs = &self.extents[piece.extent].outputs;
+                let read = &mut |cells: &[u64]| self.rows().read(outputs, piece.at, cells, value);
                 self.lent.device.read(staging, piece.staging_at, piece.cells, read);
             }
             if parcel + 2 < self.parcels.len() {
                 self.fetch(parcel + 2)?;
             }
         }
-        for mark in &self.marks {
+        for mark in self.marks.iter().chain(&self.left) {
             mark.wait()?;
         }
         self.lent.settled();
@@ -422,6 +311,7 @@ impl Batch {
         let [started, sent, computed] = self.marks.as_slice() else {
             return Err(Fault::Failed("a batch without its marks".to_owned()));
         };
+        stages.launched(self.launches);
         let mut record = |stage, bytes, started, ended| {
             stages.record(StageSpan { stage, part: self.number, bytes, started, ended });
         };
@@ -433,41 +323,12 @@ impl Batch {
             ended = done.time()?;
             record(EngineStage::DeviceToHost, bytes_out, computed_at, ended);
         }
-        Ok(Ran { computing: self.lent.device.between(sent.mark(), computed.mark())?, began, ended })
+        let computing = self.lent.device.between(sent.mark(), computed.mark())?;
+        Ok(Ran { computing, began, ended, held: self.held.take() })
     }
 
-    /// Reads the cells of a run, row by row.
-    fn read(&self, piece: &CopyRun, cells: &[u64], value: &mut dyn FnMut((usize, usize), usize, usize, f64)) {
-        let extent = &self.extents[piece.extent];
-        let rows = self.market.output_stride(self.wanted) / GROUP_LANES;
-        let mut group = 0;
-        let row_cells = row_cells(self.precision);
-        for (number, cells) in cells.chunks(row_cells).enumerate() {
-            let at = piece.at / row_cells + number;
-            let (output, row) = (extent.outputs[at / rows], at % rows);
-            match self.wanted {
-                Wanted::Last => group = row,
-                Wanted::All => {
-                    if row == 0 {
-                        group = 0;
-                    }
-                    let behind =
-                        |group: usize| self.market.first_row.get(group + 1).is_some_and(|end| row as i64 >= *end);
-                    while behind(group) {
-                        group += 1;
-                    }
-                }
-            }
-            let first = self.market.first_row[group] as usize;
-            for (lane, x) in numbers_of(self.precision, cells).into_iter().enumerate() {
-                let owner = self.owners[group * GROUP_LANES + lane];
-                let visible = self.market.visible[group * GROUP_LANES + lane] as usize;
-                let bar = if self.wanted == Wanted::All { row - first } else { visible.wrapping_sub(1) };
-                if let Some(owner) = owner.filter(|_| bar < visible) {
-                    value(owner, output, bar, x);
-                }
-            }
-        }
+    fn rows(&self) -> RowsOf<'_> {
+        RowsOf { precision: self.precision, market: &self.market, owners: &self.owners, wanted: self.wanted }
     }
 }
 

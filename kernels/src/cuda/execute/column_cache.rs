@@ -36,6 +36,8 @@ struct Allocation {
     keys: Vec<ColumnKey>,
     /// Sequence number of its last use.
     used: u64,
+    /// Whether it was brought before a request asked for it, and none has yet.
+    is_ahead: bool,
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +49,9 @@ struct State {
     order: BTreeMap<u64, u64>,
     bytes: u64,
     clock: u64,
+    /// Bytes that were brought ahead and then read, and bytes that requests copied themselves.
+    read_bytes: u64,
+    copied_bytes: u64,
 }
 
 /// The column cache of a device.
@@ -77,6 +82,9 @@ impl ResidentColumns {
         let state = &mut *self.state();
         let (number, cell) = *state.columns.get(key)?;
         let piece = state.pieces.get_mut(&number)?;
+        if std::mem::take(&mut piece.is_ahead) {
+            state.read_bytes += bytes_of(&piece.held);
+        }
         state.clock += 1;
         state.order.remove(&piece.used);
         piece.used = state.clock;
@@ -87,6 +95,31 @@ impl ResidentColumns {
     /// Caches completely copied columns, each with its first cell. Columns that were cached meanwhile keep their
     /// existing entry.
     pub fn keep(&self, columns: &[(ColumnKey, usize)], held: &Arc<DeviceBuffer>) {
+        self.state().copied_bytes += bytes_of(held);
+        self.keep_any(columns, held, false);
+    }
+
+    /// Caches a column that no request has asked for yet.
+    pub fn keep_prefetched(&self, key: ColumnKey, held: &Arc<DeviceBuffer>) {
+        self.keep_any(&[(key, 0)], held, true);
+    }
+
+    /// Whether so many bytes fit without an eviction.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.state().bytes + bytes <= self.bytes_max
+    }
+
+    /// Bytes that were brought ahead and then read.
+    pub fn read_bytes(&self) -> u64 {
+        self.state().read_bytes
+    }
+
+    /// Bytes of cached columns that requests copied themselves.
+    pub fn copied_bytes(&self) -> u64 {
+        self.state().copied_bytes
+    }
+
+    fn keep_any(&self, columns: &[(ColumnKey, usize)], held: &Arc<DeviceBuffer>, is_ahead: bool) {
         let bytes = bytes_of(held);
         let mut gone = Vec::new();
         let state = &mut *self.state();
@@ -106,7 +139,7 @@ impl ResidentColumns {
         let keys = new.iter().map(|(key, _)| key.clone()).collect();
         let places: Vec<_> = new.into_iter().map(|(key, cell)| (key.clone(), (number, *cell))).collect();
         state.columns.extend(places);
-        state.pieces.insert(number, Allocation { held: Arc::clone(held), keys, used: number });
+        state.pieces.insert(number, Allocation { held: Arc::clone(held), keys, used: number, is_ahead });
     }
 
     /// Replaces cached memory by a complete copy of it, unless it was evicted or replaced meanwhile.

@@ -16,6 +16,9 @@ use crate::cuda::device::memory_mode::MemoryMode;
 use crate::cuda::device::{Device, Facts, Fault, Urgency};
 use crate::cuda::execute::batch::{Batch, Task};
 use crate::cuda::execute::column_cache::ResidentColumns;
+use crate::cuda::execute::graphs::Graphs;
+use crate::cuda::execute::held::Holding;
+use crate::cuda::execute::paying::Paying;
 use crate::cuda::execute::placement::{self, Placement};
 use crate::cuda::execute::policy::Lowering;
 use crate::cuda::execute::programs::Programs;
@@ -38,6 +41,8 @@ pub(super) const RESIDENT_SHARE: u64 = 2;
 const STREAMS_DEFAULT: usize = 4;
 /// Default number of streams for small requests.
 const INTERACTIVE_STREAMS_DEFAULT: usize = 2;
+/// Number of streams that bring bars before they are asked for.
+const PREFETCH_STREAMS: usize = 1;
 /// Default bytes of one pinned buffer.
 const STAGING_BYTES: usize = 8 << 20;
 /// Default maximum bytes of pinned memory.
@@ -72,6 +77,10 @@ pub struct ExecutorOptions {
     pub batch_bytes_max: Option<u64>,
     /// Whether to wait for fused kernels instead of using kernels of single primitives meanwhile.
     pub wait_for_fused: bool,
+    /// Whether sequences of five and more kernels that run again are launched by one call, as CUDA graphs.
+    pub graphs: bool,
+    /// Whether bars are brought before a request asks for them, where [`Executor::prefetch`] is called and as long as it pays.
+    pub prefetch: bool,
 }
 
 impl Default for ExecutorOptions {
@@ -88,6 +97,8 @@ impl Default for ExecutorOptions {
             batch_time_max: BATCH_TIME_MAX,
             batch_bytes_max: None,
             wait_for_fused: false,
+            graphs: true,
+            prefetch: true,
         }
     }
 }
@@ -104,6 +115,8 @@ pub struct Executor {
     pub(super) programs: Programs,
     pub(super) resident: ResidentColumns,
     pub(super) placement: Box<dyn Placement>,
+    pub(super) graphs: Arc<Graphs>,
+    pub(super) paying: Paying,
     /// Why it has its memory mode.
     mode_reason: &'static str,
     /// Maximum batches of one request in flight.
@@ -134,7 +147,7 @@ impl Executor {
         let (mode, mode_reason) = MemoryMode::choose(access, options.memory_mode).map_err(Fault::Failed)?;
         let budget = Arc::new(Budget::new(bytes_max));
         // In the order of urgency.
-        let streams = [options.interactive_streams, options.streams];
+        let streams = [options.interactive_streams, options.streams, PREFETCH_STREAMS];
         let pinned = (options.staging_bytes, options.pinned_bytes_max);
         let in_flight = if access.copy_engines >= 2 { UNDER_WAY_MAX } else { UNDER_WAY_ONE_ENGINE };
         Ok(Self {
@@ -144,6 +157,8 @@ impl Executor {
             in_flight_max: options.batches_in_flight.unwrap_or(in_flight).max(1),
             programs: Programs::new(Arc::clone(&device), cache.into())?,
             resident: ResidentColumns::new(bytes_max / RESIDENT_SHARE),
+            paying: Paying::default(),
+            graphs: Arc::new(Graphs::new(Arc::clone(&device), options.graphs)),
             budget,
             device,
             options,
@@ -171,6 +186,11 @@ impl Executor {
     /// Bytes of columns currently cached on the device.
     pub fn resident_bytes(&self) -> u64 {
         self.resident.bytes()
+    }
+
+    /// Launch graphs that are kept for later batches.
+    pub fn idle_graphs(&self) -> usize {
+        self.graphs.idle()
     }
 
     /// Why the device is no longer used; `None` while it is.
@@ -247,7 +267,8 @@ impl Executor {
         fetch: bool,
     ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
         let mut came = Err(Fault::Failed("a call reported nothing".to_owned()));
-        self.evaluate(program, std::slice::from_ref(part), cancel, fetch, &mut |event| match event {
+        let hold = (fetch, None);
+        self.evaluate(program, std::slice::from_ref(part), cancel, hold, &mut |event| match event {
             RequestEvent::Stages(batch) => stages.extend(batch),
             RequestEvent::Part { values, .. } => came = values,
         });
@@ -264,7 +285,19 @@ impl Executor {
         cancel: &dyn Cancel,
         report: &mut dyn FnMut(RequestEvent<'_>),
     ) {
-        self.evaluate(program, parts, cancel, true, report);
+        self.evaluate(program, parts, cancel, (true, None), report);
+    }
+
+    /// As [`Self::evaluate_parts`]; with a place for the outputs they stay on the device, and parts have no values.
+    pub(super) fn evaluate_share(
+        &self,
+        program: &Executable,
+        parts: &[RequestPart<'_>],
+        cancel: &dyn Cancel,
+        holding: Option<&Holding>,
+        report: &mut dyn FnMut(RequestEvent<'_>),
+    ) {
+        self.evaluate(program, parts, cancel, (holding.is_none(), holding), report);
     }
 
     fn evaluate(
@@ -272,7 +305,7 @@ impl Executor {
         program: &Executable,
         parts: &[RequestPart<'_>],
         cancel: &dyn Cancel,
-        fetch: bool,
+        (fetch, holding): (bool, Option<&Holding>),
         report: &mut dyn FnMut(RequestEvent<'_>),
     ) {
         let all_fail = |fault: &Fault, report: &mut dyn FnMut(RequestEvent<'_>)| {
@@ -293,13 +326,29 @@ impl Executor {
             |part: &RequestPart<'_>| part.symbols.iter().zip(&part.from).all(|(s, from)| from + 1 >= s.visible);
         let wanted = if parts.iter().all(is_last) { Wanted::Last } else { Wanted::All };
         let known = parts.iter().any(|part| part.source.is_some());
-        let task = Task { wanted, resident: known.then_some(&self.resident), placement: &*self.placement, fetch };
+        let task = Task {
+            wanted,
+            resident: known.then_some(&self.resident),
+            placement: &*self.placement,
+            graphs: &self.graphs,
+            fetch,
+            holding,
+        };
+        if let Some(holding) = holding {
+            holding.begin(&ready);
+        }
         let mut call = Request::new(program, parts, &ready, task);
         call.report_empty(report);
         if let Err(fault) = self.run(&mut call, cancel, report) {
             self.notice(&fault);
             call.fail(0..call.groups.len(), &fault, report);
         }
+    }
+
+    /// Returns what is kept for later work to the device.
+    pub(super) fn trim(&self) -> Result<(), Fault> {
+        self.graphs.clear();
+        self.device.trim()
     }
 
     /// Gives up the device if the fault means that it is lost.
@@ -355,7 +404,7 @@ impl Executor {
                 }
                 Err(Fault::OutOfMemory { .. }) if !trimmed => {
                     // Released memory is kept in allocations of other sizes.
-                    self.device.trim()?;
+                    self.trim()?;
                     trimmed = true;
                     waiting.push_front(groups);
                 }
@@ -382,7 +431,7 @@ impl Executor {
         let _alone = self.tight.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             // Memory that other requests have released since.
-            self.device.trim()?;
+            self.trim()?;
             let returns = self.pool.returns();
             let Some(lent) = self.pool.lend(Urgency::Batch, true)? else { continue };
             match self.start(call, groups.clone(), lent) {
@@ -434,10 +483,14 @@ impl Executor {
         report: &mut dyn FnMut(RequestEvent<'_>),
     ) -> Result<(), Fault> {
         let (groups, resident, mut stages) = (batch.groups.clone(), call.task.resident, Stages::default());
+        let holding = call.task.holding;
         let mut keep = |owner: (usize, usize), output: usize, bar: usize, value: f64| {
             call.keep(owner, output, bar, value);
         };
-        let ran = batch.finish(resident, &mut stages, &mut keep)?;
+        let mut ran = batch.finish(resident, &mut stages, &mut keep)?;
+        if let Some((holding, held)) = holding.zip(ran.held.take()) {
+            holding.keep(held);
+        }
         report(RequestEvent::Stages(&stages));
         if ran.computing > self.options.batch_time_max {
             return Err(Fault::Late { took: ran.computing, allowed: self.options.batch_time_max });

@@ -13,6 +13,9 @@ use twox_hash::XxHash3_64;
 
 use crate::cuda::device::{Facts, Fault};
 use crate::cuda::execute::device_queue::Executor;
+use crate::cuda::execute::gatherer::Gatherer;
+use crate::cuda::execute::held::Holding;
+use crate::cuda::execute::paying::Prefetches;
 use crate::cuda::execute::request::{BarsSource, RequestEvent, RequestPart};
 use crate::stages::Stages;
 use crate::{Cancel, Executable, SymbolInput};
@@ -38,27 +41,36 @@ pub struct DeviceLoss {
 #[derive(Debug)]
 pub struct Fleet {
     /// At least one.
-    executors: Vec<Executor>,
+    pub(super) executors: Vec<Executor>,
     /// Requests without a known source so far, which go to the devices in turn.
     turn: AtomicUsize,
+    /// What gathers cross-sections; `None` if the host does.
+    pub(super) gatherer: Option<Gatherer>,
+    /// What prefetching had done when it was reported last.
+    pub(super) taken: Mutex<Prefetches>,
 }
 
 /// A report of a device's thread, which outlives the batch that it is about.
-enum Report {
+pub(super) enum Report {
     Stages(Stages),
     Part { part: usize, values: Result<Vec<Vec<Vec<f64>>>, Fault>, took: Duration },
 }
 
 impl From<Executor> for Fleet {
     fn from(executor: Executor) -> Self {
-        Self { executors: vec![executor], turn: AtomicUsize::new(0) }
+        Self { executors: vec![executor], turn: AtomicUsize::new(0), gatherer: None, taken: Mutex::default() }
     }
 }
 
 impl Fleet {
     /// The devices as one; `None` if there is none.
     pub fn new(executors: Vec<Executor>) -> Option<Self> {
-        (!executors.is_empty()).then(|| Self { executors, turn: AtomicUsize::new(0) })
+        (!executors.is_empty()).then(|| Self {
+            executors,
+            turn: AtomicUsize::new(0),
+            gatherer: None,
+            taken: Mutex::default(),
+        })
     }
 
     /// The devices, lost ones included.
@@ -132,12 +144,12 @@ impl Fleet {
     }
 
     /// Indices of the devices that are not lost.
-    fn living(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn living(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.executors.len()).filter(|at| self.executors[*at].lost().is_none())
     }
 
     /// The devices that are not lost, the best for these bars first.
-    fn ranked(&self, source: Option<&BarsSource<'_>>) -> Vec<usize> {
+    pub(super) fn ranked(&self, source: Option<&BarsSource<'_>>) -> Vec<usize> {
         let mut living: Vec<usize> = self.living().collect();
         match source.and_then(|source| source.symbols.first()) {
             Some(symbol) => living.sort_by_key(|at| std::cmp::Reverse(weight(symbol, self.executors[*at].facts()))),
@@ -151,7 +163,7 @@ impl Fleet {
     }
 
     /// Divides parts among the devices that are not lost: per device, indices of its parts. Empty without a device.
-    fn shares(&self, parts: &[RequestPart<'_>], waiting: &[usize]) -> Vec<(usize, Vec<usize>)> {
+    pub(super) fn shares(&self, parts: &[RequestPart<'_>], waiting: &[usize]) -> Vec<(usize, Vec<usize>)> {
         let cells = |part: &usize| parts[*part].symbols.iter().map(|symbol| symbol.visible as u64).sum::<u64>();
         let living: Vec<usize> = self.living().collect();
         let mean = waiting.iter().map(cells).sum::<u64>() / (living.len() as u64).max(1);
@@ -206,7 +218,7 @@ impl Fleet {
                 let (sender, reports) = channel();
                 for (at, share) in shares {
                     let sender = sender.clone();
-                    scope.spawn(move || self.evaluate_share(at, program, parts, &share, cancel, &sender));
+                    scope.spawn(move || self.evaluate_share(at, program, parts, (&share, None), cancel, &sender));
                 }
                 drop(sender);
                 reports.iter().for_each(&mut take);
@@ -216,18 +228,19 @@ impl Fleet {
         }
     }
 
-    /// Evaluates a device's share; reports are about the parts of the whole request.
-    fn evaluate_share(
+    /// Evaluates a device's share, whose outputs stay on the device if there is a place for them; reports are about the parts
+    /// of the whole request.
+    pub(super) fn evaluate_share(
         &self,
         at: usize,
         program: &Executable,
         parts: &[RequestPart<'_>],
-        share: &[usize],
+        (share, holding): (&[usize], Option<&Holding>),
         cancel: &dyn Cancel,
         reports: &Sender<Report>,
     ) {
         let own: Vec<RequestPart<'_>> = share.iter().map(|part| parts[*part].clone()).collect();
-        self.executors[at].evaluate_parts(program, &own, cancel, &mut |event| {
+        self.executors[at].evaluate_share(program, &own, cancel, holding, &mut |event| {
             let owned = match event {
                 RequestEvent::Stages(stages) => Report::Stages(self.numbered(at, stages)),
                 RequestEvent::Part { part, values, took } => Report::Part { part: share[part], values, took },

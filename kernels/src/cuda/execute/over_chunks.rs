@@ -57,7 +57,14 @@ impl Executor {
             let last = symbols.iter().zip(from).all(|(symbol, from)| from + 1 >= symbol.visible);
             let wanted = if last { Wanted::Last } else { Wanted::All };
             let known = source.is_some_and(|source| source.symbols.len() == symbols.len());
-            let task = Task { wanted, resident: known.then_some(&self.resident), placement: &*self.placement, fetch };
+            let task = Task {
+                wanted,
+                resident: known.then_some(&self.resident),
+                placement: &*self.placement,
+                graphs: &self.graphs,
+                fetch,
+                holding: None,
+            };
             let lanes = cut.lanes(symbols.iter().map(|symbol| symbol.visible));
             let values = if fetch { of_host(program, &part, &ready.sequence) } else { Vec::new() };
             let call =
@@ -132,7 +139,7 @@ impl Executor {
             match Batch::start(&call.ready, &call.task, call.cut.places(&lanes), &groups, call.next_batch, lent) {
                 Err(Fault::OutOfMemory { .. }) if self.resident.let_go_of_one() => {}
                 Err(Fault::OutOfMemory { .. }) if !trimmed => {
-                    self.device.trim()?;
+                    self.trim()?;
                     trimmed = true;
                 }
                 Err(Fault::OutOfMemory { needed_bytes, free_bytes }) => {

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use trawl_plan::Program;
+use twox_hash::XxHash3_64;
 
 use crate::Executable;
 use crate::cuda::codegen::lower::{Kernel, Lowered};
@@ -35,6 +36,8 @@ const WARMING_THREADS: usize = 2;
 /// Loaded kernels, in the order of their calls.
 #[derive(Debug)]
 pub(super) struct Ready {
+    /// Hash of its functions: what runs the same kernels in the same order takes the same launch graphs.
+    pub kernels: u64,
     pub sequence: Sequence,
     pub uses: Uses,
     /// One function per call.
@@ -270,7 +273,10 @@ impl Programs {
         } else {
             None
         };
-        Ok(Ready { uses: sequence.uses(), sequence, functions, identity, fused, constant: false })
+        let all = functions.iter().chain(identity.as_ref().map(|(_, function)| function));
+        let handles: Vec<u8> = all.flat_map(|function| function.handle().to_ne_bytes()).collect();
+        let kernels = XxHash3_64::oneshot(&handles);
+        Ok(Ready { kernels, uses: sequence.uses(), sequence, functions, identity, fused, constant: false })
     }
 
     fn at_hand(&self, sequence: &Sequence) -> bool {

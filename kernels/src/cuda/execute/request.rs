@@ -253,7 +253,7 @@ pub(super) fn of_host(program: &Program, part: &RequestPart<'_>, sequence: &Sequ
 }
 
 /// Cache keys of a group's columns, from the symbols and lengths of its lanes. Only columns of bars are cached.
-fn keys_of(
+pub(super) fn keys_of(
     program: &Program,
     precision: Precision,
     part: &RequestPart<'_>,

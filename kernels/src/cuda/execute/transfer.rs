@@ -84,6 +84,16 @@ impl OwnMark {
         self.mark.as_ref().unwrap_or(&NOWHERE)
     }
 
+    /// A mark behind all work in a stream.
+    pub fn new(device: &Arc<dyn Device>, stream: Stream) -> Result<Self, Fault> {
+        Ok(Self { mark: Some(device.mark(stream)?), device: Arc::clone(device) })
+    }
+
+    /// Waits for the mark, but not for longer; whether it was reached.
+    pub fn wait_for(&self, longest: Duration) -> Result<bool, Fault> {
+        self.device.wait(self.mark(), self.device.now() + longest)
+    }
+
     /// Waits for the mark; a device that is silent for [`SILENCE_MAX`] counts as lost.
     pub fn wait(&self) -> Result<(), Fault> {
         let until = self.device.now() + SILENCE_MAX;
@@ -187,7 +197,7 @@ impl Track {
     }
 
     pub fn mark(&self) -> Result<OwnMark, Fault> {
-        Ok(OwnMark { mark: Some(self.device.mark(self.stream)?), device: Arc::clone(&self.device) })
+        OwnMark::new(&self.device, self.stream)
     }
 
     /// Copies cells to the device; `fill` is called for each piece with its first cell and its destination.
@@ -241,7 +251,7 @@ pub(super) struct Pool {
     device: Arc<dyn Device>,
     budget: Arc<Budget>,
     /// Maximum tracks by [`Urgency`].
-    tracks_max: [usize; 2],
+    tracks_max: [usize; Urgency::COUNT],
     staging_cells: usize,
     state: Mutex<PoolState>,
     returned: Condvar,
@@ -250,8 +260,8 @@ pub(super) struct Pool {
 #[derive(Debug, Default)]
 struct PoolState {
     /// By [`Urgency`].
-    idle: [Vec<Track>; 2],
-    made: [usize; 2],
+    idle: [Vec<Track>; Urgency::COUNT],
+    made: [usize; Urgency::COUNT],
     /// Number of returned tracks.
     returns: u64,
 }
@@ -269,7 +279,7 @@ impl Pool {
     pub fn new(
         device: Arc<dyn Device>,
         budget: Arc<Budget>,
-        tracks_max: [usize; 2],
+        tracks_max: [usize; Urgency::COUNT],
         (staging_bytes, pinned_bytes_max): (usize, usize),
     ) -> Self {
         let tracks_max = tracks_max.map(|tracks| tracks.max(1));

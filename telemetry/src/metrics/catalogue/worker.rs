@@ -106,6 +106,16 @@ super::metrics! { Worker;
     LEASES_LOST: Counter = "trawl_leases_lost", None;
     /// 1 while this worker is leaving.
     DRAINING: Gauge = "trawl_draining", None;
+    /// Kernels that devices were given.
+    DEVICE_KERNELS: Counter = "trawl_device_kernels", None;
+    /// Launches of such kernels that were saved: several kernels launched by one call.
+    DEVICE_LAUNCHES_SAVED: Counter = "trawl_device_launches_saved", None;
+    /// Bytes of bars that requests copied to devices themselves, where they may stay.
+    DEVICE_COPIED: Counter = "trawl_device_copied_bytes", Bytes;
+    /// Bytes of bars that were brought to devices before a request asked for them.
+    DEVICE_PREFETCHED: Counter = "trawl_device_prefetched_bytes", Bytes;
+    /// Bytes of those that a request then read: its copies were hidden.
+    DEVICE_PREFETCHED_READ: Counter = "trawl_device_prefetched_read_bytes", Bytes;
     /// Devices that were given up after an error.
     DEVICE_QUARANTINES: Counter = "trawl_device_quarantines", None;
 }
