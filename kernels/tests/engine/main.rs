@@ -17,6 +17,7 @@ mod fleet;
 mod fused;
 mod gaps;
 mod golden;
+mod health;
 mod memory_modes;
 mod model;
 mod number;

@@ -23,6 +23,8 @@ pub enum Library {
     Driver,
     /// The run-time compiler, `libnvrtc`.
     Compiler,
+    /// What the driver knows of its devices' state, NVML.
+    Management,
 }
 
 impl Library {
@@ -31,6 +33,7 @@ impl Library {
         match self {
             Self::Driver => &["libcuda.so.1"],
             Self::Compiler => &["libnvrtc.so.13", "libnvrtc.so.12"],
+            Self::Management => &["libnvidia-ml.so.1"],
         }
     }
 }
@@ -115,11 +118,18 @@ impl Open {
         })
     }
 
+    /// What the system's loader finds, otherwise the first of the folders' files that opens: of a library that has to fit the
+    /// kernel's module.
+    pub(crate) fn find_of_system(search: &Search, library: Library) -> Option<Self> {
+        let named = library.names().iter().map(PathBuf::from);
+        named.chain(search.files(library)).find_map(|path| Self::new(&path))
+    }
+
     /// Looks up a function.
     ///
     /// # Safety
     /// `F` must be the function's type.
-    pub(super) unsafe fn function<F: Copy>(&self, name: &str) -> Option<F> {
+    pub(in crate::cuda) unsafe fn function<F: Copy>(&self, name: &str) -> Option<F> {
         // SAFETY: the caller's promise; the library is never closed.
         unsafe { self.0.get::<F>(name.as_bytes()) }.ok().map(|symbol| *symbol)
     }
