@@ -216,7 +216,8 @@ mod tests {
             let health = String::new();
             Some(DeviceRecord { name: "d".to_owned(), memory_bytes: 1, count: 1, multiprocessors, health })
         };
-        for (multiprocessors, backend) in [(132, "cuda"), (18, "cuda"), (16, "cpu"), (0, "cuda")] {
+        // The CPU of its worker counts beside the other one: 24 threads.
+        for (multiprocessors, backend) in [(132, "cuda"), (26, "cuda"), (24, "cpu"), (0, "cuda")] {
             let slice = WorkerRecord { device: devices(multiprocessors), ..cuda.clone() };
             assert_eq!(chosen(&[cpu.clone(), slice], &needs()), pair(&own, backend), "{multiprocessors}");
         }
