@@ -1,11 +1,12 @@
 //! Benchmarks: how long this machine takes for fixed workloads. They only measure; scripts compare with other programs
 //! (`just bench screen`).
 //!
-//! This library is what `trawl bench gpu` and `trawl bench pipeline` need, which users run on their own device and bucket; the program `trawl-bench` of this
+//! This library is what `trawl bench gpu`, `devices` and `pipeline` need, which users run on their own device and bucket; the program `trawl-bench` of this
 //! crate has the rest and is not shipped.
 
 #![forbid(unsafe_code)]
 
+pub mod devices;
 pub mod gpu;
 pub mod pipeline;
 

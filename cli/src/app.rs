@@ -119,6 +119,13 @@ fn of_data_root(error: DataRootError) -> anyhow::Error {
     UserMistake::with_help(error.to_string(), help).into()
 }
 
+/// `$XDG_CACHE_HOME/trawl/NAME`, else `~/.cache/trawl/NAME`.
+pub fn cache_folder(name: &str) -> Option<PathBuf> {
+    let absolute = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|p| p.is_absolute());
+    let caches = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    caches.map(|caches| caches.join("trawl").join(name))
+}
+
 /// The folder `trawl` in the one that a variable names, else in one of the user's home, else `here`.
 fn user_folder(variable: &str, in_home: &[&str], here: &str) -> PathBuf {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());

@@ -1,15 +1,17 @@
 //! What computes: the CPU of this machine or a GPU. Chosen once, before anything runs; the report gives the reason.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use trawl_front::run::Chosen;
 use trawl_kernels::cuda::{
-    self, Cache, Device, Executor, ExecutorOptions, Fault, Fleet, GatherOptions, Gpu, MemoryMode, Nccl, Search,
+    self, Cache, Device, DeviceName, Executor, ExecutorOptions, Facts, Fault, Fleet, GatherOptions, Gpu, MemoryMode,
+    Nccl, Search,
 };
 use trawl_kernels::{BACKEND_CPU, Engine};
 
+use crate::app::cache_folder;
 use crate::failure::UserMistake;
+use crate::tuning::{DeviceTuning, measure_missing, options_for};
 
 /// A scan estimated at less than this (nanoseconds of one core) finishes in this process before a device is ready:
 /// opening a device takes about half a second.
@@ -42,8 +44,8 @@ pub struct BackendArgs {
     #[arg(long, value_enum, default_value = "auto", env = "TRAWL_BACKEND", hide_env = true, help_heading = "Running")]
     backend: Backend,
 
-    /// GPUs to compute on together, by their numbers in 'trawl devices', such as 0,2 [default: the first usable one and all
-    /// others of its name]
+    /// GPUs to compute on together, by their numbers in 'trawl devices', such as 0,2, or by UUID, of a MIG slice too [default: the
+    /// first usable one and all others of its name]
     #[arg(
         long,
         value_name = "NUMBERS",
@@ -52,7 +54,7 @@ pub struct BackendArgs {
         value_delimiter = ',',
         help_heading = "Running"
     )]
-    devices: Option<Vec<usize>>,
+    devices: Option<Vec<DeviceName>>,
 
     /// How bars reach a GPU: 'pinned' (copied), 'managed' (moved by the driver) or 'coherent' (read in host memory, as on
     /// GH200) [default: by what the GPU allows]
@@ -63,6 +65,18 @@ pub struct BackendArgs {
     /// NVIDIA's library; the host where it is missing or fails)
     #[arg(long, value_enum, default_value = "host", env = "TRAWL_GATHER", hide_env = true, help_heading = "Running")]
     gather: Gather,
+
+    /// Streams, batches in flight and bytes of a batch of a GPU
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHICH",
+        default_value = "stored",
+        env = "TRAWL_DEVICE_TUNING",
+        hide_env = true,
+        help_heading = "Running"
+    )]
+    device_tuning: DeviceTuning,
 
     /// Bytes of each GPU's memory to take [default: nine tenths of what is free]
     #[arg(
@@ -175,21 +189,11 @@ impl BackendArgs {
             memory_mode: self.memory_mode,
             ..ExecutorOptions::default()
         };
-        let cache = Arc::new(kernel_cache());
-        let gpus = gpus(self.devices.as_deref())?;
-        let open = |gpu: &Gpu| {
-            let device = cuda::Cuda::open(gpu)?;
-            Executor::new(Arc::new(device), Arc::clone(&cache), options.clone())
-        };
-        let opened: Result<Vec<Executor>, String> = std::thread::scope(|scope| {
-            let opening: Vec<_> = gpus.iter().map(|gpu| scope.spawn(|| open(gpu))).collect();
-            let opened = opening.into_iter().zip(&gpus).map(|(opening, gpu)| {
-                let opened = opening.join().unwrap_or_else(|_| Err(Fault::Failed("a panic".to_owned())));
-                opened.map_err(|fault| format!("device {}, {}: {fault}", gpu.ordinal, gpu.name))
-            });
-            opened.collect()
-        });
-        let mut fleet = Fleet::new(opened?).ok_or_else(|| "no device".to_owned())?;
+        let (cache, gpus) = (Arc::new(kernel_cache()), gpus(self.devices.as_deref())?);
+        if self.device_tuning == DeviceTuning::Measure {
+            measure_missing(&gpus, &options, &cache);
+        }
+        let mut fleet = open_all(&gpus, &cache, |facts| options_for(facts, &options, self.device_tuning))?;
         if self.gather == Gather::Nccl {
             let found = Nccl::find(&Search::of_environment());
             let used = found.and_then(|nccl| fleet.gather_by(Box::new(nccl), GatherOptions::default()));
@@ -204,20 +208,64 @@ impl BackendArgs {
     }
 }
 
-/// The GPUs to use here: those of these numbers, or by default.
+/// Opens devices, all at the same time, with the options for each.
+///
+/// # Errors
+/// Why one of them cannot be used.
+pub fn open_all(
+    gpus: &[Gpu],
+    cache: &Arc<Cache>,
+    options: impl Fn(&Facts) -> ExecutorOptions + Sync,
+) -> Result<Fleet, String> {
+    let open = |gpu: &Gpu| {
+        let device = cuda::Cuda::open(gpu)?;
+        let options = options(device.facts());
+        Executor::new(Arc::new(device), Arc::clone(cache), options)
+    };
+    let opened: Result<Vec<Executor>, String> = std::thread::scope(|scope| {
+        let opening: Vec<_> = gpus.iter().map(|gpu| scope.spawn(|| open(gpu))).collect();
+        let opened = opening.into_iter().zip(gpus).map(|(opening, gpu)| {
+            let opened = opening.join().unwrap_or_else(|_| Err(Fault::Failed("a panic".to_owned())));
+            opened.map_err(|fault| format!("device {}, {}: {fault}", gpu.ordinal, gpu.name))
+        });
+        opened.collect()
+    });
+    Fleet::new(opened?).ok_or_else(|| "no device".to_owned())
+}
+
+/// The GPUs to use here: those of these names, or by default. One that must not be used, because its memory errs for instance, is
+/// left out by default.
 ///
 /// # Errors
 /// Why there is none, or why one of them cannot be used.
-pub fn gpus(wanted: Option<&[usize]>) -> Result<Vec<Gpu>, String> {
-    cuda::gpus(&Search::of_environment(), wanted).map_err(|why| why.to_string())
+pub fn gpus(wanted: Option<&[DeviceName]>) -> Result<Vec<Gpu>, String> {
+    let search = Search::of_environment();
+    let found = cuda::gpus(&search, wanted).map_err(|why| why.to_string())?;
+    let states = cuda::look_at_health(&search, found.iter().map(|gpu| (gpu.uuid.as_str(), gpu.slice.is_some())));
+    let states = states.unwrap_or_else(|why| {
+        tracing::debug!("{why}");
+        Vec::new()
+    });
+    let refusals = states.iter().zip(&found).map(|(state, gpu)| {
+        let refusal = state.as_ref().ok()?.refusal(gpu.slice.is_some())?;
+        Some(format!("device {}, {}: {refusal}", gpu.ordinal, gpu.name))
+    });
+    let mut refusals: Vec<Option<String>> = refusals.collect();
+    refusals.resize(found.len(), None);
+    let refused: Vec<String> = refusals.iter().flatten().cloned().collect();
+    if let Some(first) = refused.first().filter(|_| wanted.is_some() || refused.len() == found.len()) {
+        return Err(first.clone());
+    }
+    refused.iter().for_each(|why| tracing::warn!("not used: {why}"));
+    Ok(found.into_iter().zip(refusals).filter(|(_, refusal)| refusal.is_none()).map(|(gpu, _)| gpu).collect())
 }
 
-/// The first device to use here.
+/// The first of the devices to use here.
 ///
 /// # Errors
 /// Why there is none.
-pub fn device() -> Result<Arc<dyn Device>, String> {
-    let gpus = gpus(None)?;
+pub fn device(wanted: Option<&[DeviceName]>) -> Result<Arc<dyn Device>, String> {
+    let gpus = gpus(wanted)?;
     let gpu = gpus.first().ok_or("no device")?;
     let device = cuda::Cuda::open(gpu).map_err(|fault| fault.to_string())?;
     Ok(Arc::new(device))
@@ -225,18 +273,11 @@ pub fn device() -> Result<Arc<dyn Device>, String> {
 
 /// The cache of compiled kernels, shared between processes when a folder exists that only this user can write.
 pub fn kernel_cache() -> Cache {
-    let Some(folder) = cache_folder() else { return Cache::in_memory() };
+    let Some(folder) = cache_folder("kernels") else { return Cache::in_memory() };
     Cache::in_folder(&folder).unwrap_or_else(|error| {
         tracing::warn!(%error, "compiled kernels are not cached: every process compiles them again");
         Cache::in_memory()
     })
-}
-
-/// `$XDG_CACHE_HOME/trawl/kernels`, else `~/.cache/trawl/kernels`.
-fn cache_folder() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let caches = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
-    caches.map(|caches| caches.join("trawl").join("kernels"))
 }
 
 #[cfg(test)]
@@ -244,7 +285,14 @@ mod tests {
     use super::*;
 
     fn args(backend: Backend) -> BackendArgs {
-        BackendArgs { backend, devices: None, memory_mode: None, gather: Gather::Host, device_memory: None }
+        BackendArgs {
+            backend,
+            devices: None,
+            memory_mode: None,
+            gather: Gather::Host,
+            device_tuning: DeviceTuning::Stored,
+            device_memory: None,
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod failure;
 mod notify;
 mod output;
 mod progress;
+mod tuning;
 mod vendor;
 
 use std::io::Write as _;

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use trawl_wire::WorkerRecord;
+use trawl_wire::record::DeviceRecord;
 
 /// Window in milliseconds within which lost leases count as simultaneous: a usual time to live plus etcd's interval of
 /// checking for expired leases. Renewals are spread over it, so the ends are too.
@@ -30,6 +31,15 @@ pub enum Member {
         id: String,
         /// Boot id of the process.
         boot: String,
+    },
+    /// What a worker's record says of its devices has changed.
+    Devices {
+        /// Its id.
+        id: String,
+        /// Boot id of the process.
+        boot: String,
+        /// What it says now.
+        devices: Option<DeviceRecord>,
     },
     /// A worker's record disappeared together with most others. It remains a member, even if it was just reported as
     /// gone; the caller has to check whether it answers. `Gone` follows unless its record returns, which is not
@@ -145,9 +155,17 @@ impl Roster {
             if before.record == record {
                 return;
             }
-            if record.draining && (WorkerRecord { draining: true, ..before.record.clone() }) == record {
-                before.record.draining = true;
-                out.push(Member::Draining { id: record.id, boot: record.boot });
+            let WorkerRecord { draining, device, .. } = record.clone();
+            let only_begins = draining || !before.record.draining;
+            if only_begins && (WorkerRecord { draining, device, ..before.record.clone() }) == record {
+                let before = std::mem::replace(&mut before.record, record.clone());
+                let (id, boot) = (record.id, record.boot);
+                if before.device != record.device {
+                    out.push(Member::Devices { id: id.clone(), boot: boot.clone(), devices: record.device });
+                }
+                if draining && !before.draining {
+                    out.push(Member::Draining { id, boot });
+                }
                 return;
             }
         }
@@ -251,6 +269,32 @@ mod tests {
         assert_eq!(roster.step(listed(&[]), 10), []);
         assert_eq!(roster.step(listed(&["w1"]), 20), [here("w1")]);
         assert_eq!(roster.step(deleted("w1"), 30), [gone("w1")], "one alone is none either");
+    }
+
+    #[test]
+    fn a_worker_whose_devices_change_is_the_same_worker_and_one_that_stops_draining_is_another() {
+        let mut roster = roster(&["w1", "w2"]);
+        let devices = |health: &str| {
+            Some(DeviceRecord {
+                name: "d".to_owned(),
+                memory_bytes: 1,
+                count: 1,
+                multiprocessors: 1,
+                health: health.to_owned(),
+            })
+        };
+        let says = |health, draining| {
+            let record = WorkerRecord { device: devices(health), draining, ..record("w1", "a") };
+            Event::Put("w1".to_owned(), Some(record))
+        };
+        let changed = |health| Member::Devices { id: "w1".to_owned(), boot: "a".to_owned(), devices: devices(health) };
+        assert_eq!(roster.step(says("healthy", false), 10), [changed("healthy")]);
+        assert_eq!(roster.step(says("healthy", false), 20), [], "nothing new");
+        let drains = Member::Draining { id: "w1".to_owned(), boot: "a".to_owned() };
+        assert_eq!(roster.step(says("hot", true), 30), [changed("hot"), drains]);
+        assert_eq!(roster.step(says("healthy", true), 40), [changed("healthy")]);
+        let again = WorkerRecord { device: devices("healthy"), ..record("w1", "a") };
+        assert_eq!(roster.step(says("healthy", false), 50), [gone("w1"), Member::Here(again)]);
     }
 
     #[test]
@@ -359,7 +403,7 @@ mod tests {
                             Member::Here(record) => prop_assert!(members.insert(record.id)),
                             Member::Gone { id, .. } => prop_assert!(members.remove(&id)),
                             Member::Suspect(record) => { members.insert(record.id); }
-                            Member::Draining { .. } => {}
+                            Member::Draining { .. } | Member::Devices { .. } => {}
                         }
                     }
                     prop_assert!(members.is_superset(&there));

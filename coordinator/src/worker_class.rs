@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use trawl_kernels::cuda::{BACKEND_CUDA, Lowering};
 use trawl_kernels::{BACKEND_CPU, Precision};
 use trawl_wire::WorkerRecord;
-use trawl_wire::record::ExecutionClass;
+use trawl_wire::record::{DeviceRecord, ExecutionClass};
 use trawl_worker::execution_class;
 
 /// Known backends; workers of others receive no work.
@@ -20,6 +20,8 @@ pub const BACKEND_COUNTERS: usize = BACKENDS.len() + 1;
 /// Threads that a device counts as when capacities are compared. The low end of what was measured on an H100: a scan of
 /// 10,000 symbols takes a core some hundred times as long (`benches/results`).
 pub const DEVICE_THREADS: u64 = 128;
+/// Multiprocessors of the H100 on which that was measured: a slice of a GPU (MIG) has fewer and counts as fewer threads.
+const DEVICE_MULTIPROCESSORS: u64 = 132;
 /// Separates the numerics of a build from those of a lowering.
 const LOWERING_MARK: char = '+';
 
@@ -126,6 +128,15 @@ impl std::fmt::Display for ClassNeeds {
     }
 }
 
+/// Threads that a worker's devices count as: [`DEVICE_THREADS`] each, less if they have fewer multiprocessors.
+fn threads_of(devices: &DeviceRecord) -> u64 {
+    let most = u64::from(devices.count.max(1)) * DEVICE_THREADS;
+    match u64::from(devices.multiprocessors) {
+        0 => most,
+        multiprocessors => (multiprocessors * DEVICE_THREADS / DEVICE_MULTIPROCESSORS).clamp(1, most),
+    }
+}
+
 /// The class in which a scan starts: of those that serve and that it may run in, the one with the most capacity. `None`
 /// if none serves. Every worker also computes on its CPU.
 pub fn choose<'a>(serving: impl Iterator<Item = &'a WorkerRecord>, needs: &ClassNeeds) -> Option<WorkerClass> {
@@ -135,8 +146,8 @@ pub fn choose<'a>(serving: impl Iterator<Item = &'a WorkerRecord>, needs: &Class
         let threads = u64::from(record.threads.max(1));
         let cpu = class.on(BACKEND_CPU);
         if class != cpu && needs.admit(&class) {
-            let devices = record.device.as_ref().map_or(1, |device| u64::from(device.count.max(1)));
-            *capacity.entry(class).or_default() += (devices * DEVICE_THREADS).max(threads);
+            let devices = record.device.as_ref().map_or(DEVICE_THREADS, threads_of);
+            *capacity.entry(class).or_default() += devices.max(threads);
         }
         if needs.admit(&cpu) {
             *capacity.entry(cpu).or_default() += threads;
@@ -151,7 +162,6 @@ pub fn choose<'a>(serving: impl Iterator<Item = &'a WorkerRecord>, needs: &Class
 
 #[cfg(test)]
 mod tests {
-    use trawl_wire::record::DeviceRecord;
 
     use super::*;
 
@@ -191,11 +201,26 @@ mod tests {
         let many = [vec![cpu.clone(); 100], vec![cuda.clone()]].concat();
         assert_eq!(chosen(&many, &needs()), pair(&own, "cpu"), "not one device for a hundred CPUs");
         let sixteen = WorkerRecord {
-            device: Some(DeviceRecord { name: "16 x d".to_owned(), memory_bytes: 1, count: 16 }),
+            device: Some(DeviceRecord {
+                name: "16 x d".to_owned(),
+                memory_bytes: 1,
+                count: 16,
+                multiprocessors: 0,
+                health: String::new(),
+            }),
             ..cuda.clone()
         };
         let many = [vec![cpu.clone(); 100], vec![sixteen]].concat();
         assert_eq!(chosen(&many, &needs()), pair(&own, "cuda"), "but sixteen devices of one worker");
+        let devices = |multiprocessors| {
+            let health = String::new();
+            Some(DeviceRecord { name: "d".to_owned(), memory_bytes: 1, count: 1, multiprocessors, health })
+        };
+        // The CPU of its worker counts beside the other one: 24 threads.
+        for (multiprocessors, backend) in [(132, "cuda"), (26, "cuda"), (24, "cpu"), (0, "cuda")] {
+            let slice = WorkerRecord { device: devices(multiprocessors), ..cuda.clone() };
+            assert_eq!(chosen(&[cpu.clone(), slice], &needs()), pair(&own, backend), "{multiprocessors}");
+        }
         let earlier = [worker("n0", "cpu", 16), worker("n0", "cpu", 16), cpu.clone()];
         assert_eq!(chosen(&earlier, &needs()), pair("n0", "cpu"));
         let equal = [worker("n0", "cpu", 16), worker("zz", "cpu", 16), cpu];

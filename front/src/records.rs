@@ -177,6 +177,9 @@ pub struct DeviceLine<'a> {
     name: &'a str,
     /// Bytes of its memory that the worker may take.
     memory_bytes: u64,
+    /// Its state, such as `healthy`.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    health: &'a str,
 }
 
 /// Where the bars of a worker's segments were since it was started, and how much of the fetching computing hid.
@@ -219,8 +222,11 @@ impl<'a> WorkerLine<'a> {
             class: &found.execution_class,
             boot: &found.boot,
             cache_bytes: Some(found.cache_bytes).filter(|bytes| *bytes > 0),
-            device: (!found.device.is_empty())
-                .then(|| DeviceLine { name: &found.device, memory_bytes: found.device_memory_bytes }),
+            device: (!found.device.is_empty()).then(|| DeviceLine {
+                name: &found.device,
+                memory_bytes: found.device_memory_bytes,
+                health: &found.device_health,
+            }),
             loads: found.loads.as_ref().map(LoadsLine::of),
         }
     }
@@ -248,6 +254,8 @@ mod tests {
         (worker.device, worker.device_memory_bytes) = ("NVIDIA H200".to_owned(), 7);
         let with = serde_json::to_value(WorkerLine::of(&worker)).unwrap();
         assert_eq!(with["device"], serde_json::json!({ "name": "NVIDIA H200", "memory_bytes": 7 }));
+        worker.device_health = "healthy".to_owned();
+        assert_eq!(serde_json::to_value(WorkerLine::of(&worker)).unwrap()["device"]["health"], "healthy");
         worker.cache_bytes = 0;
         assert!(serde_json::to_value(WorkerLine::of(&worker)).unwrap().get("cache_bytes").is_none(), "it is not known");
     }

@@ -328,3 +328,171 @@ fn devices_shows_which_ones_are_used_together() {
         "{text}"
     );
 }
+
+#[test]
+fn devices_shows_the_state_of_each_and_one_whose_memory_errs_is_not_used() {
+    let home = Home::new();
+    let shown = |settings: &str| -> (Value, String) {
+        let json = on_device(&home, settings, &["devices", "--json"]).expect_code(0).stdout;
+        let text = on_device(&home, settings, &["devices"]).expect_code(0).stdout;
+        (serde_json::from_str(&json).expect("JSON"), text)
+    };
+    let settings = format!("{DEVICE} ecc=2;{DEVICE} throttle=hot+cap");
+    let (json, text) = shown(&settings);
+    let of = |at: usize, what: &str| json["devices"][at][what].clone();
+    assert_eq!((of(0, "is_quarantined"), of(0, "chosen")), (true.into(), false.into()), "{json}");
+    assert!(of(0, "why_not").as_str().is_some_and(|why| why.contains("--gpu-reset")), "{json}");
+    assert_eq!(of(0, "health"), "quarantined: 2 memory errors that could not be corrected");
+    assert_eq!((of(1, "is_quarantined"), of(1, "chosen")), (false.into(), true.into()), "{json}");
+    assert!(text.contains("slowed by heat beyond what the hardware allows") && text.contains("quarantined"), "{text}");
+    // The other one computes, unless this one is asked for.
+    let run = |settings: &str, arguments: &[&str]| on_device(&home, settings, &[&SCAN[..], arguments].concat());
+    run(&settings, &["--backend", "cuda", "--output", "other.csv"]).expect_code(0);
+    let lines = String::from_utf8(home.read("driver.jsonl")).expect("text");
+    let did: Vec<Value> = lines.lines().rev().take(2).map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(did[0]["launches"].as_u64() > Some(0) && did[1]["launches"] == 0, "{did:?}");
+    run(DEVICE, &["--backend", "cpu", "--output", "cpu.csv"]).expect_code(0);
+    assert_eq!(home.read("cpu.csv"), home.read("other.csv"));
+    let refused = run(&settings, &["--backend", "cuda", "--devices", "0"]).expect_code(2).stderr;
+    assert!(refused.contains("2 memory errors") && refused.contains("nvidia-smi --gpu-reset"), "{refused}");
+    let (json, _) = shown(&format!("{DEVICE} ecc=1"));
+    assert_eq!(json["backend"], "cpu");
+    assert!(json["reason"].as_str().is_some_and(|why| why.contains("1 memory error")), "{json}");
+    // NVML that does not start, and a machine without it.
+    let (json, text) = shown(&format!("{DEVICE} fault=nvmlInit_v2:1+:9"));
+    assert_eq!((&json["backend"], &json["devices"][0]["chosen"]), (&"cuda".into(), &true.into()));
+    assert_eq!(text.matches("NVML does not start: Driver Not Loaded").count(), 1, "{text}");
+    if !std::path::Path::new("/proc/driver/nvidia").exists() {
+        let folder = home.path("libraries");
+        std::fs::create_dir(&folder).expect("a folder");
+        for library in ["libcuda.so.1", "libnvrtc.so.13"] {
+            std::fs::copy(Driver::built().folder().join(library), folder.join(library)).expect("a copy");
+        }
+        let mut command = home.command(&["devices"]);
+        command.envs(Driver::built().environment(DEVICE)).env("TRAWL_CUDA_LIBRARIES", &folder);
+        let text = process::run(&mut command).expect_code(0).stdout;
+        assert_eq!(text.matches("NVML (libnvidia-ml.so.1) was not found").count(), 1, "{text}");
+        assert!(text.contains("computes on: cuda"), "{text}");
+    }
+}
+
+#[test]
+fn a_slice_of_a_gpu_is_shown_and_named_as_cuda_names_it() {
+    let home = Home::new();
+    let slice = "memory=12000000 slice=1g.10gb:16";
+    let json: Value =
+        serde_json::from_str(&on_device(&home, slice, &["devices", "--json"]).expect_code(0).stdout).expect("JSON");
+    let device = &json["devices"][0];
+    assert_eq!((&device["slice"], &device["multiprocessors"]), (&"1g.10gb".into(), &16.into()), "{json}");
+    assert_eq!((&device["memory_bytes"], &device["chosen"]), (&12_000_000.into(), &true.into()), "{json}");
+    let uuid = device["uuid"].as_str().expect("a UUID").to_owned();
+    assert!(uuid.starts_with("MIG-7e57d21e-"), "{uuid}");
+    let text = on_device(&home, slice, &["devices"]).expect_code(0).stdout;
+    assert!(text.contains(&format!("device 0 is a MIG slice, 1g.10gb with 16 multiprocessors: {uuid}")), "{text}");
+    let run = |name: &str| {
+        let arguments = ["--backend", "cuda", "--output", "slice.csv", "--devices", name];
+        on_device(&home, slice, &[&SCAN[..], &arguments].concat())
+    };
+    // In the slice's memory, and by the beginning of its UUID too.
+    run(&uuid).expect_code(0);
+    run("MIG-7e57").expect_code(0);
+    on_device(&home, DEVICE, &[&SCAN[..], &["--backend", "cpu", "--output", "cpu.csv"]].concat()).expect_code(0);
+    assert_eq!(home.read("cpu.csv"), home.read("slice.csv"));
+    for (name, why) in [
+        ("MIG-11111111", "CUDA_VISIBLE_DEVICES=MIG-11111111"),
+        ("GPU-11111111", "the driver shows MIG-7e57"),
+        ("MIG-GPU-11111111/1/0", "the slice's own UUID"),
+        ("0:1", "a number of 'trawl devices' is expected"),
+    ] {
+        let refused = run(name).expect_code(2).stderr;
+        assert!(refused.contains(why), "{name}: {refused}");
+    }
+}
+
+#[test]
+fn a_card_with_few_units_of_f64_gets_a_hint_and_the_benchmark_measures_the_named_device() {
+    let home = Home::new();
+    let text = |card: &str| on_device(&home, &format!("{DEVICE} card={card}"), &["devices"]).expect_code(0).stdout;
+    assert!(text("l4").contains("64 operations in f32 in the time of one in f64: --precision f32"), "{}", text("l4"));
+    assert!(!text("h100").contains("--precision f32"));
+    let two = format!("{DEVICE};{DEVICE} card=gh200");
+    let report = ["bench", "gpu", "--sections", "copy", "--report", "copy.json", "--devices", "1"];
+    on_device(&home, &two, &report).expect_code(0);
+    let device = json(&home, "copy.json")["device"]["name"].to_string();
+    assert!(device.contains("GH200"), "{device}");
+}
+
+#[test]
+fn settings_are_measured_stored_and_used_and_change_no_bit() {
+    let home = Home::new();
+    let scan = |name: &str, arguments: &[&str]| {
+        let options = ["--backend", "cuda", "--output", name, "--shards", "per-group"];
+        let mut command = home.command(&[&SCAN[..], &options, arguments].concat());
+        let ended = process::run(command.envs(Driver::built().environment(DEVICE)).env("TRAWL_LOG", "info"));
+        (home.read(name), ended.expect_code(0).stderr)
+    };
+    let shown = || on_device(&home, DEVICE, &["devices"]).expect_code(0).stdout;
+    let (want, log) = scan("usual.csv", &[]);
+    assert!(!log.contains("uses measured settings") && !shown().contains("is tuned"), "{log}");
+    let tune = ["devices", "tune", "--symbols=70", "--bars=40"];
+    let tuned = on_device(&home, DEVICE, &tune).expect_code(0).stdout;
+    assert!(tuned.contains("settings were compared") && tuned.contains("simulated"), "{tuned}");
+    assert!(!tuned.contains("measured"), "{tuned}");
+    let file = PathBuf::from(tuned.lines().last().and_then(|line| line.strip_prefix("stored in ")).expect("a file"));
+    let stored: Value = serde_json::from_slice(&std::fs::read(&file).expect("a file")).expect("JSON");
+    assert_eq!((&stored["driver"], &stored["memory_mode"]), (&"580.00.0 13.0".into(), &"pinned".into()), "{stored}");
+    assert!(shown().contains("device 0 is tuned: "), "{}", shown());
+    // Whatever is stored, of what there is to choose from.
+    let store = |field: &str, value: Value| {
+        let mut stored = stored.clone();
+        (stored["streams"], stored["batches_in_flight"], stored["batch_in_bytes_max"]) =
+            (6.into(), 4.into(), (32 << 20).into());
+        stored[field] = value;
+        std::fs::write(&file, stored.to_string()).expect("a file");
+    };
+    store("how", "simulated".into());
+    let (rows, log) = scan("tuned.csv", &[]);
+    assert!(rows == want && log.contains("6 streams, 4 batches in flight of at most 32 MiB"), "{log}");
+    let (rows, log) = scan("off.csv", &["--device-tuning", "off"]);
+    assert!(rows == want && !log.contains("uses measured settings"), "{log}");
+    // Of another driver, build or device, of this mode's file for another, or of none that this build knows.
+    for (field, value) in [
+        ("driver", "590.1 13.1".into()),
+        ("build", "0".into()),
+        ("device", "GPU-0".into()),
+        ("memory_mode", "managed".into()),
+        ("streams", 7.into()),
+        ("batch_in_bytes_max", Value::Null),
+    ] {
+        store(field, value);
+        let (rows, log) = scan("other.csv", &[]);
+        assert!(rows == want && !log.contains("uses measured settings"), "{field}: {log}");
+    }
+}
+
+#[test]
+fn what_devices_gain_is_shown_and_called_simulated_on_the_test_driver() {
+    let home = Home::new();
+    let size = ["--symbols=70", "--bars=40", "--repeats=1"];
+    let run = |settings: &str| {
+        let arguments = [&["bench", "devices", "--report", "devices.json"], &size[..]].concat();
+        let shown = on_device(&home, settings, &arguments).expect_code(0).stdout;
+        assert!(shown.contains("SIMULATED") && shown.contains(" ms simulated"), "{shown}");
+        assert!(!shown.contains(" ms measured"), "{shown}");
+        json(&home, "devices.json")
+    };
+    let report = run(&format!("{DEVICE} card=gh200;{DEVICE} card=gh200"));
+    assert_eq!((&report["how"], report["devices"].as_array().map(Vec::len)), (&"simulated".into(), Some(2)));
+    let figure = |name: &str| report["figures"][name].as_f64().unwrap_or_else(|| panic!("{name}: {report}"));
+    for name in ["copied_1_streams_ms", "copied_6_streams_ms", "devices_2_ms", "managed_second_ms", "kernels_busy_ms"] {
+        assert!(figure(name) > 0.0, "{name}");
+    }
+    assert!(figure("overlap_4_streams_ratio") >= 1.0);
+    assert!(figure("pinned_second_copied_bytes") < figure("pinned_first_copied_bytes") / 2.0, "{report}");
+    assert!(figure("coherent_first_copied_bytes") < figure("pinned_first_copied_bytes") / 2.0, "{report}");
+    let report = run(DEVICE);
+    assert!(report["figures"]["coherent_refused"].as_str().is_some_and(|why| why.contains("GH200")), "{report}");
+    // Without a GPU there are no figures.
+    let none = on_device(&home, "fault=cuInit:1+:100", &["bench", "devices"]).expect_code(1);
+    assert!(none.stderr.contains("no GPU, so no figures") && none.stdout.is_empty(), "{}", none.stderr);
+}

@@ -53,6 +53,8 @@ LIMIT_BYTES = 32 << 20
 LIMITED = 'mount -t tmpfs tmpfs /sys/fs/cgroup; mkdir -p "/sys/fs/cgroup$1"; echo $2 > "/sys/fs/cgroup$1/memory.max"; shift 2; exec "$@"'
 # A device of the test driver, and one whose fourth kernel accesses an illegal address.
 DEVICE, BROKEN_DEVICE = "kernel_us=2000", "kernel_us=2000 fault=kernel:4:700"
+# One that is too hot, and has rows of memory to replace.
+ILL_DEVICE = "kernel_us=2000 throttle=hot pending=1"
 # As NVIDIA's container toolkit names it to a process; all workers share it.
 UUID = "GPU-00000000-0000-4000-8000-000000000001"
 GET_DRIVER = pathlib.Path(__file__).parent.parent / "get-test-driver"
@@ -324,6 +326,12 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
             lose_device,
             cluster.restart_workers,
             again=device_again,
+        ),
+        Fault(
+            "the devices of all workers are hot and have rows of memory to replace",
+            ["TrawlDeviceThrottled", "TrawlDeviceNeedsReset"],
+            lambda: cluster.restart_workers(environment=with_device(ILL_DEVICE)),
+            cluster.restart_workers,
         ),
         Fault(
             f"a client stops that has asked for 12 MB, at coordinators with {MEMORY_BYTES >> 20} MiB in memory and {SPOOL_BYTES / 1e6} MB on disk; it is killed",

@@ -10,6 +10,7 @@ pub mod cache;
 mod checkpoints;
 mod copy_check;
 pub mod data_root;
+mod device_health;
 mod evaluate;
 mod executable;
 mod execute;

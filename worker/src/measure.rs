@@ -50,8 +50,10 @@ pub(crate) fn stages(stages: &Stages) {
 pub(crate) fn device(executor: &Executor) {
     let (facts, (mode, _)) = (executor.facts(), executor.memory_mode());
     let (major, minor) = facts.capability;
+    // Drivers from before they said it.
     let known = trawl_telemetry::gpus();
-    let uuid = known.get(facts.ordinal).map_or("", String::as_str);
+    let named = known.get(facts.ordinal).map_or("", String::as_str);
+    let uuid = if facts.uuid.is_empty() { named } else { &facts.uuid };
     DEVICES.add(&[uuid, &facts.name, &format!("{major}.{minor}"), mode.name()]);
 }
 

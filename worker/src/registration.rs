@@ -49,12 +49,21 @@ pub enum Superseded {
     HistoryLost(HistoryLost),
 }
 
+/// A change to the record of a registered worker.
+#[derive(Debug)]
+enum RecordChange {
+    /// It leaves.
+    Draining,
+    /// The state of its devices.
+    DeviceHealth(String),
+}
+
 /// A registered worker. Ends with [`Registered::leave`], or with the process.
 #[derive(Debug)]
 pub struct Registered {
     stop: oneshot::Sender<()>,
-    /// Requests that the record be marked as draining; the reply is sent once it is stored.
-    drain: mpsc::Sender<oneshot::Sender<()>>,
+    /// Requests that the record be changed; the reply is sent once it is stored.
+    changes: mpsc::Sender<(RecordChange, oneshot::Sender<()>)>,
     /// Why this process must end, once it must.
     superseded: watch::Receiver<Option<Superseded>>,
     thread: JoinHandle<()>,
@@ -66,13 +75,13 @@ pub struct Registered {
 /// The store's error, if it could not be reached within `start_timeout`.
 pub async fn register(store: impl ControlStore, registration: Registration) -> Result<Registered, ControlError> {
     let (stop, stopped) = oneshot::channel();
-    let (drain, drained) = mpsc::channel(1);
+    let (changes, changed) = mpsc::channel(1);
     let (answer, answered) = oneshot::channel();
     let (supersede, superseded) = watch::channel(None);
     let thread = std::thread::Builder::new().name("trawl-lease".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
-            Ok(runtime) => runtime.block_on(keep(store, registration, answer, (stopped, drained), &supersede)),
+            Ok(runtime) => runtime.block_on(keep(store, registration, answer, (stopped, changed), &supersede)),
             Err(error) => {
                 let _ = answer.send(Err(no_thread(&error)));
             }
@@ -81,7 +90,7 @@ pub async fn register(store: impl ControlStore, registration: Registration) -> R
     let thread = thread.map_err(|error| no_thread(&error))?;
     // The sender is dropped only by a thread that died.
     answered.await.unwrap_or_else(|error| Err(no_thread(&error)))?;
-    Ok(Registered { stop, drain, superseded, thread })
+    Ok(Registered { stop, changes, superseded, thread })
 }
 
 fn no_thread(error: &dyn std::error::Error) -> ControlError {
@@ -91,12 +100,23 @@ fn no_thread(error: &dyn std::error::Error) -> ControlError {
 impl Registered {
     /// Marks the record as draining; bounded in time. The lease is kept.
     pub async fn drain(&self) {
-        let (answer, answered) = oneshot::channel();
-        if self.drain.send(answer).await.is_ok()
-            && !matches!(tokio::time::timeout(LEAVE_TIMEOUT, answered).await, Ok(Ok(())))
-        {
+        if !self.change(RecordChange::Draining).await {
             tracing::warn!("the record could not be changed; whoever sends work here is refused");
         }
+    }
+
+    /// Writes the state of its devices into the record, for whoever lists workers; bounded in time. If it cannot be written, it
+    /// is when the record is next put.
+    pub async fn device_health(&self, health: String) {
+        self.change(RecordChange::DeviceHealth(health)).await;
+    }
+
+    /// Whether a change was stored in time.
+    async fn change(&self, change: RecordChange) -> bool {
+        let (answer, answered) = oneshot::channel();
+        // The thread has ended if it does not take the change.
+        self.changes.send((change, answer)).await.is_err()
+            || matches!(tokio::time::timeout(LEAVE_TIMEOUT, answered).await, Ok(Ok(())))
     }
 
     /// Completes once this process must end, with the reason.
@@ -121,7 +141,7 @@ async fn keep(
     store: impl ControlStore,
     mut registration: Registration,
     answer: oneshot::Sender<Result<(), ControlError>>,
-    (mut stopped, mut drained): (oneshot::Receiver<()>, mpsc::Receiver<oneshot::Sender<()>>),
+    (mut stopped, mut changes): (oneshot::Receiver<()>, mpsc::Receiver<(RecordChange, oneshot::Sender<()>)>),
     supersede: &watch::Sender<Option<Superseded>>,
 ) {
     let key = worker_key(&registration.cluster_name, &registration.record.id);
@@ -152,8 +172,12 @@ async fn keep(
             }
             // Also when the handle was dropped without leaving.
             _ = &mut stopped => break,
-            Some(answer) = drained.recv() => {
-                registration.record.draining = true;
+            Some((change, answer)) = changes.recv() => {
+                match (change, &mut registration.record.device) {
+                    (RecordChange::Draining, _) => registration.record.draining = true,
+                    (RecordChange::DeviceHealth(health), Some(devices)) => devices.health = health,
+                    (RecordChange::DeviceHealth(_), None) => {}
+                }
                 let record = serde_json::to_vec(&registration.record).unwrap_or_default();
                 match store.put(&key, record, Some(lease)).await {
                     Ok(()) => drop(answer.send(())),

@@ -24,7 +24,7 @@ use crate::registration::{Registration, Superseded, register};
 use crate::scrub::{Scrubbing, scrub};
 use crate::service::{Handle, WorkerService};
 use crate::watchdog::stalled;
-use crate::{measure, warm};
+use crate::{device_health, measure, warm};
 
 /// How long cancelled shards may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -64,6 +64,8 @@ pub struct Options {
     pub drain_timeout: Duration,
     /// How long its threads may make no progress while there are shards; see [`crate::STALL_TIMEOUT`].
     pub stall_timeout: Duration,
+    /// How often the health of its devices is probed; see [`trawl_kernels::cuda::HEALTH_INTERVAL`].
+    pub health_interval: Duration,
     /// How this machine's copies of files of a bucket are checked in the background.
     pub scrubbing: Scrubbing,
     /// For tests: sleep before each segment.
@@ -151,6 +153,8 @@ pub async fn run(
         options.fault_delay,
     ));
     let (report_lost, lost) = tokio::sync::oneshot::channel::<String>();
+    let (health, health_seen) = tokio::sync::watch::channel(String::new());
+    let mut watching = None;
     if let Engine::Device(fleet) = &options.engine {
         fleet.executors().iter().for_each(measure::device);
         warm::start(fleet);
@@ -170,6 +174,7 @@ pub async fn run(
                 drop(report_lost.send(why.clone()));
             }
         });
+        watching = device_health::watch(fleet, options.health_interval, health);
     }
     let (close, closed) = tokio::sync::oneshot::channel::<()>();
     let server = pb::worker_server::WorkerServer::new(Handle(Arc::clone(&service)))
@@ -198,6 +203,7 @@ pub async fn run(
     let broken = tokio::select! {
         () = stop => None,
         never = scrubbing => match never {},
+        never = device_health::show(health_seen, options.health_interval, &registered) => match never {},
         () = service.leave.notified() => None,
         // Without a device this never completes.
         Ok(why) = lost => {
@@ -230,6 +236,8 @@ pub async fn run(
     }
     // The record remains, marked as draining, while the last shards run, so that coordinators wait for them.
     registered.drain().await;
+    // Its thread may be in a call of a device that does not respond.
+    drop(tokio::task::spawn_blocking(move || drop(watching)));
     drain(&service, options.drain_timeout).await;
     registered.leave().await;
     let _ = close.send(());
@@ -241,7 +249,14 @@ pub async fn run(
 fn device_of(engine: &Engine) -> Option<DeviceRecord> {
     let Engine::Device(fleet) = engine else { return None };
     let count = u32::try_from(fleet.executors().len()).unwrap_or(u32::MAX);
-    Some(DeviceRecord { name: fleet.name(), memory_bytes: fleet.device_memory_bytes(), count })
+    let multiprocessors = fleet.executors().iter().map(|executor| executor.facts().multiprocessors);
+    Some(DeviceRecord {
+        name: fleet.name(),
+        memory_bytes: fleet.device_memory_bytes(),
+        count,
+        multiprocessors: multiprocessors.fold(0, u32::saturating_add),
+        health: String::new(),
+    })
 }
 
 /// Lets running shards finish, and cancels those that take too long.

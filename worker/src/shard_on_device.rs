@@ -177,8 +177,10 @@ impl<'a> Run<'a> {
         loaded: Receiver<Coming>,
         is_wanted: &'s AtomicBool,
     ) -> Receiver<Coming> {
-        let (sender, coming) = channel();
+        // What to pass on is handed over once there is a thread: without one it is not brought ahead.
+        let (hand_over, handed) = channel::<(Receiver<Coming>, Sender<Coming>)>();
         let passed = move || {
+            let Ok((loaded, sender)) = handed.recv() else { return };
             let cancel = Superseded { run: self, is_wanted };
             for coming in loaded {
                 if let Ok(bars) = &coming.loaded
@@ -192,7 +194,13 @@ impl<'a> Run<'a> {
                 let _ = sender.send(coming);
             }
         };
-        scope.spawn(passed);
+        let spawned = std::thread::Builder::new().name("trawl-prefetch".to_owned()).spawn_scoped(scope, passed);
+        if spawned.is_err() {
+            return loaded;
+        }
+        let (sender, coming) = channel();
+        // Fails only if the thread is over, which waits for it.
+        let _ = hand_over.send((loaded, sender));
         coming
     }
 

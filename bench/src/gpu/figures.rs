@@ -24,7 +24,7 @@ const COPIES: usize = 10;
 const WARM_UP: Duration = Duration::from_millis(300);
 const WARM_UP_MAX: Duration = Duration::from_secs(2);
 
-pub(super) fn compiled(items: &[&str]) -> Result<Plan> {
+pub(crate) fn compiled(items: &[&str]) -> Result<Plan> {
     let items: Vec<String> = items.iter().enumerate().map(|(i, item)| format!("{item} as o{i}")).collect();
     let schema = Schema::of_columns(COLUMNS.map(str::to_owned).to_vec());
     compile_expressions(&items, "bench", &schema).map_err(|d| anyhow!("{}", d[0]))
@@ -33,16 +33,16 @@ pub(super) fn compiled(items: &[&str]) -> Result<Plan> {
 /// Adaptive Trend Classification at its default settings.
 pub(super) const ATC: &str = "atc().signal";
 
-pub(super) fn screen_items() -> Vec<&'static str> {
+pub(crate) fn screen_items() -> Vec<&'static str> {
     SCREEN.iter().flat_map(|(_, items)| items.iter().copied()).collect()
 }
 
 /// The synthetic market.
-pub(super) fn market(symbols: u32, bars: u32) -> Vec<[Vec<f64>; 5]> {
+pub(crate) fn market(symbols: u32, bars: u32) -> Vec<[Vec<f64>; 5]> {
     (0..u64::from(symbols)).into_par_iter().map(|symbol| walk(symbol, bars as usize)).collect()
 }
 
-pub(super) fn inputs<'a>(program: &Program, market: &'a [[Vec<f64>; 5]]) -> Result<Vec<SymbolInput<'a>>> {
+pub(crate) fn inputs<'a>(program: &Program, market: &'a [[Vec<f64>; 5]]) -> Result<Vec<SymbolInput<'a>>> {
     let columns = program.inputs.iter().map(|input| match input {
         Input::Column(name) => COLUMNS.iter().position(|c| c == name),
         _ => None,

@@ -8,7 +8,7 @@
 #![deny(clippy::print_stdout)]
 
 mod dump;
-mod figures;
+pub(crate) mod figures;
 mod first;
 mod parity;
 mod process;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use trawl_kernels::cuda::{Cache, Device, Executor, ExecutorOptions, Facts};
+use trawl_kernels::cuda::{Cache, Device, DeviceName, Executor, ExecutorOptions, Facts};
 use trawl_market::format_time;
 
 use super::{Machine, machine};
@@ -46,6 +46,10 @@ pub struct Args {
 
     #[command(flatten)]
     size: Size,
+
+    /// The GPU to measure, by its number or UUID; of several the first [default: as for a scan]
+    #[arg(long, value_name = "NUMBERS", env = "TRAWL_DEVICES", hide_env = true, value_delimiter = ',')]
+    devices: Option<Vec<DeviceName>>,
 
     /// Run one section in this process and print it as JSON
     #[arg(long, hide = true, value_name = "SECTION")]
@@ -191,9 +195,11 @@ struct SectionReport {
     outcome: Outcome,
 }
 
+/// What a report says about a device.
 #[derive(Debug, Serialize)]
-struct DeviceReport {
-    name: String,
+pub(crate) struct DeviceReport {
+    /// As the driver reports it.
+    pub name: String,
     compute_capability: String,
     driver: String,
     compiler: String,
@@ -220,7 +226,7 @@ struct Report {
 }
 
 impl DeviceReport {
-    fn of(facts: &Facts) -> Self {
+    pub fn of(facts: &Facts) -> Self {
         let version = |(major, minor): (i32, i32)| format!("{major}.{minor}");
         Self {
             name: facts.name.clone(),
@@ -234,8 +240,8 @@ impl DeviceReport {
     }
 }
 
-/// Opens the device that is measured; the error is why there is none.
-pub type OpenDevice = fn() -> Result<Arc<dyn Device>, String>;
+/// Opens the device that is measured, the first one of these names or of all; the error is why there is none.
+pub type OpenDevice = fn(Option<&[DeviceName]>) -> Result<Arc<dyn Device>, String>;
 
 /// Runs the sections on the device that `open` gives; fails without one, or when a section did not succeed.
 ///
@@ -249,7 +255,7 @@ pub fn run(args: &Args, open: OpenDevice) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let started = Instant::now();
-    let facts = match open() {
+    let facts = match open(args.devices.as_deref()) {
         Ok(device) => device.facts().clone(),
         Err(why) => {
             eprintln!("no GPU, so no figures: {why}");
@@ -257,7 +263,7 @@ pub fn run(args: &Args, open: OpenDevice) -> Result<ExitCode> {
         }
     };
     if let Some(folder) = &args.dump {
-        let outcome = dump::write(&executor(&gpu(open)?, true)?, &args.size, folder)?;
+        let outcome = dump::write(&executor(&gpu(args, open)?, true)?, &args.size, folder)?;
         for (what, value) in &outcome.lines {
             writeln!(io::stdout(), "{what}: {value}")?;
         }
@@ -324,7 +330,7 @@ fn table(report: &Report) -> String {
 
 /// Runs a section in a process of its own, which is killed when its time is over.
 fn in_a_process(section: Section, args: &Args, limit: Duration) -> Result<Outcome> {
-    let Some(ended) = process::run(&mut command(section, &args.size)?, limit)? else {
+    let Some(ended) = process::run(&mut command(section, args)?, limit)? else {
         return Ok(Outcome::other(Ending::TimedOut, format!("not done within {} s", limit.as_secs())));
     };
     match ended.stdout.lines().last().and_then(|line| serde_json::from_str(line).ok()) {
@@ -334,11 +340,21 @@ fn in_a_process(section: Section, args: &Args, limit: Duration) -> Result<Outcom
 }
 
 /// This executable with the arguments of a section.
-fn command(section: Section, size: &Size) -> Result<Command> {
+fn command(section: Section, args: &Args) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this executable")?);
-    command.args(["bench", "gpu", "--section", section.name()]).args(size.arguments());
+    command.args(["bench", "gpu", "--section", section.name()]).args(args.of_section());
     command.stdout(Stdio::piped());
     Ok(command)
+}
+
+impl Args {
+    /// The arguments of a section's process beside its name.
+    fn of_section(&self) -> Vec<String> {
+        let mut arguments = self.size.arguments();
+        let names = |devices: &Vec<DeviceName>| devices.iter().map(DeviceName::to_string).collect::<Vec<_>>().join(",");
+        arguments.extend(self.devices.as_ref().map(|devices| format!("--devices={}", names(devices))));
+        arguments
+    }
 }
 
 impl Size {
@@ -357,24 +373,24 @@ impl Size {
 fn in_this_process(section: Section, args: &Args, open: OpenDevice) -> Result<Outcome> {
     let size = &args.size;
     match section {
-        Section::Copy => figures::copy(gpu(open)?.as_ref()),
-        Section::Parity => parity::catalogue(&gpu(open)?, size),
-        Section::Screen => figures::screen(&executor(&gpu(open)?, true)?, size),
-        Section::Atc => figures::atc(&executor(&gpu(open)?, true)?, size),
-        Section::Long => figures::long(&executor(&gpu(open)?, true)?, size),
-        Section::First => first::first(&gpu(open)?, size),
-        Section::Waves => sweeps::waves(&executor(&gpu(open)?, true)?, size),
+        Section::Copy => figures::copy(gpu(args, open)?.as_ref()),
+        Section::Parity => parity::catalogue(&gpu(args, open)?, size),
+        Section::Screen => figures::screen(&executor(&gpu(args, open)?, true)?, size),
+        Section::Atc => figures::atc(&executor(&gpu(args, open)?, true)?, size),
+        Section::Long => figures::long(&executor(&gpu(args, open)?, true)?, size),
+        Section::First => first::first(&gpu(args, open)?, size),
+        Section::Waves => sweeps::waves(&executor(&gpu(args, open)?, true)?, size),
         Section::Functions => {
-            let device = gpu(open)?;
+            let device = gpu(args, open)?;
             sweeps::each_function(device.as_ref(), &executor(&device, true)?, size)
         }
-        Section::Small => parity::small(&executor(&gpu(open)?, true)?),
-        Section::Sanitizer => sanitizer::run(size),
+        Section::Small => parity::small(&executor(&gpu(args, open)?, true)?),
+        Section::Sanitizer => sanitizer::run(args),
     }
 }
 
-fn gpu(open: OpenDevice) -> Result<Arc<dyn Device>> {
-    open().map_err(|why| anyhow!(why))
+fn gpu(args: &Args, open: OpenDevice) -> Result<Arc<dyn Device>> {
+    open(args.devices.as_deref()).map_err(|why| anyhow!(why))
 }
 
 /// An executor without cached kernels.

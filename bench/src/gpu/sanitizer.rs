@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::{Ending, Outcome, Section, Size, process};
+use super::{Args, Ending, Outcome, Section, process};
 
 /// The tools that are run, in order.
 const TOOLS: [&str; 4] = ["memcheck", "racecheck", "initcheck", "synccheck"];
@@ -19,7 +19,7 @@ const FOUND: i32 = 86;
 /// Most characters of its output that are kept.
 const OUTPUT_CHARS_MAX: usize = 2_000;
 
-pub(super) fn run(size: &Size) -> Result<Outcome> {
+pub(super) fn run(args: &Args) -> Result<Outcome> {
     let Some(program) = find() else {
         return Ok(Outcome::other(Ending::Skipped, "compute-sanitizer is not installed"));
     };
@@ -31,7 +31,7 @@ pub(super) fn run(size: &Size) -> Result<Outcome> {
             .args(["--tool", tool, "--error-exitcode", &FOUND.to_string()])
             .arg(executable)
             .args(["bench", "gpu", "--section", Section::Small.name()])
-            .args(size.arguments())
+            .args(args.of_section())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let Some(ended) = process::run(&mut command, Duration::from_secs(TOOL_SECONDS_MAX))? else {

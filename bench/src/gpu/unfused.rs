@@ -53,6 +53,10 @@ impl Device for Unfused {
         self.device.free_bytes()
     }
 
+    fn probe(&self) -> Result<(), Fault> {
+        self.device.probe()
+    }
+
     fn trim(&self) -> Result<(), Fault> {
         self.device.trim()
     }

@@ -89,7 +89,7 @@ pub fn workers(args: &WorkersArgs) -> anyhow::Result<ExitCode> {
         print("no worker is registered; start one with 'trawl worker'\n")?;
         return Ok(ExitCode::from(DONE));
     }
-    let head = ["WORKER", "STATE", "ADDRESS", "THREADS", "SHARDS", "BARS FROM", "HIDDEN", "CLASS"];
+    let head = ["WORKER", "STATE", "ADDRESS", "THREADS", "SHARDS", "BARS FROM", "HIDDEN", "DEVICES", "CLASS"];
     let head = head.map(str::to_owned).to_vec();
     let row = |w: &pb::WorkerInfo| {
         let (threads, shards) = (w.threads.to_string(), w.shards_in_flight.to_string());
@@ -97,7 +97,8 @@ pub fn workers(args: &WorkersArgs) -> anyhow::Result<ExitCode> {
         let places = loads.as_ref().map_or_else(|| NOTHING.to_owned(), places);
         let hidden = loads.and_then(|loads| loads.hidden).map_or_else(|| NOTHING.to_owned(), percent);
         let class = w.execution_class.clone();
-        vec![w.id.clone(), w.state.clone(), w.address.clone(), threads, shards, places, hidden, class]
+        let devices = if w.device_health.is_empty() { NOTHING } else { &w.device_health }.to_owned();
+        vec![w.id.clone(), w.state.clone(), w.address.clone(), threads, shards, places, hidden, devices, class]
     };
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(workers.iter().map(row)).collect();
     print(&columns(&rows))?;

@@ -113,6 +113,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         start_timeout: args.cluster.start_timeout(),
         drain_timeout: args.cluster.drain_timeout(),
         stall_timeout: trawl_worker::STALL_TIMEOUT,
+        health_interval: trawl_kernels::cuda::HEALTH_INTERVAL,
         scrubbing: args.scrub.scrubbing(),
         fault_delay: Duration::from_millis(args.fault_delay_ms_per_segment),
     };

@@ -11,6 +11,7 @@ use trawl_kernels::cuda::{Cache, Executor, ExecutorOptions, Fleet, GatherOptions
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{Engine, NoCancel};
 use trawl_plan::{History, ScanDocument};
+use trawl_security::ClientSecurity;
 use trawl_test_driver::{Driver, TestDevice};
 use trawl_wire::{AnswerRow, StepInputV1};
 use trawl_worker::server::ServerError;
@@ -37,6 +38,23 @@ impl World {
         assert_eq!(scanned.answer.identity.backend, backend);
         assert_eq!(scanned.report.backend, backend);
         assert_eq!(scanned.answer.rows, self.expected_answer().rows);
+    }
+
+    /// Waits until the cluster shows this state of a worker's devices.
+    async fn wait_for_devices(&self, id: &str, is: impl Fn(&str) -> bool) {
+        let security = ClientSecurity::default();
+        let mut manager = client::Manager::connect(&self.url, &security).await.unwrap();
+        let shown = async {
+            loop {
+                let workers = manager.workers().await.unwrap();
+                let worker = workers.iter().find(|worker| worker.id == id);
+                if worker.is_some_and(|worker| is(&worker.device_health)) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, shown).await.expect("the state is shown in time");
     }
 
     /// A document's rows, cut into shards as given.
@@ -222,6 +240,38 @@ async fn bars_of_the_next_call_are_brought_to_the_device_while_one_is_computed()
     let prefetches = fleet.prefetches();
     assert!(prefetches.brought_bytes > 0 && prefetches.read_bytes == prefetches.brought_bytes, "{prefetches:?}");
     assert!(prefetches.hidden_share() > 0.3, "{prefetches:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_whose_memory_errs_is_given_up_and_shown_and_the_worker_goes_on() {
+    let mut world = World::new().await;
+    let each = ["", "when=random seed=4"].map(TestDevice::new);
+    let executors =
+        each.iter().map(|device| Executor::new(Arc::new(device.open()), Cache::in_memory(), waits()).unwrap());
+    let fleet = Fleet::new(executors.collect()).unwrap();
+    let (_, ended) = world.worker_on("a", Duration::ZERO, Engine::Device(Arc::new(fleet))).await;
+    world.wait_for(&["a"]).await;
+    world.scans_on("cuda").await;
+    world.wait_for_devices("a", |health| health == "healthy").await;
+    each[0].set_health("throttle=thermal pending=1");
+    world.wait_for_devices("a", |health| health.contains("slowed by heat") && health.contains("next reset")).await;
+    world.scans_on("cuda").await;
+    each[0].set_health("ecc=1");
+    let first = each[0].ordinal();
+    let state = format!("device {first}: quarantined: 1 memory error that could not be corrected");
+    world.wait_for_devices("a", |health| health == state).await;
+    let before = each.each_ref().map(|device| device.counts().launches);
+    for _ in 0..2 {
+        world.scans_on("cuda").await;
+    }
+    let after = each.each_ref().map(|device| device.counts().launches);
+    assert!(after[0] == before[0] && after[1] > before[1], "{before:?} {after:?}");
+    assert!(!ended.is_finished(), "the worker goes on with the other one");
+    // An error of the last one ends it, without a scan.
+    each[1].set_health("xid=79:0");
+    let ended = tokio::time::timeout(BOUND, ended).await.expect("in time").unwrap();
+    let Err(ServerError::DeviceLost(why)) = ended else { panic!("{ended:?}") };
+    assert!(why.contains("XID 79"), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

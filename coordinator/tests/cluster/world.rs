@@ -72,6 +72,9 @@ fn copy_files(from: &std::path::Path, to: &std::path::Path, bars: &mut Vec<std::
     }
 }
 
+/// How often workers probe their devices here.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(20);
+
 impl World {
     /// A coordinator without workers, over a market of 300 symbols.
     pub async fn new() -> Self {
@@ -317,6 +320,7 @@ impl World {
             start_timeout: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(10),
             stall_timeout: trawl_worker::STALL_TIMEOUT,
+            health_interval: HEALTH_INTERVAL,
             scrubbing: trawl_worker::scrub::Scrubbing::default(),
             fault_delay,
         };

@@ -19,6 +19,8 @@ const LOOK_MS: u64 = 1_000;
 pub const HISTORY_CHECK_MS: u64 = 1_000;
 
 /// An observation of a follower.
+// Handled one at a time, never stored.
+#[allow(clippy::large_enum_variant)]
 pub enum View {
     Leader(Event),
     Workers(membership::Event),

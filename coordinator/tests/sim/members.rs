@@ -45,6 +45,8 @@ impl World {
                     }
                     self.soon(5, Happening::Ping { coordinator: c, serial, machine, life });
                 }
+                // No worker here has devices.
+                Member::Devices { .. } => {}
                 Member::Draining { boot, .. } => {
                     let (machine, _) = machine_of(&boot);
                     let Some(term) = self.term(c, serial) else { return Ok(()) };

@@ -5,7 +5,7 @@
 //! no compilation (docs/adr/0014). `codegen` and `time_chunks` are pure: text and bytes out, no driver, no compiler, no
 //! device.
 //!
-//! Dependencies point down: `execute` → `collective` → `device` → `compile`, `time_chunks` → `codegen`.
+//! Dependencies point down: `health` → `execute` → `collective` → `device` → `compile`, `time_chunks` → `codegen`.
 //!
 //! *Entry points:* [`Sequence::fused`] (a program as one kernel, or a few), [`Sequence::apart`] (kernels of single
 //! primitives, shared by all programs), [`Market`] (bars in the kernels' layout), [`Lowered::launch`] (a kernel's
@@ -16,6 +16,7 @@ mod collective;
 mod compile;
 mod device;
 mod execute;
+mod health;
 mod time_chunks;
 
 pub use codegen::averages::Constants;
@@ -24,6 +25,7 @@ pub use codegen::lower::{Kernel, LowerError, Lowered};
 pub use collective::nccl::Nccl;
 pub use collective::{Collective, Connect, RankPart};
 pub use compile::cache::{Cache, CacheError, Key};
+pub use compile::device_name::DeviceName;
 pub use compile::device_probe::{Gpu, Seen, Unavailable, devices, gpus};
 pub use compile::library::{LIBRARIES_VARIABLE, Library, Search};
 pub use compile::nvrtc::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resources};
@@ -40,6 +42,10 @@ pub use execute::paying::Prefetches;
 pub use execute::policy::{FEW_SYMBOLS_MAX, LONG_BARS_MIN, Lowering};
 pub use execute::request::{BarsSource, RequestEvent, RequestPart};
 pub use execute::sequence::{KernelCall, Sequence, Series};
+pub use execute::tuning::{Tuned, Tuning};
+pub use health::finding::{Finding, Health, Reading, Throttle, Throttling};
+pub use health::nvml::{NoNvml, Nvml, driver_version, look as look_at_health};
+pub use health::watch::{HEALTH_INTERVAL, HealthEvent, Watch};
 pub use time_chunks::plan::{CHUNK_BARS, Chunks, Cut, Lane};
 
 /// Name of the backend in the identity of an answer.

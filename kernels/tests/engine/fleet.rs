@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use trawl_kernels::cuda::{Cache, Connect, DeviceLoss, Executor, ExecutorOptions, Fault, Fleet, GatherOptions};
+use trawl_kernels::cuda::{Cache, Connect, DeviceLoss, Executor, ExecutorOptions, Fault, Fleet, GatherOptions, Tuning};
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{NoCancel, evaluate_from};
 use trawl_plan::Program;
@@ -166,4 +166,22 @@ fn single_requests_take_turns_and_move_when_a_device_is_lost() {
     let launches = devices.launches();
     assert!(launches[0] >= 4 && launches[1] == 2, "{launches:?}");
     assert_eq!(devices.losses().len(), 1);
+}
+
+#[test]
+fn every_setting_that_is_tuned_gives_the_same_bits() {
+    let (program, shard) = (plan(), shard());
+    let mut launches = std::collections::BTreeSet::new();
+    for (streams, batches, bytes) in
+        [(2, 2, 1 << 18), (3, 4, 1 << 20), (4, 3, 128 << 20), (6, 4, 256 << 20), (6, 2, 1 << 18)]
+    {
+        let tuning = Tuning { streams, batches_in_flight: batches, batch_in_bytes_max: bytes };
+        let devices = devices(&["when=random seed=9"], &tuning.applied(&waits()));
+        let came = devices.run(&shard, &program);
+        assert!(came.failed().is_empty());
+        shard.agrees(&program, &came);
+        assert_eq!(devices.fleet.executors()[0].tuning(), tuning);
+        launches.insert(devices.launches()[0]);
+    }
+    assert!(launches.len() > 1, "batches of other sizes: {launches:?}");
 }

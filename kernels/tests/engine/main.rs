@@ -19,6 +19,7 @@ mod gaps;
 mod gather;
 mod golden;
 mod graphs;
+mod health;
 mod memory_modes;
 mod model;
 mod number;

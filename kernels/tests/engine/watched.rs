@@ -97,6 +97,10 @@ impl Device for Watched {
         self.cuda.free_bytes()
     }
 
+    fn probe(&self) -> Result<(), Fault> {
+        self.cuda.probe()
+    }
+
     fn trim(&self) -> Result<(), Fault> {
         self.cuda.trim()
     }

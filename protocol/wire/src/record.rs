@@ -89,6 +89,12 @@ pub struct DeviceRecord {
     /// How many there are. Workers from before it was reported have one.
     #[serde(default = "one")]
     pub count: u32,
+    /// How many multiprocessors they have together: few, if they are slices of a GPU. 0 if it is not known.
+    #[serde(default)]
+    pub multiprocessors: u32,
+    /// Their state in one line, such as `healthy`; empty while it is not known. It may change while the worker is registered.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub health: String,
 }
 
 fn one() -> u32 {
@@ -184,7 +190,13 @@ mod tests {
             },
             threads: 2,
             cache_bytes: 3,
-            device: Some(DeviceRecord { name: "d".into(), memory_bytes: 4, count: 2 }),
+            device: Some(DeviceRecord {
+                name: "d".into(),
+                memory_bytes: 4,
+                count: 2,
+                multiprocessors: 264,
+                health: String::new(),
+            }),
             draining: false,
         };
         let mut json = serde_json::to_value(&record).unwrap();

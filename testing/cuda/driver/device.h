@@ -173,14 +173,29 @@ struct Device {
     std::map<std::string, uint64_t> calls;
     Counts counts = {};
     uint64_t random;
+    // What NVML says of it, and the XIDs that were not reported yet.
+    Health health;
+    std::vector<Xid> xids;
 
-    Device(int ordinal, const Settings& settings) : ordinal(ordinal), settings(settings), random(settings.seed * 2 + 1) {}
+    Device(int ordinal, const Settings& settings)
+        : ordinal(ordinal), settings(settings), random(settings.seed * 2 + 1), health(settings.health), xids(settings.xids) {}
+
+    bool is_slice() const { return !settings.profile.empty(); }
 
     uint64_t below(uint64_t n) {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
         return (random >> 11) % n;
+    }
+
+    // The code that the settings want of this call of NVML, or success.
+    int called_nvml(const char* function) {
+        const uint64_t number = ++calls[function];
+        for (const Fault& fault : settings.faults) {
+            if (fault.function == function && number >= fault.first && number <= fault.last) return fault.code;
+        }
+        return health.is_gone ? NVML_GPU_IS_LOST : NVML_SUCCESS;
     }
 
     // The result that the settings want of this call, the result of all, or success.

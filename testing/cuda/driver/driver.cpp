@@ -6,64 +6,11 @@
 #include "collectives.h"
 #include "graphs.h"
 #include "process.h"
-
-// Appends what each device did to the file that the environment names, when the process ends.
-struct Report {
-    ~Report() {
-        const char* path = getenv("TRAWL_TEST_DRIVER_REPORT");
-        if (!path) return;
-        std::string lines;
-        for (Device& device : process().devices) {
-            std::lock_guard<std::recursive_mutex> guard(device.mutex);
-            const Counts& c = device.counts;
-            auto add = [&](const char* name, uint64_t value) { lines += std::string("\"") + name + "\":" + std::to_string(value) + ","; };
-            lines += "{";
-            add("device", (uint64_t)device.ordinal), add("launches", c.launches), add("modules", c.modules);
-            add("kernels", c.kernels), add("graph_launches", c.graph_launches);
-            add("allocations", c.allocations), add("most_bytes", c.most_bytes), add("copies_in", c.copies_in);
-            add("bytes_in", c.bytes_in), add("copies_out", c.copies_out), add("bytes_out", c.bytes_out);
-            lines += "\"ended\":" + std::to_string(device.ended) + "}\n";
-        }
-        if (FILE* file = fopen(path, "a")) {
-            fwrite(lines.data(), 1, lines.size(), file);
-            fclose(file);
-        }
-    }
-};
-
-static Report report;
+#include "tests.h"
 
 constexpr int PRIORITY_GREATEST = -5;
 
 extern "C" {
-
-// What tests ask for, which the real driver does not have.
-
-int trawl_test_device(const char* settings) {
-    Process& all = process();
-    const Settings parsed = settings_of(settings);
-    std::lock_guard<std::mutex> guard(all.mutex);
-    all.devices.emplace_back((int)all.devices.size(), parsed);
-    return all.devices.back().ordinal;
-}
-
-void trawl_test_counts(int ordinal, Counts* counts) {
-    Device* device = device_of(ordinal);
-    if (!device) abort();
-    std::lock_guard<std::recursive_mutex> guard(device->mutex);
-    *counts = device->counts;
-    counts->used_bytes = device->used_bytes;
-    counts->live_allocations = device->arena.count();
-    counts->live_events = device->events.size();
-    counts->live_graphs = device->graphs.size() + device->instances.size();
-}
-
-uint64_t trawl_test_calls(int ordinal, const char* function) {
-    Device* device = device_of(ordinal);
-    if (!device) abort();
-    std::lock_guard<std::recursive_mutex> guard(device->mutex);
-    return device->calls[function];
-}
 
 // The driver's functions.
 
@@ -115,7 +62,29 @@ int cuDeviceGetName(char* name, int size, int handle) {
     Device* device = device_of(handle);
     if (!device) return INVALID_DEVICE;
     if (!name || size <= 0) return INVALID_VALUE;
-    snprintf(name, (size_t)size, "%s", device->settings.card->name);
+    // A slice's name ends in its profile, as the real driver's does; here in front of the word that says what this is.
+    std::string text = device->settings.card->name;
+    if (device->is_slice()) text.insert(text.rfind(" ("), " MIG " + device->settings.profile);
+    snprintf(name, (size_t)size, "%s", text.c_str());
+    return SUCCESS;
+}
+
+// Of a slice the whole GPU's; the newer function names the slice.
+int cuDeviceGetUuid(unsigned char* uuid, int handle) {
+    NO_CONTEXT;
+    Device* device = device_of(handle);
+    if (!device) return INVALID_DEVICE;
+    if (!uuid) return INVALID_VALUE;
+    memcpy(uuid, uuid_of(*device, false).data(), 16);
+    return SUCCESS;
+}
+
+int cuDeviceGetUuid_v2(unsigned char* uuid, int handle) {
+    NO_CONTEXT;
+    Device* device = device_of(handle);
+    if (!device) return INVALID_DEVICE;
+    if (!uuid) return INVALID_VALUE;
+    memcpy(uuid, uuid_of(*device, device->is_slice()).data(), 16);
     return SUCCESS;
 }
 

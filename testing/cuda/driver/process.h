@@ -1,5 +1,7 @@
 // What the functions of driver.cpp share: the process's devices, which context a call is in, and what they check.
 #pragma once
+#include <array>
+
 #include "device.h"
 
 struct Process {
@@ -44,6 +46,24 @@ inline Device* device_of(int ordinal) {
     Process& all = process();
     std::lock_guard<std::mutex> guard(all.mutex);
     return ordinal >= 0 && (size_t)ordinal < all.devices.size() ? &all.devices[(size_t)ordinal] : nullptr;
+}
+
+// The 16 bytes of a device's UUID, or of the slice that it is.
+inline std::array<unsigned char, 16> uuid_of(const Device& device, bool of_slice) {
+    std::array<unsigned char, 16> uuid = {0x7e, 0x57, 0xd2, 0x1e, 0, 0, 0x40, 0, 0x80, 0};
+    uuid[11] = of_slice, uuid[14] = (unsigned char)(device.ordinal >> 8), uuid[15] = (unsigned char)device.ordinal;
+    return uuid;
+}
+
+inline std::string text_of_uuid(const char* kind, const std::array<unsigned char, 16>& uuid) {
+    std::string text = std::string(kind) + "-";
+    for (size_t at = 0; at < uuid.size(); ++at) {
+        char byte[3];
+        snprintf(byte, sizeof byte, "%02x", uuid[at]);
+        if (at == 4 || at == 6 || at == 8 || at == 10) text += "-";
+        text += byte;
+    }
+    return text;
 }
 
 inline bool is_context(void* handle) {
@@ -152,7 +172,7 @@ inline bool attribute_of(const Settings& settings, int ordinal, int attribute, i
         {10, 32},           // WARP_SIZE
         {12, 65536},        // MAX_REGISTERS_PER_BLOCK
         {13, card.clock_khz},
-        {16, card.multiprocessors},
+        {16, settings.multiprocessors},
         {18, 0},  // INTEGRATED
         {31, 1},  // CONCURRENT_KERNELS
         {36, card.memory_khz},
@@ -166,6 +186,7 @@ inline bool attribute_of(const Settings& settings, int ordinal, int attribute, i
         {81, card.shared_multiprocessor},
         {82, 65536},  // MAX_REGISTERS_PER_MULTIPROCESSOR
         {83, 1},      // MANAGED_MEMORY
+        {87, card.f32_per_f64},  // SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO
         {88, card.is_coherent || settings.hmm},  // PAGEABLE_MEMORY_ACCESS
         {89, card.major > 7},                    // CONCURRENT_MANAGED_ACCESS
         {100, card.is_coherent},                 // PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES

@@ -1,5 +1,6 @@
-// Results of the driver's functions that the test driver returns, with the names and texts of the real one.
+// Results of the driver's functions that the test driver returns, with the names and texts of the real one, and the codes of NVML.
 #pragma once
+#include <cstdint>
 #include <cstring>
 
 enum Result {
@@ -67,3 +68,63 @@ inline const ResultText* text_of(int code) {
     }
     return nullptr;
 }
+
+// Codes of NVML, with its texts.
+enum NvmlCode {
+    NVML_SUCCESS = 0,
+    NVML_UNINITIALIZED = 1,
+    NVML_INVALID_ARGUMENT = 2,
+    NVML_NOT_SUPPORTED = 3,
+    NVML_NOT_FOUND = 6,
+    NVML_INSUFFICIENT_SIZE = 7,
+    NVML_TIMEOUT = 10,
+    NVML_GPU_IS_LOST = 15,
+};
+
+struct NvmlText {
+    int code;
+    const char* text;
+};
+
+constexpr NvmlText NVML_TEXTS[] = {
+    {NVML_SUCCESS, "Success"},
+    {NVML_UNINITIALIZED, "Uninitialized"},
+    {NVML_INVALID_ARGUMENT, "Invalid Argument"},
+    {NVML_NOT_SUPPORTED, "Not Supported"},
+    {4, "Insufficient Permissions"},
+    {NVML_NOT_FOUND, "Not Found"},
+    {NVML_INSUFFICIENT_SIZE, "Insufficient Size"},
+    {9, "Driver Not Loaded"},
+    {NVML_TIMEOUT, "Timeout"},
+    {12, "NVML Shared Library Not Found"},
+    {13, "Function Not Found"},
+    {NVML_GPU_IS_LOST, "GPU is lost"},
+    {16, "GPU requires reset"},
+    {17, "The operating system has blocked the request."},
+    {18, "RM has detected an NVML/RM version mismatch."},
+    {20, "Insufficient Memory"},
+    {25, "Argument version mismatch"},
+    {999, "Unknown Error"},
+};
+
+inline bool is_of_nvml(int code) {
+    for (const NvmlText& text : NVML_TEXTS) {
+        if (text.code == code) return true;
+    }
+    return false;
+}
+
+// Why clocks are low: bits of NVML.
+struct ThrottleReason {
+    const char* name;
+    uint64_t bit;
+};
+
+constexpr ThrottleReason THROTTLE_REASONS[] = {
+    {"idle", 0x1}, {"cap", 0x4}, {"slowdown", 0x8}, {"thermal", 0x20}, {"hot", 0x40}, {"brake", 0x80},
+};
+
+// The instance of an event that is about a whole GPU.
+constexpr uint32_t NO_INSTANCE = 0xFFFFFFFF;
+// The instance of every slice of the test driver.
+constexpr uint32_t OWN_INSTANCE = 7;

@@ -1,4 +1,4 @@
-//! NVIDIA's driver and run-time compiler for tests: shared libraries of their names that compute, on a machine without a GPU.
+//! NVIDIA's driver, run-time compiler, NVML and NCCL for tests: shared libraries of their names that compute, on a machine without a GPU.
 //!
 //! The libraries are C++ (`testing/cuda/driver`), built once by the machine's C++ compiler into the target folder. They are opened
 //! as NVIDIA's are, by the program under test: a process of `trawl` gets [`Driver::environment`], a test that calls the
@@ -12,10 +12,10 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use trawl_kernels::cuda::{Cuda, Search, gpus};
+use trawl_kernels::cuda::{Cuda, DeviceName, Gpu, Search, gpus};
 
 /// Sources of the libraries, and the emulator that kernels are compiled beside: name and text.
-const SOURCES: [(&str, &str); 13] = [
+const SOURCES: [(&str, &str); 16] = [
     ("driver.cpp", include_str!("../driver/driver.cpp")),
     ("process.h", include_str!("../driver/process.h")),
     ("collective.h", include_str!("../driver/collective.h")),
@@ -27,16 +27,20 @@ const SOURCES: [(&str, &str); 13] = [
     ("results.h", include_str!("../driver/results.h")),
     ("settings.h", include_str!("../driver/settings.h")),
     ("image.h", include_str!("../driver/image.h")),
+    ("tests.h", include_str!("../driver/tests.h")),
+    ("nvml.h", include_str!("../driver/nvml.h")),
+    ("nvml.cpp", include_str!("../driver/nvml.cpp")),
     ("compiler.cpp", include_str!("../driver/compiler.cpp")),
     ("emulator.h", include_str!("../../../kernels/cuda/emulator/emulator.h")),
 ];
 
 /// Sources, and the libraries made of each: file and the name that it goes by for the loader. `libcuda.so` is the name that the
 /// driver's bindings try first: where it is open, or in the loader's path, it is taken before a driver of the machine.
-const LIBRARIES: [(&str, &[&str]); 3] = [
+const LIBRARIES: [(&str, &[&str]); 4] = [
     ("driver.cpp", &["libcuda.so.1", "libcuda.so"]),
-    ("compiler.cpp", &["libnvrtc.so.13"]),
+    ("nvml.cpp", &["libnvidia-ml.so.1"]),
     ("nccl.cpp", &["libnccl.so.2"]),
+    ("compiler.cpp", &["libnvrtc.so.13"]),
 ];
 
 /// Variable with the settings of a process's devices, separated by semicolons.
@@ -151,7 +155,7 @@ impl Driver {
             // Tests of several processes run at the same time.
             let lock = std::fs::File::create(folder.join("lock")).expect("a file");
             lock.lock().expect("a lock");
-            let last = LIBRARIES[2].1[0];
+            let last = LIBRARIES[LIBRARIES.len() - 1].1[0];
             if !folder.join(last).is_file() {
                 build(&folder);
             }
@@ -162,6 +166,11 @@ impl Driver {
     /// The folder with the libraries.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Where this process finds the libraries.
+    pub fn search(&self) -> Search {
+        Search { folders: vec![self.folder.clone()] }
     }
 
     /// Variables with which a process finds the libraries, and has devices with these settings, separated by semicolons.
@@ -193,6 +202,17 @@ impl Driver {
     }
 }
 
+/// Opens NVML of the test driver, so that it is the one that this process finds by its name.
+fn open_nvml() {
+    static OPEN: OnceLock<Library> = OnceLock::new();
+    OPEN.get_or_init(|| {
+        let path = Driver::built().folder.join(LIBRARIES[1].1[0]);
+        // SAFETY: our own library, which has no initialisers with requirements on the process.
+        let opened = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
+        opened.unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    });
+}
+
 impl TestDevice {
     /// Adds a device to those of this process. With settings that there are not, the process ends.
     ///
@@ -200,6 +220,7 @@ impl TestDevice {
     /// Without a C++ compiler.
     pub fn new(settings: &str) -> Self {
         let settings = CString::new(settings).expect("a text without a zero byte");
+        open_nvml();
         // SAFETY: this is the function's type; the text is read by the call alone.
         let ordinal = unsafe {
             let add = Driver::built().function::<unsafe extern "C" fn(*const c_char) -> i32>("trawl_test_device");
@@ -218,9 +239,16 @@ impl TestDevice {
     /// # Panics
     /// If the driver has none that plans can run on.
     pub fn open(&self) -> Cuda {
-        let search = Search { folders: vec![Driver::built().folder.clone()] };
-        let own = gpus(&search, Some(&[self.ordinal])).unwrap_or_else(|e| panic!("{e}"));
-        Cuda::open(&own[0]).unwrap_or_else(|e| panic!("{e}"))
+        Cuda::open(&self.found()).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// What the probe of devices finds of it.
+    ///
+    /// # Panics
+    /// If the driver has none that plans can run on.
+    pub fn found(&self) -> Gpu {
+        let own = gpus(&Driver::built().search(), Some(&[DeviceName::Ordinal(self.ordinal)]));
+        own.unwrap_or_else(|e| panic!("{e}")).remove(0)
     }
 
     fn number(&self) -> i32 {
@@ -238,7 +266,21 @@ impl TestDevice {
         counts
     }
 
-    /// How often a function of the driver was called in the device's context.
+    /// Changes what NVML says of the device, by the words of `settings.h` that are about it (`ecc=1 throttle=hot`); words that are left
+    /// out are as of a healthy device. XIDs are reported in addition to earlier ones.
+    ///
+    /// # Panics
+    /// If the words contain a zero byte.
+    pub fn set_health(&self, words: &str) {
+        let words = CString::new(words).expect("a text without a zero byte");
+        // SAFETY: this is the function's type; the text is read by the call alone.
+        unsafe {
+            let set = Driver::built().function::<unsafe extern "C" fn(i32, *const c_char)>("trawl_test_health");
+            set(self.number(), words.as_ptr());
+        }
+    }
+
+    /// How often a function of the driver was called in the device's context, or one of NVML about the device.
     ///
     /// # Panics
     /// If the name contains a zero byte.

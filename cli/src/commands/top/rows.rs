@@ -180,7 +180,8 @@ pub fn worker(info: &pb::WorkerInfo, rates: &Rates) -> Row {
     };
     let device = match (info.device.as_str(), info.device_memory_bytes) {
         ("", _) => "CPU".to_owned(),
-        (device, memory) => format!("{device}, {}", bytes(memory)),
+        (device, memory) if info.device_health.is_empty() => format!("{device}, {}", bytes(memory)),
+        (device, memory) => format!("{device}, {}, {}", bytes(memory), info.device_health),
     };
     let computes = format!("{device}  {}  {}", info.execution_class, info.address);
     let cells = vec![

@@ -157,6 +157,7 @@ impl State {
             cache_bytes: record.cache_bytes,
             device: record.device.as_ref().map_or_else(String::new, |device| device.name.clone()),
             device_memory_bytes: record.device.as_ref().map_or(0, |device| device.memory_bytes),
+            device_health: record.device.as_ref().map_or_else(String::new, |device| device.health.clone()),
         }
     }
 
@@ -213,6 +214,11 @@ impl State {
                 self.roster.changed();
                 if let Some(worker) = joined {
                     self.step(Event::WorkerDraining { worker });
+                }
+            }
+            Member::Devices { id, boot, devices } => {
+                if let Some(worker) = self.registered.get_mut(&id).filter(|w| w.record.boot == boot) {
+                    worker.record.device = devices;
                 }
             }
             Member::Suspect(record) => {

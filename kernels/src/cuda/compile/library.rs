@@ -25,6 +25,8 @@ pub enum Library {
     Compiler,
     /// Collectives, `libnccl`.
     Collectives,
+    /// What the driver knows of its devices' state, NVML.
+    Management,
 }
 
 impl Library {
@@ -34,6 +36,7 @@ impl Library {
             Self::Driver => &["libcuda.so.1"],
             Self::Compiler => &["libnvrtc.so.13", "libnvrtc.so.12"],
             Self::Collectives => &["libnccl.so.2"],
+            Self::Management => &["libnvidia-ml.so.1"],
         }
     }
 }
@@ -116,6 +119,13 @@ impl Open {
             open_builtins(&path);
             Self::new(&path)
         })
+    }
+
+    /// What the system's loader finds, otherwise the first of the folders' files that opens: of a library that has to fit the
+    /// kernel's module.
+    pub(crate) fn find_of_system(search: &Search, library: Library) -> Option<Self> {
+        let named = library.names().iter().map(PathBuf::from);
+        named.chain(search.files(library)).find_map(|path| Self::new(&path))
     }
 
     /// Looks up a function.

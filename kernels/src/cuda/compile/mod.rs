@@ -2,6 +2,7 @@
 //! usable device.
 
 pub(super) mod cache;
+pub(super) mod device_name;
 pub(super) mod device_probe;
 pub(super) mod library;
 pub(super) mod nvrtc;

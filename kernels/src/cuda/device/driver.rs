@@ -90,8 +90,11 @@ impl Cuda {
         let idle = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(opening)?;
         let anchor = Anchor { event: new_event().map_err(opening)?, at: Instant::now() };
         let multiprocessors = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        let ratio = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO;
         let facts = Facts {
             name: gpu.name.clone(),
+            uuid: gpu.uuid.clone(),
+            slice: gpu.slice.clone(),
             backend: BACKEND_CUDA,
             ordinal: gpu.ordinal,
             capability: gpu.capability,
@@ -100,6 +103,7 @@ impl Cuda {
             memory_bytes: gpu.memory_bytes,
             shared_bytes: gpu.shared_bytes,
             multiprocessors: context.attribute(multiprocessors).map_err(opening)?.unsigned_abs(),
+            f32_per_f64: context.attribute(ratio).map_or(0, i32::unsigned_abs),
             access: access_of(&context, device),
         };
         let device = Self {
@@ -258,6 +262,15 @@ impl Device for Cuda {
     fn free_bytes(&self) -> Result<u64, Fault> {
         self.bind()?;
         Ok(result::mem_get_info().map_err(|e| self.fault(e))?.0 as u64)
+    }
+
+    fn probe(&self) -> Result<(), Fault> {
+        self.bind()?;
+        // SAFETY: the stream is owned and lives as long as `self`.
+        match unsafe { sys::cuStreamQuery(self.idle) } {
+            sys::CUresult::CUDA_SUCCESS | sys::CUresult::CUDA_ERROR_NOT_READY => Ok(()),
+            error => Err(self.fault(DriverError(error))),
+        }
     }
 
     fn trim(&self) -> Result<(), Fault> {

@@ -27,11 +27,19 @@ pub const CELL_BYTES: usize = 8;
 /// The end of the name of every device of the driver for tests (`testing/cuda/driver/settings.h`).
 const EMULATED: &str = "(emulated)";
 
+/// From this ratio of f32 to f64 on, f64 is what a device waits for. It is 2 of devices for computing (A100, H100, B200), and 32 or
+/// 64 of cards for inference and graphics (L4, L40, RTX).
+const FEW_F64_UNITS: u32 = 16;
+
 /// Properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// As the driver reports it.
     pub name: String,
+    /// Its UUID, `GPU-...` or of a slice `MIG-...`; empty if the driver does not say.
+    pub uuid: String,
+    /// The profile of a slice of a GPU (MIG), such as `1g.10gb`; `None` for a whole one.
+    pub slice: Option<String>,
     /// The backend's name in the identity of an answer.
     pub backend: &'static str,
     /// The driver's number of the device, from 0.
@@ -48,6 +56,8 @@ pub struct Facts {
     pub shared_bytes: usize,
     /// Number of multiprocessors.
     pub multiprocessors: u32,
+    /// Operations in f32 that it does in the time of one in f64; 0 if the driver does not say.
+    pub f32_per_f64: u32,
     /// How it reaches host memory.
     pub access: HostAccess,
 }
@@ -56,6 +66,11 @@ impl Facts {
     /// The architecture that code is compiled for, such as 90.
     pub fn architecture(&self) -> u32 {
         (self.capability.0 * 10 + self.capability.1).unsigned_abs()
+    }
+
+    /// Whether its multiprocessors have few units of f64 beside those of f32.
+    pub fn has_few_f64_units(&self) -> bool {
+        self.f32_per_f64 >= FEW_F64_UNITS
     }
 
     /// Whether there is no such device: kernels run on the emulator of the driver for tests, and its times are modelled.
@@ -218,6 +233,13 @@ pub trait Device: Send + Sync + Debug {
     /// # Errors
     /// [`Fault`].
     fn free_bytes(&self) -> Result<u64, Fault>;
+
+    /// Asks whether the device still answers: a context that an error has ended answers every call with that error. Takes
+    /// microseconds, and waits for no work.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    fn probe(&self) -> Result<(), Fault>;
 
     /// Returns memory that this process has released, but keeps for later allocations, to the device.
     ///

@@ -33,7 +33,7 @@ const UNDER_WAY_MAX: usize = 3;
 const UNDER_WAY_ONE_ENGINE: usize = 2;
 /// Default maximum bytes of the series of a request that counts as small.
 const INTERACTIVE_BYTES_MAX: u64 = 32 << 20;
-/// Maximum bytes that one batch copies to the device: small enough that copying and computing overlap.
+/// Default maximum bytes that one batch copies to the device: small enough that copying and computing overlap.
 const BYTES_IN_MAX: u64 = 128 << 20;
 /// Cached columns may take 1/`RESIDENT_SHARE` of the budget.
 pub(super) const RESIDENT_SHARE: u64 = 2;
@@ -75,6 +75,8 @@ pub struct ExecutorOptions {
     pub batch_time_max: Duration,
     /// Maximum bytes of the series of one batch; `None` chooses by the available memory.
     pub batch_bytes_max: Option<u64>,
+    /// Maximum bytes that one batch copies to the device.
+    pub batch_in_bytes_max: u64,
     /// Whether to wait for fused kernels instead of using kernels of single primitives meanwhile.
     pub wait_for_fused: bool,
     /// Whether sequences of five and more kernels that run again are launched by one call, as CUDA graphs.
@@ -96,6 +98,7 @@ impl Default for ExecutorOptions {
             pinned_bytes_max: PINNED_BYTES_MAX,
             batch_time_max: BATCH_TIME_MAX,
             batch_bytes_max: None,
+            batch_in_bytes_max: BYTES_IN_MAX,
             wait_for_fused: false,
             graphs: true,
             prefetch: true,
@@ -120,7 +123,7 @@ pub struct Executor {
     /// Why it has its memory mode.
     mode_reason: &'static str,
     /// Maximum batches of one request in flight.
-    in_flight_max: usize,
+    pub(super) in_flight_max: usize,
     /// Held by the one request that waits for memory of other requests: two would wake each other in vain.
     pub(super) tight: Mutex<()>,
     lost: OnceLock<String>,
@@ -204,6 +207,27 @@ impl Executor {
         if let Some(why) = self.lost() {
             self.notify_lost(why);
         }
+    }
+
+    /// Asks the device whether it still answers, and gives it up if it does not.
+    ///
+    /// # Errors
+    /// [`Fault::Lost`] if it is given up, now or before; [`Fault::Failed`] if one call failed.
+    pub fn probe(&self) -> Result<(), Fault> {
+        if let Some(why) = self.lost() {
+            return Err(Fault::Lost(why.to_owned()));
+        }
+        self.device.probe().inspect_err(|fault| self.notice(fault))
+    }
+
+    /// Gives up the device although it answers: requests that are under way fail with [`Fault::Lost`], and there are no more.
+    pub fn quarantine(&self, why: &str) {
+        self.notice(&Fault::Lost(why.to_owned()));
+    }
+
+    /// An error once the device is given up: values that it may have computed wrongly are not delivered.
+    pub(super) fn still_used(&self) -> Result<(), Fault> {
+        self.lost().map_or(Ok(()), |why| Err(Fault::Lost(why.to_owned())))
     }
 
     fn notify_lost(&self, why: &str) {
@@ -375,6 +399,7 @@ impl Executor {
             if cancel.cancelled() {
                 return Err(Fault::Cancelled);
             }
+            self.still_used()?;
             let room = under_way.len() < self.in_flight_max;
             let next = if room { waiting.pop_front() } else { None };
             let Some(groups) = next else {
@@ -455,7 +480,7 @@ impl Executor {
         for group in 0..call.groups.len() {
             let (more, more_in) = (call.bytes_of(&(group..group + 1)), call.bytes_in(group));
             (bytes, bytes_in) = (bytes + more, bytes_in + more_in);
-            match batches.back_mut().filter(|_| bytes <= fits && bytes_in <= BYTES_IN_MAX) {
+            match batches.back_mut().filter(|_| bytes <= fits && bytes_in <= self.options.batch_in_bytes_max) {
                 Some(batch) => batch.end = group + 1,
                 None => {
                     (bytes, bytes_in) = (more, more_in);
@@ -488,6 +513,7 @@ impl Executor {
             call.keep(owner, output, bar, value);
         };
         let mut ran = batch.finish(resident, &mut stages, &mut keep)?;
+        self.still_used()?;
         if let Some((holding, held)) = holding.zip(ran.held.take()) {
             holding.keep(held);
         }

@@ -20,3 +20,4 @@ pub(super) mod programs;
 pub(super) mod request;
 pub(super) mod sequence;
 pub(super) mod transfer;
+pub(super) mod tuning;

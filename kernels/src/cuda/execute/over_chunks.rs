@@ -48,9 +48,7 @@ impl Executor {
         stages: &mut Stages,
         fetch: bool,
     ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
-        if let Some(why) = self.lost() {
-            return Err(Fault::Lost(why.to_owned()));
-        }
+        self.still_used()?;
         let part = RequestPart { symbols: symbols.to_vec(), from: from.to_vec(), source: source.cloned() };
         let done = self.programs.ready(program, Lowering::Chunks, self.options.wait_for_fused).and_then(|ready| {
             let cut = Cut { width: CHUNK_BARS, lead: ready.sequence.lead.unwrap_or(0) };
@@ -104,6 +102,7 @@ impl Executor {
                 }
                 done => done?,
             }
+            self.still_used()?;
         }
         Ok(call.values)
     }

@@ -53,6 +53,41 @@ label! {
     }
 }
 
+label! {
+    /// What a probe of a device found.
+    pub enum DeviceFinding("finding") {
+        /// Errors of memory that could not be corrected.
+        MemoryError = "memory_error",
+        /// A row of memory could not be replaced.
+        RepairFailed = "repair_failed",
+        /// NVML does not reach it.
+        Unreachable = "unreachable",
+        /// Its context answers every call with an error.
+        StickyError = "sticky_error",
+        /// An error that the driver logs.
+        Xid = "xid",
+        /// Rows or pages of memory are replaced at the next reset.
+        RepairPending = "repair_pending",
+        Throttled = "throttled",
+    }
+}
+
+label! {
+    /// Why a device's clocks are low.
+    pub enum ThrottleReason("reason") {
+        /// The limit of its power, as is usual under load.
+        PowerCap = "power_cap",
+        /// The driver lowers the clocks of a hot device.
+        Thermal = "thermal",
+        /// The hardware lowers the clocks of a device that is too hot.
+        HotHardware = "hot_hardware",
+        /// The power supply asks for less.
+        PowerBrake = "power_brake",
+        /// The hardware, for another reason.
+        Slowdown = "slowdown",
+    }
+}
+
 super::metrics! { Worker;
     /// Shards that were taken.
     SHARDS_STARTED: Counter = "trawl_worker_shards_started", None;
@@ -118,6 +153,14 @@ super::metrics! { Worker;
     DEVICE_PREFETCHED_READ: Counter = "trawl_device_prefetched_read_bytes", Bytes;
     /// Devices that were given up after an error.
     DEVICE_QUARANTINES: Counter = "trawl_device_quarantines", None;
+    /// Times that the health of all devices was probed.
+    DEVICE_PROBES: Counter = "trawl_device_probes", None;
+    /// What these probes found that was not so before; an XID counts once by its number.
+    DEVICE_FINDINGS: Counter<DeviceFinding, { DeviceFinding::COUNT }> = "trawl_device_findings", None;
+    /// Time for which devices were seen with lowered clocks, summed over devices.
+    DEVICE_THROTTLED: Counter<ThrottleReason, { ThrottleReason::COUNT }> = "trawl_device_throttled_seconds", Seconds;
+    /// Devices that need a reset, so that rows or pages of their memory are replaced.
+    DEVICES_WAITING: Gauge = "trawl_devices_waiting_for_reset", None;
 }
 
 /// The devices of this worker, by the id that NVIDIA's DCGM calls `UUID`.

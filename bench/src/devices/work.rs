@@ -1,0 +1,139 @@
+//! The work that devices are measured with: the screen W1, last bar, over a synthetic market.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use trawl_kernels::cuda::{BarsSource, CELL_BYTES, Fault, Fleet, RequestEvent, RequestPart};
+use trawl_kernels::stages::{EngineStage, Stages};
+use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
+
+use crate::gpu::figures::{compiled, inputs, market, screen_items};
+
+/// Symbols of a part, as of a segment of a dataset.
+const PART_SYMBOLS: usize = 64;
+
+/// The market.
+pub(super) struct Market {
+    symbols: Vec<[Vec<f64>; 5]>,
+    names: Vec<String>,
+}
+
+/// A program over a market, cut into parts.
+pub(super) struct Work<'a> {
+    program: Executable,
+    symbols: Vec<SymbolInput<'a>>,
+    names: Vec<&'a str>,
+}
+
+/// One run.
+pub(super) struct Run {
+    /// From the call to its last part.
+    pub took: Duration,
+    /// Busy time of the copies in, the kernels and the copies out, each without what overlaps itself.
+    pub busy: [Duration; 3],
+    /// Bytes copied in.
+    pub bytes_in: u64,
+    /// The bits of all values, in the parts' order.
+    pub bits: Vec<u64>,
+}
+
+impl Market {
+    pub fn new(symbols: u32, bars: u32) -> Self {
+        Self { symbols: market(symbols, bars), names: (0..symbols).map(|at| format!("S{at}")).collect() }
+    }
+}
+
+impl<'a> Work<'a> {
+    /// # Errors
+    /// None that depends on the machine.
+    pub fn new(market: &'a Market) -> Result<Self> {
+        let program = Executable::new(compiled(&screen_items())?.program(), Precision::F64);
+        let symbols = inputs(&program, &market.symbols)?;
+        Ok(Self { program, symbols, names: market.names.iter().map(String::as_str).collect() })
+    }
+
+    /// Bytes of the bars that it reads.
+    pub fn bytes(&self) -> u64 {
+        let cells = |symbol: &SymbolInput<'_>| (symbol.columns.len() * symbol.visible) as u64;
+        self.symbols.iter().map(cells).sum::<u64>() * CELL_BYTES as u64
+    }
+
+    /// Runs it. `known`: the bars have a name, by which they stay on the device.
+    ///
+    /// # Errors
+    /// [`Fault`] of any part.
+    pub fn run(&self, fleet: &Fleet, known: bool) -> Result<Run, Fault> {
+        let parts = self.symbols.chunks(PART_SYMBOLS).zip(self.names.chunks(PART_SYMBOLS)).enumerate();
+        let parts: Vec<RequestPart<'_>> = parts
+            .map(|(group, (symbols, names))| RequestPart {
+                symbols: symbols.to_vec(),
+                from: symbols.iter().map(|symbol| symbol.visible.saturating_sub(1)).collect(),
+                source: known.then(|| BarsSource {
+                    bars: Arc::from("bench"),
+                    group: u32::try_from(group).unwrap_or(u32::MAX),
+                    symbols: names,
+                }),
+            })
+            .collect();
+        let mut values: Vec<Result<Vec<Vec<Vec<f64>>>, Fault>> = parts.iter().map(|_| Ok(Vec::new())).collect();
+        let (begun, mut stages) = (Instant::now(), Stages::default());
+        fleet.evaluate_parts(&self.program, &parts, &NoCancel, &mut |event| match event {
+            RequestEvent::Stages(batch) => stages.extend(batch),
+            RequestEvent::Part { part, values: came, .. } => values[part] = came,
+        });
+        let took = begun.elapsed();
+        let mut bits = Vec::new();
+        for part in values {
+            bits.extend(part?.iter().flatten().flatten().map(|value| value.to_bits()));
+        }
+        let of = |stage: EngineStage| busy(&stages, stage);
+        let busy = [EngineStage::HostToDevice, EngineStage::Kernel, EngineStage::DeviceToHost].map(of);
+        let copied = stages.spans().iter().filter(|span| span.stage == EngineStage::HostToDevice);
+        Ok(Run { took, busy, bytes_in: copied.map(|span| span.bytes).sum(), bits })
+    }
+
+    /// The fastest of `repeats` runs after one that compiles; the bits of all have to be `want`.
+    ///
+    /// # Errors
+    /// A device fails, or gives other bits.
+    pub fn best(&self, fleet: &Fleet, known: bool, repeats: u32, want: &mut Vec<u64>) -> Result<Run> {
+        let mut best = self.checked(fleet, known, want)?;
+        for at in 0..repeats {
+            let run = self.checked(fleet, known, want)?;
+            if at == 0 || run.took < best.took {
+                best = run;
+            }
+        }
+        Ok(best)
+    }
+
+    /// One run; its bits have to be `want`, which the first run sets.
+    ///
+    /// # Errors
+    /// As [`Self::best`].
+    pub fn checked(&self, fleet: &Fleet, known: bool, want: &mut Vec<u64>) -> Result<Run> {
+        let run = self.run(fleet, known)?;
+        if want.is_empty() {
+            want.clone_from(&run.bits);
+        }
+        if *want != run.bits {
+            bail!("the bits differ from those of the first run: report this");
+        }
+        Ok(run)
+    }
+}
+
+/// The time within which at least one span of a stage ran.
+fn busy(stages: &Stages, stage: EngineStage) -> Duration {
+    let mut spans: Vec<(Instant, Instant)> =
+        stages.spans().iter().filter(|span| span.stage == stage).map(|span| (span.started, span.ended)).collect();
+    spans.sort_unstable();
+    let (mut busy, mut until) = (Duration::ZERO, None);
+    for (started, ended) in spans {
+        let from = until.map_or(started, |until: Instant| until.max(started));
+        busy += ended.saturating_duration_since(from);
+        until = Some(until.map_or(ended, |until: Instant| until.max(ended)));
+    }
+    busy
+}
