@@ -1,4 +1,5 @@
-//! Questions that are answered by computing in this process: explaining a scan, why symbols match or not, series, coverage.
+//! Questions that are answered by computing in this process: explaining a scan, why symbols match or not, series, pictures, tables and
+//! studies over history, coverage.
 //!
 //! Few at a time, each on a bounded number of threads: a coordinator's own work must not wait for them.
 
@@ -6,17 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::Semaphore;
-use trawl_coordinator::{NoProgress, PreparedScan};
+use tokio::sync::{Semaphore, mpsc};
+use trawl_coordinator::local::LocalOptions;
+use trawl_coordinator::{HorizonStudy, NoProgress, PreparedScan};
 use trawl_market::{DatasetSummary, DayCoverage, InspectOptions, MarketErrorKind, Store, inspect};
 use trawl_security::{Allowance, Caller};
 use trawl_wire::Answer;
 
-use super::answer::turn;
+use super::answer::{PARTS_AHEAD_MAX, turn};
 use super::door::{Asked, Inspected};
+use super::history::{HistoryQuestion, HistoryReply, Part, study_work_ns};
+use super::picture::{ChartQuestion, Picture};
 use super::problem::{Kind, Problem};
 use super::series::{SeriesColumns, SeriesQuestion};
 use crate::explain::Explanation;
+use crate::history::{Names, StudyWanted, studied};
 use crate::human::duration_ns;
 use crate::mistake::UserMistake;
 use crate::run::{self, CancelFlag, RunOptions, estimated_work_ns};
@@ -46,10 +51,12 @@ pub struct Questions {
     computing: Arc<Semaphore>,
     /// Of questions that read manifests alone: they do not wait for those that compute.
     reading: Arc<Semaphore>,
+    /// Of tables over history, which last as long as their clients read: nobody else waits for these.
+    tables: Arc<Semaphore>,
 }
 
 /// Cancels what computes when the request goes away.
-struct CancelOnDrop(CancelFlag);
+pub(super) struct CancelOnDrop(pub(super) CancelFlag);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
@@ -131,8 +138,8 @@ pub(super) fn placed(mistake: UserMistake, text: Option<&str>) -> UserMistake {
 impl Questions {
     /// Over the datasets of a store.
     pub fn new(store: Store, limits: QuestionLimits) -> Self {
-        let [computing, reading] = [0, 1].map(|_| Arc::new(Semaphore::new(limits.at_once)));
-        Self { store, limits, computing, reading }
+        let [computing, reading, tables] = [0, 1, 2].map(|_| Arc::new(Semaphore::new(limits.at_once)));
+        Self { store, limits, computing, reading, tables }
     }
 
     /// Runs a question on a thread of its own, once it is its turn.
@@ -144,8 +151,7 @@ impl Questions {
     ) -> Result<T, Problem> {
         let permit = turn(turns, TURN_WAIT).await?;
         let cancel = CancelOnDrop(CancelFlag::default());
-        let asking =
-            Asking { store: self.store.clone(), limits: self.limits, caller: caller.clone(), cancel: cancel.0.clone() };
+        let asking = self.asking(caller, &cancel);
         let answered = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             question(&asking)
@@ -154,6 +160,10 @@ impl Questions {
         answered
             .await
             .unwrap_or_else(|_| Err(Problem::new(Kind::Internal, "internal error while a question was answered")))
+    }
+
+    fn asking(&self, caller: &Caller, cancel: &CancelOnDrop) -> Asking {
+        Asking { store: self.store.clone(), limits: self.limits, caller: caller.clone(), cancel: cancel.0.clone() }
     }
 
     /// What a scan needs, reads and costs, and its steps.
@@ -197,6 +207,56 @@ impl Questions {
             check_dataset(&asking.caller.allowance, &asking.caller.name, &prepared.scan.identity.dataset)?;
             asking.check_work(prepared.work_ns().map_err(failed)?, "ask 'trawl chart' or 'trawl panel'")?;
             prepared.computed(asking.limits.threads, &asking.cancel).map_err(failed)
+        })
+        .await
+    }
+
+    /// A table over history, which is written while it is computed.
+    pub async fn history(&self, caller: &Caller, question: HistoryQuestion) -> Result<HistoryReply, Problem> {
+        let permit = turn(&self.tables, TURN_WAIT).await?;
+        let cancel = CancelOnDrop(CancelFlag::default());
+        let asking = self.asking(caller, &cancel);
+        let (sender, receiver) = mpsc::channel(PARTS_AHEAD_MAX);
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let table = prepared(&asking.store, &asking.caller, question.asked.clone())
+                .and_then(|prepared| question.of(prepared))
+                .and_then(|table| asking.check_work(table.work_ns()?, "ask 'trawl panel'").map(|()| table));
+            match table {
+                Ok(table) => table.send(asking.limits.threads, &asking.cancel, &sender),
+                Err(problem) => drop(sender.blocking_send(Part::Failed(problem))),
+            }
+        });
+        HistoryReply::begin(receiver, cancel).await
+    }
+
+    /// What followed the matches of a scan.
+    pub async fn study(
+        &self,
+        caller: &Caller,
+        asked: Asked,
+        wanted: StudyWanted,
+    ) -> Result<Vec<HorizonStudy>, Problem> {
+        self.ask(&self.computing, caller, move |asking| {
+            let failed = |error: anyhow::Error| Problem::of_error(&error);
+            let prepared = prepared(&asking.store, &asking.caller, asked)?;
+            let options = wanted.options(&prepared, Names::HTTP).map_err(failed)?;
+            let work = study_work_ns(&prepared, options.horizons.len(), options.from)?;
+            asking.check_work(work, "ask 'trawl study'")?;
+            let local = LocalOptions { threads: asking.limits.threads, ..LocalOptions::default() };
+            studied(&prepared, local, &options, &asking.cancel).map_err(failed)
+        })
+        .await
+    }
+
+    /// A picture of a symbol.
+    pub async fn chart(&self, caller: &Caller, question: ChartQuestion) -> Result<Picture, Problem> {
+        self.ask(&self.computing, caller, move |asking| {
+            let marked = question.marked.clone();
+            let marked = marked.map(|asked| prepared(&asking.store, &asking.caller, asked)).transpose()?;
+            check_dataset(&asking.caller.allowance, &asking.caller.name, &question.wanted.dataset)?;
+            let check = |work_ns| asking.check_work(work_ns, "ask 'trawl chart'");
+            question.drawn(&asking.store, marked, (asking.limits.threads, &asking.cancel), check)
         })
         .await
     }
