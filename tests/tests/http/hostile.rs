@@ -177,6 +177,44 @@ fn clients_that_stop_in_the_middle_are_disconnected() {
 }
 
 #[test]
+fn tables_whose_clients_stop_reading_keep_no_turn_from_others_for_long() {
+    let home = market();
+    let server = Server::start(&home, &[]);
+    let document =
+        json!({ "dataset": "market", "where": "true", "select": ["close", "sma(close, 20) as average", "open"] });
+    let body = json!({ "document": document }).to_string();
+    let sent = format!(
+        "POST /v1/panel HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        server.address,
+        body.len()
+    );
+    let begin = || {
+        let mut stream = connect(&server.address);
+        stream.write_all(sent.as_bytes()).expect("it is sent");
+        // The first bytes are there: it is being written.
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).expect("a status");
+        assert_eq!(&first, b"HTTP/1.1 200");
+        stream
+    };
+    // As many as are written at once, each larger than the buffers of a connection: nobody reads them.
+    let stuck = [begin(), begin()];
+    // Other questions have turns of their own.
+    let document = &scan()["document"];
+    let why = json!({ "document": document, "symbols": ["SYN00001"] });
+    server.post("/v1/why", &why).expect(200);
+    server.post("/v1/study", &json!({ "document": document, "from": "2007-08-20" })).expect(200);
+    let table = json!({ "document": document, "from": "2007-08-20" });
+    let busy = server.post("/v1/signals", &table).expect(429).json();
+    assert_eq!(busy["error"]["kind"], "too_many");
+    // Whoever goes away gives its turn back, and the computing ends.
+    drop(stuck);
+    let taken = wait::until(STUCK_BOUND, || (server.post("/v1/signals", &table).status == 200).then_some(()));
+    assert!(taken.is_some(), "{}", server.process.output());
+    assert!(!server.process.output().contains("broke off"), "nobody is interested in it");
+}
+
+#[test]
 fn tokens_and_rights_are_those_of_grpc() {
     let home = market();
     let token = |name: &str, roles: &str| {
@@ -327,5 +365,5 @@ fn every_path_of_the_description_answers_as_described() {
             }
         }
     }
-    assert_eq!(count, 22);
+    assert_eq!(count, 27);
 }
