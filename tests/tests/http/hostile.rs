@@ -257,7 +257,9 @@ fn tokens_and_rights_are_those_of_grpc() {
         with("GET", &format!("{path}/answer?wait_s=60"), &ana, &none).expect(200);
         // Ben reads his own scans alone, and submits none; Carl may do everything.
         assert_eq!(with("POST", "/v1/scans", &ben, &scan()).expect(403).json()["error"]["kind"], "denied");
-        with("POST", "/v1/why", &ben, &none).expect(403);
+        for path in ["why", "near", "series", "chart", "panel", "signals", "features", "study"] {
+            with("POST", &format!("/v1/{path}"), &ben, &none).expect(403);
+        }
         with("GET", &path, &ben, &none).expect(404);
         with("GET", &format!("{path}/events"), &ben, &none).expect(404);
         with("GET", &format!("{path}/answer"), &ben, &none).expect(404);
@@ -268,6 +270,47 @@ fn tokens_and_rights_are_those_of_grpc() {
     let log = serve.process.output() + &cluster.coordinator.output();
     for secret in [&ana, &ben, &carl] {
         assert!(!log.contains(secret.trim_start_matches("Bearer ")), "a token is in the log");
+    }
+}
+
+#[test]
+fn a_token_reads_its_own_datasets_alone_whatever_it_asks() {
+    let home = market();
+    let token = Token::fresh().expect("a token");
+    let line = format!("eve submit,read {} datasets=us5\n", hex::encode(token.digest()));
+    let tokens = home.write("tokens", &line);
+    let server = Server::start(&home, &["--tokens", tokens.to_str().expect("a path")]);
+    let bearer = format!("Bearer {}", token.secret());
+    let ask = |path: &str, body: &Value| {
+        let body = body.to_string();
+        request(&server.address, "POST", path, &[JSON, ("Authorization", &bearer)], body.as_bytes())
+    };
+    let questions = |dataset: &str, symbol: &str| {
+        let scan = json!({ "document": { "dataset": dataset, "where": "close > 1", "select": ["close"] } });
+        let with = |key: &str, value: Value| {
+            let mut body = scan.clone();
+            body[key] = value;
+            body
+        };
+        [
+            ("/v1/explain", scan.clone()),
+            ("/v1/why", with("symbols", json!([symbol]))),
+            ("/v1/near", scan.clone()),
+            ("/v1/panel", scan.clone()),
+            ("/v1/signals", scan.clone()),
+            ("/v1/features", with("window", json!(2))),
+            ("/v1/study", scan.clone()),
+            ("/v1/series", json!({ "dataset": dataset, "symbol": symbol, "bars": true })),
+            ("/v1/chart", json!({ "dataset": dataset, "symbol": symbol })),
+            ("/v1/chart", json!({ "dataset": dataset, "symbol": symbol, "marks": { "where": "close > 1" } })),
+        ]
+    };
+    for (path, body) in questions("us5", "IBM") {
+        ask(path, &body).expect(200);
+    }
+    for (path, body) in questions("market", "SYN00001") {
+        let refused = ask(path, &body).expect(403).json();
+        assert_eq!(refused["error"]["kind"], "denied", "{path}");
     }
 }
 
