@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array as _, ArrayRef, RecordBatch, StringArray, TimestampMicrosecondArray};
-use arrow_schema::{ArrowError, DataType, Field, Schema, TimeUnit};
+use arrow_schema::{ArrowError, DataType, Field, Metadata, Schema, TimeUnit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use trawl_coordinator::PreparedScan;
@@ -188,7 +188,7 @@ fn made_of(table: &Table) -> Result<Made, ArrowError> {
     }
     let kept: Vec<usize> =
         (0..schema.fields().len()).filter(|column| *column != at && !label_at.contains(column)).collect();
-    let projected = Arc::new(schema.project(&kept)?.with_metadata(Default::default()));
+    let projected = Arc::new(schema.project(&kept)?.with_metadata(Metadata::default()));
     let batches = table.batches.iter().map(|batch| batch.project(&kept)?.with_schema(Arc::clone(&projected)));
     let shape = vec![samples, window, names.len()];
     Ok(Made {
