@@ -189,7 +189,12 @@ fn made_of(table: &Table) -> Result<Made, ArrowError> {
     let kept: Vec<usize> =
         (0..schema.fields().len()).filter(|column| *column != at && !label_at.contains(column)).collect();
     let projected = Arc::new(schema.project(&kept)?.with_metadata(Metadata::default()));
-    let batches = table.batches.iter().map(|batch| batch.project(&kept)?.with_schema(Arc::clone(&projected)));
+    let batches = table.batches.iter().map(|batch| {
+        RecordBatch::try_new(
+            Arc::clone(&projected),
+            kept.iter().map(|column| Arc::clone(batch.column(*column))).collect(),
+        )
+    });
     let shape = vec![samples, window, names.len()];
     Ok(Made {
         features: Tensor::new(Values::F32(features), shape.clone()),

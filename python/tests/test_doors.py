@@ -75,7 +75,9 @@ def test_every_method_of_a_server_gives_what_the_engine_here_gives():
         walked(there)
         answer = there.scan("us5", where="rsi(14) < low", lets={"low": "40"}, as_of=AS_OF)
         same(tw.chart("us5", "IBM", marks=answer, as_of=AS_OF), there.chart("us5", "IBM", marks=answer, as_of=AS_OF), "marks")
-        assert there.indicator("RSI")["name"] == "rsi" and there.datasets() == tw.datasets()
+        assert there.indicator("RSI") == tw.indicator("rsi") and repr(there.indicator("rsi")) == repr(tw.indicator("rsi"))
+        assert there.indicators("bollinger") == tw.indicators("bollinger") != tw.indicators() == there.indicators()
+        assert there.datasets() == tw.datasets()
 
 
 def test_every_method_of_a_coordinator_gives_what_the_engine_here_gives(tmp_path):
@@ -123,4 +125,4 @@ def test_mistakes_are_those_of_the_engine_here():
                 found.append(caught.value)
             assert found[0].mistakes == found[1].mistakes, name
         with pytest.raises(tw.Mistake, match="is after the last bar of the span"):
-            there.series("us5", "IBM", "close", start="2013-02-01", end="2013-01-04")
+            there.series("us5", "IBM", "rsi(14)", start="2013-02-01", end="2013-01-04")

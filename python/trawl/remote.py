@@ -27,6 +27,7 @@ from ._progress import Bar
 from ._scan import Explanation, Features, Study, Time, checked_device
 from .answer import Answer
 from .errors import Cancelled, Mistake, TrawlError, Unavailable, of_body
+from .indicators import Indicator, by_name
 
 T = TypeVar("T")
 
@@ -170,13 +171,13 @@ class Remote:
         """Days of a dataset with their numbers of bars."""
         return self._json("GET", f"/v1/datasets/{_quoted(dataset)}/coverage")
 
-    def indicators(self) -> list[dict[str, Any]]:
-        """The functions of the scan language, as ``trawl indicators --json``."""
-        return self._json("GET", "/v1/indicators")
+    def indicators(self, search: str | None = None) -> dict[str, Indicator]:
+        """As :func:`trawl.indicators`: those of the server, which may be of another release."""
+        return by_name(self._json("GET", "/v1/indicators"), search)
 
-    def indicator(self, name: str) -> dict[str, Any]:
-        """One of these functions."""
-        return self._json("GET", f"/v1/indicators/{_quoted(name)}")
+    def indicator(self, name: str) -> Indicator:
+        """As :func:`trawl.indicator`."""
+        return Indicator(self._json("GET", f"/v1/indicators/{_quoted(name)}"))
 
     def workers(self) -> Any:
         """The cluster's workers."""

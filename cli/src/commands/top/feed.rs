@@ -279,7 +279,23 @@ mod tests {
         assert_eq!(ids, ["q", "old", "d"], "none twice, and no more than wanted");
         assert_eq!((scans.queued, scans.running, scans.ended_lately), (1, 1, 1));
         assert!(!scans.more_lately, "the oldest one listed is older than a minute");
-        assert!(scans_of(reply(&active, true), reply(&all[..2], true), now, 9).more_lately);
+        let more = scans_of(reply(&active, true), reply(&all[..2], true), now, 9);
+        assert!(more.more_lately && more.more_active);
+        let whole = scans_of(reply(&active, false), reply(&all[..2], false), now, 9);
+        assert!(!whole.more_lately && !whole.more_active, "there are no others");
+    }
+
+    #[test]
+    fn a_scan_without_timings_says_why_it_has_none() {
+        let said = |state| {
+            let scan = Some(info("s", state, 0, None));
+            shards(pb::TraceReply { scan, ..pb::TraceReply::default() }).unwrap_err()
+        };
+        assert!(said(pb::ScanState::Queued).contains("waits for its turn"));
+        assert!(said(pb::ScanState::Running).contains("only just started"));
+        assert!(said(pb::ScanState::Done).contains("does not have its timings"));
+        let unreadable = pb::TraceReply { report_json: "{".to_owned(), ..pb::TraceReply::default() };
+        assert!(shards(unreadable).unwrap_err().contains("cannot be read"));
     }
 
     #[test]
