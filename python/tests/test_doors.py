@@ -38,8 +38,8 @@ OPERATIONS = [
     ("study", ("us5",), {"where": "rsi(14) < 40", "horizons": [5, 1], "by": "year", "end": AS_OF}),
     ("study", ("demo", "close > sma(50)"), {"by": "sector"}),
     ("chart", ("us5", "IBM"), {"exprs": ["sma(close, 50)", "rsi(14)"], "as_of": AS_OF, "bars": 200}),
-    ("chart", ("us5", "IBM", "sma(50)"), {"panel": "rsi(14) as <b>", "overlay": ["highest(20)"], "volume": False, "size": (800, 600)}),
-    ("chart", ("us5", "ibm"), {"marks": "rsi(14) < 40", "adjust": "split", "bars": 300}),
+    ("chart", ("us5", "IBM", "sma(50)"), {"panel": "rsi(14) as '<b>\u00e9'", "overlay": ["highest(20)"], "volume": False, "size": (800, 600)}),
+    ("chart", ("us5", "IBM"), {"marks": "rsi(14) < 40", "adjust": "split", "bars": 300}),
 ]  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def walked(there):
 def test_every_method_of_a_server_gives_what_the_engine_here_gives():
     with served() as there:
         walked(there)
-        answer = there.scan("us5", where="rsi(14) < low", lets={"low": "40"}, as_of=AS_OF)
+        answer = there.scan("us5", where="rsi(14) < least", lets={"least": "40"}, as_of=AS_OF)
         same(tw.chart("us5", "IBM", marks=answer, as_of=AS_OF), there.chart("us5", "IBM", marks=answer, as_of=AS_OF), "marks")
         assert there.indicator("RSI") == tw.indicator("rsi") and repr(there.indicator("rsi")) == repr(tw.indicator("rsi"))
         assert there.indicators("bollinger") == tw.indicators("bollinger") != tw.indicators() == there.indicators()

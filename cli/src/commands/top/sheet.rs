@@ -338,8 +338,10 @@ mod tests {
         let unknown = Row { id: "u".to_owned(), cells: vec![Cell::unknown(), Cell::unknown(), Cell::text("")] };
         sheet.sort_by_next(false);
         sheet.sort_by_next(false);
-        sheet.set_rows(vec![unknown, row("b", None, ""), row("a", None, "")]);
+        sheet.set_rows(vec![unknown.clone(), row("b", None, ""), row("a", None, "")]);
         assert_eq!((sheet.order().column, names(&sheet).as_str()), (Some(0), "abu"));
+        sheet.set_rows(vec![row("a", None, ""), unknown]);
+        assert_eq!(names(&sheet), "au");
     }
 
     #[test]
