@@ -413,7 +413,8 @@ class Remote:
         self, dataset: str | None, clauses: dict[str, Any], start: Time, end: Time, split: Time = None
     ) -> dict[str, Any]:
         made = document(dataset, **clauses)
-        name, body = made.keys.get("dataset"), {"document": made.keys}
+        name = made.keys.get("dataset")
+        body: dict[str, Any] = {"document": made.keys}
         times = {"from": start, "to": end, "split": split}
         body.update({key: self._time(name, when) for key, when in times.items() if when is not None})
         return body
