@@ -298,6 +298,35 @@ mod tests {
         assert!(shards(unreadable).unwrap_err().contains("cannot be read"));
     }
 
+    #[tokio::test]
+    async fn a_coordinator_is_asked_at_once_when_a_key_says_so_and_not_while_paused() {
+        /// Longest that a refused connection may take to be known, on a loaded machine.
+        const KNOWN_BOUND: Duration = Duration::from_secs(30);
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let target = Target { urls: format!("http://{free}"), security: ClientSecurity::default(), scans_max: 10 };
+        let hour = Duration::from_secs(3600);
+        let (wish, wishes) = watch::channel(Wanted { interval: hour, scan: None, paused: true, now: 0 });
+        let (teller, mut news) = watch::channel(News::Nothing);
+        let feed = tokio::spawn(run(target, Instant::now(), wishes, teller, std::future::pending()));
+        assert!(tokio::time::timeout(Duration::from_millis(300), news.changed()).await.is_err(), "it is paused");
+        wish.send_modify(|wanted| wanted.paused = false);
+        let mut agains: Vec<Instant> = Vec::new();
+        let mut early = 0;
+        for _ in 0..6 {
+            tokio::time::timeout(KNOWN_BOUND, news.changed()).await.expect("it is asked").unwrap();
+            let News::Away { why, again } = news.borrow_and_update().clone() else { panic!("nobody is there") };
+            assert!(why.contains("no coordinator answers"), "{why}");
+            early += u32::from(agains.last().is_some_and(|planned| Instant::now() < *planned));
+            agains.push(again);
+            wish.send_modify(|wanted| wanted.now += 1);
+        }
+        // Waits grow, and none was waited for.
+        assert!(agains[5] > Instant::now() + Duration::from_secs(5), "{agains:?}");
+        assert!(early >= 3, "{early} of 5 questions came before their time");
+        drop(wish);
+        tokio::time::timeout(KNOWN_BOUND, feed).await.expect("it ends with the terminal").unwrap();
+    }
+
     #[test]
     fn a_refusal_is_shown_in_its_place_and_a_coordinator_that_cannot_answer_counts_as_away() {
         use trawl_wire::Failure;
