@@ -303,8 +303,12 @@ impl Questions {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderMap;
     use trawl_plan::ScanDocument;
 
+    use super::super::answer::Encoding;
+    use super::super::history::{PanelBody, StudyBody, Table};
+    use super::super::picture::ChartBody;
     use super::*;
 
     #[tokio::test]
@@ -325,5 +329,36 @@ mod tests {
         assert_eq!((refused.status.as_u16(), refused.error.kind), (413, Kind::TooLarge));
         assert!(refused.error.help.unwrap().contains("trawl serve"));
         assert_eq!(ask(1.0, "close", "IBMM").await.unwrap_err().error.kind, Kind::Invalid);
+    }
+
+    #[tokio::test]
+    async fn tables_studies_and_charts_that_are_too_much_work_are_refused_and_so_are_datasets_of_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let scan = r#""document": {"dataset": "us5", "where": "close > 1", "select": ["close"]}"#;
+        let ask = async |work_ns_max: f64, granted: &str| {
+            let limits = QuestionLimits { at_once: 1, threads: 1, work_ns_max };
+            let questions = Questions::new(Store::new(folder.path().to_owned()), limits);
+            let allowance = Allowance { datasets: vec![granted.to_owned()], ..Allowance::unlimited() };
+            let caller = Caller { name: "local".to_owned(), rights: Vec::new(), allowance };
+            let panel: PanelBody = serde_json::from_str(&format!("{{{scan}}}")).unwrap();
+            let study: StudyBody = serde_json::from_str(&format!("{{{scan}}}")).unwrap();
+            let chart: ChartBody = serde_json::from_str(r#"{"dataset": "us5", "symbol": "IBM"}"#).unwrap();
+            let table = panel.question(Table::Panel, Encoding::Csv).unwrap();
+            let (asked, wanted) = study.question().unwrap();
+            let chart = chart.question(None, &HeaderMap::new()).unwrap();
+            [
+                questions.history(&caller, table).await.map(drop),
+                questions.study(&caller, asked, wanted).await.map(drop),
+                questions.chart(&caller, chart).await.map(drop),
+            ]
+        };
+        assert!(ask(f64::INFINITY, "us5").await.iter().all(Result::is_ok));
+        for refused in ask(1.0, "us5").await {
+            let problem = refused.unwrap_err();
+            assert_eq!((problem.status.as_u16(), problem.error.kind), (413, Kind::TooLarge));
+        }
+        for refused in ask(f64::INFINITY, "demo").await {
+            assert_eq!(refused.unwrap_err().error.kind, Kind::Denied);
+        }
     }
 }

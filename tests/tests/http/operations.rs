@@ -380,6 +380,13 @@ fn each_operation_is_the_same_by_command_line_and_by_trawl_serve() {
     for operation in OPERATIONS.iter().chain(&HISTORY) {
         operation.compare(&operation.by_command(&home, None), &operation.by_http(&server.address));
     }
+    // What the command line warns of, and of what the table is.
+    let mut limited = span();
+    limited["document"]["limit"] = json!(3);
+    let reply = server.post("/v1/signals", &limited).expect(200);
+    assert!(reply.headers["trawl-warnings"].contains("the scan's limit is not used"), "{:?}", reply.headers);
+    let identity: Value = serde_json::from_str(&reply.headers["trawl-identity"]).expect("JSON");
+    assert_eq!((&identity["dataset"], &identity["as_of"]), (&json!("market"), &json!("2007-08-24")));
     // Of a server without a cluster.
     for (path, key) in [("/v1/workers", "workers"), ("/v1/coordinators", "coordinators")] {
         assert_eq!(server.get(path).expect(200).json()[key], json!([]));
