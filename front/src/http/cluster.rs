@@ -15,8 +15,9 @@ use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 use trawl_wire::pb;
 
 use super::answer::turn;
+use super::asked::Asked;
 use super::door::Submission;
-use super::door::{Asked, Call, Door, Inspected, has_ended};
+use super::door::{Call, Door, Inspected, has_ended};
 use super::history::{HistoryQuestion, HistoryReply};
 use super::picture::{ChartQuestion, Picture};
 use super::problem::{Kind, Problem};

@@ -8,12 +8,12 @@ use tonic::codegen::http::HeaderValue;
 use trawl_coordinator::client::Scanned;
 use trawl_coordinator::server::in_process::Credentials;
 use trawl_coordinator::{HorizonStudy, ShardSpec};
-use trawl_market::{AsOf, DatasetSummary, DayCoverage, Inspection, SymbolEntry};
-use trawl_plan::ScanDocument;
+use trawl_market::{DatasetSummary, DayCoverage, Inspection, SymbolEntry};
 use trawl_security::{Caller, Peer};
 use trawl_terms::Priority;
 use trawl_wire::pb;
 
+use super::asked::Asked;
 use super::history::{HistoryQuestion, HistoryReply};
 use super::picture::{ChartQuestion, Picture};
 use super::problem::Problem;
@@ -40,17 +40,6 @@ impl Call {
     pub fn credentials(&self) -> Credentials {
         Credentials { peer: self.peer.clone(), authorization: self.authorization.clone() }
     }
-}
-
-/// A scan that a question is about.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    /// What is scanned.
-    pub document: ScanDocument,
-    /// Its text as TOML, if it came as text: mistakes are placed in it.
-    pub text: Option<String>,
-    /// The bar.
-    pub as_of: AsOf,
 }
 
 /// A scan to run, checked as far as that needs no dataset.

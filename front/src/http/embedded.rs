@@ -20,8 +20,9 @@ use trawl_wire::record::fresh_boot;
 use trawl_wire::{ErrorKind, Failure, pb};
 
 use super::answer::turn;
+use super::asked::Asked;
 use super::door::Submission;
-use super::door::{Asked, Call, Door, Inspected, MODE_EMBEDDED, has_ended, until_ended};
+use super::door::{Call, Door, Inspected, MODE_EMBEDDED, has_ended, until_ended};
 use super::history::{HistoryQuestion, HistoryReply};
 use super::picture::{ChartQuestion, Picture};
 use super::problem::{Kind, Problem};

@@ -19,11 +19,12 @@ use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HTTP_REQUE
 use trawl_wire::pb;
 
 use super::answer::{self, Encoding, TURN_WAIT};
+use super::bodies::{ChartBody, PanelBody, SignalsBody, StudyBody};
 use super::door::{Call, MODE_EMBEDDED, has_ended, until_ended};
-use super::history::{PanelBody, SignalsBody, StudyBody, Table};
+use super::history::Table;
 use super::negotiation::{Offered as _, chosen};
 use super::operation::{Operation, Route};
-use super::picture::{ChartBody, Picture};
+use super::picture::Picture;
 use super::problem::{Kind, Problem};
 use super::read;
 use super::replies::{Coordinators, Coverage, Explained, Scans, Version, Workers};

@@ -8,26 +8,22 @@ use std::io;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderValue};
 use futures::Stream;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use tokio::sync::mpsc;
 use trawl_coordinator::PreparedScan;
 use trawl_coordinator::features::{FeatureChunk, FeatureOptions, FeaturePanel, Scaler};
 use trawl_coordinator::local::LocalOptions;
 
 use super::answer::{Encoding, Parts, gone};
-use super::door::Asked;
+use super::asked::Asked;
 use super::problem::{Kind, Problem};
-use super::questions::CancelOnDrop;
-use super::request::{RawDocument, asked, first_bar};
-use crate::history::{Names, PanelWanted, StudyWanted, unused_limit};
+use crate::history::{Names, PanelWanted, unused_limit};
 use crate::output::batches::BatchFile;
 use crate::output::panel_table::PanelTable;
 use crate::output::signals_table::SignalsTable;
 use crate::output::tensor_table::TensorTable;
 use crate::output::{About, Format};
 use crate::refused::of_panel;
-use crate::run::{CancelFlag, estimated_work_ns};
+use crate::run::{CancelFlag, CancelOnDrop, estimated_work_ns};
 
 /// Bytes of the rows that are in memory at once for a table.
 const CHUNK_BYTES_MAX: u64 = 32 << 20;
@@ -41,84 +37,6 @@ const VALUE_BYTES: u64 = 8;
 const VALUE_NS: f64 = 10.0;
 /// Bytes of the warnings that a header has.
 const WARNINGS_BYTES_MAX: usize = 8 << 10;
-/// Horizons of a study if nothing else is asked for, as those of `trawl study`.
-const HORIZONS: [u32; 3] = [1, 5, 20];
-
-/// A scan whose columns over history are asked for.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PanelBody {
-    /// The document as an object.
-    document: Option<RawDocument>,
-    /// The document as TOML.
-    text: Option<String>,
-    /// The first bar: a date or a time.
-    from: Option<String>,
-    /// The last bar, as `as_of` of a scan.
-    to: Option<String>,
-    /// Numbers of bars over whose returns there are labels `forward_N`.
-    #[serde(default)]
-    #[schemars(length(max = 16))]
-    forward: Vec<u32>,
-    /// Whether only rows at which the condition is true are given.
-    #[serde(default)]
-    matches_only: bool,
-    /// Test from this date or time on, train before it.
-    split: Option<String>,
-    /// Cut the span into so many runs of bars and test each once.
-    #[schemars(range(min = 2, max = 100))]
-    folds: Option<u32>,
-    /// Bars between training and test rows, besides those that labels read.
-    #[serde(default)]
-    #[schemars(range(max = 100_000))]
-    embargo: u32,
-    /// Whether the features are scaled by their means and deviations over the training rows of `split`.
-    #[serde(default)]
-    scale: bool,
-    /// Bars of a window: for tensors, which need it.
-    #[schemars(range(min = 1, max = 10_000))]
-    window: Option<u32>,
-}
-
-/// A scan whose matches over history are asked for.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SignalsBody {
-    /// The document as an object.
-    document: Option<RawDocument>,
-    /// The document as TOML.
-    text: Option<String>,
-    /// The first bar: a date or a time.
-    from: Option<String>,
-    /// The last bar, as `as_of` of a scan.
-    to: Option<String>,
-    /// A row for each time and a column for each symbol; with `false` a row with time and symbol for each match.
-    #[serde(default = "yes")]
-    wide: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// A scan whose matches are studied.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct StudyBody {
-    /// The document as an object.
-    document: Option<RawDocument>,
-    /// The document as TOML.
-    text: Option<String>,
-    /// The first bar whose matches count: a date or a time.
-    from: Option<String>,
-    /// The last one, as `as_of` of a scan.
-    to: Option<String>,
-    /// Bars ahead; 1, 5 and 20 without it.
-    #[schemars(length(max = 16))]
-    horizons: Option<Vec<u32>>,
-    /// A label of the symbols, a period of the bars (`year`, `quarter`, `month`, `weekday`), or dates with commas that divide them.
-    by: Option<String>,
-}
 
 /// Which table is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,58 +57,14 @@ pub enum Table {
 pub struct HistoryQuestion {
     /// The scan, as of its last bar.
     pub asked: Asked,
-    table: Table,
-    wanted: PanelWanted,
-    scaled: bool,
-    encoding: Encoding,
-}
-
-impl PanelBody {
-    /// Checks the request.
-    pub fn question(self, table: Table, encoding: Encoding) -> Result<HistoryQuestion, Problem> {
-        let is_tensors = table == Table::Tensors;
-        if self.window.is_some() != is_tensors {
-            let (message, help) = match is_tensors {
-                true => ("window: tensors are windows of a number of bars", "give window, such as 60"),
-                false => ("window: a panel has no windows", "leave it out, or ask POST /v1/features"),
-            };
-            return Err(Problem::new(Kind::Invalid, message).help(help));
-        }
-        if self.scale && self.split.is_none() {
-            let problem = Problem::new(Kind::Invalid, "scale: the features are scaled by those of the training rows");
-            return Err(problem.help("give split, the date or time from which on rows are tested"));
-        }
-        let wanted = PanelWanted {
-            from: first_bar(self.from.as_deref(), "from")?,
-            forward: self.forward,
-            matches_only: self.matches_only,
-            split: first_bar(self.split.as_deref(), "split")?,
-            folds: self.folds,
-            embargo: self.embargo,
-            window: self.window,
-        };
-        let asked = asked(self.document, self.text, self.to.as_deref(), "to")?;
-        Ok(HistoryQuestion { asked, table, wanted, scaled: self.scale, encoding })
-    }
-}
-
-impl SignalsBody {
-    /// Checks the request.
-    pub fn question(self, encoding: Encoding) -> Result<HistoryQuestion, Problem> {
-        let from = first_bar(self.from.as_deref(), "from")?;
-        let wanted = PanelWanted { from, matches_only: true, ..PanelWanted::default() };
-        let asked = asked(self.document, self.text, self.to.as_deref(), "to")?;
-        Ok(HistoryQuestion { asked, table: Table::Signals { wide: self.wide }, wanted, scaled: false, encoding })
-    }
-}
-
-impl StudyBody {
-    /// Checks the request.
-    pub fn question(self) -> Result<(Asked, StudyWanted), Problem> {
-        let horizons = self.horizons.unwrap_or_else(|| HORIZONS.to_vec());
-        let wanted = StudyWanted { horizons, by: self.by, from: first_bar(self.from.as_deref(), "from")? };
-        Ok((asked(self.document, self.text, self.to.as_deref(), "to")?, wanted))
-    }
+    /// Which table.
+    pub table: Table,
+    /// What it has.
+    pub wanted: PanelWanted,
+    /// Whether the features are scaled.
+    pub scaled: bool,
+    /// How it is given.
+    pub encoding: Encoding,
 }
 
 /// Times of a span up to the as-of, times symbols.

@@ -15,7 +15,8 @@ use trawl_security::{Allowance, Caller};
 use trawl_wire::Answer;
 
 use super::answer::{PARTS_AHEAD_MAX, turn};
-use super::door::{Asked, Inspected};
+use super::asked::Asked;
+use super::door::Inspected;
 use super::history::{HistoryQuestion, HistoryReply, Part, study_work_ns};
 use super::picture::{ChartQuestion, Picture};
 use super::problem::{Kind, Problem};
@@ -24,7 +25,7 @@ use crate::explain::Explanation;
 use crate::history::{Names, StudyWanted, studied};
 use crate::human::duration_ns;
 use crate::mistake::UserMistake;
-use crate::run::{self, CancelFlag, RunOptions, estimated_work_ns};
+use crate::run::{self, CancelFlag, CancelOnDrop, RunOptions, estimated_work_ns};
 use crate::why::{Near, Why};
 
 /// How long a question waits for its turn.
@@ -53,15 +54,6 @@ pub struct Questions {
     reading: Arc<Semaphore>,
     /// Of tables over history, which last as long as their clients read: nobody else waits for these.
     tables: Arc<Semaphore>,
-}
-
-/// Cancels what computes when the request goes away.
-pub(super) struct CancelOnDrop(pub(super) CancelFlag);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.set();
-    }
 }
 
 /// Checks that a caller may scan a dataset.
@@ -307,8 +299,8 @@ mod tests {
     use trawl_plan::ScanDocument;
 
     use super::super::answer::Encoding;
-    use super::super::history::{PanelBody, StudyBody, Table};
-    use super::super::picture::ChartBody;
+    use super::super::bodies::{ChartBody, PanelBody, StudyBody};
+    use super::super::history::Table;
     use super::*;
 
     #[tokio::test]

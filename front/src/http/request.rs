@@ -16,7 +16,8 @@ use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 use trawl_wire::pb;
 use trawl_wire::record::checked_name;
 
-use super::door::{Asked, Submission};
+use super::asked::Asked;
+use super::door::Submission;
 use super::problem::{Kind, Problem};
 use super::read::is_object;
 use super::series::SeriesQuestion;

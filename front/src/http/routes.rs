@@ -11,10 +11,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HttpRefusal};
 
 use super::App;
+use super::bodies::{ChartBody, PanelBody, SignalsBody, StudyBody};
 use super::handlers;
-use super::history::{PanelBody, SignalsBody, StudyBody};
 use super::operation::{Operation, Reply, Route, SchemaOf, Verb};
-use super::picture::ChartBody;
 use super::problem::{Kind, Problem};
 use super::replies;
 use super::request::{
