@@ -36,7 +36,7 @@ const MATCHED: u8 = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
     /// A mistake of the user.
-    #[error("a study follows one condition, and this sweep has {0} combinations: leave --sweep out")]
+    #[error("a study follows one condition, and this sweep has {0} combinations: leave the sweep out")]
     Sweep(usize),
     /// A mistake of the user.
     #[error("a study needs the column 'close', which this dataset does not have")]
@@ -45,9 +45,7 @@ pub enum StudyError {
     #[error(transparent)]
     Groups(#[from] GroupsError),
     /// Too much for memory.
-    #[error(
-        "{0} symbols at bars are too many for a study; at most {STUDY_CELLS_MAX} are taken: give --from and --as-of"
-    )]
+    #[error("{0} symbols at bars are too many for a study; at most {STUDY_CELLS_MAX} are taken: take a shorter span")]
     TooLarge(u64),
     /// The answers could not be computed.
     #[error(transparent)]

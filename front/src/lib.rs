@@ -1,8 +1,8 @@
 //! What every front door of Trawl uses: the command line, HTTP and Python.
 //!
 //! [`run`] runs a prepared scan in this process, [`output`] writes its answer in each format, [`mistake`] has what users can correct.
-//! [`why`], [`explain`], [`indicators`], [`datasets`] and [`records`] are the JSON that every door gives, [`http`] is the door for
-//! other programs. Nothing here reads arguments, prints, or decides a value of an answer.
+//! [`history`] has scans over history as every door asks for them. [`why`], [`explain`], [`indicators`], [`datasets`] and [`records`] are
+//! the JSON that every door gives, [`http`] is the door for other programs. Nothing here reads arguments, prints, or decides a value of an answer.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ pub mod document;
 pub mod drawing;
 pub mod every_value;
 pub mod explain;
+pub mod history;
 pub mod http;
 pub mod human;
 pub mod include;

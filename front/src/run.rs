@@ -55,6 +55,15 @@ impl Cancel for CancelFlag {
     }
 }
 
+/// Cancels what computes when whoever waited for it goes away.
+pub struct CancelOnDrop(pub CancelFlag);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
 impl Default for RunOptions {
     fn default() -> Self {
         let chosen = Chosen { engine: Engine::Cpu, reason: "the CPU of this process".to_owned() };

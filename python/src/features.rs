@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, StringArray, TimestampMicrosecondArray};
-use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::{Array as _, ArrayRef, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow_schema::{ArrowError, DataType, Field, Metadata, Schema, TimeUnit};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use trawl_coordinator::PreparedScan;
 use trawl_coordinator::features::{FeatureOptions, FeaturePanel, Scaler, Windows};
 use trawl_coordinator::local::LocalOptions;
+use trawl_front::output::tensor_table::{FEATURES_COLUMN, FEATURES_KEY, LABELS_KEY, SCALER_KEY};
+use trawl_front::refused;
 use trawl_front::run::CancelFlag;
-use trawl_front::{UserMistake, refused};
 use trawl_market::TimeMicros;
 
-use crate::arrow_c::Table;
+use crate::arrow_c::{Table, arrow, table_of_ipc};
 use crate::tensor::{Tensor, Values};
 
 /// Most bytes of the tensors of one call.
@@ -36,7 +41,7 @@ pub struct Made {
 /// Computes them. Blocks.
 ///
 /// # Errors
-/// A [`UserMistake`]: also for more than there is memory for; a dataset that cannot be read; cancelled.
+/// A [`trawl_front::UserMistake`]: also for more than there is memory for; a dataset that cannot be read; cancelled.
 pub fn made(
     prepared: &PreparedScan,
     local: LocalOptions,
@@ -127,14 +132,76 @@ impl Gathered {
     }
 }
 
-/// A number of bars of a window.
-///
-/// # Errors
-/// A [`UserMistake`].
-pub fn window_of(bars: usize) -> Result<usize, UserMistake> {
-    use trawl_coordinator::features::WINDOW_MAX;
-    match (1..=WINDOW_MAX).contains(&bars) {
-        true => Ok(bars),
-        false => Err(UserMistake::plain(format!("window={bars} is not a number of bars from 1 to {WINDOW_MAX}"))),
+/// What Python gets of them.
+pub type Tensors = (Tensor, Tensor, Tensor, Table, Vec<String>, Vec<String>, Option<String>);
+
+impl From<Made> for Tensors {
+    fn from(made: Made) -> Self {
+        let Made { features, mask, labels, index, names, scaler } = made;
+        (features, mask, labels, index, names.0, names.1, scaler)
     }
+}
+
+/// The tensors in the bytes of an Arrow IPC stream, as a server sends them.
+#[pyfunction]
+pub fn features_of_ipc(py: Python<'_>, bytes: &Bound<'_, PyBytes>) -> PyResult<Tensors> {
+    let table = table_of_ipc(py, bytes)?;
+    Ok(py.detach(|| made_of(&table)).map_err(arrow)?.into())
+}
+
+/// The tensors of a table of `trawl_front::output::tensor_table`.
+fn made_of(table: &Table) -> Result<Made, ArrowError> {
+    let schema = &table.schema;
+    let unknown = |what: &str| ArrowError::SchemaError(format!("a table of tensors has {what}"));
+    let said = |key: &str| schema.metadata().get(key).cloned();
+    let names = |key: &str| -> Result<Vec<String>, ArrowError> {
+        let text = said(key).ok_or_else(|| unknown(key))?;
+        serde_json::from_str(&text).map_err(|error| ArrowError::ParseError(error.to_string()))
+    };
+    let (names, labels) = (names(FEATURES_KEY)?, names(LABELS_KEY)?);
+    let (at, field) = schema.column_with_name(FEATURES_COLUMN).ok_or_else(|| unknown("the column of windows"))?;
+    let DataType::FixedSizeList(_, window) = field.data_type() else { return Err(unknown("windows of one length")) };
+    let window = usize::try_from(*window).map_err(|_| unknown("windows of one length"))?;
+    let label_at: Vec<usize> = labels.iter().map(|name| schema.index_of(name)).collect::<Result<_, _>>()?;
+    let samples: usize = table.batches.iter().map(RecordBatch::num_rows).sum();
+    let count = samples * window * names.len();
+    let (mut features, mut mask) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut forward = Vec::with_capacity(samples * labels.len());
+    for batch in &table.batches {
+        let bars = batch.column(at).as_fixed_size_list().values().as_fixed_size_list_opt();
+        let values = bars.and_then(|bars| bars.values().as_primitive_opt::<Float32Type>());
+        let values = values.ok_or_else(|| unknown("values in single precision"))?;
+        for value in values {
+            mask.push(u8::from(value.is_some()));
+            features.push(value.unwrap_or(0.0));
+        }
+        let columns = label_at.iter().map(|at| batch.column(*at).as_primitive_opt::<Float64Type>());
+        let columns: Vec<_> = columns.collect::<Option<_>>().ok_or_else(|| unknown("labels in double precision"))?;
+        for row in 0..batch.num_rows() {
+            let value =
+                |column: &&arrow_array::Float64Array| if column.is_null(row) { f64::NAN } else { column.value(row) };
+            forward.extend(columns.iter().map(value));
+        }
+    }
+    if features.len() != count || forward.len() != samples * labels.len() {
+        return Err(unknown("a value for each place"));
+    }
+    let kept: Vec<usize> =
+        (0..schema.fields().len()).filter(|column| *column != at && !label_at.contains(column)).collect();
+    let projected = Arc::new(schema.project(&kept)?.with_metadata(Metadata::default()));
+    let batches = table.batches.iter().map(|batch| {
+        RecordBatch::try_new(
+            Arc::clone(&projected),
+            kept.iter().map(|column| Arc::clone(batch.column(*column))).collect(),
+        )
+    });
+    let shape = vec![samples, window, names.len()];
+    Ok(Made {
+        features: Tensor::new(Values::F32(features), shape.clone()),
+        mask: Tensor::new(Values::Bool(mask), shape),
+        labels: Tensor::new(Values::F64(forward), vec![samples, labels.len()]),
+        index: Table { schema: Arc::clone(&projected), batches: batches.collect::<Result<_, _>>()? },
+        names: (names, labels),
+        scaler: said(SCALER_KEY),
+    })
 }

@@ -32,6 +32,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(arrow_c::table_of_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(arrow_c::table_of_ipc, module)?)?;
     module.add_function(wrap_pyfunction!(arrow_c::file_of_ipc, module)?)?;
+    module.add_function(wrap_pyfunction!(features::features_of_ipc, module)?)?;
     module.add_function(wrap_pyfunction!(scan::read_document, module)?)?;
     module.add_function(wrap_pyfunction!(scan::cores, module)?)?;
     module.add_function(wrap_pyfunction!(chart::chart, module)?)?;

@@ -5,20 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringArray, TimestampMicrosecondArray};
-use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::json;
-use trawl_coordinator::features::{FeatureOptions, FeaturePanel, SplitBy};
+use trawl_coordinator::features::{FeatureOptions, FeaturePanel};
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{HORIZONS_MAX, PreparedScan, StudyOptions, prepare_opened, study};
+use trawl_coordinator::{PreparedScan, prepare_opened};
 use trawl_front::document::document_at;
 use trawl_front::explain::Explanation;
+use trawl_front::history::{Names, PanelWanted, StudyWanted, span_from, studied};
 use trawl_front::include::included;
-use trawl_front::mistake::of_market;
 use trawl_front::output::columnar::batches;
 use trawl_front::output::panel_table::PanelTable;
+use trawl_front::output::signals_table::SignalsTable;
 use trawl_front::output::{About, AnswerFile, Counts, Format, time_text};
 use trawl_front::run::{CancelFlag, Outcome, RunOptions, embedded, prepared, routed};
 use trawl_front::why::{Near, Why};
@@ -30,9 +29,8 @@ use trawl_wire::Status;
 use crate::arrow_c::Table;
 use crate::engine::text_of;
 use crate::failure::failure;
-use crate::features::{self, Made, window_of};
+use crate::features::{self, Tensors};
 use crate::interruptible::{self, Counts as Progress};
-use crate::tensor::Tensor;
 
 /// A scan that was opened and compiled.
 #[pyclass(frozen, module = "trawl._native")]
@@ -91,9 +89,7 @@ impl Scan {
     }
 
     fn start(&self, from: Option<&When>) -> anyhow::Result<Option<TimeMicros>> {
-        let manifest = &self.prepared.dataset.manifest;
-        let from = from.map(|from| parsed_when(from, manifest.is_dated())).transpose()?;
-        from.map(|from| manifest.span_start(&from)).transpose().map_err(of_market)
+        span_from(&self.prepared, when_of(&self.prepared, from)?.as_ref(), Names::PYTHON)
     }
 }
 
@@ -211,7 +207,8 @@ impl Scan {
         threads: Option<usize>,
         tick: Option<Py<PyAny>>,
     ) -> PyResult<(Table, Option<String>)> {
-        let options = self.panel_options(start.as_ref(), (forward, matches_only), (split.as_ref(), folds, embargo));
+        let options =
+            self.panel_options(start.as_ref(), (forward, matches_only), (split.as_ref(), folds, embargo), None);
         let options = options.map_err(|error| failure(&error))?;
         let (prepared, local) = (self.prepared.clone(), self.local(threads));
         let made = interruptible::run(py, tick.as_ref(), move |cancel, _| -> anyhow::Result<_> {
@@ -240,7 +237,6 @@ impl Scan {
     /// labels, the scaler as JSON.
     #[pyo3(signature = (start, forward, matches_only, split, folds, embargo, scaled, window, threads=None, tick=None))]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of trawl.features")]
-    #[expect(clippy::type_complexity, reason = "a tuple for Python")]
     fn features(
         &self,
         py: Python<'_>,
@@ -254,16 +250,17 @@ impl Scan {
         window: usize,
         threads: Option<usize>,
         tick: Option<Py<PyAny>>,
-    ) -> PyResult<(Tensor, Tensor, Tensor, Table, Vec<String>, Vec<String>, Option<String>)> {
-        let options = self.panel_options(start.as_ref(), (forward, matches_only), (split.as_ref(), folds, embargo));
-        let options = options.and_then(|options| Ok(FeatureOptions { window: window_of(window)?, ..options }));
+    ) -> PyResult<Tensors> {
+        // A number that does not fit is refused as one that is too large.
+        let window = Some(u32::try_from(window).unwrap_or(u32::MAX));
+        let parts = (split.as_ref(), folds, embargo);
+        let options = self.panel_options(start.as_ref(), (forward, matches_only), parts, window);
         let options = options.map_err(|error| failure(&error))?;
         let (prepared, local) = (self.prepared.clone(), self.local(threads));
         let made = interruptible::run(py, tick.as_ref(), move |cancel, _| {
             features::made(&prepared, local, options, scaled, cancel)
         })?;
-        let Made { features, mask, labels, index, names, scaler } = made.map_err(|error| failure(&error))?;
-        Ok((features, mask, labels, index, names.0, names.1, scaler))
+        Ok(made.map_err(|error| failure(&error))?.into())
     }
 
     /// Which symbols match at each bar: a column of conditions for each symbol, or a row for each match.
@@ -294,15 +291,20 @@ impl Scan {
         threads: Option<usize>,
         tick: Option<Py<PyAny>>,
     ) -> PyResult<String> {
-        let horizons = bars_ahead(horizons, "horizons").map_err(|error| failure(&error.into()))?;
-        let from = self.start(start.as_ref()).map_err(|error| failure(&error))?;
+        let options = when_of(&self.prepared, start.as_ref())
+            .and_then(|from| StudyWanted { horizons, by, from }.options(&self.prepared, Names::PYTHON));
+        let options = options.map_err(|error| failure(&error))?;
         let (prepared, local) = (self.prepared.clone(), self.local(threads));
-        let found = interruptible::run(py, tick.as_ref(), move |cancel, _| {
-            let options = StudyOptions { horizons, by, from };
-            study(&prepared, local, &options, cancel).map_err(|error| refused::of_study(error, &prepared))
-        })?;
+        let found =
+            interruptible::run(py, tick.as_ref(), move |cancel, _| studied(&prepared, local, &options, cancel))?;
         text_of(&found.map_err(|error| failure(&error))?)
     }
+}
+
+/// A time of a span as users write it, for the scan's bars.
+fn when_of(prepared: &PreparedScan, when: Option<&When>) -> anyhow::Result<Option<AsOf>> {
+    let is_dated = prepared.dataset.manifest.is_dated();
+    Ok(when.map(|when| parsed_when(when, is_dated)).transpose()?)
 }
 
 impl Scan {
@@ -311,35 +313,11 @@ impl Scan {
         start: Option<&When>,
         (forward, matches_only): (Vec<u32>, bool),
         (split, folds, embargo): (Option<&When>, Option<u32>, u32),
+        window: Option<u32>,
     ) -> anyhow::Result<FeatureOptions> {
-        let split = match (split, folds) {
-            (Some(_), Some(_)) => return Err(UserMistake::plain("split and folds exclude each other").into()),
-            (Some(when), None) => self.start(Some(when))?.map(SplitBy::Time),
-            (None, folds) => folds.map(SplitBy::Folds),
-        };
-        if embargo > 0 && split.is_none() {
-            let help = "name the test rows with split=WHEN or folds=K";
-            return Err(UserMistake::with_help("embargo is for training and test rows", help).into());
-        }
-        let horizons = bars_ahead(forward, "forward")?;
-        Ok(FeatureOptions { horizons, from: self.start(start)?, matches_only, split, embargo, window: 0 })
-    }
-}
-
-/// Numbers of bars, ascending.
-fn bars_ahead(mut bars: Vec<u32>, what: &str) -> Result<Vec<u32>, UserMistake> {
-    /// The furthest horizon, in bars.
-    const HORIZON_MAX: u32 = 100_000;
-    bars.sort_unstable();
-    bars.dedup();
-    if bars.len() > HORIZONS_MAX {
-        return Err(UserMistake::plain(format!("{what} has {} numbers; at most {HORIZONS_MAX} are taken", bars.len())));
-    }
-    match bars.iter().find(|bars| !(1..=HORIZON_MAX).contains(*bars)) {
-        Some(wrong) => {
-            Err(UserMistake::plain(format!("{what}: {wrong} is not a number of bars from 1 to {HORIZON_MAX}")))
-        }
-        None => Ok(bars),
+        let (from, split) = (when_of(&self.prepared, start)?, when_of(&self.prepared, split)?);
+        let wanted = PanelWanted { from, forward, matches_only, split, folds, embargo, window };
+        wanted.options(&self.prepared, Names::PYTHON)
     }
 }
 
@@ -353,37 +331,14 @@ fn signals(
 ) -> anyhow::Result<Table> {
     let options = FeatureOptions { from, matches_only: true, ..FeatureOptions::default() };
     let panel = FeaturePanel::new(prepared, local, options).map_err(refused::of_panel)?;
-    let symbols = panel.symbols();
-    let mut fields = vec![Field::new("time", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false)];
-    match wide {
-        true => fields.extend(symbols.iter().map(|symbol| Field::new(symbol, DataType::Boolean, false))),
-        false => fields.push(Field::new("symbol", DataType::Utf8, false)),
-    }
-    let schema = Arc::new(Schema::new(fields));
+    let table = SignalsTable::new(&panel, wide, &About::of_many(&prepared.identity, &prepared.document));
     let mut batches = Vec::new();
     let taken = panel.each_chunk(cancel, |chunk| {
-        let width = chunk.symbols.len();
-        let matches = |cell: usize| chunk.status[cell] == Status::Matched;
-        let mut columns: Vec<ArrayRef> = Vec::new();
-        if wide {
-            let times = TimestampMicrosecondArray::from(chunk.times[chunk.own.clone()].to_vec());
-            columns.push(Arc::new(times.with_timezone("UTC")));
-            columns.extend((0..width).map(|symbol| {
-                let flags = chunk.own.clone().map(|time| Some(matches(time * width + symbol)));
-                Arc::new(flags.collect::<BooleanArray>()) as ArrayRef
-            }));
-        } else {
-            let rows: Vec<usize> = chunk.rows().filter(|cell| matches(*cell)).collect();
-            let times = TimestampMicrosecondArray::from_iter_values(rows.iter().map(|cell| chunk.times[cell / width]));
-            columns.push(Arc::new(times.with_timezone("UTC")));
-            let symbols = rows.iter().map(|cell| &chunk.symbols[cell % width]);
-            columns.push(Arc::new(StringArray::from_iter_values(symbols)));
-        }
-        batches.push(RecordBatch::try_new(Arc::clone(&schema), columns).map_err(|error| error.to_string())?);
+        batches.push(table.batch(&chunk).map_err(|error| format!("{error:#}"))?);
         Ok(())
     });
     taken.map_err(refused::of_panel)?;
-    Ok(Table { schema, batches })
+    Ok(Table { schema: Arc::clone(table.schema()), batches })
 }
 
 /// The TOML document of a file with what it includes, as JSON, and its text.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any, Callable, Union
 
 from . import _native
 from ._document import as_times
 from ._engine import engine_of
-from ._scan import Time, prepared
+from ._scan import Time
 from .answer import Answer
 from .dataset import Dataset
 from .errors import Mistake, call
@@ -18,20 +19,24 @@ from .errors import Mistake, call
 Texts = Union[str, Sequence[str]]
 
 
+#: Draws a chart as PNG, or as SVG; gives its bytes and warnings.
+Draw = Callable[[bool], "tuple[bytes, list[str]]"]
+
+
 class Chart:
     """A picture of one symbol; a notebook shows it. ``svg`` is its text."""
 
-    def __init__(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        self._arguments = arguments
-        self._named = named
-        drawn, self.warnings = call(_native.chart, *arguments, png=False, **named)
+    def __init__(self, symbol: str, draw: Draw) -> None:
+        self._symbol = symbol
+        self._draw = draw
+        drawn, self.warnings = draw(False)
         self.svg: str = drawn.decode()
         for text in self.warnings:
             warnings.warn(text, stacklevel=3)
 
     def png(self) -> bytes:
         """The same as PNG."""
-        return call(_native.chart, *self._arguments, png=True, **self._named)[0]
+        return self._draw(True)[0]
 
     def _repr_svg_(self) -> str:
         return self.svg
@@ -47,7 +52,15 @@ class Chart:
         return name
 
     def __repr__(self) -> str:
-        return f"<Chart of {self._arguments[2]}: {len(self.svg)} bytes of SVG>"
+        return f"<Chart of {self._symbol}: {len(self.svg)} bytes of SVG>"
+
+
+def marked(marks: str | Answer) -> dict[str, Any]:
+    """The scan whose matches are marked, as a document without a dataset: a condition, or the scan of an answer."""
+    if isinstance(marks, str):
+        return {"where": marks}
+    # What decides which symbols match; columns and order are of no use here.
+    return {key: value for key, value in (marks.document or {}).items() if key not in ("dataset", "select", "rank", "limit", "adjust")}
 
 
 def chart(
@@ -77,13 +90,10 @@ def chart(
     """
     engine = dataset._engine if isinstance(dataset, Dataset) else engine_of(None)
     name = dataset.identity if isinstance(dataset, Dataset) else dataset
-    marked = None
-    if isinstance(marks, Answer):
-        clauses = dict(marks.document or {})
-        clauses = {"where": clauses.get("where"), "universe": clauses.get("universe"), "lets": clauses.get("let")}
-        marked = prepared(dataset, as_of, {**clauses, "adjust": adjust})
-    elif marks is not None:
-        marked = prepared(dataset, as_of, {"where": marks, "adjust": adjust})
+    scan = None
+    if marks is not None:
+        keys = {**marked(marks), "dataset": name, **({"adjust": adjust} if adjust is not None else {})}
+        scan = call(engine.prepare, json.dumps(keys), as_times(as_of))
     texts = [[item] if isinstance(item, str) else list(item) for item in (exprs, panel, overlay)]
-    named = {"volume": volume, "bars": bars, "size": size, "as_of": as_times(as_of), "adjust": adjust, "marked": marked}
-    return Chart((engine, name, symbol, *texts), named)
+    named = {"volume": volume, "bars": bars, "size": size, "as_of": as_times(as_of), "adjust": adjust, "marked": scan}
+    return Chart(symbol, lambda png: call(_native.chart, engine, name, symbol, *texts, png=png, **named))

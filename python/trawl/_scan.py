@@ -191,6 +191,12 @@ class Features:
         return f"<Features: {samples} samples, windows of {window} bars, {features} features, {len(self.labels)} labels>"
 
 
+def checked_device(device: str) -> None:
+    """That tensors can be where they are wanted."""
+    if device != "cpu":
+        raise Mistake(f"device='{device}' is not there", help="'cpu'; torch.from_dlpack(found.x).to('cuda') copies once")
+
+
 def features(
     dataset: Bars,
     select: Select | None = None,
@@ -219,8 +225,7 @@ def features(
     >>> tw.features("us5", {"rsi": "rsi(14)"}, window=5, start="2013-02-19", end="2013-02-22", forward=[1])
     <Features: 20 samples, windows of 5 bars, 1 features, 1 labels>
     """
-    if device != "cpu":
-        raise Mistake(f"device='{device}' is not there", help="'cpu'; torch.from_dlpack(found.x).to('cuda') copies once")
+    checked_device(device)
     opened = prepared(dataset, end, {"where": where, "select": select, **clauses})
     ahead = [whole("forward", bars) for bars in forward]
     with Bar(progress, "parts") as bar:

@@ -23,9 +23,16 @@ class Indicator(dict[str, Any]):
         return "\n".join(lines)
 
 
+def by_name(entries: list[dict[str, Any]], search: str | None = None) -> dict[str, Indicator]:
+    """Functions by their names; with ``search`` those that have all its words in their description."""
+    words = (search or "").lower().split()
+    found = (entry for entry in entries if all(word in json.dumps(entry).lower() for word in words))
+    return {entry["name"]: Indicator(entry) for entry in found}
+
+
 @functools.cache
 def _all() -> dict[str, Indicator]:
-    return {entry["name"]: Indicator(entry) for entry in json.loads(call(_native.indicators))}
+    return by_name(json.loads(call(_native.indicators)))
 
 
 def indicators(search: str | None = None) -> dict[str, Indicator]:
@@ -35,10 +42,7 @@ def indicators(search: str | None = None) -> dict[str, Indicator]:
     >>> "rsi" in tw.indicators()
     True
     """
-    words = (search or "").lower().split()
-    return {
-        name: entry for name, entry in _all().items() if all(word in json.dumps(entry).lower() for word in words)
-    }
+    return by_name(list(_all().values()), search)
 
 
 def indicator(name: str) -> Indicator:

@@ -17,15 +17,17 @@ import ssl
 import time
 import urllib.parse
 import uuid
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from typing import Any, Callable, TypeVar, cast
 
 from . import _frames, _native
-from ._document import Select, as_times, columns, document
+from ._chart import Chart, Texts, marked
+from ._document import Select, as_times, columns, document, whole
 from ._progress import Bar
-from ._scan import Explanation, Time
+from ._scan import Explanation, Features, Study, Time, checked_device
 from .answer import Answer
 from .errors import Cancelled, Mistake, TrawlError, Unavailable, of_body
+from .indicators import Indicator, by_name
 
 T = TypeVar("T")
 
@@ -39,6 +41,9 @@ TYPES = {
 }
 #: Seconds that one request may take without a byte.
 TIMEOUT_S = 90.0
+#: The same where a whole history is computed before the first byte.
+HISTORY_TIMEOUT_S = 3600.0
+HISTORY_PATHS = ("/v1/panel", "/v1/signals", "/v1/features", "/v1/study", "/v1/chart")
 #: Seconds that one request waits for an answer; the server's limit is 60.
 WAIT_S = 20
 #: Tries of a request that the server refused for now.
@@ -60,7 +65,7 @@ class Remote:
         token_file: str | os.PathLike[str] | None = None,
         ca: str | os.PathLike[str] | None = None,
         certificate: tuple[str, str] | None = None,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float | None = None,
     ) -> None:
         parts = _address(url)
         if token_file is not None:
@@ -82,11 +87,13 @@ class Remote:
 
     # Requests ----------------------------------------------------------------------------------------------------------
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self, path: str) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
+        usual = HISTORY_TIMEOUT_S if path in HISTORY_PATHS else TIMEOUT_S
+        timeout_s = usual if self._timeout_s is None else self._timeout_s
         if self._tls is not None:
-            return http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls)
-        return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
+            return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self._tls)
+        return http.client.HTTPConnection(host, port, timeout=timeout_s)
 
     def _send(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
@@ -98,7 +105,7 @@ class Remote:
         if body is not None:
             data = json.dumps(body).encode()
             all_headers["Content-Type"] = "application/json"
-        connection = self._connection()
+        connection = self._connection(path)
         try:
             connection.request(method, self._parts.path.rstrip("/") + path, data, all_headers)
             return connection, connection.getresponse()
@@ -164,9 +171,13 @@ class Remote:
         """Days of a dataset with their numbers of bars."""
         return self._json("GET", f"/v1/datasets/{_quoted(dataset)}/coverage")
 
-    def indicators(self) -> list[dict[str, Any]]:
-        """The functions of the scan language, as ``trawl indicators --json``."""
-        return self._json("GET", "/v1/indicators")
+    def indicators(self, search: str | None = None) -> dict[str, Indicator]:
+        """As :func:`trawl.indicators`: those of the server, which may be of another release."""
+        return by_name(self._json("GET", "/v1/indicators"), search)
+
+    def indicator(self, name: str) -> Indicator:
+        """As :func:`trawl.indicator`."""
+        return Indicator(self._json("GET", f"/v1/indicators/{_quoted(name)}"))
 
     def workers(self) -> Any:
         """The cluster's workers."""
@@ -290,6 +301,127 @@ class Remote:
         data, _ = self._request("POST", "/v1/series", body, {"Accept": TYPES["arrow"]})
         return _frames.default(_native.table_of_ipc(data))
 
+    def panel(
+        self,
+        dataset: str | None = None,
+        select: Select | None = None,
+        *,
+        where: str = "true",
+        start: Time = None,
+        end: Time = None,
+        forward: Sequence[int] = (),
+        matches_only: bool = False,
+        split: Time = None,
+        folds: int | None = None,
+        embargo: int = 0,
+        scale: bool = False,
+        **clauses: Any,
+    ) -> Any:
+        """As :func:`trawl.panel`, on the server, which writes the table while it computes it."""
+        body = self._over_history(dataset, {"where": where, "select": select, **clauses}, start, end, split)
+        body.update(_panel_keys(forward, matches_only, folds, embargo, scale))
+        return _frames.default(self._table("/v1/panel", body))
+
+    def signals(
+        self,
+        dataset: str | None = None,
+        where: str | None = None,
+        *,
+        start: Time = None,
+        end: Time = None,
+        wide: bool = True,
+        **clauses: Any,
+    ) -> Any:
+        """As :func:`trawl.signals`, on the server."""
+        body = self._over_history(dataset, {"where": where, **clauses}, start, end)
+        return _frames.default(self._table("/v1/signals", {**body, "wide": wide}))
+
+    def features(
+        self,
+        dataset: str | None = None,
+        select: Select | None = None,
+        *,
+        window: int,
+        where: str = "true",
+        start: Time = None,
+        end: Time = None,
+        forward: Sequence[int] = (),
+        matches_only: bool = False,
+        split: Time = None,
+        folds: int | None = None,
+        embargo: int = 0,
+        scale: bool = False,
+        device: str = "cpu",
+        **clauses: Any,
+    ) -> Features:
+        """As :func:`trawl.features`, on the server: the tensors are in this machine's main memory."""
+        checked_device(device)
+        body = self._over_history(dataset, {"where": where, "select": select, **clauses}, start, end, split)
+        body.update(_panel_keys(forward, matches_only, folds, embargo, scale))
+        data, _ = self._request("POST", "/v1/features", {**body, "window": whole("window", window)}, {"Accept": TYPES["arrow"]})
+        return Features(_native.features_of_ipc(data))
+
+    def study(
+        self,
+        dataset: str | None = None,
+        where: str | None = None,
+        *,
+        horizons: Sequence[int] = (1, 5, 20),
+        by: str | None = None,
+        start: Time = None,
+        end: Time = None,
+        **clauses: Any,
+    ) -> Study:
+        """As :func:`trawl.study`, on the server."""
+        body = self._over_history(dataset, {"where": where, **clauses}, start, end)
+        body["horizons"] = [whole("horizons", bars) for bars in horizons]
+        return Study(self._json("POST", "/v1/study", {**body, **({"by": by} if by is not None else {})}))
+
+    def chart(
+        self,
+        dataset: str,
+        symbol: str,
+        exprs: Texts = (),
+        *,
+        panel: Texts = (),
+        overlay: Texts = (),
+        marks: str | Answer | None = None,
+        bars: int = 500,
+        volume: bool = True,
+        size: tuple[int, int] | None = None,
+        as_of: Time = None,
+        adjust: str | None = None,
+    ) -> Chart:
+        """As :func:`trawl.chart`, on the server."""
+        body: dict[str, Any] = {"dataset": dataset, "symbol": symbol, "volume": volume, "bars": whole("bars", bars)}
+        for key, texts in (("exprs", exprs), ("panel", panel), ("overlay", overlay)):
+            body[key] = [texts] if isinstance(texts, str) else list(texts)
+        when = None if as_of is None else self._time(dataset, as_of)
+        scan = None if marks is None else marked(marks)
+        sides = None if size is None else list(size)
+        optional = {"as_of": when, "marks": scan, "size": sides, "adjust": adjust}
+        body.update({key: value for key, value in optional.items() if value is not None})
+
+        def draw(png: bool) -> tuple[bytes, list[str]]:
+            media = "image/png" if png else "image/svg+xml"
+            data, response = self._request("POST", "/v1/chart", body, {"Accept": media})
+            return data, json.loads(response.getheader("Trawl-Warnings") or "[]")
+
+        return Chart(symbol, draw)
+
+    def _over_history(
+        self, dataset: str | None, clauses: dict[str, Any], start: Time, end: Time, split: Time = None
+    ) -> dict[str, Any]:
+        made = document(dataset, **clauses)
+        name = made.keys.get("dataset")
+        body: dict[str, Any] = {"document": made.keys}
+        times = {"from": start, "to": end, "split": split}
+        body.update({key: self._time(name, when) for key, when in times.items() if when is not None})
+        return body
+
+    def _table(self, path: str, body: dict[str, Any]) -> _native.Table:
+        return _native.table_of_ipc(self._request("POST", path, body, {"Accept": TYPES["arrow"]})[0])
+
     # Scans --------------------------------------------------------------------------------------------------------------
 
     def _body(self, dataset: str | None, where: str | None, as_of: Time, clauses: dict[str, Any]) -> dict[str, Any]:
@@ -394,6 +526,17 @@ class _RemoteSource:
         return self._remote._json("POST", "/v1/why", {**body, "symbols": symbols})
 
 
+def _panel_keys(forward: Sequence[int], matches_only: bool, folds: int | None, embargo: int, scale: bool) -> dict[str, Any]:
+    keys = {
+        "forward": [whole("forward", bars) for bars in forward],
+        "matches_only": matches_only,
+        "folds": whole("folds", folds),
+        "embargo": whole("embargo", embargo),
+        "scale": scale,
+    }
+    return {key: value for key, value in keys.items() if value is not None}
+
+
 def _error(response: http.client.HTTPResponse, data: bytes) -> TrawlError:
     body: dict[str, Any]
     try:
@@ -438,7 +581,7 @@ def connect(url: str, **how: Any) -> Remote:
     """A server at ``url``: ``trawl serve`` or a coordinator.
 
     ``token`` or ``token_file`` is the bearer token, ``ca`` the file of authorities, ``certificate`` a pair of files of the client's
-    certificate and key, ``timeout_s`` how long a request may be silent. Methods are those of this module, with names of datasets of the
+    certificate and key, ``timeout_s`` how long a request may be silent (90 s, and an hour where a whole history is computed). Methods are those of this module, with names of datasets of the
     server.
     """
     return Remote(url, **how)

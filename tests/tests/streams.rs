@@ -29,7 +29,7 @@ fn an_answer_on_standard_output_is_the_file_and_nothing_else() {
         (&["--format", "json"], "add --output -"),
         (&["--from", "2012-01-01"], "--all-bars"),
         (&["--all-bars", "a.csv", "--from", "05/06/2012"], "2012-06-05"),
-        (&["--all-bars", "a.csv", "--from", "2040-01-01"], "has no bar"),
+        (&["--all-bars", "a.csv", "--from", "2040-01-01"], "'2040-01-01' is after the last bar of the span"),
     ] {
         let refused = home.trawl(&[&SCAN[..], more].concat()).expect_code(2);
         assert!(refused.stdout.is_empty() && refused.stderr.contains(expected), "{more:?}: {}", refused.stderr);

@@ -105,7 +105,7 @@ impl Parts {
                 let first = times.partition_point(|time| *time < from);
                 if first <= span.start || first >= span.end {
                     let what = if first <= span.start { "before" } else { "from" };
-                    return Err(FeatureError::Split(format!("the span has no bar {what} the time of --split")));
+                    return Err(FeatureError::Split(format!("the span has no bar {what} the time of the split")));
                 }
                 vec![("split".to_owned(), first..span.end)]
             }

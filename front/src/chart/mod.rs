@@ -6,14 +6,17 @@ pub mod draw;
 pub mod layout;
 mod pixels;
 mod ticks;
+mod wanted;
+
+pub use wanted::{ChartWanted, PictureFormat};
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::num::NonZero;
 
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{CHUNK_BYTES_MAX, PreparedScan, all_bars, symbol_series};
-use trawl_kernels::NoCancel;
+use trawl_coordinator::{CHUNK_BYTES_MAX, PreparedScan, SymbolSeries, all_bars, series_cost_ns, symbol_series};
+use trawl_kernels::{Cancel, NoCancel};
 use trawl_market::{AsOf, Store, format_time};
 use trawl_plan::ScanDocument;
 use trawl_plan::graph::Kind;
@@ -21,11 +24,13 @@ use trawl_plan::graph::Kind;
 use crate::human::counted;
 use crate::mistake::{UserMistake, of_market};
 use crate::refused::{of_all_bars, of_series};
-use crate::run::prepared;
+use crate::run::{CancelFlag, prepared};
 use layout::{ChartLayout, Group, Place, Price, Series};
 
 /// Most bars of a chart: more than a screen can distinguish.
 pub const BARS_MAX: u32 = 20_000;
+/// Pixels of a side of a picture.
+pub const SIDE_PIXELS: std::ops::RangeInclusive<u32> = 200..=8000;
 /// Expressions in one picture.
 pub const EXPRESSIONS_MAX: usize = 32;
 /// Bars that are drawn if nothing else is asked for.
@@ -65,6 +70,10 @@ pub struct ChartRequest<'a> {
     pub marked: Option<(PreparedScan, String)>,
     /// Whether the dataset is in the title, as it is where there is one chart.
     pub titled: bool,
+    /// Threads that compute; as many as there are cores if nothing else is said.
+    pub threads: usize,
+    /// Ends the computing soon after it is set.
+    pub cancel: Option<CancelFlag>,
     /// Receives what whoever looks at the charts should know, once each.
     warn: &'a dyn Fn(&str),
     warned: RefCell<BTreeSet<String>>,
@@ -102,6 +111,8 @@ impl<'a> ChartRequest<'a> {
             adjust,
             marked: None,
             titled: true,
+            threads: cores(),
+            cancel: None,
             warn,
             warned: RefCell::default(),
         })
@@ -131,23 +142,45 @@ impl<'a> ChartRequest<'a> {
         }
     }
 
+    /// Opens and compiles the scan that gives the series.
+    fn prepared(&self) -> anyhow::Result<PreparedScan> {
+        prepared(self.store, &self.document(), self.as_of.clone()).map_err(|error| self.in_place(error))
+    }
+
+    /// The estimated work of the chart of a symbol, in nanoseconds of one core.
+    ///
+    /// # Errors
+    /// As [`ChartRequest::layout`].
+    pub fn work_ns(&self, symbol: &str) -> anyhow::Result<f64> {
+        let own = series_cost_ns(&self.prepared()?, symbol).map_err(of_series)?;
+        let marks =
+            self.marked.as_ref().map(|(scan, _)| series_cost_ns(scan, symbol)).transpose().map_err(of_series)?;
+        Ok(own as f64 + marks.unwrap_or(0) as f64)
+    }
+
+    /// The last `bars` bars of a symbol with the columns of a scan.
+    fn series(&self, scan: &PreparedScan, symbol: &str, bars: usize) -> anyhow::Result<SymbolSeries> {
+        let options = LocalOptions { threads: self.threads, ..LocalOptions::default() };
+        let cancel: &dyn Cancel = self.cancel.as_ref().map_or(&NoCancel, |flag| flag);
+        symbol_series(scan, symbol, bars, options, cancel).map_err(of_series)
+    }
+
     /// The chart of a symbol; the plot is `plot` pixels wide.
     ///
     /// # Errors
     /// A [`UserMistake`] in an expression, for an unknown symbol or one without bars; bars that cannot be read.
     pub fn layout(&self, symbol: &str, bars: usize, plot: u32) -> anyhow::Result<ChartLayout> {
-        let document = self.document();
-        let prepared = prepared(self.store, &document, self.as_of.clone()).map_err(|error| self.in_place(error))?;
+        let prepared = self.prepared()?;
         prepared.warnings.iter().for_each(|warning| self.warn_once(warning));
         let count: usize = self.groups.iter().map(|(_, text, _)| texts(text).count()).sum();
         if prepared.plan.headings.len() != self.prices.len() + count {
             let help = "give the expressions one by one; 'trawl indicators NAME' lists the columns of a set";
             return Err(UserMistake::with_help("a named set of columns cannot be drawn", help).into());
         }
-        let found = symbol_series(&prepared, symbol, bars, options(), &NoCancel).map_err(of_series)?;
+        let found = self.series(&prepared, symbol, bars)?;
         if found.times.len() < 2 {
             let message = format!("'{}' has {} to draw", found.symbol, counted(found.times.len(), "bar"));
-            return Err(UserMistake::with_help(message, "take an earlier --as-of or more --bars").into());
+            return Err(UserMistake::with_help(message, "take a later last bar or more bars").into());
         }
         let mut columns = found.columns.into_iter();
         let (mut price, mut volume) = (Price::default(), None);
@@ -194,7 +227,7 @@ impl<'a> ChartRequest<'a> {
             };
         }
         if let Some((scan, name)) = &self.marked {
-            let matched = symbol_series(scan, &found.symbol, bars, options(), &NoCancel).map_err(of_series)?.times;
+            let matched = self.series(scan, &found.symbol, bars)?.times;
             let bars = matched.iter().filter_map(|time| found.times.binary_search(time).ok());
             layout.marks = Some((name.clone(), bars.collect()));
         }
@@ -255,6 +288,9 @@ pub fn first_matches(scan: &PreparedScan, name: &str) -> anyhow::Result<Vec<Stri
 
 /// Of runs in this process.
 fn options() -> LocalOptions {
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    LocalOptions { threads, ..LocalOptions::default() }
+    LocalOptions { threads: cores(), ..LocalOptions::default() }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
 }

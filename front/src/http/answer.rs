@@ -12,6 +12,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use trawl_coordinator::client::Scanned;
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HttpRefusal};
 
+use super::negotiation::{Offered, chosen};
 use super::problem::{Kind, Problem};
 use super::series::SeriesColumns;
 use crate::output::{About, Format, columnar};
@@ -19,11 +20,9 @@ use crate::output::{About, Format, columnar};
 /// Bytes of one part of a reply.
 const PART_BYTES: usize = 128 << 10;
 /// Parts that are written ahead of the client.
-const PARTS_AHEAD_MAX: usize = 4;
+pub(super) const PARTS_AHEAD_MAX: usize = 4;
 /// How long a request waits while [`super::ANSWERS_MAX`] answers are under way.
 pub const TURN_WAIT: Duration = Duration::from_secs(20);
-/// Longest `Accept` that is read.
-const ACCEPT_BYTES_MAX: usize = 1024;
 
 /// A format of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,72 +43,17 @@ impl Encoding {
     /// All of them; the first is the one for a client that accepts anything.
     pub const ALL: [Self; 5] = [Self::Json, Self::JsonLines, Self::Csv, Self::ArrowStream, Self::Parquet];
 
-    /// For `?format=`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::JsonLines => "ndjson",
-            Self::Csv => "csv",
-            Self::ArrowStream => "arrow",
-            Self::Parquet => "parquet",
-        }
-    }
+    /// Those of tables of any length: JSON has none.
+    pub const TABLES: [Self; 3] = [Self::Csv, Self::ArrowStream, Self::Parquet];
+    /// That of tensors.
+    pub const TENSORS: [Self; 1] = [Self::ArrowStream];
 
-    /// Its media type.
-    pub fn media_type(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::JsonLines => "application/x-ndjson",
-            Self::Csv => "text/csv",
-            Self::ArrowStream => "application/vnd.apache.arrow.stream",
-            Self::Parquet => "application/vnd.apache.parquet",
-        }
-    }
-
-    /// The one that a request asks for.
+    /// The one of an answer that a request asks for.
     ///
     /// # Errors
-    /// An unknown name; 406 if `Accept` admits none.
+    /// Those of [`chosen`].
     pub fn of(format: Option<&str>, headers: &HeaderMap) -> Result<Self, Problem> {
-        let names = || Self::ALL.map(Self::name).join(", ");
-        if let Some(name) = format {
-            let found = Self::ALL.into_iter().find(|encoding| encoding.name() == name);
-            return found.ok_or_else(|| Problem::new(Kind::Invalid, format!("format: one of {} is expected", names())));
-        }
-        let mut best: Option<(f32, Self)> = None;
-        let mut asked = false;
-        for value in headers.get_all(header::ACCEPT) {
-            let Some(text) = value.to_str().ok().filter(|text| text.len() <= ACCEPT_BYTES_MAX) else {
-                return Err(Problem::malformed("the header Accept cannot be read"));
-            };
-            for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-                asked = true;
-                let mut parts = entry.split(';').map(str::trim);
-                let range = parts.next().unwrap_or_default().to_ascii_lowercase();
-                let weight = parts.find_map(|part| part.strip_prefix("q=")?.parse::<f32>().ok()).unwrap_or(1.0);
-                let admits = |encoding: &Self| {
-                    let media = encoding.media_type();
-                    range == "*/*"
-                        || range == media
-                        || range.strip_suffix('*').is_some_and(|kind| media.starts_with(kind))
-                };
-                if let Some(encoding) = Self::ALL.into_iter().find(admits)
-                    && weight > best.map_or(0.0, |(weight, _)| weight)
-                {
-                    best = Some((weight, encoding));
-                }
-            }
-        }
-        match best {
-            Some((_, encoding)) => Ok(encoding),
-            None if !asked => Ok(Self::Json),
-            None => {
-                let media = Self::ALL.map(Self::media_type).join(", ");
-                Err(Problem::new(Kind::Invalid, "answers are not given in what the header Accept admits")
-                    .with_status(StatusCode::NOT_ACCEPTABLE)
-                    .help(format!("there are {media}; or ?format= with {}", names())))
-            }
-        }
+        chosen(&Self::ALL, format, headers)
     }
 
     fn write(self, answered: &Scanned, writer: &mut (impl Write + Send)) -> anyhow::Result<()> {
@@ -120,6 +64,28 @@ impl Encoding {
             Self::Csv => Format::Csv.write(answer, &about, writer),
             Self::ArrowStream => columnar::write_arrow_stream(answer, &about, writer),
             Self::Parquet => Format::Parquet.write(answer, &about, writer),
+        }
+    }
+}
+
+impl Offered for Encoding {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::JsonLines => "ndjson",
+            Self::Csv => "csv",
+            Self::ArrowStream => "arrow",
+            Self::Parquet => "parquet",
+        }
+    }
+
+    fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::JsonLines => "application/x-ndjson",
+            Self::Csv => "text/csv",
+            Self::ArrowStream => "application/vnd.apache.arrow.stream",
+            Self::Parquet => "application/vnd.apache.parquet",
         }
     }
 }
@@ -135,20 +101,33 @@ pub async fn turn(turns: &Arc<Semaphore>, wait: Duration) -> Result<OwnedSemapho
     }
 }
 
-/// Writes parts of a bounded size; fails once the client is gone.
-struct Parts {
-    sender: mpsc::Sender<io::Result<Bytes>>,
+/// Passes on what is written in parts of a bounded size; fails once nobody takes them.
+pub(super) struct Parts<F: FnMut(Bytes) -> io::Result<()>> {
+    take: F,
     buffer: Vec<u8>,
 }
 
-impl Parts {
+impl<F: FnMut(Bytes) -> io::Result<()>> Parts<F> {
+    /// Passes parts to `take`.
+    pub fn new(take: F) -> Self {
+        Self { take, buffer: Vec::with_capacity(PART_BYTES) }
+    }
+
     fn send(&mut self) -> io::Result<()> {
         let part = std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES));
-        self.sender.blocking_send(Ok(part.into())).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        (self.take)(part.into())
+    }
+
+    /// Passes the last part on.
+    ///
+    /// # Errors
+    /// That of `take`.
+    pub fn finish(mut self) -> io::Result<()> {
+        if self.buffer.is_empty() { Ok(()) } else { self.send() }
     }
 }
 
-impl Write for Parts {
+impl<F: FnMut(Bytes) -> io::Result<()>> Write for Parts<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = bytes.len().min(PART_BYTES - self.buffer.len());
         self.buffer.extend_from_slice(&bytes[..taken]);
@@ -163,20 +142,22 @@ impl Write for Parts {
     }
 }
 
+/// That nobody takes a part.
+pub(super) fn gone<T>(_: T) -> io::Error {
+    io::ErrorKind::BrokenPipe.into()
+}
+
 /// The reply with an answer. `permit` is held until all of it is written.
 pub fn reply(answered: Arc<Scanned>, encoding: Encoding, permit: OwnedSemaphorePermit) -> Response {
     let (sender, receiver) = mpsc::channel(PARTS_AHEAD_MAX);
     let headers = headers_of(&answered);
     tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        let mut parts = Parts { sender, buffer: Vec::with_capacity(PART_BYTES) };
-        let written = encoding.write(&answered, &mut parts).and_then(|()| match parts.buffer.is_empty() {
-            true => Ok(()),
-            false => Ok(parts.send()?),
-        });
+        let mut parts = Parts::new(|part| sender.blocking_send(Ok(part)).map_err(gone));
+        let written = encoding.write(&answered, &mut parts).and_then(|()| Ok(parts.finish()?));
         if let Err(error) = written {
             // The connection is reset, so that a part is never taken for the whole.
-            let _ = parts.sender.blocking_send(Err(io::Error::other(error.to_string())));
+            let _ = sender.blocking_send(Err(io::Error::other(error.to_string())));
         }
     });
     let mut reply = Response::new(Body::from_stream(ReceiverStream::new(receiver)));

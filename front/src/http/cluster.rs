@@ -7,20 +7,24 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
-use trawl_coordinator::ShardSpec;
 use trawl_coordinator::client::Scanned;
 use trawl_coordinator::server::in_process::{CallError, Credentials, InProcess};
+use trawl_coordinator::{HorizonStudy, ShardSpec};
 use trawl_market::{DatasetSummary, DayCoverage, Store};
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 use trawl_wire::pb;
 
 use super::answer::turn;
+use super::asked::Asked;
 use super::door::Submission;
-use super::door::{Asked, Call, Door, Inspected, has_ended};
+use super::door::{Call, Door, Inspected, has_ended};
+use super::history::{HistoryQuestion, HistoryReply};
+use super::picture::{ChartQuestion, Picture};
 use super::problem::{Kind, Problem};
 use super::questions::{QuestionLimits, Questions, placed};
 use super::series::{SeriesColumns, SeriesQuestion};
 use crate::explain::Explanation;
+use crate::history::StudyWanted;
 use crate::mistake::{UserMistake, drawn};
 
 /// Ephemeral scans whose events are gathered at once.
@@ -224,6 +228,18 @@ impl Door for Cluster {
 
     async fn series(&self, call: &Call, question: SeriesQuestion) -> Result<SeriesColumns, Problem> {
         self.0.questions.series(&call.caller, question).await
+    }
+
+    async fn history(&self, call: &Call, question: HistoryQuestion) -> Result<HistoryReply, Problem> {
+        self.0.questions.history(&call.caller, question).await
+    }
+
+    async fn study(&self, call: &Call, asked: Asked, wanted: StudyWanted) -> Result<Vec<HorizonStudy>, Problem> {
+        self.0.questions.study(&call.caller, asked, wanted).await
+    }
+
+    async fn chart(&self, call: &Call, question: ChartQuestion) -> Result<Picture, Problem> {
+        self.0.questions.chart(&call.caller, question).await
     }
 
     async fn datasets(&self, call: &Call) -> Result<Vec<DatasetSummary>, Problem> {

@@ -5,18 +5,21 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::watch;
 use tonic::codegen::http::HeaderValue;
-use trawl_coordinator::ShardSpec;
 use trawl_coordinator::client::Scanned;
 use trawl_coordinator::server::in_process::Credentials;
-use trawl_market::{AsOf, DatasetSummary, DayCoverage, Inspection, SymbolEntry};
-use trawl_plan::ScanDocument;
+use trawl_coordinator::{HorizonStudy, ShardSpec};
+use trawl_market::{DatasetSummary, DayCoverage, Inspection, SymbolEntry};
 use trawl_security::{Caller, Peer};
 use trawl_terms::Priority;
 use trawl_wire::pb;
 
+use super::asked::Asked;
+use super::history::{HistoryQuestion, HistoryReply};
+use super::picture::{ChartQuestion, Picture};
 use super::problem::Problem;
 use super::series::{SeriesColumns, SeriesQuestion};
 use crate::explain::Explanation;
+use crate::history::StudyWanted;
 
 /// What [`Door::mode`] says of scans that run in this process.
 pub const MODE_EMBEDDED: &str = "serve";
@@ -37,17 +40,6 @@ impl Call {
     pub fn credentials(&self) -> Credentials {
         Credentials { peer: self.peer.clone(), authorization: self.authorization.clone() }
     }
-}
-
-/// A scan that a question is about.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    /// What is scanned.
-    pub document: ScanDocument,
-    /// Its text as TOML, if it came as text: mistakes are placed in it.
-    pub text: Option<String>,
-    /// The bar.
-    pub as_of: AsOf,
 }
 
 /// A scan to run, checked as far as that needs no dataset.
@@ -119,6 +111,15 @@ pub trait Door: Send + Sync + 'static {
 
     /// Columns along the bars of a symbol.
     async fn series(&self, call: &Call, question: SeriesQuestion) -> Result<SeriesColumns, Problem>;
+
+    /// A table over history: a panel, signals, or tensors.
+    async fn history(&self, call: &Call, question: HistoryQuestion) -> Result<HistoryReply, Problem>;
+
+    /// What followed the matches of a scan, an entry for each horizon and group.
+    async fn study(&self, call: &Call, asked: Asked, wanted: StudyWanted) -> Result<Vec<HorizonStudy>, Problem>;
+
+    /// A picture of a symbol.
+    async fn chart(&self, call: &Call, question: ChartQuestion) -> Result<Picture, Problem>;
 
     /// The datasets that the caller may scan.
     async fn datasets(&self, call: &Call) -> Result<Vec<DatasetSummary>, Problem>;

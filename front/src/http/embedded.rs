@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
 use trawl_coordinator::client::Scanned;
 use trawl_coordinator::server::{QuotaLimits, Quotas, RunningPermit};
-use trawl_coordinator::{PreparedScan, Progress};
+use trawl_coordinator::{HorizonStudy, PreparedScan, Progress};
 use trawl_market::{DatasetSummary, DayCoverage, Store};
 use trawl_security::{Caller, Right};
 use trawl_telemetry::AUDIT_TARGET;
@@ -20,12 +20,16 @@ use trawl_wire::record::fresh_boot;
 use trawl_wire::{ErrorKind, Failure, pb};
 
 use super::answer::turn;
+use super::asked::Asked;
 use super::door::Submission;
-use super::door::{Asked, Call, Door, Inspected, MODE_EMBEDDED, has_ended, until_ended};
+use super::door::{Call, Door, Inspected, MODE_EMBEDDED, has_ended, until_ended};
+use super::history::{HistoryQuestion, HistoryReply};
+use super::picture::{ChartQuestion, Picture};
 use super::problem::{Kind, Problem};
 use super::questions::{QuestionLimits, Questions, prepared};
 use super::series::{SeriesColumns, SeriesQuestion};
 use crate::explain::Explanation;
+use crate::history::StudyWanted;
 use crate::human;
 use crate::mistake::UserMistake;
 use crate::run::{self, CancelFlag, Chosen, RunOptions};
@@ -437,6 +441,18 @@ impl Door for Embedded {
 
     async fn series(&self, call: &Call, question: SeriesQuestion) -> Result<SeriesColumns, Problem> {
         self.0.questions.series(&call.caller, question).await
+    }
+
+    async fn history(&self, call: &Call, question: HistoryQuestion) -> Result<HistoryReply, Problem> {
+        self.0.questions.history(&call.caller, question).await
+    }
+
+    async fn study(&self, call: &Call, asked: Asked, wanted: StudyWanted) -> Result<Vec<HorizonStudy>, Problem> {
+        self.0.questions.study(&call.caller, asked, wanted).await
+    }
+
+    async fn chart(&self, call: &Call, question: ChartQuestion) -> Result<Picture, Problem> {
+        self.0.questions.chart(&call.caller, question).await
     }
 
     async fn datasets(&self, call: &Call) -> Result<Vec<DatasetSummary>, Problem> {

@@ -19,10 +19,15 @@ use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HTTP_REQUE
 use trawl_wire::pb;
 
 use super::answer::{self, Encoding, TURN_WAIT};
+use super::bodies::{ChartBody, PanelBody, SignalsBody, StudyBody};
 use super::door::{Call, MODE_EMBEDDED, has_ended, until_ended};
+use super::history::Table;
+use super::negotiation::{Offered as _, chosen};
 use super::operation::{Operation, Route};
+use super::picture::Picture;
 use super::problem::{Kind, Problem};
 use super::read;
+use super::replies::{Coordinators, Coverage, Explained, Scans, Version, Workers};
 use super::request::{self, AnswerQuery, FormatQuery, InspectQuery, ListQuery, NoQuery, WAIT_S_MAX};
 use super::until_true;
 use super::{API_VERSION, App, events, guard};
@@ -36,75 +41,6 @@ const NAME_BYTES_MAX: usize = 256;
 const STREAM_WAIT: Duration = Duration::from_millis(100);
 /// Longest wait of `POST /v1/answers` for a scan without a deadline.
 const SUBMITTED_WAIT: Duration = Duration::from_secs(24 * 3600);
-
-/// The bodies of replies.
-pub(crate) mod replies {
-    use schemars::JsonSchema;
-    use serde::Serialize;
-    use trawl_market::DayCoverage;
-
-    use super::{CoordinatorLine, ScanLine, WorkerLine};
-    use crate::explain::Explanation;
-
-    /// An object that commands print as JSON too.
-    #[derive(Debug, Serialize, JsonSchema)]
-    #[serde(transparent)]
-    pub struct Object(pub serde_json::Map<String, serde_json::Value>);
-
-    /// Scans.
-    #[derive(Debug, Serialize, JsonSchema)]
-    pub struct Scans<'a> {
-        /// Newest first.
-        pub scans: Vec<ScanLine<'a>>,
-    }
-
-    /// What a scan needs, reads and costs.
-    #[derive(Debug, Serialize, JsonSchema)]
-    pub struct Explained {
-        /// In numbers.
-        #[serde(flatten)]
-        pub explanation: Explanation,
-        /// The steps of the plan, a line each.
-        pub plan_steps: Vec<String>,
-    }
-
-    /// Symbols and bars by day.
-    #[derive(Debug, Serialize, JsonSchema)]
-    pub struct Coverage {
-        /// Oldest first; times in microseconds since 1970-01-01 UTC.
-        #[schemars(with = "Vec<Object>")]
-        pub days: Vec<DayCoverage>,
-    }
-
-    /// Workers.
-    #[derive(Debug, Serialize, JsonSchema)]
-    pub struct Workers<'a> {
-        /// All that are registered.
-        pub workers: Vec<WorkerLine<'a>>,
-    }
-
-    /// Coordinators.
-    #[derive(Debug, Serialize, JsonSchema)]
-    pub struct Coordinators<'a> {
-        /// All that are registered.
-        pub coordinators: Vec<CoordinatorLine<'a>>,
-    }
-
-    /// What answers.
-    #[derive(Debug, Serialize, JsonSchema)]
-    pub struct Version {
-        /// The release.
-        pub version: &'static str,
-        /// Which bits its arithmetic gives.
-        pub numerics: String,
-        /// Version of this interface.
-        pub api: &'static str,
-        /// `serve` or `coordinator`.
-        pub mode: &'static str,
-    }
-}
-
-use replies::{Coordinators, Coverage, Explained, Scans, Version, Workers};
 
 /// The other end of a request's connection.
 fn peer_of(request: &Request) -> Peer {
@@ -237,6 +173,18 @@ fn json(value: &impl Serialize) -> Result<Response, Problem> {
     Ok(of_bytes(bytes.into()))
 }
 
+/// The reply with a picture. One that a browser shows by itself runs nothing and loads nothing.
+fn of_picture(picture: Picture) -> Response {
+    let mut reply = Response::new(Body::from(picture.bytes));
+    let headers = reply.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(picture.format.media_type()));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
+    if let Some(warnings) = picture.warnings.and_then(|text| HeaderValue::from_str(&text).ok()) {
+        headers.insert("trawl-warnings", warnings);
+    }
+    reply
+}
+
 /// A report with its profile, which says what was late and why, as `trawl scans trace --json` prints it.
 fn with_profile(mut report: serde_json::Value) -> serde_json::Value {
     // That of another release may lack a field: then there is no profile.
@@ -347,6 +295,19 @@ impl Asked<'_> {
                 let dataset = question.dataset.clone();
                 Ok(about(answer::series(&door.series(call, question).await?, encoding)?, dataset))
             }
+            Operation::Chart => {
+                let FormatQuery { format } = read::query(self.query)?;
+                let question = read::body::<ChartBody>(headers, body).await?.question(format.as_deref(), headers)?;
+                let dataset = question.wanted.dataset.clone();
+                Ok(about(of_picture(door.chart(call, question).await?), dataset))
+            }
+            Operation::Panel | Operation::Features | Operation::Signals => self.table(operation, body, of_body).await,
+            Operation::Study => {
+                no_query()?;
+                let (asked, wanted) = read::body::<StudyBody>(headers, body).await?.question()?;
+                let dataset = asked.document.dataset.clone().unwrap_or_default();
+                Ok(about(json(&door.study(call, asked, wanted).await?)?, dataset))
+            }
             Operation::Indicators => {
                 no_query()?;
                 json(&indicators::all())
@@ -386,6 +347,33 @@ impl Asked<'_> {
             // Answered before the caller is known.
             Operation::Version | Operation::OpenApi | Operation::Health => Err(malformed("this path has no caller")),
         }
+    }
+
+    /// A table over history.
+    async fn table(
+        &self,
+        operation: Operation,
+        body: Body,
+        of_body: Option<OwnedSemaphorePermit>,
+    ) -> Result<Response, Problem> {
+        let (headers, FormatQuery { format }) = (self.headers, read::query(self.query)?);
+        let tables = || chosen(&Encoding::TABLES, format.as_deref(), headers);
+        let (encoding, table) = match operation {
+            Operation::Features => (chosen(&Encoding::TENSORS, format.as_deref(), headers)?, Table::Tensors),
+            _ => (tables()?, Table::Panel),
+        };
+        let question = match operation {
+            Operation::Signals => read::body::<SignalsBody>(headers, body).await?.question(encoding)?,
+            _ => read::body::<PanelBody>(headers, body).await?.question(table, encoding)?,
+        };
+        drop(of_body);
+        let dataset = question.asked.document.dataset.clone().unwrap_or_default();
+        let made = self.app.door.history(&self.call, question).await?;
+        let described = made.headers.clone();
+        let mut reply = Response::new(Body::from_stream(made.bytes()));
+        reply.headers_mut().extend(described);
+        reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(encoding.media_type()));
+        Ok(about(reply, dataset))
     }
 
     /// `POST /v1/answers`.

@@ -2,24 +2,30 @@
 //!
 //! [`door`] is what a server can do, with two implementations: [`embedded`] runs scans in this process (`trawl serve`), [`cluster`]
 //! calls the coordinator that it is part of. `routes` is the one table of paths, from which the router and OpenAPI are made,
-//! `handlers` has what each does, `read` reads bodies and queries, whose types are in `request`, `guard` refuses what a browser could be made to send,
-//! `problem` is every error, `answer` and `events` write replies that are streams, `listener` has the connections.
+//! `handlers` has what each does, `read` reads bodies and queries, whose types are in `request` and `bodies`, `guard` refuses what a browser could be made to send,
+//! `problem` is every error, `answer`, `history` and `events` write replies that are streams, `listener` has the connections.
 //!
 //! Callers are identified by the rules of gRPC (`protocol/security/src/access.rs`): each path names the RPC whose rule it has.
 
 mod answer;
+mod asked;
+mod bodies;
 pub mod cluster;
 pub mod door;
 pub mod embedded;
 mod events;
 mod guard;
 mod handlers;
+mod history;
 mod listener;
+mod negotiation;
 mod openapi;
 mod operation;
+mod picture;
 mod problem;
 mod questions;
 mod read;
+mod replies;
 mod request;
 mod routes;
 mod series;

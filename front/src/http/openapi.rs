@@ -7,10 +7,13 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::answer::Encoding;
+use super::negotiation::Offered as _;
 use super::operation::{Operation, Reply, Route, SchemaOf};
+use super::picture::PICTURES;
 use super::problem::ErrorBody;
 use super::request::IDEMPOTENCY_KEY;
 use super::routes::ROUTES;
+use crate::chart::PictureFormat;
 
 /// Statuses of refusals, and what they mean.
 const REFUSALS: [(u16, &str); 13] = [
@@ -119,7 +122,7 @@ fn operation(route: &Route, generators: &mut Generators) -> Value {
 
 /// Whether a route may reply with a status.
 fn may_refuse(route: &Route, status: u16) -> bool {
-    let negotiates = matches!(route.reply, Reply::Answer | Reply::Series);
+    let negotiates = !matches!(route.reply, Reply::Json(_) | Reply::Events | Reply::Text);
     match status {
         400 | 403 => true,
         406 => negotiates,
@@ -173,6 +176,17 @@ fn reply(reply: Reply, generator: &mut SchemaGenerator) -> Value {
         Reply::Series => {
             let formats = [Encoding::Json, Encoding::Csv, Encoding::ArrowStream, Encoding::Parquet];
             ("The series", of_formats(&formats))
+        }
+        Reply::Table => ("The table, written while it is computed", of_formats(&Encoding::TABLES)),
+        Reply::Tensors => {
+            ("Windows and labels as a table, written while they are computed", of_formats(&Encoding::TENSORS))
+        }
+        Reply::Picture => {
+            let content = PICTURES.map(|format| match format {
+                PictureFormat::Svg => (format.media_type().to_owned(), text.clone()),
+                PictureFormat::Png => (format.media_type().to_owned(), binary.clone()),
+            });
+            ("The picture", Value::Object(content.into_iter().collect()))
         }
         Reply::Events => ("Events accepted, progress, ended, refused", json!({ "text/event-stream": text })),
         Reply::Text => ("It answers", json!({ "text/plain": text })),

@@ -18,6 +18,11 @@ pub(crate) enum Operation {
     Why,
     Near,
     Series,
+    Chart,
+    Panel,
+    Signals,
+    Features,
+    Study,
     Indicators,
     Indicator,
     Datasets,
@@ -48,6 +53,11 @@ impl Operation {
             | Self::Why
             | Self::Near
             | Self::Series
+            | Self::Chart
+            | Self::Panel
+            | Self::Signals
+            | Self::Features
+            | Self::Study
             | Self::Indicators
             | Self::Indicator
             | Self::Datasets
@@ -72,6 +82,12 @@ pub(crate) enum Reply {
     Answer,
     /// Series, in any of their formats.
     Series,
+    /// A table, in any of the formats of tables.
+    Table,
+    /// Windows of features as a table.
+    Tensors,
+    /// A picture.
+    Picture,
     /// Server-sent events.
     Events,
     /// A word.

@@ -1,4 +1,5 @@
-//! Questions that are answered by computing in this process: explaining a scan, why symbols match or not, series, coverage.
+//! Questions that are answered by computing in this process: explaining a scan, why symbols match or not, series, pictures, tables and
+//! studies over history, coverage.
 //!
 //! Few at a time, each on a bounded number of threads: a coordinator's own work must not wait for them.
 
@@ -6,20 +7,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::Semaphore;
-use trawl_coordinator::{NoProgress, PreparedScan};
+use tokio::sync::{Semaphore, mpsc};
+use trawl_coordinator::local::LocalOptions;
+use trawl_coordinator::{HorizonStudy, NoProgress, PreparedScan};
 use trawl_market::{DatasetSummary, DayCoverage, InspectOptions, MarketErrorKind, Store, inspect};
 use trawl_security::{Allowance, Caller};
 use trawl_wire::Answer;
 
-use super::answer::turn;
-use super::door::{Asked, Inspected};
+use super::answer::{PARTS_AHEAD_MAX, turn};
+use super::asked::Asked;
+use super::door::Inspected;
+use super::history::{HistoryQuestion, HistoryReply, Part, study_work_ns};
+use super::picture::{ChartQuestion, Picture};
 use super::problem::{Kind, Problem};
 use super::series::{SeriesColumns, SeriesQuestion};
 use crate::explain::Explanation;
+use crate::history::{Names, StudyWanted, studied};
 use crate::human::duration_ns;
 use crate::mistake::UserMistake;
-use crate::run::{self, CancelFlag, RunOptions, estimated_work_ns};
+use crate::run::{self, CancelFlag, CancelOnDrop, RunOptions, estimated_work_ns};
 use crate::why::{Near, Why};
 
 /// How long a question waits for its turn.
@@ -46,15 +52,8 @@ pub struct Questions {
     computing: Arc<Semaphore>,
     /// Of questions that read manifests alone: they do not wait for those that compute.
     reading: Arc<Semaphore>,
-}
-
-/// Cancels what computes when the request goes away.
-struct CancelOnDrop(CancelFlag);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.set();
-    }
+    /// Of tables over history, which last as long as their clients read: nobody else waits for these.
+    tables: Arc<Semaphore>,
 }
 
 /// Checks that a caller may scan a dataset.
@@ -131,8 +130,8 @@ pub(super) fn placed(mistake: UserMistake, text: Option<&str>) -> UserMistake {
 impl Questions {
     /// Over the datasets of a store.
     pub fn new(store: Store, limits: QuestionLimits) -> Self {
-        let [computing, reading] = [0, 1].map(|_| Arc::new(Semaphore::new(limits.at_once)));
-        Self { store, limits, computing, reading }
+        let [computing, reading, tables] = [0, 1, 2].map(|_| Arc::new(Semaphore::new(limits.at_once)));
+        Self { store, limits, computing, reading, tables }
     }
 
     /// Runs a question on a thread of its own, once it is its turn.
@@ -144,8 +143,7 @@ impl Questions {
     ) -> Result<T, Problem> {
         let permit = turn(turns, TURN_WAIT).await?;
         let cancel = CancelOnDrop(CancelFlag::default());
-        let asking =
-            Asking { store: self.store.clone(), limits: self.limits, caller: caller.clone(), cancel: cancel.0.clone() };
+        let asking = self.asking(caller, &cancel);
         let answered = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             question(&asking)
@@ -154,6 +152,10 @@ impl Questions {
         answered
             .await
             .unwrap_or_else(|_| Err(Problem::new(Kind::Internal, "internal error while a question was answered")))
+    }
+
+    fn asking(&self, caller: &Caller, cancel: &CancelOnDrop) -> Asking {
+        Asking { store: self.store.clone(), limits: self.limits, caller: caller.clone(), cancel: cancel.0.clone() }
     }
 
     /// What a scan needs, reads and costs, and its steps.
@@ -201,6 +203,56 @@ impl Questions {
         .await
     }
 
+    /// A table over history, which is written while it is computed.
+    pub async fn history(&self, caller: &Caller, question: HistoryQuestion) -> Result<HistoryReply, Problem> {
+        let permit = turn(&self.tables, TURN_WAIT).await?;
+        let cancel = CancelOnDrop(CancelFlag::default());
+        let asking = self.asking(caller, &cancel);
+        let (sender, receiver) = mpsc::channel(PARTS_AHEAD_MAX);
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let table = prepared(&asking.store, &asking.caller, question.asked.clone())
+                .and_then(|prepared| question.of(prepared))
+                .and_then(|table| asking.check_work(table.work_ns()?, "ask 'trawl panel'").map(|()| table));
+            match table {
+                Ok(table) => table.send(asking.limits.threads, &asking.cancel, &sender),
+                Err(problem) => drop(sender.blocking_send(Part::Failed(problem))),
+            }
+        });
+        HistoryReply::begin(receiver, cancel).await
+    }
+
+    /// What followed the matches of a scan.
+    pub async fn study(
+        &self,
+        caller: &Caller,
+        asked: Asked,
+        wanted: StudyWanted,
+    ) -> Result<Vec<HorizonStudy>, Problem> {
+        self.ask(&self.computing, caller, move |asking| {
+            let failed = |error: anyhow::Error| Problem::of_error(&error);
+            let prepared = prepared(&asking.store, &asking.caller, asked)?;
+            let options = wanted.options(&prepared, Names::HTTP).map_err(failed)?;
+            let work = study_work_ns(&prepared, options.horizons.len(), options.from)?;
+            asking.check_work(work, "ask 'trawl study'")?;
+            let local = LocalOptions { threads: asking.limits.threads, ..LocalOptions::default() };
+            studied(&prepared, local, &options, &asking.cancel).map_err(failed)
+        })
+        .await
+    }
+
+    /// A picture of a symbol.
+    pub async fn chart(&self, caller: &Caller, question: ChartQuestion) -> Result<Picture, Problem> {
+        self.ask(&self.computing, caller, move |asking| {
+            let marked = question.marked.clone();
+            let marked = marked.map(|asked| prepared(&asking.store, &asking.caller, asked)).transpose()?;
+            check_dataset(&asking.caller.allowance, &asking.caller.name, &question.wanted.dataset)?;
+            let check = |work_ns| asking.check_work(work_ns, "ask 'trawl chart'");
+            question.drawn(&asking.store, marked, (asking.limits.threads, &asking.cancel), check)
+        })
+        .await
+    }
+
     /// The datasets that a caller may scan.
     pub async fn datasets(&self, caller: &Caller) -> Result<Vec<DatasetSummary>, Problem> {
         self.ask(&self.reading, caller, |asking| {
@@ -243,8 +295,12 @@ impl Questions {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderMap;
     use trawl_plan::ScanDocument;
 
+    use super::super::answer::Encoding;
+    use super::super::bodies::{ChartBody, PanelBody, StudyBody};
+    use super::super::history::Table;
     use super::*;
 
     #[tokio::test]
@@ -265,5 +321,36 @@ mod tests {
         assert_eq!((refused.status.as_u16(), refused.error.kind), (413, Kind::TooLarge));
         assert!(refused.error.help.unwrap().contains("trawl serve"));
         assert_eq!(ask(1.0, "close", "IBMM").await.unwrap_err().error.kind, Kind::Invalid);
+    }
+
+    #[tokio::test]
+    async fn tables_studies_and_charts_that_are_too_much_work_are_refused_and_so_are_datasets_of_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let scan = r#""document": {"dataset": "us5", "where": "close > 1", "select": ["close"]}"#;
+        let ask = async |work_ns_max: f64, granted: &str| {
+            let limits = QuestionLimits { at_once: 1, threads: 1, work_ns_max };
+            let questions = Questions::new(Store::new(folder.path().to_owned()), limits);
+            let allowance = Allowance { datasets: vec![granted.to_owned()], ..Allowance::unlimited() };
+            let caller = Caller { name: "local".to_owned(), rights: Vec::new(), allowance };
+            let panel: PanelBody = serde_json::from_str(&format!("{{{scan}}}")).unwrap();
+            let study: StudyBody = serde_json::from_str(&format!("{{{scan}}}")).unwrap();
+            let chart: ChartBody = serde_json::from_str(r#"{"dataset": "us5", "symbol": "IBM"}"#).unwrap();
+            let table = panel.question(Table::Panel, Encoding::Csv).unwrap();
+            let (asked, wanted) = study.question().unwrap();
+            let chart = chart.question(None, &HeaderMap::new()).unwrap();
+            [
+                questions.history(&caller, table).await.map(drop),
+                questions.study(&caller, asked, wanted).await.map(drop),
+                questions.chart(&caller, chart).await.map(drop),
+            ]
+        };
+        assert!(ask(f64::INFINITY, "us5").await.iter().all(Result::is_ok));
+        for refused in ask(1.0, "us5").await {
+            let problem = refused.unwrap_err();
+            assert_eq!((problem.status.as_u16(), problem.error.kind), (413, Kind::TooLarge));
+        }
+        for refused in ask(f64::INFINITY, "demo").await {
+            assert_eq!(refused.unwrap_err().error.kind, Kind::Denied);
+        }
     }
 }

@@ -16,7 +16,8 @@ use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 use trawl_wire::pb;
 use trawl_wire::record::checked_name;
 
-use super::door::{Asked, Submission};
+use super::asked::Asked;
+use super::door::Submission;
 use super::problem::{Kind, Problem};
 use super::read::is_object;
 use super::series::SeriesQuestion;
@@ -206,7 +207,7 @@ pub struct SeriesBody {
     /// The bars' timeframe, as in a scan document: one that the dataset has to be built for is refused.
     timeframe: Option<String>,
     /// How much of the history is seen, as in a scan document: refused, since each bar sees its own.
-    #[schemars(with = "Option<super::handlers::replies::Object>")]
+    #[schemars(with = "Option<super::replies::Object>")]
     history: Option<History>,
     /// The first bar: a date or a time.
     from: Option<String>,
@@ -273,7 +274,7 @@ pub struct InspectQuery {
 #[serde(deny_unknown_fields)]
 pub struct NoQuery {}
 
-fn as_of(text: Option<&str>, name: &str) -> Result<AsOf, Problem> {
+pub(super) fn as_of(text: Option<&str>, name: &str) -> Result<AsOf, Problem> {
     let Some(text) = text else { return Ok(AsOf::Newest) };
     AsOf::parse(text).map_err(|mistake| {
         let message = format!("{name}: {mistake}");
@@ -281,18 +282,42 @@ fn as_of(text: Option<&str>, name: &str) -> Result<AsOf, Problem> {
     })
 }
 
-/// The document of a request, from one of its two forms.
-fn asked(document: Option<RawDocument>, text: Option<String>, time: Option<&str>) -> Result<Asked, Problem> {
-    let read = match (document, text) {
-        (Some(RawDocument(raw)), None) => {
-            too_long(raw.get())?;
-            let unreadable =
-                |why: String| Problem::new(Kind::Invalid, format!("the scan document cannot be read: {why}"));
-            if !is_object(raw.get().as_bytes()) {
-                return Err(unreadable("a JSON object is expected".to_owned()));
-            }
-            (ScanDocument::from_json(raw.get()).map_err(unreadable)?, None)
+/// The first bar of a span, or another time of one.
+pub(super) fn first_bar(text: Option<&str>, name: &str) -> Result<Option<AsOf>, Problem> {
+    match text.map(|text| as_of(Some(text), name)).transpose()? {
+        Some(AsOf::LastSession | AsOf::Newest) => {
+            let message = format!("{name}: a date or a time is expected, such as 2024-06-28");
+            Err(Problem::new(Kind::Invalid, message))
         }
+        time => Ok(time),
+    }
+}
+
+impl RawDocument {
+    /// The document.
+    ///
+    /// # Errors
+    /// One that is too long, or none.
+    pub(super) fn read(self) -> Result<ScanDocument, Problem> {
+        let Self(raw) = self;
+        too_long(raw.get())?;
+        let unreadable = |why: String| Problem::new(Kind::Invalid, format!("the scan document cannot be read: {why}"));
+        if !is_object(raw.get().as_bytes()) {
+            return Err(unreadable("a JSON object is expected".to_owned()));
+        }
+        ScanDocument::from_json(raw.get()).map_err(unreadable)
+    }
+}
+
+/// The document of a request, from one of its two forms; `name` is the key of its time.
+pub(super) fn asked(
+    document: Option<RawDocument>,
+    text: Option<String>,
+    time: Option<&str>,
+    name: &str,
+) -> Result<Asked, Problem> {
+    let read = match (document, text) {
+        (Some(document), None) => (document.read()?, None),
         (None, Some(text)) => {
             too_long(&text)?;
             let document = ScanDocument::from_toml(&text)
@@ -307,7 +332,7 @@ fn asked(document: Option<RawDocument>, text: Option<String>, time: Option<&str>
             return Err(Problem::new(Kind::Invalid, "there is no scan document").help(help));
         }
     };
-    Ok(Asked { document: read.0, text: read.1, as_of: as_of(time, "as_of")? })
+    Ok(Asked { document: read.0, text: read.1, as_of: as_of(time, name)? })
 }
 
 fn too_long(text: &str) -> Result<(), Problem> {
@@ -349,7 +374,7 @@ impl ScanBody {
             name.map_err(|why| Problem::malformed(format!("Idempotency-Key: {why}")))
         });
         Ok(Submission {
-            asked: asked(self.document, self.text, self.as_of.as_deref())?,
+            asked: asked(self.document, self.text, self.as_of.as_deref(), "as_of")?,
             priority: match self.priority {
                 PriorityWord::Low => Priority::Low,
                 PriorityWord::Normal => Priority::Normal,
@@ -373,7 +398,7 @@ impl ScanBody {
 impl ExplainBody {
     /// Checks the request.
     pub fn asked(self) -> Result<Asked, Problem> {
-        asked(self.document, self.text, self.as_of.as_deref())
+        asked(self.document, self.text, self.as_of.as_deref(), "as_of")
     }
 }
 
@@ -384,7 +409,7 @@ impl WhyBody {
             let message = format!("symbols: 1 to {SYMBOLS_MAX} are expected, there are {}", self.symbols.len());
             return Err(Problem::new(Kind::Invalid, message));
         }
-        Ok((asked(self.document, self.text, self.as_of.as_deref())?, self.symbols))
+        Ok((asked(self.document, self.text, self.as_of.as_deref(), "as_of")?, self.symbols))
     }
 }
 
@@ -394,22 +419,14 @@ impl NearBody {
         if self.most == 0 {
             return Err(Problem::new(Kind::Invalid, "most: a number of terms from 1 is expected"));
         }
-        Ok((asked(self.document, self.text, self.as_of.as_deref())?, self.most))
+        Ok((asked(self.document, self.text, self.as_of.as_deref(), "as_of")?, self.most))
     }
 }
 
 impl SeriesBody {
     /// Checks the request.
     pub fn question(self) -> Result<SeriesQuestion, Problem> {
-        let from = match self.from.as_deref() {
-            None => None,
-            Some(text) => match as_of(Some(text), "from")? {
-                AsOf::LastSession | AsOf::Newest => {
-                    return Err(Problem::new(Kind::Invalid, "from: a date or a time is expected, such as 2024-06-28"));
-                }
-                time => Some(time),
-            },
-        };
+        let from = first_bar(self.from.as_deref(), "from")?;
         let to = match &self.to {
             Some(to) => as_of(Some(to), "to")?,
             None => as_of(self.as_of.as_deref(), "as_of")?,

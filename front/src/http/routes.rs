@@ -11,9 +11,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HttpRefusal};
 
 use super::App;
-use super::handlers::{self, replies};
+use super::bodies::{ChartBody, PanelBody, SignalsBody, StudyBody};
+use super::handlers;
 use super::operation::{Operation, Reply, Route, SchemaOf, Verb};
 use super::problem::{Kind, Problem};
+use super::replies;
 use super::request::{
     AnswerQuery, ExplainBody, FormatQuery, InspectQuery, ListQuery, NearBody, ScanBody, SeriesBody, WhyBody,
 };
@@ -64,7 +66,7 @@ impl Route {
 use Operation as Op;
 
 /// Every path of the interface.
-pub(crate) static ROUTES: [Route; 22] = [
+pub(crate) static ROUTES: [Route; 27] = [
     Route {
         status: 202,
         ..post(
@@ -147,6 +149,43 @@ pub(crate) static ROUTES: [Route; 22] = [
         Reply::Series,
     )
     .with_query(schema::<FormatQuery>),
+    post(Op::Chart, "/v1/chart", SCAN, "Draw price and expressions of a symbol", schema::<ChartBody>, Reply::Picture)
+        .with_query(schema::<FormatQuery>),
+    post(
+        Op::Panel,
+        "/v1/panel",
+        SCAN,
+        "Give a scan's columns over history, a row for each symbol and bar",
+        schema::<PanelBody>,
+        Reply::Table,
+    )
+    .with_query(schema::<FormatQuery>),
+    post(
+        Op::Signals,
+        "/v1/signals",
+        SCAN,
+        "Say where a scan matches over history",
+        schema::<SignalsBody>,
+        Reply::Table,
+    )
+    .with_query(schema::<FormatQuery>),
+    post(
+        Op::Features,
+        "/v1/features",
+        SCAN,
+        "Give windows of a scan's columns over history, with labels, for models",
+        schema::<PanelBody>,
+        Reply::Tensors,
+    )
+    .with_query(schema::<FormatQuery>),
+    post(
+        Op::Study,
+        "/v1/study",
+        SCAN,
+        "Say what followed the matches of a scan, against all symbols",
+        schema::<StudyBody>,
+        Reply::Json(schema::<Vec<replies::Object>>),
+    ),
     get(
         Op::Indicators,
         "/v1/indicators",

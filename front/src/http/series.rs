@@ -7,18 +7,19 @@ use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{AllBarsError, PreparedScan, SeriesError, series_cost_ns, symbol_series};
+use trawl_coordinator::{PreparedScan, series_cost_ns, symbol_series};
 use trawl_kernels::Cancel;
 use trawl_market::{AsOf, Store, TimeMicros, format_label};
 use trawl_plan::{ColumnKind, ScanDocument};
 
 use super::problem::{Kind, Problem};
+use crate::history::{Names, span_from};
 use crate::mistake::{UserMistake, of_market};
 use crate::output::columnar::{select_array, select_type};
 use crate::output::json::Cell;
 use crate::output::select_text;
+use crate::refused::of_series;
 use crate::run::prepared;
-use crate::why::no_symbol;
 
 /// Maximum expressions of one question.
 const EXPRESSIONS_MAX: usize = 64;
@@ -96,7 +97,7 @@ impl SeriesQuestion {
         }
         let scan = prepared(store, &self.document, self.to)?;
         let manifest = &scan.dataset.manifest;
-        let from = self.from.map(|from| manifest.span_start(&from)).transpose().map_err(of_market)?;
+        let from = span_from(&scan, self.from.as_ref(), Names::HTTP)?;
         let rows = manifest.symbols.iter().map(|entry| entry.rows).max().unwrap_or(0);
         let cells = rows.saturating_mul(scan.plan.headings.len() as u64);
         if cells > CELLS_MAX {
@@ -122,7 +123,7 @@ impl PreparedSeries {
     /// # Errors
     /// No such symbol; a dataset that cannot be read.
     pub fn work_ns(&self) -> anyhow::Result<f64> {
-        series_cost_ns(&self.scan, &self.symbol).map(|ns| ns as f64).map_err(mistake_of)
+        series_cost_ns(&self.scan, &self.symbol).map(|ns| ns as f64).map_err(of_series)
     }
 
     /// Computes the columns. Blocks.
@@ -132,7 +133,7 @@ impl PreparedSeries {
     pub fn computed(self, threads: usize, cancel: &dyn Cancel) -> anyhow::Result<SeriesColumns> {
         let Self { scan, symbol, from } = self;
         let options = LocalOptions { threads, ..LocalOptions::default() };
-        let found = symbol_series(&scan, &symbol, usize::MAX, options, cancel).map_err(mistake_of)?;
+        let found = symbol_series(&scan, &symbol, usize::MAX, options, cancel).map_err(of_series)?;
         let first = from.map_or(0, |from| found.times.partition_point(|time| *time < from));
         let kinds = scan.plan.kinds();
         let named = scan.plan.headings.iter().cloned().zip(kinds).zip(found.columns);
@@ -145,17 +146,6 @@ impl PreparedSeries {
                 .map(|((name, kind), values)| (name, kind, values.get(first..).unwrap_or_default().to_vec()))
                 .collect(),
         })
-    }
-}
-
-fn mistake_of(error: SeriesError) -> anyhow::Error {
-    match error {
-        SeriesError::Symbol(error) => no_symbol(&error).into(),
-        SeriesError::Market(error) => of_market(error),
-        SeriesError::AllBars(
-            error @ (AllBarsError::History | AllBarsError::Renamed { .. } | AllBarsError::Timeframe { .. }),
-        ) => UserMistake::plain(error.to_string()).into(),
-        error => anyhow::Error::new(error),
     }
 }
 

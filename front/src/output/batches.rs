@@ -20,6 +20,8 @@ use crate::human::push_exact;
 pub enum BatchFile<W: Write + Send> {
     /// Text, and whether its bars have a date alone.
     Csv(Box<::csv::Writer<W>>, bool),
+    /// An Arrow IPC stream.
+    ArrowStream(Box<arrow_ipc::writer::StreamWriter<W>>),
     /// An Arrow IPC file.
     Arrow(Box<arrow_ipc::writer::FileWriter<W>>),
     /// A Parquet file.
@@ -50,6 +52,14 @@ impl<W: Write + Send> BatchFile<W> {
         })
     }
 
+    /// Starts an Arrow IPC stream, for a reader that does not wait for the end.
+    ///
+    /// # Errors
+    /// The writer's error.
+    pub fn begin_stream(schema: &Arc<Schema>, writer: W) -> anyhow::Result<Self> {
+        Ok(Self::ArrowStream(Box::new(arrow_ipc::writer::StreamWriter::try_new(writer, schema)?)))
+    }
+
     /// Appends rows: a row group of Parquet.
     ///
     /// # Errors
@@ -67,6 +77,7 @@ impl<W: Write + Send> BatchFile<W> {
                     file.write_record(None::<&[u8]>)?;
                 }
             }
+            Self::ArrowStream(stream) => stream.write(batch)?,
             Self::Arrow(file) => file.write(batch)?,
             Self::Parquet(file) => {
                 file.write(batch)?;
@@ -83,6 +94,10 @@ impl<W: Write + Send> BatchFile<W> {
     pub fn finish(self) -> anyhow::Result<W> {
         Ok(match self {
             Self::Csv(file, _) => file.into_inner().map_err(|error| anyhow::anyhow!("{}", error.error()))?,
+            Self::ArrowStream(mut stream) => {
+                stream.finish()?;
+                stream.into_inner()?
+            }
             Self::Arrow(mut file) => {
                 file.finish()?;
                 file.into_inner()?

@@ -14,6 +14,8 @@ pub mod panel;
 pub mod panel_table;
 pub mod read;
 pub mod series;
+pub mod signals_table;
+pub mod tensor_table;
 
 use std::collections::BTreeSet;
 use std::io::Write;

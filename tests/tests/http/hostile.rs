@@ -177,6 +177,44 @@ fn clients_that_stop_in_the_middle_are_disconnected() {
 }
 
 #[test]
+fn tables_whose_clients_stop_reading_keep_no_turn_from_others_for_long() {
+    let home = market();
+    let server = Server::start(&home, &[]);
+    let document =
+        json!({ "dataset": "market", "where": "true", "select": ["close", "sma(close, 20) as average", "open"] });
+    let body = json!({ "document": document }).to_string();
+    let sent = format!(
+        "POST /v1/panel HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        server.address,
+        body.len()
+    );
+    let begin = || {
+        let mut stream = connect(&server.address);
+        stream.write_all(sent.as_bytes()).expect("it is sent");
+        // The first bytes are there: it is being written.
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).expect("a status");
+        assert_eq!(&first, b"HTTP/1.1 200");
+        stream
+    };
+    // As many as are written at once, each larger than the buffers of a connection: nobody reads them.
+    let stuck = [begin(), begin()];
+    // Other questions have turns of their own.
+    let document = &scan()["document"];
+    let why = json!({ "document": document, "symbols": ["SYN00001"] });
+    server.post("/v1/why", &why).expect(200);
+    server.post("/v1/study", &json!({ "document": document, "from": "2007-08-20" })).expect(200);
+    let table = json!({ "document": document, "from": "2007-08-20" });
+    let busy = server.post("/v1/signals", &table).expect(429).json();
+    assert_eq!(busy["error"]["kind"], "too_many");
+    // Whoever goes away gives its turn back, and the computing ends.
+    drop(stuck);
+    let taken = wait::until(STUCK_BOUND, || (server.post("/v1/signals", &table).status == 200).then_some(()));
+    assert!(taken.is_some(), "{}", server.process.output());
+    assert!(!server.process.output().contains("broke off"), "nobody is interested in it");
+}
+
+#[test]
 fn tokens_and_rights_are_those_of_grpc() {
     let home = market();
     let token = |name: &str, roles: &str| {
@@ -219,7 +257,9 @@ fn tokens_and_rights_are_those_of_grpc() {
         with("GET", &format!("{path}/answer?wait_s=60"), &ana, &none).expect(200);
         // Ben reads his own scans alone, and submits none; Carl may do everything.
         assert_eq!(with("POST", "/v1/scans", &ben, &scan()).expect(403).json()["error"]["kind"], "denied");
-        with("POST", "/v1/why", &ben, &none).expect(403);
+        for path in ["why", "near", "series", "chart", "panel", "signals", "features", "study"] {
+            with("POST", &format!("/v1/{path}"), &ben, &none).expect(403);
+        }
         with("GET", &path, &ben, &none).expect(404);
         with("GET", &format!("{path}/events"), &ben, &none).expect(404);
         with("GET", &format!("{path}/answer"), &ben, &none).expect(404);
@@ -230,6 +270,47 @@ fn tokens_and_rights_are_those_of_grpc() {
     let log = serve.process.output() + &cluster.coordinator.output();
     for secret in [&ana, &ben, &carl] {
         assert!(!log.contains(secret.trim_start_matches("Bearer ")), "a token is in the log");
+    }
+}
+
+#[test]
+fn a_token_reads_its_own_datasets_alone_whatever_it_asks() {
+    let home = market();
+    let token = Token::fresh().expect("a token");
+    let line = format!("eve submit,read {} datasets=us5\n", hex::encode(token.digest()));
+    let tokens = home.write("tokens", &line);
+    let server = Server::start(&home, &["--tokens", tokens.to_str().expect("a path")]);
+    let bearer = format!("Bearer {}", token.secret());
+    let ask = |path: &str, body: &Value| {
+        let body = body.to_string();
+        request(&server.address, "POST", path, &[JSON, ("Authorization", &bearer)], body.as_bytes())
+    };
+    let questions = |dataset: &str, symbol: &str| {
+        let scan = json!({ "document": { "dataset": dataset, "where": "close > 1", "select": ["close"] } });
+        let with = |key: &str, value: Value| {
+            let mut body = scan.clone();
+            body[key] = value;
+            body
+        };
+        [
+            ("/v1/explain", scan.clone()),
+            ("/v1/why", with("symbols", json!([symbol]))),
+            ("/v1/near", scan.clone()),
+            ("/v1/panel", scan.clone()),
+            ("/v1/signals", scan.clone()),
+            ("/v1/features", with("window", json!(2))),
+            ("/v1/study", scan.clone()),
+            ("/v1/series", json!({ "dataset": dataset, "symbol": symbol, "bars": true })),
+            ("/v1/chart", json!({ "dataset": dataset, "symbol": symbol })),
+            ("/v1/chart", json!({ "dataset": dataset, "symbol": symbol, "marks": { "where": "close > 1" } })),
+        ]
+    };
+    for (path, body) in questions("us5", "IBM") {
+        ask(path, &body).expect(200);
+    }
+    for (path, body) in questions("market", "SYN00001") {
+        let refused = ask(path, &body).expect(403).json();
+        assert_eq!(refused["error"]["kind"], "denied", "{path}");
     }
 }
 
@@ -327,5 +408,5 @@ fn every_path_of_the_description_answers_as_described() {
             }
         }
     }
-    assert_eq!(count, 22);
+    assert_eq!(count, 27);
 }

@@ -1,5 +1,7 @@
 //! Each operation by the command line and by HTTP, from one table: the same bytes, or the same JSON.
 
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Float32Type;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use serde_json::{Value, json};
 use trawl_tests::cluster::{Cluster, Options};
@@ -22,6 +24,10 @@ enum Same {
     Lines(&'static str),
     /// A file of Arrow and a stream of it: the same schema, metadata and rows.
     Arrow,
+    /// The first so many columns of the CSV that the command prints.
+    FirstColumns(usize),
+    /// The command writes a folder of tensors, the reply is a stream of windows: the same numbers.
+    Tensors,
     /// Every word of this reply's field is in the command's text.
     Says(&'static [&'static str]),
 }
@@ -29,8 +35,10 @@ enum Same {
 /// One operation, by both doors.
 struct Operation {
     name: &'static str,
-    /// Arguments of the command, which prints to standard output.
+    /// Arguments of the command, some with `|` between them; it prints to standard output, or writes `file`.
     command: &'static [&'static str],
+    /// What the command writes.
+    file: Option<&'static str>,
     method: &'static str,
     path: &'static str,
     accept: &'static str,
@@ -66,12 +74,164 @@ const fn answer(name: &'static str, format: &'static str, accept: &'static str, 
         b"parquet" => &["scan", "--quiet", "--output", "-", "--format", "parquet"],
         _ => &["scan", "--quiet", "--output", "-", "--format", "arrow"],
     };
-    Operation { name, command, method: "POST", path: "/v1/answers", accept, body: scan, same, remote: true }
+    Operation { name, command, method: "POST", path: "/v1/answers", accept, body: scan, same, remote: true, file: None }
 }
 
 const fn get(name: &'static str, command: &'static [&'static str], path: &'static str, same: Same) -> Operation {
-    Operation { name, command, method: "GET", path, accept: "", body: none, same, remote: false }
+    Operation { name, command, method: "GET", path, accept: "", body: none, same, remote: false, file: None }
 }
+
+/// Where panels and signals begin: some months before the market's last bar.
+const FROM: &str = "2007-05-01";
+
+fn span() -> Value {
+    json!({ "document": scan()["document"], "from": FROM, "to": "2007-08-24" })
+}
+
+fn panel() -> Value {
+    let mut body = span();
+    for (key, value) in [("forward", json!([5, 1])), ("split", json!("2007-07-02")), ("embargo", json!(2))] {
+        body[key] = value;
+    }
+    body
+}
+
+fn scaled_panel() -> Value {
+    let mut body = panel();
+    (body["scale"], body["matches_only"]) = (json!(true), json!(true));
+    body
+}
+
+fn folds() -> Value {
+    let mut body = span();
+    (body["folds"], body["forward"]) = (json!(3), json!([2]));
+    body
+}
+
+fn tensors() -> Value {
+    let mut body = panel();
+    body["window"] = json!(4);
+    body
+}
+
+fn matches() -> Value {
+    let mut body = span();
+    body["wide"] = json!(false);
+    let _ = body["document"].as_object_mut().map(|document| document.remove("select"));
+    body
+}
+
+fn study() -> Value {
+    let mut body = span();
+    (body["horizons"], body["by"]) = (json!([1, 5]), json!("month"));
+    body
+}
+
+fn chart() -> Value {
+    let exprs = ["sma(close, 20)", "rsi(close, 14) as rsi"];
+    json!({
+        "dataset": "market", "symbol": "SYN00003", "exprs": exprs, "panel": ["roc(10)"], "overlay": ["highest(high, 20)"],
+        "bars": 120, "size": [900, 700], "as_of": "2007-08-24", "adjust": "split",
+    })
+}
+
+/// A question about history or a picture: the command and the file that it writes, the path and the format, the body.
+const fn question(
+    name: &'static str,
+    command: &'static [&'static str],
+    file: Option<&'static str>,
+    (path, accept): (&'static str, &'static str),
+    body: fn() -> Value,
+    same: Same,
+) -> Operation {
+    Operation { name, command, method: "POST", path, accept, body, same, remote: false, file }
+}
+
+const CSV: &str = "text/csv";
+const ARROW: &str = "application/vnd.apache.arrow.stream";
+const PARQUET: &str = "application/vnd.apache.parquet";
+const LABELLED: &str = "panel|--quiet|--from|2007-05-01|--to|2007-08-24|--forward|1,5|--split|2007-07-02|--embargo|2";
+const SPAN: &str = "panel|--quiet|--from|2007-05-01|--to|2007-08-24";
+const DRAWN: &str = "chart|SYN00003|--dataset|market|--expr|sma(close, 20)|--expr|rsi(close, 14) as rsi|--panel|roc(10)|--overlay|\
+                     highest(high, 20)|--bars|120|--size|900x700|--as-of|2007-08-24|--adjust|split|--output";
+
+/// Questions about history, and pictures.
+const HISTORY: [Operation; 11] = [
+    question("panel as CSV", &[LABELLED, "--output|-|--format|csv"], None, ("/v1/panel", CSV), panel, Same::Bytes),
+    question(
+        "panel as Arrow",
+        &[LABELLED, "--output|-|--format|arrow"],
+        None,
+        ("/v1/panel", ARROW),
+        panel,
+        Same::Arrow,
+    ),
+    question(
+        "panel as Parquet",
+        &[LABELLED, "--output|-|--format|parquet"],
+        None,
+        ("/v1/panel", PARQUET),
+        panel,
+        Same::Bytes,
+    ),
+    question(
+        "scaled matches",
+        &[LABELLED, "--matches-only|--scaler|scaler.json|--output|-|--format|csv"],
+        None,
+        ("/v1/panel", CSV),
+        scaled_panel,
+        Same::Bytes,
+    ),
+    question(
+        "folds",
+        &[SPAN, "--folds|3|--forward|2|--output|-|--format|csv"],
+        None,
+        ("/v1/panel", CSV),
+        folds,
+        Same::Bytes,
+    ),
+    question(
+        "signals",
+        &[SPAN, "--wide|--output|wide.csv"],
+        Some("wide.matched.csv"),
+        ("/v1/signals", CSV),
+        span,
+        Same::Bytes,
+    ),
+    question(
+        "matches",
+        &[SPAN, "--matches-only|--output|-|--format|csv"],
+        None,
+        ("/v1/signals", CSV),
+        matches,
+        Same::FirstColumns(2),
+    ),
+    question(
+        "features",
+        &[LABELLED, "--window|4|--tensors|tensors"],
+        Some("tensors/features.npy"),
+        ("/v1/features", ARROW),
+        tensors,
+        Same::Tensors,
+    ),
+    question(
+        "study",
+        &["study|--from|2007-05-01|--as-of|2007-08-24|--horizons|1,5|--by|month|--json"],
+        None,
+        ("/v1/study", ""),
+        study,
+        Same::Json,
+    ),
+    question(
+        "chart as SVG",
+        &[DRAWN, "chart.svg"],
+        Some("chart.svg"),
+        ("/v1/chart", "image/svg+xml"),
+        chart,
+        Same::Bytes,
+    ),
+    question("chart as PNG", &[DRAWN, "chart.png"], Some("chart.png"), ("/v1/chart", "image/png"), chart, Same::Bytes),
+];
 
 /// The operations. Of another door only the function that asks it is needed.
 const OPERATIONS: [Operation; 15] = [
@@ -89,6 +249,7 @@ const OPERATIONS: [Operation; 15] = [
         body: why,
         same: Same::Json,
         remote: false,
+        file: None,
     },
     Operation {
         name: "near",
@@ -99,6 +260,7 @@ const OPERATIONS: [Operation; 15] = [
         body: near,
         same: Same::Json,
         remote: false,
+        file: None,
     },
     Operation {
         name: "explain",
@@ -109,6 +271,7 @@ const OPERATIONS: [Operation; 15] = [
         body: explain,
         same: Same::Says(&["dataset", "as_of", "precision"]),
         remote: false,
+        file: None,
     },
     get("indicators", &["indicators", "--json"], "/v1/indicators", Same::Json),
     get("an indicator", &["indicators", "macd", "--json"], "/v1/indicators/MACD", Same::Json),
@@ -130,18 +293,25 @@ const OPERATIONS: [Operation; 15] = [
 ];
 
 impl Operation {
-    /// What the command prints.
+    /// What the command prints, or writes.
     fn by_command(&self, home: &Home, coordinator: Option<&str>) -> Vec<u8> {
-        let mut command = home.command(self.command);
-        if self.command[0] == "scan" {
-            command.args(["--dataset", "market", "--where", CONDITION]).args(SELECT);
+        let given: Vec<&str> = self.command.iter().flat_map(|words| words.split('|')).collect();
+        let mut command = home.command(&given);
+        if matches!(given[0], "scan" | "panel" | "study") {
+            command.args(["--dataset", "market", "--where", CONDITION]);
+        }
+        if given[0] == "scan" || (given[0] == "panel" && self.name != "matches") {
+            command.args(SELECT);
         }
         if let Some(url) = coordinator.filter(|_| self.remote) {
             command.args(["--coordinator", url]);
         }
         let printed = command.output().expect("the command runs");
         assert!(printed.status.success(), "{}: {}", self.name, String::from_utf8_lossy(&printed.stderr));
-        printed.stdout
+        match self.file {
+            Some(name) => std::fs::read(home.path(name)).expect("the command writes it"),
+            None => printed.stdout,
+        }
     }
 
     fn by_http(&self, address: &str) -> Reply {
@@ -173,6 +343,23 @@ impl Operation {
                 let rows = |batches: Vec<_>| batches.into_iter().map(Result::unwrap).collect::<Vec<_>>();
                 assert_eq!(rows(file.collect()), rows(stream.collect()), "{name}");
             }
+            Same::FirstColumns(count) => {
+                let first = |line: &str| line.split(',').take(count).collect::<Vec<_>>().join(",") + "\n";
+                let text = String::from_utf8_lossy(printed).lines().map(first).collect::<String>();
+                assert!(text == reply.text() && text.lines().count() > 1000, "{name}");
+            }
+            Same::Tensors => {
+                let stream = StreamReader::try_new(&reply.body[..], None).expect("a stream of Arrow");
+                let mut bytes = Vec::new();
+                for batch in stream {
+                    let batch = batch.expect("a batch");
+                    let windows = batch.column_by_name("features").expect("a column").as_fixed_size_list().values();
+                    let values = windows.as_fixed_size_list().values().as_primitive::<Float32Type>();
+                    bytes.extend(values.iter().flat_map(|value| value.unwrap_or(0.0).to_le_bytes()));
+                }
+                assert!(bytes.len() > 100_000 && printed.ends_with(&bytes), "{name}: {} bytes", bytes.len());
+                assert_eq!(printed.len() - bytes.len(), 192, "{name}: what is in front is the header alone");
+            }
             Same::Says(fields) => {
                 let (text, reply) = (String::from_utf8_lossy(printed), reply.json());
                 for field in fields {
@@ -190,9 +377,16 @@ impl Operation {
 fn each_operation_is_the_same_by_command_line_and_by_trawl_serve() {
     let home = market();
     let server = Server::start(&home, &[]);
-    for operation in &OPERATIONS {
+    for operation in OPERATIONS.iter().chain(&HISTORY) {
         operation.compare(&operation.by_command(&home, None), &operation.by_http(&server.address));
     }
+    // What the command line warns of, and of what the table is.
+    let mut limited = span();
+    limited["document"]["limit"] = json!(3);
+    let reply = server.post("/v1/signals", &limited).expect(200);
+    assert!(reply.headers["trawl-warnings"].contains("the scan's limit is not used"), "{:?}", reply.headers);
+    let identity: Value = serde_json::from_str(&reply.headers["trawl-identity"]).expect("JSON");
+    assert_eq!((&identity["dataset"], &identity["as_of"]), (&json!("market"), &json!("2007-08-24")));
     // Of a server without a cluster.
     for (path, key) in [("/v1/workers", "workers"), ("/v1/coordinators", "coordinators")] {
         assert_eq!(server.get(path).expect(200).json()[key], json!([]));
@@ -208,7 +402,7 @@ fn each_operation_is_the_same_by_command_line_and_by_a_coordinator_with_three_wo
     let options = Options { coordinator: vec!["--http".to_owned(), "127.0.0.1:0".to_owned()], ..Options::default() };
     let mut cluster = Cluster::start_as(&home, 3, &etcd::endpoint(), &[], options);
     let address = super::life::http_of(&mut cluster.coordinator);
-    for operation in &OPERATIONS {
+    for operation in OPERATIONS.iter().chain(&HISTORY) {
         // Without a coordinator, then with it: the answers of both are those of HTTP.
         let reply = operation.by_http(&address);
         operation.compare(&operation.by_command(&home, None), &reply);

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use trawl_coordinator::PreparedScan;
 use trawl_front::chart::draw::{self, Picture};
 use trawl_front::chart::layout::{CANDLE_PIXELS_MIN, ChartLayout, Place, candles_max};
-use trawl_front::chart::{BARS, BARS_MAX, ChartRequest, Drawing, SHEET_BARS, first_matches};
+use trawl_front::chart::{BARS, BARS_MAX, ChartRequest, Drawing, SHEET_BARS, SIDE_PIXELS, first_matches};
 use trawl_front::human::counted;
 use trawl_front::output::atomic_file::StagedFile;
 use trawl_market::AsOf;
@@ -17,9 +17,6 @@ use trawl_market::AsOf;
 use super::scan;
 use crate::app::Context;
 use crate::failure::UserMistake;
-
-/// Pixels of a side.
-const SIDE_PIXELS: std::ops::RangeInclusive<u32> = 200..=8000;
 
 const AFTER_HELP: &str = "\
 A series that moves with the price and has a similar size is drawn over it, any other in a panel of its own below; --panel and --overlay decide \

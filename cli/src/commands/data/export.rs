@@ -113,6 +113,12 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     }
     let from = args.from.as_ref().map_or(Ok(TimeMicros::MIN), |from| manifest.span_start(from)).map_err(of_market)?;
     let to = args.to.as_ref().map_or(Ok(TimeMicros::MAX), |to| manifest.span_end(to)).map_err(of_market)?;
+    if let (Some(first), Some(last)) = (&args.from, &args.to)
+        && from > to
+    {
+        let message = format!("--from: '{first}' is after --to '{last}'");
+        return Err(UserMistake::with_help(message, "give the first of the two times as --from").into());
+    }
     let span = (from, to);
     if args.hive {
         return hive(&dataset, args, span, &adjustment);

@@ -34,6 +34,7 @@ use clap::builder::BoolishValueParser;
 use trawl_coordinator::client;
 use trawl_coordinator::local::LocalOptions;
 use trawl_coordinator::{PreparedScan, prepare_opened};
+use trawl_front::history::{Names, span_from};
 use trawl_front::run::{self, Outcome};
 use trawl_front::why::{Near, Why};
 use trawl_market::AsOf;
@@ -331,8 +332,7 @@ fn write_all_bars(args: &Args, prepared: &PreparedScan, path: &Path) -> anyhow::
     args.running.backend.choose(Workload::CpuOnly("--all-bars runs"))?;
     let file = AllBarsFile::prepare(path, args.shown.format)?;
     let manifest = &prepared.dataset.manifest;
-    let from =
-        args.from.as_ref().map(|from| manifest.span_start(from)).transpose().map_err(crate::failure::of_market)?;
+    let from = span_from(prepared, args.from.as_ref(), Names::OPTIONS_AS_OF)?;
     let options = LocalOptions {
         shards: args.running.shards,
         threads: routed(&args.running, prepared).threads(),
@@ -376,13 +376,6 @@ fn warn_unused(document: &ScanDocument, quiet: bool) {
     if !quiet {
         crate::diagnostics::warning_line(&message);
     }
-}
-
-/// That a limit does not choose among the matches of each bar.
-fn unused_limit(document: &ScanDocument) -> Option<&'static str> {
-    let unused =
-        "the scan's limit is not used: every match of a bar counts; xs_top(x, n) in the condition chooses the n best";
-    document.limit.map(|_| unused)
 }
 
 /// Output files of the run.

@@ -5,20 +5,16 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{HORIZONS_MAX, HorizonStudy, PreparedScan, StudyOptions, study};
-use trawl_front::refused::of_study;
+use trawl_coordinator::{HorizonStudy, PreparedScan, StudyOptions};
+use trawl_front::history::{HORIZON_MAX, Names, StudyWanted, studied, unused_limit};
 use trawl_kernels::NoCancel;
 use trawl_market::AsOf;
 
-use super::{Clauses, Running, asked, begin, prepare, routed, unused_limit, warn_unused};
+use super::{Clauses, Running, asked, begin, prepare, routed, warn_unused};
 use crate::app::Context;
 use crate::backend::Workload;
-use crate::failure::UserMistake;
 use crate::output::page::{Grid, Page};
 use crate::output::table::{cell, short_snapshot};
-
-/// The furthest horizon, in bars.
-pub(super) const HORIZON_MAX: u32 = 100_000;
 
 const AFTER_HELP: &str = "\
 At every bar up to the as-of the scan is answered as of that bar, and the return of each match is that of its own close so many of \
@@ -79,16 +75,6 @@ pub struct Args {
 /// Those of a scan at every bar; a [`UserMistake`] for a sweep, an unknown label or a dataset without closes.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let Args { clauses, horizons, by, from, as_of, json, running } = args;
-    let mut horizons = horizons;
-    horizons.sort_unstable();
-    horizons.dedup();
-    if horizons.len() > HORIZONS_MAX {
-        return Err(UserMistake::plain(format!(
-            "--horizons has {} bars; at most {HORIZONS_MAX} are taken",
-            horizons.len()
-        ))
-        .into());
-    }
     let (document, as_of) = asked(&clauses, as_of.as_deref())?;
     let prepared = prepare(context, &document, as_of).map_err(|error| clauses.placed(error))?;
     running.backend.choose(Workload::CpuOnly("a study runs"))?;
@@ -97,10 +83,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     }
     warn_unused(&document, false);
     let local = LocalOptions { threads: routed(&running, &prepared).threads(), ..LocalOptions::default() };
-    let manifest = &prepared.dataset.manifest;
-    let from = from.as_ref().map(|from| manifest.span_start(from)).transpose().map_err(crate::failure::of_market)?;
-    let options = StudyOptions { horizons, by, from };
-    let found = study(&prepared, local, &options, &NoCancel).map_err(|error| of_study(error, &prepared))?;
+    let options = StudyWanted { horizons, by, from }.options(&prepared, Names::OPTIONS_AS_OF)?;
+    let found = studied(&prepared, local, &options, &NoCancel)?;
     let text = match json {
         true => format!("{}\n", serde_json::to_string_pretty(&found)?),
         false => shown(&found, &options, &prepared),

@@ -279,7 +279,52 @@ mod tests {
         assert_eq!(ids, ["q", "old", "d"], "none twice, and no more than wanted");
         assert_eq!((scans.queued, scans.running, scans.ended_lately), (1, 1, 1));
         assert!(!scans.more_lately, "the oldest one listed is older than a minute");
-        assert!(scans_of(reply(&active, true), reply(&all[..2], true), now, 9).more_lately);
+        let more = scans_of(reply(&active, true), reply(&all[..2], true), now, 9);
+        assert!(more.more_lately && more.more_active);
+        let whole = scans_of(reply(&active, false), reply(&all[..2], false), now, 9);
+        assert!(!whole.more_lately && !whole.more_active, "there are no others");
+    }
+
+    #[test]
+    fn a_scan_without_timings_says_why_it_has_none() {
+        let said = |state| {
+            let scan = Some(info("s", state, 0, None));
+            shards(pb::TraceReply { scan, ..pb::TraceReply::default() }).unwrap_err()
+        };
+        assert!(said(pb::ScanState::Queued).contains("waits for its turn"));
+        assert!(said(pb::ScanState::Running).contains("only just started"));
+        assert!(said(pb::ScanState::Done).contains("does not have its timings"));
+        let unreadable = pb::TraceReply { report_json: "{".to_owned(), ..pb::TraceReply::default() };
+        assert!(shards(unreadable).unwrap_err().contains("cannot be read"));
+    }
+
+    #[tokio::test]
+    async fn a_coordinator_is_asked_at_once_when_a_key_says_so_and_not_while_paused() {
+        /// Longest that a refused connection may take to be known, on a loaded machine.
+        const KNOWN_BOUND: Duration = Duration::from_secs(30);
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let target = Target { urls: format!("http://{free}"), security: ClientSecurity::default(), scans_max: 10 };
+        let hour = Duration::from_secs(3600);
+        let (wish, wishes) = watch::channel(Wanted { interval: hour, scan: None, paused: true, now: 0 });
+        let (teller, mut news) = watch::channel(News::Nothing);
+        let feed = tokio::spawn(run(target, Instant::now(), wishes, teller, std::future::pending()));
+        assert!(tokio::time::timeout(Duration::from_millis(300), news.changed()).await.is_err(), "it is paused");
+        wish.send_modify(|wanted| wanted.paused = false);
+        let mut agains: Vec<Instant> = Vec::new();
+        let mut early = 0;
+        for _ in 0..6 {
+            tokio::time::timeout(KNOWN_BOUND, news.changed()).await.expect("it is asked").unwrap();
+            let News::Away { why, again } = news.borrow_and_update().clone() else { panic!("nobody is there") };
+            assert!(why.contains("no coordinator answers"), "{why}");
+            early += u32::from(agains.last().is_some_and(|planned| Instant::now() < *planned));
+            agains.push(again);
+            wish.send_modify(|wanted| wanted.now += 1);
+        }
+        // Waits grow, and none was waited for.
+        assert!(agains[5] > Instant::now() + Duration::from_secs(5), "{agains:?}");
+        assert!(early >= 3, "{early} of 5 questions came before their time");
+        drop(wish);
+        tokio::time::timeout(KNOWN_BOUND, feed).await.expect("it ends with the terminal").unwrap();
     }
 
     #[test]

@@ -157,6 +157,17 @@ mod tests {
     }
 
     #[test]
+    fn another_process_counts_anew_even_with_larger_totals_and_so_does_one_whose_totals_fell() {
+        let mut rates = Rates::default();
+        rates.take(s(0), &[worker("w", "b1", 10, 0), worker("v", "b", 500, 9)]);
+        rates.take(s(1), &[worker("w", "b2", 900, 0), worker("v", "b", 600, 3)]);
+        assert_eq!((rates.of("w"), rates.of("v")), (None, None));
+        rates.take(s(2), &[worker("w", "b2", 905, 0), worker("v", "b", 600, 4)]);
+        assert_eq!(rates.of("w"), Some(Rate { segments_per_s: 5.0, from_memory: Some(1.0) }));
+        assert_eq!(rates.of("v"), Some(Rate { segments_per_s: 1.0, from_memory: Some(0.0) }));
+    }
+
+    #[test]
     fn what_is_kept_is_bounded() {
         let mut rates = Rates::default();
         for ms in 0..10_000 {

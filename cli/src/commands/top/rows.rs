@@ -68,8 +68,7 @@ pub static SHARDS: [Column; 9] = [
 
 /// A duration in milliseconds that is no more than seconds, minutes, hours or days.
 fn age_text(ms: f64) -> String {
-    let seconds = (ms / 1e3).max(0.0);
-    match seconds {
+    match ms / 1e3 {
         s if s < 120.0 => format!("{s:.0} s"),
         s if s < 7200.0 => format!("{:.0} min", s / 60.0),
         s if s < 172_800.0 => format!("{:.0} h", s / 3600.0),
@@ -279,6 +278,75 @@ mod tests {
         info.set_state(pb::ScanState::Done);
         (info.ended_us, info.failed_symbols) = (Some(5_250_000), 3);
         assert_eq!(texts(&scan(&info, 3_605_000_000))[..4], ["done", "3 failed", "60 min", "250 ms"]);
+    }
+
+    #[test]
+    fn a_scan_says_why_it_failed_at_which_step_it_is_and_how_much_it_counts() {
+        let mut info = pb::ScanInfo { segments: 4, segments_ended: 1, step: 2, ..pb::ScanInfo::default() };
+        info.condition = "close > 1".to_owned();
+        info.set_state(pb::ScanState::Running);
+        assert_eq!(scan(&info, 0).cells[1].text, "step 2 1/4 25%");
+        for (priority, word) in
+            [(pb::Priority::Low, "low"), (pb::Priority::Normal, "normal"), (pb::Priority::High, "high")]
+        {
+            info.set_priority(priority);
+            assert_eq!(scan(&info, 0).cells[5].text, word);
+        }
+        info.failure = Some(pb::Failure { message: "a disk is full".to_owned(), ..pb::Failure::default() });
+        assert_eq!(scan(&info, 0).cells[8].text, "close > 1", "it goes on");
+        info.set_state(pb::ScanState::Failed);
+        info.ended_us = Some(-5_000_000);
+        let row = scan(&info, 0);
+        assert_eq!((row.cells[8].text.as_str(), row.cells[0].tone), ("close > 1: a disk is full", Tone::Bad));
+        assert_eq!(row.cells[3], Cell::number("0 µs".to_owned(), 0.0), "clocks that differ show no negative time");
+        let tones = [pb::ScanState::Queued, pb::ScanState::Cancelled, pb::ScanState::Done].map(tone_of);
+        assert_eq!(tones, [Tone::Warn, Tone::Quiet, Tone::Plain]);
+        let ages = [119_000.0, 121_000.0, 7_300_000.0, 172_900_000.0].map(age_text);
+        assert_eq!(ages, ["119 s", "2 min", "2 h", "2 d"]);
+    }
+
+    #[test]
+    fn shards_are_few_enough_to_list_and_what_is_late_stands_out() {
+        let run = |attempt: u64, worker: &str, ms: f64, ending: &str| {
+            serde_json::json!({
+                "attempt": attempt, "worker": worker, "segments": [attempt], "started_ms": 1.0, "ended_ms": 1.0 + ms,
+                "ending": ending, "queued_ms": 1.0, "slow_after_ms": 250.0,
+            })
+        };
+        let profile = |runs: Vec<serde_json::Value>| {
+            let mut report = serde_json::to_value(trawl_coordinator::RunReport::default()).unwrap();
+            (report["mode"], report["shard_runs"]) = ("cluster".into(), runs.into());
+            Profile::of(&serde_json::from_value(report).unwrap())
+        };
+        let mut few = profile(vec![run(1, "w1", 40.0, "done"), run(2, "w2", 400.0, ""), run(3, "w1", 40.0, "done")]);
+        let rows = shards(&few);
+        assert_eq!((rows[0].cells[0].text.as_str(), rows[0].cells[6].tone), ("w2", Tone::Bad));
+        assert_eq!((rows[1].cells[6].tone, rows[1].cells[8].text.as_str()), (Tone::Plain, ""));
+        assert_eq!((rows[0].cells[7].text.as_str(), rows[1].cells[7].text.as_str()), ("runs", "done"));
+        assert!(shards_title(pb::ScanState::Running, &few).ends_with("3 shards, 1 late"));
+        few.answer_of = "s0".to_owned();
+        assert!(shards_title(pb::ScanState::Done, &few).starts_with("done, an earlier answer: "));
+        let many = profile((0..700).map(|attempt| run(attempt, "w", 1.0, "done")).collect());
+        assert_eq!(shards(&many).len(), SHARDS_MAX);
+    }
+
+    #[test]
+    fn a_worker_says_on_what_it_computes_and_how_much_of_its_fetching_was_hidden() {
+        let mut info =
+            pb::WorkerInfo { state: "serving".to_owned(), threads: 4, shards_in_flight: 4, ..Default::default() };
+        info.loads = Some(pb::CacheLoads { fetch_us: 4_000_000, wait_us: 1_000_000, ..pb::CacheLoads::default() });
+        let row = worker(&info, &Rates::default());
+        assert_eq!((row.cells[2].tone, row.cells[8].text.as_str()), (Tone::Plain, "75%"), "as many shards as threads");
+        assert!(row.cells[10].text.starts_with("CPU "), "{:?}", row.cells[10]);
+        (info.device, info.device_memory_bytes) = ("H100".to_owned(), 80 << 30);
+        assert!(worker(&info, &Rates::default()).cells[10].text.starts_with("H100, 80"));
+        let tone = |state: &str| {
+            worker(&pb::WorkerInfo { state: state.to_owned(), ..Default::default() }, &Rates::default()).cells[1].tone
+        };
+        assert_eq!(
+            ["serving", "draining", "suspect", "lost"].map(tone),
+            [Tone::Good, Tone::Warn, Tone::Warn, Tone::Bad]
+        );
     }
 
     #[test]

@@ -320,6 +320,41 @@ mod tests {
     }
 
     #[test]
+    fn the_order_goes_through_every_column_and_back_to_none() {
+        let mut sheet = sheet();
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            sheet.sort_by_next(true);
+            seen.push(sheet.order().column);
+        }
+        assert_eq!(seen, [Some(0), Some(1), Some(2), None]);
+        sheet.sort_by_next(false);
+        assert_eq!(sheet.order().column, Some(2), "before the first is the last");
+        sheet.reverse();
+        assert_eq!(names(&sheet), "acb");
+        sheet.reverse();
+        assert_eq!((sheet.order().reversed, names(&sheet).as_str()), (false, "bca"), "turned round twice");
+        // Not known, in a column of texts: last.
+        let unknown = Row { id: "u".to_owned(), cells: vec![Cell::unknown(), Cell::unknown(), Cell::text("")] };
+        sheet.sort_by_next(false);
+        sheet.sort_by_next(false);
+        sheet.set_rows(vec![unknown.clone(), row("b", None, ""), row("a", None, "")]);
+        assert_eq!((sheet.order().column, names(&sheet).as_str()), (Some(0), "abu"));
+        sheet.set_rows(vec![row("a", None, ""), unknown]);
+        assert_eq!(names(&sheet), "au");
+    }
+
+    #[test]
+    fn a_column_is_as_wide_as_its_widest_cell_within_its_limit_and_has_room_for_the_mark() {
+        let mut sheet = sheet();
+        sheet.set_rows(vec![row("a name that is longer than its column", Some(1.0), "x")]);
+        assert_eq!(sheet.fitting(80, 1)[..2], [(0, 8), (1, 4)]);
+        sheet.sort_by_next(true);
+        sheet.sort_by_next(true);
+        assert_eq!(sheet.fitting(80, 1)[..2], [(0, 8), (1, 5)], "SIZE and its mark");
+    }
+
+    #[test]
     fn names_of_others_cannot_steer_the_terminal_or_the_direction_of_text() {
         assert_eq!(Cell::text("a\u{1b}[31m\u{202e}b\u{2066}\n").text, "a[31mb");
         assert_eq!(Cell::text(&"x".repeat(5000)).text.len(), CELL_CHARS_MAX);

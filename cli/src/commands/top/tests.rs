@@ -1,4 +1,6 @@
-//! The screen, drawn on terminals of many sizes.
+//! The screen, drawn on terminals of many sizes. What keys and refreshes do to it in detail is in `details`.
+
+mod details;
 
 use std::time::{Duration, Instant};
 

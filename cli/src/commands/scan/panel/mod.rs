@@ -10,17 +10,17 @@ use std::process::ExitCode;
 
 use arrow_schema::{DataType, TimeUnit};
 use clap::builder::TypedValueParser;
-use trawl_coordinator::features::{FOLDS_MAX, FeatureChunk, FeatureOptions, FeaturePanel, Scaler, SplitBy, WINDOW_MAX};
+use trawl_coordinator::PreparedScan;
+use trawl_coordinator::features::{FOLDS_MAX, FeatureChunk, FeaturePanel, Scaler, WINDOW_MAX};
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{HORIZONS_MAX, PreparedScan};
+use trawl_front::history::{EMBARGO_MAX, HORIZON_MAX, Names, PanelWanted, unused_limit};
 use trawl_front::refused::of_panel;
 use trawl_kernels::NoCancel;
 use trawl_market::AsOf;
 use trawl_wire::Status;
 
 use super::all_bars::format_of;
-use super::study::HORIZON_MAX;
-use super::{Clauses, Running, asked, begin, prepare, routed, unused_limit, warn_unused};
+use super::{Clauses, Running, asked, begin, prepare, routed, warn_unused};
 use crate::app::Context;
 use crate::backend::Workload;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
@@ -34,9 +34,6 @@ use wide::Wide;
 
 /// Files that are named one by one when they have been written.
 const FILES_NAMED_MAX: usize = 4;
-
-/// The longest embargo, in bars.
-const EMBARGO_MAX: u32 = 100_000;
 
 const AFTER_HELP: &str = "\
 One row for each symbol and bar that has one and is in the universe: time, symbol, the select columns (features), matched, then the \
@@ -171,7 +168,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     }
     warn_unused(&document, args.quiet);
     let local = LocalOptions { threads: routed(&args.running, &prepared).threads(), ..LocalOptions::default() };
-    let panel = FeaturePanel::new(&prepared, local, options(&args, &prepared)?).map_err(of_panel)?;
+    let panel =
+        FeaturePanel::new(&prepared, local, wanted(&args).options(&prepared, Names::OPTIONS)?).map_err(of_panel)?;
     let mut sinks = sinks(&args, &prepared, &panel)?;
     let written = written(&args, &sinks);
     let place = args.scaler.as_deref().map(StagedFile::create).transpose()?;
@@ -232,32 +230,17 @@ fn table_format() -> impl TypedValueParser<Value = Format> {
     format_parser([Format::Csv, Format::Parquet, Format::Arrow])
 }
 
-fn options(args: &Args, prepared: &PreparedScan) -> anyhow::Result<FeatureOptions> {
-    let manifest = &prepared.dataset.manifest;
-    let start = |when: &AsOf| manifest.span_start(when).map_err(crate::failure::of_market);
-    let mut horizons = args.forward.clone();
-    horizons.sort_unstable();
-    horizons.dedup();
-    if horizons.len() > HORIZONS_MAX {
-        let message = format!("--forward has {} bars; at most {HORIZONS_MAX} are taken", horizons.len());
-        return Err(UserMistake::plain(message).into());
-    }
-    let split = match (&args.split, args.folds) {
-        (Some(when), _) => Some(SplitBy::Time(start(when)?)),
-        (None, folds) => folds.map(SplitBy::Folds),
-    };
-    if args.embargo > 0 && split.is_none() {
-        let help = "name the test rows with --split WHEN or --folds K";
-        return Err(UserMistake::with_help("--embargo is for training and test rows", help).into());
-    }
-    Ok(FeatureOptions {
-        horizons,
-        from: args.from.as_ref().map(start).transpose()?,
+/// What is asked for, as every door checks it.
+fn wanted(args: &Args) -> PanelWanted {
+    PanelWanted {
+        from: args.from.clone(),
+        forward: args.forward.clone(),
         matches_only: args.matches_only,
-        split,
+        split: args.split.clone(),
+        folds: args.folds,
         embargo: args.embargo,
-        window: args.window.unwrap_or(0) as usize,
-    })
+        window: args.window,
+    }
 }
 
 fn sinks(args: &Args, prepared: &PreparedScan, panel: &FeaturePanel<'_>) -> anyhow::Result<Sinks> {
