@@ -66,8 +66,10 @@ export async function clusterWalk({ trawl, world, check, shots }) {
     const shown = () => page.textContent(titled);
     let scan, early, state;
     // On a quick machine the first ones have ended before they are looked at.
-    for (const calls of [300, 1200, 4800]) {
-      scan = (await (await submit(heavy(64, calls))).json()).scan;
+    for (const [k, most] of [[64, 300], [65, 1200], [66, 2000], [67, 2000]]) {
+      const reply = await (await submit(heavy(k, most))).json();
+      scan = reply.scan;
+      if (!scan) throw new Error(`a sweep is refused: ${JSON.stringify(reply)}`);
       await page.click(`.cluster-view button.link[data-key='${scan}']`);
       await counted();
       [early, state] = [await shown(), await page.textContent("tr.chosen .state")];
