@@ -193,3 +193,26 @@ fn a_file_that_turns_out_to_be_day_first_is_read_again_from_its_start() {
         assert_eq!(format_time(report.first_time), "1700-01-01");
     }
 }
+
+#[test]
+fn a_file_that_is_read_again_numbers_its_symbols_anew() {
+    let other: String = (1..=3).map(|at| format!("1650-01-0{at},S{},{}\n", 3 - at, 4 - at)).collect();
+    let other = format!("date,symbol,close\n{other}");
+    let mut text = "date,symbol,close\n".to_owned();
+    for row in 0..3 * BATCH {
+        let day = if row < 2 * BATCH + 5 { 1 + row % 12 } else { 13 };
+        let symbol = row % 3;
+        let _ = writeln!(text, "{day}/{}/{},S{symbol},{}", 1 + row / 12 % 12, 1700 + row / 144 % 300, symbol + 1);
+    }
+    // After a file with the same symbols in another order, and before it, on one thread.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    let stored = ["a.csv", "z.csv"].map(|name| {
+        let place = Place::new();
+        let files = [place.write(name, &other), place.write("days.csv", &text)];
+        let how = ImportOptions { calendar: Some("24/7".to_owned()), ..options("d", &files) };
+        let report = pool.install(|| import_files(&place.store, &how)).unwrap();
+        assert!(report.notes.iter().any(|note| note.contains("read day first")), "{:?}", report.notes);
+        stored(&place)
+    });
+    assert!(stored[0] == stored[1], "the order of files decides whose bars they are");
+}

@@ -14,6 +14,8 @@ use crate::wait;
 
 /// Longest that the processes may take to answer.
 const START_BOUND: Duration = Duration::from_secs(60);
+/// How often they are started, if a port of theirs is taken meanwhile.
+const STARTS: usize = 3;
 /// Longest that one answer may take.
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
 /// The bucket that is there.
@@ -37,6 +39,14 @@ impl S3 {
     /// # Panics
     /// When there is no Python with moto's server: `./test` makes one.
     pub fn start() -> Self {
+        // Another process may take a port between its choice and the server's start.
+        (1..STARTS)
+            .find_map(|_| Self::try_start().ok())
+            .unwrap_or_else(|| Self::try_start().unwrap_or_else(|why| panic!("{why}")))
+    }
+
+    /// Starts both once; the error is what they printed.
+    fn try_start() -> Result<Self, String> {
         let folder = tempfile::Builder::new().prefix("trawl-test-s3-").tempdir().expect("a temporary directory");
         let [port, proxy, control] = [free_port(), free_port(), free_port()];
         let (server, ready) = match std::env::var_os("TRAWL_MINIO") {
@@ -48,7 +58,7 @@ impl S3 {
         for (name, port) in [("--listen", proxy), ("--control", control), ("--to", port)] {
             command.args([name, &port.to_string()]);
         }
-        let s3 = Self {
+        let mut s3 = Self {
             _proxy: Background::start("the proxy of S3", &mut command),
             _server: server,
             _folder: folder,
@@ -56,13 +66,18 @@ impl S3 {
             control,
         };
         let made = wait::until(START_BOUND, || {
+            if !s3._server.running() || !s3._proxy.running() {
+                return Some(false);
+            }
             let request =
                 format!("{ready} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
             let answer = ask(port, request.as_bytes())?;
-            (answer.contains(" 200 ") && s3.settings("{}").is_some()).then_some(())
+            (answer.contains(" 200 ") && s3.settings("{}").is_some()).then_some(true)
         });
-        assert!(made.is_some(), "no server of S3:\n{}\n{}", s3._server.output(), s3._proxy.output());
-        s3
+        match made {
+            Some(true) => Ok(s3),
+            _ => Err(format!("no server of S3:\n{}\n{}", s3._server.output(), s3._proxy.output())),
+        }
     }
 
     /// Changes the faults of the proxy, see `tools/soak/slow_store.py`; returns its settings and counters.

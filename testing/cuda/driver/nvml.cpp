@@ -41,19 +41,21 @@ static std::deque<Handle> handles;
 static std::deque<EventSet> sets;
 static std::set<EventSet*> live_sets;
 
-// A function of the driver that this process uses, or of the one beside this library.
+// A function of the driver that this process uses, or of the one beside this library. Looked for at each call: NVML may be asked before the
+// process opens its driver, which is another file than the one that is loaded then.
 template <class F>
 static F of_driver(const char* name) {
-    static void* library = [] {
-        for (const char* loaded : {"libcuda.so", "libcuda.so.1"}) {
-            void* found = dlopen(loaded, RTLD_NOW | RTLD_NOLOAD);
-            if (found && dlsym(found, "trawl_test_nvml_count")) return found;
-        }
+    void* library = nullptr;
+    for (const char* loaded : {"libcuda.so", "libcuda.so.1"}) {
+        void* found = library ? nullptr : dlopen(loaded, RTLD_NOW | RTLD_NOLOAD);
+        if (found && dlsym(found, "trawl_test_nvml_count")) library = found;
+    }
+    if (!library) {
         Dl_info info;
         dladdr((void*)&mutex, &info);
         const std::string path = info.dli_fname;
-        return dlopen((path.substr(0, path.rfind('/')) + "/libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
-    }();
+        library = dlopen((path.substr(0, path.rfind('/')) + "/libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
+    }
     F function = library ? (F)dlsym(library, name) : nullptr;
     if (!function) {
         fprintf(stderr, "NVML of the test driver: no test driver beside it\n");

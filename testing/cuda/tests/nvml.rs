@@ -124,11 +124,11 @@ fn what_is_wrong_is_refused_with_nvmls_codes() {
     assert!(nvml.device("GPU-0").expect_err("no such device").contains("Not Found"));
     drop(nvml);
     assert_eq!(handle_of("GPU-0").0, UNINITIALIZED, "a dropped one ends it");
+    without_nvml();
 }
 
-#[test]
-fn a_machine_without_nvml_says_what_is_not_seen() {
-    // The system's may be there.
+/// What a machine without NVML says is not seen; the library of this process has the name of the system's, which may be there too.
+fn without_nvml() {
     let nowhere = Search { folders: vec!["/nonexistent".into()] };
     if let Err(why) = Nvml::open(&nowhere) {
         let text = why.to_string();
