@@ -90,7 +90,7 @@ fn a_request_copies_nothing_that_was_brought_ahead() {
 }
 
 #[test]
-fn it_takes_free_memory_alone_and_stops_when_it_is_told_to() {
+fn it_takes_free_memory_alone_and_stops_when_cancelled() {
     let (program, market) = (plan(), market(&[240; 200], 5));
     let names = names(200);
     let bars = Bars {
