@@ -158,8 +158,11 @@ impl Worker {
             }
             let is_over = self.shared.is_over.load(Ordering::Acquire);
             self.shared.pending.fetch_sub(1, Ordering::AcqRel);
+            let Job { parts, reply, .. } = job;
+            // Whoever is answered may count on the memory being its own again.
+            drop(parts);
             // Fails only if nobody waits any more.
-            let _ = job.reply.send(done);
+            let _ = reply.send(done);
             if is_over {
                 break;
             }
