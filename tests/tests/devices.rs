@@ -179,8 +179,15 @@ fn a_device_that_cannot_be_had_is_an_error_where_it_was_asked_for() {
     }
     let tiny = on_device(&home, "memory=30000", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(1);
     assert!(tiny.stderr.contains("bytes are needed at once"), "{}", tiny.stderr);
+    // The only one is lost: nothing is tried again on it, and the reason is given.
     let lost = on_device(&home, "fault=kernel:1:700", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(1);
     assert!(lost.stderr.contains("the device is lost"), "{}", lost.stderr);
+    let reason = "no device is left to compute on: device 0, H100 of the test driver (emulated): ";
+    assert!(lost.stderr.contains(reason) && !lost.stderr.contains("failed 5 times"), "{}", lost.stderr);
+    let managed = ["--backend", "cuda", "--memory-mode", "managed"];
+    let settings = format!("{DEVICE} fault=cuMemAllocManaged:1+:2");
+    let refused = on_device(&home, &settings, &[&SCAN[..], &managed].concat()).expect_code(1);
+    assert!(refused.stderr.contains("the driver's cuMemAllocManaged refuses"), "{}", refused.stderr);
 }
 
 #[test]
@@ -285,8 +292,21 @@ fn several_devices_compute_together_in_any_memory_mode_and_one_may_be_lost() {
     }
     // The second one ends with its first kernel: the first computes its part too.
     let ends = format!("{DEVICE};{DEVICE} fault=kernel:1:700");
-    run(&ends, &["left.csv", "--devices", "1,0"]).expect_code(0);
+    let said = run(&ends, &["left.csv", "--devices", "1,0", "--report", "left.json"]).expect_code(0);
     assert_eq!(home.read("one.csv"), home.read("left.csv"));
+    let sentence =
+        "a GPU is lost: device 1, H100 of the test driver (emulated): DriverError(CUDA_ERROR_ILLEGAL_ADDRESS";
+    let again = "device 0 computed one segment again";
+    assert!(said.stderr.contains(sentence) && said.stderr.contains(again), "{}", said.stderr);
+    let report = json(&home, "left.json");
+    let [lost] = report["devices_lost"].as_array().expect("a list").as_slice() else { panic!("{report}") };
+    assert_eq!((&lost["device"], &lost["again"][0]["device"]), (&1.into(), &0.into()), "{lost}");
+    assert!(lost["why"].as_str().is_some_and(|why| why.contains("ILLEGAL_ADDRESS")), "{lost}");
+    assert_eq!(report["backend_reason"], "requested with --backend; device 1 was lost meanwhile");
+    assert_eq!(report["shard_runs"][0]["timings"]["device"], "cuda", "{report}");
+    let well = run(&two, &["two.csv", "--report", "two.json"]).expect_code(0);
+    assert!(!well.stderr.contains("lost"), "{}", well.stderr);
+    assert!(json(&home, "two.json")["devices_lost"].is_null());
     let lines = String::from_utf8(home.read("driver.jsonl")).expect("text");
     let ended: Vec<Value> = lines.lines().rev().take(2).map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let did = |device: usize, what: &str| ended[device][what].as_u64().expect("a count");

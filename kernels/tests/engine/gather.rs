@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use trawl_kernels::NoCancel;
-use trawl_kernels::cuda::{Connect, ExecutorOptions, GatherOptions, Gathers, MemoryMode, Nccl, Search};
+use trawl_kernels::cuda::{Connect, ExecutorOptions, GatherOptions, Gathers, Nccl, Search};
 use trawl_plan::Program;
 use trawl_test_driver::Driver;
 

@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use trawl_kernels::cuda::{CHUNK_BARS, Executor, ExecutorOptions, Fault, MemoryMode, Sequence};
+use trawl_kernels::cuda::{CHUNK_BARS, Executor, ExecutorOptions, Fault, Sequence};
 use trawl_kernels::stages::{EngineStage, Launches, Stages};
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_from};
 use trawl_plan::Program;
 
 use crate::device::{World, bits, last_of, waits, world};
-use crate::fleet::devices;
 use crate::fused::{inputs, lowered, market, program};
 
 /// Recursive steps at three levels, windows, a column and a constant: six kernels over chunks, and two for last bars.

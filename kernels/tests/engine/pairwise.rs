@@ -117,8 +117,7 @@ impl Work<'_> {
         for (from, want) in [last_of(&self.symbols), vec![0; self.symbols.len()]].iter().zip(&self.want) {
             for _ in 0..3 {
                 let stages = &mut Stages::default();
-                let got =
-                    fleet.evaluate_in_chunks(&lowered(&self.long), &self.symbols, from, None, &NoCancel, stages);
+                let got = fleet.evaluate_in_chunks(&lowered(&self.long), &self.symbols, from, None, &NoCancel, stages);
                 assert!(bits(&got.expect("a healthy device")) == *want, "{run:?}");
             }
         }

@@ -10,8 +10,8 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 use crate::cuda::codegen::lower::{Kernel, Lowered};
 use crate::cuda::compile::device_probe::{Gpu, has_function};
 use crate::cuda::device::arguments::{Launch, Pointers};
-use crate::cuda::device::event_pool::EventPool;
 use crate::cuda::device::driver_setup::{MANAGED_FUNCTIONS, access_of, priorities, set_up_pool};
+use crate::cuda::device::event_pool::EventPool;
 use crate::cuda::device::graph::{GRAPH_FUNCTIONS, LaunchGraphs};
 use crate::cuda::device::numa::on_node;
 use crate::cuda::device::shared_memory::{SharedMemory, block_bytes, prefetch};
@@ -304,7 +304,9 @@ impl Device for Cuda {
         // SAFETY: the stream lives; the memory is not read before it is written.
         match unsafe { result::malloc_async(stream.0 as sys::CUstream, bytes) } {
             Ok(address) => Ok(Memory { address, cells, place: Place::Device }),
-            Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(self.out_of_memory(cells, DEVICE_FUNCTION)),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
+                Err(self.out_of_memory(cells, DEVICE_FUNCTION))
+            }
             Err(error) => Err(self.fault(error)),
         }
     }

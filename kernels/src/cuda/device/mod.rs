@@ -122,9 +122,7 @@ pub enum Fault {
 /// The text of [`Fault::OutOfMemory`].
 fn out_of_memory(needed_bytes: u64, free_bytes: u64, refused_by: Option<&str>) -> String {
     match refused_by {
-        None => format!(
-            "out of memory on the device: {needed_bytes} bytes are needed at once, {free_bytes} are free"
-        ),
+        None => format!("out of memory on the device: {needed_bytes} bytes are needed at once, {free_bytes} are free"),
         Some(function) => format!(
             "out of memory: the driver's {function} refuses {needed_bytes} bytes, while {free_bytes} bytes of device memory are free"
         ),
