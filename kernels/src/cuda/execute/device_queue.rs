@@ -191,6 +191,15 @@ impl Executor {
         self.resident.bytes()
     }
 
+    /// Free bytes of its device's memory, whoever uses the rest.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn free_bytes(&self) -> Result<u64, Fault> {
+        self.still_used()?;
+        self.device.free_bytes()
+    }
+
     /// Launch graphs that are kept for later batches.
     pub fn idle_graphs(&self) -> usize {
         self.graphs.idle()
