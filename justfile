@@ -219,7 +219,7 @@ haul *options:
     cargo build --release -p trawl
     "$(tools/get-venv soak)" tools/soak/haul.py --etcd "$(tools/get-etcd)" --store-python "$(tools/get-venv soak/store)" {{ options }}
 
-# Parity and speed on this machine's GPU, compared with CuPy and numba.cuda; keeps benches/results/gpu-DATE.json. Steps of at most 9 minutes: `just gpu --steps figures,keep`
+# Parity and speed on this machine's GPUs, compared with CuPy and numba.cuda, what devices gain by each feature, and a soak; keeps benches/results/gpu-DATE.json. Steps of at most 9 minutes: `just gpu --steps figures,keep`
 gpu *options:
     benches/gpu.sh {{ options }}
 
