@@ -14,7 +14,7 @@ use crate::cuda::device::driver_setup::{MANAGED_FUNCTIONS, access_of, priorities
 use crate::cuda::device::event_pool::EventPool;
 use crate::cuda::device::graph::{GRAPH_FUNCTIONS, LaunchGraphs};
 use crate::cuda::device::numa::on_node;
-use crate::cuda::device::shared_memory::{SharedMemory, block_bytes, prefetch};
+use crate::cuda::device::shared_memory::{Owner, SharedMemory, block_bytes, prefetch};
 use crate::cuda::device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Place, Staging, Stream, Urgency};
 use crate::cuda::{BACKEND_CUDA, Compiler};
 
@@ -154,6 +154,12 @@ impl Cuda {
         }
     }
 
+    /// Lets `work` on shared memory ask what it has to know of the device.
+    fn with_owner<T>(&self, work: impl FnOnce(&Owner<'_>) -> T) -> T {
+        let has_ended = |error: DriverError| matches!(self.fault(error), Fault::Lost(_));
+        work(&Owner { events: &self.events, has_ended: &has_ended })
+    }
+
     /// Destroys the events that nobody uses. The context is current.
     fn destroy_events(&self) {
         while let Some(event) = self.events.take() {
@@ -203,7 +209,7 @@ fn milliseconds(ms: f32) -> (bool, Duration) {
 impl Drop for Cuda {
     fn drop(&mut self) {
         if self.bind().is_ok() {
-            self.shared.close(&self.events);
+            self.with_owner(|owner| self.shared.close(owner));
             self.destroy_events();
         }
     }
@@ -237,8 +243,12 @@ impl Device for Cuda {
     }
 
     fn trim(&self) -> Result<(), Fault> {
-        self.bind()?;
-        self.shared.empty(&self.events);
+        self.bind().inspect_err(|fault| {
+            if matches!(fault, Fault::Lost(_)) {
+                self.shared.abandon_all();
+            }
+        })?;
+        self.with_owner(|owner| self.shared.empty(owner));
         self.destroy_events();
         // SAFETY: the device and its pool live.
         unsafe { result::device::get_mem_pool(self.device).and_then(|pool| result::mem_pool::trim_to(pool, 0)) }
@@ -317,13 +327,13 @@ impl Device for Cuda {
         if !(place == Place::Host && access.is_coherent || place == Place::Managed && access.is_managed) {
             return Err(Fault::Failed(format!("this device does not read memory of the kind {place:?}")));
         }
-        if let Some(memory) = self.shared.again(place, cells, &self.events) {
+        if let Some(memory) = self.with_owner(|owner| self.shared.again(place, cells, owner)) {
             return Ok(memory);
         }
         // Managed memory beyond what is free would push out what kernels read.
         let lacks = || Ok::<bool, Fault>(place == Place::Managed && self.free_bytes()? < block_bytes(cells));
         if lacks()? {
-            self.shared.empty(&self.events);
+            self.with_owner(|owner| self.shared.empty(owner));
             if lacks()? {
                 return Err(self.out_of_memory(cells, MANAGED_FUNCTION));
             }
@@ -359,7 +369,7 @@ impl Device for Cuda {
     fn release(&self, stream: Stream, memory: Memory) {
         if memory.place != Place::Device {
             match self.mark(stream) {
-                Ok(mark) => self.shared.release(mark.0 as sys::CUevent, &memory, &self.events),
+                Ok(mark) => self.with_owner(|owner| self.shared.release(mark.0 as sys::CUevent, &memory, owner)),
                 // In a context that has ended nothing runs.
                 Err(Fault::Lost(_)) => self.shared.abandon(&memory),
                 // Without a mark it is kept: the device may still read it.

@@ -59,6 +59,13 @@ pub(super) struct SharedMemory {
     host_bytes: AtomicU64,
 }
 
+/// What is asked of the device that the memory belongs to.
+pub(super) struct Owner<'a> {
+    pub events: &'a EventPool,
+    /// Whether an error is of a context that has ended, in which nothing runs any more.
+    pub has_ended: &'a dyn Fn(DriverError) -> bool,
+}
+
 // SAFETY: an event may be used by any thread whose current context is the device's.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above, and the lists are locked.
@@ -137,8 +144,8 @@ impl SharedMemory {
     }
 
     /// Memory that was released and is not read any more. The device's context is current.
-    pub fn again(&self, place: Place, cells: usize, events: &EventPool) -> Option<Memory> {
-        self.sweep(events);
+    pub fn again(&self, place: Place, cells: usize, owner: &Owner<'_>) -> Option<Memory> {
+        self.sweep(owner);
         let wanted = block_cells(cells);
         let mut state = self.state();
         let at = state.idle.iter().rposition(|block| block.place == place && block.cells == wanted)?;
@@ -161,9 +168,9 @@ impl SharedMemory {
     }
 
     /// Keeps memory for its next use once `event`, which was recorded behind its last use, is reached. The context is current.
-    pub fn release(&self, event: sys::CUevent, memory: &Memory, events: &EventPool) {
+    pub fn release(&self, event: sys::CUevent, memory: &Memory, owner: &Owner<'_>) {
         self.state().leaving.push(Leaving { event, block: block_of(memory) });
-        self.sweep(events);
+        self.sweep(owner);
     }
 
     /// Releases memory of a device whose context has ended. Nothing reads it any more, but the driver does not take back what it gave.
@@ -173,17 +180,30 @@ impl SharedMemory {
         }
     }
 
+    /// The same of everything that was released.
+    pub fn abandon_all(&self) {
+        let all: Vec<Block> = {
+            let mut state = self.state();
+            let leaving = std::mem::take(&mut state.leaving);
+            let idle = std::iter::from_fn(|| state.pop()).collect::<Vec<_>>();
+            leaving.into_iter().map(|one| one.block).chain(idle).collect()
+        };
+        all.into_iter().filter(|block| block.place == Place::Host).for_each(|block| self.free(block));
+    }
+
     /// Moves what is no longer read to what may be used again, and releases what is too much of that; whether anything may still be
     /// read.
-    pub fn sweep(&self, events: &EventPool) -> bool {
+    pub fn sweep(&self, owner: &Owner<'_>) -> bool {
         let leaving = std::mem::take(&mut self.state().leaving);
         let (mut left, mut reached) = (Vec::new(), Vec::new());
         for one in leaving {
             // SAFETY: the event is this list's own until it is returned to the pool.
             match unsafe { result::event::query(one.event) } {
+                Ok(()) => reached.push(one),
                 Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => left.push(one),
-                // An event that failed is of a context that has ended, in which nothing runs any more.
-                _ => reached.push(one),
+                Err(error) if (owner.has_ended)(error) => reached.push(one),
+                // It may still be read.
+                Err(_) => left.push(one),
             }
         }
         let is_read = !left.is_empty();
@@ -196,7 +216,7 @@ impl SharedMemory {
         }
         drop(state);
         for one in reached {
-            if !events.keep(one.event as u64) {
+            if !owner.events.keep(one.event as u64) {
                 // SAFETY: nobody else has it, and it is destroyed once.
                 let _ = unsafe { result::event::destroy(one.event) };
             }
@@ -206,8 +226,8 @@ impl SharedMemory {
     }
 
     /// Releases everything that is not read any more.
-    pub fn empty(&self, events: &EventPool) {
-        self.sweep(events);
+    pub fn empty(&self, owner: &Owner<'_>) {
+        self.sweep(owner);
         let idle: Vec<Block> = {
             let mut state = self.state();
             std::iter::from_fn(|| state.pop()).collect()
@@ -217,15 +237,15 @@ impl SharedMemory {
 
     /// Releases everything, waiting for what may still be read. Of a device that is silent everything is kept: releasing managed memory
     /// would wait for it.
-    pub fn close(&self, events: &EventPool) {
+    pub fn close(&self, owner: &Owner<'_>) {
         let until = Instant::now() + CLOSE_TIME_MAX;
-        while self.sweep(events) {
+        while self.sweep(owner) {
             if Instant::now() >= until {
                 return;
             }
             std::thread::sleep(CLOSE_POLL);
         }
-        self.empty(events);
+        self.empty(owner);
     }
 
     fn free(&self, block: Block) {
