@@ -165,7 +165,7 @@ fn threads_that_place_bars_at_once_need_a_bounded_number_of_blocks_and_events() 
         // Threads meet in other ways now and then; nothing grows with the number of batches, of which there were 400.
         let more = allocated() - before;
         assert!(more <= 16, "{more} blocks more");
-        assert!(world.executor.host_bytes() < 3 * 80 * column as u64 + world.device.counts().pinned_bytes);
+        assert!(world.executor.host_bytes() < 3 * 80 * column + world.device.counts().pinned_bytes);
         assert!(world.device.calls("cuEventCreate") - events <= 64);
     }
 }

@@ -61,12 +61,8 @@ fn pairwise() -> Vec<Run> {
 fn the_array_has_every_pair_in_few_runs() {
     let runs = pairwise();
     let had: BTreeSet<Pair> = runs.iter().flat_map(pairs_of).collect();
-    let mut count = 0;
-    for a in 0..LEVELS.len() {
-        for b in a + 1..LEVELS.len() {
-            count += LEVELS[a] * LEVELS[b];
-        }
-    }
+    let with_later = |(a, levels): (usize, &usize)| levels * LEVELS[a + 1..].iter().sum::<usize>();
+    let count: usize = LEVELS.iter().enumerate().map(with_later).sum();
     assert_eq!((had.len(), every_run().len()), (count, 216));
     assert!(runs.len() <= 14, "{}", runs.len());
 }
