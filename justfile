@@ -67,9 +67,9 @@ patterns *options:
     cargo build --release -p trawl
     $(tools/get-venv) tests/python/live_patterns.py {{ options }}
 
-# Every combination of devices, memory modes, streams, graphs and who gathers, and 100,000 batches, on the test driver (two minutes)
+# Every combination of devices, memory modes, streams, graphs, who gathers and prefetching, and 100,000 batches, on the test driver (five minutes)
 devices:
-    TRAWL_DEVICE_PAIRS=all TRAWL_DEVICE_BATCHES=100000 cargo test --profile ci -p trawl-kernels --test engine -- memory_modes:: graphs::no_bit gather::no_bit --test-threads 1 --nocapture
+    TRAWL_DEVICE_PAIRS=all TRAWL_DEVICE_BATCHES=100000 cargo test --profile ci -p trawl-kernels --test engine -- memory_modes:: pairwise:: leaks:: prefetch:: --test-threads 1 --nocapture
 
 # Random scans on random markets: the engine against the reference evaluator. `just agreement 100000 SEED`
 agreement cases="100000" seed="1":
@@ -219,7 +219,7 @@ haul *options:
     cargo build --release -p trawl
     "$(tools/get-venv soak)" tools/soak/haul.py --etcd "$(tools/get-etcd)" --store-python "$(tools/get-venv soak/store)" {{ options }}
 
-# Parity and speed on this machine's GPU, compared with CuPy and numba.cuda; keeps benches/results/gpu-DATE.json. Steps of at most 9 minutes: `just gpu --steps figures,keep`
+# Parity and speed on this machine's GPUs, compared with CuPy and numba.cuda, what devices gain by each feature, and a soak; keeps benches/results/gpu-DATE.json. Steps of at most 9 minutes: `just gpu --steps figures,keep`
 gpu *options:
     benches/gpu.sh {{ options }}
 

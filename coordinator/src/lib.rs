@@ -42,7 +42,7 @@ pub use merge_spec::MergeSpec;
 pub use panel::{PanelChunk, PanelRows};
 pub use planner::ShardSpec;
 pub use prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
-pub use report::{NoProgress, Progress, RunReport, UpdateReport};
+pub use report::{DeviceLost, NoProgress, Progress, RunReport, SegmentAgain, UpdateReport};
 pub use routing::{Route, estimated_ns, route};
 pub use series::{NoSymbol, SeriesError, SymbolSeries, series_cost_ns, symbol_series};
 pub use study::{HORIZONS_MAX, HorizonStudy, STUDY_CELLS_MAX, StudyError, StudyOptions, study};

@@ -70,6 +70,9 @@ pub enum LocalError {
     /// Its caller cancelled it.
     #[error("the scan was cancelled")]
     Cancelled,
+    /// No device is left of those that the scan runs on, with the reason of the last one.
+    #[error("no device is left to compute on: {0}; --backend cpu computes without one")]
+    DevicesLost(String),
     /// Segments failed for reasons beyond the snapshot, and a partial answer was not allowed.
     #[error("{0}")]
     Incomplete(Failure),
@@ -322,6 +325,8 @@ impl<'a> Run<'a> {
         pool.in_place_scope(|scope| {
             let over = Arc::clone(&self.over);
             let (prepared, number) = (self.prepared, self.number);
+            let is_on_device = prepared.identity.backend == trawl_kernels::cuda::BACKEND_CUDA;
+            let backend = if is_on_device { trawl_kernels::cuda::BACKEND_CUDA } else { trawl_kernels::BACKEND_CPU };
             let start = |attempt: AttemptId, segments: Vec<u32>, slow_after: Option<Duration>| {
                 let span = tracing::info_span!(
                     parent: &parent,
@@ -331,7 +336,7 @@ impl<'a> Run<'a> {
                     { attribute::STEP } = i64::from(number) + 1,
                     { attribute::SHARD } = segments.first().copied().map(i64::from),
                 );
-                let timeline = Timeline::new(Instant::now(), segments.len(), trawl_kernels::BACKEND_CPU);
+                let timeline = Timeline::new(Instant::now(), segments.len(), backend);
                 // Whoever computes in a process of their own looks at this one scan.
                 let asked = Asked { slow_after, stages: true, ..Asked::default() };
                 let shard = Shard { attempt, segments, span, timeline, asked };

@@ -53,6 +53,9 @@ pub struct RunReport {
     /// Why this backend was chosen, if the reporting process chose it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub backend_reason: String,
+    /// Devices of the reporting process that were lost while the scan ran, and what was done again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices_lost: Vec<DeviceLost>,
     /// Number of shards that the scan was first cut into.
     pub shards: u32,
     /// Number of segments of the scan.
@@ -108,6 +111,46 @@ pub struct RunReport {
     /// first.
     #[serde(default)]
     pub disputed: bool,
+}
+
+/// A device that was lost while a scan ran.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceLost {
+    /// The driver's number of the device.
+    pub device: u32,
+    /// Its name.
+    pub name: String,
+    /// Why it is no longer used.
+    pub why: String,
+    /// The segments that it had begun, and the devices that computed them again; each segment once.
+    pub again: Vec<SegmentAgain>,
+}
+
+/// A segment that was computed again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SegmentAgain {
+    /// The segment.
+    pub segment: u32,
+    /// The driver's number of the device that computed it.
+    pub device: u32,
+}
+
+impl DeviceLost {
+    /// It in one sentence: which device, why, and what was done again.
+    pub fn sentence(&self) -> String {
+        let Self { device, name, why, again } = self;
+        let mut others: Vec<u32> = again.iter().map(|again| again.device).collect();
+        others.sort_unstable();
+        others.dedup();
+        let others: Vec<String> = others.iter().map(u32::to_string).collect();
+        let done = match (again.len(), others.as_slice()) {
+            (0, _) => "no segment had to be computed again".to_owned(),
+            (1, [other]) => format!("device {other} computed one segment again"),
+            (count, [other]) => format!("device {other} computed {count} segments again"),
+            (count, others) => format!("devices {} computed {count} segments again", others.join(", ")),
+        };
+        format!("a GPU is lost: device {device}, {name}: {why}; {done}")
+    }
 }
 
 /// What an update resumed from.
@@ -222,6 +265,12 @@ pub struct ShardTimes {
     pub from_disk: u32,
     /// `cpu`, or a device's name.
     pub device: String,
+    /// Kernels launched on a device.
+    #[serde(default)]
+    pub kernels: u64,
+    /// Launches of kernels that graphs saved.
+    #[serde(default)]
+    pub launches_saved: u64,
     /// Stages in the order in which a shard passes through them.
     pub stages: Vec<StageTime>,
 }
@@ -274,6 +323,8 @@ impl From<pb::ShardTimings> for ShardTimes {
             from_memory: reported.from_memory,
             from_disk: reported.from_disk,
             device: name(reported.device),
+            kernels: reported.kernels,
+            launches_saved: reported.kernels.saturating_sub(reported.launches),
             stages: reported.stages.into_iter().take(STAGES_MAX).map(stage).collect(),
         }
     }

@@ -1,14 +1,18 @@
 //! A prepared scan, run in this process.
 
+use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use trawl_coordinator::client::Scanned;
 use trawl_coordinator::local::{self, LocalOptions};
-use trawl_coordinator::{PrepareError, PreparedScan, Progress, Route, RunReport, ShardSpec, estimated_ns, route};
-use trawl_kernels::stages::Stages;
+use trawl_coordinator::{
+    DeviceLost, PrepareError, PreparedScan, Progress, Route, RunReport, SegmentAgain, ShardSpec, estimated_ns, route,
+};
+use trawl_kernels::cuda::{DeviceLoss, Fault, Fleet};
+use trawl_kernels::stages::{DeviceMove, Stages};
 use trawl_kernels::{BACKEND_CPU, Cancel, Engine, NoCancel};
 use trawl_market::{AsOf, Store};
 use trawl_plan::ScanDocument;
@@ -146,10 +150,74 @@ pub fn estimated_work_ns(prepared: &PreparedScan) -> f64 {
     estimated_ns(prepared)
 }
 
-/// Runs the scan on threads of this process. Blocks.
+/// Devices of this process while a scan runs on them.
+struct Devices<'a> {
+    fleet: Option<&'a Fleet>,
+    /// Numbers of those that were lost before.
+    lost_before: Vec<usize>,
+    /// What lost devices had begun, by segment.
+    again: Mutex<BTreeMap<u32, DeviceMove>>,
+    /// Why none is left.
+    none_left: OnceLock<String>,
+    cancel: &'a dyn Cancel,
+    /// Whether the scan ends once none is left: nothing more can be computed.
+    ends: bool,
+}
+
+impl Cancel for Devices<'_> {
+    fn cancelled(&self) -> bool {
+        self.cancel.cancelled() || self.ends && self.none_left.get().is_some()
+    }
+}
+
+fn number(device: usize) -> u32 {
+    u32::try_from(device).unwrap_or(u32::MAX)
+}
+
+impl<'a> Devices<'a> {
+    fn of(engine: &'a Engine, cancel: &'a dyn Cancel, allow_partial: bool) -> Self {
+        let fleet = match engine {
+            Engine::Device(fleet) | Engine::Chunks(fleet) => Some(&**fleet),
+            Engine::Cpu => None,
+        };
+        let lost_before = fleet.into_iter().flat_map(Fleet::losses).map(|loss| loss.ordinal).collect();
+        let (again, none_left) = (Mutex::default(), OnceLock::new());
+        // A partial answer has the segments that were computed before.
+        Self { fleet, lost_before, again, none_left, cancel, ends: !allow_partial }
+    }
+
+    /// Takes what the engine reports of a segment.
+    fn ran(&self, segment: u32, stages: &Stages, failed: Option<&ExecuteError>) {
+        if let Some(moved) = stages.moves().last() {
+            self.again.lock().unwrap_or_else(PoisonError::into_inner).insert(segment, *moved);
+        }
+        let Some((fleet, ExecuteError::Device(fault @ Fault::Lost(_)))) = self.fleet.zip(failed) else { return };
+        if fleet.lost().is_some() {
+            let losses = fleet.losses();
+            let of = losses.last().map_or_else(String::new, |loss| format!("device {}, {}: ", loss.ordinal, loss.name));
+            // The first one is as good as any other.
+            let _ = self.none_left.set(format!("{of}{fault}"));
+        }
+    }
+
+    /// The devices that were lost meanwhile.
+    fn lost(&self) -> Vec<DeviceLost> {
+        let again = self.again.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_loss = |loss: DeviceLoss| {
+            let mine = again.iter().filter(|(_, moved)| moved.from == loss.ordinal);
+            let again = mine.map(|(segment, moved)| SegmentAgain { segment: *segment, device: number(moved.to) });
+            DeviceLost { device: number(loss.ordinal), again: again.collect(), name: loss.name, why: loss.why }
+        };
+        let losses = self.fleet.into_iter().flat_map(Fleet::losses);
+        losses.filter(|loss| !self.lost_before.contains(&loss.ordinal)).map(of_loss).collect()
+    }
+}
+
+/// Runs the scan on threads of this process. Blocks. Devices that are lost meanwhile are in the report, and others compute what they
+/// had begun.
 ///
 /// # Errors
-/// A segment failed and `allow_partial` is off; the deadline passed.
+/// A segment failed and `allow_partial` is off; the deadline passed; no device is left.
 pub fn embedded(
     prepared: &PreparedScan,
     options: RunOptions,
@@ -171,15 +239,29 @@ pub fn embedded(
         (failure.kind, failure.message)
     };
     let references = source.load_references();
+    let devices = Devices::of(&chosen.engine, cancel, allow_partial);
     let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
         let references = references.as_ref().map_err(failure_of)?;
-        source.execute(segment, step, input, references, cancel, stages).map_err(|error| failure_of(&error))
+        let done = source.execute(segment, step, input, references, &devices, stages);
+        devices.ran(segment, stages, done.as_ref().err());
+        done.map_err(|error| failure_of(&error))
     };
-    let (answer, mut report) = local::run_until(prepared, local_options, execute, progress, cancel)?;
+    let ran = local::run_until(prepared, local_options, execute, progress, &devices);
+    let (answer, mut report) = match (ran, devices.none_left.get()) {
+        (Err(local::LocalError::Cancelled), Some(why)) if !cancel.cancelled() => {
+            return Err(local::LocalError::DevicesLost(why.clone()));
+        }
+        (ran, _) => ran?,
+    };
+    report.devices_lost = devices.lost();
+    drop(devices);
     report.backend_reason = match why_lowering.filter(|_| report.backend != BACKEND_CPU) {
         Some(why) => format!("{}; {why}", chosen.reason),
         None => chosen.reason,
     };
+    for lost in &report.devices_lost {
+        report.backend_reason.push_str(&format!("; device {} was lost meanwhile", lost.device));
+    }
     let manifest = &prepared.dataset.manifest;
     let (synthetic, timeframe) = (manifest.synthetic, manifest.timeframe.to_string());
     let document = Some((*prepared.document).clone());

@@ -67,12 +67,22 @@ impl Launches {
     }
 }
 
+/// A request that a lost device had begun, and the device that computed it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceMove {
+    /// The driver's number of the lost device.
+    pub from: usize,
+    /// That of the other one.
+    pub to: usize,
+}
+
 /// Recorded stages, in order of recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stages {
     spans: Vec<StageSpan>,
     left_out: u64,
     launches: Launches,
+    moves: Vec<DeviceMove>,
 }
 
 impl Stages {
@@ -100,6 +110,19 @@ impl Stages {
         }
         self.left_out += other.left_out;
         self.launched(other.launches);
+        other.moves.iter().for_each(|moved| self.moved(*moved));
+    }
+
+    /// Keeps that a request was computed again, unless [`STAGES_MAX`] such are kept.
+    pub fn moved(&mut self, moved: DeviceMove) {
+        if self.moves.len() < STAGES_MAX {
+            self.moves.push(moved);
+        }
+    }
+
+    /// What lost devices had begun, and which computed it again.
+    pub fn moves(&self) -> &[DeviceMove] {
+        &self.moves
     }
 
     /// Counts kernels that were launched.

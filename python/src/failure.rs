@@ -98,6 +98,7 @@ fn kind(error: &anyhow::Error) -> &'static str {
         match cause.downcast_ref::<LocalError>() {
             Some(LocalError::Cancelled) => return "cancelled",
             Some(LocalError::DeadlineExceeded(_)) => return "deadline_exceeded",
+            Some(LocalError::DevicesLost(_)) => return "unavailable",
             _ => {}
         }
         if let Some(error) = cause.downcast_ref::<MarketError>() {

@@ -179,8 +179,15 @@ fn a_device_that_cannot_be_had_is_an_error_where_it_was_asked_for() {
     }
     let tiny = on_device(&home, "memory=30000", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(1);
     assert!(tiny.stderr.contains("bytes are needed at once"), "{}", tiny.stderr);
+    // The only one is lost: nothing is tried again on it, and the reason is given.
     let lost = on_device(&home, "fault=kernel:1:700", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(1);
     assert!(lost.stderr.contains("the device is lost"), "{}", lost.stderr);
+    let reason = "no device is left to compute on: device 0, H100 of the test driver (emulated): ";
+    assert!(lost.stderr.contains(reason) && !lost.stderr.contains("failed 5 times"), "{}", lost.stderr);
+    let managed = ["--backend", "cuda", "--memory-mode", "managed"];
+    let settings = format!("{DEVICE} fault=cuMemAllocManaged:1+:2");
+    let refused = on_device(&home, &settings, &[&SCAN[..], &managed].concat()).expect_code(1);
+    assert!(refused.stderr.contains("the driver's cuMemAllocManaged refuses"), "{}", refused.stderr);
 }
 
 #[test]
@@ -193,6 +200,15 @@ fn devices_lists_the_devices_and_what_would_compute() {
     assert_eq!((&listed["backend"], &listed["devices"][0]["chosen"]), (&"cuda".into(), &true.into()));
     assert_eq!((&listed["driver"], &listed["compiler"]), (&"13.0".into(), &"13.99".into()));
     assert_eq!(listed["devices"][0]["free_bytes"], 100_000_000);
+    // Where none can be used the reason is given once, and no version of what is not used.
+    for (settings, why) in [
+        ("card=t4;card=t4", "compute capability 7.5, and 8.0 is the least"),
+        ("fault=cuStreamCreate:1:2", "CUDA_ERROR_OUT_OF_MEMORY"),
+    ] {
+        let text = on_device(&home, settings, &["devices"]).expect_code(0).stdout;
+        assert!(text.matches(why).count() == 1 && text.contains("computes on: cpu ("), "{text}");
+        assert!(text.contains("not used") && !text.contains("run-time compiler"), "{text}");
+    }
     // Whatever devices this machine has.
     let listed: Value = serde_json::from_str(&home.trawl(&["devices", "--json"]).expect_code(0).stdout).expect("JSON");
     assert!(["cpu", "cuda"].contains(&listed["backend"].as_str().expect("a backend")), "{listed}");
@@ -218,7 +234,8 @@ fn the_benchmark_of_a_gpu_runs_on_the_test_driver_and_says_that_nothing_was_meas
     assert_eq!(report["simulated"], true);
     let sections = report["sections"].as_array().expect("sections");
     let names: Vec<&str> = sections.iter().map(|s| s["name"].as_str().expect("a name")).collect();
-    assert_eq!(names, ["copy", "screen", "atc", "long", "first", "waves", "parity", "functions"]);
+    let f64_names = ["copy", "screen", "atc", "long", "first", "waves", "parity", "functions"];
+    assert_eq!(names, [&f64_names[..], &["screen-f32", "atc-f32", "functions-f32"]].concat());
     sections.iter().for_each(|section| assert_eq!(section["ending"], "done", "{section}"));
     let parity = &sections[6]["figures"];
     for differences in ["differences", "apart_differences", "chunks_differences"] {
@@ -235,9 +252,14 @@ fn the_benchmark_of_a_gpu_runs_on_the_test_driver_and_says_that_nothing_was_meas
         (4, "first_answer_warm_cache_ms"),
         (5, "w1_4224_symbols_ms"),
         (7, "memory_sum_ms"),
+        (8, "w1_last_bar_ms"),
+        (9, "atc_last_bar_ms"),
+        (10, "memory_sum_ms"),
     ] {
         assert!(sections[section]["figures"][figure].as_f64().is_some_and(|x| x > 0.0), "{figure}");
     }
+    let [double, single] = [1, 8].map(|at: usize| sections[at]["figures"]["input_bytes"].as_f64().expect("bytes"));
+    assert_eq!(double, 2.0 * single, "half the bytes in f32");
 }
 
 /// The values that others' programs for a GPU are compared with, and one such program, on NumPy in place of CuPy.
@@ -285,12 +307,25 @@ fn several_devices_compute_together_in_any_memory_mode_and_one_may_be_lost() {
     }
     // The second one ends with its first kernel: the first computes its part too.
     let ends = format!("{DEVICE};{DEVICE} fault=kernel:1:700");
-    run(&ends, &["left.csv", "--devices", "1,0"]).expect_code(0);
+    let said = run(&ends, &["left.csv", "--devices", "1,0", "--report", "left.json"]).expect_code(0);
     assert_eq!(home.read("one.csv"), home.read("left.csv"));
+    let sentence =
+        "a GPU is lost: device 1, H100 of the test driver (emulated): DriverError(CUDA_ERROR_ILLEGAL_ADDRESS";
+    let again = "device 0 computed one segment again";
+    assert!(said.stderr.contains(sentence) && said.stderr.contains(again), "{}", said.stderr);
+    let report = json(&home, "left.json");
+    let [lost] = report["devices_lost"].as_array().expect("a list").as_slice() else { panic!("{report}") };
+    assert_eq!((&lost["device"], &lost["again"][0]["device"]), (&1.into(), &0.into()), "{lost}");
+    assert!(lost["why"].as_str().is_some_and(|why| why.contains("ILLEGAL_ADDRESS")), "{lost}");
+    assert_eq!(report["backend_reason"], "requested with --backend; device 1 was lost meanwhile");
+    assert_eq!(report["shard_runs"][0]["timings"]["device"], "cuda", "{report}");
     let lines = String::from_utf8(home.read("driver.jsonl")).expect("text");
     let ended: Vec<Value> = lines.lines().rev().take(2).map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let did = |device: usize, what: &str| ended[device][what].as_u64().expect("a count");
     assert!(did(0, "launches") == 1 && did(0, "bytes_out") == 0 && did(1, "bytes_out") > 0, "{ended:?}");
+    let well = run(&two, &["two.csv", "--report", "two.json"]).expect_code(0);
+    assert!(!well.stderr.contains("lost"), "{}", well.stderr);
+    assert!(json(&home, "two.json")["devices_lost"].is_null());
     // Mistakes.
     let refused = |settings: &str, arguments: &[&str], why: &str| {
         let ended = run(settings, &[&["no.csv"], arguments].concat()).expect_code(2);
@@ -488,10 +523,26 @@ fn what_devices_gain_is_shown_and_called_simulated_on_the_test_driver() {
         assert!(figure(name) > 0.0, "{name}");
     }
     assert!(figure("overlap_4_streams_ratio") >= 1.0);
+    assert!(figure("graphs_on_launches_saved") >= 4.0 && figure("graphs_off_launches_saved") == 0.0, "{report}");
+    for devices in [1, 2] {
+        let gathers = &report["figures"][format!("gathers_by_nccl_{devices}")];
+        assert_eq!((&gathers["by_devices"], &gathers["by_host"]), (&2.into(), &0.into()), "{report}");
+    }
     assert!(figure("pinned_second_copied_bytes") < figure("pinned_first_copied_bytes") / 2.0, "{report}");
     assert!(figure("coherent_first_copied_bytes") < figure("pinned_first_copied_bytes") / 2.0, "{report}");
-    let report = run(DEVICE);
+    // Kernels that take long enough to bring bars meanwhile.
+    let report = run(&format!("{DEVICE} kernel_us=30000"));
+    let share = |name: &str| report["figures"][format!("prefetch_{name}_hidden_share")].as_f64().expect("a share");
+    assert!(share("on") > 0.2 && share("off") == 0.0, "{report}");
     assert!(report["figures"]["coherent_refused"].as_str().is_some_and(|why| why.contains("GH200")), "{report}");
+    // Every way over and over: nothing grows.
+    let soak = ["bench", "devices", "--soak=2", "--report", "soak.json", "--symbols=70", "--bars=40"];
+    let shown = on_device(&home, &format!("{DEVICE} card=gh200"), &soak).expect_code(0).stdout;
+    assert!(shown.contains("soak, mode coherent") && shown.contains("SIMULATED"), "{shown}");
+    let report = json(&home, "soak.json");
+    assert_eq!(report["figures"]["soak_grown"], serde_json::json!([]), "{report}");
+    let managed = &report["figures"]["soak_managed"];
+    assert!(managed["rounds"].as_u64() >= Some(6) && managed["launches_saved"].as_u64() > Some(0), "{managed}");
     // Without a GPU there are no figures.
     let none = on_device(&home, "fault=cuInit:1+:100", &["bench", "devices"]).expect_code(1);
     assert!(none.stderr.contains("no GPU, so no figures") && none.stdout.is_empty(), "{}", none.stderr);

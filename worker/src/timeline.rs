@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use trawl_kernels::stages::{EngineStage, Stages};
+use trawl_kernels::stages::{EngineStage, Launches, Stages};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans::{self, Finished, KeyValue};
 use trawl_wire::pb;
@@ -97,6 +97,7 @@ struct State {
     /// Number of segments by cache level: device, memory, disk.
     cached: [u32; 3],
     failed: u32,
+    launches: Launches,
 }
 
 /// The record of one shard; shared by its threads.
@@ -181,6 +182,8 @@ impl Timeline {
             from_memory,
             from_disk,
             device: self.device.to_owned(),
+            kernels: state.launches.kernels,
+            launches: state.launches.calls,
         }
     }
 
@@ -236,6 +239,9 @@ pub fn cache_name(device: u32, memory: u32, disk: u32) -> Option<&'static str> {
 
 impl State {
     fn add_all(&mut self, stages: &Stages, segment: Option<u32>) {
+        let Launches { kernels, calls } = stages.launches();
+        self.launches.kernels += kernels;
+        self.launches.calls += calls;
         for span in stages.spans() {
             let part = if span.stage == EngineStage::Kernel { span.part.min(FUSION_GROUPS_MAX - 1) } else { 0 };
             let (started, ended, bytes) = (span.started, span.ended, span.bytes);
@@ -333,7 +339,8 @@ mod tests {
             (EngineStage::Kernel, 0, 15, 90),
             (EngineStage::DeviceToHost, 3, 90, 91),
         ];
-        let second = SegmentRecord { cache: Some(CacheLevel::Device), ..segment_record(start, &second) };
+        let mut second = SegmentRecord { cache: Some(CacheLevel::Device), ..segment_record(start, &second) };
+        second.stages.launched(Launches { kernels: 9, calls: 1 });
         let timings = timeline.take(8, &second).expect("the last");
         let names: Vec<(&str, u32)> = timings.stages.iter().map(|s| (s.stage.as_str(), s.part)).collect();
         let expected =
@@ -345,6 +352,7 @@ mod tests {
         assert_eq!(timings.stages[1].count, 1, "the wait for threads ends once");
         assert_eq!((timings.symbols, timings.bars, timings.bytes), (128, 200, 9600));
         assert_eq!((timings.from_device, timings.from_memory, timings.from_disk), (1, 0, 1));
+        assert_eq!((timings.kernels, timings.launches), (9, 1));
         assert_eq!(cache_name(1, 0, 1), Some("mixed"));
     }
 

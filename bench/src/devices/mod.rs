@@ -1,11 +1,13 @@
-//! `trawl bench devices`: what a user's devices gain by overlap, streams, memory modes, residence and each other. `tune` finds the settings
-//! for one device.
+//! `trawl bench devices`: what a user's devices gain by overlap, streams, memory modes, residence, launch graphs, bars brought ahead,
+//! gathering, and each other; with `--soak` whether anything grows. `tune` finds the settings for one device.
 //!
 //! Every run's bits are compared with those of the first. Times of the driver for tests are called simulated: nothing was measured.
 
 // Part of the `trawl` executable.
 #![deny(clippy::print_stdout)]
 
+mod features;
+mod soak;
 pub mod tune;
 mod work;
 
@@ -42,6 +44,10 @@ pub struct Args {
     /// Times each measurement is repeated; the fastest counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
+
+    /// Measure nothing, and compute so many seconds in each way that there is: it fails if memory, marks or graphs grow, or a bit differs
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    soak: Option<u32>,
 }
 
 /// The size of the market that is measured.
@@ -122,21 +128,44 @@ pub fn run(args: &Args, open: OpenFleet<'_>) -> Result<ExitCode> {
     drop(all);
     let mut want = Vec::new();
     let opened = |options: &ExecutorOptions, count| open(options, count).map_err(|why| anyhow!(why));
-    report.overlap_and_streams(&work, &usual, &opened, args.repeats, &mut want)?;
-    report.modes(&work, &usual, &opened, access, &mut want)?;
-    report.devices(&work, &usual, &opened, (count, args.repeats), &mut want)?;
+    let mut ended = ExitCode::SUCCESS;
+    match args.soak {
+        Some(seconds) => {
+            let grown = soak::run(&mut report, &work, &usual, &opened, (access, count), seconds)?;
+            if !grown.is_empty() {
+                eprintln!("something grew: {}", grown.join("; "));
+                ended = ExitCode::FAILURE;
+            }
+        }
+        None => {
+            report.overlap_and_streams(&work, &usual, &opened, args.repeats, &mut want)?;
+            report.modes(&work, &usual, &opened, access, &mut want)?;
+            report.graphs(&usual, &opened, (args.size.bars, args.repeats))?;
+            report.prefetching(&work, &usual, &opened, args.repeats, &mut want)?;
+            report.gathering(&work, &usual, &opened, (count, args.repeats), &mut want)?;
+            report.devices(&work, &usual, &opened, (count, args.repeats), &mut want)?;
+        }
+    }
     if let Some(path) = &args.report {
         let text = serde_json::to_string_pretty(&report)? + "\n";
         std::fs::write(path, text).with_context(|| format!("cannot write '{}'", path.display()))?;
     }
     io::stdout().write_all(report.table().as_bytes())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(ended)
 }
 
 /// Opens a fleet.
 type Opened<'a> = dyn Fn(&ExecutorOptions, usize) -> Result<Fleet> + 'a;
 
 impl Report {
+    fn line(&mut self, what: impl Into<String>, value: impl Into<String>) {
+        self.lines.push((what.into(), value.into()));
+    }
+
+    fn figure(&mut self, name: impl Into<String>, value: impl Into<Value>) {
+        self.figures.insert(name.into(), value.into());
+    }
+
     fn time(&mut self, name: &str, what: &str, took: Duration, more: &str) {
         self.figures.insert(format!("{name}_ms"), json!(ms(took)));
         self.lines.push((what.to_owned(), format!("{:.3} ms {}{more}", ms(took), self.how)));

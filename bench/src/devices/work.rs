@@ -1,12 +1,13 @@
 //! The work that devices are measured with: the screen W1, last bar, over a synthetic market.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use trawl_kernels::cuda::{BarsSource, CELL_BYTES, Fault, Fleet, RequestEvent, RequestPart};
 use trawl_kernels::stages::{EngineStage, Stages};
-use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
+use trawl_kernels::{Cancel, Executable, NoCancel, Precision, SymbolInput};
 
 use crate::gpu::figures::{compiled, inputs, market, screen_items};
 
@@ -24,6 +25,18 @@ pub(super) struct Work<'a> {
     program: Executable,
     symbols: Vec<SymbolInput<'a>>,
     names: Vec<&'a str>,
+}
+
+/// Evaluates parts, and reports them.
+type Evaluate<'e> = &'e mut dyn FnMut(&[RequestPart<'_>], &mut dyn FnMut(RequestEvent<'_>));
+
+/// Whether bars that are brought ahead are wanted now.
+struct Superseded<'a>(&'a AtomicBool);
+
+impl Cancel for Superseded<'_> {
+    fn cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// One run.
@@ -64,21 +77,66 @@ impl<'a> Work<'a> {
     /// # Errors
     /// [`Fault`] of any part.
     pub fn run(&self, fleet: &Fleet, known: bool) -> Result<Run, Fault> {
+        let parts = self.parts(known.then_some("bench"));
+        self.run_parts(&parts, &mut |parts, report| fleet.evaluate_parts(&self.program, parts, &NoCancel, report))
+    }
+
+    /// Runs it in two calls, as a worker runs a shard: while the first is computed the bars of the second are brought, where the fleet's
+    /// options allow it; what is not there then the second copies itself. `bars` is the name under which they stay.
+    ///
+    /// # Errors
+    /// [`Fault`] of any part.
+    pub fn run_ahead(&self, fleet: &Fleet, bars: &str) -> Result<Run, Fault> {
+        let parts = self.parts(Some(bars));
+        self.run_parts(&parts, &mut |parts, report| {
+            let half = parts.len() / 2;
+            let (first, second) = parts.split_at(half);
+            let is_wanted = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| fleet.prefetch(&self.program, second, &Superseded(&is_wanted)));
+                fleet.evaluate_parts(&self.program, first, &NoCancel, report);
+                is_wanted.store(true, Ordering::Relaxed);
+            });
+            fleet.evaluate_parts(&self.program, second, &NoCancel, &mut |event| match event {
+                RequestEvent::Part { part, values, took } => {
+                    report(RequestEvent::Part { part: part + half, values, took });
+                }
+                RequestEvent::Stages(stages) => report(RequestEvent::Stages(stages)),
+            });
+        })
+    }
+
+    /// Runs it as a cross-section, whose values the devices may gather.
+    ///
+    /// # Errors
+    /// [`Fault`] of any part.
+    pub fn run_gathered(&self, fleet: &Fleet) -> Result<Run, Fault> {
+        let parts = self.parts(Some("bench"));
+        self.run_parts(&parts, &mut |parts, report| {
+            fleet.evaluate_cross_section(&self.program, parts, &NoCancel, report);
+        })
+    }
+
+    /// Its parts; of a known source if `bars` has a name.
+    fn parts(&self, bars: Option<&str>) -> Vec<RequestPart<'_>> {
         let parts = self.symbols.chunks(PART_SYMBOLS).zip(self.names.chunks(PART_SYMBOLS)).enumerate();
-        let parts: Vec<RequestPart<'_>> = parts
+        parts
             .map(|(group, (symbols, names))| RequestPart {
                 symbols: symbols.to_vec(),
                 from: symbols.iter().map(|symbol| symbol.visible.saturating_sub(1)).collect(),
-                source: known.then(|| BarsSource {
-                    bars: Arc::from("bench"),
+                source: bars.map(|bars| BarsSource {
+                    bars: Arc::from(bars),
                     group: u32::try_from(group).unwrap_or(u32::MAX),
                     symbols: names,
                 }),
             })
-            .collect();
+            .collect()
+    }
+
+    fn run_parts(&self, parts: &[RequestPart<'_>], evaluate: Evaluate<'_>) -> Result<Run, Fault> {
         let mut values: Vec<Result<Vec<Vec<Vec<f64>>>, Fault>> = parts.iter().map(|_| Ok(Vec::new())).collect();
         let (begun, mut stages) = (Instant::now(), Stages::default());
-        fleet.evaluate_parts(&self.program, &parts, &NoCancel, &mut |event| match event {
+        evaluate(parts, &mut |event| match event {
             RequestEvent::Stages(batch) => stages.extend(batch),
             RequestEvent::Part { part, values: came, .. } => values[part] = came,
         });
@@ -113,15 +171,22 @@ impl<'a> Work<'a> {
     /// # Errors
     /// As [`Self::best`].
     pub fn checked(&self, fleet: &Fleet, known: bool, want: &mut Vec<u64>) -> Result<Run> {
-        let run = self.run(fleet, known)?;
-        if want.is_empty() {
-            want.clone_from(&run.bits);
-        }
-        if *want != run.bits {
-            bail!("the bits differ from those of the first run: report this");
-        }
-        Ok(run)
+        of_bits(self.run(fleet, known)?, want)
     }
+}
+
+/// The run, if its bits are `want`, which the first run sets.
+///
+/// # Errors
+/// They are not.
+pub(super) fn of_bits(run: Run, want: &mut Vec<u64>) -> Result<Run> {
+    if want.is_empty() {
+        want.clone_from(&run.bits);
+    }
+    if *want != run.bits {
+        bail!("the bits differ from those of the first run: report this");
+    }
+    Ok(run)
 }
 
 /// The time within which at least one span of a stage ran.

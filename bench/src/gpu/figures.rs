@@ -192,33 +192,45 @@ pub(super) fn copy(device: &dyn Device) -> Result<Outcome> {
     Ok(outcome)
 }
 
+/// Bytes of a number.
+pub(super) fn number_bytes(precision: Precision) -> usize {
+    match precision {
+        Precision::F64 => size_of::<f64>(),
+        Precision::F32 => size_of::<f32>(),
+    }
+}
+
 /// The screen W1 over a market that is resident on the device.
-pub(super) fn screen(executor: &Executor, size: &Size) -> Result<Outcome> {
+pub(super) fn screen(executor: &Executor, size: &Size, precision: Precision) -> Result<Outcome> {
     let plan = compiled(&screen_items())?;
-    let program = &Executable::new(plan.program(), Precision::F64);
+    let program = &Executable::new(plan.program(), precision);
     let market = market(size.symbols, size.bars);
     let symbols = inputs(program, &market)?;
-    let cells = f64::from(size.symbols) * f64::from(size.bars) * CELL_BYTES as f64;
+    let cells = f64::from(size.symbols) * f64::from(size.bars) * number_bytes(precision) as f64;
     let (read, written) = (cells * program.inputs.len() as f64, cells * program.outputs.len() as f64);
     let mut outcome = Outcome::done();
     outcome.figure("input_bytes", read);
     let last = kernel_times(executor, program, &symbols, false, size.repeats)?;
-    record(&mut outcome, "w1_last_bar", &last, read, Some((0.8, 0.4)));
+    // The goals are those of f64.
+    let goals = (precision == Precision::F64).then_some((0.8, 0.4));
+    record(&mut outcome, "w1_last_bar", &last, read, goals);
     let all = kernel_times(executor, program, &symbols, true, size.repeats.min(5))?;
     record(&mut outcome, "w1_all_bars", &all, read + written, None);
     Ok(outcome)
 }
 
 /// Adaptive Trend Classification over a market that is resident on the device.
-pub(super) fn atc(executor: &Executor, size: &Size) -> Result<Outcome> {
+pub(super) fn atc(executor: &Executor, size: &Size, precision: Precision) -> Result<Outcome> {
     let plan = compiled(&[ATC])?;
-    let program = &Executable::new(plan.program(), Precision::F64);
+    let program = &Executable::new(plan.program(), precision);
     let market = market(size.symbols, size.bars);
     let symbols = inputs(program, &market)?;
-    let read = f64::from(size.symbols) * f64::from(size.bars) * (CELL_BYTES * program.inputs.len()) as f64;
+    let bar_bytes = number_bytes(precision) * program.inputs.len();
+    let read = f64::from(size.symbols) * f64::from(size.bars) * bar_bytes as f64;
     let mut outcome = Outcome::done();
     let times = kernel_times(executor, program, &symbols, false, size.repeats.min(5))?;
-    record(&mut outcome, "atc_last_bar", &times, read, Some((10.0, 5.0)));
+    let goals = (precision == Precision::F64).then_some((10.0, 5.0));
+    record(&mut outcome, "atc_last_bar", &times, read, goals);
     Ok(outcome)
 }
 

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use trawl_kernels::Precision;
 use trawl_kernels::cuda::{Cache, Device, DeviceName, Executor, ExecutorOptions, Facts};
 use trawl_market::format_time;
 
@@ -103,6 +104,12 @@ pub enum Section {
     Waves,
     /// The last bar of each function by itself, beside the time that its bars take to read
     Functions,
+    /// As 'screen', in f32
+    ScreenF32,
+    /// As 'atc', in f32
+    AtcF32,
+    /// As 'functions', in f32
+    FunctionsF32,
     /// A few plans, for compute-sanitizer
     Small,
     /// The few plans under compute-sanitizer, where it is installed
@@ -111,8 +118,19 @@ pub enum Section {
 
 impl Section {
     /// The sections that run by default: all but those of the sanitizer.
-    const USUAL: [Self; 8] =
-        [Self::Copy, Self::Screen, Self::Atc, Self::Long, Self::First, Self::Waves, Self::Parity, Self::Functions];
+    const USUAL: [Self; 11] = [
+        Self::Copy,
+        Self::Screen,
+        Self::Atc,
+        Self::Long,
+        Self::First,
+        Self::Waves,
+        Self::Parity,
+        Self::Functions,
+        Self::ScreenF32,
+        Self::AtcF32,
+        Self::FunctionsF32,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -124,6 +142,9 @@ impl Section {
             Self::First => "first",
             Self::Waves => "waves",
             Self::Functions => "functions",
+            Self::ScreenF32 => "screen-f32",
+            Self::AtcF32 => "atc-f32",
+            Self::FunctionsF32 => "functions-f32",
             Self::Small => "small",
             Self::Sanitizer => "sanitizer",
         }
@@ -132,9 +153,9 @@ impl Section {
     fn limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Copy | Self::Small => 40,
-            Self::Screen | Self::Atc | Self::Long | Self::Waves => 70,
+            Self::Screen | Self::Atc | Self::Long | Self::Waves | Self::ScreenF32 | Self::AtcF32 => 70,
             Self::First => 120,
-            Self::Parity | Self::Functions => 150,
+            Self::Parity | Self::Functions | Self::FunctionsF32 => 150,
             Self::Sanitizer => sanitizer::SECONDS_MAX,
         })
     }
@@ -375,14 +396,20 @@ fn in_this_process(section: Section, args: &Args, open: OpenDevice) -> Result<Ou
     match section {
         Section::Copy => figures::copy(gpu(args, open)?.as_ref()),
         Section::Parity => parity::catalogue(&gpu(args, open)?, size),
-        Section::Screen => figures::screen(&executor(&gpu(args, open)?, true)?, size),
-        Section::Atc => figures::atc(&executor(&gpu(args, open)?, true)?, size),
+        Section::Screen => figures::screen(&executor(&gpu(args, open)?, true)?, size, Precision::F64),
+        Section::ScreenF32 => figures::screen(&executor(&gpu(args, open)?, true)?, size, Precision::F32),
+        Section::Atc => figures::atc(&executor(&gpu(args, open)?, true)?, size, Precision::F64),
+        Section::AtcF32 => figures::atc(&executor(&gpu(args, open)?, true)?, size, Precision::F32),
         Section::Long => figures::long(&executor(&gpu(args, open)?, true)?, size),
         Section::First => first::first(&gpu(args, open)?, size),
         Section::Waves => sweeps::waves(&executor(&gpu(args, open)?, true)?, size),
         Section::Functions => {
             let device = gpu(args, open)?;
-            sweeps::each_function(device.as_ref(), &executor(&device, true)?, size)
+            sweeps::each_function(device.as_ref(), &executor(&device, true)?, size, Precision::F64)
+        }
+        Section::FunctionsF32 => {
+            let device = gpu(args, open)?;
+            sweeps::each_function(device.as_ref(), &executor(&device, true)?, size, Precision::F32)
         }
         Section::Small => parity::small(&executor(&gpu(args, open)?, true)?),
         Section::Sanitizer => sanitizer::run(args),

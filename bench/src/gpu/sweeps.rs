@@ -5,12 +5,12 @@ use std::time::Duration;
 use anyhow::Result;
 use rayon::prelude::*;
 use serde_json::json;
-use trawl_kernels::cuda::{CELL_BYTES, Device, Executor};
+use trawl_kernels::cuda::{Device, Executor};
 use trawl_kernels::{Executable, Precision};
 use trawl_plan::Input;
 use trawl_plan::catalogue::{Function, functions, sample};
 
-use super::figures::{compiled, copied, inputs, kernel_times, market, ms, screen_items, warm_times};
+use super::figures::{compiled, copied, inputs, kernel_times, market, ms, number_bytes, screen_items, warm_times};
 use super::{Outcome, Size};
 
 /// Symbols in whole rounds of blocks of 32 on 132 multiprocessors: 1, 2, 3 and 4 blocks on each.
@@ -45,17 +45,23 @@ struct Alone {
 }
 
 /// Functions that read columns of bars alone.
-fn alone(function: &Function) -> Option<Alone> {
+fn alone(function: &Function, precision: Precision) -> Option<Alone> {
     let items = sample(function);
     let items: Vec<&str> = items.iter().map(String::as_str).collect();
-    let executable = Executable::new(compiled(&items).ok()?.program(), Precision::F64);
+    let executable = Executable::new(compiled(&items).ok()?.program(), precision);
     let columns = executable.inputs.iter().all(|input| matches!(input, Input::Column(_)));
     (columns && !executable.inputs.is_empty()).then_some(Alone { name: function.name, executable })
 }
 
 /// The last bar of each function by itself, beside the time that its bars take to read.
-pub(super) fn each_function(device: &dyn Device, executor: &Executor, size: &Size) -> Result<Outcome> {
-    let all: Vec<Alone> = functions().take(size.functions.unwrap_or(usize::MAX)).filter_map(alone).collect();
+pub(super) fn each_function(
+    device: &dyn Device,
+    executor: &Executor,
+    size: &Size,
+    precision: Precision,
+) -> Result<Outcome> {
+    let wanted = functions().take(size.functions.unwrap_or(usize::MAX));
+    let all: Vec<Alone> = wanted.filter_map(|function| alone(function, precision)).collect();
     let market = market(size.symbols, size.bars);
     let few = &market[..market.len().min(COMPILED_OVER)];
     // Compiled first, several at a time.
@@ -64,7 +70,7 @@ pub(super) fn each_function(device: &dyn Device, executor: &Executor, size: &Siz
         warm_times(executor, &one.executable, &symbols, 0).map(drop)
     })?;
     let rate = copied(device)?.bytes_per_s;
-    let bar_bytes = f64::from(size.symbols) * f64::from(size.bars) * CELL_BYTES as f64;
+    let bar_bytes = f64::from(size.symbols) * f64::from(size.bars) * number_bytes(precision) as f64;
     if let Some(one) = all.first() {
         kernel_times(executor, &one.executable, &inputs(&one.executable, &market)?, false, 1)?;
     }

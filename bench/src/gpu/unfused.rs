@@ -69,6 +69,14 @@ impl Device for Unfused {
         self.device.stage(cells)
     }
 
+    fn unstage(&self, staging: Staging) {
+        self.device.unstage(staging);
+    }
+
+    fn host_bytes(&self) -> u64 {
+        self.device.host_bytes()
+    }
+
     fn fill(&self, staging: &mut Staging, at: usize, cells: usize, work: &mut dyn FnMut(&mut [u64])) {
         self.device.fill(staging, at, cells, work);
     }

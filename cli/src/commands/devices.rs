@@ -266,6 +266,15 @@ fn shown(args: &ShowArgs) -> Shown {
     }
 }
 
+/// What a row says of the use of a device. What is said of all devices below is not said of each.
+fn use_of(device: &Found, shown: &Shown) -> String {
+    match &device.why_not {
+        None => "chosen".to_owned(),
+        Some(why) if shown.reason.contains(why.as_str()) => "not used".to_owned(),
+        Some(why) => why.clone(),
+    }
+}
+
 fn text(shown: &Shown) -> String {
     let mut text = String::new();
     if !shown.devices.is_empty() {
@@ -280,11 +289,14 @@ fn text(shown: &Shown) -> String {
                 device.free_bytes.map_or_else(String::new, bytes),
                 device.memory_mode.unwrap_or_default().to_owned(),
                 device.health.clone().unwrap_or_default(),
-                device.why_not.clone().unwrap_or_else(|| "chosen".to_owned()),
+                use_of(device, shown),
             ]);
         }
         push_table(&mut text, &table, Page::of_stdout());
-        let _ = writeln!(text, "driver {}, run-time compiler {}", shown.driver, shown.compiler);
+        // Where none can be used nothing is known of them.
+        if !shown.driver.is_empty() {
+            let _ = writeln!(text, "driver {}, run-time compiler {}", shown.driver, shown.compiler);
+        }
         let reason = shown.devices.iter().find_map(|device| Some((device.memory_mode?, device.memory_mode_reason?)));
         if let Some((mode, reason)) = reason {
             let _ =

@@ -338,6 +338,9 @@ fn run_scan(scan: &Scan) -> Result<Scanned, Problem> {
     let outcome = ran.map_err(|error| Problem::of_error(&error.into()))?;
     let mut report = outcome.report;
     report.scan.clone_from(&scan.id);
+    for lost in &report.devices_lost {
+        tracing::error!(scan = scan.id, "{}", lost.sentence());
+    }
     Ok(Scanned {
         answer: outcome.answer,
         report,

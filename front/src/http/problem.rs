@@ -220,6 +220,7 @@ impl Problem {
             let kind = match cause.downcast_ref::<LocalError>() {
                 Some(LocalError::DeadlineExceeded(_)) => Some(Kind::DeadlineExceeded),
                 Some(LocalError::Cancelled) => Some(Kind::Cancelled),
+                Some(LocalError::DevicesLost(_)) => Some(Kind::Unavailable),
                 Some(LocalError::Incomplete(failure)) => return Self::of_failure(failure),
                 Some(_) => Some(Kind::Internal),
                 None => cause.downcast_ref::<MarketError>().map(|error| match error.kind() {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use trawl_kernels::NoCancel;
-use trawl_kernels::cuda::{Connect, ExecutorOptions, GatherOptions, Gathers, MemoryMode, Nccl, Search};
+use trawl_kernels::cuda::{Connect, ExecutorOptions, GatherOptions, Gathers, Nccl, Search};
 use trawl_plan::Program;
 use trawl_test_driver::Driver;
 
@@ -24,7 +24,7 @@ fn all() -> GatherOptions {
     GatherOptions { bytes_min: 0, time_max: Duration::from_millis(300) }
 }
 
-fn nccl() -> Box<dyn Connect> {
+pub fn nccl() -> Box<dyn Connect> {
     let search = Search { folders: vec![Driver::built().folder().to_path_buf()] };
     Box::new(Nccl::find(&search).expect("the test driver's"))
 }
@@ -211,31 +211,4 @@ fn a_library_that_is_not_there_or_too_little_is_a_sentence() {
         Nccl::find(&Search { folders: vec![Driver::built().folder().to_path_buf()] }).expect("the test driver's");
     assert_eq!(found.version(), 22703);
     assert!(found.connect(&[1, 1]).is_err(), "a device twice");
-}
-
-/// Values of each factor that no answer depends on; of every two factors, every pair of values is tried.
-#[test]
-fn no_bit_depends_on_who_gathers_devices_modes_and_streams() {
-    let (program, shard) = (plan(), shard());
-    let whole = std::env::var_os("TRAWL_DEVICE_PAIRS").is_some_and(|wanted| wanted == "all");
-    // Three modes, two numbers of devices and of streams, devices or host: six runs have all pairs, 24 everything.
-    let pairs = [(0, 0, 0, 0), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 0, 0), (2, 0, 1, 0), (2, 1, 0, 1)];
-    let all_of = (0..24).map(|run| (run % 3, run / 3 % 2, run / 6 % 2, run / 12));
-    let runs: Vec<(usize, usize, usize, usize)> = if whole { all_of.collect() } else { pairs.to_vec() };
-    for (mode, count, streams, by_devices) in runs {
-        let settings: Vec<String> =
-            (0..[2, 3][count]).map(|i| format!("card=gh200 when=random seed={}", mode * 5 + streams + i)).collect();
-        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-        let streams = [1, 3][streams];
-        let executor = ExecutorOptions {
-            memory_mode: Some(MemoryMode::ALL[mode]),
-            streams,
-            interactive_streams: streams,
-            ..small()
-        };
-        let bytes_min = if by_devices == 1 { 0 } else { u64::MAX };
-        let gathering = gathering(&settings, &executor, GatherOptions { bytes_min, time_max: Duration::from_secs(5) });
-        gathering.agrees(&shard, &program, 2);
-        assert_eq!(gathering.gathers(), (2 * by_devices as u64, 0));
-    }
 }

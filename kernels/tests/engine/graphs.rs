@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use trawl_kernels::cuda::{CHUNK_BARS, Executor, ExecutorOptions, Fault, MemoryMode, Sequence};
+use trawl_kernels::cuda::{CHUNK_BARS, Executor, ExecutorOptions, Fault, Sequence};
 use trawl_kernels::stages::{EngineStage, Launches, Stages};
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_from};
 use trawl_plan::Program;
 
 use crate::device::{World, bits, last_of, waits, world};
-use crate::fleet::devices;
 use crate::fused::{inputs, lowered, market, program};
 
 /// Recursive steps at three levels, windows, a column and a constant: six kernels over chunks, and two for last bars.
@@ -18,7 +17,7 @@ const PLAN: &[&str] =
 
 const WHEN: [&str; 4] = ["when=late", "when=early", "when=random seed=1", "when=random seed=2 order=reverse"];
 
-fn plan() -> Program {
+pub fn plan() -> Program {
     program(&PLAN.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>())
 }
 
@@ -39,7 +38,7 @@ fn run(
 }
 
 /// Bits of the values over chunks, launched one by one, at the last bars and at all.
-fn one_by_one(program: &Program, symbols: &[SymbolInput<'_>]) -> [Vec<u64>; 2] {
+pub fn one_by_one(program: &Program, symbols: &[SymbolInput<'_>]) -> [Vec<u64>; 2] {
     let plain = world("", with(false));
     let bits = [last_of(symbols), vec![0; symbols.len()]]
         .map(|from| run(&plain.executor, program, symbols, &from).expect("a healthy device").0);
@@ -250,42 +249,6 @@ fn what_is_kept_is_bounded() {
     assert_eq!(world.executor.idle_graphs(), 32);
     assert_eq!(world.device.counts().live_graphs, 64, "a graph and its instance each");
     world.device.let_go();
-}
-
-/// Values of each factor that no answer depends on; of every two factors, every pair of values is tried.
-#[test]
-fn no_bit_depends_on_graphs_devices_modes_and_streams() {
-    let program = plan();
-    let bars = market(&[2_600, CHUNK_BARS, 1_900], 8);
-    let symbols = inputs(&program, &bars, &[]);
-    let want = one_by_one(&program, &symbols);
-    let whole = std::env::var_os("TRAWL_DEVICE_PAIRS").is_some_and(|wanted| wanted == "all");
-    // Three modes, two numbers of devices and of streams, graphs on and off: six runs have all pairs, 24 everything.
-    let pairs = [(0, 0, 0, 0), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 0, 0), (2, 0, 1, 0), (2, 1, 0, 1)];
-    let all = (0..24).map(|run| (run % 3, run / 3 % 2, run / 6 % 2, run / 12));
-    let runs: Vec<(usize, usize, usize, usize)> = if whole { all.collect() } else { pairs.to_vec() };
-    for (mode, devices_of, streams, graphs) in runs {
-        let settings: Vec<String> = (0..[1, 2][devices_of])
-            .map(|i| format!("card=gh200 when=random seed={}", mode * 7 + streams + i))
-            .collect();
-        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-        let streams = [1, 3][streams];
-        let options = ExecutorOptions {
-            memory_mode: Some(MemoryMode::ALL[mode]),
-            streams,
-            interactive_streams: streams,
-            ..with(graphs == 1)
-        };
-        let devices = devices(&settings, &options);
-        for (from, want) in [last_of(&symbols), vec![0; symbols.len()]].iter().zip(&want) {
-            for _ in 0..3 {
-                let stages = &mut Stages::default();
-                let got =
-                    devices.fleet().evaluate_in_chunks(&lowered(&program), &symbols, from, None, &NoCancel, stages);
-                assert!(bits(&got.expect("a healthy device")) == *want, "{options:?}");
-            }
-        }
-    }
 }
 
 #[test]

@@ -11,9 +11,7 @@ use trawl_kernels::{NoCancel, SymbolInput, evaluate_from};
 use trawl_plan::Program;
 
 use crate::device::{World, bits, last_of, plan, waits, world};
-use crate::fleet::devices;
 use crate::fused::{inputs, lowered, market};
-use crate::parts::shard;
 
 /// Batches of about two groups.
 fn small() -> ExecutorOptions {
@@ -108,10 +106,12 @@ fn memory_outside_of_the_devices_own_is_bounded_and_released() {
         assert!(tight.device.counts().most_bytes <= 4 << 20, "{mode}: {:?}", tight.device.counts());
         let World { device, executor } = tight;
         drop(executor);
-        device.trim().expect("a healthy device");
-        let counts = device.counts();
-        // Managed memory waits for its event: the device asks for it when it allocates, and when it is closed.
-        assert!(mode == MemoryMode::Managed || counts.used_bytes == 0, "{mode}: {counts:?}");
+        // The last events are reached within the time of a kernel.
+        let until = Instant::now() + Duration::from_secs(20);
+        while device.counts().used_bytes > 0 {
+            assert!(Instant::now() < until, "{mode}: {:?}", device.counts());
+            device.trim().expect("a healthy device");
+        }
     }
     // Managed memory is refused beyond what is free, in the words of any other lack of memory.
     let refused = world("memory=1048576", in_mode(MemoryMode::Managed));
@@ -120,39 +120,18 @@ fn memory_outside_of_the_devices_own_is_bounded_and_released() {
     assert!(matches!(fault, Fault::OutOfMemory { .. }), "{fault}");
 }
 
-/// Values of each factor that no answer depends on; of every two factors, every pair of values is tried.
-#[test]
-fn no_bit_depends_on_devices_modes_streams_or_residence() {
-    let (program, shard) = (plan(), shard());
-    let counts = [1, 2, 4];
-    let modes = MemoryMode::ALL;
-    let streams = [1, 2, 4];
-    // An orthogonal array of three factors of three values: nine runs instead of 27, twice each, so that the second
-    // finds bars where the first left them.
-    let whole = std::env::var_os("TRAWL_DEVICE_PAIRS").is_some_and(|wanted| wanted == "all");
-    let runs = (0..27).filter(|run| whole || run / 9 == (run % 9 / 3 + run % 3) % 3);
-    for run in runs {
-        let (count, mode, streams) = (counts[run % 3], modes[run / 3 % 3], streams[run / 9]);
-        let settings: Vec<String> =
-            (0..count).map(|i| format!("card=gh200 when=random seed={}", run * 7 + i)).collect();
-        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-        let devices = devices(&settings, &ExecutorOptions { streams, interactive_streams: streams, ..in_mode(mode) });
-        for _ in 0..2 {
-            let came = devices.run(&shard, &program);
-            assert!(came.failed().is_empty(), "{count} {mode} {streams}: {:?}", came.failed());
-            shard.agrees(&program, &came);
-        }
-    }
-}
+/// The modelled clock's settings, whether every bar is wanted, symbols, and which of copies in, kernels and copies out takes longest.
+const SLOWEST: [(u64, u64, bool, usize, usize); 3] =
+    [(150_000, 60_000_000, false, 1600, 1), (40_000, 8_000_000, false, 1600, 0), (20_000, 3_000_000, true, 480, 2)];
 
 #[test]
 fn the_slowest_of_copies_and_kernels_decides_how_long_a_request_takes() {
     let program = plan();
-    let bars = market(&[240; 1600], 5);
-    let symbols = inputs(&program, &bars, &[]);
-    let from = last_of(&symbols);
     // Slower than the emulator, so that the modelled clock decides; each of the three is the slowest once.
-    for (kernel_us, copy_bytes_per_s) in [(150_000, 60_000_000), (40_000, 8_000_000)] {
+    for (kernel_us, copy_bytes_per_s, every_bar, count, slowest) in SLOWEST {
+        let bars = market(&vec![240; count], 5);
+        let symbols = inputs(&program, &bars, &[]);
+        let from = if every_bar { vec![0; symbols.len()] } else { last_of(&symbols) };
         let settings = format!("kernel_us={kernel_us} copy_bytes_per_s={copy_bytes_per_s}");
         let world = world(&settings, small());
         let mut stages = Stages::default();
@@ -168,10 +147,13 @@ fn the_slowest_of_copies_and_kernels_decides_how_long_a_request_takes() {
         // The steady state begins when the first batch is in and ends when the last begins to go out.
         let (first, last) = (kernels[0].started, kernels[kernels.len() - 1].started);
         let steady = last - first;
-        let bytes: u64 = spans(EngineStage::HostToDevice).skip(1).map(|span| span.bytes).sum();
-        let copying = Duration::from_secs_f64(bytes as f64 / f64::from(copy_bytes_per_s));
+        let seconds = |bytes: u64| Duration::from_secs_f64(bytes as f64 / copy_bytes_per_s as f64);
+        let inward = seconds(spans(EngineStage::HostToDevice).skip(1).map(|span| span.bytes).sum());
+        let outward = seconds(spans(EngineStage::DeviceToHost).skip(1).map(|span| span.bytes).sum());
         let computing = Duration::from_micros(kernel_us) * (kernels.len() as u32 - 1);
-        let bound = copying.max(computing);
+        let each = [inward, computing, outward];
+        let bound = each[slowest];
+        assert_eq!(each.iter().max(), Some(&bound), "{settings}: {each:?}");
         println!("{settings}: {} batches, {steady:?} of {:?}, bound {bound:?}", kernels.len(), ended - began);
         assert!(steady < bound.mul_f64(1.2), "{settings}: {steady:?} of {:?}, bound {bound:?}", ended - began);
     }
@@ -214,36 +196,4 @@ fn a_small_request_does_not_wait_for_large_ones() {
     assert!(waited.iter().all(|waited| *waited < all / 3), "{waited:?} of {all:?}");
     // Streams of its own, which the device prefers.
     assert!(world.device.calls("cuStreamCreateWithPriority") >= 1);
-}
-
-#[test]
-fn nothing_is_left_after_thousands_of_batches() {
-    let wanted = std::env::var("TRAWL_DEVICE_BATCHES").ok().and_then(|text| text.parse().ok());
-    let batches = wanted.unwrap_or(10_000);
-    let program = crate::fused::program(&["close - open".to_owned()]);
-    let bars = market(&[3; 2], 5);
-    let symbols = inputs(&program, &bars, &[]);
-    for mode in MemoryMode::ALL {
-        let world = world("card=gh200 when=random seed=8", ExecutorOptions { memory_mode: Some(mode), ..waits() });
-        last(&world, &program, &symbols, "0").expect("a healthy device");
-        let (before, rss) = (world.device.counts(), resident_kib());
-        for batch in 0..batches {
-            // The same bars again and others by turns.
-            let bars = if batch % 2 == 0 { "0".to_owned() } else { (batch % 8).to_string() };
-            last(&world, &program, &symbols, &bars).expect("a healthy device");
-        }
-        let (after, grown) = (world.device.counts(), resident_kib().saturating_sub(rss));
-        assert!(after.live_events <= before.live_events + 8, "{mode}: {before:?} {after:?}");
-        assert!(after.live_allocations <= before.live_allocations + 32, "{mode}: {before:?} {after:?}");
-        println!("{mode}: {grown} KiB more after {batches} batches");
-        // Where this test runs alone: others take memory of the same process.
-        assert!(wanted.is_none() || grown < 16 << 10, "{mode}: {grown} KiB after {batches} batches");
-    }
-}
-
-/// Memory of this process that is resident.
-fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    line.and_then(|line| line.split_whitespace().nth(1)).and_then(|text| text.parse().ok()).unwrap_or(0)
 }

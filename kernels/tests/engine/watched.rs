@@ -113,6 +113,14 @@ impl Device for Watched {
         self.cuda.stage(cells)
     }
 
+    fn unstage(&self, staging: Staging) {
+        self.cuda.unstage(staging);
+    }
+
+    fn host_bytes(&self) -> u64 {
+        self.cuda.host_bytes()
+    }
+
     fn fill(&self, staging: &mut Staging, at: usize, cells: usize, work: &mut dyn FnMut(&mut [u64])) {
         self.cuda.fill(staging, at, cells, work);
     }

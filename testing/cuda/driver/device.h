@@ -102,7 +102,7 @@ enum Engine { COPIES_IN, KERNELS, COPIES_OUT, NO_ENGINE };
 
 struct Counts {
     uint64_t allocations, launches, modules, trims, copies_in, bytes_in, copies_out, bytes_out, used_bytes, most_bytes,
-        live_allocations, live_events, bytes_moved, kernels, graph_launches, live_graphs, gathers;
+        live_allocations, live_events, bytes_moved, kernels, graph_launches, live_graphs, gathers, pinned_bytes;
 };
 
 // The folder of this library.

@@ -349,12 +349,18 @@ int cuMemPrefetchAsync_v2(uint64_t address, size_t bytes, Location to, unsigned 
     return device.ended;
 }
 
+// Waits for all work of the device, as the real one does.
 int cuMemFree_v2(uint64_t address) {
     IN_CONTEXT;
     if (!address) return SUCCESS;
-    Allocation* allocation = device.arena.at(address);
-    if (!allocation || allocation->is_released) return INVALID_VALUE;
+    const Allocation* now = device.arena.at(address);
+    if (!now || now->is_released) return INVALID_VALUE;
+    int64_t end = 0;
+    for (auto& [handle, stream] : device.streams) end = std::max(end, stream->end);
+    sleep_until(end, guard);
     device.run_all();
+    const Allocation* allocation = device.arena.at(address);
+    if (!allocation || allocation->is_released) return INVALID_VALUE;
     if (device.ended == SUCCESS) device.bury(address, allocation->bytes);
     return device.ended;
 }

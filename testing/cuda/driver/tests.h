@@ -48,6 +48,7 @@ void trawl_test_counts(int ordinal, Counts* counts) {
     counts->live_allocations = device->arena.count();
     counts->live_events = device->events.size();
     counts->live_graphs = device->graphs.size() + device->instances.size();
+    for (const auto& [address, bytes] : device->pinned) counts->pinned_bytes += bytes;
 }
 
 uint64_t trawl_test_calls(int ordinal, const char* function) {

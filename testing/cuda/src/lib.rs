@@ -92,6 +92,8 @@ pub struct Counts {
     pub live_graphs: u64,
     /// All-gathers that it took part in to the end.
     pub gathers: u64,
+    /// Bytes of pinned memory that were not released.
+    pub pinned_bytes: u64,
 }
 
 /// A device of this process, with settings, faults and counts of its own.

@@ -82,7 +82,12 @@ pub(super) fn embedded(
         checkpoints,
         cancel: None,
     };
-    Ok(run::embedded(prepared, options, &Waiting::new(quiet))?)
+    let outcome = run::embedded(prepared, options, &Waiting::new(quiet))?;
+    for lost in outcome.report.devices_lost.iter().filter(|_| !quiet) {
+        let sentence = lost.sentence();
+        crate::diagnostics::warning_line(&format!("{sentence}; 'trawl devices' shows what is wrong with it"));
+    }
+    Ok(outcome)
 }
 
 /// The estimated work, for choosing what computes it.

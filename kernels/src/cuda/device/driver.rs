@@ -1,8 +1,7 @@
-//! The CUDA driver as a [`Device`]. All calls into it are in this file; none is made before `device_probe` has found
-//! it.
+//! The CUDA driver as a [`Device`]. No call into it is made before `device_probe` has found it.
 
-use std::ffi::{CStr, CString, c_void};
-use std::path::Path;
+use std::ffi::{CString, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,10 +10,11 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 use crate::cuda::codegen::lower::{Kernel, Lowered};
 use crate::cuda::compile::device_probe::{Gpu, has_function};
 use crate::cuda::device::arguments::{Launch, Pointers};
+use crate::cuda::device::driver_setup::{MANAGED_FUNCTIONS, access_of, priorities, set_up_pool};
+use crate::cuda::device::event_pool::EventPool;
 use crate::cuda::device::graph::{GRAPH_FUNCTIONS, LaunchGraphs};
-use crate::cuda::device::memory_mode::HostAccess;
-use crate::cuda::device::numa::{node_of, on_node};
-use crate::cuda::device::shared_memory::{SharedMemory, prefetch};
+use crate::cuda::device::numa::on_node;
+use crate::cuda::device::shared_memory::{Owner, SharedMemory, block_bytes, prefetch};
 use crate::cuda::device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Place, Staging, Stream, Urgency};
 use crate::cuda::{BACKEND_CUDA, Compiler};
 
@@ -30,12 +30,10 @@ const POLL: Duration = Duration::from_micros(30);
 /// memory: tiles are read once, so a cache would not be reused.
 const CARVE_OUT_PERCENT: i32 = 100;
 
-/// Bytes of a device's id on the bus, with the final 0.
-const PCI_ID_BYTES: usize = 16;
-/// Functions of the driver that managed memory needs.
-const MANAGED_FUNCTIONS: [&str; 4] = ["cuMemAllocManaged", "cuMemAdvise_v2", "cuMemPrefetchAsync_v2", "cuMemFree_v2"];
-/// Functions of the driver that priorities need.
-const PRIORITY_FUNCTIONS: [&str; 2] = ["cuCtxGetStreamPriorityRange", "cuStreamCreateWithPriority"];
+/// The functions that allocate memory, as faults name them.
+const DEVICE_FUNCTION: &str = "cuMemAllocAsync";
+const PINNED_FUNCTION: &str = "cuMemHostAlloc";
+const MANAGED_FUNCTION: &str = MANAGED_FUNCTIONS[0];
 
 /// The same moment on the device and on the host.
 struct Anchor {
@@ -57,6 +55,9 @@ pub struct Cuda {
     /// Whether the driver has graphs.
     has_graphs: bool,
     shared: SharedMemory,
+    events: EventPool,
+    /// Bytes of pinned memory.
+    pinned_bytes: AtomicU64,
     anchor: Mutex<Anchor>,
 }
 
@@ -115,6 +116,8 @@ impl Cuda {
             priorities: priorities(),
             has_graphs: GRAPH_FUNCTIONS.iter().all(|function| has_function(function)),
             shared: SharedMemory::default(),
+            events: EventPool::default(),
+            pinned_bytes: AtomicU64::new(0),
             anchor: Mutex::new(anchor),
         };
         device.renew(&mut device.anchor.lock().unwrap_or_else(PoisonError::into_inner)).map_err(opening)?;
@@ -151,6 +154,20 @@ impl Cuda {
         }
     }
 
+    /// Lets `work` on shared memory ask what it has to know of the device.
+    fn with_owner<T>(&self, work: impl FnOnce(&Owner<'_>) -> T) -> T {
+        let has_ended = |error: DriverError| matches!(self.fault(error), Fault::Lost(_));
+        work(&Owner { events: &self.events, has_ended: &has_ended })
+    }
+
+    /// Destroys the events that nobody uses. The context is current.
+    fn destroy_events(&self) {
+        while let Some(event) = self.events.take() {
+            // SAFETY: nobody else has it, and it is destroyed once.
+            let _ = unsafe { result::event::destroy(event as sys::CUevent) };
+        }
+    }
+
     /// Compares the clocks of device and host.
     fn renew(&self, anchor: &mut Anchor) -> Result<(), DriverError> {
         let before = Instant::now();
@@ -163,67 +180,14 @@ impl Cuda {
         Ok(())
     }
 
-    fn out_of_memory(&self, cells: usize) -> Fault {
+    /// The lack of so many cells, which `function` refused.
+    fn out_of_memory(&self, cells: usize, function: &'static str) -> Fault {
         let free_bytes = result::mem_get_info().map_or(0, |(free, _)| free as u64);
-        Fault::OutOfMemory { needed_bytes: (cells * CELL_BYTES) as u64, free_bytes }
+        let needed_bytes = (cells * CELL_BYTES) as u64;
+        let is_of_host = function == PINNED_FUNCTION;
+        let refused_by = (is_of_host || needed_bytes <= free_bytes).then_some(function);
+        Fault::OutOfMemory { needed_bytes, free_bytes, refused_by }
     }
-}
-
-/// How the device reaches host memory. What an old driver does not know is not there.
-fn access_of(context: &CudaContext, device: sys::CUdevice) -> HostAccess {
-    use sys::CUdevice_attribute::{
-        CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT as COPY_ENGINES,
-        CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS as MANAGED, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID as NUMA_NODE,
-        CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS as PAGE_FAULTS,
-        CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES as COHERENT,
-    };
-    let attribute = |which| context.attribute(which).unwrap_or(0);
-    let known = context.attribute(NUMA_NODE).ok().and_then(|node| u32::try_from(node).ok());
-    HostAccess {
-        is_coherent: attribute(COHERENT) == 1,
-        has_page_faults: attribute(PAGE_FAULTS) == 1,
-        is_managed: attribute(MANAGED) == 1 && MANAGED_FUNCTIONS.iter().all(|function| has_function(function)),
-        numa_node: known.or_else(|| node_of(Path::new("/sys"), &pci_id(device)?)),
-        copy_engines: attribute(COPY_ENGINES).unsigned_abs(),
-    }
-}
-
-/// The device's id on the bus, as `0000:3B:00.0`.
-fn pci_id(device: sys::CUdevice) -> Option<String> {
-    if !has_function("cuDeviceGetPCIBusId") {
-        return None;
-    }
-    let mut text = [0; PCI_ID_BYTES];
-    let bytes = i32::try_from(text.len()).ok()?;
-    // SAFETY: the driver writes at most so many bytes, the last of them 0.
-    let found = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), bytes, device) };
-    found.result().ok()?;
-    // SAFETY: a text that the driver ended.
-    unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().ok().map(str::to_owned)
-}
-
-/// The least and the greatest priority of a stream; equal where there are none.
-fn priorities() -> (i32, i32) {
-    let are_there = PRIORITY_FUNCTIONS.iter().all(|function| has_function(function));
-    are_there.then(|| result::stream::get_priority_range().ok()).flatten().unwrap_or((0, 0))
-}
-
-/// Configures the memory pool: released memory stays with the process, and an allocation never waits for another
-/// stream's release.
-fn set_up_pool(device: sys::CUdevice) -> Result<(), DriverError> {
-    use sys::CUmemPool_attribute::{
-        CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as THRESHOLD,
-        CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES as INTERNAL_DEPENDENCIES,
-    };
-    let (mut all, mut off) = (u64::MAX, 0i32);
-    // SAFETY: the device exists; the first attribute is a number of 64 bits, the second one of 32.
-    unsafe {
-        let pool = result::device::get_mem_pool(device)?;
-        result::mem_pool::set_attribute(pool, THRESHOLD, (&raw mut all).cast())?;
-        // A driver without this attribute has no such dependencies.
-        let _ = result::mem_pool::set_attribute(pool, INTERNAL_DEPENDENCIES, (&raw mut off).cast());
-    }
-    Ok(())
 }
 
 fn new_event() -> Result<sys::CUevent, DriverError> {
@@ -245,7 +209,8 @@ fn milliseconds(ms: f32) -> (bool, Duration) {
 impl Drop for Cuda {
     fn drop(&mut self) {
         if self.bind().is_ok() {
-            self.shared.sweep(true);
+            self.with_owner(|owner| self.shared.close(owner));
+            self.destroy_events();
         }
     }
 }
@@ -264,6 +229,10 @@ impl Device for Cuda {
         Ok(result::mem_get_info().map_err(|e| self.fault(e))?.0 as u64)
     }
 
+    fn host_bytes(&self) -> u64 {
+        self.pinned_bytes.load(Ordering::Relaxed) + self.shared.host_bytes()
+    }
+
     fn probe(&self) -> Result<(), Fault> {
         self.bind()?;
         // SAFETY: the stream is owned and lives as long as `self`.
@@ -274,7 +243,13 @@ impl Device for Cuda {
     }
 
     fn trim(&self) -> Result<(), Fault> {
-        self.bind()?;
+        self.bind().inspect_err(|fault| {
+            if matches!(fault, Fault::Lost(_)) {
+                self.shared.abandon_all();
+            }
+        })?;
+        self.with_owner(|owner| self.shared.empty(owner));
+        self.destroy_events();
         // SAFETY: the device and its pool live.
         unsafe { result::device::get_mem_pool(self.device).and_then(|pool| result::mem_pool::trim_to(pool, 0)) }
             .map_err(|e| self.fault(e))
@@ -298,12 +273,23 @@ impl Device for Cuda {
 
     fn stage(&self, cells: usize) -> Result<Staging, Fault> {
         self.bind()?;
-        // SAFETY: host memory that is not released before the process ends. Not write-combined, since results are read.
+        // SAFETY: released by `unstage` alone. Not write-combined, since results are read.
         let allocate = || unsafe { result::malloc_host(cells * CELL_BYTES, sys::CU_MEMHOSTALLOC_PORTABLE) };
-        let address = on_node(self.facts.access.numa_node, allocate).map_err(|e| self.fault(e))?;
+        let address = on_node(self.facts.access.numa_node, allocate).map_err(|error| match error {
+            DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY) => self.out_of_memory(cells, PINNED_FUNCTION),
+            error => self.fault(error),
+        })?;
         // SAFETY: that many bytes were just allocated; zeroes are valid cells.
         unsafe { address.cast::<u64>().write_bytes(0, cells) };
+        self.pinned_bytes.fetch_add((cells * CELL_BYTES) as u64, Ordering::Relaxed);
         Ok(Staging { address: address as u64, cells })
+    }
+
+    fn unstage(&self, staging: Staging) {
+        // SAFETY: allocated by `stage` and released once, since a handle has no copies; no copy in progress uses it.
+        if self.bind().is_ok() && unsafe { result::free_host(staging.address as *mut c_void) }.is_ok() {
+            self.pinned_bytes.fetch_sub((staging.cells * CELL_BYTES) as u64, Ordering::Relaxed);
+        }
     }
 
     fn fill(&self, staging: &mut Staging, at: usize, cells: usize, work: &mut dyn FnMut(&mut [u64])) {
@@ -328,7 +314,9 @@ impl Device for Cuda {
         // SAFETY: the stream lives; the memory is not read before it is written.
         match unsafe { result::malloc_async(stream.0 as sys::CUstream, bytes) } {
             Ok(address) => Ok(Memory { address, cells, place: Place::Device }),
-            Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(self.out_of_memory(cells)),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
+                Err(self.out_of_memory(cells, DEVICE_FUNCTION))
+            }
             Err(error) => Err(self.fault(error)),
         }
     }
@@ -339,13 +327,23 @@ impl Device for Cuda {
         if !(place == Place::Host && access.is_coherent || place == Place::Managed && access.is_managed) {
             return Err(Fault::Failed(format!("this device does not read memory of the kind {place:?}")));
         }
-        // Managed memory beyond what is free would push out what kernels read.
-        if place == Place::Managed && self.free_bytes()? < (cells * CELL_BYTES) as u64 {
-            return Err(self.out_of_memory(cells));
+        if let Some(memory) = self.with_owner(|owner| self.shared.again(place, cells, owner)) {
+            return Ok(memory);
         }
+        // Managed memory beyond what is free would push out what kernels read.
+        let lacks = || Ok::<bool, Fault>(place == Place::Managed && self.free_bytes()? < block_bytes(cells));
+        if lacks()? {
+            self.with_owner(|owner| self.shared.empty(owner));
+            if lacks()? {
+                return Err(self.out_of_memory(cells, MANAGED_FUNCTION));
+            }
+        }
+        let function = if place == Place::Managed { MANAGED_FUNCTION } else { "the host" };
         match self.shared.allocate(place, cells, self.facts.ordinal) {
             Ok(Some(memory)) => Ok(memory),
-            Ok(None) | Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(self.out_of_memory(cells)),
+            Ok(None) | Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
+                Err(self.out_of_memory(cells, function))
+            }
             Err(error) => Err(self.fault(error)),
         }
     }
@@ -370,9 +368,12 @@ impl Device for Cuda {
 
     fn release(&self, stream: Stream, memory: Memory) {
         if memory.place != Place::Device {
-            // Without a mark it is kept: the device may still read it.
-            if let Ok(mark) = self.mark(stream) {
-                self.shared.release(mark.0 as sys::CUevent, &memory);
+            match self.mark(stream) {
+                Ok(mark) => self.with_owner(|owner| self.shared.release(mark.0 as sys::CUevent, &memory, owner)),
+                // In a context that has ended nothing runs.
+                Err(Fault::Lost(_)) => self.shared.abandon(&memory),
+                // Without a mark it is kept: the device may still read it.
+                Err(_) => {}
             }
             return;
         }
@@ -495,7 +496,10 @@ impl Device for Cuda {
 
     fn mark(&self, stream: Stream) -> Result<Mark, Fault> {
         self.bind()?;
-        let event = new_event().map_err(|e| self.fault(e))?;
+        let event = match self.events.take() {
+            Some(event) => event as sys::CUevent,
+            None => new_event().map_err(|e| self.fault(e))?,
+        };
         // SAFETY: both live.
         match unsafe { result::event::record(event, stream.0 as sys::CUstream) } {
             Ok(()) => Ok(Mark(event as u64)),
@@ -551,7 +555,8 @@ impl Device for Cuda {
     }
 
     fn forget(&self, mark: Mark) {
-        if self.bind().is_ok() {
+        // A later record replaces one that was not reached.
+        if !self.events.keep(mark.0) && self.bind().is_ok() {
             // SAFETY: created by `mark` and released once, since a mark has no copies.
             let _ = unsafe { result::event::destroy(mark.0 as sys::CUevent) };
         }

@@ -7,6 +7,8 @@
 pub(super) mod arguments;
 pub(super) mod driver;
 mod driver_graphs;
+mod driver_setup;
+mod event_pool;
 pub(super) mod graph;
 pub(super) mod launcher;
 pub(super) mod memory_mode;
@@ -83,12 +85,14 @@ impl Facts {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Not even one group of symbols fits into memory.
-    #[error("out of memory on the device: {needed_bytes} bytes are needed at once, {free_bytes} are free")]
+    #[error("{}", out_of_memory(*needed_bytes, *free_bytes, *refused_by))]
     OutOfMemory {
         /// Bytes needed at once.
         needed_bytes: u64,
-        /// Bytes that were free.
+        /// Bytes of device memory that were free.
         free_bytes: u64,
+        /// The driver's function that refused them although so many were free, or memory of the host.
+        refused_by: Option<&'static str>,
     },
     /// A batch exceeded its time limit. The device is intact; another worker may be faster.
     #[error("a batch ran for {} ms on the device, {} ms are allowed", took.as_millis(), allowed.as_millis())]
@@ -115,7 +119,28 @@ pub enum Fault {
     Cancelled,
 }
 
+/// The text of [`Fault::OutOfMemory`].
+fn out_of_memory(needed_bytes: u64, free_bytes: u64, refused_by: Option<&str>) -> String {
+    match refused_by {
+        None => format!("out of memory on the device: {needed_bytes} bytes are needed at once, {free_bytes} are free"),
+        Some(function) => format!(
+            "out of memory: the driver's {function} refuses {needed_bytes} bytes, while {free_bytes} bytes of device memory are free"
+        ),
+    }
+}
+
 impl Fault {
+    /// A lack of memory, where at least so many bytes are needed at once. What the driver refuses keeps its own figure.
+    #[must_use]
+    pub fn needing(self, bytes: u64) -> Self {
+        match self {
+            Self::OutOfMemory { needed_bytes, free_bytes, refused_by: None } => {
+                Self::OutOfMemory { needed_bytes: needed_bytes.max(bytes), free_bytes, refused_by: None }
+            }
+            fault => fault,
+        }
+    }
+
     /// Whether another worker, or this one later, may succeed.
     pub fn is_retryable(&self) -> bool {
         !self.has_no_kernel() && !matches!(self, Self::Cancelled)
@@ -179,7 +204,8 @@ impl Memory {
     }
 }
 
-/// Pinned host memory, which the device copies from and to asynchronously. Lives as long as the device.
+/// Pinned host memory, which the device copies from and to asynchronously. Lives as long as the device, unless it is released by
+/// [`Device::unstage`].
 #[derive(Debug)]
 pub struct Staging {
     pub(crate) address: u64,
@@ -241,11 +267,15 @@ pub trait Device: Send + Sync + Debug {
     /// [`Fault`].
     fn probe(&self) -> Result<(), Fault>;
 
-    /// Returns memory that this process has released, but keeps for later allocations, to the device.
+    /// Returns what this process has released, but keeps for later use, to the device and to the system: memory and marks.
+    /// Memory of the host is returned even if the device is lost, as far as nothing may access it any more.
     ///
     /// # Errors
     /// [`Fault`].
     fn trim(&self) -> Result<(), Fault>;
+
+    /// Bytes of host memory that are allocated for the device: pinned, and read by kernels in place.
+    fn host_bytes(&self) -> u64;
 
     /// A stream; of work that waits in several, the device begins with the more urgent.
     ///
@@ -258,6 +288,10 @@ pub trait Device: Send + Sync + Debug {
     /// # Errors
     /// [`Fault`].
     fn stage(&self, cells: usize) -> Result<Staging, Fault>;
+
+    /// Releases pinned host memory, which no copy in progress uses. The driver may refuse it for a device that is lost: then it is kept
+    /// until the process ends.
+    fn unstage(&self, staging: Staging);
 
     /// Lets `work` write cells of host memory. No copy in progress may read them.
     fn fill(&self, staging: &mut Staging, at: usize, cells: usize, work: &mut dyn FnMut(&mut [u64]));

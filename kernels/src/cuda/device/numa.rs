@@ -5,11 +5,48 @@
 mod linux {
     use std::path::Path;
 
-    /// Policies of `set_mempolicy(2)`.
-    const DEFAULT: libc::c_int = 0;
+    /// A policy of `set_mempolicy(2)`.
     const PREFERRED: libc::c_int = 1;
-    /// Highest number of a node that the mask below can name.
-    const NODE_MAX: u32 = 63;
+    /// Nodes that a mask can name: the most that a kernel is built for.
+    const NODES: usize = 1024;
+    /// The system reads one bit less than it is given the number of.
+    const MASK_BITS: usize = NODES + 1;
+
+    /// The policy by which the system chooses the node of a thread's new memory.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct Policy {
+        mode: libc::c_int,
+        /// A bit for each node.
+        mask: [u64; NODES / 64],
+    }
+
+    impl Policy {
+        /// This node first; `None` if a mask cannot name it.
+        fn preferring(node: u32) -> Option<Self> {
+            let mut mask = [0; NODES / 64];
+            *mask.get_mut(node as usize / 64)? |= 1 << (node % 64);
+            Some(Self { mode: PREFERRED, mask })
+        }
+
+        /// That of this thread; `None` if the system does not say.
+        fn of_this_thread() -> Option<Self> {
+            let (mut mode, mut mask) = (0, [0u64; NODES / 64]);
+            let (mode_at, mask_at): (*mut libc::c_int, *mut u64) = (&raw mut mode, mask.as_mut_ptr());
+            // SAFETY: places for a number, and for a mask of at least so many bits; without flags no address is read.
+            let got = unsafe {
+                libc::syscall(libc::SYS_get_mempolicy, mode_at, mask_at, MASK_BITS, std::ptr::null::<u8>(), 0u64)
+            };
+            (got == 0).then_some(Self { mode, mask })
+        }
+
+        /// Makes it that of this thread; `false` if the system refuses it.
+        fn set(&self) -> bool {
+            let is_empty = self.mask.iter().all(|word| *word == 0);
+            let (mask, bits) = if is_empty { (std::ptr::null(), 0) } else { (self.mask.as_ptr(), MASK_BITS) };
+            // SAFETY: a mask of at least so many bits, which is read by the call; only this thread's policy changes.
+            unsafe { libc::syscall(libc::SYS_set_mempolicy, self.mode, mask, bits) == 0 }
+        }
+    }
 
     /// The node of the PCI device with this id, such as `0000:3b:00.0`, by the system's files under `root` (`/sys`).
     pub fn node_of(root: &Path, pci: &str) -> Option<u32> {
@@ -22,17 +59,15 @@ mod linux {
         text.trim().parse::<i64>().ok().and_then(|node| u32::try_from(node).ok())
     }
 
-    /// Runs `work`, whose allocations are on `node` as far as it has room.
+    /// Runs `work`, whose allocations are on `node` as far as it has room; the thread's policy is as before afterwards. A system that
+    /// refuses it, or does not say what it was before, allocates where it always does.
     pub fn on_node<T>(node: Option<u32>, work: impl FnOnce() -> T) -> T {
-        let Some(node) = node.filter(|node| *node <= NODE_MAX) else { return work() };
-        let mask: u64 = 1 << node;
-        // SAFETY: the mask has the given number of bits and lives for the call; only this thread's policy changes. A
-        // system that refuses it allocates where it always does.
-        let is_set = unsafe { libc::syscall(libc::SYS_set_mempolicy, PREFERRED, &raw const mask, 64u64) } == 0;
+        let policies = node.and_then(Policy::preferring).zip(Policy::of_this_thread());
+        let before = policies.filter(|(wanted, _)| wanted.set()).map(|(_, before)| before);
         let done = work();
-        if is_set {
-            // SAFETY: without a mask, as the default policy requires.
-            unsafe { libc::syscall(libc::SYS_set_mempolicy, DEFAULT, std::ptr::null::<u64>(), 0u64) };
+        if let Some(before) = before {
+            // It was accepted before.
+            let _ = before.set();
         }
         done
     }
@@ -57,8 +92,30 @@ mod linux {
 
         #[test]
         fn work_runs_whether_the_node_exists_or_not() {
-            for node in [None, Some(0), Some(63), Some(64)] {
+            for node in [None, Some(0), Some(63), Some(64), Some(1023), Some(1024), Some(u32::MAX)] {
                 assert_eq!(on_node(node, || vec![1u8; 100_000].len()), 100_000, "{node:?}");
+            }
+        }
+
+        /// In a thread of its own, whose policy is changed.
+        #[test]
+        fn the_policy_of_a_thread_is_what_it_was_before() {
+            let tried = std::thread::spawn(|| {
+                let Some(usual) = Policy::of_this_thread() else { return false };
+                // MPOL_BIND and MPOL_INTERLEAVE, as numactl sets them for a whole process, and what there was.
+                let nodes = Policy::preferring(0).expect("the first node");
+                for before in [Policy { mode: 2, ..nodes }, Policy { mode: 3, ..nodes }, usual] {
+                    if !before.set() {
+                        return false;
+                    }
+                    let within = on_node(Some(0), Policy::of_this_thread);
+                    assert_eq!(within, Policy::preferring(0), "of {before:?}");
+                    assert_eq!(Policy::of_this_thread(), Some(before));
+                }
+                true
+            });
+            if !tried.join().expect("no panic") {
+                eprintln!("SKIPPED: this system does not let a thread choose the node of its memory");
             }
         }
     }

@@ -52,6 +52,8 @@ struct State {
     /// Bytes that were brought ahead and then read, and bytes that requests copied themselves.
     read_bytes: u64,
     copied_bytes: u64,
+    /// Whether nothing is cached any more.
+    is_closed: bool,
 }
 
 /// The column cache of a device.
@@ -125,7 +127,7 @@ impl ResidentColumns {
         let state = &mut *self.state();
         let new: Vec<&(ColumnKey, usize)> =
             columns.iter().filter(|(key, _)| !state.columns.contains_key(key)).collect();
-        if bytes > self.bytes_max || new.is_empty() {
+        if bytes > self.bytes_max || new.is_empty() || state.is_closed {
             return;
         }
         while state.bytes + bytes > self.bytes_max {
@@ -148,6 +150,18 @@ impl ResidentColumns {
         if let Some(piece) = state.pieces.values_mut().find(|piece| Arc::ptr_eq(&piece.held, old)) {
             piece.held = Arc::clone(copy);
         }
+    }
+
+    /// Evicts everything, and caches nothing from now on.
+    pub fn close(&self) {
+        let pieces = {
+            let state = &mut *self.state();
+            state.is_closed = true;
+            (state.columns, state.order, state.bytes) = (BTreeMap::new(), BTreeMap::new(), 0);
+            std::mem::take(&mut state.pieces)
+        };
+        // Without the lock: releasing calls the driver.
+        drop(pieces);
     }
 
     /// Evicts the least recently used allocation that is not in use; returns `false` if there is none.

@@ -191,6 +191,15 @@ impl Executor {
         self.resident.bytes()
     }
 
+    /// Free bytes of its device's memory, whoever uses the rest.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn free_bytes(&self) -> Result<u64, Fault> {
+        self.still_used()?;
+        self.device.free_bytes()
+    }
+
     /// Launch graphs that are kept for later batches.
     pub fn idle_graphs(&self) -> usize {
         self.graphs.idle()
@@ -215,9 +224,28 @@ impl Executor {
     /// [`Fault::Lost`] if it is given up, now or before; [`Fault::Failed`] if one call failed.
     pub fn probe(&self) -> Result<(), Fault> {
         if let Some(why) = self.lost() {
+            // What requests had when the device was lost they have returned by now.
+            self.let_go();
             return Err(Fault::Lost(why.to_owned()));
         }
         self.device.probe().inspect_err(|fault| self.notice(fault))
+    }
+
+    /// Bytes of host memory that are allocated for its device: pinned, and read by kernels in place.
+    pub fn host_bytes(&self) -> u64 {
+        self.device.host_bytes()
+    }
+
+    /// Releases what a device that is no longer used holds, as far as nothing may use it any more; called again when requests have
+    /// ended.
+    pub(super) fn let_go(&self) {
+        self.resident.close();
+        // Calls that wait for a device would wait for ever for a silent one.
+        if self.pool.close() {
+            self.graphs.clear();
+            // Of a context that has ended the host's memory alone is released.
+            let _ = self.device.trim();
+        }
     }
 
     /// Gives up the device although it answers: requests that are under way fail with [`Fault::Lost`], and there are no more.
@@ -367,6 +395,10 @@ impl Executor {
             self.notice(&fault);
             call.fail(0..call.groups.len(), &fault, report);
         }
+        // Another request may have lost it meanwhile.
+        if self.lost().is_some() {
+            self.let_go();
+        }
     }
 
     /// Returns what is kept for later work to the device.
@@ -380,6 +412,7 @@ impl Executor {
         if let Fault::Lost(why) = fault {
             // The first reason counts.
             let why = self.lost.get_or_init(|| why.clone());
+            self.let_go();
             self.notify_lost(why);
         }
     }
@@ -460,10 +493,9 @@ impl Executor {
             let returns = self.pool.returns();
             let Some(lent) = self.pool.lend(Urgency::Batch, true)? else { continue };
             match self.start(call, groups.clone(), lent) {
-                Err(Fault::OutOfMemory { needed_bytes, free_bytes }) => {
+                Err(fault @ Fault::OutOfMemory { .. }) => {
                     if !self.resident.let_go_of_one() && !self.pool.wait_for_return(returns) {
-                        let needed_bytes = needed_bytes.max(call.bytes_of(&groups));
-                        return Err(Fault::OutOfMemory { needed_bytes, free_bytes });
+                        return Err(fault.needing(call.bytes_of(&groups)));
                     }
                 }
                 started => return started,

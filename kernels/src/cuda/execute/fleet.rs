@@ -17,7 +17,7 @@ use crate::cuda::execute::gatherer::Gatherer;
 use crate::cuda::execute::held::Holding;
 use crate::cuda::execute::paying::Prefetches;
 use crate::cuda::execute::request::{BarsSource, RequestEvent, RequestPart};
-use crate::stages::Stages;
+use crate::stages::{DeviceMove, Stages};
 use crate::{Cancel, Executable, SymbolInput};
 
 /// A device takes parts of which it is the first choice until its load exceeds the mean by 1/`OVERLOAD_SHARE`; the next
@@ -114,6 +114,21 @@ impl Fleet {
     pub fn lost(&self) -> Option<&str> {
         let lost = |executor| Executor::lost(executor).is_some();
         if self.executors.iter().all(lost) { self.executors[0].lost() } else { None }
+    }
+
+    /// The devices that are lost by now, each with how many devices are left.
+    pub fn losses(&self) -> Vec<DeviceLoss> {
+        let left = self.living().count();
+        let loss = |executor: &Executor| {
+            let Facts { ordinal, name, .. } = executor.facts().clone();
+            Some(DeviceLoss { ordinal, name, why: executor.lost()?.to_owned(), left })
+        };
+        self.executors.iter().filter_map(loss).collect()
+    }
+
+    /// Bytes of host memory that are allocated for all devices together: pinned, and read by kernels in place.
+    pub fn host_bytes(&self) -> u64 {
+        self.executors.iter().map(Executor::host_bytes).sum()
     }
 
     /// Calls `notify` once for each device that is lost, immediately for those that are lost already.
@@ -271,7 +286,9 @@ impl Fleet {
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
-        self.on_one(source, |executor| executor.evaluate_from(program, symbols, from, source, cancel, stages))
+        self.on_one(source, stages, |executor, stages| {
+            executor.evaluate_from(program, symbols, from, source, cancel, stages)
+        })
     }
 
     /// As [`Executor::evaluate_in_chunks`], on one device; on another one if that is lost.
@@ -287,7 +304,7 @@ impl Fleet {
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
-        self.on_one(source, |executor| {
+        self.on_one(source, stages, |executor, stages| {
             executor.evaluate_in_chunks(program, symbols, from, source, cancel, stages, true)
         })
     }
@@ -295,13 +312,24 @@ impl Fleet {
     fn on_one<T>(
         &self,
         source: Option<&BarsSource<'_>>,
-        mut run: impl FnMut(&Executor) -> Result<T, Fault>,
+        stages: &mut Stages,
+        mut run: impl FnMut(&Executor, &mut Stages) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let mut last = Fault::Lost(self.lost().unwrap_or("no device is left").to_owned());
+        let mut lost: Vec<usize> = Vec::new();
         for at in self.ranked(source) {
-            match run(&self.executors[at]) {
-                Err(fault @ Fault::Lost(_)) => last = fault,
-                done => return done,
+            let executor = &self.executors[at];
+            let ordinal = executor.facts().ordinal;
+            match run(executor, stages) {
+                Err(fault @ Fault::Lost(_)) => {
+                    last = fault;
+                    lost.push(ordinal);
+                }
+                Ok(done) => {
+                    lost.into_iter().for_each(|from| stages.moved(DeviceMove { from, to: ordinal }));
+                    return Ok(done);
+                }
+                failed => return failed,
             }
         }
         Err(last)

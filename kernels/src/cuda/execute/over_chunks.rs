@@ -141,11 +141,10 @@ impl Executor {
                     self.trim()?;
                     trimmed = true;
                 }
-                Err(Fault::OutOfMemory { needed_bytes, free_bytes }) => {
+                Err(fault @ Fault::OutOfMemory { .. }) => {
                     alone.get_or_insert_with(|| self.tight.lock().unwrap_or_else(PoisonError::into_inner));
                     if symbols.len() > 1 || !self.pool.wait_for_return(returns) {
-                        let needed_bytes = needed_bytes.max(call.bytes(symbols));
-                        return Err(Fault::OutOfMemory { needed_bytes, free_bytes });
+                        return Err(fault.needing(call.bytes(symbols)));
                     }
                     trimmed = false;
                 }

@@ -15,6 +15,8 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Pinned buffers of a track: two in each direction.
 const BUFFERS_OF_TRACK: usize = 4;
+/// How long the streams of a device that is no longer used may take until its pinned memory is released; else it is tried again later.
+const CLOSING_MAX: Duration = Duration::from_secs(1);
 
 /// Budget of device memory in bytes, and the part in use.
 #[derive(Debug)]
@@ -33,7 +35,8 @@ impl Budget {
         match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
             Ok(_) => Ok(()),
             Err(used) => {
-                Err(Fault::OutOfMemory { needed_bytes: bytes, free_bytes: self.bytes_max.saturating_sub(used) })
+                let free_bytes = self.bytes_max.saturating_sub(used);
+                Err(Fault::OutOfMemory { needed_bytes: bytes, free_bytes, refused_by: None })
             }
         }
     }
@@ -124,6 +127,24 @@ struct Buffer {
     busy: Option<OwnMark>,
 }
 
+/// Pinned buffers of a track that is being made; released on drop.
+struct Pinned<'a> {
+    device: &'a Arc<dyn Device>,
+    buffers: Vec<Staging>,
+}
+
+impl Pinned<'_> {
+    fn taken(&mut self) -> Vec<Staging> {
+        std::mem::take(&mut self.buffers)
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        self.taken().into_iter().for_each(|staging| self.device.unstage(staging));
+    }
+}
+
 /// A stream and its buffers; used by one batch at a time.
 #[derive(Debug)]
 pub(super) struct Track {
@@ -146,17 +167,41 @@ impl Track {
         staging_cells: usize,
         urgency: Urgency,
     ) -> Result<Self, Fault> {
-        let buffer = || Ok::<_, Fault>(Buffer { staging: device.stage(staging_cells)?, used: 0, busy: None });
+        // What was pinned before something failed is released: a later call begins anew.
+        let mut pinned = Pinned { device, buffers: Vec::with_capacity(BUFFERS_OF_TRACK) };
+        for _ in 0..BUFFERS_OF_TRACK {
+            pinned.buffers.push(device.stage(staging_cells)?);
+        }
+        let stream = device.stream(urgency)?;
+        let buffer = |staging: Staging| Buffer { staging, used: 0, busy: None };
+        let Ok([first, second, third, fourth]) = <[Staging; BUFFERS_OF_TRACK]>::try_from(pinned.taken()) else {
+            return Err(Fault::Failed("a stream without its buffers".to_owned()));
+        };
         Ok(Self {
-            stream: device.stream(urgency)?,
+            stream,
             urgency,
-            inward: [buffer()?, buffer()?],
+            inward: [buffer(first), buffer(second)],
             filling: 0,
             staging_cells,
-            outward: [device.stage(staging_cells)?, device.stage(staging_cells)?],
+            outward: [third, fourth],
             device: Arc::clone(device),
             budget: Arc::clone(budget),
         })
+    }
+
+    /// Whether the device does nothing of this stream any more, so that its buffers may be released.
+    fn is_quiet(&self) -> bool {
+        match self.mark() {
+            Ok(mark) => matches!(mark.wait_for(CLOSING_MAX), Ok(true) | Err(Fault::Lost(_))),
+            // Of a context that has ended.
+            Err(fault) => matches!(fault, Fault::Lost(_)),
+        }
+    }
+
+    /// Releases the buffers, which the device does not use any more.
+    fn release(self) {
+        let Self { device, inward, outward, .. } = self;
+        inward.into_iter().map(|buffer| buffer.staging).chain(outward).for_each(|staging| device.unstage(staging));
     }
 
     pub fn allocate(&self, cells: usize) -> Result<DeviceBuffer, Fault> {
@@ -262,6 +307,11 @@ struct PoolState {
     /// By [`Urgency`].
     idle: [Vec<Track>; Urgency::COUNT],
     made: [usize; Urgency::COUNT],
+    /// Whether there was no pinned memory for another track: it is not asked for again.
+    is_short: [bool; Urgency::COUNT],
+    /// Whether the device is no longer used, and whether the buffers are released.
+    is_closed: bool,
+    is_released: bool,
     /// Number of returned tracks.
     returns: u64,
 }
@@ -298,10 +348,22 @@ impl Pool {
             if let Some(track) = state.idle[class].pop() {
                 return Ok(Some(Lent { pool: Arc::clone(self), track: ManuallyDrop::new(track) }));
             }
-            if state.made[class] < self.tracks_max[class] {
-                let track = Track::new(&self.device, &self.budget, self.staging_cells, urgency)?;
-                state.made[class] += 1;
-                return Ok(Some(Lent { pool: Arc::clone(self), track: ManuallyDrop::new(track) }));
+            if state.is_closed {
+                return Err(Fault::Lost("it is no longer used".to_owned()));
+            }
+            if state.made[class] < self.tracks_max[class] && !state.is_short[class] {
+                match self.make(urgency, state.made[class] == 0) {
+                    Ok(track) => {
+                        state.made[class] += 1;
+                        return Ok(Some(Lent { pool: Arc::clone(self), track: ManuallyDrop::new(track) }));
+                    }
+                    // Those that there are have to do.
+                    Err(Fault::OutOfMemory { .. }) if state.made[class] > 0 => {
+                        state.is_short[class] = true;
+                        continue;
+                    }
+                    Err(fault) => return Err(fault),
+                }
             }
             if !wait {
                 return Ok(None);
@@ -312,6 +374,40 @@ impl Pool {
 }
 
 impl Pool {
+    /// A new track. Where there is not enough pinned memory its buffers are halved, down to one row, if `with_less`.
+    fn make(&self, urgency: Urgency, with_less: bool) -> Result<Track, Fault> {
+        let mut rows = self.staging_cells / GROUP_LANES;
+        loop {
+            match Track::new(&self.device, &self.budget, rows * GROUP_LANES, urgency) {
+                Err(Fault::OutOfMemory { .. }) if with_less && rows > 1 => rows /= 2,
+                made => return made,
+            }
+        }
+    }
+
+    /// Releases the pinned memory of a device that is no longer used, once all tracks are back and the device does nothing of theirs
+    /// any more. Until then nothing happens, and it returns `false`.
+    pub fn close(&self) -> bool {
+        let idle = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.is_closed {
+                // By this call of another thread, or before.
+                return state.is_released;
+            }
+            if !state.idle.iter().map(Vec::len).eq(state.made) {
+                return false;
+            }
+            state.is_closed = true;
+            std::mem::take(&mut state.idle)
+        };
+        let is_quiet = idle.iter().flatten().all(Track::is_quiet);
+        let (kept, released) = if is_quiet { (Default::default(), idle) } else { (idle, Default::default()) };
+        released.into_iter().flatten().for_each(Track::release);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.idle, state.is_closed, state.is_released) = (kept, is_quiet, is_quiet);
+        is_quiet
+    }
+
     /// Number of returned tracks so far.
     pub fn returns(&self) -> u64 {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).returns
@@ -325,7 +421,7 @@ impl Pool {
             if state.returns > returns.saturating_add(1) {
                 return true;
             }
-            if state.idle.iter().map(Vec::len).eq(state.made) {
+            if state.is_closed || state.idle.iter().map(Vec::len).eq(state.made) {
                 return false;
             }
             state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);

@@ -184,8 +184,10 @@ impl Watched {
         report: &mut impl FnMut(&HealthEvent<'_>),
     ) {
         let is_slice = self.facts.slice.is_some();
-        if executor.lost().is_none()
-            && let Err(Fault::Lost(why)) = executor.probe()
+        let was_lost = executor.lost().is_some();
+        // One that is lost releases what it still holds.
+        if let Err(Fault::Lost(why)) = executor.probe()
+            && !was_lost
         {
             self.lasting.push(Finding::Sticky(why));
         }
