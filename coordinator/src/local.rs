@@ -441,7 +441,8 @@ impl<'a> Run<'a> {
                     self.progress.segment_failed(segment, kind, &message);
                     let symbols = self.prepared.symbols_of(segment);
                     self.failures.push(FailedSegment { segment, symbols, kind, message: message.clone() });
-                    self.report.failed.push(FailedRun { segment, kind, message, attempts, symbols: Vec::new() });
+                    let (worker, symbols) = (String::new(), Vec::new());
+                    self.report.failed.push(FailedRun { segment, kind, message, worker, attempts, symbols });
                     self.progress.segment_ended(segment, self.ended());
                 }
                 Command::End { outcome: Outcome::DeadlineExceeded, .. } => self.over.store(true, Ordering::Relaxed),

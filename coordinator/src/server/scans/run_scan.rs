@@ -34,7 +34,7 @@ use crate::durable::recovery::GENERATIONS_MAX;
 use crate::durable::{Pin, Recorded};
 use crate::planner::name_key;
 use crate::prepare::PreparedScan;
-use crate::report::ms_since;
+use crate::report::{FailedRun, ms_since};
 use crate::scan_steps::{PassError, Passes};
 use crate::server::dispatcher::{Submission, no_worker};
 use crate::server::work::WorkShare;
@@ -310,6 +310,18 @@ fn of_pass(error: &PassError) -> Failure {
     Failure::new(kind, bounded_reason(text_of(error)))
 }
 
+/// As [`of_pass`], with the worker at which the segment failed.
+fn of_step(error: PassError, failed: &[FailedRun]) -> Failure {
+    let at = |of: u32| failed.iter().rev().find(|run| run.segment == of && !run.worker.is_empty());
+    of_pass(&match error {
+        PassError::Incomplete { segment, kind, message } => {
+            let worker = at(segment).map_or_else(String::new, |run| format!("worker '{}': ", run.worker));
+            PassError::Incomplete { segment, kind, message: worker + &message }
+        }
+        error => error,
+    })
+}
+
 /// Bytes of a running scan beside its plan and its results: its task, spans and the states of its shards. 17 KiB were measured
 /// with 500 symbols, 34 KiB with 10,000.
 const RUNNING_BYTES: usize = 16 << 10;
@@ -422,7 +434,7 @@ pub(super) async fn steps(
             passes.advance(results, &failures, allow_partial).map(|()| Arc::new(passes))
         });
         passes = match advanced.await {
-            Ok(advanced) => advanced.map_err(|error| of_pass(&error))?,
+            Ok(advanced) => advanced.map_err(|error| of_step(error, &scan.report().failed))?,
             Err(_) => {
                 let message = "internal error while cross-sections were made";
                 return Err(Failure::new(ErrorKind::Permanent, message).into());

@@ -155,6 +155,7 @@ impl RunningScan {
                         segment,
                         kind,
                         message: message.clone(),
+                        worker: String::new(),
                         attempts,
                         symbols: none,
                     });
@@ -387,11 +388,11 @@ impl RunningScan {
                 let whole = whole.and_then(|whole| SegmentResult::of(whole).map_err(Failure::from));
                 Some(self.segment(piece.segment, whole, None))
             }
-            News::Failed { piece, failure, attempts } => {
+            News::Failed { piece, failure, attempts, worker } => {
                 let (segment, Failure { kind, message }) = (piece.segment, failure.clone());
                 let part = piece != self.prepared.whole(segment);
                 let symbols = if part { self.prepared.symbols_of_piece(piece) } else { Vec::new() };
-                self.scan.report().failed.push(FailedRun { segment, kind, message, attempts, symbols });
+                self.scan.report().failed.push(FailedRun { segment, kind, message, worker, attempts, symbols });
                 let whole = self.glue.take(&self.prepared, piece, Err(failure), self.last)?;
                 let whole = whole.and_then(|whole| SegmentResult::of(whole).map_err(Failure::from));
                 Some(self.segment(piece.segment, whole, None))
