@@ -127,7 +127,7 @@ pub fn run_until(
         .build()?;
     let mut passes = Passes::new(prepared)?;
     let mut run = Run::new(prepared, options, pool.current_num_threads(), progress);
-    run.number = passes.leave_out_times()?;
+    run.number = passes.leave_out_times(false)?;
     loop {
         let step = passes.step();
         // One input for all segments, which share this process's memory.

@@ -183,7 +183,8 @@ async fn a_segment_that_fails_everywhere_is_given_up_after_its_attempts() {
     let ClientError::Refused(failure) = &error else { panic!("{error}") };
     assert_eq!(failure.kind, ErrorKind::Retryable);
     assert!(failure.message.contains("checksum") && failure.message.contains("--allow-partial"), "{failure}");
-    let segment = world.prepared().segments.iter().any(|s| failure.message.contains(&format!("segment {s} failed 5 times")));
+    let segment =
+        world.prepared().segments.iter().any(|s| failure.message.contains(&format!("segment {s} failed 5 times")));
     assert!(segment && failure.message.contains(", last at worker 'odd': "), "{failure}");
     let call = ScanCall { shards: ShardSpec::Count(1), allow_partial: true, ..ScanCall::default() };
     let scanned = world.call(call).await.unwrap();
@@ -192,7 +193,10 @@ async fn a_segment_that_fails_everywhere_is_given_up_after_its_attempts() {
     let failed = &scanned.report.failed[0];
     assert_eq!((failed.kind, failed.attempts), (ErrorKind::Retryable, 5));
     assert!(failed.message.contains("checksum") && failed.worker == "odd", "{failed:?}");
-    assert!(scanned.answer.rows.iter().all(|row| !row.row.reason.contains("odd")), "no answer depends on who computed it");
+    assert!(
+        scanned.answer.rows.iter().all(|row| !row.row.reason.contains("odd")),
+        "no answer depends on who computed it"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -294,12 +294,13 @@ impl Ledger {
             for (piece, hosts) in &seen.malformed {
                 let accepted = matches!(seen.ends.get(piece), Some(End::Accepted(_)));
                 let reports = seen.reported.get(piece).filter(|_| accepted).map_or(&[][..], Vec::as_slice);
-                let right = |host: &HostId| {
-                    reports.iter().any(|(other, _)| other != host && !self.quarantined.contains(other))
-                };
+                let right =
+                    |host: &HostId| reports.iter().any(|(other, _)| other != host && !self.quarantined.contains(other));
                 let believed = hosts.iter().find(|host| !self.quarantined.contains(host) && right(host));
                 ensure(believed.is_none(), Invariant::MalformedIsAFault, || {
-                    format!("host {believed:?} sent no result of {piece:?} of scan {id}, others have one, and it is believed")
+                    format!(
+                        "host {believed:?} sent no result of {piece:?} of scan {id}, others have one, and it is believed"
+                    )
                 })?;
             }
         }

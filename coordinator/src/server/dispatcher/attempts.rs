@@ -53,7 +53,12 @@ impl Attempts {
 
     /// Those of one worker.
     pub fn of(&self, worker: WorkerId) -> impl Iterator<Item = &Running> {
-        self.of_worker.get(&worker).into_iter().flatten().filter_map(|attempt| self.running.get(attempt)).inspect(|_| self.look())
+        self.of_worker
+            .get(&worker)
+            .into_iter()
+            .flatten()
+            .filter_map(|attempt| self.running.get(attempt))
+            .inspect(|_| self.look())
     }
 
     /// All of them, ascending.

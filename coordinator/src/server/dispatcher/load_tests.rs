@@ -302,5 +302,10 @@ async fn a_thousand_workers_that_leave_are_not_looked_at_for_each_attempt_that_e
     assert!(state.attempts.is_empty() && state.registered.is_empty() && state.parting.is_empty());
     let (looked_at, most) = (state.attempts.looked_at.load(Ordering::Relaxed), attempts.len() + LEAVING);
     assert!(looked_at <= most, "{looked_at} attempts were looked at while {} ended", attempts.len());
-    assert!(state.asked_to_part <= most, "{} workers were looked at while {} ended", state.asked_to_part, attempts.len());
+    assert!(
+        state.asked_to_part <= most,
+        "{} workers were looked at while {} ended",
+        state.asked_to_part,
+        attempts.len()
+    );
 }

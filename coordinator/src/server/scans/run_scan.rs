@@ -327,11 +327,11 @@ fn of_step(error: PassError, failed: &[FailedRun]) -> Failure {
 const RUNNING_BYTES: usize = 16 << 10;
 
 /// The first step that needs the workers, and its number.
-async fn first_pass(prepared: Arc<PreparedScan>) -> Result<(Passes, u32), Failure> {
+async fn first_pass(prepared: Arc<PreparedScan>, recorded: bool) -> Result<(Passes, u32), Failure> {
     let several = prepared.plan.stages().len() > 1;
     let first = move || {
         let mut passes = Passes::new(&prepared)?;
-        let left_out = passes.leave_out_times()?;
+        let left_out = passes.leave_out_times(recorded)?;
         Ok((passes, left_out))
     };
     let first = match several {
@@ -354,7 +354,7 @@ pub(super) async fn steps(
 ) -> Result<Answered, Ended> {
     let span = tracing::Span::current();
     let _plan = environment.memory.plans.share().with(prepared.bytes() + RUNNING_BYTES);
-    let (passes, left_out) = first_pass(Arc::clone(&prepared)).await?;
+    let (passes, left_out) = first_pass(Arc::clone(&prepared), scan.asked.durable).await?;
     let mut passes = Arc::new(passes);
     let recorder = scan.asked.durable.then(|| Recorder::new(&environment.archive, scan, stored.ends.as_ref()));
     let head = accepted(scan, &prepared);
@@ -362,7 +362,8 @@ pub(super) async fn steps(
     let mut running = RunningScan::new(Arc::clone(scan), Arc::clone(&prepared), head, recorder, budgets);
     let (mut number, mut working) = (left_out, None);
     loop {
-        running.begin(number, passes.step(), passes.is_last(), stored.take(number)).await?;
+        let step = (passes.step(), &*passes.wanted_now());
+        running.begin(number, step, passes.is_last(), stored.take(number)).await?;
         if working.is_none() && !passes.is_last() && passes.bytes_needed() > 0 {
             working = Some(tokio::select! {
                 permit = environment.memory.work_on(passes.bytes_needed()) => permit,
