@@ -341,7 +341,7 @@ mod tests {
         "tf('1w', xs_rank(close)) <= 2",
         "within(tf('1w', xs_pct(close)) > 0.5, 3)",
         "tf('1w', sma(xs_pct(close), 2)) > 0.2",
-        "tf('1w', xs_rank(close), partial=true) <= 2",
+        "xs_rank(tf('1w', close, partial=true)) <= 2 and sma(xs_pct(close), 3) > 0.1",
         "xs_rank(tf('1w', sma(close, 2))) <= 2",
         "xs_rank(sma(tf('1w', xs_pct(close)), 3)) <= 2",
         "xs_rank(close) <= 2 and close > ref('A', close)",
