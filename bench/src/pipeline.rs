@@ -18,10 +18,11 @@ use serde::Serialize;
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::{NoProgress, PreparedScan, answer_digest, prepare};
 use trawl_kernels::{Engine, NoCancel};
-use trawl_market::{AsOf, Store};
+use trawl_market::{AsOf, FetchedGroup, Reads, Store};
 use trawl_plan::ScanDocument;
+use trawl_wire::StepInputV1;
 use trawl_wire::error::text_of;
-use trawl_worker::{ExecuteError, ScanSource};
+use trawl_worker::{ExecuteError, ScanSource, ScanStep, StepKind};
 
 use super::{Machine, machine};
 
@@ -206,8 +207,14 @@ fn measure(prepared: &PreparedScan, engine: Engine, way: Way, threads: usize) ->
     let source = ScanSource { engine: engine.lowered(lowering), ..prepared.source() };
     let began = Instant::now();
     if way == Way::Sequential {
-        for segment in prepared.segments.iter() {
-            ensure!(prepared.dataset.fetch_group(*segment)?, "the cache is too small: raise --data-cache-bytes");
+        let steps = (0..prepared.plan.stages().len()).map(|stage| ScanStep { stage, kind: StepKind::Values });
+        for (segment, step) in
+            prepared.segments.iter().flat_map(|segment| steps.clone().map(move |step| (*segment, step)))
+        {
+            let (columns, newest) = source.reads_of(segment, step, &StepInputV1::default());
+            let reads = Reads { columns: &columns, adjustment: &source.adjustment, newest };
+            let fetched = prepared.dataset.fetch_group(segment, &reads)?;
+            ensure!(fetched == FetchedGroup::Here, "the cache is too small: raise --data-cache-bytes");
         }
     }
     let scanning = Instant::now();
@@ -217,7 +224,12 @@ fn measure(prepared: &PreparedScan, engine: Engine, way: Way, threads: usize) ->
         let references = references.as_ref().map_err(failed)?;
         source.execute(segment, step, input, references, &NoCancel, stages).map_err(|error| failed(&error))
     };
-    let options = LocalOptions { threads, no_prefetch: way == Way::Overlapped, ..LocalOptions::default() };
+    let options = LocalOptions {
+        threads,
+        whole_histories: device.is_some(),
+        no_prefetch: way == Way::Overlapped,
+        ..LocalOptions::default()
+    };
     let (answer, report) = local::run(prepared, options, execute, &NoProgress)?;
     let (seconds, scan_s) = (began.elapsed().as_secs_f64(), scanning.elapsed().as_secs_f64());
     Ok(Turn { seconds, scan_s, digest: answer_digest(&answer), backend: report.backend, device })

@@ -47,7 +47,7 @@ impl Context {
         Self {
             given: data_root.is_some(),
             data_root: data_root.unwrap_or_else(|| user_folder("XDG_DATA_HOME", &[".local", "share"], "trawl-data")),
-            cache: CacheOptions { folder, bytes_max: args.data_cache_bytes },
+            cache: CacheOptions::new(folder, args.data_cache_bytes),
         }
     }
 

@@ -3,9 +3,10 @@
 //! Each time's answer is the one that a scan as of that time gives, prices adjusted as of that time: history is cut
 //! where a split or a dividend becomes known, and each part computed from bars adjusted as of it
 //! (`trawl_market::Vintage`). `@last` adjusts all of it as of the last bar instead. Memory holds one chunk of rows and
-//! the bars of as many segments as there are threads.
+//! the bars of as many parts of segments as there are threads.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -32,6 +33,9 @@ const ROW_BYTES: u64 = 6;
 const VALUE_BYTES: u64 = 8;
 /// Maximum bytes of one segment's vintages, besides its bars.
 const VINTAGES_BYTES_MAX: u64 = 256 << 20;
+
+/// Bytes of times and values of a segment that a thread reads at once, besides those of its first 16 symbols.
+const PART_BYTES_MAX: u64 = 32 << 20;
 
 /// Why the answers end early.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +164,7 @@ pub fn all_bars_by_column(
     let row = ROW_BYTES + VALUE_BYTES * columns;
     let a_time = row * prepared.symbol_count() as u64 * prepared.plan.points.len() as u64;
     let chunk = (chunk_bytes_max / a_time.max(1)).max(1) as usize;
+    let part_bytes = chunk_bytes_max.min(PART_BYTES_MAX);
     let parts = Parts::new(prepared, times)?;
     let spec = Arc::new(prepared.merge_spec());
     let mut symbols: Vec<String> = prepared.segments.iter().flat_map(|s| prepared.symbols_of(*s)).collect();
@@ -176,8 +181,9 @@ pub fn all_bars_by_column(
         let source = ScanSource { adjustment, dataset: dataset.clone(), every_value, ..prepared.source() };
         let references = source.load_references();
         let provisional = chunk.iter().map(|time| prepared.dataset.is_forming(*time)).collect();
-        let segments = pool
-            .install(|| Chunk { prepared, source: &source, references: &references, cancel, times: chunk }.panels())?;
+        let segments = pool.install(|| {
+            Chunk { prepared, source: &source, references: &references, cancel, times: chunk, part_bytes }.panels()
+        })?;
         let unexpected = || {
             let what = "the symbols of the segments are not those of the scan".to_owned();
             AllBarsError::Execute(ExecuteError::Inconsistent(what))
@@ -248,10 +254,12 @@ struct Chunk<'a> {
     references: &'a Result<References, ExecuteError>,
     cancel: &'a dyn Cancel,
     times: &'a [TimeMicros],
+    /// Bytes that a thread reads at once.
+    part_bytes: u64,
 }
 
 impl Chunk<'_> {
-    /// The rows of all segments at each time.
+    /// The rows of all segments at each time, of each in one or several panels.
     fn panels(&self) -> Result<Vec<SegmentPanel>, AllBarsError> {
         let mut passes = Passes::new(self.prepared)?;
         loop {
@@ -276,33 +284,38 @@ impl Chunk<'_> {
         }
     }
 
-    /// Runs the current step for every segment. Damaged segments are returned with the reason.
-    #[allow(clippy::type_complexity)]
-    fn pass(&self, passes: &Passes) -> Result<Vec<(u32, Result<StepOutput, String>)>, AllBarsError> {
+    /// Runs the current step for every segment, the last one for each part of one. Damaged segments are returned with the reason.
+    fn pass(&self, passes: &Passes) -> Result<Vec<PartOutput>, AllBarsError> {
         let step = passes.step();
         let input = passes.input(&self.prepared.segments);
         let known = ScanSource { adjustment: self.prepared.adjustment, ..self.source.clone() };
         let span = self.times.first().copied().zip(self.times.last().copied()).unwrap_or_default();
-        let run = |segment: &u32| {
+        let run = |(segment, part): (u32, Range<usize>)| {
             let output = match self.references {
-                Ok(references) => known.load_vintages_for(*segment, span, step).and_then(|vintages| {
+                Ok(references) => known.load_vintages_for((segment, part), span, step).and_then(|vintages| {
                     let mut unreported = Stages::default();
                     known.run_vintages(step, &input, self.times, &vintages, references, self.cancel, &mut unreported)
                 }),
                 Err(error) if !fails_only_its_symbols(error.kind()) => {
                     return Err(AllBarsError::Taker(text_of(error)));
                 }
-                Err(error) => return Ok((*segment, Err(bounded_reason(text_of(error))))),
+                Err(error) => return Ok((segment, Err(bounded_reason(text_of(error))))),
             };
             match output {
-                Ok(output) => Ok((*segment, Ok(output))),
+                Ok(output) => Ok((segment, Ok(output))),
                 Err(error) if fails_only_its_symbols(error.kind()) => {
-                    Ok((*segment, Err(bounded_reason(text_of(&error)))))
+                    Ok((segment, Err(bounded_reason(text_of(&error)))))
                 }
                 Err(error) => Err(AllBarsError::Execute(error)),
             }
         };
-        self.prepared.segments.par_iter().map(run).collect()
+        let parts = |segment: &u32| {
+            let parts = known.panel_parts(*segment, step, self.part_bytes).into_iter();
+            parts.map(|part| (*segment, part)).collect::<Vec<_>>()
+        };
+        let parts: Vec<(u32, Range<usize>)> = self.prepared.segments.iter().flat_map(parts).collect();
+        let outputs: Vec<_> = parts.into_par_iter().map(run).collect::<Result<_, AllBarsError>>()?;
+        if passes.is_last() { Ok(whole_or_failed(outputs)) } else { joined(outputs) }
     }
 
     fn failed(&self, segment: u32, message: String) -> FailedSegment {
@@ -310,7 +323,7 @@ impl Chunk<'_> {
         FailedSegment { segment, symbols, kind: ErrorKind::Permanent, message }
     }
 
-    fn gathered(&self, outputs: Vec<(u32, Result<StepOutput, String>)>) -> Vec<SegmentPanel> {
+    fn gathered(&self, outputs: Vec<PartOutput>) -> Vec<SegmentPanel> {
         let panel = |(segment, output)| match output {
             Ok(StepOutput::Panel(panel)) => panel,
             Ok(_) => self.failed_panel(segment, format!("segment {segment} has no result")),
@@ -323,6 +336,33 @@ impl Chunk<'_> {
         let symbols = self.prepared.symbols_of(segment).into_iter().map(Arc::from).collect();
         SegmentPanel::failed(symbols, self.times.len(), reason, self.source)
     }
+}
+
+/// What became of a part of a segment.
+type PartOutput = (u32, Result<StepOutput, String>);
+
+/// The outputs of parts, and for a segment of which any failed only that.
+fn whole_or_failed(outputs: Vec<PartOutput>) -> Vec<PartOutput> {
+    let failed: BTreeMap<u32, String> =
+        outputs.iter().filter_map(|(segment, output)| Some((*segment, output.as_ref().err()?.clone()))).collect();
+    let mut kept: Vec<PartOutput> = outputs.into_iter().filter(|(segment, _)| !failed.contains_key(segment)).collect();
+    kept.extend(failed.into_iter().map(|(segment, reason)| (segment, Err(reason))));
+    kept
+}
+
+/// One output for each segment.
+fn joined(outputs: Vec<PartOutput>) -> Result<Vec<PartOutput>, AllBarsError> {
+    let mut all: Vec<PartOutput> = Vec::new();
+    for (segment, output) in whole_or_failed(outputs) {
+        match (all.pop_if(|(before, _)| *before == segment), output) {
+            (Some((_, Ok(before))), Ok(output)) => {
+                let both = before.followed_by(output).map_err(AllBarsError::Execute)?;
+                all.push((segment, Ok(both)));
+            }
+            (_, output) => all.push((segment, output)),
+        }
+    }
+    Ok(all)
 }
 
 /// Whether every attempt fails in the same way. This process's copy is the only one here, so damage of it counts as the

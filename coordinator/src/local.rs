@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{Cancel, NoCancel};
+use trawl_market::{FetchedGroup, MarketError, Reads};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
 use trawl_wire::{Answer, ErrorKind, Failure, SegmentResult, SegmentResultV2, StepInputV1, pb};
 use trawl_worker::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
-use trawl_worker::{ScanStep, prefetch};
+use trawl_worker::{ScanSource, ScanStep, prefetch};
 
 use crate::merge::{FailedSegment, merge};
 use crate::planner::{Holdings, SHARDS_PER_WORKER, ShardSpec, WorkerSeat, name_key, plan_shards};
@@ -51,6 +52,8 @@ pub struct LocalOptions {
     pub allow_partial: bool,
     /// At every bar: whether all rows of the universe have values, and not matches alone.
     pub every_value: bool,
+    /// Whether whole histories are read, also where the plan needs the newest bars alone: by devices and updates.
+    pub whole_histories: bool,
     /// Whether each thread fetches the files of its segment from a bucket itself; for measuring what fetching ahead is worth.
     pub no_prefetch: bool,
 }
@@ -126,13 +129,18 @@ pub fn run_until(
         .thread_name(|i| format!("trawl-compute-{i}"))
         .build()?;
     let mut passes = Passes::new(prepared)?;
+    let source = prepared.source();
     let mut run = Run::new(prepared, options, pool.current_num_threads(), progress);
     run.number = passes.leave_out_times(false)?;
     loop {
         let step = passes.step();
         // One input for all segments, which share this process's memory.
         let input = passes.input(&prepared.segments);
-        run.pass(&pool, step, &|segment, stages| execute(segment, step, &input, stages), cancel);
+        let work = Work {
+            execute: &|segment, stages| execute(segment, step, &input, stages),
+            fetch: &|segment| fetch(&source, options, (segment, step), &input),
+        };
+        run.pass(&pool, step, &work, cancel);
         if run.cancelled {
             return Err(LocalError::Cancelled);
         }
@@ -151,6 +159,21 @@ pub fn run_until(
     }
 }
 
+/// Brings what a step reads of a segment to this machine.
+fn fetch(
+    source: &ScanSource,
+    options: LocalOptions,
+    (segment, step): (u32, ScanStep),
+    input: &StepInputV1,
+) -> Result<FetchedGroup, MarketError> {
+    if options.no_prefetch {
+        return Ok(FetchedGroup::Here);
+    }
+    let (columns, newest) = source.reads_of(segment, step, input);
+    let newest = newest.filter(|_| !options.whole_histories);
+    source.dataset.fetch_group(segment, &Reads { columns: &columns, adjustment: &source.adjustment, newest })
+}
+
 /// A shard to run on the pool.
 struct Shard {
     attempt: AttemptId,
@@ -161,14 +184,7 @@ struct Shard {
 }
 
 /// Runs one shard on the pool; reports the outcome of each segment, then the end of the shard.
-fn run_shard(
-    shard: Shard,
-    no_prefetch: bool,
-    prepared: &PreparedScan,
-    execute: &Execute<'_>,
-    over: &AtomicBool,
-    sender: &Sender<ThreadEvent>,
-) {
+fn run_shard(shard: Shard, prepared: &PreparedScan, work: &Work<'_>, over: &AtomicBool, sender: &Sender<ThreadEvent>) {
     let Shard { attempt, segments, span, timeline, asked } = shard;
     let values = prepared.plan.columns.len() as u64 + 1;
     let run_one = |sender: &mut Sender<ThreadEvent>, segment: u32| {
@@ -180,31 +196,35 @@ fn run_shard(
         let mut record =
             SegmentRecord { cache: Some(CacheLevel::Disk), symbols, bars, bytes, ..SegmentRecord::default() };
         // A panic is a mistake of this program; it costs the segment, not the scan.
-        let result = catch_unwind(AssertUnwindSafe(|| execute(segment, &mut record.stages)))
+        let result = catch_unwind(AssertUnwindSafe(|| (work.execute)(segment, &mut record.stages)))
             .unwrap_or_else(|_| Err((ErrorKind::Permanent, "internal error: the evaluation panicked".to_owned())));
         record.failed = result.is_err();
         let timings = timeline.take(segment, &record).map(Box::new);
         // Fails only when the run is over; the result is then not needed.
         let _ = sender.send(ThreadEvent::Segment { attempt, segment, result, busy_ms: ms_since(started), timings });
     };
-    prefetch::ahead(
-        &prepared.dataset,
-        &segments,
-        |_| no_prefetch,
-        |order| {
-            segments.par_iter().for_each_with(sender.clone(), |sender, _| {
-                if let (false, Some(segment)) = (over.load(Ordering::Relaxed), order.begin()) {
-                    run_one(sender, segment);
-                }
-            });
-        },
-    );
+    prefetch::ahead(&prepared.dataset, &segments, work.fetch, |order| {
+        segments.par_iter().for_each_with(sender.clone(), |sender, _| {
+            if let (false, Some(segment)) = (over.load(Ordering::Relaxed), order.begin()) {
+                run_one(sender, segment);
+            }
+        });
+    });
     timeline.finish(&span, asked);
     let _ = sender.send(ThreadEvent::End { attempt });
 }
 
 /// Executes one segment of the current step.
 type Execute<'a> = dyn Fn(u32, &mut Stages) -> Result<SegmentResult, (ErrorKind, String)> + Sync + 'a;
+
+/// Brings what one segment reads in the current step to this machine.
+type Fetch<'a> = dyn Fn(u32) -> Result<FetchedGroup, MarketError> + Sync + 'a;
+
+/// What threads do with the segments of a step.
+struct Work<'a> {
+    execute: &'a Execute<'a>,
+    fetch: &'a Fetch<'a>,
+}
 
 /// Starts a shard: attempt, segments, and the time after which it counts as slow.
 type Start<'a> = dyn Fn(AttemptId, Vec<u32>, Option<Duration>) + 'a;
@@ -278,7 +298,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs every segment through one step.
-    fn pass(&mut self, pool: &rayon::ThreadPool, step: ScanStep, execute: &Execute<'_>, cancel: &dyn Cancel) {
+    fn pass(&mut self, pool: &rayon::ThreadPool, step: ScanStep, work: &Work<'_>, cancel: &dyn Cancel) {
         (self.step, self.began) = (step, Instant::now());
         self.scan += 1;
         let seat = WorkerSeat {
@@ -298,7 +318,6 @@ impl<'a> Run<'a> {
         self.report.shards = u32::try_from(shards.len()).unwrap_or(u32::MAX);
         self.progress.accepted(self.prepared.segments.len(), self.prepared.symbol_count());
         let parent = tracing::Span::current();
-        let no_prefetch = self.options.no_prefetch;
         let (sender, receiver) = channel();
         pool.in_place_scope(|scope| {
             let over = Arc::clone(&self.over);
@@ -317,7 +336,7 @@ impl<'a> Run<'a> {
                 let asked = Asked { slow_after, stages: true, ..Asked::default() };
                 let shard = Shard { attempt, segments, span, timeline, asked };
                 let (sender, over) = (sender.clone(), Arc::clone(&over));
-                scope.spawn(move |_| run_shard(shard, no_prefetch, prepared, execute, &over, &sender));
+                scope.spawn(move |_| run_shard(shard, prepared, work, &over, &sender));
             };
             let deadline_ms = self.options.deadline.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
             // Without the segments' symbols, which are only needed for bisection: in embedded mode a segment can only

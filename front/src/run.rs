@@ -158,7 +158,9 @@ pub fn embedded(
     let RunOptions { shards, threads, deadline, allow_partial, chosen, checkpoints, cancel } = options;
     let cancel: &dyn Cancel = cancel.as_ref().map_or(&NoCancel, |flag| flag);
     let threads = routed(threads, prepared).threads();
-    let local_options = LocalOptions { shards, threads, deadline, allow_partial, ..LocalOptions::default() };
+    let whole_histories = checkpoints.is_some() || !matches!(chosen.engine, Engine::Cpu);
+    let local_options =
+        LocalOptions { shards, threads, deadline, allow_partial, whole_histories, ..LocalOptions::default() };
     let on_backend = prepared.clone().on(chosen.engine.backend());
     let prepared = &on_backend;
     let (lowering, why_lowering) = prepared.lowering();

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use zerocopy::IntoBytes as _;
 
 use crate::arrow_file::{ColumnPlace, TIME, in_own_order};
+use crate::column_parts::ColumnParts;
 use crate::limits::SUMS_KEPT_BYTES_MAX;
 use crate::series::{Buffer, Series, Value};
 use crate::sums::{ColumnSums, Run, SUMS_BYTES_MAX, Sums, sum_of};
@@ -120,10 +121,36 @@ pub(crate) fn read_sums(file: &fs::File, sha256: &str, file_bytes: u64, runs: &[
     Sums::decode(&bytes, sha256, file_bytes, runs)
 }
 
+/// Where the columns of a group are read.
+#[derive(Clone, Copy)]
+pub(crate) enum Bars<'a> {
+    /// In the group's file.
+    File(&'a fs::File),
+    /// In copies of what is needed of it.
+    Parts(&'a ColumnParts),
+}
+
+impl Bars<'_> {
+    /// Reads a range of rows in the byte order of the file.
+    fn read<T: Value>(&self, place: &ColumnPlace, rows: Range<u64>, to: &mut [T]) -> Result<(), Unchecked> {
+        match self {
+            Self::File(file) => read_rows(file, place, rows, to),
+            Self::Parts(parts) => parts.of(&place.name).ok_or(Unchecked)?.read(rows, to.as_mut_bytes()),
+        }
+    }
+
+    /// Asks for rows that lie apart to be in memory soon. Parts have what is needed in a row.
+    fn announce(&self, place: &ColumnPlace, rows: impl Iterator<Item = Range<u64>>) {
+        if let Self::File(file) = self {
+            announce(file, place, rows);
+        }
+    }
+}
+
 /// Reads columns of the symbols whose runs are given, checks them, and lays the added bars behind them. Of each run, so many chunks at
 /// its beginning are not read; of none if `unread` is empty.
 pub(crate) fn read_checked(
-    file: &fs::File,
+    bars: Bars<'_>,
     sums: &Sums,
     names: &[String],
     (runs, unread): (&[Run], &[usize]),
@@ -134,7 +161,7 @@ pub(crate) fn read_checked(
         let behind = Behind { rows: &added.rows, values: added.values.get(at).map_or(&[], Vec::as_slice) };
         let (ends, ranges) = behind.layout(runs, unread);
         let column = sums.column(name).ok_or(Unchecked)?;
-        let buffer = read_runs(file, column, (runs, unread), &behind, Buffer::of(ends), &ranges)?;
+        let buffer = read_runs(bars, column, (runs, unread), &behind, Buffer::of(ends), &ranges)?;
         Ok(ranges.into_iter().map(|range| Series::of(&buffer, range)).collect())
     });
     let values = values.collect::<Result<_, Unchecked>>()?;
@@ -162,7 +189,7 @@ pub(crate) fn read_checked(
     // Times are searched: each symbol has zeros before those that are read.
     let (ends, ranges) = behind.layout(&distinct, &[]);
     let buffer = if unread.iter().any(|chunks| *chunks > 0) { Buffer::zeros(ends) } else { Buffer::of(ends) };
-    let buffer = read_runs(file, times, (&distinct, &unread_of), &behind, buffer, &ranges)?;
+    let buffer = read_runs(bars, times, (&distinct, &unread_of), &behind, buffer, &ranges)?;
     let times = which.into_iter().map(|at| Series::of(&buffer, ranges[at].clone())).collect();
     Ok(Columns { times, values })
 }
@@ -229,7 +256,7 @@ fn lay_runs<T: Value>(
 /// Reads runs of a column into one buffer, each to its range, with what is behind it. The parts of the ranges that are read follow
 /// one another.
 fn read_runs<T: Value>(
-    file: &fs::File,
+    bars: Bars<'_>,
     column: &ColumnSums,
     (runs, unread): (&[Run], &[usize]),
     behind: &Behind<'_, T>,
@@ -247,7 +274,7 @@ fn read_runs<T: Value>(
         }
     }
     if unread.iter().any(|chunks| *chunks > 0) {
-        announce(file, &column.place, chunks.iter().map(|(rows, ..)| rows.clone()));
+        bars.announce(&column.place, chunks.iter().map(|(rows, ..)| rows.clone()));
     }
     let mut at = 0;
     while let Some((first, _, to)) = chunks.get(at) {
@@ -261,7 +288,7 @@ fn read_runs<T: Value>(
             next += 1;
         }
         let part = all.get_mut(*to..*to + (rows.end - rows.start) as usize).ok_or(Unchecked)?;
-        read_rows(file, &column.place, rows.clone(), part)?;
+        bars.read(&column.place, rows.clone(), part)?;
         let mut checked: &[T] = part;
         for (rows, sum, _) in &chunks[at..next] {
             let (chunk, others) = checked.split_at((rows.end - rows.start) as usize);

@@ -26,6 +26,11 @@ pub(crate) fn sums_path(sha256: &str) -> String {
     format!("{FILES}/{sha256}.sums")
 }
 
+/// Folder of the parts of columns of a file of bars, relative to the dataset: in caches alone.
+pub(crate) fn parts_path(sha256: &str) -> String {
+    format!("{FILES}/{sha256}.parts")
+}
+
 /// Path of the index of a file of appended bars, relative to the dataset.
 pub(crate) fn tail_index_path(sha256: &str) -> String {
     format!("{FILES}/{sha256}.tail")

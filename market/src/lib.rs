@@ -12,6 +12,7 @@ mod bundled;
 mod bundled_names;
 mod calendar;
 mod column_cache;
+mod column_parts;
 mod compact;
 mod cursor;
 mod dataset;
@@ -63,7 +64,7 @@ pub use bundled_names::{DEMO, DEMO_1M, US5, is_bundled};
 pub use calendar::{CALENDARS, Calendar, Session};
 pub use column_cache::ColumnCache;
 pub use compact::CompactReport;
-pub use dataset::{Dataset, HeldGroup};
+pub use dataset::{Dataset, FetchedGroup, HeldGroup, Reads};
 pub use error::{MarketError, MarketErrorKind};
 pub use group::{group_of, groups_for, stable_hash};
 pub use import::{

@@ -14,6 +14,9 @@ pub const SYMBOLS_MAX: usize = 200_000;
 pub const SYMBOLS_PER_GROUP: usize = 64;
 /// Groups of a snapshot.
 pub const GROUPS_MAX: u32 = 65_536;
+/// Bytes of a group's file in an object store that is always fetched whole; of a larger one a scan that needs at most half of it
+/// fetches the parts of columns that it needs.
+pub const WHOLE_FILE_BYTES_MAX: u64 = 16 << 20;
 /// Files of one import.
 pub const IMPORT_FILES_MAX: usize = 100_000;
 /// Decompressed bytes of an input that is held in memory while it is read: standard input, a pipe, a file of an archive, text

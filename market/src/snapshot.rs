@@ -17,7 +17,8 @@ use crate::calendar::Calendar;
 use crate::error::MarketError;
 use crate::files::{Files, MemoryFiles};
 pub(crate) use crate::layout::{
-    BASES, FILES, HEAD, base_path, file_path, manifest_path, sums_path, table_path, tail_index_path, write_atomically,
+    BASES, FILES, HEAD, base_path, file_path, manifest_path, parts_path, sums_path, table_path, tail_index_path,
+    write_atomically,
 };
 use crate::layout::{make_readable, persist};
 use crate::manifest::{Appended, GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TableFile, TimesFile, sha256_hex};

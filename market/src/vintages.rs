@@ -5,6 +5,7 @@
 //! bars, adjusted as of the vintage, and never by rescaling another vintage.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::arrow_file::LoadedBars;
 use crate::dataset::Dataset;
@@ -50,14 +51,14 @@ impl Dataset {
         Ok(changes)
     }
 
-    /// Like [`Dataset::load_group_adjusted`], for every bar from `from` to `until` as of itself: each symbol's
+    /// Like [`Dataset::load_group_part`], for every bar from `from` to `until` as of itself: each symbol's
     /// vintages, by symbol and time. They cover the range without a gap.
     ///
     /// # Errors
     /// Those of [`Dataset::load_group_adjusted`].
     pub fn load_group_vintages(
         &self,
-        group: u32,
+        (group, part): (u32, Range<usize>),
         columns: &[String],
         adjustment: &Adjustment,
         (from, until): (TimeMicros, TimeMicros),
@@ -69,14 +70,14 @@ impl Dataset {
         }
         let seen = |at: TimeMicros| if adjustment.at_last { *adjustment } else { adjustment.known_at(at) };
         if by_symbol.is_empty() {
-            let bars = self.load_group_adjusted(group, columns, &seen(from))?;
+            let bars = self.load_group_part(group, columns, &seen(from), part)?;
             return Ok(bars.into_iter().map(|bars| Vintage { bars, from, until }).collect());
         }
         let (wanted, close) = self.with_close(columns, adjustment);
         let factors = self.factor_table()?;
         let when = (self.manifest.calendar(), self.manifest.timeframe);
         let mut vintages = Vec::new();
-        for raw in self.load_group(group, &wanted)? {
+        for raw in self.load_group_part(group, &wanted, &Adjustment::NONE, part)? {
             let cuts = by_symbol.get(&*raw.symbol).map_or(&[][..], Vec::as_slice);
             let starts = std::iter::once(from).chain(cuts.iter().copied());
             let ends = cuts.iter().map(|cut| cut - 1).chain([until]);

@@ -98,7 +98,7 @@ impl Engine {
     #[new]
     fn new(py: Python<'_>, root: PathBuf, cache: PathBuf, cache_bytes: Option<u64>) -> PyResult<Self> {
         let bytes_max = cache_bytes.unwrap_or(data_root::DISK_CACHE_BYTES_DEFAULT);
-        let options = CacheOptions { folder: cache, bytes_max };
+        let options = CacheOptions::new(cache, bytes_max);
         // One in a bucket is asked for.
         match py.detach(|| data_root::open(&root, &options)) {
             Ok(store) => Ok(Self { store }),

@@ -99,7 +99,8 @@ fn a_cluster_on_a_failing_store_gives_the_bytes_of_one_process_on_a_directory() 
     assert!(expected.lines().count() > 500);
 
     // Some calls get 503, some answers are cut off, all are slow.
-    s3.faults(r#"{"refuse_every": 11, "cut_every": 3, "delay_s": 0.003}"#);
+    // The store makes the first objects that are only created if absent, and nobody hears of it.
+    s3.faults(r#"{"refuse_every": 11, "cut_every": 3, "lose_puts": 3, "delay_s": 0.003}"#);
     let importer = Machine::new(&home, &s3);
     let synth = ["data", "synth", "--symbols", "500", "--bars", "300", "--seed", "7", "--dataset", "market"];
     importer.trawl(&synth).expect_code(0);
@@ -128,8 +129,8 @@ fn a_cluster_on_a_failing_store_gives_the_bytes_of_one_process_on_a_directory() 
     let there = [&scan[..], &output, &["--coordinator", &url]].concat();
     assert_eq!(home.trawl(&there).expect_code(0).stdout, expected, "everything is fetched");
     let counters = s3.faults("{}");
-    for fault in ["refused", "cut"] {
-        assert!(counters[fault].as_u64() > Some(3), "{fault}: {counters}");
+    for (fault, times) in [("refused", 4), ("cut", 4), ("lost_puts", 3)] {
+        assert!(counters[fault].as_u64() >= Some(times), "{fault}: {counters}");
     }
     assert!(sum(&workers, "trawl_cache_fetched_bytes_total") > 0.0);
 
@@ -172,6 +173,71 @@ fn a_cluster_on_a_failing_store_gives_the_bytes_of_one_process_on_a_directory() 
     assert!(sum(&workers, "trawl_data_root_failures_total") > failures);
     for process in cluster.workers.iter().chain([&cluster.coordinator]) {
         assert!(!process.output().contains("hunter2"), "{}", process.output());
+    }
+}
+
+#[test]
+fn of_long_histories_the_parts_that_a_scan_reads_are_fetched() {
+    let (home, s3) = (Home::new(), S3::start());
+    let synth = [
+        "data",
+        "synth",
+        "--symbols",
+        "40",
+        "--bars",
+        "12000",
+        "--seed",
+        "5",
+        "--timeframe",
+        "1m",
+        "--dataset",
+        "long",
+    ];
+    home.trawl(&synth).expect_code(0);
+    let importer = Machine::new(&home, &s3);
+    importer.trawl(&synth).expect_code(0);
+    let bytes = |machine: &Machine<'_>| -> u64 {
+        let files = below(&machine.cache.path().join("files"));
+        files.iter().map(|file| std::fs::metadata(file).map_or(0, |found| found.len())).sum()
+    };
+    let output = ["--quiet", "--format", "csv", "--output", "-"];
+    let scan = |condition: &str| {
+        [&["scan", "--dataset", "long", "--where", condition][..], &output]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect::<Vec<String>>()
+    };
+    let run = |machine: &Machine<'_>, scan: &[String], more: &[&str]| {
+        let scan: Vec<&str> = scan.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        machine.trawl(&scan).expect_code(0).stdout
+    };
+    s3.faults(r#"{"refuse_every": 11, "cut_every": 3, "delay_s": 0.003}"#);
+    let stored: u64 = 40 * 12_000 * 7 * 8;
+    for (condition, part) in [
+        // The end of one column, and the times once.
+        ("close > sma(close, 50)", 18),
+        // A column whose every bar counts.
+        ("close > ema(close, 50)", 6),
+    ] {
+        let expected =
+            home.trawl(&scan(condition).iter().map(String::as_str).collect::<Vec<_>>()).expect_code(0).stdout;
+        assert!(expected.lines().count() > 1, "{condition}");
+        let alone = Machine::new(&home, &s3);
+        assert_eq!(run(&alone, &scan(condition), &[]), expected, "{condition}");
+        let taken = bytes(&alone);
+        assert!(taken > 0 && taken < stored / part, "{condition}: {taken} of {stored} bytes");
+
+        let machines = [Machine::new(&home, &s3), Machine::new(&home, &s3)];
+        let options = Options { worker: vec!["--threads".to_owned(), "2".to_owned()], ..Options::default() };
+        let [own, other] = &machines;
+        let mut cluster = Cluster::start_as(&home, 0, &etcd::endpoint(), &borrowed(&own.variables()), options);
+        cluster.start_worker(&home, &borrowed(&other.variables()));
+        cluster.wait_for_workers(1);
+        let url = cluster.url.clone();
+        assert_eq!(run(&alone, &scan(condition), &["--coordinator", &url]), expected, "{condition}");
+        let taken = bytes(other);
+        assert!(taken > 0 && taken < stored / part, "{condition}: a worker took {taken} of {stored} bytes");
     }
 }
 

@@ -5,9 +5,10 @@ or some do, or some answers are cut off, or nobody answers.
     slow_store.py --listen PORT --control PORT --to PORT
 
 A line of JSON on the control port changes the settings, such as {"delay_s": 0.5, "bytes_per_s": 2e7, "refuse": true}; the
-reply is a line with the settings and the counters. "refuse_every" and "cut_every" are for every so many requests, 0 for none; with
-"away" connections are closed without an answer. Requests need a Content-Length; each has a connection of its own to the
-server, so that the end of the connection is the end of the answer.
+reply is a line with the settings and the counters. "refuse_every" and "cut_every" are for every so many requests, 0 for none; of so
+many next conditional puts as "lose_puts" says the answer is lost, whatever it is; with "away" connections are closed without an
+answer. Requests need a Content-Length; each has a connection of its own to the server, so that the end of the connection is the end
+of the answer.
 """
 
 import argparse
@@ -28,8 +29,10 @@ class SlowStore:
 
     def __init__(self, to):
         self.to = to
-        self.settings = {"delay_s": 0.0, "bytes_per_s": 1e9, "refuse": False, "refuse_every": 0, "cut_every": 0, "away": False}
-        self.counters = {"requests": 0, "refused": 0, "cut": 0, "dropped": 0, "at_once": 0, "bytes_in": 0, "bytes_out": 0}
+        self.settings = {"delay_s": 0.0, "bytes_per_s": 1e9, "refuse": False, "refuse_every": 0, "cut_every": 0}
+        self.settings |= {"lose_puts": 0, "away": False}
+        counters = ("requests", "refused", "cut", "lost_puts", "dropped", "at_once", "bytes_in", "bytes_out")
+        self.counters = dict.fromkeys(counters, 0)
         self.free = 0.0  # when what was taken of the bandwidth has passed
 
     async def bandwidth(self, count):
@@ -69,6 +72,10 @@ class SlowStore:
             answer += b"" if head.startswith(b"HEAD ") else REFUSAL
         else:
             answer = await self.passed_on(head, body)
+            if self.settings["lose_puts"] > 0 and head.startswith(b"PUT ") and header(head, b"if-none-match"):
+                self.settings["lose_puts"] -= 1
+                self.counters["lost_puts"] += 1
+                raise ConnectionResetError
         cut = len(answer) > CUT_BYTES_MIN and self.every("cut_every")
         if cut:
             answer = answer[: len(answer) // 2]

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-use trawl_market::{Dataset, MarketError};
+use trawl_market::{Dataset, FetchedGroup, MarketError};
 
 /// Threads that fetch for one shard. They wait for the network, not for a core.
 const FETCHING: usize = 4;
@@ -50,9 +50,9 @@ impl Order<'_> {
 
     /// Fetches one segment after the other, until there is no room for one: what is not kept would be fetched twice. One that
     /// cannot be fetched says nothing about the next ones.
-    fn fetch_with(&self, fetch: impl Fn(u32) -> Result<bool, MarketError>) {
+    fn fetch_with(&self, fetch: impl Fn(u32) -> Result<FetchedGroup, MarketError>) {
         while let Some(segment) = self.fetch() {
-            if matches!(catch_unwind(AssertUnwindSafe(|| fetch(segment))), Ok(Ok(false))) {
+            if matches!(catch_unwind(AssertUnwindSafe(|| fetch(segment))), Ok(Ok(FetchedGroup::NoRoom))) {
                 return;
             }
         }
@@ -64,9 +64,14 @@ impl Order<'_> {
     }
 }
 
-/// Runs `compute`, which takes the segments of a shard in order, while the files of the next ones are fetched, unless their bars are
-/// `here` already. A file that cannot be fetched is left to the thread that needs it, which reports why.
-pub fn ahead(dataset: &Dataset, segments: &[u32], here: impl Fn(u32) -> bool + Sync, compute: impl FnOnce(&Order<'_>)) {
+/// Runs `compute`, which takes the segments of a shard in order, while `fetch` brings what the next ones read to this machine. What
+/// cannot be fetched is left to the thread that needs it, which reports why.
+pub fn ahead(
+    dataset: &Dataset,
+    segments: &[u32],
+    fetch: impl Fn(u32) -> Result<FetchedGroup, MarketError> + Sync,
+    compute: impl FnOnce(&Order<'_>),
+) {
     let order = Order { segments, state: Mutex::default(), changed: Condvar::new() };
     if !dataset.is_in_objects() {
         return compute(&order);
@@ -78,17 +83,12 @@ pub fn ahead(dataset: &Dataset, segments: &[u32], here: impl Fn(u32) -> bool + S
             self.0.end();
         }
     }
-    let fetch = || {
-        order.fetch_with(|segment| match here(segment) || !dataset.can_keep(segment) {
-            true => Ok(true),
-            false => dataset.fetch_group(segment),
-        });
-    };
     thread::scope(|scope| {
         let _over = Over(&order);
         for _ in 0..FETCHING.min(segments.len().saturating_sub(1)) {
             // Without a thread the segments are fetched when they are needed.
-            let _ = thread::Builder::new().name("trawl-fetch".to_owned()).spawn_scoped(scope, fetch);
+            let _ =
+                thread::Builder::new().name("trawl-fetch".to_owned()).spawn_scoped(scope, || order.fetch_with(&fetch));
         }
         compute(&order);
     });
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_segment_that_cannot_be_fetched_does_not_end_the_fetching_and_one_without_room_does() {
         let segments: Vec<u32> = (0..6).collect();
-        let asked = |fetch: &dyn Fn(u32) -> Result<bool, MarketError>| {
+        let asked = |fetch: &dyn Fn(u32) -> Result<FetchedGroup, MarketError>| {
             let order = Order { segments: &segments, state: Mutex::default(), changed: Condvar::new() };
             let asked = Mutex::new(Vec::new());
             order.fetch_with(|segment| {
@@ -141,9 +141,11 @@ mod tests {
         let away = |segment: u32| match segment {
             0 | 3 => Err(MarketError::Refused("it is away".to_owned())),
             1 => panic!("a defect"),
-            _ => Ok(true),
+            4 => Ok(FetchedGroup::TooLarge),
+            _ => Ok(FetchedGroup::Here),
         };
         assert_eq!(asked(&away), [0, 1, 2, 3, 4, 5]);
-        assert_eq!(asked(&|segment| Ok(segment < 2)), [0, 1, 2]);
+        let room = |segment| if segment < 2 { FetchedGroup::Here } else { FetchedGroup::NoRoom };
+        assert_eq!(asked(&|segment| Ok(room(segment))), [0, 1, 2]);
     }
 }

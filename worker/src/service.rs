@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 use trawl_kernels::stages::EngineStage;
 use trawl_kernels::{Cancel, Engine};
-use trawl_market::{LoadedBars, Store};
+use trawl_market::{FetchedGroup, LoadedBars, Store};
 use trawl_telemetry::metrics::catalogue::worker::{
     CACHE_WAIT_TIME, SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal,
 };
@@ -210,7 +210,7 @@ impl WorkerService {
         let newest = shard.newest(segment);
         let resident = shard.is_resident(segment, newest);
         let load = || {
-            let (waits, began) = (!resident && !shard.scan.source.dataset.is_here(segment), Instant::now());
+            let (waits, began) = (!resident && !shard.is_here(segment), Instant::now());
             let loaded = shard.scan.source.load_segment_newest(segment, newest);
             if waits {
                 CACHE_WAIT_TIME.add_time(began.elapsed());
@@ -280,8 +280,12 @@ impl WorkerService {
                 }
             });
         };
-        let here = |segment: u32| shard.is_resident(segment, shard.newest(segment));
-        prefetch::ahead(&shard.scan.source.dataset, &shard.segments, here, compute);
+        let dataset = &shard.scan.source.dataset;
+        let fetch = |segment: u32| match shard.is_resident(segment, shard.newest(segment)) {
+            true => Ok(FetchedGroup::Here),
+            false => dataset.fetch_group(segment, &shard.reads(segment)),
+        };
+        prefetch::ahead(dataset, &shard.segments, fetch, compute);
     }
 }
 

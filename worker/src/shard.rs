@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use trawl_kernels::cuda::Lowering;
 use trawl_kernels::{BACKEND_CPU, Engine};
-use trawl_market::{Adjustment, ColumnCache, Dataset, Store};
+use trawl_market::{Adjustment, ColumnCache, Dataset, Reads, Store};
 use trawl_plan::{ScanDocument, compile_scan};
 use trawl_telemetry::metrics::catalogue::worker::DAMAGED_READS;
 use trawl_wire::error::{other_plan, text_of};
@@ -100,18 +100,18 @@ impl Scans {
         };
         let input = request.input.as_ref().map(envelope::decode_input).transpose().map_err(Failure::from)?;
         let kind = if request.times_only { StepKind::Times } else { StepKind::Values };
-        let dataset = &scan.source.dataset;
-        self.snapshots.used(&request.dataset, dataset);
-        let away = request.segments.iter().copied().filter(|segment| !dataset.is_here(*segment)).collect();
-        Ok(Shard {
+        self.snapshots.used(&request.dataset, &scan.source.dataset);
+        let mut shard = Shard {
             scan,
             step: ScanStep { stage: request.stage as usize, kind },
             input: input.unwrap_or_default(),
-            away,
+            away: Vec::new(),
             segments: request.segments,
             columns_wanted: request.columns,
             part,
-        })
+        };
+        shard.away = shard.segments.iter().copied().filter(|segment| !shard.is_here(*segment)).collect();
+        Ok(shard)
     }
 
     /// Everything of a request that depends on its scan alone.
@@ -185,6 +185,18 @@ impl Shard {
     /// How many of the newest bars of each symbol this step reads of a segment; all if `None`.
     pub fn newest(&self, segment: u32) -> Option<u64> {
         self.scan.source.newest_bars_read(segment, self.step, &self.input)
+    }
+
+    /// What this step reads of a segment.
+    pub fn reads(&self, segment: u32) -> Reads<'_> {
+        let adjustment = &self.scan.source.adjustment;
+        Reads { columns: &self.scan.columns, adjustment, newest: self.newest(segment) }
+    }
+
+    /// Whether the files with a segment's bars are on this machine.
+    pub fn is_here(&self, segment: u32) -> bool {
+        let dataset = &self.scan.source.dataset;
+        !dataset.is_in_objects() || dataset.is_here(segment, &self.reads(segment))
     }
 
     /// Whether a segment's bars are in memory.

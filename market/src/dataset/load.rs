@@ -11,7 +11,9 @@ use super::Dataset;
 use crate::arrow_file::{LoadedBars, TIME};
 use crate::column_cache::{Column, ColumnCache, GroupPart};
 use crate::error::MarketError;
-use crate::group_reader::{Added, Columns, added_columns, copy_columns, lay_behind, read_checked, read_sums};
+use crate::group_reader::{
+    Added, Bars, Columns, Unchecked, added_columns, copy_columns, lay_behind, read_checked, read_sums,
+};
 use crate::manifest::{GroupFile, SymbolEntry};
 use crate::series::{Series, Value};
 use crate::snapshot::{file_path, store_sums, sums_path};
@@ -19,6 +21,9 @@ use crate::sums::{CHUNK_ROWS, Run, Sums};
 use crate::tail::OpenTail;
 use crate::tail::reader::Pieces;
 use crate::time::TimeMicros;
+
+/// Reads of parts of columns of which some were damaged; then the group's file decides.
+const PART_READS_MAX: usize = 2;
 
 /// Which symbols of a group are read.
 #[derive(Debug, Clone)]
@@ -30,7 +35,11 @@ pub(super) enum Only<'a> {
 }
 
 /// Of each symbol, the number of chunks at its beginning that hold none of so many newest bars.
-fn unread_of<'e>(runs: &[Run], entries: impl Iterator<Item = &'e SymbolEntry>, newest: Option<u64>) -> Vec<usize> {
+pub(super) fn unread_of<'e>(
+    runs: &[Run],
+    entries: impl Iterator<Item = &'e SymbolEntry>,
+    newest: Option<u64>,
+) -> Vec<usize> {
     let Some(newest) = newest else { return Vec::new() };
     let skipped = |(run, entry): (&Run, &SymbolEntry)| run.chunks_before(entry.rows.saturating_sub(newest));
     runs.iter().zip(entries).map(skipped).collect()
@@ -107,6 +116,8 @@ struct Rows<'a> {
     places: &'a [u32],
     /// Of each that is read, the number of chunks at its beginning that are not; empty if all are.
     unread: &'a [usize],
+    /// The runs whose rows are fetched together from an object store, with the chunks of each that are not.
+    together: (&'a [Run], &'a [usize]),
 }
 
 impl Rows<'_> {
@@ -137,9 +148,9 @@ impl Dataset {
         newest: Option<u64>,
     ) -> Result<Vec<LoadedBars>, MarketError> {
         let (members, all, names) = (self.members(group), self.runs(group), self.names_of(group));
-        let wanted = match only {
+        let wanted = match &only {
             Only::All => 0..members.len(),
-            Only::Symbol(only) => match names.binary_search_by(|name| (**name).cmp(only)) {
+            Only::Symbol(only) => match names.binary_search_by(|name| (**name).cmp(*only)) {
                 Ok(at) => at..at + 1,
                 Err(_) => 0..0,
             },
@@ -155,7 +166,11 @@ impl Dataset {
         }
         let entries = || places.iter().filter_map(|place| self.manifest.symbols.get(*place as usize));
         let unread = unread_of(runs, entries(), newest);
-        let rows = Rows { group, all, wanted: runs, places, unread: &unread };
+        // All parts of a group are fetched at once.
+        let is_part = matches!(only, Only::Part(_));
+        let others = if is_part { unread_of(all, self.symbols_of(group), newest) } else { Vec::new() };
+        let together = if is_part { (all, &*others) } else { (runs, &*unread) };
+        let rows = Rows { group, all, wanted: runs, places, unread: &unread, together };
         let Kept { columns: Columns { times, values }, ordered } = self.columns_of(columns, &rows)?;
         let mut values: Vec<_> = values.into_iter().map(Vec::into_iter).collect();
         let mut bars = Vec::with_capacity(places.len());
@@ -200,7 +215,7 @@ impl Dataset {
             (Some(file), Some(tails)) if cache.is_shared() => {
                 let base = kept_columns(cache, &file.sha256, columns, rows, |missing| {
                     let none = Added::default();
-                    self.columns_from_file(file, missing, rows.all, (rows.wanted, rows.unread), &none)
+                    self.columns_from_file(file, missing, rows.all, (rows.wanted, rows.unread), rows.together, &none)
                 })?;
                 let added = self.added(&tails.files, rows.group, columns, rows.places)?;
                 match added.rows.iter().all(|rows| *rows == 0) {
@@ -231,7 +246,10 @@ impl Dataset {
             None => Added::default(),
         };
         match self.manifest.file(rows.group) {
-            Some(file) => self.columns_from_file(file, columns, rows.all, (rows.wanted, rows.unread), &added),
+            Some(file) => {
+                let wanted = (rows.wanted, rows.unread);
+                self.columns_from_file(file, columns, rows.all, wanted, rows.together, &added)
+            }
             None => added_columns(columns.len(), rows.wanted, &added).map_err(|why| self.corrupt("", why)),
         }
     }
@@ -244,15 +262,25 @@ impl Dataset {
         columns: &[String],
         all: &[Run],
         (runs, unread): (&[Run], &[usize]),
+        together: (&[Run], &[usize]),
         added: &Added,
     ) -> Result<Columns, MarketError> {
         let relative = file_path(&file.sha256);
-        if let Some(sums) = self.sums_of(file, all)?
-            && let Some(opened) = self.opened(&relative, &file.sha256)?
-            && opened.metadata().is_ok_and(|found| found.len() == file.bytes)
-            && let Ok(read) = read_checked(&opened, &sums, columns, (runs, unread), added)
-        {
-            return Ok(read);
+        if let Some(sums) = self.sums_of(file, all)? {
+            // Parts that turn out to be damaged are fetched again, once.
+            for _ in 0..PART_READS_MAX {
+                let Some(parts) = self.parts_of(file, &sums, columns, together)? else { break };
+                match read_checked(Bars::Parts(&parts), &sums, columns, (runs, unread), added) {
+                    Ok(read) => return Ok(read),
+                    Err(Unchecked) => self.discard_parts(&parts),
+                }
+            }
+            if let Some(opened) = self.opened(&relative, &file.sha256)?
+                && opened.metadata().is_ok_and(|found| found.len() == file.bytes)
+                && let Ok(read) = read_checked(Bars::File(&opened), &sums, columns, (runs, unread), added)
+            {
+                return Ok(read);
+            }
         }
         let bytes = self.read(&file.sha256, &relative)?;
         let corrupt = |why| self.corrupt(&file.sha256, why);
@@ -285,7 +313,7 @@ impl Dataset {
     ///
     /// # Errors
     /// Those of [`Dataset::opened`].
-    fn sums_of(&self, file: &GroupFile, runs: &[Run]) -> Result<Option<Arc<Sums>>, MarketError> {
+    pub(super) fn sums_of(&self, file: &GroupFile, runs: &[Run]) -> Result<Option<Arc<Sums>>, MarketError> {
         if let Some(known) = self.tables.sums.of(file.group) {
             return Ok(Some(known));
         }
@@ -407,7 +435,8 @@ impl Dataset {
             Some((*place, Run { row: run.row + before, rows: run.rows - before, chunk: run.chunk + chunk }))
         };
         let (mut left, runs): (Vec<u32>, Vec<Run>) = left.iter().filter_map(run).unzip();
-        let Columns { times, values } = self.columns_from_file(file, &columns, all, (&runs, &[]), &Added::default())?;
+        let Columns { times, values } =
+            self.columns_from_file(file, &columns, all, (&runs, &[]), (&runs, &[]), &Added::default())?;
         keep(&mut left, &|at| newest(times.get(at)?, values.first()?.get(at)?));
         Ok(found)
     }

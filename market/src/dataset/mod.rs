@@ -7,7 +7,7 @@ mod copies;
 mod groups;
 mod load;
 
-pub use self::copies::HeldGroup;
+pub use self::copies::{FetchedGroup, HeldGroup, Reads};
 
 use std::fs;
 use std::ops::Range;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write};
+use std::ops::Range;
 
 use sha2::{Digest as _, Sha256};
 
@@ -9,6 +10,15 @@ use super::objects::{CacheEvent, Objects, ObjectsError};
 
 /// A file that arrives damaged is fetched so many times.
 const FETCHES_MAX: u32 = 2;
+
+/// What a file of the cache contains.
+#[derive(Clone, Copy)]
+pub(crate) enum Content<'a> {
+    /// The object of the same name, with its sha256 if that is known.
+    Whole(Option<&'a str>),
+    /// Ranges of an object, one after the other, and whether a file has what they should be.
+    Ranges { object: &'a str, ranges: &'a [Range<u64>], is_right: &'a dyn Fn(&File) -> bool },
+}
 
 /// Why a file could not be had. Shared by all that waited for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,31 +46,42 @@ impl From<ObjectsError> for CacheError {
     }
 }
 
-/// Fetches a file into another one, which may have so many bytes, and compares its sha256; returns its bytes, or `None` where the store
-/// has none.
+/// Fetches a file into another one, which may have so many bytes, and checks it; returns its bytes, or `None` where the store has no such
+/// object.
 pub(super) fn fetch_into(
     objects: &dyn Objects,
     (mut file, disk, bytes_max): (&File, &Disk, u64),
     relative: &str,
-    digest: Option<&str>,
+    content: Content<'_>,
 ) -> Result<Option<u64>, CacheError> {
     let mut found = String::new();
     for _ in 0..FETCHES_MAX {
         file.set_len(0)?;
         file.rewind()?;
         let mut arriving = Arriving { file, disk, bytes_max, digest: Sha256::new(), bytes: 0 };
-        let there = objects.fetch(relative, &mut arriving);
+        let there = match content {
+            Content::Whole(_) => objects.fetch(relative, &mut arriving),
+            Content::Ranges { object, ranges, .. } => objects.fetch_ranges(object, ranges, &mut arriving),
+        };
         objects.noted(CacheEvent::Fetched(arriving.bytes), relative);
         if !there? {
             return Ok(None);
         }
         found = hex::encode(arriving.digest.finalize());
-        if digest.is_none_or(|digest| digest == found) {
+        let is_right = match content {
+            Content::Whole(digest) => digest.is_none_or(|digest| digest == found),
+            Content::Ranges { is_right, .. } => is_right(file),
+        };
+        if is_right {
             return Ok(Some(arriving.bytes));
         }
         objects.noted(CacheEvent::Damaged, relative);
     }
-    Err(CacheError::Checksum { expected: digest.unwrap_or_default().to_owned(), found })
+    let expected = match content {
+        Content::Whole(digest) => digest.unwrap_or_default().to_owned(),
+        Content::Ranges { .. } => "what its checksums say".to_owned(),
+    };
+    Err(CacheError::Checksum { expected, found })
 }
 
 /// A file in memory.

@@ -1,8 +1,8 @@
 //! Files of a data root in an object store that are kept on a disk of this machine.
 //!
 //! Files never change and are named by their content, so the cache has no notion of age: what is in it is right, or damaged. A file
-//! is fetched whole into `partial/`, its sha256 is compared with the manifest as it arrives, and it is renamed to its place below
-//! `files/ROOT/`. Nothing is synced: whatever a crash leaves is checked when it is read, like every other read, and fetched again.
+//! is fetched into `partial/`, whole or the ranges of it that somebody needs, its sha256 is compared with the manifest as it arrives, or
+//! the checksums of the ranges afterwards, and it is renamed to its place below `files/ROOT/`. Nothing is synced: whatever a crash leaves is checked when it is read, like every other read, and fetched again.
 //!
 //! Several processes may share the folder. Whoever reads a file holds a shared lock on it, and only a file without locks is evicted;
 //! whoever fetches one holds a lock on its partial file, for which the others wait; `.lock` guards the sum of bytes in `usage`.
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::arriving::{CacheError, Disk, aside, fetch_into};
+use super::arriving::{CacheError, Content, Disk, aside, fetch_into};
 use super::objects::{CacheEvent, Objects};
 use crate::error::is_full;
 use crate::manifest::sha256_hex;
@@ -38,6 +38,11 @@ const USAGE_BYTES_MAX: u64 = 32;
 const KEY_DIGITS: usize = 32;
 /// An eviction makes room for this part of the budget besides what is needed, so that not every fetch has to evict.
 const SLACK_PARTS: u64 = 16;
+/// A file that was used once counts as one that was used last so long ago: a pass over more than there is room for evicts nothing that
+/// is used more often than that.
+const ONCE_AGE: Duration = Duration::from_secs(60 * 60);
+/// Uses so soon after the fetch are one use: a scan opens a file for each of its steps and parts.
+const ONE_USE: Duration = Duration::from_secs(60);
 /// Longest wait for another process that fetches the same file; then it is fetched twice.
 const OTHERS_WAIT: Duration = Duration::from_secs(60);
 /// How often it looks.
@@ -63,6 +68,8 @@ pub(crate) struct DiskCache {
     files: PathBuf,
     key: String,
     bytes_max: u64,
+    /// See [`ONE_USE`].
+    one_use: Duration,
     flights: Mutex<HashMap<String, Arc<Flight>>>,
     /// Files that were fetched, not kept, and may still be open.
     unkept: Mutex<HashMap<String, Weak<File>>>,
@@ -77,7 +84,8 @@ impl DiskCache {
         fs::create_dir_all(&files)?;
         fs::create_dir_all(folder.join(PARTIAL))?;
         let (flights, unkept, disk) = (Mutex::default(), Mutex::default(), Disk::default());
-        let cache = Self { folder: folder.to_owned(), files, key, bytes_max, flights, unkept, disk };
+        let one_use = ONE_USE;
+        let cache = Self { folder: folder.to_owned(), files, key, bytes_max, one_use, flights, unkept, disk };
         let _lock = cache.lock()?;
         cache.remove_partial();
         Ok(cache)
@@ -98,9 +106,14 @@ impl DiskCache {
         bytes <= self.bytes_max
     }
 
+    /// Whether any file of a folder is kept.
+    pub fn has_any(&self, folder: &str) -> bool {
+        fs::read_dir(self.files.join(folder)).is_ok_and(|mut entries| entries.next().is_some())
+    }
+
     /// A file, open for reading; while it is open it is not evicted. It is fetched if it is not here, once for all threads and
-    /// processes; `digest` is its sha256 if that is known. `None`: the store has no such object.
-    pub fn get(&self, objects: &dyn Objects, relative: &str, digest: Option<&str>) -> Fetched {
+    /// processes. `None`: the store has no such object.
+    pub fn get(&self, objects: &dyn Objects, relative: &str, content: Content<'_>) -> Fetched {
         if let Some(file) = self.at_hand(relative)? {
             objects.noted(CacheEvent::Hit, relative);
             return Ok(Some(file));
@@ -127,7 +140,7 @@ impl DiskCache {
         let fetched = match self.at_hand(relative) {
             Ok(None) => {
                 objects.noted(CacheEvent::Miss, relative);
-                self.fetch_somehow(objects, relative, digest)
+                self.fetch_somehow(objects, relative, content)
             }
             kept => kept.map_err(CacheError::from),
         };
@@ -179,9 +192,17 @@ impl DiskCache {
     /// A file that is here, which is used now.
     fn kept(&self, relative: &str) -> io::Result<Option<Arc<File>>> {
         let file = self.peek(relative)?;
-        // The order of eviction, also for other processes and later ones.
-        file.iter().for_each(|file| drop(file.set_modified(SystemTime::now())));
+        if let Some(file) = file.as_ref().filter(|file| !self.is_new(file)) {
+            // The order of eviction, also for other processes and later ones.
+            let _ = file.set_modified(SystemTime::now());
+        }
         Ok(file)
+    }
+
+    /// Whether a file was fetched so recently that it is still in its first use. False on file systems that do not say when it was made.
+    fn is_new(&self, file: &File) -> bool {
+        let made = file.metadata().and_then(|facts| facts.created());
+        made.is_ok_and(|made| made.elapsed().is_ok_and(|since| since < self.one_use))
     }
 
     /// A file that is here, open for reading; this counts neither as a use nor as a hit.
@@ -201,15 +222,15 @@ impl DiskCache {
     }
 
     /// Fetches a file, also where the disk is full.
-    fn fetch_somehow(&self, objects: &dyn Objects, relative: &str, digest: Option<&str>) -> Fetched {
+    fn fetch_somehow(&self, objects: &dyn Objects, relative: &str, content: Content<'_>) -> Fetched {
         let is_full = |fetched: &Fetched| matches!(fetched, Err(CacheError::Local(kind, _)) if is_full(*kind));
-        let mut fetched = self.fetch(objects, relative, digest);
+        let mut fetched = self.fetch(objects, relative, content);
         if is_full(&fetched) && self.relieve(objects) {
-            fetched = self.fetch(objects, relative, digest);
+            fetched = self.fetch(objects, relative, content);
         }
         if is_full(&fetched) {
             objects.noted(CacheEvent::DiskFull, relative);
-            fetched = self.fetch_aside(objects, relative, digest);
+            fetched = self.fetch_aside(objects, relative, content);
         }
         fetched
     }
@@ -227,23 +248,23 @@ impl DiskCache {
     }
 
     /// Fetches a file that is not kept.
-    fn fetch_aside(&self, objects: &dyn Objects, relative: &str, digest: Option<&str>) -> Fetched {
+    fn fetch_aside(&self, objects: &dyn Objects, relative: &str, content: Content<'_>) -> Fetched {
         let file = aside()?;
         let none = Disk::default();
-        let fetched = fetch_into(objects, (&file, &none, ASIDE_BYTES_MAX), relative, digest)?;
+        let fetched = fetch_into(objects, (&file, &none, ASIDE_BYTES_MAX), relative, content)?;
         let file = fetched.map(|_| Arc::new(file));
         file.iter().for_each(|file| self.share(relative, file));
         Ok(file)
     }
 
-    fn fetch(&self, objects: &dyn Objects, relative: &str, digest: Option<&str>) -> Fetched {
+    fn fetch(&self, objects: &dyn Objects, relative: &str, content: Content<'_>) -> Fetched {
         let partial = self.begin(relative)?;
         // Another process may have fetched it meanwhile.
         if let Some(kept) = self.kept(relative)? {
             let _ = fs::remove_file(&partial.path);
             return Ok(Some(kept));
         }
-        let bytes = fetch_into(objects, (&partial.file, &self.disk, u64::MAX), relative, digest);
+        let bytes = fetch_into(objects, (&partial.file, &self.disk, u64::MAX), relative, content);
         let fetched = bytes.and_then(|bytes| match bytes {
             Some(bytes) => Ok(Some(self.keep(objects, &partial, relative, bytes)?)),
             None => Ok(None),
@@ -277,6 +298,7 @@ impl DiskCache {
         }
         // From now on it is read.
         let _ = file.try_lock_shared();
+        let _ = file.set_modified(SystemTime::now().checked_sub(ONCE_AGE).unwrap_or(SystemTime::UNIX_EPOCH));
         fs::create_dir_all(path.parent().unwrap_or(&self.files))?;
         let replaced = fs::metadata(&path).map_or(0, |found| found.len());
         fs::rename(&partial.path, &path)?;
@@ -308,7 +330,7 @@ impl DiskCache {
         Ok(Partial { file, path })
     }
 
-    /// Deletes the files that were used the longest ago and are not open, until at most so many bytes are left; returns how many are.
+    /// Deletes the files that were used the longest ago (see [`ONCE_AGE`]) and are not open, until at most so many bytes are left; returns how many are.
     fn evict(&self, objects: &dyn Objects, bytes: u64) -> io::Result<u64> {
         self.remove_partial();
         let mut kept = Vec::new();

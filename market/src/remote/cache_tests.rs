@@ -37,10 +37,10 @@ fn a_file_is_fetched_once_and_stays_after_a_restart() {
     for _ in 0..2 {
         let cache = cache(folder.path(), 10_000);
         for _ in 0..2 {
-            let file = cache.get(&objects, "d/files/a", Some(&sha256)).unwrap().unwrap();
+            let file = cache.get(&objects, "d/files/a", Content::Whole(Some(&sha256))).unwrap().unwrap();
             assert_eq!(content(&file).unwrap(), objects.log().objects["d/files/a"]);
         }
-        assert!(cache.get(&objects, "d/files/missing", None).unwrap().is_none());
+        assert!(cache.get(&objects, "d/files/missing", Content::Whole(None)).unwrap().is_none());
     }
     assert_eq!(objects.log().fetched, ["d/files/a"]);
     assert_eq!((objects.counted(CacheEvent::Hit), objects.counted(CacheEvent::Fetched(1000))), (3, 1));
@@ -51,8 +51,8 @@ fn a_file_is_fetched_once_and_stays_after_a_restart() {
 fn the_least_recently_used_file_is_evicted_but_none_that_is_open() {
     let names = ["d/a", "d/b", "d/c", "d/e"];
     let (folder, objects) = (tempfile::tempdir().unwrap(), objects(&names.map(|name| (name, 400))));
-    let cache = cache(folder.path(), 1000);
-    let get = |name: &str| cache.get(&objects, name, None).unwrap().unwrap();
+    let cache = DiskCache { one_use: Duration::ZERO, ..cache(folder.path(), 1000) };
+    let get = |name: &str| cache.get(&objects, name, Content::Whole(None)).unwrap().unwrap();
     let open = get("d/a");
     drop(get("d/b"));
     // The open one is the oldest; the other one goes.
@@ -69,6 +69,36 @@ fn the_least_recently_used_file_is_evicted_but_none_that_is_open() {
 }
 
 #[test]
+fn a_pass_over_more_than_there_is_room_for_evicts_nothing_that_is_used_again() {
+    let names: Vec<String> = (0..60).map(|i| format!("d/{i:02}")).collect();
+    let files: Vec<(&str, usize)> = names.iter().map(|name| (&**name, 100)).collect();
+    let (folder, objects) = (tempfile::tempdir().unwrap(), objects(&files));
+    let (often, once) = names.split_at(5);
+    let get =
+        |cache: &DiskCache, name: &String| drop(cache.get(&objects, name, Content::Whole(None)).unwrap().unwrap());
+    let kept = |cache: &DiskCache| often.iter().filter(|name| cache.is_here(name)).count();
+    // Read again later, here right away.
+    let cache = DiskCache { one_use: Duration::ZERO, ..cache(folder.path(), 1000) };
+    for _ in 0..2 {
+        often.iter().for_each(|name| get(&cache, name));
+    }
+    // A scan that opens each of its files twice, and is not over a minute later.
+    let scan = DiskCache::open(folder.path(), "s3://memory", 1000).unwrap();
+    for name in once.iter().flat_map(|name| [name, name]) {
+        get(&scan, name);
+    }
+    assert_eq!(kept(&cache), often.len());
+    assert!(objects.counted(CacheEvent::Evicted) >= 45);
+    // What was popular once goes.
+    let long_ago = SystemTime::now() - 2 * ONCE_AGE;
+    for name in often {
+        File::options().append(true).open(cache.files.join(name)).unwrap().set_modified(long_ago).unwrap();
+    }
+    once.iter().for_each(|name| get(&scan, name));
+    assert_eq!(kept(&cache), 0);
+}
+
+#[test]
 fn whatever_is_read_the_bytes_stay_within_the_budget() {
     let names: Vec<String> = (0..40).map(|i| format!("d/{i:02}")).collect();
     let files: Vec<(&str, usize)> = names.iter().zip(1..).map(|(name, i)| (&**name, 37 * i)).collect();
@@ -77,7 +107,7 @@ fn whatever_is_read_the_bytes_stay_within_the_budget() {
     let mut held = Vec::new();
     for step in 0..400usize {
         // Any order; some are open for a while, and some never fit.
-        let file = cache.get(&objects, &names[step * step * 7 % 40], None).unwrap().unwrap();
+        let file = cache.get(&objects, &names[step * step * 7 % 40], Content::Whole(None)).unwrap().unwrap();
         if step % 3 == 0 {
             held.push(file);
         }
@@ -93,7 +123,7 @@ fn whatever_is_read_the_bytes_stay_within_the_budget() {
 fn a_file_larger_than_the_cache_evicts_nothing_and_is_shared_while_it_is_open() {
     let (folder, objects) = (tempfile::tempdir().unwrap(), objects(&[("d/a", 400), ("d/b", 400), ("d/large", 1001)]));
     let cache = cache(folder.path(), 1000);
-    let get = |name: &str| cache.get(&objects, name, Some(&digest(&objects, name))).unwrap().unwrap();
+    let get = |name: &str| cache.get(&objects, name, Content::Whole(Some(&digest(&objects, name)))).unwrap().unwrap();
     for name in ["d/a", "d/b"] {
         drop(get(name));
     }
@@ -130,7 +160,7 @@ fn threads_and_processes_share_one_fetch() {
         for cache in caches.iter().cycle().take(8) {
             scope.spawn(move || {
                 begin.wait();
-                let file = cache.get(shared, "d/a", None).unwrap().unwrap();
+                let file = cache.get(shared, "d/a", Content::Whole(None)).unwrap().unwrap();
                 assert_eq!(content(&file).unwrap().len(), 100_000);
             });
         }
@@ -144,8 +174,11 @@ fn a_failure_is_shared_and_ends_with_the_flight() {
     let (folder, objects) = (tempfile::tempdir().unwrap(), objects(&[("d/a", 100)]));
     objects.log().fail = 1;
     let cache = cache(folder.path(), 1000);
-    assert_eq!(cache.get(&objects, "d/a", None).unwrap_err(), CacheError::Store("it is away".to_owned()));
-    assert!(cache.get(&objects, "d/a", None).unwrap().is_some());
+    assert_eq!(
+        cache.get(&objects, "d/a", Content::Whole(None)).unwrap_err(),
+        CacheError::Store("it is away".to_owned())
+    );
+    assert!(cache.get(&objects, "d/a", Content::Whole(None)).unwrap().is_some());
     assert!(locked(&cache.flights).is_empty());
 }
 
@@ -155,11 +188,11 @@ fn what_arrives_damaged_is_fetched_once_more_and_never_kept() {
     let sha256 = digest(&objects, "d/a");
     let cache = cache(folder.path(), 1000);
     objects.log().damage = 2;
-    let error = cache.get(&objects, "d/a", Some(&sha256)).unwrap_err();
+    let error = cache.get(&objects, "d/a", Content::Whole(Some(&sha256))).unwrap_err();
     assert!(matches!(error, CacheError::Checksum { expected, .. } if expected == sha256));
     assert_eq!((kept_bytes(folder.path()), objects.log().fetched.len()), (0, 2));
     objects.log().damage = 1;
-    assert!(cache.get(&objects, "d/a", Some(&sha256)).unwrap().is_some());
+    assert!(cache.get(&objects, "d/a", Content::Whole(Some(&sha256))).unwrap().is_some());
     assert_eq!((kept_bytes(folder.path()), objects.counted(CacheEvent::Damaged)), (100, 3));
 }
 
@@ -167,10 +200,10 @@ fn what_arrives_damaged_is_fetched_once_more_and_never_kept() {
 fn a_damaged_copy_is_deleted_and_its_successor_is_not() {
     let (folder, objects) = (tempfile::tempdir().unwrap(), objects(&[("d/a", 100)]));
     let cache = cache(folder.path(), 1000);
-    let damaged = cache.get(&objects, "d/a", None).unwrap().unwrap();
+    let damaged = cache.get(&objects, "d/a", Content::Whole(None)).unwrap().unwrap();
     cache.discard(&objects, "d/a", &damaged).unwrap();
     assert_eq!((kept_bytes(folder.path()), cache.used().unwrap()), (0, 0));
-    let _other = cache.get(&objects, "d/a", None).unwrap().unwrap();
+    let _other = cache.get(&objects, "d/a", Content::Whole(None)).unwrap().unwrap();
     // Another thread found the same damage a moment later.
     cache.discard(&objects, "d/a", &damaged).unwrap();
     assert_eq!((kept_bytes(folder.path()), objects.log().fetched.len()), (100, 2));
@@ -180,7 +213,7 @@ fn a_damaged_copy_is_deleted_and_its_successor_is_not() {
 fn what_a_crash_leaves_is_removed_or_counted_anew() {
     let (folder, objects) = (tempfile::tempdir().unwrap(), objects(&[("d/a", 100), ("d/b", 100)]));
     let first = cache(folder.path(), 1000);
-    drop(first.get(&objects, "d/a", None).unwrap());
+    drop(first.get(&objects, "d/a", Content::Whole(None)).unwrap());
     // A part of a file, a sum that was not written whole, and a fetch that is going on elsewhere.
     fs::write(folder.path().join(PARTIAL).join("left"), b"half").unwrap();
     fs::write(folder.path().join(USAGE), b"99").unwrap();
@@ -196,12 +229,12 @@ fn what_a_crash_leaves_is_removed_or_counted_anew() {
     let path = own.path.clone();
     drop(own);
     assert!(path.exists());
-    let file = second.get(&objects, "d/b", Some(&digest(&objects, "d/b"))).unwrap().unwrap();
+    let file = second.get(&objects, "d/b", Content::Whole(Some(&digest(&objects, "d/b")))).unwrap().unwrap();
     assert_eq!(content(&file).unwrap().len(), 100);
     // A folder that somebody emptied while it is used.
     fs::remove_dir_all(folder.path().join(FILES)).unwrap();
     fs::remove_dir_all(folder.path().join(PARTIAL)).unwrap();
-    assert!(second.get(&objects, "d/a", None).unwrap().is_some());
+    assert!(second.get(&objects, "d/a", Content::Whole(None)).unwrap().is_some());
 }
 
 #[test]
@@ -210,8 +243,8 @@ fn data_roots_share_a_folder_and_its_budget_but_no_files() {
     let there = objects(&[("d/a", 500)]);
     let first = cache(folder.path(), 1000);
     let second = DiskCache::open(folder.path(), "s3://other", 1000).unwrap();
-    assert_eq!(content(&first.get(&here, "d/a", None).unwrap().unwrap()).unwrap().len(), 600);
-    assert_eq!(content(&second.get(&there, "d/a", None).unwrap().unwrap()).unwrap().len(), 500);
+    assert_eq!(content(&first.get(&here, "d/a", Content::Whole(None)).unwrap().unwrap()).unwrap().len(), 600);
+    assert_eq!(content(&second.get(&there, "d/a", Content::Whole(None)).unwrap().unwrap()).unwrap().len(), 500);
     assert_eq!(kept_bytes(folder.path()), 500, "the first one was evicted");
 }
 
@@ -229,7 +262,7 @@ fn on_a_full_disk_the_oldest_files_go_and_the_others_are_used_without_being_kept
     // The budget would allow all of it.
     let cache = cache_on(folder.path(), 8_000, 1_000);
     let get = |name: &str| {
-        let file = cache.get(&objects, name, Some(&digest(&objects, name))).unwrap().unwrap();
+        let file = cache.get(&objects, name, Content::Whole(Some(&digest(&objects, name)))).unwrap().unwrap();
         assert_eq!(content(&file).unwrap(), objects.log().objects[name]);
     };
     for name in names {
@@ -245,7 +278,7 @@ fn on_a_full_disk_the_oldest_files_go_and_the_others_are_used_without_being_kept
     get("d/b");
     assert!(cache.is_here("d/b") && !cache.is_here("d/large"));
     // Nothing can be deleted that is open.
-    let open = cache.get(&objects, "d/b", None).unwrap().unwrap();
+    let open = cache.get(&objects, "d/b", Content::Whole(None)).unwrap().unwrap();
     get("d/large");
     assert!(cache.is_here("d/b"));
     drop(open);
@@ -256,7 +289,7 @@ fn a_file_that_neither_the_disk_nor_memory_has_room_for_is_refused() {
     let (folder, objects) = (tempfile::tempdir().unwrap(), objects(&[("d/a", 400)]));
     let cache = cache_on(folder.path(), 8_000, 100);
     let file = File::options().create_new(true).read(true).write(true).open(folder.path().join("aside")).unwrap();
-    let error = fetch_into(&objects, (&file, &cache.disk, 100), "d/a", None).unwrap_err();
+    let error = fetch_into(&objects, (&file, &cache.disk, 100), "d/a", Content::Whole(None)).unwrap_err();
     assert!(matches!(error, CacheError::Local(io::ErrorKind::StorageFull, _)), "{error:?}");
 }
 
@@ -268,7 +301,7 @@ fn that_the_bytes_cannot_be_written_down_is_no_failure() {
     let cache = cache(folder.path(), 1_000);
     std::os::unix::fs::symlink("/dev/full", folder.path().join(USAGE)).unwrap();
     for name in ["d/a", "d/b"] {
-        assert!(cache.get(&objects, name, None).unwrap().is_some());
+        assert!(cache.get(&objects, name, Content::Whole(None)).unwrap().is_some());
         assert_eq!(cache.used().unwrap(), kept_bytes(folder.path()));
     }
     assert!(kept_bytes(folder.path()) <= 1_000);

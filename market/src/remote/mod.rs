@@ -20,6 +20,7 @@ mod sweep;
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,10 +31,11 @@ pub use self::objects::{CacheEvent, Deadline, ListedFolder, ListedObject, Object
 pub(crate) use self::publish::Staging;
 pub(crate) use self::removal::{Remover, What};
 
-use self::arriving::CacheError;
+use self::arriving::{CacheError, Content};
 use self::cache::DiskCache;
 use self::heads::HEADS;
 use crate::error::MarketError;
+use crate::limits::WHOLE_FILE_BYTES_MAX;
 use crate::name::is_digest;
 use crate::time::TimeMicros;
 
@@ -49,6 +51,15 @@ pub struct CacheOptions {
     pub folder: PathBuf,
     /// Bytes that it may take.
     pub bytes_max: u64,
+    /// Bytes of a file of bars that is always fetched whole.
+    pub whole_bytes_max: u64,
+}
+
+impl CacheOptions {
+    /// A cache that fetches files of bars whole up to [`WHOLE_FILE_BYTES_MAX`].
+    pub fn new(folder: PathBuf, bytes_max: u64) -> Self {
+        Self { folder, bytes_max, whole_bytes_max: WHOLE_FILE_BYTES_MAX }
+    }
 }
 
 /// A data root in an object store.
@@ -56,15 +67,16 @@ pub struct CacheOptions {
 pub(crate) struct RemoteRoot {
     pub objects: Arc<dyn Objects>,
     cache: DiskCache,
+    whole_bytes_max: u64,
 }
 
 impl RemoteRoot {
     /// With a cache; the store is not asked anything yet.
     pub fn open(objects: Arc<dyn Objects>, cache: &CacheOptions) -> Result<Self, MarketError> {
         let shown = cache.folder.display().to_string();
-        let cache = DiskCache::open(&cache.folder, objects.address(), cache.bytes_max)
+        let opened = DiskCache::open(&cache.folder, objects.address(), cache.bytes_max)
             .map_err(MarketError::io("use the cache", shown))?;
-        Ok(Self { objects, cache })
+        Ok(Self { objects, cache: opened, whole_bytes_max: cache.whole_bytes_max })
     }
 
     /// A folder of this machine for locks and rows of imports.
@@ -169,12 +181,40 @@ impl RemoteDataset {
         if let Some(file) = self.staged.as_ref().and_then(|staged| File::open(staged.path().join(relative)).ok()) {
             return Ok(Some(Arc::new(file)));
         }
+        self.get(relative, Content::Whole(digest))
+    }
+
+    /// A file with ranges of another one, in the order of the store's file, open for reading; `None` when the store has no such file.
+    /// `is_right` says whether a file that was fetched is as it should be.
+    pub fn open_ranges(
+        &self,
+        relative: &str,
+        of: &str,
+        ranges: &[Range<u64>],
+        is_right: &dyn Fn(&File) -> bool,
+    ) -> Result<Option<Arc<File>>, MarketError> {
+        let object = format!("{}/{of}", self.name);
+        self.get(relative, Content::Ranges { object: &object, ranges, is_right })
+    }
+
+    fn get(&self, relative: &str, content: Content<'_>) -> Result<Option<Arc<File>>, MarketError> {
         let file = format!("{}/{relative}", self.name);
-        self.root.cache.get(&*self.root.objects, &file, digest).map_err(|error| match error {
+        self.root.cache.get(&*self.root.objects, &file, content).map_err(|error| match error {
             CacheError::Store(why) => self.root.failed("fetch", file, why),
             CacheError::Local(kind, why) => MarketError::io("keep a copy of", file)(io::Error::new(kind, why)),
             CacheError::Checksum { expected, found } => MarketError::Checksum { file, expected, found },
         })
+    }
+
+    /// Whether a file of so many bytes is always fetched whole, or is here as a whole already.
+    pub fn reads_whole(&self, relative: &str, bytes: u64) -> bool {
+        let is_staged = || self.staged.as_ref().is_some_and(|staged| staged.path().join(relative).is_file());
+        bytes <= self.root.whole_bytes_max || is_staged() || self.is_here(relative)
+    }
+
+    /// Whether this machine has any file of a folder.
+    pub fn has_any(&self, folder: &str) -> bool {
+        self.root.cache.has_any(&format!("{}/{folder}", self.name))
     }
 
     /// The error for a file that the store has no more.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::time::TimeMicros;
@@ -24,6 +25,13 @@ pub trait Objects: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`ObjectsError`]; what was written by then is a part of the content.
     fn fetch(&self, path: &str, to: &mut dyn Write) -> Result<bool, ObjectsError>;
+
+    /// Writes the bytes of some ranges of an object, which ascend, in order and each byte once; false when it is not there. Where the
+    /// object is too short, fewer bytes are written.
+    ///
+    /// # Errors
+    /// [`ObjectsError`]; what was written by then is a part of the content.
+    fn fetch_ranges(&self, path: &str, ranges: &[Range<u64>], to: &mut dyn Write) -> Result<bool, ObjectsError>;
 
     /// What is directly in a folder; the root is the empty text. Nothing where there is no such folder.
     ///

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
 
 use super::testing::MemoryObjects;
@@ -42,7 +43,7 @@ pub struct Machine {
 impl Machine {
     pub fn new(objects: &Arc<MemoryObjects>) -> Self {
         let cache = tempfile::tempdir().unwrap();
-        let options = CacheOptions { folder: cache.path().to_owned(), bytes_max: 1 << 30 };
+        let options = CacheOptions::new(cache.path().to_owned(), 1 << 30);
         let steps = Steps { objects: Arc::clone(objects), state: Mutex::default(), changed: Condvar::new() };
         let steps = Arc::new(steps);
         let store = Store::in_objects(Arc::clone(&steps) as Arc<dyn Objects>, &options).unwrap();
@@ -139,6 +140,10 @@ impl Objects for Steps {
 
     fn fetch(&self, path: &str, to: &mut dyn Write) -> Result<bool, ObjectsError> {
         self.step(|objects| objects.fetch(path, to))
+    }
+
+    fn fetch_ranges(&self, path: &str, ranges: &[Range<u64>], to: &mut dyn Write) -> Result<bool, ObjectsError> {
+        self.step(|objects| objects.fetch_ranges(path, ranges, to))
     }
 
     fn list(&self, folder: &str) -> Result<ListedFolder, ObjectsError> {

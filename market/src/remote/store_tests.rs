@@ -8,6 +8,8 @@ use std::time::SystemTime;
 
 use super::testing::MemoryObjects;
 use super::*;
+use crate::arrow_file::LoadedBars;
+use crate::dataset::{Dataset, FetchedGroup, Reads};
 use crate::error::MarketErrorKind;
 use crate::import::{Appending, ImportOptions, import_files};
 use crate::limits::TAILS_MERGED;
@@ -25,7 +27,7 @@ fn machine(objects: &Arc<MemoryObjects>) -> (tempfile::TempDir, Store) {
 /// The same, with a cache of so many bytes.
 fn machine_with(objects: &Arc<MemoryObjects>, bytes_max: u64) -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
-    let cache = CacheOptions { folder: folder.path().to_owned(), bytes_max };
+    let cache = CacheOptions::new(folder.path().to_owned(), bytes_max);
     let store = Store::in_objects(Arc::clone(objects) as Arc<dyn Objects>, &cache).unwrap();
     (folder, store)
 }
@@ -277,14 +279,145 @@ fn a_group_that_the_cache_cannot_keep_is_fetched_once_for_all_of_its_parts() {
         let names = ["close".to_owned()];
         assert_eq!(dataset.load_group_part(0, &names, &Adjustment::NONE, at..at + 1).unwrap().len(), 1);
     };
-    assert!(!dataset.can_keep(0) && here.open("d").unwrap().can_keep(0));
-    let held = dataset.hold_group(0).unwrap();
+    let names = ["close".to_owned()];
+    let reads = Reads { columns: &names, adjustment: &Adjustment::NONE, newest: None };
+    assert_eq!(dataset.fetch_group(0, &reads).unwrap(), FetchedGroup::TooLarge);
+    assert_eq!(here.open("d").unwrap().fetch_group(0, &reads).unwrap(), FetchedGroup::Here);
+    objects.log().fetched.clear();
+    let held = dataset.hold_group(0, &reads).unwrap();
     assert!(held.is_some());
     (0..2).for_each(part);
     assert_eq!(fetched(), 1);
     drop(held);
     (0..2).for_each(part);
     assert_eq!(fetched(), 3, "nothing holds it between the parts");
+}
+
+#[test]
+fn of_a_large_file_the_parts_that_are_read_are_fetched_and_checked() {
+    let objects = Arc::new(MemoryObjects::default());
+    let ((_here, here), (_folder, local)) = (machine(&objects), directory());
+    let (name, timeframe) = ("market".to_owned(), Timeframe::DAY);
+    let synthetic = SynthOptions { name, symbols: 40, bars: 9_000, seed: 1, timeframe };
+    for store in [&here, &local] {
+        synthesise(store, &synthetic).unwrap();
+    }
+    let expected = local.open("market").unwrap();
+    let sha256 = expected.manifest.file(0).unwrap().sha256.clone();
+    let bytes = expected.manifest.file(0).unwrap().bytes;
+    // A machine that fetches no file of bars whole if less is needed.
+    let fresh = || {
+        let folder = tempfile::tempdir().unwrap();
+        let options = CacheOptions { whole_bytes_max: 0, ..CacheOptions::new(folder.path().to_owned(), 1 << 30) };
+        let store = Store::in_objects(Arc::clone(&objects) as Arc<dyn Objects>, &options).unwrap();
+        (folder, store)
+    };
+    let fetched = || {
+        let log = objects.log();
+        let count = |suffix: &str| log.fetched.iter().filter(|path| path.ends_with(suffix)).count();
+        let bytes: u64 = log.events.iter().map(|e| if let CacheEvent::Fetched(bytes) = e { *bytes } else { 0 }).sum();
+        (count(&format!("{sha256}.arrow")), bytes)
+    };
+    let forget = || {
+        objects.log().fetched.clear();
+        objects.log().events.clear();
+    };
+    let none = Adjustment::NONE;
+    let names = ["close".to_owned()];
+    let newest = |dataset: &Dataset| {
+        let bars = dataset.load_group_newest(0, &names, &none, 300).unwrap();
+        bars.iter()
+            .map(|b| (b.symbol.clone(), b.times[b.unread..].to_vec(), b.columns[0][b.unread..].to_vec()))
+            .collect::<Vec<_>>()
+    };
+    let reads = |newest| Reads { columns: &names, adjustment: &none, newest };
+
+    // The newest bars of a column: the times once, and no more than the chunks that have them.
+    let (folder, store) = fresh();
+    let dataset = store.open("market").unwrap();
+    forget();
+    assert!(!dataset.is_here(0, &reads(Some(300))) && dataset.groups_on_disk().is_empty());
+    assert_eq!(newest(&dataset), newest(&expected));
+    let (requests, taken) = fetched();
+    assert!(requests == 2 && taken < bytes / 8, "{taken} of {bytes} bytes in {requests} files");
+    assert!(dataset.is_here(0, &reads(Some(300))) && dataset.groups_on_disk() == [0]);
+    assert!(!dataset.is_here(0, &reads(None)));
+    assert_eq!(newest(&dataset), newest(&expected));
+    assert_eq!(fetched().0, 2, "what is here is not fetched again");
+
+    // Another process of this machine, and the same bars in parts of the group.
+    let again = Store::in_objects(
+        Arc::clone(&objects) as Arc<dyn Objects>,
+        &CacheOptions { whole_bytes_max: 0, ..CacheOptions::new(folder.path().to_owned(), 1 << 30) },
+    );
+    let other = again.unwrap().open("market").unwrap();
+    assert_eq!((newest(&other), fetched().0), (newest(&expected), 2));
+    let part = |dataset: &Dataset| dataset.load_group_part(0, &names, &none, 8..16).unwrap();
+    let columns =
+        |bars: Vec<LoadedBars>| bars.iter().map(|b| (b.times.to_vec(), b.columns[0].to_vec())).collect::<Vec<_>>();
+    assert_eq!(columns(part(&other)), columns(part(&expected)));
+    let whole = fetched().1;
+    assert!(whole < bytes / 2, "a column of six, whole");
+    assert_eq!(
+        columns(other.load_group_part(0, &names, &none, 16..40).unwrap()),
+        columns(expected.load_group_part(0, &names, &none, 16..40).unwrap())
+    );
+    assert_eq!(fetched().1, whole, "all parts of a group are fetched at once");
+
+    // One symbol alone.
+    let symbol = expected.manifest.symbols[7].symbol.clone();
+    let (_one, store) = fresh();
+    let dataset = store.open("market").unwrap();
+    forget();
+    let one = dataset.load_symbol(&symbol, &names).unwrap();
+    assert_eq!(one.columns[0].to_vec(), expected.load_symbol(&symbol, &names).unwrap().columns[0].to_vec());
+    assert!(fetched().1 < bytes / 40, "{} of {bytes}", fetched().1);
+
+    // A copy that was damaged, and a fetch that is: both are fetched again, and counted.
+    let (folder, store) = fresh();
+    let dataset = store.open("market").unwrap();
+    objects.log().damage = 1;
+    forget();
+    assert_eq!(newest(&dataset), newest(&expected));
+    assert_eq!(objects.counted(CacheEvent::Damaged), 1);
+    let parts: Vec<PathBuf> =
+        files_below(folder.path()).into_iter().filter(|path| path.to_string_lossy().contains(".parts/")).collect();
+    assert_eq!(parts.len(), 2);
+    for path in parts {
+        let mut content = fs::read(&path).unwrap();
+        let middle = content.len() / 2;
+        content[middle] ^= 1;
+        fs::write(&path, content).unwrap();
+        forget();
+        assert_eq!(newest(&dataset), newest(&expected));
+        let (requests, taken) = fetched();
+        assert!(objects.counted(CacheEvent::Damaged) == 2 && requests == 2 && taken < bytes / 8, "{requests} {taken}");
+    }
+
+    // Damage in the store itself is reported by the sha256 of the file.
+    let path = format!("market/files/{sha256}.arrow");
+    let intact = objects.log().objects[&path].clone();
+    let mut damaged = intact.clone();
+    for byte in damaged.iter_mut().skip(4096).step_by(10_000) {
+        *byte ^= 1;
+    }
+    objects.log().objects.insert(path.clone(), damaged);
+    let (_damaged, store) = fresh();
+    let error = store.open("market").unwrap().load_group_newest(0, &names, &none, 300).unwrap_err();
+    assert!(matches!(error, MarketError::Checksum { .. }), "{error}");
+    objects.log().objects.insert(path, intact);
+
+    // A file that is here as a whole is read, whatever is needed of it; and away is no damage.
+    let (_whole, store) = fresh();
+    let dataset = store.open("market").unwrap();
+    dataset.load_group(0, &expected.manifest.columns).unwrap();
+    forget();
+    assert_eq!((newest(&dataset), fetched().0), (newest(&expected), 0));
+    let (_away, store) = fresh();
+    let dataset = store.open("market").unwrap();
+    objects.log().fail = usize::MAX;
+    let error = dataset.load_group_newest(0, &names, &none, 300).unwrap_err();
+    assert_eq!(error.kind(), MarketErrorKind::Retryable, "{error}");
 }
 
 #[test]

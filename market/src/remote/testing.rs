@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write};
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -83,9 +84,16 @@ impl Objects for MemoryObjects {
     }
 
     fn fetch(&self, path: &str, to: &mut dyn Write) -> Result<bool, ObjectsError> {
+        self.fetch_ranges(path, std::slice::from_ref(&(0..u64::MAX)), to)
+    }
+
+    fn fetch_ranges(&self, path: &str, ranges: &[Range<u64>], to: &mut dyn Write) -> Result<bool, ObjectsError> {
         let (content, slow) = {
             let mut log = self.call()?;
-            let Some(mut content) = log.objects.get(path).cloned() else { return Ok(false) };
+            let Some(content) = log.objects.get(path) else { return Ok(false) };
+            let within =
+                |range: &Range<u64>| content.len().min(range.start as usize)..content.len().min(range.end as usize);
+            let mut content: Vec<u8> = ranges.iter().flat_map(|range| content[within(range)].to_vec()).collect();
             log.fetched.push(path.to_owned());
             if log.damage > 0 {
                 log.damage -= 1;

@@ -38,6 +38,10 @@ const WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 const PART_BYTES: u64 = 4 << 20;
 /// Parts of one object that are asked for at once.
 const PARTS_AT_ONCE: usize = 4;
+/// Bytes between two ranges of an object that are asked for together: as long as they take, another request takes.
+const GAP_BYTES_MAX: u64 = 64 << 10;
+/// Ranges of one object that are asked for at once.
+const RANGES_AT_ONCE: usize = 8;
 /// Requests of this process at once: more would share the same bandwidth, and each take longer than it may.
 const REQUESTS_AT_ONCE: usize = 16;
 /// Bytes of a part of an object that is put; S3 takes at least 5 MiB. A shorter object is put at once.
@@ -268,6 +272,35 @@ impl Bucket {
     }
 }
 
+/// One request for some ranges of an object, and what lies between them.
+#[derive(Debug, PartialEq, Eq)]
+struct RangeRequest {
+    span: Range<u64>,
+    ranges: Vec<Range<u64>>,
+}
+
+/// As few requests for ranges that ascend as there can be, without much that is not wanted: each is of at most [`PART_BYTES`].
+fn requests_of(ranges: &[Range<u64>]) -> Vec<RangeRequest> {
+    let mut requests: Vec<RangeRequest> = Vec::new();
+    for range in ranges {
+        let mut start = range.start;
+        while start < range.end {
+            let part = start..range.end.min(start + PART_BYTES);
+            start = part.end;
+            match requests.last_mut() {
+                Some(last)
+                    if part.start - last.span.end <= GAP_BYTES_MAX && part.end - last.span.start <= PART_BYTES =>
+                {
+                    last.span.end = part.end;
+                    last.ranges.push(part);
+                }
+                _ => requests.push(RangeRequest { span: part.clone(), ranges: vec![part] }),
+            }
+        }
+    }
+    requests
+}
+
 /// Adds the time of a fetch, however it ends.
 struct Timed(Instant);
 
@@ -294,6 +327,29 @@ impl Objects for Bucket {
     fn fetch(&self, path: &str, to: &mut dyn Write) -> Result<bool, ObjectsError> {
         let _timed = Timed(Instant::now());
         self.fetch_if(path, None, to)
+    }
+
+    fn fetch_ranges(&self, path: &str, ranges: &[Range<u64>], to: &mut dyn Write) -> Result<bool, ObjectsError> {
+        let _timed = Timed(Instant::now());
+        let requests = requests_of(ranges);
+        let (mut next, mut asked) = (requests.iter(), VecDeque::new());
+        loop {
+            while asked.len() < RANGES_AT_ONCE
+                && let Some(request) = next.next()
+            {
+                asked.push_back((request, self.part(path, request.span.clone(), None)?));
+            }
+            let Some((request, part)) = asked.pop_front() else { return Ok(true) };
+            let bytes = match Asked::wait(part)? {
+                Ok((bytes, _)) => bytes,
+                Err(trouble) if trouble.kind == TroubleKind::Absent => return Ok(false),
+                Err(trouble) => return Err(failed(trouble)),
+            };
+            for range in &request.ranges {
+                let within = |at: u64| (at - request.span.start).min(bytes.len() as u64) as usize;
+                to.write_all(&bytes[within(range.start)..within(range.end)])?;
+            }
+        }
     }
 
     fn list(&self, folder: &str) -> Result<ListedFolder, ObjectsError> {
@@ -377,5 +433,26 @@ impl Objects for Bucket {
             }
             CacheEvent::Resident(bytes) => CACHE_RESIDENT.of(CacheLevel::Disk).set_count(bytes),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_lie_near_each_other_are_one_request_and_none_is_long() {
+        let near = GAP_BYTES_MAX;
+        let ranges = [0..100, 100 + near..200 + near, 201 + 2 * near..300 + 2 * near];
+        let requests = requests_of(&ranges);
+        let spans: Vec<Range<u64>> = requests.iter().map(|request| request.span.clone()).collect();
+        assert_eq!(spans, [0..200 + near, ranges[2].clone()]);
+        assert_eq!(requests[0].ranges, ranges[..2]);
+        let long = requests_of(&[10..20, 30..30 + 3 * PART_BYTES]);
+        assert!(long.iter().all(|request| request.span.end - request.span.start <= PART_BYTES), "{long:?}");
+        let all: Vec<Range<u64>> = long.into_iter().flat_map(|request| request.ranges).collect();
+        assert_eq!(all.iter().map(|range| range.end - range.start).sum::<u64>(), 10 + 3 * PART_BYTES);
+        assert!(all.windows(2).all(|two| two[0].end <= two[1].start));
+        assert!(requests_of(&[]).is_empty());
     }
 }

@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_directory_has_to_be_one_and_other_schemes_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = CacheOptions { folder: folder.path().join("cache"), bytes_max: 1 };
+        let cache = CacheOptions::new(folder.path().join("cache"), 1);
         let file = folder.path().join("file");
         std::fs::write(&file, b"x").unwrap();
         let text = |root: &Path| open_checked(root, &cache).unwrap_err().to_string();

@@ -13,6 +13,7 @@ mod step;
 mod whole_times;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -130,6 +131,11 @@ impl ScanSource {
         };
         bars.iter_mut().try_for_each(|symbol| self.spread(symbol, &read))?;
         Ok(bars)
+    }
+
+    /// What [`Self::execute`] reads of a segment: columns, and how many of the newest bars of each symbol; all if `None`.
+    pub fn reads_of(&self, segment: u32, step: ScanStep, input: &StepInputV1) -> (Vec<String>, Option<u64>) {
+        (self.columns_read(step).1, self.newest_bars_read(segment, step, input))
     }
 
     /// The plan's columns whose values a step reads: their indices, ascending, and their names.
@@ -285,19 +291,19 @@ impl ScanSource {
         stages.time(EngineStage::Encode, 0, 0, || shared.output(&run, &computed))
     }
 
-    /// Reads the vintages of one segment's symbols at the bars of a span, by symbol and time, with the columns that a
-    /// step does not read left empty.
+    /// Reads the vintages of a part of a segment's symbols (see [`Self::panel_parts`]) at the bars of a span, by symbol and time, with the
+    /// columns that a step does not read left empty.
     ///
     /// # Errors
     /// As [`Self::load_segment`].
     pub fn load_vintages_for(
         &self,
-        segment: u32,
+        part: (u32, Range<usize>),
         span: (TimeMicros, TimeMicros),
         step: ScanStep,
     ) -> Result<Vec<Vintage>, ExecuteError> {
         let (read, names) = self.columns_read(step);
-        let mut vintages = self.dataset.load_group_vintages(segment, &names, &self.adjustment, span)?;
+        let mut vintages = self.dataset.load_group_vintages(part, &names, &self.adjustment, span)?;
         vintages.iter_mut().try_for_each(|vintage| self.spread(&mut vintage.bars, &read))?;
         Ok(vintages)
     }

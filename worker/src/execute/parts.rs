@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Cancel, Engine};
+use trawl_market::Reads;
 use trawl_wire::{SegmentResult, StepInputV1};
 
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
@@ -23,6 +24,19 @@ impl ScanSource {
         if !plain || step.kind != StepKind::Values || !self.plan().references().is_empty() {
             return None;
         }
+        self.parts_within(segment, step, part_bytes)
+    }
+
+    /// The parts in which a segment is computed at every bar, as places of its symbols: as many symbols as have so many bytes of times,
+    /// values and results, or [`SIDE_BY_SIDE`], so that memory does not depend on how long histories are. References are computed again
+    /// for each part.
+    pub fn panel_parts(&self, segment: u32, step: ScanStep, part_bytes: u64) -> Vec<Range<usize>> {
+        let whole = || std::iter::once(0..usize::MAX).collect();
+        let is_plain = step.kind == StepKind::Values && self.plan().references().is_empty();
+        is_plain.then(|| self.parts_within(segment, step, part_bytes)).flatten().unwrap_or_else(whole)
+    }
+
+    fn parts_within(&self, segment: u32, step: ScanStep, part_bytes: u64) -> Option<Vec<Range<usize>>> {
         let columns = self.columns_read(step).0.len() as u64 + 1;
         let (symbols, rows) = self
             .dataset
@@ -52,7 +66,8 @@ impl ScanSource {
             let load = || {
                 // Also of a file that the cache cannot keep, there is one fetch for all parts.
                 if held.is_none() {
-                    held = self.dataset.hold_group(segment)?;
+                    let reads = Reads { columns: &names, adjustment: &self.adjustment, newest: None };
+                    held = self.dataset.hold_group(segment, &reads)?;
                 }
                 let mut bars = self.dataset.load_group_part(segment, &names, &self.adjustment, part)?;
                 bars.iter_mut().try_for_each(|symbol| self.spread(symbol, &read))?;
@@ -71,7 +86,10 @@ impl ScanSource {
 
 impl StepOutput {
     /// Joins the output for symbols of a segment with that for those after them.
-    fn followed_by(self, next: Self) -> Result<Self, ExecuteError> {
+    ///
+    /// # Errors
+    /// [`ExecuteError::Inconsistent`] for outputs of different kinds, of times, and of many times.
+    pub fn followed_by(self, next: Self) -> Result<Self, ExecuteError> {
         Ok(match (self, next) {
             (Self::Rows(mut rows), Self::Rows(more)) => {
                 rows.append(more);
