@@ -84,6 +84,31 @@ impl CpuMs {
     }
 }
 
+/// CPU time of the whole machine so far, in clock ticks.
+#[derive(Debug, Clone, Copy)]
+pub struct Stolen {
+    stolen: u64,
+    all: u64,
+}
+
+impl Stolen {
+    /// From the kernel; `None` where it does not say what other guests of its host took.
+    pub fn so_far() -> Option<Self> {
+        /// Of the numbers behind `cpu`: user, nice, system, idle, iowait, irq, softirq, steal.
+        const STEAL: usize = 7;
+        let text = fs::read_to_string("/proc/stat").ok()?;
+        let ticks: Vec<u64> =
+            text.lines().next()?.split_ascii_whitespace().skip(1).map_while(|n| n.parse().ok()).collect();
+        Some(Self { stolen: *ticks.get(STEAL)?, all: ticks.iter().take(STEAL + 1).sum() })
+    }
+
+    /// Since `before`, in percent of the machine's time, idle time included.
+    pub fn percent_since(&self, before: &Self) -> f64 {
+        let all = self.all.saturating_sub(before.all).max(1);
+        self.stolen.saturating_sub(before.stolen) as f64 / all as f64 * 100.0
+    }
+}
+
 /// The parent of a process, and the CPU time of a process or thread.
 fn ticks(stat: &str) -> Result<(u32, f64)> {
     let text = fs::read_to_string(stat)?;

@@ -134,7 +134,7 @@ pub fn run_until(
     let mut passes = Passes::new(prepared)?;
     let source = prepared.source();
     let mut run = Run::new(prepared, options, pool.current_num_threads(), progress);
-    run.number = passes.leave_out_times()?;
+    run.number = passes.leave_out_times(false)?;
     loop {
         let step = passes.step();
         // One input for all segments, which share this process's memory.
@@ -465,7 +465,8 @@ impl<'a> Run<'a> {
                     self.progress.segment_failed(segment, kind, &message);
                     let symbols = self.prepared.symbols_of(segment);
                     self.failures.push(FailedSegment { segment, symbols, kind, message: message.clone() });
-                    self.report.failed.push(FailedRun { segment, kind, message, attempts, symbols: Vec::new() });
+                    let (worker, symbols) = (String::new(), Vec::new());
+                    self.report.failed.push(FailedRun { segment, kind, message, worker, attempts, symbols });
                     self.progress.segment_ended(segment, self.ended());
                 }
                 Command::End { outcome: Outcome::DeadlineExceeded, .. } => self.over.store(true, Ordering::Relaxed),

@@ -399,6 +399,10 @@ pub struct FailedRun {
     pub kind: ErrorKind,
     /// Why.
     pub message: String,
+    /// The worker that reported it, at the last attempt. Not part of an answer, which does not depend on who computed it; empty if it is
+    /// nobody's report.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub worker: String,
     /// Number of dispatches.
     pub attempts: u32,
     /// The symbols that failed; empty if all symbols of the segment failed.
@@ -422,10 +426,18 @@ pub(crate) fn incomplete(failed: &[FailedRun]) -> Option<Failure> {
         more => format!("; so did {more} others"),
     };
     let message = format!(
-        "segment {} failed {} times: {}{others}; --allow-partial answers without their symbols",
-        first.segment, first.attempts, first.message
+        "segment {} failed {} times{}: {}{others}; --allow-partial answers without their symbols",
+        first.segment,
+        first.attempts,
+        last_at(&first.worker),
+        first.message
     );
     Some(Failure::new(first.kind, bounded_reason(message)))
+}
+
+/// Where a segment failed last, for a sentence; empty if no worker is known.
+fn last_at(worker: &str) -> String {
+    if worker.is_empty() { String::new() } else { format!(", last at worker '{worker}'") }
 }
 
 /// Milliseconds since `start`.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use trawl_market::{SymbolTable, TimeMicros};
 use trawl_wire::{CrossTable, CrossTimes, CrossValues, ErrorKind, SegmentOutput, SegmentResultV2, StepInputV1};
-use trawl_worker::{ScanStep, StepKind};
+use trawl_worker::{ManifestTimes, ScanStep, StepKind};
 
 use crate::cross::reduce_groups;
 use crate::merge::FailedSegment;
@@ -73,6 +73,17 @@ enum TableValues {
 /// Times whose values are reduced side by side before they are kept.
 const TIMES_AT_ONCE: usize = 64;
 
+/// Values that are computed rather for nobody than to learn from all bars that nobody reads them: 1 MiB of them. A pass is a request, a
+/// stream and several messages for each shard, and reads the times of all bars.
+const VALUES_FOR_NOBODY_MAX: usize = 1 << 17;
+/// Of so many values, one may be for nobody in any case.
+const FOR_NOBODY_ONE_IN: usize = 8;
+
+/// Whether values at so many times that may be read by nobody cost less than a pass over all bars. `known`: all times of a step.
+fn worth_it(uncertain: usize, known: usize, symbols: usize) -> bool {
+    uncertain.saturating_mul(symbols) <= VALUES_FOR_NOBODY_MAX || uncertain.saturating_mul(FOR_NOBODY_ONE_IN) <= known
+}
+
 /// The passes of one scan.
 #[derive(Debug, Clone)]
 pub struct Passes {
@@ -109,20 +120,38 @@ impl Passes {
     /// Leaves out the steps that only collect times, as far as plan and manifest say which; returns how many. Reads the dataset's times,
     /// and no bars. The others keep their numbers, under which the results of recorded scans are stored.
     ///
+    /// Where symbols lack bars, times may be among them that nobody reads. They change no value; but results with them are not those that
+    /// another release has for a step of a recorded scan, which is why such a scan (`recorded`) does without. Nor are there more of them than
+    /// what a pass over all bars would cost.
+    ///
     /// # Errors
     /// [`PassError::TooLarge`].
-    pub fn leave_out_times(&mut self) -> Result<u32, PassError> {
+    pub fn leave_out_times(&mut self, recorded: bool) -> Result<u32, PassError> {
         if self.step().kind == StepKind::Values {
             return Ok(0);
         }
         // Whatever cannot be read here is reported by those that need it.
         let Ok(all) = self.prepared.dataset.times() else { return Ok(0) };
         let (all, source) = (all.into(), self.prepared.source());
-        let mut left_out = 0;
+        let before = self.clone();
+        let (mut left_out, mut uncertain) = (0, 0);
         while self.step().kind == StepKind::Times {
-            let Ok(Some(times)) = source.times_without_bars(self.step(), &self.input(&[]), &all) else { break };
+            let found = source.times_without_bars(self.step(), &self.input(&[]), &all);
+            let Ok(Some(ManifestTimes { times, uncertain: more })) = found else { break };
+            let known: usize = times.iter().map(|own| own.times.len()).sum();
+            if more > 0 && (recorded || !worth_it(uncertain + more, known, self.prepared.symbol_count())) {
+                break;
+            }
+            uncertain += more;
             self.collect(times);
-            self.end_step()?;
+            match self.end_step() {
+                // They may fit without those that nobody reads.
+                Err(PassError::TooLarge { .. }) if uncertain > 0 => {
+                    *self = before;
+                    return Ok(0);
+                }
+                ended => ended?,
+            }
             left_out += 1;
         }
         Ok(left_out)
@@ -162,11 +191,7 @@ impl Passes {
     /// The input of the current step for `segments`: the wanted times, and the values of earlier cross-sections that
     /// their symbols and the references read.
     pub fn input(&self, segments: &[u32]) -> StepInputV1 {
-        let step = self.step();
-        let wanted = match step.kind {
-            StepKind::Times => self.wanted(step.stage),
-            StepKind::Values => self.chunks.front().cloned().unwrap_or_default(),
-        };
+        let (step, wanted) = (self.step(), self.wanted_now());
         if step.kind == StepKind::Times || self.tables.is_empty() {
             return StepInputV1 { wanted, tables: Vec::new() };
         }
@@ -192,6 +217,14 @@ impl Passes {
             cut
         };
         StepInputV1 { wanted, tables: self.tables.iter().map(cut).collect() }
+    }
+
+    /// The times that the current step is asked for.
+    pub fn wanted_now(&self) -> Vec<CrossTimes> {
+        match self.step().kind {
+            StepKind::Times => self.wanted(self.step().stage),
+            StepKind::Values => self.chunks.front().cloned().unwrap_or_default(),
+        }
     }
 
     fn wanted(&self, stage: usize) -> Vec<CrossTimes> {
@@ -367,9 +400,107 @@ fn chunks(wanted: &[CrossTimes], symbols: u64) -> VecDeque<Vec<CrossTimes>> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use trawl_kernels::NoCancel;
+    use trawl_kernels::stages::Stages;
+    use trawl_market::{Store, SynthOptions, Timeframe, synthesise};
+    use trawl_plan::{History, ScanDocument};
     use trawl_wire::SegmentResult;
 
     use super::*;
+    use crate::prepare::prepare;
+
+    /// The digest of every segment's rows, and how many passes were made for times. `leave_out`: those that can be, of a recorded scan or of
+    /// another.
+    fn run(prepared: &PreparedScan, leave_out: Option<bool>) -> (Vec<[u8; 32]>, usize) {
+        let mut passes = Passes::new(prepared).unwrap();
+        if let Some(recorded) = leave_out {
+            passes.leave_out_times(recorded).unwrap();
+        }
+        let (source, mut for_times) = (prepared.source(), 0);
+        let references = source.load_references().unwrap();
+        loop {
+            let (step, input) = (passes.step(), passes.input(&prepared.segments));
+            for_times += usize::from(step.kind == StepKind::Times);
+            let one = |segment: &u32| {
+                let mut stages = Stages::default();
+                source.execute(*segment, step, &input, &references, &NoCancel, &mut stages).unwrap()
+            };
+            let results = prepared.segments.iter().map(one);
+            if passes.is_last() {
+                return (results.map(|result| result.digest()).collect(), for_times);
+            }
+            let results = results.map(|result| match result {
+                SegmentResult::Step(result) => result,
+                SegmentResult::Rows(_) => panic!("rows"),
+            });
+            passes.advance(results.collect(), &[], false).unwrap();
+        }
+    }
+
+    /// Symbols of it are listed late, halted and delisted.
+    fn market(data: &Path) -> Store {
+        let store = Store::new(data.to_owned());
+        let (name, timeframe) = ("market".to_owned(), Timeframe::DAY);
+        synthesise(&store, &SynthOptions { name, symbols: 200, bars: 120, seed: 3, timeframe }).unwrap();
+        store
+    }
+
+    fn document(condition: &str) -> ScanDocument {
+        ScanDocument {
+            dataset: Some("market".to_owned()),
+            condition: condition.to_owned(),
+            select: vec!["xs_pct(roc(close, 5)) as c".to_owned()],
+            ..ScanDocument::default()
+        }
+    }
+
+    const CONDITIONS: [&str; 8] = [
+        "xs_rank(roc(close, 20)) <= 10",
+        "within(xs_pct(close) > 0.5, 3)",
+        "sma(xs_pct(close), 20) > 0.4",
+        "ema(xs_demean(roc(close, 1)), 5) > 0",
+        "xs_rank(sma(xs_pct(roc(close, 2)), 3)) <= 20",
+        "tf('1w', xs_rank(close)) <= 20",
+        "tf('1w', sma(xs_pct(close), 3)) > 0.4",
+        "xs_rank(tf('1w', roc(close, 1)) - ref('SYN00000', roc(close, 5))) <= 20",
+    ];
+
+    #[test]
+    fn a_market_with_gaps_needs_no_pass_for_times_and_its_answers_are_the_same() {
+        let data = tempfile::tempdir().unwrap();
+        let store = market(data.path());
+        for condition in CONDITIONS {
+            for history in [None, Some(History { bars: 30, origin: true })] {
+                for max_age in [None, Some("5d".to_owned())] {
+                    let document = ScanDocument { history, max_age: max_age.clone(), ..document(condition) };
+                    let prepared = prepare(&store, &document, None).unwrap();
+                    let (expected, passes) = run(&prepared, None);
+                    assert!(passes > 0, "{condition}");
+                    assert_eq!(
+                        run(&prepared, Some(false)),
+                        (expected.clone(), 0),
+                        "{condition} {history:?} {max_age:?}"
+                    );
+                    assert_eq!(run(&prepared, Some(true)).0, expected, "{condition} {history:?} {max_age:?}");
+                }
+            }
+        }
+        // A recorded scan leaves out what is certain.
+        let prepared = prepare(&store, &document(CONDITIONS[0]), None).unwrap();
+        assert_eq!(run(&prepared, Some(true)).1, 0);
+        let prepared = prepare(&store, &document(CONDITIONS[2]), None).unwrap();
+        assert_eq!(run(&prepared, Some(true)).1, 1);
+    }
+
+    #[test]
+    fn values_for_nobody_are_not_computed_where_a_pass_costs_less() {
+        assert!(worth_it(0, 0, usize::MAX) && worth_it(VALUES_FOR_NOBODY_MAX, 1, 1));
+        assert!(!worth_it(VALUES_FOR_NOBODY_MAX / 100 + 1, 100, 100));
+        assert!(worth_it(100, 800, 1_000_000) && !worth_it(101, 800, 1_000_000));
+        assert!(!worth_it(usize::MAX, 1, 2));
+    }
 
     #[test]
     fn values_of_other_times_are_none_of_the_step() {

@@ -193,6 +193,57 @@ fn a_host_whose_reply_cannot_be_a_result_is_not_believed_once_another_host_has_o
 }
 
 #[test]
+fn a_reply_that_cannot_be_a_result_counts_as_well_once_another_host_has_one() {
+    let mut case = Case::new(3, 1);
+    case.step(Event::Submitted { scan: 1, request: request(&[shard(&[0, 1, 2], Some(1))]) });
+    case.done(1, 1, whole(1), 5);
+    // Another attempt had it, and was late.
+    case.done(AttemptId::MAX, 2, whole(0), 5);
+    assert_eq!(case.commands, [Command::Accept { scan: 1, piece: whole(0) }]);
+    case.step(Event::PieceMalformed { attempt: 1, piece: whole(0) });
+    assert!(case.says(&Command::Quarantine { host: 1, scan: 1, piece: whole(0) }), "{:?}", case.commands);
+    assert!(case.says(&Command::Stop { attempt: 1 }), "{:?}", case.commands);
+    let asked: Vec<(Vec<Piece>, Purpose)> = case.dispatched().into_iter().map(|(_, _, p, why)| (p, why)).collect();
+    assert!(asked.contains(&(vec![whole(1)], Purpose::Vote)), "its word about another piece is taken back: {asked:?}");
+    assert!(asked.contains(&(vec![whole(2)], Purpose::Work)), "{asked:?}");
+    for (attempt, host, pieces, _) in case.dispatched() {
+        assert!(host != 1);
+        case.done(attempt, host, pieces[0], 5);
+    }
+    assert!(case.says(&Command::End { scan: 1, outcome: Outcome::Complete { disputed: false } }));
+}
+
+#[test]
+fn a_vote_that_cannot_be_a_result_is_the_voters_fault() {
+    let mut case = contested(3);
+    let (attempt, worker, pieces, purpose) = case.dispatched()[0].clone();
+    assert_eq!((worker, pieces, purpose), (3, vec![whole(0)], Purpose::Vote));
+    case.step(Event::PieceMalformed { attempt, piece: whole(0) });
+    assert!(case.says(&Command::Quarantine { host: 3, scan: 1, piece: whole(0) }), "{:?}", case.commands);
+    assert!(!case.commands.iter().any(|command| matches!(command, Command::Quarantine { host: 1 | 2, .. })));
+    // The dispute goes on, with the next host that comes.
+    case.join(4, 0, 1);
+    let (attempt, worker, pieces, purpose) = case.dispatched()[0].clone();
+    assert_eq!((worker, pieces, purpose), (4, vec![whole(0)], Purpose::Vote));
+    case.done(attempt, 4, whole(0), 0);
+    assert!(case.says(&Command::Quarantine { host: 1, scan: 1, piece: whole(0) }), "{:?}", case.commands);
+    assert!(case.says(&Command::Replace { scan: 1, piece: whole(0) }), "{:?}", case.commands);
+}
+
+#[test]
+fn a_host_that_answers_properly_the_second_time_is_believed_until_another_has_the_result_too() {
+    let mut case = Case::one_scan(1, &[&[0], &[1]]);
+    case.step(Event::PieceMalformed { attempt: 1, piece: whole(0) });
+    case.wait(LIMITS.retry_delay_ms);
+    let (attempt, ..) = case.dispatched()[0].clone();
+    case.done(attempt, 1, whole(0), 5);
+    assert!(case.says(&Command::Accept { scan: 1, piece: whole(0) }), "{:?}", case.commands);
+    case.join(2, 0, SLOTS);
+    case.done(99, 2, whole(0), 5);
+    assert!(case.says(&Command::Quarantine { host: 1, scan: 1, piece: whole(0) }), "{:?}", case.commands);
+}
+
+#[test]
 fn a_host_that_fails_what_another_has_is_given_nothing_more_and_its_results_are_believed() {
     let mut case = Case::one_scan(2, &[&[0, 1, 2]]);
     case.done(1, 1, whole(1), 5);

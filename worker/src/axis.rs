@@ -39,6 +39,9 @@ pub(crate) struct Axis<'a> {
     pub higher: BTreeMap<Timeframe, Higher>,
     /// First base bar of a limited history; 0 without a limit.
     pub window: usize,
+    /// Up to how many of the base bars the symbol may lack; which, is not known. 0 where its bars were read: otherwise rows are those at
+    /// which it may have bars, and a row that is found by counting bars may be so many rows earlier.
+    pub absent_max: usize,
 }
 
 /// Index of the first of ascending `times` that is not before `time`. Checks the newest time first, since most scans
@@ -80,6 +83,15 @@ impl Axis<'_> {
     /// Times of the visible base bars.
     pub fn base_times(&self) -> &[TimeMicros] {
         &self.bars.times[..self.visible]
+    }
+
+    /// The first row of a frame that is read at any time from `time` on, as [`first_within`] finds it.
+    pub fn first_within(&self, size: &BarSize, time: TimeMicros, max_age: Option<i64>) -> usize {
+        let times = self.times(size);
+        let first = first_within(times, time, max_age);
+        // The last bar of all is not one that may be absent.
+        let last = self.visible == self.bars.times.len() && times.last().is_none_or(|last| *last <= time);
+        if max_age.is_some() && !last { first.saturating_sub(self.absent_max) } else { first }
     }
 
     fn higher(&self, timeframe: &Timeframe) -> Option<&Higher> {

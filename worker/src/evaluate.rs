@@ -65,7 +65,7 @@ impl<'a> StageRun<'a> {
         let from = match &frame.bars {
             BarSize::Higher { timeframe, forming: true } => {
                 let complete = axis.higher.get(timeframe).and_then(|h| h.bars.completed(from));
-                complete.map_or(NONE, |complete| complete.saturating_sub(1))
+                complete.map_or(NONE, |complete| complete.saturating_sub(1 + axis.absent_max))
             }
             _ => from,
         };
@@ -108,11 +108,16 @@ impl<'a> StageRun<'a> {
                 let begins = self.executables[p].input_begins(from - trim.given);
                 for (input, begin) in piece.program.inputs.iter().zip(begins) {
                     let begin = trim.there.max(trim.given + begin);
+                    let begin = if begin < from { begin.saturating_sub(axis.absent_max) } else { begin };
                     match input {
                         Input::Read { piece: source, how, .. } => {
                             let source_frame = self.frame(&self.stage.pieces[*source]);
                             if let Some((at, reader)) = self.reader(frame, a, source_frame, *how) {
-                                let first = reader.first(begin);
+                                let first = match how {
+                                    // By time, or the same row.
+                                    Read::Same | Read::Forming => reader.first(begin),
+                                    _ => reader.first(begin).saturating_sub(self.axes[at].absent_max),
+                                };
                                 needed[*source][at] = needed[*source][at].min(first);
                             }
                         }

@@ -39,8 +39,8 @@ pub use axis::late_row;
 pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
 pub use executable::ExecutablePlan;
 pub use execute::{
-    BatchEvent, ExecuteError, Loaded, References, ScanSource, ScanStep, SegmentPanel, StepKind, StepOutput,
-    reads_earlier_crosses,
+    BatchEvent, ExecuteError, Loaded, ManifestTimes, References, ScanSource, ScanStep, SegmentPanel, StepKind,
+    StepOutput, reads_earlier_crosses,
 };
 pub use schema::{changing_name, schema_of};
 pub use watchdog::STALL_TIMEOUT;

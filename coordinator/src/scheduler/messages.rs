@@ -133,7 +133,7 @@ pub enum Event {
         kind: ErrorKind,
     },
     /// An attempt answered one of its pieces with what cannot be a result of it, though it arrived as it was sent. Retried; as soon as
-    /// another host has a result, the host's word is taken back, as after a wrong one.
+    /// another host has a result, or at once if one has it already, the host's word is taken back, as after a wrong one.
     PieceMalformed {
         /// The attempt.
         attempt: AttemptId,

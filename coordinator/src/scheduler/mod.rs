@@ -310,15 +310,17 @@ impl Scheduler {
             PieceState::Open => {
                 progress.accept(host, digest);
                 let accusers = std::mem::take(&mut progress.accusers);
-                let malformed = std::mem::take(&mut progress.malformed);
+                let malformed = !progress.malformed.is_empty();
                 scan.open -= 1;
                 scan.open_cost = scan.open_cost.saturating_sub(progress.cost);
                 out.push(Command::Accept { scan: id, piece });
                 self.release(id, piece, out);
                 // A piece that fails on one host and not on another fails because of that host.
                 accusers.into_iter().for_each(|accuser| self.distrust(accuser, (id, piece), now_ms, out));
-                self.disprove(malformed, host, (id, piece), now_ms, out);
-                self.end_if_complete(id, out);
+                match malformed {
+                    true => self.disprove_malformed((id, piece), Some(digest), now_ms, out),
+                    false => self.end_if_complete(id, out),
+                }
             }
             PieceState::Accepted(_) => self.vote(id, piece, host, digest, now_ms, out),
             PieceState::Failed => {}

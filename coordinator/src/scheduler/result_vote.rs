@@ -44,7 +44,7 @@ impl Scheduler {
             }
             None => {
                 verdict.votes.push((host, digest));
-                self.settle(id, piece, Some(digest), now_ms, out);
+                self.disprove_malformed((id, piece), Some(digest), now_ms, out);
             }
         }
     }
@@ -188,21 +188,34 @@ impl Scheduler {
         }
     }
 
-    /// Discards all results of hosts that answered a piece with what cannot be its result, now that another host has one.
-    pub(super) fn disprove(
+    /// Discards all results of hosts that answered an accepted piece with what cannot be its result, as far as another host has one; and
+    /// counts the votes again. `fresh` as in [`Self::settle`].
+    pub(super) fn disprove_malformed(
         &mut self,
-        mut hosts: Vec<HostId>,
-        right: HostId,
         (id, piece): (ScanId, Piece),
+        fresh: Option<Digest>,
         now_ms: u64,
         out: &mut Vec<Command>,
     ) {
-        hosts.retain(|host| *host != right && !self.quarantined.contains(host));
-        // No scan ends before all are processed.
+        let Some(scan) = self.scans.get_mut(&id) else { return };
+        let Some(progress) = scan.pieces.get_mut(&piece) else { return };
+        let PieceState::Accepted(verdict) = &mut progress.standing else { return };
+        let trusted: Vec<HostId> = {
+            let voters = verdict.votes.iter().map(|(voter, _)| *voter);
+            voters.filter(|voter| !self.quarantined.contains(voter)).collect()
+        };
+        let wrong = |host: &HostId| trusted.iter().any(|voter| voter != host);
+        let hosts: Vec<HostId> = progress.malformed.extract_if(.., |host| wrong(host)).collect();
+        if !hosts.is_empty() && scan.unsettled.insert(piece) {
+            // The scan does not end before the votes on this piece are counted again.
+            verdict.since_ms = now_ms;
+        }
+        // Nor before all of them are processed.
         hosts.iter().for_each(|host| self.unsettle(*host, now_ms));
         for host in hosts {
             self.quarantine(host, (id, piece), now_ms, out);
         }
+        self.settle(id, piece, fresh, now_ms, out);
     }
 
     /// Discards all past and future results of this host.

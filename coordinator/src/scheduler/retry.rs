@@ -36,18 +36,27 @@ impl Scheduler {
     }
 
     /// Handles a reply that cannot be a result. One host alone proves nothing, since it is judged by this process: the piece is tried
-    /// again, and a result of another host decides.
+    /// again, and a result of another host decides, whether it comes later or is there already.
     pub(super) fn piece_malformed(&mut self, id: AttemptId, piece: Piece, now_ms: u64, out: &mut Vec<Command>) {
-        let Some(attempt) = self.attempts.get(&id) else { return };
+        let Some(attempt) = self.attempts.get(&id).filter(|attempt| attempt.left.contains(&piece)) else { return };
         let (scan, host) = (attempt.scan, attempt.host);
-        if attempt.left.contains(&piece)
-            && let Some(progress) = self.scans.get_mut(&scan).and_then(|scan| scan.pieces.get_mut(&piece))
-            && matches!(progress.standing, PieceState::Open)
-            && !progress.malformed.contains(&host)
+        let mut right = None;
+        if let Some(progress) = self.scans.get_mut(&scan).and_then(|scan| scan.pieces.get_mut(&piece))
+            && !matches!(progress.standing, PieceState::Failed)
         {
-            progress.malformed.push(host);
+            if !progress.malformed.contains(&host) {
+                progress.malformed.push(host);
+            }
+            let others = progress.verdict().into_iter().flat_map(|verdict| &verdict.votes).map(|(voter, _)| *voter);
+            right = others.into_iter().find(|voter| *voter != host && !self.quarantined.contains(voter));
         }
-        self.piece_failed(id, piece, ErrorKind::Retryable, now_ms, out);
+        match right {
+            Some(_) => {
+                self.answered(id, piece, now_ms);
+                self.disprove_malformed((scan, piece), None, now_ms, out);
+            }
+            None => self.piece_failed(id, piece, ErrorKind::Retryable, now_ms, out),
+        }
     }
 
     pub(super) fn attempt_ended(&mut self, id: AttemptId, now_ms: u64, out: &mut Vec<Command>) {

@@ -78,12 +78,15 @@ async fn a_worker_that_misbehaves_costs_attempts_and_nothing_else() {
         assert!(scanned.report.retried_segments > 0, "{oddity:?}");
         match oddity {
             // What arrives as it was sent, and cannot be a result, is the worker's doing.
-            Oddity::Truncated | Oddity::Reordered | Oddity::OtherSegment | Oddity::LosesSymbol => {
+            Oddity::Truncated
+            | Oddity::Reordered
+            | Oddity::Oversized
+            | Oddity::ExtraValue
+            | Oddity::OtherSegment
+            | Oddity::LosesSymbol => {
                 assert_eq!(scanned.report.quarantined, ["odd"], "{oddity:?}");
                 assert!(!scanned.report.disputed, "{oddity:?}");
             }
-            // These may also have a right result of other segments, or a form that another build reads.
-            Oddity::Oversized | Oddity::ExtraValue => {}
             _ => assert!(scanned.report.quarantined.is_empty(), "{oddity:?}"),
         }
     }
@@ -180,13 +183,20 @@ async fn a_segment_that_fails_everywhere_is_given_up_after_its_attempts() {
     let ClientError::Refused(failure) = &error else { panic!("{error}") };
     assert_eq!(failure.kind, ErrorKind::Retryable);
     assert!(failure.message.contains("checksum") && failure.message.contains("--allow-partial"), "{failure}");
+    let segment =
+        world.prepared().segments.iter().any(|s| failure.message.contains(&format!("segment {s} failed 5 times")));
+    assert!(segment && failure.message.contains(", last at worker 'odd': "), "{failure}");
     let call = ScanCall { shards: ShardSpec::Count(1), allow_partial: true, ..ScanCall::default() };
     let scanned = world.call(call).await.unwrap();
     assert_eq!(scanned.answer.counts()[Status::Failed as usize], 300);
     assert!(scanned.answer.identity.partial, "another run may give another answer, and the identity says so");
     let failed = &scanned.report.failed[0];
     assert_eq!((failed.kind, failed.attempts), (ErrorKind::Retryable, 5));
-    assert!(failed.message.contains("checksum"), "{}", failed.message);
+    assert!(failed.message.contains("checksum") && failed.worker == "odd", "{failed:?}");
+    assert!(
+        scanned.answer.rows.iter().all(|row| !row.row.reason.contains("odd")),
+        "no answer depends on who computed it"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use trawl_coordinator::durable::ledger::Ending;
 use trawl_coordinator::durable::{End, EndOutcome, Ledger as Records, Progress, Term};
 use trawl_coordinator::membership::{Event as Registered, Roster};
 use trawl_coordinator::scheduler::{
-    Check, Command, Digest, Event, Limits, Outcome, Piece, ScanId, Scheduler, WorkerId,
+    AttemptId, Check, Command, Digest, Event, Limits, Outcome, Piece, ScanId, Scheduler, WorkerId,
 };
 use trawl_wire::record::leader_key;
 use trawl_wire::{ErrorKind, Failure};
@@ -127,6 +127,17 @@ impl LeaderTerm {
     }
 }
 
+/// The attempt whose message an event is.
+fn attempt_of(event: &Event) -> Option<AttemptId> {
+    match event {
+        Event::PieceDone { attempt, .. }
+        | Event::PieceFailed { attempt, .. }
+        | Event::PieceMalformed { attempt, .. }
+        | Event::AttemptEnded { attempt } => Some(*attempt),
+        _ => None,
+    }
+}
+
 impl World {
     pub fn begin_reign(&mut self, c: usize, epoch: i64) -> Checked {
         let clock = self.clock(c);
@@ -201,8 +212,7 @@ impl World {
 
     /// Whether a message of an attempt is read: not while too much waits to be stored.
     pub fn has_room(&mut self, c: usize, event: &Event) -> bool {
-        let of_attempt =
-            matches!(event, Event::PieceDone { .. } | Event::PieceFailed { .. } | Event::AttemptEnded { .. });
+        let of_attempt = attempt_of(event).is_some();
         let held = self.coordinators[c].term.as_ref().map_or(0, LeaderTerm::held);
         !of_attempt || held < HELD_MAX || self.sabotaged(Bug::ReadsWithoutRoom)
     }
@@ -210,11 +220,7 @@ impl World {
     /// Leaves a message at the worker for a while; its attempt counts as alive.
     pub fn pause(&mut self, machine: usize, to: Source, event: Event) -> Checked {
         self.count("not read for lack of room");
-        let (Event::PieceDone { attempt, .. } | Event::PieceFailed { attempt, .. } | Event::AttemptEnded { attempt }) =
-            event
-        else {
-            return Ok(());
-        };
+        let Some(attempt) = attempt_of(&event) else { return Ok(()) };
         self.soon(PAUSE_MS, Happening::Reported { machine, to, event });
         let runs = self.term(to.coordinator, to.serial).is_some_and(|term| term.ledger.runs(attempt));
         if runs { self.step(to.coordinator, Event::AttemptPaused { attempt }) } else { Ok(()) }

@@ -56,6 +56,8 @@ pub enum Invariant {
     RegistrationsAreSeen,
     /// What a coordinator holds until it is stored is bounded, however slow the store and fast the workers.
     HeldIsBounded,
+    /// A host that answered a piece with what cannot be its result is not believed once another host has one.
+    MalformedIsAFault,
 }
 
 /// Maximum silence of an attempt, as a multiple of the usual timeout, including doublings for slow work.
@@ -109,6 +111,8 @@ struct Seen {
     accused: BTreeMap<Piece, BTreeSet<HostId>>,
     /// Results of the coordinator's checks of its own copy.
     checked: BTreeMap<Piece, Check>,
+    /// Hosts that answered a piece with what cannot be its result.
+    malformed: BTreeMap<Piece, BTreeSet<HostId>>,
     /// All reported results, with their hosts.
     reported: BTreeMap<Piece, Vec<(HostId, Digest)>>,
     outcome: Option<Outcome>,
@@ -211,6 +215,10 @@ impl Ledger {
                     && running.left.remove(piece)
                 {
                     running.heard_ms = now_ms;
+                    let host = self.workers.get(&running.worker).map(|worker| worker.host);
+                    if let (Some(host), Some(seen)) = (host, self.scans.get_mut(&running.scan)) {
+                        seen.malformed.entry(*piece).or_default().insert(host);
+                    }
                 }
             }
             Event::Checked { scan, piece, found } => {
@@ -264,6 +272,7 @@ impl Ledger {
         }
         self.leaving.clear();
         self.check_workers()?;
+        self.check_malformed()?;
         let bound = limits.attempt_timeout_ms * SILENCE;
         for (attempt, running) in self.running.iter().filter(|_| matches!(event, Event::Tick)) {
             let silent = !running.left.is_empty() && now_ms.saturating_sub(running.heard_ms) > bound;
@@ -276,6 +285,24 @@ impl Ledger {
             ensure(!late || seen.outcome.is_some(), Invariant::Deadlines, || {
                 format!("scan {id} outlives its deadline")
             })?;
+        }
+        Ok(())
+    }
+
+    fn check_malformed(&self) -> Checked {
+        for (id, seen) in self.scans.iter().filter(|(_, seen)| seen.outcome.is_none()) {
+            for (piece, hosts) in &seen.malformed {
+                let accepted = matches!(seen.ends.get(piece), Some(End::Accepted(_)));
+                let reports = seen.reported.get(piece).filter(|_| accepted).map_or(&[][..], Vec::as_slice);
+                let right =
+                    |host: &HostId| reports.iter().any(|(other, _)| other != host && !self.quarantined.contains(other));
+                let believed = hosts.iter().find(|host| !self.quarantined.contains(host) && right(host));
+                ensure(believed.is_none(), Invariant::MalformedIsAFault, || {
+                    format!(
+                        "host {believed:?} sent no result of {piece:?} of scan {id}, others have one, and it is believed"
+                    )
+                })?;
+            }
         }
         Ok(())
     }

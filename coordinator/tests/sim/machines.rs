@@ -43,7 +43,7 @@ pub struct Machine {
     pub upgraded: bool,
     /// Microseconds per symbol.
     pub pace_us: u64,
-    /// Whether it returns wrong results now and then.
+    /// Whether it returns wrong results now and then, and what cannot be a result.
     pub liar: bool,
     pub life: u64,
     pub alive: bool,
@@ -287,6 +287,7 @@ impl World {
         if self.machines[machine].liar && self.random.percent(40) {
             digest[31] ^= 1;
         }
+        let malformed = self.machines[machine].liar && self.random.percent(10);
         let failing = self.disturbed() && self.random.percent(self.faults.failing_percent);
         // Which files of a copy are damaged depends on the machine.
         let own = self.facts.is_damaged_at(host) && (u64::from(piece.segment) + host).is_multiple_of(3);
@@ -300,6 +301,9 @@ impl World {
         } else if failing {
             let kinds = [ErrorKind::Retryable, ErrorKind::OutOfMemory, ErrorKind::Cancelled];
             Event::PieceFailed { attempt, piece, kind: kinds[self.random.index(kinds.len())] }
+        } else if malformed {
+            self.count("malformed");
+            Event::PieceMalformed { attempt, piece }
         } else {
             Event::PieceDone { scan, attempt, host, piece, digest }
         };

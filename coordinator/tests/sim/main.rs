@@ -124,6 +124,7 @@ fn whatever_happens_every_invariant_holds() {
         "begun anew",
         "left a restored store",
         "not read for lack of room",
+        "malformed",
     ] {
         assert!(counts.contains_key(what), "nothing was ever {what}: {counts:?}");
     }

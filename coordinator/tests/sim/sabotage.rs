@@ -74,10 +74,12 @@ pub enum Bug {
     ResumesInAnotherClass,
     /// Workers are read although results wait to be stored.
     ReadsWithoutRoom,
+    /// A reply that cannot be a result is taken for a failure.
+    ForgivesTheMalformed,
 }
 
 impl Bug {
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::LosesAResult,
         Self::CountsTwice,
         Self::NeverGivesUp,
@@ -107,6 +109,7 @@ impl Bug {
         Self::BelievesUnanswered,
         Self::ResumesInAnotherClass,
         Self::ReadsWithoutRoom,
+        Self::ForgivesTheMalformed,
     ];
 
     /// The invariant that has to detect it.
@@ -133,6 +136,7 @@ impl Bug {
             Self::ResumesInAnotherClass => Invariant::OneClassPerAnswer,
             Self::ReadsWithoutRoom => Invariant::HeldIsBounded,
             Self::ForgetsHistory => Invariant::RestoresAreNoticed,
+            Self::ForgivesTheMalformed => Invariant::MalformedIsAFault,
         }
     }
 }
@@ -169,6 +173,9 @@ impl Sabotage {
             }
             (Bug::FailsTooSoon, Event::PieceFailed { attempt, piece, kind }) if kind.is_retried() => {
                 Event::PieceFailed { attempt, piece, kind: ErrorKind::Invalid }
+            }
+            (Bug::ForgivesTheMalformed, Event::PieceMalformed { attempt, piece }) => {
+                Event::PieceFailed { attempt, piece, kind: ErrorKind::Retryable }
             }
             (Bug::IgnoresDrain, Event::WorkerDraining { .. }) => return None,
             (Bug::ForgetsAttempts, Event::AttemptEnded { .. }) if self.every(3) => return None,
@@ -259,7 +266,8 @@ impl Sabotage {
             | Bug::StoreShortensLeases
             | Bug::BelievesUnanswered
             | Bug::ResumesInAnotherClass
-            | Bug::ReadsWithoutRoom => {}
+            | Bug::ReadsWithoutRoom
+            | Bug::ForgivesTheMalformed => {}
         }
         // A scan that ends for another reason is unaffected.
         if commands.iter().any(|c| matches!(c, Command::End { outcome: Outcome::Cancelled, .. })) {

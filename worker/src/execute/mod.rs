@@ -33,6 +33,7 @@ pub use batched::{BatchEvent, Loaded};
 pub use error::ExecuteError;
 pub use panel::SegmentPanel;
 pub use step::reads_earlier_crosses;
+pub use whole_times::ManifestTimes;
 
 /// Data shared by all steps and segments of a scan.
 #[derive(Debug, Clone)]
@@ -341,7 +342,7 @@ impl ScanSource {
             higher.insert(*timeframe, Higher { bars: built, columns });
         }
         let window = self.plan().history.map_or(0, |h| visible.saturating_sub(h.bars as usize));
-        Ok(Axis { bars, visible, span, higher, window })
+        Ok(Axis { bars, visible, span, higher, window, absent_max: 0 })
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use trawl_kernels::Engine;
 use trawl_market::{AttributeTable, Calendar, LoadedBars, SymbolTable, TimeMicros, Vintage};
-use trawl_plan::frame::Read;
+use trawl_plan::frame::{BarSize, Read};
 use trawl_plan::{Input, Stage};
 use trawl_wire::{CrossTable, CrossTimes, StepInputV1};
 
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
-use crate::axis::{Axis, Span, first_within};
+use crate::axis::{Axis, Span};
 use crate::evaluate::{CrossRead, Needed};
 use crate::executable::ExecutablePlan;
 use crate::stage_run::{Computed, StageRun};
@@ -144,7 +144,7 @@ impl<'a> StepRun<'a> {
         if let (true, Some(piece)) = (self.last, needed.last_mut()) {
             let first = self.times.first().copied().unwrap_or(self.horizon);
             for (needed, axis) in piece.iter_mut().zip(own) {
-                *needed = first_within(axis.base_times(), first.max(axis.span.from), run.plan.max_age);
+                *needed = axis.first_within(&BarSize::Base, first.max(axis.span.from), run.plan.max_age);
             }
         }
         for (cross, piece, _) in &self.stage.crosses {
@@ -152,7 +152,7 @@ impl<'a> StepRun<'a> {
             let size = &self.source.plan().frames[self.stage.pieces[*piece].frame.index()].bars;
             for (needed, axis) in needed[*piece].iter_mut().zip(own) {
                 let from = axis.span.from.max(*first);
-                *needed = (*needed).min(first_within(axis.times(size), from, self.source.max_age_of(size)));
+                *needed = (*needed).min(axis.first_within(size, from, self.source.max_age_of(size)));
             }
         }
         let reads = run.demand(&mut needed);

@@ -1,23 +1,78 @@
 //! The times at which cross-sections are read, without reading bars.
 //!
-//! Which rows of a symbol read a cross-section depends on the plan and on the times of its bars; and a symbol that has a bar at every time
-//! of the dataset from its first to its last one, as those of most markets have, has times that the manifest says. So a pass over all
-//! segments, which only collects times, is left out where all symbols are such.
+//! Which rows of a symbol read a cross-section depends on the plan and on the times of its bars. The manifest says when a symbol's first and
+//! last bars are and how many it has; the dataset, all times at which any symbol has one. So it is known which times a symbol may have bars
+//! at, and how many of these it lacks. What the newest bar reads is known with that, and more so for symbols that lack none. Of the others,
+//! rows that are found by counting bars back are at most as many rows earlier as bars may be absent. So there are times beside those that are
+//! read. They change no value, since no value of a cross-section depends on its values at other times; they cost their computation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use trawl_market::{LoadedBars, Series, TimeMicros};
-use trawl_plan::frame::Frame;
+use trawl_plan::Input;
+use trawl_plan::frame::{BarSize, Subject};
 use trawl_wire::{CrossTimes, StepInputV1};
 
 use super::step::StepRun;
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind};
 use crate::evaluate::CrossRead;
 
+/// Bars of all symbols of which higher bars are made to learn their times; beyond, reading them in parallel is quicker.
+const RESAMPLED_BARS_MAX: usize = 1 << 21;
+
+/// The times of a step of kind [`StepKind::Times`] that follow from plan and manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManifestTimes {
+    /// By cross-section: all times that the bars would give, ascending.
+    pub times: Vec<CrossTimes>,
+    /// How many of them, over all cross-sections, may be read by nobody. 0: they are those that the bars would give.
+    pub uncertain: usize,
+}
+
+/// Times of one cross-section, found symbol by symbol.
+struct Found {
+    /// At each of the dataset's times, how many more symbols read there than at the time before.
+    steps: Vec<i64>,
+    /// The same of those that read there for sure.
+    certain_steps: Vec<i64>,
+    /// Of higher bars, which have times of their own; and whether any is read for sure.
+    labels: BTreeMap<TimeMicros, bool>,
+}
+
+impl Found {
+    fn new(times: usize) -> Self {
+        Self { steps: vec![0; times + 1], certain_steps: vec![0; times + 1], labels: BTreeMap::new() }
+    }
+
+    /// All times, ascending, and whether each is read for sure. `all`: the dataset's.
+    fn times(self, all: &[TimeMicros]) -> BTreeMap<TimeMicros, bool> {
+        let (mut readers, mut certain, mut times) = (0, 0, self.labels);
+        for ((time, step), certain_step) in all.iter().zip(self.steps).zip(self.certain_steps) {
+            readers += step;
+            certain += certain_step;
+            if readers > 0 {
+                *times.entry(*time).or_default() |= certain > 0;
+            }
+        }
+        times
+    }
+}
+
+/// Where a symbol may have bars.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Extent {
+    /// Place of its first bar among the dataset's times.
+    first: usize,
+    /// Place behind its last bar.
+    end: usize,
+    /// At how many of the times between it has none.
+    absent: usize,
+}
+
 impl ScanSource {
-    /// What a step of kind [`StepKind::Times`] gives for all segments together. `all` are the times of all bars of the dataset, ascending.
-    /// `None` where it depends on bars: a symbol lacks one, or the plan reads higher bars or those of a reference.
+    /// What a step of kind [`StepKind::Times`] gives for all segments together, and perhaps times beside. `all` are the times of all bars of the
+    /// dataset, ascending. `None` where bars have to be read: for cross-sections along a reference, and for very many higher bars.
     ///
     /// # Errors
     /// [`ExecuteError::Market`] for the labels; [`ExecuteError::Inconsistent`].
@@ -26,54 +81,78 @@ impl ScanSource {
         step: ScanStep,
         input: &StepInputV1,
         all: &Series<TimeMicros>,
-    ) -> Result<Option<Vec<CrossTimes>>, ExecuteError> {
-        if step.kind != StepKind::Times || self.plan().frames.iter().any(|frame| *frame != Frame::OWN) {
+    ) -> Result<Option<ManifestTimes>, ExecuteError> {
+        let Some(stage) = self.plan().stages().get(step.stage).filter(|_| step.kind == StepKind::Times) else {
             return Ok(None);
-        }
-        let Some(spans) = self.whole_spans(all) else { return Ok(None) };
-        let bars = |(first, end): &(usize, usize)| LoadedBars {
+        };
+        let frame = |piece: usize| &self.plan().frames[stage.pieces[piece].frame.index()];
+        let by_reference = stage.pieces.iter().enumerate().any(|(at, piece)| {
+            frame(at).subject != Subject::Own
+                && piece.program.inputs.iter().any(|input| matches!(input, Input::Cross(_)))
+        });
+        let Some(extents) = self.extents(all).filter(|_| !by_reference) else { return Ok(None) };
+        let bars = |extent: &Extent| LoadedBars {
             symbol: Arc::from(""),
-            times: all.part(*first..*end),
+            times: all.part(extent.first..extent.end),
             columns: vec![Series::default(); self.plan().columns.len()],
             unread: 0,
         };
-        let bars: Vec<LoadedBars> = spans.iter().map(bars).collect();
+        let bars: Vec<LoadedBars> = extents.iter().map(bars).collect();
+        let resampled = self.plan().frames.iter().any(|frame| frame.bars != BarSize::Base);
+        if resampled {
+            // Those with the same bars share their higher ones.
+            let spans: BTreeSet<(usize, usize)> = extents.iter().map(|extent| (extent.first, extent.end)).collect();
+            if spans.iter().map(|(first, end)| end - first).sum::<usize>() > RESAMPLED_BARS_MAX {
+                return Ok(None);
+            }
+        }
         let (times, references) = ([self.as_of], References::new());
         let shared = StepRun::new(self, step, input, &times, &references)?;
-        let axes = shared.axes(&bars)?;
-        let (_, reads) = shared.needed(&shared.stage_run(&axes, axes.len()));
-        // By cross-section: how many more symbols read at a time than at the time before.
-        let mut steps: BTreeMap<u16, Vec<i64>> = BTreeMap::new();
-        for CrossRead { cross, axis, rows, .. } in reads {
-            let of_cross = steps.entry(cross).or_insert_with(|| vec![0; all.len() + 1]);
-            let first = spans[axis].0;
-            of_cross[first + rows.start] += 1;
-            of_cross[first + rows.end] -= 1;
+        let mut axes = shared.axes(&bars)?;
+        for (axis, extent) in axes.iter_mut().zip(&extents) {
+            axis.absent_max = extent.absent;
+            axis.window = axis.window.saturating_sub(extent.absent);
         }
-        let times_of = |(cross, steps): (u16, Vec<i64>)| {
-            let mut readers = 0;
-            let read = all.iter().zip(steps).filter(|(_, step)| {
-                readers += step;
-                readers > 0
-            });
-            CrossTimes { cross, times: read.map(|(time, _)| *time).collect() }
-        };
-        Ok(Some(steps.into_iter().map(times_of).collect()))
+        let (_, reads) = shared.needed(&shared.stage_run(&axes, axes.len()));
+        let mut found: BTreeMap<u16, Found> = BTreeMap::new();
+        for CrossRead { cross, axis: at, piece, rows } in reads {
+            let (extent, axis, found) =
+                (extents[at], &axes[at], found.entry(cross).or_insert_with(|| Found::new(all.len())));
+            if let size @ BarSize::Higher { forming: false, .. } = &frame(piece).bars {
+                for time in &axis.times(size)[rows] {
+                    *found.labels.entry(*time).or_default() |= extent.absent == 0;
+                }
+                continue;
+            }
+            let (from, end) = (extent.first + rows.start, extent.first + rows.end);
+            found.steps[from] += 1;
+            found.steps[end] -= 1;
+            // Its last bar is there, and what is read of it is not read through higher bars that may be missing.
+            let is_last = !resampled && axis.visible == axis.bars.times.len() && from < end;
+            let newest = if is_last { end - 1 } else { end };
+            let certain = if extent.absent == 0 { from } else { newest };
+            found.certain_steps[certain] += 1;
+            found.certain_steps[end] -= 1;
+        }
+        let (mut times, mut uncertain) = (Vec::new(), 0);
+        for (cross, found) in found {
+            let found = found.times(all);
+            uncertain += found.values().filter(|certain| !**certain).count();
+            times.push(CrossTimes { cross, times: found.into_keys().collect() });
+        }
+        Ok(Some(ManifestTimes { times, uncertain }))
     }
 
-    /// The places of the first bar, and behind the last bar, among all times of the dataset, of every symbol; each once. `None` if a symbol has
-    /// no bar at a time between.
-    fn whole_spans(&self, all: &[TimeMicros]) -> Option<Vec<(usize, usize)>> {
-        let mut spans = BTreeSet::new();
-        for entry in &self.dataset.manifest.symbols {
+    /// Where the symbols may have bars up to the as-of; each extent once, ascending. `None` if that contradicts the dataset's times.
+    fn extents(&self, all: &[TimeMicros]) -> Option<Vec<Extent>> {
+        let mut extents = BTreeSet::new();
+        for entry in self.dataset.manifest.symbols.iter().filter(|entry| entry.first_time <= self.as_of) {
             let first = all.binary_search(&entry.first_time).ok()?;
             let end = all.binary_search(&entry.last_time).ok()? + 1;
-            if entry.rows != end.checked_sub(first)? as u64 {
-                return None;
-            }
-            spans.insert((first, end));
+            let absent = end.checked_sub(first)?.checked_sub(usize::try_from(entry.rows).ok()?)?;
+            extents.insert(Extent { first, end, absent });
         }
-        Some(spans.into_iter().collect())
+        Some(extents.into_iter().collect())
     }
 }
 
@@ -133,11 +212,24 @@ mod tests {
         }
     }
 
-    /// All steps that collect times, from bars and without them: those that differ.
-    fn compare(source: &ScanSource) -> (usize, bool) {
+    /// What [`compare`] found.
+    #[derive(Debug, Default)]
+    struct Compared {
+        steps: usize,
+        /// Steps whose times did not follow from the manifest.
+        by_bars: usize,
+        /// Times that nobody reads, and how many of them were expected to be so at most.
+        beside: usize,
+        uncertain: usize,
+    }
+
+    /// All steps that collect times, from bars and without them. What is wanted by a step are the times given without bars, if there are any:
+    /// so each step is compared for what it is asked for in a scan.
+    fn compare(source: &ScanSource) -> Compared {
         let all: Series<TimeMicros> = source.dataset.times().unwrap().into();
         let mut known: BTreeMap<u16, BTreeSet<TimeMicros>> = BTreeMap::new();
-        let (mut steps, mut without) = (0, true);
+        let mut compared = Compared::default();
+        let loaded = source.load_references().unwrap();
         for stage in (1..source.plan().stages().len()).rev() {
             let step = ScanStep { stage, kind: StepKind::Times };
             let of = |(cross, ..): &(u16, usize, usize)| CrossTimes {
@@ -148,24 +240,37 @@ mod tests {
             let input = StepInputV1 { wanted, tables: Vec::new() };
             let mut read: BTreeMap<u16, BTreeSet<TimeMicros>> = BTreeMap::new();
             for (segment, _) in source.dataset.group_bars() {
-                let (references, mut stages) = (References::new(), Stages::default());
-                let ran = source.execute(segment, step, &input, &references, &NoCancel, &mut stages).unwrap();
+                let mut stages = Stages::default();
+                let ran = source.execute(segment, step, &input, &loaded, &NoCancel, &mut stages).unwrap();
                 let SegmentResult::Step(result) = ran else { panic!("rows") };
                 let SegmentOutput::Times(times) = result.output else { panic!("values") };
                 times.into_iter().for_each(|read_by| read.entry(read_by.cross).or_default().extend(read_by.times));
             }
-            match source.times_without_bars(step, &input, &all).unwrap() {
-                None => without = false,
-                Some(times) => {
-                    let times: BTreeMap<u16, BTreeSet<TimeMicros>> =
-                        times.into_iter().map(|own| (own.cross, own.times.into_iter().collect())).collect();
-                    assert_eq!(times, read, "stage {stage}");
+            compared.steps += 1;
+            let given = source.times_without_bars(step, &input, &all).unwrap();
+            compared.by_bars += usize::from(given.is_none());
+            if let Some(ManifestTimes { times, uncertain }) = given {
+                let given: BTreeMap<u16, BTreeSet<TimeMicros>> =
+                    times.into_iter().map(|own| (own.cross, own.times.into_iter().collect())).collect();
+                let none = BTreeSet::new();
+                for (cross, times) in &read {
+                    let missing: Vec<_> = times.difference(given.get(cross).unwrap_or(&none)).collect();
+                    assert!(missing.is_empty(), "stage {stage} reads {cross} at {missing:?}");
                 }
+                let beside =
+                    |(cross, given): (&u16, &BTreeSet<_>)| given.difference(read.get(cross).unwrap_or(&none)).count();
+                let beside: usize = given.iter().map(beside).sum();
+                assert!(
+                    beside <= uncertain,
+                    "stage {stage}: {beside} times that nobody reads, {uncertain} are uncertain"
+                );
+                compared.beside += beside;
+                compared.uncertain += uncertain;
+                read = given;
             }
             read.into_iter().for_each(|(cross, times)| known.entry(cross).or_default().extend(times));
-            steps += 1;
         }
-        (steps, without)
+        compared
     }
 
     const CONDITIONS: [&str; 6] = [
@@ -190,24 +295,93 @@ mod tests {
             for (history, max_age) in [(None, None), (Some(7), None), (None, Some("3d"))] {
                 for as_of in [139, 130, 104, 100] {
                     let source = source(&document(condition, history, max_age), &market, as_of);
-                    let (steps, without) = compare(&source);
-                    assert!(steps > 0 && without, "{condition} {history:?} {max_age:?} {as_of}");
+                    let Compared { steps, by_bars, beside, uncertain } = compare(&source);
+                    assert!(steps > 0, "{condition}");
+                    assert_eq!((by_bars, beside, uncertain), (0, 0, 0), "{condition} {history:?} {max_age:?} {as_of}");
                 }
             }
         }
     }
 
     #[test]
-    fn a_symbol_that_lacks_a_bar_and_a_plan_of_other_bars_need_their_bars() {
+    fn the_newest_bar_of_a_symbol_that_lacks_bars_is_known_and_what_is_counted_back_from_it_is_bounded() {
         let whole = ("A", (100..140).collect::<Vec<i64>>());
-        let gap = ("B", (100..140).filter(|day| *day != 131).collect::<Vec<i64>>());
-        for condition in CONDITIONS {
-            let document = document(condition, None, None);
-            assert!(!compare(&source(&document, &[whole.clone(), gap.clone()], 139)).1, "{condition}");
-            // Alone, it lacks nothing.
-            assert!(compare(&source(&document, std::slice::from_ref(&gap), 139)).1, "{condition}");
+        let gap = ("B", (100..140).filter(|day| ![131, 132].contains(day)).collect::<Vec<i64>>());
+        let ended = ("C", (100..130).filter(|day| day % 3 > 0).collect::<Vec<i64>>());
+        let market = [whole, gap.clone(), ended];
+        for condition in ["xs_rank(close) <= 2", "xs_rank(roc(close, 20)) <= 2 and close > sma(close, 3)"] {
+            for (history, max_age) in [(None, None), (Some(7), None), (None, Some("3d"))] {
+                let compared = compare(&source(&document(condition, history, max_age), &market, 139));
+                assert_eq!((compared.by_bars, compared.beside), (0, 0), "{condition} {history:?} {max_age:?}");
+                assert_eq!(compared.uncertain, 0, "{condition} {history:?} {max_age:?}");
+            }
         }
-        let weekly = document("tf('1w', xs_rank(close)) <= 2", None, None);
-        assert!(!compare(&source(&weekly, &[whole], 139)).1);
+        // Without a symbol that has them all, too.
+        let alone = compare(&source(&document("xs_rank(close) <= 2", None, None), std::slice::from_ref(&gap), 139));
+        assert_eq!((alone.steps, alone.by_bars, alone.uncertain), (1, 0, 0));
+        let window = compare(&source(&document("sma(xs_pct(close), 4) > 0.2", None, None), &market, 139));
+        assert_eq!((window.by_bars, window.uncertain), (0, 2), "as many as the symbol that has a bar then may lack");
+        let from_first = compare(&source(&document("ema(xs_pct(close), 4) > 0.2", None, None), &market, 139));
+        assert_eq!((from_first.by_bars, from_first.uncertain), (0, 0), "A has all of them");
+    }
+
+    #[test]
+    fn higher_bars_are_those_of_the_times_and_references_that_read_cross_sections_need_their_bars() {
+        let whole = [("A", (100..140).collect::<Vec<i64>>()), ("B", (117..140).collect::<Vec<i64>>())];
+        for condition in [WEEKLY.as_slice(), &CONDITIONS].concat() {
+            let compared = compare(&source(&document(condition, None, None), &whole, 139));
+            assert_eq!((compared.by_bars, compared.beside, compared.uncertain), (0, 0, 0), "{condition}");
+        }
+        let along = compare(&source(&document("ref('A', xs_rank(close)) <= 2", None, None), &whole, 139));
+        assert_eq!((along.steps, along.by_bars), (1, 1));
+    }
+
+    /// Conditions on other bars than the symbol's own.
+    const WEEKLY: [&str; 8] = [
+        "tf('1w', xs_rank(close)) <= 2",
+        "within(tf('1w', xs_pct(close)) > 0.5, 3)",
+        "tf('1w', sma(xs_pct(close), 2)) > 0.2",
+        "xs_rank(tf('1w', close, partial=true)) <= 2 and sma(xs_pct(close), 3) > 0.1",
+        "xs_rank(tf('1w', sma(close, 2))) <= 2",
+        "xs_rank(sma(tf('1w', xs_pct(close)), 3)) <= 2",
+        "xs_rank(close) <= 2 and close > ref('A', close)",
+        "sma(xs_pct(close - ref('A', close)), 3) > 0.1",
+    ];
+
+    #[test]
+    fn in_no_market_does_a_symbol_read_a_cross_section_at_a_time_that_was_left_out() {
+        const DAYS: std::ops::Range<i64> = 100..170;
+        let mut state = 22_u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let (mut gaps, mut uncertain) = (0, 0);
+        for _ in 0..60 {
+            let mut market: Vec<(&str, Vec<i64>)> = Vec::new();
+            for name in ["A", "B", "C", "D"] {
+                let first = DAYS.start + random(40) as i64;
+                let end = DAYS.end - random(3) as i64 * random(20) as i64;
+                // From none to most of its days.
+                let absent = random(4) * random(25);
+                let mut days: Vec<i64> = (first..end.max(first + 1)).filter(|_| random(100) >= absent).collect();
+                if days.is_empty() {
+                    days.push(first);
+                }
+                gaps += usize::from(days.len() as i64 != days[days.len() - 1] - days[0] + 1);
+                market.push((name, days));
+            }
+            let times: BTreeSet<i64> = market.iter().flat_map(|(_, days)| days.iter().copied()).collect();
+            let times: Vec<i64> = times.into_iter().collect();
+            let as_of = times[times.len() - 1 - random(3) as usize * random(times.len() as u64 / 3) as usize];
+            for condition in WEEKLY.iter().chain(&CONDITIONS) {
+                let history = (random(3) == 0).then(|| 2 + random(12) as u32);
+                let max_age = (random(3) == 0).then_some("5d");
+                let compared = compare(&source(&document(condition, history, max_age), &market, as_of));
+                assert_eq!(compared.by_bars, 0, "{condition}");
+                uncertain += compared.beside;
+            }
+        }
+        assert!(gaps > 100 && uncertain > 100, "{gaps} {uncertain}");
     }
 }

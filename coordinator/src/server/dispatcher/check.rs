@@ -44,7 +44,7 @@ impl State {
 
     /// Logs a worker's report that a file of its copy is damaged.
     pub(super) fn log_damage(&self, attempt: AttemptId, scan: ScanId, piece: Piece, failure: &Failure) {
-        let worker = self.attempts.get(&attempt).and_then(|running| self.workers.get(&running.worker));
+        let worker = self.attempts.get(attempt).and_then(|running| self.workers.get(&running.worker));
         let scan = self.scans.get(&scan).map_or("", |scan| scan.submission.scan_name.as_str());
         let worker = worker.map_or("", String::as_str);
         tracing::warn!(worker, scan, segment = piece.segment, %failure, "a worker's copy of the data is damaged; others are asked");
@@ -52,7 +52,7 @@ impl State {
 
     /// Logs that a worker has no result of a piece, or one that is damaged, not well-formed or of something else.
     pub(super) fn log_failed(&self, attempt: AttemptId, scan: ScanId, piece: Piece, failure: &Failure) {
-        let worker = self.attempts.get(&attempt).and_then(|running| self.workers.get(&running.worker));
+        let worker = self.attempts.get(attempt).and_then(|running| self.workers.get(&running.worker));
         let scan = self.scans.get(&scan).map_or("", |scan| scan.submission.scan_name.as_str());
         let worker = worker.map_or("", String::as_str);
         tracing::warn!(worker, scan, segment = piece.segment, %failure, "a segment has no usable result yet; it is asked for again");

@@ -101,10 +101,10 @@ impl State {
         (prepared, results): (&PreparedScan, &BTreeMap<u32, (SegmentResult, pb::Envelope)>),
     ) -> Vec<AttemptEvent> {
         let mut events = Vec::new();
-        for (attempt, running) in &self.attempts {
-            let Some(segments) = started.remove(attempt) else { continue };
+        for (attempt, running) in self.attempts.all() {
+            let Some(segments) = started.remove(&attempt) else { continue };
             let host = self.registered[&self.workers[&running.worker]].host;
-            let ticket = Ticket { attempt: *attempt, scan: running.scan, host };
+            let ticket = Ticket { attempt, scan: running.scan, host };
             let reply = |segment: u32| {
                 let (result, envelope) = &results[&segment];
                 let found = Found {
@@ -117,7 +117,7 @@ impl State {
                 PieceReply { piece: prepared.whole(segment), outcome: Ok(Box::new(found)), timings: None, cache: None }
             };
             events.push(AttemptEvent::Pieces { ticket, replies: segments.into_iter().map(reply).collect() });
-            events.push(AttemptEvent::End { attempt: *attempt, ending: Ending::Done });
+            events.push(AttemptEvent::End { attempt, ending: Ending::Done });
         }
         events
     }
@@ -159,7 +159,7 @@ async fn measure(prepared: &Arc<PreparedScan>, scans: usize, workers: usize) -> 
         let (mut started, mut seen) = (BTreeMap::new(), BTreeSet::new());
         let end = loop {
             let end = read(&mut inbox, &mut started, &mut seen);
-            let tasks: Vec<AbortHandle> = state.attempts.values().map(|running| running.task.clone()).collect();
+            let tasks: Vec<AbortHandle> = state.attempts.all().map(|(_, running)| running.task.clone()).collect();
             let messages = state.replies(&mut started, (prepared, &computed));
             if messages.is_empty() {
                 break end;
@@ -256,4 +256,56 @@ async fn what_is_remembered_of_the_workers_is_forgotten_when_they_change() {
     assert!(state.choose(&needs).is_some());
     state.lose("w2", "as a test has it");
     assert_eq!((state.choose(&needs), asked(&mut state, &prepared).await), (None, (names(&[]), 0)));
+}
+
+/// As many as leave at once when a cluster is updated.
+const LEAVING: usize = 1_000;
+
+#[tokio::test]
+async fn a_thousand_workers_that_leave_are_not_looked_at_for_each_attempt_that_ends() {
+    let data = tempfile::tempdir().unwrap();
+    let prepared = market(data.path(), 640);
+    let (asks, _asked) = mpsc::channel(INBOX_MAX);
+    let (events, _incoming) = mpsc::channel(INBOX_MAX);
+    let connector = Connector::new(None, Expect::Role(Role::Worker));
+    let mut state = State::new(Limits::default(), (connector, 1), Heartbeat::default(), (events, asks.downgrade()));
+    (0..LEAVING).for_each(|number| state.note(Member::Here(record(number))));
+    // Scans, each a shard for each segment, until every worker is busy.
+    let mut inboxes = Vec::new();
+    loop {
+        let before = state.attempts.len();
+        let (mut asked, inbox) = submission(&prepared);
+        asked.shards = crate::planner::ShardSpec::PerSegment;
+        let (reply, _replied) = oneshot::channel();
+        state.answer(Ask::Submit(Box::new(asked), reply));
+        inboxes.push(inbox);
+        if state.attempts.len() == before {
+            break;
+        }
+    }
+    let attempts: Vec<AttemptId> = state.attempts.all().map(|(attempt, _)| attempt).collect();
+    assert!(attempts.len() >= 2 * LEAVING, "{}", attempts.len());
+    // They would send requests.
+    state.attempts.all().for_each(|(_, running)| running.task.abort());
+    state.attempts.looked_at.store(0, Ordering::Relaxed);
+    let ids: Vec<String> = (0..LEAVING).map(|number| format!("w{number}")).collect();
+    for id in &ids {
+        state.note(Member::Draining { id: id.clone(), boot: "b".to_owned() });
+    }
+    for id in &ids {
+        state.note(Member::Gone { id: id.clone(), boot: "b".to_owned() });
+    }
+    assert_eq!((state.registered.len(), state.parting.len()), (LEAVING, LEAVING), "their replies are awaited");
+    for attempt in &attempts {
+        state.hear(AttemptEvent::End { attempt: *attempt, ending: Ending::Done });
+    }
+    assert!(state.attempts.is_empty() && state.registered.is_empty() && state.parting.is_empty());
+    let (looked_at, most) = (state.attempts.looked_at.load(Ordering::Relaxed), attempts.len() + LEAVING);
+    assert!(looked_at <= most, "{looked_at} attempts were looked at while {} ended", attempts.len());
+    assert!(
+        state.asked_to_part <= most,
+        "{} workers were looked at while {} ended",
+        state.asked_to_part,
+        attempts.len()
+    );
 }

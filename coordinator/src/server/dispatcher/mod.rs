@@ -1,9 +1,10 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
 //! `workers`: the registered workers; `roster`: what scans ask of them together; `holdings`: what they report to hold; `check`: reads this process's own copy of the
-//! data; `send`: requests to workers; `replies`: what comes back; `tracked`: spans and log lines of attempts; `measure`: metrics. A dispatcher lives
+//! data; `attempts`: which run, and where; `send`: requests to workers; `replies`: what comes back; `tracked`: spans and log lines of attempts; `measure`: metrics. A dispatcher lives
 //! as long as its coordinator's term.
 
+mod attempts;
 mod check;
 mod holdings;
 mod measure;
@@ -86,6 +87,8 @@ pub(crate) enum News {
         piece: Piece,
         failure: Failure,
         attempts: u32,
+        /// The worker that reported the failure or sent what cannot be used; empty if none did.
+        worker: String,
     },
     WorkerLost {
         worker: String,
@@ -331,8 +334,8 @@ struct LeaveAsked {
 struct Scan {
     submission: Submission,
     history: History,
-    /// Message of the last failed attempt, by piece.
-    messages: BTreeMap<Piece, String>,
+    /// Worker and message of the last failed attempt, by piece.
+    messages: BTreeMap<Piece, (String, String)>,
     /// Its running attempts.
     attempts: BTreeSet<AttemptId>,
     /// Since when it waits for a worker of its class, as the scan was notified.
@@ -361,10 +364,13 @@ struct State {
     classes: BTreeMap<WorkerClass, ClassId>,
     /// What scans ask of the workers together.
     roster: roster::Roster,
-    /// Whether any registered worker may be parting.
-    anyone_parts: bool,
+    /// Ids of the registered workers that are parting.
+    parting: BTreeSet<String>,
+    /// How often a worker was looked at because it might be parting.
+    #[cfg(test)]
+    asked_to_part: usize,
     scans: BTreeMap<ScanId, Scan>,
-    attempts: BTreeMap<AttemptId, Running>,
+    attempts: attempts::Attempts,
     /// The result that is being reported to the scheduler.
     held: Option<(AttemptId, Box<Found>)>,
     /// Hosts whose results proved wrong, for as long as this process lives.
@@ -404,9 +410,11 @@ impl State {
             workers: BTreeMap::new(),
             classes: BTreeMap::new(),
             roster: roster::Roster::default(),
-            anyone_parts: false,
+            parting: BTreeSet::new(),
+            #[cfg(test)]
+            asked_to_part: 0,
             scans: BTreeMap::new(),
-            attempts: BTreeMap::new(),
+            attempts: attempts::Attempts::default(),
             held: None,
             quarantined: BTreeSet::new(),
             checks: Arc::new(Semaphore::new(check::CHECKS_AT_ONCE)),
@@ -460,7 +468,7 @@ impl State {
                 }
             }
         }
-        for running in self.attempts.values() {
+        for (_, running) in self.attempts.all() {
             running.task.abort();
         }
     }
@@ -552,7 +560,7 @@ impl State {
                     let parting = worker.parting;
                     self.lose(&id, "its lease is over and it does not answer");
                     if parting {
-                        self.part();
+                        self.part(&id);
                     }
                 }
             }
@@ -568,7 +576,7 @@ impl State {
 
     /// Removes an attempt that has ended.
     fn take_attempt(&mut self, attempt: AttemptId) -> Option<Running> {
-        let running = self.attempts.remove(&attempt)?;
+        let running = self.attempts.remove(attempt)?;
         if let Some(scan) = self.scans.get_mut(&running.scan) {
             scan.attempts.remove(&attempt);
         }
@@ -614,12 +622,13 @@ impl State {
                 Command::Accept { scan, piece } => self.accept(scan, piece, false),
                 Command::Replace { scan, piece } => self.accept(scan, piece, true),
                 Command::Fail { scan, piece, kind, attempts } => {
-                    let message = self.scans.get_mut(&scan).and_then(|s| s.messages.remove(&piece));
-                    let message = match kind {
-                        ErrorKind::Poisoned => POISONED.to_owned(),
-                        _ => message.unwrap_or_else(|| crate::local::gave_up(attempts)),
+                    let last = self.scans.get_mut(&scan).and_then(|s| s.messages.remove(&piece));
+                    let (worker, message) = match kind {
+                        ErrorKind::Poisoned => (String::new(), POISONED.to_owned()),
+                        _ => last.unwrap_or_else(|| (String::new(), crate::local::gave_up(attempts))),
                     };
-                    self.send_news(scan, News::Failed { piece, failure: Failure::new(kind, message), attempts });
+                    let failure = Failure::new(kind, message);
+                    self.send_news(scan, News::Failed { piece, failure, attempts, worker });
                 }
                 Command::Contest { scan, piece } => {
                     tracing::warn!(scan, segment = piece.segment, "workers gave different results");

@@ -40,15 +40,17 @@ impl State {
                     tracing::warn!(attempt, %failure, "a worker refused a shard");
                 }
                 // Put back for `lose`, which searches for affected scans.
-                let worker = running.worker;
-                if let (Ending::Broken(why), Some(id)) = (&ending, self.workers.get(&worker).cloned()) {
+                let id = self.workers.get(&running.worker).cloned();
+                if let (Ending::Broken(why), Some(id)) = (&ending, &id) {
                     self.attempts.insert(attempt, running);
-                    self.lose(&id, why);
-                    self.ping(&id);
+                    self.lose(id, why);
+                    self.ping(id);
                 } else {
                     self.step(Event::AttemptEnded { attempt });
                 }
-                self.part();
+                if let Some(id) = id {
+                    self.part(&id);
+                }
             }
         }
     }
@@ -56,7 +58,7 @@ impl State {
     /// Hears the reply for one piece of several; free workers are given work after the last.
     fn hear_piece(&mut self, Ticket { attempt, scan, host }: Ticket, reply: PieceReply) {
         let PieceReply { piece, outcome, timings, cache } = reply;
-        let worker = self.attempts.get(&attempt).map(|running| running.worker);
+        let worker = self.attempts.get(attempt).map(|running| running.worker);
         self.track_reply((attempt, scan), piece, outcome.as_ref().err().map(Fault::failure), timings);
         match outcome {
             Ok(found) => {
@@ -73,7 +75,8 @@ impl State {
                     self.log_failed(attempt, scan, piece, failure);
                 }
                 if let Some(scan) = self.scans.get_mut(&scan) {
-                    scan.messages.insert(piece, failure.message.clone());
+                    let name = worker.and_then(|worker| self.workers.get(&worker)).cloned().unwrap_or_default();
+                    scan.messages.insert(piece, (name, failure.message.clone()));
                 }
                 let kind = failure.kind;
                 self.note_event(match fault {
@@ -93,7 +96,7 @@ impl State {
 
     /// Notes that a worker is alive.
     fn note_reply(&mut self, attempt: AttemptId) {
-        let worker = self.attempts.get(&attempt).and_then(|running| self.workers.get(&running.worker));
+        let worker = self.attempts.get(attempt).and_then(|running| self.workers.get(&running.worker));
         if let Some(worker) = worker.and_then(|id| self.registered.get_mut(id)) {
             worker.heard = Instant::now();
         }
@@ -103,7 +106,7 @@ impl State {
     pub(super) fn accept(&mut self, scan: ScanId, piece: Piece, replaces: bool) {
         let Some((attempt, found)) = self.held.take() else { return };
         let Found { result, digest, envelope, timings, transit } = *found;
-        let worker = self.attempts.get(&attempt).and_then(|running| self.workers.get(&running.worker));
+        let worker = self.attempts.get(attempt).and_then(|running| self.workers.get(&running.worker));
         let registered = worker.and_then(|id| self.registered.get(id));
         let counter = counter_of(registered.map(|worker| worker.record.class.backend.as_str()));
         let reported_us = timings.load_us.saturating_add(timings.compute_us);

@@ -147,7 +147,7 @@ impl State {
         if hedge {
             let its = self.scans.get(&scan).map(|scan| &scan.attempts);
             for attempt in its.into_iter().flatten() {
-                let Some(tracked) = self.attempts.get_mut(attempt).map(|running| &mut running.tracked) else {
+                let Some(tracked) = self.attempts.get_mut(*attempt).map(|running| &mut running.tracked) else {
                     continue;
                 };
                 if tracked.segments.iter().any(|segment| segments.contains(segment)) {
@@ -188,7 +188,7 @@ impl State {
         failure: Option<&Failure>,
         timings: Option<Box<pb::ShardTimings>>,
     ) {
-        let Some(running) = self.attempts.get_mut(&attempt) else { return };
+        let Some(running) = self.attempts.get_mut(attempt) else { return };
         let tracked = &mut running.tracked;
         if let Some(timings) = &timings {
             tracked.timed(timings);

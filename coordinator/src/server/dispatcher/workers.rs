@@ -4,6 +4,7 @@
 //! worker that is still registered is pinged until it answers, and then joins again. A worker that left on purpose is
 //! lost once it has sent all its replies.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -241,7 +242,7 @@ impl State {
     fn lose_record(&mut self, id: &str) {
         let Some(worker) = self.registered.get(id) else { return };
         let (joined, draining) = (worker.joined, worker.record.draining);
-        let busy = joined.is_some_and(|joined| self.attempts.values().any(|running| running.worker == joined));
+        let busy = joined.is_some_and(|joined| self.attempts.has_any(joined));
         if !draining {
             if !busy {
                 return self.forget(id, "its record is gone");
@@ -256,43 +257,47 @@ impl State {
         // are complete.
         if let Some(worker) = self.registered.get_mut(id) {
             (worker.parting, worker.heard) = (true, Instant::now());
-            self.anyone_parts = true;
+            self.parting.insert(id.to_owned());
         }
-        self.part();
+        self.part(id);
     }
 
-    /// Loses workers whose records are gone, that did not leave on purpose, and whose replies have stopped.
+    /// Loses workers whose records are gone, that did not leave on purpose, and whose replies have stopped; and those that have
+    /// nothing to reply any more, as after the end of their scans.
     pub(super) fn lose_the_silent(&mut self) {
-        let silent = |w: &RegisteredWorker| w.parting && !w.record.draining && w.heard.elapsed() >= RECORD_GRACE;
-        let over: Vec<String> = self.registered.iter().filter(|(_, w)| silent(w)).map(|(id, _)| id.clone()).collect();
-        for id in over {
-            self.lose(&id, "its record is gone and its replies have stopped");
+        let silent = |w: &RegisteredWorker| !w.record.draining && w.heard.elapsed() >= RECORD_GRACE;
+        for id in self.parting.clone() {
+            if self.registered.get(&id).is_some_and(silent) {
+                self.lose(&id, "its record is gone and its replies have stopped");
+            }
+            self.part(&id);
         }
-        self.part();
     }
 
-    /// Loses the parting workers that have sent all their replies.
-    pub(super) fn part(&mut self) {
-        // At the end of each attempt: usually nobody does.
-        if !self.anyone_parts {
+    /// Loses a parting worker that has sent all its replies. At the end of each attempt: it looks at this worker alone.
+    pub(super) fn part(&mut self, id: &str) {
+        #[cfg(test)]
+        {
+            self.asked_to_part += 1;
+        }
+        if !self.parting.contains(id) {
             return;
         }
-        let busy = |worker| self.attempts.values().any(|running| running.worker == worker);
-        let silent = |w: &RegisteredWorker| w.parting && !w.joined.is_some_and(busy);
-        let over: Vec<String> = self.registered.iter().filter(|(_, w)| silent(w)).map(|(id, _)| id.clone()).collect();
-        for id in over {
-            let returned = self.registered.get_mut(&id).and_then(|worker| worker.returned.take());
-            self.forget(&id, "it left");
-            if let Some(record) = returned {
-                self.note(Member::Here(record));
-            }
+        let Some(worker) = self.registered.get_mut(id) else { return };
+        if worker.joined.is_some_and(|joined| self.attempts.has_any(joined)) {
+            return;
         }
-        self.anyone_parts = self.registered.values().any(|worker| worker.parting);
+        let returned = worker.returned.take();
+        self.forget(id, "it left");
+        if let Some(record) = returned {
+            self.note(Member::Here(record));
+        }
     }
 
     /// Loses a worker whose record is gone.
     fn forget(&mut self, id: &str, reason: &str) {
         self.lose(id, reason);
+        self.parting.remove(id);
         if let Some(pinging) = self.registered.remove(id).and_then(|w| w.pinging) {
             pinging.abort();
         }
@@ -361,8 +366,8 @@ impl State {
             Loss::Died => tracing::warn!(worker = id, reason, "lost a worker"),
         }
         self.workers.remove(&worker);
-        let touched: Vec<ScanId> = self.attempts.values().filter(|r| r.worker == worker).map(|r| r.scan).collect();
-        for scan in self.scans.iter().filter(|(scan, _)| touched.contains(scan)).map(|(_, s)| s) {
+        let touched: BTreeSet<ScanId> = self.attempts.of(worker).map(|r| r.scan).collect();
+        for scan in touched.iter().filter_map(|scan| self.scans.get(scan)) {
             let _ = scan.submission.news.send(News::WorkerLost { worker: id.to_owned() });
         }
         self.step(Event::WorkerLost { worker, loss });

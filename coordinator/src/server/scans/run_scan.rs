@@ -34,7 +34,7 @@ use crate::durable::recovery::GENERATIONS_MAX;
 use crate::durable::{Pin, Recorded};
 use crate::planner::name_key;
 use crate::prepare::PreparedScan;
-use crate::report::ms_since;
+use crate::report::{FailedRun, ms_since};
 use crate::scan_steps::{PassError, Passes};
 use crate::server::dispatcher::{Submission, no_worker};
 use crate::server::work::WorkShare;
@@ -310,16 +310,28 @@ fn of_pass(error: &PassError) -> Failure {
     Failure::new(kind, bounded_reason(text_of(error)))
 }
 
+/// As [`of_pass`], with the worker at which the segment failed.
+fn of_step(error: PassError, failed: &[FailedRun]) -> Failure {
+    let at = |of: u32| failed.iter().rev().find(|run| run.segment == of && !run.worker.is_empty());
+    of_pass(&match error {
+        PassError::Incomplete { segment, kind, message } => {
+            let worker = at(segment).map_or_else(String::new, |run| format!("worker '{}': ", run.worker));
+            PassError::Incomplete { segment, kind, message: worker + &message }
+        }
+        error => error,
+    })
+}
+
 /// Bytes of a running scan beside its plan and its results: its task, spans and the states of its shards. 17 KiB were measured
 /// with 500 symbols, 34 KiB with 10,000.
 const RUNNING_BYTES: usize = 16 << 10;
 
 /// The first step that needs the workers, and its number.
-async fn first_pass(prepared: Arc<PreparedScan>) -> Result<(Passes, u32), Failure> {
+async fn first_pass(prepared: Arc<PreparedScan>, recorded: bool) -> Result<(Passes, u32), Failure> {
     let several = prepared.plan.stages().len() > 1;
     let first = move || {
         let mut passes = Passes::new(&prepared)?;
-        let left_out = passes.leave_out_times()?;
+        let left_out = passes.leave_out_times(recorded)?;
         Ok((passes, left_out))
     };
     let first = match several {
@@ -342,7 +354,7 @@ pub(super) async fn steps(
 ) -> Result<Answered, Ended> {
     let span = tracing::Span::current();
     let _plan = environment.memory.plans.share().with(prepared.bytes() + RUNNING_BYTES);
-    let (passes, left_out) = first_pass(Arc::clone(&prepared)).await?;
+    let (passes, left_out) = first_pass(Arc::clone(&prepared), scan.asked.durable).await?;
     let mut passes = Arc::new(passes);
     let recorder = scan.asked.durable.then(|| Recorder::new(&environment.archive, scan, stored.ends.as_ref()));
     let head = accepted(scan, &prepared);
@@ -350,7 +362,8 @@ pub(super) async fn steps(
     let mut running = RunningScan::new(Arc::clone(scan), Arc::clone(&prepared), head, recorder, budgets);
     let (mut number, mut working) = (left_out, None);
     loop {
-        running.begin(number, passes.step(), passes.is_last(), stored.take(number)).await?;
+        let step = (passes.step(), &*passes.wanted_now());
+        running.begin(number, step, passes.is_last(), stored.take(number)).await?;
         if working.is_none() && !passes.is_last() && passes.bytes_needed() > 0 {
             working = Some(tokio::select! {
                 permit = environment.memory.work_on(passes.bytes_needed()) => permit,
@@ -422,7 +435,7 @@ pub(super) async fn steps(
             passes.advance(results, &failures, allow_partial).map(|()| Arc::new(passes))
         });
         passes = match advanced.await {
-            Ok(advanced) => advanced.map_err(|error| of_pass(&error))?,
+            Ok(advanced) => advanced.map_err(|error| of_step(error, &scan.report().failed))?,
             Err(_) => {
                 let message = "internal error while cross-sections were made";
                 return Err(Failure::new(ErrorKind::Permanent, message).into());

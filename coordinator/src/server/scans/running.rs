@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
 use trawl_wire::pb::scan_event::Event;
-use trawl_wire::{Columns, ErrorKind, Failure, SegmentResult, SegmentResultV2, Status, envelope, pb};
+use trawl_wire::{Columns, CrossTimes, ErrorKind, Failure, SegmentResult, SegmentResultV2, Status, envelope, pb};
 use trawl_worker::{ScanStep, StepKind};
 
 use super::known_answers::key_of;
@@ -127,22 +127,26 @@ impl RunningScan {
     }
 
     /// Begins step `number`, from 0. `last`: whether it returns the answer's rows. `stored`: outcomes stored by an
-    /// earlier leader.
+    /// earlier leader; values of other times than those that are `wanted` are computed again.
     ///
     /// # Errors
     /// Stored outcomes cannot be kept.
     pub async fn begin(
         &mut self,
         number: u32,
-        step: ScanStep,
+        (step, wanted): (ScanStep, &[CrossTimes]),
         last: bool,
         stored: BTreeMap<u32, Outcome>,
     ) -> Result<(), Failure> {
         (self.step, self.last, self.glue) = (number, last, BisectionJoin::default());
         self.decoded.clear();
+        let prepared = Arc::clone(&self.prepared);
+        let fits = |result: &SegmentResult| {
+            prepared.check_step(step, result).and_then(|()| PreparedScan::check_times(wanted, result)).is_ok()
+        };
         for (segment, mut outcome) in stored {
             match result_of(&outcome) {
-                Ok(result) if result.segment() == segment && self.prepared.check_step(step, &result).is_ok() => {
+                Ok(result) if result.segment() == segment && fits(&result) => {
                     outcome = self.hold(result, Some(outcome))?;
                 }
                 // It runs again.
@@ -155,6 +159,7 @@ impl RunningScan {
                         segment,
                         kind,
                         message: message.clone(),
+                        worker: String::new(),
                         attempts,
                         symbols: none,
                     });
@@ -180,7 +185,7 @@ impl RunningScan {
         let stage = self.last_stage();
         // The times of all stages but the first come before, and the values of all but the last.
         let number = u32::try_from(2 * stage).unwrap_or(u32::MAX);
-        self.begin(number, ScanStep { stage, kind: StepKind::Values }, true, BTreeMap::new()).await
+        self.begin(number, (ScanStep { stage, kind: StepKind::Values }, &[]), true, BTreeMap::new()).await
     }
 
     /// Takes a result of the last step that is known already, and persists it.
@@ -387,11 +392,11 @@ impl RunningScan {
                 let whole = whole.and_then(|whole| SegmentResult::of(whole).map_err(Failure::from));
                 Some(self.segment(piece.segment, whole, None))
             }
-            News::Failed { piece, failure, attempts } => {
+            News::Failed { piece, failure, attempts, worker } => {
                 let (segment, Failure { kind, message }) = (piece.segment, failure.clone());
                 let part = piece != self.prepared.whole(segment);
                 let symbols = if part { self.prepared.symbols_of_piece(piece) } else { Vec::new() };
-                self.scan.report().failed.push(FailedRun { segment, kind, message, attempts, symbols });
+                self.scan.report().failed.push(FailedRun { segment, kind, message, worker, attempts, symbols });
                 let whole = self.glue.take(&self.prepared, piece, Err(failure), self.last)?;
                 let whole = whole.and_then(|whole| SegmentResult::of(whole).map_err(Failure::from));
                 Some(self.segment(piece.segment, whole, None))
