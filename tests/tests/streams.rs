@@ -6,6 +6,9 @@ use std::process::Stdio;
 use trawl_tests::home::Home;
 
 const SCAN: [&str; 5] = ["scan", "--dataset", "us5", "--where", "close > sma(close, 200)"];
+/// Two scans in one document, of which FB has bars for the first alone.
+const TWO_SCANS: &str = "dataset = 'us5'\n[[scan]]\nname = 'cheap'\nwhere = 'close < 100 # dollars'\n\
+                         [[scan]]\nname = 'up'\nwhere = 'close > sma(200)'\n";
 
 #[test]
 fn an_answer_on_standard_output_is_the_file_and_nothing_else() {
@@ -119,6 +122,17 @@ fn every_symbol_of_the_universe_has_values_where_that_is_asked_for() {
         }
     }
     assert!(filled > 20, "{filled}");
+    // Of several scans each has its own condition, and their document has none.
+    home.write("two.toml", TWO_SCANS);
+    let several = ["scan", "--file", "two.toml", "--select", "rsi(14) as rsi", "--output", "-"];
+    let (matches, every) = (rows(&home, &several), rows(&home, &[&several[..], &["--values", "all"]].concat()));
+    assert_eq!(matches.len(), every.len());
+    let one = rows(&home, &["scan", "-d", "us5", "-w", "true", "--select", "rsi(14) as rsi", "--output", "-"]);
+    for row in &every {
+        let alone = one.iter().find(|one| one["symbol"] == row["symbol"]).expect("each symbol");
+        assert_eq!(row["rsi"], alone["rsi"], "{row:?}");
+    }
+    assert!(matches.iter().any(|row| row["rsi"].is_empty()) && every.len() == 10, "{every:?}");
     // At every bar they are the same, in a file by row and in one by column.
     let every = [&scan[..15], &["--values", "all", "--from", "2024-12-05", "--all-bars"]].concat();
     let of_last = rows(&home, &[&every[..], &["-"]].concat());
@@ -274,6 +288,14 @@ fn what_a_scan_needs_is_explained_and_what_nothing_uses_is_reported() {
         assert!(explained.stdout.contains(shown), "{shown}: {}", explained.stdout);
     }
     assert!(!explained.stdout.contains("ns/bar"), "{}", explained.stdout);
+    // FB has bars for the shortest mean of a sweep and for one of several scans.
+    let sweep = [&SCAN[..3], &["--where", "close > sma(n)", "--sweep", "n=50,200,250", "--explain"]].concat();
+    let swept = home.trawl(&sweep).expect_code(0).stdout;
+    let short = "too short  0 of 5 symbols\n           1 more for some of the 3 combinations: FB (196, for 2)\n";
+    assert!(swept.contains(short), "{swept}");
+    home.write("two.toml", TWO_SCANS);
+    let several = home.trawl(&["scan", "--file", "two.toml", "--explain"]).expect_code(0).stdout;
+    assert!(several.contains("1 more for some of the 2 scans: FB (196, for 1)\n"), "{several}");
     let plan = home.trawl(&[&scan[..], &["--plan"]].concat()).expect_code(0).stdout;
     assert!(plan.contains("ns/bar") && plan.contains("too short"), "{plan}");
     let page = home.trawl(&["help", "language"]).expect_code(0).stdout;
