@@ -3,7 +3,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use trawl_coordinator::{NearQuestion, PreparedScan};
+use trawl_coordinator::{NearQuestion, PreparedScan, WhyError};
 use trawl_market::{SymbolEntry, Timeframe};
 use trawl_plan::frame::{BarSize, Frame, Subject};
 use trawl_plan::graph::NodeId;
@@ -138,7 +138,11 @@ impl Explanation {
     pub fn of(prepared: &PreparedScan) -> anyhow::Result<Self> {
         let mut explanation = Self::without_terms(prepared);
         if explanation.combinations == 1 {
-            let question = NearQuestion::new(prepared)?;
+            // Of a condition with too many terms to list none is listed.
+            let question = match NearQuestion::new(prepared) {
+                Err(WhyError::Terms) => return Ok(explanation),
+                question => question?,
+            };
             if question.terms() > 1 {
                 let needs = |(term, needed): (&str, &BarsNeeded)| TermNeeds {
                     term: term.to_owned(),
@@ -198,7 +202,13 @@ impl Explanation {
             answer_bytes: prepared.answer_bytes(),
             bars_needed,
             bars_needed_of,
-            universe_needs: needs.points.iter().filter_map(|point| point.universe.as_ref()).map(|of| of.own as u64).max().unwrap_or(0),
+            universe_needs: needs
+                .points
+                .iter()
+                .filter_map(|point| point.universe.as_ref())
+                .map(|of| of.own as u64)
+                .max()
+                .unwrap_or(0),
             terms: Vec::new(),
             symbols: scanned.len() as u64,
             symbols_stored: prepared.symbol_count() as u64,

@@ -48,7 +48,8 @@ fn a_cluster_gives_the_bytes_of_one_process() {
                 --best roc(close,n) --keep 2 --quiet --output";
     let best: Vec<&str> = best.split_whitespace().collect();
     home.trawl(&[&best[..], &["best.parquet"]].concat()).expect_code(0);
-    let several = "dataset = 'market'\n[[scan]]\nname = 'a'\nwhere = 'close > 50'\n[[scan]]\nname = 'b'\nwhere = 'rsi() < 40'\n";
+    let several =
+        "dataset = 'market'\n[[scan]]\nname = 'a'\nwhere = 'close > 50'\n[[scan]]\nname = 'b'\nwhere = 'rsi() < 40'\n";
     home.write("several.toml", several);
     let several = ["scan", "--file", "several.toml", "--values", "all", "--quiet", "--output"];
     home.trawl(&[&several[..], &["several.csv"]].concat()).expect_code(0);
