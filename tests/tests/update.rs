@@ -287,11 +287,13 @@ fn updates_with_attributes_and_with_symbols_that_lag_give_the_bytes_of_a_scan() 
         import(&home, day..day + 1);
         home.write("known.csv", &known(9, day..day + 1));
         home.trawl(&["import", "--dataset", "m", "--attributes", "known.csv"]).expect_code(0);
-        let reports: Vec<Value> =
-            scans.iter().map(|(name, clauses)| same_as_scan(&home, name, clauses, &[])).collect();
+        let reports: Vec<Value> = scans.iter().map(|(name, clauses)| same_as_scan(&home, name, clauses, &[])).collect();
         if day > BEGIN {
             let resumed = |report: &Value| report["resumed"].as_u64().unwrap_or(0);
-            assert!(reports.iter().all(|report| report["state"] == "taken" && resumed(report) > 8), "{day}: {reports:?}");
+            assert!(
+                reports.iter().all(|report| report["state"] == "taken" && resumed(report) > 8),
+                "{day}: {reports:?}"
+            );
         }
     }
     // A value that becomes known late for a day that the states have seen is a change of the past.

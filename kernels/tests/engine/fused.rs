@@ -262,7 +262,8 @@ fn parity_page() -> String {
         rounding to whole numbers) may jump elsewhere where its input is within 1e-12 of the step; comparisons say so (`edge`).\n\n\
         | Function | Outputs | Agreement | Over chunks |\n|---|---|---|---|\n"
         .to_owned();
-    let of_function = |function: &'static Function| (function.name, function.outputs.len(), crate::chunks::promised(function));
+    let of_function =
+        |function: &'static Function| (function.name, function.outputs.len(), crate::chunks::promised(function));
     let of_form = |form: &'static Form| (form.name, 1, crate::chunks::promised_of(&format!("{}(earnings)", form.name)));
     let mut all: Vec<(&str, usize, &str)> = functions().map(of_function).chain(forms_of_days().map(of_form)).collect();
     all.sort_by_key(|(name, ..)| *name);
