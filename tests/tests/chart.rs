@@ -1,5 +1,6 @@
 //! `trawl chart`: the picture shows what was requested, with the values of the scan engine.
 
+use trawl_tests::executable::repository;
 use trawl_tests::home::Home;
 
 /// Elements of a kind in an SVG file.
@@ -119,6 +120,37 @@ fn last_values_that_are_near_each_other_are_all_there_and_every_panel_has_number
     let below = written.iter().rev().take_while(|text| !text.ends_with('M') && **text != "0");
     let round = below.filter(|text| text.trim_start_matches('-').len() <= 3).count();
     assert!(round >= 2, "{written:?}");
+}
+
+/// Writes the pictures of docs/charts.md anew.
+const BLESS: &str = "TRAWL_BLESS_CHARTS";
+
+#[test]
+fn the_pictures_of_the_page_are_those_that_its_commands_make() {
+    let home = Home::new();
+    let docs = repository().join("docs");
+    let page = std::fs::read_to_string(docs.join("charts.md")).expect("the page");
+    let commands: Vec<&str> = page.lines().filter(|line| line.starts_with("trawl chart")).collect();
+    assert_eq!(commands.len(), 2, "{commands:?}");
+    for command in commands {
+        let parts = command.split('\'').enumerate().flat_map(|(i, part)| match i % 2 {
+            0 => part.split_whitespace().map(str::to_owned).collect(),
+            _ => vec![part.to_owned()],
+        });
+        let examples = repository().join("examples");
+        let given = |word: String| word.replace("examples", examples.to_str().expect("a path"));
+        let words: Vec<String> = parts.skip(1).map(given).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        home.trawl(&words).expect_code(0);
+        let name = words.last().expect("a file");
+        assert!(page.contains(&format!("]({name})")), "{name}");
+        let drawn = home.read(name);
+        assert!(drawn.len() < 200_000, "{name}: {} bytes", drawn.len());
+        if std::env::var_os(BLESS).is_some() {
+            std::fs::write(docs.join(name), &drawn).expect("docs can be written");
+        }
+        assert!(std::fs::read(docs.join(name)).ok().as_ref() == Some(&drawn), "docs/{name} is old: run this test with {BLESS}=1");
+    }
 }
 
 #[test]
