@@ -149,7 +149,10 @@ fn the_pictures_of_the_page_are_those_that_its_commands_make() {
         if std::env::var_os(BLESS).is_some() {
             std::fs::write(docs.join(name), &drawn).expect("docs can be written");
         }
-        assert!(std::fs::read(docs.join(name)).ok().as_ref() == Some(&drawn), "docs/{name} is old: run this test with {BLESS}=1");
+        assert!(
+            std::fs::read(docs.join(name)).ok().as_ref() == Some(&drawn),
+            "docs/{name} is old: run this test with {BLESS}=1"
+        );
     }
 }
 

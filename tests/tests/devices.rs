@@ -124,7 +124,7 @@ fn attributes_of_symbols_reach_the_device_as_they_are_known_at_each_bar() {
     let home = Home::new();
     let bars = (1..=120).flat_map(|day| {
         let date = format!("2024-{:02}-{:02}", 1 + (day - 1) / 28, 1 + (day - 1) % 28);
-        (0..70).filter(move |n| day > n).map(move |n| format!("T{n:02},{date},{}\n", 20 + (day * 7 + n * 13) % 50))
+        (0..70).filter(move |n| day > *n).map(move |n| format!("T{n:02},{date},{}\n", 20 + (day * 7 + n * 13) % 50))
     });
     home.write("bars.csv", &format!("symbol,date,close\n{}", bars.collect::<String>()));
     let known = (0..70).filter(|n| n % 9 > 0).map(|n| {

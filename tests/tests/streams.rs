@@ -372,7 +372,10 @@ fn what_a_scan_needs_is_explained_and_what_nothing_uses_is_reported() {
     let foreign = home.trawl(&["indicators", "--search", "crossover"]).expect_code(0).stdout;
     assert!(foreign.contains("crosses_above"), "{foreign}");
     let listed = home.trawl(&["indicators", "--search", "barssince"]).expect_code(0).stdout;
-    assert!(listed.contains("barssince: write since(c)") && listed.contains("  since  ") && !listed.contains("0 functions"), "{listed}");
+    assert!(
+        listed.contains("barssince: write since(c)") && listed.contains("  since  ") && !listed.contains("0 functions"),
+        "{listed}"
+    );
     let json = home.trawl(&["indicators", "--search", "barssince", "--json"]).expect_code(0).stdout;
     assert!(json.contains(r#""name": "since""#), "{json}");
     let none = home.trawl(&["indicators", "--search", "skew"]).expect_code(0).stdout;

@@ -68,7 +68,10 @@ fn a_word_that_other_tools_have_is_answered_with_the_word_here_or_with_that_ther
         ("ewma(close, 5) > 3", "write ema(x, n)"),
         ("true_range() > 3", "write trange()"),
         ("true_range > 3", "write trange()"),
-        ("ta.pivothigh(5, 5) > 3", "write fractal(leftbars=n, rightbars=m).high: 100 on the bar that confirms a swing high"),
+        (
+            "ta.pivothigh(5, 5) > 3",
+            "write fractal(leftbars=n, rightbars=m).high: 100 on the bar that confirms a swing high",
+        ),
         ("skew(close, 5) > 3", "there is no function of the skewness"),
         ("close.isnull()", "x == x is NA where x is: nz(x, value) replaces NA"),
         ("symbol not in ('A')", "'not' is in front of the condition: not x in (1, 2)"),
@@ -93,7 +96,9 @@ fn a_word_that_other_tools_have_is_answered_with_the_word_here_or_with_that_ther
         assert!(help.starts_with(begins), "{theirs}: {help}");
     }
     // What the hints write is legal.
-    for ours in ["crsi(close) > 3", "fractal(leftbars=2, rightbars=3).high > 3", "not month in (1, 2)", "not (3 <= close <= 5)"] {
+    for ours in
+        ["crsi(close) > 3", "fractal(leftbars=2, rightbars=3).high > 3", "not month in (1, 2)", "not (3 <= close <= 5)"]
+    {
         plan(ours);
     }
 }
