@@ -1,11 +1,11 @@
 //! The axis of values beside a panel: which values are labelled and how, and where the last values are, so that none covers another.
 
 /// Labelled values of a panel whose height allows more.
-const LABELS_MAX: f64 = 12.0;
+const LABELS_MAX: f64 = 10.0;
 /// Labelled values that every panel has at least, if they have room.
 const LABELS_MIN: usize = 2;
 /// Height that a labelled value usually gets.
-const LABEL_ROOM_PIXELS: f64 = 35.0;
+const LABEL_ROOM_PIXELS: f64 = 45.0;
 /// Steps between labelled values, as parts of a power of ten.
 const STEPS: [f64; 4] = [1.0, 2.0, 2.5, 5.0];
 /// Finest step that is tried, as a share of the span.
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(shown((184.0, 213.0), 410.0, &[]), ["185", "190", "195", "200", "205", "210"]);
         assert_eq!(shown((0.0, 13.2e6), 60.0, &[]), ["0", "10M"]);
         // The only label of two rows would be covered.
-        assert_eq!(shown((-4.4, 3.7), 120.0, &[0.64]), ["-4", "-2", "2"]);
+        assert_eq!(shown((-4.4, 3.7), 120.0, &[0.64]), ["-2.5", "2.5"]);
         assert_eq!(shown((0.0, 1.0), 0.0, &[]), [""; 0]);
         assert_eq!(shown((f64::MIN, f64::MAX), 100.0, &[]), [""; 0]);
     }
