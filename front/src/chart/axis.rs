@@ -164,7 +164,7 @@ mod tests {
         }
 
         #[test]
-        fn every_panel_has_two_labels_beside_a_last_value(least in -1e9f64..1e9, size in 1e-6f64..1e9, pixels in 90f64..500.0, at in 0f64..1.0) {
+        fn every_panel_has_two_labels_beside_a_last_value(least in -1e9f64..1e9, size in 1e-6f64..1e9, pixels in 120f64..500.0, at in 0f64..1.0) {
             let span = (least, least + size);
             prop_assume!(span.1 - span.0 > span.1.abs().max(span.0.abs()) * 1e-9);
             let labels = shown(span, pixels, &[least + size * at]);
