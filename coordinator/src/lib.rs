@@ -19,6 +19,7 @@ pub mod local;
 pub mod membership;
 pub mod merge;
 pub mod merge_spec;
+mod one_scan;
 mod panel;
 pub mod planner;
 pub mod prepare;
@@ -39,6 +40,7 @@ pub use all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars, all_bars_by_column, 
 pub use answer_size::ANSWER_ROWS_MAX;
 pub use merge::{FailedSegment, merge, merge_results};
 pub use merge_spec::MergeSpec;
+pub use one_scan::Many;
 pub use panel::{PanelChunk, PanelRows};
 pub use planner::ShardSpec;
 pub use prepare::{PrepareError, PreparedScan, prepare, prepare_opened};

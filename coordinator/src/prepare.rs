@@ -100,6 +100,8 @@ pub struct PreparedScan {
     /// Warnings for the user: an as-of other than the newest closed bar or beyond the data, an adjustment with nothing
     /// to adjust, sessions in years that the calendar does not cover.
     pub warnings: Vec<String>,
+    /// Whether the first warning is that there is a newer closed bar.
+    is_past: bool,
     /// Corrections of prices, as of a date.
     pub adjustment: Adjustment,
     /// Precision of the arithmetic.
@@ -161,6 +163,7 @@ pub(crate) fn prepare_with(
     let adjustment = Adjustment::parse(document.adjust.as_deref().unwrap_or("none"))?
         .on(manifest.calendar(), timeframe)
         .known_at(as_of);
+    let is_past = resolved.is_past;
     let mut warnings: Vec<String> = resolved.warning.into_iter().collect();
     if !adjustment.is_none() && manifest.factors.is_none() {
         warnings.push(format!(
@@ -203,6 +206,7 @@ pub(crate) fn prepare_with(
         executable,
         as_of,
         warnings,
+        is_past,
         adjustment,
         precision,
         identity,
@@ -248,6 +252,11 @@ pub(crate) fn adjustment_text(adjustment: Adjustment) -> String {
 }
 
 impl PreparedScan {
+    /// The warnings for a user who gave the as-of as the end of a span: not that there are newer bars.
+    pub fn span_warnings(&self) -> impl Iterator<Item = &str> {
+        self.warnings.iter().skip(usize::from(self.is_past)).map(String::as_str)
+    }
+
     /// The same scan, restricted to one segment.
     pub(crate) fn only(mut self, segment: u32) -> Self {
         self.segments = Arc::new(self.segments.iter().copied().filter(|s| *s == segment).collect());

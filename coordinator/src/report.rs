@@ -156,7 +156,7 @@ impl DeviceLost {
 /// What an update resumed from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UpdateReport {
-    /// `taken`, `none` at the first run, or why the state was not taken.
+    /// `taken`, `none` at the first run, `not needed` if no value of the scan runs on from bar to bar, or why the state was not taken.
     pub state: String,
     /// Number of symbols resumed from their states.
     pub resumed: u64,

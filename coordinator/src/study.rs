@@ -19,6 +19,7 @@ use trawl_wire::Status;
 use crate::all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars_by_column};
 use crate::forward::Closes;
 use crate::local::LocalOptions;
+use crate::one_scan::Many;
 use crate::prepare::PreparedScan;
 use crate::study_groups::{By, GroupsError, Periods};
 
@@ -36,8 +37,8 @@ const MATCHED: u8 = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
     /// A mistake of the user.
-    #[error("a study follows one condition, and this sweep has {0} combinations: leave the sweep out")]
-    Sweep(usize),
+    #[error("{0}, and a study follows one condition")]
+    Many(Many),
     /// A mistake of the user.
     #[error("a study needs the column 'close', which this dataset does not have")]
     NoClose,
@@ -108,9 +109,7 @@ pub fn study(
     options: &StudyOptions,
     cancel: &dyn Cancel,
 ) -> Result<Vec<HorizonStudy>, StudyError> {
-    if prepared.plan.points.len() > 1 {
-        return Err(StudyError::Sweep(prepared.plan.points.len()));
-    }
+    prepared.check_one().map_err(StudyError::Many)?;
     let manifest = &prepared.dataset.manifest;
     if !Closes::are_in(prepared) {
         return Err(StudyError::NoClose);

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 
 use trawl_market::MarketError;
 use trawl_plan::BarsNeeded;
-use trawl_plan::explain_match::{ConditionPart, Role, compile_parts, reasons};
+use trawl_plan::explain_match::{ConditionPart, Role, compile_parts, compile_terms, reasons};
 use trawl_plan::graph::Kind;
+use trawl_plan::limits::WHY_PARTS_MAX;
 use trawl_wire::{Answer, Status, SymbolRow};
 use trawl_worker::schema_of;
 
+use crate::one_scan::Many;
 use crate::prepare::{PrepareError, PreparedScan, prepare_with};
 use crate::series::{SeriesError, narrowed, resolve_symbol};
 
@@ -18,9 +20,12 @@ pub enum WhyError {
     /// The symbol cannot be resolved.
     #[error(transparent)]
     Series(#[from] SeriesError),
-    /// A sweep cannot be explained: each combination is a separate scan.
-    #[error("the sweep has {0} combinations, and one scan is explained at a time")]
-    Sweep(usize),
+    /// Each combination or scan is a question of its own.
+    #[error("{0}, and one scan is explained at a time")]
+    Many(Many),
+    /// More terms than are looked at: those left out could be the ones that fail.
+    #[error("the condition has too many terms: at most {WHY_PARTS_MAX} of them and of their parts are looked at")]
+    Terms,
     /// The dataset cannot be read.
     #[error(transparent)]
     Market(#[from] MarketError),
@@ -72,14 +77,13 @@ impl Question {
     /// # Errors
     /// [`WhyError`].
     pub fn new(prepared: &PreparedScan, symbol: &str) -> Result<Self, WhyError> {
-        if prepared.plan.points.len() > 1 {
-            return Err(WhyError::Sweep(prepared.plan.points.len()));
-        }
+        prepared.check_one().map_err(WhyError::Many)?;
+        let document = prepared.document_of_one();
         let (dataset, as_of) = (&prepared.dataset, prepared.as_of);
         let schema = schema_of(dataset, as_of)?;
         let symbol = resolve_symbol(prepared, symbol)?;
-        let made = compile_parts(&prepared.document, &schema).map_err(PrepareError::Plan)?;
-        let scan = prepare_with(dataset.clone(), &prepared.document, Some(as_of), |_| Ok(made.plan))?;
+        let made = compile_parts(&document, &schema).map_err(PrepareError::Plan)?;
+        let scan = prepare_with(dataset.clone(), &document, Some(as_of), |_| Ok(made.plan))?;
         let scan = narrowed(scan, &symbol);
         let table = dataset.symbol_table()?;
         let value = |label: &String| (label.clone(), table.label_at(&symbol, label, as_of).map(str::to_owned));
@@ -149,13 +153,15 @@ impl NearQuestion {
     /// # Errors
     /// [`WhyError`].
     pub fn new(prepared: &PreparedScan) -> Result<Self, WhyError> {
-        if prepared.plan.points.len() > 1 {
-            return Err(WhyError::Sweep(prepared.plan.points.len()));
-        }
+        prepared.check_one().map_err(WhyError::Many)?;
+        let document = prepared.document_of_one();
         let schema = schema_of(&prepared.dataset, prepared.as_of)?;
-        let made = compile_parts(&prepared.document, &schema).map_err(PrepareError::Plan)?;
+        let made = compile_terms(&document, &schema).map_err(PrepareError::Plan)?;
+        if made.cut {
+            return Err(WhyError::Terms);
+        }
         let dataset = prepared.dataset.clone();
-        let scan = prepare_with(dataset, &prepared.document, Some(prepared.as_of), |_| Ok(made.plan))?;
+        let scan = prepare_with(dataset, &document, Some(prepared.as_of), |_| Ok(made.plan))?;
         let mut terms = Vec::new();
         if let Some(whole) = made.parts.iter().position(|part| part.clause == Some("where")) {
             push_terms(&made.parts, whole, &mut terms);

@@ -94,12 +94,15 @@ export function create() {
   function showCost(found) {
     const [least, most] = found.bars_needed;
     const needed = least === most ? grouped(least) : `${grouped(least)} to ${grouped(most)}`;
+    const some = found.too_short_for_some ?? [];
+    const named = (symbols) => [": ", h("bdi", {}, symbols.slice(0, 5).map((entry) => entry.symbol).join(", ")), symbols.length > 5 ? ", ..." : ""];
     const short = found.too_short ?? [];
     const facts = [
       ["dataset", name(shortDataset(found.dataset))], ["as of", found.as_of], ["reads", `${count(found.bars, "bar")} of ${count(found.symbols, "symbol")}, ${bytes(found.read_bytes)}`],
       ["computes", `about ${duration(found.cost_ns / 1e6)} of one core`], ["needs", `${needed} bars before the first value`],
       ...(found.combinations > 1 ? [["answers", `${count(found.combinations, "combination")}, at most ${count(found.rows_max, "row")}`]] : []),
-      ...(short.length > 0 ? [["too short", [count(short.length, "symbol"), ": ", h("bdi", {}, short.slice(0, 5).map((entry) => entry.symbol).join(", ")), short.length > 5 ? ", ..." : ""]]] : []),
+      ...(short.length > 0 ? [["too short", [count(short.length, "symbol"), ...named(short)]]] : []),
+      ...(some.length > 0 ? [["too short for some", [count(some.length, "symbol"), ...named(some)]]] : []),
     ];
     fill(cost, h("h2", {}, "Before it runs"), h("dl", { class: "facts-list" }, facts.map(([what, text]) => [h("dt", {}, what), h("dd", {}, text)])),
       found.synthetic && h("p", { class: "hint" }, "Synthetic data: no real market."),

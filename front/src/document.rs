@@ -1,6 +1,7 @@
 //! Documents of scans as files: how they are read and named in messages, and which of their names they use.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io::{self, Read as _};
 use std::path::Path;
 
@@ -60,30 +61,81 @@ pub fn shown(path: &Path) -> String {
     if path == Path::new(STANDARD_STREAM) { place_name(path) } else { format!("'{}'", path.display()) }
 }
 
-/// The lets that no clause uses, also not through other lets and functions.
-pub fn unused_lets(document: &ScanDocument) -> Vec<&str> {
-    let used = used_names(document);
-    document.lets.keys().map(String::as_str).filter(|name| !used.contains(name)).collect()
+/// A let that no clause uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnusedLet<'a> {
+    /// The scan whose let it is, where the document has several.
+    pub scan: Option<&'a str>,
+    /// The let.
+    pub name: &'a str,
+}
+
+impl fmt::Display for UnusedLet<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}'", self.name)?;
+        self.scan.map_or(Ok(()), |scan| write!(f, " of {scan}"))
+    }
+}
+
+/// The lets that no clause uses, also not through other lets and functions; of several scans those of each.
+pub fn unused_lets(document: &ScanDocument) -> Vec<UnusedLet<'_>> {
+    let own = unused(None, Words::of(document), clauses(document));
+    let members = document.scans.iter().flat_map(|scan| {
+        // The columns and the universe of the whole are read with the words of each scan.
+        let own = scan.universe.iter().chain([&scan.condition]).map(String::as_str);
+        let words = Words { lets: &scan.lets, defs: &scan.defs };
+        unused(Some(scan.name.as_str()), words, own.chain(clauses(document)).collect())
+    });
+    own.into_iter().chain(members).collect()
+}
+
+fn unused<'a>(scan: Option<&'a str>, words: Words<'a>, texts: Vec<&'a str>) -> Vec<UnusedLet<'a>> {
+    let used = words.used_by(texts);
+    let names = words.lets.keys().map(String::as_str).filter(|name| !used.contains(name));
+    names.map(|name| UnusedLet { scan, name }).collect()
 }
 
 /// Lets and functions that the clauses use, also through one another. A name counts as used wherever a text has it as a word.
 pub fn used_names(document: &ScanDocument) -> BTreeSet<&str> {
+    Words::of(document).used_by(clauses(document))
+}
+
+/// The texts of a document's own clauses, in which its words are used.
+fn clauses(document: &ScanDocument) -> Vec<&str> {
     let clauses = document.universe.iter().chain([&document.condition]).chain(&document.rank).chain(&document.select);
     let clauses = clauses.chain(document.best.as_ref().map(|best| &best.by)).chain(&document.sweep_where);
-    let functions: BTreeMap<&str, &String> =
-        document.defs.iter().map(|(signature, text)| (function_name(signature), text)).collect();
-    let mut waiting: Vec<&str> = clauses.flat_map(|text| words(text)).collect();
-    let mut used = BTreeSet::new();
-    while let Some(word) = waiting.pop() {
-        if used.contains(word) {
-            continue;
-        }
-        for text in document.lets.get(word).into_iter().chain(functions.get(word).copied()) {
-            used.insert(word);
-            waiting.extend(words(text));
-        }
+    clauses.map(String::as_str).collect()
+}
+
+/// The words that a document or one of several scans defines.
+#[derive(Clone, Copy)]
+struct Words<'a> {
+    lets: &'a BTreeMap<String, String>,
+    defs: &'a BTreeMap<String, String>,
+}
+
+impl<'a> Words<'a> {
+    fn of(document: &'a ScanDocument) -> Self {
+        Self { lets: &document.lets, defs: &document.defs }
     }
-    used
+
+    /// Those that the texts use.
+    fn used_by(self, texts: Vec<&'a str>) -> BTreeSet<&'a str> {
+        let functions: BTreeMap<&str, &String> =
+            self.defs.iter().map(|(signature, text)| (function_name(signature), text)).collect();
+        let mut waiting: Vec<&str> = texts.into_iter().flat_map(words).collect();
+        let mut used = BTreeSet::new();
+        while let Some(word) = waiting.pop() {
+            if used.contains(word) {
+                continue;
+            }
+            for text in self.lets.get(word).into_iter().chain(functions.get(word).copied()) {
+                used.insert(word);
+                waiting.extend(words(text));
+            }
+        }
+        used
+    }
 }
 
 /// The name in `rs(n)`.

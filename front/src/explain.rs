@@ -3,7 +3,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use trawl_coordinator::{NearQuestion, PreparedScan};
+use trawl_coordinator::{NearQuestion, PreparedScan, WhyError};
 use trawl_market::{SymbolEntry, Timeframe};
 use trawl_plan::frame::{BarSize, Frame, Subject};
 use trawl_plan::graph::NodeId;
@@ -49,8 +49,10 @@ pub struct Explanation {
     pub symbols: u64,
     /// Symbols of the snapshot.
     pub symbols_stored: u64,
-    /// Symbols with too few bars, those with the fewest first.
+    /// Symbols with too few bars for every combination, those with the fewest first.
     pub too_short: Vec<ShortSymbol>,
+    /// Symbols with too few bars for some combinations of a sweep, or for some of several scans; those with the fewest first.
+    pub too_short_for_some: Vec<PartlyShortSymbol>,
     /// Whether there may be more: of bars that reach beyond the as-of, and of longer bars that are built, it is not known how many
     /// there are.
     pub too_short_at_least: bool,
@@ -117,6 +119,17 @@ pub struct ShortSymbol {
     pub symbol: String,
 }
 
+/// A symbol with too few bars for some of the combinations.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub struct PartlyShortSymbol {
+    /// Its bars.
+    pub bars: u64,
+    /// Its name.
+    pub symbol: String,
+    /// Combinations for which they are too few.
+    pub combinations: u64,
+}
+
 impl Explanation {
     /// Of a prepared scan.
     ///
@@ -125,7 +138,11 @@ impl Explanation {
     pub fn of(prepared: &PreparedScan) -> anyhow::Result<Self> {
         let mut explanation = Self::without_terms(prepared);
         if explanation.combinations == 1 {
-            let question = NearQuestion::new(prepared)?;
+            // Of a condition with too many terms to list none is listed.
+            let question = match NearQuestion::new(prepared) {
+                Err(WhyError::Terms) => return Ok(explanation),
+                question => question?,
+            };
             if question.terms() > 1 {
                 let needs = |(term, needed): (&str, &BarsNeeded)| TermNeeds {
                     term: term.to_owned(),
@@ -140,11 +157,12 @@ impl Explanation {
 
     fn without_terms(prepared: &PreparedScan) -> Self {
         let manifest = &prepared.dataset.manifest;
-        let (conditions, universes) = (needed_by(prepared, |p| p.condition), needed_by(prepared, |p| p.universe));
-        let own = || conditions.iter().map(|needed| needed.own as u64);
+        let needs = Needs::of(prepared);
+        let conditions = || needs.points.iter().map(|point| &point.condition);
+        let own = || conditions().map(|needed| needed.own as u64);
         let bars_needed = (own().min().unwrap_or(1), own().max().unwrap_or(1));
         let mut bars_needed_of: Vec<NeededElsewhere> = Vec::new();
-        for needed in conditions.iter().flat_map(NeededElsewhere::all) {
+        for needed in conditions().flat_map(NeededElsewhere::all) {
             match bars_needed_of.iter_mut().find(|known| known.of == needed.of) {
                 Some(known) => known.bars = known.bars.max(needed.bars),
                 None => bars_needed_of.push(needed),
@@ -152,18 +170,17 @@ impl Explanation {
         }
         let is_scanned = |group: &u32| prepared.segments.contains(group);
         let scanned: Vec<_> = manifest.symbols.iter().filter(|entry| is_scanned(&entry.group)).collect();
-        // Without values at any combination.
-        let is_short = |entry: &SymbolEntry| {
-            let lacks =
-                |all: &[BarsNeeded]| !all.is_empty() && all.iter().all(|needed| is_too_short(prepared, entry, needed));
-            lacks(&conditions) || lacks(&universes)
-        };
-        let mut too_short: Vec<ShortSymbol> = scanned
-            .iter()
-            .filter(|entry| is_short(entry))
-            .map(|entry| ShortSymbol { bars: visible_bars(prepared, entry), symbol: entry.symbol.clone() })
-            .collect();
+        let (mut too_short, mut too_short_for_some) = (Vec::new(), Vec::new());
+        for entry in &scanned {
+            let (bars, symbol) = (visible_bars(prepared, entry), entry.symbol.clone());
+            match needs.too_many_for(prepared, entry) {
+                0 => {}
+                all if all == needs.points.len() => too_short.push(ShortSymbol { bars, symbol }),
+                some => too_short_for_some.push(PartlyShortSymbol { bars, symbol, combinations: some as u64 }),
+            }
+        }
         too_short.sort_unstable();
+        too_short_for_some.sort_unstable();
         let is_built = prepared.plan.frames.iter().any(|frame| matches!(frame.bars, BarSize::Higher { .. }));
         let columns = prepared.plan.columns.len() as u64;
         let references: Vec<String> = prepared.plan.references().iter().map(ToString::to_string).collect();
@@ -185,11 +202,18 @@ impl Explanation {
             answer_bytes: prepared.answer_bytes(),
             bars_needed,
             bars_needed_of,
-            universe_needs: universes.iter().map(|needed| needed.own as u64).max().unwrap_or(0),
+            universe_needs: needs
+                .points
+                .iter()
+                .filter_map(|point| point.universe.as_ref())
+                .map(|of| of.own as u64)
+                .max()
+                .unwrap_or(0),
             terms: Vec::new(),
             symbols: scanned.len() as u64,
             symbols_stored: prepared.symbol_count() as u64,
             too_short,
+            too_short_for_some,
             too_short_at_least: is_built || scanned.iter().any(|entry| entry.last_time > prepared.as_of),
             segments: prepared.segments.len() as u64,
             bars,
@@ -213,10 +237,53 @@ const MONTH_DAYS: i64 = 28;
 /// Microseconds of a day.
 const DAY_US: i64 = 86_400_000_000;
 
-/// What a clause needs at each combination; empty without the clause.
-fn needed_by(prepared: &PreparedScan, clause: impl Fn(&Point) -> Option<NodeId>) -> Vec<BarsNeeded> {
-    let wanted: Vec<NodeId> = prepared.plan.points.iter().filter_map(clause).collect();
-    prepared.plan.bars_needed_by(&wanted)
+/// What the combinations of a sweep need.
+struct Needs {
+    points: Vec<PointNeeds>,
+    /// With so many bars of its own a symbol has enough for every combination; `None` if they need other bars too.
+    enough: Option<u64>,
+}
+
+/// What one combination needs.
+struct PointNeeds {
+    condition: BarsNeeded,
+    /// `None` without a universe.
+    universe: Option<BarsNeeded>,
+}
+
+impl PointNeeds {
+    fn both(&self) -> impl Iterator<Item = &BarsNeeded> {
+        std::iter::once(&self.condition).chain(&self.universe)
+    }
+}
+
+impl Needs {
+    fn of(prepared: &PreparedScan) -> Self {
+        let points = &prepared.plan.points;
+        let of_clause = |clause: fn(&Point) -> Option<NodeId>| {
+            let wanted: Vec<NodeId> = points.iter().filter_map(clause).collect();
+            prepared.plan.bars_needed_by(&wanted).into_iter()
+        };
+        let (mut conditions, mut universes) = (of_clause(|point| point.condition), of_clause(|point| point.universe));
+        let needs = |point: &Point| PointNeeds {
+            condition: point.condition.and_then(|_| conditions.next()).unwrap_or_default(),
+            universe: point.universe.and_then(|_| universes.next()),
+        };
+        let points: Vec<PointNeeds> = points.iter().map(needs).collect();
+        let all = || points.iter().flat_map(PointNeeds::both);
+        let enough = all().all(|needed| needed.others.is_empty()).then(|| all().map(|needed| needed.own as u64).max());
+        Self { enough: enough.flatten(), points }
+    }
+
+    /// Number of combinations for which a symbol certainly has too few bars.
+    fn too_many_for(&self, prepared: &PreparedScan, entry: &SymbolEntry) -> usize {
+        // Of many combinations and symbols nearly all end here.
+        if self.enough.is_some_and(|enough| visible_bars(prepared, entry) >= enough) {
+            return 0;
+        }
+        let lacks = |point: &&PointNeeds| point.both().any(|needed| is_too_short(prepared, entry, needed));
+        self.points.iter().filter(lacks).count()
+    }
 }
 
 /// Bars of a symbol, as far as the manifest says.

@@ -165,15 +165,19 @@ pub fn groups() -> Vec<(&'static str, Vec<Entry>)> {
     groups
 }
 
-/// The groups with the functions that have every word in their names, outputs, summary, formula or group.
+/// The groups with the functions that have every word in their names, outputs, summary, formula or group; for a word of another
+/// tool also those that are written in its place.
 pub fn search(words: &str) -> Vec<(&'static str, Vec<Entry>)> {
+    let hinted =
+        trawl_plan::foreign_hint(words.trim()).map(|hint| trawl_plan::hinted_functions(&hint)).unwrap_or_default();
     let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
     let has = |entry: &Entry| {
         let outputs = entry.outputs.iter().flat_map(|output| std::iter::once(&output.name).chain(output.aliases));
         let texts = [entry.name, entry.summary, entry.formula, entry.group].into_iter();
         let texts = texts.chain(entry.aliases.iter().copied()).chain(outputs.copied());
         let text = texts.collect::<Vec<_>>().join(" ").to_lowercase();
-        !words.is_empty() && words.iter().all(|word| text.contains(word))
+        let has_all = !words.is_empty() && words.iter().all(|word| text.contains(word));
+        has_all || hinted.contains(&entry.name)
     };
     let mut groups = groups();
     groups.iter_mut().for_each(|(_, entries)| entries.retain(has));

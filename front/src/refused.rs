@@ -32,8 +32,8 @@ pub fn of_panel(error: FeatureError) -> anyhow::Error {
     match error {
         FeatureError::AllBars(error) => of_all_bars(error),
         FeatureError::Market(error) => of_market(error),
-        FeatureError::Sweep(_)
-        | FeatureError::NoClose
+        FeatureError::Many(many) => UserMistake::with_help(message, many.help()).into(),
+        FeatureError::NoClose
         | FeatureError::Name(_)
         | FeatureError::Split(_)
         | FeatureError::Window(_)
@@ -57,9 +57,8 @@ pub fn of_study(error: StudyError, prepared: &PreparedScan) -> anyhow::Error {
             };
             UserMistake::with_help(message, help).into()
         }
-        StudyError::Sweep(_) | StudyError::NoClose | StudyError::TooLarge(_) | StudyError::Groups(_) => {
-            UserMistake::plain(message).into()
-        }
+        StudyError::Many(many) => UserMistake::with_help(message, many.help()).into(),
+        StudyError::NoClose | StudyError::TooLarge(_) | StudyError::Groups(_) => UserMistake::plain(message).into(),
         StudyError::AllBars(error) => of_all_bars(error),
         StudyError::Market(error) => of_market(error),
     }

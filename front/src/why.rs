@@ -90,10 +90,8 @@ pub fn no_symbol(error: &NoSymbol) -> UserMistake {
 pub fn why_not(error: WhyError) -> anyhow::Error {
     match error {
         WhyError::Series(SeriesError::Symbol(error)) => no_symbol(&error).into(),
-        WhyError::Sweep(_) => {
-            let help = Some("give each variable one value: --sweep 'n=20'".to_owned());
-            UserMistake::Plain { message: error.to_string(), help }.into()
-        }
+        WhyError::Many(many) => UserMistake::with_help(error.to_string(), many.help()).into(),
+        WhyError::Terms => UserMistake::plain(error.to_string()).into(),
         WhyError::Market(error) => of_market(error),
         error => anyhow::Error::from(error),
     }

@@ -23,6 +23,8 @@ pub struct ResolvedAsOf {
     pub bar: TimeMicros,
     /// Set when the bar is not the newest closed one, or when the as-of is after the data: both times, in words.
     pub warning: Option<String>,
+    /// Whether the warning is that there is a newer closed bar, which is nothing new for whoever asked for the end of a span.
+    pub is_past: bool,
 }
 
 impl Dataset {
@@ -55,7 +57,19 @@ impl Dataset {
             (_, None) => self.newest(|t| forming || !self.is_forming(t))?,
         };
         let Some(bar) = bar else { return Ok(None) };
-        Ok(Some(ResolvedAsOf { bar, warning: self.warning(as_of, bar, wanted)? }))
+        // A bar that was resolved before was warned about then.
+        if matches!(as_of, AsOf::Bar(_)) {
+            return Ok(Some(ResolvedAsOf { bar, warning: None, is_past: false }));
+        }
+        let newest = self.newest(|t| !self.is_forming(t))?.filter(|newest| *newest > bar);
+        let warning = match newest {
+            Some(newest) => {
+                let (at, closed) = (manifest.shown_as_of(bar), manifest.shown_as_of(newest));
+                Some(format!("the answer is as of {at}; the newest closed bar is that of {closed}"))
+            }
+            None => manifest.beyond(as_of, bar, wanted),
+        };
+        Ok(Some(ResolvedAsOf { bar, warning, is_past: newest.is_some() }))
     }
 
     /// Whether a bar that starts at a time is not closed yet.
@@ -104,36 +118,21 @@ impl Dataset {
         }
         Ok(None)
     }
-
-    fn warning(
-        &self,
-        as_of: &AsOf,
-        bar: TimeMicros,
-        wanted: Option<TimeMicros>,
-    ) -> Result<Option<String>, MarketError> {
-        // A bar that was resolved before was warned about then.
-        if matches!(as_of, AsOf::Bar(_)) {
-            return Ok(None);
-        }
-        let manifest = &*self.manifest;
-        let newest = self.newest(|t| !self.is_forming(t))?;
-        if let Some(newest) = newest.filter(|newest| *newest > bar) {
-            let (at, closed) = (manifest.shown_as_of(bar), manifest.shown_as_of(newest));
-            return Ok(Some(format!("the answer is as of {at}; the newest closed bar is that of {closed}")));
-        }
-        let missed = manifest.expected_after(bar);
-        Ok(match (wanted, missed) {
-            (Some(at), Some(missed)) if missed <= at => Some(format!(
-                "the as-of {} is after the data: the answer is as of {}, the newest closed bar",
-                as_of.shown(manifest.calendar(), at),
-                manifest.shown_as_of(bar)
-            )),
-            _ => None,
-        })
-    }
 }
 
 impl Manifest {
+    /// The warning that an as-of is after the data.
+    fn beyond(&self, as_of: &AsOf, bar: TimeMicros, wanted: Option<TimeMicros>) -> Option<String> {
+        let (at, missed) = (wanted?, self.expected_after(bar)?);
+        (missed <= at).then(|| {
+            format!(
+                "the as-of {} is after the data: the answer is as of {}, the newest closed bar",
+                as_of.shown(self.calendar(), at),
+                self.shown_as_of(bar)
+            )
+        })
+    }
+
     /// The first time of bars in a span that begins with a date or a time: a date is the label of dated bars, else it
     /// begins at midnight on the exchange's clock.
     ///

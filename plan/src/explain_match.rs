@@ -86,17 +86,37 @@ enum Look {
 /// # Errors
 /// Those of [`crate::compile_scan`].
 pub fn compile_parts(document: &ScanDocument, schema: &Schema) -> Result<ConditionParts, Vec<Diagnostic>> {
-    with_room(document.levels(), || parts_of(document, schema))
+    with_room(document.levels(), || parts_of(document, schema, Detail::Everything))
 }
 
-fn parts_of(document: &ScanDocument, schema: &Schema) -> Result<ConditionParts, Vec<Diagnostic>> {
+/// Compiles the terms of `where`, which is what `and` joins in it, also inside lets, and the parts right below each. Every term
+/// has all of these, whatever the universe or another term shows.
+///
+/// # Errors
+/// Those of [`crate::compile_scan`].
+pub fn compile_terms(document: &ScanDocument, schema: &Schema) -> Result<ConditionParts, Vec<Diagnostic>> {
+    with_room(document.levels(), || parts_of(document, schema, Detail::Terms))
+}
+
+/// What a walk shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    /// All parts of both clauses; what is shown already is left out.
+    Everything,
+    /// The terms of the condition, and what each directly looks at.
+    Terms,
+}
+
+fn parts_of(document: &ScanDocument, schema: &Schema, detail: Detail) -> Result<ConditionParts, Vec<Diagnostic>> {
     let whole = crate::compile_scan(document, schema)?;
     let settings = whole.points.first().map_or(&[][..], |p| p.settings.as_slice());
     let mut resolver = Resolver::new(schema, document);
     resolver.begin_point(settings.iter().map(|(name, value)| (name.as_str(), value.clone())).collect());
     let mut walk = Walk {
         resolver,
+        detail,
         parts: Vec::new(),
+        joined: Vec::new(),
         nodes: Vec::new(),
         columns: Vec::new(),
         looks: Vec::new(),
@@ -115,7 +135,10 @@ fn parts_of(document: &ScanDocument, schema: &Schema) -> Result<ConditionParts, 
 
 struct Walk<'a> {
     resolver: Resolver<'a>,
+    detail: Detail,
     parts: Vec<ConditionPart>,
+    /// Of each part whether it is its whole clause or a term of it: all parts above it are joined by `and`.
+    joined: Vec<bool>,
     /// What each part is.
     nodes: Vec<NodeId>,
     /// What each column computes.
@@ -127,7 +150,9 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn universe(&mut self, clause: Clause<'_>, expr: &Expr) {
-        self.at_home(Scope::UNIVERSE, |walk| walk.part(clause, expr, 0));
+        if self.detail == Detail::Everything {
+            self.at_home(Scope::UNIVERSE, |walk| walk.part(clause, expr, 0));
+        }
         if let Ok(mask) = self.resolver.universe(clause, expr) {
             self.resolver.set_mask(mask);
         }
@@ -205,7 +230,8 @@ impl<'a> Walk<'a> {
         let column = self.column(node);
         // The bar's own values are listed once.
         let leaf = matches!(expr.kind, ExprKind::Name(_));
-        if leaf && self.parts.iter().any(|p| p.column == column && p.text == text) {
+        let once = self.detail == Detail::Everything;
+        if leaf && once && self.parts.iter().any(|p| p.column == column && p.text == text) {
             return;
         }
         let clause_name = match clause.name {
@@ -225,9 +251,18 @@ impl<'a> Walk<'a> {
             since: None,
         };
         let at = self.parts.len();
+        let above = self.parts.iter().rposition(|above| above.depth < depth);
+        let joined = above.is_none_or(|above| self.joined[above] && self.parts[above].role == Role::And);
         self.nodes.push(node);
         self.parts.push(part);
-        self.below(clause, expr, at);
+        self.joined.push(joined);
+        match &expr.kind {
+            _ if joined || self.detail == Detail::Everything => self.below(clause, expr, at),
+            ExprKind::Name(name) => {
+                self.title(name, at);
+            }
+            _ => {}
+        }
     }
 
     /// What stands below part `at`, which is `expr`.
@@ -296,12 +331,18 @@ impl<'a> Walk<'a> {
         self.resolver.enter_calls(calls);
     }
 
+    /// A name that is a let: its text, which becomes part of the part's.
+    fn title(&mut self, name: &str, at: usize) -> Option<String> {
+        let text = self.resolver.let_text(name).map(str::to_owned)?;
+        self.parts[at].text = format!("{name} = {}", text.trim());
+        Some(text)
+    }
+
     /// A name that is a let: what it stands for, the first time that it is met here.
     fn expand_let(&mut self, name: &str, at: usize) {
-        let Some(text) = self.resolver.let_text(name).map(str::to_owned) else { return };
-        self.parts[at].text = format!("{name} = {}", text.trim());
+        let Some(text) = self.title(name, at) else { return };
         let shown = (name.to_owned(), self.parts[at].seen.clone());
-        if self.lets.contains(&shown) {
+        if self.detail == Detail::Everything && self.lets.contains(&shown) {
             return;
         }
         self.lets.push(shown);

@@ -3,11 +3,15 @@
 use crate::catalogue;
 
 /// The word, and what it is in this language.
-const WORDS: [(&str, &str); 89] = [
+const WORDS: [(&str, &str); 110] = [
     ("ago", "x[1] is x one bar before"),
     ("alert", "--notify posts the matches of a scan"),
     ("alertcondition", "--notify posts the matches of a scan"),
     ("avg", "write sma(x, n) for a mean over time, (a + b) / 2 for one of values"),
+    (
+        "bar_index",
+        "no word counts the bars from the first one: since(c) counts those since c was true, session_bar those of a session",
+    ),
     ("bars_since", "write since(c)"),
     ("barssince", "write since(c)"),
     ("barstate", "leave it out: an answer is about the last bar"),
@@ -16,8 +20,10 @@ const WORDS: [(&str, &str); 89] = [
     ("bollinger", "write bbands(x, n).upper"),
     ("change", "write x - x[1], or roc(x, n) in percent"),
     ("clip", "write clamp(x, low, high)"),
+    ("connors_rsi", "write crsi(x)"),
     ("corr", "write correl(a, b, n)"),
     ("correlation", "write correl(a, b, n)"),
+    ("cov", "write correl(a, b, n)*stddev(a, n)*stddev(b, n), the population's covariance; there is no function of it"),
     ("cross", "write crosses_above(a, b) or crosses_below(a, b)"),
     ("crossabove", "write crosses_above(a, b)"),
     ("crossbelow", "write crosses_below(a, b)"),
@@ -47,7 +53,9 @@ const WORDS: [(&str, &str); 89] = [
     ("dev", "write avgdev(x, n)"),
     ("diff", "write x - x[1]"),
     ("dmi", "write plus_di(n), minus_di(n) or adx(n)"),
+    ("dropna", "nothing is left out: what is compared with NA is NA, and no match; nz(x, value) replaces NA"),
     ("ewm", "write ema(x, n)"),
+    ("ewma", "write ema(x, n)"),
     ("expanding", "no function looks at all bars so far: highest(x, n) looks at n bars; cumsum(x) adds up"),
     ("falling", "write streak(x < x[1], n)"),
     ("ffill", "write valuewhen(x == x, x): the last value that is there"),
@@ -62,18 +70,29 @@ const WORDS: [(&str, &str); 89] = [
     ("iloc", "x[1] is x one bar before"),
     ("index", "write time_of_day, weekday or month for the parts of a bar's time"),
     ("input", "write a let, such as [let] n = 20, or a variable of a sweep"),
+    ("is", "compare with '=='; x == x is NA where x is: nz(x, value) replaces NA"),
     ("isfirstbar", "write session_bar == 1"),
     ("isin", "write symbol in ('AAPL', 'IBM'), or another label in place of symbol"),
     ("islast", "leave it out: an answer is about the last bar"),
     ("isna", "x == x is NA where x is: nz(x, value) replaces NA"),
+    ("isnull", "x == x is NA where x is: nz(x, value) replaces NA"),
+    ("kurt", "there is no function of the kurtosis"),
+    ("kurtosis", "there is no function of the kurtosis"),
     ("llv", "write lowest(x, n)"),
+    (
+        "mad",
+        "write avgdev(x, n) for the mean absolute deviation; there is no function of the median absolute deviation",
+    ),
     ("mean", "write sma(x, n) for a mean over time, (a + b) / 2 for one of values"),
     ("minute", "write time_of_day: minutes since midnight, or time_of_day >= '10:30'"),
     ("mstd", "write stddev(x, n)"),
     ("na", "nz(x, value) replaces NA"),
     ("nancumsum", "write cumsum(x)"),
     ("notna", "x == x is true where x is there: nz(x, value) replaces NA"),
+    ("notnull", "x == x is true where x is there: nz(x, value) replaces NA"),
     ("pct_change", "write roc(x, n), in percent, or rocp(x, n)"),
+    ("pivothigh", "write fractal(leftbars=n, rightbars=m).high: 100 on the bar that confirms a swing high"),
+    ("pivotlow", "write fractal(leftbars=n, rightbars=m).low: 100 on the bar that confirms a swing low"),
     ("plot", "write it in select; 'trawl chart --expr' draws it"),
     ("quantile", "write percentile(x, n, percent) over time, xs_quantile(x, q) over symbols"),
     ("rank", "write percentrank(x, n) over time, xs_rank(x) or xs_pct(x) over symbols"),
@@ -83,13 +102,20 @@ const WORDS: [(&str, &str); 89] = [
     ("roll_max", "write highest(x, n)"),
     ("roll_min", "write lowest(x, n)"),
     ("rolling", "every window has a function of its own: sma(x, n), highest(x, n), stddev(x, n)"),
+    ("rolling_corr", "write correl(a, b, n)"),
     ("rolling_max", "write highest(x, n)"),
     ("rolling_mean", "write sma(x, n)"),
+    ("rolling_median", "write median(x, n)"),
     ("rolling_min", "write lowest(x, n)"),
+    ("rolling_quantile", "write percentile(x, n, percent)"),
     ("rolling_std", "write stddev(x, n)"),
     ("rolling_sum", "write sum(x, n)"),
+    ("rolling_var", "write var(x, n)"),
     ("security", "write ref('SPY', x) for another symbol, tf('1w', x) for another timeframe"),
+    ("sem", "write stddev(x, n)/sqrt(n); there is no function of the standard error"),
     ("shift", "x[1] is x one bar before"),
+    ("skew", "there is no function of the skewness"),
+    ("skewness", "there is no function of the skewness"),
     ("std", "write stddev(x, n)"),
     ("stdev", "write stddev(x, n)"),
     ("strategy", "'trawl study' says what followed the matches of a scan"),
@@ -97,6 +123,7 @@ const WORDS: [(&str, &str); 89] = [
     ("ticker", "write symbol == 'AAPL' or symbol in ('AAPL', 'IBM')"),
     ("timeframe", "write tf('1w', x) for x on longer bars; the option --timeframe is for the whole scan"),
     ("tr", "write trange()"),
+    ("true_range", "write trange()"),
     ("variance", "write var(x, n)"),
     ("weekofyear", "no word is the week of the year; month and weekday are there"),
     ("where", "write iff(c, a, b)"),
@@ -137,6 +164,15 @@ const RUN: &str = "run";
 pub fn hint(word: &str) -> Option<String> {
     let lower = word.to_lowercase();
     WORDS.iter().find(|(theirs, _)| *theirs == lower).map(|(_, ours)| (*ours).to_owned())
+}
+
+/// Functions of this language that a hint names.
+pub fn hinted_functions(hint: &str) -> Vec<&'static str> {
+    let words = hint.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let called = words.filter(|word| hint.contains(&format!("{word}(")));
+    called
+        .filter_map(|name| catalogue::find(name).map(|f| f.name).or_else(|| catalogue::find_form(name).map(|f| f.name)))
+        .collect()
 }
 
 /// What to write for `word` behind the names `before` and a dot each, as `rsi` in `ta.rsi(14)`.
@@ -191,6 +227,10 @@ mod tests {
         }
         assert!(WORDS.is_sorted());
         assert!(qualified_hint(&["input"], "int").contains("write a let"));
+        assert_eq!(
+            hinted_functions("write crosses_above(a, b) or tf('1w', x): since is meant"),
+            ["crosses_above", "tf"]
+        );
         assert!(qualified_hint(&["ta"], "nosuch").contains("there is no function 'nosuch'"));
     }
 }

@@ -45,7 +45,7 @@ pub use call::{default_text, legal_values, signature};
 pub use compile::{compile_expressions, compile_scan, parse};
 pub use diagnostic::Diagnostic;
 pub use document::{ANSWER_COLUMNS, ANSWER_TIME, History, ScanDocument};
-pub use foreign::hint as foreign_hint;
+pub use foreign::{hint as foreign_hint, hinted_functions};
 pub use needs::BarsNeeded;
 pub use program::{FrameProgram, Input, Program, Stage};
 pub use scan_plan::{ColumnKind, Plan, Point, PointValues};

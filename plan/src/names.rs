@@ -67,7 +67,8 @@ impl<'a> Resolver<'a> {
         let near = suggest(name, names).map(|near| format!("did you mean '{near}'?"));
         let help = match NAMESPACES.contains(&name) {
             true => format!("functions have no prefix: leave '{name}.' out"),
-            false => near.or_else(|| hint(name)).unwrap_or_else(|| self.column_help()),
+            // A word of another tool is no slip of the pen, however near it is to a name.
+            false => hint(name).or(near).unwrap_or_else(|| self.column_help()),
         };
         Err(clause.mistake(format!("unknown name '{name}'"), span, "no column, let or label of this name", Some(help)))
     }

@@ -142,18 +142,26 @@ impl<'a> Parser<'a> {
         }
         let help = match &token.kind {
             TokenKind::Mark("=") => Some("compare with '=='; '=' only names an argument inside a call".to_owned()),
-            TokenKind::Name(n) => match n.to_lowercase().as_str() {
-                word if word != n && RESERVED.contains(&word) => Some(format!("write '{word}' in small letters")),
-                "asc" | "desc" => Some("only the keys of rank are followed by 'asc' or 'desc'".to_owned()),
-                "as" => Some("only the columns of select are named with 'as'".to_owned()),
-                "if" => crate::foreign::hint(n),
-                "not" => Some("join conditions by 'and' or 'or' first: a and not b".to_owned()),
-                word => suggest(word, ["and", "or"]).map(|w| format!("did you mean '{w}'?")),
-            },
+            TokenKind::Name(word) => self.word_in_place(word, self.at + 1),
             TokenKind::Mark("(") => self.foreign_call(self.at),
             _ => None,
         };
         Err(self.error(token.kind.unexpected(), token.span.clone(), &format!("expected {expected}"), help))
+    }
+
+    /// What to write for a word where an operator or the end was expected; `next` is the token behind it.
+    fn word_in_place(&self, written: &str, next: usize) -> Option<String> {
+        let is_next = |word: &str| matches!(self.tokens.get(next).map(|token| &token.kind), Some(TokenKind::Name(n)) if n == word);
+        match written.to_lowercase().as_str() {
+            word if word != written && RESERVED.contains(&word) => Some(format!("write '{word}' in small letters")),
+            "asc" | "desc" => Some("only the keys of rank are followed by 'asc' or 'desc'".to_owned()),
+            "as" => Some("only the columns of select are named with 'as'".to_owned()),
+            "not" if is_next("in") => Some("'not' is in front of the condition: not x in (1, 2)".to_owned()),
+            "not" if is_next("between") => Some("write not (a <= x <= b)".to_owned()),
+            "not" => Some("join conditions by 'and' or 'or' first: a and not b".to_owned()),
+            word => crate::foreign::hint(word)
+                .or_else(|| suggest(word, ["and", "or"]).map(|near| format!("did you mean '{near}'?"))),
+        }
     }
 
     /// What to write for a call whose name, before the parenthesis at the token `open`, is written as a field: `ta.rsi(14)`.
@@ -417,9 +425,10 @@ impl<'a> Parser<'a> {
     }
 
     fn unclosed(&self, at: &Token, open: Span) -> Box<Diagnostic> {
-        let help = match at.kind {
+        let help = match &at.kind {
             TokenKind::Mark("=") => Some("compare with '=='".to_owned()),
             // That token has been taken.
+            TokenKind::Name(word) => self.word_in_place(word, self.at),
             TokenKind::Mark("(") => self.at.checked_sub(1).and_then(|here| self.foreign_call(here)),
             _ => None,
         };

@@ -6,6 +6,15 @@ use crate::limits::SWEEP_POINTS_MAX;
 /// The variable that names the scan of each row.
 pub const SCAN_VARIABLE: &str = "scan";
 
+impl ScanDocument {
+    /// The document of the one scan of a list, with what holds for the whole list; `None` if there is no list or more than one.
+    pub fn of_only_scan(&self) -> Option<ScanDocument> {
+        let [_] = self.scans[..] else { return None };
+        let ScanDocument { universe, condition, lets, defs, .. } = member_documents(self).pop()?;
+        Some(ScanDocument { universe, condition, lets, defs, scans: Vec::new(), ..self.clone() })
+    }
+}
+
 /// The scans of a document as documents: each has its own clauses, and the columns and the universe of the whole.
 pub(crate) fn member_documents(document: &ScanDocument) -> Vec<ScanDocument> {
     let member = |scan: &crate::document::MemberScan| ScanDocument {

@@ -119,6 +119,9 @@ def test_a_document_of_a_file_and_arguments_that_replace_its_clauses(cli, tmp_pa
 def test_explaining_runs_nothing():
     explained = tw.explain("us5", where="close > sma(200)", as_of=AS_OF)
     assert explained["bars_needed"] == [200, 200] and explained["too_short"] == [{"bars": 196, "symbol": "FB"}] and "199" in repr(explained)
+    swept = tw.explain("us5", where="close > sma(n)", sweep={"n": [50, 250]}, as_of=AS_OF)
+    assert swept["too_short"] == [] and swept["too_short_for_some"] == [{"bars": 196, "symbol": "FB", "combinations": 1}]
+    assert "1 more for some of the 2 combinations: FB (196)" in repr(swept)
 
 
 def test_a_deadline_ends_a_scan():

@@ -321,13 +321,17 @@ class Explanation(dict[str, Any]):
     """What a scan needs and costs; nothing was run."""
 
     def __repr__(self) -> str:
-        short = self["too_short"]
-        named = ", ".join(f"{item['symbol']} ({item['bars']})" for item in short[:5])
+        def named(symbols: list) -> str:
+            listed = ", ".join(f"{item['symbol']} ({item['bars']})" for item in symbols[:5])
+            return f": {listed}" if listed else ""
+
+        short, some = self["too_short"], self["too_short_for_some"]
         lines = [
             f"dataset     {self['dataset']}, {self['timeframe']} bars",
             f"as of       {self['as_of']}",
             f"needs       {self['bars_needed'][1]} bars of a symbol before the condition has a value",
-            f"too short   {len(short)} of {self['symbols']} symbols" + (f": {named}" if named else ""),
+            f"too short   {len(short)} of {self['symbols']} symbols{named(short)}",
+            *([f"            {len(some)} more for some of the {self['combinations']} combinations{named(some)}"] if some else []),
             f"reads       {self['bars']} bars: {', '.join(self['columns'])}",
             f"cost        about {self['cost_ns'] / 1e6:.1f} ms of one core, without reading",
             f"plan        {self['steps']} steps, {self['plan'][:12]}",

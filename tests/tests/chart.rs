@@ -1,5 +1,6 @@
 //! `trawl chart`: the picture shows what was requested, with the values of the scan engine.
 
+use trawl_tests::executable::repository;
 use trawl_tests::home::Home;
 
 /// Elements of a kind in an SVG file.
@@ -67,14 +68,92 @@ fn candles_averages_panels_and_conditions_are_drawn() {
     let stretches = stretches.count();
     assert!(stretches > 0, "the condition is true somewhere");
     // Background, a square for each of six names, a body and a volume for each bar, a box for each run, the last values of price,
-    // mean, both lines and the oscillator, those left out that would cover another.
-    let fixed = 1 + 6 + 100 + 100 + stretches;
-    assert!((fixed + 3..=fixed + 5).contains(&count(&svg, "rect")), "{} of {fixed}", count(&svg, "rect"));
+    // mean, both lines and the oscillator, none of which covers another.
+    assert_eq!(count(&svg, "rect"), 1 + 6 + 100 + 100 + stretches + 5);
     let levels = texts(&svg);
     assert!(levels.contains(&"30") && levels.contains(&"70"), "{levels:?}");
     home.trawl(&["chart", "IBM", "-d", "us5", "--bars", "100", "--as-of", "2013-02-22", "--no-volume"]).expect_code(0);
     let plain = std::fs::read_to_string(home.path("IBM.svg")).expect("a file");
     assert_eq!(count(&plain, "rect"), 1 + 100 + 1, "background, bodies, the last value");
+}
+
+/// Texts right of the plot, with their heights: labels and last values of the axes.
+fn on_axis(svg: &str) -> Vec<(i32, String)> {
+    let of = |part: &str, name: &str| -> Option<i32> {
+        part.split_once(&format!("{name}=\""))?.1.split('"').next()?.parse().ok()
+    };
+    let inside = svg.split("<text ").skip(1).filter_map(|part| part.split_once('>'));
+    let right = inside.filter(|(attributes, _)| of(attributes, " x").or(of(attributes, "x")) > Some(1310));
+    right
+        .filter_map(|(attributes, rest)| Some((of(attributes, " y")?, rest.split_once("</text>")?.0.trim().to_owned())))
+        .collect()
+}
+
+#[test]
+fn last_values_that_are_near_each_other_are_all_there_and_every_panel_has_numbers() {
+    let home = Home::new();
+    let chart = [
+        "chart",
+        "IBM",
+        "--dataset",
+        "us5",
+        "--bars",
+        "100",
+        "--overlay",
+        "close * 1.0001 as near; close * 1.0002 as nearer; close as same",
+        "--expr",
+        "macd().line as macd; macd().signal as signal; macd().hist as histogram",
+    ];
+    home.trawl(&chart).expect_code(0);
+    let svg = std::fs::read_to_string(home.path("IBM.svg")).expect("a file");
+    let mut axis = on_axis(&svg);
+    axis.sort();
+    assert!(axis.windows(2).all(|pair| pair[1].0 - pair[0].0 >= 12), "{axis:?}");
+    let written: Vec<&str> = axis.iter().map(|(_, text)| text.as_str()).collect();
+    // 202.91, that again, and 202.93 and 202.95 beside it.
+    assert_eq!(written.iter().filter(|text| text.starts_with("202.9")).count(), 4, "{written:?}");
+    for value in ["0.6385", "0.6802", "-0.04163"] {
+        assert!(written.contains(&value), "{value}: {written:?}");
+    }
+    // The volume's panel, and the one of the differences: labels besides their last values.
+    assert!(written.contains(&"0") && written.iter().any(|text| text.ends_with('M')), "{written:?}");
+    let below = written.iter().rev().take_while(|text| !text.ends_with('M') && **text != "0");
+    let round = below.filter(|text| text.trim_start_matches('-').len() <= 3).count();
+    assert!(round >= 2, "{written:?}");
+}
+
+/// Writes the pictures of docs/charts.md anew.
+const BLESS: &str = "TRAWL_BLESS_CHARTS";
+
+#[test]
+fn the_pictures_of_the_page_are_those_that_its_commands_make() {
+    let home = Home::new();
+    let docs = repository().join("docs");
+    let page = std::fs::read_to_string(docs.join("charts.md")).expect("the page");
+    let commands: Vec<&str> = page.lines().filter(|line| line.starts_with("trawl chart")).collect();
+    assert_eq!(commands.len(), 2, "{commands:?}");
+    for command in commands {
+        let parts = command.split('\'').enumerate().flat_map(|(i, part)| match i % 2 {
+            0 => part.split_whitespace().map(str::to_owned).collect(),
+            _ => vec![part.to_owned()],
+        });
+        let examples = repository().join("examples");
+        let given = |word: String| word.replace("examples", examples.to_str().expect("a path"));
+        let words: Vec<String> = parts.skip(1).map(given).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        home.trawl(&words).expect_code(0);
+        let name = words.last().expect("a file");
+        assert!(page.contains(&format!("]({name})")), "{name}");
+        let drawn = home.read(name);
+        assert!(drawn.len() < 200_000, "{name}: {} bytes", drawn.len());
+        if std::env::var_os(BLESS).is_some() {
+            std::fs::write(docs.join(name), &drawn).expect("docs can be written");
+        }
+        assert!(
+            std::fs::read(docs.join(name)).ok().as_ref() == Some(&drawn),
+            "docs/{name} is old: run this test with {BLESS}=1"
+        );
+    }
 }
 
 #[test]

@@ -48,6 +48,11 @@ fn a_cluster_gives_the_bytes_of_one_process() {
                 --best roc(close,n) --keep 2 --quiet --output";
     let best: Vec<&str> = best.split_whitespace().collect();
     home.trawl(&[&best[..], &["best.parquet"]].concat()).expect_code(0);
+    let several =
+        "dataset = 'market'\n[[scan]]\nname = 'a'\nwhere = 'close > 50'\n[[scan]]\nname = 'b'\nwhere = 'rsi() < 40'\n";
+    home.write("several.toml", several);
+    let several = ["scan", "--file", "several.toml", "--values", "all", "--quiet", "--output"];
+    home.trawl(&[&several[..], &["several.csv"]].concat()).expect_code(0);
     for workers in [1, 3] {
         let cluster = Cluster::start(&home, workers);
         for shards in ["1", "7", "per-group"] {
@@ -66,6 +71,8 @@ fn a_cluster_gives_the_bytes_of_one_process() {
             home.read("there.parquet") == home.read("best.parquet"),
             "{workers} workers keep different combinations"
         );
+        home.trawl(&[&several[..], &["there.csv", "--coordinator", &cluster.url]].concat()).expect_code(0);
+        assert!(home.read("there.csv") == home.read("several.csv"), "{workers} workers: the values of several scans");
     }
 }
 

@@ -120,6 +120,50 @@ fn a_scan_in_f32_on_a_device_gives_the_rows_of_the_cpu_in_f32() {
 }
 
 #[test]
+fn attributes_of_symbols_reach_the_device_as_they_are_known_at_each_bar() {
+    let home = Home::new();
+    let bars = (1..=120).flat_map(|day| {
+        let date = format!("2024-{:02}-{:02}", 1 + (day - 1) / 28, 1 + (day - 1) % 28);
+        (0..70).filter(move |n| day > *n).map(move |n| format!("T{n:02},{date},{}\n", 20 + (day * 7 + n * 13) % 50))
+    });
+    home.write("bars.csv", &format!("symbol,date,close\n{}", bars.collect::<String>()));
+    let known = (0..70).filter(|n| n % 9 > 0).map(|n| {
+        let first = format!("T{n:02},2024-02-{:02},{},2024-05-{:02}\n", 1 + n % 28, n * 100, 1 + n % 30);
+        format!("{first}T{n:02},2024-04-{:02},{},2024-06-{:02}\n", 1 + n % 27, n * 90 + 7, 1 + n % 30)
+    });
+    home.write("known.csv", &format!("symbol,date,cap,earnings\n{}", known.collect::<String>()));
+    home.trawl(&["import", "bars.csv", "--dataset", "m", "--attributes", "known.csv"]).expect_code(0);
+    let scan = [
+        "scan",
+        "--dataset",
+        "m",
+        "--where",
+        "cap > 900 and days_to(earnings) > -20 and xs_rank(cap) <= 60",
+        "--rank",
+        "earnings asc, cap",
+        "--select",
+        "days_since(earnings)",
+        "--select",
+        "ema(close/cap, 9)",
+        "--select",
+        "earnings",
+    ];
+    for precision in ["f64", "f32"] {
+        let run = |backend: &str| {
+            let output = format!("{backend}.csv");
+            let options = ["--backend", backend, "--precision", precision, "--output", &output];
+            on_device(&home, DEVICE, &[&scan[..], &options].concat()).expect_code(0);
+            home.read(&output)
+        };
+        let cpu = run("cpu");
+        assert!(run("cuda") == cpu, "{precision}");
+        assert!(did(&home)["launches"].as_u64() > Some(0), "{}", did(&home));
+        let matched = String::from_utf8(cpu).expect("text").lines().filter(|row| row.contains(",matched,")).count();
+        assert!(matched > 10, "{matched}");
+    }
+}
+
+#[test]
 fn long_histories_of_few_symbols_are_divided_on_a_device_whatever_the_shards() {
     let home = Home::new();
     let synth = ["synth", "--symbols", "3", "--bars", "60000", "--timeframe", "1m", "--dataset", "long"];

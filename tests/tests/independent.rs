@@ -30,3 +30,8 @@ fn a_study_has_the_figures_of_exported_closes() {
 fn a_panel_has_the_columns_of_exported_bars_and_nothing_of_their_future() {
     compare("panel.py");
 }
+
+#[test]
+fn a_panel_and_a_study_are_what_a_user_of_pandas_computes() {
+    compare("pandas_history.py");
+}

@@ -4,19 +4,19 @@
 //! A block ```` ```scan DATASET [SYMBOL] [AS-OF] ```` has an expression in each line, with its result after `# =>`:
 //! with a symbol its value there, otherwise the symbols that match. A block ```` ```toml scan [AS-OF] ```` is a
 //! document, with lines `# =>` for the matches kept, counts by status, one symbol's columns, the matches at a point of
-//! a sweep.
+//! a sweep. Blocks ```` ```csv DATASET bars|attributes ```` are imported as a dataset.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::{NoProgress, PrepareError, PreparedScan, prepare};
 use trawl_kernels::NoCancel;
 use trawl_kernels::stages::Stages;
-use trawl_market::{Store, TimeMicros, parse_time};
-use trawl_plan::catalogue::{FORMS, FormKind, functions};
+use trawl_market::{ImportOptions, Store, TimeMicros, import_files, parse_time};
+use trawl_plan::catalogue::{FORMS, functions};
 use trawl_plan::document::MemberScan;
-use trawl_plan::graph::Kind;
+use trawl_plan::graph;
 use trawl_plan::{Best, History, ScanDocument, Setting, SweepValues};
 use trawl_tests::executable::repository;
 use trawl_wire::{Answer, Status, StepInputV1};
@@ -24,10 +24,21 @@ use trawl_wire::{Answer, Status, StepInputV1};
 /// Symbols that are listed; if there are more, they are counted.
 const LISTED_MAX: usize = 8;
 
+/// What a block is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Expressions with their results.
+    Expressions,
+    /// A document with its results.
+    Document,
+    /// A file of a dataset.
+    Table,
+}
+
 /// A fenced block with its place.
 struct Block {
     place: String,
-    document: bool,
+    kind: Kind,
     words: Vec<String>,
     as_of: Option<TimeMicros>,
     lines: Vec<String>,
@@ -55,23 +66,47 @@ fn blocks() -> Vec<Block> {
             let Some(fence) = line.strip_prefix("```") else { continue };
             let inside: Vec<String> =
                 lines.by_ref().map(|(_, l)| l.to_owned()).take_while(|l| !l.starts_with("```")).collect();
-            let document = fence.starts_with("toml scan");
-            let Some(rest) = fence.strip_prefix("toml scan").or(fence.strip_prefix("scan")) else { continue };
+            let kinds = [("toml scan", Kind::Document), ("scan", Kind::Expressions), ("csv ", Kind::Table)];
+            let found = kinds.into_iter().find_map(|(begin, kind)| Some((fence.strip_prefix(begin)?, kind)));
+            let Some((rest, kind)) = found else { continue };
             let (dates, words): (Vec<&str>, Vec<&str>) =
                 rest.split_whitespace().partition(|word| word.starts_with(|c: char| c.is_ascii_digit()));
             let as_of = dates.first().map(|date| parse_time(date).expect("a date"));
             let place = format!("{}:{}", page.file_name().unwrap_or_default().to_string_lossy(), i + 1);
             let words = words.into_iter().map(str::to_owned).collect();
-            blocks.push(Block { place, document, words, as_of, lines: inside });
+            blocks.push(Block { place, kind, words, as_of, lines: inside });
         }
     }
     blocks
 }
 
+/// The datasets whose files the pages show, in a folder.
+fn datasets(blocks: &[Block], folder: &Path) -> Store {
+    let store = Store::new(folder.join("data"));
+    let tables = || blocks.iter().filter(|block| block.kind == Kind::Table);
+    let written = |block: &Block| {
+        let path = folder.join(format!("{}.csv", block.words.join("-")));
+        std::fs::write(&path, format!("{}\n", block.lines.join("\n"))).expect("a file");
+        path
+    };
+    for bars in tables().filter(|block| block.words[1] == "bars") {
+        let dataset = &bars.words[0];
+        let attributes = tables().find(|block| block.words == [dataset, "attributes"]).map(written);
+        let options = ImportOptions {
+            dataset: dataset.clone(),
+            files: vec![written(bars)],
+            attributes,
+            strict: true,
+            ..ImportOptions::default()
+        };
+        import_files(&store, &options).unwrap_or_else(|error| panic!("{}: {error}", bars.place));
+    }
+    store
+}
+
 /// Prepares and runs a scan; the error is its first mistake.
-fn run(document: &ScanDocument, as_of: Option<TimeMicros>) -> Result<(PreparedScan, Answer), String> {
-    let store = Store::new("/nowhere".into());
-    let prepared = prepare(&store, document, as_of).map_err(|error| match error {
+fn run(store: &Store, document: &ScanDocument, as_of: Option<TimeMicros>) -> Result<(PreparedScan, Answer), String> {
+    let prepared = prepare(store, document, as_of).map_err(|error| match error {
         PrepareError::Plan(mistakes) => mistakes[0].message.clone(),
         other => other.to_string(),
     })?;
@@ -110,29 +145,29 @@ fn is_written(value: f64, written: &str) -> bool {
 }
 
 /// The value of an expression for one symbol; a condition is written as one.
-fn value(block: &Block, expression: &str, written: &str) -> Result<(), String> {
+fn value(store: &Store, block: &Block, expression: &str, written: &str) -> Result<(), String> {
     let document = ScanDocument {
         dataset: Some(block.words[0].clone()),
         condition: "true".to_owned(),
         select: vec![format!("{expression} as value")],
         ..ScanDocument::default()
     };
-    let (prepared, answer) = run(&document, block.as_of)?;
+    let (prepared, answer) = run(store, &document, block.as_of)?;
     let column = prepared.plan.points[0].select[0];
     let symbol = &block.words[1];
     let row = answer.rows.iter().find(|r| r.row.symbol == *symbol).ok_or("no such symbol")?;
     let value = *row.row.values.first().ok_or("the symbol has no bar")?;
     let right = match prepared.plan.nodes()[column.index()].kind {
-        Kind::Bool if value == 1.0 => written == "true",
-        Kind::Bool if value == 0.0 => written == "false",
+        graph::Kind::Bool if value == 1.0 => written == "true",
+        graph::Kind::Bool if value == 0.0 => written == "false",
         _ => is_written(value, written),
     };
     if right { Ok(()) } else { Err(format!("it is {value}")) }
 }
 
-fn found(block: &Block, condition: &str, written: &str) -> Result<(), String> {
+fn found(store: &Store, block: &Block, condition: &str, written: &str) -> Result<(), String> {
     let (dataset, condition) = (Some(block.words[0].clone()), condition.to_owned());
-    let (_, answer) = run(&ScanDocument { dataset, condition, ..ScanDocument::default() }, block.as_of)?;
+    let (_, answer) = run(store, &ScanDocument { dataset, condition, ..ScanDocument::default() }, block.as_of)?;
     let found = matches(&answer, 0);
     if found == written { Ok(()) } else { Err(format!("it finds {found}")) }
 }
@@ -196,12 +231,12 @@ fn check_line_of_document(answer: &Answer, written: &str) -> Result<(), String> 
 }
 
 /// The mistakes in a block, by line.
-fn check(block: &Block) -> Vec<String> {
+fn check(store: &Store, block: &Block) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut note = |line: &str, result: Result<(), String>| {
         wrong.extend(result.err().map(|why| format!("{}: {line}: {why}", block.place)));
     };
-    if !block.document {
+    if block.kind == Kind::Expressions {
         for line in &block.lines {
             let Some((expression, written)) = line.split_once("# => ") else {
                 note(line, Err("it has no '# =>'".to_owned()));
@@ -209,8 +244,8 @@ fn check(block: &Block) -> Vec<String> {
             };
             let (expression, written) = (expression.trim(), written.trim());
             let result = match block.words.len() {
-                1 => found(block, expression, written),
-                2 => value(block, expression, written),
+                1 => found(store, block, expression, written),
+                2 => value(store, block, expression, written),
                 _ => Err("a block names a dataset, and perhaps a symbol".to_owned()),
             };
             note(line, outcome(written, result));
@@ -219,7 +254,7 @@ fn check(block: &Block) -> Vec<String> {
     }
     let answer = ScanDocument::from_toml(&block.lines.join("\n"))
         .map_err(|mistake| mistake.message)
-        .and_then(|document| run(&document, block.as_of));
+        .and_then(|document| run(store, &document, block.as_of));
     let lines: Vec<&str> = block.lines.iter().filter_map(|line| line.strip_prefix("# => ")).collect();
     if lines.is_empty() {
         note("the document", Err("it has no '# =>'".to_owned()));
@@ -233,10 +268,12 @@ fn check(block: &Block) -> Vec<String> {
 
 #[test]
 fn every_example_gives_the_result_that_it_shows() {
-    let blocks = blocks();
-    let examples: usize = blocks.iter().map(|b| if b.document { 1 } else { b.lines.len() }).sum();
+    let (tables, blocks): (Vec<Block>, Vec<Block>) = blocks().into_iter().partition(|b| b.kind == Kind::Table);
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let store = datasets(&tables, folder.path());
+    let examples: usize = blocks.iter().map(|b| if b.kind == Kind::Document { 1 } else { b.lines.len() }).sum();
     assert!(blocks.len() > 30 && examples > 200, "{} blocks, {examples} examples", blocks.len());
-    let wrong: Vec<String> = blocks.iter().flat_map(check).collect();
+    let wrong: Vec<String> = blocks.iter().flat_map(|block| check(&store, block)).collect();
     assert!(wrong.is_empty(), "{} of {examples} examples:\n{}", wrong.len(), wrong.join("\n"));
 }
 
@@ -245,6 +282,7 @@ fn code() -> String {
     let keeps = |line: &&String| !line.starts_with("# =>") && !line.contains("# => error:");
     let lines: Vec<String> = blocks()
         .iter()
+        .filter(|block| block.kind != Kind::Table)
         .flat_map(|block| block.lines.iter().filter(keeps).map(|l| l.split("# =>").next().unwrap_or("").to_owned()))
         .collect();
     lines.join("\n")
@@ -255,8 +293,7 @@ fn every_function_of_the_language_has_an_example() {
     let code = code();
     let own = functions().filter(|f| f.reference == "scan language");
     let own = own.map(|f| (f.name, if f.is_bare { f.name.to_owned() } else { format!("{}(", f.name) }));
-    // The bundled datasets have no attributes of dates; the tests `attributes` have.
-    let forms = FORMS.iter().filter(|f| !matches!(f.kind, FormKind::Days(_))).map(|f| (f.name, format!("{}(", f.name)));
+    let forms = FORMS.iter().map(|f| (f.name, format!("{}(", f.name)));
     let missing: Vec<&str> = own
         .chain(forms)
         .filter(|(_, written)| {
@@ -337,7 +374,7 @@ fn every_key_of_the_document_has_an_example() {
     let json: serde_json::Value = serde_json::from_str(&whole.to_json()).expect("JSON");
     let keys: Vec<String> = json.as_object().expect("an object").keys().cloned().collect();
     assert_eq!(keys.len(), 20);
-    let documents: Vec<Block> = blocks().into_iter().filter(|b| b.document).collect();
+    let documents: Vec<Block> = blocks().into_iter().filter(|b| b.kind == Kind::Document).collect();
     let used = |key: &str| {
         let mut lines = documents.iter().flat_map(|b| &b.lines);
         lines.any(|l| {

@@ -6,6 +6,9 @@ use std::process::Stdio;
 use trawl_tests::home::Home;
 
 const SCAN: [&str; 5] = ["scan", "--dataset", "us5", "--where", "close > sma(close, 200)"];
+/// Two scans in one document, of which FB has bars for the first alone.
+const TWO_SCANS: &str = "dataset = 'us5'\n[[scan]]\nname = 'cheap'\nwhere = 'close < 100 # dollars'\n\
+                         [[scan]]\nname = 'up'\nwhere = 'close > sma(200)'\n";
 
 #[test]
 fn an_answer_on_standard_output_is_the_file_and_nothing_else() {
@@ -119,6 +122,17 @@ fn every_symbol_of_the_universe_has_values_where_that_is_asked_for() {
         }
     }
     assert!(filled > 20, "{filled}");
+    // Of several scans each has its own condition, and their document has none.
+    home.write("two.toml", TWO_SCANS);
+    let several = ["scan", "--file", "two.toml", "--select", "rsi(14) as rsi", "--output", "-"];
+    let (matches, every) = (rows(&home, &several), rows(&home, &[&several[..], &["--values", "all"]].concat()));
+    assert_eq!(matches.len(), every.len());
+    let one = rows(&home, &["scan", "-d", "us5", "-w", "true", "--select", "rsi(14) as rsi", "--output", "-"]);
+    for row in &every {
+        let alone = one.iter().find(|one| one["symbol"] == row["symbol"]).expect("each symbol");
+        assert_eq!(row["rsi"], alone["rsi"], "{row:?}");
+    }
+    assert!(matches.iter().any(|row| row["rsi"].is_empty()) && every.len() == 10, "{every:?}");
     // At every bar they are the same, in a file by row and in one by column.
     let every = [&scan[..15], &["--values", "all", "--from", "2024-12-05", "--all-bars"]].concat();
     let of_last = rows(&home, &[&every[..], &["-"]].concat());
@@ -197,6 +211,17 @@ fn a_near_miss_by_a_condition_shows_it_as_one() {
     let json = home.trawl(&[&scan[..], &["--json"]].concat()).expect_code(0).stdout;
     let misses: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(misses[0]["fails"][0]["sees"][0]["value"], true, "{json}");
+    // Whatever the universe and the terms before it show already.
+    let scan = ["scan", "-d", "us5", "--let", "up=close > 400 and close > 5", "-u", "up or close > 100"];
+    let scan = [&scan[..], &["-w", "up and rsi(14) > 50 and close < 500", "--near", "2", "--json"]].concat();
+    let json = home.trawl(&scan).expect_code(0).stdout;
+    let misses: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let terms = misses.as_array().expect("misses").iter().flat_map(|miss| miss["fails"].as_array().expect("terms"));
+    let seen: Vec<String> = terms.map(|term| format!("{} {}", term["term"], term["sees"])).collect();
+    assert!(seen.iter().any(|term| term.contains("close > 400") && term.contains(r#""part":"close""#)), "{json}");
+    assert!(seen.iter().all(|term| !term.ends_with("[]") && !term.contains("up =")), "{json}");
+    let counted = home.trawl(&scan[..scan.len() - 1]).expect_code(0).stdout;
+    assert!(counted.contains("of 4 terms"), "{counted}");
 }
 
 /// The identities of `k.csv` and `k.jsonl` do not overwrite each other; a wide panel has one for all its files.
@@ -230,6 +255,62 @@ fn a_folder_of_scans_runs_on_the_dataset_that_is_given() {
     assert!(refused.contains("another 'dataset'"), "{refused}");
     let ran = home.trawl(&["scan", "scans", "-d", "demo"]).expect_code(0);
     assert!(ran.stdout.contains("demo"), "{}", ran.stdout);
+    // A let is reported with its scan, unless the scan's own rank uses it.
+    home.write(
+        "scans/a.toml",
+        "where = 'close > n'\nrank = 'strength'\n[let]\nn = 5\nidle = 7\nstrength = 'roc(20)'\n",
+    );
+    let warned = home.trawl(&["scan", "scans", "-d", "demo"]).expect_code(0).stderr;
+    assert!(warned.contains("no clause uses the let 'idle' of a\n"), "{warned}");
+    home.write("two.toml", &format!("{TWO_SCANS}[scan.let]\nidle = 7\n"));
+    let warned = home.trawl(&["scan", "--file", "two.toml"]).expect_code(0).stderr;
+    assert!(warned.contains("no clause uses the let 'idle' of up\n"), "{warned}");
+}
+
+#[test]
+fn what_follows_one_condition_says_whether_a_sweep_or_several_scans_are_too_many() {
+    let home = Home::new();
+    home.write("two.toml", TWO_SCANS);
+    home.write("sweep.toml", "dataset = 'us5'\nwhere = 'close > sma(n)'\n[sweep]\nn = [20, 50]\n");
+    for (file, what) in [("two.toml", "the document has 2 scans"), ("sweep.toml", "the sweep has 2 combinations")] {
+        let asked: [&[&str]; 5] = [
+            &["scan", "--file", file, "--why", "AAPL"],
+            &["scan", "--file", file, "--near", "1"],
+            &["study", "--file", file],
+            &["panel", "--file", file, "--output", "-"],
+            &["chart", "AAPL", "--scan", file],
+        ];
+        for arguments in asked {
+            let refused = home.trawl(arguments).expect_code(2).stderr;
+            assert!(refused.starts_with(&format!("error: {what}, and ")), "{arguments:?}: {refused}");
+            assert_eq!(refused.contains("a document of its own"), file == "two.toml", "{arguments:?}: {refused}");
+        }
+    }
+    // One scan in a list is that scan.
+    home.write(
+        "one.toml",
+        "dataset = 'us5'\n[[scan]]\nname = 'up'\nwhere = 'up and close > 5'\n[scan.let]\nup = 'close > sma(200)'\n",
+    );
+    let why = home.trawl(&["scan", "--file", "one.toml", "--why", "IBM"]).expect_code(0).stdout;
+    assert!(why.contains("sma(200)") && why.contains("IBM  matched"), "{why}");
+    let near = home.trawl(&["scan", "--file", "one.toml", "--near", "1"]).expect_code(0).stdout;
+    assert!(near.contains("on at most 1 of 2 terms"), "{near}");
+    home.trawl(&["study", "--file", "one.toml", "--horizons", "5"]).expect_code(0);
+}
+
+/// The end of a span is where it was asked to end.
+#[test]
+fn a_span_that_ends_before_the_newest_bar_is_no_reason_for_a_warning() {
+    let home = Home::new();
+    let span = ["-d", "us5", "-w", "close > 5", "--from", "2013-02-20", "--to", "2013-02-22"];
+    let panel = home.trawl(&[&["panel", "-o", "p.csv"], &span[..]].concat()).expect_code(0);
+    let every = home.trawl(&[&["scan", "--all-bars", "a.csv"], &span[..]].concat()).expect_code(0);
+    assert_eq!((panel.stderr.as_str(), every.stderr.as_str()), ("", ""));
+    let beyond = [&["panel", "-o", "p.csv"], &span[..6], &["--to", "2013-06-01"]].concat();
+    let warned = home.trawl(&beyond).expect_code(0).stderr;
+    assert!(warned.contains("is after the data"), "{warned}");
+    let scan = home.trawl(&[&["scan"], &span[..4], &["--as-of", "2013-02-22"]].concat()).expect_code(0).stderr;
+    assert!(scan.contains("the newest closed bar is that of 2013-03-01"), "{scan}");
 }
 
 #[test]
@@ -274,6 +355,14 @@ fn what_a_scan_needs_is_explained_and_what_nothing_uses_is_reported() {
         assert!(explained.stdout.contains(shown), "{shown}: {}", explained.stdout);
     }
     assert!(!explained.stdout.contains("ns/bar"), "{}", explained.stdout);
+    // FB has bars for the shortest mean of a sweep and for one of several scans.
+    let sweep = [&SCAN[..3], &["--where", "close > sma(n)", "--sweep", "n=50,200,250", "--explain"]].concat();
+    let swept = home.trawl(&sweep).expect_code(0).stdout;
+    let short = "too short  0 of 5 symbols\n           1 more for some of the 3 combinations: FB (196, for 2)\n";
+    assert!(swept.contains(short), "{swept}");
+    home.write("two.toml", TWO_SCANS);
+    let several = home.trawl(&["scan", "--file", "two.toml", "--explain"]).expect_code(0).stdout;
+    assert!(several.contains("1 more for some of the 2 scans: FB (196, for 1)\n"), "{several}");
     let plan = home.trawl(&[&scan[..], &["--plan"]].concat()).expect_code(0).stdout;
     assert!(plan.contains("ns/bar") && plan.contains("too short"), "{plan}");
     let page = home.trawl(&["help", "language"]).expect_code(0).stdout;
@@ -282,6 +371,15 @@ fn what_a_scan_needs_is_explained_and_what_nothing_uses_is_reported() {
     assert!(found.contains("  bbands  "), "{found}");
     let foreign = home.trawl(&["indicators", "--search", "crossover"]).expect_code(0).stdout;
     assert!(foreign.contains("crosses_above"), "{foreign}");
+    let listed = home.trawl(&["indicators", "--search", "barssince"]).expect_code(0).stdout;
+    assert!(
+        listed.contains("barssince: write since(c)") && listed.contains("  since  ") && !listed.contains("0 functions"),
+        "{listed}"
+    );
+    let json = home.trawl(&["indicators", "--search", "barssince", "--json"]).expect_code(0).stdout;
+    assert!(json.contains(r#""name": "since""#), "{json}");
+    let none = home.trawl(&["indicators", "--search", "skew"]).expect_code(0).stdout;
+    assert_eq!(none, "skew: there is no function of the skewness\n");
     home.trawl(&["indicators", "--search", "nosuchthing"]).expect_code(2);
     let named = home.trawl(&["indicators", "dmi"]).expect_code(2).stderr;
     assert!(named.contains("write plus_di(n), minus_di(n) or adx(n)") && !named.contains("imi'"), "{named}");

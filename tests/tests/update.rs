@@ -209,6 +209,13 @@ fn after_every_new_bar_an_update_gives_the_bytes_of_a_scan() {
     };
     let first = all(&[]);
     assert_eq!(first["windows"]["resumed"], 0);
+    // What needs no state is not reported as one that is lost, also where an update has run before.
+    for _ in 0..2 {
+        let windows = [&["update", "--dataset", "m", "--state", "states/windows"], SCANS[6].1].concat();
+        let said = home.trawl(&windows).expect_code(0).stderr;
+        assert_eq!(said, "update: the scan needs no state: no value of it runs on from bar to bar\n");
+        assert_eq!(first["windows"]["state"], "not needed");
+    }
     for day in BEGIN..BEGIN + 9 {
         import(&home, day..day + 1);
         if day == BEGIN + 4 {
@@ -239,6 +246,64 @@ fn after_every_new_bar_an_update_gives_the_bytes_of_a_scan() {
     let earlier = same_as_scan(&home, "screen", SCANS[0].1, &["--as-of", &date(BEGIN - 40)]);
     assert!(earlier["resumed"].as_u64() > Some(0), "the second run of the same as-of: {earlier}");
     same_as_scan(&home, "screen", SCANS[0].1, &[]);
+}
+
+/// Attributes are read by running values, and symbols without a new bar are looked at where they are not too old.
+#[test]
+fn updates_with_attributes_and_with_symbols_that_lag_give_the_bytes_of_a_scan() {
+    let home = Home::new();
+    import(&home, 0..BEGIN);
+    let known = |from: usize, days: std::ops::Range<usize>| {
+        let row = |day: usize| {
+            let symbol = (day * 5) % SYMBOLS;
+            format!("S{symbol:02},{},{},{}\n", date(day), 100 + (day * 37 + symbol * 11) % 900, date(day + from))
+        };
+        format!("symbol,date,cap,earnings\n{}", days.map(row).collect::<String>())
+    };
+    home.write("known.csv", &known(7, 0..BEGIN));
+    home.trawl(&["import", "--dataset", "m", "--attributes", "known.csv"]).expect_code(0);
+    let scans: [(&str, &[&str]); 2] = [
+        (
+            "attributes",
+            &[
+                "--where",
+                "ema(cap, 5) > 300 and days_to(earnings) < 20",
+                "--rank",
+                "cap",
+                "--select",
+                "ema(close/cap, 9)",
+                "--select",
+                "since(days_since(earnings) >= 0)",
+                "--select",
+                "earnings",
+            ],
+        ),
+        (
+            "lagging",
+            &["--max-age", "2d", "--where", "ema(close, 9) > 0", "--select", "rsi(14)", "--select", "ema(cap, 3)"],
+        ),
+    ];
+    for day in BEGIN..BEGIN + 7 {
+        import(&home, day..day + 1);
+        home.write("known.csv", &known(9, day..day + 1));
+        home.trawl(&["import", "--dataset", "m", "--attributes", "known.csv"]).expect_code(0);
+        let reports: Vec<Value> = scans.iter().map(|(name, clauses)| same_as_scan(&home, name, clauses, &[])).collect();
+        if day > BEGIN {
+            let resumed = |report: &Value| report["resumed"].as_u64().unwrap_or(0);
+            assert!(
+                reports.iter().all(|report| report["state"] == "taken" && resumed(report) > 8),
+                "{day}: {reports:?}"
+            );
+        }
+    }
+    // A value that becomes known late for a day that the states have seen is a change of the past.
+    home.write("known.csv", &format!("symbol,date,cap,earnings\nS04,{},555,\n", date(BEGIN - 30)));
+    home.trawl(&["import", "--dataset", "m", "--attributes", "known.csv"]).expect_code(0);
+    let (name, clauses) = scans[0];
+    let begin = ["update", "--dataset", "m", "--state", "states/attributes", "--output", "u.csv"];
+    let printed = home.trawl(&[&begin[..], clauses].concat()).expect_code(0).stderr;
+    assert!(printed.contains("1 symbol recomputed (its past has changed)"), "{name}: {printed}");
+    same_as_scan(&home, name, clauses, &[]);
 }
 
 #[test]

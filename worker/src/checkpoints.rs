@@ -258,6 +258,11 @@ impl Checkpoints {
         counts
     }
 
+    /// Whether no part of the plan has a state: no value runs on from bar to bar.
+    pub fn are_needless(&self) -> bool {
+        self.refused.iter().flatten().all(|refused| *refused == Some(""))
+    }
+
     /// Why parts of the plan are computed from the first bar every time, each reason once.
     pub fn refusals(&self) -> Vec<&'static str> {
         let mut all: Vec<&str> = self.refused.iter().flatten().flatten().copied().filter(|r| !r.is_empty()).collect();

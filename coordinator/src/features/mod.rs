@@ -25,6 +25,7 @@ use trawl_worker::late_row;
 use crate::all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars_by_column, check_own_bars};
 use crate::forward::Closes;
 use crate::local::LocalOptions;
+use crate::one_scan::Many;
 use crate::panel::PanelChunk;
 use crate::prepare::PreparedScan;
 
@@ -44,10 +45,8 @@ const VALUE_BYTES: u64 = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum FeatureError {
     /// A mistake of the user.
-    #[error(
-        "a panel follows one condition, and this scan has {0} combinations: leave the sweep or the other scans out"
-    )]
-    Sweep(usize),
+    #[error("{0}, and a panel follows one condition")]
+    Many(Many),
     /// A mistake of the user.
     #[error("forward returns need the column 'close', which this dataset does not have")]
     NoClose,
@@ -154,9 +153,7 @@ impl<'a> FeaturePanel<'a> {
     /// # Errors
     /// [`FeatureError`] for a mistake of the user, or a file that cannot be read.
     pub fn new(prepared: &'a PreparedScan, local: LocalOptions, options: FeatureOptions) -> Result<Self, FeatureError> {
-        if prepared.plan.points.len() != 1 {
-            return Err(FeatureError::Sweep(prepared.plan.points.len()));
-        }
+        prepared.check_one().map_err(FeatureError::Many)?;
         if !options.horizons.is_empty() && !Closes::are_in(prepared) {
             return Err(FeatureError::NoClose);
         }

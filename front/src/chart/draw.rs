@@ -5,6 +5,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::axis;
 use super::layout::{ChartLayout, Panel, Price, Series, Shape};
 use super::pixels::{LABELS_FONT, Pixels};
 use super::ticks;
@@ -29,8 +30,10 @@ const NAME_GAP: u32 = 18;
 const LETTER: f64 = 0.54;
 /// Width for the labels of values.
 pub const LABELS_PIXELS: u32 = 84;
-/// Last values closer than this do not overlap.
-const LABEL_PIXELS: i32 = 15;
+/// Height of a last value on the axis.
+const LABEL_PIXELS: i32 = 16;
+/// Free width between an axis and its labels.
+const LABEL_INDENT: i32 = 7;
 const FONT: &str = "sans-serif";
 
 const INK: RGBColor = RGBColor(0x33, 0x33, 0x33);
@@ -194,8 +197,12 @@ where
     if sizes.legend > 0 {
         legend(&names, over_price(layout, shared), sizes)?;
     }
-    let last = layout.price.close.iter().rfind(|value| value.is_finite());
-    let mut chart = panel(&top, layout, (&layout.top, last.copied()), &dates, sizes)?;
+    let close = layout.price.close.iter().rfind(|value| value.is_finite());
+    let before = layout.price.open.last().copied().unwrap_or(f64::NAN);
+    let colour = close.map_or(INK, |close| if *close < before { FALL } else { RISE });
+    let close = close.map(|value| (*value, colour.to_rgba()));
+    let last: Vec<Last> = close.into_iter().chain(last_values(&layout.top.lines, shared)).collect();
+    let mut chart = panel(&top, layout, (&layout.top, &last), &dates, sizes)?;
     shades(&mut chart, layout)?;
     if layout.candles {
         candles(&mut chart, &layout.price)?;
@@ -204,9 +211,6 @@ where
     }
     lines(&mut chart, (&layout.top.lines, shared), layout)?;
     marks(&mut chart, layout, sizes)?;
-    let before = layout.price.open.last().copied().unwrap_or(f64::NAN);
-    let colour = last.map_or(INK, |close| if *close < before { FALL } else { RISE });
-    last_values(&mut chart, last.map(|value| (*value, colour.to_rgba())), (&layout.top.lines, shared), sizes)?;
     for of in &layout.below {
         let (area, rest) = below.split_vertically((share * of.share) as u32);
         below = rest;
@@ -214,9 +218,8 @@ where
         if sizes.legend > 0 {
             legend(&names, in_panel(of, shared), sizes)?;
         }
-        let mut chart = panel(&area, layout, (of, None), &dates, sizes)?;
+        let mut chart = panel(&area, layout, (of, &last_values(&of.lines, shared)), &dates, sizes)?;
         lines(&mut chart, (&of.lines, shared), layout)?;
-        last_values(&mut chart, None, (&of.lines, shared), sizes)?;
     }
     let style = text(sizes.font).pos(Pos::new(HPos::Center, VPos::Top));
     for (bar, label) in &dates {
@@ -304,12 +307,15 @@ where
     Ok(())
 }
 
-/// An empty panel with its grid: a bar is one unit wide, its middle is at a whole number and a half. Beside the last values, of the
-/// price and of its lines, the axis has no labels.
+/// A last value, and the colour of what it is of.
+type Last = (f64, RGBAColor);
+
+/// An empty panel with its grid and its axis: a bar is one unit wide, its middle is at a whole number and a half. Last values are on the
+/// axis, the first of them first where there is not room for all.
 fn panel<'a, B: DrawingBackend + 'a>(
     area: &Area<B>,
     layout: &ChartLayout,
-    (of, price): (&Panel, Option<f64>),
+    (of, last): (&Panel, &[Last]),
     dates: &[(usize, String)],
     sizes: Sizes,
 ) -> Drawn<Chart<'a, B>>
@@ -323,25 +329,26 @@ where
         .margin_bottom(4)
         .set_label_area_size(LabelAreaPosition::Right, sizes.labels)
         .build_cartesian_2d(0.0..bars, least..most)?;
-    let pixels = f64::from(area.dim_in_pixel().1) / (most - least);
-    let last: Vec<f64> = price.into_iter().chain(shown_last(&of.lines).map(|(_, value)| value)).collect();
-    let is_beside = |value: f64| last.iter().any(|last| (value - last).abs() * pixels < sizes.font);
-    let rows = (area.dim_in_pixel().1 / 35).clamp(2, 12) as usize;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .disable_x_axis()
-        .y_labels(rows)
-        .y_label_formatter(&|value| if is_beside(*value) { String::new() } else { short(*value) })
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(GRID)
-        .label_style(text(sizes.font))
-        .draw()?;
+    let y_of = |value: f64| chart.backend_coord(&(0.0, value)).1;
+    let (top, bottom) = (y_of(most), y_of(least));
+    let wanted: Vec<i32> = last.iter().map(|(value, _)| y_of(*value)).collect();
+    let places = axis::apart(&wanted, LABEL_PIXELS, (top, bottom));
+    let reach = sizes.font as i32;
+    let is_covered = |value: f64| places.iter().flatten().any(|place| (place - y_of(value)).abs() < reach);
+    let labels = axis::labels(of.span, f64::from(bottom - top), sizes.font + 4.0, is_covered);
+    for (value, _) in &labels {
+        chart.draw_series(std::iter::once(PathElement::new(vec![(0.0, *value), (bars, *value)], GRID)))?;
+    }
     chart.draw_series(dates.iter().map(|(bar, _)| {
         let x = *bar as f64 + 0.5;
         PathElement::new(vec![(x, least), (x, most)], GRID)
     }))?;
+    chart.draw_series(std::iter::once(PathElement::new(vec![(bars, least), (bars, most)], GRID)))?;
+    let style = text(sizes.font).pos(Pos::new(HPos::Left, VPos::Center));
+    for (value, label) in labels.into_iter().filter(|(_, label)| !label.is_empty()) {
+        let label = EmptyElement::at((bars, value)) + Text::new(label, (LABEL_INDENT, 0), style.clone());
+        chart.draw_series(std::iter::once(label))?;
+    }
     let zero = if least < 0.0 && most > 0.0 { Some(0.0) } else { None };
     for level in zero.iter().chain(&of.levels) {
         chart.draw_series(std::iter::once(PathElement::new(vec![(0.0, *level), (bars, *level)], ZERO)))?;
@@ -349,6 +356,17 @@ where
     for level in &of.levels {
         let style = text(sizes.font - 2.0).color(&ZERO).pos(Pos::new(HPos::Left, VPos::Bottom));
         let label = EmptyElement::at((0.0, *level)) + Text::new(short(*level), (4, -1), style);
+        chart.draw_series(std::iter::once(label))?;
+    }
+    let half = LABEL_PIXELS / 2;
+    let width = i32::try_from(sizes.labels)? - 6;
+    for (((value, colour), wanted), place) in last.iter().zip(wanted).zip(places) {
+        let Some(place) = place else { continue };
+        let moved = place - wanted;
+        let style = text(sizes.font).color(&WHITE).pos(Pos::new(HPos::Left, VPos::Center));
+        let label = EmptyElement::at((bars, *value))
+            + Rectangle::new([(2, moved - half), (width, moved + half)], colour.filled())
+            + Text::new(brief(*value), (LABEL_INDENT, moved), style);
         chart.draw_series(std::iter::once(label))?;
     }
     Ok(chart)
@@ -529,40 +547,12 @@ where
     Ok(())
 }
 
-/// The last values of lines that are shown on the axis, with the places of the lines.
-fn shown_last(of: &[Series]) -> impl Iterator<Item = (usize, f64)> {
+/// The last values of lines that are shown on the axis. `shared`: as [`colour_of`].
+fn last_values(of: &[Series], shared: &[&str]) -> Vec<Last> {
     let shown = of.iter().enumerate().filter(|(_, series)| series.shape != Shape::Volume);
-    shown.filter_map(|(i, series)| Some((i, series.values.last().copied().filter(|value| value.is_finite())?)))
-}
-
-/// The last value of each line on the axis, the price's first; those that would cover another are left out.
-fn last_values<B: DrawingBackend>(
-    chart: &mut Chart<'_, B>,
-    price: Option<(f64, RGBAColor)>,
-    (of, shared): (&[Series], &[&str]),
-    sizes: Sizes,
-) -> Drawn
-where
-    B::ErrorType: 'static,
-{
-    let values = shown_last(of).map(|(i, value)| (value, colour_of(shared, i, &of[i].name)));
-    let (_, right) = (chart.plotting_area().get_x_range().start, chart.plotting_area().get_x_range().end);
-    let mut taken: Vec<i32> = Vec::new();
-    let half = (sizes.font / 2.0) as i32 + 2;
-    for (value, colour) in price.into_iter().chain(values) {
-        let (_, y) = chart.backend_coord(&(right, value));
-        if taken.iter().any(|other| (other - y).abs() < LABEL_PIXELS) {
-            continue;
-        }
-        taken.push(y);
-        let style = text(sizes.font).color(&WHITE).pos(Pos::new(HPos::Left, VPos::Center));
-        let width = i32::try_from(sizes.labels)? - 6;
-        let label = EmptyElement::at((right, value))
-            + Rectangle::new([(2, -half), (width, half)], colour.filled())
-            + Text::new(brief(value), (7, 0), style);
-        chart.draw_series(std::iter::once(label))?;
-    }
-    Ok(())
+    let last =
+        shown.filter_map(|(i, series)| Some((i, series.values.last().copied().filter(|value| value.is_finite())?)));
+    last.map(|(i, value)| (value, colour_of(shared, i, &of[i].name))).collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! The values are those of the scan engine, bar by bar; `layout` decides where each series is drawn, `draw` draws it.
 
+mod axis;
 pub mod draw;
 pub mod layout;
 mod pixels;

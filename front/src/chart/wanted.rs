@@ -80,9 +80,9 @@ impl ChartWanted {
         let mut request = ChartRequest::new(store, of, groups.concat(), self.volume, warn)?;
         request.adjust.clone_from(&self.adjust);
         if let Some(scan) = &self.marked {
-            if scan.plan.points.len() > 1 {
-                let help = "give each variable one value, and name one scan";
-                return Err(UserMistake::with_help("a sweep has many scans, and one is marked", help).into());
+            if let Err(many) = scan.check_one() {
+                let message = format!("{many}, and the matches of one scan are marked");
+                return Err(UserMistake::with_help(message, many.help()).into());
             }
             let name = scan.document.name.clone().unwrap_or_else(|| "matches".to_owned());
             request.marked = Some((scan.clone(), name));

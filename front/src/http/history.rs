@@ -130,7 +130,7 @@ impl PreparedTable {
     fn headers(&self) -> HeaderMap {
         let identity = serde_json::to_string(&self.prepared.identity).unwrap_or_default();
         let unused = unused_limit(&self.prepared.document);
-        let warnings = self.prepared.warnings.iter().map(String::as_str).chain(unused);
+        let warnings = self.prepared.span_warnings().chain(unused);
         let mut headers = HeaderMap::new();
         let named = [("trawl-identity", Some(identity)), ("trawl-warnings", warnings_text(warnings))];
         for (name, value) in named {

@@ -33,6 +33,13 @@ pub fn promised(function: &Function) -> &'static str {
     }
 }
 
+/// The same of an expression without recursion.
+pub fn promised_of(item: &str) -> &'static str {
+    let program = program(&[item.to_owned()]);
+    assert!(!is_recursive(&program), "{item}");
+    if Sequence::in_chunks(&program, false).is_ok() { "bit for bit" } else { "whole" }
+}
+
 /// Whether values may be much smaller than what they are made of: sums of both signs, as the declaration says, and differences
 /// of recursive values. To these the tolerance is relative to the largest value.
 fn of_terms(function: &Function, program: &Program) -> bool {
@@ -233,6 +240,7 @@ const STATES: &[&str] = &[
     "valuewhen(close > open, high)",
     "crosses_above(ema(close,5), close)",
     "avwap('weekly')",
+    "ema(cap,20)",
 ];
 
 #[test]
@@ -250,6 +258,18 @@ fn states_go_from_chunk_to_chunk() {
                 assert!(worst.error <= TOLERANCE, "{item}, width {width}, apart {apart}: {worst:?}");
             }
         }
+    }
+}
+
+#[test]
+fn attributes_are_cut_as_columns_are() {
+    let items = ["days_to(earnings)", "days_since(earnings)", "sma(cap,5)"];
+    let plan = plan(named(&items), false).expect("it is cut");
+    let (device, cut) = (emulator([&plan]), plan.cut(61));
+    let bars = with_runs(cut.width, 11);
+    let symbols = inputs(&plan.program, &bars, &[]);
+    for (item, worst) in items.iter().zip(plan.compare(&device, cut, &symbols, false)) {
+        assert!(worst.error == 0.0, "{item}: {worst:?}");
     }
 }
 

@@ -8,8 +8,8 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use trawl_kernels::cuda::{Constants, Limits, Market, Sequence, Wanted};
 use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
-use trawl_plan::catalogue::{Function, Reference, functions, sample};
-use trawl_plan::{Clock, Input, Program, compile_expressions};
+use trawl_plan::catalogue::{FORMS, Form, FormKind, Function, Reference, functions, sample};
+use trawl_plan::{AttributeKind, Clock, Input, Program, compile_expressions};
 
 use crate::emulator::{Emulator, Order};
 use crate::properties::{self, schema};
@@ -90,16 +90,33 @@ fn begins(bars: usize) -> Vec<f64> {
     (0..bars).map(|t| f64::from(u8::from(t % 11 == 0))).collect()
 }
 
-/// Minutes of sessions of eight bars, with three bars after each that are in none.
-static CLOCK: LazyLock<[Vec<f64>; 2]> = LazyLock::new(|| {
+/// Minutes of sessions of eight bars, with three bars after each that are in none; whether a bar is in one; its day.
+static CLOCK: LazyLock<[Vec<f64>; 3]> = LazyLock::new(|| {
     let minutes = |t: usize| if t % 11 < 8 { (t % 11) as f64 * 10.0 } else { f64::NAN };
     let is_inside = |t: usize| f64::from(u8::from(t % 11 < 8));
-    [(0..200_000).map(minutes).collect(), (0..200_000).map(is_inside).collect()]
+    let day = |t: usize| (15_000 + t / 11) as f64;
+    [(0..200_000).map(minutes).collect(), (0..200_000).map(is_inside).collect(), (0..200_000).map(day).collect()]
+});
+
+/// Attributes of every symbol.
+pub const ATTRIBUTES: [(&str, AttributeKind); 2] = [("cap", AttributeKind::Number), ("earnings", AttributeKind::Date)];
+
+/// Their values: unknown at first, and again later; a day that is ahead, and then over.
+static KNOWN: LazyLock<[Vec<f64>; 2]> = LazyLock::new(|| {
+    let is_known = |t: usize| t >= 9 && !(70..75).contains(&t);
+    let cap = |t: usize| if is_known(t) { 1e9 + (t / 13) as f64 * 0.1 } else { f64::NAN };
+    let earnings = |t: usize| if is_known(t) { (15_004 + t / 130 * 12) as f64 } else { f64::NAN };
+    [(0..200_000).map(cap).collect(), (0..200_000).map(earnings).collect()]
 });
 
 /// What a clock says of so many bars.
 pub fn clock(clock: Clock, bars: usize) -> &'static [f64] {
-    &CLOCK[usize::from(clock == Clock::InSession)][..bars]
+    let of = match clock {
+        Clock::InSession => 1,
+        Clock::Date => 2,
+        _ => 0,
+    };
+    &CLOCK[of][..bars]
 }
 
 pub fn inputs<'a>(program: &Program, bars: &'a [Vec<Vec<f64>>], begins: &'a [f64]) -> Vec<SymbolInput<'a>> {
@@ -108,6 +125,10 @@ pub fn inputs<'a>(program: &Program, bars: &'a [Vec<Vec<f64>>], begins: &'a [f64
             Input::Column(name) => columns[COLUMNS.iter().position(|c| c == name).expect("a column")].as_slice(),
             Input::Begins(_) => &begins[..columns[0].len()],
             Input::Clock(of) => clock(*of, columns[0].len()),
+            Input::Attribute(name) => {
+                let of = ATTRIBUTES.iter().position(|(known, _)| known == name).expect("an attribute");
+                &KNOWN[of][..columns[0].len()]
+            }
             other => panic!("{other:?} in a bare expression"),
         };
         SymbolInput { columns: program.inputs.iter().map(series).collect(), visible: columns[0].len() }
@@ -179,7 +200,19 @@ pub fn catalogue() -> Vec<Vec<String>> {
     let mut all: Vec<&Function> = functions().filter(|f| !MISSING.iter().any(|(name, _)| *name == f.name)).collect();
     // Last those that are not TA-Lib's and bring values of their own: a new one leaves the others' kernels as they are.
     all.sort_by_key(|f| matches!(f.source, Reference::Values(..)));
-    all.chunks(TOGETHER).map(|chunk| chunk.iter().flat_map(|f| sample(f)).collect()).collect()
+    let plans = all.chunks(TOGETHER).map(|chunk| chunk.iter().flat_map(|f| sample(f)).collect());
+    plans.chain([of_attributes()]).collect()
+}
+
+/// What is written with attributes: the functions of dates, and a number as any other.
+fn of_attributes() -> Vec<String> {
+    let days = forms_of_days().map(|form| format!("{}(earnings)", form.name));
+    days.chain(["cap", "cap > 1e9 and days_to(earnings) > 3", "sma(cap, 5) - cap[1]"].map(str::to_owned)).collect()
+}
+
+/// Functions of dates, which are no functions of the catalogue: what they read is no series.
+fn forms_of_days() -> impl Iterator<Item = &'static Form> {
+    FORMS.iter().filter(|form| matches!(form.kind, FormKind::Days(_)))
 }
 
 /// Groups that are ragged and of more than one warp, dirt in every fourth symbol.
@@ -229,13 +262,15 @@ fn parity_page() -> String {
         rounding to whole numbers) may jump elsewhere where its input is within 1e-12 of the step; comparisons say so (`edge`).\n\n\
         | Function | Outputs | Agreement | Over chunks |\n|---|---|---|---|\n"
         .to_owned();
-    let mut all: Vec<&Function> = functions().collect();
-    all.sort_by_key(|function| function.name);
-    for function in all {
-        let missing = MISSING.iter().find(|(name, _)| *name == function.name);
+    let of_function =
+        |function: &'static Function| (function.name, function.outputs.len(), crate::chunks::promised(function));
+    let of_form = |form: &'static Form| (form.name, 1, crate::chunks::promised_of(&format!("{}(earnings)", form.name)));
+    let mut all: Vec<(&str, usize, &str)> = functions().map(of_function).chain(forms_of_days().map(of_form)).collect();
+    all.sort_by_key(|(name, ..)| *name);
+    for (function, outputs, chunks) in all {
+        let missing = MISSING.iter().find(|(name, _)| *name == function);
         let agreement = missing.map_or("bit for bit".to_owned(), |(_, why)| format!("not on a GPU: {why}"));
-        let chunks = crate::chunks::promised(function);
-        page += &format!("| `{}` | {} | {agreement} | {chunks} |\n", function.name, function.outputs.len());
+        page += &format!("| `{function}` | {outputs} | {agreement} | {chunks} |\n");
     }
     page
 }

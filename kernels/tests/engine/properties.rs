@@ -15,7 +15,8 @@ use crate::oracle;
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
 pub fn schema() -> Schema {
-    Schema::of_columns(COLUMNS.map(str::to_owned).to_vec())
+    let attributes = crate::fused::ATTRIBUTES.map(|(name, kind)| (name.to_owned(), kind));
+    Schema { attributes: attributes.into(), ..Schema::of_columns(COLUMNS.map(str::to_owned).to_vec()) }
 }
 
 /// A numeric expression of at most `depth` levels.

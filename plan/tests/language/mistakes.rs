@@ -61,6 +61,49 @@ fn only_functions_that_are_there_are_suggested_and_those_of_another_meaning_are_
 }
 
 #[test]
+fn a_word_that_other_tools_have_is_answered_with_the_word_here_or_with_that_there_is_none() {
+    let answers = [
+        ("connors_rsi(14) > 3", "write crsi(x)"),
+        ("rolling_median(close, 5) > 3", "write median(x, n)"),
+        ("ewma(close, 5) > 3", "write ema(x, n)"),
+        ("true_range() > 3", "write trange()"),
+        ("true_range > 3", "write trange()"),
+        (
+            "ta.pivothigh(5, 5) > 3",
+            "write fractal(leftbars=n, rightbars=m).high: 100 on the bar that confirms a swing high",
+        ),
+        ("skew(close, 5) > 3", "there is no function of the skewness"),
+        ("close.isnull()", "x == x is NA where x is: nz(x, value) replaces NA"),
+        ("symbol not in ('A')", "'not' is in front of the condition: not x in (1, 2)"),
+        ("(close > 3 and month not in (1, 2))", "'not' is in front of the condition: not x in (1, 2)"),
+        ("close between 3 and 5", "write a <= x <= b"),
+        ("(close between 3 and 5)", "write a <= x <= b"),
+        ("close not between 3 and 5", "write not (a <= x <= b)"),
+        ("close > 5 adn open > 5", "did you mean 'and'?"),
+    ];
+    for (theirs, ours) in answers {
+        assert_eq!(reported(theirs).2, ours, "{theirs}");
+    }
+    for (theirs, begins) in [
+        ("cov(close, open, 5) > 3", "write correl(a, b, n)*stddev(a, n)*stddev(b, n)"),
+        ("mad(close, 5) > 3", "write avgdev(x, n)"),
+        ("bar_index > 3", "no word counts the bars"),
+        ("bar_index() > 3", "no word counts the bars"),
+        ("dropna(close) > 3", "nothing is left out"),
+        ("close is true", "compare with '=='"),
+    ] {
+        let help = reported(theirs).2;
+        assert!(help.starts_with(begins), "{theirs}: {help}");
+    }
+    // What the hints write is legal.
+    for ours in
+        ["crsi(close) > 3", "fractal(leftbars=2, rightbars=3).high > 3", "not month in (1, 2)", "not (3 <= close <= 5)"]
+    {
+        plan(ours);
+    }
+}
+
+#[test]
 fn the_as_of_is_no_clause_of_a_document() {
     let mistake = ScanDocument::from_toml("as_of = '2012-06-01'\nwhere = 'close > 1'\n").unwrap_err();
     assert!(mistake.message.contains("unknown field `as_of`") && mistake.help.unwrap().contains("--as-of"));

@@ -1,8 +1,10 @@
 //! The answer of a scan at a time: every symbol's status, flag and values.
 
+use std::rc::Rc;
+
 use super::edges::Edge;
 use super::evaluate::{Axis, Frame, Reference};
-use super::expression::Node;
+use super::expression::{Expr, Node};
 use super::indicators::Value;
 use super::market::Market;
 
@@ -24,6 +26,8 @@ pub struct Scan {
     pub history: Option<Limit>,
     /// Days that a symbol's newest bar may be older than the day it is read on.
     pub max_age: Option<i64>,
+    /// Whether every clause means the longer bars, weeks or five minutes.
+    pub timeframe: bool,
 }
 
 /// `history = { bars = N, origin = ... }`
@@ -52,6 +56,7 @@ impl Scan {
             lines.push(format!("select = [{}]", select.join(", ")));
         }
         lines.extend(self.adjust_text().map(|how| format!("adjust = \"{how}\"")));
+        lines.extend(self.timeframe.then(|| "timeframe = \"1w\"".to_owned()));
         lines.extend(self.max_age_text().map(|age| format!("max_age = \"{age}\"")));
         lines.extend(
             self.history.map(|Limit { bars, origin }| format!("history = {{ bars = {bars}, origin = {origin} }}")),
@@ -97,6 +102,18 @@ impl Scan {
         self.select.iter().enumerate().map(|(i, node)| format!("{} as c{i}", node.text())).collect()
     }
 
+    /// The scan in which every clause is read from the last whole bar of its timeframe.
+    fn meant(&self) -> Self {
+        let mut meant = self.clone();
+        if self.timeframe {
+            let read = |node: &mut Node| *node = Rc::new(Expr::Week { of: Rc::clone(node), partial: false });
+            meant.universe.iter_mut().chain([&mut meant.condition]).for_each(read);
+            meant.rank.iter_mut().for_each(|(key, _)| read(key));
+            meant.select.iter_mut().for_each(read);
+        }
+        meant
+    }
+
     /// Every tree with the clause it is in.
     pub fn roots(&self) -> Vec<&Node> {
         let rank = self.rank.iter().map(|r| &r.0);
@@ -139,6 +156,7 @@ pub fn answers(reference: &Reference<'_>, scan: &Scan) -> Vec<(i64, Vec<Row>)> {
 /// Windows are not affected by a limited history. Functions that never forget begin at its first bar, and only then do
 /// the days need references of their own.
 pub fn answers_on(market: &Market, scan: &Scan, days: &[i64], disturbed: Option<u64>) -> Vec<(i64, Vec<Row>)> {
+    let scan = &scan.meant();
     let limit = scan.history.filter(|limit| limit.origin);
     let alike = |a: &i64, b: &i64| {
         limit.is_none() && (scan.adjust.is_none() || market.known_events(*a) == market.known_events(*b))

@@ -110,6 +110,15 @@ impl Reference<'_> {
                     }
                 }
             }
+            // As comparisons with each.
+            Expr::In { of: x, values, .. } => {
+                for value in values {
+                    let near = self.near(x, &Rc::new(Expr::Number(*value)), symbol, frame);
+                    for (edge, near) in edges.iter_mut().zip(near) {
+                        *edge = *edge | near;
+                    }
+                }
+            }
             Expr::Offset(inner, n) => {
                 let inner = of(inner);
                 for (t, edge) in edges.iter_mut().enumerate().skip(*n as usize) {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::expression::{Compare, Cross, Expr, Node};
+use super::generate::LABELS;
 use super::indicators::{Noise, Value, arithmetic, finite, function, known, mean};
 use super::market::{Bars, COLUMNS, Clock, Market, base_bars, calendar_word, weekly_bars};
 use super::random::Random;
@@ -179,12 +180,13 @@ impl<'m> Reference<'m> {
             let (a, b) = (of(a), of(b));
             (0..count).map(|t| f(a[t], b[t])).collect::<Vec<Value>>()
         };
-        let label = |label: &str, test: &dyn Fn(&str) -> bool| {
+        let label = |label: &str, value: &dyn Fn(&str) -> f64| {
             let symbol = &self.market.symbols[symbol];
-            let at =
-                |key: &i64| symbol.label(label, self.label_day(frame.axis, *key)).map(|v| f64::from(u8::from(test(v))));
+            let of = |day| if label == SYMBOL { Some(symbol.name.as_str()) } else { symbol.label(label, day) };
+            let at = |key: &i64| of(self.label_day(frame.axis, *key)).map(value);
             bars.keys.iter().map(at).collect::<Vec<Value>>()
         };
+        let truth = |is: bool| f64::from(u8::from(is));
         let days = || bars.keys.iter().map(|key| self.label_day(frame.axis, *key));
         match &**node {
             Expr::Number(n) => vec![known(*n); count],
@@ -192,10 +194,11 @@ impl<'m> Reference<'m> {
             Expr::Name(name @ ("weekday" | "month")) => {
                 days().map(|day| calendar_word(name, self.market.clock.date_of(day))).collect()
             }
-            Expr::Name(name @ ("cap" | "days_to(earnings)" | "days_since(earnings)")) => {
+            Expr::Name(name @ ("cap" | "earnings" | "days_to(earnings)" | "days_since(earnings)")) => {
                 let known = |attribute, day: i64| self.market.symbols[symbol].attribute(attribute, day);
                 let at = |day: i64| match *name {
                     "cap" => known("cap", day),
+                    "earnings" => known("earnings", day),
                     "days_to(earnings)" => known("earnings", day).map(|date| date - day as f64),
                     _ => known("earnings", day).map(|date| day as f64 - date),
                 };
@@ -204,6 +207,10 @@ impl<'m> Reference<'m> {
             Expr::Name(name) if self.market.clock == Clock::Minutes && is_word_of_sessions(name) => {
                 let minutes: Vec<i64> = days().collect();
                 (0..count).map(|t| self.session_word(name, &minutes[..=t], &bars.rows)).collect()
+            }
+            Expr::Name(name) if name.starts_with("avwap") => {
+                let minutes: Vec<i64> = days().collect();
+                (0..count).map(|t| self.since_the_open(name, &minutes[..=t], &bars.rows)).collect()
             }
             // Of daily bars each is a session.
             Expr::Name(name) if name.contains("session.") => {
@@ -232,8 +239,13 @@ impl<'m> Reference<'m> {
                 let x = of(x);
                 (0..count).map(|t| t.checked_sub(*n as usize).and_then(|then| x[then])).collect()
             }
-            Expr::LabelIs { label: name, value, negated } => label(name, &|v| (v == value) != *negated),
-            Expr::LabelIn { label: name, values } => label(name, &|v| values.iter().any(|one| one == v)),
+            Expr::LabelIs { label: name, value, negated } => label(name, &|v| truth((v == value) != *negated)),
+            Expr::LabelIn { label: name, values } => label(name, &|v| truth(values.iter().any(|one| one == v))),
+            Expr::LabelValue(name) => label(name, &|v| place_of(name, v)),
+            Expr::In { of: x, values, .. } => {
+                let is_one = |x: &Value| finite(*x).map(|x| truth(values.contains(&x)));
+                of(x).iter().map(is_one).collect()
+            }
             Expr::Call(call) => {
                 let series: Vec<Vec<Value>> = call
                     .series
@@ -413,6 +425,26 @@ impl<'m> Reference<'m> {
         }
     }
 
+    /// `avwap('session')` or a band around it at the last of `minutes`: the mean of the prices of the bars of its session that have
+    /// both price and volume, and their deviation from it, both weighted by volume. Of daily bars each is a session.
+    fn since_the_open(&self, name: &str, minutes: &[i64], rows: &[[f64; 5]]) -> Value {
+        let clock = self.market.clock;
+        let t = minutes.len().checked_sub(1)?;
+        let begin = minutes.partition_point(|at| clock.date_of(*at) < clock.date_of(minutes[t]));
+        let bar = |row: &[f64; 5]| Some((finite(column("hlc3", row))?, finite(known(row[4]))?));
+        bar(&rows[t])?;
+        let bars: Vec<(f64, f64)> = rows[begin..=t].iter().filter_map(bar).collect();
+        let weight: f64 = bars.iter().map(|(_, volume)| volume).sum();
+        let mean = |of: &dyn Fn(f64) -> f64| {
+            known(bars.iter().map(|(price, volume)| of(*price) * volume).sum::<f64>() / weight)
+        };
+        let middle = mean(&|price| price).map(|x| self.round(x))?;
+        let Some((_, band)) = name.rsplit_once('.') else { return Some(middle) };
+        let width = mean(&|price| (price - middle).powi(2))?.sqrt();
+        let times: f64 = band[1..].parse().ok()?;
+        known(self.round(if band.starts_with('u') { middle + times * width } else { middle - times * width }))
+    }
+
     fn label_at(&self, symbol: usize, axis: Axis, t: usize, label: &str) -> Option<String> {
         self.label_on(symbol, self.label_day(axis, self.bars(symbol, axis).keys[t]), label)
     }
@@ -474,6 +506,15 @@ fn cross_section(kind: Cross, own: Option<f64>, population: &[f64], round_at: &d
         }
         Cross::Breadth => known(mean(population)),
     }
+}
+
+/// The word for the symbol's own name, which is tested as a label is.
+pub const SYMBOL: &str = "symbol";
+
+/// The place of a label's value among all of them in order.
+fn place_of(label: &str, value: &str) -> f64 {
+    let (_, values) = LABELS.iter().find(|(name, _)| *name == label).expect("a label of the generator");
+    values.iter().filter(|other| **other < value).count() as f64
 }
 
 /// Whether a name is one of the words of the exchange's sessions.

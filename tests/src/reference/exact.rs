@@ -77,7 +77,9 @@ fn known(node: &Node, frame: Frame) -> Known {
         | Expr::Or(..)
         | Expr::Chain(..)
         | Expr::LabelIs { .. }
-        | Expr::LabelIn { .. } => (Whole, true),
+        | Expr::LabelIn { .. }
+        | Expr::LabelValue(_)
+        | Expr::In { .. } => (Whole, true),
     }
 }
 
@@ -88,8 +90,9 @@ fn column(name: &str, frame: Frame) -> Known {
             (Whole, true)
         }
         (range, _) if range.starts_with("opening_range(") => (Stored, false),
-        ("days_to(earnings)" | "days_since(earnings)", _) => (Whole, false),
+        ("days_to(earnings)" | "days_since(earnings)" | "earnings", _) => (Whole, false),
         ("cap", _) => (Stored, false),
+        (average, _) if average.starts_with("avwap") => (Open, false),
         (session, _) if session.contains("session.") => (Stored, false),
         ("volume", Axis::Base) => (Stored, true),
         // A sum that cannot cancel.

@@ -87,6 +87,14 @@ pub enum Expr {
         label: &'static str,
         values: Vec<String>,
     },
+    /// A label as a column of `select` or a key of `rank`: its value's place among all of them in order.
+    LabelValue(&'static str),
+    /// `x in (1, 2)`, or by names of a word of the calendar: `weekday in ('monday')`. None is negative.
+    In {
+        of: Node,
+        values: Vec<f64>,
+        names: Option<&'static [&'static str]>,
+    },
     Call(Call),
     Ref {
         symbol: String,
@@ -115,7 +123,8 @@ impl Expr {
             | Self::Or(..)
             | Self::Chain(..)
             | Self::LabelIs { .. }
-            | Self::LabelIn { .. } => true,
+            | Self::LabelIn { .. }
+            | Self::In { .. } => true,
             Self::Let(_, of) | Self::Offset(of, _) | Self::Ref { of, .. } | Self::Week { of, .. } => of.is_condition(),
             Self::Call(call) => match call.name {
                 "squeeze" => call.field != Some("momentum"),
@@ -130,7 +139,7 @@ impl Expr {
     pub fn is_constant(&self) -> bool {
         match self {
             Self::Number(_) | Self::Truth(_) => true,
-            Self::Name(_) | Self::LabelIs { .. } | Self::LabelIn { .. } => false,
+            Self::Name(_) | Self::LabelIs { .. } | Self::LabelIn { .. } | Self::LabelValue(_) => false,
             // Whether calls of constants and cross-sections of them are constant is left undecided.
             _ => self.children().iter().all(|c| c.is_constant()) && !self.has_default_series(),
         }
@@ -143,10 +152,14 @@ impl Expr {
     /// The expressions directly inside.
     pub fn children(&self) -> Vec<&Node> {
         match self {
-            Self::Number(_) | Self::Truth(_) | Self::Name(_) | Self::LabelIs { .. } | Self::LabelIn { .. } => {
-                Vec::new()
-            }
-            Self::Let(_, of)
+            Self::Number(_)
+            | Self::Truth(_)
+            | Self::Name(_)
+            | Self::LabelIs { .. }
+            | Self::LabelIn { .. }
+            | Self::LabelValue(_) => Vec::new(),
+            Self::In { of, .. }
+            | Self::Let(_, of)
             | Self::Negate(of)
             | Self::Not(of)
             | Self::Offset(of, _)
@@ -165,7 +178,7 @@ impl Expr {
             Self::Or(..) => 0,
             Self::And(..) => 1,
             Self::Not(_) => 2,
-            Self::Chain(..) | Self::LabelIs { .. } | Self::LabelIn { .. } => 3,
+            Self::Chain(..) | Self::LabelIs { .. } | Self::LabelIn { .. } | Self::In { .. } => 3,
             Self::Arithmetic(Arithmetic::Add | Arithmetic::Subtract, ..) => 4,
             Self::Arithmetic(..) => 5,
             Self::Negate(_) => 6,
@@ -244,6 +257,16 @@ impl Expr {
             Self::LabelIn { label, values } => {
                 let values: Vec<String> = values.iter().map(|v| format!("'{v}'")).collect();
                 let _ = write!(out, "{label} in ({})", values.join(", "));
+            }
+            Self::LabelValue(label) => out.push_str(label),
+            Self::In { of, values, names } => {
+                of.write_at(4, out);
+                let value = |value: &f64| match names {
+                    Some(names) => format!("'{}'", names[*value as usize - 1]),
+                    None => value.to_string(),
+                };
+                let values: Vec<String> = values.iter().map(value).collect();
+                let _ = write!(out, " in ({})", values.join(", "));
             }
             Self::Call(call) => call.write(out),
             Self::Ref { symbol, of, asof } => {

@@ -3,11 +3,12 @@
 use std::rc::Rc;
 
 use super::answer::{Limit, Scan};
-use super::evaluate::UNBOUNDED;
+use super::evaluate::{SYMBOL, UNBOUNDED};
 use super::expression::{Arithmetic, Call, Compare, Cross, Expr, Node};
 use super::market::{Clock, Market};
 use super::minimise::map_children;
 use super::random::Random;
+use super::shapes::{INDICATORS, RECURSIVE, SHORT, Shape};
 
 /// Which parts of the language may be used.
 #[derive(Debug, Clone, Copy)]
@@ -18,8 +19,8 @@ pub struct Grammar {
     pub helpers: bool,
     /// Windows only: no function that depends on bars before every window.
     pub finite: bool,
-    /// Attributes, functions of `[def]`, words of the session; adjusted scans, and scans with a limited history: of windows, and of functions that never forget, with an
-    /// origin.
+    /// Attributes, functions of `[def]`, words of the session, averages since its open, columns of labels and dates; adjusted scans, scans
+    /// of longer bars, and scans with a limited history: of windows, and of functions that never forget, with an origin.
     pub mixed: bool,
 }
 
@@ -42,6 +43,12 @@ const SESSION: [&str; 7] = [
 const CLOCK: [&str; 3] = ["minutes_since_open", "minutes_to_close", "time_of_day"];
 const WITHIN_SESSION: [&str; 4] =
     ["session_bar", "opening_range(5).high", "opening_range(30).high", "opening_range(30).low"];
+/// Averages since the session's open, which never forget.
+const SINCE_OPEN: [&str; 4] =
+    ["avwap('session')", "avwap_bands('session').u1", "avwap_bands('session').l2", "avwap_bands('session').u3"];
+/// Names of the words of the calendar.
+const WEEKDAYS: &[&str] = &["monday", "tuesday", "wednesday", "thursday", "friday"];
+const MONTHS: &[&str] = &["january", "february", "march", "april", "may", "june"];
 /// The parameter of a function.
 const PARAMETER: &str = "p";
 
@@ -60,6 +67,8 @@ pub struct Generator<'r> {
     lets: Vec<(String, Node)>,
     /// Functions of one parameter: their name, and their text, in which [`PARAMETER`] is it.
     defs: Vec<(String, Node)>,
+    /// Whether every clause means longer bars.
+    of_weeks: bool,
     /// Inside `tf`, where another `tf` is illegal.
     in_week: bool,
     /// Inside a forming `tf`, where nothing but the symbol's own bars is legal.
@@ -75,6 +84,7 @@ pub fn scan(random: &mut Random, grammar: Grammar, market: &Market) -> Scan {
     } else {
         None
     };
+    let of_weeks = grammar.mixed && history.is_none() && random.once_in(8);
     let grammar = Grammar { finite: grammar.finite || history.is_some(), ..grammar };
     let origin = history.is_some_and(|limit| limit.origin);
     let mut g = Generator {
@@ -85,7 +95,8 @@ pub fn scan(random: &mut Random, grammar: Grammar, market: &Market) -> Scan {
         of_minutes: market.clock == Clock::Minutes,
         lets: Vec::new(),
         defs: Vec::new(),
-        in_week: false,
+        of_weeks,
+        in_week: of_weeks,
         in_forming: false,
     };
     for i in 0..g.random.below(4) {
@@ -107,15 +118,15 @@ pub fn scan(random: &mut Random, grammar: Grammar, market: &Market) -> Scan {
     let depth = g.random.between(1, 3) as u32;
     // Values are reported for matches only, so half of the scans match everywhere.
     let condition = if g.random.once_in(2) { Rc::new(Expr::Truth(true)) } else { g.condition(depth) };
-    let rank = (0..g.random.below(3)).map(|_| (g.number(2), g.random.once_in(2))).collect();
+    let rank = (0..g.random.below(3)).map(|_| (g.shown(2), g.random.once_in(2))).collect();
     let limit = g.random.once_in(3).then(|| g.random.between(1, 5) as u32);
     let select =
-        (0..g.random.between(1, 3)).map(|_| if g.random.once_in(4) { g.condition(3) } else { g.number(3) }).collect();
+        (0..g.random.between(1, 3)).map(|_| if g.random.once_in(4) { g.condition(3) } else { g.shown(3) }).collect();
     let defs = g.defs.iter().map(|(name, body)| (format!("{name}({PARAMETER})"), body.text())).collect();
     let (lets, random) = (g.lets, g.random);
     // Weekends are longer than a day.
     let max_age = (grammar.mixed && random.once_in(4)).then(|| random.between(1, 9) as i64);
-    Scan { universe, condition, rank, limit, select, lets, defs, adjust, history, max_age }
+    Scan { universe, condition, rank, limit, select, lets, defs, adjust, history, max_age, timeframe: of_weeks }
 }
 
 /// An expression with another one in place of a name.
@@ -148,6 +159,17 @@ impl Generator<'_> {
         Rc::new(self.number_expr(depth))
     }
 
+    /// A column of `select` or a key of `rank`: a number, or a text or a date, which are nothing else.
+    fn shown(&mut self, depth: u32) -> Node {
+        if !self.grammar.mixed || !self.random.once_in(10) {
+            return self.number(depth);
+        }
+        Rc::new(match self.random.below(3) {
+            0 if !self.of_minutes => Expr::Name("earnings"),
+            _ => Expr::LabelValue(self.random.pick(&LABELS).0),
+        })
+    }
+
     /// A number that is not a constant.
     fn series(&mut self, depth: u32) -> Node {
         let node = self.number(depth);
@@ -162,6 +184,7 @@ impl Generator<'_> {
                 names.extend(ATTRIBUTES);
                 if !self.grammar.finite {
                     names.extend(SESSION);
+                    names.extend(SINCE_OPEN);
                 }
                 if self.of_minutes {
                     names.extend(CLOCK);
@@ -178,7 +201,7 @@ impl Generator<'_> {
 
     fn named(&mut self, condition: bool) -> Option<Node> {
         // A let may contain what is illegal inside a week.
-        if self.in_week || self.in_forming {
+        if self.in_week && !self.of_weeks || self.in_forming {
             return None;
         }
         if !self.defs.is_empty() && self.random.once_in(2) {
@@ -304,6 +327,17 @@ impl Generator<'_> {
     }
 
     fn label_test(&mut self) -> Expr {
+        if self.grammar.helpers && self.random.once_in(4) {
+            return self.membership();
+        }
+        if self.random.once_in(4) {
+            let mut names: Vec<String> =
+                (0..self.random.between(1, 3)).map(|_| self.random.pick(&self.symbols.clone())).collect();
+            return match self.random.below(3) {
+                0 => Expr::LabelIs { label: SYMBOL, value: names.remove(0), negated: self.random.once_in(2) },
+                _ => Expr::LabelIn { label: SYMBOL, values: names },
+            };
+        }
         let (label, values) = self.random.pick(&LABELS);
         let value = self.random.pick(values).to_owned();
         match self.random.below(3) {
@@ -315,6 +349,31 @@ impl Generator<'_> {
                 Expr::LabelIn { label, values: both }
             }
         }
+    }
+
+    /// `x in (...)`, over numbers and words of the calendar.
+    fn membership(&mut self) -> Expr {
+        let count = self.random.between(1, 3);
+        let values: Vec<f64> = (0..count).map(|_| self.random.between(1, 5) as f64).collect();
+        if !self.in_week && self.random.once_in(3) {
+            let (word, names) = self.random.pick(&[("weekday", WEEKDAYS), ("month", MONTHS)]);
+            let names = self.random.once_in(2).then_some(names);
+            return Expr::In { of: Rc::new(Expr::Name(word)), values, names };
+        }
+        let of = match self.random.below(3) {
+            // What is often one of a few whole numbers.
+            0 => {
+                let of = self.column();
+                Rc::new(Expr::Cross { kind: Cross::Rank, of, by: None, only: None })
+            }
+            1 => {
+                let x = self.series(1);
+                let days = Rc::new(Expr::Arithmetic(Arithmetic::Remainder, x, Rc::new(Expr::Number(3.0))));
+                Rc::new(self.call("round", vec![("x", Some(days))], vec![]))
+            }
+            _ => self.series(1),
+        };
+        Expr::In { of, values, names: None }
     }
 
     fn call(
@@ -494,78 +553,3 @@ impl Generator<'_> {
         if condition { self.comparison(0) } else { (*self.column()).clone() }
     }
 }
-
-/// How an indicator is called.
-#[derive(Debug, Clone, Copy)]
-struct Shape {
-    name: &'static str,
-    series: &'static [&'static str],
-    params: &'static [(&'static str, &'static [f64])],
-    averages: &'static [&'static str],
-    fields: &'static [&'static str],
-}
-
-const SHORT: &[f64] = &[2.0, 3.0, 4.0, 5.0, 7.0, 10.0];
-const PERIOD: &[(&str, &[f64])] = &[("timeperiod", SHORT)];
-const BARS: &[&str] = &["high", "low", "close"];
-
-const fn shape(
-    name: &'static str,
-    series: &'static [&'static str],
-    params: &'static [(&'static str, &'static [f64])],
-    fields: &'static [&'static str],
-) -> Shape {
-    Shape { name, series, params, averages: &[], fields }
-}
-
-/// Indicators whose value depends on every bar before it.
-const RECURSIVE: [&str; 10] = ["ema", "kama", "rsi", "macd", "atr", "adx", "obv", "vwap", "chandelier", "crsi"];
-
-const INDICATORS: [Shape; 24] = [
-    shape("sma", &["real"], PERIOD, &[]),
-    shape("ema", &["real"], PERIOD, &[]),
-    shape("wma", &["real"], PERIOD, &[]),
-    shape("kama", &["real"], PERIOD, &[]),
-    shape("rsi", &["real"], PERIOD, &[]),
-    shape("roc", &["real"], PERIOD, &[]),
-    shape("max", &["real"], PERIOD, &[]),
-    shape("min", &["real"], PERIOD, &[]),
-    shape("stddev", &["real"], &[("timeperiod", SHORT), ("nbdev", &[1.0, 2.0])], &[]),
-    shape(
-        "macd",
-        &["real"],
-        &[("fastperiod", &[3.0, 5.0]), ("slowperiod", &[4.0, 9.0]), ("signalperiod", &[1.0, 3.0])],
-        &["line", "signal", "hist", "macd", "macdsignal", "macdhist"],
-    ),
-    shape("atr", BARS, PERIOD, &[]),
-    shape("adx", BARS, PERIOD, &[]),
-    shape("cci", BARS, PERIOD, &[]),
-    shape("mfi", &["high", "low", "close", "volume"], PERIOD, &[]),
-    shape("donchian", &["high", "low"], PERIOD, &["upper", "middle", "lower", "middleband"]),
-    shape(
-        "ichimoku",
-        &["high", "low"],
-        &[("conversion", &[2.0, 3.0]), ("base", &[3.0, 5.0]), ("span", &[4.0, 7.0]), ("displacement", &[1.0, 3.0])],
-        &["conversion", "tenkan", "base", "kijun", "lead_a", "lead_b", "span_a", "senkou_a", "span_b"],
-    ),
-    shape("chandelier", BARS, &[("timeperiod", SHORT), ("multiplier", &[0.0, 1.5, 3.0])], &["long", "short"]),
-    shape("squeeze", BARS, &[("timeperiod", SHORT), ("nbdev", &[2.0]), ("multiplier", &[1.5])], &["momentum"]),
-    shape("crsi", &["real"], &[("timeperiod", SHORT), ("streakperiod", &[2.0, 3.0]), ("rankperiod", &[3.0, 5.0])], &[]),
-    shape("obv", &["close", "volume"], &[], &[]),
-    shape("vwap", &["high", "low", "close", "volume"], &[], &[]),
-    shape("cdlengulfing", &["open", "high", "low", "close"], &[], &[]),
-    Shape {
-        name: "bbands",
-        series: &["real"],
-        params: &[("timeperiod", SHORT), ("nbdevup", &[1.0, 2.0]), ("nbdevdn", &[1.5, 2.0])],
-        averages: &["matype"],
-        fields: &["upper", "middle", "lower", "upperband", "lowerband"],
-    },
-    Shape {
-        name: "stoch",
-        series: BARS,
-        params: &[("fastk_period", &[1.0, 3.0, 5.0]), ("slowk_period", &[2.0, 3.0]), ("slowd_period", &[2.0, 3.0])],
-        averages: &["slowk_matype", "slowd_matype"],
-        fields: &["k", "d", "slowk", "slowd"],
-    },
-];

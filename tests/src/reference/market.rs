@@ -58,11 +58,19 @@ impl Clock {
     /// Minutes since midnight in New York at which its sessions open.
     pub const OPEN: i64 = 9 * 60 + 30;
 
+    /// The timeframe of the longer bars.
+    pub fn longer(self) -> &'static str {
+        match self {
+            Self::Days => "1w",
+            Self::Minutes => "5m",
+        }
+    }
+
     /// A text of the language, written for days, with the lengths of this clock.
     pub fn spelled(self, text: &str) -> String {
         match self {
             Self::Days => text.to_owned(),
-            Self::Minutes => text.replace("tf('1w', ", "tf('5m', "),
+            Self::Minutes => text.replace("tf('1w', ", &format!("tf('{}', ", self.longer())),
         }
     }
 

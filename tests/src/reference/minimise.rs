@@ -59,6 +59,9 @@ fn smaller_scans(scan: &Scan) -> Vec<Scan> {
     if scan.max_age.is_some() {
         with(&|s| s.max_age = None);
     }
+    if scan.timeframe {
+        with(&|s| s.timeframe = false);
+    }
     for i in 0..scan.rank.len() {
         with(&|s| drop(s.rank.remove(i)));
     }
@@ -152,6 +155,7 @@ pub(super) fn map_children(node: &Node, f: &mut dyn FnMut(&Node) -> Node) -> Exp
         Expr::Let(name, of) => Expr::Let(name.clone(), f(of)),
         Expr::Negate(of) => Expr::Negate(f(of)),
         Expr::Not(of) => Expr::Not(f(of)),
+        Expr::In { of, values, names } => Expr::In { of: f(of), values: values.clone(), names: *names },
         Expr::Offset(of, n) => Expr::Offset(f(of), *n),
         Expr::Ref { symbol, of, asof } => Expr::Ref { symbol: symbol.clone(), of: f(of), asof: *asof },
         Expr::Week { of, partial } => Expr::Week { of: f(of), partial: *partial },

@@ -19,6 +19,7 @@ pub mod indicators;
 pub mod market;
 pub mod minimise;
 pub mod random;
+mod shapes;
 
 pub use answer::{Row, Scan, answers, answers_on};
 pub use evaluate::Reference;

@@ -48,6 +48,7 @@ pub fn document_of(clock: Clock, scan: &Scan) -> ScanDocument {
     document.rank.iter_mut().chain(&mut document.select).for_each(spell);
     document.defs.values_mut().chain(document.lets.values_mut()).for_each(spell);
     document.max_age = scan.max_age.map(|bars| clock.age(bars));
+    document.timeframe = scan.timeframe.then(|| clock.longer().to_owned());
     document
 }
 
@@ -64,6 +65,7 @@ pub fn document(scan: &Scan) -> ScanDocument {
         history: scan.history.map(|limit| History { bars: limit.bars, origin: limit.origin }),
         defs: scan.defs.iter().cloned().collect(),
         max_age: scan.max_age_text(),
+        timeframe: scan.timeframe.then(|| Clock::Days.longer().to_owned()),
         lets: scan.lets.iter().map(|(name, node)| (name.clone(), node.text())).collect::<BTreeMap<_, _>>(),
         ..ScanDocument::default()
     }
@@ -73,12 +75,12 @@ pub fn document(scan: &Scan) -> ScanDocument {
 const DAYS_ASKED: usize = 4;
 
 /// The engine's rows at every day of the market, as its answers have them; at some days where the history is limited,
-/// because each bar would have a history of its own.
+/// because each bar would have a history of its own, and where longer bars are built, which no scan of all bars does.
 ///
 /// # Errors
 /// Its refusal of the scan, as text.
 pub fn engine_answers(market: &Market, scan: &Scan) -> Result<Vec<(i64, Vec<EngineRow>)>, String> {
-    if scan.history.is_some() {
+    if is_of_some_days(scan) {
         let (days, data) = (market.days(), dataset(market)?);
         let document = document_of(market.clock, scan);
         let mut asked: Vec<i64> = (1..=DAYS_ASKED).map(|i| days[days.len() * i / DAYS_ASKED - 1]).collect();
@@ -98,6 +100,11 @@ pub fn engine_answers(market: &Market, scan: &Scan) -> Result<Vec<(i64, Vec<Engi
     })
     .map_err(|e| e.to_string())?;
     Ok(answers)
+}
+
+/// Whether [`engine_answers`] has some days of the market alone.
+pub fn is_of_some_days(scan: &Scan) -> bool {
+    scan.history.is_some() || scan.timeframe
 }
 
 /// The market as the engine sees it.

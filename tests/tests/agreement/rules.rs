@@ -63,6 +63,7 @@ fn values(market: &Market, node: &Node, symbol: usize, universe: Option<Node>) -
         adjust: None,
         history: None,
         max_age: None,
+        timeframe: false,
     };
     let all = answers(&Reference::new(market, universe), &scan);
     all.iter().filter_map(|(_, rows)| rows[symbol].select.first().copied()).collect()

@@ -47,7 +47,7 @@ fn every_part_has_the_value_that_an_ordinary_scan_gives_it() {
     for seed in 0..SCANS {
         let (market, mut scan) = super::case(seed + 77_000);
         // A part that is a column has the bars of an ordinary scan.
-        (scan.adjust, scan.history) = (None, None);
+        (scan.adjust, scan.history, scan.timeframe) = (None, None, false);
         let written = document(&scan);
         let Ok(ready) = prepared(&market, &written) else { continue };
         let rows = answer(&ready).rows;

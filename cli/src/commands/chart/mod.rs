@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use trawl_coordinator::PreparedScan;
+use trawl_coordinator::{Many, PreparedScan};
 use trawl_front::chart::draw::{self, Picture};
 use trawl_front::chart::layout::{CANDLE_PIXELS_MIN, ChartLayout, Place, candles_max};
 use trawl_front::chart::{BARS, BARS_MAX, ChartRequest, Drawing, SHEET_BARS, SIDE_PIXELS, first_matches};
@@ -168,9 +168,13 @@ fn marked(args: &Args, context: &Context, file: &Path, as_of: &AsOf) -> anyhow::
     let clauses = scan::Clauses::of_document(file.to_owned(), args.dataset.clone(), args.adjust.clone());
     let document = clauses.document()?;
     let prepared = scan::prepare(context, &document, as_of.clone()).map_err(|error| clauses.placed(error))?;
-    if prepared.plan.points.len() > 1 {
-        let help = "give each variable one value in the document";
-        return Err(UserMistake::with_help("a sweep has many scans, and one is marked", help).into());
+    if let Err(many) = prepared.check_one() {
+        let message = format!("{many}, and the matches of one scan are marked");
+        let help = match many {
+            Many::Combinations(_) => "give each variable one value in the document",
+            Many::Scans(_) => many.help(),
+        };
+        return Err(UserMistake::with_help(message, help).into());
     }
     let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let name = document.name.unwrap_or(stem);

@@ -67,7 +67,7 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
 fn search(words: &str, as_json: bool) -> anyhow::Result<ExitCode> {
     let found = indicators::search(words);
     let hint = trawl_plan::foreign_hint(words.trim());
-    if found.iter().all(|(_, entries)| entries.is_empty()) && hint.is_none() {
+    if found.is_empty() && hint.is_none() {
         let help = "try a shorter word; 'trawl indicators' lists all functions";
         return Err(UserMistake::with_help(format!("no function has '{words}' in its description"), help).into());
     }
@@ -75,7 +75,11 @@ fn search(words: &str, as_json: bool) -> anyhow::Result<ExitCode> {
         true => json(&found.into_iter().flat_map(|(_, entries)| entries).collect::<Vec<_>>())?,
         false => {
             let hint = hint.map_or_else(String::new, |hint| format!("{}: {hint}\n\n", words.trim()));
-            format!("{hint}{}", describe::lines(&found))
+            // A hint without functions, such as that there is none, is the whole answer.
+            match found.is_empty() {
+                true => format!("{}\n", hint.trim_end()),
+                false => format!("{hint}{}", describe::lines(&found)),
+            }
         }
     };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;

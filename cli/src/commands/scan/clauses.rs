@@ -347,7 +347,7 @@ mod tests {
         let text = "dataset = 'a'\nwhere = 'close > a*2'\nselect = ['e as x']\n[let]\na = 'b + 1'\nb = 'open'\nc = 'd'\nd = 'c1'\ne = '1'\nx = '2'\n";
         let document = ScanDocument::from_toml(text).unwrap();
         // 'x' is a heading; that it is a let too is not told apart.
-        assert_eq!(unused_lets(&document), ["c", "d"]);
+        assert_eq!(unused_lets(&document).iter().map(ToString::to_string).collect::<Vec<_>>(), ["'c'", "'d'"]);
     }
 
     #[test]

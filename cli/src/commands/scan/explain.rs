@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use trawl_coordinator::{PreparedScan, Route};
-use trawl_front::explain::{Explanation, NeededElsewhere};
+use trawl_front::explain::{Explanation, NeededElsewhere, PartlyShortSymbol};
 use trawl_front::human::{bytes, counted, duration_ns, thousands};
 
 use crate::output::table::{cell, clean};
@@ -75,11 +75,25 @@ fn needs(text: &mut String, of: &Explanation) {
     let count = thousands(of.too_short.len() as u64);
     let least = if of.too_short_at_least { "at least " } else { "" };
     let symbols = counted(of.symbols as usize, "symbol");
-    let named = of.too_short.iter().take(SHORT_SHOWN_MAX).map(|s| format!("{} ({})", cell(&s.symbol), s.bars));
-    let named = named.collect::<Vec<_>>().join(", ");
-    let more = if of.too_short.len() > SHORT_SHOWN_MAX { ", ..." } else { "" };
-    let named = if named.is_empty() { String::new() } else { format!(": {named}{more}") };
-    line(text, "too short", &format!("{least}{count} of {symbols}{named}"));
+    let short = named(of.too_short.iter().map(|s| format!("{} ({})", cell(&s.symbol), s.bars)));
+    line(text, "too short", &format!("{least}{count} of {symbols}{short}"));
+    if of.too_short_for_some.is_empty() {
+        return;
+    }
+    let some = thousands(of.too_short_for_some.len() as u64);
+    let (all, what) = (of.combinations, if of.scans { "scans" } else { "combinations" });
+    let one = |s: &PartlyShortSymbol| format!("{} ({}, for {})", cell(&s.symbol), s.bars, thousands(s.combinations));
+    let short = named(of.too_short_for_some.iter().map(one));
+    line(text, "", &format!("{least}{some} more for some of the {} {what}{short}", thousands(all)));
+}
+
+/// The first of several symbols, behind a colon.
+fn named(symbols: impl ExactSizeIterator<Item = String>) -> String {
+    let more = if symbols.len() > SHORT_SHOWN_MAX { ", ..." } else { "" };
+    match symbols.take(SHORT_SHOWN_MAX).collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => none,
+        named => format!(": {named}{more}"),
+    }
 }
 
 /// What is read and computed.

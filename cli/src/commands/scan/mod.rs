@@ -270,7 +270,7 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
             let prepared = prepare(context, &document, as_of)?;
             let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
             let files = files(&args.shown, &args.running)?;
-            warn_unused(&document, args.shown.quiet);
+            warn_unused(&args.clauses, &document, args.shown.quiet);
             let mut outcome = embedded(&args.running, args.shown.quiet, &prepared, None)?;
             outcome.report.prepare_ms = prepare_ms;
             if args.values == Values::All {
@@ -283,14 +283,14 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
         }
         Mode::Detached(url) => {
             let scan = client::submit_detached(url, &call(args, &document, as_of)?).map_err(of_client)?;
-            warn_unused(&document, args.shown.quiet);
+            warn_unused(&args.clauses, &document, args.shown.quiet);
             writeln!(io::stdout(), "{scan}")?;
             Ok(ExitCode::SUCCESS)
         }
         Mode::Submitted(url) => {
             let files = files(&args.shown, &args.running)?;
             let mut outcome = submitted(args, url, &document, as_of)?;
-            warn_unused(&document, args.shown.quiet);
+            warn_unused(&args.clauses, &document, args.shown.quiet);
             if args.values == Values::All {
                 let of_all = submitted_of_all(args, url, &document, &outcome.answer.identity)?;
                 trawl_front::every_value::fill(&mut outcome.answer, &of_all.answer);
@@ -308,10 +308,15 @@ fn prepared_with_warnings(
     as_of: AsOf,
 ) -> anyhow::Result<PreparedScan> {
     let prepared = prepare(context, document, as_of)?;
-    for warning in prepared.warnings.iter().filter(|_| !args.shown.quiet) {
+    // The end of a span was asked for.
+    let warnings: Vec<&str> = match args.to {
+        Some(_) => prepared.span_warnings().collect(),
+        None => prepared.warnings.iter().map(String::as_str).collect(),
+    };
+    for warning in warnings.into_iter().filter(|_| !args.shown.quiet) {
         crate::diagnostics::warning_line(warning);
     }
-    warn_unused(document, args.shown.quiet);
+    warn_unused(&args.clauses, document, args.shown.quiet);
     Ok(prepared)
 }
 
@@ -362,9 +367,10 @@ fn asked(clauses: &Clauses, as_of: Option<&str>) -> anyhow::Result<(ScanDocument
 }
 
 /// Reports the lets of a scan that compiles and uses them nowhere.
-fn warn_unused(document: &ScanDocument, quiet: bool) {
-    let unused = trawl_front::document::unused_lets(document);
-    let named = unused.iter().take(UNUSED_SHOWN_MAX).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+fn warn_unused(clauses: &Clauses, document: &ScanDocument, quiet: bool) {
+    let mut unused = trawl_front::document::unused_lets(document);
+    unused.retain(|unused| !clauses.several.as_ref().is_some_and(|several| several.uses_by_itself(unused)));
+    let named = unused.iter().take(UNUSED_SHOWN_MAX).map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let message = match unused.len() {
         0 => return,
         1 => format!("no clause uses the let {named}"),

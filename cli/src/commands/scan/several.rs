@@ -1,12 +1,13 @@
 //! `trawl scan DIR`: the scans of several files in one run, which reads the bars once and computes common parts once.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use trawl_plan::document::MemberScan;
 use trawl_plan::{Diagnostic, ScanDocument};
 
 use crate::failure::{UserMistake, io_reason};
-use trawl_front::document::{cannot_read, document_at, place_name, shown};
+use trawl_front::document::{UnusedLet, cannot_read, document_at, place_name, shown, used_names};
 use trawl_front::include::included;
 
 const EXTENSION: &str = "toml";
@@ -16,6 +17,8 @@ const EXTENSION: &str = "toml";
 pub struct Several {
     /// Dataset, adjustment and the like, on which all agree; and the scans.
     pub document: ScanDocument,
+    /// Lets that a document's own clauses use, also those that a scan among several does without: by scan and name.
+    used: BTreeSet<(String, String)>,
     texts: Vec<(String, PathBuf, String)>,
 }
 
@@ -108,9 +111,16 @@ impl Several {
                 "scans of one run read the same bars: run it by itself, or move it",
             ));
         }
+        let of_scan = |used: &str| (name.to_owned(), used.to_owned());
+        self.used.extend(used_names(&document).into_iter().map(of_scan));
         let ScanDocument { universe, condition, lets, defs, .. } = document;
         all.scans.push(MemberScan { name: name.to_owned(), universe, condition, lets, defs });
         Ok(())
+    }
+
+    /// Whether a let that no clause of the run uses is used by its document when that is scanned by itself, as a rank does.
+    pub fn uses_by_itself(&self, unused: &UnusedLet<'_>) -> bool {
+        self.used.iter().any(|(scan, name)| unused.scan == Some(scan) && unused.name == name)
     }
 
     /// A mistake in one of the scans, with its position in the file.

@@ -81,7 +81,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     for warning in prepared.warnings.iter().map(String::as_str).chain(unused_limit(&document)) {
         crate::diagnostics::warning_line(warning);
     }
-    warn_unused(&document, false);
+    warn_unused(&clauses, &document, false);
     let local = LocalOptions { threads: routed(&running, &prepared).threads(), ..LocalOptions::default() };
     let options = StudyWanted { horizons, by, from }.options(&prepared, Names::OPTIONS_AS_OF)?;
     let found = studied(&prepared, local, &options, &NoCancel)?;

@@ -27,6 +27,9 @@ use trawl_front::output::atomic_file::StagedFile;
 /// The one file of a state's folder.
 const FILE: &str = "state.trawl";
 
+/// What a report says of the state of a scan that has none.
+const NOT_NEEDED: &str = "not needed";
+
 const AFTER_HELP: &str = "\
 The first run computes everything and saves a state in DIR. Later runs check, symbol by symbol, that the bars before \
 the state are unchanged, and compute only what follows; a symbol whose history changed (a correction, a split) is \
@@ -78,7 +81,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let prepared = prepare(context, &document, as_of).map_err(|error| clauses.placed(error))?;
     let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
     let files = files(&shown, &running)?;
-    warn_unused(&document, shown.quiet);
+    warn_unused(&clauses, &document, shown.quiet);
     fs::create_dir_all(&state).map_err(|e| {
         UserMistake::with_help(format!("cannot use '{}': {}", state.display(), io_reason(&e)), "--state names a folder")
     })?;
@@ -90,6 +93,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let checkpoints = Arc::new(checkpoints);
     let mut outcome = embedded(&running, shown.quiet, &prepared, Some(Arc::clone(&checkpoints)))?;
     outcome.report.prepare_ms = prepare_ms;
+    let found = if checkpoints.are_needless() { NOT_NEEDED.to_owned() } else { found };
     let report = report(&checkpoints, found);
     if !shown.quiet {
         io::stderr().write_all(summary(&report, &path).as_bytes())?;
@@ -157,6 +161,9 @@ fn report(checkpoints: &Checkpoints, state: String) -> UpdateReport {
 
 /// One line, and one for each reason why a part of the plan cannot resume.
 fn summary(report: &UpdateReport, path: &Path) -> String {
+    if report.state == NOT_NEEDED {
+        return "update: the scan needs no state: no value of it runs on from bar to bar\n".to_owned();
+    }
     let symbols = |n: u64| counted(usize::try_from(n).unwrap_or(usize::MAX), "symbol");
     let recomputed: Vec<String> =
         report.recomputed.iter().map(|(why, n)| format!("{} recomputed ({why})", symbols(*n))).collect();
@@ -166,7 +173,7 @@ fn summary(report: &UpdateReport, path: &Path) -> String {
     }
     parts.extend(recomputed);
     if parts.is_empty() {
-        parts.push("no state to resume from".to_owned());
+        parts.push("no part of the scan keeps a state".to_owned());
     }
     let mut text = format!("update: {}; state in {}\n", parts.join(", "), path.display());
     for why in &report.in_full {

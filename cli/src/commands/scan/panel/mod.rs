@@ -162,11 +162,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let (document, as_of) = asked(&args.clauses, args.to.as_deref())?;
     let prepared = prepare(context, &document, as_of).map_err(|error| args.clauses.placed(error))?;
     args.running.backend.choose(Workload::CpuOnly("a panel is computed"))?;
-    let warnings = prepared.warnings.iter().map(String::as_str).chain(unused_limit(&document));
+    let warnings = prepared.span_warnings().chain(unused_limit(&document));
     for warning in warnings.filter(|_| !args.quiet) {
         crate::diagnostics::warning_line(warning);
     }
-    warn_unused(&document, args.quiet);
+    warn_unused(&args.clauses, &document, args.quiet);
     let local = LocalOptions { threads: routed(&args.running, &prepared).threads(), ..LocalOptions::default() };
     let panel =
         FeaturePanel::new(&prepared, local, wanted(&args).options(&prepared, Names::OPTIONS)?).map_err(of_panel)?;
