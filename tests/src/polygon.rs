@@ -207,11 +207,13 @@ fn answer(state: &State, target: &str, host: &str) -> (u16, Value) {
                 "day" if multiplier == 1 => (&state.market.days, 86_400_000),
                 _ => return (400, error("timespan")),
             };
-            let own = base.iter().filter(|bar| {
+            let is_own = |bar: &&Bar| {
                 let is_asked = state.faults.ignores_days || (*from..=*to).contains(&date(bar.t).as_str());
                 bar.ticker == ticker && is_asked
-            });
-            let bars = higher(own, if *span == "day" { 1 } else { length });
+            };
+            let mut own: Vec<&Bar> = base.iter().filter(is_own).collect();
+            own.sort_by_key(|bar| bar.t);
+            let bars = higher(own.into_iter(), if *span == "day" { 1 } else { length });
             let per = if *span == "day" { 1 } else { (length / 60_000) as usize };
             let adjusted = parameters.get("adjusted") != Some(&"false");
             let extra = json!({ "ticker": ticker, "adjusted": adjusted, "queryCount": bars.len() });

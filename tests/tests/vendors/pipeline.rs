@@ -19,9 +19,9 @@ impl Bucket {
     fn new() -> Self {
         let bucket = Self { home: Home::new(), s3: S3::start() };
         let mut text = "date,symbol,close\n".to_owned();
-        for symbol in 0..640 {
+        for symbol in 0..1_000 {
             for day in 2..30 {
-                text += &format!("2024-01-{day:02},S{symbol:03},{}\n", 100 + (symbol * 7 + day * day) % 50);
+                text += &format!("2024-01-{day:02},S{symbol:04},{}\n", 100 + (symbol * 7 + day * day) % 50);
             }
         }
         bucket.home.write("bars.csv", &text);

@@ -228,22 +228,25 @@ fn the_key_of_the_bucket_of_files_is_in_nothing_that_an_import_prints_sends_or_w
     let crashed = running.wait(BOUND);
     assert_eq!(crashed.code, None, "it ended by the signal");
     keep(crashed);
-    // One that refuses and cuts off, one that cannot be reached, a key of another one, and the whole import.
+    // One that refuses and cuts off; one that denies, which is sent a signature and not the key.
     s3.faults(r#"{"delay_s": 0, "refuse_every": 2, "cut_every": 3}"#);
     keep(process::run(&mut command(&[])).expect_code(0));
-    s3.faults(r#"{"refuse_every": 0, "cut_every": 0}"#);
-    let again = [("TRAWL_SOURCE_AWS_SECRET_ACCESS_KEY", bad), ("TRAWL_SOURCE_AWS_ENDPOINT_URL", "http://127.0.0.1:9/")];
-    let mut away = Background::start("an import", &mut command(&again));
-    away.wait_for_line(BOUND, |line| line.contains("127.0.0.1:9").then_some(()));
-    away.signal("ABRT");
-    keep(away.wait(BOUND));
+    let head = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let denies = Receiver::http(vec![Reply::Http(head.to_owned())]);
+    let other = [("TRAWL_SOURCE_AWS_SECRET_ACCESS_KEY", bad), ("TRAWL_SOURCE_AWS_ENDPOINT_URL", &*denies.url)];
+    let denied = process::run(&mut command(&other));
+    assert!(denied.code != Some(0) && denied.stderr.contains(&place), "{}", denied.stderr);
+    keep(denied);
+    // An import exports no spans; a scan does, with these variables in its environment.
+    let words = ["scan", "--dataset", "us", "--where", "close > 0", "--quiet"];
+    keep(process::run(user.logging(&words).envs(source.iter().cloned())).expect_code(0));
 
     let texts: Vec<&str> = printed.iter().map(String::as_str).collect();
     assert!(texts.iter().any(|text| text.contains(&place)), "the bucket itself is named");
     let secrets = [secret.as_str(), bad];
     no_secret(&[&user.home.data_root(), &user.home.path(""), user.cache.path()], &texts, &secrets);
-    assert!(!user.collector.posted().is_empty(), "spans were sent");
-    for posted in user.collector.posted() {
+    assert!(!user.collector.posted().is_empty() && !denies.posted().is_empty(), "spans and requests were sent");
+    for posted in user.collector.posted().into_iter().chain(denies.posted()) {
         let text = format!("{}{:?}{}", posted.line, posted.headers, String::from_utf8_lossy(&posted.body));
         assert!(secrets.iter().all(|secret| !text.contains(secret)), "the key was exported: {text}");
     }
