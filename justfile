@@ -52,6 +52,11 @@ real-stocks *options:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv)" tools/real_stocks.py --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
 
+# From a bucket to MACD: 4,000 symbols of flat files in a slow local S3, imported, then scanned with files fetched before, by the threads that compute, and ahead. Keeps benches/results/pipeline-DATE.json; smaller ones stay in target: `just pipeline --symbols 400 --days 60`. On a GPU, or on the driver for tests (simulated): `just pipeline --device`
+pipeline *options:
+    cargo build --locked --release -p trawl
+    benches/pipeline.py --trawl "${CARGO_TARGET_DIR:-target}/release/trawl" --store-python "$(tools/get-venv soak/store)" {{ options }}
+
 # What appending minutes costs, or how scans slow down with the number of days that were appended: `just append-bench days`
 append-bench *options:
     cargo build --locked --release -p trawl

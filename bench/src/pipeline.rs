@@ -8,9 +8,11 @@
 // Part of the `trawl` executable.
 #![deny(clippy::print_stdout)]
 
+use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -91,18 +93,22 @@ struct Report {
     computing_s: f64,
 }
 
-/// Seconds.
+/// Seconds of each turn of a way, and what was fetched ahead in it.
 #[derive(Debug, Clone, Default, Serialize)]
 struct Times {
     median_s: f64,
     all_s: Vec<f64>,
+    /// Segments whose file was away when the scan began, and on this machine when the segment was: fetched while others were
+    /// computed.
+    fetched_ahead: Vec<usize>,
 }
 
 impl Times {
-    fn of(all: Vec<f64>) -> Self {
-        let mut sorted = all.clone();
+    fn of(turns: Vec<(f64, usize)>) -> Self {
+        let (all_s, fetched_ahead): (Vec<f64>, _) = turns.into_iter().unzip();
+        let mut sorted = all_s.clone();
         sorted.sort_by(f64::total_cmp);
-        Self { median_s: sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN), all_s: all }
+        Self { median_s: sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN), all_s, fetched_ahead }
     }
 }
 
@@ -110,6 +116,7 @@ impl Times {
 struct Turn {
     seconds: f64,
     scan_s: f64,
+    fetched_ahead: usize,
     digest: String,
     backend: String,
     /// The device that computed, and whether there is none such.
@@ -154,7 +161,7 @@ pub fn run(
     };
     let (first, prepared) = turn(0, Way::Prefetched)?;
     ended(0, Way::Prefetched, &first);
-    let mut all: [Vec<f64>; 3] = Default::default();
+    let mut all: [Vec<(f64, usize)>; 3] = Default::default();
     let mut computing = f64::INFINITY;
     for number in 0..args.repeats as usize {
         for (at, way) in WAYS.into_iter().enumerate() {
@@ -162,7 +169,7 @@ pub fn run(
             let (found, _) = turn(number, way)?;
             ended(number, way, &found);
             ensure!(found.digest == first.digest, "the answer of {way:?} differs from that of the first turn");
-            all[at].push(found.seconds);
+            all[at].push((found.seconds, found.fetched_ahead));
             if way == Way::Sequential {
                 computing = computing.min(found.scan_s);
             }
@@ -217,10 +224,15 @@ fn measure(prepared: &PreparedScan, engine: Engine, way: Way, threads: usize) ->
             ensure!(fetched == FetchedGroup::Here, "the cache is too small: raise --data-cache-bytes");
         }
     }
+    let away: BTreeSet<u32> =
+        prepared.segments.iter().copied().filter(|segment| !prepared.dataset.is_here(*segment)).collect();
+    let fetched_ahead = AtomicUsize::new(0);
     let scanning = Instant::now();
     let failed = |error: &ExecuteError| (error.kind(), text_of(error));
     let references = source.load_references();
     let execute = |segment, step, input: &_, stages: &mut _| {
+        let was_fetched = away.contains(&segment) && prepared.dataset.is_here(segment);
+        fetched_ahead.fetch_add(usize::from(was_fetched), Ordering::Relaxed);
         let references = references.as_ref().map_err(failed)?;
         source.execute(segment, step, input, references, &NoCancel, stages).map_err(|error| failed(&error))
     };
@@ -232,7 +244,8 @@ fn measure(prepared: &PreparedScan, engine: Engine, way: Way, threads: usize) ->
     };
     let (answer, report) = local::run(prepared, options, execute, &NoProgress)?;
     let (seconds, scan_s) = (began.elapsed().as_secs_f64(), scanning.elapsed().as_secs_f64());
-    Ok(Turn { seconds, scan_s, digest: answer_digest(&answer), backend: report.backend, device })
+    let fetched_ahead = fetched_ahead.into_inner();
+    Ok(Turn { seconds, scan_s, fetched_ahead, digest: answer_digest(&answer), backend: report.backend, device })
 }
 
 fn table(report: &Report) -> String {
@@ -257,7 +270,12 @@ fn table(report: &Report) -> String {
     for (name, times) in ways {
         let all: Vec<String> = times.all_s.iter().map(|seconds| format!("{seconds:.3}")).collect();
         let ratio = report.sequential.median_s / times.median_s;
-        text += &format!("  {name:<11} {:>9.3} s  {ratio:>5.2}x  ({})\n", times.median_s, all.join(", "));
+        let ahead = times.fetched_ahead.iter().max().copied().unwrap_or(0);
+        text += &format!(
+            "  {name:<11} {:>9.3} s  {ratio:>5.2}x  ({}), {ahead} files fetched ahead\n",
+            times.median_s,
+            all.join(", ")
+        );
     }
     text += &format!("  {:<11} {:>9.3} s  with all files here\n", "scan alone", report.computing_s);
     text

@@ -87,6 +87,7 @@ pub use removal_report::{GRACE_DEFAULT, GRACE_MAX, InUse, Pending, RemovalReport
 pub use resample::{HigherBars, aggregate, check_resampling, higher_bars};
 pub use scrub::{Scrub, Scrubbed};
 pub use series::{Series, Value};
+pub use sources::Arrivals;
 pub use store::{DatasetSummary, Store};
 pub use sums::CHUNK_ROWS;
 pub use synth::{SynthOptions, SynthReport, synthesise};

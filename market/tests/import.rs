@@ -67,7 +67,7 @@ fn every_kind_of_bad_row_is_counted_and_kept_with_its_reason() {
         (b"2013-01-03,10,12,9,8,100,x", "close outside low to high"),
         (b"2013-01-03,0,12,0,11,100,x", "zero or negative price"),
         (b"2013-01-03,10,12,9,-11,100,x", "zero or negative price"),
-        (b"2013-01-03,10,12,9,NaN,100,x", "empty cell"),
+        (b"2013-01-03,10,12,9,NaN,100,x", "NaN"),
         (b"2013-01-03,10,12,9,inf,100,x", "not a number"),
         (b"2013-01-03,10,12,9,eleven,100,x", "not a number"),
         (b"2013-01-03,10,12,9,,100,x", "empty cell"),

@@ -9,7 +9,8 @@ pub const FORMATS_HELP: &str = "\
 Files are recognised by their content: text with commas, semicolons, tabs or vertical bars between the cells, Parquet, Arrow \
 IPC files and streams, Feather; plain, gzip, or members of zip archives. '-' is standard input. Columns are bound by \
 name: date, time, datetime or timestamp; symbol or ticker; open, high, low, close, volume; any other column of numbers \
-is a series under its own name in lower case ('Adj Close' is adj_close). Empty cells, NA, NaN, null and - are missing.
+is a series under its own name in lower case ('Adj Close' is adj_close). Empty cells, NA, NaN, null and - are missing. Of a lake, \
+folders name the symbol (symbol=AAPL) and, where the files have none, the date (date=2024-01-02, year=2024/month=01/day=02).
 
 Formats (--format), recognised unless one is named:
   csv         any header with a time and a close, or mapped to them; without a column of symbols the file's name is one
@@ -32,7 +33,8 @@ pub struct ReadArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     columns: Vec<String>,
 
-    /// Read a column under another name, such as close=price; several with commas or by repeating
+    /// Read a column under another name, such as close=price; several with commas or by repeating. symbol and time may name the
+    /// key of a folder too, such as time=trade_day for trade_day=2024-01-02/part-0.parquet
     #[arg(long, value_name = "MEANING=COLUMN", value_delimiter = ',')]
     map: Vec<String>,
 
@@ -90,6 +92,7 @@ impl ReadArgs {
             zone: self.tz,
             symbol_from: self.symbol_from,
             symbol: None,
+            partitions: Vec::new(),
             tickers: None,
         })
     }

@@ -5,9 +5,11 @@ use std::borrow::Cow;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use serde_json::value::RawValue;
-use trawl_market::{TimeMicros, Timeframe, format_time};
+use trawl_market::{TimeMicros, Timeframe, Zone, format_time};
 
+use super::answers::settled;
 use super::client::{Client, encoded};
 use super::inbox::Inbox;
 use super::reference::cell;
@@ -18,9 +20,13 @@ const PAGE_BARS: u32 = 50_000;
 const HEADER: &str = "ticker,volume,open,close,high,low,window_start,transactions,vwap\n";
 /// Nanoseconds of a millisecond and of a microsecond.
 const NANOS: (i64, i64) = (1_000_000, 1_000);
-/// A time that is over by so much is no longer amended as a matter of course: its answer may be kept while an import is interrupted.
-const SETTLED: std::time::Duration = std::time::Duration::from_secs(36 * 3600);
 const DAY: TimeMicros = 86_400_000_000;
+/// Microseconds of a millisecond and of a minute.
+const MICROS: (i64, i64) = (1_000, 60_000_000);
+/// Where the days of stocks begin and end; those of other markets do in UTC.
+const ZONE: &str = "America/New_York";
+/// What tickers of other markets have in them, such as `X:BTCUSD`.
+const OTHER_MARKET: char = ':';
 
 /// A question whose answer is a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,17 +108,35 @@ impl Question {
         }
     }
 
-    /// End of the last day that it asks for.
-    fn end(&self) -> TimeMicros {
-        let (Self::Symbol { to: last, .. } | Self::Market { date: last }) = self;
-        last + DAY
+    /// The first and the last day that it asks for.
+    fn days(&self) -> (TimeMicros, TimeMicros) {
+        match self {
+            Self::Symbol { from, to, .. } => (*from, *to),
+            Self::Market { date } => (*date, *date),
+        }
     }
 
     /// Whether an answer of that age is to be asked for again: the time it is about was not long over.
     fn is_stale(&self, file: &Path) -> bool {
-        let end = u64::try_from(self.end()).unwrap_or(0);
-        let settled = std::time::UNIX_EPOCH + std::time::Duration::from_micros(end) + SETTLED;
+        let settled = settled(self.days().1);
         std::fs::metadata(file).and_then(|found| found.modified()).map_or(true, |asked| asked < settled)
+    }
+
+    /// The first instant at which a bar of its answer may begin, and the first after the last one.
+    fn span(&self, zone: Zone) -> (TimeMicros, TimeMicros) {
+        let (first, last) = self.days();
+        let zone = match self {
+            Self::Symbol { ticker, .. } if ticker.contains(OTHER_MARKET) => None,
+            _ => Some(zone),
+        };
+        let begin = |day: TimeMicros| zone.map_or(day, |zone| zone.to_utc(day));
+        // Bars whose length is no part of a day are counted from before the first one.
+        let length = match self {
+            Self::Symbol { timeframe, .. } => timeframe.minutes().map_or(DAY, |minutes| minutes * MICROS.1),
+            Self::Market { .. } => DAY,
+        };
+        let early = if length > 0 && DAY % length == 0 { 0 } else { length };
+        (begin(first) - early, begin(last.saturating_add(DAY)))
     }
 
     /// The file with the answer, asked for unless it is here; `None` where there is no bar.
@@ -121,12 +145,13 @@ impl Question {
     /// Those of [`Client::pages`]; an answer that is about something else; the disk.
     pub fn answer(&self, client: &Client, inbox: &Inbox) -> anyhow::Result<Option<PathBuf>> {
         let asked = self.path().ok_or_else(|| anyhow::anyhow!("Polygon has no bars of this length"))?;
+        let span = self.span(Zone::named(ZONE)?);
         let path = inbox.path(&[&asked], &self.name());
         if self.is_stale(&path) {
             Inbox::put(&path, |file| {
                 let mut to = BufWriter::new(file);
                 to.write_all(HEADER.as_bytes())?;
-                client.pages(&asked, |body| self.write(body, &mut to))?;
+                client.pages(&asked, |body| self.write(body, span, &mut to))?;
                 Ok(to.flush()?)
             })?;
         }
@@ -134,8 +159,13 @@ impl Question {
         Ok((bytes > HEADER.len() as u64).then_some(path))
     }
 
-    /// Writes the bars of a page.
-    fn write(&self, body: &[u8], to: &mut impl std::io::Write) -> anyhow::Result<()> {
+    /// Writes the bars of a page, all of which have to begin within the span.
+    fn write(
+        &self,
+        body: &[u8],
+        (begin, end): (TimeMicros, TimeMicros),
+        to: &mut impl std::io::Write,
+    ) -> anyhow::Result<()> {
         let page: Page<'_> = serde_json::from_slice(body)?;
         if let (Self::Symbol { ticker, .. }, Some(other)) = (self, &page.ticker)
             && ticker != other
@@ -148,6 +178,13 @@ impl Question {
             && count != results.len()
         {
             anyhow::bail!("{} results came, not the {count} that are announced", results.len());
+        }
+        // The import gives a file's bars to the symbol that has the ticker on the days that were asked for.
+        let times = results.iter().filter_map(|bar| bar.t).map(|t| t.saturating_mul(MICROS.0));
+        if let Some(other) = times.into_iter().find(|time| !(begin..end).contains(time)) {
+            let (first, last) = self.days();
+            let (first, last) = (format_time(first), format_time(last));
+            anyhow::bail!("a bar is of {}, which is outside of {first} to {last}", format_time(other));
         }
         let mut line = String::new();
         for bar in &results {
@@ -181,6 +218,21 @@ impl Question {
     }
 }
 
+/// The tickers in a file of an answer about all symbols.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn tickers_of(file: &Path) -> anyhow::Result<Vec<String>> {
+    let failed = || format!("cannot read '{}'", file.display());
+    let mut rows = csv::Reader::from_path(file).with_context(failed)?;
+    let mut tickers = Vec::new();
+    for row in rows.records() {
+        let row = row.with_context(failed)?;
+        tickers.extend(row.get(0).filter(|ticker| !ticker.is_empty()).map(str::to_owned));
+    }
+    Ok(tickers)
+}
+
 /// The text of a value: the digits of a number; what is none as it is, so that the quarantine shows it.
 fn written(value: Option<&RawValue>) -> Cow<'_, str> {
     match value.map(RawValue::get) {
@@ -207,7 +259,7 @@ mod tests {
 
     fn lines(question: &Question, body: &str) -> anyhow::Result<String> {
         let mut to = Vec::new();
-        question.write(body.as_bytes(), &mut to)?;
+        question.write(body.as_bytes(), question.span(Zone::named(ZONE)?), &mut to)?;
         Ok(String::from_utf8(to)?)
     }
 
@@ -228,17 +280,43 @@ mod tests {
         assert_eq!(lines(&day, body).unwrap(), "X,7.5,1,1.5,2,1,1704153600000000000,3,1.25\n");
         assert_eq!(lines(&day, r#"{"status":"OK","results":null}"#).unwrap(), "");
         // What a bar lacks does not refuse the others.
-        let body = r#"{"results":[{"o":null,"h":2,"l":1,"c":"1,5","t":1},{"o":1,"h":2,"l":1,"c":1,"v":2}]}"#;
-        assert_eq!(lines(&symbol, body).unwrap(), "A.B,,,\"\"\"1,5\"\"\",2,1,1000000,,\nA.B,2,1,1,2,1,,,\n");
+        let body =
+            r#"{"results":[{"o":null,"h":2,"l":1,"c":"1,5","t":1704186000000},{"o":1,"h":2,"l":1,"c":1,"v":2}]}"#;
+        assert_eq!(
+            lines(&symbol, body).unwrap(),
+            "A.B,,,\"\"\"1,5\"\"\",2,1,1704186000000000000,,\nA.B,2,1,1,2,1,,,\n"
+        );
         assert_eq!(lines(&day, body).unwrap().lines().next().unwrap(), ",,,\"\"\"1,5\"\"\",2,1,1704153600000000000,,");
         for (body, why) in [
             (r#"{"ticker":"B","results":[]}"#, "those of B"),
             (r#"{"adjusted":true}"#, "adjusted"),
             (r#"{"resultsCount":2,"results":[]}"#, "0 results came, not the 2"),
             (r#"{"resultsCount":2,"results":null}"#, "0 results came, not the 2"),
+            // A minute before the first day begins in New York, and when the last one is over.
+            (
+                r#"{"results":[{"t":1704171540000}]}"#,
+                "a bar is of 2024-01-02T04:59:00Z, which is outside of 2024-01-02 to",
+            ),
+            (r#"{"results":[{"t":1704344400000}]}"#, "a bar is of 2024-01-04T05:00:00Z"),
         ] {
             let error = lines(&symbol, body).unwrap_err().to_string();
             assert!(error.contains(why), "{body}: {error}");
+        }
+        let late = r#"{"results":[{"T":"X","t":1704258000000}]}"#;
+        assert!(lines(&day, late).unwrap_err().to_string().contains("outside of 2024-01-02 to 2024-01-02"));
+        // The days of other markets are those of UTC; seven hours are no part of a day.
+        let other = |ticker: &str, timeframe: &str| Question::Symbol {
+            ticker: ticker.to_owned(),
+            timeframe: timeframe.parse().unwrap(),
+            from,
+            to,
+        };
+        let at = |hour: i64| format!(r#"{{"results":[{{"t":{}}}]}}"#, 1_704_153_600_000 + hour * 3_600_000);
+        for (ticker, timeframe, first, last) in [("X:BTCUSD", "1h", 0, 47), ("A", "1h", 5, 52), ("A", "7h", -2, 52)] {
+            let question = other(ticker, timeframe);
+            for (hour, is_inside) in [(first - 1, false), (first, true), (last, true), (last + 1, false)] {
+                assert_eq!(lines(&question, &at(hour)).is_ok(), is_inside, "{ticker} {timeframe} {hour}");
+            }
         }
     }
 

@@ -84,6 +84,12 @@ impl Key {
         Ok(Self(key.to_owned()))
     }
 
+    /// A key for tests.
+    #[cfg(test)]
+    pub fn of(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
     /// A text from elsewhere without the key, also where characters of it are percent-encoded.
     fn redact(&self, text: &str) -> String {
         let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
@@ -205,6 +211,11 @@ impl Client {
             next: Mutex::new(Instant::now()),
             seconds,
         })
+    }
+
+    /// Whether the key is in a text, in any spelling.
+    pub fn is_in(&self, text: &str) -> bool {
+        self.key.redact(text) != text
     }
 
     /// Asks for a path with its query, and for the pages after it; `each` is given the bytes of each page.

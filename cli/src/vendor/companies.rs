@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trawl_market::TimeMicros;
 
-use super::client::{Client, encoded};
+use super::answers::Answers;
+use super::client::encoded;
 use super::day_files::date;
 use super::reference::{Listed, Listings};
 use super::tickers::alike;
@@ -39,11 +40,6 @@ pub struct Company {
 struct Change {
     date: TimeMicros,
     ticker: String,
-}
-
-#[derive(Debug, serde::Deserialize)]
-struct Answer {
-    results: Option<Events>,
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -81,29 +77,26 @@ impl Group {
 /// The companies of listings, for which the changes of tickers are asked for where there may be some.
 ///
 /// # Errors
-/// Those of [`Client::pages`].
+/// Those of [`Answers::pages_if_any`].
 pub fn companies(
-    client: &Client,
+    answers: Answers<'_>,
     listings: Listings,
     last_day: TimeMicros,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<Vec<Company>> {
-    companies_of(listings, last_day, notes, |id| changes(client, id))
+    companies_of(listings, last_day, notes, |id| changes(answers, id))
 }
 
 /// The dates of a company's tickers, ascending; none where Polygon knows of none.
-fn changes(client: &Client, id: &str) -> anyhow::Result<Vec<Change>> {
+fn changes(answers: Answers<'_>, id: &str) -> anyhow::Result<Vec<Change>> {
+    let path = format!("/vX/reference/tickers/{}/events?types=ticker_change", encoded(id));
     let mut all = Vec::new();
-    client.pages_if_any(&format!("/vX/reference/tickers/{}/events?types=ticker_change", encoded(id)), |body| {
-        let answer: Answer = serde_json::from_slice(body)?;
-        for event in answer.results.map(|results| results.events).unwrap_or_default() {
-            let ticker = event.ticker_change.and_then(|new| new.ticker).filter(|ticker| !ticker.trim().is_empty());
-            if let (Some(date), Some(ticker)) = (event.date.as_deref().and_then(date), ticker) {
-                all.push(Change { date, ticker });
-            }
+    for event in answers.pages_if_any::<Events>(&path)?.into_iter().flat_map(|page| page.events) {
+        let ticker = event.ticker_change.and_then(|new| new.ticker).filter(|ticker| !ticker.trim().is_empty());
+        if let (Some(date), Some(ticker)) = (event.date.as_deref().and_then(date), ticker) {
+            all.push(Change { date, ticker });
         }
-        Ok(())
-    })?;
+    }
     all.sort();
     all.dedup();
     Ok(all)

@@ -6,13 +6,14 @@ use std::fs::{self, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
 use trawl_worker::data_root::SourceBucket;
 
+use super::arriving::Arriving;
 use super::place::{Found, Place};
 use crate::app::Context;
 use crate::failure::UserMistake;
@@ -56,7 +57,7 @@ impl Inbox {
         Self::at(context.cache_folder(), &digest(&[&context.below(""), kind, dataset]), dataset)
     }
 
-    fn at(cache: &Path, name: &str, dataset: &str) -> Self {
+    pub(super) fn at(cache: &Path, name: &str, dataset: &str) -> Self {
         Self {
             folder: cache.join(FOLDER).join(name),
             lock: cache.join(LOCKS).join(name),
@@ -174,6 +175,58 @@ impl Inbox {
         let bytes = at_once(&both, |(file, path)| fetch(place, bucket, file, path))?.into_iter().sum();
         Ok((paths, bytes))
     }
+
+    /// The same, but `read` is begun at once, with what tells it when each copy is there; `None` for a directory. Returns what it gives, and
+    /// the bytes that were fetched. What it has not waited for when it ends need not be fetched.
+    ///
+    /// # Errors
+    /// Those of [`Inbox::fetch`]; else those of `read`.
+    pub fn fetch_while<R>(
+        &self,
+        place: &Place,
+        files: &[&Found],
+        read: impl FnOnce(Vec<PathBuf>, Option<&Arc<Arriving>>) -> anyhow::Result<R>,
+    ) -> anyhow::Result<(R, u64)> {
+        let bucket = match place {
+            Place::Directory(folder) => {
+                return Ok((read(files.iter().map(|file| folder.join(&file.path)).collect(), None)?, 0));
+            }
+            Place::Bucket(_, bucket) => bucket,
+        };
+        self.take()?;
+        let paths: Vec<PathBuf> = files.iter().map(|file| self.copy_of(place, file)).collect();
+        let both: Vec<(&&Found, &PathBuf)> = files.iter().zip(&paths).collect();
+        let arriving = Arc::new(Arriving::of(both.iter().filter(|(f, path)| !is_here(f, path)).map(|b| b.1.clone())));
+        let fetch_one = |(file, path): &(&&Found, &PathBuf)| {
+            if arriving.is_over() {
+                return Ok(0);
+            }
+            let bytes = fetch(place, bucket, file, path).inspect_err(|_| arriving.fail())?;
+            arriving.arrived(path);
+            Ok(bytes)
+        };
+        // However the fetching ends, nobody waits any longer.
+        struct Ended<'a>(&'a Arriving);
+        impl Drop for Ended<'_> {
+            fn drop(&mut self) {
+                self.0.fail();
+            }
+        }
+        std::thread::scope(|scope| {
+            let fetching = scope.spawn(|| {
+                let _ended = Ended(&arriving);
+                at_once(&both, fetch_one)
+            });
+            let done = read(paths.clone(), Some(&arriving));
+            arriving.end();
+            let fetched = fetching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok((fetched, done))
+        })
+        .and_then(|(fetched, done)| {
+            let bytes = fetched?.into_iter().sum();
+            Ok((done?, bytes))
+        })
+    }
 }
 
 /// Does something with each of these, several at once, until one fails; results are in the order of the items.
@@ -207,9 +260,14 @@ pub fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> anyhow::Resul
     Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner)?.into_values().collect())
 }
 
+/// Whether the copy of a file is here.
+fn is_here(file: &Found, path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.len() == file.bytes)
+}
+
 /// Fetches a file, if it is not here; returns the bytes that were fetched.
 fn fetch(place: &Place, bucket: &SourceBucket, file: &Found, path: &Path) -> anyhow::Result<u64> {
-    if fs::metadata(path).is_ok_and(|found| found.len() == file.bytes) {
+    if is_here(file, path) {
         return Ok(0);
     }
     Inbox::put(path, |to| {

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use serde_json::value::RawValue;
 use trawl_market::{TimeMicros, format_time};
 
-use super::client::{Client, encoded};
+use super::answers::Answers;
+use super::client::encoded;
 use super::day_files::date;
 
 /// Results of a page, the most that the server accepts.
@@ -38,7 +39,7 @@ pub struct Listed {
 pub struct Listings {
     /// Those of the last day, and those delisted since the first.
     pub last: Vec<Listed>,
-    /// Those of the first day; empty where they were not asked for.
+    /// Those of the first day; empty where it is the last one too.
     pub first: Vec<Listed>,
 }
 
@@ -50,12 +51,6 @@ pub struct Table {
     pub rows: usize,
     /// Decisions that the user should know.
     pub notes: Vec<String>,
-}
-
-#[derive(Debug, serde::Deserialize)]
-struct Page<T> {
-    /// Absent or null where there are none.
-    results: Option<Vec<T>>,
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -86,13 +81,8 @@ struct Ticker {
 }
 
 /// All results of a question.
-fn all<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> anyhow::Result<Vec<T>> {
-    let mut all = Vec::new();
-    client.pages(path, |body| {
-        all.extend(serde_json::from_slice::<Page<T>>(body)?.results.unwrap_or_default());
-        Ok(())
-    })?;
-    Ok(all)
+fn all<T: serde::de::DeserializeOwned>(answers: Answers<'_>, path: &str) -> anyhow::Result<Vec<T>> {
+    Ok(answers.pages::<Vec<T>>(path)?.into_iter().flatten().collect())
 }
 
 /// The filters of questions about these tickers; one without a filter where there are none.
@@ -111,9 +101,9 @@ fn filters(tickers: &[String]) -> Vec<String> {
 /// by ticker and date.
 ///
 /// # Errors
-/// Those of [`Client::pages`].
+/// Those of [`Answers::pages`].
 pub fn corporate_actions(
-    client: &Client,
+    answers: Answers<'_>,
     tickers: &[String],
     (from, to): (TimeMicros, TimeMicros),
     is_wanted: impl Fn(&str, TimeMicros) -> bool,
@@ -126,8 +116,8 @@ pub fn corporate_actions(
                 "/stocks/v1/{kind}?{column}.gte={from}&{column}.lte={to}&limit={ACTIONS_MAX}&sort={column}.asc{filter}"
             )
         };
-        splits.extend(all::<Split>(client, &path("splits", "execution_date"))?);
-        dividends.extend(all::<Dividend>(client, &path("dividends", "ex_dividend_date"))?);
+        splits.extend(all::<Split>(answers, &path("splits", "execution_date"))?);
+        dividends.extend(all::<Dividend>(answers, &path("dividends", "ex_dividend_date"))?);
     }
     // What has no date is refused by the import, with its line.
     let wanted = |ticker: &str, day: &str| date(day).is_none_or(|date| is_wanted(ticker, date));
@@ -202,11 +192,12 @@ pub(super) fn cell(text: &str) -> String {
     if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
-/// The stocks that were listed at some time of a span; `with_first`: also those of its first day, by which changes of tickers are noticed.
+/// The stocks that were listed on the first or on the last day of a span, or delisted in between. A company that was renamed has its old
+/// ticker in the listing of the first day alone.
 ///
 /// # Errors
-/// Those of [`Client::pages`].
-pub fn tickers(client: &Client, (from, to): (TimeMicros, TimeMicros), with_first: bool) -> anyhow::Result<Listings> {
+/// Those of [`Answers::pages`].
+pub fn tickers(answers: Answers<'_>, (from, to): (TimeMicros, TimeMicros)) -> anyhow::Result<Listings> {
     let path = |day: TimeMicros, active: bool| {
         let date = format_time(day);
         format!(
@@ -214,11 +205,11 @@ pub fn tickers(client: &Client, (from, to): (TimeMicros, TimeMicros), with_first
         )
     };
     let on = |day: TimeMicros| -> anyhow::Result<Vec<Listed>> {
-        let found = all::<Ticker>(client, &path(day, true))?;
+        let found = all::<Ticker>(answers, &path(day, true))?;
         Ok(found.into_iter().map(|ticker| listed(ticker, None)).collect())
     };
     let mut last = on(to)?;
-    for ticker in all::<Ticker>(client, &path(to, false))? {
+    for ticker in all::<Ticker>(answers, &path(to, false))? {
         let delisted = ticker.delisted_utc.as_deref().and_then(date_of);
         // Of one without a date nothing is known but that it is gone on the last day: it may have bars on all days before.
         if delisted.is_none_or(|date| date >= from) {
@@ -227,7 +218,7 @@ pub fn tickers(client: &Client, (from, to): (TimeMicros, TimeMicros), with_first
     }
     last.sort();
     last.dedup();
-    let first = if with_first && from < to { on(from)? } else { Vec::new() };
+    let first = if from < to { on(from)? } else { Vec::new() };
     Ok(Listings { last, first })
 }
 
@@ -252,24 +243,24 @@ mod tests {
     use super::*;
 
     fn read<T: serde::de::DeserializeOwned>(text: &str) -> Vec<T> {
-        serde_json::from_str::<Page<T>>(text).unwrap().results.unwrap_or_default()
+        serde_json::from_str(text).unwrap()
     }
 
     #[test]
     fn splits_and_dividends_of_a_date_are_one_row() {
         let splits = read(
-            r#"{"results":[{"ticker":"B","execution_date":"2024-06-10","split_from":1,"split_to":10},
+            r#"[{"ticker":"B","execution_date":"2024-06-10","split_from":1,"split_to":10},
                 {"ticker":"B","execution_date":"2024-06-10","split_from":1.0,"split_to":10.00},
                 {"ticker":"B","execution_date":"2024-06-10","split_from":2,"split_to":20},
                 {"ticker":"C","execution_date":"2024-06-10","split_from":1.0,"split_to":1.0},
                 {"ticker":"D","execution_date":"2024-06-10","split_from":1,"split_to":2},
-                {"ticker":"D","execution_date":"2024-06-10","split_from":1,"split_to":3}]}"#,
+                {"ticker":"D","execution_date":"2024-06-10","split_from":1,"split_to":3}]"#,
         );
         let dividends = read(
-            r#"{"results":[{"ticker":"B","ex_dividend_date":"2024-06-10","cash_amount":0.25,"currency":"USD"},
+            r#"[{"ticker":"B","ex_dividend_date":"2024-06-10","cash_amount":0.25,"currency":"USD"},
                 {"ticker":"B","ex_dividend_date":"2024-06-10","cash_amount":0.5,"currency":"usd"},
                 {"ticker":"B","ex_dividend_date":"2024-06-11","cash_amount":0.5,"currency":"CAD"},
-                {"ticker":"A","ex_dividend_date":"2024-06-11","cash_amount":0}]}"#,
+                {"ticker":"A","ex_dividend_date":"2024-06-11","cash_amount":0}]"#,
         );
         let table = actions_table(splits, dividends);
         assert_eq!(
@@ -278,7 +269,5 @@ mod tests {
         );
         assert_eq!((table.rows, table.notes.len()), (2, 2), "{table:?}");
         assert_eq!(table.notes[1], "1 dividend is not in USD and was left out");
-        assert!(read::<Split>(r#"{"results":null}"#).is_empty());
-        assert!(read::<Split>("{}").is_empty());
     }
 }

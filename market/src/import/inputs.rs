@@ -13,7 +13,7 @@ use crate::error::MarketError;
 use crate::limits::IMPORT_ROWS_MAX;
 use crate::quarantine::{BadRow, Reason};
 use crate::reading::{
-    DateOrderKey, FileFacts, LEAN_STORES, OrderEvidence, Policy, ReadOptions, RowBudget, Tickers, read_file,
+    DateOrderKey, FileFacts, LEAN_STORES, OrderEvidence, Policy, ReadOptions, RowBudget, Tickers, read_file, value_of,
 };
 use crate::reference::SymbolTable;
 use crate::sources::{Input, OpenOptions, open};
@@ -125,17 +125,20 @@ pub(super) fn read_all(
     Ok(ReadFiles { files, skipped, notes })
 }
 
-/// Meaning of a folder such as `symbol=AAPL` above a file: the name of the folder's key is that of a column, or mapped to it.
+/// Meaning of folders such as `symbol=AAPL` above a file: the name of the folder's key is that of a column, or mapped to it. Whether a
+/// date in the path is needed is decided when the file's columns are known.
 fn in_its_folder(input: &Input, mut how: ReadOptions) -> ReadOptions {
+    let partitions = input.partitions();
+    let value = |key: &str| value_of(&partitions, key).map(str::to_owned);
     let mapped = how.map.iter().position(|(meaning, _)| meaning == SYMBOL);
     let found = match mapped {
-        Some(at) => input.partition(&how.map[at].1),
-        None => SYMBOL_KEYS.iter().find_map(|key| input.partition(key)),
+        Some(at) => value(&how.map[at].1),
+        None => SYMBOL_KEYS.iter().find_map(|key| value(key)),
     };
     if let (Some(_), Some(at)) = (&found, mapped) {
         how.map.remove(at);
     }
-    ReadOptions { symbol: found.or(how.symbol), ..how }
+    ReadOptions { symbol: found.or(how.symbol), partitions, ..how }
 }
 
 /// An error and its causes.

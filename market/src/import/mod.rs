@@ -59,6 +59,7 @@ use crate::quarantine::{quarantine_path, write_quarantine};
 use crate::reading::ReadOptions;
 use crate::reference::attribute_name;
 use crate::snapshot::{CompactionLock, Heading, Sink, WriteLock, assemble};
+use crate::sources::Arrivals;
 use crate::store::Store;
 use crate::time::{TimeMicros, now};
 use crate::unfinished::sweep_unfinished;
@@ -73,6 +74,8 @@ pub struct ImportOptions {
     pub files: Vec<PathBuf>,
     /// What messages call a file that is a copy; its path otherwise.
     pub shown: BTreeMap<PathBuf, String>,
+    /// The files may still be on their way: each is waited for before it is read. They are no archives.
+    pub arrivals: Option<Arc<dyn Arrivals>>,
     /// The names of the files begin with dates: bars of other dates on the exchange's clock are no bars.
     pub dated_files: bool,
     /// The names of the files begin with dates: the symbol of a bar is that which has its ticker on the date of its file
@@ -129,7 +132,7 @@ pub struct ImportReport {
     pub timeframe_inferred: bool,
     /// The zone of times without one; `None` where it was not given.
     pub zone: Option<String>,
-    /// Number of input files by the format that they were recognised as.
+    /// Number of input files by the format that they were recognised as: that of a vendor, else the kind of file.
     pub formats: BTreeMap<String, u64>,
     /// Number of input files.
     pub files: u64,

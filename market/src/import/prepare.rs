@@ -19,7 +19,7 @@ use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::limits::{PREVIEW_BAD_ROWS_MAX, PREVIEW_BARS_MAX};
 use crate::quarantine::{QuarantinedRow, Reason};
-use crate::reading::{FileFacts, map_symbol};
+use crate::reading::{FileFacts, ImportFormat, map_symbol};
 use crate::reference::{Listing, SymbolTable};
 use crate::sources::expand;
 use crate::store::Store;
@@ -114,7 +114,7 @@ pub(super) struct Prepared {
 fn layouts<'a>(files: impl Iterator<Item = (&'a str, &'a FileFacts)>) -> Vec<FileLayout> {
     let mut layouts: Vec<FileLayout> = Vec::new();
     for (file, rows) in files {
-        let format = rows.format.to_string();
+        let format = if rows.format == ImportFormat::Csv { rows.kind.to_owned() } else { rows.format.to_string() };
         let same = |l: &&mut FileLayout| l.format == format && l.meanings == rows.meanings && l.ignored == rows.ignored;
         match layouts.iter_mut().find(same) {
             Some(layout) => layout.files += 1,
@@ -180,7 +180,7 @@ pub(super) fn prepare(
     memory: &MemoryPlan,
     (existing, listing): (Option<&Dataset>, Option<&Listing>),
 ) -> Result<Prepared, MarketError> {
-    let inputs = expand(&options.files, &options.shown)?;
+    let inputs = expand(&options.files, &options.shown, options.arrivals.as_ref())?;
     let spool = RowSpool::new(&store.root, memory.rows());
     let table = if options.ticker_dates { symbol_table(listing, existing)? } else { None };
     let read = read_all(&inputs, options, existing.is_some(), table.as_ref(), (&spool, memory))?;

@@ -81,6 +81,15 @@ impl<'a> Cells<'a> {
         }
     }
 
+    /// Whether a cell without a number has NaN in it, and is not empty.
+    pub fn is_nan(&self, row: usize) -> bool {
+        match self {
+            Self::Float(values) => values.is_valid(row) && values.value(row).is_nan(),
+            Self::Lines(_) | Self::Text(_) => self.text(row).trim().parse::<f64>().is_ok_and(f64::is_nan),
+            _ => false,
+        }
+    }
+
     #[inline]
     pub fn text(&self, row: usize) -> Cow<'a, str> {
         match self {

@@ -10,6 +10,7 @@ mod budget;
 mod cells;
 mod date_order;
 mod number;
+mod path_date;
 mod presets;
 mod rows;
 mod series;
@@ -26,6 +27,7 @@ pub(crate) use bind::CORE;
 pub(crate) use budget::RowBudget;
 pub(crate) use cells::NAIVE;
 pub(crate) use date_order::{DateOrderKey, OrderEvidence};
+pub(crate) use path_date::value_of;
 pub use presets::ImportFormat;
 pub(crate) use presets::is_data_row;
 pub(crate) use rows::{
@@ -60,6 +62,8 @@ pub struct ReadOptions {
     pub symbol_from: Option<SymbolPattern>,
     /// The symbol of a file that has no column of them, and whose name does not matter.
     pub symbol: Option<String>,
+    /// Keys and values of the folders `KEY=VALUE` above a file, the nearest first; set by an import for each file.
+    pub partitions: Vec<(String, String)>,
     /// Which symbols have the tickers of a file; set by an import whose files' names begin with dates.
     pub tickers: Option<Tickers>,
 }

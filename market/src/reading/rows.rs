@@ -11,6 +11,7 @@ mod times;
 
 use std::sync::Arc;
 
+use arrow_array::TimestampMicrosecondArray;
 use rayon::prelude::*;
 
 use self::part::{Part, PieceFacts};
@@ -18,6 +19,7 @@ use super::ReadOptions;
 use super::bind::{Binding, CORE, bind, check_columns};
 use super::budget::RowBudget;
 use super::date_order::{DateEvidence, OrderEvidence};
+use super::path_date::{PathDate, is_time, path_date};
 use super::presets::ImportFormat;
 use super::spacing::Spacing;
 use super::symbols::SymbolIds;
@@ -25,7 +27,7 @@ use crate::error::MarketError;
 use crate::limits::PIECE_BYTES;
 use crate::name::is_symbol;
 use crate::quarantine::BadRow;
-use crate::sources::{BarSource, Content, OpenOptions, Piece, open};
+use crate::sources::{BarSource, Batch, Column, Content, OpenOptions, Piece, open};
 use crate::time::{DateOrder, TimeMicros};
 
 /// Local time of a row whose time could not be read.
@@ -34,6 +36,8 @@ pub(crate) const UNREAD: TimeMicros = TimeMicros::MIN;
 const LEAN_SCALE: f64 = 10_000.0;
 /// The name of an input without a name.
 const UNNAMED: &str = "-";
+/// Begins the names of a lake's files as Spark and its like write them.
+const LAKE_PART: &str = "part-";
 /// What lakes write for a key without a value.
 const LAKE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
@@ -50,6 +54,8 @@ pub(crate) enum Policy {
 #[derive(Debug, Clone)]
 pub(crate) struct FileFacts {
     pub format: ImportFormat,
+    /// What kind of file it is.
+    pub kind: &'static str,
     /// Column of the file and what it means, in the file's order.
     pub meanings: Vec<(String, String)>,
     /// Headers of the time and of the symbols.
@@ -226,7 +232,8 @@ pub(crate) fn read_file<R: Receiver>(
     let read = || {
         let how = OpenOptions { format: options.format, columns: options.columns.as_deref() };
         let mut source = open(shown, name, content.clone(), how)?;
-        let mut reader = Reader::new(shown, name, &*source, options, policy)?;
+        let date = path_date(shown, &mut *source, options)?;
+        let mut reader = Reader::new(shown, name, (&*source, date), options, policy)?;
         source.want(reader.shape.wanted(source.columns().len()));
         loop {
             receiver.begin();
@@ -268,6 +275,8 @@ struct Shape<'a> {
     /// Some time of day was seen in the column that holds them.
     has_clock: bool,
     midnight: Option<TimeMicros>,
+    /// The last column is this date in every row: it is in the file's path.
+    path_date: Option<TimeMicros>,
     order: DateOrder,
     comma: bool,
     scale: f64,
@@ -280,6 +289,16 @@ impl Shape<'_> {
         let named = [Some(binding.time), binding.clock, binding.symbol];
         let used = |i: usize| named.contains(&Some(i)) || binding.values.iter().any(|(cell, _)| *cell == i);
         (0..width).map(used).collect()
+    }
+
+    /// A batch of a piece, with the column of the path's date, if there is one.
+    fn batch<'p>(&self, piece: &'p Piece, index: usize) -> Result<Batch<'p>, MarketError> {
+        let mut batch = piece.batch(index)?;
+        if let Some(date) = self.path_date {
+            let dates = TimestampMicrosecondArray::from_value(date, batch.lines.len());
+            batch.columns.push(Column::Array(Arc::new(dates)));
+        }
+        Ok(batch)
     }
 
     fn refused(&self, why: String) -> MarketError {
@@ -307,15 +326,20 @@ impl<'a> Reader<'a> {
     fn new(
         shown: &'a str,
         name: &str,
-        source: &dyn BarSource,
+        (source, path_date): (&dyn BarSource, Option<PathDate>),
         options: &'a ReadOptions,
         policy: Policy,
     ) -> Result<Self, MarketError> {
         let format = source.format();
-        let headers: Vec<String> = source.columns().iter().map(|h| h.trim().to_owned()).collect();
+        let mut headers: Vec<String> = source.columns().iter().map(|h| h.trim().to_owned()).collect();
+        headers.extend(path_date.iter().map(|path| path.heading.clone()));
         let plain: Vec<&str> = headers.iter().map(String::as_str).collect();
         check_columns(shown, &plain, options)?;
-        let mut binding = bind(shown, &plain, format, &options.map, policy == Policy::Keep)?;
+        let mut map = options.map.clone();
+        if path_date.as_ref().is_some_and(|path| !path.is_mapped) {
+            map.retain(|(meaning, _)| !is_time(meaning));
+        }
+        let mut binding = bind(shown, &plain, format, &map, policy == Policy::Keep)?;
         let bad = |why: String, expected: &str| MarketError::BadCsv {
             file: shown.to_owned(),
             why,
@@ -338,6 +362,10 @@ impl<'a> Reader<'a> {
             stem = Some(symbol.clone());
         } else if binding.symbol.is_none() {
             let symbol = format.symbol_of(name);
+            if !options.partitions.is_empty() && name.to_ascii_lowercase().starts_with(LAKE_PART) {
+                let why = "its name is that of a part of a lake, and it has no column of symbols".to_owned();
+                return Err(bad(why, "a folder such as symbol=AAPL, or --map symbol=COLUMN"));
+            }
             if policy == Policy::Quarantine && name == UNNAMED {
                 let why = "it has neither a name nor a column of symbols".to_owned();
                 return Err(bad(why, "a column symbol or ticker, or --map symbol=COLUMN"));
@@ -352,6 +380,7 @@ impl<'a> Reader<'a> {
         let heading = |cell: usize| headers[cell].clone();
         let facts = FileFacts {
             format,
+            kind: source.kind(),
             meanings: Vec::new(),
             time_heading: heading(binding.time),
             symbol_heading: binding.symbol.map(heading),
@@ -379,6 +408,7 @@ impl<'a> Reader<'a> {
             named,
             has_clock: false,
             midnight: format.midnight(name),
+            path_date: path_date.map(|path| path.date),
             order: options.date_order.unwrap_or(DateOrder::MonthFirst),
             comma: false,
             scale: 1.0,
@@ -419,7 +449,7 @@ impl<'a> Reader<'a> {
     ) -> Result<bool, MarketError> {
         let mut wave = next_wave(source, pace)?;
         if let Some(first) = wave.first().filter(|_| !self.classified) {
-            let batch = first.batch(0)?;
+            let batch = self.shape.batch(first, 0)?;
             // A file of blank lines has no rows to learn from.
             if matches!(first, Piece::Text(_)) && batch.lines.is_empty() && batch.broken.is_empty() {
                 return Ok(true);

@@ -203,6 +203,13 @@ impl BarSource for Columnar {
         }
     }
 
+    fn kind(&self) -> &'static str {
+        match self.kind {
+            Kind::Parquet => "parquet",
+            Kind::ArrowFile | Kind::ArrowStream => "arrow",
+        }
+    }
+
     fn want(&mut self, wanted: Vec<bool>) {
         self.wanted = wanted;
     }

@@ -3,6 +3,7 @@
 //! in memory. UTF-16, which some terminals write, is converted to UTF-8.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, Cursor, Read};
 use std::path::{Path, PathBuf};
@@ -26,11 +27,22 @@ const STDIN: &str = "-";
 /// Folders whose files are descriptors and devices; their names mean nothing.
 const DESCRIPTORS: [&str; 2] = ["/dev", "/proc"];
 
+/// Files that are read while others are still being fetched.
+pub trait Arrivals: fmt::Debug + Send + Sync {
+    /// Waits until a file is there, whole.
+    ///
+    /// # Errors
+    /// [`MarketError::Refused`] where it cannot be fetched.
+    fn wait(&self, file: &Path) -> Result<(), MarketError>;
+}
+
 type Archive = ZipArchive<Cursor<Arc<[u8]>>>;
 
 #[derive(Clone)]
 enum InputPlace {
     File(PathBuf),
+    /// A file that may not be there yet.
+    Arriving(PathBuf, Arc<dyn Arrivals>),
     /// Standard input or a pipe, which can be read only once.
     Held(Arc<[u8]>),
     Member(Archive, usize),
@@ -47,21 +59,26 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// The value of the folder `KEY=VALUE` above it, as lakes have them; percent signs and two digits are a byte.
-    pub fn partition(&self, key: &str) -> Option<String> {
+    /// Keys and values of the folders `KEY=VALUE` above it, the nearest first, as lakes have them; percent signs and two digits are
+    /// a byte.
+    pub fn partitions(&self) -> Vec<(String, String)> {
         let mut folders: Vec<&str> = self.shown.split(['/', '\\']).collect();
         folders.pop();
-        let mut named = folders.into_iter().rev().filter_map(|folder| folder.split_once('='));
-        named.find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| percent_decoded(value))
+        let named = folders.into_iter().rev().filter_map(|folder| folder.split_once('='));
+        named.map(|(key, value)| (key.to_owned(), percent_decoded(value))).collect()
     }
 
-    /// Its content, not yet decompressed.
+    /// Its content, not yet decompressed. Waits for a file that has not arrived.
     ///
     /// # Errors
-    /// [`MarketError::Input`], [`MarketError::Limit`].
+    /// [`MarketError::Input`], [`MarketError::Limit`]; those of [`Arrivals::wait`].
     pub fn content(&self) -> Result<Content, MarketError> {
         let bytes = match &self.place {
             InputPlace::File(path) => return Content::of_file(path, &self.shown),
+            InputPlace::Arriving(path, arrivals) => {
+                arrivals.wait(path)?;
+                return Content::of_file(path, &self.shown);
+            }
             InputPlace::Held(bytes) => Arc::clone(bytes),
             InputPlace::Member(archive, at) => {
                 // A clone shares the table of contents and has a position of its own.
@@ -246,12 +263,16 @@ fn damaged(file: &str, error: zip::result::ZipError) -> MarketError {
 }
 
 /// The inputs that these paths name, some of which messages call by other names: archives are replaced by their members, `-` is
-/// standard input. Sorted by name, so that the order in which files are given does not matter.
+/// standard input. Sorted by name, so that the order in which files are given does not matter. Files that are still to arrive are no archives.
 ///
 /// # Errors
 /// [`MarketError::Input`] for a path that cannot be opened, [`MarketError::BadCsv`] for an archive without files,
 /// [`MarketError::Limit`].
-pub(crate) fn expand(paths: &[PathBuf], names: &BTreeMap<PathBuf, String>) -> Result<Vec<Input>, MarketError> {
+pub(crate) fn expand(
+    paths: &[PathBuf],
+    names: &BTreeMap<PathBuf, String>,
+    arrivals: Option<&Arc<dyn Arrivals>>,
+) -> Result<Vec<Input>, MarketError> {
     let mut inputs = Vec::with_capacity(paths.len());
     for path in paths {
         if path == Path::new(STDIN) {
@@ -265,6 +286,10 @@ pub(crate) fn expand(paths: &[PathBuf], names: &BTreeMap<PathBuf, String>) -> Re
             MarketError::BadCsv { file: shown.clone(), why: why.to_owned(), expected }
         };
         let name = path.file_name().ok_or_else(|| refused("it does not name a file"))?.to_string_lossy().into_owned();
+        if let Some(arrivals) = arrivals {
+            add(Input { place: InputPlace::Arriving(path.clone(), Arc::clone(arrivals)), shown, name }, &mut inputs)?;
+            continue;
+        }
         let mut file = File::open(path).map_err(MarketError::input("read", &shown))?;
         let kind = file.metadata().map_err(MarketError::input("read", &shown))?;
         if kind.is_dir() {
@@ -387,6 +412,7 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+    use crate::reading::value_of;
 
     #[test]
     fn a_folder_with_a_key_has_a_value() {
@@ -396,9 +422,10 @@ mod tests {
             name: String::new(),
         };
         let lake = input("s3://b/lake/Symbol=BRK%2FB/year=2024/part-0=x.parquet");
-        assert_eq!(lake.partition("symbol").as_deref(), Some("BRK/B"));
-        assert_eq!(lake.partition("year").as_deref(), Some("2024"));
-        assert_eq!((lake.partition("part-0"), input("symbol=X").partition("symbol")), (None, None));
+        let expected = [("year", "2024"), ("Symbol", "BRK/B")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(lake.partitions(), expected, "the nearest first, and not the file's own name");
+        assert_eq!(value_of(&lake.partitions(), "symbol"), Some("BRK/B"));
+        assert_eq!((value_of(&lake.partitions(), "part-0"), input("symbol=X").partitions()), (None, Vec::new()));
         assert_eq!(percent_decoded("100%, 5%2, %zz, %+f"), "100%, 5%2, %zz, %+f");
     }
 

@@ -261,6 +261,10 @@ impl BarSource for TextSource {
         self.format
     }
 
+    fn kind(&self) -> &'static str {
+        if self.layout.is_json() { "json-lines" } else { "csv" }
+    }
+
     fn want(&mut self, wanted: Vec<bool>) {
         if let Some(layout) = Arc::get_mut(&mut self.layout) {
             layout.wanted = wanted;

@@ -24,6 +24,7 @@ use crate::limits::SOURCE_BATCH_ROWS;
 use crate::quarantine::Reason;
 use crate::reading::ImportFormat;
 
+pub use content::Arrivals;
 pub(crate) use content::{Content, Input, expand, read_file};
 pub(crate) use text::TextPiece;
 pub(crate) use text_cells::TextCells;
@@ -113,6 +114,11 @@ pub(crate) trait BarSource: Send {
 
     /// The vendor of these columns, as far as the file shows it.
     fn format(&self) -> ImportFormat;
+
+    /// What kind of file it is.
+    fn kind(&self) -> &'static str {
+        "csv"
+    }
 
     /// Selects the columns to read, before the first piece; the others need not be read.
     fn want(&mut self, wanted: Vec<bool>);

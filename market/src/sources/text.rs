@@ -195,6 +195,11 @@ struct SplitLines {
 }
 
 impl TextLayout {
+    /// Whether the lines are JSON.
+    pub fn is_json(&self) -> bool {
+        matches!(self.line, LineFormat::Object { .. })
+    }
+
     /// Whether commas do not separate cells, so that they are probably decimal signs.
     pub fn decimal_comma_likely(&self) -> bool {
         matches!(self.line, LineFormat::Delimited { delimiter, .. } if delimiter != ',')

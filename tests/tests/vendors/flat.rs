@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use trawl_tests::home::Home;
-use trawl_tests::process::{self, Background, Ended};
+use trawl_tests::process::{self, Ended};
 use trawl_tests::s3::{BUCKET, S3};
 
-use super::{bars, gzip, json, matched, no_secret, snapshot};
+use super::{bars, gzip, json, killed_at_random, matched, no_secret, snapshot};
 
 const HEADER: &str = "ticker,volume,open,close,high,low,window_start,transactions";
 /// Midnight in New York of 2024-01-02, nanoseconds.
@@ -381,28 +380,9 @@ fn an_import_from_a_bucket_that_is_killed_at_any_time_ends_with_the_same_bytes()
     json(home.trawl(&import(&folder.display().to_string(), "local")));
     let machine = Machine::new(&home, &s3);
 
-    // Some calls are refused, some answers cut off, all slow; the process is killed later and later.
+    // Some calls are refused, some answers cut off, all slow.
     s3.faults(r#"{"refuse_every": 7, "cut_every": 5, "delay_s": 0.05}"#);
-    let mut killed = 0;
-    let mut printed = String::new();
-    let whole = (0..40u64).find_map(|attempt| {
-        let mut running = Background::start("an import", &mut machine.command("us"));
-        let bound = std::time::Instant::now() + Duration::from_millis(60 + 130 * attempt);
-        while running.running() && std::time::Instant::now() < bound {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        if running.running() {
-            running.kill();
-            printed += &running.output();
-            killed += 1;
-            return None;
-        }
-        Some(running.wait(Duration::from_secs(60)))
-    });
-    assert!(killed >= 3, "{killed} kills");
-    let made = whole.unwrap_or_else(|| machine.run("us"));
-    printed += &made.stderr;
-    json(made);
+    let mut printed = killed_at_random(&home, |dataset| machine.command(dataset), "local");
     assert_eq!(bars(&home, "us"), expected(|_, _| true));
     assert_eq!(snapshot(&home, "us"), snapshot(&home, "local"));
     let files = |dataset: &str| -> BTreeMap<PathBuf, Vec<u8>> {
@@ -413,6 +393,16 @@ fn an_import_from_a_bucket_that_is_killed_at_any_time_ends_with_the_same_bytes()
     assert_eq!(files("us"), files("local"));
     assert!(super::files_below(&machine.cache.path().join("inbox")).is_empty(), "what was imported is deleted");
 
+    // Of an import from a bucket, files are read while others are fetched: the first four come together, the others later. What is here
+    // already is read without waiting.
+    s3.faults(r#"{"refuse_every": 0, "cut_every": 0}"#);
+    let made = json(machine.run("overlapped"));
+    let early = made["days"]["read_early"].as_u64().expect("a count");
+    assert!((1..9).contains(&early), "{made}");
+    assert_eq!(
+        json(home.trawl(&[&import(&folder.display().to_string(), "again")[..]].concat()))["days"]["read_early"],
+        0
+    );
     // Nothing is fetched again; of a day that was published again this day alone.
     s3.faults(r#"{"refuse_every": 0, "cut_every": 0, "delay_s": 0}"#);
     let same = json(machine.run("us"));

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Date32Array, Float64Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, Date32Array, Float64Array, RecordBatch, StringArray, Time64MicrosecondArray};
 use trawl_tests::home::Home;
 use trawl_tests::process;
 use trawl_tests::s3::{BUCKET, S3};
 
-use super::{bars, files_below, no_secret, snapshot};
+use super::{bars, files_below, killed_at_random, no_secret, snapshot};
 
 #[test]
 fn a_lake_out_of_a_dataset_is_the_same_dataset_again() {
@@ -17,12 +17,13 @@ fn a_lake_out_of_a_dataset_is_the_same_dataset_again() {
         ["AAPL", "BRK/B", "A%2F"].map(|symbol| format!("2024-01-{day:02},{symbol},{day}.5,{day}00.25\n"))
     });
     home.write("bars.csv", &format!("date,symbol,close,volume\n{}", rows.collect::<String>()));
-    let import = |dataset: &str, what: &[&str]| {
+    let import_command = |dataset: &str, what: &[&str]| {
         let words = ["data", "import", "--dataset", dataset, "--calendar", "24/7", "--timeframe", "1d", "--strict"];
         let mut command = home.command(&[&words[..], what].concat());
-        let source = s3.variables().into_iter().map(|(name, value)| (format!("TRAWL_SOURCE_{name}"), value));
-        process::run(command.envs(source))
+        command.envs(s3.variables().into_iter().map(|(name, value)| (format!("TRAWL_SOURCE_{name}"), value)));
+        command
     };
+    let import = |dataset: &str, what: &[&str]| process::run(&mut import_command(dataset, what));
     import("first", &["bars.csv"]).expect_code(0);
     let made = home.trawl(&["data", "export", "first", "--hive", "-o", "lake"]).expect_code(0);
     assert_eq!(made.stdout, "wrote 72 bars of 3 symbols to lake\n");
@@ -45,6 +46,29 @@ fn a_lake_out_of_a_dataset_is_the_same_dataset_again() {
     }
     import("second", &["lake"]).expect_code(0);
     assert_eq!(snapshot(&home, "second"), snapshot(&home, "first"));
+    // The same lake into a bucket and out of it again.
+    let address = format!("s3://{BUCKET}/out/first");
+    let export = |to: &str, more: &[&str]| {
+        let mut command = home.command(&[&["data", "export", "first", "-o", to][..], more].concat());
+        let own = s3.variables().into_iter().map(|(name, value)| (format!("TRAWL_SOURCE_{name}"), value));
+        process::run(command.envs(own))
+    };
+    // Calls that are refused or cut off are made again.
+    s3.faults(r#"{"refuse_every": 4, "cut_every": 5}"#);
+    let put = export(&address, &["--hive"]).expect_code(0);
+    s3.faults(r#"{"refuse_every": 0, "cut_every": 0}"#);
+    assert_eq!(put.stdout, format!("wrote 72 bars of 3 symbols to {address}\n"));
+    s3.faults(r#"{"delay_s": 0.03}"#);
+    killed_at_random(&home, |dataset| import_command(dataset, &[&address]), "first");
+    s3.faults(r#"{"delay_s": 0}"#);
+    let taken = export(&address, &["--hive"]).expect_code(2);
+    assert!(taken.stderr.contains(&format!("--hive cannot write to '{address}'")), "{}", taken.stderr);
+    assert!(taken.stderr.contains("nothing below it"), "{}", taken.stderr);
+    let file = export(&format!("{address}.parquet"), &[]).expect_code(2);
+    assert!(file.stderr.contains("to which lakes alone are written"), "{}", file.stderr);
+    let secret = export("s3://key:hunter2@b", &["--hive"]).expect_code(2);
+    assert!(secret.stderr.contains("credentials and options"), "{}", secret.stderr);
+    no_secret(&[&home.data_root()], &[&put.stderr, &taken.stderr, &file.stderr, &secret.stderr], &["hunter2"]);
     // A prefix is taken as it is written, percent signs too.
     s3.put(&home.path("lake"), "lakes/a%20b~c");
     let ended = import("third", &[&format!("s3://{BUCKET}/lakes/a%20b~c")]).expect_code(0);
@@ -139,4 +163,98 @@ fn each_damaged_file_of_a_lake_has_its_own_message_with_its_path() {
     let made = super::json(import(&["--json"]));
     assert_eq!((&made["skipped"].as_array().unwrap().len(), &made["bars"]), (&2, &3.into()), "{made}");
     assert_eq!(made["quarantined"], serde_json::json!({ "zero or negative price": 1 }));
+}
+
+#[test]
+fn a_date_in_the_path_is_the_time_of_daily_bars_and_the_date_of_shorter_ones() {
+    let home = Home::new();
+    let numbers = |values: [f64; 2]| Arc::new(Float64Array::from(values.to_vec())) as ArrayRef;
+    let words = |values: [&str; 2]| Arc::new(StringArray::from(values.to_vec())) as ArrayRef;
+    let day = |day: u8| parquet(vec![("symbol", words(["A", "B"])), ("close", numbers([f64::from(day), 50.0]))]);
+    let minute = |minute: i64| (9 * 60 + 30 + minute) * 60_000_000;
+    let clocks = || Arc::new(Time64MicrosecondArray::from(vec![minute(0), minute(1)])) as ArrayRef;
+    let closes = || ("close", numbers([1.5, 2.5]));
+    let write = |path: &str, bytes: &[u8]| {
+        let path = home.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    for number in 1..9 {
+        write(&format!("spark/date=2024-01-{number:02}/part-0.parquet"), &day(number));
+        write(&format!("parts/year=2024/month=1/day={number:02}/part-0.parquet"), &day(number));
+        write(&format!("other/trade_day=202401{number:02}/part-0.parquet"), &day(number));
+        let text = format!("symbol,time,close\nA,09:30:00,{number}\nA,09:31:00,{number}.5\n");
+        write(&format!("text/dt=2024-01-{number:02}/part-0.csv"), text.as_bytes());
+        let folder = format!("2024-01-{number:02}/symbol=A");
+        write(&format!("clocks/date={folder}/part-0.parquet"), &parquet(vec![("time", clocks()), closes()]));
+        write(&format!("named/d={folder}/part-0.parquet"), &parquet(vec![("time", clocks()), closes()]));
+    }
+    let import = |from: &str, dataset: &str, more: &[&str]| {
+        let words = ["data", "import", from, "--dataset", dataset, "--calendar", "24/7", "--strict"];
+        home.trawl(&[&words[..], more].concat())
+    };
+    let made = super::json(import("spark", "spark", &["--json"]));
+    assert_eq!(
+        (&made["timeframe"], &made["bars"], &made["formats"]),
+        (&"1d".into(), &16.into(), &serde_json::json!({ "parquet": 8 }))
+    );
+    assert!(bars(&home, "spark").contains("\nA,2024-01-08,8\nB,2024-01-01,50\n"), "{}", bars(&home, "spark"));
+    import("parts", "parts", &[]).expect_code(0);
+    import("other", "other", &["--map", "time=trade_day"]).expect_code(0);
+    for dataset in ["parts", "other"] {
+        assert_eq!(snapshot(&home, dataset), snapshot(&home, "spark"), "{dataset}");
+    }
+    let minutes = ["--timeframe", "1m", "--tz", "America/New_York"];
+    for (from, more) in [("text", &[][..]), ("clocks", &[]), ("named", &["--map", "time=d"])] {
+        import(from, from, &[&minutes[..], more].concat()).expect_code(0);
+        let found = bars(&home, from);
+        let times: Vec<&str> = found.lines().skip(1).map(|line| line.split(',').nth(1).unwrap()).collect();
+        assert_eq!(
+            (times.len(), times[0], times[3]),
+            (16, "2024-01-01T14:30:00Z", "2024-01-02T14:31:00Z"),
+            "{from}: {found}"
+        );
+    }
+
+    // Dates of the file take precedence, unless --map names the key; a time is never taken from elsewhere.
+    let dates = || Arc::new(Date32Array::from(vec![19_724, 19_725])) as ArrayRef;
+    write("own/date=1999-01-01/A.parquet", &parquet(vec![("timestamp", dates()), closes()]));
+    import("own", "own", &[]).expect_code(0);
+    assert!(bars(&home, "own").contains("\nA,2024-01-02,1.5\nA,2024-01-03,2.5\n"));
+    let one = |name: &str| parquet(vec![(name, dates()), ("symbol", words(["A", "B"])), closes()]);
+    write("mapped/known=2024-02-01/A.parquet", &one("timestamp"));
+    import("mapped", "mapped", &["--map", "time=known", "--timeframe", "1d"]).expect_code(0);
+    assert!(bars(&home, "mapped").contains("\nA,2024-02-01,1.5\nB,2024-02-01,2.5\n"), "{}", bars(&home, "mapped"));
+    let none = parquet(vec![("symbol", words(["A", "B"])), closes()]);
+    for (path, more, message) in [
+        (
+            "date=__HIVE_DEFAULT_PARTITION__/A.parquet",
+            &[][..],
+            "'__HIVE_DEFAULT_PARTITION__' of the key 'date' in its path is not a date",
+        ),
+        ("date=2024-02-30/A.parquet", &[], "'2024-02-30' of the key 'date' in its path is not a date"),
+        (
+            "year=2024/month=2/A.parquet",
+            &[],
+            "no date or time, and none of the keys in its path (year, month) is a date",
+        ),
+        (
+            "year=2024/A.parquet",
+            &["--map", "time=date"],
+            "neither its header nor its path has 'date', which --map names",
+        ),
+        ("year=2024/A.parquet", &["--map", "time=year"], "'2024' of the key 'year' in its path is not a date"),
+    ] {
+        let _ = std::fs::remove_dir_all(home.path("bad"));
+        write(&format!("bad/{path}"), &none);
+        let refused = import("bad", "bad", more).expect_code(2);
+        assert!(
+            refused.stderr.contains(message) && refused.stderr.contains("A.parquet"),
+            "{message}: {}",
+            refused.stderr
+        );
+    }
+    write("unnamed/date=2024-01-02/part-0.parquet", &parquet(vec![("symbols", words(["A", "B"])), closes()]));
+    let refused = import("unnamed", "unnamed", &[]).expect_code(2);
+    assert!(refused.stderr.contains("its name is that of a part of a lake"), "{}", refused.stderr);
 }

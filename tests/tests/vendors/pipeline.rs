@@ -19,9 +19,9 @@ impl Bucket {
     fn new() -> Self {
         let bucket = Self { home: Home::new(), s3: S3::start() };
         let mut text = "date,symbol,close\n".to_owned();
-        for symbol in 0..640 {
+        for symbol in 0..1_000 {
             for day in 2..30 {
-                text += &format!("2024-01-{day:02},S{symbol:03},{}\n", 100 + (symbol * 7 + day * day) % 50);
+                text += &format!("2024-01-{day:02},S{symbol:04},{}\n", 100 + (symbol * 7 + day * day) % 50);
             }
         }
         bucket.home.write("bars.csv", &text);
@@ -37,20 +37,38 @@ impl Bucket {
     }
 }
 
+/// That files arrived while others were computed, in each turn of that way and in no other.
+#[track_caller]
+fn fetched_ahead(report: &serde_json::Value) {
+    let ahead = |way: &str| -> Vec<u64> {
+        let turns = report[way]["fetched_ahead"].as_array().expect("counts");
+        turns.iter().map(|count| count.as_u64().expect("a count")).collect()
+    };
+    for way in ["sequential", "overlapped"] {
+        assert!(ahead(way).iter().all(|count| *count == 0), "{way}: {report:#}");
+    }
+    assert!(ahead("prefetched").iter().all(|count| *count > 0), "{report:#}");
+}
+
 #[test]
 fn files_that_are_fetched_ahead_take_less_time_than_one_after_another() {
     let bucket = Bucket::new();
-    let bench = ["bench", "pipeline", "--dataset", "d", "--backend", "cpu", "--threads", "2", "--repeats", "1"];
+    let bench = ["bench", "pipeline", "--dataset", "d", "--backend", "cpu", "--threads", "2", "--repeats", "3"];
     let ended = bucket.trawl(&[&bench[..], &["--json"]].concat(), &[]);
     // A slow store takes minutes: each turn is reported as it ends.
     for line in
-        ["1 of 4: Prefetched took ", " s, not counted\n", "2 of 4: Sequential took ", "4 of 4: Prefetched took "]
+        ["1 of 10: Prefetched took ", " s, not counted\n", "2 of 10: Sequential took ", "10 of 10: Prefetched took "]
     {
         assert!(ended.stderr.contains(line), "{line}: {}", ended.stderr);
     }
     let report = parsed(ended);
-    let seconds = |way: &str| report[way]["median_s"].as_f64().expect("seconds");
+    // The least of three: another process may take the CPU in any of them.
+    let seconds = |way: &str| {
+        let all = report[way]["all_s"].as_array().expect("seconds").iter().filter_map(serde_json::Value::as_f64);
+        all.fold(f64::INFINITY, f64::min)
+    };
     let (sequential, prefetched) = (seconds("sequential"), seconds("prefetched"));
+    fetched_ahead(&report);
     assert!(seconds("overlapped") > 0.0 && report["files"].as_u64() > Some(4), "{report:#}");
     assert!(prefetched < 0.8 * sequential, "{prefetched} s ahead, {sequential} s one after another: {report:#}");
     assert_eq!((&report["device"], &report["simulated"]), (&serde_json::Value::Null, &false.into()));
@@ -77,9 +95,7 @@ fn a_scan_from_a_bucket_is_computed_on_a_device_while_the_next_files_are_fetched
     let found = parsed(ended);
     assert_eq!((&found["backend"], &found["simulated"]), (&"cuda".into(), &true.into()), "{found:#}");
     assert!(found["device"].as_str().is_some_and(|name| name.contains("(emulated)")), "{found:#}");
-    let seconds = |way: &str| found[way]["median_s"].as_f64().expect("seconds");
-    let (sequential, prefetched) = (seconds("sequential"), seconds("prefetched"));
-    assert!(prefetched < sequential, "{prefetched} s ahead, {sequential} s one after another: {found:#}");
+    fetched_ahead(&found);
     let lines = String::from_utf8(bucket.home.read("driver.jsonl")).expect("text");
     let did: serde_json::Value = serde_json::from_str(lines.lines().last().expect("a line")).expect("JSON");
     assert!(did["launches"].as_u64() >= Some(4) && did["bytes_in"].as_u64() > Some(100_000), "{did}");

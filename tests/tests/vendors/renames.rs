@@ -1,13 +1,16 @@
 //! Companies that were renamed, and tickers that several companies used, over HTTP.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use trawl_tests::home::Home;
 use trawl_tests::polygon::{Faults, Market, Polygon};
+use trawl_tests::process::Background;
 
 use super::rest::{DAY, FIRST, MINUTE, User, bar, words};
-use super::{bars, json as parsed, matched, snapshot};
+use super::{bars, files_below, json as parsed, matched, snapshot};
 
 /// A company that is FB for two sessions and META from then on; a fund that is META on the first session and METV from then on; a fund that
 /// is FB on the last session; one that is delisted. All are known by their FIGI.
@@ -193,4 +196,98 @@ fn changes_that_polygon_does_not_know_or_contradicts_are_reported() {
         assert!(notes.contains(why), "{notes}");
         assert_eq!(made["import"]["bars"], 11, "no bar is lost");
     }
+}
+
+#[test]
+fn minutes_of_all_stocks_are_those_of_every_ticker_of_the_span_without_listings_too() {
+    let home = Home::new();
+    let mut market = renaming();
+    // Listed on the second session, and renamed before the last one: in no listing of the first or the last day.
+    let between = [(1, "MID"), (2, "MID"), (3, "NOW")];
+    for (session, ticker) in between {
+        let start = FIRST + session * DAY;
+        market.days.push(bar(ticker, start, 30.0));
+        market.minutes.extend((0..30).map(|minute| bar(ticker, start + (570 + minute) * MINUTE, 30.0)));
+    }
+    let listed = |ticker: &str, from: &str, until: Option<&str>| json!({ "ticker": ticker, "name": "Between", "composite_figi": "N", "from": from, "until": until });
+    market.tickers.push(listed("MID", "2024-01-03", Some("2024-01-05")));
+    market.tickers.push(listed("NOW", "2024-01-05", None));
+    // Nobody has FB after Meta.
+    market.tickers.retain(|ticker| ticker["composite_figi"] != "P");
+    market.days.retain(|bar| (bar.ticker, bar.t) != ("FB", FIRST + 3 * DAY));
+    market.minutes.retain(|bar| bar.ticker != "FB" || bar.t < FIRST + 3 * DAY);
+    let expected = market.minutes.len();
+    let server = Polygon::start(market, Faults { page: 7, ..Faults::default() });
+    let made = parsed(User::new(&home, &server).run(&words("us", &["--universe", "--timeframe", "1m"])));
+    assert_eq!((made["import"]["bars"].as_u64(), made["import"]["rows_quarantined"].as_u64()), (Some(390), Some(0)));
+    assert_eq!(expected, 390, "the server's bars are all there");
+    let count =
+        |symbol: &str| closes(&home, "us").iter().filter(|line| line.starts_with(&format!("{symbol} "))).count();
+    assert_eq!(["DEAD", "FB", "META", "METV", "MID", "NOW"].map(count), [60, 60, 90, 90, 60, 30]);
+    let scan = |more: &[&str]| {
+        let words = ["scan", "--dataset", "us", "--where", "close > 0", "--format", "csv", "--quiet", "--output", "-"];
+        matched(&home.trawl(&[&words[..], more].concat()).expect_code(0).stdout)
+    };
+    let (then, now) = (scan(&["--as-of", "2024-01-03"]), scan(&[]));
+    for symbol in ["DEAD", "FB", "METV", "MID"] {
+        assert!(then.iter().any(|other| other == symbol), "{symbol}: no survivorship bias at a past day: {then:?}");
+    }
+    assert!(!now.iter().any(|symbol| ["DEAD", "FB", "MID"].contains(&symbol.as_str())), "{now:?}");
+}
+
+#[test]
+fn an_answer_with_bars_of_other_days_is_refused() {
+    let home = Home::new();
+    let server = Polygon::start(renaming(), Faults { ignores_days: true, ..Faults::default() });
+    let user = User::new(&home, &server);
+    // Until the third, META is the ticker of a fund: its bar would be one of the company.
+    for more in [
+        &["--symbols", "META", "--listings"][..],
+        &["--symbols", "META", "--listings", "--timeframe", "1m"],
+        &["--universe"],
+    ] {
+        let refused = user.run(&words("us", more)).expect_code(1);
+        let parts = ["in the answer to /v2/aggs/", "a bar is of 2024-01-0", "which is outside of 2024-01-0"];
+        assert!(parts.iter().all(|part| refused.stderr.contains(part)), "{more:?}: {}", refused.stderr);
+        home.trawl(&["data", "inspect", "us"]).expect_code(2);
+    }
+}
+
+#[test]
+fn an_import_that_is_killed_after_every_answer_asks_for_each_of_them_once() {
+    let home = Home::new();
+    let server = Polygon::start(renaming(), Faults::default());
+    let user = User::new(&home, &server);
+    let asked = |dataset| words(dataset, &["--symbols", "DEAD,FB,META,METV", "--listings", "--corporate-actions"]);
+    parsed(user.run(&asked("expected")));
+    let whole = server.log();
+    let kinds =
+        ["/v3/reference/tickers", "/vX/reference/tickers", "/stocks/v1/splits", "/stocks/v1/dividends", "/v2/aggs"];
+    let count = |log: &[(String, u16)]| kinds.map(|kind| log.iter().filter(|(path, _)| path.starts_with(kind)).count());
+    let [tables @ .., bars] = count(&whole);
+    assert!(tables == [3, 2, 1, 1] && bars >= 6, "{whole:?}");
+
+    let kept = || -> Vec<PathBuf> {
+        let is_answer = |path: &PathBuf| path.extension().is_some_and(|end| end == "csv" || end == "json");
+        files_below(&user.cache_folder()).into_iter().filter(is_answer).collect()
+    };
+    for killed in 1..whole.len() {
+        server.fail(Faults { silent_after: 1, ..Faults::default() });
+        let mut running = Background::start("an import", &mut user.command(&asked("us")));
+        let is_kept = || (kept().len() >= killed).then_some(());
+        trawl_tests::wait::until(Duration::from_secs(60), is_kept).expect("one more answer is kept");
+        running.kill();
+        assert_eq!(kept().len(), killed, "one answer, and no more");
+    }
+    // What is older than a week is asked for again.
+    let old = kept().into_iter().find(|path| path.extension().is_some_and(|end| end == "json")).expect("an answer");
+    let then = SystemTime::now() - Duration::from_secs(8 * 24 * 3600);
+    std::fs::File::options().write(true).open(&old).unwrap().set_modified(then).unwrap();
+    server.fail(Faults::default());
+    parsed(user.run(&asked("us")));
+    assert_eq!(snapshot(&home, "us"), snapshot(&home, "expected"));
+    let resumed = server.log().split_off(whole.len());
+    let paths: BTreeSet<&String> = resumed.iter().map(|(path, _)| path).collect();
+    assert_eq!((paths.len(), resumed.len()), (whole.len(), whole.len() + 1), "{resumed:?}");
+    assert!(kept().is_empty(), "nothing is left");
 }

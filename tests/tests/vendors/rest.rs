@@ -8,7 +8,7 @@ use trawl_tests::home::Home;
 use trawl_tests::polygon::{Bar, Faults, KEY, Market, Polygon};
 use trawl_tests::process::{self, Background, Ended};
 
-use super::{bars, json as parsed, matched, no_secret, snapshot};
+use super::{bars, json as parsed, killed_at_random, matched, no_secret, snapshot};
 
 /// Midnight in New York of 2024-01-02, milliseconds.
 pub(super) const FIRST: i64 = 1_704_171_600_000;
@@ -70,7 +70,11 @@ impl<'a> User<'a> {
         Self { home, cache, url: server.url.clone() }
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub(super) fn cache_folder(&self) -> std::path::PathBuf {
+        self.cache.path().to_owned()
+    }
+
+    pub(super) fn command(&self, words: &[&str]) -> Command {
         self.command_to(&self.url, words)
     }
 
@@ -239,6 +243,16 @@ fn an_import_over_http_that_is_killed_at_any_time_ends_with_the_same_bytes() {
     printed += &user.run(&words).expect_code(0).stderr;
     assert_eq!(snapshot(&home, "us"), snapshot(&home, "expected"));
     assert!(server.log().len() > asked + 8);
+    // And at random, while the server has its faults.
+    home.trawl(&["data", "rm", "us"]).expect_code(0);
+    let delay = Duration::from_millis(20);
+    server.fail(Faults { page: 90, cut_every: 7, broken_every: 11, delay, ..Faults::default() });
+    let start = |dataset: &str| {
+        let mut words = words.clone();
+        words[1] = dataset;
+        user.command(&words)
+    };
+    printed += &killed_at_random(&home, start, "expected");
 
     // What was answered whole is not asked for again.
     let mut other = words.clone();

@@ -1,4 +1,4 @@
-//! The key of the HTTP interface is in nothing that a process prints, sends or writes, whatever the server answers and however it ends.
+//! The keys of the HTTP interface and of buckets are in nothing that a process prints, sends or writes, whatever the server answers and however it ends.
 
 use std::process::Command;
 use std::time::Duration;
@@ -38,9 +38,15 @@ impl User {
             &["--from", "2024-01-02", "--to", "2024-01-05", "--endpoint", url],
             more,
         ];
-        let mut command = self.home.command(&words.concat());
+        let mut command = self.logging(&words.concat());
+        command.env("POLYGON_API_KEY", KEY);
         command
-            .env("POLYGON_API_KEY", KEY)
+    }
+
+    /// A process that logs everything.
+    fn logging(&self, words: &[&str]) -> Command {
+        let mut command = self.home.command(words);
+        command
             .env("TRAWL_DATA_CACHE", self.cache.path())
             .env("TRAWL_LOG", "trace")
             .env("RUST_BACKTRACE", "full")
@@ -184,5 +190,64 @@ fn the_key_of_the_bucket_of_results_is_in_nothing_that_a_cluster_prints_sends_or
     for posted in collector.posted() {
         let text = format!("{}{:?}{}", posted.line, posted.headers, String::from_utf8_lossy(&posted.body));
         assert!(!text.contains(&secret), "the key was exported: {text}");
+    }
+}
+
+/// The bucket from which files are imported: its variables are of their own.
+#[test]
+fn the_key_of_the_bucket_of_files_is_in_nothing_that_an_import_prints_sends_or_writes() {
+    let (user, s3) = (User::new(), S3::start());
+    let rows = "ticker,volume,open,close,high,low,window_start,transactions\nX,1.5,1,1,1,1,1704171600000000000,2\n";
+    let folder = user.home.path("flat/2024/01");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("2024-01-02.csv.gz"), super::gzip(rows)).expect("a file");
+    s3.put(&user.home.path("flat"), "raw/day_aggs_v1");
+    let source: Vec<(String, String)> =
+        s3.variables().into_iter().map(|(name, value)| (format!("TRAWL_SOURCE_{name}"), value)).collect();
+    let own = |end: &str| source.iter().find(|(name, _)| name.ends_with(end)).expect("a variable").1.clone();
+    let (secret, bad) = (own("SECRET_ACCESS_KEY"), "hunter3wrong");
+    let place = format!("s3://{BUCKET}/raw/day_aggs_v1");
+    let command = |more: &[(&str, &str)]| {
+        let words = ["data", "import", "polygon-flat", &place, "--dataset", "us"];
+        let mut command = user.logging(&words);
+        command.envs(source.iter().cloned()).envs(more.iter().copied());
+        command
+    };
+    let mut printed = Vec::new();
+    let mut keep = |ended: process::Ended| printed.extend([ended.stdout, ended.stderr]);
+    // A store that is slow, while the import waits for its answer and crashes.
+    s3.faults(r#"{"delay_s": 30}"#);
+    let running = Background::start("an import", &mut command(&[]));
+    let asked = || (s3.faults("{}")["at_once"].as_u64() > Some(0)).then_some(());
+    trawl_tests::wait::until(BOUND, asked).expect("the import asks the store");
+    if cfg!(target_os = "linux") {
+        let line = std::fs::read(format!("/proc/{}/cmdline", running.id())).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&line).contains(&secret));
+    }
+    running.signal("ABRT");
+    let crashed = running.wait(BOUND);
+    assert_eq!(crashed.code, None, "it ended by the signal");
+    keep(crashed);
+    // One that refuses and cuts off; one that denies, which is sent a signature and not the key.
+    s3.faults(r#"{"delay_s": 0, "refuse_every": 2, "cut_every": 3}"#);
+    keep(process::run(&mut command(&[])).expect_code(0));
+    let head = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let denies = Receiver::http(vec![Reply::Http(head.to_owned())]);
+    let other = [("TRAWL_SOURCE_AWS_SECRET_ACCESS_KEY", bad), ("TRAWL_SOURCE_AWS_ENDPOINT_URL", &*denies.url)];
+    let denied = process::run(&mut command(&other));
+    assert!(denied.code != Some(0) && denied.stderr.contains(&place), "{}", denied.stderr);
+    keep(denied);
+    // An import exports no spans; a scan does, with these variables in its environment.
+    let words = ["scan", "--dataset", "us", "--where", "close > 0", "--quiet"];
+    keep(process::run(user.logging(&words).envs(source.iter().cloned())).expect_code(0));
+
+    let texts: Vec<&str> = printed.iter().map(String::as_str).collect();
+    assert!(texts.iter().any(|text| text.contains(&place)), "the bucket itself is named");
+    let secrets = [secret.as_str(), bad];
+    no_secret(&[&user.home.data_root(), &user.home.path(""), user.cache.path()], &texts, &secrets);
+    assert!(!user.collector.posted().is_empty() && !denies.posted().is_empty(), "spans and requests were sent");
+    for posted in user.collector.posted().into_iter().chain(denies.posted()) {
+        let text = format!("{}{:?}{}", posted.line, posted.headers, String::from_utf8_lossy(&posted.body));
+        assert!(secrets.iter().all(|secret| !text.contains(secret)), "the key was exported: {text}");
     }
 }

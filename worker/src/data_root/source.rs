@@ -1,11 +1,12 @@
-//! A bucket from which files are imported. It need not be that of the data root: its variables begin with [`PREFIX`], and where none
+//! A bucket from which files are imported, and to which lakes are exported. It need not be that of the data root: its variables begin with [`PREFIX`], and where none
 //! of them is set, those of Amazon's own tools count.
 
+use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use trawl_market::{ObjectsError, TimeMicros};
+use trawl_market::{Objects as _, ObjectsError, TimeMicros};
 use trawl_objects::{AddressError, open_bucket_as};
 
 use super::bucket::Bucket;
@@ -34,7 +35,7 @@ pub struct SourceObject {
     pub tag: String,
 }
 
-/// A bucket to read from.
+/// A bucket of others, to read from or to write to.
 #[derive(Debug, Clone)]
 pub struct SourceBucket(Bucket);
 
@@ -83,6 +84,14 @@ impl SourceBucket {
         // What is no ETag is the time of a store without them.
         let tag = Some(tag).filter(|tag| !tag.starts_with("modified ")).map(Arc::from);
         self.0.fetch_if(path, tag, to)
+    }
+
+    /// Puts a file, in place of an object that is there.
+    ///
+    /// # Errors
+    /// [`ObjectsError`].
+    pub fn put(&self, path: &str, file: &File) -> Result<(), ObjectsError> {
+        self.0.put(path, file)
     }
 }
 

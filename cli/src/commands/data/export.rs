@@ -17,7 +17,8 @@ use trawl_market::{Adjustment, AsOf, Dataset, LoadedBars, MarketError, TimeMicro
 
 use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
-use crate::vendor::client::encoded;
+use crate::vendor::inbox::at_once;
+use crate::vendor::lake_out::{LakeOut, is_address};
 use trawl_front::human::counted;
 use trawl_front::output::atomic_file::StagedFile;
 
@@ -26,13 +27,16 @@ const BATCH_ROWS: usize = 64 * 1024;
 
 const AFTER_HELP: &str = "\
 One row per bar, sorted by symbol and time: symbol,time and the dataset's columns. Times are UTC; of daily and longer bars \
-they are dates. Imported again with the same timeframe and calendar, an export of all bars is the same snapshot.
+they are dates. Imported again with the same timeframe and calendar, an export of all bars is the same snapshot. A lake of --hive in a \
+directory appears when all of it is written; in a bucket, file after file. The bucket's variables are TRAWL_SOURCE_AWS_ENDPOINT_URL and \
+so on, as for an import.
 
 Examples:
   trawl data export us5 -o us5.parquet
   trawl data export us5 --symbol IBM -o - | head
   trawl data export mine --from 2024-01-01 --adjust split -o adjusted.csv
-  trawl data export mine --hive -o lake";
+  trawl data export mine --hive -o lake
+  trawl data export mine --hive -o s3://lakes/mine";
 
 /// Write the bars of a dataset to a CSV, Parquet or Arrow file
 #[derive(Debug, clap::Args)]
@@ -42,8 +46,9 @@ pub struct Args {
     #[arg(value_name = "DATASET")]
     dataset: String,
 
-    /// File to write: .csv, .parquet or .arrow; '-' writes CSV to standard output. With --hive a directory that is not there yet
-    #[arg(long, short, value_name = "FILE")]
+    /// File to write: .csv, .parquet or .arrow; '-' writes CSV to standard output. With --hive a directory that is not there
+    /// yet, or s3://BUCKET/PREFIX with nothing below it
+    #[arg(long, short, value_name = "FILE|URL")]
     output: PathBuf,
 
     /// Only this symbol; several with commas or by repeating
@@ -62,13 +67,10 @@ pub struct Args {
     #[arg(long, value_name = "HOW", default_value = "none")]
     adjust: String,
 
-    /// Write a directory of Parquet files, one for each symbol in a folder such as symbol=AAPL
+    /// Write a lake of Parquet files, one for each symbol in a folder such as symbol=AAPL
     #[arg(long)]
     hive: bool,
 }
-
-/// The file of a symbol in a lake.
-const PART: &str = "bars.parquet";
 
 fn time(text: &str) -> Result<AsOf, String> {
     match AsOf::parse(text).map_err(|mistake| format!("{mistake}; {}", mistake.help))? {
@@ -84,6 +86,12 @@ enum Kind {
 }
 
 fn kind(path: &Path) -> Result<Kind, UserMistake> {
+    if is_address(path) {
+        return Err(UserMistake::with_help(
+            format!("'{}' is in a bucket, to which lakes alone are written", path.display()),
+            "add --hive for a lake below that address, or name a file of this machine",
+        ));
+    }
     let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
     match ending.as_str() {
         _ if path == Path::new("-") => Ok(Kind::Csv),
@@ -144,46 +152,24 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a lake: group after group, so that no more than the bars of one are in memory. The directory appears when all is written.
+/// Writes a lake: group after group, so that no more than the bars of one are in memory; several files at once.
 fn hive(
     dataset: &Dataset,
     args: &Args,
     span: (TimeMicros, TimeMicros),
     adjustment: &Adjustment,
 ) -> anyhow::Result<ExitCode> {
-    let target = &args.output;
-    let failed = || format!("cannot write '{}'", target.display());
-    if target == Path::new("-") || target.exists() {
-        return Err(UserMistake::with_help(
-            format!("--hive cannot write to '{}'", target.display()),
-            "name a directory that does not exist yet",
-        )
-        .into());
-    }
     check_symbols(dataset, &args.symbol).map_err(of_market)?;
-    let beside = target.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-    let folder = tempfile::Builder::new().prefix(".trawl-export-").tempdir_in(beside).with_context(failed)?;
+    let lake = LakeOut::open(&args.output)?;
     let (mut rows, mut symbols) = (0, 0);
     for group in dataset.manifest.filled_groups() {
-        for bars in of_group(dataset, group, &args.symbol, span, adjustment).map_err(of_market)? {
-            let own = folder.path().join(format!("symbol={}", encoded(&bars.symbol)));
-            std::fs::create_dir(&own).with_context(failed)?;
-            let mut file = std::fs::File::create(own.join(PART)).with_context(failed)?;
-            (rows, symbols) = (rows + bars.times.len(), symbols + 1);
-            parquet_of_symbol(&bars, &dataset.manifest.columns, &mut file).with_context(failed)?;
-            file.sync_data().with_context(failed)?;
-        }
+        let all = of_group(dataset, group, &args.symbol, span, adjustment).map_err(of_market)?;
+        at_once(&all, |bars| lake.part(&bars.symbol, |file| parquet_of_symbol(bars, &dataset.manifest.columns, file)))?;
+        (rows, symbols) = (rows + all.iter().map(|bars| bars.times.len()).sum::<usize>(), symbols + all.len());
     }
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).with_context(failed)?;
-    }
-    std::fs::rename(folder.path(), target).with_context(failed)?;
-    // It has another name now: there is nothing to delete.
-    let _ = folder.keep();
+    let target = lake.keep()?;
     let what = format!("{} of {}", counted(rows, "bar"), counted(symbols, "symbol"));
-    writeln!(io::stdout(), "wrote {what} to {}", target.display()).context("cannot write to standard output")?;
+    writeln!(io::stdout(), "wrote {what} to {target}").context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
 }
 

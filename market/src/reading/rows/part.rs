@@ -94,7 +94,7 @@ impl<'a> Part<'a> {
         self.rows.reserve(piece.rows_hint());
         for index in 0..piece.batches() {
             let mut facts = BatchFacts::default();
-            let batch = piece.batch(index).and_then(|batch| {
+            let batch = self.shape.batch(piece, index).and_then(|batch| {
                 facts.read = (batch.lines.len() + batch.broken.len()) as u64;
                 self.read_batch(index, &batch, &mut facts)
             });
@@ -267,7 +267,10 @@ impl<'a> Part<'a> {
             values.push(match columns[*cell].number(row, shape.comma) {
                 Cell::Number(value) if keep || value.is_finite() => value,
                 Cell::Missing if keep || !shape.core.contains(&Some(at)) => f64::NAN,
-                Cell::Missing => return Err((Reason::EmptyCell, Some(*cell))),
+                Cell::Missing => {
+                    let reason = if columns[*cell].is_nan(row) { Reason::Nan } else { Reason::EmptyCell };
+                    return Err((reason, Some(*cell)));
+                }
                 Cell::Text if keep => {
                     if self.facts.garbage[at].is_none() {
                         let message = shape.message(line, (Reason::NotANumber, Some(*cell)), columns, row);
@@ -383,7 +386,7 @@ impl Shape<'_> {
             "line {line}, column '{}': '{text}' is {}{cause}",
             self.headers[cell],
             match reason {
-                Reason::NotANumber => "not a number",
+                Reason::NotANumber | Reason::Nan => "not a number",
                 Reason::BadTime => "not a date or time in a known form, such as 2024-06-21 or 2024-06-21 09:30:00",
                 Reason::BadSymbol => "not a symbol",
                 Reason::EmptyCell => "empty",

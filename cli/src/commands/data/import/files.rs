@@ -123,6 +123,7 @@ pub fn run(args: FileArgs, context: &Context) -> anyhow::Result<ExitCode> {
         dataset,
         files,
         shown,
+        arrivals: None,
         dated_files: false,
         ticker_dates: false,
         replaced_dates: Vec::new(),

@@ -5,17 +5,19 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use trawl_market::{
-    Appending, Calendar, ImportFormat, ImportOptions, ImportReport, ReadOptions, Store, TimeMicros, Timeframe,
-    check_importable, format_time, import_files, now,
+    Appending, Arrivals, Calendar, ImportFormat, ImportOptions, ImportReport, ReadOptions, Store, TimeMicros,
+    Timeframe, check_importable, format_time, import_files, now,
 };
 
 use super::files::{calendar, memory};
 use super::report::report_text;
 use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
+use crate::vendor::arriving::Arriving;
 use crate::vendor::day_files::{DAY, DayFile, DayFiles, date, day_files, kind_of};
 use crate::vendor::inbox::Inbox;
 use crate::vendor::place::{Found, Place};
@@ -30,8 +32,8 @@ Files are YYYY-MM-DD.csv.gz in folders of years and months, in a directory or a 
 file's header. A day whose file is the one that was imported before (by size and ETag, in a directory by size and time) is neither \
 fetched nor read; of a file that was published again, the day's bars replace those of before, also where they are gone. A session of \
 the calendar without a file is reported, from --from to --to where they are given. A file that cannot be read refuses the import, and nothing changes. Files of a bucket are \
-copied into the folder of --data-cache first, several at once; an import that was interrupted goes on with what it had fetched. \
-The copies are deleted when they are imported.
+copied into the folder of --data-cache, several at once, and read as they arrive; an import that was interrupted goes on with what it \
+had fetched. The copies are deleted when they are imported.
 
 The bucket's variables are TRAWL_SOURCE_AWS_ENDPOINT_URL, TRAWL_SOURCE_AWS_ACCESS_KEY_ID, TRAWL_SOURCE_AWS_SECRET_ACCESS_KEY and \
 TRAWL_SOURCE_AWS_REGION; where none of them is set, those without TRAWL_SOURCE_. Polygon's endpoint is https://files.massive.com.
@@ -115,6 +117,8 @@ struct Days {
     missing: Vec<String>,
     /// Bytes that were fetched; 0 from a directory.
     bytes_fetched: u64,
+    /// Files that were begun to be read while others were still being fetched.
+    read_early: usize,
 }
 
 /// What the command prints as JSON.
@@ -160,6 +164,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         unchanged: work.unchanged.len(),
         missing,
         bytes_fetched: 0,
+        read_early: 0,
     };
     let has_days = !work.new.is_empty() || !work.republished.is_empty();
     // A table, or another calendar, is taken without days too.
@@ -175,27 +180,35 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let wanted: Vec<&Found> = work.new.iter().chain(&work.republished).map(|day| &day.file).collect();
-    let (paths, fetched) = if has_days { inbox.fetch(&place, &wanted)? } else { (Vec::new(), 0) };
-    days.bytes_fetched = fetched;
-    let shown = paths.iter().zip(&wanted).map(|(path, file)| (path.clone(), place.shown(&file.path)));
-    let options = ImportOptions {
-        dataset: args.dataset.clone(),
-        shown: shown.collect::<BTreeMap<_, _>>(),
-        files: paths,
-        dated_files: has_days,
-        ticker_dates: has_days,
-        replaced_dates: work.republished.iter().map(|file| file.date).collect(),
-        read: ReadOptions { format: ImportFormat::Polygon, ..ReadOptions::default() },
-        timeframe: has_days.then_some(timeframe),
-        strict: true,
-        calendar: args.calendar,
-        clock: Some(now()),
-        symbols: args.symbols,
-        memory: args.memory,
-        appending: Appending::Auto,
-        ..ImportOptions::default()
+    let dataset = args.dataset.clone();
+    let replaced_dates = work.republished.iter().map(|file| file.date).collect();
+    // Copies are read as they arrive; the dataset is not touched before all have been read.
+    let import = |files: Vec<PathBuf>, arriving: Option<&Arc<Arriving>>| {
+        let shown = files.iter().zip(&wanted).map(|(path, file)| (path.clone(), place.shown(&file.path)));
+        let options = ImportOptions {
+            dataset,
+            shown: shown.collect::<BTreeMap<_, _>>(),
+            files,
+            arrivals: arriving.map(|arriving| Arc::clone(arriving) as Arc<dyn Arrivals>),
+            dated_files: has_days,
+            ticker_dates: has_days,
+            replaced_dates,
+            read: ReadOptions { format: ImportFormat::Polygon, ..ReadOptions::default() },
+            timeframe: has_days.then_some(timeframe),
+            strict: true,
+            calendar: args.calendar,
+            clock: Some(now()),
+            symbols: args.symbols,
+            memory: args.memory,
+            appending: Appending::Auto,
+            ..ImportOptions::default()
+        };
+        let report = import_files(&store, &options).map_err(of_market)?;
+        Ok((report, arriving.map_or(0, |arriving| arriving.read_early())))
     };
-    let report = import_files(&store, &options).map_err(of_market)?;
+    let ((report, read_early), fetched) =
+        if has_days { inbox.fetch_while(&place, &wanted, import)? } else { (import(Vec::new(), None)?, 0) };
+    (days.bytes_fetched, days.read_early) = (fetched, read_early);
     if !has_days {
         print(&days, Some(&report), (args.json, false), context)?;
         return Ok(ExitCode::SUCCESS);

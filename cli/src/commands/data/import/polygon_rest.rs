@@ -17,7 +17,8 @@ use super::polygon_flat::day;
 use super::report::report_text;
 use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
-use crate::vendor::bars::span_of;
+use crate::vendor::answers::Answers;
+use crate::vendor::bars::{span_of, tickers_of};
 use crate::vendor::client::{Client, ENDPOINT, Key, TRY_SECONDS};
 use crate::vendor::companies::companies;
 use crate::vendor::inbox::{Inbox, at_once};
@@ -36,11 +37,12 @@ const AFTER_HELP: &str = "\
 The key comes from POLYGON_API_KEY or MASSIVE_API_KEY, or from the file that --api-key-file names; it is in no message and no file. \
 Every answer is followed to its last page. What fails and may pass (429, 5xx, a lost connection) is tried again with growing random \
 waits, at least as long as Retry-After asks for. Answers are kept in the folder of --data-cache until all are there: an import that \
-was interrupted goes on where it was. Prices are not adjusted; --corporate-actions adds splits and dividends, which a scan applies \
+was interrupted goes on where it was, with listings, splits and dividends that are not older than a week. Prices are not adjusted; --corporate-actions adds splits and dividends, which a scan applies \
 with --adjust.
 
 --universe means every stock: with 1d the market of each session in one request each, which includes those that are delisted since; \
-with shorter bars the tickers of the last day and those delisted since the first.
+with shorter bars each ticker that was listed on the first or on the last day, was delisted in between, or has a daily bar on one of the \
+sessions, which takes one request each.
 
 Examples:
   trawl data import polygon-rest --dataset us --universe --from 2024-01-02 --to 2024-06-28 --corporate-actions --listings
@@ -175,16 +177,27 @@ pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     inbox.take()?;
     let span = (args.from, args.to);
     let of_minutes = args.universe && timeframe != Timeframe::DAY;
+    let answers = Answers { client: &client, inbox: &inbox, last_day: args.to };
     let listings = match args.listings || of_minutes {
-        true => tickers(&client, span, args.listings)?,
+        true => tickers(answers, span)?,
         false => Listings::default(),
     };
-    let mut tickers_of_all: Vec<String> = listings.last.iter().map(|one| one.ticker.clone()).collect();
+    let all_listed = listings.last.iter().chain(&listings.first);
+    let mut tickers_of_all: Vec<String> = all_listed.map(|one| one.ticker.clone()).collect();
+    if of_minutes {
+        // A ticker that came and went between the first and the last day is in no listing of them.
+        let markets = at_once(&market_days(calendar, span), |market| market.answer(&client, &inbox))?;
+        for file in markets.iter().flatten() {
+            tickers_of_all.extend(tickers_of(file)?);
+            tickers_of_all.sort_unstable();
+            tickers_of_all.dedup();
+        }
+    }
     let held = held_symbols(&store, &args.dataset)?;
     let mut asked = Asked::default();
     let (mut factors, mut symbols) = (None, None);
     if args.listings {
-        let companies = companies(&client, listings, args.to, &mut asked.notes)?;
+        let companies = companies(answers, listings, args.to, &mut asked.notes)?;
         let tenures = || companies.iter().flat_map(|company| &company.tenures);
         tickers_of_all.extend(tenures().map(|tenure| tenure.listed.ticker.clone()));
         asked.renamed = companies.iter().filter(|company| company.tenures.len() > 1).count();
@@ -219,12 +232,12 @@ pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         }
         (false, _) => named.questions,
     };
-    let answers = at_once(&questions, |question| question.answer(&client, &inbox))?;
+    let files_of = at_once(&questions, |question| question.answer(&client, &inbox))?;
     asked.questions = questions.len();
-    asked.without_bars = answers.iter().filter(|answer| answer.is_none()).count();
+    asked.without_bars = files_of.iter().filter(|answer| answer.is_none()).count();
     asked.notes.extend(named.notes);
     for (symbol, own) in args.symbols.iter().zip(&named.of_name) {
-        if own.iter().all(|at| answers.get(*at).is_none_or(Option::is_none)) {
+        if own.iter().all(|at| files_of.get(*at).is_none_or(Option::is_none)) {
             asked.symbols_without_bars.push(symbol.clone());
         }
     }
@@ -235,7 +248,7 @@ pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
             Some(table) if !args.symbols.is_empty() => named.symbols.contains(&*table.symbol_of_ticker(ticker, date)),
             _ => true,
         };
-        let table = corporate_actions(&client, &tickers, span, is_wanted)?;
+        let table = corporate_actions(answers, &tickers, span, is_wanted)?;
         asked.corporate_actions = table.rows;
         asked.notes.extend(table.notes);
         factors = (table.rows > 0).then_some(table.text);
@@ -250,13 +263,13 @@ pub fn run(mut args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let replaced_dates = match args.again {
         true => questions
             .iter()
-            .zip(&answers)
+            .zip(&files_of)
             .filter(|(_, answer)| answer.is_some())
             .filter_map(|(q, _)| q.date())
             .collect(),
         false => Vec::new(),
     };
-    let files: Vec<PathBuf> = answers.into_iter().flatten().collect();
+    let files: Vec<PathBuf> = files_of.into_iter().flatten().collect();
     let (factors, symbols) = (factors?, symbols?);
     if files.is_empty() && factors.is_none() && symbols.is_none() {
         inbox.delete();
