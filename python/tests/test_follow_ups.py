@@ -152,8 +152,11 @@ def test_datasets_and_answers_go_to_spawned_processes_and_back(data_root, tmp_pa
 
 def test_columns_of_all_symbols_and_what_is_gone(data_root):
     answer = tw.scan("us5", where=GOLDEN_CROSS, select="rsi(14)", as_of=AS_OF, values="all")
-    again = pickle.loads(pickle.dumps(answer))
-    assert again.to_bytes("csv") == answer.to_bytes("csv") and again.rows == answer.rows
+    again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(answer))))
+    # The document names the dataset alone, as it was scanned.
+    for format in ("csv", "json", "ndjson", "parquet", "arrow"):
+        assert again.to_bytes(format) == answer.to_bytes(format), format
+    assert again.rows == answer.rows and again.document["dataset"] == "us5"
     temporary = tw.Dataset.from_polars(bars(range(10), lambda day: 10.0 + day), calendar="24/7")
     sent = pickle.dumps(tw.scan(temporary, where="close > sma(3)"))
     del temporary

@@ -20,7 +20,8 @@ def _threaded(method: Callable[Concatenate[Remote, P], R], **usual: Any) -> Call
 
     @functools.wraps(method)
     async def called(self: AsyncRemote, *arguments: P.args, **named: P.kwargs) -> R:
-        return await asyncio.to_thread(method, self._remote, *arguments, **cast(Any, {**usual, **named}))
+        named.update({name: value for name, value in usual.items() if name not in named})
+        return await asyncio.to_thread(method, self._remote, *arguments, **named)
 
     return called
 

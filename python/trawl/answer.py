@@ -176,9 +176,9 @@ class Answer:
         It is about the bars that the answer was computed from, also when the dataset has newer ones.
         """
         symbols = list(symbol) if isinstance(symbol, (list, tuple)) else [symbol]
-        wrong = next((name for name in symbols if not isinstance(name, str)), None)
-        if wrong is not None:
-            raise Mistake(f"a symbol is expected, not {type(wrong).__name__}", help="its name, such as answer.why('IBM'), or a list of names")
+        wrong = [name for name in symbols if not isinstance(name, str)]
+        if wrong:
+            raise Mistake(f"a symbol is expected, not {type(wrong[0]).__name__}", help="its name, such as answer.why('IBM'), or a list of names")
         found = [Why(of) for of in self._source.why(symbols)] if symbols else []
         return found if isinstance(symbol, (list, tuple)) else found[0]
 

@@ -62,7 +62,7 @@ def get_function_groups() -> dict[str, list[str]]:
 
     >>> import trawl as tw
     >>> tw.ta.get_function_groups()["Price Transform"]
-    ['AVGDEV', 'AVGPRICE', 'MEDPRICE', 'TYPPRICE', 'WCLPRICE']
+    ['AVGDEV', 'AVGPRICE', 'HA', 'MEDPRICE', 'TYPPRICE', 'WCLPRICE']
     """
     groups: dict[str, list[str]] = {}
     for name, entry in sorted(_entries().items()):
