@@ -33,13 +33,15 @@ def asked(answer):
 def of_first(answer):
     assert answer.symbols == ["A"] and answer.why("A")["status"] == "matched" and answer.why("B")["status"] == "not_matched"
     assert [miss["symbol"] for miss in answer.near()] == ["B"]
+    assert {why["as_of"] for why in answer.why(["A", "B"])} == {answer.as_of}
     return asked(answer)
 
 
 def check_follow_ups(place, data_root, name):
     """Of a server or of this package: each way to an answer."""
     market = tw.Dataset.from_polars(bars(range(10), lambda day: 10.0 + day), name=name, root=data_root, calendar="24/7")
-    answers = [place.scan(name, **RISING), place.scan(name, **RISING, as_of="now"), place.scan(f"{name}@{market.snapshot}", **RISING)]
+    answers = [place.scan(name, **RISING, as_of=when) for when in (None, "now", "2024-01-08")]
+    answers.append(place.scan(f"{name}@{market.snapshot}", **RISING))
     if place is not tw:
         scan = place.submit(name, **RISING)
         # By its id alone, as a program has it that did not submit it.
@@ -60,7 +62,7 @@ def check_follow_ups(place, data_root, name):
         assert asked(answer) == said
         assert answer.dataset == market.identity and answer.symbols == ["A"]
         # A question of one's own about the same bars.
-        assert place.near(answer.dataset, RISING["where"]) == said[2]
+        assert place.near(answer.dataset, RISING["where"], as_of=answer.as_of) == said[2]
     # The marks of an answer are over its bars; the name alone means the newest.
     assert place.chart(name, "A", "sma(3)", marks=answers[0]).svg == chart != place.chart(name, "A", "sma(3)", marks=RISING["where"]).svg
 
