@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use trawl_plan::graph::Op;
 use trawl_plan::{Input, Program};
 
-use crate::cpu::{self, Lanes, ResidentLayout, Schedule, Source, Tile, Workspace};
+use crate::cpu::{self, LANES, Lanes, ResidentLayout, Schedule, Source, Tile, Workspace};
 use crate::cuda::{Constants, LowerError, Lowering, Sequence};
 use crate::{Bars, Cancel, Cancelled, Precision, Real, SymbolInput, Tiles, TilesError, TypedTiles, chunks};
 
@@ -226,7 +226,7 @@ impl Executable {
     ) -> Result<(), Cancelled> {
         let outputs = self.outputs.len();
         let mut workspace = Workspace::<T>::new(&self.0.schedule);
-        let mut values = Vec::with_capacity(T::STRIP_BARS);
+        let mut values = vec![0.0; LANES * T::STRIP_BARS];
         for chunk in chunks(symbols) {
             let members: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
             let first = chunk.iter().map(|&i| from[i]).min().unwrap_or(0);
@@ -235,14 +235,12 @@ impl Executable {
             workspace.run(source, first, cancel, |w, strip| {
                 // Output by output: the rows of one fit into the nearest cache, those of all do not.
                 for output in 0..outputs {
-                    for (lane, visible) in lanes.visible.iter().enumerate() {
+                    w.values(source, output, strip.clone(), &mut values);
+                    for ((lane, visible), values) in lanes.visible.iter().enumerate().zip(values.chunks(strip.len())) {
                         let rows = strip.start.max(from[chunk[lane]])..strip.end.min(*visible);
-                        if rows.is_empty() {
-                            continue;
+                        if !rows.is_empty() {
+                            keep(chunk[lane], output, &values[rows.start - strip.start..rows.end - strip.start]);
                         }
-                        values.clear();
-                        w.values(source, output, lane, rows, &mut values);
-                        keep(chunk[lane], output, &values);
                     }
                 }
             })?;
