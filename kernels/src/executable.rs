@@ -233,13 +233,17 @@ impl Executable {
             let lanes = Lanes::of(&members, self.input_begins(first));
             let source = Source::Lanes(&lanes);
             workspace.run(source, first, cancel, |w, strip| {
+                // Of each lane the rows that are wanted of this strip: most strips of ragged symbols have none.
+                let wanted = |lane: usize| strip.start.max(from[chunk[lane]])..strip.end.min(lanes.visible[lane]);
+                let all = (0..lanes.visible.len()).map(wanted).filter(|rows| !rows.is_empty());
+                let Some(rows) = all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)) else { return };
                 // Output by output: the rows of one fit into the nearest cache, those of all do not.
                 for output in 0..outputs {
-                    w.values(source, output, strip.clone(), &mut values);
-                    for ((lane, visible), values) in lanes.visible.iter().enumerate().zip(values.chunks(strip.len())) {
-                        let rows = strip.start.max(from[chunk[lane]])..strip.end.min(*visible);
-                        if !rows.is_empty() {
-                            keep(chunk[lane], output, &values[rows.start - strip.start..rows.end - strip.start]);
+                    w.values(source, output, rows.clone(), &mut values);
+                    for (lane, values) in values.chunks(rows.len()).take(lanes.visible.len()).enumerate() {
+                        let own = wanted(lane);
+                        if !own.is_empty() {
+                            keep(chunk[lane], output, &values[own.start - rows.start..own.end - rows.start]);
                         }
                     }
                 }
