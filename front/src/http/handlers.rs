@@ -84,10 +84,7 @@ pub(crate) async fn answered(app: &Arc<App>, route: &'static Route, mut request:
     let (peer, action) = (peer_of(&request).address, route.path);
     let call = match admitted(app, route, &mut request) {
         Ok(call) => call,
-        Err(problem) => {
-            refusals::log(peer, action, None, &problem);
-            return problem.into_response();
-        }
+        Err(problem) => return problem.into_response(),
     };
     let Some(call) = call else {
         let refused = |problem: Problem| {
@@ -127,12 +124,21 @@ pub(crate) async fn answered(app: &Arc<App>, route: &'static Route, mut request:
     }
 }
 
-/// Who makes a request, if that matters, and may make it. Decided before the body is read: a stranger costs no more than a head.
+/// Who makes a request, if that matters, and may make it. Decided before the body is read: a stranger costs no more than a head. A refusal
+/// is logged.
 fn admitted(app: &App, route: &Route, request: &mut Request) -> Result<Option<Call>, Problem> {
     let peer = peer_of(request);
-    guard::check(&peer, request.uri(), request.headers())?;
+    let action = route.path;
+    guard::check(&peer, request.uri(), request.headers())
+        .inspect_err(|problem| refusals::log(peer.address, action, None, problem))?;
     let Some(rule) = route.rule else { return Ok(None) };
-    let caller = app.access.admit(rule, request.headers(), &peer).map_err(|status| Problem::of_status(&status))?;
+    let caller = app.access.admit(rule, request.headers(), &peer).map_err(|status| {
+        let problem = Problem::of_status(&status);
+        let (peer, status, why) = (&peer.address, problem.status.as_u16(), &problem.error.message);
+        // The rule has said so as a warning, by the name of the RPC.
+        tracing::info!(target: AUDIT_TARGET, %peer, action, outcome = "refused", status, why, "request");
+        problem
+    })?;
     // A removed header cannot be logged.
     let authorization = request.headers_mut().remove(header::AUTHORIZATION);
     Ok(Some(Call { caller, peer, authorization }))
