@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use trawl_plan::graph::Op;
 use trawl_plan::{Input, Program};
 
-use crate::cpu::{self, Lanes, ResidentLayout, Schedule, Source, Tile, Workspace};
+use crate::cpu::{self, LANES, Lanes, ResidentLayout, Schedule, Source, Tile, Workspace};
 use crate::cuda::{Constants, LowerError, Lowering, Sequence};
 use crate::{Bars, Cancel, Cancelled, Precision, Real, SymbolInput, Tiles, TilesError, TypedTiles, chunks};
 
@@ -226,23 +226,25 @@ impl Executable {
     ) -> Result<(), Cancelled> {
         let outputs = self.outputs.len();
         let mut workspace = Workspace::<T>::new(&self.0.schedule);
-        let mut values = Vec::with_capacity(T::STRIP_BARS);
+        let mut values = vec![0.0; LANES * T::STRIP_BARS];
         for chunk in chunks(symbols) {
             let members: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
             let first = chunk.iter().map(|&i| from[i]).min().unwrap_or(0);
             let lanes = Lanes::of(&members, self.input_begins(first));
             let source = Source::Lanes(&lanes);
             workspace.run(source, first, cancel, |w, strip| {
+                // Of each lane the rows that are wanted of this strip: most strips of ragged symbols have none.
+                let wanted = |lane: usize| strip.start.max(from[chunk[lane]])..strip.end.min(lanes.visible[lane]);
+                let all = (0..lanes.visible.len()).map(wanted).filter(|rows| !rows.is_empty());
+                let Some(rows) = all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)) else { return };
                 // Output by output: the rows of one fit into the nearest cache, those of all do not.
                 for output in 0..outputs {
-                    for (lane, visible) in lanes.visible.iter().enumerate() {
-                        let rows = strip.start.max(from[chunk[lane]])..strip.end.min(*visible);
-                        if rows.is_empty() {
-                            continue;
+                    w.values(source, output, rows.clone(), &mut values);
+                    for (lane, values) in values.chunks(rows.len()).take(lanes.visible.len()).enumerate() {
+                        let own = wanted(lane);
+                        if !own.is_empty() {
+                            keep(chunk[lane], output, &values[own.start - rows.start..own.end - rows.start]);
                         }
-                        values.clear();
-                        w.values(source, output, lane, rows, &mut values);
-                        keep(chunk[lane], output, &values);
                     }
                 }
             })?;

@@ -1,7 +1,10 @@
-//! Tables that cross to Python and back by the Arrow C stream interface, without copies. This module and `tensor` have the only `unsafe`.
+//! Tables that cross to Python and back by the Arrow C stream interface, and arrays of NumPy, without copies. This module and `tensor`
+//! have the only `unsafe`.
 
 use std::ffi::CStr;
 use std::io::Cursor;
+use std::panic::AssertUnwindSafe;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray as _;
@@ -11,6 +14,7 @@ use arrow_array::{
     Array as _, ArrayRef, DictionaryArray, Float64Array, Int64Array, RecordBatch, RecordBatchIterator,
     RecordBatchReader as _, StringArray, TimestampMicrosecondArray,
 };
+use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -192,6 +196,14 @@ pub struct Numbers {
     _kept: ArrayRef,
 }
 
+impl Numbers {
+    /// Numbers that nobody else has.
+    pub fn own(values: ScalarBuffer<f64>) -> Self {
+        let (at, len) = (values.as_ptr() as usize, values.len());
+        Self { at, len, typestr: "<f8", writable: true, _kept: Arc::new(Float64Array::new(values, None)) }
+    }
+}
+
 #[pymethods]
 impl Numbers {
     #[getter]
@@ -209,26 +221,32 @@ impl Numbers {
     }
 }
 
-/// A table of columns from the bytes of arrays: `f8` (numbers), `i8` (whole numbers), `M8` (microseconds of a clock without a zone),
-/// `M8:ZONE` (microseconds in UTC, shown in a zone), `category` (a pair of whole numbers, -1 for missing, and the texts that they mean).
+/// A table of columns from arrays of NumPy, whose memory it reads as long as it lives: `f8` (numbers), `i8` (whole numbers), `M8`
+/// (microseconds of a clock without a zone), `M8:ZONE` (microseconds in UTC, shown in a zone), `category` (a pair of whole numbers, -1 for
+/// missing, and the texts that they mean). Numbers are not copied; times and categories are if some are missing.
 #[pyfunction]
-pub fn table_of_bytes(columns: Vec<(String, String, Bound<'_, PyAny>)>) -> PyResult<Table> {
+pub fn table_of_arrays(columns: Vec<(String, String, Bound<'_, PyAny>)>) -> PyResult<Table> {
     let mut fields = Vec::new();
     let mut arrays: Vec<ArrayRef> = Vec::new();
     for (name, kind, value) in columns {
         let array: ArrayRef = match kind.as_str() {
-            "f8" => Arc::new(Float64Array::from(cells(&value, f64::from_ne_bytes)?)),
-            "i8" => Arc::new(Int64Array::from(cells(&value, i64::from_ne_bytes)?)),
+            "f8" => Arc::new(Float64Array::new(numbers_of(&value)?, None)),
+            "i8" => Arc::new(Int64Array::new(cells(&value, "<i8")?.into(), None)),
             kind if kind == "M8" || kind.starts_with("M8:") => {
-                let times = cells(&value, i64::from_ne_bytes)?.into_iter();
-                let times =
-                    times.map(|time| (time != NOT_A_TIME).then_some(time)).collect::<TimestampMicrosecondArray>();
+                let times = ScalarBuffer::<i64>::from(cells(&value, "<M8[us]")?);
+                let times: TimestampMicrosecondArray = match times.contains(&NOT_A_TIME) {
+                    false => TimestampMicrosecondArray::new(times, None),
+                    true => times.iter().map(|time| (*time != NOT_A_TIME).then_some(*time)).collect(),
+                };
                 Arc::new(times.with_timezone_opt(kind.strip_prefix("M8:")))
             }
             "category" => {
                 let (codes, texts): (Bound<'_, PyAny>, Vec<String>) = value.extract()?;
-                let codes = cells(&codes, i64::from_ne_bytes)?.into_iter().map(|code| (code >= 0).then_some(code));
-                let keys: Int64Array = codes.collect();
+                let codes = ScalarBuffer::<i64>::from(cells(&codes, "<i8")?);
+                let keys: Int64Array = match codes.iter().any(|code| *code < 0) {
+                    false => Int64Array::new(codes, None),
+                    true => codes.iter().map(|code| (*code >= 0).then_some(*code)).collect(),
+                };
                 let texts = Arc::new(StringArray::from_iter_values(texts));
                 Arc::new(DictionaryArray::try_new(keys, texts).map_err(arrow)?)
             }
@@ -242,14 +260,41 @@ pub fn table_of_bytes(columns: Vec<(String, String, Bound<'_, PyAny>)>) -> PyRes
     Ok(Table { schema, batches: vec![batch] })
 }
 
-/// The numbers in the bytes of an array.
-fn cells<T>(bytes: &Bound<'_, PyAny>, of: fn([u8; 8]) -> T) -> PyResult<Vec<T>> {
-    let bytes = bytes.cast::<PyBytes>()?;
-    let (cells, rest) = bytes.as_bytes().as_chunks::<8>();
-    match rest {
-        [] => Ok(cells.iter().map(|cell| of(*cell)).collect()),
-        _ => Err(PyValueError::new_err("the bytes of a column are not whole numbers of 8 bytes")),
+/// Bytes of a number, and how it must be aligned.
+const CELL_BYTES: usize = 8;
+
+/// The numbers of an array of 64-bit floats, where they are.
+pub fn numbers_of(array: &Bound<'_, PyAny>) -> PyResult<ScalarBuffer<f64>> {
+    Ok(cells(array, "<f8")?.into())
+}
+
+/// The memory of an array of NumPy of one dimension, whose cells of 8 bytes are of a type, aligned and one after the other.
+fn cells(array: &Bound<'_, PyAny>, typestr: &str) -> PyResult<Buffer> {
+    let wrong =
+        |what: &str| PyTypeError::new_err(format!("an array of type {typestr} in one piece is expected: {what}"));
+    let interface = array.getattr("__array_interface__")?.cast_into::<PyDict>()?;
+    let item = |key: &str| interface.get_item(key)?.ok_or_else(|| wrong(&format!("it has no {key}")));
+    let kind: String = item("typestr")?.extract()?;
+    if kind != typestr {
+        return Err(wrong(&format!("it is of type {kind}")));
     }
+    let (length,): (usize,) = item("shape")?.extract()?;
+    let (at, _read_only): (usize, bool) = item("data")?.extract()?;
+    if length == 0 {
+        return Ok(Buffer::from_vec(Vec::<u64>::new()));
+    }
+    if interface.get_item("strides")?.is_some_and(|strides| !strides.is_none()) {
+        return Err(wrong("it has gaps"));
+    }
+    let bytes = length.checked_mul(CELL_BYTES).filter(|_| at.is_multiple_of(CELL_BYTES));
+    let (Some(bytes), Some(pointer)) = (bytes, NonNull::new(at as *mut u8)) else {
+        return Err(wrong("it is not aligned"));
+    };
+    let owner = Arc::new(AssertUnwindSafe(array.clone().unbind()));
+    // SAFETY: by NumPy's array interface the array's memory is `length` cells of `typestr` from `data` on, without strides one after the
+    // other, as long as the array lives, which the buffer keeps. They are aligned, and every bit pattern is a number. As with every table that
+    // crosses from Python, whoever hands an array over does not write to it before the call returns.
+    Ok(unsafe { Buffer::from_custom_allocation(pointer, bytes, owner) })
 }
 
 /// The table in the bytes of an Arrow IPC stream or file, as a server sends it.

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::{Array as _, ArrayRef, BooleanArray, Float64Array, RecordBatch};
-use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow_schema::{Field, Schema};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 use trawl_front::UserMistake;
@@ -15,7 +16,7 @@ use trawl_front::run::CancelFlag;
 use trawl_kernels::{Precision, advise_large_pages};
 use trawl_market::{Calendar, Zone, check_times_without_zone};
 
-use crate::arrow_c::Table;
+use crate::arrow_c::{Numbers, Table, numbers_of};
 use crate::failure::failure;
 use crate::frame::{ROWS_AT_ONCE, Rows, rows_of};
 use crate::interruptible;
@@ -25,6 +26,9 @@ const WORDING: Wording<'static> = Wording {
     table: "the frame",
     compare: "make it a dataset and scan it: trawl.panel(trawl.Dataset.from_polars(frame), select=[...])",
 };
+
+/// Numbers of a cache line: results begin at one, since strips of rows that cross lines would be written in parts.
+const LINE: usize = 64 / size_of::<f64>();
 
 /// Values that are computed on the calling thread: starting others would take longer, and so few need no Ctrl-C.
 const INLINE_CELLS_MAX: usize = 1 << 17;
@@ -102,6 +106,61 @@ impl Expressions {
         })?;
         done.map_err(|error| failure(&error))
     }
+
+    /// Computes the results of one symbol without times, from an array for each column; an array for each result.
+    fn run_series(&self, py: Python<'_>, columns: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Numbers>> {
+        let columns = columns.iter().map(numbers_of).collect::<PyResult<Vec<ScalarBuffer<f64>>>>()?;
+        let rows = columns.first().map_or(0, |column| column.len());
+        if columns.len() != self.0.columns().len() || columns.iter().any(|column| column.len() != rows) {
+            return Err(PyValueError::new_err("an array of one length is expected for each column"));
+        }
+        let compute = Arc::clone(&self.0);
+        let done = if rows * self.0.headings().len() <= INLINE_CELLS_MAX {
+            py.detach(|| computed_alone(&compute, &columns, &CancelFlag::default()))
+        } else {
+            interruptible::run(py, None, move |cancel, _| computed_alone(&compute, &columns, cancel))?
+        };
+        Ok(done.map_err(|error| failure(&error))?.into_iter().map(Numbers::own).collect())
+    }
+}
+
+/// Memory for the results of `height` rows, which begin at a cache line.
+struct Output {
+    values: Vec<f64>,
+    begin: usize,
+    height: usize,
+}
+
+impl Output {
+    fn new(height: usize) -> Self {
+        let mut values = vec![0.0; height + LINE - 1];
+        advise_large_pages(&mut values);
+        let at = values.as_ptr().addr() / size_of::<f64>();
+        Self { values, begin: at.next_multiple_of(LINE) - at, height }
+    }
+
+    fn rows(&mut self) -> &mut [f64] {
+        &mut self.values[self.begin..self.begin + self.height]
+    }
+
+    fn finished(self) -> ScalarBuffer<f64> {
+        ScalarBuffer::new(Buffer::from_vec(self.values), self.begin, self.height)
+    }
+}
+
+/// The results of one symbol of which nothing but these columns is known, in the order of the expressions.
+fn computed_alone(
+    compute: &Compute,
+    columns: &[ScalarBuffer<f64>],
+    cancel: &CancelFlag,
+) -> anyhow::Result<Vec<ScalarBuffer<f64>>> {
+    let rows = columns.first().map_or(0, |column| column.len());
+    let bars = SymbolBars { name: "", rows, times: None, columns: columns.iter().map(|column| &column[..]).collect() };
+    compute.check(std::slice::from_ref(&bars), WORDING)?;
+    let mut outputs: Vec<Output> = compute.headings().iter().map(|_| Output::new(rows)).collect();
+    let slots = outputs.iter_mut().map(Output::rows).collect();
+    compute.evaluate(std::slice::from_ref(&bars), vec![slots], Calendar::XNYS, 1, cancel)?;
+    Ok(outputs.into_iter().map(Output::finished).collect())
 }
 
 /// Computes, on all threads that it may have.
@@ -149,9 +208,8 @@ fn computed(
     compute.check(&bars, WORDING)?;
     let height = rows.height;
     let headings = compute.headings();
-    let mut outputs: Vec<Vec<f64>> = (0..headings.len()).map(|_| vec![0.0; height]).collect();
-    outputs.iter_mut().for_each(|output| advise_large_pages(output));
-    let mut rests: Vec<&mut [f64]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
+    let mut outputs: Vec<Output> = headings.iter().map(|_| Output::new(height)).collect();
+    let mut rests: Vec<&mut [f64]> = outputs.iter_mut().map(Output::rows).collect();
     let mut parts = Vec::with_capacity(bars.len());
     for of in &bars {
         let mut part = Vec::with_capacity(rests.len());
@@ -165,7 +223,8 @@ fn computed(
     let missing = compute.evaluate(&bars, parts, calendar, threads, cancel)?;
     drop(columns);
     let conditions = compute.conditions();
-    let of = |(output, (values, condition)): (usize, (Vec<f64>, bool))| {
+    let of = |(output, (values, condition)): (usize, (Output, bool))| {
+        let values = values.finished();
         let runs = missing.runs(output).filter(|_| rows.is_in_frame_order());
         let known = || match runs {
             Some(runs) => rows.known(runs),
@@ -191,7 +250,7 @@ fn known_of(values: &[f64]) -> BooleanBuffer {
 }
 
 /// A result in the order of the frame's rows, with NA as null where it is said which values are known.
-fn finished(values: Vec<f64>, condition: bool, rows: &Rows, known: Option<BooleanBuffer>) -> ArrayRef {
+fn finished(values: ScalarBuffer<f64>, condition: bool, rows: &Rows, known: Option<BooleanBuffer>) -> ArrayRef {
     if condition {
         let values = rows.in_frame_order(values);
         let flags = BooleanBuffer::collect_bool(values.len(), |i| values[i] == 1.0);
@@ -202,5 +261,5 @@ fn finished(values: Vec<f64>, condition: bool, rows: &Rows, known: Option<Boolea
     let values = rows.in_frame_order(values);
     let known = known.map(|known| if mixed { known_of(&values) } else { known });
     let known = known.map(NullBuffer::new).filter(|known| known.null_count() > 0);
-    Arc::new(Float64Array::new(values.into(), known))
+    Arc::new(Float64Array::new(values, known))
 }

@@ -174,8 +174,9 @@ impl Engine {
         text_of(&imported.map_err(|error| failure(&error))?)
     }
 
-    /// Opens and compiles a scan; `document` is JSON. `file` and `text` are the TOML document that it is from.
-    #[pyo3(signature = (document, as_of=None, file=None, text=None))]
+    /// Opens and compiles a scan; `document` is JSON. `file` and `text` are the TOML document that it is from, `shown` is the document that
+    /// its answer has, if that is another one.
+    #[pyo3(signature = (document, as_of=None, file=None, text=None, shown=None))]
     fn prepare(
         &self,
         py: Python<'_>,
@@ -183,8 +184,16 @@ impl Engine {
         as_of: Option<When>,
         file: Option<String>,
         text: Option<String>,
+        shown: Option<&str>,
     ) -> PyResult<Scan> {
-        py.detach(|| Scan::new(&self.store, document, as_of.as_ref(), file.zip(text))).map_err(|error| failure(&error))
+        let prepared = || {
+            let scan = Scan::new(&self.store, document, as_of.as_ref(), file.zip(text))?;
+            match shown {
+                Some(shown) => scan.shown_as(shown),
+                None => Ok(scan),
+            }
+        };
+        py.detach(prepared).map_err(|error| failure(&error))
     }
 }
 

@@ -11,7 +11,7 @@ use arrow_array::types::{
     UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, Float64Array};
-use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, ScalarBuffer};
 use arrow_schema::{DataType, TimeUnit};
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 use trawl_front::UserMistake;
@@ -70,13 +70,13 @@ impl Rows {
     }
 
     /// Values in the order by symbol, in the order of the frame.
-    pub fn in_frame_order(&self, values: Vec<f64>) -> Vec<f64> {
+    pub fn in_frame_order(&self, values: ScalarBuffer<f64>) -> ScalarBuffer<f64> {
         let Some(order) = &self.order else { return values };
         let mut placed = vec![0.0; values.len()];
-        for (row, value) in order.iter().zip(values) {
-            placed[*row as usize] = value;
+        for (row, value) in order.iter().zip(&values[..]) {
+            placed[*row as usize] = *value;
         }
-        placed
+        placed.into()
     }
 }
 

@@ -29,7 +29,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scan::Scan>()?;
     module.add_class::<scan::Answer>()?;
     module.add_class::<tensor::Tensor>()?;
-    module.add_function(wrap_pyfunction!(arrow_c::table_of_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(arrow_c::table_of_arrays, module)?)?;
     module.add_function(wrap_pyfunction!(arrow_c::table_of_ipc, module)?)?;
     module.add_function(wrap_pyfunction!(arrow_c::file_of_ipc, module)?)?;
     module.add_function(wrap_pyfunction!(features::features_of_ipc, module)?)?;

@@ -78,6 +78,16 @@ impl Scan {
         Ok(Self { prepared, placed })
     }
 
+    /// The same scan, whose answer says that it is of another document: the one without the snapshot, of an answer whose bars are meant.
+    ///
+    /// # Errors
+    /// It is no document.
+    pub fn shown_as(mut self, document: &str) -> anyhow::Result<Self> {
+        let document = ScanDocument::from_json(document).map_err(|why| UserMistake::plain(format!("scan: {why}")))?;
+        self.prepared.document = Arc::new(document);
+        Ok(self)
+    }
+
     /// What was opened and compiled.
     pub fn prepared(&self) -> &PreparedScan {
         &self.prepared

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import http.server
+import inspect
 import json
 import os
 import re
@@ -71,7 +72,7 @@ class Server(http.server.BaseHTTPRequestHandler):
             if self.command == "POST" and parts in (["scans"], ["why"], ["near"], ["explain"]):
                 answer = self._computed(document, body)
                 if parts == ["why"]:
-                    return self._send(200, [answer.why(symbol) for symbol in body["symbols"]])
+                    return self._send(200, answer.why(body["symbols"]))
                 key = self.headers.get("Idempotency-Key")
                 scan = cls.keys.setdefault(key, f"scan-{len(cls.keys)}")
                 cls.scans[scan] = answer
@@ -254,6 +255,33 @@ def test_secrets_are_neither_shown_nor_sent_to_others():
     assert TOKEN not in repr(tw.connect("http://[::1]:7410", token=TOKEN))
 
 
+def test_every_method_is_a_coroutine_with_its_types():
+    public = {name for name in dir(tw.Remote) if not name.startswith("_")}
+    assert public == {name for name in dir(tw.AsyncRemote) if not name.startswith("_")} and len(public) > 20
+    for name in public - {"events"}:
+        sync, coroutine = getattr(tw.Remote, name), getattr(tw.AsyncRemote, name)
+        assert inspect.iscoroutinefunction(coroutine) and not inspect.iscoroutinefunction(sync)
+        assert inspect.signature(sync) == inspect.signature(coroutine) and coroutine.__doc__ == sync.__doc__, name
+    with pytest.raises(AttributeError):
+        tw.connect_async("http://127.0.0.1:1").nothing
+    assert inspect.signature(tw.connect).parameters == inspect.signature(tw.connect_async).parameters
+    assert inspect.signature(tw.connect).parameters.keys() == inspect.signature(tw.Remote).parameters.keys()
+
+
+def test_a_bar_of_progress_is_not_drawn_by_threads_of_asyncio(remote, monkeypatch):
+    asked = []
+    monkeypatch.setattr("trawl.remote.Bar", lambda show, *_: asked.append(show) or contextlib.nullcontext(tw._progress.Bar(False)))
+    there = tw.AsyncRemote(remote)
+
+    async def scans():
+        await there.scan("us5", where="true", as_of=AS_OF)
+        await there.answer(await there.submit("us5", where="true", as_of=AS_OF))
+        await there.scan("us5", where="true", as_of=AS_OF, progress=True)
+
+    asyncio.run(scans())
+    assert asked == [False, False, True]
+
+
 def test_events_of_asyncio(remote):
     there = tw.connect_async(f"http://127.0.0.1:{remote._parts.port}", token=TOKEN)
 
@@ -308,8 +336,8 @@ def _ready(child, pattern):
 
 
 @contextlib.contextmanager
-def cluster(folder):
-    """etcd, a coordinator with its HTTP interface, and three workers."""
+def cluster(folder, of_coordinator=(), of_worker=(), workers=3, address_only=False):
+    """etcd, a coordinator with its HTTP interface, and workers, with further options; its address where a plain connection is none."""
     program, etcd = os.environ.get("TRAWL_BIN", ""), os.environ.get("TRAWL_ETCD", "")
     if not program or not etcd:
         pytest.skip("TRAWL_BIN and TRAWL_ETCD name no command line and no etcd")
@@ -334,10 +362,10 @@ def cluster(folder):
         start(etcd, "--data-dir", folder / "etcd", "--listen-client-urls", client, "--advertise-client-urls", client,
               "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}")  # fmt: skip
         address = start(program, "coordinator", "--etcd", client, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
-                        "--etcd-timeout-s", 30, pattern=rb"http=(http://127\.0\.0\.1:\d+)")  # fmt: skip
-        for _ in range(3):
-            start(program, "worker", "--etcd", client, "--listen", "127.0.0.1:0", "--threads", 1, pattern=rb"(ready)")
-        yield tw.connect(address)
+                        "--etcd-timeout-s", 30, *of_coordinator, pattern=rb"http=(https?://127\.0\.0\.1:\d+)")  # fmt: skip
+        for _ in range(workers):
+            start(program, "worker", "--etcd", client, "--listen", "127.0.0.1:0", "--threads", 1, *of_worker, pattern=rb"(ready)")
+        yield address if address_only else tw.connect(address)
 
 
 def test_a_coordinator_with_three_workers_gives_the_same_bytes(cli, market, tmp_path):

@@ -10,6 +10,7 @@ from . import ta
 from ._chart import Chart, chart
 from ._compute import compute
 from ._native import __version__
+from ._remote_async import AsyncRemote, connect_async
 from ._scan import Explanation, Features, Study, explain, features, near, panel, scan, signals, study, sweep
 from .answer import Answer, Why
 from .dataset import Dataset, ImportReport, datasets
@@ -25,7 +26,7 @@ from .errors import (
     Unavailable,
 )
 from .indicators import Indicator, indicator, indicators
-from .remote import AsyncRemote, Remote, connect, connect_async
+from .remote import Remote, connect
 
 open = Dataset.open
 import_ = Dataset.import_

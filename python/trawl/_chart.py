@@ -63,6 +63,11 @@ def marked(marks: str | Answer) -> dict[str, Any]:
     return {key: value for key, value in (marks.document or {}).items() if key not in ("dataset", "select", "rank", "limit", "adjust")}
 
 
+def dataset_of(name: str, marks: str | Answer | None) -> str:
+    """The dataset of a chart: with the marks of an answer, the bars that the answer was computed from."""
+    return marks.dataset if isinstance(marks, Answer) and name == marks.identity["dataset"] else name
+
+
 def chart(
     dataset: Dataset | str,
     symbol: str,
@@ -81,7 +86,7 @@ def chart(
 
     A series that moves with the price is drawn over it, any other in a panel below; ``overlay`` and ``panel`` decide themselves.
     Expressions of one text that ``;`` separates share a panel. ``marks`` marks the bars at which a condition, or the scan of an answer,
-    holds.
+    holds; with an answer, the name of its dataset means the snapshot that the answer was computed from.
 
     >>> import trawl as tw
     >>> picture = tw.chart("us5", "IBM", ["sma(close, 50)", "rsi(14)"], marks="rsi(14) < 30", bars=250)
@@ -89,7 +94,7 @@ def chart(
     True
     """
     engine = dataset._engine if isinstance(dataset, Dataset) else engine_of(None)
-    name = dataset.identity if isinstance(dataset, Dataset) else dataset
+    name = dataset.identity if isinstance(dataset, Dataset) else dataset_of(dataset, marks)
     scan = None
     if marks is not None:
         keys = {**marked(marks), "dataset": name, **({"adjust": adjust} if adjust is not None else {})}

@@ -208,3 +208,12 @@ def document(
     if not keys.get("where") and not keys.get("scan"):
         raise Mistake("the scan has no condition", help="give the condition, such as where='rsi(close, 14) < 30'")
     return Document(keys, file, text)
+
+
+def pinned(scan: dict[str, Any], identity: dict[str, Any]) -> dict[str, Any]:
+    """The scan of an answer over the snapshot and at the bar that the answer is of: questions about it are not about newer bars.
+
+    >>> pinned({"dataset": "us5", "where": "true"}, {"dataset": "us5", "snapshot": "31cc", "as_of": "2013-02-22"})
+    {'document': {'dataset': 'us5@31cc', 'where': 'true'}, 'as_of': '2013-02-22'}
+    """
+    return {"document": {**scan, "dataset": f"{identity['dataset']}@{identity['snapshot']}"}, "as_of": identity["as_of"]}

@@ -167,14 +167,15 @@ def times_in(frame: Any) -> list[str]:
 
 
 def of_pandas(frame: Any, columns: Iterable[str], levels: dict[str, Any] | None = None) -> _native.Table:
-    """Columns of a frame of pandas, and levels of its index. Each is copied once; pyarrow is not needed."""
+    """Columns of a frame of pandas, and levels of its index: numbers where they are, if they are 64-bit floats in one piece, else copied
+    once; pyarrow is not needed."""
     at = {str(name): place for place, name in reversed(list(enumerate(frame.columns)))}
     parts = [(name, *_part(frame.iloc[:, at[name]] if name in at else (levels or {})[name], name)) for name in columns]
-    return _native.table_of_bytes(parts)
+    return _native.table_of_arrays(parts)
 
 
 def _part(column: Any, name: str) -> tuple[str, Any]:
-    """A column of pandas as the engine takes it: what it is, and its bytes."""
+    """A column of pandas as the engine takes it: what it is, and its array."""
     pd, np = needed("pandas"), needed("numpy")
     if _all_dates(column):
         try:
@@ -186,17 +187,22 @@ def _part(column: Any, name: str) -> tuple[str, Any]:
     zone = getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
     if kind == "M" and zone is not None:
         micros = column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
-        return f"M8:{_zone_name(zone)}", np.ascontiguousarray(micros).tobytes()
+        return f"M8:{_zone_name(zone)}", in_one_piece(np, micros)
     if kind == "M":
-        return "M8", np.ascontiguousarray(column.to_numpy(dtype="datetime64[us]")).tobytes()
+        return "M8", in_one_piece(np, column.to_numpy(dtype="datetime64[us]"))
     # Whole numbers stay exact: they may be names of symbols. One that is missing makes them numbers.
     if kind in "iu" and not column.isna().any() and (kind == "i" or len(column) == 0 or int(column.max()) < 2**63):
-        return "i8", np.ascontiguousarray(column.to_numpy(dtype="int64")).tobytes()
+        return "i8", in_one_piece(np, column.to_numpy(dtype="int64"))
     if kind in "fiub":
         values = column.to_numpy(dtype="float64", na_value=np.nan)
-        return "f8", np.ascontiguousarray(values).tobytes()
+        return "f8", in_one_piece(np, values)
     codes, texts = pd.factorize(column)
-    return "category", (np.asarray(codes, dtype="int64").tobytes(), [str(text) for text in texts])
+    return "category", (in_one_piece(np, np.asarray(codes, dtype="int64")), [str(text) for text in texts])
+
+
+def in_one_piece(np: Any, values: Any) -> Any:
+    """An array whose memory the engine reads: the same one, unless it has gaps or is not aligned."""
+    return np.require(values, requirements=("C", "A"))
 
 
 def _zone_name(zone: Any) -> str:

@@ -10,10 +10,10 @@ from typing import Any, Union
 
 from . import _frames, _native
 from ._document import Document, Select, Values, as_times, document, whole
-from ._engine import LocalSource, engine_of
+from ._engine import LocalSource, engine_of, root_of
 from ._progress import Bar
 from .answer import Answer
-from .dataset import Dataset
+from .dataset import Dataset, checked_name
 from .errors import Mistake, call, checked_threads
 
 #: A dataset, or the name of one of the data root.
@@ -26,7 +26,7 @@ Time = Union[str, datetime.date, Any, None]
 def _of(dataset: Bars, clauses: dict[str, Any]) -> tuple[_native.Engine, Document]:
     if isinstance(dataset, Dataset):
         return dataset._engine, document(dataset.identity, **clauses)
-    made = document(dataset, **clauses)
+    made = document(checked_name(dataset), **clauses)
     if not made.keys.get("dataset"):
         help = "give it first, such as trawl.scan('us5', ...); trawl.datasets() lists them"
         raise Mistake("which dataset is to be scanned?", help=help)
@@ -97,7 +97,8 @@ def scan(
     opened = prepared(dataset, as_of, clauses)
     with Bar(progress) as bar:
         answer = call(opened.run, checked_threads(threads), deadline_s, allow_partial, values == "all", bar.tick)
-    return Answer(LocalSource(opened, answer))
+    root = dataset._root if isinstance(dataset, Dataset) else root_of(None)
+    return Answer(LocalSource(opened, answer, root, (allow_partial, values == "all")))
 
 
 def sweep(

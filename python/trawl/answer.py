@@ -7,9 +7,10 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, cast, overload
 
 from . import _frames, _native
+from ._document import whole
 from .errors import Mistake
 
 #: Rows that a notebook shows.
@@ -35,6 +36,10 @@ class Source(Protocol):
 
     def why(self, symbols: list[str]) -> list[dict[str, Any]]:
         """Why symbols are in it or not."""
+        ...
+
+    def near(self, most: int) -> list[dict[str, Any]]:
+        """Which symbols almost are."""
         ...
 
 
@@ -130,6 +135,11 @@ class Answer:
         return dict(self._about["identity"])
 
     @property
+    def dataset(self) -> str:
+        """``NAME@SNAPSHOT``: the bars that it was computed from, for other questions about them."""
+        return f"{self._about['identity']['dataset']}@{self._about['identity']['snapshot']}"
+
+    @property
     def digest(self) -> str:
         """Digest of the answer: equal for equal answers, on every machine."""
         return str(self._about["digest"])
@@ -154,9 +164,27 @@ class Answer:
         """How the run went: times, places, attempts. Not part of the answer."""
         return dict(self._about.get("report") or {})
 
-    def why(self, symbol: str) -> Why:
-        """Each part of the conditions with its value for this symbol, and which part decided."""
-        return Why(self._source.why([symbol])[0])
+    @overload
+    def why(self, symbol: str) -> Why: ...
+
+    @overload
+    def why(self, symbol: list[str]) -> list[Why]: ...
+
+    def why(self, symbol: str | list[str]) -> Why | list[Why]:
+        """Each part of the conditions with its value for this symbol, and which part decided; of a list of symbols a list.
+
+        It is about the bars that the answer was computed from, also when the dataset has newer ones.
+        """
+        symbols = list(symbol) if isinstance(symbol, (list, tuple)) else [symbol]
+        wrong = [name for name in symbols if not isinstance(name, str)]
+        if wrong:
+            raise Mistake(f"a symbol is expected, not {type(wrong[0]).__name__}", help="its name, such as answer.why('IBM'), or a list of names")
+        found = [Why(of) for of in self._source.why(symbols)] if symbols else []
+        return found if isinstance(symbol, (list, tuple)) else found[0]
+
+    def near(self, most: int = 1) -> list[dict[str, Any]]:
+        """Symbols that are not in it because of at most ``most`` terms joined by 'and', as :func:`trawl.near`; of the same bars."""
+        return self._source.near(cast(int, whole("most", most)))
 
     def to_bytes(self, format: str = "csv") -> bytes:
         """The bytes that ``trawl scan --output`` writes: ``csv``, ``json``, ``ndjson``, ``parquet`` or ``arrow``."""
@@ -183,6 +211,13 @@ class Answer:
             text = json.dumps({key: self._about[key] for key in kept if key in self._about}, indent=2, ensure_ascii=False)
             _replace(written[1], f"{text}\n".encode())
         return written
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: frames are made there."""
+        return {"_source": self._source}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_source"])
 
     def __len__(self) -> int:
         return len(self.table)

@@ -45,8 +45,12 @@ class Dataset:
     ['AAPL', 'FB', 'GOOG', 'IBM', 'MSFT']
     """
 
-    def __init__(self, engine: _native.Engine, name: str, snapshot: str, report: ImportReport | None = None) -> None:
+    def __init__(
+        self, engine: _native.Engine, name: str, snapshot: str, report: ImportReport | None = None, root: str | None = None
+    ) -> None:
         self._engine = engine
+        #: Where it is, for another process.
+        self._root = root
         self._name = name
         self._snapshot = snapshot
         self._report = report
@@ -59,7 +63,7 @@ class Dataset:
         ``demo`` are in the package.
         """
         engine = engine_of(root)
-        return cls(engine, *call(engine.open, name))
+        return cls(engine, *call(engine.open, name), root=root_of(root))
 
     @classmethod
     def from_polars(
@@ -106,7 +110,7 @@ class Dataset:
         ``month_first``, ``timeframe``, ``calendar``, ``complete_to``, ``factors``, ``symbols``, ``attributes``, ``strict``.
         """
         listed = [files] if isinstance(files, (str, os.PathLike)) else list(files)
-        return cls._imported(engine_of(root), name, [os.fspath(file) for file in listed], None, progress, how)
+        return cls._imported(engine_of(root), name, [os.fspath(file) for file in listed], None, progress, how, root=root_of(root))
 
     def append(self, bars: Any, *, progress: bool | None = None, **how: Any) -> Dataset:
         """A new snapshot with these bars too: a frame, a file, or several files. Bars that are there already with other values are
@@ -124,10 +128,10 @@ class Dataset:
     ) -> Dataset:
         table, options = _table_of(frame, how)
         if root is not None:
-            return cls._imported(engine_of(root), name, [], table, progress, options)
+            return cls._imported(engine_of(root), name, [], table, progress, options, root=root_of(root))
         folder = tempfile.TemporaryDirectory(prefix="trawl-")
         engine = call(_native.Engine, folder.name, os.path.join(folder.name, "cache"), None)
-        made = cls._imported(engine, name, [], table, progress, options)
+        made = cls._imported(engine, name, [], table, progress, options, root=folder.name)
         made._folder = folder
         weakref.finalize(made, folder.cleanup)
         return made
@@ -144,6 +148,7 @@ class Dataset:
         progress: bool | None,
         how: Mapping[str, Any],
         before: Dataset | None = None,
+        root: str | None = None,
     ) -> Dataset:
         options = {key: value for key, value in how.items() if value is not None}
         for key in ("factors", "symbols", "attributes"):
@@ -157,7 +162,7 @@ class Dataset:
         report = ImportReport(
             found["rows_read"], found["rows_kept"], found["rows_quarantined"], found["quarantined"], found
         )
-        made = cls(engine, found["dataset"], found["snapshot"], report)
+        made = cls(engine, found["dataset"], found["snapshot"], report, before._root if before is not None else root)
         if before is not None:
             # The folder of a temporary dataset lives as long as one of its snapshots.
             made._folder = before._folder
@@ -165,6 +170,8 @@ class Dataset:
         return made
 
     _kept: Dataset | None = None
+    #: Whether it is in a temporary folder of another process.
+    _borrowed = False
 
     @property
     def name(self) -> str:
@@ -195,6 +202,10 @@ class Dataset:
         """What it has, as ``trawl data inspect --json``."""
         return json.loads(call(self._engine.inspect, self.identity, symbol, verify, quality))
 
+    def __reduce__(self) -> Any:
+        """For another process that reads the same data root. One of a temporary folder is there as long as this object."""
+        return (_opened_again, (self._root, self.identity, self._report, self._folder is not None))
+
     def __repr__(self) -> str:
         found = self.inspect()
         synthetic = ", SYNTHETIC data, no real market" if found.get("synthetic") else ""
@@ -205,6 +216,39 @@ class Dataset:
 def datasets(*, root: PathLike | None = None) -> list[dict[str, Any]]:
     """The datasets of a data root and those in the package, as ``trawl data list --json``."""
     return json.loads(call(engine_of(root).datasets))
+
+
+def reference(dataset: Any) -> str | None:
+    """The name by which a server is asked for a dataset: that of one in a data root, which the server may read too.
+
+    Raises :class:`Mistake` for anything else.
+    """
+    if isinstance(dataset, Dataset) and (dataset._folder is not None or dataset._borrowed):
+        help = "scan it here with trawl.scan, or import it into a data root that the server reads: root=... of from_polars"
+        raise Mistake("this dataset is in a temporary folder of this machine, which a server does not read", help=help)
+    return dataset.identity if isinstance(dataset, Dataset) else checked_name(dataset)
+
+
+def checked_name(dataset: Any) -> str | None:
+    """A dataset's name.
+
+    Raises :class:`Mistake` for what is neither a name nor ``None``.
+    """
+    if dataset is None or isinstance(dataset, str):
+        return dataset
+    makers = {"polars": "from_polars", "pandas": "from_pandas"}
+    maker = makers.get(type(dataset).__module__.split(".")[0])
+    if maker is None and hasattr(dataset, "__arrow_c_stream__"):
+        maker = "from_arrow"
+    help = "a name, such as 'us5'; trawl.datasets() lists them" if maker is None else f"trawl.Dataset.{maker}(frame) makes one"
+    raise Mistake(f"a dataset or its name is expected, not {type(dataset).__name__}", help=help)
+
+
+def _opened_again(root: str | None, identity: str, report: ImportReport | None, is_temporary: bool) -> Dataset:
+    """A dataset of another process."""
+    opened = Dataset.open(identity, root=root)
+    opened._report, opened._borrowed = report, is_temporary
+    return opened
 
 
 def _are_files(bars: Any) -> bool:

@@ -1,155 +1,35 @@
-"""Scans on a server: ``trawl serve``, or a coordinator. Only Python's standard library is used for HTTP.
+"""Scans on a server: ``trawl serve``, or a coordinator. Requests are sent by ``_http``.
 
-The interface is version 1 of ``docs/http.md``. A connection is made for each request, so that an object may be used by several threads.
+The interface is version 1 of ``docs/http.md``.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import functools
 import http.client
-import ipaddress
 import json
 import os
-import random
-import ssl
-import time
 import urllib.parse
 import uuid
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
-from typing import Any, Callable, TypeVar, cast
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
 
 from . import _frames, _native
-from ._chart import Chart, Texts, marked
-from ._document import Select, as_times, columns, document, whole
+from ._chart import Chart, Texts, dataset_of, marked
+from ._document import Select, as_times, columns, document, pinned, whole
+from ._http import TYPES, WAIT_S, Http, _error, _quoted
 from ._progress import Bar
-from ._scan import Explanation, Features, Study, Time, checked_device
+from ._scan import Bars, Explanation, Features, Study, Time, checked_device
 from .answer import Answer
-from .errors import Cancelled, Mistake, TrawlError, Unavailable, of_body
+from .dataset import reference
+from .errors import Cancelled, Mistake, TrawlError, Unavailable
 from .indicators import Indicator, by_name
 
-T = TypeVar("T")
-
-#: What each format is called in HTTP.
-TYPES = {
-    "arrow": "application/vnd.apache.arrow.stream",
-    "csv": "text/csv",
-    "json": "application/json",
-    "ndjson": "application/x-ndjson",
-    "parquet": "application/vnd.apache.parquet",
-}
-#: Seconds that one request may take without a byte.
-TIMEOUT_S = 90.0
-#: The same where a whole history is computed before the first byte.
-HISTORY_TIMEOUT_S = 3600.0
-HISTORY_PATHS = ("/v1/panel", "/v1/signals", "/v1/features", "/v1/study", "/v1/chart")
-#: Seconds that one request waits for an answer; the server's limit is 60.
-WAIT_S = 20
-#: Tries of a request that the server refused for now.
-TRIES_MAX = 5
-#: The longest pause between two tries, in seconds.
-PAUSE_MAX_S = 5.0
-#: The largest body that is read, in bytes.
-BODY_BYTES_MAX = 4 << 30
+#: Symbols that one request asks about; the server's limit.
+SYMBOLS_MAX = 64
 
 
-class Remote:
+class Remote(Http):
     """A server. Made by :func:`connect`."""
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: str | None = None,
-        token_file: str | os.PathLike[str] | None = None,
-        ca: str | os.PathLike[str] | None = None,
-        certificate: tuple[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> None:
-        parts = _address(url)
-        if token_file is not None:
-            with open(token_file, encoding="utf-8") as file:
-                token = file.read().strip()
-        if token is not None and parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
-            raise Mistake("a token would be sent as plain text", help="use https://, or a server on this machine")
-        self._parts = parts
-        self._token = token
-        self._timeout_s = timeout_s
-        self._tls = None
-        if parts.scheme == "https":
-            self._tls = ssl.create_default_context(cafile=os.fspath(ca) if ca is not None else None)
-            if certificate is not None:
-                self._tls.load_cert_chain(*certificate)
-
-    def __repr__(self) -> str:
-        return f"<Remote {self._parts.scheme}://{self._parts.netloc}>"
-
-    # Requests ----------------------------------------------------------------------------------------------------------
-
-    def _connection(self, path: str) -> http.client.HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
-        usual = HISTORY_TIMEOUT_S if path in HISTORY_PATHS else TIMEOUT_S
-        timeout_s = usual if self._timeout_s is None else self._timeout_s
-        if self._tls is not None:
-            return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self._tls)
-        return http.client.HTTPConnection(host, port, timeout=timeout_s)
-
-    def _send(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        all_headers = {"Accept": "application/json", "User-Agent": f"trawl-python/{_native.__version__}", **(headers or {})}
-        if self._token is not None:
-            all_headers["Authorization"] = f"Bearer {self._token}"
-        data = None
-        if body is not None:
-            data = json.dumps(body).encode()
-            all_headers["Content-Type"] = "application/json"
-        connection = self._connection(path)
-        try:
-            connection.request(method, self._parts.path.rstrip("/") + path, data, all_headers)
-            return connection, connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            message = f"{self._parts.scheme}://{self._parts.netloc} does not answer: {error}"
-            raise Unavailable(message, "unavailable") from error
-
-    def _once(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-    ) -> tuple[bytes, http.client.HTTPResponse]:
-        connection, response = self._send(method, path, body, headers)
-        try:
-            announced = response.length
-            # Without a length, as from a proxy of HTTP/1.0, a part could be taken for the whole.
-            whole = announced is not None or response.chunked or response.status >= 400
-            data = response.read(BODY_BYTES_MAX)
-            whole = whole and (announced is None or len(data) == announced) and not (response.chunked and response.read(1))
-        except (OSError, http.client.HTTPException) as error:
-            raise Unavailable(f"the server's answer broke off: {error}", "unavailable") from error
-        finally:
-            connection.close()
-        if not whole:
-            raise Unavailable("the server's answer broke off, or is too large", "unavailable")
-        if response.status >= 400:
-            raise _error(response, data)
-        return data, response
-
-    def _request(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-    ) -> tuple[bytes, http.client.HTTPResponse]:
-        """A request that may be repeated: it is, when the server says that it is busy or cannot be reached."""
-        for attempt in range(TRIES_MAX):
-            try:
-                return self._once(method, path, body, headers)
-            except Unavailable as error:
-                if attempt + 1 == TRIES_MAX:
-                    raise
-                after = error.retry_after_s if error.retry_after_s is not None else 0.1 * 2**attempt
-                time.sleep(min(after, PAUSE_MAX_S) * random.uniform(0.75, 1.25))
-        raise AssertionError("unreachable")
-
-    def _json(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
-        return json.loads(self._request(method, path, body, headers)[0])
 
     # What one can ask ---------------------------------------------------------------------------------------------------
 
@@ -162,14 +42,14 @@ class Remote:
         found = self._json("GET", "/v1/datasets")
         return found.get("datasets", found) if isinstance(found, dict) else found
 
-    def inspect(self, dataset: str, symbol: str | None = None) -> dict[str, Any]:
+    def inspect(self, dataset: Bars, symbol: str | None = None) -> dict[str, Any]:
         """What a dataset has, as ``trawl data inspect --json``."""
         query = f"?symbol={_quoted(symbol)}" if symbol else ""
-        return self._json("GET", f"/v1/datasets/{_quoted(dataset)}{query}")
+        return self._json("GET", f"/v1/datasets/{_quoted(_named(dataset))}{query}")
 
-    def coverage(self, dataset: str) -> Any:
+    def coverage(self, dataset: Bars) -> Any:
         """Days of a dataset with their numbers of bars."""
-        return self._json("GET", f"/v1/datasets/{_quoted(dataset)}/coverage")
+        return self._json("GET", f"/v1/datasets/{_quoted(_named(dataset))}/coverage")
 
     def indicators(self, search: str | None = None) -> dict[str, Indicator]:
         """As :func:`trawl.indicators`: those of the server, which may be of another release."""
@@ -185,7 +65,7 @@ class Remote:
 
     def scan(
         self,
-        dataset: str | None = None,
+        dataset: Bars = None,
         where: str | None = None,
         *,
         as_of: Time = None,
@@ -202,11 +82,11 @@ class Remote:
         scan = self._submit(body, priority, deadline_s, allow_partial, fresh, idempotency_key)
         return self._answer(scan, body, progress)
 
-    def sweep(self, dataset: str, where: str | None = None, *, over: Any, **clauses: Any) -> Answer:
+    def sweep(self, dataset: Bars, where: str | None = None, *, over: Any, **clauses: Any) -> Answer:
         """As :func:`trawl.sweep`, on the server."""
         return self.scan(dataset, where, sweep=over, **clauses)
 
-    def submit(self, dataset: str | None = None, where: str | None = None, *, as_of: Time = None, **how: Any) -> str:
+    def submit(self, dataset: Bars = None, where: str | None = None, *, as_of: Time = None, **how: Any) -> str:
         """Submits a scan and returns its id at once; :meth:`answer` waits for it."""
         own = ("priority", "deadline_s", "allow_partial", "fresh", "idempotency_key")
         named = [how.pop(name, None) for name in own]
@@ -266,14 +146,14 @@ class Remote:
             raise Unavailable(f"the events of the scan broke off: {error}", "unavailable") from error
 
     def explain(
-        self, dataset: str | None = None, where: str | None = None, *, as_of: Time = None, **clauses: Any
+        self, dataset: Bars = None, where: str | None = None, *, as_of: Time = None, **clauses: Any
     ) -> dict[str, Any]:
         """As :func:`trawl.explain`, on the server."""
         return Explanation(self._json("POST", "/v1/explain", self._body(dataset, where, as_of, clauses)))
 
     def near(
         self,
-        dataset: str | None = None,
+        dataset: Bars = None,
         where: str | None = None,
         *,
         most: int = 1,
@@ -285,7 +165,7 @@ class Remote:
 
     def series(
         self,
-        dataset: str,
+        dataset: Bars,
         symbol: str,
         exprs: Select = (),
         *,
@@ -295,15 +175,16 @@ class Remote:
         as_of: Time = None,
     ) -> Any:
         """Bars and expressions of one symbol along its bars, as a frame."""
-        body = {"dataset": dataset, "symbol": symbol, "exprs": columns(exprs) or [], "bars": bars}
+        name = _named(dataset)
+        body = {"dataset": name, "symbol": symbol, "exprs": columns(exprs) or [], "bars": bars}
         times = {"from": start, "to": end, "as_of": as_of}
-        body.update({key: self._time(dataset, when) for key, when in times.items() if when is not None})
+        body.update({key: self._time(name, when) for key, when in times.items() if when is not None})
         data, _ = self._request("POST", "/v1/series", body, {"Accept": TYPES["arrow"]})
         return _frames.default(_native.table_of_ipc(data))
 
     def panel(
         self,
-        dataset: str | None = None,
+        dataset: Bars = None,
         select: Select | None = None,
         *,
         where: str = "true",
@@ -324,7 +205,7 @@ class Remote:
 
     def signals(
         self,
-        dataset: str | None = None,
+        dataset: Bars = None,
         where: str | None = None,
         *,
         start: Time = None,
@@ -338,7 +219,7 @@ class Remote:
 
     def features(
         self,
-        dataset: str | None = None,
+        dataset: Bars = None,
         select: Select | None = None,
         *,
         window: int,
@@ -363,7 +244,7 @@ class Remote:
 
     def study(
         self,
-        dataset: str | None = None,
+        dataset: Bars = None,
         where: str | None = None,
         *,
         horizons: Sequence[int] = (1, 5, 20),
@@ -379,7 +260,7 @@ class Remote:
 
     def chart(
         self,
-        dataset: str,
+        dataset: Bars,
         symbol: str,
         exprs: Texts = (),
         *,
@@ -393,10 +274,11 @@ class Remote:
         adjust: str | None = None,
     ) -> Chart:
         """As :func:`trawl.chart`, on the server."""
-        body: dict[str, Any] = {"dataset": dataset, "symbol": symbol, "volume": volume, "bars": whole("bars", bars)}
+        name = dataset_of(_named(dataset), marks)
+        body: dict[str, Any] = {"dataset": name, "symbol": symbol, "volume": volume, "bars": whole("bars", bars)}
         for key, texts in (("exprs", exprs), ("panel", panel), ("overlay", overlay)):
             body[key] = [texts] if isinstance(texts, str) else list(texts)
-        when = None if as_of is None else self._time(dataset, as_of)
+        when = None if as_of is None else self._time(name, as_of)
         scan = None if marks is None else marked(marks)
         sides = None if size is None else list(size)
         optional = {"as_of": when, "marks": scan, "size": sides, "adjust": adjust}
@@ -410,9 +292,9 @@ class Remote:
         return Chart(symbol, draw)
 
     def _over_history(
-        self, dataset: str | None, clauses: dict[str, Any], start: Time, end: Time, split: Time = None
+        self, dataset: Bars, clauses: dict[str, Any], start: Time, end: Time, split: Time = None
     ) -> dict[str, Any]:
-        made = document(dataset, **clauses)
+        made = document(reference(dataset), **clauses)
         name = made.keys.get("dataset")
         body: dict[str, Any] = {"document": made.keys}
         times = {"from": start, "to": end, "split": split}
@@ -424,8 +306,8 @@ class Remote:
 
     # Scans --------------------------------------------------------------------------------------------------------------
 
-    def _body(self, dataset: str | None, where: str | None, as_of: Time, clauses: dict[str, Any]) -> dict[str, Any]:
-        made = document(dataset, where=where, **clauses)
+    def _body(self, dataset: Bars, where: str | None, as_of: Time, clauses: dict[str, Any]) -> dict[str, Any]:
+        made = document(reference(dataset), where=where, **clauses)
         body: dict[str, Any] = {"document": made.keys}
         if as_of is not None:
             body["as_of"] = self._time(made.keys.get("dataset"), as_of)
@@ -497,33 +379,65 @@ class Remote:
 class _RemoteSource:
     """An answer that a server computed."""
 
-    def __init__(self, remote: Remote, scan: str, body: dict[str, Any] | None) -> None:
+    def __init__(self, remote: Remote | None, scan: str, body: dict[str, Any] | None, kept: dict[str, bytes] | None = None) -> None:
         self._remote = remote
         self._scan = scan
-        self._body = body
-        self._json = remote._bytes(scan, "json")
+        #: What was asked for, for servers that do not say what they scanned.
+        self._document = body["document"] if body is not None else None
+        #: Bytes by format that are not fetched again.
+        self._kept = {} if kept is None else kept
+        if "json" not in self._kept:
+            self._kept["json"] = self._there()._bytes(scan, "json")
+
+    def _there(self) -> Remote:
+        if self._remote is None:
+            help = "connect with token_file='FILE', or ask where the answer was made"
+            raise Mistake("this answer was pickled without its connection, since a token is never pickled", help=help)
+        return self._remote
 
     def table(self) -> _native.Table:
-        return _native.table_of_ipc(self._remote._bytes(self._scan, "arrow"))
+        return _native.table_of_ipc(self._kept.get("arrow") or self._there()._bytes(self._scan, "arrow"))
 
     def bytes(self, format: str) -> bytes:
-        if format == "json":
-            return self._json
-        data = self._remote._bytes(self._scan, format)
+        data = self._kept.get(format) or self._there()._bytes(self._scan, format)
         # Servers send streams: the file has the same batches and an index.
         return _native.file_of_ipc(data) if format == "arrow" and not data.startswith(b"ARROW1") else data
 
     def about(self) -> dict[str, Any]:
-        found = json.loads(self._json)
+        found = json.loads(self._kept["json"])
         found["digest"] = found.get("answer_digest", "")
         return found
 
+    def _asked(self) -> dict[str, Any]:
+        about = self.about()
+        scanned = about.get("scan") or self._document
+        if scanned is None:
+            raise Mistake("this server does not say what it scanned", help="submit the scan by this object, or use a newer server")
+        # Bars that came since are none of this answer.
+        return pinned(scanned, about["identity"])
+
     def why(self, symbols: list[str]) -> list[dict[str, Any]]:
-        body = self._body
-        if body is None:
-            about = self.about()
-            body = {"document": about["scan"], "as_of": about["identity"]["as_of"]}
-        return self._remote._json("POST", "/v1/why", {**body, "symbols": symbols})
+        asked, found = self._asked(), []
+        for begin in range(0, len(symbols), SYMBOLS_MAX):
+            body = {**asked, "symbols": symbols[begin : begin + SYMBOLS_MAX]}
+            found += self._there()._json("POST", "/v1/why", body)
+        return found
+
+    def near(self, most: int) -> list[dict[str, Any]]:
+        return self._there()._json("POST", "/v1/near", {**self._asked(), "most": most})
+
+    def __reduce__(self) -> Any:
+        kept = {"json": self._kept["json"], "arrow": self.bytes("arrow")}
+        body = None if self._document is None else {"document": self._document}
+        remote = self._remote if self._remote is not None and self._remote._is_picklable() else None
+        return (_RemoteSource, (remote, self._scan, body, kept))
+
+
+def _named(dataset: Bars) -> str:
+    name = reference(dataset)
+    if name is None:
+        raise Mistake("which dataset?", help="there.datasets() lists them")
+    return name
 
 
 def _panel_keys(forward: Sequence[int], matches_only: bool, folds: int | None, embargo: int, scale: bool) -> dict[str, Any]:
@@ -537,100 +451,19 @@ def _panel_keys(forward: Sequence[int], matches_only: bool, folds: int | None, e
     return {key: value for key, value in keys.items() if value is not None}
 
 
-def _error(response: http.client.HTTPResponse, data: bytes) -> TrawlError:
-    body: dict[str, Any]
-    try:
-        body = json.loads(data)["error"]
-    except (ValueError, KeyError, TypeError):
-        kind = "unavailable" if response.status in (429, 502, 503) else "internal"
-        body = {"kind": kind, "message": f"the server answered {response.status} {response.reason}"}
-    after = response.getheader("Retry-After")
-    if after is not None and body.get("retry_after_s") is None and after.isdigit():
-        body["retry_after_s"] = float(after)
-    return of_body(body)
-
-
-def _address(url: str) -> urllib.parse.SplitResult:
-    """The parts of a server's address.
-
-    Raises :class:`Mistake` for anything else. Neither a name nor a password in it is ever shown.
-    """
-    try:
-        parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and parts.username is None:
-            return parts
-    except ValueError:
-        pass
-    help = "such as http://127.0.0.1:7410; a token is given as token_file='FILE'"
-    raise Mistake(f"'{url.rsplit('@', 1)[-1]}' is no address of a server", help=help)
-
-
-def _quoted(name: str) -> str:
-    return urllib.parse.quote(name, safe="")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        # A name such as 127.example.org can be that of any machine.
-        return host == "localhost"
-
-
-def connect(url: str, **how: Any) -> Remote:
+def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    certificate: tuple[str, str] | None = None,
+    timeout_s: float | None = None,
+) -> Remote:
     """A server at ``url``: ``trawl serve`` or a coordinator.
 
     ``token`` or ``token_file`` is the bearer token, ``ca`` the file of authorities, ``certificate`` a pair of files of the client's
-    certificate and key, ``timeout_s`` how long a request may be silent (90 s, and an hour where a whole history is computed). Methods are those of this module, with names of datasets of the
-    server.
+    certificate and key, ``timeout_s`` how long a request may be silent (90 s, and an hour where a whole history is computed). Methods
+    are those of this module, with names of datasets of the server, or a :class:`Dataset` of a data root that the server reads too.
     """
-    return Remote(url, **how)
-
-
-class AsyncRemote:
-    """The same for asyncio: every method of :class:`Remote` as a coroutine, each run on a thread of asyncio's pool."""
-
-    def __init__(self, remote: Remote) -> None:
-        self._remote = remote
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        function = getattr(self._remote, name)
-        if not callable(function) or name.startswith("_"):
-            raise AttributeError(name)
-
-        @functools.wraps(function)
-        async def called(*arguments: Any, **named: Any) -> Any:
-            # A bar of progress is drawn by one thread alone.
-            if name in ("scan", "sweep", "answer"):
-                named.setdefault("progress", False)
-            return await asyncio.to_thread(function, *arguments, **named)
-
-        return called
-
-    async def events(self, scan: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """Events of a scan as they come, as those of :class:`Remote`."""
-        stream, end = self._remote.events(scan), object()
-        try:
-            while (event := await asyncio.to_thread(next, stream, end)) is not end:
-                yield cast("tuple[str, dict[str, Any]]", event)
-        finally:
-            # The thread of a task that was cancelled may still wait for an event.
-            with contextlib.suppress(ValueError):
-                stream.close()
-
-    async def __aenter__(self) -> AsyncRemote:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
-    def __repr__(self) -> str:
-        return f"<Async{repr(self._remote)[1:]}"
-
-
-def connect_async(url: str, **how: Any) -> AsyncRemote:
-    """As :func:`connect`, for asyncio: ``answer = await trawl.connect_async(url).scan('us5', where=...)``.
-
-    Requests run on threads: a task that is cancelled stops waiting, its request ends by itself.
-    """
-    return AsyncRemote(Remote(url, **how))
+    return Remote(url, token=token, token_file=token_file, ca=ca, certificate=certificate, timeout_s=timeout_s)

@@ -21,7 +21,6 @@ AttributeError: trawl.ta has no function 'RSY'; did you mean 'RSI'?
 from __future__ import annotations
 
 import difflib
-import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
@@ -39,6 +38,8 @@ _WHOLE = {"integer", "minidx", "maxidx", "swinghigh", "swinglow", "trend"}
 _AVERAGES = (
     "sma", "ema", "wma", "dema", "tema", "trima", "kama", "mama", "t3", "hma", "disabled", "default", "zlema", "rma",
 )  # fmt: skip
+#: Ways of calling one function whose expressions are kept.
+COMPILED_MAX = 256
 _made: dict[str, Callable[..., Any]] = {}
 
 
@@ -56,8 +57,76 @@ def get_functions() -> list[str]:
     return sorted(_entries())
 
 
+def get_function_groups() -> dict[str, list[str]]:
+    """Names of the functions by TA-Lib's groups.
+
+    >>> import trawl as tw
+    >>> tw.ta.get_function_groups()["Price Transform"]
+    ['AVGDEV', 'AVGPRICE', 'HA', 'MEDPRICE', 'TYPPRICE', 'WCLPRICE']
+    """
+    groups: dict[str, list[str]] = {}
+    for name, entry in sorted(_entries().items()):
+        groups.setdefault(entry["group"].title(), []).append(name)
+    return groups
+
+
+class MA_Type:
+    """TA-Lib's numbers of moving averages, as they are given as ``matype``.
+
+    >>> import trawl as tw
+    >>> tw.ta.MA_Type.EMA, tw.ta.MA_Type[8]
+    (1, 'Triple Generalized Double Exponential Moving Average (T3)')
+    """
+
+    SMA, EMA, WMA, DEMA, TEMA, TRIMA, KAMA, MAMA, T3, HMA, DISABLED, DEFAULT, ZLEMA, RMA = range(14)
+    _names = (
+        "Simple Moving Average", "Exponential Moving Average", "Weighted Moving Average", "Double Exponential Moving Average",
+        "Triple Exponential Moving Average", "Triangular Moving Average", "Kaufman Adaptive Moving Average",
+        "MESA Adaptive Moving Average", "Triple Generalized Double Exponential Moving Average (T3)", "Hull Moving Average",
+        "Disabled", "Default", "Zero-Lag Exponential Moving Average", "Wilder's Moving Average",
+    )  # fmt: skip
+
+    def __class_getitem__(cls, number: int) -> str:
+        return cls._names[number]
+
+
+def set_unstable_period(name: str, period: int) -> None:
+    """TA-Lib's way of cutting off the first values of recursive functions; here values are never cut off, so that only 0 is taken."""
+    if int(period) != 0:
+        help = f"cut them off where they are used: trawl.ta.{name}(close)[{period}:]"
+        raise Mistake(f"trawl.ta has no unstable period: set_unstable_period('{name}', {period})", help=help)
+
+
+def get_unstable_period(name: str) -> int:
+    """Always 0: see :func:`set_unstable_period`."""
+    return 0
+
+
+def set_compatibility(compatibility: int) -> None:
+    """Only 0, TA-Lib's own definitions, is taken; 1, those of Metastock, begin averages differently."""
+    if int(compatibility) != 0:
+        help = "trawl.ta has TA-Lib's own definitions (0)"
+        raise Mistake(f"trawl.ta has no compatibility with Metastock: set_compatibility({compatibility})", help=help)
+
+
+def get_compatibility() -> int:
+    """Always 0: see :func:`set_compatibility`."""
+    return 0
+
+
+#: Names of TA-Lib's that have no counterpart, and what does the same.
+_INSTEAD = {
+    "abstract": "trawl.ta has functions alone: getattr(trawl.ta, 'RSI')(close) calls one by its name, trawl.indicator('rsi') describes it, "
+    "and trawl.compute(frame, ['rsi(14)']) reads the columns of a frame",
+    "stream": "trawl.ta.RSI(close)[-1] is the value at the last bar, of the whole series; for a market, trawl.scan computes last bars alone",
+    "InsufficientHistory": "trawl.ta returns NaN where a series is too short, and trawl.compute raises trawl.Mistake",
+    "func": "the functions are in trawl.ta itself",
+}
+
+
 def __dir__() -> list[str]:
-    return [*get_functions(), "get_functions"]
+    own = ("MA_Type", "get_compatibility", "get_function_groups", "get_functions", "get_unstable_period")
+    return [*get_functions(), *own, "set_compatibility", "set_unstable_period"]
 
 
 def __getattr__(name: str) -> Any:
@@ -65,6 +134,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     if name not in _made:
         entries = _entries()
+        if name in _INSTEAD or name.startswith("stream_"):
+            # No AttributeError: 'from trawl.ta import abstract' would make another error of it.
+            raise Mistake(f"trawl.ta has no '{name}'", help=_INSTEAD["stream" if name.startswith("stream_") else name])
         if name not in entries:
             near = difflib.get_close_matches(name.upper(), entries, 1, cutoff=0.5)
             help = f"did you mean '{near[0]}'?" if near else "trawl.ta.get_functions() lists them"
@@ -82,13 +154,28 @@ def _function(name: str, entry: Indicator) -> Callable[..., Any]:
         + [inspect.Parameter(item["name"], kinds, default=_default(item, parameters)) for item in parameters]
     )
     outputs = [output["name"] for output in entry["outputs"]]
+    count = len(series)
+    #: Compiled expressions by the arguments that are no series, as they were given.
+    compiled: dict[Any, _native.Expressions] = {}
 
     def function(*arguments: Any, **named: Any) -> Any:
-        bound = signature.bind(*arguments, **named)
-        bound.apply_defaults()
-        return _computed(entry, [bound.arguments[item] for item in series], outputs, {
-            item["name"]: bound.arguments[item["name"]] for item in parameters
-        })  # fmt: skip
+        if len(arguments) < count:
+            bound = signature.bind(*arguments, **named)
+            arguments, named = tuple(bound.arguments.pop(item) for item in series), dict(bound.arguments)
+        given = (arguments[count:], *named.items()) if named else arguments[count:]
+        try:
+            expressions = compiled.get(given)
+        except TypeError:
+            # Something that has no hash is no number either, as is said below.
+            expressions = None
+        if expressions is None:
+            bound = signature.bind(*arguments, **named)
+            bound.apply_defaults()
+            values = {item["name"]: bound.arguments[item["name"]] for item in parameters}
+            expressions = _compiled(entry, series, outputs, values)
+            if len(compiled) < COMPILED_MAX:
+                compiled[given] = expressions
+        return _computed(name, series, arguments[:count], outputs, expressions)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = repr(entry)
@@ -110,39 +197,37 @@ def _default(parameter: dict[str, Any], parameters: Sequence[dict[str, Any]]) ->
     return int(number) if number.is_integer() and "whole" in parameter["legal"] else number
 
 
-def _computed(entry: Indicator, series: list[Any], outputs: list[str], parameters: dict[str, Any]) -> Any:
-    np = _frames.needed("numpy")
-    names = [item["name"] for item in entry["series"]]
-    arrays = [_numbers(np, name, values) for name, values in zip(names, series)]
-    lengths = {array.shape for array in arrays}
-    if len(lengths) != 1 or arrays[0].ndim != 1:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in zip(names, arrays))
-        raise Mistake(f"the series of {entry['name'].upper()} are not of one length: {shapes}")
-    given = ", ".join([*names, *(f"{name}={_text(name, value)}" for name, value in parameters.items())])
+def _compiled(entry: Indicator, series: list[str], outputs: list[str], parameters: dict[str, Any]) -> _native.Expressions:
+    given = ", ".join([*series, *(f"{name}={_text(name, value)}" for name, value in parameters.items())])
     text = f"{entry['name']}({given})"
     texts = [text if len(outputs) == 1 else f"{text}.{output}" for output in outputs]
     headings = [f"{part} as o{at}" for at, part in enumerate(texts)]
-    table = _native.table_of_bytes([(name, "f8", array.tobytes()) for name, array in zip(names, arrays)])
-    expressions = _compiled(tuple(names), tuple(headings))
-    made = call(expressions.run, table, None, None, "XNYS", 1, False)
-    results = [_like(np, series[0], _whole(np, made, at, output)) for at, output in enumerate(outputs)]
+    return call(_native.Expressions, series, headings, [], "f64")
+
+
+def _computed(
+    name: str, names: list[str], series: tuple[Any, ...], outputs: list[str], expressions: _native.Expressions
+) -> Any:
+    np = _frames.needed("numpy")
+    arrays = [_numbers(np, item, values) for item, values in zip(names, series)]
+    first = arrays[0].shape
+    if len(first) != 1 or any(array.shape != first for array in arrays):
+        shapes = ", ".join(f"{item} {array.shape}" for item, array in zip(names, arrays))
+        raise Mistake(f"the series of {name} are not of one length: {shapes}")
+    made = call(expressions.run_series, arrays)
+    results = [_like(np, series[0], _whole(np, of, output)) for of, output in zip(made, outputs)]
     return results[0] if len(results) == 1 else tuple(results)
 
 
-@functools.lru_cache(maxsize=256)
-def _compiled(names: tuple[str, ...], headings: tuple[str, ...]) -> _native.Expressions:
-    return call(_native.Expressions, list(names), list(headings), [], "f64")
-
-
-def _whole(np: Any, made: _native.Table, at: int, output: str) -> Any:
-    values = np.asarray(made.array(at)[0])
-    if output in _WHOLE:
-        return np.nan_to_num(values, nan=0.0).astype("int32")
-    return values.copy()
+def _whole(np: Any, made: _native.Numbers, output: str) -> Any:
+    values = np.asarray(made)
+    return np.nan_to_num(values, copy=False, nan=0.0).astype("int32") if output in _WHOLE else values
 
 
 def _numbers(np: Any, name: str, values: Any) -> Any:
-    """A series as numbers, missing ones as NaN."""
+    """A series as numbers in one piece, missing ones as NaN; the same memory where it is that."""
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.carray:
+        return values
     to_numpy = getattr(values, "to_numpy", None)
     if to_numpy is not None:
         values = to_numpy()
@@ -151,7 +236,7 @@ def _numbers(np: Any, name: str, values: Any) -> Any:
     array = np.asarray(values)
     try:
         if array.dtype.kind in "fiubO":
-            return np.ascontiguousarray(array, dtype="float64")
+            return _frames.in_one_piece(np, array.astype("float64", copy=False))
     except (TypeError, ValueError):
         pass
     raise Mistake(f"the series '{name}' is of type {array.dtype}", help="give numbers; missing ones are NaN or None")

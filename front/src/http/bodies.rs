@@ -1,4 +1,4 @@
-//! Bodies of questions about history and of charts: their types, and what is checked of them before any dataset is opened.
+//! Bodies of questions about answers, about history and of charts: their types, and what is checked of them before any dataset is opened.
 
 use axum::http::HeaderMap;
 use schemars::JsonSchema;
@@ -16,8 +16,73 @@ use crate::history::{PanelWanted, StudyWanted};
 
 /// Horizons of a study if nothing else is asked for, as those of `trawl study`.
 const HORIZONS: [u32; 3] = [1, 5, 20];
+/// Maximum symbols of one question.
+pub const SYMBOLS_MAX: usize = 64;
 /// Pixels of a picture: as many as three bytes each may take in memory.
 const PIXELS_MAX: u64 = 16 << 20;
+
+/// A scan, and symbols of it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WhyBody {
+    /// The id of a scan that is done, in place of a document: the symbols of its answer are explained, by the bars that it is of.
+    scan: Option<String>,
+    /// The document as an object.
+    document: Option<RawDocument>,
+    /// The document as TOML.
+    text: Option<String>,
+    /// As in a scan.
+    as_of: Option<String>,
+    /// The symbols to explain.
+    #[schemars(length(min = 1, max = 64))]
+    symbols: Vec<String>,
+}
+
+/// What a question is about.
+#[derive(Debug)]
+pub enum AboutWhat {
+    /// A scan that is described: its newest bars, unless it says others.
+    Scan(Box<Asked>),
+    /// The answer of the scan of this id.
+    Answer(String),
+}
+
+/// A scan by its id, or by what describes it.
+fn about_what(
+    scan: Option<String>,
+    (document, text, as_of): (Option<RawDocument>, Option<String>, Option<String>),
+) -> Result<AboutWhat, Problem> {
+    let Some(scan) = scan else {
+        return Ok(AboutWhat::Scan(Box::new(asked(document, text, as_of.as_deref(), "as_of")?)));
+    };
+    if document.is_some() || text.is_some() || as_of.is_some() {
+        let problem = Problem::new(Kind::Invalid, "scan: a scan that has run has its document and its bar");
+        return Err(problem.help("leave out document, text and as_of"));
+    }
+    Ok(AboutWhat::Answer(scan))
+}
+
+/// A scan whose near misses are asked for.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NearBody {
+    /// The id of a scan that is done, in place of a document: that of its answer, by the bars that it is of.
+    scan: Option<String>,
+    /// The document as an object.
+    document: Option<RawDocument>,
+    /// The document as TOML.
+    text: Option<String>,
+    /// As in a scan.
+    as_of: Option<String>,
+    /// On how many terms a symbol fails at most; 1 without it.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1))]
+    most: u32,
+}
+
+fn one() -> u32 {
+    1
+}
 
 /// A scan whose columns over history are asked for.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -134,6 +199,27 @@ pub struct ChartBody {
 
 fn bars() -> u32 {
     BARS
+}
+
+impl WhyBody {
+    /// Checks the request.
+    pub fn asked(self) -> Result<(AboutWhat, Vec<String>), Problem> {
+        if self.symbols.is_empty() || self.symbols.len() > SYMBOLS_MAX {
+            let message = format!("symbols: 1 to {SYMBOLS_MAX} are expected, there are {}", self.symbols.len());
+            return Err(Problem::new(Kind::Invalid, message));
+        }
+        Ok((about_what(self.scan, (self.document, self.text, self.as_of))?, self.symbols))
+    }
+}
+
+impl NearBody {
+    /// Checks the request.
+    pub fn asked(self) -> Result<(AboutWhat, u32), Problem> {
+        if self.most == 0 {
+            return Err(Problem::new(Kind::Invalid, "most: a number of terms from 1 is expected"));
+        }
+        Ok((about_what(self.scan, (self.document, self.text, self.as_of))?, self.most))
+    }
 }
 
 impl PanelBody {

@@ -2,27 +2,25 @@
 
 use axum::http::{HeaderMap, Uri, header};
 use trawl_security::{Peer, PeerIdentity};
-use trawl_telemetry::AUDIT_TARGET;
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HttpRefusal};
 use trawl_wire::loopback::is_loopback;
 
 use super::problem::{Kind, Problem};
 
-/// Characters of a header in a log.
-const LOGGED_MAX: usize = 128;
+/// Characters of a header that are said again.
+const SAID_MAX: usize = 128;
 
-/// A refusal, which is logged and counted.
-fn refused(peer: &Peer, uri: &Uri, why: HttpRefusal, what: &str, value: &str, help: &str) -> Problem {
+/// A refusal, which is counted.
+fn refused(why: HttpRefusal, what: &str, value: &str, help: &str) -> Problem {
     HTTP_REFUSALS.of(why).inc();
-    let value: String = value.chars().filter(|c| !c.is_control()).take(LOGGED_MAX).collect();
-    tracing::warn!(target: AUDIT_TARGET, peer = %peer.address, action = uri.path(), outcome = "refused", value, "{what}");
+    let value: String = value.chars().filter(|c| !c.is_control()).take(SAID_MAX).collect();
     Problem::new(Kind::Denied, format!("{what}: '{value}'")).help(help)
 }
 
 /// Checks where a request claims to go to: over plain text on loopback, to this machine by a name of its own.
 ///
 /// # Errors
-/// 403, logged and counted.
+/// 403, counted.
 pub fn check_host(peer: &Peer, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -32,7 +30,7 @@ pub fn check_host(peer: &Peer, uri: &Uri, headers: &HeaderMap) -> Result<(), Pro
     if is_plain && peer.address.ip().is_loopback() && !(is_loopback(host) && hosts.next().is_none() && named) {
         let (what, help) =
             ("the header Host does not name this machine", "use the address with 127.0.0.1 or localhost");
-        return Err(refused(peer, uri, HttpRefusal::Host, what, host, help));
+        return Err(refused(HttpRefusal::Host, what, host, help));
     }
     Ok(())
 }
@@ -40,13 +38,13 @@ pub fn check_host(peer: &Peer, uri: &Uri, headers: &HeaderMap) -> Result<(), Pro
 /// Checks where a request claims to come from and to go to.
 ///
 /// # Errors
-/// 403, logged and counted.
+/// 403, counted.
 pub fn check(peer: &Peer, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
     check_host(peer, uri, headers)?;
     let refused = |value: &str| {
         let (what, help) =
             ("the request comes from another site", "this interface is for programs, not for pages of other sites");
-        refused(peer, uri, HttpRefusal::Origin, what, value, help)
+        refused(HttpRefusal::Origin, what, value, help)
     };
     let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("(not text)"));
     if let Some(origin) = text(header::ORIGIN) {

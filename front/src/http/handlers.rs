@@ -19,7 +19,7 @@ use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HTTP_REQUE
 use trawl_wire::pb;
 
 use super::answer::{self, Encoding, TURN_WAIT};
-use super::bodies::{ChartBody, PanelBody, SignalsBody, StudyBody};
+use super::bodies::{AboutWhat, ChartBody, NearBody, PanelBody, SignalsBody, StudyBody, WhyBody};
 use super::door::{Call, MODE_EMBEDDED, has_ended, until_ended};
 use super::history::Table;
 use super::negotiation::{Offered as _, chosen};
@@ -27,6 +27,7 @@ use super::operation::{Operation, Route};
 use super::picture::Picture;
 use super::problem::{Kind, Problem};
 use super::read;
+use super::refusals;
 use super::replies::{Coordinators, Coverage, Explained, Scans, Version, Workers};
 use super::request::{self, AnswerQuery, FormatQuery, InspectQuery, ListQuery, NoQuery, WAIT_S_MAX};
 use super::until_true;
@@ -51,22 +52,29 @@ fn peer_of(request: &Request) -> Peer {
     })
 }
 
-/// The refusal of a request without a route, if it is not refused before for where it comes from.
+/// The refusal of a request without a route, if it is not refused before for where it comes from. It is logged.
 pub(crate) fn refused(request: &Request, otherwise: impl FnOnce() -> Problem) -> Problem {
     HTTP_REQUESTS.inc();
-    match guard::check(&peer_of(request), request.uri(), request.headers()) {
+    let peer = peer_of(request);
+    let problem = match guard::check(&peer, request.uri(), request.headers()) {
         Ok(()) => otherwise(),
         Err(problem) => problem,
-    }
+    };
+    refusals::log(peer.address, request.uri().path(), None, &problem);
+    problem
 }
 
 /// Passes a request for a file of the page on, unless a foreign name was made to lead here. Links of other sites may lead to the page: it
 /// has no data, and what its scripts ask for is checked for itself.
 pub(crate) async fn of_page(request: Request, next: Next) -> Response {
     HTTP_REQUESTS.inc();
-    match guard::check_host(&peer_of(&request), request.uri(), request.headers()) {
+    let peer = peer_of(&request);
+    match guard::check_host(&peer, request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
+        Err(problem) => {
+            refusals::log(peer.address, request.uri().path(), None, &problem);
+            problem.into_response()
+        }
     }
 }
 
@@ -76,13 +84,15 @@ pub(crate) async fn answered(app: &Arc<App>, route: &'static Route, mut request:
     let (peer, action) = (peer_of(&request).address, route.path);
     let call = match admitted(app, route, &mut request) {
         Ok(call) => call,
-        Err(problem) => {
-            let (status, why) = (problem.status.as_u16(), &problem.error.message);
-            tracing::info!(target: AUDIT_TARGET, %peer, action, outcome = "refused", status, why, "request");
-            return problem.into_response();
-        }
+        Err(problem) => return problem.into_response(),
     };
-    let Some(call) = call else { return open(app, route, &request).unwrap_or_else(Problem::into_response) };
+    let Some(call) = call else {
+        let refused = |problem: Problem| {
+            refusals::log(peer, action, None, &problem);
+            problem.into_response()
+        };
+        return open(app, route, &request).unwrap_or_else(refused);
+    };
     let caller = call.caller.name.clone();
     let outcome = of_caller(app, route, call, request).await;
     // What a coordinator's own service is asked is in the log by its guard.
@@ -104,18 +114,31 @@ pub(crate) async fn answered(app: &Arc<App>, route: &'static Route, mut request:
             if problem.error.kind == Kind::Internal {
                 tracing::error!(action, why, "a request of HTTP failed");
             }
-            tracing::info!(target: AUDIT_TARGET, caller, action, %peer, outcome = "failed", status, why, "request");
+            if refusals::is_refusal(&problem) {
+                refusals::log(peer, action, Some(&caller), &problem);
+            } else {
+                tracing::info!(target: AUDIT_TARGET, caller, action, %peer, outcome = "failed", status, why, "request");
+            }
             problem.into_response()
         }
     }
 }
 
-/// Who makes a request, if that matters, and may make it. Decided before the body is read: a stranger costs no more than a head.
+/// Who makes a request, if that matters, and may make it. Decided before the body is read: a stranger costs no more than a head. A refusal
+/// is logged.
 fn admitted(app: &App, route: &Route, request: &mut Request) -> Result<Option<Call>, Problem> {
     let peer = peer_of(request);
-    guard::check(&peer, request.uri(), request.headers())?;
+    let action = route.path;
+    guard::check(&peer, request.uri(), request.headers())
+        .inspect_err(|problem| refusals::log(peer.address, action, None, problem))?;
     let Some(rule) = route.rule else { return Ok(None) };
-    let caller = app.access.admit(rule, request.headers(), &peer).map_err(|status| Problem::of_status(&status))?;
+    let caller = app.access.admit(rule, request.headers(), &peer).map_err(|status| {
+        let problem = Problem::of_status(&status);
+        let (peer, status, why) = (&peer.address, problem.status.as_u16(), &problem.error.message);
+        // The rule has said so as a warning, by the name of the RPC.
+        tracing::info!(target: AUDIT_TARGET, %peer, action, outcome = "refused", status, why, "request");
+        problem
+    })?;
     // A removed header cannot be logged.
     let authorization = request.headers_mut().remove(header::AUTHORIZATION);
     Ok(Some(Call { caller, peer, authorization }))
@@ -206,6 +229,20 @@ fn accepted(info: &pb::ScanInfo) -> Result<Response, Problem> {
     Ok(about(reply, &info.scan_id))
 }
 
+/// That a scan has ended and was not cancelled.
+fn check_has_answer(info: &pb::ScanInfo) -> Result<(), Problem> {
+    let scan = &info.scan_id;
+    if !has_ended(info) {
+        let message = format!("scan {scan} is {} and has no answer yet", state_name(info.state()));
+        let help = "ask again, with ?wait_s=60 or after the event 'ended' of GET /v1/scans/ID/events";
+        return Err(Problem::new(Kind::Conflict, message).help(help));
+    }
+    if info.state() == pb::ScanState::Cancelled {
+        return Err(Problem::new(Kind::Cancelled, format!("scan {scan} was cancelled")));
+    }
+    Ok(())
+}
+
 /// A request whose caller is known.
 struct Asked<'a> {
     app: &'a Arc<App>,
@@ -277,13 +314,15 @@ impl Asked<'_> {
             }
             Operation::Why => {
                 no_query()?;
-                let (asked, symbols) = read::body::<request::WhyBody>(headers, body).await?.asked()?;
+                let (about_what, symbols) = read::body::<WhyBody>(headers, body).await?.asked()?;
+                let asked = self.asked_of(about_what).await?;
                 let dataset = asked.document.dataset.clone().unwrap_or_default();
                 Ok(about(json(&door.why(call, asked, symbols).await?)?, dataset))
             }
             Operation::Near => {
                 no_query()?;
-                let (asked, most) = read::body::<request::NearBody>(headers, body).await?.asked()?;
+                let (about_what, most) = read::body::<NearBody>(headers, body).await?.asked()?;
+                let asked = self.asked_of(about_what).await?;
                 let dataset = asked.document.dataset.clone().unwrap_or_default();
                 Ok(about(of_bytes(door.near(call, asked, most).await?.into()), dataset))
             }
@@ -347,6 +386,18 @@ impl Asked<'_> {
             // Answered before the caller is known.
             Operation::Version | Operation::OpenApi | Operation::Health => Err(malformed("this path has no caller")),
         }
+    }
+
+    /// The scan that a question is about: as it is described, or that of an answer.
+    async fn asked_of(&self, what: AboutWhat) -> Result<super::asked::Asked, Problem> {
+        let scan = match what {
+            AboutWhat::Scan(asked) => return Ok(*asked),
+            AboutWhat::Answer(scan) => scan,
+        };
+        let door = &self.app.door;
+        check_has_answer(&door.status(&self.call, &scan).await?)?;
+        let _permit = answer::turn(&self.app.answers, TURN_WAIT).await?;
+        super::asked::Asked::of_answer(&*door.answer(&self.call, &scan).await?)
     }
 
     /// A table over history.
@@ -421,14 +472,7 @@ impl Asked<'_> {
             let problem = Problem::new(Kind::Unavailable, "this server is ending before the scan has");
             return Err(problem.help(format!("ask again, or another server, for scan {scan}")));
         }
-        if !has_ended(&info) {
-            let message = format!("scan {scan} is {} and has no answer yet", state_name(info.state()));
-            let help = "ask again, with ?wait_s=60 or after the event 'ended' of GET /v1/scans/ID/events";
-            return Err(Problem::new(Kind::Conflict, message).help(help));
-        }
-        if info.state() == pb::ScanState::Cancelled {
-            return Err(Problem::new(Kind::Cancelled, format!("scan {scan} was cancelled")));
-        }
+        check_has_answer(&info)?;
         let permit = answer::turn(&self.app.answers, TURN_WAIT).await?;
         let answered = door.answer(&self.call, scan).await?;
         Ok(answer::reply(answered, encoding, permit))

@@ -26,6 +26,7 @@ use trawl_telemetry::AUDIT_TARGET;
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_CONNECTIONS, HTTP_REFUSALS, HttpRefusal};
 
 use super::door::Door;
+use super::refusals;
 use super::routes::router;
 use super::{App, until_true};
 
@@ -116,6 +117,12 @@ async fn connected(connection: Accepted, router: Router, mut stopping: watch::Re
         let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
         cause.is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut)
     };
+    if let Err(error) = &ended
+        && error.is_parse()
+    {
+        HTTP_REFUSALS.of(HttpRefusal::Malformed).inc();
+        refusals::log_connection(peer.address, &error.to_string());
+    }
     if ended.is_err_and(|error| stalled(&error)) {
         HTTP_REFUSALS.of(HttpRefusal::SlowReader).inc();
         tracing::warn!(target: AUDIT_TARGET, peer = %peer.address, outcome = "closed",

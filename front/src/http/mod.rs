@@ -2,7 +2,7 @@
 //!
 //! [`door`] is what a server can do, with two implementations: [`embedded`] runs scans in this process (`trawl serve`), [`cluster`]
 //! calls the coordinator that it is part of. `routes` is the one table of paths, from which the router and OpenAPI are made,
-//! `handlers` has what each does, `read` reads bodies and queries, whose types are in `request` and `bodies`, `guard` refuses what a browser could be made to send,
+//! `handlers` has what each does, `read` reads bodies and queries, whose types are in `request` and `bodies`, `guard` refuses what a browser could be made to send, `refusals` has what is refused in the log,
 //! `problem` is every error, `answer`, `history` and `events` write replies that are streams, `listener` has the connections.
 //!
 //! Callers are identified by the rules of gRPC (`protocol/security/src/access.rs`): each path names the RPC whose rule it has.
@@ -25,6 +25,7 @@ mod picture;
 mod problem;
 mod questions;
 mod read;
+mod refusals;
 mod replies;
 mod request;
 mod routes;

@@ -92,7 +92,7 @@ async fn bounded(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::NearBody;
+    use super::super::bodies::NearBody;
     use super::*;
 
     #[tokio::test]

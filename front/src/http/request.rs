@@ -26,8 +26,6 @@ use crate::records::parse_state;
 
 /// Longest deadline, in seconds: 30 days.
 const DEADLINE_S_MAX: f64 = 2_592_000.0;
-/// Maximum symbols of one question.
-pub const SYMBOLS_MAX: usize = 64;
 /// Longest wait for an answer, in seconds.
 pub const WAIT_S_MAX: u32 = 60;
 /// Maximum scans in a list.
@@ -142,41 +140,6 @@ pub struct ExplainBody {
     text: Option<String>,
     /// As in a scan.
     as_of: Option<String>,
-}
-
-/// A scan, and symbols of it.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct WhyBody {
-    /// The document as an object.
-    document: Option<RawDocument>,
-    /// The document as TOML.
-    text: Option<String>,
-    /// As in a scan.
-    as_of: Option<String>,
-    /// The symbols to explain.
-    #[schemars(length(min = 1, max = 64))]
-    symbols: Vec<String>,
-}
-
-/// A scan whose near misses are asked for.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NearBody {
-    /// The document as an object.
-    document: Option<RawDocument>,
-    /// The document as TOML.
-    text: Option<String>,
-    /// As in a scan.
-    as_of: Option<String>,
-    /// On how many terms a symbol fails at most; 1 without it.
-    #[serde(default = "one")]
-    #[schemars(range(min = 1))]
-    most: u32,
-}
-
-fn one() -> u32 {
-    1
 }
 
 /// Columns along the bars of a symbol.
@@ -402,27 +365,6 @@ impl ExplainBody {
     }
 }
 
-impl WhyBody {
-    /// Checks the request.
-    pub fn asked(self) -> Result<(Asked, Vec<String>), Problem> {
-        if self.symbols.is_empty() || self.symbols.len() > SYMBOLS_MAX {
-            let message = format!("symbols: 1 to {SYMBOLS_MAX} are expected, there are {}", self.symbols.len());
-            return Err(Problem::new(Kind::Invalid, message));
-        }
-        Ok((asked(self.document, self.text, self.as_of.as_deref(), "as_of")?, self.symbols))
-    }
-}
-
-impl NearBody {
-    /// Checks the request.
-    pub fn asked(self) -> Result<(Asked, u32), Problem> {
-        if self.most == 0 {
-            return Err(Problem::new(Kind::Invalid, "most: a number of terms from 1 is expected"));
-        }
-        Ok((asked(self.document, self.text, self.as_of.as_deref(), "as_of")?, self.most))
-    }
-}
-
 impl SeriesBody {
     /// Checks the request.
     pub fn question(self) -> Result<SeriesQuestion, Problem> {
@@ -494,6 +436,38 @@ mod tests {
         ] {
             let problem = scan(both).unwrap_err();
             assert!(problem.error.message.contains(why) && problem.status == 422, "{both}: {:?}", problem.error);
+        }
+    }
+
+    /// The schema is written by hand; serde knows the keys.
+    #[test]
+    fn the_described_document_has_the_keys_that_documents_have() {
+        let schema = RawDocument::json_schema(&mut schemars::SchemaGenerator::default()).to_value();
+        let described = schema["properties"].as_object().expect("properties");
+        let refusal = serde_json::from_str::<ScanDocument>(r#"{"no such key": 1}"#).unwrap_err().to_string();
+        let (_, expected) = refusal.split_once("expected one of").expect("serde lists the keys");
+        let known: std::collections::BTreeSet<&str> = expected.split('`').skip(1).step_by(2).collect();
+        // Files are read where the document is: a document that is sent names none.
+        let known: Vec<&str> = known.into_iter().filter(|key| *key != "include").collect();
+        let mut names: Vec<&str> = described.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, known);
+        // And of these types: a document with a value of each is read.
+        for (name, of) in described {
+            let value = match (name.as_str(), of["type"].as_str().expect("a type")) {
+                ("history", _) => r#"{"bars": 100}"#,
+                ("best", _) => r#"{"by": "close"}"#,
+                ("scan", _) => r#"[{"name": "a", "where": "close > 1"}]"#,
+                ("let" | "def", "object") => r#"{"a": "close"}"#,
+                ("sweep", _) => r#"{"n": [1, 2]}"#,
+                (_, "string") => r#""close""#,
+                (_, "boolean") => "true",
+                (_, "integer") => "3",
+                (_, "array") => r#"["close"]"#,
+                (_, other) => panic!("{name} is of type {other}"),
+            };
+            let document = format!(r#"{{"{name}": {value}}}"#);
+            assert!(ScanDocument::from_json(&document).is_ok(), "{document}: {:?}", ScanDocument::from_json(&document));
         }
     }
 

@@ -11,14 +11,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use trawl_telemetry::metrics::catalogue::coordinator::{HTTP_REFUSALS, HttpRefusal};
 
 use super::App;
-use super::bodies::{ChartBody, PanelBody, SignalsBody, StudyBody};
+use super::bodies::{ChartBody, NearBody, PanelBody, SignalsBody, StudyBody, WhyBody};
 use super::handlers;
 use super::operation::{Operation, Reply, Route, SchemaOf, Verb};
 use super::problem::{Kind, Problem};
 use super::replies;
-use super::request::{
-    AnswerQuery, ExplainBody, FormatQuery, InspectQuery, ListQuery, NearBody, ScanBody, SeriesBody, WhyBody,
-};
+use super::request::{AnswerQuery, ExplainBody, FormatQuery, InspectQuery, ListQuery, ScanBody, SeriesBody};
 
 const SCAN: Option<&str> = Some("/trawl.v1.Coordinator/Scan");
 const WATCH: Option<&str> = Some("/trawl.v1.Coordinator/Watch");

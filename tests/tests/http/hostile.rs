@@ -26,7 +26,8 @@ fn head(lines: &str) -> Vec<u8> {
 #[test]
 fn hostile_requests_are_refused_and_nothing_else_is_disturbed() {
     let home = market();
-    let mut server = Server::start(&home, &["--metrics", "0"]);
+    let audit = home.path("audit.jsonl");
+    let mut server = Server::start(&home, &["--metrics", "0", "--audit", &audit.display().to_string()]);
     let metrics = trawl_tests::scrape::address_of(&mut server.process);
     let address = server.address.clone();
     let body = scan().to_string();
@@ -112,12 +113,64 @@ fn hostile_requests_are_refused_and_nothing_else_is_disturbed() {
         assert!(output.contains(said), "{output}");
     }
     assert!(!output.contains("panicked"), "{output}");
+    let audited = refusals_in(&audit);
+    for status in [400, 403, 404, 405, 413, 415] {
+        let shown = warnings_of(&output, status);
+        assert!(shown > 0, "{status} is not shown:\n{output}");
+        let kept = audited.iter().filter(|line| line["status"] == status).count();
+        assert!(kept >= shown, "{status}: {kept} in the audit log, {shown} shown");
+    }
+    // The heads that are no requests, too.
+    assert!(audited.iter().any(|line| line["status"] == 400 && line["action"] == ""), "{audited:#?}");
     let samples = Samples::of(&metrics);
     for reason in ["host", "origin", "path", "content_type", "too_large", "malformed"] {
         let count = samples.get(&format!("trawl_http_refusals_total{{reason=\"{reason}\"}}"));
         assert!(count > 0.0, "{reason}");
     }
     assert!(samples.get("trawl_http_requests_total") > 40.0);
+}
+
+/// The refusals in the file of the audit log.
+fn refusals_in(audit: &std::path::Path) -> Vec<Value> {
+    let lines = trawl_tests::home::text(audit);
+    let read = |line: &str| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let fields = lines.lines().map(|line| read(line)["fields"].clone());
+    fields.filter(|fields| fields["outcome"] == "refused").collect()
+}
+
+/// How many refusals with a status are on stderr as warnings, which are shown unless somebody asks for less.
+fn warnings_of(output: &str, status: u16) -> usize {
+    let ours = format!("status={status} ");
+    let is_one = |line: &&str| line.contains(" WARN trawl::audit") && line.contains("outcome=\"refused\"");
+    output.lines().filter(is_one).filter(|line| format!("{line} ").contains(&ours)).count()
+}
+
+#[test]
+fn whoever_sends_many_bad_requests_neither_fills_the_log_nor_hides_others_in_it() {
+    /// Requests that are refused for the same reason.
+    const FLOOD: usize = 300;
+    /// As many of a status are shown within ten seconds.
+    const SHOWN_MAX: usize = 20;
+    let home = market();
+    let audit = home.path("audit.jsonl");
+    let server = Server::start(&home, &["--audit", &audit.display().to_string()]);
+    let began = Instant::now();
+    for _ in 0..FLOOD {
+        server.get("/wp-login.php").expect(404);
+    }
+    let windows = began.elapsed().as_secs() as usize / 10 + 1;
+    request(&server.address, "PUT", "/v1/scans", &[], b"").expect(405);
+    let shown = wait::until(STUCK_BOUND, || (warnings_of(&server.process.output(), 405) == 1).then_some(()));
+    let output = server.process.output();
+    assert!(shown.is_some(), "{output}");
+    let flooded = warnings_of(&output, 404);
+    assert!((1..=SHOWN_MAX * windows).contains(&flooded), "{flooded} lines in {windows} windows");
+    let kept = refusals_in(&audit);
+    assert_eq!(kept.iter().filter(|line| line["status"] == 404 && line["action"] == "/wp-login.php").count(), FLOOD);
+    // A caller's mistake in a scan is none of it.
+    server.post("/v1/scans", &json!({ "document": { "dataset": "market", "where": "clos > 1" } })).expect(422);
+    server.get("/v1/scans/none").expect(404);
+    assert_eq!(refusals_in(&audit).len(), FLOOD + 1);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod hostile;
 mod life;
+mod load;
 mod operations;
 
 use serde_json::{Value, json};

@@ -43,4 +43,12 @@ impl<R: ScalarStep<N>, const N: usize> Step for PerLane<R, N> {
             out.set(t, Row::NA.map(|lane, _| self.rule.next(&mut self.states[lane], bar.map(|row| row.0[lane]))));
         }
     }
+
+    fn first_lane(&mut self, inputs: &[View<'_>], outs: &mut [Out<'_>], rows: Range<usize>) {
+        let [out] = outs else { return };
+        for t in rows {
+            let bar = std::array::from_fn(|i| inputs[i].at(t).0[0]);
+            out.from(t)[0].0[0] = self.rule.next(&mut self.states[0], bar);
+        }
+    }
 }

@@ -243,6 +243,72 @@ fn bars_laid_out_strip_by_strip_give_the_bits_of_whole_columns_in_f32() {
     layouts_agree::<f32>();
 }
 
+/// One symbol is run by code of its own: alone, and as the last tile of a workspace whose rings still have the bars of others.
+fn one_lane_agrees<T: Real>() {
+    for items in EXPRESSIONS.chunks(1).chain([EXPRESSIONS]) {
+        let program = program(items);
+        let schedule = Schedule::new(&program);
+        for dirt in [0, 4, 60] {
+            let many = market(LANES, dirt);
+            for (symbol, alone) in many.iter().enumerate().step_by(5) {
+                for (layout, from) in [(Layout::Whole, 0), (Layout::StripByStrip, 0), (Layout::StripByStrip, 97)] {
+                    let alone = std::slice::from_ref(alone);
+                    if from >= alone[0][0].len() {
+                        continue;
+                    }
+                    // The portable code never is that of one lane.
+                    let expected = bits_from::<T>((Isa::Portable, layout), &program, &schedule, alone, from);
+                    let got = bits_from::<T>((Isa::OneLane, layout), &program, &schedule, alone, from);
+                    let differs = expected.iter().zip(&got).position(|(a, b)| a != b);
+                    assert!(!expected.is_empty() && expected.len() == got.len(), "{items:?}");
+                    let output = differs.map(|at| (items[at % items.len()], at / items.len()));
+                    assert_eq!(output, None, "{layout:?} of symbol {symbol} from {from} on, {dirt} of 1000 missing");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn one_symbol_has_the_bits_of_many_in_f64() {
+    one_lane_agrees::<f64>();
+}
+
+#[test]
+fn one_symbol_has_the_bits_of_many_in_f32() {
+    one_lane_agrees::<f32>();
+}
+
+#[test]
+fn one_symbol_after_others_has_the_bits_of_it_alone() {
+    let program = program(EXPRESSIONS);
+    let executable = crate::Executable::new(&program, crate::Precision::F64);
+    let at =
+        |input: &trawl_plan::Input| COLUMNS.iter().position(|c| *input == trawl_plan::Input::Column((*c).to_owned()));
+    let columns: Vec<usize> = program.inputs.iter().filter_map(at).collect();
+    for dirt in [0, 4] {
+        // The longest come last, so that one of them is alone.
+        let market = market(LANES, dirt);
+        let longest = market[0].clone();
+        let inputs: Vec<SymbolInput<'_>> = market
+            .iter()
+            .chain([&longest])
+            .map(|bars| SymbolInput {
+                columns: columns.iter().map(|c| bars[*c].as_slice()).collect(),
+                visible: bars[0].len(),
+            })
+            .collect();
+        let all = executable.evaluate_from(&inputs, &vec![0; inputs.len()], &NoCancel).expect("not cancelled");
+        for (symbol, (input, values)) in inputs.iter().zip(&all).enumerate() {
+            let alone = executable.evaluate_from(std::slice::from_ref(input), &[0], &NoCancel).expect("not cancelled");
+            for (output, (a, b)) in values.iter().zip(&alone[0]).enumerate() {
+                let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<u64>>();
+                assert_eq!(bits(a), bits(b), "{} of symbol {symbol}", EXPRESSIONS[output]);
+            }
+        }
+    }
+}
+
 #[test]
 fn groups_have_the_bits_of_their_primitives() {
     const TOGETHER: [&[&str]; 3] = [

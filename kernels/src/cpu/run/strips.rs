@@ -6,7 +6,7 @@ use crate::cpu::lower::schedule::{History, Schedule, SeriesPlace, Slot, TaskInpu
 use crate::cpu::lower::steps::{step_bytes, step_for};
 use crate::cpu::primitives::trend::{TOGETHER_MAX, Tables};
 use crate::cpu::run::resume::{Course, Cut, Saved};
-use crate::cpu::run::tile::{Lanes, Tile, defined_after, prefetch};
+use crate::cpu::run::tile::{Lanes, PADDING, Tile, defined_after, prefetch};
 use crate::cpu::simd::float::Real;
 use crate::cpu::simd::state_io::Carrier;
 use crate::cpu::simd::vector::{AnyStep, Isa, Out, RowOf, View};
@@ -74,6 +74,15 @@ impl<T: Real> Source<'_, T> {
             Self::Tile { tile, .. } => tile.rows(),
             Self::Lanes(lanes) => lanes.rows(),
         }
+    }
+
+    /// Whether there is a single symbol.
+    fn is_one_lane(&self) -> bool {
+        let visible = match self {
+            Self::Tile { tile, .. } => &tile.visible,
+            Self::Lanes(lanes) => &lanes.visible,
+        };
+        visible.len() == 1
     }
 }
 
@@ -166,20 +175,25 @@ impl<'p, T: Real> Workspace<'p, T> {
         let rows = source.rows();
         self.reserve(source);
         let Course { wanted_from, begins, read: read_from, cuts } = course;
+        let isa = if source.is_one_lane() && self.isa.may_be_one_lane() { Isa::OneLane } else { self.isa };
+        if isa == Isa::OneLane {
+            // What is laid out strip by strip is then written in the first lane alone: steps that read all lanes find what they would.
+            self.laid.iter_mut().for_each(|(rows, _)| rows.fill(RowOf::splat(T::of(PADDING))));
+        }
         let rings: Vec<*mut [RowOf<T>]> = self.laid.iter_mut().map(|(rows, _)| pointer(rows)).collect();
         let mut calls = self.calls(source, &rings, (&begins, &read_from), cuts);
         let read = self.columns_read(source);
         let share = (read.len() * T::STRIP_BARS).div_ceil(calls.len().max(1));
         let first = begins.iter().copied().min().unwrap_or(0).min(wanted_from);
         let mut strip = first / T::STRIP_BARS * T::STRIP_BARS;
-        self.lay_history(source, &rings, strip);
+        self.lay_history((isa, source), &rings, strip);
         while strip < rows {
             if cancel.cancelled() {
                 return Err(Cancelled);
             }
             let end = (strip + T::STRIP_BARS).min(rows);
             for column in 0..rings.len() {
-                self.lay(source, &rings, column, strip..end);
+                self.lay((isa, source), &rings, column, strip..end);
             }
             // Prefetch the next strip's bars while this one is computed, some before each step.
             let next = (rows - end).min(T::STRIP_BARS);
@@ -190,7 +204,7 @@ impl<'p, T: Real> Workspace<'p, T> {
                     prefetch(&read[fetched / next][end + fetched % next]);
                     fetched += 1;
                 }
-                call.advance((self.isa, source, &self.laid), strip..end);
+                call.advance((isa, source, &self.laid), strip..end);
             }
             if end > wanted_from {
                 take(self, wanted_from.max(strip)..end);
@@ -198,22 +212,28 @@ impl<'p, T: Real> Workspace<'p, T> {
             strip = end;
         }
         // States that are loaded or saved after the last bar.
-        calls.iter_mut().for_each(|call| call.advance((self.isa, source, &self.laid), rows..rows));
+        calls.iter_mut().for_each(|call| call.advance((isa, source, &self.laid), rows..rows));
         Ok(calls.into_iter().map(|call| call.saved).collect())
     }
 
     /// Lays out what is read before the first strip.
-    fn lay_history(&mut self, source: Source<'_, T>, rings: &[*mut [RowOf<T>]], strip: usize) {
+    fn lay_history(&mut self, given: (Isa, Source<'_, T>), rings: &[*mut [RowOf<T>]], strip: usize) {
         for (column, history) in self.schedule.tasks.columns.iter().enumerate() {
             let first = strip.saturating_sub(*history) / T::STRIP_BARS * T::STRIP_BARS;
             for from in (first..strip).step_by(T::STRIP_BARS) {
-                self.lay(source, rings, column, from..from + T::STRIP_BARS);
+                self.lay(given, rings, column, from..from + T::STRIP_BARS);
             }
         }
     }
 
     /// Lays out the bars of a strip, where that was not done before. `rings` are those of [`Self::laid`].
-    fn lay(&mut self, source: Source<'_, T>, rings: &[*mut [RowOf<T>]], column: usize, strip: Range<usize>) {
+    fn lay(
+        &mut self,
+        (isa, source): (Isa, Source<'_, T>),
+        rings: &[*mut [RowOf<T>]],
+        column: usize,
+        strip: Range<usize>,
+    ) {
         let Source::Lanes(lanes) = source else { return };
         let (from, strip_end) = (strip.start.max(lanes.base(column)), strip.end);
         if from >= strip_end {
@@ -224,8 +244,11 @@ impl<'p, T: Real> Workspace<'p, T> {
         // A ring is some strips long, so that none is cut in two.
         let at = from & (ring.len() - 1);
         let to = &mut ring[at..at + (strip_end - from)];
-        lanes.lay(column, from, to);
-        self.laid[column].1 = defined_after(to, from, self.laid[column].1);
+        match isa {
+            Isa::OneLane => lanes.lay_lane(0, column, from, to),
+            _ => lanes.lay(column, from, to),
+        }
+        self.laid[column].1 = defined_after(isa, to, from, self.laid[column].1);
         lanes.prefetch(column, from + PREFETCHED_STRIPS * T::STRIP_BARS, strip_end - from);
     }
 
@@ -286,17 +309,16 @@ impl<'p, T: Real> Workspace<'p, T> {
         rows.filter(|(_, base)| *base == 0).map(|(rows, _)| rows).collect()
     }
 
-    /// Appends the values of the program's output `output` at some rows of the strip just taken. NaNs are canonical.
-    pub fn values(&self, source: Source<'_, T>, output: usize, lane: usize, rows: Range<usize>, values: &mut Vec<f64>) {
+    /// The values of the program's output `output` at some rows of the strip just taken, lane by lane: those of each are as many as
+    /// there are rows. Lanes without a symbol have some number. NaNs are canonical.
+    pub fn values(&self, source: Source<'_, T>, output: usize, rows: Range<usize>, values: &mut [f64]) {
         let view = self.view(source, self.schedule.tasks.outputs[output], rows.start);
+        let isa = if source.is_one_lane() { Isa::OneLane } else { self.isa };
         let mut at = rows.start;
         while at < rows.end {
             let there = view.from(at);
             let there = &there[..there.len().min(rows.end - at)];
-            values.extend(there.iter().map(|row| {
-                let x = row.0[lane].wide();
-                if x.is_nan() { f64::NAN } else { x }
-            }));
+            T::spread(isa, there, &mut values[at - rows.start..], rows.len());
             at += there.len().max(1);
         }
     }

@@ -2,7 +2,8 @@
 
 use crate::SymbolInput;
 use crate::cpu::simd::float::Real;
-use crate::cpu::simd::vector::{LANES, RowOf};
+use crate::cpu::simd::pack::{Mask as _, Pack};
+use crate::cpu::simd::vector::{Isa, LANES, RowOf};
 
 /// Fills lanes without a symbol and rows after a symbol's last visible bar, which are never read. A number, so that
 /// such lanes do not prevent the faster paths for defined values.
@@ -52,20 +53,28 @@ impl<'a> Lanes<'a> {
 
     /// Transposes the bars `from..from + to.len()` of a column; `from` is not before the column's first bar.
     pub fn lay<T: Real>(&self, column: usize, from: usize, to: &mut [RowOf<T>]) {
+        let is_full = self.visible.len() == LANES && self.visible.iter().all(|visible| *visible >= from + to.len());
+        if !is_full {
+            // Whole rows at once: lane by lane it would take longer than the bars.
+            to.fill(RowOf::splat(T::of(PADDING)));
+        }
+        for lane in 0..self.visible.len() {
+            self.lay_lane(lane, column, from, to);
+        }
+    }
+
+    /// As [`Self::lay`], of one lane; the others stay as they are, and so do rows after its last visible bar.
+    pub fn lay_lane<T: Real>(&self, lane: usize, column: usize, from: usize, to: &mut [RowOf<T>]) {
         let LaneColumn { base, lanes } = &self.columns[column];
-        for lane in 0..LANES {
-            let there = self.visible.get(lane).map_or(0, |visible| visible.saturating_sub(from).min(to.len()));
-            let (visible, rest) = to.split_at_mut(there);
-            match lanes.get(lane).copied().flatten() {
-                Some(bars) => {
-                    let bars = bars.get(from - base..).unwrap_or_default();
-                    for (row, value) in visible.iter_mut().zip(bars) {
-                        row.0[lane] = T::of(*value);
-                    }
+        let there = self.visible[lane].saturating_sub(from).min(to.len());
+        match lanes[lane] {
+            Some(bars) => {
+                let bars = bars.get(from - base..).unwrap_or_default();
+                for (row, value) in to[..there].iter_mut().zip(bars) {
+                    row.0[lane] = T::of(*value);
                 }
-                None => visible.iter_mut().for_each(|row| row.0[lane] = T::NAN),
             }
-            rest.iter_mut().for_each(|row| row.0[lane] = T::of(PADDING));
+            None => to[..there].iter_mut().for_each(|row| row.0[lane] = T::NAN),
         }
     }
 
@@ -102,13 +111,37 @@ pub(crate) fn prefetch<T>(value: &T) {
 }
 
 /// The bar from which all values are finite up to the end of `rows`, the first of which is of bar `first`; `from` is that
-/// of the rows before.
-pub(crate) fn defined_after<T: Real>(rows: &[RowOf<T>], first: usize, from: usize) -> usize {
-    let finite = |row: &RowOf<T>| row.0.iter().fold(true, |all, x| all & x.is_finite());
-    match rows.iter().rposition(|row| !finite(row)) {
-        Some(last) => first + last + 1,
-        None => from,
-    }
+/// of the rows before. With the code of `isa`, which this machine must support.
+pub(crate) fn defined_after<T: Real>(isa: Isa, rows: &[RowOf<T>], first: usize, from: usize) -> usize {
+    let last = match isa {
+        Isa::Portable => last_undefined::<T, T::Portable>(rows),
+        Isa::OneLane => rows.iter().rposition(|row| !row.0[0].is_finite()),
+        // SAFETY: `Isa::detect` has these only where the CPU has the features.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { last_undefined_avx2(rows) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { last_undefined_avx512(rows) },
+    };
+    last.map_or(from, |last| first + last + 1)
+}
+
+/// The last row with a value that is not finite.
+#[inline(always)]
+fn last_undefined<T: Real, V: Pack<T>>(rows: &[RowOf<T>]) -> Option<usize> {
+    rows.iter().rposition(|row| !V::load(row).is_finite().all())
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn last_undefined_avx2<T: Real>(rows: &[RowOf<T>]) -> Option<usize> {
+    last_undefined::<T, T::Avx2>(rows)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn last_undefined_avx512<T: Real>(rows: &[RowOf<T>]) -> Option<usize> {
+    last_undefined::<T, T::Avx512>(rows)
 }
 
 /// Bars of up to [`LANES`] symbols.
@@ -132,11 +165,12 @@ impl<T: Real> Column<T> {
     fn new(rows: Vec<RowOf<T>>, base: usize) -> Self {
         let end = base + rows.len();
         let mut defined_from = Vec::with_capacity(end.div_ceil(T::STRIP_BARS));
+        let isa = Isa::detect();
         let mut from = base;
         for strip in (0..end).step_by(T::STRIP_BARS) {
             let first = strip.max(base);
             let last = (strip + T::STRIP_BARS).min(end).max(first);
-            from = defined_after(&rows[first - base..last - base], first, from);
+            from = defined_after(isa, &rows[first - base..last - base], first, from);
             defined_from.push(from);
         }
         Self { rows, base, defined_from }

@@ -5,7 +5,8 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 use crate::cpu::simd::pack::{Pack, Portable};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::pack_x86::{Avx2F32, Avx2F64, Avx512F32, Avx512F64};
-use crate::cpu::simd::vector::{AnyStep, RowOf};
+use crate::cpu::simd::spread;
+use crate::cpu::simd::vector::{AnyStep, Isa, RowOf};
 use crate::cpu::simd::widened::Widened;
 
 /// `f64` or `f32`, and the packs that hold a row of it.
@@ -52,12 +53,18 @@ pub(crate) trait Real:
     fn leading(self) -> Self;
     /// Mask of the bits that [`Self::leading`] keeps, as a number.
     const LEADING: Self;
+    /// Writes rows lane by lane: the value of row i and lane k to `to[k * stride + i]`, NaNs as [`f64::NAN`]. With the code of `isa`,
+    /// which this machine must support.
+    ///
+    /// # Panics
+    /// `to` is too short.
+    fn spread(isa: Isa, rows: &[RowOf<Self>], to: &mut [f64], stride: usize);
     /// Adapts a step that exists in `f64` only, and reads `back` rows back, to series of this type.
     fn narrow(step: Box<dyn AnyStep>, back: usize, bars: usize) -> Box<dyn AnyStep<Self>>;
 }
 
 macro_rules! real {
-    ($t:ident, $integer:literal, $lower:literal, $avx2:ident, $avx512:ident, |$step:ident, $back:ident, $bars:ident| $narrow:expr) => {
+    ($t:ident, $integer:literal, $lower:literal, $avx2:ident, $avx512:ident, $spread:expr, |$step:ident, $back:ident, $bars:ident| $narrow:expr) => {
         impl Real for $t {
             const NAN: Self = $t::NAN;
             const ZERO: Self = 0.0;
@@ -104,6 +111,10 @@ macro_rules! real {
                 $t::from_bits(self.to_bits() & Self::LEADING.to_bits())
             }
 
+            fn spread(isa: Isa, rows: &[RowOf<Self>], to: &mut [f64], stride: usize) {
+                $spread(isa, rows, to, stride);
+            }
+
             fn narrow($step: Box<dyn AnyStep>, $back: usize, $bars: usize) -> Box<dyn AnyStep<Self>> {
                 $narrow
             }
@@ -111,5 +122,7 @@ macro_rules! real {
     };
 }
 
-real!(f64, 4_503_599_627_370_496.0, 26, Avx2F64, Avx512F64, |step, _back, _bars| step);
-real!(f32, 8_388_608.0, 12, Avx2F32, Avx512F32, |step, back, bars| Box::new(Widened::new(step, back, bars)));
+real!(f64, 4_503_599_627_370_496.0, 26, Avx2F64, Avx512F64, spread::of_f64, |step, _back, _bars| step);
+real!(f32, 8_388_608.0, 12, Avx2F32, Avx512F32, spread::of, |step, back, bars| Box::new(Widened::new(
+    step, back, bars
+)));

@@ -8,6 +8,7 @@ pub(super) mod float;
 pub(super) mod pack;
 #[cfg(target_arch = "x86_64")]
 mod pack_x86;
+mod spread;
 pub(super) mod state_io;
 pub(super) mod vector;
 pub(super) mod widened;

@@ -101,6 +101,112 @@ pub(crate) trait Pack<T: Real>:
 #[derive(Clone, Copy)]
 pub(crate) struct Portable<T>([T; LANES]);
 
+/// The first lane of a row, for any machine; the other lanes are neither read nor written.
+#[derive(Clone, Copy)]
+pub(crate) struct One<T>(T);
+
+impl Mask for bool {
+    #[inline(always)]
+    fn all(self) -> bool {
+        self
+    }
+
+    #[inline(always)]
+    fn and_not(self, other: Self) -> Self {
+        self & !other
+    }
+
+    #[inline(always)]
+    fn bits(self) -> LaneBits {
+        self.into()
+    }
+
+    #[inline(always)]
+    fn of_bits(bits: LaneBits) -> Self {
+        bits & 1 == 1
+    }
+}
+
+impl<T: Real> Pack<T> for One<T> {
+    type Mask = bool;
+
+    #[inline(always)]
+    fn splat(x: T) -> Self {
+        Self(x)
+    }
+
+    #[inline(always)]
+    fn load(row: &RowOf<T>) -> Self {
+        Self(row.0[0])
+    }
+
+    #[inline(always)]
+    fn store(self, row: &mut RowOf<T>) {
+        row.0[0] = self.0;
+    }
+
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        Self(self.0.sqrt())
+    }
+
+    #[inline(always)]
+    fn abs(self) -> Self {
+        Self(self.0.abs())
+    }
+
+    #[inline(always)]
+    fn negate(self) -> Self {
+        Self(-self.0)
+    }
+
+    #[inline(always)]
+    fn leading(self) -> Self {
+        Self(self.0.leading())
+    }
+
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        if self.0 > other.0 { self } else { other }
+    }
+
+    #[inline(always)]
+    fn smaller(self, other: Self) -> Self {
+        if self.0 < other.0 { self } else { other }
+    }
+
+    #[inline(always)]
+    fn lt(self, other: Self) -> bool {
+        self.0 < other.0
+    }
+
+    #[inline(always)]
+    fn le(self, other: Self) -> bool {
+        self.0 <= other.0
+    }
+
+    #[inline(always)]
+    fn eq(self, other: Self) -> bool {
+        self.0 == other.0
+    }
+
+    #[inline(always)]
+    #[expect(clippy::eq_op, reason = "NaN alone differs from itself")]
+    fn is_nan(self) -> bool {
+        self.0 != self.0
+    }
+
+    #[inline(always)]
+    fn select(mask: bool, a: Self, b: Self) -> Self {
+        if mask { a } else { b }
+    }
+
+    #[inline(always)]
+    fn add_beside(self, other: Self, _one: Self) -> Self {
+        self + other
+    }
+}
+
 /// Truth values as an array.
 #[derive(Clone, Copy)]
 pub(crate) struct Flags([bool; LANES]);
@@ -178,6 +284,20 @@ macro_rules! portable {
 }
 
 portable!(Add add +, Sub sub -, Mul mul *, Div div /);
+
+macro_rules! one {
+    ($($trait:ident $method:ident $op:tt),+) => {$(
+        impl<T: Real> $trait for One<T> {
+            type Output = Self;
+            #[inline(always)]
+            fn $method(self, other: Self) -> Self {
+                Self(self.0 $op other.0)
+            }
+        }
+    )+};
+}
+
+one!(Add add +, Sub sub -, Mul mul *, Div div /);
 
 impl<T: Real> Pack<T> for Portable<T> {
     type Mask = Flags;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::cpu::simd::float::Real;
-use crate::cpu::simd::pack::Pack;
+use crate::cpu::simd::pack::{One, Pack};
 use crate::cpu::simd::state_io::Carrier;
 
 /// Symbols evaluated side by side: two AVX-512 registers of `f64`, for two dependency chains in a recurrence; one
@@ -154,12 +154,20 @@ pub(crate) trait Step<T: Real = f64>: Send {
         false
     }
 
+    /// [`Self::run`] where the first lane alone is read. A step that takes its lanes one by one does no more than that.
+    fn first_lane(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        self.strip_on(Isa::detect(), inputs, outs, rows);
+    }
+
     /// [`Self::run`] with the code of `isa`, which this machine must support.
     fn strip_on(&mut self, isa: Isa, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        if isa == Isa::OneLane {
+            return self.first_lane(inputs, outs, rows);
+        }
         let [out] = outs else { return };
         match isa {
-            Isa::Portable => self.run(inputs, out, rows),
-            // SAFETY: `Isa::all` has these only where the CPU has the features.
+            Isa::Portable | Isa::OneLane => self.run(inputs, out, rows),
+            // SAFETY: `Isa::detect` has these only where the CPU has the features.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { run_avx2(self, inputs, out, rows) },
             // SAFETY: as above.
@@ -202,7 +210,8 @@ impl<T: Real, K: Kernel<T>> Step<T> for Packed<K> {
     fn strip_on(&mut self, isa: Isa, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         match isa {
             Isa::Portable => self.0.run::<T::Portable>(inputs, outs, rows),
-            // SAFETY: `Isa::all` has these only where the CPU has the features.
+            Isa::OneLane => self.0.run::<One<T>>(inputs, outs, rows),
+            // SAFETY: `Isa::detect` has these only where the CPU has the features.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { pack_avx2(&mut self.0, inputs, outs, rows) },
             // SAFETY: as above.
@@ -242,6 +251,8 @@ impl<T: Real, S: Step<T>> AnyStep<T> for S {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Isa {
     Portable,
+    /// Any machine, the first lane alone: for tiles of a single symbol. Steps that are not written over packs compute every lane.
+    OneLane,
     #[cfg(target_arch = "x86_64")]
     Avx2,
     #[cfg(target_arch = "x86_64")]
@@ -250,6 +261,7 @@ pub(crate) enum Isa {
 
 impl Isa {
     /// Instruction sets that this machine supports, the best last.
+    #[cfg(test)]
     pub fn all() -> Vec<Self> {
         #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "there is but one"))]
         let mut all = vec![Self::Portable];
@@ -265,9 +277,24 @@ impl Isa {
         all
     }
 
+    /// Whether a tile of a single symbol may be run by [`Self::OneLane`] instead.
+    pub fn may_be_one_lane(self) -> bool {
+        // Tests name the portable code and mean it.
+        self != Self::Portable || Self::detect() == Self::Portable
+    }
+
     /// The best instruction set that this machine supports.
     pub fn detect() -> Self {
-        Self::all().pop().unwrap_or(Self::Portable)
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
+                return Self::Avx512;
+            }
+            if is_x86_feature_detected!("avx2") {
+                return Self::Avx2;
+            }
+        }
+        Self::Portable
     }
 }
 
