@@ -10,7 +10,7 @@ import urllib.parse
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from machine import GATEWAY
+from network import GATEWAY
 from processes import wait_for
 from stage import OUTPUT
 

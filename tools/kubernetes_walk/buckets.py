@@ -5,7 +5,7 @@ import json
 import os
 import urllib.request
 
-from machine import GATEWAY
+from network import GATEWAY
 from processes import Process, wait_for
 from stage import BARS, NAMESPACE, OUTPUT, SYMBOLS, UP_SECONDS
 

@@ -3,7 +3,7 @@
 import re
 import socket
 
-from machine import GATEWAY
+from network import GATEWAY
 from processes import wait_for
 from stage import CHART
 

@@ -3,7 +3,7 @@
 import json
 import os
 
-from machine import GATEWAY
+from network import GATEWAY
 from processes import Process, wait_for
 from stage import NAMESPACE, OUTPUT, UP_SECONDS
 

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 
-from machine import GATEWAY
+from network import GATEWAY
 from processes import Process, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
