@@ -35,6 +35,7 @@ import earlier
 import issued
 import machine
 import package
+import policies
 import scaling
 import secured
 import trial
@@ -51,7 +52,7 @@ PARTS = {
     "node": scaling.node_dies,
     "upgrade": scaling.upgrade,
     "access": access.accounts,
-    "policies": access.policies,
+    "policies": policies.policies,
     "admitted": access.admitted,
     "import": access.imports,
     "package": package.package,

@@ -239,7 +239,7 @@ class Kubernetes:
             grace = pod["metadata"].get("deletionGracePeriodSeconds", 0)
             seconds = grace - (when(asked) - when(ended["finishedAt"]))
             row = {"pod": key[0], "exit": ended["exitCode"], "seconds": seconds, "grace": grace}
-            self.ended.append(row | {"component": pod["metadata"]["labels"].get("app.kubernetes.io/component")})
+            self.ended.append(row | {"component": pod["metadata"].get("labels", {}).get("app.kubernetes.io/component")})
 
     def request(self, path):
         return urllib.request.Request(API + path, headers={"Authorization": f"Bearer {self.tokens[0][0]}"})

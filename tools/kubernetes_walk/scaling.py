@@ -5,15 +5,17 @@ import os
 import signal
 import threading
 import time
+import urllib.request
 
 from processes import wait_for
-from stage import BARS, CHART, CONDITION, DELAY_MS, NAMESPACE, SYMBOLS, UP_SECONDS, Load
+from stage import BARS, CHART, CONDITION, DELAY_MS, NAMESPACE, OUTPUT, SYMBOLS, UP_SECONDS, Load
 
 PAGE, CLUSTER, UPGRADE = "docs/kubernetes/scale.md", "docs/cluster.md", "docs/kubernetes/upgrade.md"
 # From the request to the last worker's registration, or to the last pod's end.
 SCALE_SECONDS = 120
 ROLL_SECONDS = 240
 POLL_SECONDS = 0.2
+HTTP = 7410
 # coordinator.preStopSeconds of the chart, by default.
 PRE_STOP_SECONDS = 5
 
@@ -27,7 +29,7 @@ def values(stage, etcd):
         "data": {"kind": "existingClaim", "existingClaim": "bars"},
         "results": {"kind": "existingClaim", "existingClaim": "results"},
         "priorityClasses": {"create": True},
-        "coordinator": {"resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}}},
+        "coordinator": {"http": {"enabled": True}, "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}}},
         "worker": {
             "replicas": 2,
             "extraArgs": ["--fault-delay-ms-per-segment", str(DELAY_MS)],
@@ -64,6 +66,23 @@ def install(stage):
         f"ready after {seconds:.0f} s; a scan of {SYMBOLS} symbols has "
         + ("the bytes of one process" if answer.stdout == stage.expected else "other bytes " + answer.stderr[-300:]),
         answer.stdout == stage.expected and stage.expected and len(stage.registered()) == 2,
+    )
+    by_http(stage)
+
+
+def by_http(stage):
+    """The scan as an HTTP document, through the Service."""
+    expected = stage.ran("scan", "--dataset", "demo", "--where", "close > sma(close, 20)", *OUTPUT).stdout
+    asked = json.dumps({"document": {"dataset": "demo", "where": "close > sma(close, 20)"}, "ephemeral": True}).encode()
+    headers = {"Content-Type": "application/json", "Accept": "text/csv"}
+    request = urllib.request.Request(f"{stage.address.rsplit(':', 1)[0]}:{HTTP}/v1/answers", asked, headers)
+    with urllib.request.urlopen(request, timeout=UP_SECONDS) as answer:
+        found = answer.read().decode()
+    stage.claims.add(
+        "docs/http.md",
+        "`coordinator.http.enabled`: a scan by HTTP through the Service, port 7410",
+        f"status {answer.status}, {len(found)} bytes, {'those of the command' if found == expected else 'others'}",
+        found == expected and expected,
     )
 
 

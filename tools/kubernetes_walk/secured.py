@@ -16,6 +16,19 @@ def secret(stage, name, **files):
     stage.kubernetes.do("kubectl", "--namespace", NAMESPACE, "create", "secret", "generic", name, *arguments)
 
 
+def users(stage):
+    """A user with a token, her line in the file of tokens, and both as Secrets, once."""
+    if (stage.folder / "token").exists():
+        return
+    said = stage.ran("tokens", "new", "alice", "--roles", "submit,read").stdout.split("\n")
+    token, line = [text for text in said if text.strip()][:2]
+    (stage.folder / "token").write_text(token)
+    (stage.folder / "tokens").write_text(line + "\n")
+    (stage.folder / "token").chmod(0o600)
+    secret(stage, "users", tokens=stage.folder / "tokens")
+    secret(stage, "alice", token=stage.folder / "token")
+
+
 def secured(stage):
     """Takes the place of the release before."""
     kubernetes, claim = stage.kubernetes, stage.claims.add
@@ -30,13 +43,7 @@ def secured(stage):
     for name in ("coordinator", "worker"):
         at = folder / f"etcd-{name}"
         secret(stage, f"etcd-{name}", ca_crt=folder / "etcd-ca.pem", tls_crt=f"{at}.pem", tls_key=f"{at}.key")
-    said = stage.ran("tokens", "new", "alice", "--roles", "submit,read").stdout.split("\n")
-    token, line = [text for text in said if text.strip()][:2]
-    (stage.folder / "token").write_text(token)
-    (stage.folder / "tokens").write_text(line + "\n")
-    (stage.folder / "token").chmod(0o600)
-    secret(stage, "users", tokens=stage.folder / "tokens")
-    secret(stage, "alice", token=stage.folder / "token")
+    users(stage)
     chosen = json.loads(stage.values.read_text()) | {
         "etcd": {"endpoints": [f"https://{GATEWAY}:{PORT}"], "tls": {"coordinatorSecret": "etcd-coordinator", "workerSecret": "etcd-worker"}},
         "tls": {"mode": "existingSecrets", "existingSecrets": {name: f"own-{name}" for name in ("coordinator", "worker", "client")}},

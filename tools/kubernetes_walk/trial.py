@@ -5,6 +5,8 @@ import socket
 import subprocess
 import time
 
+import access
+import policies
 from processes import wait_for
 from stage import CHART, NAMESPACE, OUTPUT, USER
 
@@ -61,6 +63,11 @@ def trial(stage):
         answer.stdout == expected and expected,
     )
     forwarded(stage, arguments, expected)
+    access.accounts(stage)
+    if policies.enforced(stage):
+        policies.trial(stage)
+    else:
+        stage.claims.skip(PAGE, "the etcd of a trial: coordinators and workers reach it, nobody else", "no network-policies: tools/get-network-policies builds it")
     # The test's pod belongs to no release; it stays for its log.
     kubernetes.do("kubectl", "--namespace", NAMESPACE, "delete", "pod", "trawl-test")
     seconds = stage.uninstall()
