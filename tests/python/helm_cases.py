@@ -456,6 +456,17 @@ def branches(helm, check, chart):
     text = json.dumps(r.of("NetworkPolicy", "-coordinator"))
     check("10.0.0.0/8" in text and "10.1.0.0/16" in text and '"podSelector": {}' not in text, "peers as given")
     check(r.of("NetworkPolicy", "-import")["spec"]["egress"], "an import that fetches")
+    more = ('import.extraEnv=[{"name":"AWS_REGION","value":"us-east-1"}]', 'import.extraEnvFrom=[{"secretRef":{"name":"vendor"}}]')
+    of_import = lambda r: r.of("CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
+    container = of_import(rendered("production", *more))
+    check({"name": "AWS_REGION", "value": "us-east-1"} in container["env"], "variables of an import")
+    same(container["envFrom"], [{"secretRef": {"name": "vendor"}}], "Secrets of an import")
+    bucket = 'import={"enabled":true,"dataset":"d","arguments":["s3://drop/bars"]}'
+    same(
+        of_import(rendered("bucket", bucket, more[1]))["envFrom"],
+        [{"secretRef": {"name": "bucket-keys"}}, {"secretRef": {"name": "vendor"}}],
+        "Secrets of an import beside those of the bucket of datasets",
+    )
     r = rendered("production", 'import.initContainers=[{"name":"fetch","image":"registry.example.org/fetch:1"}]')
     fetch = r.of("CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"]["initContainers"][0]
     same(fetch["securityContext"]["readOnlyRootFilesystem"], True, "who fetches is confined as well")

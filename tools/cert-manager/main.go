@@ -57,9 +57,11 @@ func serveWebhook(ctx context.Context, kubeconfig string, port int) error {
 }
 
 func main() {
-	kubeconfig := flag.String("kubeconfig", "", "file with which it is a user of the API server")
-	webhookPort := flag.Int("webhook-port", 0, "port of the webhook")
-	flag.Parse()
+	// A set of its own: libraries declare options of the same name in the common one.
+	flags := flag.NewFlagSet(os.Args[0], flag.ExitOnError)
+	kubeconfig := flags.String("kubeconfig", "", "file with which it is a user of the API server")
+	webhookPort := flags.Int("webhook-port", 0, "port of the webhook")
+	_ = flags.Parse(os.Args[1:])
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	factory, err := controller.NewContextFactory(ctx, controller.ContextOptions{

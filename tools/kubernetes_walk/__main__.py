@@ -29,6 +29,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "observability")]
 import access
 import autoscale
+import bars
 import buckets
 import devices
 import earlier
@@ -54,7 +55,7 @@ PARTS = {
     "access": access.accounts,
     "policies": policies.policies,
     "admitted": access.admitted,
-    "import": access.imports,
+    "import": bars.imports,
     "package": package.package,
     "hpa": autoscale.hpa,
     "keda": autoscale.keda,

@@ -5,8 +5,7 @@ import re
 
 import issued
 import yaml
-from processes import wait_for
-from stage import CHART, NAMESPACE, UP_SECONDS, USER
+from stage import CHART, NAMESPACE
 
 PAGE = "docs/kubernetes/install.md"
 # Of custom resources that charts of others bring: what they are of, and the program that brings them.
@@ -85,39 +84,3 @@ def admitted(stage):
         seen = f"{len(known)} objects admitted, {len(warnings)} warnings" + (f"; among them {', '.join(others)}" if others else "")
         failed = re.sub(r"\s+", " ", said.stderr)[-300:]
         stage.claims.add(where, claim, seen if said.returncode == 0 else failed, said.returncode == 0 and not warnings)
-
-
-def imports(stage):
-    """The import of docs/kubernetes/install.md, started by hand."""
-    kubernetes = stage.kubernetes
-    files = stage.volume("drop", "vendor-drop")
-    claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "100Gi"}}, "volumeName": "drop", "storageClassName": ""}
-    kubernetes.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "vendor-drop", "namespace": NAMESPACE}, "spec": claim})
-    days = [f"2024-01-{day:02}" for day in range(2, 30)]
-    rows = "".join(f"{day},{10 + n},{12 + n},{9 + n},{11 + n},1000\n" for n, day in enumerate(days))
-    for symbol in ("AAA", "BBB"):
-        (files / f"{symbol}.csv").write_text("Date,Open,High,Low,Close,Volume\n" + rows)
-    more = {
-        "import": {
-            "enabled": True,
-            "dataset": "imported",
-            "sourceClaim": "vendor-drop",
-            "arguments": ["--format=yahoo-csv", "/incoming"],
-            "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}},
-        }
-    }
-    path = stage.folder / "import.json"
-    path.write_text(json.dumps(more))
-    stage.install("trawl", "--values", stage.values, "--values", path, verb="upgrade")
-    kubernetes.do("kubectl", "--namespace", NAMESPACE, "create", "job", "by-hand", "--from=cronjob/trawl-import")
-    state = lambda: kubernetes.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/by-hand").get("status", {})
-    ended = wait_for("the import ends", lambda: {c["type"] for c in state().get("conditions", [])} & {"Complete", "Failed"}, UP_SECONDS)
-    answer = stage.scan("imported", "close > open")
-    log = kubernetes.ran("kubectl", "--namespace", NAMESPACE, "logs", "job/by-hand").stdout.strip().splitlines()
-    stage.claims.add(
-        PAGE,
-        "an import writes a new snapshot, which scans see",
-        f"the job is {ended.pop()} as user {USER}; {'both symbols match' if answer.stdout.count('match') else (answer.stderr + str(log))[-300:]}",
-        "succeeded" in state() and "AAA" in answer.stdout and "BBB" in answer.stdout,
-    )
-    accounts(stage)

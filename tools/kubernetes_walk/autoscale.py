@@ -39,16 +39,16 @@ def scraped(stage):
 
 
 def monitoring(stage):
-    """Prometheus, which finds the pods as a PodMonitor lets it, and prometheus-adapter with the rule that the chart brings."""
+    """Prometheus, and prometheus-adapter with the rule that the chart brings. The distribution's Prometheus does not ask the API server:
+    it finds coordinators by the names of a service, and gives their series the label `namespace` that a PodMonitor gives them."""
     kubernetes = stage.kubernetes
-    pods = {"role": "pod", "kubeconfig_file": str(kubernetes.configs["admin"]), "namespaces": {"names": [NAMESPACE]}}
-    of = "__meta_kubernetes_pod_"
-    relabel = [
-        {"source_labels": [f"{of}label_app_kubernetes_io_part_of", f"{of}container_port_name"], "regex": "trawl;metrics", "action": "keep"},
-        {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
-        {"source_labels": [f"{of}name"], "target_label": "pod"},
-    ]
-    config = {"global": {"scrape_interval": "2s"}, "scrape_configs": [{"job_name": "trawl", "kubernetes_sd_configs": [pods], "relabel_configs": relabel}]}
+    name, port = "coordinator-metrics", 9464
+    labels = {"app.kubernetes.io/part-of": "trawl", "app.kubernetes.io/component": "coordinator"}
+    spec = {"clusterIP": "None", "selector": labels, "ports": [{"name": "metrics", "port": port}]}
+    kubernetes.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
+    names = {"names": [f"{name}.{NAMESPACE}.svc.cluster.local"], "type": "A", "port": port, "refresh_interval": "2s"}
+    relabel = [{"target_label": "namespace", "replacement": NAMESPACE}]
+    config = {"global": {"scrape_interval": "2s"}, "scrape_configs": [{"job_name": "trawl", "dns_sd_configs": [names], "relabel_configs": relabel}]}
     path = stage.folder / "prometheus.yml"
     path.write_text(json.dumps(config))
     listen = f"127.0.0.1:{PROMETHEUS}"

@@ -97,7 +97,8 @@ class Stage:
         self.brought.add(program)
         for path in sorted(pathlib.Path(self.kubernetes.programs[program], "resources").glob("*.yaml")):
             self.kubernetes.do("kubectl", "create", "-f", path)
-            self.kubernetes.do("kubectl", "wait", "--for=condition=Established", "-f", path, "--timeout=60s")
+            asked = ("get", "-f", path, '--output=jsonpath={.status.conditions[?(@.type=="Established")].status}')
+            wait_for(f"{path.stem} is served", lambda: self.kubernetes.ran("kubectl", *asked).stdout == "True", UP_SECONDS)
 
     def beside(self, name, namespace, port):
         """A service for a program that runs beside the nodes, at this machine's address; it is reached at port 443."""
