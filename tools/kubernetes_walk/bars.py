@@ -52,7 +52,7 @@ def load(stage):
     """A dataset of this machine is copied as the manifest says, by the commands in it."""
     kubernetes, claim = stage.kubernetes, stage.claims.add
     text = MANIFEST.read_text()
-    programs = {f"/bin/{name}": f"/usr/bin/{name}" for name in ("sleep", "tar", "test", "mv")}
+    programs = {f"/usr/bin/{name}": f"/usr/bin/{name}" for name in ("sleep", "tar", "test", "mv")}
     kubernetes.images(**{re.search(r"image: (\S+)", text)[1]: {"files": programs, "user": 0}})
     local = {"TRAWL_DATA_ROOT": str(stage.folder / "local")}
     made = stage.ran("data", "synth", "--symbols", 50, "--bars", 60, "--dataset", "us-daily", variables=local)

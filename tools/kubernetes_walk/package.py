@@ -34,6 +34,15 @@ def package(stage):
     of = lambda chart, *more: stage.helm("template", "trawl", chart, "--values", stage.values, *more)
     here, there = of(CHART), of(f"{at}/trawl", "--version", version, "--plain-http")
     claim(PAGE, "what it renders is what the folder renders", f"{len(there.splitlines())} lines", plain(here) == plain(there))
+    stage.helm("pull", f"{at}/trawl", "--version", version, "--plain-http", "--untar", "--untardir", stage.folder / "pulled")
+    pulled = stage.folder / "pulled/trawl"
+    same = [path.name for path in sorted((CHART / "ci").glob("*.yaml")) if rendered(stage, pulled, path.name) == rendered(stage, CHART, path.name)]
+    claim(
+        PAGE,
+        "`helm pull --untar` brings the sets of values in `ci/`, the trial's among them",
+        f"{len(same)} render as in the folder: {', '.join(same)}",
+        "trial-values.yaml" in same and len(same) == len(list((CHART / "ci").glob("*.yaml"))),
+    )
     said = stage.helm("upgrade", "trawl", f"{at}/trawl", "--version", version, "--plain-http", "--values", stage.values, "--wait", "--timeout", "180s")
     answer = stage.scan()
     claim(
@@ -42,6 +51,12 @@ def package(stage):
         f"{re.search(r'STATUS: (.*)', said)[1]}; a scan has {'the same bytes' if answer.stdout == stage.expected else 'other bytes'}",
         answer.stdout == stage.expected,
     )
+
+
+def rendered(stage, chart, values):
+    """A chart with values of its own, or nothing where it has none of that name."""
+    path = chart / "ci" / values
+    return stage.helm("template", "trawl", chart, "--values", path) if path.exists() else None
 
 
 def listens():

@@ -105,11 +105,11 @@ def scale(stage):
     with Load(stage, stage.expected) as load:
         for way, do in ways.items():
             for workers in (6, 2):
-                before = len(load.seconds)
+                before = len(load.spans)
                 began = time.monotonic()
                 do(workers)
                 registered, gone = reach(stage, workers, began)
-                wait_for("two more scans", lambda: len(load.seconds) >= before + 2, SCALE_SECONDS)
+                wait_for("two more scans", lambda: len(load.spans) >= before + 2, SCALE_SECONDS)
                 stage.figures.setdefault("scaled_seconds", {})[f"{way} {workers}"] = [round(registered, 1), round(gone, 1)]
                 stage.claims.add(
                     PAGE,
@@ -134,7 +134,7 @@ def leader(stage):
     for how in ("killed", "deleted"):
         led = stage.leader()
         with Load(stage, stage.expected) as load:
-            wait_for("scans run", lambda: load.seconds, SCALE_SECONDS)
+            wait_for("scans run", lambda: load.spans, SCALE_SECONDS)
             began = time.monotonic()
             if how == "killed":
                 os.kill(stage.process_of(led), signal.SIGKILL)
@@ -142,8 +142,8 @@ def leader(stage):
                 stage.kubernetes.do("kubectl", "--namespace", NAMESPACE, "delete", "pod", led, "--wait=false")
             wait_for("another one leads", lambda: stage.leader() not in (None, led), SCALE_SECONDS)
             seconds = time.monotonic() - began
-            before = len(load.seconds)
-            wait_for("scans go on", lambda: len(load.seconds) >= before + 3, SCALE_SECONDS)
+            before = len(load.spans)
+            wait_for("scans go on", lambda: len(load.spans) >= before + 3, SCALE_SECONDS)
         wait_for("two coordinators are ready", lambda: len(stage.ready("coordinator")) == 2, SCALE_SECONDS)
         restarts = sum(p["status"]["containerStatuses"][0]["restartCount"] for p in stage.pods("coordinator").values())
         again = "; its container was restarted once" if how == "killed" else f", {PRE_STOP_SECONDS} of them before SIGTERM"
@@ -197,15 +197,15 @@ def node_dies(stage):
     node = next(n for n in kubernetes.nodes if n.name not in coordinators and any(p["spec"]["nodeName"] == n.name for p in pods.values()))
     on_it = [name for name, pod in pods.items() if pod["spec"]["nodeName"] == node.name]
     with Load(stage, stage.expected) as load:
-        wait_for("scans run", lambda: load.seconds, SCALE_SECONDS)
+        wait_for("scans run", lambda: load.spans, SCALE_SECONDS)
         began = time.monotonic()
         node.fail()
         wait_for("its workers are not listed", lambda: not set(on_it) & set(stage.registered()), SCALE_SECONDS)
         gone = time.monotonic() - began
-        before = len(load.seconds)
+        before = len(load.spans)
         wait_for("the node is not ready", lambda: node.name not in kubernetes.ready_nodes(), SCALE_SECONDS)
         late = time.monotonic() - began
-        wait_for("scans go on", lambda: len(load.seconds) >= before + 2, SCALE_SECONDS)
+        wait_for("scans go on", lambda: len(load.spans) >= before + 2, SCALE_SECONDS)
         node.start_again()
         wait_for("the node is back", lambda: node.name in kubernetes.ready_nodes(), SCALE_SECONDS)
         wait_for("six workers", lambda: len(stage.registered()) == 6, SCALE_SECONDS)
@@ -223,18 +223,18 @@ def upgrade(stage):
     kubernetes = stage.kubernetes
     before = set(stage.pods("coordinator")) | set(stage.pods("worker"))
     with Load(stage, stage.expected) as load:
-        wait_for("scans run", lambda: load.seconds, SCALE_SECONDS)
+        wait_for("scans run", lambda: load.spans, SCALE_SECONDS)
         began = time.monotonic()
         stage.helm(
             "upgrade", "trawl", CHART, "--values", stage.values, "--set", "image.tag=next,worker.replicas=4", "--wait", "--timeout", f"{ROLL_SECONDS}s"
         )
         seconds = time.monotonic() - began
         wait_for("old pods are gone", lambda: not before & set(stage.pods()), ROLL_SECONDS)
-        after = len(load.seconds)
+        after = len(load.spans)
         began = time.monotonic()
         stage.helm("rollback", "trawl", "--wait", "--timeout", f"{ROLL_SECONDS}s")
         back = time.monotonic() - began
-        wait_for("scans go on", lambda: len(load.seconds) >= after + 2, SCALE_SECONDS)
+        wait_for("scans go on", lambda: len(load.spans) >= after + 2, SCALE_SECONDS)
     images = {pod["spec"]["containers"][0]["image"].rsplit(":", 1)[1] for pod in stage.pods("worker").values() if "deletionTimestamp" not in pod["metadata"]}
     stage.figures["upgrade_seconds"] = {"upgrade": round(seconds, 1), "rollback": round(back, 1)}
     stage.claims.add(

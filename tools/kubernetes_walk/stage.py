@@ -199,14 +199,15 @@ class Load:
     def __init__(self, stage, expected, clients=CLIENTS, more=(), scan=None, read=lambda ended: ended.stdout):
         self.expected, self.ended, self.read = expected, threading.Event(), read
         self.scan = scan or (lambda: stage.scan(more=more))
-        self.seconds, self.wrong = [], []
+        # When each scan began and ended.
+        self.spans, self.wrong = [], []
         self.threads = [threading.Thread(target=self.run) for _ in range(clients)]
 
     def run(self):
         while not self.ended.is_set():
             began = time.monotonic()
             ended = self.scan()
-            self.seconds.append(time.monotonic() - began)
+            self.spans.append((began, time.monotonic()))
             if ended.returncode != 0 or self.read(ended) != self.expected:
                 self.wrong.append(ended.stderr.strip()[-400:] or "other bytes")
 
@@ -222,7 +223,7 @@ class Load:
 
     def said(self):
         wrong = f", wrong: {self.wrong[0]}" if self.wrong else ""
-        return f"{len(self.seconds)} scans, {len(self.seconds) - len(self.wrong)} with equal bytes{wrong}"
+        return f"{len(self.spans)} scans, {len(self.spans) - len(self.wrong)} with equal bytes{wrong}"
 
     def right(self):
-        return self.seconds and not self.wrong
+        return self.spans and not self.wrong
