@@ -124,6 +124,7 @@ def branches(helm, check, chart):
     same((c["TRAWL_INSECURE"], w["TRAWL_INSECURE"]), ("true", "true"), "plain text is allowed explicitly")
     same(c["TRAWL_RESULTS"], "/var/lib/trawl/results", "results on a volume")
     check("TRAWL_RESULTS_SHARED" not in c, "one coordinator's directory is not shared")
+    same(r.of("Deployment", "-coordinator")["spec"]["strategy"], {"type": "Recreate"}, "results of one pod: no two at once")
     same(w["TRAWL_CACHE_BYTES"], "2147483648", "a large number keeps its digits")
     same(
         (c["TRAWL_LISTEN"], w["TRAWL_LISTEN"], c["TRAWL_HEALTH"]),
@@ -346,6 +347,9 @@ def branches(helm, check, chart):
     )
     same(r.config("coordinator")["TRAWL_LISTEN"], "[::]:7400", "IPv6")
     same(r.config("coordinator")["TRAWL_RESULTS_SHARED"], "true", "a directory that both see")
+    one = rendered("gpu-mig", "coordinator.replicas=1")
+    same(one.config("coordinator")["TRAWL_RESULTS_SHARED"], "true", "one coordinator, and the one that takes its place")
+    same(one.of("Deployment", "-coordinator")["spec"]["strategy"]["type"], "RollingUpdate", "which may run beside it")
     same(
         {o["spec"]["accessModes"][0] for o in r.objects if o["kind"] == "PersistentVolumeClaim"},
         {"ReadWriteMany"},

@@ -63,6 +63,14 @@ def trial(stage):
         answer.stdout == expected and expected,
     )
     forwarded(stage, arguments, expected)
+    seconds, _ = stage.install("trawl", "--values", VALUES, "--set", "log=debug", verb="upgrade")
+    answer = stage.command(*arguments, "--fresh")
+    claim(
+        PAGE,
+        "`helm upgrade` of a trial that replaces its coordinator and workers",
+        f"ready after {seconds:.0f} s; a scan has {'equal bytes' if answer.stdout == expected else answer.stderr.strip()[-200:] or 'other bytes'}",
+        answer.stdout == expected and not set(pods) & {name for name in stage.ready("coordinator") + stage.ready("worker")},
+    )
     access.accounts(stage)
     if policies.enforced(stage):
         policies.trial(stage)
