@@ -8,7 +8,6 @@ import urllib.request
 
 import policies
 import yaml
-from network import GATEWAY
 from processes import wait_for
 from stage import CHART, NAMESPACE, OUTPUT
 

@@ -8,7 +8,7 @@ import time
 import urllib.request
 
 from processes import wait_for
-from stage import BARS, CHART, CONDITION, DELAY_MS, NAMESPACE, OUTPUT, SYMBOLS, UP_SECONDS, Load
+from stage import BARS, CHART, DELAY_MS, NAMESPACE, OUTPUT, SYMBOLS, UP_SECONDS, Load
 
 PAGE, CLUSTER, UPGRADE = "docs/kubernetes/scale.md", "docs/cluster.md", "docs/kubernetes/upgrade.md"
 # From the request to the last worker's registration, or to the last pod's end.

@@ -75,7 +75,8 @@ def secured(stage):
     said = [text for text in stage.ran("tokens", "new", "bob", "--roles", "submit,read").stdout.split("\n") if text.strip()]
     (stage.folder / "bob").write_text(said[0])
     (stage.folder / "bob").chmod(0o600)
-    (stage.folder / "tokens").write_text(f"{line}\n{said[1]}\n")
+    with open(stage.folder / "tokens", "a") as tokens:
+        tokens.write(said[1] + "\n")
     refused = ask("--token-file", stage.folder / "bob").returncode
     update = ("create", "secret", "generic", "users", f"--from-file=tokens={stage.folder / 'tokens'}", "--dry-run=client", "--output=yaml")
     kubernetes.do("kubectl", "--namespace", NAMESPACE, "apply", "-f", "-", text=kubernetes.do("kubectl", "--namespace", NAMESPACE, *update))
