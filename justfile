@@ -141,10 +141,14 @@ s3 *options:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv soak/store)" tools/s3_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
 
-# The chart on a real control plane and real kubelets in namespaces of this machine (root is needed), which Go builds the first time: installed, scaled, drained and upgraded while scans run; GPU workers, a bucket, cert-manager, the chart in a registry. A quarter of an hour, with what tools/get-keda, -cert-manager, -minio, -registry and -earlier build; `just kubernetes --only trial`
+# The chart on a real control plane and real kubelets in namespaces of this machine (root is needed), which Go builds the first time: installed, scaled, drained and upgraded while scans run; NetworkPolicies enforced, an HPA, KEDA, GPU workers, a bucket, cert-manager, the chart in a registry. Twenty minutes, with what tools/get-keda, -cert-manager, -prometheus-adapter, -network-policies, -minio, -registry and -earlier build; `just kubernetes --only trial`
 kubernetes *options:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv)" tools/kubernetes_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
+
+# What the programs that `just kubernetes` builds cost: seconds, sizes, each from an empty cache of Go's. An hour; `just build-times coredns`
+build-times *options:
+    tools/build_times.py {{ options }}
 
 # The workspace for aarch64, built in a Debian that debootstrap makes in target/arm (root is needed), and its bytes compared with this machine's under qemu. Half an hour the first time; `just arm --dist`, `just arm --profile dist`
 arm *options:

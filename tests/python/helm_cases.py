@@ -124,6 +124,7 @@ def branches(helm, check, chart):
     same((c["TRAWL_INSECURE"], w["TRAWL_INSECURE"]), ("true", "true"), "plain text is allowed explicitly")
     same(c["TRAWL_RESULTS"], "/var/lib/trawl/results", "results on a volume")
     check("TRAWL_RESULTS_SHARED" not in c, "one coordinator's directory is not shared")
+    same(r.of("Deployment", "-coordinator")["spec"]["strategy"], {"type": "Recreate"}, "results of one pod: no two at once")
     same(w["TRAWL_CACHE_BYTES"], "2147483648", "a large number keeps its digits")
     same(
         (c["TRAWL_LISTEN"], w["TRAWL_LISTEN"], c["TRAWL_HEALTH"]),
@@ -346,6 +347,9 @@ def branches(helm, check, chart):
     )
     same(r.config("coordinator")["TRAWL_LISTEN"], "[::]:7400", "IPv6")
     same(r.config("coordinator")["TRAWL_RESULTS_SHARED"], "true", "a directory that both see")
+    one = rendered("gpu-mig", "coordinator.replicas=1")
+    same(one.config("coordinator").get("TRAWL_RESULTS_SHARED"), "true", "one coordinator, and the one that takes its place")
+    same(one.of("Deployment", "-coordinator")["spec"]["strategy"]["type"], "RollingUpdate", "which may run beside it")
     same(
         {o["spec"]["accessModes"][0] for o in r.objects if o["kind"] == "PersistentVolumeClaim"},
         {"ReadWriteMany"},
@@ -456,6 +460,17 @@ def branches(helm, check, chart):
     text = json.dumps(r.of("NetworkPolicy", "-coordinator"))
     check("10.0.0.0/8" in text and "10.1.0.0/16" in text and '"podSelector": {}' not in text, "peers as given")
     check(r.of("NetworkPolicy", "-import")["spec"]["egress"], "an import that fetches")
+    more = ('import.extraEnv=[{"name":"AWS_REGION","value":"us-east-1"}]', 'import.extraEnvFrom=[{"secretRef":{"name":"vendor"}}]')
+    of_import = lambda r: r.of("CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
+    container = of_import(rendered("production", *more))
+    check({"name": "AWS_REGION", "value": "us-east-1"} in container["env"], "variables of an import")
+    same(container["envFrom"], [{"secretRef": {"name": "vendor"}}], "Secrets of an import")
+    bucket = 'import={"enabled":true,"dataset":"d","arguments":["s3://drop/bars"]}'
+    same(
+        of_import(rendered("bucket", bucket, more[1]))["envFrom"],
+        [{"secretRef": {"name": "bucket-keys"}}, {"secretRef": {"name": "vendor"}}],
+        "Secrets of an import beside those of the bucket of datasets",
+    )
     r = rendered("production", 'import.initContainers=[{"name":"fetch","image":"registry.example.org/fetch:1"}]')
     fetch = r.of("CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"]["initContainers"][0]
     same(fetch["securityContext"]["readOnlyRootFilesystem"], True, "who fetches is confined as well")

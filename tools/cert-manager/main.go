@@ -1,6 +1,6 @@
-// cert-manager's controllers that issuers of the kinds CA and SelfSigned and their certificates need, as released, in one executable for
-// tools/kubernetes_walk: cert-manager's own program is a module that is not published. No webhook, no ACME: what the API server would ask
-// the webhook (defaults, validation) is not asked.
+// cert-manager's controllers that issuers of the kinds CA and SelfSigned and their certificates need, and its webhook, as released, in one
+// executable for tools/kubernetes_walk: cert-manager's own programs are modules that are not published. No ACME. This module is named
+// below cert-manager's because Go gives the webhook's constructor to no other.
 package main
 
 import (
@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	webhookconfig "github.com/cert-manager/cert-manager/internal/apis/config/webhook"
+	"github.com/cert-manager/cert-manager/internal/webhook"
 	"github.com/cert-manager/cert-manager/pkg/controller"
 	_ "github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/approver"
 	_ "github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/ca"
@@ -25,6 +27,7 @@ import (
 	_ "github.com/cert-manager/cert-manager/pkg/controller/issuers"
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/ca"
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/selfsigned"
+	logf "github.com/cert-manager/cert-manager/pkg/logs"
 )
 
 const (
@@ -33,18 +36,39 @@ const (
 	// cert-manager's own defaults.
 	backoffMin = time.Hour
 	backoffMax = 32 * time.Hour
+	// Where the webhook is, and the Secret that it makes, which holds the authority of its certificate.
+	namespace     = "cert-manager"
+	webhookName   = "cert-manager-webhook"
+	webhookSecret = "cert-manager-webhook-ca"
+	leafDuration  = 7 * 24 * time.Hour
 )
 
+// serveWebhook answers the API server's questions about cert-manager's objects until the context ends.
+func serveWebhook(ctx context.Context, kubeconfig string, port int) error {
+	config := webhookconfig.WebhookConfiguration{SecurePort: int32(port), KubeConfig: kubeconfig, MetricsListenAddress: "0"}
+	dynamic := &config.TLSConfig.Dynamic
+	dynamic.SecretNamespace, dynamic.SecretName, dynamic.LeafDuration = namespace, webhookSecret, leafDuration
+	dynamic.DNSNames = []string{webhookName + "." + namespace + ".svc"}
+	server, err := webhook.NewCertManagerWebhookServer(logf.Log, config)
+	if err != nil {
+		return err
+	}
+	return server.Run(ctx)
+}
+
 func main() {
-	kubeconfig := flag.String("kubeconfig", "", "file with which it is a user of the API server")
-	flag.Parse()
+	// A set of its own: libraries declare options of the same name in the common one.
+	flags := flag.NewFlagSet(os.Args[0], flag.ExitOnError)
+	kubeconfig := flags.String("kubeconfig", "", "file with which it is a user of the API server")
+	webhookPort := flags.Int("webhook-port", 0, "port of the webhook")
+	_ = flags.Parse(os.Args[1:])
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	factory, err := controller.NewContextFactory(ctx, controller.ContextOptions{
 		Kubeconfig:         *kubeconfig,
 		KubernetesAPIQPS:   20,
 		KubernetesAPIBurst: 50,
-		IssuerOptions:      controller.IssuerOptions{ClusterResourceNamespace: "cert-manager"},
+		IssuerOptions:      controller.IssuerOptions{ClusterResourceNamespace: namespace},
 		CertificateOptions: controller.CertificateOptions{
 			CertificateRequestMinimumBackoffDuration: backoffMin,
 			CertificateRequestMaximumBackoffDuration: backoffMax,
@@ -68,6 +92,7 @@ func main() {
 			}
 		}()
 	}
+	go func() { log.Fatalf("webhook: %v", serveWebhook(ctx, *kubeconfig, *webhookPort)) }()
 	shared.SharedInformerFactory.Start(ctx.Done())
 	shared.KubeSharedInformerFactory.Start(ctx.Done())
 	shared.HTTP01ResourceMetadataInformersFactory.Start(ctx.Done())

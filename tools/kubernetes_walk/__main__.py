@@ -22,18 +22,21 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Processes and claims are those of the other tool that runs real parts.
 sys.path[:0] = [str(HERE), str(HERE.parent / "observability")]
 import access
 import autoscale
+import bars
 import buckets
 import devices
 import earlier
 import issued
 import machine
 import package
+import policies
 import scaling
 import secured
 import trial
@@ -50,9 +53,9 @@ PARTS = {
     "node": scaling.node_dies,
     "upgrade": scaling.upgrade,
     "access": access.accounts,
-    "policies": access.policies,
+    "policies": policies.policies,
     "admitted": access.admitted,
-    "import": access.imports,
+    "import": bars.imports,
     "package": package.package,
     "hpa": autoscale.hpa,
     "keda": autoscale.keda,
@@ -62,8 +65,18 @@ PARTS = {
     "issued": issued.issued,
     "secured": secured.secured,
 }
+# What a part continues from besides `install`, which all but the trial do.
+AFTER = {"node": ("drain",)}
 # Programs without which a part is skipped; a part that was not asked for builds none.
-OPTIONAL = {"keda": "keda", "bucket": "minio", "package": "registry", "issued": "cert-manager"}
+OPTIONAL = {
+    "policies": ("network-policies",),
+    "package": ("registry",),
+    "hpa": ("prometheus-adapter",),
+    "keda": ("keda",),
+    "bucket": ("minio",),
+    "issued": ("cert-manager",),
+    "earlier": ("earlier",),
+}
 NODES = 4
 PAGE = ROOT / "docs/kubernetes/tried.md"
 
@@ -76,6 +89,13 @@ def tool(name, there, *more):
     return found.stdout.strip()
 
 
+def optional(name, there):
+    """Where a program is, or None where it is not built and is not to be, or cannot be."""
+    arguments = [earlier.COMMIT] if name == "earlier" else []
+    found = subprocess.run([ROOT / f"tools/get-{name}", *arguments, *(["--there"] if there else [])], stdout=subprocess.PIPE, text=True)
+    return found.stdout.strip() if found.returncode == 0 else None
+
+
 def programs(given):
     """Fetched before the namespaces are entered: there is no network in them."""
     etcd = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "tools/etcd-3.5"
@@ -83,15 +103,13 @@ def programs(given):
         print("SKIPPED: no etcd 3.5: nothing ran on Kubernetes", file=sys.stderr)
         sys.exit(77)
     found = {"kubernetes": tool("kubernetes", given.there), "runtime": tool("kubernetes", given.there, "runtime")}
+    found |= {name: tool(name, given.there) for name in ("netfilter", "coredns")}
     found |= {"etcd": tool("etcd", False, "3.5"), "helm": tool("helm", False), "kubectl": tool("helm", False, "kubectl")}
-    for part, name in OPTIONAL.items():
-        wanted = part in given.only and not given.there
-        there = subprocess.run([ROOT / f"tools/get-{name}", *([] if wanted else ["--there"])], stdout=subprocess.PIPE, text=True)
-        found[name] = there.stdout.strip() if there.returncode == 0 else None
-    built = etcd.parent / f"trawl-{earlier.COMMIT}"
-    if "earlier" in given.only and not given.there:
-        subprocess.run([ROOT / "tools/get-earlier", earlier.COMMIT], stdout=subprocess.PIPE)
-    found["earlier"] = built if built.exists() else None
+    for part, names in OPTIONAL.items():
+        found |= {name: optional(name, given.there or part not in given.only) for name in names}
+    found["prometheus-crds"] = optional("prometheus-crds", given.there or "admitted" not in given.only)
+    if "hpa" in given.only:
+        found["prometheus"] = tool("prometheus", False)
     if "gpu" in given.only:
         found["driver"] = tool("test-driver", False)
     return found
@@ -110,9 +128,18 @@ def versions(programs):
         "kubectl": version(programs["kubectl"], "version", "--client"),
         "Trawl": version(programs["trawl"], "--version"),
     }
-    if programs["keda"]:
-        found["KEDA"] = pathlib.Path(programs["keda"]).name.rsplit("-", 1)[1]
+    # Folders and programs that are named after their versions.
+    named = {"coredns": "CoreDNS", "keda": "KEDA", "network-policies": "kube-network-policies", "prometheus-crds": "the Prometheus operator"}
+    for program in ("coredns", "network-policies", "prometheus-crds", "prometheus-adapter", "keda", "cert-manager", "registry"):
+        if programs[program]:
+            found[named.get(program, program)] = re.search(r"-(\d+\.\d+\.\d+)", pathlib.Path(programs[program]).name)[1]
     return found
+
+
+def commit():
+    """What was checked out, with a sign where files differed from it."""
+    git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
 
 
 def page(result, name):
@@ -137,6 +164,11 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path, help="folder for logs, which is kept")
     parser.add_argument("--write", action="store_true", help="keep the result and write the tables into docs/kubernetes/tried.md")
     given = parser.parse_args()
+    for part in [part for part in given.only if part != "trial"]:
+        more = [before for before in ("install", *AFTER.get(part, ())) if before not in given.only]
+        if more and not os.environ.get(machine.INSIDE):
+            print(f"{part} continues from {' and '.join(more)}: run too")
+        given.only += more
     if not given.trawl.is_file():
         sys.exit(f"there is no {given.trawl}: cargo build --profile ci -p trawl")
     found = programs(given) | {"trawl": given.trawl.resolve()}
@@ -159,17 +191,23 @@ def main():
         kubernetes.watch_ends(NAMESPACE)
         for part in [p for p in PARTS if p in given.only]:
             print(f"- {part}", flush=True)
+            missing = [name for name in OPTIONAL.get(part, ()) if not found[name]]
+            if missing:
+                claims.skip("this run", f"the part {part}", f"no {missing[0]}: tools/get-{missing[0]} builds it")
+                continue
             at = time.monotonic()
             PARTS[part](stage)
             seconds[part] = round(time.monotonic() - at)
-    except (TimeoutError, OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, LookupError, ValueError, TypeError, subprocess.SubprocessError) as error:
+        traceback.print_exc()
         claims.add("this run", "it comes to its end", re.sub(r"\s+", " ", str(error))[-600:], False)
         stage.look()
     finally:
         kubernetes.stop()
-    wrong = claims.wrong()
+    wrong, skipped = claims.wrong(), claims.skipped()
     result = {
         "benchmark": "kubernetes",
+        "commit": commit(),
         "machine": {"architecture": platform.machine(), "cores": os.cpu_count()},
         "versions": versions(found),
         "seconds": seconds,
@@ -177,15 +215,19 @@ def main():
     }
     print(json.dumps(result, indent=1))
     result["claims"] = claims.rows
-    if given.write and set(given.only) == set(PARTS):
+    whole = set(given.only) == set(PARTS) and not skipped
+    if given.write and not whole:
+        print("nothing was written: not every part was asked for, or something was not tried", file=sys.stderr)
+    if given.write and whole:
         path = ROOT / f"benches/results/kubernetes-{datetime.date.today().isoformat()}.json"
         path.write_text(json.dumps(result, indent=1) + "\n")
         show(PAGE, "just kubernetes --write", page(result, path.name))
         print(f"wrote {path.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}")
     if not given.keep and not wrong:
         shutil.rmtree(folder, ignore_errors=True)
+    untried = f", {len(skipped)} NOT TRIED" if skipped else ""
     logs = f"; logs in {folder}" if wrong or given.keep else ""
-    print(f"kubernetes: {len(claims.rows)} claims, {len(wrong)} wrong, {time.monotonic() - began:.0f} s{logs}", flush=True)
+    print(f"kubernetes: {len(claims.rows)} claims, {len(wrong)} wrong{untried}, {time.monotonic() - began:.0f} s{logs}", flush=True)
     # Threads that watch, and whatever else is left, end with the namespaces.
     os._exit(1 if wrong else 0)
 

@@ -1,24 +1,26 @@
 """Workers scaled by Kubernetes: an HPA on Trawl's metric, and KEDA from zero and to zero."""
 
 import json
-import pathlib
 import shutil
-import ssl
 import threading
 import time
-import urllib.parse
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from machine import GATEWAY
+import policies
+import yaml
 from processes import wait_for
-from stage import OUTPUT
+from stage import CHART, NAMESPACE, OUTPUT
 
 PAGE = "docs/kubernetes/scale.md"
 API, PORT = "/apis/external.metrics.k8s.io/v1beta1", 6444
 METRIC = "trawl_work_remaining_seconds"
 SCALE_SECONDS = 240
 BURST = 20
+PROMETHEUS = 9090
+# The least that the chart takes; so many scans keep six workers busy beyond the interval of the HPA.
+HPA_WORKERS, HPA_TARGET_SECONDS, HPA_BURST = (2, 6), 0.1, 60
+KEDA = {"kind": "keda", "minReplicas": 0, "maxReplicas": 4, "targetSecondsPerWorker": 0.1, "scaleDownStabilizationSeconds": 15}
+KEDA["keda"] = {"pollingInterval": 5, "holdSeconds": 15, "cooldownPeriod": 20}
 # A sweep, so that the cost model sees seconds of work in each scan.
 HEAVY = ("--dataset", "market", "--where", "close > sma(close, n)", "--sweep", "n=5:64:1")
 
@@ -36,52 +38,39 @@ def scraped(stage):
     return total
 
 
-def adapter(stage):
-    """The external metrics API over one metric: what prometheus-adapter is with the chart's rule, without a Prometheus."""
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self):
-            path = urllib.parse.urlparse(self.path).path
-            if path.rstrip("/") == API:
-                resource = {"name": METRIC, "singularName": "", "namespaced": True, "kind": "ExternalMetricValueList", "verbs": ["get"]}
-                body = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "external.metrics.k8s.io/v1beta1", "resources": [resource]}
-            else:
-                now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-                item = {"metricName": METRIC, "metricLabels": {}, "timestamp": now, "value": f"{scraped(stage) * 1000:.0f}m"}
-                body = {"kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1", "metadata": {}, "items": [item]}
-            text = json.dumps(body).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer((GATEWAY, PORT), Answers)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(stage.kubernetes.pki / "server.crt", stage.kubernetes.pki / "server.key")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    serve(stage, "adapter", PORT)
-    return server
+def monitoring(stage):
+    """Prometheus, and prometheus-adapter with the rule that the chart brings. The distribution's Prometheus does not ask the API server:
+    it finds coordinators by the names of a service, and gives their series the label `namespace` that a PodMonitor gives them."""
+    kubernetes = stage.kubernetes
+    name, port = "coordinator-metrics", 9464
+    labels = {"app.kubernetes.io/part-of": "trawl", "app.kubernetes.io/component": "coordinator"}
+    spec = {"clusterIP": "None", "selector": labels, "ports": [{"name": "metrics", "port": port}]}
+    kubernetes.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
+    names = {"names": [f"{name}.{NAMESPACE}.svc.cluster.local"], "type": "A", "port": port, "refresh_interval": "2s"}
+    relabel = [{"target_label": "namespace", "replacement": NAMESPACE}]
+    config = {"global": {"scrape_interval": "2s"}, "scrape_configs": [{"job_name": "trawl", "dns_sd_configs": [names], "relabel_configs": relabel}]}
+    path = stage.folder / "prometheus.yml"
+    path.write_text(json.dumps(config))
+    listen = f"127.0.0.1:{PROMETHEUS}"
+    command = [kubernetes.programs["prometheus"], "--config.file", path, "--storage.tsdb.path", stage.folder / "prometheus", f"--web.listen-address={listen}"]
+    started = [kubernetes.start_process("prometheus", command)]
+    rules = yaml.safe_load((CHART / "examples/prometheus-adapter-values.yaml").read_text())["rules"]
+    # As the adapter's own chart writes its configuration.
+    path = stage.folder / "prometheus-adapter.json"
+    path.write_text(json.dumps({"externalRules": rules["external"]}))
+    config, pki = kubernetes.configs["admin"], kubernetes.pki
+    command = [kubernetes.programs["prometheus-adapter"], f"--prometheus-url=http://{listen}", f"--config={path}", f"--secure-port={PORT}"]
+    command += ["--tls-cert-file", pki / "server.crt", "--tls-private-key-file", pki / "server.key", "--metrics-relist-interval=10s"]
+    command += [f"--{name}kubeconfig={config}" for name in ("lister-", "authentication-", "authorization-")]
+    started.append(kubernetes.start_process("prometheus-adapter", command))
+    serve(stage, "prometheus-adapter", PORT)
+    return started
 
 
 def serve(stage, name, port):
-    """A service of the API server's own for metrics, at this machine's address."""
-    meta = {"name": name, "namespace": "kube-system"}
-    labels = {"kubernetes.io/service-name": name}
+    """A service of the API server's own for metrics."""
+    stage.beside(name, "kube-system", port)
     stage.kubernetes.apply(
-        {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 443, "targetPort": port}]}},
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": meta | {"labels": labels},
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": [GATEWAY]}],
-            "ports": [{"name": "", "port": port, "protocol": "TCP"}],
-        },
         {
             "apiVersion": "apiregistration.k8s.io/v1",
             "kind": "APIService",
@@ -118,42 +107,53 @@ def answered(stage, scans):
 
 
 def hpa(stage):
-    server = adapter(stage)
+    started = monitoring(stage)
+    at = f"{API}/namespaces/{NAMESPACE}/{METRIC}"
+    answer = wait_for("the adapter has the metric", lambda: stage.kubernetes.get(at).get("items"), SCALE_SECONDS)
+    stage.claims.add(
+        "helm/trawl/examples/prometheus-adapter-values.yaml",
+        "prometheus-adapter makes an external metric of the series that Prometheus scrapes, by the chart's rule",
+        f"`kubectl get --raw {at}`: {len(answer)} value, {answer[0]['value']}, of {answer[0]['metricLabels']}",
+        len(answer) == 1 and answer[0]["metricLabels"].get("namespace") == NAMESPACE,
+    )
     path = stage.folder / "hpa.json"
-    auto = {"kind": "hpa", "minReplicas": 1, "maxReplicas": 4, "targetSecondsPerWorker": 0.1, "scaleDownStabilizationSeconds": 15}
+    least, most = HPA_WORKERS
+    auto = {"kind": "hpa", "minReplicas": least, "maxReplicas": most, "targetSecondsPerWorker": HPA_TARGET_SECONDS, "scaleDownStabilizationSeconds": 15}
     path.write_text(json.dumps({"worker": {"autoscaling": auto}}))
     stage.install("trawl", "--values", stage.values, "--values", path, verb="upgrade")
-    wait_for("one worker without work", lambda: len(stage.registered()) == 1, SCALE_SECONDS)
+    wait_for(f"{least} workers without work", lambda: len(stage.registered()) == least, SCALE_SECONDS)
     began = time.monotonic()
-    scans = burst(stage)
+    scans = burst(stage, HPA_BURST)
     left = scraped(stage)
-    most = wait_for(f"four workers for {left:.1f} s of work", lambda: len(stage.registered()) == 4 and 4, SCALE_SECONDS)
+    wait_for(f"{most} workers for {left:.1f} s of work", lambda: len(stage.registered()) == most, SCALE_SECONDS)
     up = time.monotonic() - began
     wait_for("no work is left", lambda: scraped(stage) == 0, SCALE_SECONDS)
     began = time.monotonic()
-    wait_for("one worker again", lambda: len(stage.registered()) == 1, SCALE_SECONDS)
+    wait_for(f"{least} workers again", lambda: len(stage.registered()) == least, SCALE_SECONDS)
     down = time.monotonic() - began
     right = answered(stage, scans)
     stage.figures["hpa_seconds"] = {"up": round(up, 1), "down": round(down, 1)}
     stage.claims.add(
         PAGE,
-        f"`hpa`: an HPA on `{METRIC}` scales workers, from 1 on",
-        f"1 to {most} after {up:.0f} s of a burst of {len(scans)} scans ({left:.1f} s of work), back to 1 {down:.0f} s after the last scan; {right} of {len(scans)} scans with equal bytes",
+        f"`hpa`: an HPA on `{METRIC}` scales workers {least} -> {most} -> {least}",
+        f"{most} after {up:.0f} s of a burst of {len(scans)} scans ({left:.1f} s of work), {least} {down:.0f} s after the last scan; {right} of {len(scans)} scans with equal bytes",
         right == len(scans),
     )
-    server.shutdown()
+    for process in started:
+        process.kill()
 
 
 def keda_processes(stage):
-    """KEDA's operator and metrics adapter, as processes beside the nodes, with the rights of an administrator."""
+    """KEDA's operator and metrics adapter, as processes beside the nodes, with the rights of an administrator, once."""
     kubernetes, folder = stage.kubernetes, stage.kubernetes.programs["keda"]
+    if stage.runs("keda-operator"):
+        return
     certificates = stage.folder / "keda-certificates"
     certificates.mkdir()
     for of, name in (("ca.crt", "ca.crt"), ("server.crt", "tls.crt"), ("server.key", "tls.key")):
         shutil.copy(kubernetes.pki / of, certificates / name)
     kubernetes.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "keda"}})
-    for path in sorted(pathlib.Path(folder, "resources").glob("*.yaml")):
-        kubernetes.do("kubectl", "create", "-f", path)
+    stage.custom("keda")
     config = kubernetes.configs["admin"]
     variables = {"WATCH_NAMESPACE": "", "POD_NAMESPACE": "keda", "POD_NAME": "keda", "KEDA_CLUSTER_OBJECT_NAMESPACE": "keda", "KUBECONFIG": str(config)}
     operator = [f"{folder}/operator", "--kubeconfig", config, "--cert-dir", certificates, "--metrics-bind-address=127.0.0.1:18080"]
@@ -170,18 +170,17 @@ def keda_processes(stage):
 
 def keda(stage):
     """From no worker to some and to none, twice, by the scaler in the coordinator."""
-    if not stage.kubernetes.programs["keda"]:
-        print("SKIPPED: no KEDA: tools/get-keda builds it")
-        return
     keda_processes(stage)
     path = stage.folder / "keda.json"
-    auto = {"kind": "keda", "minReplicas": 0, "maxReplicas": 4, "targetSecondsPerWorker": 0.1, "scaleDownStabilizationSeconds": 15}
-    auto["keda"] = {"pollingInterval": 5, "holdSeconds": 15, "cooldownPeriod": 20}
-    path.write_text(json.dumps({"worker": {"autoscaling": auto}}))
+    path.write_text(json.dumps({"worker": {"autoscaling": KEDA}}))
     stage.install("trawl", "--values", stage.values, "--values", path, verb="upgrade")
     began = time.monotonic()
     wait_for("no worker without work", lambda: not stage.pods("worker"), SCALE_SECONDS)
     stage.claims.add(PAGE, "`keda`, `minReplicas: 0`: no worker without work", f"after {time.monotonic() - began:.0f} s", True)
+    if policies.enforced(stage):
+        to = {"coordinator 7400": (policies.one(stage, "coordinator")["status"]["podIP"], policies.GRPC)}
+        may = {name for name in ("keda", policies.USERS) if policies.reached(policies.bystander(stage, name), to)}
+        stage.claims.add("docs/kubernetes/install.md", "NetworkPolicies: KEDA's namespace reaches coordinators where KEDA scales", policies.said(may, {"keda"}), may == {"keda"})
     for number in (1, 2):
         began = time.monotonic()
         alone = threading.Thread(target=lambda: waited.append(stage.scan()))

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import time
 
+import autoscale
 from processes import wait_for
 from stage import CHART, NAMESPACE, UP_SECONDS, USER, Load, images
 
@@ -130,8 +131,10 @@ def devices(stage):
     )
     again = stage.scan("market", more=("--backend", "cuda"))
     claim(PAGE, "and after it scans with `--backend cuda` have the same bytes", f"{len(again.stdout)} bytes", again.stdout == expected)
-    if any(process.name == "keda-operator" for process in kubernetes.processes):
+    if kubernetes.programs["keda"]:
         keda(stage, expected, of_class)
+    else:
+        stage.claims.skip(PAGE, "`worker.autoscaling.keda.backend: cuda`: a pool of GPU workers from zero and to zero", "no keda: tools/get-keda builds it")
     stage.helm("uninstall", RELEASE)
     wait_for("its pods are gone", lambda: not of_release(stage, RELEASE), SCALE_SECONDS)
     for node in nodes:
@@ -141,10 +144,10 @@ def devices(stage):
 def keda(stage, expected, of_class):
     """GPU workers from none and to none, by the work of their class alone."""
     claim = stage.claims.add
+    autoscale.keda_processes(stage)
     stage.install("trawl", "--values", stage.values, "--set", "coordinator.kedaOfOtherReleases=true", verb="upgrade")
-    auto = {"kind": "keda", "minReplicas": 0, "maxReplicas": GPU_NODES, "targetSecondsPerWorker": 0.1, "scaleDownStabilizationSeconds": 15}
     at = f"trawl-coordinator.{NAMESPACE}.svc:7400"
-    auto["keda"] = {"pollingInterval": 5, "holdSeconds": 15, "cooldownPeriod": 20, "backend": "cuda", "scalerAddress": at}
+    auto = autoscale.KEDA | {"maxReplicas": GPU_NODES, "keda": autoscale.KEDA["keda"] | {"backend": "cuda", "scalerAddress": at}}
     path = stage.folder / "gpu-keda.json"
     path.write_text(json.dumps({"worker": {"autoscaling": auto}}))
     stage.helm("upgrade", RELEASE, CHART, "--values", stage.folder / "gpu.json", "--values", path, "--wait", "--timeout", f"{UP_SECONDS}s")

@@ -2,28 +2,55 @@
 
 import base64
 import json
-import pathlib
 import re
 import subprocess
 import time
 
+import autoscale
+import secured
 from processes import wait_for
 from stage import NAMESPACE, OUTPUT, UP_SECONDS
 
 PAGE = "docs/kubernetes/install.md"
+NAME, WEBHOOK, WEBHOOK_PORT = "cert-manager", "cert-manager-webhook", 10260
 # The kubelet brings a changed Secret into a pod within a minute or two, Trawl looks every few seconds.
 RENEWED_SECONDS = 240
 
 
-def controllers(stage):
-    """cert-manager's controllers, as a process beside the nodes, with the rights of an administrator."""
+def start(stage):
+    """cert-manager's controllers and webhook, as a process beside the nodes, with the rights of an administrator, once."""
     kubernetes, folder = stage.kubernetes, stage.kubernetes.programs["cert-manager"]
-    for path in sorted(pathlib.Path(folder, "resources").glob("*.yaml")):
-        kubernetes.do("kubectl", "create", "-f", path)
-    for name in ("certificates", "issuers"):
-        kubernetes.do("kubectl", "wait", "--for=condition=Established", f"crd/{name}.cert-manager.io", "--timeout=60s")
-    kubernetes.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cert-manager"}})
-    kubernetes.start_process("cert-manager", [f"{folder}/controller", "--kubeconfig", kubernetes.configs["admin"]])
+    if stage.runs("cert-manager"):
+        return
+    stage.custom("cert-manager")
+    kubernetes.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAME}})
+    kubernetes.start_process("cert-manager", [f"{folder}/controller", "--kubeconfig", kubernetes.configs["admin"], "--webhook-port", WEBHOOK_PORT])
+    stage.beside(WEBHOOK, NAME, WEBHOOK_PORT)
+    authority = wait_for("the webhook has an authority", lambda: kubernetes.get(f"/api/v1/namespaces/{NAME}/secrets/{WEBHOOK}-ca").get("data"), UP_SECONDS)
+
+    def asked(kind, path, group, operations, resources):
+        """What cert-manager's own chart makes, with the authority that its injector puts there."""
+        rule = {"apiGroups": [group], "apiVersions": ["v1"], "operations": operations, "resources": [resources]}
+        at = {"service": {"name": WEBHOOK, "namespace": NAME, "path": path}, "caBundle": authority["ca.crt"]}
+        hook = {"name": "webhook.cert-manager.io", "rules": [rule], "clientConfig": at, "admissionReviewVersions": ["v1"]}
+        hook |= {"failurePolicy": "Fail", "sideEffects": "None", "matchPolicy": "Equivalent"}
+        return {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": WEBHOOK}, "webhooks": [hook]}
+
+    kubernetes.apply(
+        asked("ValidatingWebhookConfiguration", "/validate", "cert-manager.io", ["CREATE", "UPDATE"], "*/*"),
+        asked("MutatingWebhookConfiguration", "/mutate", "cert-manager.io", ["CREATE"], "certificaterequests"),
+    )
+    # Custom resources admit it, and the webhook alone does not: it would be renewed before it was issued.
+    spec = {"secretName": "none", "issuerRef": {"name": "none"}, "dnsNames": ["none"], "duration": "2h", "renewBefore": "3h"}
+    wrong = {"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "metadata": {"name": "none", "namespace": "default"}, "spec": spec}
+    create = lambda: kubernetes.ran("kubectl", "create", "--dry-run=server", "-f", "-", text=json.dumps(wrong)).stderr
+    refused = wait_for("the webhook answers", lambda: (said := create()) and "failed calling webhook" not in said and said, UP_SECONDS)
+    stage.claims.add(
+        "docs/kubernetes/tried.md",
+        "the API server asks cert-manager's webhook through its service",
+        re.sub(r"\s+", " ", refused).strip()[-200:],
+        'admission webhook "webhook.cert-manager.io" denied the request' in refused and "renewBefore" in refused,
+    )
 
 
 def certificates(stage):
@@ -55,11 +82,8 @@ def served(stage, shown):
 def issued(stage):
     """Takes the place of the release before."""
     kubernetes, claim = stage.kubernetes, stage.claims.add
-    if not kubernetes.programs["cert-manager"]:
-        print("SKIPPED: no cert-manager: tools/get-cert-manager builds it")
-        return
     stage.uninstall()
-    controllers(stage)
+    start(stage)
     chosen = json.loads(stage.values.read_text()) | {"etcd": {"trial": {"enabled": True, "storage": ""}}, "tls": {"mode": "certManager"}}
     # One, so that the Service shows one certificate.
     chosen["coordinator"] = chosen["coordinator"] | {"replicas": 1}
@@ -72,6 +96,14 @@ def issued(stage):
         "`tls.mode=certManager`: authorities of the release, certificates of coordinators, workers, clients and etcd",
         f"ready after {seconds:.0f} s, {sum(found.values())} of {len(found)} certificates: {', '.join(sorted(found))}",
         found and all(found.values()),
+    )
+    requests = kubernetes.get(f"/apis/cert-manager.io/v1/namespaces/{NAMESPACE}/certificaterequests")["items"]
+    named = [request["spec"].get("username") for request in requests]
+    claim(
+        "docs/kubernetes/tried.md",
+        "the webhook writes into each request who made it",
+        f"{len(named)} requests of {', '.join(sorted(set(map(str, named))))}",
+        named and set(named) == {"admin"},
     )
     tested = kubernetes.ran("helm", "--namespace", NAMESPACE, "test", "trawl", "--logs")
     # The test's pod belongs to no release; it stays for its log.
@@ -113,6 +145,39 @@ def issued(stage):
         f"shown {took:.0f} s after the renewal, {restarted(stage) - restarts} restarts; {sum(answers)} of {len(answers)} scans with equal bytes; "
         f"the log says so: {bool(re.search('new certificates are in use', logs))}",
         all(answers) and restarted(stage) == restarts,
+    )
+    from_zero(stage, path, shown, asked, expected)
+
+
+def from_zero(stage, path, shown, asked, expected):
+    """Workers scaled by KEDA over TLS, with tokens, as production has it."""
+    where, said = "docs/kubernetes/scale.md", "`keda` over TLS, with tokens: from zero and to zero, by the client's certificate of the release"
+    kubernetes = stage.kubernetes
+    if not kubernetes.programs["keda"]:
+        stage.claims.skip(where, said, "no keda: tools/get-keda builds it")
+        return
+    autoscale.keda_processes(stage)
+    secured.users(stage)
+    scaled = stage.folder / "issued-keda.json"
+    values = {"tokens": {"existingSecret": "users"}, "tests": {"tokenSecret": "alice"}, "worker": {"autoscaling": autoscale.KEDA}}
+    scaled.write_text(json.dumps(values))
+    stage.install("trawl", "--values", path, "--values", scaled, verb="upgrade")
+    address = stage.address.replace("http:", "https:")
+    wait_for("no worker without work", lambda: not stage.pods("worker"), autoscale.SCALE_SECONDS)
+    began = time.monotonic()
+    answer = stage.ran(*asked, "--fresh", "--coordinator", address, *shown, "--token-file", stage.folder / "token")
+    took = time.monotonic() - began
+    wait_for("no worker again", lambda: not stage.pods("worker"), autoscale.SCALE_SECONDS)
+    objects = kubernetes.get(f"/apis/keda.sh/v1alpha1/namespaces/{NAMESPACE}/scaledobjects")["items"]
+    conditions = {c["type"]: c["status"] for c in objects[0]["status"]["conditions"]}
+    triggers = objects[0]["spec"]["triggers"]
+    plain = [t for t in triggers if "authenticationRef" not in t]
+    stage.claims.add(
+        where,
+        said,
+        f"a scan that waited for its first worker: {took:.0f} s, {'equal bytes' if answer.stdout == expected else answer.stderr[-200:] or 'other bytes'}; "
+        f"none again; {len(triggers)} triggers, {len(plain)} without a TriggerAuthentication; ScaledObject ready: {conditions.get('Ready')}",
+        answer.stdout == expected and not plain and conditions.get("Ready") == "True",
     )
 
 

@@ -15,11 +15,11 @@ import time
 import urllib.error
 import urllib.request
 
+import network
+from network import API_PORT, BRIDGE, DNS, GATEWAY, SERVICES
 from processes import Process, wait_for
 
-BRIDGE, GATEWAY = "pods", "10.244.0.1"
-SERVICES, DNS = "10.96.0.0/16", "10.96.0.10"
-API = "https://127.0.0.1:6443"
+API = f"https://127.0.0.1:{API_PORT}"
 INSIDE = "TRAWL_KUBERNETES_WALK_INSIDE"
 START_SECONDS = 300
 # Seconds without a node's lease after which its pods count as not ready; Kubernetes' own default is 50.
@@ -163,7 +163,10 @@ class Kubernetes:
         return process
 
     def start(self):
-        network(self.folder)
+        network.make(run, self.folder)
+        # Kubelets write links to logs there.
+        pathlib.Path("/var/log/containers").mkdir(exist_ok=True)
+        run("mount", "-t", "tmpfs", "tmpfs", "/var/log/containers")
         etcd = self.programs["etcd"]
         self.start_process("etcd", [etcd, "--data-dir", self.folder / "etcd", "--unsafe-no-fsync"])
         tokens = self.folder / "tokens.csv"
@@ -171,7 +174,7 @@ class Kubernetes:
         tokens.chmod(0o600)
         pki, program = self.pki, self.programs["kubernetes"]
         issuer = "https://kubernetes.default.svc.cluster.local"
-        server = ["--etcd-servers=http://127.0.0.1:2379", "--advertise-address", GATEWAY, "--secure-port=6443"]
+        server = ["--etcd-servers=http://127.0.0.1:2379", "--advertise-address", GATEWAY, f"--secure-port={API_PORT}"]
         server += ["--service-cluster-ip-range", SERVICES, "--authorization-mode=Node,RBAC", "--token-auth-file", tokens]
         server += ["--tls-cert-file", pki / "server.crt", "--tls-private-key-file", pki / "server.key", "--client-ca-file", pki / "ca.crt"]
         server += ["--service-account-issuer", issuer, "--service-account-key-file", pki / "accounts.key"]
@@ -191,11 +194,12 @@ class Kubernetes:
         config = self.configs["scheduler"]
         scheduler = ["--kubeconfig", config, "--authentication-kubeconfig", config, "--authorization-kubeconfig", config]
         self.start_process("kube-scheduler", [program, "kube-scheduler", *scheduler, "--leader-elect=false"])
-        services = ["-kubeconfig", self.configs["services"], "-dns", DNS]
-        self.start_process("services", [self.programs["runtime"], "services", *services])
+        network.start_proxy(self)
+        network.start_policies(self, run)
         for node in self.nodes:
             node.start()
         wait_for("all nodes are ready", lambda: len(self.ready_nodes()) == len(self.nodes), START_SECONDS)
+        network.start_names(self)
 
     def stop(self):
         """Containers end with their runtimes. Whatever is left ends with the PID namespace."""
@@ -235,7 +239,7 @@ class Kubernetes:
             grace = pod["metadata"].get("deletionGracePeriodSeconds", 0)
             seconds = grace - (when(asked) - when(ended["finishedAt"]))
             row = {"pod": key[0], "exit": ended["exitCode"], "seconds": seconds, "grace": grace}
-            self.ended.append(row | {"component": pod["metadata"]["labels"].get("app.kubernetes.io/component")})
+            self.ended.append(row | {"component": pod["metadata"].get("labels", {}).get("app.kubernetes.io/component")})
 
     def request(self, path):
         return urllib.request.Request(API + path, headers={"Authorization": f"Bearer {self.tokens[0][0]}"})
@@ -287,22 +291,3 @@ class Kubernetes:
 
 def when(text):
     return datetime.datetime.fromisoformat(text).timestamp()
-
-
-def network(folder):
-    """A bridge for pods. ClusterIPs are addresses of this machine, at which the runtime's services listen; names are the cluster's."""
-    run("mount", "-t", "tmpfs", "tmpfs", "/run/netns")
-    for step in (
-        "link set lo up",
-        f"link add {BRIDGE} type bridge",
-        f"address add {GATEWAY}/16 dev {BRIDGE}",
-        f"link set {BRIDGE} up",
-        f"route add local {SERVICES} dev lo",
-    ):
-        run("ip", *step.split())
-    names = folder / "resolv.conf"
-    names.write_text(f"nameserver {DNS}\nsearch svc.cluster.local cluster.local\noptions ndots:5\n")
-    run("mount", "--bind", names, os.path.realpath("/etc/resolv.conf"))
-    # Kubelets write links to logs there.
-    pathlib.Path("/var/log/containers").mkdir(exist_ok=True)
-    run("mount", "-t", "tmpfs", "tmpfs", "/var/log/containers")

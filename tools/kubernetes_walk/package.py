@@ -3,7 +3,7 @@
 import re
 import socket
 
-from machine import GATEWAY
+from network import GATEWAY
 from processes import wait_for
 from stage import CHART
 
@@ -13,9 +13,6 @@ PORT = 5000
 
 def package(stage):
     kubernetes, claim = stage.kubernetes, stage.claims.add
-    if not kubernetes.programs["registry"]:
-        print("SKIPPED: no registry: tools/get-registry builds it")
-        return
     config = stage.folder / "registry.yml"
     config.write_text(f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {stage.folder}/registry}}}}\nhttp: {{addr: '{GATEWAY}:{PORT}'}}\n")
     kubernetes.start_process("registry", [kubernetes.programs["registry"], "serve", config], OTEL_TRACES_EXPORTER="none")
@@ -37,6 +34,15 @@ def package(stage):
     of = lambda chart, *more: stage.helm("template", "trawl", chart, "--values", stage.values, *more)
     here, there = of(CHART), of(f"{at}/trawl", "--version", version, "--plain-http")
     claim(PAGE, "what it renders is what the folder renders", f"{len(there.splitlines())} lines", plain(here) == plain(there))
+    stage.helm("pull", f"{at}/trawl", "--version", version, "--plain-http", "--untar", "--untardir", stage.folder / "pulled")
+    pulled = stage.folder / "pulled/trawl"
+    same = [path.name for path in sorted((CHART / "ci").glob("*.yaml")) if rendered(stage, pulled, path.name) == rendered(stage, CHART, path.name)]
+    claim(
+        PAGE,
+        "`helm pull --untar` brings the sets of values in `ci/`, the trial's among them",
+        f"{len(same)} render as in the folder: {', '.join(same)}",
+        "trial-values.yaml" in same and len(same) == len(list((CHART / "ci").glob("*.yaml"))),
+    )
     said = stage.helm("upgrade", "trawl", f"{at}/trawl", "--version", version, "--plain-http", "--values", stage.values, "--wait", "--timeout", "180s")
     answer = stage.scan()
     claim(
@@ -45,6 +51,12 @@ def package(stage):
         f"{re.search(r'STATUS: (.*)', said)[1]}; a scan has {'the same bytes' if answer.stdout == stage.expected else 'other bytes'}",
         answer.stdout == stage.expected,
     )
+
+
+def rendered(stage, chart, values):
+    """A chart with values of its own, or nothing where it has none of that name."""
+    path = chart / "ci" / values
+    return stage.helm("template", "trawl", chart, "--values", path) if path.exists() else None
 
 
 def listens():

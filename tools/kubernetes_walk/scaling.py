@@ -5,15 +5,17 @@ import os
 import signal
 import threading
 import time
+import urllib.request
 
 from processes import wait_for
-from stage import BARS, CHART, CONDITION, DELAY_MS, NAMESPACE, SYMBOLS, UP_SECONDS, Load
+from stage import BARS, CHART, DELAY_MS, NAMESPACE, OUTPUT, SYMBOLS, UP_SECONDS, Load
 
 PAGE, CLUSTER, UPGRADE = "docs/kubernetes/scale.md", "docs/cluster.md", "docs/kubernetes/upgrade.md"
 # From the request to the last worker's registration, or to the last pod's end.
 SCALE_SECONDS = 120
 ROLL_SECONDS = 240
 POLL_SECONDS = 0.2
+HTTP = 7410
 # coordinator.preStopSeconds of the chart, by default.
 PRE_STOP_SECONDS = 5
 
@@ -27,7 +29,7 @@ def values(stage, etcd):
         "data": {"kind": "existingClaim", "existingClaim": "bars"},
         "results": {"kind": "existingClaim", "existingClaim": "results"},
         "priorityClasses": {"create": True},
-        "coordinator": {"resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}}},
+        "coordinator": {"http": {"enabled": True}, "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}}},
         "worker": {
             "replicas": 2,
             "extraArgs": ["--fault-delay-ms-per-segment", str(DELAY_MS)],
@@ -65,6 +67,23 @@ def install(stage):
         + ("the bytes of one process" if answer.stdout == stage.expected else "other bytes " + answer.stderr[-300:]),
         answer.stdout == stage.expected and stage.expected and len(stage.registered()) == 2,
     )
+    by_http(stage)
+
+
+def by_http(stage):
+    """The scan as an HTTP document, through the Service."""
+    expected = stage.ran("scan", "--dataset", "demo", "--where", "close > sma(close, 20)", *OUTPUT).stdout
+    asked = json.dumps({"document": {"dataset": "demo", "where": "close > sma(close, 20)"}, "ephemeral": True}).encode()
+    headers = {"Content-Type": "application/json", "Accept": "text/csv"}
+    request = urllib.request.Request(f"{stage.address.rsplit(':', 1)[0]}:{HTTP}/v1/answers", asked, headers)
+    with urllib.request.urlopen(request, timeout=UP_SECONDS) as answer:
+        found = answer.read().decode()
+    stage.claims.add(
+        "docs/http.md",
+        "`coordinator.http.enabled`: a scan by HTTP through the Service, port 7410",
+        f"status {answer.status}, {len(found)} bytes, {'those of the command' if found == expected else 'others'}",
+        found == expected and expected,
+    )
 
 
 def reach(stage, workers, began):
@@ -86,11 +105,11 @@ def scale(stage):
     with Load(stage, stage.expected) as load:
         for way, do in ways.items():
             for workers in (6, 2):
-                before = len(load.seconds)
+                before = len(load.spans)
                 began = time.monotonic()
                 do(workers)
                 registered, gone = reach(stage, workers, began)
-                wait_for("two more scans", lambda: len(load.seconds) >= before + 2, SCALE_SECONDS)
+                wait_for("two more scans", lambda: len(load.spans) >= before + 2, SCALE_SECONDS)
                 stage.figures.setdefault("scaled_seconds", {})[f"{way} {workers}"] = [round(registered, 1), round(gone, 1)]
                 stage.claims.add(
                     PAGE,
@@ -115,7 +134,7 @@ def leader(stage):
     for how in ("killed", "deleted"):
         led = stage.leader()
         with Load(stage, stage.expected) as load:
-            wait_for("scans run", lambda: load.seconds, SCALE_SECONDS)
+            wait_for("scans run", lambda: load.spans, SCALE_SECONDS)
             began = time.monotonic()
             if how == "killed":
                 os.kill(stage.process_of(led), signal.SIGKILL)
@@ -123,8 +142,8 @@ def leader(stage):
                 stage.kubernetes.do("kubectl", "--namespace", NAMESPACE, "delete", "pod", led, "--wait=false")
             wait_for("another one leads", lambda: stage.leader() not in (None, led), SCALE_SECONDS)
             seconds = time.monotonic() - began
-            before = len(load.seconds)
-            wait_for("scans go on", lambda: len(load.seconds) >= before + 3, SCALE_SECONDS)
+            before = len(load.spans)
+            wait_for("scans go on", lambda: len(load.spans) >= before + 3, SCALE_SECONDS)
         wait_for("two coordinators are ready", lambda: len(stage.ready("coordinator")) == 2, SCALE_SECONDS)
         restarts = sum(p["status"]["containerStatuses"][0]["restartCount"] for p in stage.pods("coordinator").values())
         again = "; its container was restarted once" if how == "killed" else f", {PRE_STOP_SECONDS} of them before SIGTERM"
@@ -178,15 +197,15 @@ def node_dies(stage):
     node = next(n for n in kubernetes.nodes if n.name not in coordinators and any(p["spec"]["nodeName"] == n.name for p in pods.values()))
     on_it = [name for name, pod in pods.items() if pod["spec"]["nodeName"] == node.name]
     with Load(stage, stage.expected) as load:
-        wait_for("scans run", lambda: load.seconds, SCALE_SECONDS)
+        wait_for("scans run", lambda: load.spans, SCALE_SECONDS)
         began = time.monotonic()
         node.fail()
         wait_for("its workers are not listed", lambda: not set(on_it) & set(stage.registered()), SCALE_SECONDS)
         gone = time.monotonic() - began
-        before = len(load.seconds)
+        before = len(load.spans)
         wait_for("the node is not ready", lambda: node.name not in kubernetes.ready_nodes(), SCALE_SECONDS)
         late = time.monotonic() - began
-        wait_for("scans go on", lambda: len(load.seconds) >= before + 2, SCALE_SECONDS)
+        wait_for("scans go on", lambda: len(load.spans) >= before + 2, SCALE_SECONDS)
         node.start_again()
         wait_for("the node is back", lambda: node.name in kubernetes.ready_nodes(), SCALE_SECONDS)
         wait_for("six workers", lambda: len(stage.registered()) == 6, SCALE_SECONDS)
@@ -204,18 +223,18 @@ def upgrade(stage):
     kubernetes = stage.kubernetes
     before = set(stage.pods("coordinator")) | set(stage.pods("worker"))
     with Load(stage, stage.expected) as load:
-        wait_for("scans run", lambda: load.seconds, SCALE_SECONDS)
+        wait_for("scans run", lambda: load.spans, SCALE_SECONDS)
         began = time.monotonic()
         stage.helm(
             "upgrade", "trawl", CHART, "--values", stage.values, "--set", "image.tag=next,worker.replicas=4", "--wait", "--timeout", f"{ROLL_SECONDS}s"
         )
         seconds = time.monotonic() - began
         wait_for("old pods are gone", lambda: not before & set(stage.pods()), ROLL_SECONDS)
-        after = len(load.seconds)
+        after = len(load.spans)
         began = time.monotonic()
         stage.helm("rollback", "trawl", "--wait", "--timeout", f"{ROLL_SECONDS}s")
         back = time.monotonic() - began
-        wait_for("scans go on", lambda: len(load.seconds) >= after + 2, SCALE_SECONDS)
+        wait_for("scans go on", lambda: len(load.spans) >= after + 2, SCALE_SECONDS)
     images = {pod["spec"]["containers"][0]["image"].rsplit(":", 1)[1] for pod in stage.pods("worker").values() if "deletionTimestamp" not in pod["metadata"]}
     stage.figures["upgrade_seconds"] = {"upgrade": round(seconds, 1), "rollback": round(back, 1)}
     stage.claims.add(

@@ -3,7 +3,7 @@
 import json
 import os
 
-from machine import GATEWAY
+from network import GATEWAY
 from processes import Process, wait_for
 from stage import NAMESPACE, OUTPUT, UP_SECONDS
 
@@ -14,6 +14,19 @@ PORT = 2579
 def secret(stage, name, **files):
     arguments = [f"--from-file={key.replace('_', '.')}={path}" for key, path in files.items()]
     stage.kubernetes.do("kubectl", "--namespace", NAMESPACE, "create", "secret", "generic", name, *arguments)
+
+
+def users(stage):
+    """A user with a token, her line in the file of tokens, and both as Secrets, once."""
+    if (stage.folder / "token").exists():
+        return
+    said = stage.ran("tokens", "new", "alice", "--roles", "submit,read").stdout.split("\n")
+    token, line = [text for text in said if text.strip()][:2]
+    (stage.folder / "token").write_text(token)
+    (stage.folder / "tokens").write_text(line + "\n")
+    (stage.folder / "token").chmod(0o600)
+    secret(stage, "users", tokens=stage.folder / "tokens")
+    secret(stage, "alice", token=stage.folder / "token")
 
 
 def secured(stage):
@@ -30,13 +43,7 @@ def secured(stage):
     for name in ("coordinator", "worker"):
         at = folder / f"etcd-{name}"
         secret(stage, f"etcd-{name}", ca_crt=folder / "etcd-ca.pem", tls_crt=f"{at}.pem", tls_key=f"{at}.key")
-    said = stage.ran("tokens", "new", "alice", "--roles", "submit,read").stdout.split("\n")
-    token, line = [text for text in said if text.strip()][:2]
-    (stage.folder / "token").write_text(token)
-    (stage.folder / "tokens").write_text(line + "\n")
-    (stage.folder / "token").chmod(0o600)
-    secret(stage, "users", tokens=stage.folder / "tokens")
-    secret(stage, "alice", token=stage.folder / "token")
+    users(stage)
     chosen = json.loads(stage.values.read_text()) | {
         "etcd": {"endpoints": [f"https://{GATEWAY}:{PORT}"], "tls": {"coordinatorSecret": "etcd-coordinator", "workerSecret": "etcd-worker"}},
         "tls": {"mode": "existingSecrets", "existingSecrets": {name: f"own-{name}" for name in ("coordinator", "worker", "client")}},
@@ -68,7 +75,8 @@ def secured(stage):
     said = [text for text in stage.ran("tokens", "new", "bob", "--roles", "submit,read").stdout.split("\n") if text.strip()]
     (stage.folder / "bob").write_text(said[0])
     (stage.folder / "bob").chmod(0o600)
-    (stage.folder / "tokens").write_text(f"{line}\n{said[1]}\n")
+    with open(stage.folder / "tokens", "a") as tokens:
+        tokens.write(said[1] + "\n")
     refused = ask("--token-file", stage.folder / "bob").returncode
     update = ("create", "secret", "generic", "users", f"--from-file=tokens={stage.folder / 'tokens'}", "--dry-run=client", "--output=yaml")
     kubernetes.do("kubectl", "--namespace", NAMESPACE, "apply", "-f", "-", text=kubernetes.do("kubectl", "--namespace", NAMESPACE, *update))

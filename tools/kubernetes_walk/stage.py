@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 
-from machine import GATEWAY
+from network import GATEWAY
 from processes import Process, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -45,14 +45,16 @@ class Stage:
         self.figures = {}
         self.data = folder / "data"
         self.release, self.address = None, None
+        # Programs whose custom resources were created.
+        self.brought = set()
 
     # Objects of the cluster
 
     def pods(self, component=None):
-        """Pods of the release by name."""
+        """Pods of Trawl by name."""
         items = self.kubernetes.get(f"/api/v1/namespaces/{NAMESPACE}/pods").get("items", [])
-        of = lambda pod: pod["metadata"]["labels"].get("app.kubernetes.io/component")
-        return {pod["metadata"]["name"]: pod for pod in items if component in (None, of(pod))}
+        of = lambda pod, name: pod["metadata"].get("labels", {}).get(f"app.kubernetes.io/{name}")
+        return {pod["metadata"]["name"]: pod for pod in items if of(pod, "part-of") == "trawl" and component in (None, of(pod, "component"))}
 
     def ready(self, component):
         """Pods that are ready and do not end."""
@@ -87,6 +89,35 @@ class Stage:
         """The namespace admits only pods of the standard `restricted`."""
         labels = {"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "latest"}
         self.kubernetes.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
+
+    def custom(self, program):
+        """Creates the custom resources that come with a program, if it is there, once."""
+        if not self.kubernetes.programs[program] or program in self.brought:
+            return
+        self.brought.add(program)
+        for path in sorted(pathlib.Path(self.kubernetes.programs[program], "resources").glob("*.yaml")):
+            self.kubernetes.do("kubectl", "create", "-f", path)
+            asked = ("get", "-f", path, '--output=jsonpath={.status.conditions[?(@.type=="Established")].status}')
+            wait_for(f"{path.stem} is served", lambda: self.kubernetes.ran("kubectl", *asked).stdout == "True", UP_SECONDS)
+
+    def beside(self, name, namespace, port):
+        """A service for a program that runs beside the nodes, at this machine's address; it is reached at port 443."""
+        meta = {"name": name, "namespace": namespace}
+        self.kubernetes.apply(
+            {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 443, "targetPort": port}]}},
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": meta | {"labels": {"kubernetes.io/service-name": name}},
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": [GATEWAY]}],
+                "ports": [{"name": "", "port": port, "protocol": "TCP"}],
+            },
+        )
+
+    def runs(self, name):
+        """Whether a program was started beside the nodes."""
+        return any(process.name == name for process in self.kubernetes.processes)
 
     # Releases
 
@@ -168,14 +199,15 @@ class Load:
     def __init__(self, stage, expected, clients=CLIENTS, more=(), scan=None, read=lambda ended: ended.stdout):
         self.expected, self.ended, self.read = expected, threading.Event(), read
         self.scan = scan or (lambda: stage.scan(more=more))
-        self.seconds, self.wrong = [], []
+        # When each scan began and ended.
+        self.spans, self.wrong = [], []
         self.threads = [threading.Thread(target=self.run) for _ in range(clients)]
 
     def run(self):
         while not self.ended.is_set():
             began = time.monotonic()
             ended = self.scan()
-            self.seconds.append(time.monotonic() - began)
+            self.spans.append((began, time.monotonic()))
             if ended.returncode != 0 or self.read(ended) != self.expected:
                 self.wrong.append(ended.stderr.strip()[-400:] or "other bytes")
 
@@ -191,7 +223,7 @@ class Load:
 
     def said(self):
         wrong = f", wrong: {self.wrong[0]}" if self.wrong else ""
-        return f"{len(self.seconds)} scans, {len(self.seconds) - len(self.wrong)} with equal bytes{wrong}"
+        return f"{len(self.spans)} scans, {len(self.spans) - len(self.wrong)} with equal bytes{wrong}"
 
     def right(self):
-        return self.seconds and not self.wrong
+        return self.spans and not self.wrong

@@ -5,6 +5,8 @@ import socket
 import subprocess
 import time
 
+import access
+import policies
 from processes import wait_for
 from stage import CHART, NAMESPACE, OUTPUT, USER
 
@@ -61,6 +63,19 @@ def trial(stage):
         answer.stdout == expected and expected,
     )
     forwarded(stage, arguments, expected)
+    seconds, _ = stage.install("trawl", "--values", VALUES, "--set", "log=debug", verb="upgrade")
+    answer = stage.command(*arguments, "--fresh")
+    claim(
+        PAGE,
+        "`helm upgrade` of a trial that replaces its coordinator and workers",
+        f"ready after {seconds:.0f} s; a scan has {'equal bytes' if answer.stdout == expected else answer.stderr.strip()[-200:] or 'other bytes'}",
+        answer.stdout == expected and not set(pods) & {name for name in stage.ready("coordinator") + stage.ready("worker")},
+    )
+    access.accounts(stage)
+    if policies.enforced(stage):
+        policies.trial(stage)
+    else:
+        stage.claims.skip(PAGE, "the etcd of a trial: coordinators and workers reach it, nobody else", "no network-policies: tools/get-network-policies builds it")
     # The test's pod belongs to no release; it stays for its log.
     kubernetes.do("kubectl", "--namespace", NAMESPACE, "delete", "pod", "trawl-test")
     seconds = stage.uninstall()

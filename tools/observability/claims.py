@@ -4,7 +4,7 @@ BEGIN, END = "<!-- written by {} -->\n", "<!-- end of what is written -->\n"
 
 
 class Claims:
-    """Rows of where it is said, the claim, what was seen, and whether it holds."""
+    """Rows of where it is said, the claim, what was seen, and whether it holds; None if it was not tried."""
 
     def __init__(self):
         self.rows = []
@@ -13,13 +13,22 @@ class Claims:
         self.rows.append({"where": where, "claim": claim, "seen": str(seen), "holds": bool(holds)})
         print(f"{'ok   ' if holds else 'WRONG'}  {claim}: {seen}", flush=True)
 
+    def skip(self, where, claim, why):
+        """A claim that cannot be tried here."""
+        self.rows.append({"where": where, "claim": claim, "seen": f"not tried: {why}", "holds": None})
+        print(f"SKIPPED  {claim}: {why}", flush=True)
+
     def wrong(self):
-        return [row for row in self.rows if not row["holds"]]
+        return [row for row in self.rows if row["holds"] is False]
+
+    def skipped(self):
+        return [row for row in self.rows if row["holds"] is None]
 
 
 def claims_table(rows):
     """The rows as a table of a page."""
-    cells = [(r["where"], r["claim"], r["seen"], "yes" if r["holds"] else "NO") for r in rows]
+    words = {True: "yes", False: "NO", None: "not tried"}
+    cells = [(r["where"], r["claim"], r["seen"], words[r["holds"]]) for r in rows]
     return table(("Where", "Claim", "Seen", "Holds"), cells)
 
 

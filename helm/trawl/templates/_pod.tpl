@@ -42,6 +42,11 @@ TRAWL_DATA_ROOT: /var/lib/trawl/data
 {{- end }}
 {{- end -}}
 
+{{/* Whether every coordinator sees the directory of results: one alone does so too, together with the one that takes its place. */}}
+{{- define "trawl.resultsShared" -}}
+{{- and (has .Values.results.kind (list "claim" "existingClaim")) (has "ReadWriteMany" .Values.results.accessModes) -}}
+{{- end -}}
+
 {{/* The Secret with the keys of the datasets' bucket. */}}
 {{- define "trawl.dataSecret" -}}
 {{- if and (eq .Values.data.kind "s3") .Values.data.s3.existingSecret }}

@@ -1,8 +1,8 @@
 // Command runtime is what a node of a test cluster has below its kubelet: a container runtime of Kubernetes' interface (CRI) that runs the
-// programs of this machine in namespaces of their own, and the services of all nodes, ClusterIPs and names.
+// programs of this machine in namespaces of their own.
 //
 // It pulls nothing: a table maps images to programs. It is no security boundary: there is no seccomp profile, and files of this
-// machine's /usr are visible. It carries no exec and no attach; NetworkPolicies are not enforced.
+// machine's /usr are visible. It carries no attach and no terminals.
 package main
 
 import (
@@ -29,13 +29,6 @@ func main() {
 		flags.IntVar(&config.number, "number", 1, "number of the node, which its pods' addresses begin with")
 		_ = flags.Parse(os.Args[2:])
 		log.Fatal(serveNode(config))
-	case "services":
-		config := servicesConfig{}
-		flags.StringVar(&config.kubeconfig, "kubeconfig", "", "how to reach the API server")
-		flags.StringVar(&config.dns, "dns", "", "ClusterIP of the DNS server")
-		flags.StringVar(&config.domain, "domain", "cluster.local", "domain of the cluster")
-		_ = flags.Parse(os.Args[2:])
-		log.Fatal(serveServices(config))
 	case "init":
 		log.Fatal(initContainer())
 	default:
@@ -44,6 +37,6 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "runtime: expected node or services, and its options")
+	fmt.Fprintln(os.Stderr, "runtime: expected node, and its options")
 	os.Exit(2)
 }

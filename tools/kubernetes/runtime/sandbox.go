@@ -33,7 +33,8 @@ func ip(arguments ...string) error {
 	return nil
 }
 
-// connect makes the pod's network namespace: one end of a veth pair in it, the other on the node's bridge.
+// connect makes the pod's network namespace: one end of a veth pair in it, the other on the node's bridge. The pod knows no neighbour but
+// the gateway, so that whatever it sends goes through the node, where kube-proxy and NetworkPolicies see it.
 func (n *node) connect(s *sandbox) error {
 	outside := "v" + s.id
 	steps := [][]string{
@@ -41,8 +42,9 @@ func (n *node) connect(s *sandbox) error {
 		{"link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", s.id},
 		{"link", "set", outside, "master", n.bridge, "up"},
 		{"-n", s.id, "link", "set", "lo", "up"},
-		{"-n", s.id, "address", "add", s.address + "/16", "dev", "eth0"},
+		{"-n", s.id, "address", "add", s.address + "/32", "dev", "eth0"},
 		{"-n", s.id, "link", "set", "eth0", "up"},
+		{"-n", s.id, "route", "add", n.gateway, "dev", "eth0"},
 		{"-n", s.id, "route", "add", "default", "via", n.gateway},
 	}
 	for _, step := range steps {

@@ -7,20 +7,26 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os/exec"
 	"strconv"
+	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
 )
 
-// Streams of `kubectl port-forward`, to the pod's address. There are none for exec and attach: images have no shell.
+// Streams of `kubectl port-forward`, to the pod's address, and of `kubectl exec`. There are none for attach, and no terminals.
 type streams struct {
 	streaming.Server
 	node *node
 }
 
-var errNoExec = errors.New("this runtime carries no exec and no attach")
+// How long the streams of a command may stay open after its end.
+const execWait = 5 * time.Second
+
+var errNoAttach = errors.New("this runtime carries no attach and no terminals")
 
 func serveStreams(n *node) (*streams, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -57,12 +63,42 @@ func (s *streams) PortForward(ctx context.Context, id string, port int32, stream
 	return nil
 }
 
-func (s *streams) Exec(context.Context, string, []string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan remotecommand.TerminalSize) error {
-	return errNoExec
+func (n *node) Exec(_ context.Context, request *cri.ExecRequest) (*cri.ExecResponse, error) {
+	return n.streams.GetExec(request)
+}
+
+// Exec runs a command beside the container's program, as its user.
+func (s *streams) Exec(
+	ctx context.Context, id string, words []string, in io.Reader, out, complaints io.WriteCloser, tty bool, _ <-chan remotecommand.TerminalSize,
+) error {
+	if tty {
+		return errNoAttach
+	}
+	c, err := s.node.container(id)
+	if err != nil {
+		return err
+	}
+	c.lock.Lock()
+	process := c.process
+	c.lock.Unlock()
+	if process == nil {
+		return errors.New("the container does not run")
+	}
+	enter := []string{"--target", strconv.Itoa(process.Pid), "--mount", "--net", "--uts", "--ipc", "--pid", "--root", "--wd"}
+	enter = append(enter, "--setuid", strconv.Itoa(c.spec.User), "--setgid", strconv.Itoa(c.spec.Group), "--")
+	command := exec.CommandContext(ctx, "nsenter", append(enter, words...)...)
+	command.Env, command.Stdin, command.Stdout, command.Stderr = c.spec.Environ, in, out, complaints
+	// A client may keep its end open after the command has ended.
+	command.WaitDelay = execWait
+	err = command.Run()
+	if ended := (*exec.ExitError)(nil); errors.As(err, &ended) {
+		return utilexec.CodeExitError{Err: err, Code: ended.ExitCode()}
+	}
+	return err
 }
 
 func (s *streams) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan remotecommand.TerminalSize) error {
-	return errNoExec
+	return errNoAttach
 }
 
 // join carries bytes both ways until both ends have finished.
