@@ -121,7 +121,7 @@ chart-docs:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv)" tools/chart_docs.py --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl"
 
-# A real Prometheus over real clusters on loopback: alerts fire by their faults and go away, every query of every dashboard is asked. Six to nine minutes; `just observability --only leader`
+# A real Prometheus over real clusters on loopback: alerts fire by their faults and go away, every query of every dashboard is asked. About ten minutes; `just observability --only leader`
 observability *options:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv)" tools/observability --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
