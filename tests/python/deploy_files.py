@@ -299,11 +299,18 @@ def compose():
             check(environment["TRAWL_ID"] == name, f"compose: {name} calls itself {environment['TRAWL_ID']}")
             check(environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://jaeger:4317", f"compose: traces of {name}")
             check(int(service["stop_grace_period"][:-1]) >= 10 + 15, f"compose: {name} is killed while it drains")
-    # `up --wait` waits for health checks. Whoever has none: images without a program that could ask, and a command.
-    for path, without in (("deploy/cluster/compose.yaml", {"worker", "cli"}), ("deploy/compose.yaml", {"otelcol", "dcgm"})):
+    # `up --wait` waits for health checks. Whoever has none: a command, and what others or nobody can ask.
+    for path, without in (("deploy/cluster/compose.yaml", {"cli"}), ("deploy/compose.yaml", {"otelcol", "dcgm"})):
         every = yaml.safe_load((ROOT / path).read_text())["services"]
         unchecked = {name.rsplit("-", 1)[0] for name, service in every.items() if "healthcheck" not in service}
         check(unchecked == without, f"{path}: without a health check: {sorted(unchecked)}, expected {sorted(without)}")
+    for name in (name for name in services if name.startswith(("coordinator-", "worker-"))):
+        probed = services[name]["healthcheck"]["test"][1:]
+        check(probed == ["/usr/bin/trawl", "probe", services[name]["environment"]["TRAWL_HEALTH"]], f"compose: {name} asks itself by {probed}")
+    # The collector's port is that of its configuration.
+    asks = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())["services"]["otelcol-ready"]
+    port = re.search(r"OTELCOL_HEALTH:-127\.0\.0\.1:(\d+)", (ROOT / "deploy/otelcol/config.yaml").read_text())[1]
+    check(asks["healthcheck"]["test"][-1] == f"http://127.0.0.1:{port}/", f"deploy/compose.yaml: {asks['healthcheck']}")
     flags = services["etcd"]["command"]
     check(
         "--auto-compaction-mode=periodic" in flags and "--auto-compaction-retention=5m" in flags,
