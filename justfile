@@ -141,7 +141,7 @@ kubernetes *options:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv)" tools/kubernetes_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
 
-# The workspace for aarch64, built in a Debian that debootstrap makes in target/arm (root is needed), and its bytes compared with this machine's under qemu. Half an hour the first time; `just arm --dist`, `just arm --profile dist`
+# The workspace for aarch64, built in a Debian that debootstrap makes in target/arm (root is needed), and its bytes compared with this machine's under qemu. Half an hour the first time; `just arm --dist`, `just arm --profile dist`; the Python wheel alone: `just arm --only --wheel`
 arm *options:
     cargo build --profile ci --quiet --workspace --all-targets
     python3 tools/arm --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}

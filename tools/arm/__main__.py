@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Builds Trawl for aarch64, runs it under qemu and compares it with the executable of this machine, which is to be x86-64. `just arm`.
 
-    tools/arm [--trawl TRAWL] [--profile release|dist] [--only PART...] [--cases N] [--dist] [--write] [--dry]
+    tools/arm [--trawl TRAWL] [--profile release|dist] [--only PART...] [--cases N] [--dist] [--wheel] [--write] [--dry]
 
 A Debian in target/arm/root has the compilers (debootstrap, root is needed); target/arm/build keeps what was built. Parts: compare (every
 function, a market, scans, the README's first command), cluster, golden (reference values of TA-Lib and others), agreement (random scans
 against the reference evaluator, and their bits against those of this machine's test program). --dist packs the archive of
 tools/dist and tries it under qemu. With --write the table is put into docs/arm.md. qemu's times mean nothing and are not reported.
---dry builds and emulates nothing: this machine's programs take the place of those for aarch64, so that the comparisons themselves are
+--wheel compiles the Python package, packs its wheel into target/dist and scans with it under qemu; `--only --wheel` does nothing else. --dry builds
+and emulates nothing: this machine's programs take the place of those for aarch64, so that the comparisons themselves are
 tried (tests/external/arm). Exit code 77: it cannot be built here.
 """
 
@@ -27,6 +28,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "observability")]
 import agree
 import compare
+import wheel
 from claims import Claims, claims_table, show
 from debian import MACHINE, ROOT, SUITE, TARGET, Debian
 
@@ -37,6 +39,7 @@ TESTS = {"golden": "engine", "agreement": "integration"}
 TESTED = "release"
 # The mark of each profile's table in docs/arm.md.
 WRITTEN = {"release": "just arm --write", "dist": "just arm --profile dist --dist --write"}
+WHEEL = "just arm --only --wheel --write"
 # Tests of the engine: against reference values, against definitions from scratch, and what must hold of any values.
 ENGINE = ("golden::", "properties::", "elementary::", "resume::", "numerics::")
 CASES = 400
@@ -110,6 +113,13 @@ def agreement(debian, tests, claims, cases, here, log):
         claims.add("ARCHITECTURE.md", "and give the bits of this machine's build", told, found and line == found)
 
 
+def python_package(debian, trawl, claims, folder, out):
+    """The wheel: packed, imported, and a scan by it."""
+    python = subprocess.run([ROOT / "tools/get-venv", "python"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    made = wheel.pack(wheel.compiled(debian), TARGET, pathlib.Path(python), out)
+    wheel.check(made, *wheel.interpreter(debian), trawl, claims, folder)
+
+
 def packed(debian, program, claims):
     """The archive of a release, of the executable that was built."""
     stripped = program.with_name("trawl.stripped")
@@ -149,11 +159,12 @@ def main():
     parser.add_argument("--only", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--cases", type=int, default=CASES, help="random scans")
     parser.add_argument("--dist", action="store_true", help="pack the archive of tools/dist")
+    parser.add_argument("--wheel", action="store_true", help="compile the Python package, pack its wheel into target/dist and try it")
     parser.add_argument("--write", action="store_true", help="write the table into docs/arm.md")
     parser.add_argument("--dry", action="store_true", help="build and emulate nothing: compare this machine's programs with themselves")
     given = parser.parse_args()
-    if given.dry and (given.dist or given.write):
-        parser.error("--dry compares this machine with itself: there is no archive to pack, and nothing to write down")
+    if given.dry and (given.dist or given.wheel or given.write):
+        parser.error("--dry compares this machine with itself: there is nothing to pack, and nothing to write down")
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "arm"
     here, wanted = given.trawl.resolve(), [TESTS[part] for part in given.only if part in TESTS]
     claims, folder = Claims(), pathlib.Path(tempfile.mkdtemp(prefix="trawl-arm-"))
@@ -168,9 +179,10 @@ def main():
         rust, qemu = debian.version("rustc", "--version"), debian.version("qemu-aarch64", "--version")
         print(f"Debian {SUITE}: {rust}; {qemu}", flush=True)
         began, of = time.monotonic(), state()
-        program, tests = built(debian, given.profile, wanted)
+        # With the wheel alone, the workspace is not needed.
+        program, tests = built(debian, given.profile, wanted) if given.only or given.dist else (None, {})
         print(f"the workspace of {of} is built, profile {given.profile}, in {time.monotonic() - began:.0f} s", flush=True)
-    both = compare.Both(here, wrapped(debian, program, folder), folder, claims)
+    both = compare.Both(here, program and wrapped(debian, program, folder), folder, claims)
     if "compare" in given.only:
         compare.readme(both)
         compare.functions(both)
@@ -184,10 +196,12 @@ def main():
         agreement(debian, tests, claims, given.cases, newest(here.parent / "deps", "integration"), target / "agreement.log")
     if given.dist:
         packed(debian, program, claims)
+    if given.wheel:
+        python_package(debian, here, claims, folder, target.parent / "dist")
     wrong = claims.wrong()
     if given.write and not wrong:
         versions = f"Of {of}: {rust}, {qemu}, profile {given.profile}, {compare.processor()}."
-        show(PAGE, WRITTEN[given.profile], versions + "\n\n" + claims_table(claims.rows))
+        show(PAGE, WRITTEN[given.profile] if program else WHEEL, versions + "\n\n" + claims_table(claims.rows))
         print(f"wrote {PAGE.relative_to(ROOT)}")
     if not wrong:
         shutil.rmtree(folder, ignore_errors=True)
