@@ -126,7 +126,7 @@ chart-docs:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv)" tools/chart_docs.py --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl"
 
-# A real Prometheus over real clusters on loopback: alerts fire by their faults and go away, every query of every dashboard is asked. Six to nine minutes; `just observability --only leader`
+# A real Prometheus over real clusters on loopback: alerts fire by their faults and go away, every query of every dashboard is asked. About ten minutes; `just observability --only leader`
 observability *options:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv)" tools/observability --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
@@ -150,7 +150,7 @@ kubernetes *options:
 build-times *options:
     tools/build_times.py {{ options }}
 
-# The workspace for aarch64, built in a Debian that debootstrap makes in target/arm (root is needed), and its bytes compared with this machine's under qemu. Half an hour the first time; `just arm --dist`, `just arm --profile dist`
+# The workspace for aarch64, built in a Debian that debootstrap makes in target/arm (root is needed), and its bytes compared with this machine's under qemu. Half an hour the first time; `just arm --dist`, `just arm --profile dist`; the Python wheel alone: `just arm --only --wheel`
 arm *options:
     cargo build --profile ci --quiet --workspace --all-targets
     python3 tools/arm --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}

@@ -14,7 +14,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Endpoint;
 use tonic_health::ServingStatus;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 use tonic_health::server::{HealthReporter, health_reporter};
 
 /// Service name: the process answers. When it does not, restart it.
@@ -25,6 +28,51 @@ pub const READY: &str = "ready";
 const REQUESTS_MAX: usize = 8;
 /// Interval of keep-alive pings to idle connections, and how long the reply may take.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
+
+/// Longest that a probe waits for its answer.
+const ASK_TIMEOUT: Duration = Duration::from_secs(4);
+/// `SERVING` of the protocol.
+const SERVING: i32 = 1;
+
+/// Why a process could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nothing accepts connections there, or it does not answer in time.
+    #[error("nothing answers health probes at {address}: a process listens there if it has --health")]
+    Unreachable {
+        /// Where it was asked.
+        address: SocketAddr,
+        /// What the connection failed of.
+        #[source]
+        source: tonic::transport::Error,
+    },
+    /// It answers, and not as a process with `--health` does.
+    #[error("{address} does not answer a health probe for '{service}': {code:?}")]
+    Refused {
+        /// Where it was asked.
+        address: SocketAddr,
+        /// For what.
+        service: String,
+        /// gRPC's code.
+        code: tonic::Code,
+    },
+}
+
+/// Asks the process whose health probes are answered at `address` for a service, [`LIVE`] or [`READY`]: whether it is serving. Call
+/// it inside a runtime; it takes [`ASK_TIMEOUT`] at most for the connection and as long for the answer.
+///
+/// # Errors
+/// It does not answer, or does not know the service.
+pub async fn ask(address: SocketAddr, service: &str) -> Result<bool, AskError> {
+    let unreachable = |source| AskError::Unreachable { address, source };
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(unreachable)?;
+    let channel = endpoint.connect_timeout(ASK_TIMEOUT).timeout(ASK_TIMEOUT).connect().await.map_err(unreachable)?;
+    let request = HealthCheckRequest { service: service.to_owned() };
+    let answer = HealthClient::new(channel).check(request).await;
+    let refused =
+        |status: tonic::Status| AskError::Refused { address, service: service.to_owned(), code: status.code() };
+    Ok(answer.map_err(refused)?.into_inner().status == SERVING)
+}
 
 /// The status that probes are given; the process sets it when it is ready and when it leaves.
 #[derive(Debug, Clone)]

@@ -23,7 +23,7 @@ pub mod spans;
 mod tail_sampling;
 
 pub use audit::{AUDIT_TARGET, AuditFile};
-pub use health::{Health, LIVE, READY};
+pub use health::{AskError, Health, LIVE, READY, ask as ask_health};
 pub use queue::{delivered_spans, dropped_spans};
 pub use resource::gpus;
 pub use role::Role;

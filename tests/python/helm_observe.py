@@ -86,7 +86,7 @@ def observe(helm, check, chart):
         check('le=~"300|300.0"' in bound and "30|30.0" not in bound, f"the bound of {window}: {bound}")
 
     # What reaches Prometheus is accepted by it.
-    promtool = subprocess.run([ROOT / "tools/get-promtool"], capture_output=True, text=True)
+    promtool = subprocess.run([ROOT / "tools/get-promtool", "--there"], capture_output=True, text=True)
     if promtool.returncode == 0:
         for rendered in (plain, changed, strict):
             with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:

@@ -34,6 +34,12 @@ fn asked(address: &str, service: &str) -> Result<ServingStatus, tonic::Code> {
     })
 }
 
+/// The exit code of `trawl probe`, and what it prints.
+fn probe(home: &Home, words: &[&str]) -> (Option<i32>, String) {
+    let ended = trawl_tests::process::run(&mut home.command(&[&["probe"], words].concat()));
+    (ended.code, ended.stderr)
+}
+
 #[track_caller]
 fn wait_for(address: &str, service: &str, status: ServingStatus) {
     let seen = wait::until(BOUND, || (asked(address, service) == Ok(status)).then_some(()));
@@ -54,7 +60,13 @@ fn without_etcd_a_process_lives_and_is_not_ready() {
         assert_eq!(asked(&health, "ready"), Ok(ServingStatus::NotServing), "{server}");
         assert_eq!(asked(&health, ""), Ok(ServingStatus::NotServing), "{server}");
         assert_eq!(asked(&health, "reday"), Err(tonic::Code::NotFound), "{server}");
+        // As the health check of a container asks.
+        assert_eq!(probe(&home, &[&health, "--service", "live"]).0, Some(0), "{server}");
+        let (code, said) = probe(&home, &[&health]);
+        assert!(code == Some(1) && said.contains("is not ready"), "{server}: {code:?} {said}");
         drop(running);
+        let (code, said) = probe(&home, &[&health]);
+        assert!(code == Some(1) && said.contains(&health) && said.contains("--health"), "{server}: {code:?} {said}");
     }
 }
 
@@ -68,6 +80,7 @@ fn a_process_stays_live_and_ready_when_etcd_goes_away_and_leaves_without_it() {
     let mut cluster = Cluster::start_as(&home, 1, &etcd.url, &[], options);
     for address in &health {
         wait_for(address, "ready", ServingStatus::Serving);
+        assert_eq!(probe(&home, &[address]), (Some(0), String::new()));
     }
     etcd.process.kill();
     // Longer than every lease, so that a process that depends on etcd would have noticed.

@@ -88,13 +88,20 @@ def readme(both):
     both.claims.add("README.md", "prints what is written there", f"{len(shown.splitlines())} lines", printed)
 
 
+def market(both, name, program):
+    """The folder of a synthetic market, which a program makes where it is missing."""
+    root = both.folder / name
+    if not root.exists():
+        both.run(program, "data", "synth", "--symbols", SYMBOLS, "--bars", BARS, "--dataset", "market", "--data-root", root)
+    return root
+
+
 def scans(both):
     """A synthetic market, made and scanned by both; every format of an answer."""
     made = []
     for name, program in (("here", both.here), ("there", both.there)):
-        root = ("--data-root", both.folder / name)
-        both.run(program, "data", "synth", "--symbols", SYMBOLS, "--bars", BARS, "--dataset", "market", *root)
-        made.append(both.run(program, "data", "inspect", "market", "--json", *root))
+        root = market(both, name, program)
+        made.append(both.run(program, "data", "inspect", "market", "--json", "--data-root", root))
     snapshots = [json.loads(text)["snapshot"].encode() for text in made]
     claim = f"a market of {SYMBOLS} symbols and {BARS} bars, made by each: the id of the snapshot"
     both.equal("docs/datasets.md", claim, snapshots, f"{snapshots[0].decode()[:12]}, ")
@@ -110,7 +117,7 @@ def scans(both):
 
 def cluster(both, etcd):
     """A cluster of one, and one of two workers with different processors."""
-    root = both.folder / "here"
+    root = market(both, "here", both.here)
     expected = both.run(both.here, "scan", *CLAUSES, "--format", "csv", "--output", "-", "--data-root", root)
     for name, coordinator, workers in (
         ("one", both.there, [both.there]),

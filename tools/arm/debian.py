@@ -90,9 +90,9 @@ class Debian:
         said = subprocess.run(["chroot", self.root, name, *arguments], capture_output=True, text=True).stdout
         return said.splitlines()[0] if said else "none"
 
-    def cargo(self, *arguments):
-        """Cargo in there, for aarch64. What it needs was downloaded by the Cargo of this machine."""
-        if self.host("cargo", "fetch", "--locked", cwd=ROOT) != 0:
+    def cargo(self, *arguments, manifest=ROOT / "Cargo.toml", **more):
+        """Cargo in there, for aarch64, with further variables. What it needs was downloaded by the Cargo of this machine."""
+        if self.host("cargo", "fetch", "--locked", "--manifest-path", manifest, cwd=ROOT) != 0:
             sys.exit(f"cargo fetch failed, see {self.log}")
         upper, lower = TARGET.upper().replace("-", "_"), TARGET.replace("-", "_")
         flags = [f"--remap-path-prefix={self.cargo_home}/registry/src=registry", f"--remap-path-prefix={ROOT}=."]
@@ -106,8 +106,8 @@ class Debian:
             f"CXX_{lower}": f"{MACHINE}-g++",
             f"AR_{lower}": f"{MACHINE}-ar",
         }
-        words = shlex.join(["cargo", *arguments, "--locked", "--target", TARGET])
-        return self.inside(f"cd {shlex.quote(str(ROOT))} && exec {words}", **variables)
+        words = shlex.join(["cargo", *arguments, "--locked", "--target", TARGET, "--manifest-path", str(manifest)])
+        return self.inside(f"cd {shlex.quote(str(ROOT))} && exec {words}", **(variables | more))
 
     def compiler(self, folder):
         """A script that runs the cross compiler of C++, which needs the folder's libraries."""

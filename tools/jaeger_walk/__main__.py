@@ -73,7 +73,7 @@ def page(result, name):
         + claims_table(result["claims"])
         + "\nOne scan of 10,000 symbols, as it leaves all processes by OTLP over gRPC:\n\n"
         + table(("Shards, compression", "Spans", "Bytes", "Bytes of a span"), weights)
-        + f"\nThe same scans under three samplers, {sampling.FAST} quick ones and {sampling.SLOW} with a slowed worker:\n\n"
+        + f"\nThe same scans under each sampler, {sampling.FAST} quick ones and {sampling.SLOW} with a slowed worker:\n\n"
         + table(("Sampler", "Spans sent", "Quick ones kept", "Slow ones kept"), samplers)
         + "\nScans while a part is away, beside the same scans right before and after:\n\n"
         + table(("Away", "Scans", "Time at the coordinator, usual = 1", "The command", "Spans dropped"), outages)

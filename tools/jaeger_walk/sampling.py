@@ -11,8 +11,9 @@ from stage import CONDITION, SEEN_SECONDS, ended
 FAST, SLOW = 40, 3
 # Long scans that a user waits for and that nobody waits for; the workers sleep so long before each of their 32 segments.
 LONG, DETACHED, LONG_MS = 3, 2, 1200
-# Of the collector's policy some-of-all, and of the head sampler that the documentation gives as an example.
-CHANCE_PERCENT, RATIO = 10, 0.01
+# Of the collector's policy some-of-all; ratios of the head sampler: the documentation's example, and none but slow ones.
+CHANCE_PERCENT = 10
+RATIOS = {"1 %": 0.01, "slow only": 0}
 # The collector's wait after a root, its own batches and Jaeger's: after that, what is not there was not kept.
 DECIDED_SECONDS = 25
 # Scans of the weight; each pays for the spans of its own command, and the servers' batches mix.
@@ -56,6 +57,31 @@ def slow_ones(stage, slow):
     return named
 
 
+def head_sampler(stage, ratio):
+    """Processes that send this share of the traces, and every trace with a slow shard."""
+    sampler = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": str(ratio)}
+    fast, slow, spans = scans(stage, f"ratio-{ratio}", **sampler)
+    whole = slow_ones(stage, slow)
+    stage.claims.add(
+        f"{PAGE}, sampling",
+        f"with a ratio of {ratio} at the head every trace with a slow shard is sent all the same, as a whole tree",
+        f"{whole} of {SLOW} slow scans in Jaeger",
+        whole == SLOW,
+    )
+    wanted = {r["trace"] for r in fast if traces.chosen_by_head(r["trace"], ratio)}
+    time.sleep(DECIDED_SECONDS)
+    kept = there(stage, fast)
+    unasked = [t for t, spans in kept.items() if t not in wanted and not traces.why_kept(spans)]
+    chosen = "those that the ratio chooses, or that" if ratio else "only those that"
+    stage.claims.add(
+        f"{PAGE}, sampling",
+        f"with a ratio of {ratio}, of the quick scans {chosen} had a slow shard after all",
+        f"{len(kept)} of {FAST} in Jaeger, {len(unasked)} without a reason",
+        not unasked,
+    )
+    return {"spans": spans, "kept": len(kept), "slow_kept": whole}
+
+
 def samplers(stage):
     claim, figures = stage.claims.add, {}
     _, _, spans = scans(stage, "off", OTEL_TRACES_SAMPLER="always_off")
@@ -67,30 +93,8 @@ def samplers(stage):
     )
     figures["off"] = {"spans": spans, "kept": 0, "slow_kept": 0}
 
-    ratio = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": str(RATIO)}
-    fast, slow, spans = scans(stage, "ratio", **ratio)
-    whole = slow_ones(stage, slow)
-    claim(
-        f"{PAGE}, sampling",
-        "with 1 % at the head every trace with a slow shard is sent all the same, as a whole tree",
-        f"{whole} of {SLOW} slow scans in Jaeger",
-        whole == SLOW,
-    )
-    wanted = {r["trace"] for r in fast if traces.chosen_by_head(r["trace"], RATIO)}
-    time.sleep(DECIDED_SECONDS)
-    kept = there(stage, fast)
-    unasked = [t for t, spans in kept.items() if t not in wanted and not traces.why_kept(spans)]
-    claim(
-        f"{PAGE}, sampling",
-        "of the quick scans those that the ratio chooses, or that had a slow shard after all",
-        f"{len(kept)} of {FAST} in Jaeger, {len(unasked)} without a reason",
-        not unasked,
-    )
-    figures["1 %"] = {
-        "spans": spans,
-        "kept": len(kept),
-        "slow_kept": whole,
-    }
+    for name, ratio in RATIOS.items():
+        figures[name] = head_sampler(stage, ratio)
 
     fast, slow, spans = scans(stage, "tail")
     whole = slow_ones(stage, slow)

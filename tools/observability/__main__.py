@@ -3,16 +3,21 @@
 made to fire by their faults and have to go away after. `just observability`.
 
     tools/observability --trawl TRAWL [--only WORD...] [--keep DIR] [--write]
+    tools/observability --check
 
 Three clusters: `faulty` (two coordinators, three workers, an etcd of its own), to which everything is done; `calm`, its neighbour in
 the same Prometheus, in which no alert may fire; and `guarded`, a coordinator with certificates. Durations of the rules are
-shortened (prometheus.py prints how); their expressions are those of deploy/prometheus otherwise. With --write the tables of a whole run are
-put into docs/telemetry.md. Exit code 77: a program
+shortened (a run prints how); their expressions are those of deploy/prometheus otherwise. With --write the tables of a whole run are
+put into docs/telemetry.md; --check runs nothing, and compares that page with the alerts and dashboards that there are. Exit code 77: a program
 that is needed cannot be had here.
+
+Some faults need a device of the test driver: that of TRAWL_CUDA_LIBRARIES, or the one that tools/get-test-driver finds built, or builds with
+Cargo, which waits for whatever else uses the target folder.
 """
 
 import argparse
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -21,16 +26,13 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import claims
-import yaml
-from faults import MEMORY_BYTES, NOT_TRIED, SPOOL_BYTES, WATCHED, WATCHED_HOURS, WIDE, WIDE_BARS, WIDE_SYMBOLS, all_faults, import_daily
+import page
+from datasets import LONG, LONG_BARS, LONG_SYMBOLS, WATCHED, WATCHED_HOURS, WIDE, WIDE_BARS, WIDE_SYMBOLS, import_daily
+from faults import MEMORY_BYTES, NOT_TRIED, SPOOL_BYTES, all_faults
 from processes import Cluster, Etcd, wait_for
 from prometheus import WAITS, WINDOWS, WITHOUT_DATA, Prometheus, dashboards
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs/telemetry.md"
-# Columns of the tables that a run prints.
-FIRED, QUERIES = ("alert", "cluster", "fault", "fired after", "ended after"), ("dashboard", "queries", "with data")
 # How long an alert may take to fire or to go away; the longest window is a minute.
 FIRES_SECONDS, ENDS_SECONDS = 100, 150
 ETCD_QUOTA_BYTES = 24 * 1024 * 1024
@@ -88,6 +90,12 @@ def tool(name, given):
         print(f"SKIPPED: {found.stderr.strip()}", file=sys.stderr)
         sys.exit(77)
     return found.stdout.strip()
+
+
+def version(program):
+    """The name and number that a program of Prometheus prints first."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True)
+    return " ".join(re.match(r"(\w+), version (\S+)", said.stdout + said.stderr).groups())
 
 
 class Run:
@@ -184,7 +192,7 @@ def report_queries(run, asked, whole):
     boards = sorted({row[0] for row in asked})
     has_data = lambda row: isinstance(row[3], int) and row[3] > 0
     counts = [(b, sum(r[0] == b for r in asked), sum(r[0] == b and has_data(r) for r in asked)) for b in boards]
-    table(counts, *QUERIES)
+    table(counts, *page.QUERIES)
     for board, panel, query, found in asked:
         if isinstance(found, str):
             run.problems.append(f"{board}, {panel}: {found}: {query}")
@@ -196,19 +204,6 @@ def report_queries(run, asked, whole):
     return counts
 
 
-def write(seconds, rows, counts):
-    """The tables of a whole run, on the page about telemetry."""
-    text = (
-        f"A run of {seconds / 60:.0f} minutes. Windows and waits of the rules were shortened: the times are those of this run, and an alert takes\n"
-        "longer in production. The last column counts from the end of the fault; a later fault may keep an alert up.\n\n"
-        + claims.table([column.capitalize() for column in FIRED], rows)
-        + "\nQueries of the dashboards over that run; NVIDIA's exporter of GPUs is simulated, the devices are the test driver's:\n\n"
-        + claims.table([column.capitalize() for column in QUERIES], counts)
-    )
-    claims.show(PAGE, "just observability --write", text)
-    print(f"wrote {PAGE.relative_to(ROOT)}")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trawl", default=ROOT / "target/ci/trawl", type=pathlib.Path)
@@ -217,14 +212,21 @@ def main():
     parser.add_argument("--only", nargs="*", default=[], help="faults whose alerts or text contain one of these words")
     parser.add_argument("--keep", type=pathlib.Path, help="folder for logs, which is kept")
     parser.add_argument("--write", action="store_true", help="write the tables of a whole run into docs/telemetry.md")
+    parser.add_argument("--check", action="store_true", help="only whether docs/telemetry.md shows the alerts and dashboards that there are")
     given = parser.parse_args()
+    if given.check:
+        wrong = page.stale(ROOT)
+        for line in wrong:
+            print(f"PROBLEM: {line}: just observability --write", file=sys.stderr)
+        print(f"observability: {len(page.alerts(ROOT))} alerts, {len(wrong)} problems of the pages about them")
+        sys.exit(1 if wrong else 0)
     if not given.trawl.is_file():
         sys.exit(f"there is no {given.trawl}: cargo build --profile ci -p trawl")
     etcd_program, program = tool("etcd", given.etcd), tool("prometheus", given.prometheus)
     folder = given.keep or pathlib.Path(tempfile.mkdtemp(prefix="trawl-observability-"))
     folder.mkdir(parents=True, exist_ok=True)
     data, own_data, began = folder / "data", folder / "own-data", time.time()
-    for name, seed, symbols, bars in (("bars", 1, 300, 200), ("other", 2, 300, 200), (WIDE, 3, WIDE_SYMBOLS, WIDE_BARS)):
+    for name, seed, symbols, bars in (("bars", 1, 300, 200), ("other", 2, 300, 200), (WIDE, 3, WIDE_SYMBOLS, WIDE_BARS), (LONG, 4, LONG_SYMBOLS, LONG_BARS)):
         make = [given.trawl, "data", "synth", "--symbols", symbols, "--bars", bars, "--seed", seed]
         make += ["--dataset", name, "--data-root", data]
         subprocess.run(list(map(str, make)), check=True, capture_output=True)
@@ -280,15 +282,13 @@ def main():
     print()
     shown = lambda seconds: "NO" if seconds is None else f"{seconds:.0f} s"
     rows = [(r["alert"], r["cluster"], r["fault"], shown(r["fired"]), shown(r["ended"])) for r in run.rows]
-    table(rows, *FIRED)
+    table(rows, *page.FIRED)
     print("\nA later fault may keep an alert up: 'ended after' counts from the end of its own fault to the first moment without it.")
     counts = report_queries(run, asked, not given.only) if asked else []
     if not given.only:
-        groups = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())["groups"]
-        names = {rule["alert"] for group in groups for rule in group["rules"]}
         print("\nNot made to fire here (promtool alone does):\n")
         table(sorted(NOT_TRIED.items()), "alert", "why")
-        for alert in sorted(names ^ ({r["alert"] for r in run.rows} | set(NOT_TRIED))):
+        for alert in sorted(page.alerts(ROOT) ^ ({r["alert"] for r in run.rows} | set(NOT_TRIED))):
             run.problems.append(f"{alert}: neither tried nor listed, or not an alert")
     for problem in dict.fromkeys(run.problems):
         print(f"PROBLEM: {problem}", file=sys.stderr)
@@ -297,7 +297,7 @@ def main():
     problems, seconds = len(dict.fromkeys(run.problems)), time.time() - began
     print(f"\nobservability: {fired} alerts made to fire, {problems} problems, {seconds:.0f} s{logs}")
     if given.write and not given.only and not run.problems:
-        write(seconds, rows, counts)
+        page.write(ROOT, seconds, rows, counts, version(program))
     sys.exit(1 if run.problems else 0)
 
 

@@ -44,3 +44,8 @@ def show(page, command, text):
     begin = BEGIN.format(command)
     before, rest = page.read_text().split(begin)
     page.write_text(before + begin + "\n" + text + "\n" + END + rest.split(END, 1)[1])
+
+
+def shown(page, command):
+    """What `show` put there."""
+    return page.read_text().split(BEGIN.format(command))[1].split(END, 1)[0]

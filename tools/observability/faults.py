@@ -3,9 +3,6 @@
 Not here, and why, is in NOT_TRIED; promtool alone makes those alerts fire (deploy/prometheus/tests).
 """
 
-import dataclasses
-import datetime
-import os
 import pathlib
 import re
 import shutil
@@ -13,66 +10,17 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 
+import machines
+from datasets import WATCHED, WIDE, WIDE_SYMBOLS, import_daily
+from fault import Fault
 from processes import damage, repair, wait_for
 
-NOT_TRIED = {
-    "TrawlResultsDisputed": "needs a machine that computes wrongly",
-    "TrawlScanDoubted": "needs a machine that computes wrongly",
-    "TrawlSegmentsPanicked": "needs a bug of the engine",
-    "TrawlCompactionsFailing": "needs a data root that a coordinator started as root may not write to",
-    "TrawlMemoryNearLimit": "needs root, to put a file in place of a control group's limit",
-}
-
-
-@dataclasses.dataclass
-class Fault:
-    what: str
-    alerts: list[str]
-    inject: Callable
-    heal: Callable
-    cluster: str = "faulty"
-    # Done again and again until the alerts fire.
-    again: Callable | None = None
-    # Alerts that must not fire in so many seconds, before `again` begins: (seconds, names).
-    silent: tuple | None = None
-
-
-# The dataset whose age coordinators watch, and how old its newest bar may be.
-WATCHED, WATCHED_HOURS = "watched", 96
-DAYS = 30
-# A dataset with many segments.
-WIDE, WIDE_SYMBOLS, WIDE_BARS = "wide", 10_000, 50
+NEVER = {"TrawlSegmentsPanicked": "needs a bug of the engine"}
+NOT_TRIED = NEVER | machines.NOT_TRIED
 # An answer of 12 MB: of what a sweep selects this many combinations. Coordinators keep the least of it in memory that they may, and the rest
 # fits into their spools.
 SWEEP, MEMORY_BYTES, SPOOL_BYTES = 39, 1 << 20, 12_500_000
-# A limit below what a worker uses, and a command that runs another one in which a file says it: where control groups of version 2 are mounted
-# another file system is, for this process alone.
-LIMIT_BYTES = 32 << 20
-LIMITED = 'mount -t tmpfs tmpfs /sys/fs/cgroup; mkdir -p "/sys/fs/cgroup$1"; echo $2 > "/sys/fs/cgroup$1/memory.max"; shift 2; exec "$@"'
-# A device of the test driver, and one whose fourth kernel accesses an illegal address.
-DEVICE, BROKEN_DEVICE = "kernel_us=2000", "kernel_us=2000 fault=kernel:4:700"
-# One that is too hot, and has rows of memory to replace.
-ILL_DEVICE = "kernel_us=2000 throttle=hot pending=1"
-# As NVIDIA's container toolkit names it to a process; all workers share it.
-UUID = "GPU-00000000-0000-4000-8000-000000000001"
-GET_DRIVER = pathlib.Path(__file__).parent.parent / "get-test-driver"
-
-
-def with_device(settings):
-    """Variables of a process that has a device with these settings."""
-    folder = subprocess.run([GET_DRIVER], check=True, capture_output=True, text=True).stdout.strip()
-    return {"TRAWL_CUDA_LIBRARIES": folder, "TRAWL_TEST_DRIVER": settings, "NVIDIA_VISIBLE_DEVICES": UUID}
-
-
-def import_daily(trawl, data, days_ago):
-    """Imports daily bars of one symbol into the watched dataset, the newest of them so many days old."""
-    last = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=days_ago)
-    days = [last - datetime.timedelta(days=ago) for ago in range(DAYS)]
-    lines = ["symbol,date,open,high,low,close,volume", *(f"A,{day},1,1,1,1,1" for day in reversed(days))]
-    command = [trawl, "data", "import", "--dataset", WATCHED, "--calendar", "24/7", "--data-root", data, "-"]
-    subprocess.run(list(map(str, command)), input="\n".join(lines) + "\n", text=True, check=True, capture_output=True)
 
 
 def leader(cluster, prometheus):
@@ -84,14 +32,6 @@ def leader(cluster, prometheus):
         return next((c for c in cluster.coordinators if c.metrics in addresses), None)
 
     return wait_for("a leader", found, 60)
-
-
-def control_group():
-    """This process' control group of version 2; None where no other file can be put in place of its limit."""
-    groups = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
-    group = next((line.removeprefix("0::") for line in groups if line.startswith("0::")), None)
-    may = os.geteuid() == 0 and shutil.which("unshare") and pathlib.Path("/sys/fs/cgroup").is_dir()
-    return group if may else None
 
 
 def set_files_max(process, more):
@@ -108,6 +48,7 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
     """In an order in which the traces that one leaves do not hide the next one's."""
     etcd, workers, coordinators = cluster.etcd, cluster.workers, cluster.coordinators
     kept = {}
+    at_machines = machines.Machines(cluster, prometheus, load, data)
 
     def scale_to_zero():
         load.pause()
@@ -146,37 +87,6 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
         for worker in workers:
             worker.stop()
             worker.start()
-
-    group = control_group()
-    if group:
-        NOT_TRIED.pop("TrawlMemoryNearLimit", None)
-
-    def limit_memory():
-        workers[0].stop()
-        kept["command"] = workers[0].command
-        limited = ["unshare", "--mount", "sh", "-ec", LIMITED, "sh", group, str(LIMIT_BYTES)]
-        workers[0].command = [*limited, *kept["command"]]
-        workers[0].start()
-
-    def lift_limit():
-        workers[0].stop()
-        workers[0].command = kept.pop("command")
-        workers[0].start()
-
-    def lose_device():
-        cluster.restart_workers(environment=with_device(DEVICE))
-        devices = lambda: prometheus.ask("query", query=f'trawl_device_info{{cluster="{cluster.name}"}}')["result"]
-        known = lambda: {device["metric"]["gpu_uuid"] for device in devices() if "gpu_uuid" in device["metric"]}
-        prometheus.exporter.devices = wait_for("the devices are known", known, 30)
-        # Long enough for the rules that join them with the exporter's figures.
-        wait_for("and what the exporter says of them", lambda: prometheus.value("trawl:device_utilisation:ratio") > 0, 30)
-        workers[0].kill()
-        workers[0].start(environment=with_device(BROKEN_DEVICE))
-
-    def device_again():
-        """A worker that ended is started again, as systemd does."""
-        if workers[0].child.poll() is not None:
-            workers[0].start(environment=with_device(DEVICE))
 
     def slow_work():
         load.pause()
@@ -272,12 +182,6 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
         etcd.signal(signal.SIGCONT)
         etcd.start() if etcd.child is None else None
 
-    limit = Fault(
-        f"a file in place of the control group's limit says {LIMIT_BYTES >> 20} MiB, less than a worker uses",
-        ["TrawlMemoryNearLimit"],
-        limit_memory,
-        lift_limit,
-    )
     return [
         Fault("SIGKILL to one worker", ["TrawlWorkersLost"], workers[0].kill, workers[0].start),
         Fault(
@@ -320,19 +224,7 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
             thaw_work,
             again=kill_all,
         ),
-        Fault(
-            "the device of one worker fails; the worker is started again when it has ended",
-            ["TrawlDeviceQuarantined"],
-            lose_device,
-            cluster.restart_workers,
-            again=device_again,
-        ),
-        Fault(
-            "the devices of all workers are hot and have rows of memory to replace",
-            ["TrawlDeviceThrottled", "TrawlDeviceNeedsReset"],
-            lambda: cluster.restart_workers(environment=with_device(ILL_DEVICE)),
-            cluster.restart_workers,
-        ),
+        *at_machines.devices(),
         Fault(
             f"a client stops that has asked for 12 MB, at coordinators with {MEMORY_BYTES >> 20} MiB in memory and {SPOOL_BYTES / 1e6} MB on disk; it is killed",
             ["TrawlResultsPileUp"],
@@ -405,7 +297,8 @@ def all_faults(cluster, guarded, prometheus, load, data, own_data):
             lambda: kept.update(files=set_files_max(workers[1], 2)),
             lambda: subprocess.run(["prlimit", "--pid", str(workers[1].child.pid), f"--nofile={kept['files']}:"], check=True),
         ),
-        *([limit] if group else []),
+        *at_machines.limits(),
+        *at_machines.rights(),
         Fault(
             "70 connections that speak no TLS",
             ["TrawlStrangers"],

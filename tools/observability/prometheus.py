@@ -128,30 +128,35 @@ WITHOUT_DATA = {
 }
 
 
+def queries(root):
+    """Every query of every dashboard: (dashboard, panel, query, and the label whose values it lists, or None)."""
+    for path in sorted((root / "deploy/grafana").glob("*.json")):
+        board = json.loads(path.read_text())
+        for panel in board["panels"]:
+            yield from ((path.stem, panel["title"], target["expr"], None) for target in panel.get("targets", []) if "expr" in target)
+        for annotation in board["annotations"]["list"]:
+            yield path.stem, "(annotation)", annotation["expr"], None
+        for variable in board["templating"]["list"]:
+            if variable["type"] == "query":
+                query, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
+                yield path.stem, f"(variable {variable['name']})", query, label
+
+
 def dashboards(prometheus, root, begin, end):
     """Asks every query of every dashboard over the whole run: [(dashboard, panel, query, series or what went wrong)]."""
     rows = []
-    for path in sorted((root / "deploy/grafana").glob("*.json")):
-        board = json.loads(path.read_text())
-        queries = [(p["title"], t["expr"]) for p in board["panels"] for t in p.get("targets", []) if "expr" in t]
-        queries += [("(annotation)", a["expr"]) for a in board["annotations"]["list"]]
-        for panel, query in queries:
-            asked = query
-            for variable, value in VARIABLES.items():
-                asked = asked.replace(variable, value)
-            try:
+    for board, panel, query, label in queries(root):
+        asked = query
+        for name, value in VARIABLES.items():
+            asked = asked.replace(name, value)
+        try:
+            if label:
+                found = len(prometheus.ask(f"label/{label}/values", **{"match[]": asked, "start": begin, "end": end}))
+            else:
                 found = len(prometheus.ask("query_range", query=asked, start=begin, end=end, step=2)["result"])
-            except ValueError as error:
-                found = str(error)
-            rows.append((path.stem, panel, query, found))
-        for variable in board["templating"]["list"]:
-            if variable["type"] != "query":
-                continue
-            asked, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
-            for name, value in VARIABLES.items():
-                asked = asked.replace(name, value)
-            found = prometheus.ask(f"label/{label}/values", **{"match[]": asked, "start": begin, "end": end})
-            rows.append((path.stem, f"(variable {variable['name']})", variable["query"]["query"], len(found)))
+        except ValueError as error:
+            found = str(error)
+        rows.append((board, panel, query, found))
     return rows
 
 

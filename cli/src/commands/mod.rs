@@ -26,6 +26,7 @@ mod diff;
 mod indicators;
 mod language;
 mod members;
+mod probe;
 mod reading;
 mod scan;
 mod scans;
@@ -67,6 +68,8 @@ pub enum Command {
     Certs(certs::Args),
     Tokens(tokens::Args),
     Completions(completions::Args),
+    #[command(hide = true)]
+    Probe(probe::Args),
     #[command(flatten)]
     Earlier(Earlier),
 }
@@ -155,6 +158,7 @@ impl Command {
             Self::Certs(args) => certs::run(args),
             Self::Tokens(args) => tokens::run(args),
             Self::Completions(args) => completions::run(args),
+            Self::Probe(args) => probe::run(&args),
             Self::Earlier(earlier) => earlier.run(context),
         }
     }
