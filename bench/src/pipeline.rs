@@ -213,25 +213,28 @@ fn measure(prepared: &PreparedScan, engine: Engine, way: Way, threads: usize) ->
     };
     let source = ScanSource { engine: engine.lowered(lowering), ..prepared.source() };
     let began = Instant::now();
+    // What the last step reads, which the ones before it read as well in the plans that are worth measuring.
+    let step = ScanStep { stage: prepared.plan.stages().len().saturating_sub(1), kind: StepKind::Values };
+    let of = |segment: u32| source.reads_of(segment, step, &StepInputV1::default());
+    let is_here = |segment: u32| {
+        let (columns, newest) = of(segment);
+        prepared.dataset.is_here(segment, &Reads { columns: &columns, adjustment: &source.adjustment, newest })
+    };
     if way == Way::Sequential {
-        let steps = (0..prepared.plan.stages().len()).map(|stage| ScanStep { stage, kind: StepKind::Values });
-        for (segment, step) in
-            prepared.segments.iter().flat_map(|segment| steps.clone().map(move |step| (*segment, step)))
-        {
-            let (columns, newest) = source.reads_of(segment, step, &StepInputV1::default());
+        for segment in prepared.segments.iter().copied() {
+            let (columns, newest) = of(segment);
             let reads = Reads { columns: &columns, adjustment: &source.adjustment, newest };
             let fetched = prepared.dataset.fetch_group(segment, &reads)?;
             ensure!(fetched == FetchedGroup::Here, "the cache is too small: raise --data-cache-bytes");
         }
     }
-    let away: BTreeSet<u32> =
-        prepared.segments.iter().copied().filter(|segment| !prepared.dataset.is_here(*segment)).collect();
+    let away: BTreeSet<u32> = prepared.segments.iter().copied().filter(|segment| !is_here(*segment)).collect();
     let fetched_ahead = AtomicUsize::new(0);
     let scanning = Instant::now();
     let failed = |error: &ExecuteError| (error.kind(), text_of(error));
     let references = source.load_references();
     let execute = |segment, step, input: &_, stages: &mut _| {
-        let was_fetched = away.contains(&segment) && prepared.dataset.is_here(segment);
+        let was_fetched = away.contains(&segment) && is_here(segment);
         fetched_ahead.fetch_add(usize::from(was_fetched), Ordering::Relaxed);
         let references = references.as_ref().map_err(failed)?;
         source.execute(segment, step, input, references, &NoCancel, stages).map_err(|error| failed(&error))
