@@ -132,7 +132,8 @@ fn attributes_of_symbols_reach_the_device_as_they_are_known_at_each_bar() {
         format!("{first}T{n:02},2024-04-{:02},{},2024-06-{:02}\n", 1 + n % 27, n * 90 + 7, 1 + n % 30)
     });
     home.write("known.csv", &format!("symbol,date,cap,earnings\n{}", known.collect::<String>()));
-    home.trawl(&["import", "bars.csv", "--dataset", "m", "--attributes", "known.csv"]).expect_code(0);
+    let import = ["import", "bars.csv", "--dataset", "m", "--calendar", "24/7", "--attributes", "known.csv"];
+    home.trawl(&import).expect_code(0);
     let scan = [
         "scan",
         "--dataset",

@@ -297,7 +297,7 @@ fn updates_with_attributes_and_with_symbols_that_lag_give_the_bytes_of_a_scan() 
         }
     }
     // A value that becomes known late for a day that the states have seen is a change of the past.
-    home.write("known.csv", &format!("symbol,date,cap,earnings\nS04,{},555,\n", date(BEGIN - 30)));
+    home.write("known.csv", &format!("symbol,date,cap\nS04,{},555\n", date(BEGIN - 30)));
     home.trawl(&["import", "--dataset", "m", "--attributes", "known.csv"]).expect_code(0);
     let (name, clauses) = scans[0];
     let begin = ["update", "--dataset", "m", "--state", "states/attributes", "--output", "u.csv"];
