@@ -234,6 +234,7 @@ fn a_vote_that_cannot_be_a_result_is_the_voters_fault() {
 fn a_host_that_answers_properly_the_second_time_is_believed_until_another_has_the_result_too() {
     let mut case = Case::one_scan(1, &[&[0], &[1]]);
     case.step(Event::PieceMalformed { attempt: 1, piece: whole(0) });
+    case.step(Event::AttemptEnded { attempt: 1 });
     case.wait(LIMITS.retry_delay_ms);
     let (attempt, ..) = case.dispatched()[0].clone();
     case.done(attempt, 1, whole(0), 5);
