@@ -40,7 +40,7 @@ pub struct ConditionPart {
     pub text: String,
     /// Where and when it is looked at, when not on the symbol's own bar: `1 bar ago`, `SPY`, `1w`.
     pub seen: Vec<String>,
-    /// How deep it stands, 0 for a whole clause.
+    /// How deep it is, 0 for a whole clause.
     pub depth: usize,
     /// A number or a condition.
     pub kind: Kind,
@@ -73,7 +73,7 @@ pub struct ConditionParts {
 #[derive(Debug, Clone)]
 enum Look {
     Back(u32),
-    /// Read from the scope that it stands in.
+    /// Read from the scope that it is in.
     Through {
         how: Read,
         outside: Scope,
@@ -188,7 +188,7 @@ impl<'a> Walk<'a> {
         self.looks.iter().map(name).collect()
     }
 
-    /// The column of a node that stands where the walk is.
+    /// The column of a node that is where the walk is.
     fn column(&mut self, mut node: NodeId) -> usize {
         for look in self.looks.iter().rev() {
             let graph = &mut self.resolver.graph;
@@ -265,7 +265,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What stands below part `at`, which is `expr`.
+    /// What is below part `at`, which is `expr`.
     fn below(&mut self, clause: Clause<'_>, expr: &Expr, at: usize) {
         let depth = self.parts[at].depth + 1;
         match &expr.kind {
@@ -313,7 +313,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What stands below `expr`, whose own value is that of part `at`.
+    /// What is below `expr`, whose own value is that of part `at`.
     fn same(&mut self, clause: Clause<'_>, expr: &Expr, at: usize) {
         match &expr.kind {
             // A let has its text to show, a column nothing.
@@ -324,7 +324,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What stands below a call of a defined function: the parts of its text.
+    /// What is below a call of a defined function: the parts of its text.
     fn body(&mut self, expanded: &Expanded, at: usize) {
         let calls = self.resolver.enter_calls(expanded.calls());
         self.same(expanded.clause(), &expanded.body, at);
@@ -338,7 +338,7 @@ impl<'a> Walk<'a> {
         Some(text)
     }
 
-    /// A name that is a let: what it stands for, the first time that it is met here.
+    /// A name that is a let: what it means, the first time that it is met here.
     fn expand_let(&mut self, name: &str, at: usize) {
         let Some(text) = self.title(name, at) else { return };
         let shown = (name.to_owned(), self.parts[at].seen.clone());

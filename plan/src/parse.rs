@@ -281,7 +281,7 @@ impl<'a> Parser<'a> {
         while let TokenKind::Mark(m) = &self.peek().kind {
             let Some(op) = compare_op(m) else { break };
             let span = self.next().span;
-            // What stands before is in order already: the last direction tells them all, and a `!=` stands alone.
+            // What is before is in order already: the last direction tells them all, and a `!=` is alone.
             let mixed = direction * op.direction() < 0;
             if !ops.is_empty() && (mixed || op == CompareOp::NotEqual || ops[0] == CompareOp::NotEqual) {
                 return Err(self.error(

@@ -346,7 +346,7 @@ mod tests {
     fn a_let_is_used_by_a_clause_or_by_a_let_that_is() {
         let text = "dataset = 'a'\nwhere = 'close > a*2'\nselect = ['e as x']\n[let]\na = 'b + 1'\nb = 'open'\nc = 'd'\nd = 'c1'\ne = '1'\nx = '2'\n";
         let document = ScanDocument::from_toml(text).unwrap();
-        // 'x' is a heading; that it is a let too is not told apart.
+        // 'x' is a heading; that it is a let too makes no difference.
         assert_eq!(unused_lets(&document).iter().map(ToString::to_string).collect::<Vec<_>>(), ["'c'", "'d'"]);
     }
 
