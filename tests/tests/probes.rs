@@ -36,7 +36,7 @@ fn asked(address: &str, service: &str) -> Result<ServingStatus, tonic::Code> {
 
 /// The exit code of `trawl probe`, and what it prints.
 fn probe(home: &Home, words: &[&str]) -> (Option<i32>, String) {
-    let ended = trawl_tests::process::run(&mut home.command(&[&["probe"], words].concat()));
+    let ended = trawl_tests::process::run(&mut home.command(&[&["probe"][..], words].concat()));
     (ended.code, ended.stderr)
 }
 
