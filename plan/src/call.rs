@@ -219,7 +219,7 @@ impl Resolver<'_> {
         };
         if as_series {
             if call.parameters_began {
-                return Err(call.mistake("a series stands after a parameter".to_owned(), span, "series come first"));
+                return Err(call.mistake("a series comes after a parameter".to_owned(), span, "series come first"));
             }
             let Some(i) = open else {
                 let message = match call.function.given_series().count() {

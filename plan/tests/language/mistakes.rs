@@ -183,7 +183,7 @@ fn illegal_arguments_are_refused_with_the_legal_range() {
 fn arguments_that_do_not_fit_are_reported_with_the_signature() {
     assert!(reported("rsi(close, 14, 15) > 1").0.contains("too many"));
     assert!(reported("rsi(close, open) > 1").0.contains("takes 1 series"));
-    assert!(reported("atr(14, close) > 1").0.contains("a series stands after a parameter"));
+    assert!(reported("atr(14, close) > 1").0.contains("a series comes after a parameter"));
     assert!(reported("rsi(period=5) > 1").0.contains("no argument 'period'"));
     assert!(reported("rsi(14, timeperiod=5) > 1").0.contains("given twice"));
     assert!(reported("within(close > 1)").0.contains("needs 'n'"));
