@@ -12,7 +12,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use crate::arrow_file::TIME;
-use crate::group_reader::{Unchecked, read_at};
+use crate::read_at::{Unchecked, read_at};
 use crate::series::VALUE_BYTES;
 use crate::sums::{CHUNK_ROWS, ColumnSums, Run, sum_of};
 

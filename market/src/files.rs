@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::MarketError;
-use crate::group_reader::read_at;
 use crate::manifest::sha256_hex;
+use crate::read_at::read_at;
 use crate::remote::{RemoteDataset, content};
 
 /// Bytes of a file that are in memory while its sha256 is computed.

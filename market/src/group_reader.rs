@@ -8,7 +8,6 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +16,7 @@ use zerocopy::IntoBytes as _;
 use crate::arrow_file::{ColumnPlace, TIME, in_own_order};
 use crate::column_parts::ColumnParts;
 use crate::limits::SUMS_KEPT_BYTES_MAX;
+use crate::read_at::{Unchecked, read_at, read_rows};
 use crate::series::{Buffer, Series, Value};
 use crate::sums::{ColumnSums, Run, SUMS_BYTES_MAX, Sums, sum_of};
 use crate::time::TimeMicros;
@@ -79,16 +79,6 @@ impl<T: Value> Behind<'_, T> {
             to[range.end - rows..range.end].copy_from_slice(own);
             rest = others;
         }
-    }
-}
-
-/// Why the checked columns could not be had; the whole file has to be read.
-#[derive(Debug)]
-pub(crate) struct Unchecked;
-
-impl From<io::Error> for Unchecked {
-    fn from(_: io::Error) -> Self {
-        Self
     }
 }
 
@@ -325,36 +315,6 @@ fn announce(file: &fs::File, place: &ColumnPlace, rows: impl Iterator<Item = Ran
 /// Other systems read when they are asked.
 #[cfg(not(target_os = "linux"))]
 fn announce(_file: &fs::File, _place: &ColumnPlace, _rows: impl Iterator<Item = Range<u64>>) {}
-
-/// Reads a range of rows in the byte order of the file.
-pub(crate) fn read_rows<T: Value>(
-    file: &fs::File,
-    place: &ColumnPlace,
-    rows: Range<u64>,
-    to: &mut [T],
-) -> Result<(), Unchecked> {
-    let mut rest = to.as_mut_bytes();
-    for range in place.bytes_of(rows) {
-        let (part, behind) = rest.split_at_mut_checked((range.end - range.start) as usize).ok_or(Unchecked)?;
-        read_at(file, part, range.start)?;
-        rest = behind;
-    }
-    if rest.is_empty() { Ok(()) } else { Err(Unchecked) }
-}
-
-/// Fills a buffer from an offset of a file.
-#[cfg(unix)]
-pub(crate) fn read_at(file: &fs::File, to: &mut [u8], offset: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, to, offset)
-}
-
-/// Fills a buffer from an offset of a file, which nobody else reads meanwhile.
-#[cfg(not(unix))]
-pub(crate) fn read_at(mut file: &fs::File, to: &mut [u8], offset: u64) -> io::Result<()> {
-    use std::io::{Read as _, Seek as _};
-    file.seek(io::SeekFrom::Start(offset))?;
-    file.read_exact(to)
-}
 
 /// Copies columns of the symbols whose runs are given from the content of a file, whose sha256 is known to be right, and lays the
 /// added bars behind them.

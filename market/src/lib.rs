@@ -37,6 +37,7 @@ mod pin_files;
 mod pins;
 mod quality;
 mod quarantine;
+mod read_at;
 mod reading;
 mod reference;
 mod remote;

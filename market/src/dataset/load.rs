@@ -11,10 +11,9 @@ use super::Dataset;
 use crate::arrow_file::{LoadedBars, TIME};
 use crate::column_cache::{Column, ColumnCache, GroupPart};
 use crate::error::MarketError;
-use crate::group_reader::{
-    Added, Bars, Columns, Unchecked, added_columns, copy_columns, lay_behind, read_checked, read_sums,
-};
+use crate::group_reader::{Added, Bars, Columns, added_columns, copy_columns, lay_behind, read_checked, read_sums};
 use crate::manifest::{GroupFile, SymbolEntry};
+use crate::read_at::Unchecked;
 use crate::series::{Series, Value};
 use crate::snapshot::{file_path, store_sums, sums_path};
 use crate::sums::{CHUNK_ROWS, Run, Sums};

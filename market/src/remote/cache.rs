@@ -456,7 +456,7 @@ fn same_file(file: &File, path: &Path) -> bool {
 pub(crate) fn content(file: &File) -> io::Result<Vec<u8>> {
     let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
     let mut all = vec![0; bytes];
-    crate::group_reader::read_at(file, &mut all, 0)?;
+    crate::read_at::read_at(file, &mut all, 0)?;
     Ok(all)
 }
 

@@ -8,8 +8,8 @@ use zerocopy::IntoBytes as _;
 
 use super::index::chunks;
 use super::open::{OpenGroup, OpenTail};
-use crate::group_reader::{Unchecked, read_at, read_rows};
 use crate::limits::{TAIL_COLUMN_HELD_BYTES_MAX, TAILS_HELD_BYTES_MAX};
+use crate::read_at::{Unchecked, read_at, read_rows};
 use crate::series::{VALUE_BYTES, Value};
 use crate::sums::{CHUNK_ROWS, sum_of};
 
