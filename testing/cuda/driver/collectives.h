@@ -58,7 +58,7 @@ int trawl_test_collective_post(const std::shared_ptr<Collective>* of, int rank, 
         if (device->collectives == device->settings.stall) collective->is_stalled = true;
     }
     Work work{Kind::COLLECTIVE};
-    work.from = send, work.to = receive, work.bytes = bytes, work.record = (uint64_t)rank;
+    work.from = send, work.to = receive, work.bytes = bytes, work.rank = (uint64_t)rank;
     const double all = (double)bytes * (double)collective->ranks.size();
     work.collective = std::move(collective);
     device->put(*stream, KERNELS, COLLECTIVE_NS + (int64_t)(all / LINK_BYTES_PER_S * 1e9), std::move(work));

@@ -44,13 +44,21 @@ struct Function {
     int shared_max = SHARED_USUAL, carve_out = -1;
 };
 
+// A call that records an event. Who waits for it waits for this one, also where the event is recorded again, in another stream too.
+struct Record {
+    // None once it was destroyed.
+    struct Stream* stream;
+    bool is_reached = false;
+};
+
 struct Event {
     Device* device;
     bool is_timed;
-    // Records that were asked for, and that were reached.
-    uint64_t asked = 0, reached = 0;
-    struct Stream* stream = nullptr;
+    // None before the first one.
+    std::shared_ptr<Record> last;
     int64_t at = 0;
+
+    bool is_reached() const { return !last || last->is_reached; }
 };
 
 enum class Kind { COPY, LAUNCH, BIRTH, BURIAL, RECORD, WAIT, MOVE, COLLECTIVE };
@@ -65,9 +73,10 @@ struct Work {
     Function* function = nullptr;
     unsigned blocks = 0, threads = 0, shared_bytes = 0;
     uint64_t launch = 0;
-    Event* event = nullptr;
-    // Of an event which record, of a collective which rank.
-    uint64_t record = 0;
+    // Of a record and of what waits for one.
+    std::shared_ptr<Record> mark;
+    // Of a collective.
+    uint64_t rank = 0;
     std::shared_ptr<Collective> collective;
 };
 
@@ -164,8 +173,6 @@ struct Device {
     std::map<void*, std::unique_ptr<Function>> functions;
     std::map<void*, std::unique_ptr<Graph>> graphs;
     std::map<void*, std::unique_ptr<GraphInstance>> instances;
-    // Events of instances that were destroyed: work under way may refer to them.
-    std::vector<std::unique_ptr<Event>> gone;
     int64_t engines[3] = {0, 0, 0};
     // Collectives put into its streams, and ends of groups with one of them.
     uint64_t collectives = 0, groups = 0;
@@ -228,10 +235,9 @@ struct Device {
         const int64_t free = engine == NO_ENGINE ? 0 : engines[engine];
         stream.end = std::max({now_ns(), stream.end, free}) + takes;
         if (engine != NO_ENGINE) engines[engine] = stream.end;
-        if (work.kind == Kind::RECORD) work.event->at = stream.end;
         stream.work.push_back(std::move(work));
         if (settings.when == When::EARLY) {
-            run(stream, nullptr, 0);
+            run(stream);
         } else if (settings.when == When::RANDOM && below(2) == 0) {
             auto some = streams.begin();
             std::advance(some, below(streams.size()));
@@ -251,16 +257,32 @@ struct Device {
         }
     }
 
-    // Lets the work of a stream happen up to a record of an event, or all of it; as far as it does not wait for other devices.
-    void run(Stream& stream, Event* event, uint64_t record) {
-        while (!stream.work.empty() && ended == SUCCESS && !(event && event->reached >= record)) {
+    // Records an event behind the work of a stream.
+    void record(Stream& stream, Event& event) {
+        Work work{Kind::RECORD};
+        work.mark = event.last = std::make_shared<Record>(Record{&stream});
+        put(stream, NO_ENGINE, 0, std::move(work));
+        event.at = stream.end;
+    }
+
+    // Lets a stream wait for what an event records now.
+    void wait(Stream& stream, const Event& event) {
+        Work work{Kind::WAIT};
+        work.mark = event.last ? event.last : std::make_shared<Record>(Record{nullptr, true});
+        stream.end = std::max(stream.end, event.at);
+        put(stream, NO_ENGINE, 0, std::move(work));
+    }
+
+    // Lets the work of a stream happen up to a record, or all of it; as far as it does not wait for other devices.
+    void run(Stream& stream, const Record* until = nullptr) {
+        while (!stream.work.empty() && ended == SUCCESS && !(until && until->is_reached)) {
             if (!one(stream)) break;
         }
         tidy(stream);
     }
 
     void run_all() {
-        for (auto& [handle, stream] : streams) run(*stream, nullptr, 0);
+        for (auto& [handle, stream] : streams) run(*stream);
     }
 
     // Lets the next work of a stream happen; false if it waits for another device.
@@ -281,7 +303,7 @@ struct Device {
                 stream.leaving_bytes -= rounded(work.bytes, ALIGNMENT);
                 bury(work.to, work.bytes);
                 break;
-            case Kind::RECORD: work.event->reached = std::max(work.event->reached, work.record); break;
+            case Kind::RECORD: work.mark->is_reached = true; break;
             case Kind::WAIT:
             case Kind::COLLECTIVE: break;
         }
@@ -290,16 +312,18 @@ struct Device {
 
     // Whether the record that a stream waits for is there by now.
     bool is_reached(const Work& wait) {
-        if (!wait.event->stream) return true;
-        run(*wait.event->stream, wait.event, wait.record);
-        return wait.event->reached >= wait.record || ended != SUCCESS;
+        // `run` takes the work that it does out of the streams.
+        const std::shared_ptr<Record> mark = wait.mark;
+        if (!mark->stream) return true;
+        run(*mark->stream, mark.get());
+        return mark->is_reached || ended != SUCCESS;
     }
 
     // A rank's part of an all-gather; false if the others are not there yet.
     bool gather(const Work& work) {
         static thread_local bool drives = false;
         Collective& all = *work.collective;
-        const size_t rank = (size_t)work.record;
+        const size_t rank = (size_t)work.rank;
         std::unique_lock<std::mutex> guard(all.mutex);
         if (!is_accessible(work.from, work.bytes) || !is_accessible(work.to, work.bytes * all.ranks.size())) {
             end_with(ILLEGAL_ADDRESS, "a collective of memory that there is not, or is no more");
@@ -323,7 +347,7 @@ struct Device {
                 if (!device || device == this || all.ranks[other].has_arrived) continue;
                 guard.unlock();
                 if (device->mutex.try_lock()) {
-                    device->run(*stream, nullptr, 0);
+                    device->run(*stream);
                     device->mutex.unlock();
                 }
                 guard.lock();
@@ -470,7 +494,7 @@ struct Device {
     void destroy() {
         for (auto& [handle, module] : modules) dlclose(module->library);
         for (auto& [address, bytes] : pinned) free((void*)address);
-        graphs.clear(), instances.clear(), functions.clear(), modules.clear(), events.clear(), streams.clear(), pinned.clear(), kept.clear(), gone.clear();
+        graphs.clear(), instances.clear(), functions.clear(), modules.clear(), events.clear(), streams.clear(), pinned.clear(), kept.clear();
         arena.~Arena();
         new (&arena) Arena();
         used_bytes = taken_bytes = kept_bytes = threshold = 0;

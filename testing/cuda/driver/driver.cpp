@@ -210,12 +210,14 @@ int cuStreamDestroy_v2(void* handle) {
     IN_CONTEXT;
     STREAM(stream, handle);
     if (!handle) return INVALID_HANDLE;
-    device.run(*stream, nullptr, 0);
-    for (auto& [key, event] : device.events) {
-        if (event->stream == stream) event->stream = nullptr;
-    }
-    for (auto& [key, instance] : device.instances) {
-        if (instance->done->stream == stream) instance->done->stream = nullptr;
+    device.run(*stream);
+    const auto forget = [&](const std::shared_ptr<Record>& mark) {
+        if (mark && mark->stream == stream) mark->stream = nullptr;
+    };
+    for (auto& [key, event] : device.events) forget(event->last);
+    for (auto& [key, instance] : device.instances) forget(instance->done->last);
+    for (auto& [key, other] : device.streams) {
+        for (const Work& work : other->work) forget(work.mark);
     }
     device.streams.erase(handle);
     return device.ended;
@@ -225,7 +227,7 @@ int cuStreamQuery(void* handle) {
     IN_CONTEXT;
     STREAM(stream, handle);
     if (now_ns() < stream->end) return NOT_READY;
-    device.run(*stream, nullptr, 0);
+    device.run(*stream);
     if (device.ended == SUCCESS && !stream->work.empty()) return NOT_READY;
     return device.ended;
 }
@@ -235,10 +237,10 @@ int cuStreamSynchronize(void* handle) {
     STREAM(now, handle);
     sleep_until(now->end, guard);
     STREAM(stream, handle);
-    device.run(*stream, nullptr, 0);
+    device.run(*stream);
     while (device.ended == SUCCESS && !stream->work.empty()) {
         wait_a_little(guard);
-        device.run(*stream, nullptr, 0);
+        device.run(*stream);
     }
     device.waited();
     return device.ended;
@@ -249,10 +251,7 @@ int cuStreamWaitEvent(void* handle, void* of, unsigned flags) {
     STREAM(stream, handle);
     EVENT(event, of);
     if (flags > 1) return INVALID_VALUE;
-    Work work{Kind::WAIT};
-    work.event = event, work.record = event->asked;
-    stream->end = std::max(stream->end, event->at);
-    device.put(*stream, NO_ENGINE, 0, std::move(work));
+    device.wait(*stream, *event);
     return device.ended;
 }
 
@@ -481,14 +480,6 @@ int cuEventCreate(void** handle, unsigned flags) {
 int cuEventDestroy_v2(void* handle) {
     IN_CONTEXT;
     EVENT(event, handle);
-    for (auto& [key, stream] : device.streams) {
-        const bool is_awaited = std::any_of(stream->work.begin(), stream->work.end(), [&](const Work& work) {
-            return work.kind == Kind::WAIT && work.event == event;
-        });
-        if (is_awaited) device.run(*stream, nullptr, 0);
-        auto& work = stream->work;
-        work.erase(std::remove_if(work.begin(), work.end(), [&](const Work& work) { return work.event == event; }), work.end());
-    }
     device.events.erase(handle);
     return SUCCESS;
 }
@@ -497,32 +488,31 @@ int cuEventRecord(void* handle, void* on) {
     IN_CONTEXT;
     STREAM(stream, on);
     EVENT(event, handle);
-    Work work{Kind::RECORD};
-    work.event = event, work.record = ++event->asked;
-    event->stream = stream;
-    device.put(*stream, NO_ENGINE, 0, std::move(work));
+    device.record(*stream, *event);
     return device.ended;
 }
 
 int cuEventQuery(void* handle) {
     IN_CONTEXT;
     EVENT(event, handle);
-    if (event->asked == 0) return SUCCESS;
+    if (!event->last) return SUCCESS;
     if (now_ns() < event->at) return NOT_READY;
-    if (event->reached < event->asked && event->stream) device.run(*event->stream, event, event->asked);
-    if (device.ended == SUCCESS && event->reached < event->asked) return NOT_READY;
+    if (!event->is_reached() && event->last->stream) device.run(*event->last->stream, event->last.get());
+    if (device.ended == SUCCESS && !event->is_reached()) return NOT_READY;
     return device.ended;
 }
 
 int cuEventSynchronize(void* handle) {
     IN_CONTEXT;
     EVENT(now, handle);
-    if (now->asked == 0) return SUCCESS;
+    if (!now->last) return SUCCESS;
     sleep_until(now->at, guard);
     EVENT(event, handle);
-    while (event->reached < event->asked && event->stream && device.ended == SUCCESS) {
-        device.run(*event->stream, event, event->asked);
-        if (event->reached < event->asked) wait_a_little(guard);
+    // The one that is the last now, whatever is recorded meanwhile.
+    const std::shared_ptr<Record> last = event->last;
+    while (!last->is_reached && last->stream && device.ended == SUCCESS) {
+        device.run(*last->stream, last.get());
+        if (!last->is_reached) wait_a_little(guard);
     }
     device.waited();
     return device.ended;
@@ -533,8 +523,8 @@ int cuEventElapsedTime_v2(float* ms, void* first, void* last) {
     EVENT(one, first);
     EVENT(other, last);
     if (!ms) return INVALID_VALUE;
-    if (!one->is_timed || !other->is_timed || one->asked == 0 || other->asked == 0) return INVALID_HANDLE;
-    const bool are_reached = one->reached == one->asked && other->reached == other->asked;
+    if (!one->is_timed || !other->is_timed || !one->last || !other->last) return INVALID_HANDLE;
+    const bool are_reached = one->is_reached() && other->is_reached();
     if (!are_reached || now_ns() < std::max(one->at, other->at)) return NOT_READY;
     *ms = (float)((double)(other->at - one->at) / 1e6);
     return SUCCESS;

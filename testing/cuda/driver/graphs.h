@@ -128,26 +128,14 @@ int cuGraphLaunch(void* handle, void* on) {
     if (found == device.instances.end()) return INVALID_VALUE;
     GraphInstance& instance = *found->second;
     device.counts.graph_launches += 1;
-    // The next launch in another stream waits for this event; one of its own for each stream that it goes to.
-    if (instance.done->asked > 0 && instance.done->stream != stream) {
-        Event* before = instance.done.get();
-        Work work{Kind::WAIT};
-        work.event = before, work.record = before->asked;
-        stream->end = std::max(stream->end, before->at);
-        device.put(*stream, NO_ENGINE, 0, std::move(work));
-        device.gone.push_back(std::move(instance.done));
-        instance.done = std::make_unique<Event>(Event{&device, false});
-    }
-    Event* done = instance.done.get();
+    // The next launch in another stream waits for this one.
+    if (instance.done->last && instance.done->last->stream != stream) device.wait(*stream, *instance.done);
     int64_t overhead_ns = device.settings.launch_ns;
     for (auto& [node, kernel] : instance.kernels) {
         put_kernel(device, *stream, kernel, overhead_ns);
         overhead_ns = 0;
     }
-    Work work{Kind::RECORD};
-    work.event = done, work.record = ++done->asked;
-    done->stream = stream;
-    device.put(*stream, NO_ENGINE, 0, std::move(work));
+    device.record(*stream, *instance.done);
     return device.ended;
 }
 
@@ -156,7 +144,6 @@ int cuGraphExecDestroy(void* handle) {
     IN_CONTEXT;
     auto found = device.instances.find(handle);
     if (found == device.instances.end()) return INVALID_VALUE;
-    device.gone.push_back(std::move(found->second->done));
     device.instances.erase(found);
     return device.ended;
 }

@@ -145,7 +145,7 @@ inline int copy(Device& device, Stream& stream, Work work, Engine engine, uint64
     device.put(stream, engine, (int64_t)takes, std::move(work));
     if (waits) {
         sleep_until(stream.end);
-        device.run(stream, nullptr, 0);
+        device.run(stream);
     }
     return device.ended;
 }

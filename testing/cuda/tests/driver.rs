@@ -181,6 +181,12 @@ fn a_missing_wait_between_streams_is_an_illegal_access_and_a_wait_makes_it_legal
         if waits {
             assert_eq!(call!(cuStreamWaitEvent(other, event, 0)), SUCCESS);
         }
+        // What waits for an event waits for its last record when the call was made, whatever becomes of the event.
+        let third: sys::CUstream = made!(cuStreamCreate(1));
+        for again in [third, other] {
+            assert_eq!(call!(cuEventRecord(event, again)), SUCCESS);
+        }
+        assert_eq!(call!(cuEventDestroy_v2(event)), SUCCESS);
         assert_eq!(call!(cuMemcpyHtoDAsync_v2(memory, host.as_ptr().cast(), 80, other)), SUCCESS);
         let outcome = call!(cuStreamSynchronize(other));
         assert_eq!(outcome, if waits { SUCCESS } else { ILLEGAL });
