@@ -479,9 +479,8 @@ int cuEventCreate(void** handle, unsigned flags) {
 
 int cuEventDestroy_v2(void* handle) {
     IN_CONTEXT;
-    EVENT(event, handle);
-    device.events.erase(handle);
-    return SUCCESS;
+    // Who waits for it waits for its record.
+    return device.events.erase(handle) == 0 ? INVALID_HANDLE : SUCCESS;
 }
 
 int cuEventRecord(void* handle, void* on) {
