@@ -3,7 +3,7 @@
 use crate::catalogue;
 
 /// The word, and what it is in this language.
-const WORDS: [(&str, &str); 110] = [
+const WORDS: [(&str, &str); 109] = [
     ("ago", "x[1] is x one bar before"),
     ("alert", "--notify posts the matches of a scan"),
     ("alertcondition", "--notify posts the matches of a scan"),
@@ -20,7 +20,6 @@ const WORDS: [(&str, &str); 110] = [
     ("bollinger", "write bbands(x, n).upper"),
     ("change", "write x - x[1], or roc(x, n) in percent"),
     ("clip", "write clamp(x, low, high)"),
-    ("connors_rsi", "write crsi(x)"),
     ("corr", "write correl(a, b, n)"),
     ("correlation", "write correl(a, b, n)"),
     ("cov", "write correl(a, b, n)*stddev(a, n)*stddev(b, n), the population's covariance; there is no function of it"),

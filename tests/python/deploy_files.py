@@ -210,7 +210,10 @@ def images_of_archives():
     return "images of archives"
 
 
-PINNED = ("deploy/compose.yaml", "deploy/cluster/compose.yaml", "deploy/kubernetes/jaeger.yaml", "deploy/kubernetes/collector-values.yaml")
+PINNED = (
+    "deploy/compose.yaml", "deploy/cluster/compose.yaml", "deploy/kubernetes/jaeger.yaml", "deploy/kubernetes/load-bars.yaml",
+    "deploy/kubernetes/collector-values.yaml",
+)
 
 
 def pins():

@@ -215,10 +215,10 @@ fn of_long_histories_the_parts_that_a_scan_reads_are_fetched() {
     s3.faults(r#"{"refuse_every": 11, "cut_every": 3, "delay_s": 0.003}"#);
     let stored: u64 = 40 * 12_000 * 7 * 8;
     for (condition, part) in [
-        // The end of one column, and the times once.
-        ("close > sma(close, 50)", 18),
+        // Two chunks of three of one column of seven, and the times once.
+        ("close > sma(close, 50)", 8),
         // A column whose every bar counts.
-        ("close > ema(close, 50)", 6),
+        ("close > ema(close, 50)", 5),
     ] {
         let expected =
             home.trawl(&scan(condition).iter().map(String::as_str).collect::<Vec<_>>()).expect_code(0).stdout;

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Functions and aggregations that are used.
-const FUNCTIONS: [&str; 16] = [
+const FUNCTIONS: [&str; 17] = [
     "changes",
+    "clamp_min",
     "last_over_time",
     "sum",
     "max",

@@ -63,7 +63,6 @@ fn only_functions_that_are_there_are_suggested_and_those_of_another_meaning_are_
 #[test]
 fn a_word_that_other_tools_have_is_answered_with_the_word_here_or_with_that_there_is_none() {
     let answers = [
-        ("connors_rsi(14) > 3", "write crsi(x)"),
         ("rolling_median(close, 5) > 3", "write median(x, n)"),
         ("ewma(close, 5) > 3", "write ema(x, n)"),
         ("true_range() > 3", "write trange()"),
@@ -96,9 +95,7 @@ fn a_word_that_other_tools_have_is_answered_with_the_word_here_or_with_that_ther
         assert!(help.starts_with(begins), "{theirs}: {help}");
     }
     // What the hints write is legal.
-    for ours in
-        ["crsi(close) > 3", "fractal(leftbars=2, rightbars=3).high > 3", "not month in (1, 2)", "not (3 <= close <= 5)"]
-    {
+    for ours in ["fractal(leftbars=2, rightbars=3).high > 3", "not month in (1, 2)", "not (3 <= close <= 5)"] {
         plan(ours);
     }
 }
