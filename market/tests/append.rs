@@ -12,7 +12,7 @@ use common::{Place, load_all, names, options};
 use proptest::prelude::*;
 use trawl_market::{
     Adjustment, AdjustmentMode, Appending, AsOf, ColumnCache, Dataset, ImportOptions, ImportReport, InspectOptions,
-    LoadedBars, MarketError, Timeframe, import_files, inspect,
+    LoadedBars, MarketError, Reads, Timeframe, import_files, inspect,
 };
 
 /// A bar: symbol, day after 2024-01-01, close.
@@ -197,7 +197,8 @@ fn snapshots_share_the_bars_in_memory_and_appended_ones_are_laid_behind_them() {
     let load = |dataset: &Dataset, newest: u64| {
         dataset.load_group_newest(0, &columns, &Adjustment::NONE, newest).map_err(|error| error.to_string())
     };
-    let resident = |dataset: &Dataset, newest| dataset.is_resident(0, &columns, &Adjustment::NONE, Some(newest));
+    let reads = |columns, newest| Reads { columns, adjustment: &Adjustment::NONE, newest };
+    let resident = |dataset: &Dataset, newest| dataset.is_resident(0, &reads(&columns, Some(newest)));
     let [whole, part] = [64 << 20, 64 << 20].map(|bytes| Arc::new(ColumnCache::new(bytes)));
     let base = open(&place, "d");
     load(&base.clone().sharing_columns(&whole), 20_000).unwrap();
@@ -227,7 +228,7 @@ fn snapshots_share_the_bars_in_memory_and_appended_ones_are_laid_behind_them() {
     assert_eq!(read_part(&load(&part, 2_000).unwrap()), read_part(&expected[1]));
     assert!(load(&part, 5_000).is_err());
     // Other columns were never read.
-    assert!(!whole.is_resident(0, &names(&["open"]), &Adjustment::NONE, None));
+    assert!(!whole.is_resident(0, &reads(&names(&["open"]), None)));
 }
 
 #[test]

@@ -6,14 +6,12 @@
 Neither the features, the matches nor the returns are taken from Trawl; of Trawl are the exported bars alone.
 """
 
-import argparse
 import json
-import subprocess
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
+
+from checks import Check, executable
 
 HORIZONS = [1, 5, 20]
 # Dataset, first and last day, how closes are exported for returns, which label groups a study.
@@ -106,25 +104,6 @@ def studied(table, group_of):
     return found
 
 
-class Check:
-    def __init__(self):
-        self.compared = self.wrong = 0
-
-    def same(self, what, got, want):
-        got, want = np.asarray(got, dtype=float), np.asarray(want, dtype=float)
-        self.compared += got.size
-        if got.shape != want.shape:
-            self.wrong += 1
-            print(f"{what}: shape {got.shape}, expected {want.shape}")
-            return
-        # A rolling deviation of pandas is a running sum, which loses digits.
-        same = np.isclose(got, want, rtol=1e-7, atol=1e-9, equal_nan=True)
-        if not same.all():
-            self.wrong += 1
-            at = int(np.argmin(same))
-            print(f"{what}: {int((~same).sum())} of {same.size} differ, at {at} {got[at]} for {want[at]}")
-
-
 def compare(run, check, folder, case):
     dataset, first, last, adjusted, label = case
 
@@ -183,20 +162,9 @@ def label_of(listed, label):
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--trawl", required=True)
-    trawl = arguments.parse_args().trawl
-    check = Check()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-
-        def run(*arguments):
-            command = [trawl, *arguments, "--data-root", str(folder)]
-            ran = subprocess.run(command, capture_output=True, text=True)
-            if ran.returncode:
-                raise SystemExit(f"{' '.join(command)}: {ran.stderr}")
-            return ran.stdout
-
+    # A rolling deviation of pandas is a running sum, which loses digits.
+    check = Check(relative=1e-7, absolute=1e-9)
+    with executable() as (run, folder):
         for case in CASES:
             compare(run, check, folder, case)
     print(f"{check.compared} values compared with pandas {pd.__version__}, {check.wrong} checks failed")

@@ -4,18 +4,16 @@
     panel.py --trawl FILE
 """
 
-import argparse
 import csv
 import json
-import subprocess
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
+
+from checks import Check, executable
 
 HORIZONS = [1, 5, 20]
 WINDOW = 4
@@ -124,29 +122,6 @@ class Market:
 def close_above(close):
     before = lagged(close, 3)
     return np.where(np.isnan(before), False, close > before)
-
-
-class Check:
-    def __init__(self):
-        self.compared = self.wrong = 0
-
-    def same(self, what, got, want, tolerance=1e-9):
-        got, want = np.asarray(got), np.asarray(want)
-        self.compared += got.size
-        if got.shape != want.shape:
-            self.fail(f"{what}: shape {got.shape}, expected {want.shape}")
-            return
-        if got.dtype.kind == "f":
-            same = np.isclose(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
-        else:
-            same = got == want
-        if not np.all(same):
-            at = np.argwhere(~same)[0]
-            self.fail(f"{what}: {int((~same).sum())} of {same.size} differ, at {tuple(at)} {got[tuple(at)]} for {want[tuple(at)]}")
-
-    def fail(self, what):
-        self.wrong += 1
-        print(what)
 
 
 def column(table, name):
@@ -337,20 +312,8 @@ def replaced(table, name, values):
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--trawl", required=True)
-    trawl = arguments.parse_args().trawl
     check = Check()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-
-        def run(*arguments):
-            command = [trawl, *arguments, "--data-root", str(folder)]
-            ran = subprocess.run(command, capture_output=True, text=True)
-            if ran.returncode:
-                raise SystemExit(f"{' '.join(command)}: {ran.stderr}")
-            return ran.stdout
-
+    with executable() as (run, folder):
         for panel in PANELS:
             compare_panel(run, check, folder, panel)
         compare_futures(run, check, folder)

@@ -207,11 +207,11 @@ impl WorkerService {
             return Err(ExecuteError::Cancelled.into());
         }
         let started = Instant::now();
-        let newest = shard.newest(segment);
-        let resident = shard.is_resident(segment, newest);
+        let reads = shard.reads(segment);
+        let resident = shard.is_resident(segment, &reads);
         let load = || {
-            let (waits, began) = (!resident && !shard.is_here(segment), Instant::now());
-            let loaded = shard.scan.source.load_segment_newest(segment, newest);
+            let (waits, began) = (!resident && !shard.is_here(segment, &reads), Instant::now());
+            let loaded = shard.scan.source.load_segment_newest(segment, reads.newest);
             if waits {
                 CACHE_WAIT_TIME.add_time(began.elapsed());
             }
@@ -281,9 +281,12 @@ impl WorkerService {
             });
         };
         let dataset = &shard.scan.source.dataset;
-        let fetch = |segment: u32| match shard.is_resident(segment, shard.newest(segment)) {
-            true => Ok(FetchedGroup::Here),
-            false => dataset.fetch_group(segment, &shard.reads(segment)),
+        let fetch = |segment: u32| {
+            let reads = shard.reads(segment);
+            match shard.is_resident(segment, &reads) {
+                true => Ok(FetchedGroup::Here),
+                false => dataset.fetch_group(segment, &reads),
+            }
         };
         prefetch::ahead(dataset, &shard.segments, fetch, compute);
     }

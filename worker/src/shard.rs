@@ -110,7 +110,10 @@ impl Scans {
             columns_wanted: request.columns,
             part,
         };
-        shard.away = shard.segments.iter().copied().filter(|segment| !shard.is_here(*segment)).collect();
+        if shard.scan.source.dataset.is_in_objects() {
+            let is_away = |segment: &u32| !shard.is_here(*segment, &shard.reads(*segment));
+            shard.away = shard.segments.iter().copied().filter(is_away).collect();
+        }
         Ok(shard)
     }
 
@@ -194,15 +197,13 @@ impl Shard {
     }
 
     /// Whether the files with a segment's bars are on this machine.
-    pub fn is_here(&self, segment: u32) -> bool {
-        let dataset = &self.scan.source.dataset;
-        !dataset.is_in_objects() || dataset.is_here(segment, &self.reads(segment))
+    pub fn is_here(&self, segment: u32, reads: &Reads<'_>) -> bool {
+        self.scan.source.dataset.is_here(segment, reads)
     }
 
     /// Whether a segment's bars are in memory.
-    pub fn is_resident(&self, segment: u32, newest: Option<u64>) -> bool {
-        let source = &self.scan.source;
-        source.dataset.is_resident(segment, &self.scan.columns, &source.adjustment, newest)
+    pub fn is_resident(&self, segment: u32, reads: &Reads<'_>) -> bool {
+        self.scan.source.dataset.is_resident(segment, reads)
     }
 
     /// Where a segment's bars were when the shard arrived.

@@ -65,13 +65,12 @@ pub(crate) struct Group {
 }
 
 /// Values that users of an oscillator look at.
-const LEVELS: [(&str, &[f64]); 16] = [
+const LEVELS: [(&str, &[f64]); 15] = [
     ("adx", &[25.0]),
     ("aroonosc", &[-50.0, 50.0]),
     ("aroon", &[30.0, 70.0]),
     ("cci", &[-100.0, 100.0]),
     ("cmo", &[-50.0, 50.0]),
-    ("connors_rsi", &[10.0, 90.0]),
     ("crsi", &[10.0, 90.0]),
     ("mfi", &[20.0, 80.0]),
     ("rsi", &[30.0, 70.0]),

@@ -123,12 +123,10 @@ impl Dataset {
 
     /// The parts that are read of a group; `None` where its file is read.
     fn plans_of_reads<'s>(&self, file: &GroupFile, sums: &'s Sums, reads: &Reads<'_>) -> Option<PartPlans<'s>> {
-        let (group, adjusts) = (file.group, !reads.adjustment.is_none() && self.manifest.factors.is_some());
-        let with_close = adjusts.then(|| self.with_close(reads.columns, reads.adjustment).0);
-        let newest = self.newest_read(group, reads.adjustment, reads.newest);
-        let runs = self.runs(group);
-        let unread = unread_of(runs, self.symbols_of(group), newest);
-        self.plans(file, sums, with_close.as_deref().unwrap_or(reads.columns), (runs, &unread))
+        let (columns, newest) = self.read_of_files(file.group, reads);
+        let runs = self.runs(file.group);
+        let unread = unread_of(runs, self.symbols_of(file.group), newest);
+        self.plans(file, sums, &columns, (runs, &unread))
     }
 
     /// The parts of columns that have the rows of some runs; `None` where the group's file is read: it is not in an object store, here

@@ -9,6 +9,7 @@ mod load;
 
 pub use self::copies::{FetchedGroup, HeldGroup, Reads};
 
+use std::borrow::Cow;
 use std::fs;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -195,12 +196,21 @@ impl Dataset {
         newest.filter(|_| !whole)
     }
 
-    /// Whether all of these bars, of `newest` bars of each symbol if it is given, are in memory: what [`Dataset::load_group_newest`] or
-    /// [`Dataset::load_group_adjusted`] would return. Of files of appended bars it does not say whether they are.
-    pub fn is_resident(&self, group: u32, columns: &[String], adjustment: &Adjustment, newest: Option<u64>) -> bool {
-        let adjusts = !adjustment.is_none() && self.manifest.factors.is_some();
-        let wanted = if adjusts { self.with_close(columns, adjustment).0 } else { columns.to_vec() };
-        self.holds(group, &wanted, self.newest_read(group, adjustment, newest))
+    /// Whether all of these bars are in memory: what [`Dataset::load_group_newest`] or [`Dataset::load_group_adjusted`] would return. Of
+    /// files of appended bars it does not say whether they are.
+    pub fn is_resident(&self, group: u32, reads: &Reads<'_>) -> bool {
+        let (columns, newest) = self.read_of_files(group, reads);
+        self.holds(group, &columns, newest)
+    }
+
+    /// The columns that are read of a group's file, and how many of the newest bars; all if `None`.
+    fn read_of_files<'r>(&self, group: u32, reads: &Reads<'r>) -> (Cow<'r, [String]>, Option<u64>) {
+        let adjusts = !reads.adjustment.is_none() && self.manifest.factors.is_some();
+        let columns = match adjusts {
+            true => Cow::Owned(self.with_close(reads.columns, reads.adjustment).0),
+            false => Cow::Borrowed(reads.columns),
+        };
+        (columns, self.newest_read(group, reads.adjustment, reads.newest))
     }
 
     /// As [`Dataset::load_group_adjusted`], of the symbols at some places of [`Dataset::symbols_of`] alone. Parts are not kept in
