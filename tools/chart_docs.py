@@ -48,8 +48,8 @@ def options(trawl, command):
 # Options that the chart sets by other values; everything else is a key of coordinator.config or worker.config.
 WIRED = {
     "data-root": "data.kind",
-    "data-cache": "data.s3 (the volume)",
-    "data-cache-bytes": "data.s3.cacheBytes",
+    "data-cache": "data.bucket (the volume)",
+    "data-cache-bytes": "data.bucket.cacheBytes",
     "etcd": "etcd.endpoints",
     "etcd-ca": "etcd.tls.caSecret",
     "etcd-cert": "etcd.tls",

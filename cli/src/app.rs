@@ -11,8 +11,8 @@ use crate::failure::UserMistake;
 /// Options that every command has.
 #[derive(Debug, clap::Args)]
 pub struct DataArgs {
-    /// Where datasets are: a directory, file:///DIRECTORY or s3://BUCKET/PREFIX [default: $XDG_DATA_HOME/trawl or
-    /// ~/.local/share/trawl]
+    /// Where datasets are: a directory, file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX [default:
+    /// $XDG_DATA_HOME/trawl or ~/.local/share/trawl]
     #[arg(long, global = true, env = "TRAWL_DATA_ROOT", hide_env = true, value_name = "DIR|URL")]
     pub data_root: Option<PathBuf>,
 
@@ -108,11 +108,13 @@ fn of_data_root(error: DataRootError) -> anyhow::Error {
         DataRootError::Address(_) => "give --data-root, or TRAWL_DATA_ROOT, in one of these forms",
         DataRootError::Directory { .. } => "make it, mount it, or name another with --data-root or TRAWL_DATA_ROOT",
         DataRootError::Bucket { .. } => {
-            "check its name, AWS_ENDPOINT_URL, AWS_REGION and the credentials: this process has to list and read there"
+            "check its name, the credentials, and where the store is (AWS_ENDPOINT_URL, AWS_REGION; GOOGLE_BASE_URL; \
+             AZURE_STORAGE_ENDPOINT): this process has to list and read there"
         }
         DataRootError::Away { .. } => {
-            return anyhow::Error::from(error)
-                .context("cannot start: check AWS_ENDPOINT_URL and the network, or wait until the store is back");
+            return anyhow::Error::from(error).context(
+                "cannot start: check AWS_ENDPOINT_URL (GOOGLE_BASE_URL, AZURE_STORAGE_ENDPOINT) and the network, or wait until the store is back",
+            );
         }
         DataRootError::Cache(_) => return anyhow::Error::from(error).context("cannot use --data-cache"),
     };

@@ -41,7 +41,8 @@ Exit codes:
 
 Environment:
   TRAWL_DATA_ROOT   where datasets live, as --data-root; TRAWL_DATA_CACHE, TRAWL_DATA_CACHE_BYTES
-  AWS_REGION, AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY   of a data root in a bucket, as for Amazon's tools
+  AWS_REGION, AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY   of a bucket s3://, as for Amazon's tools
+  GOOGLE_APPLICATION_CREDENTIALS   of gs://; AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY of az://
   TRAWL_BACKEND     as --backend
   TRAWL_CUDA_LIBRARIES   folders with NVIDIA's libraries, looked in first
   TRAWL_LOG         what is logged on stderr, such as info or trawl=debug [default: warn]

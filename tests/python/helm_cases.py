@@ -47,11 +47,11 @@ def datasets_in_a_bucket(rendered, check, same):
     """Nothing is shared: no claim, copies on the node, the bucket's environment and keys for all that read or write bars."""
     r = rendered(
         "production",
-        'data.kind="s3"',
-        'data.s3.url="s3://bars/eod"',
-        "data.s3.cacheBytes=1073741824",
-        'data.s3.environment={"AWS_REGION":"eu-central-1","AWS_ENDPOINT_URL":"https://minio:9000"}',
-        'data.s3.existingSecret="bars"',
+        'data.kind="bucket"',
+        'data.bucket.url="s3://bars/eod"',
+        "data.bucket.cacheBytes=1073741824",
+        'data.bucket.environment={"AWS_REGION":"eu-central-1","AWS_ENDPOINT_URL":"https://minio:9000"}',
+        'data.bucket.existingSecret="bars"',
     )
     wanted = {
         "AWS_ENDPOINT_URL": "https://minio:9000",
@@ -438,9 +438,9 @@ def branches(helm, check, chart):
     check(r.of("ServiceAccount", "-coordinator") is None, "and is not made")
     r = rendered(
         "production",
-        'results.s3.existingSecret="s3"',
+        'results.bucket.existingSecret="s3"',
         'networkPolicy.objectStoreIdentity=""',
-        'results.s3.environment={"AWS_ENDPOINT_URL":"https://minio:9000"}',
+        'results.bucket.environment={"AWS_ENDPOINT_URL":"https://minio:9000"}',
     )
     check({"secretRef": {"name": "s3"}} in first(r, "coordinator")["envFrom"], "keys of S3 by a Secret")
     datasets_in_a_bucket(rendered, check, same)

@@ -78,7 +78,7 @@ def checksums(helm, check, chart, folder):
         yaml.safe_dump({"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "c"})
     )
     sets = [
-        'results.s3.existingSecret="s3"',
+        'results.bucket.existingSecret="s3"',
         'coordinator.extraEnv=[{"name":"A","valueFrom":{"configMapKeyRef":{"name":"settings","key":"a"}}}]',
         'worker.extraEnvFrom=[{"secretRef":{"name":"vendor"}}]',
     ]

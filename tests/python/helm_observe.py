@@ -15,7 +15,7 @@ BASE = [
     "etcd.tls.caSecret=etcd-ca",
     "etcd.tls.coordinatorSecret=etcd-coordinator",
     "etcd.tls.workerSecret=etcd-worker",
-    "results.s3.url=s3://b/p",
+    "results.bucket.url=s3://b/p",
     *ALL,
 ]
 

@@ -181,7 +181,7 @@ def network(helm, rendered, same, check):
         return [p["ipBlock"]["cidr"] for rule in found for p in rule.get("to", [])]
 
     narrow = ('networkPolicy.objectStore=[{"ipBlock":{"cidr":"10.9.0.0/16"}}]',)
-    store = ('results.s3.environment={"AWS_ENDPOINT_URL":"https://minio:9000"}',)
+    store = ('results.bucket.environment={"AWS_ENDPOINT_URL":"https://minio:9000"}',)
     for identity, wanted in (
         ("", []),
         ("podIdentity", ["169.254.170.23/32", "fd00:ec2::23/128"]),

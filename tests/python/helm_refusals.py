@@ -45,24 +45,24 @@ def refusals(helm, check, chart):
         ("trial", ['clusterName="a/b"'], ["clusterName", "pattern"]),
         ("trial", ['log=""'], ["log", "length"]),
         ("trial", ["securityContext.runAsUser=0"], ["securityContext.runAsUser", "1"]),
-        ("production", ['results.s3.url="https://bucket"'], ["results.s3.url", "pattern"]),
-        ("production", ['results.s3.environment.PATH="/x"'], ["results.s3.environment", "PATH is not allowed"]),
-        ("production", ['data.kind="s3"', 'data.s3.url="gs://bucket"'], ["data.s3.url", "pattern"]),
-        ("production", ['data.kind="s3"'], ["data.s3.url is empty", "s3://BUCKET/PREFIX"]),
+        ("production", ['results.bucket.url="https://bucket"'], ["results.bucket.url", "pattern"]),
+        ("production", ['results.bucket.environment.PATH="/x"'], ["results.bucket.environment", "PATH is not allowed"]),
+        ("production", ['data.kind="bucket"', 'data.bucket.url="abfs://bucket"'], ["data.bucket.url", "pattern"]),
+        ("production", ['data.kind="bucket"'], ["data.bucket.url is empty", "s3://BUCKET/PREFIX"]),
         (
             "production",
-            ['data.kind="s3"', 'data.s3.url="s3://b/d"', 'data.s3.environment.AWS_SECRET_ACCESS_KEY="x"'],
-            ["is a secret", "data.s3.existingSecret"],
+            ['data.kind="bucket"', 'data.bucket.url="s3://b/d"', 'data.bucket.environment.AWS_SECRET_ACCESS_KEY="x"'],
+            ["is a secret", "data.bucket.existingSecret"],
         ),
         (
             "production",
-            ['data.kind="s3"', 'data.s3.url="s3://b/d"', 'data.s3.environment.AWS_REGION="us-east-1"'],
-            ["data.s3.environment.AWS_REGION and results.s3.environment.AWS_REGION differ"],
+            ['data.kind="bucket"', 'data.bucket.url="s3://b/d"', 'data.bucket.environment.AWS_REGION="us-east-1"'],
+            ["data.bucket.environment.AWS_REGION and results.bucket.environment.AWS_REGION differ"],
         ),
         (
             "production",
-            ['data.kind="s3"', 'data.s3.url="s3://b/d"', 'data.s3.existingSecret="a"', 'results.s3.existingSecret="b"'],
-            ["data.s3.existingSecret and results.s3.existingSecret differ"],
+            ['data.kind="bucket"', 'data.bucket.url="s3://b/d"', 'data.bucket.existingSecret="a"', 'results.bucket.existingSecret="b"'],
+            ["data.bucket.existingSecret and results.bucket.existingSecret differ"],
         ),
         ("production", ['etcd.endpoints=["etcd:2379"]'], ["etcd.endpoints.0", "pattern"]),
         ("production", ['data.accessModes=["ReadOnlyMany"]'], ["data.accessModes.0", '"ReadWriteMany"']),
@@ -125,17 +125,17 @@ def refusals(helm, check, chart):
         ("production", ['data.accessModes=["ReadWriteOnce"]'], ["44 pods share the datasets", "ReadWriteMany"]),
         ("production", ['data.kind="none"'], ["import.enabled needs a data volume"]),
         ("production", ['import.dataset=""'], ["import.dataset is empty"]),
-        ("production", ['results.s3.url=""'], ["results.s3.url is empty", "s3://BUCKET/PREFIX"]),
+        ("production", ['results.bucket.url=""'], ["results.bucket.url is empty", "s3://BUCKET/PREFIX"]),
         (
             "production",
-            ['results.s3.environment.AWS_SECRET_ACCESS_KEY="x"'],
-            ["is a secret", "results.s3.existingSecret"],
+            ['results.bucket.environment.AWS_SECRET_ACCESS_KEY="x"'],
+            ["is a secret", "results.bucket.existingSecret"],
         ),
         ("production", ['results.kind="existingClaim"'], ["results.existingClaim is empty"]),
         (
             "gpu-mig",
             ['results.accessModes=["ReadWriteOnce"]'],
-            ["results.accessModes is ReadWriteOnce", "coordinator.replicas is 2", "s3"],
+            ["results.accessModes is ReadWriteOnce", "coordinator.replicas is 2", "use a bucket"],
         ),
         ("trial", ["coordinator.replicas=2"], ["results.kind=emptyDir", "coordinator.replicas is 2"]),
         ("production", ["worker.autoscaling.minReplicas=41"], ["minReplicas is 41, above maxReplicas, 40"]),
@@ -159,5 +159,5 @@ def refusals(helm, check, chart):
             check(word in plain(ended.stderr), f"{name}: the refusal does not say '{word}':\n{ended.stderr}")
     # Without any values, one message lists everything that is missing.
     ended = helm.run("template", "rel", chart)
-    check(ended.returncode != 0 and "etcd.endpoints" in ended.stderr and "results.s3.url" in ended.stderr, ended.stderr)
+    check(ended.returncode != 0 and "etcd.endpoints" in ended.stderr and "results.bucket.url" in ended.stderr, ended.stderr)
     return f"{len(cases) + 1} sets of values refused"

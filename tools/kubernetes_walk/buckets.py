@@ -87,8 +87,8 @@ def bucket(stage):
     kubernetes.do("kubectl", "--namespace", NAMESPACE, "create", "secret", "generic", "bucket-keys", *literals)
     at = {"environment": region, "existingSecret": "bucket-keys"}
     chosen = json.loads(stage.values.read_text()) | {
-        "data": {"kind": "s3", "s3": at | {"url": f"s3://{BUCKET}/bars", "cacheBytes": 268435456}},
-        "results": {"s3": at | {"url": f"s3://{BUCKET}/results"}},
+        "data": {"kind": "bucket", "bucket": at | {"url": f"s3://{BUCKET}/bars", "cacheBytes": 268435456}},
+        "results": {"bucket": at | {"url": f"s3://{BUCKET}/results"}},
     }
     path = stage.folder / "bucket.json"
     path.write_text(json.dumps(chosen))
@@ -129,6 +129,6 @@ def bucket(stage):
     if policies.enforced(stage):
         to = {"bucket": (GATEWAY, PORT), "the API server": (GATEWAY, policies.API), "DNS": (policies.DNS, -53)}
         found, right = policies.reached(policies.one(stage, "worker"), to), {"bucket", "DNS"}
-        claim("docs/kubernetes/install.md", "NetworkPolicies: with `data.kind: s3` workers reach the bucket and DNS", policies.said(found, right), found == right)
+        claim("docs/kubernetes/install.md", "NetworkPolicies: with `data.kind: bucket` workers reach the bucket and DNS", policies.said(found, right), found == right)
     logs = kubernetes.do("kubectl", "--namespace", NAMESPACE, "logs", "--selector=app.kubernetes.io/part-of=trawl", "--tail=-1")
     claim(PAGE, "no key of the bucket is in a log", f"{logs.count(SECRET)} found", SECRET not in logs)

@@ -126,7 +126,7 @@ class Cluster:
         self.name, self.trawl, self.folder, self.etcd, self.data = name, trawl, folder, etcd, data
         self.results = results or folder / "results"
         # A directory that all coordinators see; a bucket is shared anyway.
-        shared = [] if str(self.results).startswith("s3://") else ["--results-shared"]
+        shared = [] if "://" in str(self.results) else ["--results-shared"]
         folder.mkdir(parents=True, exist_ok=True)
         keep = ("PATH", "HOME", "LANG", "TMPDIR")
         self.environment = {k: v for k, v in os.environ.items() if k in keep}

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Data roots and results in a bucket of a real server of S3 (MinIO): what the documentation says, beside what was seen. `just s3`.
+"""Data roots and results in a bucket of a real server of S3 (MinIO), and of what stands in for Google's and Azure's: what the documentation
+says, beside what was seen. `just s3`.
 
     tools/s3_walk [--trawl TRAWL] [--only PART...] [--there] [--keep DIR] [--write]
 
-Parts: conditional, answers (these two take half a minute), pages, multipart, keys, identity, tests. Prints each claim with what was seen.
-With --write its table is put into docs/durability.md. Everything listens on loopback. Exit code 77: MinIO cannot be had here, or, with
---there, is not built yet.
+Parts: conditional, answers (these two take half a minute), pages, multipart, keys, identity, tests; google (fake-gcs-server), azure (Azurite).
+Prints each claim with what was seen. With --write its table is put into docs/durability.md. Everything listens on loopback. Exit code 77: no
+server can be had here, or, with --there, none is there yet.
 """
 
 import argparse
@@ -23,6 +24,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(HERE.parent / "observability")]
 import credentials
 import objects
+import others
 from claims import Claims, claims_table, show
 from server import Issuer, Minio
 from stage import Stage
@@ -35,15 +37,19 @@ PARTS = {
     "keys": credentials.disabled_keys,
     "identity": credentials.web_identity,
     "tests": objects.tests,
+    "google": others.google,
+    "azure": others.azure,
 }
+# The server that a part needs, where it is not MinIO.
+SERVERS = {"google": others.Google.maker, "azure": others.Azure.maker}
 PAGE = ROOT / "docs/durability.md"
 
 
 def tool(name, *options):
+    """The path of a program; None where it cannot be had."""
     found = subprocess.run([ROOT / "tools" / f"get-{name}", *options], stdout=subprocess.PIPE, text=True)
     if found.returncode == 77:
-        print(f"SKIPPED: no {name}: no real server of S3 was asked", file=sys.stderr)
-        sys.exit(77)
+        return None
     found.check_returncode()
     return found.stdout.strip()
 
@@ -58,19 +64,26 @@ def main():
     given = parser.parse_args()
     if not given.trawl.is_file():
         sys.exit(f"there is no {given.trawl}: cargo build --profile ci -p trawl")
-    programs = {"minio": tool("minio", *(["--there"] if given.there else []))}
+    asked = [part for part in PARTS if part in given.only]
+    programs = {name: tool(name, *(["--there"] if given.there else [])) for name in {SERVERS.get(part, "minio") for part in asked}}
+    parts = [part for part in asked if programs[SERVERS.get(part, "minio")]]
+    for part in [part for part in asked if part not in parts]:
+        print(f"SKIPPED: {part}: no {SERVERS.get(part, 'minio')} here", file=sys.stderr)
+    if not parts:
+        sys.exit(77)
     programs |= {"trawl": given.trawl.resolve(), "etcd": tool("etcd")}
     folder = given.keep or pathlib.Path(tempfile.mkdtemp(prefix="trawl-s3-walk-"))
     folder.mkdir(parents=True, exist_ok=True)
     # Variables of the caller's own bucket and telemetry would reach every process here.
-    for name in [n for n in os.environ if n.startswith(("AWS_", "OTEL_", "TRAWL_DATA"))]:
+    for name in [n for n in os.environ if n.startswith(("AWS_", "GOOGLE_", "AZURE_", "OTEL_", "TRAWL_DATA"))]:
         del os.environ[name]
     began, claims, issuer = time.monotonic(), Claims(), Issuer()
-    minio = Minio(programs["minio"], folder, issuer)
+    minio = Minio(programs.get("minio"), folder, issuer)
     stage = Stage(programs, folder, claims, minio, issuer)
     try:
-        stage.start(minio, minio.ready)
-        for part in [part for part in PARTS if part in given.only]:
+        if programs.get("minio"):
+            stage.start(minio, minio.ready)
+        for part in parts:
             print(f"- {part}", flush=True)
             PARTS[part](stage)
     except (TimeoutError, OSError, RuntimeError) as error:
@@ -78,7 +91,7 @@ def main():
     finally:
         stage.stop()
     wrong = claims.wrong()
-    if given.write and set(given.only) == set(PARTS) and not wrong:
+    if given.write and set(parts) == set(PARTS) and not wrong:
         show(PAGE, "just s3 --write", claims_table(claims.rows))
         print(f"wrote {PAGE.relative_to(ROOT)}")
     if not given.keep and not wrong:

@@ -21,7 +21,7 @@ TOKEN_SECONDS, NEW_TOKEN_SECONDS, ROTATED_SECONDS = 20, 8, 60
 
 def disabled_keys(stage):
     """A key is disabled, and another one takes its place by a restart of each process."""
-    claim, minio = stage.claims.add, stage.minio
+    claim, minio = stage.claims.add, stage.store
     stage.synth(NAME, 200, 100)
     expected = stage.expected(NAME)
     for user, secret in SECRETS.items():
@@ -83,7 +83,7 @@ class Tokens(threading.Thread):
 
 def web_identity(stage):
     """Keys that a role gives for a token in a file, and that expire with it."""
-    claim, minio = stage.claims.add, stage.minio
+    claim, minio = stage.claims.add, stage.store
     stage.synth(NAME, 200, 100)
     expected = stage.expected(NAME)
     tokens = Tokens(stage.issuer, stage.folder / "token")

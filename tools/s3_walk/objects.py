@@ -33,7 +33,7 @@ def status(call, **arguments):
 
 def tests(stage):
     """Trawl's own tests of buckets, of which CI runs most against a simulated server."""
-    keys = stage.minio.variables() | {"TRAWL_S3_TEST": f"s3://{BUCKET}/tests", "TRAWL_MINIO": stage.programs["minio"]}
+    keys = stage.store.variables() | {"TRAWL_BUCKET_TEST": f"s3://{BUCKET}/tests", "TRAWL_MINIO": stage.programs["minio"]}
     environment = os.environ | keys | {"TRAWL_BIN": str(stage.programs["trawl"]), "TRAWL_ETCD": stage.programs["etcd"]}
     for words, claim in (
         (["--lib", "a_bucket_keeps_what_a_directory_keeps"], "a scan of 1,001 groups of results: put once, listed, read, deleted"),
@@ -49,7 +49,7 @@ def tests(stage):
 
 def conditional(stage):
     """A put that may only make an object."""
-    client, claim = stage.minio.client(), stage.claims.add
+    client, claim = stage.store.client(), stage.claims.add
     put = lambda name, body: status(client.put_object, Key=name, Body=body, IfNoneMatch="*")
     codes = [put("probe/once", body) for body in (b"first", b"second")]
     kept = client.get_object(Bucket=BUCKET, Key="probe/once")["Body"].read()
@@ -68,7 +68,7 @@ def conditional(stage):
 
 def pages(stage):
     """More objects than one page of a listing."""
-    claim, minio, name, where = stage.claims.add, stage.minio, "many", "close > open"
+    claim, minio, name, where = stage.claims.add, stage.store, "many", "close > open"
     stage.synth(name, MANY_SYMBOLS, 3)
     files = len(minio.keys(f"data/{name}/files/"))
     ended = stage.ran("data", "inspect", name, "--verify", cache="empty")
@@ -101,9 +101,9 @@ def pages(stage):
 
 def multipart(stage):
     """A file that is put in parts and fetched in parts."""
-    claim, client, name = stage.claims.add, stage.minio.client(), "long"
+    claim, client, name = stage.claims.add, stage.store.client(), "long"
     stage.synth(name, 64, LONG_BARS)
-    heads = [client.head_object(Bucket=BUCKET, Key=key) for key in stage.minio.keys(f"data/{name}/files/")]
+    heads = [client.head_object(Bucket=BUCKET, Key=key) for key in stage.store.keys(f"data/{name}/files/")]
     # The tag of an object that was put in parts ends with their number.
     tags = [head["ETag"].strip('"') for head in heads]
     parts = [int(tag.rsplit("-", 1)[1]) for tag in tags if "-" in tag]
@@ -118,7 +118,7 @@ def multipart(stage):
 
 def answers(stage):
     """Bars and results of a cluster that shares nothing else, and results that the bucket's own rules delete."""
-    claim, minio, name = stage.claims.add, stage.minio, "market"
+    claim, minio, name = stage.claims.add, stage.store, "market"
     stage.synth(name, 500, 300)
     expected = stage.expected(name)
     cluster = stage.cluster("answers", minio.variables())

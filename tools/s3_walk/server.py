@@ -1,4 +1,4 @@
-"""MinIO as a child process: buckets over boto3, its users over its admin API, and an issuer of identities that it trusts."""
+"""MinIO as a child process: a bucket over boto3, its users over its admin API, and an issuer of identities that it trusts."""
 
 import base64
 import contextlib
@@ -31,6 +31,8 @@ MODIFIED = "X-Minio-Source-Mtime"
 
 
 class Minio(Process):
+    bucket_url, secrets = f"s3://{BUCKET}", (ROOT_SECRET,)
+
     def __init__(self, program, folder, issuer):
         self.address = f"127.0.0.1:{free_port()}"
         self.url = f"http://{self.address}"

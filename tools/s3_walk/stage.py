@@ -1,23 +1,23 @@
-"""What the checks run on: MinIO, etcd, and clusters whose bars and results are in its bucket; nothing else is shared."""
+"""What the checks run on: a server of buckets, etcd, and clusters whose bars and results are in a bucket; nothing else is shared."""
 
 import os
 import pathlib
 import subprocess
 
 from processes import Cluster, Etcd, wait_for
-from server import BUCKET, ROOT_SECRET
+from server import ROOT_SECRET
 
 UP_SECONDS = 60
 ETCD_QUOTA_BYTES = 2 * 1024**3
 CONDITION = "close > sma(close, 20) and xs_rank(volume) > 0.2"
-DATA = f"s3://{BUCKET}/data"
 OUTPUT = ("--quiet", "--format", "csv", "--output", "-")
 
 
 class Stage:
-    def __init__(self, programs, folder, claims, minio, issuer):
+    def __init__(self, programs, folder, claims, store, issuer=None):
         self.programs, self.folder, self.claims = programs, folder, claims
-        self.minio, self.issuer = minio, issuer
+        self.store, self.issuer = store, issuer
+        self.data = f"{store.bucket_url}/data"
         self.running = []
 
     def start(self, process, ready):
@@ -35,17 +35,17 @@ class Stage:
             process.stop()
         self.running.clear()
 
-    def trawl(self, *arguments, root=DATA, cache="cache", variables=None, check=True):
+    def trawl(self, *arguments, root=None, cache="cache", variables=None, check=True):
         """A command of the program over the bucket, or over another data root. What it printed."""
         ended = self.ran(*arguments, root=root, cache=cache, variables=variables)
         if check and ended.returncode != 0:
             raise RuntimeError(f"trawl {' '.join(map(str, arguments))}: {ended.stdout}{ended.stderr}")
         return ended.stdout
 
-    def ran(self, *arguments, root=DATA, cache="cache", variables=None):
+    def ran(self, *arguments, root=None, cache="cache", variables=None):
         environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        environment |= self.minio.variables() if variables is None else variables
-        environment |= {"TRAWL_DATA_ROOT": str(root), "TRAWL_DATA_CACHE": str(self.folder / cache)}
+        environment |= self.store.variables() if variables is None else variables
+        environment |= {"TRAWL_DATA_ROOT": str(root or self.data), "TRAWL_DATA_CACHE": str(self.folder / cache)}
         command = [self.programs["trawl"], *arguments]
         return subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
 
@@ -65,8 +65,8 @@ class Stage:
         folder.mkdir()
         etcd = Etcd(self.programs["etcd"], folder, ETCD_QUOTA_BYTES)
         self.start(etcd, lambda: True)
-        results = f"s3://{BUCKET}/results/{name}"
-        cluster = Cluster(name, folder, self.programs["trawl"], etcd, DATA, 1, workers, results=results)
+        results = f"{self.store.bucket_url}/results/{name}"
+        cluster = Cluster(name, folder, self.programs["trawl"], etcd, self.data, 1, workers, results=results)
         for process in cluster.processes():
             cache = folder / f"cache-{process.name}"
             process.environment = process.environment | variables | {"TRAWL_DATA_CACHE": str(cache)}
@@ -110,7 +110,7 @@ class Stage:
         self.claims.add(where, claim, "equal bytes" if said == expected else said[-300:].replace("\n", " "), said == expected)
 
     def no_secret(self, where, text):
-        found = [word for word in (ROOT_SECRET, "-secret-of-this-test") if word in text]
+        found = [word for word in (ROOT_SECRET, "-secret-of-this-test", *self.store.secrets) if word in text]
         self.claims.add(where, "no secret is in a log", f"{len(found)} found", not found)
 
 

@@ -62,7 +62,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = checked_name)]
     id: Option<String>,
 
-    /// Where results are kept: a directory, file:///DIRECTORY or s3://BUCKET/PREFIX [default: .results in the data root]
+    /// Where results are kept: a directory, file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX [default: .results in the data root]
     #[arg(long, value_name = "DIR|URL", help_heading = "Results")]
     results: Option<String>,
 

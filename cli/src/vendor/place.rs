@@ -15,7 +15,7 @@ use crate::failure::{UserMistake, io_reason};
 pub enum Place {
     /// A directory of this machine.
     Directory(PathBuf),
-    /// A bucket with a prefix; what follows `s3://`.
+    /// A bucket with a prefix, and its address without a slash at the end.
     Bucket(String, SourceBucket),
 }
 
@@ -49,9 +49,9 @@ impl Place {
         let refused = |error: AddressError| UserMistake::plain(error.to_string());
         Ok(match Address::parse(text).map_err(refused)? {
             Address::Directory(path) => Self::Directory(path),
-            Address::Bucket(rest) => {
-                let bucket = SourceBucket::open(&rest).map_err(refused)?;
-                Self::Bucket(rest.trim_end_matches('/').to_owned(), bucket)
+            Address::Bucket(address) => {
+                let bucket = SourceBucket::open(&address).map_err(refused)?;
+                Self::Bucket(address.to_string().trim_end_matches('/').to_owned(), bucket)
             }
         })
     }
@@ -61,8 +61,8 @@ impl Place {
         match self {
             Self::Directory(folder) if path.is_empty() => folder.display().to_string(),
             Self::Directory(folder) => folder.join(path).display().to_string(),
-            Self::Bucket(rest, _) if path.is_empty() => format!("s3://{rest}"),
-            Self::Bucket(rest, _) => format!("s3://{rest}/{path}"),
+            Self::Bucket(address, _) if path.is_empty() => address.clone(),
+            Self::Bucket(address, _) => format!("{address}/{path}"),
         }
     }
 

@@ -17,7 +17,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
-use trawl_objects::Address;
+use trawl_objects::{Address, Environment};
 use trawl_telemetry::metrics::catalogue::coordinator::{
     RESULT_PUT_BYTES, RESULT_PUT_DURATION, RESULT_PUT_FAILURES, RESULTS_HELD,
 };
@@ -106,7 +106,7 @@ pub struct ResultStore {
 }
 
 impl ResultStore {
-    /// From a directory, `file:///DIRECTORY` or `s3://BUCKET/PREFIX`. A missing directory is created; an object store
+    /// From a directory, `file:///DIRECTORY`, or the address of a bucket: `s3://`, `gs://`, `az://`. A missing directory is created; an object store
     /// is not contacted yet ([`ResultStore::probe`] does).
     ///
     /// # Errors
@@ -114,7 +114,9 @@ impl ResultStore {
     pub fn open(address: &str) -> Result<Self, StoreError> {
         match Address::parse(address)? {
             Address::Directory(path) => Self::directory(&path),
-            Address::Bucket(rest) => Ok(Self::over(trawl_objects::open_bucket(&rest)?, &format!("s3://{rest}"))),
+            Address::Bucket(bucket) => {
+                Ok(Self::over(trawl_objects::open_bucket(&bucket, &Environment::of_process())?, &bucket.to_string()))
+            }
         }
     }
 

@@ -5,8 +5,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use object_store::aws::AmazonS3Builder;
-use trawl_objects::{open_bucket, open_bucket_as};
+use object_store::ObjectStore;
+use trawl_objects::{Address, Environment, open_bucket};
 
 use super::group::GroupName;
 use super::results::{Named, ResultStore};
@@ -104,28 +104,32 @@ fn answer(stream: &TcpStream, objects: &Objects) -> Option<()> {
     stream.write_all(&[head.into_bytes(), text].concat()).ok()
 }
 
-fn environment(address: &str) -> AmazonS3Builder {
-    AmazonS3Builder::new().with_endpoint(address).with_region("us-east-1")
+/// The bucket of a server, with more variables.
+fn bucket(path: &str, server: &str, more: &[(&str, &str)]) -> Arc<dyn ObjectStore> {
+    let Ok(Address::Bucket(address)) = Address::parse(&format!("s3://{path}")) else { panic!("{path} is no bucket") };
+    let endpoint = [("AWS_ENDPOINT_URL", server), ("AWS_REGION", "us-east-1")];
+    let variables = endpoint.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    open_bucket(&address, &Environment::of(variables)).unwrap()
 }
 
 #[test]
 fn a_bucket_is_needed_and_an_address_is_shown_as_it_was_given() {
-    assert!(open_bucket("").is_err() && open_bucket("/prefix").is_err());
+    assert!(ResultStore::open("s3://").is_err() && ResultStore::open("gs:///prefix").is_err());
     let store = ResultStore::open("s3://bucket/some/prefix/").unwrap();
     assert_eq!((store.shown(), store.is_local()), ("s3://bucket/some/prefix/", false));
 }
 
-/// `TRAWL_S3_TEST=s3://BUCKET/PREFIX` takes a real bucket, with Amazon's variables for the rest.
+/// `TRAWL_BUCKET_TEST=s3://BUCKET/PREFIX`, or `gs://`, `az://`, takes a real bucket, with its provider's variables for the rest.
 #[tokio::test]
 async fn a_bucket_keeps_what_a_directory_keeps() {
     let (address, objects) = serve();
-    let real = std::env::var("TRAWL_S3_TEST").ok();
+    let real = std::env::var("TRAWL_BUCKET_TEST").ok();
     let groups: u32 = if real.is_some() { REAL_PAGE + 1 } else { 7 };
     let store = match &real {
         Some(bucket) => ResultStore::open(bucket).unwrap(),
         None => {
-            let environment = environment(&address).with_access_key_id("id").with_secret_access_key("hunter2");
-            ResultStore::over(open_bucket_as("bucket/pre/fix", environment).unwrap(), "s3://bucket/pre/fix")
+            let keys = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "hunter2")];
+            ResultStore::over(bucket("bucket/pre/fix", &address, &keys), "s3://bucket/pre/fix")
         }
     };
     assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
@@ -158,7 +162,7 @@ async fn a_bucket_keeps_what_a_directory_keeps() {
 #[tokio::test]
 async fn a_bucket_that_refuses_says_that_this_process_may_not() {
     let (address, _objects) = serve();
-    let objects = open_bucket_as("bucket", environment(&address).with_skip_signature(true)).unwrap();
+    let objects = bucket("bucket", &address, &[("AWS_SKIP_SIGNATURE", "true")]);
     let store = ResultStore::over(objects, "s3://bucket");
     let error = store.probe("test").await.unwrap_err();
     assert!(matches!(error, StoreError::Denied { .. }), "{error}");

@@ -30,11 +30,11 @@ capabilities:
 
 {{/* Where datasets are, and where copies of them go. */}}
 {{- define "trawl.dataEnvironment" -}}
-{{- if eq .Values.data.kind "s3" -}}
-TRAWL_DATA_ROOT: {{ .Values.data.s3.url | quote }}
+{{- if eq .Values.data.kind "bucket" -}}
+TRAWL_DATA_ROOT: {{ .Values.data.bucket.url | quote }}
 TRAWL_DATA_CACHE: /var/lib/trawl/data
-TRAWL_DATA_CACHE_BYTES: {{ printf "%d" (int64 .Values.data.s3.cacheBytes) | quote }}
-{{- range $key, $value := .Values.data.s3.environment }}
+TRAWL_DATA_CACHE_BYTES: {{ printf "%d" (int64 .Values.data.bucket.cacheBytes) | quote }}
+{{- range $key, $value := .Values.data.bucket.environment }}
 {{ $key }}: {{ toString $value | quote }}
 {{- end }}
 {{- else -}}
@@ -49,9 +49,9 @@ TRAWL_DATA_ROOT: /var/lib/trawl/data
 
 {{/* The Secret with the keys of the datasets' bucket. */}}
 {{- define "trawl.dataSecret" -}}
-{{- if and (eq .Values.data.kind "s3") .Values.data.s3.existingSecret }}
+{{- if and (eq .Values.data.kind "bucket") .Values.data.bucket.existingSecret }}
 - secretRef:
-    name: {{ .Values.data.s3.existingSecret }}
+    name: {{ .Values.data.bucket.existingSecret }}
 {{- end }}
 {{- end -}}
 
@@ -60,10 +60,10 @@ TRAWL_DATA_ROOT: /var/lib/trawl/data
 {{- $root := index . 0 -}}
 - name: data
   mountPath: /var/lib/trawl/data
-{{- if and $root.Values.data.subPath (ne $root.Values.data.kind "s3") }}
+{{- if and $root.Values.data.subPath (ne $root.Values.data.kind "bucket") }}
   subPath: {{ $root.Values.data.subPath }}
 {{- end }}
-{{- if and (index . 1) (not (has $root.Values.data.kind (list "none" "s3"))) }}
+{{- if and (index . 1) (not (has $root.Values.data.kind (list "none" "bucket"))) }}
   readOnly: true
 {{- end }}
 {{- end -}}
@@ -73,10 +73,10 @@ TRAWL_DATA_ROOT: /var/lib/trawl/data
 {{- if eq .Values.data.kind "none" }}
   emptyDir:
     sizeLimit: 1Gi
-{{- else if eq .Values.data.kind "s3" }}
+{{- else if eq .Values.data.kind "bucket" }}
   # Copies of the bucket's files. Those that are being fetched are beyond the cache's bytes.
   emptyDir:
-    sizeLimit: {{ printf "%d" (add (int64 .Values.data.s3.cacheBytes) 4294967296) | quote }}
+    sizeLimit: {{ printf "%d" (add (int64 .Values.data.bucket.cacheBytes) 4294967296) | quote }}
 {{- else }}
   persistentVolumeClaim:
     claimName: {{ ternary (printf "%s-data" (include "trawl.fullname" .)) .Values.data.existingClaim (eq .Values.data.kind "claim") }}
@@ -196,8 +196,8 @@ process reads its environment once, so a change restarts its pods at the next `h
 {{- $server := index $root.Values (index . 1) -}}
 {{- $secrets := list -}}
 {{- $maps := list -}}
-{{- if and (eq (index . 1) "coordinator") (eq $root.Values.results.kind "s3") -}}{{- $secrets = append $secrets $root.Values.results.s3.existingSecret -}}{{- end -}}
-{{- if eq $root.Values.data.kind "s3" -}}{{- $secrets = append $secrets $root.Values.data.s3.existingSecret -}}{{- end -}}
+{{- if and (eq (index . 1) "coordinator") (eq $root.Values.results.kind "bucket") -}}{{- $secrets = append $secrets $root.Values.results.bucket.existingSecret -}}{{- end -}}
+{{- if eq $root.Values.data.kind "bucket" -}}{{- $secrets = append $secrets $root.Values.data.bucket.existingSecret -}}{{- end -}}
 {{- range $server.extraEnvFrom -}}
 {{- $secrets = append $secrets (dig "secretRef" "name" "" .) -}}
 {{- $maps = append $maps (dig "configMapRef" "name" "" .) -}}

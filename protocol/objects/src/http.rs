@@ -19,17 +19,16 @@ use object_store::client::{
 use tokio::time::{Instant, timeout_at};
 use trawl_connect::{Connector, HttpVersion, PlainText};
 
+use crate::address::Provider;
+
 /// Bytes of an answer: larger objects are asked for in parts.
 pub const BODY_BYTES_MAX: u64 = 96 << 20;
 /// Longest that a request and its answer may take, without the time of its bytes.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes a second that a request's share of the connection carries at least: a line of 4 MB/s on which sixteen are made at once.
 const SLOWEST_BYTES_PER_S: u64 = 256 << 10;
-/// Environment variable naming a PEM file with additional authorities, as in Amazon's own tools.
+/// Environment variable naming a PEM file with additional authorities, as in Amazon's own tools; of the other providers too.
 const CA_BUNDLE: &str = "AWS_CA_BUNDLE";
-
-/// Connections without TLS, as Amazon's own tools have it.
-const PLAIN_TEXT: PlainText = PlainText::LoopbackUnless("AWS_ALLOW_HTTP=true");
 
 /// Longest that a request with so many bytes, sent and received, may take.
 #[must_use]
@@ -41,6 +40,8 @@ pub fn time_limit(bytes: u64) -> Duration {
 #[derive(Debug, Clone)]
 pub(crate) struct RustlsHttp {
     connector: Connector,
+    /// Connections without TLS.
+    plain_text: PlainText,
 }
 
 impl RustlsHttp {
@@ -48,22 +49,23 @@ impl RustlsHttp {
     ///
     /// # Errors
     /// A sentence: the file cannot be read, or TLS cannot be set up.
-    pub fn new() -> Result<Self, String> {
+    pub fn new(provider: Provider) -> Result<Self, String> {
+        let plain_text = PlainText::LoopbackUnless(provider.plain_text_variable());
         let bundle = std::env::var_os(CA_BUNDLE);
         let refused = |why: String| {
             let shown = bundle.as_ref().map(|file| std::path::Path::new(file).display().to_string());
             format!("{CA_BUNDLE} names {}, which cannot be used: {why}", shown.unwrap_or_default())
         };
         let roots = bundle.as_ref().map_or(Ok(Vec::new()), trawl_connect::certificates).map_err(refused)?;
-        let connector = Connector::new(roots, None, HttpVersion::Http1, PLAIN_TEXT);
-        Ok(Self { connector: connector.map_err(|error| refused(error.to_string()))? })
+        let connector = Connector::new(roots, None, HttpVersion::Http1, plain_text);
+        Ok(Self { connector: connector.map_err(|error| refused(error.to_string()))?, plain_text })
     }
 }
 
 impl HttpConnector for RustlsHttp {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let plain = options.get_config_value(&ClientConfigKey::AllowHttp).is_some_and(|allowed| allowed == "true");
-        let plain = if plain { PlainText::Anywhere } else { PLAIN_TEXT };
+        let plain = if plain { PlainText::Anywhere } else { self.plain_text };
         let connector = self.connector.clone().with_plain_text(plain);
         Ok(HttpClient::new(Http { client: Client::builder(TokioExecutor::new()).build(connector) }))
     }
@@ -149,7 +151,7 @@ mod tests {
     }
 
     async fn get(address: &str) -> Result<HttpResponse, HttpError> {
-        let client = RustlsHttp::new().unwrap().connect(&ClientOptions::new()).unwrap();
+        let client = RustlsHttp::new(Provider::Amazon).unwrap().connect(&ClientOptions::new()).unwrap();
         let request = HttpRequest::new(HttpRequestBody::empty());
         let (mut parts, body) = request.into_parts();
         parts.uri = address.parse().unwrap();
@@ -195,7 +197,7 @@ mod tests {
         let let_go = Arc::new(AtomicBool::default());
         // More than the system buffers for a connection.
         let body = Bytes::from_owner(Owned(vec![7; 64 << 20], Arc::clone(&let_go)));
-        let client = RustlsHttp::new().unwrap().connect(&ClientOptions::new()).unwrap();
+        let client = RustlsHttp::new(Provider::Amazon).unwrap().connect(&ClientOptions::new()).unwrap();
         let mut request = HttpRequest::new(HttpRequestBody::from(body));
         (*request.method_mut(), *request.uri_mut()) =
             ("PUT".parse().unwrap(), format!("http://{address}/x").parse().unwrap());
@@ -220,7 +222,7 @@ mod tests {
     async fn late_answer(sent: usize, waits: [Duration; 2], limit: fn(u64) -> Duration) -> Result<(), HttpErrorKind> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let connector = RustlsHttp::new().unwrap().connector;
+        let connector = RustlsHttp::new(Provider::Amazon).unwrap().connector;
         let http = Http { client: Client::builder(TokioExecutor::new()).build(connector) };
         let mut request = HttpRequest::new(HttpRequestBody::from(Bytes::from(vec![7; sent])));
         (*request.method_mut(), *request.uri_mut()) =

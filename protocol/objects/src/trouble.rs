@@ -4,8 +4,10 @@ use std::error::Error as StdError;
 
 use trawl_wire::error::text_of;
 
-/// Where a machine of Amazon's learns its role: asked if there are no keys.
-const METADATA_SERVICE: &str = "169.254.169.254";
+use crate::address::Provider;
+
+/// Where a machine learns its role, at Amazon and Azure, and at Google: asked if there are no keys.
+const METADATA_SERVICES: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
 
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +38,10 @@ impl Trouble {
     pub fn of(error: &object_store::Error) -> Self {
         use object_store::Error;
         let mut cause = without_document(text_of(error));
-        if cause.contains(METADATA_SERVICE) {
-            cause.push_str(" (AWS_ACCESS_KEY_ID is not set, so the machine's role was asked for)");
+        if METADATA_SERVICES.iter().any(|host| cause.contains(host)) {
+            let provider = provider_of(&cause);
+            let variables = provider.usual_variables();
+            cause.push_str(&format!(" (no credentials are set, so the machine's role was asked for; {variables} set them)"));
         }
         let kind = match (error, io_kind(error)) {
             (Error::NotFound { .. }, _) => TroubleKind::Absent,
@@ -47,12 +51,12 @@ impl Trouble {
             | (_, Some(std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem)) => {
                 TroubleKind::Denied
             }
-            // Messages of S3-compatible stores when a bucket or its disks are full.
-            _ if ["QuotaExceeded", "StorageFull", "507 Insufficient"].iter().any(|text| cause.contains(text)) => {
+            // Messages of stores when a bucket or its disks are full.
+            _ if ["QuotaExceeded", "StorageFull", "507 Insufficient", "AccountLimitExceeded"].iter().any(|text| cause.contains(text)) => {
                 TroubleKind::Full
             }
             // Listings have no error of their own for a bucket that is not there and for a refusal: their text says so.
-            _ if cause.contains("NoSuchBucket") => TroubleKind::Absent,
+            _ if ["NoSuchBucket", "ContainerNotFound"].iter().any(|code| cause.contains(code)) => TroubleKind::Absent,
             _ if ["401 Unauthorized", "403 Forbidden"].iter().any(|status| cause.contains(status)) => {
                 TroubleKind::Denied
             }
@@ -62,7 +66,18 @@ impl Trouble {
     }
 }
 
-/// The text without the document that S3 answers with, except the code in it.
+/// Whose store it was, by the name that the error has for it.
+fn provider_of(cause: &str) -> Provider {
+    if cause.contains("GCS") {
+        Provider::Google
+    } else if cause.contains("MicrosoftAzure") {
+        Provider::Azure
+    } else {
+        Provider::Amazon
+    }
+}
+
+/// The text without the document that a store answers with, except the code in it.
 fn without_document(text: String) -> String {
     let Some((before, document)) = text.split_once("<?xml").or_else(|| text.split_once("<Error>")) else { return text };
     let code = document.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
@@ -101,6 +116,19 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_without_a_role_is_asked_for_credentials_of_its_provider() {
+        for (store, host, variable) in [
+            ("S3", "169.254.169.254", "AWS_ACCESS_KEY_ID"),
+            ("MicrosoftAzure", "169.254.169.254", "AZURE_STORAGE_ACCOUNT_NAME"),
+            ("GCS", "metadata.google.internal", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ] {
+            let source = format!("http://{host}/latest: connection refused").into();
+            let cause = Trouble::of(&object_store::Error::Generic { store, source }).cause;
+            assert!(cause.contains(variable) && cause.contains("machine's role"), "{cause}");
+        }
+    }
+
+    #[test]
     fn a_full_store_a_refusal_and_an_absence_are_distinguished() {
         for kind in [std::io::ErrorKind::StorageFull, std::io::ErrorKind::QuotaExceeded] {
             assert_eq!(Trouble::of(&io(kind)).kind, TroubleKind::Full);
@@ -110,6 +138,7 @@ mod tests {
         for (text, kind) in [
             ("507 Insufficient Storage: <Code>XMinioStorageFull</Code>", TroubleKind::Full),
             ("404 Not Found: <Code>NoSuchBucket</Code>", TroubleKind::Absent),
+            ("404 Not Found: <Code>ContainerNotFound</Code>", TroubleKind::Absent),
             ("403 Forbidden: <Code>InvalidAccessKeyId</Code>", TroubleKind::Denied),
             ("503 Service Unavailable: <Code>SlowDown</Code>", TroubleKind::Unreachable),
         ] {

@@ -440,8 +440,6 @@ impl<'m> Reference<'m> {
         };
         let middle = mean(&|price| price).map(|x| self.round(x))?;
         let Some((_, band)) = name.rsplit_once('.') else { return Some(middle) };
-        // As the page says: bands measure from the first bar's price, and without one there are none.
-        finite(column("hlc3", &rows[begin]))?;
         let width = mean(&|price| (price - middle).powi(2))?.sqrt();
         let times: f64 = band[1..].parse().ok()?;
         known(self.round(if band.starts_with('u') { middle + times * width } else { middle - times * width }))

@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use trawl_cluster_store::Backoff;
 use trawl_market::{CacheEvent, Deadline, ListedFolder, ListedObject, Objects, ObjectsError};
-use trawl_objects::{AddressError, Trouble, TroubleKind, open_bucket, time_limit};
+use trawl_objects::{AddressError, BucketAddress, Environment, Trouble, TroubleKind, open_bucket, time_limit};
 use trawl_telemetry::metrics::catalogue::worker::{
     CACHE_DAMAGED, CACHE_EVICTIONS, CACHE_FETCH_TIME, CACHE_FETCHED, CACHE_HITS, CACHE_MISSES, CACHE_RESIDENT,
     CacheLevel, DATA_ROOT_FAILURES,
@@ -137,14 +137,14 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// By what follows `s3://`. No request is made yet.
-    pub fn open(rest: &str) -> Result<Self, AddressError> {
-        Ok(Self::of(open_bucket(rest)?, rest))
+    /// By its address and this process's environment. No request is made yet.
+    pub fn open(address: &BucketAddress) -> Result<Self, AddressError> {
+        Ok(Self::of(open_bucket(address, &Environment::of_process())?, &address.to_string()))
     }
 
     /// By its client.
-    pub fn of(objects: Arc<dyn ObjectStore>, rest: &str) -> Self {
-        Self { objects, address: format!("s3://{rest}").into() }
+    pub fn of(objects: Arc<dyn ObjectStore>, address: &str) -> Self {
+        Self { objects, address: address.into() }
     }
 
     /// What is directly in a folder.

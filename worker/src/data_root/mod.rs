@@ -1,4 +1,4 @@
-//! The data root by its address: a directory, `file:///DIRECTORY` or `s3://BUCKET/PREFIX`.
+//! The data root by its address: a directory, `file:///DIRECTORY`, or a bucket's, `s3://`, `gs://` or `az://`.
 //!
 //! Datasets in an object store are read through a cache on this machine (`trawl_market`); here are the requests that it makes
 //! (`bucket`), and the metrics of both.
@@ -63,9 +63,9 @@ pub enum DataRootError {
 pub fn open(root: &Path, cache: &CacheOptions) -> Result<Store, DataRootError> {
     Ok(match address_of(root)? {
         Address::Directory(folder) => Store::new(folder),
-        Address::Bucket(rest) => {
+        Address::Bucket(bucket) => {
             CACHE_BUDGET.of(CacheLevel::Disk).set_count(cache.bytes_max);
-            Store::in_objects(Arc::new(Bucket::open(&rest)?), cache)?
+            Store::in_objects(Arc::new(Bucket::open(&bucket)?), cache)?
         }
     })
 }
@@ -86,10 +86,9 @@ pub fn open_checked(root: &Path, cache: &CacheOptions) -> Result<Store, DataRoot
             });
             listed.map(drop)?;
         }
-        Address::Bucket(rest) => {
-            let bucket = Bucket::open(&rest)?;
-            let address = format!("s3://{rest}");
-            bucket.probe().map_err(|Trouble { kind, cause }| {
+        Address::Bucket(bucket) => {
+            let address = bucket.to_string();
+            Bucket::open(&bucket)?.probe().map_err(|Trouble { kind, cause }| {
                 let cause = bounded_reason(cause);
                 match kind {
                     TroubleKind::Absent => {

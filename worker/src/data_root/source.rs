@@ -1,29 +1,17 @@
 //! A bucket from which files are imported, and to which lakes are exported. It need not be that of the data root: its variables begin with [`PREFIX`], and where none
-//! of them is set, those of Amazon's own tools count.
+//! of its provider's is set, those of the provider's own tools count.
 
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use trawl_market::{Objects as _, ObjectsError, TimeMicros};
-use trawl_objects::{AddressError, open_bucket_as};
+use trawl_objects::{AddressError, BucketAddress, Environment, open_bucket};
 
 use super::bucket::Bucket;
 
 /// Begins the names of the variables of such a bucket: `TRAWL_SOURCE_AWS_ACCESS_KEY_ID` and so on.
 pub const PREFIX: &str = "TRAWL_SOURCE_";
-/// The variables, without [`PREFIX`].
-const VARIABLES: [(&str, AmazonS3ConfigKey); 5] = [
-    ("AWS_ENDPOINT_URL", AmazonS3ConfigKey::Endpoint),
-    ("AWS_REGION", AmazonS3ConfigKey::Region),
-    ("AWS_ACCESS_KEY_ID", AmazonS3ConfigKey::AccessKeyId),
-    ("AWS_SECRET_ACCESS_KEY", AmazonS3ConfigKey::SecretAccessKey),
-    ("AWS_SESSION_TOKEN", AmazonS3ConfigKey::Token),
-];
-/// The region where none is named: stores that are not Amazon's have none.
-const REGION: &str = "us-east-1";
-
 /// An object of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceObject {
@@ -40,21 +28,14 @@ pub struct SourceObject {
 pub struct SourceBucket(Bucket);
 
 impl SourceBucket {
-    /// By what follows `s3://`. No request is made yet.
+    /// By its address. No request is made yet.
     ///
     /// # Errors
-    /// [`AddressError`]: no bucket, or an inconsistent environment.
-    pub fn open(rest: &str) -> Result<Self, AddressError> {
-        let variable = |name: &str| std::env::var(format!("{PREFIX}{name}")).ok().filter(|value| !value.is_empty());
-        let own: Vec<_> = VARIABLES.iter().filter_map(|(name, key)| Some((*key, variable(name)?))).collect();
-        let environment = match own.is_empty() {
-            true => AmazonS3Builder::from_env(),
-            false => {
-                let start = AmazonS3Builder::new().with_region(REGION);
-                own.into_iter().fold(start, |builder, (key, value)| builder.with_config(key, value))
-            }
-        };
-        Ok(Self(Bucket::of(open_bucket_as(rest, environment)?, rest)))
+    /// [`AddressError`]: an inconsistent environment.
+    pub fn open(address: &BucketAddress) -> Result<Self, AddressError> {
+        let own = Environment::with_prefix(PREFIX);
+        let environment = if own.names(address.provider()) { own } else { Environment::of_process() };
+        Ok(Self(Bucket::of(open_bucket(address, &environment)?, &address.to_string())))
     }
 
     /// What is directly in a folder, by name: its folders and its objects.
@@ -109,7 +90,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let put = |text: &'static str| runtime.block_on(store.put(&Path::from("a/b.csv"), text.into())).unwrap();
         put("one");
-        let bucket = SourceBucket(Bucket::of(Arc::clone(&store), "b"));
+        let bucket = SourceBucket(Bucket::of(Arc::clone(&store), "s3://b"));
         assert_eq!(bucket.list("").unwrap().0, ["a"]);
         let (_, found) = bucket.list("a").unwrap();
         assert_eq!((found[0].name.as_str(), found[0].bytes), ("b.csv", 3));

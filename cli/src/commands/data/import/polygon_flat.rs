@@ -36,7 +36,7 @@ copied into the folder of --data-cache, several at once, and read as they arrive
 had fetched. The copies are deleted when they are imported.
 
 The bucket's variables are TRAWL_SOURCE_AWS_ENDPOINT_URL, TRAWL_SOURCE_AWS_ACCESS_KEY_ID, TRAWL_SOURCE_AWS_SECRET_ACCESS_KEY and \
-TRAWL_SOURCE_AWS_REGION; where none of them is set, those without TRAWL_SOURCE_. Polygon's endpoint is https://files.massive.com.
+TRAWL_SOURCE_AWS_REGION, of gs:// and az:// those of Google's and Azure's tools after TRAWL_SOURCE_; where none of them is set, those without it. Polygon's endpoint is https://files.massive.com.
 
 With a table of symbols (--symbols, or the dataset's own) the bars of a company that was renamed, or whose share class is spelled in \
 another way, are those of one symbol, and a ticker that two companies used is two symbols.
