@@ -86,7 +86,8 @@ fn bands(f: &Formula) -> Vec<Num<'_>> {
     let variance = if p == 0 {
         // Distances from a price near by, the first of the period: the difference of two means of squares would cancel.
         let begins = anchor(f.real(0)).map_or_else(|| f.bar_number().equals(1.0), |(period, ..)| f.begins(period));
-        let priced = (t - t).equals(0.0);
+        // True where the price is finite, else NA.
+        let priced = (0.0 * t).equals(0.0);
         let seen = f.condition_of(Op::EverSince, &[begins.as_number(), priced.as_number()]);
         let first = priced & (begins | !seen.lag(1));
         let off = t - f.step(Op::ValueWhen, &[first.as_number(), t]);
