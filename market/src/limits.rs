@@ -19,8 +19,10 @@ pub const GROUPS_MAX: u32 = 65_536;
 pub const WHOLE_FILE_BYTES_MAX: u64 = 16 << 20;
 /// Files of one import.
 pub const IMPORT_FILES_MAX: usize = 100_000;
-/// Decompressed bytes of an input that is held in memory while it is read: standard input, a pipe, a file of an archive, text
-/// in UTF-16, a compressed Parquet or Arrow file; and of a file of which every row is kept.
+/// Bytes of an import's standard input, pipe or file of an archive that are held in memory while it is read; more are kept in a file in the data root.
+pub const HELD_BYTES_MAX: u64 = 64 << 20;
+/// Decompressed bytes of an input that is held in memory while it is read: text in UTF-16, a Parquet or Arrow file that is compressed or does not come from
+/// a file, standard input that is no import's; and of a file of which every row is kept.
 pub const HELD_FILE_BYTES_MAX: u64 = 2 << 30;
 /// Decompressed bytes of one file of text, which is read piece by piece.
 pub const TEXT_FILE_BYTES_MAX: u64 = 1 << 44;

@@ -180,7 +180,7 @@ pub(super) fn prepare(
     memory: &MemoryPlan,
     (existing, listing): (Option<&Dataset>, Option<&Listing>),
 ) -> Result<Prepared, MarketError> {
-    let inputs = expand(&options.files, &options.shown, options.arrivals.as_ref())?;
+    let inputs = expand(&options.files, &options.shown, options.arrivals.as_ref(), Some(&store.root))?;
     let spool = RowSpool::new(&store.root, memory.rows());
     let table = if options.ticker_dates { symbol_table(listing, existing)? } else { None };
     let read = read_all(&inputs, options, existing.is_some(), table.as_ref(), (&spool, memory))?;

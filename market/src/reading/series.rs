@@ -55,7 +55,7 @@ pub struct SymbolSeries {
 /// time, one for each time and symbol;
 /// [`MarketError::Input`], [`MarketError::Limit`].
 pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, MarketError> {
-    let inputs = expand(&[path], &BTreeMap::new(), None)?;
+    let inputs = expand(&[path], &BTreeMap::new(), None, None)?;
     let [input] = inputs.as_slice() else {
         let file = inputs.first().map_or_else(String::new, |i| i.shown.clone());
         let why = format!("it is one of {} files in an archive", inputs.len());

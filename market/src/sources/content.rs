@@ -1,11 +1,11 @@
 //! The bytes of an input: a file, standard input, a member of a zip archive; plain or gzip (recognised by the first bytes,
 //! not by the name), within limits. A file is read piece by piece, as often as needed; what cannot be opened twice is held
-//! in memory. UTF-16, which some terminals write, is converted to UTF-8.
+//! ([`Held`]). UTF-16, which some terminals write, is converted to UTF-8.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, Cursor, Read};
+use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use flate2::bufread::GzDecoder;
 use flate2::read::MultiGzDecoder;
 use zip::ZipArchive;
 
+use super::held::{Held, HeldReader, too_long};
 use crate::error::MarketError;
 use crate::limits::{HELD_FILE_BYTES_MAX, IMPORT_FILES_MAX, TEXT_FILE_BYTES_MAX};
 
@@ -36,7 +37,7 @@ pub trait Arrivals: fmt::Debug + Send + Sync {
     fn wait(&self, file: &Path) -> Result<(), MarketError>;
 }
 
-type Archive = ZipArchive<Cursor<Arc<[u8]>>>;
+type Archive = ZipArchive<HeldReader>;
 
 #[derive(Clone)]
 enum InputPlace {
@@ -44,8 +45,9 @@ enum InputPlace {
     /// A file that may not be there yet.
     Arriving(PathBuf, Arc<dyn Arrivals>),
     /// Standard input or a pipe, which can be read only once.
-    Held(Arc<[u8]>),
-    Member(Archive, usize),
+    Held(Held),
+    /// A member of an archive, and the folder for what it decompresses to.
+    Member(Archive, usize, Option<Arc<Path>>),
 }
 
 /// One input: a file, or a member of an archive.
@@ -73,21 +75,21 @@ impl Input {
     /// # Errors
     /// [`MarketError::Input`], [`MarketError::Limit`]; those of [`Arrivals::wait`].
     pub fn content(&self) -> Result<Content, MarketError> {
-        let bytes = match &self.place {
+        let held = match &self.place {
             InputPlace::File(path) => return Content::of_file(path, &self.shown),
             InputPlace::Arriving(path, arrivals) => {
                 arrivals.wait(path)?;
                 return Content::of_file(path, &self.shown);
             }
-            InputPlace::Held(bytes) => Arc::clone(bytes),
-            InputPlace::Member(archive, at) => {
+            InputPlace::Held(held) => held.clone(),
+            InputPlace::Member(archive, at, folder) => {
                 // A clone shares the table of contents and has a position of its own.
                 let mut archive = archive.clone();
                 let member = archive.by_index(*at).map_err(|e| damaged(&self.shown, e))?;
-                read_limited(&self.shown, member, "decompress")?.into()
+                Held::keep(&self.shown, member, "decompress", folder.as_deref())?
             }
         };
-        Content::of_bytes(bytes, &self.shown)
+        Content::of_held(held, &self.shown)
     }
 }
 
@@ -103,7 +105,7 @@ pub(crate) struct Content {
 #[derive(Clone)]
 enum Place {
     File(PathBuf),
-    Bytes(Arc<[u8]>),
+    Held(Held),
 }
 
 impl Content {
@@ -126,8 +128,12 @@ impl Content {
     /// # Errors
     /// [`MarketError::Input`] for damaged gzip.
     pub fn of_bytes(bytes: Arc<[u8]>, shown: &str) -> Result<Self, MarketError> {
-        let gzip = bytes.starts_with(&GZIP_MAGIC);
-        Self { place: Place::Bytes(bytes), gzip, shown: shown.to_owned() }.in_utf8()
+        Self::of_held(Held::Memory(bytes), shown)
+    }
+
+    fn of_held(held: Held, shown: &str) -> Result<Self, MarketError> {
+        let gzip = held.starts_with(&GZIP_MAGIC);
+        Self { place: Place::Held(held), gzip, shown: shown.to_owned() }.in_utf8()
     }
 
     /// Text with the byte order mark of UTF-16 is converted at once, and held.
@@ -139,7 +145,7 @@ impl Content {
             return Ok(self);
         }
         let bytes = utf8(self.whole()?);
-        Ok(Self { place: Place::Bytes(bytes.into()), gzip: false, shown: self.shown })
+        Ok(Self { place: Place::Held(Held::Memory(bytes.into())), gzip: false, shown: self.shown })
     }
 
     /// Its decompressed bytes from the start; [`Content::failed`] makes the error of a failed read.
@@ -156,8 +162,10 @@ impl Content {
                     Box::new(file)
                 }
             }
-            (Place::Bytes(bytes), true) => Box::new(MultiGzDecoder::new(Cursor::new(Arc::clone(bytes)))),
-            (Place::Bytes(bytes), false) => Box::new(Cursor::new(Arc::clone(bytes))),
+            (Place::Held(held), true) => {
+                Box::new(MultiGzDecoder::new(io::BufReader::with_capacity(COMPRESSED_BYTES, held.reader())))
+            }
+            (Place::Held(held), false) => Box::new(held.reader()),
         })
     }
 
@@ -173,7 +181,7 @@ impl Content {
     pub fn plain_file(&self) -> Result<File, MarketError> {
         let opened = match &self.place {
             Place::File(path) => File::open(path),
-            Place::Bytes(_) => Err(io::ErrorKind::NotFound.into()),
+            Place::Held(_) => Err(io::ErrorKind::NotFound.into()),
         };
         opened.map_err(MarketError::input("read", &self.shown))
     }
@@ -201,7 +209,7 @@ impl Content {
                 Ok(file) => Box::new(io::BufReader::with_capacity(COMPRESSED_BYTES, file)),
                 Err(_) => return false,
             },
-            Place::Bytes(bytes) => Box::new(Cursor::new(Arc::clone(bytes))),
+            Place::Held(held) => Box::new(io::BufReader::with_capacity(COMPRESSED_BYTES, held.reader())),
         };
         loop {
             let mut member = GzDecoder::new(compressed);
@@ -263,7 +271,7 @@ fn damaged(file: &str, error: zip::result::ZipError) -> MarketError {
 }
 
 /// The inputs that these paths name, some of which messages call by other names: archives are replaced by their members, `-` is
-/// standard input. Sorted by name, so that the order in which files are given does not matter. Files that are still to arrive are no archives.
+/// standard input. What can be read only once, and is too much for memory, is kept in `folder`. Sorted by name, so that the order in which files are given does not matter. Files that are still to arrive are no archives.
 ///
 /// # Errors
 /// [`MarketError::Input`] for a path that cannot be opened, [`MarketError::BadCsv`] for an archive without files,
@@ -272,12 +280,14 @@ pub(crate) fn expand(
     paths: &[PathBuf],
     names: &BTreeMap<PathBuf, String>,
     arrivals: Option<&Arc<dyn Arrivals>>,
+    folder: Option<&Path>,
 ) -> Result<Vec<Input>, MarketError> {
+    let folder: Option<Arc<Path>> = folder.map(Arc::from);
     let mut inputs = Vec::with_capacity(paths.len());
     for path in paths {
         if path == Path::new(STDIN) {
             let shown = "standard input".to_owned();
-            hold(io::stdin().lock(), shown, STDIN.to_owned(), &mut inputs)?;
+            hold(io::stdin().lock(), shown, STDIN.to_owned(), folder.as_ref(), &mut inputs)?;
             continue;
         }
         let shown = names.get(path).cloned().unwrap_or_else(|| path.display().to_string());
@@ -297,14 +307,14 @@ pub(crate) fn expand(
         }
         let name = if DESCRIPTORS.iter().any(|folder| path.starts_with(folder)) { STDIN.to_owned() } else { name };
         if !kind.is_file() {
-            hold(file, shown, name, &mut inputs)?;
+            hold(file, shown, name, folder.as_ref(), &mut inputs)?;
             continue;
         }
         let mut start = [0; ZIP_MAGIC.len()];
         // A shorter file is not an archive.
         if file.read_exact(&mut start).is_ok() && start == ZIP_MAGIC {
-            let bytes = read_limited(&shown, start.as_slice().chain(file), "read")?;
-            members(&shown, bytes.into(), &mut inputs)?;
+            let archive = Held::file(file).map_err(MarketError::input("read", &shown))?;
+            members(&shown, &archive, folder.as_ref(), &mut inputs)?;
         } else {
             add(Input { place: InputPlace::File(path.clone()), shown, name }, &mut inputs)?;
         }
@@ -324,16 +334,27 @@ fn add(input: Input, inputs: &mut Vec<Input>) -> Result<(), MarketError> {
 }
 
 /// Reads to its end what cannot be opened a second time: standard input, a pipe.
-fn hold(reader: impl Read, shown: String, name: String, inputs: &mut Vec<Input>) -> Result<(), MarketError> {
-    let bytes: Arc<[u8]> = read_limited(&shown, reader, "read")?.into();
-    match bytes.starts_with(&ZIP_MAGIC) {
-        true => members(&shown, bytes, inputs),
-        false => add(Input { place: InputPlace::Held(bytes), shown, name }, inputs),
+fn hold(
+    reader: impl Read,
+    shown: String,
+    name: String,
+    folder: Option<&Arc<Path>>,
+    inputs: &mut Vec<Input>,
+) -> Result<(), MarketError> {
+    let held = Held::keep(&shown, reader, "read", folder.map(AsRef::as_ref))?;
+    match held.starts_with(&ZIP_MAGIC) {
+        true => members(&shown, &held, folder, inputs),
+        false => add(Input { place: InputPlace::Held(held), shown, name }, inputs),
     }
 }
 
-fn members(shown: &str, bytes: Arc<[u8]>, inputs: &mut Vec<Input>) -> Result<(), MarketError> {
-    let archive = ZipArchive::new(Cursor::new(bytes)).map_err(|e| damaged(shown, e))?;
+fn members(
+    shown: &str,
+    held: &Held,
+    folder: Option<&Arc<Path>>,
+    inputs: &mut Vec<Input>,
+) -> Result<(), MarketError> {
+    let archive = ZipArchive::new(held.reader()).map_err(|e| damaged(shown, e))?;
     let refused = |why: &str, expected: &str| {
         let (file, why, expected) = (shown.to_owned(), why.to_owned(), expected.to_owned());
         MarketError::BadCsv { file, why, expected }
@@ -349,7 +370,7 @@ fn members(shown: &str, bytes: Arc<[u8]>, inputs: &mut Vec<Input>) -> Result<(),
             continue;
         }
         let shown = format!("{shown}/{inside}");
-        add(Input { place: InputPlace::Member(archive.clone(), at), shown, name }, inputs)?;
+        add(Input { place: InputPlace::Member(archive.clone(), at, folder.cloned()), shown, name }, inputs)?;
     }
     if inputs.len() == before {
         return Err(refused("the archive contains no files", "an archive of files of bars"));
@@ -392,10 +413,6 @@ fn read_limited(file: &str, reader: impl Read, action: &'static str) -> Result<V
     Ok(bytes)
 }
 
-fn too_long(file: &str, found: u64, limit: u64) -> MarketError {
-    MarketError::Limit { what: format!("decompressed bytes of {file}"), found, limit }
-}
-
 /// Converts text with the byte order mark of UTF-16 to UTF-8; other bytes are unchanged.
 fn utf8(bytes: Vec<u8>) -> Vec<u8> {
     let unit: fn([u8; 2]) -> u16 = match bytes.get(..2) {
@@ -409,7 +426,7 @@ fn utf8(bytes: Vec<u8>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::io::{Cursor, Write as _};
 
     use super::*;
     use crate::reading::value_of;
@@ -417,7 +434,7 @@ mod tests {
     #[test]
     fn a_folder_with_a_key_has_a_value() {
         let input = |shown: &str| Input {
-            place: InputPlace::Held(Arc::default()),
+            place: InputPlace::Held(Held::Memory(Arc::default())),
             shown: shown.to_owned(),
             name: String::new(),
         };
@@ -437,10 +454,10 @@ mod tests {
             archive.write_all(b"date,close\n").unwrap();
         }
         let bytes = archive.finish().unwrap().into_inner();
-        let held =
-            Input { place: InputPlace::Held(Arc::from(b"".as_slice())), shown: String::new(), name: String::new() };
+        let place = InputPlace::Held(Held::Memory(Arc::default()));
+        let held = Input { place, shown: String::new(), name: String::new() };
         let mut inputs = vec![held; IMPORT_FILES_MAX - 2];
-        let hold = |inputs: &mut Vec<Input>| hold(bytes.as_slice(), "pipe".to_owned(), STDIN.to_owned(), inputs);
+        let hold = |inputs: &mut Vec<Input>| hold(bytes.as_slice(), "pipe".to_owned(), STDIN.to_owned(), None, inputs);
         assert!(hold(&mut inputs).is_ok());
         assert!(matches!(hold(&mut inputs), Err(MarketError::Limit { limit, .. }) if limit == IMPORT_FILES_MAX as u64));
     }

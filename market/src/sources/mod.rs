@@ -9,6 +9,7 @@
 mod columnar;
 mod content;
 mod delimited;
+mod held;
 mod json_lines;
 mod lines;
 mod object;
