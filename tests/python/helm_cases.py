@@ -78,6 +78,17 @@ def datasets_in_a_bucket(rendered, check, same):
         same(volumes["data"], {"name": "data", "emptyDir": {"sizeLimit": "5368709120"}}, f"{name}: where copies are")
         ports = [p["port"] for rule in r.of("NetworkPolicy", f"-{name}")["spec"]["egress"] for p in rule["ports"]]
         check(9000 in ports, f"{name} cannot reach the bucket")
+    for url, endpoint in (
+        ("gs://bars/eod", ("GOOGLE_BASE_URL", "https://gcs:4443")),
+        ("az://bars/eod", ("AZURE_STORAGE_ENDPOINT", "https://azurite:4443")),
+    ):
+        environment = f'data.bucket.environment={{"{endpoint[0]}":"{endpoint[1]}"}}'
+        r = rendered("trial", 'data.kind="bucket"', f'data.bucket.url="{url}"', environment)
+        given = r.config("worker")
+        same((given["TRAWL_DATA_ROOT"], given[endpoint[0]]), (url, endpoint[1]), "a bucket of another provider")
+        if r.of("NetworkPolicy", "-worker"):
+            ports = [p["port"] for rule in r.of("NetworkPolicy", "-worker")["spec"]["egress"] for p in rule["ports"]]
+            check(4443 in ports, f"{url} cannot be reached")
     check(r.of("PersistentVolumeClaim", "-data") is None, "a claim for datasets in a bucket")
 
 

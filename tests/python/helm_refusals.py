@@ -56,6 +56,16 @@ def refusals(helm, check, chart):
         ),
         (
             "production",
+            ['data.kind="bucket"', 'data.bucket.url="az://b/d"', 'data.bucket.environment.AZURE_STORAGE_ACCOUNT_KEY="x"'],
+            ["AZURE_STORAGE_ACCOUNT_KEY is a secret", "data.bucket.existingSecret"],
+        ),
+        (
+            "production",
+            ['data.kind="bucket"', 'data.bucket.url="gs://b/d"', 'data.bucket.environment.GOOGLE_SERVICE_ACCOUNT_KEY="{}"'],
+            ["GOOGLE_SERVICE_ACCOUNT_KEY is a secret", "data.bucket.existingSecret"],
+        ),
+        (
+            "production",
             ['data.kind="bucket"', 'data.bucket.url="s3://b/d"', 'data.bucket.environment.AWS_REGION="us-east-1"'],
             ["data.bucket.environment.AWS_REGION and results.bucket.environment.AWS_REGION differ"],
         ),

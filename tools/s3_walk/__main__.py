@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Data roots and results in a bucket of a real server of S3 (MinIO), and of what stands in for Google's and Azure's: what the documentation
-says, beside what was seen. `just s3`.
+"""Data roots and results in a bucket of a real server of S3 (MinIO), and in a container of Azurite, Microsoft's stand-in for Azure's: what the
+documentation says, beside what was seen. `just s3`.
 
     tools/s3_walk [--trawl TRAWL] [--only PART...] [--there] [--keep DIR] [--write]
 
-Parts: conditional, answers (these two take half a minute), pages, multipart, keys, identity, tests; google (fake-gcs-server), azure (Azurite).
+Parts: conditional, answers (these two take half a minute), pages, multipart, keys, identity, tests; azure (Azurite).
 Prints each claim with what was seen. With --write its table is put into docs/durability.md. Everything listens on loopback. Exit code 77: no
 server can be had here, or, with --there, none is there yet.
 """
@@ -22,9 +22,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Processes of clusters are those of the other tools that run real parts.
 sys.path[:0] = [str(HERE), str(HERE.parent / "observability")]
+import azure
 import credentials
 import objects
-import others
 from claims import Claims, claims_table, show
 from server import Issuer, Minio
 from stage import Stage
@@ -37,11 +37,10 @@ PARTS = {
     "keys": credentials.disabled_keys,
     "identity": credentials.web_identity,
     "tests": objects.tests,
-    "google": others.google,
-    "azure": others.azure,
+    "azure": azure.azure,
 }
 # The server that a part needs, where it is not MinIO.
-SERVERS = {"google": others.Google.maker, "azure": others.Azure.maker}
+SERVERS = {"azure": azure.Azure.maker}
 PAGE = ROOT / "docs/durability.md"
 
 

@@ -1,4 +1,4 @@
-//! Results in a bucket, over a server of S3 that is made here.
+//! Results in a bucket, over a server of S3 and of Google's XML interface that is made here.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -20,7 +20,7 @@ const REAL_PAGE: u32 = 1_000;
 
 type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
-/// The subset of S3 that the store uses, over objects in memory. Any signature is accepted.
+/// The subset of S3, and of Google's interface, that the store uses, over objects in memory. Any signature and any token is accepted.
 fn serve() -> (String, Objects) {
     let objects = Objects::default();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -51,16 +51,17 @@ fn answer(stream: &TcpStream, objects: &Objects) -> Option<()> {
     let header = |name: &str| lines.iter().find_map(|l| l.strip_prefix(name)?.strip_prefix(':').map(str::trim));
     let mut body = vec![0; header("content-length").and_then(|n| n.parse().ok()).unwrap_or(0)];
     reader.read_exact(&mut body).ok()?;
-    let signed = header("authorization").is_some_and(|a| a.starts_with("aws4-hmac-sha256"));
+    let signed = header("authorization").is_some_and(|a| a.starts_with("aws4-hmac-sha256") || a.starts_with("bearer "));
     let mut request = lines.first()?.split(' ');
     let (method, target) = (request.next()?, request.next()?);
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let parameter = |name: &str| query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
-    let key = path.strip_prefix("/bucket").map(|p| p.trim_start_matches('/').to_owned());
+    let key = path.strip_prefix("/bucket").map(|p| p.trim_start_matches('/').replace("%2f", "/").replace("%2e", ".").replace("%2d", "-"));
+    let only_new = header("if-none-match") == Some("*") || header("x-goog-if-generation-match") == Some("0");
     let mut objects = objects.lock().unwrap_or_else(PoisonError::into_inner);
     let (status, text) = match (method, key) {
         _ if !signed => (403, b"<Error><Code>AccessDenied</Code></Error>".to_vec()),
-        ("put", Some(key)) if header("if-none-match") == Some("*") && objects.contains_key(&key) => (412, Vec::new()),
+        ("put", Some(key)) if only_new && objects.contains_key(&key) => (412, Vec::new()),
         ("put", Some(key)) => {
             objects.insert(key, body);
             (200, Vec::new())
@@ -87,6 +88,7 @@ fn answer(stream: &TcpStream, objects: &Objects) -> Option<()> {
             Some(bytes) => (200, bytes.clone()),
             None => (404, b"<Error><Code>NoSuchKey</Code></Error>".to_vec()),
         },
+        ("delete", Some(key)) => (if objects.remove(&key).is_some() { 204 } else { 404 }, Vec::new()),
         ("post", Some(_)) if query.starts_with("delete") => {
             let asked = String::from_utf8_lossy(&body).into_owned();
             let keys: Vec<&str> = asked.split("<Key>").skip(1).filter_map(|k| k.split("</Key>").next()).collect();
@@ -104,10 +106,11 @@ fn answer(stream: &TcpStream, objects: &Objects) -> Option<()> {
     stream.write_all(&[head.into_bytes(), text].concat()).ok()
 }
 
-/// The bucket of a server, with more variables.
-fn bucket(path: &str, server: &str, more: &[(&str, &str)]) -> Arc<dyn ObjectStore> {
-    let Ok(Address::Bucket(address)) = Address::parse(&format!("s3://{path}")) else { panic!("{path} is no bucket") };
-    let endpoint = [("AWS_ENDPOINT_URL", server), ("AWS_REGION", "us-east-1")];
+/// A bucket of the server, by its provider's scheme, with more variables.
+fn bucket(scheme: &str, path: &str, server: &str, more: &[(&str, &str)]) -> Arc<dyn ObjectStore> {
+    let text = format!("{scheme}://{path}");
+    let Ok(Address::Bucket(address)) = Address::parse(&text) else { panic!("{text} is no bucket") };
+    let endpoint = [("AWS_ENDPOINT_URL", server), ("AWS_REGION", "us-east-1"), ("GOOGLE_BASE_URL", server)];
     let variables = endpoint.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     open_bucket(&address, &Environment::of(variables)).unwrap()
 }
@@ -122,16 +125,22 @@ fn a_bucket_is_needed_and_an_address_is_shown_as_it_was_given() {
 /// `TRAWL_BUCKET_TEST=s3://BUCKET/PREFIX`, or `gs://`, `az://`, takes a real bucket, with its provider's variables for the rest.
 #[tokio::test]
 async fn a_bucket_keeps_what_a_directory_keeps() {
-    let (address, objects) = serve();
-    let real = std::env::var("TRAWL_BUCKET_TEST").ok();
-    let groups: u32 = if real.is_some() { REAL_PAGE + 1 } else { 7 };
-    let store = match &real {
-        Some(bucket) => ResultStore::open(bucket).unwrap(),
-        None => {
-            let keys = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "hunter2")];
-            ResultStore::over(bucket("bucket/pre/fix", &address, &keys), "s3://bucket/pre/fix")
-        }
-    };
+    if let Ok(bucket) = std::env::var("TRAWL_BUCKET_TEST") {
+        return keeps(&ResultStore::open(&bucket).unwrap(), None).await;
+    }
+    for (scheme, keys) in [
+        ("s3", [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "hunter2")].as_slice()),
+        ("gs", &[("GOOGLE_BEARER_TOKEN", "hunter2")]),
+    ] {
+        let (address, objects) = serve();
+        let store = bucket(scheme, "bucket/pre/fix", &address, keys);
+        keeps(&ResultStore::over(store, &format!("{scheme}://bucket/pre/fix")), Some(&objects)).await;
+    }
+}
+
+/// What is put is there once, listed, read and deleted. `objects`: those of the server, if it is the one that is made here.
+async fn keeps(store: &ResultStore, objects: Option<&Objects>) {
+    let groups: u32 = if objects.is_none() { REAL_PAGE + 1 } else { 7 };
     assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
     store.probe("test").await.unwrap();
     store.delete_scan("s3-1").await.unwrap();
@@ -151,7 +160,7 @@ async fn a_bucket_keeps_what_a_directory_keeps() {
     assert_eq!(contents.stages[&0].segments.keys().copied().collect::<Vec<_>>(), (1..=groups).collect::<Vec<_>>());
     assert_eq!(contents.stages[&0].segments[&1], stored(1, 100_000).outcome);
     assert_eq!(store.scans().await.unwrap()["s3-1"].objects, u64::from(groups) + 1);
-    if real.is_none() {
+    if let Some(objects) = objects {
         let objects = objects.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(objects.keys().all(|key| key.starts_with("pre/fix/scans/s3-1/")), "{:?}", objects.keys());
     }
@@ -162,7 +171,7 @@ async fn a_bucket_keeps_what_a_directory_keeps() {
 #[tokio::test]
 async fn a_bucket_that_refuses_says_that_this_process_may_not() {
     let (address, _objects) = serve();
-    let objects = bucket("bucket", &address, &[("AWS_SKIP_SIGNATURE", "true")]);
+    let objects = bucket("s3", "bucket", &address, &[("AWS_SKIP_SIGNATURE", "true")]);
     let store = ResultStore::over(objects, "s3://bucket");
     let error = store.probe("test").await.unwrap_err();
     assert!(matches!(error, StoreError::Denied { .. }), "{error}");

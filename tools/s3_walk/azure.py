@@ -1,4 +1,4 @@
-"""Buckets of other providers, on the servers that stand in for them: Google's (fake-gcs-server) and Azure's (Azurite, Microsoft's own)."""
+"""A container of Azure's Blob Storage, on Microsoft's own stand-in for it, Azurite."""
 
 import base64
 import contextlib
@@ -13,7 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from objects import DATASETS, DURABLE, LONG_BARS, SECURITY
+from objects import DATASETS, DURABLE, LONG_BARS, ROOT, SECURITY
 from processes import Process, free_port
 from server import BUCKET
 from stage import OUTPUT, Stage, logs
@@ -30,40 +30,6 @@ def answer(request):
             return reply.status, reply.read()
     except urllib.error.HTTPError as refusal:
         return refusal.code, refusal.read()
-
-
-class Google(Process):
-    """Cloud Storage by fake-gcs-server, objects in memory."""
-
-    bucket_url, secrets, maker = f"gs://{BUCKET}", (), "gcs-server"
-
-    def __init__(self, program, folder):
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        command = [program, "-scheme", "http", "-host", "127.0.0.1", "-port", port, "-backend", "memory", "-public-host", f"127.0.0.1:{port}"]
-        super().__init__("fake-gcs-server", folder / "gcs.log", command, dict(os.environ))
-
-    def ready(self):
-        """Answers, and has the bucket."""
-        with contextlib.suppress(OSError):
-            headers = {"Content-Type": "application/json"}
-            make = urllib.request.Request(f"{self.url}/storage/v1/b?project=trawl", json.dumps({"name": BUCKET}).encode(), headers)
-            return answer(make)[0] in (200, 409)
-        return False
-
-    def variables(self):
-        return {"GOOGLE_BASE_URL": self.url, "GOOGLE_SKIP_SIGNATURE": "true"}
-
-    def keys(self, prefix):
-        """Names of objects, however many pages they take."""
-        found, page = [], ""
-        while True:
-            query = urllib.parse.urlencode({"prefix": prefix, "pageToken": page})
-            reply = json.loads(answer(f"{self.url}/storage/v1/b/{BUCKET}/o?{query}")[1])
-            found += [item["name"] for item in reply.get("items", [])]
-            page = reply.get("nextPageToken", "")
-            if not page:
-                return found
 
 
 class Azure(Process):
@@ -85,7 +51,7 @@ class Azure(Process):
         named = "".join(f"{name}:{value}\n" for name, value in sorted(headers.items()))
         asked = "".join(f"\n{name}:{value}" for name, value in sorted(query.items()))
         # The account of a server without host names of accounts is in the path too.
-        text = f"{method}\n{'\n' * 11}{named}/{self.account}/{self.account}/{path}{asked}"
+        text = method + "\n" * 12 + f"{named}/{self.account}/{self.account}/{path}{asked}"
         signature = base64.b64encode(hmac.new(base64.b64decode(self.key), text.encode(), hashlib.sha256).digest()).decode()
         headers["Authorization"] = f"SharedKey {self.account}:{signature}"
         return urllib.request.Request(f"{self.url}/{path}?{urllib.parse.urlencode(query)}", method=method, headers=headers)
@@ -112,11 +78,11 @@ class Azure(Process):
                 return found
 
 
-def walk(stage, provider):
-    """What a bucket of this provider does, on a stage of its own."""
-    folder = stage.folder / provider.maker
+def azure(stage):
+    """What a container of Azure's does, on a stage of its own."""
+    folder = stage.folder / Azure.maker
     folder.mkdir()
-    store = provider(stage.programs[provider.maker], folder)
+    store = Azure(stage.programs[Azure.maker], folder)
     alone = Stage(stage.programs, folder, stage.claims, store)
     try:
         alone.start(store, store.ready)
@@ -124,14 +90,6 @@ def walk(stage, provider):
             part(alone, f"`{store.bucket_url.split(':')[0]}://`")
     finally:
         alone.stop()
-
-
-def google(stage):
-    walk(stage, Google)
-
-
-def azure(stage):
-    walk(stage, Azure)
 
 
 def cluster(stage, scheme):
@@ -151,20 +109,21 @@ def cluster(stage, scheme):
 
 def racing(stage, scheme):
     """Imports that end at the same time: each either makes a head or changes nothing."""
-    before = len(stage.store.keys("data/market/heads/"))
+    symbols = lambda: json.loads(stage.trawl("data", "inspect", "market", "--json"))["symbols"]
+    before, listed = len(stage.store.keys("data/market/heads/")), symbols()
     environment = {n: os.environ[n] for n in ("PATH", "HOME") if n in os.environ} | stage.store.variables()
     children = []
     for number in range(RACERS):
         bars = stage.folder / f"X{number}.csv"
         bars.write_text("date,open,high,low,close,volume\n2024-01-02,1,1,1,1,1\n")
         own = {"TRAWL_DATA_ROOT": stage.data, "TRAWL_DATA_CACHE": str(stage.folder / f"cache-{number}")}
-        command = [stage.programs["trawl"], "data", "import", bars, "--dataset", "market", "--quiet"]
+        command = [stage.programs["trawl"], "data", "import", bars, "--dataset", "market"]
         children.append(subprocess.Popen(list(map(str, command)), env=environment | own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
     said = [(child.communicate()[0], child.returncode) for child in children]
     succeeded = sum(code == 0 for _, code in said)
     refused = sum(code != 0 and "another import" in text for text, code in said)
     after = len(stage.store.keys("data/market/heads/"))
-    kept = stage.trawl("data", "symbols", "market").count("\nX")
+    kept = symbols() - listed
     told = f"{succeeded} succeeded, {refused} refused, {after - before} new heads, {kept} new symbols"
     fits = succeeded >= 1 and succeeded + refused == RACERS and after - before == succeeded == kept
     stage.claims.add(DATASETS, f"{scheme}: of {RACERS} imports that end at once each makes a snapshot or is refused", told, fits)
@@ -189,7 +148,7 @@ def removed(stage, scheme):
 def tests(stage, scheme):
     """Trawl's own test of a store of results: 1,001 groups, more than a page of a listing."""
     environment = os.environ | stage.store.variables() | {"TRAWL_BUCKET_TEST": f"{stage.store.bucket_url}/tests"}
-    said = subprocess.run(CARGO, env=environment, capture_output=True, text=True).stdout
+    said = subprocess.run(CARGO, cwd=ROOT, env=environment, capture_output=True, text=True).stdout
     passed = sum(int(found) for found in re.findall(r"(\d+) passed", said))
     failed = sum(int(found) for found in re.findall(r"(\d+) failed", said))
     claim = f"{scheme}: a scan of 1,001 groups of results: put once, listed, read, deleted"
