@@ -336,7 +336,11 @@ fn a_data_root_that_cannot_be_used_is_refused_at_start() {
     let cases = [
         (missing.as_str(), "does not exist", "make it"),
         ("s3://no-such-bucket/data", "bucket that does not exist", "AWS_ENDPOINT_URL"),
-        ("abfs://bucket/data", "expected a directory, file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX", "--data-root"),
+        (
+            "abfs://bucket/data",
+            "expected a directory, file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX",
+            "--data-root",
+        ),
         ("az://bucket/data", "Account must be specified", "--data-root"),
         ("file://data", "three slashes", "--data-root"),
         ("s3://id:sesame@bucket", "credentials", "--data-root"),

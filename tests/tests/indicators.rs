@@ -176,3 +176,24 @@ fn a_session_average_is_the_volume_weighted_mean_since_the_open() {
     near(&column(4), &[nan, nan, 150.0 / 11.0, 210.0 / 13.0, 246.0 / 14.0, 345.0 / 17.0]);
     near(&column(5), &[10.0, 13.0, 20.0, 30.0, 32.0, 33.0]);
 }
+
+#[test]
+fn bands_begin_with_the_first_bar_of_the_period_that_counts() {
+    let home = Home::new();
+    let bands = |file: &str, rows: &[&str]| -> Vec<String> {
+        home.write(file, &format!("date,high,low,close,volume\n{}\n", rows.join("\n")));
+        let exprs = ["avwap_bands('history').u1 as a", "avwap_bands('session').l2 as b"];
+        let shown =
+            home.trawl(&["compute", "--input", file, "--expr", exprs[0], "--expr", exprs[1]]).expect_code(0).stdout;
+        shown.lines().skip(1).map(|line| line.split_once(',').expect("values").1.to_owned()).collect()
+    };
+    let counted = ["2024-01-08T14:33:00Z,341,340,340.5,5", "2024-01-08T14:34:00Z,345,336,339,8"];
+    // Without a price, without a volume, and far away without a share: none of them has a part in the average.
+    let before =
+        ["2024-01-08T14:30:00Z,,1,1,7", "2024-01-08T14:31:00Z,150,149,149,", "2024-01-08T14:32:00Z,150,149,149,0"];
+    let alone = bands("alone.csv", &counted);
+    assert!(alone.iter().all(|values| values.split(',').all(|value| value.parse::<f64>().is_ok())), "{alone:?}");
+    assert_eq!(alone[0], "340.5,340.5", "of one bar, exactly");
+    let all = bands("all.csv", &[before.as_slice(), &counted].concat());
+    assert_eq!(all[before.len()..], alone);
+}

@@ -56,7 +56,9 @@ fn answer(stream: &TcpStream, objects: &Objects) -> Option<()> {
     let (method, target) = (request.next()?, request.next()?);
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let parameter = |name: &str| query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
-    let key = path.strip_prefix("/bucket").map(|p| p.trim_start_matches('/').replace("%2f", "/").replace("%2e", ".").replace("%2d", "-"));
+    let key = path
+        .strip_prefix("/bucket")
+        .map(|p| p.trim_start_matches('/').replace("%2f", "/").replace("%2e", ".").replace("%2d", "-"));
     let only_new = header("if-none-match") == Some("*") || header("x-goog-if-generation-match") == Some("0");
     let mut objects = objects.lock().unwrap_or_else(PoisonError::into_inner);
     let (status, text) = match (method, key) {

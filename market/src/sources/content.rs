@@ -348,12 +348,7 @@ fn hold(
     }
 }
 
-fn members(
-    shown: &str,
-    held: &Held,
-    folder: Option<&Arc<Path>>,
-    inputs: &mut Vec<Input>,
-) -> Result<(), MarketError> {
+fn members(shown: &str, held: &Held, folder: Option<&Arc<Path>>, inputs: &mut Vec<Input>) -> Result<(), MarketError> {
     let archive = ZipArchive::new(held.reader()).map_err(|e| damaged(shown, e))?;
     let refused = |why: &str, expected: &str| {
         let (file, why, expected) = (shown.to_owned(), why.to_owned(), expected.to_owned());

@@ -146,7 +146,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("made");
         let bytes = |count: u64| (0..count).map(|at| (at % 251) as u8).collect::<Vec<u8>>();
-        for (count, on_disk) in [(0, false), (HELD_BYTES_MAX, false), (HELD_BYTES_MAX + 1, true), (HELD_BYTES_MAX + 3 * COPIED_BYTES as u64, true)] {
+        for (count, on_disk) in [
+            (0, false),
+            (HELD_BYTES_MAX, false),
+            (HELD_BYTES_MAX + 1, true),
+            (HELD_BYTES_MAX + 3 * COPIED_BYTES as u64, true),
+        ] {
             let given = bytes(count);
             let held = Held::keep("pipe", given.as_slice(), "read", Some(&root)).unwrap();
             assert_eq!(matches!(held, Held::Disk(..)), on_disk, "{count}");

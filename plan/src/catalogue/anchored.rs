@@ -84,12 +84,11 @@ fn bands(f: &Formula) -> Vec<Num<'_>> {
     let ([high, low, close, volume], p) = (f.series(), f.bars(1));
     let (base, t) = (anchored(f), typical(high, low, close));
     let variance = if p == 0 {
-        // Distances from a price near by, the first of the period: the difference of two means of squares would cancel.
+        // Distances from a price near by, of the period's first bar that counts: the difference of two means of squares would cancel.
         let begins = anchor(f.real(0)).map_or_else(|| f.bar_number().equals(1.0), |(period, ..)| f.begins(period));
-        // True where the price is finite, else NA.
-        let priced = (0.0 * t).equals(0.0);
-        let seen = f.condition_of(Op::EverSince, &[begins.as_number(), priced.as_number()]);
-        let first = priced & (begins | !seen.lag(1));
+        let counts = (0.0 * t).equals(0.0) & volume.differs(0.0);
+        let seen = f.condition_of(Op::EverSince, &[begins.as_number(), counts.as_number()]);
+        let first = counts & (begins | !seen.lag(1));
         let off = t - f.step(Op::ValueWhen, &[first.as_number(), t]);
         (since_anchor(f, off.square()) - since_anchor(f, off).square()).maximum(0.0)
     } else {

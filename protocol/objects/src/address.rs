@@ -141,7 +141,8 @@ impl Address {
             // The address may contain a secret, so it is not repeated.
             _ if rest.contains(['@', '?', '#']) => {
                 let variables = provider.unwrap_or(Provider::Amazon).usual_variables();
-                let expected = "credentials and options do not belong into the address; they are taken from the environment";
+                let expected =
+                    "credentials and options do not belong into the address; they are taken from the environment";
                 refuse(&format!("{scheme}://..."), &format!("{expected} ({variables})"))
             }
             (_, Some(provider)) if rest.split('/').next().is_none_or(str::is_empty) => refuse(text, provider.form()),
@@ -168,7 +169,9 @@ mod tests {
             assert_eq!((address.provider(), address.bucket(), address.prefix()), (provider, bucket, prefix));
             assert_eq!(address.to_string(), text);
         }
-        for bad in ["", "file://data", "s3://", "s3:///prefix", "gs://", "az:///prefix", "abfs://bucket", "http://host/x"] {
+        for bad in
+            ["", "file://data", "s3://", "s3:///prefix", "gs://", "az:///prefix", "abfs://bucket", "http://host/x"]
+        {
             assert!(Address::parse(bad).is_err(), "{bad}");
         }
     }

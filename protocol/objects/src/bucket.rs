@@ -136,7 +136,9 @@ mod tests {
         assert!(open("s3://b/p", &[("AWS_REGION", "eu-west-1"), ("OTHER", "x")]).is_ok());
         let account = ("AZURE_STORAGE_ACCOUNT_NAME", "bars");
         assert!(open("az://b/p", &[account, ("AZURE_STORAGE_ACCOUNT_KEY", "aGk=")]).is_ok());
-        assert!(open("gs://b/p", &[("GOOGLE_BASE_URL", "http://127.0.0.1:1"), ("GOOGLE_SKIP_SIGNATURE", "true")]).is_ok());
+        assert!(
+            open("gs://b/p", &[("GOOGLE_BASE_URL", "http://127.0.0.1:1"), ("GOOGLE_SKIP_SIGNATURE", "true")]).is_ok()
+        );
         // An empty value is none.
         let error = open("az://b/p", &[("AZURE_STORAGE_ACCOUNT_NAME", "")]).unwrap_err().to_string();
         assert!(error.contains("az://b/p") && error.contains("Account must be specified"), "{error}");

@@ -41,7 +41,9 @@ impl Trouble {
         if METADATA_SERVICES.iter().any(|host| cause.contains(host)) {
             let provider = provider_of(&cause);
             let variables = provider.usual_variables();
-            cause.push_str(&format!(" (no credentials are set, so the machine's role was asked for; {variables} set them)"));
+            cause.push_str(&format!(
+                " (no credentials are set, so the machine's role was asked for; {variables} set them)"
+            ));
         }
         let kind = match (error, io_kind(error)) {
             (Error::NotFound { .. }, _) => TroubleKind::Absent,
@@ -52,7 +54,10 @@ impl Trouble {
                 TroubleKind::Denied
             }
             // Messages of stores when a bucket or its disks are full.
-            _ if ["QuotaExceeded", "StorageFull", "507 Insufficient", "AccountLimitExceeded"].iter().any(|text| cause.contains(text)) => {
+            _ if ["QuotaExceeded", "StorageFull", "507 Insufficient", "AccountLimitExceeded"]
+                .iter()
+                .any(|text| cause.contains(text)) =>
+            {
                 TroubleKind::Full
             }
             // Listings have no error of their own for a bucket that is not there and for a refusal: their text says so.
