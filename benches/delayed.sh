@@ -16,8 +16,8 @@ fi
 bench=$TRAWL_BENCH trawl=${TRAWL:-${TRAWL_BENCH%-bench}}
 scratch=$(mktemp -d)
 export TRAWL_DATA_ROOT="$scratch/data" TRAWL_LOG=warn
-"$trawl" synth --symbols 10000 --bars 250 --seed 1 --dataset big >/dev/null
-"$trawl" synth --symbols 64 --bars 250 --seed 1 --dataset small >/dev/null
+"$trawl" data synth --symbols 10000 --bars 250 --seed 1 --dataset big >/dev/null
+"$trawl" data synth --symbols 64 --bars 250 --seed 1 --dataset small >/dev/null
 started=()
 stop() { for p in "${started[@]}"; do kill "$p" 2>/dev/null || true; done; wait 2>/dev/null || true; started=(); }
 trap 'stop; rm -rf "$scratch"' EXIT

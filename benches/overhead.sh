@@ -12,8 +12,8 @@ trawl=$(realpath "${CARGO_TARGET_DIR:-target}")/release/trawl
 bench=${trawl}-bench
 scratch=$(mktemp -d)
 export TRAWL_DATA_ROOT="$scratch/data"
-"$trawl" synth --symbols 10000 --bars 250 --seed 1 --dataset big >/dev/null
-"$trawl" synth --symbols 64 --bars 250 --seed 1 --dataset small >/dev/null
+"$trawl" data synth --symbols 10000 --bars 250 --seed 1 --dataset big >/dev/null
+"$trawl" data synth --symbols 64 --bars 250 --seed 1 --dataset small >/dev/null
 "$trawl" cluster up --workers 4 --threads 1 --listen 127.0.0.1:0 --etcd-binary "$etcd" >"$scratch/up" 2>"$scratch/log" &
 cluster=$!
 trap 'kill -INT $cluster 2>/dev/null; wait $cluster 2>/dev/null || true; rm -rf "$scratch"' EXIT

@@ -17,7 +17,7 @@ trawl=$(realpath "${CARGO_TARGET_DIR:-target}")/release/trawl
 bench=${trawl}-bench
 scratch=$(mktemp -d)
 export TRAWL_DATA_ROOT="$scratch/data"
-"$trawl" synth --symbols 10000 --bars 250 --seed 1 --dataset big >/dev/null
+"$trawl" data synth --symbols 10000 --bars 250 --seed 1 --dataset big >/dev/null
 started=()
 trap 'for p in "${started[@]}"; do kill -INT "$p" 2>/dev/null || true; done; wait; rm -rf "$scratch"' EXIT
 free() { "$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
