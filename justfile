@@ -136,7 +136,7 @@ jaeger *options:
     cargo build --profile ci --quiet -p trawl
     python3 tools/jaeger_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}
 
-# Bars and results in a bucket of a real server of S3, MinIO, which Go builds the first time: what the documentation says of it, and Trawl's own tests of buckets. Three minutes; `just s3 --only keys`
+# Bars and results in a bucket of a real server of S3, MinIO, which Go builds the first time: what the documentation says of it, and Trawl's own tests of buckets; and a container of Azurite, which npm fetches. Four minutes; `just s3 --only keys`
 s3 *options:
     cargo build --profile ci --quiet -p trawl
     "$(tools/get-venv soak/store)" tools/s3_walk --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" {{ options }}

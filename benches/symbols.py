@@ -60,7 +60,7 @@ def client(trawl: str, url: str, dataset: str) -> dict[str, float]:
 
 def measure(trawl: str, etcd: str, symbols: int, bars: int, repeats: int, scratch: Path) -> dict[str, float]:
     dataset = f"s{symbols}"
-    subprocess.run([trawl, "synth", "--symbols", str(symbols), "--bars", str(bars), "--seed", "1", "--dataset", dataset], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([trawl, "data", "synth", "--symbols", str(symbols), "--bars", str(bars), "--seed", "1", "--dataset", dataset], check=True, stdout=subprocess.DEVNULL)
     up = subprocess.Popen(
         [trawl, "cluster", "up", "--workers", "3", "--threads", "1", "--listen", "127.0.0.1:0", "--etcd-binary", etcd],
         stdout=subprocess.PIPE, stderr=(scratch / "log").open("w"), text=True)
