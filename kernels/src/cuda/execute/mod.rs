@@ -19,5 +19,6 @@ pub(super) mod prefetch;
 pub(super) mod programs;
 pub(super) mod request;
 pub(super) mod sequence;
+pub(super) mod states;
 pub(super) mod transfer;
 pub(super) mod tuning;
