@@ -9,9 +9,7 @@
 
 // Words of eight bytes that a state takes.
 template <class S>
-constexpr int words_of() {
-    return (int)((sizeof(S) + sizeof(u64) - 1) / sizeof(u64));
-}
+constexpr int words_of = (int)((sizeof(S) + sizeof(u64) - 1) / sizeof(u64));
 
 // The states of a block's group as one thread of it sees them. Of `Run` it reads: `out`, the last value of output o at
 // o*out_stride + symbol; `scratch`, the group's words and behind them its rings, `scratch_slots` rows of LANES each; `table`;
@@ -63,19 +61,19 @@ struct States {
 
     template <class S>
     __device__ __forceinline__ void load(S& state, int at) const {
-        u64 held[words_of<S>()];
+        u64 held[words_of<S>];
 #pragma unroll
-        for (int i = 0; i < words_of<S>(); ++i) held[i] = words[(i64)(at + i) * LANES];
+        for (int i = 0; i < words_of<S>; ++i) held[i] = words[(i64)(at + i) * LANES];
         memcpy(&state, held, sizeof(S));
     }
 
     template <class S>
     __device__ __forceinline__ void store(const S& state, int at) const {
-        u64 held[words_of<S>()];
-        held[words_of<S>() - 1] = 0;
+        u64 held[words_of<S>];
+        held[words_of<S> - 1] = 0;
         memcpy(held, &state, sizeof(S));
 #pragma unroll
-        for (int i = 0; i < words_of<S>(); ++i) words[(i64)(at + i) * LANES] = held[i];
+        for (int i = 0; i < words_of<S>; ++i) words[(i64)(at + i) * LANES] = held[i];
     }
 
     // Tells the value of output `output`. NaNs are canonical.

@@ -9,6 +9,7 @@ use trawl_plan::Program;
 
 use crate::emulator::{Emulator, Order};
 use crate::fused::{catalogue, inputs, lowered, market, program};
+use crate::parts::many_numbers;
 use crate::resume::Random;
 
 /// Bars that symbols get one at a time, at most.
@@ -182,8 +183,7 @@ fn states_of_every_function_have_the_bits_of_the_cpus() {
 
 #[test]
 fn what_does_not_fit_a_kernels_argument_says_so() {
-    let items: Vec<String> = (0..4_500).map(|n| format!("close > {n}")).collect();
-    let refused = OneBar::new(&program(&items)).err();
+    let refused = OneBar::new(&many_numbers()).err();
     assert!(matches!(refused, Some(LowerError::Arguments { .. })), "{refused:?}");
 }
 

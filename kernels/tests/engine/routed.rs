@@ -13,6 +13,7 @@ use trawl_test_driver::Counts;
 
 use crate::device::{World, plan, waits, world};
 use crate::fused::{inputs, lowered, market, program};
+use crate::parts::many_numbers;
 use crate::resume::Random;
 use crate::watched::Watched;
 
@@ -164,11 +165,9 @@ fn whatever_fails_the_cpu_goes_on_and_no_bar_is_lost() {
         "cuMemHostAlloc:2:2",
         "cuMemAllocAsync:1:2",
         "cuMemAllocAsync:2:2",
-        "cuMemcpyHtoDAsync_v2:1:1",
         "cuModuleLoadData:1:200",
         "cuStreamCreateWithPriority:1:2",
     ];
-    let mut failed = 0;
     for (number, fault) in faults.into_iter().enumerate() {
         let World { device, executor } = world(&format!("when=random seed={number} fault={fault}"), waits());
         let mut market = Market::new(&program, &bars);
@@ -178,7 +177,6 @@ fn whatever_fails_the_cpu_goes_on_and_no_bar_is_lost() {
         while market.push(&mut states).is_some() {
             market.agrees(&states, fault);
         }
-        failed += usize::from(states.without_device().is_some());
         assert!(states.without_device().is_some(), "{fault}");
         assert_eq!(states.bars_behind(), 0);
         // Of a context that has ended the driver takes back nothing.
@@ -186,11 +184,10 @@ fn whatever_fails_the_cpu_goes_on_and_no_bar_is_lost() {
         drop(states);
         assert!(is_lost || device.counts().pinned_bytes == 0, "{fault}");
     }
-    assert_eq!(failed, faults.len());
 }
 
 #[test]
-fn a_device_that_is_quarantined_or_silent_is_left() {
+fn a_device_in_quarantine_is_left() {
     let (program, bars) = (plan(), bars());
     let World { executor, .. } = world("", waits());
     let fleet = Arc::new(Fleet::from(executor));
@@ -207,11 +204,10 @@ fn a_device_that_is_quarantined_or_silent_is_left() {
 #[test]
 fn what_no_device_takes_the_cpu_computes_with_the_reason() {
     let bars = bars();
-    let items: Vec<String> = (0..4_500).map(|n| format!("close > {n}")).collect();
-    let large = program(&items);
+    let large = many_numbers();
     let World { executor, .. } = world("", waits());
     let engine = engine(executor);
-    let states = Market::new(&large, &bars[..3]).states(&engine);
+    let states = Market::new(&large, &bars[1..3]).states(&engine);
     assert!(states.without_device().is_some_and(|why| why.contains("the plan's numbers take")));
     let Engine::Device(fleet) = &engine else { panic!("a device") };
     let (program, symbols) = (plan(), inputs(&plan(), &bars, &[]));

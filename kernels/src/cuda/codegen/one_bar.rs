@@ -192,7 +192,7 @@ impl Writer<'_> {
     /// Adds a state of `words` words at most that begins by `start`.
     fn state(&mut self, body: &mut Body, kind: &str, name: &str, start: &str, words: usize) {
         let (at, next) = (self.states, self.states + 1);
-        let _ = writeln!(self.offsets, "constexpr int @_w{next} = @_w{at} + words_of<{kind}>();");
+        let _ = writeln!(self.offsets, "constexpr int @_w{next} = @_w{at} + words_of<{kind}>;");
         let _ = writeln!(body.states, "{kind} {name};");
         let _ = writeln!(body.starts, "{name}.{start};");
         let _ = writeln!(body.loads, "b.load({name}, @_w{at});");
