@@ -21,38 +21,35 @@ struct States {
     static constexpr int threads = WARPS * LANES;
 
     const Run& run;
-    int warp, lane;
-    // The symbol, and how many there are, those of groups' unused lanes included.
-    i64 symbol, symbols;
+    // The lane's first word: the number of its bars. States follow, and behind `ring_row` rows the rings.
     u64* words;
-    real* rings;
-    real* shared;
+    int ring_row;
     // Bars that the symbol has seen.
     int t;
     // Whether it has a bar in this row, and whether that is the last one of this launch, whose values are wanted.
     bool has_bar, is_last;
 
-    // `ring_row`: rows of words in front of the rings. The first word is the number of bars.
-    __device__ __forceinline__ States(const Run& told, int ring_row)
-        : run(told), warp((int)threadIdx.x / LANES), lane((int)threadIdx.x % LANES) {
-        const i64 group = (i64)blockIdx.x;
-        symbol = group * LANES + lane;
-        symbols = told.out_stride;
-        words = (u64*)told.scratch + group * told.scratch_slots * LANES + lane;
-        rings = told.scratch + (group * told.scratch_slots + ring_row) * LANES + lane;
-        shared = shared_memory();
+    __device__ __forceinline__ States(const Run& told, int rows) : run(told), ring_row(rows) {
+        words = (u64*)told.scratch + (i64)blockIdx.x * told.scratch_slots * LANES + lane();
         t = told.all ? 0 : (int)words[0];
         has_bar = is_last = false;
     }
 
+    // What follows from the thread alone is computed where it is needed: registers are for the states.
+    static __device__ __forceinline__ int warp() { return (int)threadIdx.x / LANES; }
+    static __device__ __forceinline__ int lane() { return (int)threadIdx.x % LANES; }
+    static __device__ __forceinline__ i64 symbol() { return (i64)blockIdx.x * LANES + lane(); }
+
     // Brings a row of a column, whose rows hold every symbol, into row `at` of shared memory.
     __device__ __forceinline__ void fetch(const real* column, int at, int row) const {
-        if (warp == at % WARPS) shared[at * LANES + lane] = column[(i64)row * symbols + symbol];
+        if (warp() == at % WARPS) series(at) = column[row * run.out_stride + symbol()];
     }
 
-    __device__ __forceinline__ real& series(int at) const { return shared[at * LANES + lane]; }
+    __device__ __forceinline__ real& series(int at) const { return ((real*)shared_memory())[at * LANES + lane()]; }
 
-    __device__ __forceinline__ Ring ring(u32 row, u32 slots) const { return Ring{rings + (i64)row * LANES, (int)slots}; }
+    __device__ __forceinline__ Ring ring(u32 row, u32 slots) const {
+        return Ring{(real*)words + ((i64)ring_row + row) * LANES, (int)slots};
+    }
 
     // Every slot is NA at first.
     __device__ __forceinline__ void blank_ring(const Ring& ring) const {
@@ -78,11 +75,11 @@ struct States {
 
     // Tells the value of output `output`. NaNs are canonical.
     __device__ __forceinline__ void put(int output, real x) const {
-        if (is_last) run.out[output * symbols + symbol] = is_nan(x) ? na() : x;
+        if (is_last) run.out[output * run.out_stride + symbol()] = is_nan(x) ? na() : x;
     }
 
     __device__ __forceinline__ void begin_row(int row) {
-        const int told = run.visible[(i64)row * symbols + symbol];
+        const int told = run.visible[row * run.out_stride + symbol()];
         has_bar = told != NO_BAR;
         is_last = told == LAST_BAR;
     }
@@ -90,7 +87,7 @@ struct States {
 
     // By one warp, behind a barrier: every warp has read it.
     __device__ __forceinline__ void keep() const {
-        if (warp == 0) words[0] = (u64)t;
+        if (warp() == 0) words[0] = (u64)t;
     }
 };
 #endif

@@ -33,8 +33,8 @@ struct HostStates<'a> {
 impl<'a> HostStates<'a> {
     fn new(device: &'a Emulator, one: &'a OneBar, symbols: usize) -> Self {
         let launch = one.launch(symbols.div_ceil(GROUP_LANES), 1_000);
-        // Memory of a device is not initialised.
-        let memory = vec![f64::from_bits(0x7ff8_dead_beef_0001); launch.scratch_len];
+        // Memory of a device is not initialised: a number that would show in a sum.
+        let memory = vec![77.25; launch.scratch_len];
         Self { device, one, memory, values: vec![f64::NAN; launch.out_len], launch }
     }
 

@@ -3,19 +3,19 @@
 
 use std::sync::Arc;
 
-use trawl_kernels::cuda::{Executor, ExecutorOptions, Fault, Fleet};
+use trawl_kernels::cuda::{Executor, Fault, Fleet, NewBar};
 use trawl_kernels::{
     BARS_BEHIND_MAX, Cancel, Cancelled, Engine, Executable, NoCancel, Precision, Resident, ResidentError, Route,
     RoutedStates, SymbolInput,
 };
-use trawl_plan::Program;
+use trawl_plan::graph::{Bits, Graph, Kind, Op};
+use trawl_plan::{Input, Program};
 use trawl_test_driver::Counts;
 
 use crate::device::{World, plan, waits, world};
 use crate::fused::{inputs, lowered, market, program};
 use crate::parts::many_numbers;
 use crate::resume::Random;
-use crate::watched::Watched;
 
 /// Bars that come one at a time, at most.
 const LAST_BARS: usize = 20;
@@ -255,13 +255,52 @@ fn bars_that_wait_are_bounded_and_other_shapes_change_nothing() {
 }
 
 #[test]
+fn several_bars_at_once_are_one_launch_and_each_symbol_has_the_values_of_its_last_one() {
+    let (program, bars) = (plan(), market(&[60; 40], 9));
+    let World { device, executor } = world("when=random seed=4", waits());
+    let symbols = inputs(&program, &bars, &[]);
+    let first: Vec<SymbolInput<'_>> = symbols.iter().map(|s| SymbolInput { visible: 50, ..s.clone() }).collect();
+    let mut states = executor.states(&lowered(&program), &first, &NoCancel).expect("a healthy device");
+    let mut cpu = Resident::new(&lowered(&program), &first, &NoCancel).expect("not cancelled");
+    let new = |row: usize| NewBar {
+        columns: symbols[0]
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(c, _)| symbols.iter().map(|s| s.columns[c][50 + row]).collect())
+            .collect(),
+        // Every third symbol's last bar is another row's.
+        present: Some((0..symbols.len()).map(|symbol| symbol % 3 != row).collect()),
+    };
+    let bars: Vec<NewBar> = (0..3).map(new).collect();
+    let launches = device.counts().launches;
+    executor.push(&mut states, &bars).expect("a healthy device");
+    assert_eq!(device.counts().launches - launches, 1);
+    for bar in &bars {
+        let columns: Vec<&[f64]> = bar.columns.iter().map(Vec::as_slice).collect();
+        cpu.push(&columns, bar.present.as_deref()).expect("fits");
+    }
+    for (symbol, output) in (0..symbols.len()).flat_map(|s| (0..cpu.outputs()).map(move |o| (s, o))) {
+        assert_eq!(states.bars(symbol), 52);
+        assert_eq!(states.value(symbol, output).to_bits(), cpu.value(symbol, output).to_bits(), "{symbol} {output}");
+    }
+}
+
+#[test]
 fn tables_grow_with_the_bars() {
-    // Growth factors by bar: a table of 4,096 bars at first.
-    let program = program(&["atc().signal".to_owned()]);
-    let bars = market(&[4_110, 4_100], 3);
-    let device = Arc::new(Watched::new(""));
-    let cache = trawl_kernels::cuda::Cache::in_memory();
-    let executor = Executor::new(device.clone(), cache, ExecutorOptions::default()).expect("a device");
+    // Growth factors by bar, whose table has 4,096 bars at first; the bar's number is in the second column.
+    let mut graph = Graph::default();
+    let [close, number] = [0, 1].map(|column| graph.add(Op::Column(column), &[], Kind::Num));
+    let before = graph.add(Op::Lag(1), &[close], Kind::Num);
+    let step = Op::GrownReturn { rate: Bits::from(0.001), cutout: 3 };
+    let growth = graph.add(step, &[close, before, number], Kind::Num);
+    let names = ["close", "volume"].map(|name| Input::Column(name.to_owned()));
+    let program = Program::over(names.to_vec(), graph, vec![growth]);
+    let mut bars = market(&[4_110, 4_100], 3);
+    for columns in &mut bars {
+        columns[4] = (1..=columns[0].len()).map(|t| t as f64).collect();
+    }
+    let World { executor, .. } = world("", waits());
     let mut market = Market::new(&program, &bars);
     market.seen = vec![4_090, 4_090];
     let first = Market::first(&market.symbols, &market.seen);

@@ -144,7 +144,7 @@ impl Writer<'_> {
                 let calls: Vec<String> =
                     mine.filter(|(_, part)| part.level == level).map(|(at, _)| format!("@_part{at}(a, b);")).collect();
                 if !calls.is_empty() {
-                    let _ = writeln!(out, "        if (b.warp == {warp} && b.has_bar) {{ {} }}", calls.join(" "));
+                    let _ = writeln!(out, "        if (b.warp() == {warp} && b.has_bar) {{ {} }}", calls.join(" "));
                 }
             }
             out.push_str("        block_barrier(b.threads);\n");
