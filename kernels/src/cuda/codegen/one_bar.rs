@@ -20,8 +20,12 @@ use crate::cuda::codegen::warp_partition::{WarpPart, WarpPartition};
 /// The frame of these kernels: part of their text, so that no other kernel depends on it.
 const FRAME: &str = include_str!("../../../cuda/one_bar.cuh");
 
-/// Maximum warps of a block. Parts beyond it follow each other in a warp: their states are in memory between bars anyway.
-pub(crate) const WARPS_MAX: usize = 8;
+/// Maximum warps of a block. Parts of a level beyond it follow each other in a warp: their states are in memory between bars
+/// anyway.
+const WARPS_MAX: usize = 8;
+
+/// Parts that a plan is cut into, if it has as many: small ones, whose states leave registers to three blocks side by side.
+const PARTS_MAX: usize = 16;
 
 /// Blocks side by side on a multiprocessor: 10,000 symbols are 313 groups, three for each of 132 multiprocessors.
 const BLOCKS: usize = 3;
@@ -50,11 +54,15 @@ impl OneBar {
     pub fn new(program: &Program) -> Result<Self, LowerError> {
         let steps = KernelSteps::of(program);
         let forms = forms(&steps, Constants::None, Precision::F64)?;
-        let parts = WarpPartition::many(&steps, &forms, WARPS_MAX);
+        let parts = WarpPartition::many(&steps, &forms, PARTS_MAX);
+        // Parts of one level run side by side.
+        let of_level = |level: usize| parts.parts.iter().filter(|part| part.level == level).count();
+        let warps = (0..=parts.top()).map(of_level).max().unwrap_or(1).clamp(1, WARPS_MAX);
         let mut writer = Writer {
             steps: &steps,
             forms: &forms,
             parts: &parts,
+            warps,
             values: Values { ints: vec![0], ..Values::default() },
             offsets: String::new(),
             states: 0,
@@ -62,7 +70,6 @@ impl OneBar {
         };
         let source = writer.kernel();
         let (values, words) = (writer.values, writer.words);
-        let warps = parts.parts.len().clamp(1, WARPS_MAX);
         let series_rows = steps.columns + parts.passed.len();
         let text = Text { source, values, tile: 1, series_rows, blocks: BLOCKS, precision: Precision::F64 };
         let kernel = kernel(&text, warps, steps.columns, steps.outputs.len())?;
@@ -84,6 +91,7 @@ struct Writer<'a> {
     steps: &'a KernelSteps,
     forms: &'a [Form],
     parts: &'a WarpPartition,
+    warps: usize,
     values: Values,
     /// Places of the states, one line of text each.
     offsets: String,
@@ -100,9 +108,8 @@ struct Body {
     starts: String,
     loads: String,
     bar: String,
-    stores: String,
-    /// Series with look-back, by index of their history.
-    histories: Vec<StepInput>,
+    /// Series with look-back, by index of their history, and the lines that keep these.
+    histories: Vec<(StepInput, String)>,
     /// Columns and series of other parts that were loaded.
     read: Vec<StepInput>,
 }
@@ -111,7 +118,7 @@ impl Writer<'_> {
     fn kernel(&mut self) -> String {
         let (parts, columns) = (self.parts, self.steps.columns);
         let bodies: Vec<String> = parts.parts.iter().enumerate().map(|(at, part)| self.part(at, part)).collect();
-        let warps = bodies.len().clamp(1, WARPS_MAX);
+        let warps = self.warps;
         let length = |n: usize| n.max(1);
         let mut out = format!("#include \"kernel.cuh\"\n\n{FRAME}\n");
         let _ = write!(
@@ -140,9 +147,9 @@ impl Writer<'_> {
         out.push_str("        block_barrier(b.threads);\n");
         for level in 0..=parts.top() {
             for warp in 0..warps {
-                let mine = parts.parts.iter().enumerate().skip(warp).step_by(warps);
+                let of_level = parts.parts.iter().enumerate().filter(|(_, part)| part.level == level);
                 let calls: Vec<String> =
-                    mine.filter(|(_, part)| part.level == level).map(|(at, _)| format!("@_part{at}(a, b);")).collect();
+                    of_level.skip(warp).step_by(warps).map(|(at, _)| format!("@_part{at}(a, b);")).collect();
                 if !calls.is_empty() {
                     let _ = writeln!(out, "        if (b.warp() == {warp} && b.has_bar) {{ {} }}", calls.join(" "));
                 }
@@ -154,7 +161,7 @@ impl Writer<'_> {
     }
 
     fn part(&mut self, number: usize, part: &WarpPart) -> String {
-        let warps = self.parts.parts.len().clamp(1, WARPS_MAX);
+        let warps = self.warps;
         let mut body = Body::default();
         self.histories(part, &mut body);
         for at in part.first..part.end {
@@ -183,22 +190,22 @@ impl Writer<'_> {
             indent(&mut text, 2, &body.loads);
             text.push_str("    }\n");
         }
-        indent(&mut text, 1, &body.bar);
-        indent(&mut text, 1, &body.stores);
+        indent(&mut text, 1, &body.bar.replace("\n\n", "\n"));
         text.push_str("}\n");
         text
     }
 
-    /// Adds a state of `words` words at most that begins by `start`.
-    fn state(&mut self, body: &mut Body, kind: &str, name: &str, start: &str, words: usize) {
+    /// Adds a state of `words` words at most that begins by `start`; returns the line that keeps it, which follows the one that
+    /// advances it, so that its registers are free for the steps behind it.
+    fn state(&mut self, body: &mut Body, kind: &str, name: &str, start: &str, words: usize) -> String {
         let (at, next) = (self.states, self.states + 1);
         let _ = writeln!(self.offsets, "constexpr int @_w{next} = @_w{at} + words_of<{kind}>;");
         let _ = writeln!(body.states, "{kind} {name};");
         let _ = writeln!(body.starts, "{name}.{start};");
         let _ = writeln!(body.loads, "b.load({name}, @_w{at});");
-        let _ = writeln!(body.stores, "b.store({name}, @_w{at});");
         self.states = next;
         self.words += words;
+        format!("b.store({name}, @_w{at});\n")
     }
 
     /// Adds a ring that is NA before the first bar; returns its name.
@@ -245,12 +252,12 @@ impl Writer<'_> {
         for (number, (source, bars)) in found.into_iter().enumerate() {
             let ring = self.ring(body, RingSlots::UpTo(bars.saturating_add(1)), false);
             let _ = writeln!(body.states, "const Ring k{number} = {ring};");
-            self.state(body, "History", &format!("h{number}"), "start(0)", 1);
-            body.histories.push(source);
+            let keeps = self.state(body, "History", &format!("h{number}"), "start(0)", 1);
+            body.histories.push((source, keeps.clone()));
             // A series of this part is pushed when it is computed.
             if !matches!(source, StepInput::Step(step) if part.holds(step)) {
                 let value = self.value(part, source, body);
-                let _ = writeln!(body.bar, "h{number}.push({value}, k{number});");
+                let _ = writeln!(body.bar, "h{number}.push({value}, k{number});\n{keeps}");
             }
         }
     }
@@ -261,7 +268,7 @@ impl Writer<'_> {
         let mut given: Vec<String> = Vec::new();
         for (i, input) in self.steps.steps[at].inputs.clone().iter().enumerate() {
             if i == 0 && matches!(form.takes, Takes::Past(_)) {
-                let history = body.histories.iter().position(|source| source == input).unwrap_or(0);
+                let history = body.histories.iter().position(|(source, _)| source == input).unwrap_or(0);
                 given.push(format!("Past{{k{history}, h{history}.now, t}}"));
             } else {
                 given.push(self.value(part, *input, body));
@@ -289,18 +296,20 @@ impl Writer<'_> {
         for slots in &form.rings {
             given.push(self.ring(body, *slots, form.wide));
         }
+        let mut keeps = String::new();
         if form.has_state {
             let first = if form.ints.is_empty() { "0".to_owned() } else { format!("a.p[{first_int}]") };
             let words = form.registers + WORDS_MORE;
-            self.state(body, &form.name, &format!("s{at}"), &format!("start(0, {first})"), words);
+            keeps = self.state(body, &form.name, &format!("s{at}"), &format!("start(0, {first})"), words);
         }
         let call = if form.has_state { format!("s{at}.next") } else { form.name };
-        let _ = writeln!(body.bar, "const real v{at} = {call}({});", given.join(", "));
+        let _ = writeln!(body.bar, "const real v{at} = {call}({});\n{keeps}", given.join(", "));
         if let Some(row) = self.passed_row(at) {
             let _ = writeln!(body.bar, "b.series({row}) = v{at};");
         }
-        if let Some(number) = body.histories.iter().position(|source| *source == StepInput::Step(at)) {
-            let _ = writeln!(body.bar, "h{number}.push(v{at}, k{number});");
+        if let Some(number) = body.histories.iter().position(|(source, _)| *source == StepInput::Step(at)) {
+            let keeps = body.histories[number].1.clone();
+            let _ = writeln!(body.bar, "h{number}.push(v{at}, k{number});\n{keeps}");
         }
     }
 }
