@@ -13,7 +13,7 @@ use trawl_plan::{Input, Program};
 use trawl_test_driver::Counts;
 
 use crate::device::{World, plan, waits, world};
-use crate::fused::{inputs, lowered, market, program};
+use crate::fused::{inputs, lowered, market};
 use crate::parts::many_numbers;
 use crate::resume::Random;
 

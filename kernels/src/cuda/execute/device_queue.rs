@@ -23,7 +23,7 @@ use crate::cuda::execute::placement::{self, Placement};
 use crate::cuda::execute::policy::Lowering;
 use crate::cuda::execute::programs::Programs;
 use crate::cuda::execute::request::{BarsSource, Request, RequestEvent, RequestPart};
-use crate::cuda::execute::states::StateStreams;
+use crate::cuda::execute::state_streams::StateStreams;
 use crate::cuda::execute::transfer::{Budget, Lent, Pool};
 use crate::stages::Stages;
 use crate::{Cancel, Executable, SymbolInput};

@@ -4,12 +4,13 @@
 //! one wait, without copies. The states' memory is written by kernels alone. After any fault the states are undefined, and
 //! refuse further calls: whoever has other states continues from those ([`crate::RoutedStates`]).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::cuda::codegen::one_bar::OneBar;
 use crate::cuda::device::arguments::{GROUP_LANES, Launch, Pointers};
-use crate::cuda::device::{CELL_BYTES, Device, Fault, Function, Staging, Stream, Urgency};
+use crate::cuda::device::{CELL_BYTES, Device, Fault, Function, Staging, Stream};
 use crate::cuda::execute::device_queue::Executor;
+use crate::cuda::execute::state_streams::StateStreams;
 use crate::cuda::execute::transfer::{Budget, DeviceBuffer, OwnMark, is_quiet};
 use crate::{Cancel, Executable, Precision, SymbolInput};
 
@@ -19,8 +20,6 @@ const ROWS_CELLS_MAX: usize = 1 << 21;
 pub const STATES_PINNED_BYTES_MAX: usize = 128 << 20;
 /// Least number of bars that tables reach. A symbol with more bars doubles it.
 const TABLE_BARS_LEAST: usize = 1 << 12;
-/// Streams that are kept for later states.
-const IDLE_STREAMS_MAX: usize = 16;
 /// A bar, and a symbol's last bar of a launch; see `kernels/cuda/one_bar.cuh`.
 const BAR: u32 = 1;
 const LAST_BAR: u32 = 2;
@@ -32,24 +31,6 @@ pub struct NewBar {
     pub columns: Vec<Vec<f64>>,
     /// Per symbol, whether it has a bar; `None` if all have.
     pub present: Option<Vec<bool>>,
-}
-
-/// Streams that no states use. A stream lives as long as its device.
-#[derive(Debug, Default)]
-pub(super) struct StateStreams(Mutex<Vec<Stream>>);
-
-impl StateStreams {
-    fn take(&self, device: &Arc<dyn Device>) -> Result<Stream, Fault> {
-        let idle = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.map_or_else(|| device.stream(Urgency::Interactive), Ok)
-    }
-
-    fn give_back(&self, stream: Stream) {
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE_STREAMS_MAX {
-            idle.push(stream);
-        }
-    }
 }
 
 /// Host memory that kernels read and write in place; released on drop, once no kernel uses it any more.
