@@ -219,6 +219,9 @@ mod tests {
         assert_eq!(pushes, 2_000);
         assert!((seconds / 2_000.0 - 1.0 - regret).abs() < 1e-9, "{regret}");
         assert!(seconds > all && seconds <= all * (1.0 + 2.0 / TRY_COST_SHARE) + 8.0, "{seconds}");
+        let mut again = router.clone();
+        while run(&mut again, 1, [1.0, 2.0, 0.5], 3)[2] == 0 {}
+        assert_eq!(run(&mut again, 50, [1.0, 2.0, 0.5], 3)[2], 50, "a try that was faster is repeated");
         let taken = run(&mut router, 2_000, [1.0, 2.0, 0.5], 3);
         // A try at the old time costs 7 seconds: after 128 times as many there is one.
         assert!(taken[2] > 2_000 - 7 * 128 - 20, "{taken:?}");
