@@ -221,7 +221,8 @@ mod tests {
         assert!(seconds > all && seconds <= all * (1.0 + 2.0 / TRY_COST_SHARE) + 8.0, "{seconds}");
         let mut again = router.clone();
         while run(&mut again, 1, [1.0, 2.0, 0.5], 3)[2] == 0 {}
-        assert_eq!(run(&mut again, 50, [1.0, 2.0, 0.5], 3)[2], 50, "a try that was faster is repeated");
+        let taken = run(&mut again, 50, [1.0, 2.0, 0.5], 3);
+        assert!(taken[2] >= 48, "a try that was faster is repeated, beside one of each other route: {taken:?}");
         let taken = run(&mut router, 2_000, [1.0, 2.0, 0.5], 3);
         // A try at the old time costs 7 seconds: after 128 times as many there is one.
         assert!(taken[2] > 2_000 - 7 * 128 - 20, "{taken:?}");
