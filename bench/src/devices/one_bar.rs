@@ -63,7 +63,7 @@ impl Report {
             match only {
                 Some(route) => {
                     best = best.min(all);
-                    let what = format!("one new bar of every symbol, {}", route.name());
+                    let what = format!("one new bar, {}", route.name());
                     self.time(&format!("one_bar_{}", route.name()), &what, median, "");
                 }
                 None => {
@@ -71,12 +71,12 @@ impl Report {
                     let taken: Vec<String> =
                         routing.routes.iter().map(|used| format!("{} {}", used.route.name(), used.pushes)).collect();
                     let more = format!(
-                        ", {:.1}% more than by the best route alone ({:.1}% by its own times); {}",
+                        ", regret {:.1}% against the best route alone, {:.1}% by its own times; {}",
                         regret * 100.0,
                         routing.regret * 100.0,
                         taken.join(", ")
                     );
-                    self.time("one_bar_routed", "one new bar of every symbol, routed", median, &more);
+                    self.time("one_bar_routed", "one new bar, routed", median, &more);
                     self.figure("one_bar_regret", regret);
                     self.figure("one_bar_regret_by_router", routing.regret);
                     for used in &routing.routes {
