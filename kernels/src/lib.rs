@@ -10,6 +10,8 @@ mod executable;
 mod pages;
 mod resident;
 mod resume;
+mod routed;
+mod routing;
 pub mod stages;
 mod streaming;
 
@@ -20,6 +22,8 @@ pub use engine::{Engine, EngineError};
 pub use executable::Executable;
 pub use pages::advise_large_pages;
 pub use resident::{Resident, ResidentError};
+pub use routed::{BARS_BEHIND_MAX, RoutedStates};
+pub use routing::{Route, RouteUse, Router, Routing};
 pub use trawl_terms::Precision;
 
 pub use resume::{Resumed, Resuming, State};

@@ -76,29 +76,61 @@ impl Resident {
     /// # Errors
     /// [`ResidentError`]; the state is then unchanged.
     pub fn push(&mut self, columns: &[&[f64]], present: Option<&[bool]>) -> Result<(), ResidentError> {
+        self.check(columns, present)?;
+        let (layout, advances) = self.parted(present);
+        self.tiles.par_iter_mut().with_min_len(TILES_TOGETHER).for_each_init(
+            || Scratch::new(layout.resident_layout()),
+            |scratch, tile| {
+                if advances(tile) {
+                    tile.push(layout.resident_layout(), scratch, columns);
+                }
+            },
+        );
+        Ok(())
+    }
+
+    /// As [`Self::push`], on the calling thread alone.
+    ///
+    /// # Errors
+    /// [`ResidentError`]; the state is then unchanged.
+    pub fn push_sequentially(&mut self, columns: &[&[f64]], present: Option<&[bool]>) -> Result<(), ResidentError> {
+        self.check(columns, present)?;
+        let (layout, advances) = self.parted(present);
+        let mut scratch = Scratch::new(layout.resident_layout());
+        for tile in self.tiles.iter_mut().filter(|tile| advances(tile)) {
+            tile.push(layout.resident_layout(), &mut scratch, columns);
+        }
+        Ok(())
+    }
+
+    /// Whether bars of this shape can be added.
+    ///
+    /// # Errors
+    /// [`ResidentError`].
+    pub(crate) fn check(&self, columns: &[&[f64]], present: Option<&[bool]>) -> Result<(), ResidentError> {
         let expected = self.places.len();
         let inputs = self.executable.inputs.len();
         if columns.len() != inputs {
             return Err(ResidentError::Columns { found: columns.len(), expected: inputs });
         }
         let counts = columns.iter().map(|c| c.len()).chain(present.map(<[bool]>::len));
-        if let Some(found) = counts.into_iter().find(|found| *found != expected) {
-            return Err(ResidentError::Symbols { found, expected });
+        match counts.into_iter().find(|found| *found != expected) {
+            Some(found) => Err(ResidentError::Symbols { found, expected }),
+            None => Ok(()),
         }
+    }
+
+    /// Separates symbols with a new bar from those without one; returns what tiles are laid out by, and which of them advance.
+    fn parted<'a>(
+        &mut self,
+        present: Option<&'a [bool]>,
+    ) -> (Executable, impl Fn(&ResidentTile) -> bool + Sync + use<'a>) {
         if let Some(present) = present {
             self.part(present);
         }
-        let layout = self.executable.resident_layout();
-        let advances = |tile: &ResidentTile| tile.symbols().next().is_some_and(|(_, s)| present.is_none_or(|p| p[s]));
-        self.tiles.par_iter_mut().with_min_len(TILES_TOGETHER).for_each_init(
-            || Scratch::new(layout),
-            |scratch, tile| {
-                if advances(tile) {
-                    tile.push(layout, scratch, columns);
-                }
-            },
-        );
-        Ok(())
+        let advances =
+            move |tile: &ResidentTile| tile.symbols().next().is_some_and(|(_, s)| present.is_none_or(|p| p[s]));
+        (self.executable.clone(), advances)
     }
 
     /// The value of an output at a symbol's last bar; NaN for a symbol without bars.

@@ -573,6 +573,13 @@ fn what_devices_gain_is_shown_and_called_simulated_on_the_test_driver() {
         let gathers = &report["figures"][format!("gathers_by_nccl_{devices}")];
         assert_eq!((&gathers["by_devices"], &gathers["by_host"]), (&2.into(), &0.into()), "{report}");
     }
+    // One new bar by each route; the first tries of five bars are most of the routed ones.
+    for name in ["one_bar_sequential_ms", "one_bar_threads_ms", "one_bar_device_ms", "one_bar_routed_ms"] {
+        assert!(figure(name) > 0.0, "{name}");
+    }
+    let routed = ["sequential", "threads", "device"].map(|route| figure(&format!("one_bar_routed_{route}")));
+    assert!(routed.iter().sum::<f64>() == 5.0 && routed.iter().all(|pushes| *pushes >= 1.0), "{report}");
+    assert!(figure("one_bar_regret").is_finite() && figure("one_bar_regret_by_router") >= -1.0, "{report}");
     assert!(figure("pinned_second_copied_bytes") < figure("pinned_first_copied_bytes") / 2.0, "{report}");
     assert!(figure("coherent_first_copied_bytes") < figure("pinned_first_copied_bytes") / 2.0, "{report}");
     // Kernels that take long enough to bring bars meanwhile.

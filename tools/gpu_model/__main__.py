@@ -29,7 +29,7 @@ BARS = 2_000
 LONG_BARS = 1_000_000
 
 # Plans whose parts are printed one by one.
-DETAILED = ("w1", "w1_every_bar", "atc", "long", "w1_f32", "w1_every_bar_f32", "atc_f32")
+DETAILED = ("w1", "w1_every_bar", "atc", "long", "w1_f32", "w1_every_bar_f32", "atc_f32", "w1_one_bar", "w1_one_bar_blocks")
 
 
 def find_nvdisasm():
@@ -70,7 +70,7 @@ def modelled(launches, functions, folder, architecture, device, cases):
         return figures.milliseconds(walks[0], device, symbols, bars)
 
     chunked = len(calls[0]) > 1
-    symbols, bars = (1, LONG_BARS) if chunked else (SYMBOLS, BARS)
+    symbols, bars = (1, LONG_BARS) if chunked else (SYMBOLS, 1 if calls[0][0].is_one_bar else BARS)
     lanes = figures.chunks_of(bars) if chunked else symbols
     for launch, walks in zip(launches, calls, strict=True):
         found[launch["name"]] = figures.figures(walks[-1], device, milliseconds(walks, symbols, bars), lanes)
@@ -115,6 +115,7 @@ def main():
         cases = compare.with_modelled(measured, times)
         error = compare.upper_error(cases)
         compare.print_table(found, DETAILED, device, SYMBOLS, BARS, error)
+        compare.print_one_bar(found, error)
         for plan, launches in plans.items():
             if len(launches) > 1 and plan in times:
                 print(f"{plan}: {len(launches)} kernels, {times[plan]:.3g} ms modelled (up to {times[plan] * error:.3g})")

@@ -35,6 +35,11 @@ class Walk:
     units: timing.F64Units = timing.MANY_UNITS
     differing: list = field(default_factory=list)
 
+    @property
+    def is_one_bar(self):
+        """Whether it advances states by a bar: what it costs is not spread over bars."""
+        return self.launch.get("one_bar", False)
+
     @cached_property
     def far_share(self):
         """Share of fetched lines that the multiprocessor's cache lacks, where the steady state's code exceeds it."""
@@ -55,7 +60,9 @@ class Walk:
         return bars if self.whole else min(bars, len(self.steps) * self.launch["tile"])
 
     def cycles_of(self, cost):
-        """With instructions' misses."""
+        """With instructions' misses. A kernel of one bar goes through its code once: no cache has it."""
+        if self.is_one_bar:
+            return cost.cycles + cost.lines * timing.FAR_MISS
         share = self.far_share
         return cost.cycles + cost.near_misses * (timing.NEAR_MISS * (1 - share) + timing.FAR_MISS * share)
 

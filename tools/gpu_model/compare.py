@@ -91,6 +91,16 @@ def print_table(found, detailed, device, symbols, bars, error):
                       f"{part['shared_bytes']} bytes of shared memory")  # fmt: skip
 
 
+def print_one_bar(found, error):
+    """What one new bar of every symbol takes from states that stay on the device."""
+    for name, figure in found.items():
+        if "kernel_us" in figure:
+            parts = {key.removesuffix("_us"): figure[key] for key in ("launch_us", "bars_us", "kernel_us", "values_us")}
+            text = ", ".join(f"{key} {us}" for key, us in parts.items())
+            print(f"{name.removesuffix('.0')}: one new bar of every symbol: {sum(parts.values()):.3g} us modelled ({text} us modelled; "
+                  f"kernel up to {figure['kernel_us'] * error:.3g})")  # fmt: skip
+
+
 def print_errors(cases, now):
     """Modelled against measured, for kernels that are still those that were measured and for those that were."""
     for case in cases:

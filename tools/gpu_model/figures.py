@@ -23,11 +23,14 @@ UNSEEN = 1.09
 CHUNK_BARS = 840
 LAUNCH_US = 3.0
 
+# Microseconds from a read of the host's memory to its answer beyond those of the device's own, assumed.
+HOST_READ_US = 1.2
+
 
 @dataclass(frozen=True)
 class Device:
     """Multiprocessors, GHz, bytes a second of a copy; of a multiprocessor: registers, bytes of shared memory, warps, blocks,
-    units of f64."""
+    units of f64; bytes a second to and from the host (data sheet of the bus, times 0.85)."""
 
     name: str
     multiprocessors: int
@@ -38,6 +41,7 @@ class Device:
     warps: int = 64
     blocks: int = 32
     units: timing.F64Units = timing.MANY_UNITS
+    host_bytes_per_s: float = 0.85 * 32e9
 
 
 # By compute capability. The H100's clock and copy are measured, the others' are of data sheets, the copy 0.85 of the sheet's.
@@ -45,8 +49,8 @@ DEVICES = {
     80: [Device("A100 SXM (data sheet)", 108, 1.41, 0.85 * 2.04e12, 164 * 1024)],
     89: [Device("L4 (data sheet)", 58, 2.04, 0.85 * 0.30e12, 100 * 1024, 65_536, 48, 24, timing.FEW_UNITS),
          Device("RTX 4090 (data sheet)", 128, 2.52, 0.85 * 1.008e12, 100 * 1024, 65_536, 48, 24, timing.FEW_UNITS)],
-    90: [Device("H100 SXM", 132, 1.98, 3.00e12, 228 * 1024)],
-    100: [Device("B200 (data sheet)", 148, 1.97, 0.85 * 8.0e12, 228 * 1024)],
+    90: [Device("H100 SXM", 132, 1.98, 3.00e12, 228 * 1024, host_bytes_per_s=0.85 * 64e9)],
+    100: [Device("B200 (data sheet)", 148, 1.97, 0.85 * 8.0e12, 228 * 1024, host_bytes_per_s=0.85 * 64e9)],
 }  # fmt: skip
 
 
@@ -87,9 +91,27 @@ def milliseconds(walk, device, symbols, bars):
     cycles = full * wave_cycles(walk, bars, slots)
     if rest:
         cycles += wave_cycles(walk, bars, math.ceil(rest / device.multiprocessors))
+    if walk.is_one_bar:
+        # The states that it reads and writes; the bars and values, which are the host's, are a part of it.
+        return max(1e3 * blocks * walk.total(bars, "global_bytes") / device.bytes_per_s, 1e-6 * cycles / device.ghz)
     written = walk.launch["outputs"] * (bars if walk.launch["every_bar"] else 1)
     moved = walk.launch["number_bytes"] * symbols * (walk.launch["columns"] * walk.bars_read(bars) + written)
     return max(1e3 * moved / device.bytes_per_s, 1e-6 * cycles / device.ghz)
+
+
+def one_bar_us(walk, device, symbols):
+    """Microseconds of one new bar of every symbol: until the kernel begins and has its bars, the bars' way to the device, the
+    kernel over bars that are there, the values' way to the host. Added up, as if nothing overlapped."""
+    lanes = BLOCK_SYMBOLS * math.ceil(symbols / BLOCK_SYMBOLS)
+    # A flag of four bytes beside each symbol's bars.
+    told = lanes * (walk.launch["number_bytes"] * walk.launch["columns"] + 4)
+    values = lanes * walk.launch["number_bytes"] * walk.launch["outputs"]
+    return {
+        "launch_us": LAUNCH_US + HOST_READ_US,
+        "bars_us": rounded(1e6 * told / device.host_bytes_per_s),
+        "kernel_us": rounded(1e3 * milliseconds(walk, device, symbols, 1)),
+        "values_us": rounded(1e6 * values / device.host_bytes_per_s),
+    }
 
 
 def chunks_of(bars):
@@ -116,6 +138,9 @@ def figures(walk, device, ms, symbols):
     # Steps on whole tiles of which finite windows are wanted.
     tiles = launch["bars"] // tile
     tail = range(steady.stop, tiles) if len(steady) else range(min(len(walk.steps), tiles - launch["tail"] // tile))
+    if walk.is_one_bar:
+        # All steps of the one bar.
+        steady, tail, tile = range(len(walk.steps)), range(0), 1 / max(1, len(walk.steps))
     parts = []
     for warp in range(launch["warps"]):
         part = walk.part(warp, steady)
@@ -133,7 +158,7 @@ def figures(walk, device, ms, symbols):
     blocks = math.ceil(symbols / BLOCK_SYMBOLS)
     return {
         "ms": rounded(ms),
-        "cycles": rounded(walk.steady_cycles),
+        "cycles": rounded(walk.block_cycles(1) if walk.is_one_bar else walk.steady_cycles),
         "parts": parts,
         "registers": launch["registers"],
         "shared_bytes": launch["shared_bytes"],
@@ -146,5 +171,6 @@ def figures(walk, device, ms, symbols):
         "spilled_bytes": launch["spilled_bytes"],
         "contractions": len(checks.unexplained_dfma(walk.code)),
         "wrong_outputs": len(walk.differing),
+        **(one_bar_us(walk, device, symbols) if walk.is_one_bar else {}),
         **({"doubles": sum(i.opcode in timing.F64 for i in walk.code.instructions)} if launch["number_bytes"] == 4 else {}),
     }

@@ -11,6 +11,7 @@ from sass import INSTRUCTION_BYTES, NO_SCOREBOARD, SCOREBOARDS
 F64 = {"DADD", "DMUL", "DFMA", "DSETP"}
 SHARED = {"LDS", "STS"}
 GENERIC = {"LD", "ST"}
+GLOBAL = {"LDG", "STG"}
 
 # Cycles until a result is written, by opcode; published figures for this generation, not calibrated.
 WRITTEN = {
@@ -73,7 +74,8 @@ FAR_MISS = 88.0
 @dataclass
 class Cost:
     """Of some instructions of one warp: cycles without misses, instructions issued, those of f64, bytes of shared memory,
-    generic and local accesses, lines that the near cache lacks; cycles and instructions until copies were begun."""
+    generic and local accesses, bytes of global memory, lines of code, and those that the near cache lacks; cycles and
+    instructions until copies were begun."""
 
     cycles: float = 0.0
     instructions: int = 0
@@ -81,6 +83,7 @@ class Cost:
     shared_bytes: int = 0
     generic: int = 0
     local: int = 0
+    global_bytes: int = 0
     lines: int = 0
     near_misses: int = 0
     fetch_cycles: float = 0.0
@@ -166,6 +169,8 @@ class Clock:
                     cost.generic += 1
                 elif i.opcode in ("LDL", "STL"):
                     cost.local += 1
+                elif i.opcode in GLOBAL:
+                    cost.global_bytes += _bytes_of(i)
                 elif i.opcode == "LDGSTS":
                     copied = now + COPIED
                 elif i.opcode == "LDGDEPBAR":

@@ -1,5 +1,5 @@
 //! `trawl bench devices`: what a user's devices gain by overlap, streams, memory modes, residence, launch graphs, bars brought ahead,
-//! gathering, and each other; with `--soak` whether anything grows. `tune` finds the settings for one device.
+//! gathering, each other, and for one new bar; with `--soak` whether anything grows. `tune` finds the settings for one device.
 //!
 //! Every run's bits are compared with those of the first. Times of the driver for tests are called simulated: nothing was measured.
 
@@ -7,6 +7,7 @@
 #![deny(clippy::print_stdout)]
 
 mod features;
+mod one_bar;
 mod soak;
 pub mod tune;
 mod work;
@@ -144,6 +145,7 @@ pub fn run(args: &Args, open: OpenFleet<'_>) -> Result<ExitCode> {
             report.prefetching(&work, &usual, &opened, args.repeats, &mut want)?;
             report.gathering(&work, &usual, &opened, (count, args.repeats), &mut want)?;
             report.devices(&work, &usual, &opened, (count, args.repeats), &mut want)?;
+            report.one_bar(&work, &usual, &opened)?;
         }
     }
     if let Some(path) = &args.report {

@@ -22,8 +22,8 @@ pub(super) struct Market {
 
 /// A program over a market, cut into parts.
 pub(super) struct Work<'a> {
-    program: Executable,
-    symbols: Vec<SymbolInput<'a>>,
+    pub program: Executable,
+    pub symbols: Vec<SymbolInput<'a>>,
     names: Vec<&'a str>,
 }
 

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trawl_kernels::cuda::{
-    CompileError, Compiled, Compiler, Constants, Kernel, Limits, Market, REGISTERS_MAX, Resources, Search, Sequence,
-    Wanted,
+    CompileError, Compiled, Compiler, Constants, Kernel, Limits, Market, OneBar, REGISTERS_MAX, Resources, Search,
+    Sequence, Wanted,
 };
 use trawl_kernels::{Precision, SymbolInput};
 
@@ -132,11 +132,18 @@ fn short_kernels(items: &[&str]) -> Vec<(String, Kernel)> {
     fused.calls.into_iter().map(|call| (call.lowered.kernel.name.clone(), call.lowered.kernel)).collect()
 }
 
+/// The kernel of a plan's states.
+fn one_bar_kernel(items: Vec<String>) -> (String, Kernel) {
+    let kernel = OneBar::new(&program(&items)).unwrap_or_else(|e| panic!("{items:?}: {e}")).lowered.kernel;
+    (kernel.name.clone(), kernel)
+}
+
 #[test]
 fn kernels_compile_without_spills_and_within_their_registers() {
     let plans = PLANS.iter().map(|items| items.iter().map(|item| (*item).to_owned()).collect());
     let mut kernels = kernels(plans.chain(catalogue()));
     kernels.extend(PLANS.iter().flat_map(|items| short_kernels(items)));
+    kernels.extend(PLANS.iter().map(|items| items.iter().map(|item| (*item).to_owned()).collect()).map(one_bar_kernel));
     let mut most = Resources::default();
     let mut wrong = Vec::new();
     for (kernel, taken) in resources(&kernels) {

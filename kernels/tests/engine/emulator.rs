@@ -181,6 +181,8 @@ impl Launcher for Emulator {
         };
         if problem.is_null() {
             memory.out.copy_from_slice(&out.numbers());
+            // States are in it, if the kernel has any that stay.
+            memory.scratch.copy_from_slice(&scratch.numbers());
             return Ok(());
         }
         // SAFETY: a text that is valid until the next launch.

@@ -4,8 +4,11 @@
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use trawl_kernels::cuda::{BarsSource, Cache, Device as _, Executor, ExecutorOptions, Fault, MemoryMode, Sequence};
+use trawl_kernels::cuda::{
+    BarsSource, Cache, Device as _, Executor, ExecutorOptions, Fault, MemoryMode, Place, Sequence, Urgency,
+};
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_from};
 use trawl_plan::Program;
@@ -284,5 +287,31 @@ fn what_the_driver_refuses_is_named() {
         assert!(needed_bytes < free_bytes, "{text}");
         assert_eq!(world.device.counts().used_bytes, 0);
         world.device.trim().expect("a healthy device");
+    }
+}
+
+#[test]
+fn shared_memory_is_not_used_again_before_the_work_in_front_of_its_release_is_over() {
+    const CELLS: usize = 1_000;
+    for place in [Place::Host, Place::Managed] {
+        // The copy takes a second.
+        let device = Watched::new("card=gh200 copy_bytes_per_s=8000");
+        let stream = device.stream(Urgency::Batch).expect("a stream");
+        let staging = device.stage(CELLS).expect("pinned memory");
+        let to = device.allocate(stream, CELLS).expect("memory");
+        let of_size = || device.allocate_shared(place, CELLS).expect("shared memory");
+        let first = of_size();
+        let address = first.at(0);
+        device.copy_in(stream, (&staging, 0), (&to, 0), CELLS).expect("a copy");
+        device.release(stream, first);
+        let second = of_size();
+        assert_ne!(second.at(0), address, "{place:?}: what the stream may still read is used again");
+        let mark = device.mark(stream).expect("a mark");
+        assert!(device.wait(&mark, Instant::now() + Duration::from_secs(60)).expect("a healthy device"));
+        let third = of_size();
+        assert_eq!(third.at(0), address, "{place:?}: what nobody reads any more is not used again");
+        [to, second, third].into_iter().for_each(|memory| device.release(stream, memory));
+        device.forget(mark);
+        device.unstage(staging);
     }
 }

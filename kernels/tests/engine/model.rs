@@ -8,13 +8,14 @@ use std::sync::Mutex;
 
 use serde_json::{Value, json};
 use trawl_kernels::cuda::{
-    Bound, CHUNK_BARS, Compiled, Constants, Cut, Kernel, Launch, Launcher, Limits, Lowered, Market, Pointers,
+    Bound, CHUNK_BARS, Compiled, Constants, Cut, Kernel, Launch, Launcher, Limits, Lowered, Market, OneBar, Pointers,
     Resources, Sequence, Series, Wanted,
 };
 use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::catalogue::{Function, functions, sample};
 
 use crate::compile::{ARCHITECTURE, SCREEN, compiled, python};
+use crate::emulator::Emulator;
 use crate::fused::{inputs, market, program};
 
 /// Bars of the model's symbol before those that finite windows are wanted from: past the seeds of every recursive step.
@@ -26,6 +27,11 @@ const MANY_SYMBOLS: usize = 10_016;
 /// Bars of the market that estimates are for, and the most that the model's symbol has behind its settled ones.
 const MANY_BARS: usize = 2_000;
 const REACH_MAX: usize = 400;
+
+/// Bars that are added to W1's states: one of a prime number, at which no window begins a block, and one divisible by
+/// the periods of all of its windows (20, 14, 10, 3).
+const ONE_BAR: usize = 421;
+const ONE_BAR_BLOCKS: usize = 420;
 
 /// Chunks of the model's long symbol: the first, which differs, and two to measure the cost of a preceding chunk.
 const CHUNKS_WALKED: usize = 3;
@@ -209,6 +215,59 @@ fn record(folder: &Path, plan: &str, items: &[String], way: Way) -> Batch {
     (recorder.written.into_inner().expect("no test died with it"), kernels.collect())
 }
 
+/// Records the launch that adds bar `bar` to states of a plan over one symbol, which the emulator has walked so far.
+fn record_one_bar(folder: &Path, plan: &str, items: &[String], bar: usize) -> Batch {
+    let program = program(items);
+    let one = OneBar::new(&program).unwrap_or_else(|e| panic!("{items:?}: {e}"));
+    let kernel = &one.lowered.kernel;
+    let series = market(&[bar + 1], 1);
+    let symbols = inputs(&program, &series, &[]);
+    let expected = Executable::new(&program, Precision::F64).evaluate_last(&symbols, &NoCancel).expect("not cancelled");
+    let recorder = Recorder {
+        folder: folder.to_owned(),
+        plan: plan.to_owned(),
+        expected: expected[0].iter().enumerate().map(|(output, value)| (0, output, *value)).collect(),
+        shared_bytes: Vec::new(),
+        lanes: vec![0],
+        written: Mutex::default(),
+    };
+    let emulator = Emulator::new(&BTreeMap::from([(kernel.name.clone(), kernel.source.clone())]));
+    let mut launch = one.launch(1, MANY_BARS);
+    let (mut out, mut scratch) = (vec![f64::NAN; launch.out_len], vec![f64::NAN; launch.scratch_len]);
+    let lanes = launch.output_stride();
+    let rows: [(usize, usize, &dyn Launcher); 2] = [(0, bar, &emulator), (bar, 1, &recorder)];
+    for (first, rows, launcher) in rows {
+        let row = |column: &[f64]| -> Vec<f64> {
+            column[first..first + rows]
+                .iter()
+                .flat_map(|x| (0..lanes).map(|lane| if lane == 0 { *x } else { 0.0 }))
+                .collect()
+        };
+        let columns: Vec<Vec<f64>> = symbols[0].columns.iter().map(|column| row(column)).collect();
+        // The last bar's values are wanted.
+        let flags: Vec<i32> = (0..rows * lanes)
+            .map(|at| if at % lanes > 0 { 0 } else { 1 + i32::from(at / lanes + 1 == rows) })
+            .collect();
+        launch.set_rows(rows, first == 0);
+        let memory = Bound {
+            columns: columns.iter().map(Vec::as_slice).collect(),
+            out: &mut out,
+            scratch: &mut scratch,
+            table: &launch.table,
+            first_row: &[],
+            visible: &flags,
+            tail: &[],
+        };
+        launcher.run(&one.lowered, &launch, memory).unwrap_or_else(|e| panic!("{e}"));
+    }
+    let mut written = recorder.written.into_inner().expect("no test died with it");
+    for launch in &mut written {
+        launch["one_bar"] = json!(true);
+        (launch["bars"], launch["tail"]) = (json!(1), json!(0));
+    }
+    (written, BTreeMap::from([(kernel.name.clone(), kernel.clone())]))
+}
+
 /// As [`record`], for a plan over chunks of one symbol; series passed between kernels are named by call and output.
 fn record_chunks(folder: &Path, plan: &str, items: &[String]) -> Batch {
     let program = program(items);
@@ -280,6 +339,11 @@ fn batches(folder: &Path, architecture: u32) -> Vec<Batch> {
         (launches.concat(), kernels.into_iter().flatten().collect())
     };
     let mut batches = vec![record_chunks(folder, "long", &owned(SCREEN)), together(&named), together(&short)];
+    // The states of W1: at most bars, and where the blocks of all its windows begin.
+    let one_bar = |(plan, bar)| record_one_bar(folder, plan, &owned(SCREEN), bar);
+    let (launches, kernels): (Vec<_>, Vec<_>) =
+        [("w1_one_bar", ONE_BAR), ("w1_one_bar_blocks", ONE_BAR_BLOCKS)].map(one_bar).into_iter().unzip();
+    batches.push((launches.concat(), kernels.into_iter().flatten().collect()));
     batches.extend(alone.chunks(BATCH_PLANS).map(together));
     batches
 }

@@ -281,7 +281,7 @@ fn a_cancelled_call_tells_the_rest_so() {
 }
 
 /// A plan of more numbers than the 32 KiB of arguments that a kernel takes.
-fn many_numbers() -> Program {
+pub fn many_numbers() -> Program {
     let mut graph = Graph::default();
     let mut sum = graph.add(Op::Column(0), &[], Kind::Num);
     for i in 0..5_000 {

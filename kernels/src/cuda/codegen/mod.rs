@@ -7,6 +7,7 @@ pub(super) mod family_text;
 pub(super) mod headers;
 pub(super) mod lower;
 pub(super) mod number;
+pub(super) mod one_bar;
 pub(super) mod part_text;
 pub(super) mod ring_slots;
 pub(super) mod step_abi;

@@ -220,15 +220,15 @@ pub struct Launch {
     pub tail: Vec<i32>,
     /// The bars of each lane, if lanes are chunks.
     pub chunks: Option<Arc<Chunks>>,
-    out_stride: i64,
-    scratch_slots: i64,
-    ring_slots: i32,
-    all: i32,
-    precision: Precision,
-    doubles: Vec<f64>,
-    wides: Vec<f64>,
-    ints: Vec<i32>,
-    rings: Vec<u32>,
+    pub(super) out_stride: i64,
+    pub(super) scratch_slots: i64,
+    pub(super) ring_slots: i32,
+    pub(super) all: i32,
+    pub(super) precision: Precision,
+    pub(super) doubles: Vec<f64>,
+    pub(super) wides: Vec<f64>,
+    pub(super) ints: Vec<i32>,
+    pub(super) rings: Vec<u32>,
 }
 
 impl Lowered {
@@ -266,7 +266,7 @@ impl Lowered {
                 *taken += rows;
             }
         }
-        let (table, ints) = self.tables(market);
+        let (table, ints) = self.tables_of(market.longest(), market.chunks.as_deref());
         let tail = |group: &[i32]| match wanted {
             Wanted::All => 0,
             Wanted::Last => {
@@ -296,9 +296,8 @@ impl Lowered {
         }
     }
 
-    /// The tables over a market's bars, concatenated, and the integers with their offsets.
-    fn tables(&self, market: &Market) -> (Vec<f64>, Vec<i32>) {
-        let bars = market.longest();
+    /// The tables over so many bars, concatenated, and the integers with their offsets.
+    pub(super) fn tables_of(&self, bars: usize, chunks: Option<&Chunks>) -> (Vec<f64>, Vec<i32>) {
         let mut ints = self.values.ints.clone();
         let mut table: Vec<f64> = Vec::new();
         let mut made: Vec<(Table, usize)> = Vec::new();
@@ -308,7 +307,7 @@ impl Lowered {
                 let at = table.len();
                 match used.table {
                     Table::Circles => table.extend(circle_table()),
-                    Table::Lanes => table.extend(market.chunks.iter().flat_map(|chunks| chunks.table())),
+                    Table::Lanes => table.extend(chunks.iter().flat_map(|chunks| chunks.table())),
                     Table::Growth { rate, cutout } => {
                         table.extend((0..bars.max(1)).map(|bar| growth_of(rate.value(), cutout, bar)));
                     }

@@ -14,6 +14,7 @@ pub(super) mod launcher;
 pub(super) mod memory_mode;
 mod numa;
 mod shared_memory;
+mod state_launch;
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};

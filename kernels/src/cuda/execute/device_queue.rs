@@ -23,6 +23,7 @@ use crate::cuda::execute::placement::{self, Placement};
 use crate::cuda::execute::policy::Lowering;
 use crate::cuda::execute::programs::Programs;
 use crate::cuda::execute::request::{BarsSource, Request, RequestEvent, RequestPart};
+use crate::cuda::execute::state_streams::StateStreams;
 use crate::cuda::execute::transfer::{Budget, Lent, Pool};
 use crate::stages::Stages;
 use crate::{Cancel, Executable, SymbolInput};
@@ -120,6 +121,7 @@ pub struct Executor {
     pub(super) placement: Box<dyn Placement>,
     pub(super) graphs: Arc<Graphs>,
     pub(super) paying: Paying,
+    pub(super) state_streams: Arc<StateStreams>,
     /// Why it has its memory mode.
     mode_reason: &'static str,
     /// Maximum batches of one request in flight.
@@ -161,6 +163,7 @@ impl Executor {
             programs: Programs::new(Arc::clone(&device), cache.into())?,
             resident: ResidentColumns::new(bytes_max / RESIDENT_SHARE),
             paying: Paying::default(),
+            state_streams: Arc::default(),
             graphs: Arc::new(Graphs::new(Arc::clone(&device), options.graphs)),
             budget,
             device,

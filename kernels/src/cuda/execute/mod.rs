@@ -19,5 +19,7 @@ pub(super) mod prefetch;
 pub(super) mod programs;
 pub(super) mod request;
 pub(super) mod sequence;
+mod state_streams;
+pub(super) mod states;
 pub(super) mod transfer;
 pub(super) mod tuning;

@@ -253,6 +253,14 @@ impl Programs {
         Ok(made)
     }
 
+    /// A kernel that belongs to no sequence, compiled if necessary.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn kernel(&self, kernel: &Kernel) -> Result<Function, Fault> {
+        self.loader.get(kernel)
+    }
+
     /// Starts compiling and loading the single-primitive kernels of `programs` in the background, in `f64`: those of `f32`
     /// are compiled on demand.
     pub fn warm(&self, programs: Vec<Program>) {

@@ -59,6 +59,29 @@ pub(super) struct DeviceBuffer {
 static NOTHING: Memory = Memory { address: 0, cells: 0, place: Place::Device };
 
 impl DeviceBuffer {
+    /// Memory of the device's own, which counts against the budget.
+    pub fn new(device: &Arc<dyn Device>, budget: &Arc<Budget>, stream: Stream, cells: usize) -> Result<Self, Fault> {
+        Self::by((device, budget, stream), cells, || device.allocate(stream, cells))
+    }
+
+    fn by(
+        (device, budget, stream): (&Arc<dyn Device>, &Arc<Budget>, Stream),
+        cells: usize,
+        allocate: impl FnOnce() -> Result<Memory, Fault>,
+    ) -> Result<Self, Fault> {
+        let bytes = (cells * CELL_BYTES) as u64;
+        budget.take(bytes)?;
+        match allocate() {
+            Ok(memory) => {
+                Ok(Self { device: Arc::clone(device), budget: Arc::clone(budget), stream, memory: Some(memory) })
+            }
+            Err(fault) => {
+                budget.give_back(bytes);
+                Err(fault)
+            }
+        }
+    }
+
     pub fn memory(&self) -> &Memory {
         self.memory.as_ref().unwrap_or(&NOTHING)
     }
@@ -116,6 +139,15 @@ impl Drop for OwnMark {
         if let Some(mark) = self.mark.take() {
             self.device.forget(mark);
         }
+    }
+}
+
+/// Whether the device does nothing of a stream any more, so that host memory that its work uses may be released.
+pub(super) fn is_quiet(device: &Arc<dyn Device>, stream: Stream) -> bool {
+    match OwnMark::new(device, stream) {
+        Ok(mark) => matches!(mark.wait_for(CLOSING_MAX), Ok(true) | Err(Fault::Lost(_))),
+        // Of a context that has ended.
+        Err(fault) => matches!(fault, Fault::Lost(_)),
     }
 }
 
@@ -189,15 +221,6 @@ impl Track {
         })
     }
 
-    /// Whether the device does nothing of this stream any more, so that its buffers may be released.
-    fn is_quiet(&self) -> bool {
-        match self.mark() {
-            Ok(mark) => matches!(mark.wait_for(CLOSING_MAX), Ok(true) | Err(Fault::Lost(_))),
-            // Of a context that has ended.
-            Err(fault) => matches!(fault, Fault::Lost(_)),
-        }
-    }
-
     /// Releases the buffers, which the device does not use any more.
     fn release(self) {
         let Self { device, inward, outward, .. } = self;
@@ -225,20 +248,7 @@ impl Track {
         cells: usize,
         allocate: impl FnOnce() -> Result<Memory, Fault>,
     ) -> Result<DeviceBuffer, Fault> {
-        let bytes = (cells * CELL_BYTES) as u64;
-        self.budget.take(bytes)?;
-        match allocate() {
-            Ok(memory) => Ok(DeviceBuffer {
-                device: Arc::clone(&self.device),
-                budget: Arc::clone(&self.budget),
-                stream: self.stream,
-                memory: Some(memory),
-            }),
-            Err(fault) => {
-                self.budget.give_back(bytes);
-                Err(fault)
-            }
-        }
+        DeviceBuffer::by((&self.device, &self.budget, self.stream), cells, allocate)
     }
 
     pub fn mark(&self) -> Result<OwnMark, Fault> {
@@ -400,7 +410,7 @@ impl Pool {
             state.is_closed = true;
             std::mem::take(&mut state.idle)
         };
-        let is_quiet = idle.iter().flatten().all(Track::is_quiet);
+        let is_quiet = idle.iter().flatten().all(|track| is_quiet(&track.device, track.stream));
         let (kept, released) = if is_quiet { (Default::default(), idle) } else { (idle, Default::default()) };
         released.into_iter().flatten().for_each(Track::release);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
