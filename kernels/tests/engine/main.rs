@@ -36,5 +36,6 @@ mod resident;
 mod resume;
 mod rich;
 mod scaling;
+mod tensors;
 mod trend;
 mod watched;

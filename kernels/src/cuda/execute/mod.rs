@@ -19,5 +19,7 @@ pub(super) mod prefetch;
 pub(super) mod programs;
 pub(super) mod request;
 pub(super) mod sequence;
+pub(super) mod table;
+pub(super) mod tensors;
 pub(super) mod transfer;
 pub(super) mod tuning;

@@ -253,6 +253,14 @@ impl Programs {
         Ok(made)
     }
 
+    /// A kernel that is the same for every program, compiled if need be.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn kernel(&self, kernel: &Kernel) -> Result<Function, Fault> {
+        self.loader.get(kernel)
+    }
+
     /// Starts compiling and loading the single-primitive kernels of `programs` in the background, in `f64`: those of `f32`
     /// are compiled on demand.
     pub fn warm(&self, programs: Vec<Program>) {

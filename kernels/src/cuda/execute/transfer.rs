@@ -59,6 +59,37 @@ pub(super) struct DeviceBuffer {
 static NOTHING: Memory = Memory { address: 0, cells: 0, place: Place::Device };
 
 impl DeviceBuffer {
+    /// Memory of a device within its budget, released behind the work of `stream`.
+    pub fn new(
+        device: &Arc<dyn Device>,
+        budget: &Arc<Budget>,
+        stream: Stream,
+        cells: usize,
+        allocate: impl FnOnce() -> Result<Memory, Fault>,
+    ) -> Result<Self, Fault> {
+        let bytes = (cells * CELL_BYTES) as u64;
+        budget.take(bytes)?;
+        match allocate() {
+            Ok(memory) => {
+                Ok(Self { device: Arc::clone(device), budget: Arc::clone(budget), stream, memory: Some(memory) })
+            }
+            Err(fault) => {
+                budget.give_back(bytes);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Other memory within the same budget.
+    pub fn beside(
+        &self,
+        stream: Stream,
+        cells: usize,
+        allocate: impl FnOnce() -> Result<Memory, Fault>,
+    ) -> Result<Self, Fault> {
+        Self::new(&self.device, &self.budget, stream, cells, allocate)
+    }
+
     pub fn memory(&self) -> &Memory {
         self.memory.as_ref().unwrap_or(&NOTHING)
     }
@@ -205,39 +236,18 @@ impl Track {
     }
 
     pub fn allocate(&self, cells: usize) -> Result<DeviceBuffer, Fault> {
-        self.allocate_by(cells, || self.device.allocate(self.stream, cells))
+        DeviceBuffer::new(&self.device, &self.budget, self.stream, cells, || self.device.allocate(self.stream, cells))
     }
 
     /// Allocates outside of the device's own memory; it counts against the same budget.
     pub fn allocate_shared(&self, place: Place, cells: usize) -> Result<DeviceBuffer, Fault> {
-        self.allocate_by(cells, || self.device.allocate_shared(place, cells))
+        DeviceBuffer::new(&self.device, &self.budget, self.stream, cells, || self.device.allocate_shared(place, cells))
     }
 
     /// Lets `work` write all cells of such memory, before any work that reads it is enqueued.
     pub fn write(&self, held: &mut DeviceBuffer, work: &mut dyn FnMut(&mut [u64])) {
         if let Some(memory) = &mut held.memory {
             self.device.write(memory, work);
-        }
-    }
-
-    fn allocate_by(
-        &self,
-        cells: usize,
-        allocate: impl FnOnce() -> Result<Memory, Fault>,
-    ) -> Result<DeviceBuffer, Fault> {
-        let bytes = (cells * CELL_BYTES) as u64;
-        self.budget.take(bytes)?;
-        match allocate() {
-            Ok(memory) => Ok(DeviceBuffer {
-                device: Arc::clone(&self.device),
-                budget: Arc::clone(&self.budget),
-                stream: self.stream,
-                memory: Some(memory),
-            }),
-            Err(fault) => {
-                self.budget.give_back(bytes);
-                Err(fault)
-            }
         }
     }
 
