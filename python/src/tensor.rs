@@ -365,7 +365,8 @@ impl Tensor {
 
     fn __repr__(&self) -> String {
         let lengths: Vec<String> = self.shape.iter().map(usize::to_string).collect();
-        let place = if matches!(*self.values, Values::Device(..)) { format!(" {}", self.device()) } else { String::new() };
+        let place =
+            if matches!(*self.values, Values::Device(..)) { format!(" {}", self.device()) } else { String::new() };
         format!("<Tensor {} [{}]{place}>", self.values.kind().names().2, lengths.join(", "))
     }
 }

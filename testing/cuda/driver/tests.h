@@ -104,6 +104,14 @@ bool trawl_test_run(int ordinal, void* handle) {
     return stream->work.empty();
 }
 
+// A fault as of a kernel of another library: the context has ended.
+void trawl_test_end(int ordinal) {
+    Device* device = device_of(ordinal);
+    if (!device) abort();
+    std::lock_guard<std::recursive_mutex> guard(device->mutex);
+    device->end_with(ILLEGAL_ADDRESS, "by a test");
+}
+
 void trawl_test_destroy(int ordinal, void* handle) {
     Device* device = device_of(ordinal);
     if (!device) abort();
