@@ -41,7 +41,7 @@ def test_a_study_is_the_command_lines(cli):
 
 def test_a_sweep_has_a_row_for_each_combination():
     answer = tw.sweep("us5", where="sma(fast) > sma(slow)", over={"fast": "5:15:5", "slow": [20, 50]}, as_of=AS_OF,
-                      sweep_where="fast < slow")  # fmt: skip
+                      sweep_where=["fast < slow", "slow > 0"])  # fmt: skip
     assert len(answer) == 30 and answer.df.columns[1:3] == ["fast", "slow"]
 
 

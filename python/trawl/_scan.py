@@ -52,7 +52,7 @@ def scan(
     lets: Mapping[str, str] | None = None,
     defs: Mapping[str, str] | None = None,
     sweep: Mapping[str, Values] | None = None,
-    sweep_where: str | None = None,
+    sweep_where: str | Sequence[str] | None = None,
     best: str | None = None,
     keep: int | None = None,
     as_of: Time = None,
@@ -112,7 +112,7 @@ def sweep(
     """Scans for every combination of the values of ``over``; the answer has a row for each symbol and combination.
 
     ``best='roc(close, n)'`` with ``keep=1`` keeps for each symbol the combination with the largest value; ``sweep_where`` is a
-    condition on the combinations, such as ``'fast < slow'``. Everything else is as in :func:`scan`.
+    condition on the combinations, such as ``'fast < slow'``, or several of them. Everything else is as in :func:`scan`.
 
     >>> import trawl as tw
     >>> answer = tw.sweep("us5", where="crosses_above(sma(close, fast), sma(close, slow))", as_of="2013-02-22",
