@@ -107,10 +107,11 @@ def test_the_bits_are_those_of_main_memory_and_never_left_the_device():
             assert len(there) == len(here) > 100 and there.names == here.names and there.labels == here.labels
             assert there.scaler == here.scaler and there.index.equals(here.index)
             taken = [Taken(tensor.__dlpack__()) for tensor in (there.x, there.mask, there.y)]
-            size = sum(one.bytes for one in taken)
-            # What decides about rows, of five symbols at every bar, and what cross-sections are made of: in rows of 32 symbols.
+            # What left the device decides about rows, or is made cross-sections of: the other three features add nothing to it.
             left = after.bytes_out - before.bytes_out
-            assert left < 32 * 8 * 600 * 8, (left, size)
+            tw.features("us5", {"strength": SELECT["strength"]}, device="cuda", **{**ASKED, **named})
+            assert counts().bytes_out - after.bytes_out == left, (left, sum(one.bytes for one in taken))
+            after = counts()
             here_bytes = [host_bytes(tensor) for tensor in (here.x, here.mask, here.y)]
             assert [one.read() for one in taken] == here_bytes
             assert [one.shape for one in taken] == [list(tensor.shape) for tensor in (here.x, here.mask, here.y)]
@@ -192,13 +193,14 @@ def test_memory_lives_as_long_as_somebody_uses_it_and_no_longer():
         tw._native.close_devices()
         assert taken.read() == want
         # The library gave it back, while its stream still uses it.
-        keeps = of("cuda", window=2)
+        context = ctypes.c_void_p()
+        assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and driver.cuCtxSetCurrent(context) == 0
         driver.trawl_test_block(0, stream)
         taken.end()
+        again = of("cuda", window=2)
         assert taken.read() == want
         driver.trawl_test_go_on(0)
-        again = of("cuda", window=2)
-        assert taken.read() is None
+        assert driver.cuCtxSynchronize() == 0 and taken.read() is None
         """,
         "when=late",
     )
@@ -240,14 +242,14 @@ def test_a_device_that_is_too_small_is_a_mistake_with_what_to_do():
     run(
         """
         try:
-            of("cuda", window=400)
+            of("cuda", window=2000)
         except tw.Mistake as mistake:
             assert "out of memory" in str(mistake) and "device='cpu'" in mistake.help, mistake
         else:
             raise AssertionError("there is no room for it")
         assert len(of("cuda", window=2, start="2013-02-01")) > 0
         """,
-        "memory=8000000",
+        "memory=24000000",
     )
 
 
@@ -258,7 +260,7 @@ def test_the_second_device_by_its_number():
         assert found.x.device == "cuda:1" and Taken(found.x.__dlpack__()).read(1) == host_bytes(of("cpu").x)
         assert counts(0).launches == 0 and counts(1).launches > 0
         """,
-        ";",
+        "when=late;when=late",
     )
 
 
