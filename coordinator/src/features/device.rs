@@ -139,10 +139,10 @@ mod tests {
     /// Columns and constants, cross-sections, bars of weeks, adjusted bars, rows that are read late, one precision and the other.
     const SCANS: [&str; 5] = [
         "where = 'close > sma(20)'\nselect = ['roc(5) as roc', 'close > sma(50) as up', 'xs_rank(roc(10)) as strength']",
-        "where = 'true'\nselect = ['close', '1 + 1 as two', 'tf(\"1w\", rsi(5)) as weekly', 'rsi(14) as r', 'log(close - 200) as l']",
-        "where = 'volume > sma(volume, 20)'\nuniverse = 'close > 50'\nmax_age = '3'\nselect = ['atr(14) as a', 'sma(20) as s']",
-        "where = 'true'\nprecision = 'f32'\nselect = ['ema(close, 20) as e', 'close as c', 'macd().hist as h']",
-        "where = 'rsi(14) < 40'\nadjust = 'none'\nselect = ['bollinger(20).width as b', 'symbol(\"IBM\", roc(5)) as i', 'roc(5) as r']",
+        "where = '1 == 1'\nselect = ['close', '1 + 1 as two', \"tf('1w', rsi(5)) as weekly\", 'rsi(14) as r', 'ln(close - 200) as l']",
+        "where = 'volume > sma(volume, 20)'\nuniverse = 'close > 50'\nmax_age = '3d'\nselect = ['atr(14) as a', 'sma(20) as s']",
+        "where = '1 == 1'\nprecision = 'f32'\nselect = ['ema(close, 20) as e', 'close as c', 'macd().hist as h']",
+        "where = 'rsi(14) < 40'\nadjust = 'none'\nselect = ['bbands(close, 20, 2).upper as b', \"ref('IBM', roc(5)) as i\", 'roc(5) as r']",
     ];
 
     #[test]

@@ -238,7 +238,8 @@ mod tests {
             }
             return;
         }
-        let says = ["properties", "additionalProperties", "anyOf", "oneOf", "allOf", "enum", "const", "items"];
+        let says =
+            ["properties", "additionalProperties", "anyOf", "oneOf", "allOf", "enum", "const", "items", "prefixItems"];
         let is_scalar = |kind: &Value| kind != "object" && kind != "array";
         let kinds = schema["type"].as_array().cloned().unwrap_or_else(|| vec![schema["type"].clone()]);
         let is_described = !schema["type"].is_null() && kinds.iter().all(is_scalar);
@@ -251,7 +252,9 @@ mod tests {
         for key in ["items", "additionalProperties"].into_iter().filter(|key| schema[*key].is_object()) {
             free(document, &schema[key], &format!("{place}.{key}"), seen, found);
         }
-        for alternative in ["anyOf", "oneOf", "allOf"].iter().filter_map(|key| schema[*key].as_array()).flatten() {
+        for alternative in
+            ["anyOf", "oneOf", "allOf", "prefixItems"].iter().filter_map(|key| schema[*key].as_array()).flatten()
+        {
             free(document, alternative, place, seen, found);
         }
     }
