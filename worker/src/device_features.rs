@@ -8,7 +8,6 @@ use trawl_kernels::stages::Stages;
 use trawl_kernels::{Cancel, EngineError, Executable};
 use trawl_market::TimeMicros;
 
-use crate::execute::ExecuteError;
 use crate::piece::PieceInputs;
 
 /// A table on a device with the select columns of a scan over history. Row `time * symbols + symbol` is that of a symbol at a time.
@@ -50,7 +49,10 @@ impl<'a> Keeping<'a> {
     }
 
     /// Writes rows of the table, each with its axis and bar.
-    pub fn put(&self, rows: &[(usize, usize, u64)]) -> Result<(), ExecuteError> {
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn put(&self, rows: &[(usize, usize, u64)]) -> Result<(), Fault> {
         let Some((axes, kept)) = &self.kept else { return Ok(()) };
         let mut symbol_of = vec![None; axes.iter().max().map_or(0, |last| last + 1)];
         for (symbol, axis) in axes.iter().enumerate() {
@@ -63,7 +65,6 @@ impl<'a> Keeping<'a> {
         };
         let rows: Option<Vec<TableRow>> = rows.iter().map(row).collect();
         let unknown = || Fault::Failed("a bar that was not computed".to_owned());
-        let put = rows.ok_or_else(unknown).and_then(|rows| self.table.put(kept, &rows));
-        put.map_err(ExecuteError::Device)
+        self.table.put(kept, &rows.ok_or_else(unknown)?)
     }
 }

@@ -16,9 +16,9 @@ use trawl_wire::pb;
 
 use super::answer::turn;
 use super::door::Submission;
-use super::door::{Call, Door, Inspected, has_ended};
+use super::door::{Call, Door, has_ended};
 use super::problem::{Kind, Problem};
-use super::questions::{QuestionLimits, Questions, placed};
+use super::questions::{Inspected, QuestionLimits, Questions, placed};
 use crate::mistake::{UserMistake, drawn};
 
 /// Ephemeral scans whose events are gathered at once.

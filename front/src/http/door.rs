@@ -8,14 +8,14 @@ use tonic::codegen::http::HeaderValue;
 use trawl_coordinator::ShardSpec;
 use trawl_coordinator::client::Scanned;
 use trawl_coordinator::server::in_process::Credentials;
-use trawl_market::{DatasetSummary, Inspection, SymbolEntry};
+use trawl_market::DatasetSummary;
 use trawl_security::{Caller, Peer};
 use trawl_terms::Priority;
 use trawl_wire::pb;
 
 use super::asked::Asked;
 use super::problem::Problem;
-use super::questions::Questions;
+use super::questions::{Inspected, Questions};
 
 /// What [`Door::mode`] says of scans that run in this process.
 pub const MODE_EMBEDDED: &str = "serve";
@@ -62,9 +62,6 @@ pub struct Submission {
     /// The same caller, key and request are the same scan.
     pub idempotency_key: Option<String>,
 }
-
-/// What an inspection found, and every symbol of the snapshot.
-pub type Inspected = (Inspection, Vec<SymbolEntry>);
 
 /// What a server can do. Dropping a future ends what it waits for: an ephemeral scan, or the computing of a question.
 #[tonic::async_trait]

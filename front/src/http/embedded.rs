@@ -21,9 +21,9 @@ use trawl_wire::{ErrorKind, Failure, pb};
 
 use super::answer::turn;
 use super::door::Submission;
-use super::door::{Call, Door, Inspected, MODE_EMBEDDED, has_ended, until_ended};
+use super::door::{Call, Door, MODE_EMBEDDED, has_ended, until_ended};
 use super::problem::{Kind, Problem};
-use super::questions::{QuestionLimits, Questions, prepared};
+use super::questions::{Inspected, QuestionLimits, Questions, prepared};
 use crate::human;
 use crate::mistake::UserMistake;
 use crate::run::{self, CancelFlag, Chosen, RunOptions};

@@ -299,7 +299,9 @@ impl ScanSource {
         stages.time(EngineStage::Encode, 0, 0, || {
             let output = shared.output(&run, &computed)?;
             if let StepOutput::Panel(panel) = &output {
-                keeping.put(&self.feature_rows(features, panel, &axes[..own], shared.row_times()))?;
+                keeping
+                    .put(&self.feature_rows(features, panel, &axes[..own], shared.row_times()))
+                    .map_err(ExecuteError::Device)?;
             }
             Ok(output)
         })
