@@ -68,6 +68,18 @@ impl Context {
         open(&self.data_root, &cache).map_err(of_data_root)
     }
 
+    /// The same, where a directory that was named has to exist, and a bucket to answer: a list of what is there says nothing about a
+    /// data root that is not there. The usual data root need not exist. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`Context::store_of_server`].
+    pub fn store_to_list(&self) -> anyhow::Result<Store> {
+        match self.given {
+            true => open_checked(&self.data_root, &self.cache).map_err(of_data_root),
+            false => self.store(),
+        }
+    }
+
     /// The same for a server, checked: a directory that was named has to exist, a bucket to answer. Blocks.
     ///
     /// # Errors

@@ -10,14 +10,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use trawl_kernels::Cancel;
 use trawl_kernels::stages::Stages;
+use trawl_kernels::{Cancel, Engine};
 use trawl_market::{Adjustment, MarketError, TimeMicros, Timeframe};
 use trawl_wire::error::text_of;
 use trawl_wire::limits::bounded_reason;
 use trawl_wire::{Answer, ErrorKind, Identity, SegmentOutput, SegmentResultV2};
 use trawl_worker::{
-    ExecuteError, References, ScanSource, SegmentPanel, StepOutput, changing_name, reads_earlier_crosses,
+    DeviceFeatures, ExecuteError, References, ScanSource, SegmentPanel, StepOutput, changing_name,
+    reads_earlier_crosses,
 };
 
 use crate::local::LocalOptions;
@@ -144,6 +145,22 @@ pub fn all_bars_by_column(
     from: Option<TimeMicros>,
     chunk_bytes_max: u64,
     cancel: &dyn Cancel,
+    take: impl FnMut(&PanelChunk) -> Result<(), String> + Send,
+) -> Result<(), AllBarsError> {
+    all_bars_on((&Engine::Cpu, None), prepared, options, from, chunk_bytes_max, cancel, take)
+}
+
+/// As [`all_bars_by_column`], computed by an engine, on whose device the select columns may stay: the rows have none then.
+///
+/// # Errors
+/// [`AllBarsError`].
+pub(crate) fn all_bars_on(
+    (engine, features): (&Engine, Option<&Arc<DeviceFeatures>>),
+    prepared: &PreparedScan,
+    options: LocalOptions,
+    from: Option<TimeMicros>,
+    chunk_bytes_max: u64,
+    cancel: &dyn Cancel,
     mut take: impl FnMut(&PanelChunk) -> Result<(), String> + Send,
 ) -> Result<(), AllBarsError> {
     if prepared.plan.history.is_some() {
@@ -178,7 +195,9 @@ pub fn all_bars_by_column(
     for chunk in parts.of(times).flat_map(|part| part.chunks(chunk)) {
         let adjustment = parts.adjustment_at(chunk);
         let every_value = options.every_value;
-        let source = ScanSource { adjustment, dataset: dataset.clone(), every_value, ..prepared.source() };
+        let (engine, features) = (engine.clone(), features.cloned());
+        let source =
+            ScanSource { adjustment, dataset: dataset.clone(), every_value, engine, features, ..prepared.source() };
         let references = source.load_references();
         let provisional = chunk.iter().map(|time| prepared.dataset.is_forming(*time)).collect();
         let segments = pool.install(|| {

@@ -357,6 +357,7 @@ impl PreparedScan {
             adjustment: self.adjustment,
             checkpoints: None,
             every_value: false,
+            features: None,
         }
     }
 

@@ -20,7 +20,7 @@ const PHASE_MIN_MS: f64 = 0.1;
 pub const CAUSE_SHARE: f64 = 0.5;
 
 /// Where a run's time went.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Profile {
     /// The scan's id; empty in embedded mode.
     pub scan: String,
@@ -49,7 +49,7 @@ pub struct Profile {
 }
 
 /// A part of a run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Phase {
     /// `plan`, `queue`, `shards`, `cross_section`, `merge`.
     pub phase: &'static str,
@@ -58,7 +58,7 @@ pub struct Phase {
 }
 
 /// One kind of work over all shards.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct StageSum {
     /// Name of the stage, as in [`StageTime::stage`].
     pub stage: String,
@@ -69,7 +69,7 @@ pub struct StageSum {
 }
 
 /// Totals of one worker.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct WorkerSum {
     /// Name of the worker.
     pub worker: String,
@@ -84,7 +84,7 @@ pub struct WorkerSum {
 }
 
 /// One dispatch.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ShardLine {
     /// Number of the attempt, as the scheduler gave it.
     pub attempt: u64,
@@ -127,7 +127,7 @@ pub struct ShardLine {
 }
 
 /// The probable cause of a late shard.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Straggler {
     /// The probable cause.
     pub cause: Cause,
@@ -136,7 +136,7 @@ pub struct Straggler {
 }
 
 /// Probable causes of a late shard. Documented in `docs/telemetry.md`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// The attempt itself failed.

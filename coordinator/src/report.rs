@@ -27,7 +27,7 @@ pub struct NoProgress;
 impl Progress for NoProgress {}
 
 /// The report of a run, as written by `--report`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RunReport {
     /// `embedded` or `cluster`.
     pub mode: String,
@@ -114,7 +114,7 @@ pub struct RunReport {
 }
 
 /// A device that was lost while a scan ran.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DeviceLost {
     /// The driver's number of the device.
     pub device: u32,
@@ -127,7 +127,7 @@ pub struct DeviceLost {
 }
 
 /// A segment that was computed again.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SegmentAgain {
     /// The segment.
     pub segment: u32,
@@ -154,7 +154,7 @@ impl DeviceLost {
 }
 
 /// What an update resumed from.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct UpdateReport {
     /// `taken`, `none` at the first run, `not needed` if no value of the scan runs on from bar to bar, or why the state was not taken.
     pub state: String,
@@ -203,7 +203,7 @@ impl RunReport {
 }
 
 /// One dispatch of a shard.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ShardRun {
     /// Number of the dispatch; unique in the dispatching process.
     pub attempt: u64,
@@ -247,7 +247,7 @@ impl ShardRun {
 }
 
 /// Where a shard's time went at its worker, and the amount of data it processed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ShardTimes {
     /// From the request's arrival until the last result was ready.
     pub total_ms: f64,
@@ -276,7 +276,7 @@ pub struct ShardTimes {
 }
 
 /// One kind of work of a shard.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StageTime {
     /// `receive`, `queue`, `load`, `h2d`, `kernel`, `d2h`, `encode`, `send`.
     pub stage: String,
@@ -331,7 +331,7 @@ impl From<pb::ShardTimings> for ShardTimes {
 }
 
 /// Why a shard was dispatched.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPurpose {
     /// No other worker ran it.
@@ -369,7 +369,7 @@ impl From<Purpose> for RunPurpose {
 }
 
 /// One accepted result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SegmentRun {
     /// The segment.
     pub segment: u32,
@@ -391,7 +391,7 @@ pub struct SegmentRun {
 }
 
 /// A segment without a result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FailedRun {
     /// The segment.
     pub segment: u32,

@@ -69,7 +69,7 @@ pub struct StudyOptions {
 }
 
 /// Returns over one horizon, of one group.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, schemars::JsonSchema)]
 pub struct HorizonStudy {
     /// Value of the label, or name of the period, by which matches are grouped; `None` without groups.
     pub group: Option<String>,

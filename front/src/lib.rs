@@ -9,6 +9,7 @@
 pub mod chart;
 pub mod compute;
 pub mod datasets;
+pub mod devices;
 pub mod document;
 pub mod drawing;
 pub mod every_value;

@@ -2,6 +2,9 @@
 
 use trawl_coordinator::features::FeatureError;
 use trawl_coordinator::{AllBarsError, GroupsError, PERIODS, PreparedScan, SeriesError, StudyError};
+use trawl_kernels::Cancelled;
+use trawl_kernels::cuda::Fault;
+use trawl_worker::ExecuteError;
 
 use crate::mistake::{UserMistake, of_market};
 use crate::why::no_symbol;
@@ -12,7 +15,20 @@ pub fn of_all_bars(error: AllBarsError) -> anyhow::Error {
         AllBarsError::History | AllBarsError::Renamed { .. } | AllBarsError::Timeframe { .. } => {
             UserMistake::plain(error.to_string()).into()
         }
+        AllBarsError::Execute(ExecuteError::Device(fault)) => of_device(fault),
         error => anyhow::Error::new(error),
+    }
+}
+
+/// Why a device gave nothing: a lack of its memory is what the user can change.
+pub fn of_device(fault: Fault) -> anyhow::Error {
+    match fault {
+        Fault::OutOfMemory { .. } => {
+            let help = "take fewer bars, features or symbols, or tensors in main memory: device='cpu'";
+            UserMistake::with_help(fault.to_string(), help).into()
+        }
+        Fault::Cancelled => Cancelled.into(),
+        fault => anyhow::Error::new(fault),
     }
 }
 
@@ -31,6 +47,7 @@ pub fn of_panel(error: FeatureError) -> anyhow::Error {
     let message = error.to_string();
     match error {
         FeatureError::AllBars(error) => of_all_bars(error),
+        FeatureError::Device(fault) => of_device(fault),
         FeatureError::Market(error) => of_market(error),
         FeatureError::Many(many) => UserMistake::with_help(message, many.help()).into(),
         FeatureError::NoClose

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use trawl_coordinator::{
     Explained, NearMiss, NearQuestion, NoSymbol, PartValue, PreparedScan, Question, SeenPart, SeriesError, WhyError,
 };
@@ -102,55 +103,107 @@ pub fn truth(part: &SeenPart) -> Option<bool> {
     (part.is_condition && !part.value.is_nan()).then_some(part.value == 1.0)
 }
 
+/// Why a symbol is in an answer or not, as it is written as JSON.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct WhyLine<'a> {
+    symbol: &'a str,
+    /// What became of it; null where the answer does not have it, as are the next four.
+    status: Option<&'static str>,
+    /// Why it has this status.
+    reason: Option<&'a str>,
+    /// Rank among the matches.
+    place: Option<u32>,
+    /// Whether rounding could turn a comparison.
+    edge: Option<bool>,
+    /// Whether its bar was not closed yet.
+    provisional: Option<bool>,
+    dataset: &'a str,
+    snapshot: &'a str,
+    /// The bar.
+    as_of: &'a str,
+    /// Bars of the symbol up to it.
+    bars: u64,
+    /// Its labels then.
+    labels: BTreeMap<&'a str, Option<&'a str>>,
+    /// The scan's clauses and their parts, each behind what it is a part of.
+    parts: Vec<PartLine<'a>>,
+}
+
+/// A part of a clause.
+#[derive(Debug, Serialize, JsonSchema)]
+struct PartLine<'a> {
+    /// The clause that it is the whole of; null for a part of one.
+    clause: Option<&'a str>,
+    text: &'a str,
+    /// Where and when it is looked at, when not on the symbol's own bar: `1 bar ago`, `SPY`, `1w`.
+    seen: &'a [String],
+    /// How many parts it is within.
+    depth: u64,
+    /// `condition` or `number`.
+    kind: &'static str,
+    value: SeenValue,
+    /// Whether its clause is not true because of it.
+    decided: bool,
+    /// Bars of the symbol before it has a value.
+    bars_needed: u64,
+    /// Bars of longer timeframes and of other symbols.
+    bars_needed_of: BTreeMap<String, u64>,
+    /// Bars since it was true, and since it was false; null where it was not, or is no condition.
+    bars_since_true: Number,
+    bars_since_false: Number,
+}
+
 /// One symbol as JSON. `answer` is the scan's own.
 pub fn why_json(question: &Question, explained: &Explained, answer: &Answer) -> Value {
     let row = answer.rows.iter().find(|r| r.row.symbol == question.symbol);
-    let number = |value: f64| serde_json::to_value(Number(value)).unwrap_or_default();
-    let part = |of: &PartValue| {
-        let condition = of.part.kind == Kind::Bool;
-        let value = match of.value {
-            value if condition && !value.is_nan() => (value == 1.0).into(),
-            value => number(value),
-        };
-        let [last_true, last_false] = of.since.map_or([Value::Null, Value::Null], |s| s.map(number));
-        json!({
-            "clause": of.part.clause,
-            "text": of.part.text,
-            "seen": of.part.seen,
-            "depth": of.part.depth,
-            "kind": if condition { "condition" } else { "number" },
-            "value": value,
-            "decided": of.reason,
-            "bars_needed": of.part.needed.own,
-            "bars_needed_of": of.part.needed.others.iter().map(|(of, bars)| (of.title(), *bars)).collect::<BTreeMap<_, _>>(),
-            "bars_since_true": last_true,
-            "bars_since_false": last_false,
-        })
+    let line = WhyLine {
+        symbol: &question.symbol,
+        status: row.map(|r| r.row.status.name()),
+        reason: row.map(|r| r.row.reason.as_str()),
+        place: row.and_then(|r| r.place),
+        edge: row.map(|r| r.row.edge),
+        provisional: row.map(|r| r.row.provisional),
+        dataset: &answer.identity.dataset,
+        snapshot: &answer.identity.snapshot,
+        as_of: &answer.identity.as_of,
+        bars: explained.bars,
+        labels: question.labels.iter().map(|(name, value)| (name.as_str(), value.as_deref())).collect(),
+        parts: explained.parts.iter().map(PartLine::of).collect(),
     };
-    json!({
-        "symbol": question.symbol,
-        "status": row.map(|r| r.row.status.name()),
-        "reason": row.map(|r| r.row.reason.as_str()),
-        "place": row.and_then(|r| r.place),
-        "edge": row.map(|r| r.row.edge),
-        "provisional": row.map(|r| r.row.provisional),
-        "dataset": answer.identity.dataset,
-        "snapshot": answer.identity.snapshot,
-        "as_of": answer.identity.as_of,
-        "bars": explained.bars,
-        "labels": question.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
-        "parts": explained.parts.iter().map(part).collect::<Vec<_>>(),
-    })
+    serde_json::to_value(line).unwrap_or_default()
+}
+
+impl<'a> PartLine<'a> {
+    fn of(of: &'a PartValue) -> Self {
+        let is_condition = of.part.kind == Kind::Bool;
+        let [last_true, last_false] = of.since.map_or([Number(f64::NAN); 2], |since| since.map(Number));
+        Self {
+            clause: of.part.clause,
+            text: &of.part.text,
+            seen: &of.part.seen,
+            depth: of.part.depth as u64,
+            kind: if is_condition { "condition" } else { "number" },
+            value: match of.value {
+                value if is_condition && !value.is_nan() => SeenValue::Truth(value == 1.0),
+                value => SeenValue::Number(Number(value)),
+            },
+            decided: of.reason,
+            bars_needed: of.part.needed.own as u64,
+            bars_needed_of: of.part.needed.others.iter().map(|(of, bars)| (of.title(), *bars as u64)).collect(),
+            bars_since_true: last_true,
+            bars_since_false: last_false,
+        }
+    }
 }
 
 /// A symbol that almost matches, as it is written as JSON.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct MissLine<'a> {
     symbol: &'a str,
     fails: Vec<TermLine<'a>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct TermLine<'a> {
     term: &'a str,
     /// False, or null for NA.
@@ -158,13 +211,13 @@ struct TermLine<'a> {
     sees: Vec<SeenLine<'a>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct SeenLine<'a> {
     part: &'a str,
     value: SeenValue,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 enum SeenValue {
     Truth(bool),

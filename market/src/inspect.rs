@@ -23,7 +23,7 @@ pub struct InspectOptions<'a> {
 }
 
 /// A snapshot, described.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Inspection {
     /// Name.
     pub dataset: String,
@@ -36,6 +36,7 @@ pub struct Inspection {
     /// Id of the snapshot.
     pub snapshot: String,
     /// Length of a bar.
+    #[schemars(with = "String")]
     pub timeframe: Timeframe,
     /// Number of symbols.
     pub symbols: u64,
@@ -96,7 +97,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// Result of reading every file.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Checks {
     /// Files read, those of the times and of the tables included.
     pub files: u64,
@@ -109,7 +110,7 @@ pub struct Checks {
 }
 
 /// One symbol, described.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct SymbolInspection {
     /// Where its bars are.
     pub entry: SymbolEntry,
@@ -130,7 +131,7 @@ pub struct SymbolInspection {
 }
 
 /// The values of one column.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct ColumnSummary {
     /// Name.
     pub column: String,
@@ -143,7 +144,7 @@ pub struct ColumnSummary {
 }
 
 /// One bar.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct BarSample {
     /// Its time.
     pub time: TimeMicros,

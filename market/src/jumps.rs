@@ -7,7 +7,7 @@ use crate::reference::known_from;
 use crate::time::TimeMicros;
 
 /// A close over three times the previous one, or under a third of it; or one that a usual split ratio explains.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Jump {
     /// Whose.
     pub symbol: String,

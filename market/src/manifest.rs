@@ -25,7 +25,7 @@ pub(crate) const ORIGIN_IMPORT: &str = "import";
 pub const MANIFEST_VERSION: u32 = 4;
 
 /// One symbol of a snapshot.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct SymbolEntry {
     /// As imported.
     pub symbol: String,
@@ -42,7 +42,7 @@ pub struct SymbolEntry {
 }
 
 /// The Arrow IPC file that holds the bars of one group, `files/<sha256>.arrow`.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct GroupFile {
     /// Which group.
     pub group: u32,

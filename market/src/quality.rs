@@ -19,7 +19,7 @@ use trawl_terms::Timeframe;
 use twox_hash::XxHash3_128;
 
 /// The quality of a snapshot. Dates are midnights in UTC; lists are bounded, counts are whole.
-#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Quality {
     /// Sessions of the calendar from the first to the last date with a bar; 0 for bars of weeks and months.
     pub sessions: u64,
@@ -69,7 +69,7 @@ pub struct Quality {
 }
 
 /// A date.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct DayCoverage {
     /// Midnight in UTC.
     pub date: TimeMicros,
@@ -82,7 +82,7 @@ pub struct DayCoverage {
 }
 
 /// A session with less than half of the bars that its neighbours have: perhaps it was cut short, or its minutes have holes.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct ShortSession {
     /// Midnight in UTC.
     pub date: TimeMicros,
@@ -98,7 +98,7 @@ pub const NEIGHBOURS: usize = 20;
 const NEIGHBOURS_MIN: usize = 3;
 
 /// Sessions on which a symbol has no bar, between two on which it has.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Gap {
     /// Whose.
     pub symbol: String,
@@ -111,7 +111,7 @@ pub struct Gap {
 }
 
 /// A symbol without recent bars.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Stale {
     /// Which.
     pub symbol: String,

@@ -44,7 +44,7 @@ const NEWEST_READS_MAX: u32 = 3;
 const KEPT_MAX: usize = 16;
 
 /// One line of `trawl data list`.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct DatasetSummary {
     /// Name to use in `--dataset`.
     pub name: String,
@@ -55,6 +55,7 @@ pub struct DatasetSummary {
     /// Number of snapshots kept.
     pub snapshots: usize,
     /// Length of a bar.
+    #[schemars(with = "Option<String>")]
     pub timeframe: Option<Timeframe>,
     /// Generated, not a real market.
     pub synthetic: bool,

@@ -19,7 +19,9 @@ pub const ANSWER_TIME: &str = "time";
 pub const ANSWER_COLUMNS: [&str; 6] = ["place", "symbol", "status", "edge", "provisional", "reason"];
 
 /// A scan as its user wrote it. Unknown keys are refused when it is read.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+// As it is written: requests may have it in more forms.
+#[schemars(rename = "ScannedDocument")]
 #[serde(deny_unknown_fields)]
 pub struct ScanDocument {
     /// Free text for people; not part of the plan's fingerprint.
@@ -88,7 +90,7 @@ pub struct ScanDocument {
 }
 
 /// One of several scans that are answered in one run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemberScan {
     /// Names its rows.
@@ -108,7 +110,7 @@ pub struct MemberScan {
 }
 
 /// A limit on the history that a scan sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "bars in braces, such as { bars = 500 }")]
 pub struct History {
     /// The last so many bars, and before them what each part needs to have come in.

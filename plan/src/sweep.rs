@@ -8,7 +8,7 @@ use trawl_terms::Direction;
 use crate::limits::{SETTING_TEXT_BYTES_MAX, SWEEP_POINTS_MAX};
 
 /// What a sweep's variable is at one point.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum Setting {
     /// A number.
@@ -33,7 +33,7 @@ impl From<f64> for Setting {
 }
 
 /// The values of a sweep variable.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(
     untagged,
     expecting = "expected a list such as [10, 20, 30] or ['narrow', 'wide'], or a range such as { from = 10, to = 30, step = 5 }"
@@ -46,7 +46,7 @@ pub enum SweepValues {
 }
 
 /// An evenly spaced sweep.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SweepRange {
     /// The first value.
@@ -107,7 +107,7 @@ fn tidy(value: f64) -> f64 {
 }
 
 /// Which of a sweep's combinations each symbol keeps.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a criterion in braces, such as { by = 'roc(close, n)', keep = 3 }")]
 pub struct Best {
     /// `EXPR [asc|desc]`; descending when absent. NA is worse than any number.
@@ -151,7 +151,7 @@ impl Choice {
 }
 
 /// How much of a sweep is computed once for several combinations.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Sharing {
     /// Points of the sweep; 1 without one.
     pub combinations: u64,

@@ -9,6 +9,7 @@ use trawl_front::UserMistake;
 use trawl_front::drawing;
 use trawl_front::mistake::chain_text;
 use trawl_kernels::Cancelled;
+use trawl_kernels::cuda::Fault;
 use trawl_market::{MarketError, MarketErrorKind};
 use trawl_plan::Diagnostic;
 
@@ -100,6 +101,9 @@ fn kind(error: &anyhow::Error) -> &'static str {
             Some(LocalError::DeadlineExceeded(_)) => return "deadline_exceeded",
             Some(LocalError::DevicesLost(_)) => return "unavailable",
             _ => {}
+        }
+        if cause.downcast_ref::<Fault>().is_some() {
+            return "unavailable";
         }
         if let Some(error) = cause.downcast_ref::<MarketError>() {
             match error.kind() {

@@ -9,15 +9,16 @@ use arrow_schema::{ArrowError, DataType, Field, Metadata, Schema, TimeUnit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use trawl_coordinator::PreparedScan;
-use trawl_coordinator::features::{FeatureOptions, FeaturePanel, Scaler, Windows};
+use trawl_coordinator::features::{FeatureChunk, FeatureError, FeatureOptions, FeaturePanel, Scaler, Windows};
 use trawl_coordinator::local::LocalOptions;
 use trawl_front::output::tensor_table::{FEATURES_COLUMN, FEATURES_KEY, LABELS_KEY, SCALER_KEY};
 use trawl_front::refused;
 use trawl_front::run::CancelFlag;
+use trawl_kernels::cuda::Fleet;
 use trawl_market::TimeMicros;
 
 use crate::arrow_c::{Table, arrow, table_of_ipc};
-use crate::tensor::{Tensor, Values};
+use crate::tensor::{Kind, Tensor, Values};
 
 /// Most bytes of the tensors of one call.
 const BYTES_MAX: u64 = 256 << 30;
@@ -38,7 +39,7 @@ pub struct Made {
     pub scaler: Option<String>,
 }
 
-/// Computes them. Blocks.
+/// Computes them, on a GPU if there is one to use. Blocks.
 ///
 /// # Errors
 /// A [`trawl_front::UserMistake`]: also for more than there is memory for; a dataset that cannot be read; cancelled.
@@ -47,6 +48,7 @@ pub fn made(
     local: LocalOptions,
     options: FeatureOptions,
     scaled: bool,
+    device: Option<&Arc<Fleet>>,
     cancel: &CancelFlag,
 ) -> anyhow::Result<Made> {
     let window = options.window;
@@ -55,48 +57,18 @@ pub fn made(
     let scaler: Option<Scaler> = scaled.then(|| panel.fit(cancel)).transpose().map_err(refused::of_panel)?;
     let parts: Vec<String> = panel.parts().all.iter().map(|part| part.name.clone()).collect();
     let mut gathered = Gathered { uses: vec![Vec::new(); parts.len()], ..Gathered::default() };
-    let mut windows = Windows::new(window);
-    let taken = panel.each_chunk(cancel, |mut chunk| {
-        if let Some(scaler) = &scaler {
-            scaler.apply(&mut chunk);
-        }
-        let width = chunk.symbols.len();
-        windows.push(&chunk, |cell, sample| {
-            gathered.room(sample.len(), horizons)?;
-            for value in sample {
-                // As files have it: a value without bits in single precision is none.
-                let short = *value as f32;
-                gathered.mask.push(u8::from(short.is_finite()));
-                gathered.features.push(if short.is_finite() { short } else { 0.0 });
-            }
-            gathered.labels.extend(chunk.forward.iter().map(|column| column[cell]));
-            gathered.times.push(chunk.times[cell / width]);
-            gathered.symbols.push(chunk.symbols[cell % width].clone());
-            for (names, uses) in gathered.uses.iter_mut().zip(&chunk.uses) {
-                names.push(uses[cell].name());
-            }
-            Ok(())
-        })
-    });
-    taken.map_err(refused::of_panel)?;
+    let tensors = match device {
+        Some(fleet) => gathered.on_device(&panel, fleet, scaler.as_ref(), window, cancel),
+        None => gathered.on_host(&panel, scaler.as_ref(), window, cancel),
+    };
+    let (features, mask, labels) = tensors.map_err(refused::of_panel)?;
     let samples = gathered.times.len();
-    let mut fields = vec![
-        Field::new("time", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false),
-        Field::new("symbol", DataType::Utf8, false),
-    ];
-    fields.extend(parts.iter().map(|name| Field::new(name, DataType::Utf8, false)));
-    let schema = Arc::new(Schema::new(fields));
-    let times = TimestampMicrosecondArray::from(gathered.times).with_timezone("UTC");
-    let texts = |names: Vec<&str>| Arc::new(StringArray::from(names)) as ArrayRef;
-    let symbols = StringArray::from_iter_values(&gathered.symbols);
-    let mut arrays: Vec<ArrayRef> = vec![Arc::new(times), Arc::new(symbols)];
-    arrays.extend(gathered.uses.into_iter().map(texts));
-    let index = Table { schema: Arc::clone(&schema), batches: vec![RecordBatch::try_new(schema, arrays)?] };
+    let index = gathered.index(&parts)?;
     let shape = vec![samples, window, columns];
     Ok(Made {
-        features: Tensor::new(Values::F32(gathered.features), shape.clone()),
-        mask: Tensor::new(Values::Bool(gathered.mask), shape),
-        labels: Tensor::new(Values::F64(gathered.labels), vec![samples, horizons]),
+        features: Tensor::new(features, shape.clone()),
+        mask: Tensor::new(mask, shape),
+        labels: Tensor::new(labels, vec![samples, horizons]),
         index,
         names: (panel.features().to_vec(), panel.labels().to_vec()),
         scaler: scaler.map(|scaler| serde_json::to_string(&scaler.features)).transpose()?,
@@ -115,7 +87,93 @@ struct Gathered {
     uses: Vec<Vec<&'static str>>,
 }
 
+/// Features, mask and labels.
+type Gained = (Values, Values, Values);
+
 impl Gathered {
+    fn on_host(
+        &mut self,
+        panel: &FeaturePanel<'_>,
+        scaler: Option<&Scaler>,
+        window: usize,
+        cancel: &CancelFlag,
+    ) -> Result<Gained, FeatureError> {
+        let mut windows = Windows::new(window);
+        panel.each_chunk(cancel, |mut chunk| {
+            if let Some(scaler) = scaler {
+                scaler.apply(&mut chunk);
+            }
+            windows.push(&chunk, |cell, sample| {
+                self.room(sample.len(), chunk.forward.len())?;
+                for value in sample {
+                    // As files have it: a value without bits in single precision is none.
+                    let short = *value as f32;
+                    self.mask.push(u8::from(short.is_finite()));
+                    self.features.push(if short.is_finite() { short } else { 0.0 });
+                }
+                self.note(&chunk, cell);
+                Ok(())
+            })
+        })?;
+        let take = std::mem::take::<Vec<f64>>;
+        let (features, mask) = (std::mem::take(&mut self.features), std::mem::take(&mut self.mask));
+        Ok((Values::F32(features), Values::Bool(mask), Values::F64(take(&mut self.labels))))
+    }
+
+    /// Features and mask never are in main memory; labels, which are returns of closes, are sent.
+    fn on_device(
+        &mut self,
+        panel: &FeaturePanel<'_>,
+        fleet: &Arc<Fleet>,
+        scaler: Option<&Scaler>,
+        window: usize,
+        cancel: &CancelFlag,
+    ) -> Result<Gained, FeatureError> {
+        let device = panel.on_device(fleet, scaler)?;
+        let mut cells: Vec<u32> = Vec::new();
+        panel.each_chunk_on(&device, cancel, |chunk| {
+            let before = chunk.first * chunk.symbols.len();
+            for cell in chunk.rows() {
+                self.room(1, chunk.forward.len())?;
+                let place = u32::try_from(before + cell).map_err(|_| "there are too many bars and symbols")?;
+                cells.push(place);
+                self.note(&chunk, cell);
+            }
+            Ok(())
+        })?;
+        let (features, mask) = device.windows(&cells, window)?;
+        let labels = device.upload(&self.labels)?;
+        let of = Values::Device;
+        Ok((of(features, Kind::F32), of(mask, Kind::Bool), of(labels, Kind::F64)))
+    }
+
+    /// Everything of a sample but its features.
+    fn note(&mut self, chunk: &FeatureChunk, cell: usize) {
+        let width = chunk.symbols.len();
+        self.labels.extend(chunk.forward.iter().map(|column| column[cell]));
+        self.times.push(chunk.times[cell / width]);
+        self.symbols.push(chunk.symbols[cell % width].clone());
+        for (names, uses) in self.uses.iter_mut().zip(&chunk.uses) {
+            names.push(uses[cell].name());
+        }
+    }
+
+    /// A row for each sample.
+    fn index(self, parts: &[String]) -> anyhow::Result<Table> {
+        let mut fields = vec![
+            Field::new("time", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false),
+            Field::new("symbol", DataType::Utf8, false),
+        ];
+        fields.extend(parts.iter().map(|name| Field::new(name, DataType::Utf8, false)));
+        let schema = Arc::new(Schema::new(fields));
+        let times = TimestampMicrosecondArray::from(self.times).with_timezone("UTC");
+        let texts = |names: Vec<&str>| Arc::new(StringArray::from(names)) as ArrayRef;
+        let symbols = StringArray::from_iter_values(&self.symbols);
+        let mut arrays: Vec<ArrayRef> = vec![Arc::new(times), Arc::new(symbols)];
+        arrays.extend(self.uses.into_iter().map(texts));
+        Ok(Table { schema: Arc::clone(&schema), batches: vec![RecordBatch::try_new(schema, arrays)?] })
+    }
+
     /// Makes room for one more sample.
     fn room(&mut self, values: usize, labels: usize) -> Result<(), String> {
         let bytes = (self.features.len() + values) as u64 * 5 + self.labels.len() as u64 * 8;

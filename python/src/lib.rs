@@ -6,6 +6,7 @@
 mod arrow_c;
 mod chart;
 mod compute;
+mod device;
 mod engine;
 mod failure;
 mod features;
@@ -33,6 +34,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(arrow_c::table_of_ipc, module)?)?;
     module.add_function(wrap_pyfunction!(arrow_c::file_of_ipc, module)?)?;
     module.add_function(wrap_pyfunction!(features::features_of_ipc, module)?)?;
+    module.add_function(wrap_pyfunction!(device::close_devices, module)?)?;
     module.add_function(wrap_pyfunction!(scan::read_document, module)?)?;
     module.add_function(wrap_pyfunction!(scan::cores, module)?)?;
     module.add_function(wrap_pyfunction!(chart::chart, module)?)?;

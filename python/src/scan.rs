@@ -27,6 +27,7 @@ use trawl_plan::ScanDocument;
 use trawl_wire::Status;
 
 use crate::arrow_c::Table;
+use crate::device;
 use crate::engine::text_of;
 use crate::failure::failure;
 use crate::features::{self, Tensors};
@@ -245,7 +246,7 @@ impl Scan {
 
     /// The scan over history as tensors, as `trawl panel --tensors` writes them: features, mask, labels, the index, names of features and
     /// labels, the scaler as JSON.
-    #[pyo3(signature = (start, forward, matches_only, split, folds, embargo, scaled, window, threads=None, tick=None))]
+    #[pyo3(signature = (start, forward, matches_only, split, folds, embargo, scaled, window, device=None, threads=None, tick=None))]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of trawl.features")]
     fn features(
         &self,
@@ -258,6 +259,7 @@ impl Scan {
         embargo: u32,
         scaled: bool,
         window: usize,
+        device: Option<(String, PathBuf)>,
         threads: Option<usize>,
         tick: Option<Py<PyAny>>,
     ) -> PyResult<Tensors> {
@@ -268,7 +270,8 @@ impl Scan {
         let options = options.map_err(|error| failure(&error))?;
         let (prepared, local) = (self.prepared.clone(), self.local(threads));
         let made = interruptible::run(py, tick.as_ref(), move |cancel, _| {
-            features::made(&prepared, local, options, scaled, cancel)
+            let fleet = device.map(|(device, cache)| device::fleet(&device, Some(&cache))).transpose()?;
+            features::made(&prepared, local, options, scaled, fleet.as_ref(), cancel)
         })?;
         Ok(made.map_err(|error| failure(&error))?.into())
     }

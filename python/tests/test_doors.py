@@ -108,7 +108,6 @@ def test_mistakes_are_those_of_the_engine_here():
             ("panel", ("us5", "close"), {"start": "2013-02-01", "end": "2013-01-04"}, "is after the last bar of the span"),
             ("signals", ("us5", "close > 1"), {"start": "2013-02-01", "end": "2013-01-04"}, "is after the last bar of the span"),
             ("features", ("us5", "close"), {"window": 0}, "window: 0 is not a number"),
-            ("features", ("us5", "close"), {"window": 3, "device": "cuda"}, "device='cuda'"),
             ("study", ("us5", "close > 1"), {"by": "sectr"}, "sectr"),
             ("study", ("us5", "close > 1"), {"start": "2013-02-01", "end": "2013-01-04"}, "is after the last bar of the span"),
             ("chart", ("us5", "IBMM"), {}, "IBMM"),
@@ -124,5 +123,9 @@ def test_mistakes_are_those_of_the_engine_here():
                 assert said in str(caught.value), (name, named, str(caught.value))
                 found.append(caught.value)
             assert found[0].mistakes == found[1].mistakes, name
+        # A server's tensors come into main memory, whatever GPU is here.
+        with pytest.raises(tw.Mistake, match="device='cuda'.*main memory") as caught:
+            there.features("us5", "close", window=3, device="cuda")
+        assert caught.value.mistakes[0].excerpt == "cuda" and caught.value.help
         with pytest.raises(tw.Mistake, match="is after the last bar of the span"):
             there.series("us5", "IBM", "rsi(14)", start="2013-02-01", end="2013-01-04")

@@ -41,7 +41,7 @@ def test_a_study_is_the_command_lines(cli):
 
 def test_a_sweep_has_a_row_for_each_combination():
     answer = tw.sweep("us5", where="sma(fast) > sma(slow)", over={"fast": "5:15:5", "slow": [20, 50]}, as_of=AS_OF,
-                      sweep_where="fast < slow")  # fmt: skip
+                      sweep_where=["fast < slow", "slow > 0"])  # fmt: skip
     assert len(answer) == 30 and answer.df.columns[1:3] == ["fast", "slow"]
 
 
@@ -90,6 +90,12 @@ def test_tensors_are_handed_out_by_dlpack_without_a_copy():
     assert taken.__array_interface__["data"][0] == place and taken.shape == (100, 5, 1) and taken.dtype == np.float32
     assert np.from_dlpack(found.mask).dtype == np.bool_ and np.from_dlpack(found.y).dtype == np.float64
     assert found.x.__dlpack_device__() == (1, 0)
+    # Libraries that ask for it get a capsule of DLPack's first version, and NumPy an array that it may write.
+    names = [repr(found.x.__dlpack__(max_version=version)).split('"')[1] for version in (None, (0, 8), (1, 0), (2, 1))]
+    assert names == ["dltensor", "dltensor", "dltensor_versioned", "dltensor_versioned"]
+    assert taken.flags.writeable == (np.lib.NumpyVersion(np.__version__) >= "2.1.0")
+    other = np.from_dlpack(found.x, copy=True) if np.lib.NumpyVersion(np.__version__) >= "2.1.0" else taken.copy()
+    assert other.__array_interface__["data"][0] != place and (other == taken).all()
     # It lives as long as whoever took it.
     kept = taken.copy()
     unused = found.x.__dlpack__()
@@ -101,6 +107,6 @@ def test_tensors_are_handed_out_by_dlpack_without_a_copy():
     with pytest.raises(BufferError):
         kept_by = tw.features("us5", "close", window=1, start="2013-02-27").x
         kept_by.__dlpack__(dl_device=(2, 0))
-    for named in ({"window": 0}, {"window": 10**6}, {"window": 2, "device": "cuda"}, {"window": 2.5}):
+    for named in ({"window": 0}, {"window": 10**6}, {"window": 2, "device": "tpu"}, {"window": 2.5}):
         with pytest.raises(tw.Mistake):
             tw.features("us5", "close", start="2013-02-01", **named)

@@ -62,6 +62,18 @@ def sweep_values(values: Values) -> Any:
     return [value if isinstance(value, str) else _number(value) for value in values]
 
 
+def together(conditions: str | Sequence[str] | None) -> str | None:
+    """Several conditions as one.
+
+    >>> together(["fast < slow", "slow <= 4 * fast"])
+    '(fast < slow) and (slow <= 4 * fast)'
+    """
+    if conditions is None or isinstance(conditions, str):
+        return conditions
+    texts = list(conditions)
+    return " and ".join(f"({text})" for text in texts) if len(texts) > 1 else next(iter(texts), None)
+
+
 def _number(value: Any) -> int | float:
     number = float(value)
     if not math.isfinite(number):
@@ -136,7 +148,7 @@ def document(
     lets: Mapping[str, str] | None = None,
     defs: Mapping[str, str] | None = None,
     sweep: Mapping[str, Values] | None = None,
-    sweep_where: str | None = None,
+    sweep_where: str | Sequence[str] | None = None,
     best: str | None = None,
     keep: int | None = None,
     adjust: str | None = None,
@@ -163,7 +175,7 @@ def document(
         "select": columns(select),
         "universe": universe,
         "limit": whole("limit", limit),
-        "sweep_where": sweep_where,
+        "sweep_where": together(sweep_where),
         "adjust": adjust,
         "precision": precision,
         "max_age": max_age,

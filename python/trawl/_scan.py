@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import json
 import os
@@ -10,11 +11,11 @@ from typing import Any, Union
 
 from . import _frames, _native
 from ._document import Document, Select, Values, as_times, document, whole
-from ._engine import LocalSource, engine_of, root_of
+from ._engine import LocalSource, engine_of, root_of, user_folder
 from ._progress import Bar
 from .answer import Answer
 from .dataset import Dataset, checked_name
-from .errors import Mistake, call, checked_threads
+from .errors import Mistake, Place, call, checked_threads, draw
 
 #: A dataset, or the name of one of the data root.
 Bars = Union[Dataset, str, None]
@@ -51,7 +52,7 @@ def scan(
     lets: Mapping[str, str] | None = None,
     defs: Mapping[str, str] | None = None,
     sweep: Mapping[str, Values] | None = None,
-    sweep_where: str | None = None,
+    sweep_where: str | Sequence[str] | None = None,
     best: str | None = None,
     keep: int | None = None,
     as_of: Time = None,
@@ -111,7 +112,7 @@ def sweep(
     """Scans for every combination of the values of ``over``; the answer has a row for each symbol and combination.
 
     ``best='roc(close, n)'`` with ``keep=1`` keeps for each symbol the combination with the largest value; ``sweep_where`` is a
-    condition on the combinations, such as ``'fast < slow'``. Everything else is as in :func:`scan`.
+    condition on the combinations, such as ``'fast < slow'``, or several of them. Everything else is as in :func:`scan`.
 
     >>> import trawl as tw
     >>> answer = tw.sweep("us5", where="crosses_above(sma(close, fast), sma(close, slow))", as_of="2013-02-22",
@@ -160,11 +161,12 @@ def panel(
 
 
 class Features:
-    """A scan over history as tensors of this machine's main memory.
+    """A scan over history as tensors, in this machine's main memory or in that of a GPU (``found.x.device``).
 
     ``x`` has the features, ``[sample, window, feature]`` in single precision and 0 where there is no value, ``mask`` says where there is one,
     ``y`` has the labels, ``[sample, horizon]`` with NaN where they are not known. Each has ``__dlpack__``: ``torch.from_dlpack(found.x)``
-    copies nothing, and neither does ``numpy.from_dlpack`` or ``numpy.asarray``. ``index`` has time, symbol and use of each sample.
+    copies nothing, and neither does ``numpy.from_dlpack`` or ``numpy.asarray`` of main memory. ``index`` has time, symbol and use of each
+    sample, always in main memory.
     """
 
     x: _native.Tensor
@@ -192,10 +194,28 @@ class Features:
         return f"<Features: {samples} samples, windows of {window} bars, {features} features, {len(self.labels)} labels>"
 
 
-def checked_device(device: str) -> None:
-    """That tensors can be where they are wanted."""
-    if device != "cpu":
-        raise Mistake(f"device='{device}' is not there", help="'cpu'; torch.from_dlpack(found.x).to('cuda') copies once")
+def of_main_memory(device: str) -> Mistake:
+    """What a server's tensors are not on."""
+    message = f"device='{device}': the tensors of a server come into main memory"
+    help = "leave it out; torch.from_dlpack(found.x).to('cuda') copies once"
+    place = Place(message, "device", device, 0, len(device), "'cpu'", help)
+    return Mistake(message, help=help, mistakes=[place], drawing=draw(place))
+
+
+def checked_device(device: str) -> tuple[str, str] | None:
+    """Where tensors are wanted on a GPU, with the folder of compiled kernels; ``None`` for main memory."""
+    if device == "cpu":
+        return None
+    global _CLOSES
+    if not _CLOSES:
+        # While the interpreter still lives: a process that ends while a kernel is compiled may crash.
+        atexit.register(_native.close_devices)
+        _CLOSES = True
+    return device, os.path.join(user_folder("XDG_CACHE_HOME", ".cache"), "kernels")
+
+
+#: Whether devices are closed when the interpreter ends.
+_CLOSES = False
 
 
 def features(
@@ -219,20 +239,21 @@ def features(
 ) -> Features:
     """Features and labels over history as tensors, those of ``trawl panel --tensors``: windows of the last ``window`` bars.
 
-    Arguments are those of :func:`panel`. ``device`` is where the tensors are: this package computes on the CPU, so that ``'cpu'`` is the
-    only one.
+    Arguments are those of :func:`panel`. ``device`` is where the tensors are: ``'cpu'``, ``'cuda'`` (the first GPU that can be used) or
+    ``'cuda:1'``. On a GPU features are computed there and never come to main memory; the values are the same, bit for bit. Without a GPU
+    that is a :class:`Mistake` with its reason.
 
     >>> import trawl as tw
     >>> tw.features("us5", {"rsi": "rsi(14)"}, window=5, start="2013-02-19", end="2013-02-22", forward=[1])
     <Features: 20 samples, windows of 5 bars, 1 features, 1 labels>
     """
-    checked_device(device)
+    place = checked_device(device)
     opened = prepared(dataset, end, {"where": where, "select": select, **clauses})
     ahead = [whole("forward", bars) for bars in forward]
     with Bar(progress, "parts") as bar:
         made = call(
             opened.features, as_times(start), ahead, matches_only, as_times(split), whole("folds", folds), whole("embargo", embargo), scale,
-            whole("window", window), checked_threads(threads), bar.tick,
+            whole("window", window), place, checked_threads(threads), bar.tick,
         )  # fmt: skip
     return Features(made)
 

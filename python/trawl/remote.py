@@ -18,7 +18,7 @@ from ._chart import Chart, Texts, dataset_of, marked
 from ._document import Select, as_times, columns, document, pinned, whole
 from ._http import TYPES, WAIT_S, Http, _error, _quoted
 from ._progress import Bar
-from ._scan import Bars, Explanation, Features, Study, Time, checked_device
+from ._scan import Bars, Explanation, Features, Study, Time, of_main_memory
 from .answer import Answer
 from .dataset import reference
 from .errors import Cancelled, Mistake, TrawlError, Unavailable
@@ -236,7 +236,8 @@ class Remote(Http):
         **clauses: Any,
     ) -> Features:
         """As :func:`trawl.features`, on the server: the tensors are in this machine's main memory."""
-        checked_device(device)
+        if device != "cpu":
+            raise of_main_memory(device)
         body = self._over_history(dataset, {"where": where, "select": select, **clauses}, start, end, split)
         body.update(_panel_keys(forward, matches_only, folds, embargo, scale))
         data, _ = self._request("POST", "/v1/features", {**body, "window": whole("window", window)}, {"Accept": TYPES["arrow"]})

@@ -62,6 +62,21 @@ fn a_mistake_in_a_file_of_options_is_shown_with_its_line() {
 }
 
 #[test]
+fn a_data_root_that_was_named_and_is_not_there_is_no_empty_list() {
+    let home = Home::new();
+    let away = home.path("not/there");
+    for json in [&[][..], &["--json"]] {
+        let options = [&["--data-root", away.to_str().expect("a path"), "data", "list"], json].concat();
+        let ended = home.trawl(&options).expect_code(2);
+        assert!(ended.stdout.is_empty(), "{}", ended.stdout);
+        for said in ["does not exist", &away.display().to_string(), "help: make it", "--data-root"] {
+            assert!(ended.stderr.contains(said), "{said}: {}", ended.stderr);
+        }
+    }
+    assert!(!away.exists(), "it is not made either");
+}
+
+#[test]
 fn lists_datasets_and_bundles_show_the_cluster() {
     let home = Home::new();
     let cluster = cluster(&home);

@@ -15,6 +15,7 @@ use trawl_plan::frame::{BarSize, Frame, Read, SYMBOL_LABEL, Subject};
 use trawl_plan::{FrameProgram, Input};
 
 use crate::axis::{Axis, Reader};
+use crate::device_features::Keeping;
 use crate::piece::{Forming, inputs_of_states, push_last};
 use crate::stage_run::{Computed, StageRun, Trim};
 
@@ -155,6 +156,20 @@ impl<'a> StageRun<'a> {
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<Vec<Vec<Computed>>, EngineError> {
+        self.evaluate_keeping(needed, None, cancel, stages)
+    }
+
+    /// As [`Self::evaluate`]; some outputs of the last piece may stay on a device.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub fn evaluate_keeping(
+        &self,
+        needed: &Needed,
+        mut keeping: Option<&mut Keeping<'_>>,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<Vec<Vec<Computed>>, EngineError> {
         let mut computed: Vec<Vec<Computed>> = Vec::with_capacity(self.stage.pieces.len());
         for (p, piece) in self.stage.pieces.iter().enumerate() {
             let (recorded, started) = (stages.spans().len(), Instant::now());
@@ -162,7 +177,12 @@ impl<'a> StageRun<'a> {
             // They share the memory of an empty one.
             let mut mine: Vec<Computed> = vec![Computed::default(); self.axes.len()];
             let wanted = self.wanted(frame, &needed[p]);
-            if let BarSize::Higher { timeframe, forming: true } = &frame.bars {
+            let last = p + 1 == self.stage.pieces.len();
+            if let Some(keeping) = keeping.as_deref_mut().filter(|_| last) {
+                let read = self.inputs_of(p, wanted, &needed[p], &computed);
+                let values = keeping.evaluate(&self.executables[p], &read, cancel, stages)?;
+                read.keep(values, &mut mine);
+            } else if let BarSize::Higher { timeframe, forming: true } = &frame.bars {
                 for &a in &wanted {
                     mine[a] = self.forming(p, a, *timeframe, needed[p][a], cancel, stages)?;
                 }

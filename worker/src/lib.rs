@@ -10,6 +10,7 @@ pub mod cache;
 mod checkpoints;
 mod copy_check;
 pub mod data_root;
+mod device_features;
 mod device_health;
 mod evaluate;
 mod executable;
@@ -37,6 +38,7 @@ mod watchdog;
 
 pub use axis::late_row;
 pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
+pub use device_features::DeviceFeatures;
 pub use executable::ExecutablePlan;
 pub use execute::{
     BatchEvent, ExecuteError, Loaded, ManifestTimes, References, ScanSource, ScanStep, SegmentPanel, StepKind,

@@ -84,7 +84,8 @@ impl<'a> StageRun<'a> {
     /// The key of bars on a device; `None` if rows of a limited history are left out, since those rows change from bar
     /// to bar.
     fn source_of(&self, frame: &Frame, trims: &[Trim]) -> Option<Arc<str>> {
-        let whole = !matches!(self.engine, Engine::Cpu) && trims.iter().all(|trim| trim.there == 0);
+        let is_named = !self.bars.is_empty();
+        let whole = is_named && !matches!(self.engine, Engine::Cpu) && trims.iter().all(|trim| trim.there == 0);
         whole.then(|| format!("{} {frame:?}", self.bars).into())
     }
 }
@@ -113,6 +114,11 @@ impl PieceInputs<'_> {
                 visible: rows - trim.given,
             })
             .collect()
+    }
+
+    /// The axes, in the order of the symbols.
+    pub fn axes(&self) -> &[usize] {
+        &self.axes
     }
 
     /// The source under which the bars may be cached on a device. The symbols distinguish segments.

@@ -43,6 +43,7 @@ fn prepare(request: &pb::ShardRequest, condition: &str) -> Prepared {
         engine: Engine::Cpu,
         checkpoints: None,
         every_value: false,
+        features: None,
     };
     Prepared::new(request, source).unwrap()
 }

@@ -164,6 +164,7 @@ impl Scans {
             engine,
             checkpoints: None,
             every_value: false,
+            features: None,
         };
         let dataset = source.dataset.clone();
         Ok(Prepared::new(request, source).inspect_err(|error| self.log_damage(&dataset, error))?)

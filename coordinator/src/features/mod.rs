@@ -4,10 +4,12 @@
 //! follow ([`crate::forward`]): they are computed apart, from closes alone, and no feature can name one. Memory holds one
 //! chunk of times and the closes of a few groups.
 
+mod device;
 mod parts;
 mod scaler;
 mod windows;
 
+pub use device::DevicePanel;
 pub use parts::{FOLDS_MAX, Part, Parts, SplitBy, Use};
 pub use scaler::{Scaler, ScalerColumn};
 pub use windows::Windows;
@@ -16,13 +18,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use trawl_kernels::Cancel;
+use trawl_kernels::cuda::Fault;
+use trawl_kernels::{Cancel, Engine};
 use trawl_market::{MarketError, TimeMicros};
 use trawl_plan::ColumnKind;
 use trawl_wire::Status;
 use trawl_worker::late_row;
 
-use crate::all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars_by_column, check_own_bars};
+use crate::all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars_on, check_own_bars};
 use crate::forward::Closes;
 use crate::local::LocalOptions;
 use crate::one_scan::Many;
@@ -67,6 +70,9 @@ pub enum FeatureError {
     /// A mistake of the user.
     #[error("the span has no bar")]
     Empty,
+    /// The device failed.
+    #[error("{0}")]
+    Device(Fault),
     /// The answers could not be computed.
     #[error(transparent)]
     AllBars(#[from] AllBarsError),
@@ -115,6 +121,8 @@ pub struct FeatureChunk {
     pub status: Vec<Status>,
     /// `[feature][cell]`; NaN for NA.
     pub features: Vec<Vec<f64>>,
+    /// Number of its first time among all of the panel, those for windows included.
+    pub first: usize,
     /// `[horizon][cell]`; NaN where the return is not known.
     pub forward: Vec<Vec<f64>>,
     /// `[part][cell]`.
@@ -245,9 +253,18 @@ impl<'a> FeaturePanel<'a> {
     pub fn each_chunk(
         &self,
         cancel: &dyn Cancel,
+        take: impl FnMut(FeatureChunk) -> Result<(), String> + Send,
+    ) -> Result<(), FeatureError> {
+        self.each_chunk_by(None, cancel, take)
+    }
+
+    fn each_chunk_by(
+        &self,
+        device: Option<&DevicePanel>,
+        cancel: &dyn Cancel,
         mut take: impl FnMut(FeatureChunk) -> Result<(), String> + Send,
     ) -> Result<(), FeatureError> {
-        let every_value = !self.options.matches_only || self.options.window > 0;
+        let every_value = device.is_none() && (!self.options.matches_only || self.options.window > 0);
         let local = LocalOptions { every_value, ..self.local };
         // The chunk of answers and the panel made of it are in memory together.
         let columns = self.prepared.plan.headings.len() as u64;
@@ -256,8 +273,10 @@ impl<'a> FeaturePanel<'a> {
         let bytes = self.chunk_bytes_max.saturating_mul(answer + ROW_BYTES) / (answer + own + 2 * ROW_BYTES);
         let mut before = 0;
         let from = self.times.first().copied();
-        all_bars_by_column(self.prepared, local, from, bytes, cancel, |chunk| {
-            let mut features = self.features_of(chunk, self.lead.saturating_sub(before));
+        let on = device.map_or((&Engine::Cpu, None), |device| (&device.engine, Some(&device.features)));
+        all_bars_on(on, self.prepared, local, from, bytes, cancel, |chunk| {
+            let mut features = self.features_of(chunk, self.lead.saturating_sub(before), device.is_none());
+            features.first = before;
             before += chunk.times.len();
             self.push_labels(&mut features).map_err(|error| trawl_wire::error::text_of(&error))?;
             take(features)
@@ -265,15 +284,16 @@ impl<'a> FeaturePanel<'a> {
         Ok(())
     }
 
-    /// The rows of a chunk of answers, `lead` times of which are for windows only.
-    fn features_of(&self, chunk: &PanelChunk, lead: usize) -> FeatureChunk {
+    /// The rows of a chunk of answers, `lead` times of which are for windows only; without features if they are elsewhere.
+    fn features_of(&self, chunk: &PanelChunk, lead: usize, with_features: bool) -> FeatureChunk {
         let width = chunk.symbols.len();
         let cells = chunk.times.len() * width;
         let mut features = FeatureChunk {
             times: chunk.times.clone(),
             symbols: Arc::clone(&chunk.symbols),
             status: vec![Status::Failed; cells],
-            features: vec![vec![f64::NAN; cells]; self.prepared.plan.headings.len()],
+            features: vec![vec![f64::NAN; cells]; if with_features { self.prepared.plan.headings.len() } else { 0 }],
+            first: 0,
             forward: vec![Vec::new(); self.options.horizons.len()],
             uses: Vec::new(),
             own: lead.min(chunk.times.len())..chunk.times.len(),

@@ -56,6 +56,12 @@ impl Scaler {
         }
     }
 
+    /// What a feature is scaled by: what is subtracted, and what the difference is divided by. `None` for one that is not scaled.
+    pub fn scale(&self, feature: usize) -> Option<(f64, f64)> {
+        let column = self.features.iter().find(|column| column.at == feature)?;
+        Some((column.mean, column.standard_deviation))
+    }
+
     /// Scales the features of a chunk.
     pub fn apply(&self, chunk: &mut FeatureChunk) {
         for column in &self.features {

@@ -66,6 +66,7 @@ mod tests {
             symbols: Arc::new(vec!["A".to_owned()]),
             status: vec![Status::NotMatched; count as usize],
             features: vec![times.map(|time| time as f64).collect()],
+            first: 0,
             forward: Vec::new(),
             uses: Vec::new(),
             own,

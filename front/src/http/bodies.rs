@@ -6,11 +6,11 @@ use serde::Deserialize;
 
 use super::answer::Encoding;
 use super::asked::Asked;
+use super::document::{RawDocument, as_of, asked, first_bar};
 use super::history::{HistoryQuestion, Table};
 use super::negotiation::chosen;
 use super::picture::{ChartQuestion, PICTURES};
 use super::problem::{Kind, Problem};
-use super::request::{RawDocument, as_of, asked, first_bar};
 use crate::chart::{BARS, ChartWanted};
 use crate::history::{PanelWanted, StudyWanted};
 

@@ -7,24 +7,18 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
+use trawl_coordinator::ShardSpec;
 use trawl_coordinator::client::Scanned;
 use trawl_coordinator::server::in_process::{CallError, Credentials, InProcess};
-use trawl_coordinator::{HorizonStudy, ShardSpec};
-use trawl_market::{DatasetSummary, DayCoverage, Store};
+use trawl_market::{DatasetSummary, Store};
 use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 use trawl_wire::pb;
 
 use super::answer::turn;
-use super::asked::Asked;
 use super::door::Submission;
-use super::door::{Call, Door, Inspected, has_ended};
-use super::history::{HistoryQuestion, HistoryReply};
-use super::picture::{ChartQuestion, Picture};
+use super::door::{Call, Door, has_ended};
 use super::problem::{Kind, Problem};
-use super::questions::{QuestionLimits, Questions, placed};
-use super::series::{SeriesColumns, SeriesQuestion};
-use crate::explain::Explanation;
-use crate::history::StudyWanted;
+use super::questions::{Inspected, QuestionLimits, Questions, placed};
 use crate::mistake::{UserMistake, drawn};
 
 /// Ephemeral scans whose events are gathered at once.
@@ -214,32 +208,8 @@ impl Door for Cluster {
         serde_json::from_str(&reply.report_json).map_err(unreadable)
     }
 
-    async fn explain(&self, call: &Call, asked: Asked) -> Result<(Explanation, Vec<String>), Problem> {
-        self.0.questions.explain(&call.caller, asked).await
-    }
-
-    async fn why(&self, call: &Call, asked: Asked, symbols: Vec<String>) -> Result<Vec<Value>, Problem> {
-        self.0.questions.why(&call.caller, asked, symbols).await
-    }
-
-    async fn near(&self, call: &Call, asked: Asked, most: u32) -> Result<String, Problem> {
-        self.0.questions.near(&call.caller, asked, most).await
-    }
-
-    async fn series(&self, call: &Call, question: SeriesQuestion) -> Result<SeriesColumns, Problem> {
-        self.0.questions.series(&call.caller, question).await
-    }
-
-    async fn history(&self, call: &Call, question: HistoryQuestion) -> Result<HistoryReply, Problem> {
-        self.0.questions.history(&call.caller, question).await
-    }
-
-    async fn study(&self, call: &Call, asked: Asked, wanted: StudyWanted) -> Result<Vec<HorizonStudy>, Problem> {
-        self.0.questions.study(&call.caller, asked, wanted).await
-    }
-
-    async fn chart(&self, call: &Call, question: ChartQuestion) -> Result<Picture, Problem> {
-        self.0.questions.chart(&call.caller, question).await
+    fn questions(&self) -> &Questions {
+        &self.0.questions
     }
 
     async fn datasets(&self, call: &Call) -> Result<Vec<DatasetSummary>, Problem> {
@@ -255,10 +225,6 @@ impl Door for Cluster {
         let reply = reply.map_err(|status| Problem::of_status(&status))?;
         let found = serde_json::from_str(&reply.inspection_json).map_err(unreadable)?;
         Ok((found, serde_json::from_str(&reply.symbols_json).map_err(unreadable)?))
-    }
-
-    async fn coverage(&self, call: &Call, dataset: &str) -> Result<Vec<DayCoverage>, Problem> {
-        self.0.questions.coverage(&call.caller, dataset.to_owned()).await
     }
 
     async fn workers(&self, call: &Call) -> Result<Vec<pb::WorkerInfo>, Problem> {

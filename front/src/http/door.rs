@@ -5,21 +5,17 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::watch;
 use tonic::codegen::http::HeaderValue;
+use trawl_coordinator::ShardSpec;
 use trawl_coordinator::client::Scanned;
 use trawl_coordinator::server::in_process::Credentials;
-use trawl_coordinator::{HorizonStudy, ShardSpec};
-use trawl_market::{DatasetSummary, DayCoverage, Inspection, SymbolEntry};
+use trawl_market::DatasetSummary;
 use trawl_security::{Caller, Peer};
 use trawl_terms::Priority;
 use trawl_wire::pb;
 
 use super::asked::Asked;
-use super::history::{HistoryQuestion, HistoryReply};
-use super::picture::{ChartQuestion, Picture};
 use super::problem::Problem;
-use super::series::{SeriesColumns, SeriesQuestion};
-use crate::explain::Explanation;
-use crate::history::StudyWanted;
+use super::questions::{Inspected, Questions};
 
 /// What [`Door::mode`] says of scans that run in this process.
 pub const MODE_EMBEDDED: &str = "serve";
@@ -67,9 +63,6 @@ pub struct Submission {
     pub idempotency_key: Option<String>,
 }
 
-/// What an inspection found, and every symbol of the snapshot.
-pub type Inspected = (Inspection, Vec<SymbolEntry>);
-
 /// What a server can do. Dropping a future ends what it waits for: an ephemeral scan, or the computing of a question.
 #[tonic::async_trait]
 pub trait Door: Send + Sync + 'static {
@@ -100,35 +93,14 @@ pub trait Door: Send + Sync + 'static {
     /// The report of a scan's run.
     async fn report(&self, call: &Call, scan: &str) -> Result<Value, Problem>;
 
-    /// What a scan needs, reads and costs, and the steps of its plan.
-    async fn explain(&self, call: &Call, asked: Asked) -> Result<(Explanation, Vec<String>), Problem>;
-
-    /// Why symbols are in the answer or not, an object for each.
-    async fn why(&self, call: &Call, asked: Asked, symbols: Vec<String>) -> Result<Vec<Value>, Problem>;
-
-    /// The symbols that fail on at most `most` terms, as the JSON of a list.
-    async fn near(&self, call: &Call, asked: Asked, most: u32) -> Result<String, Problem>;
-
-    /// Columns along the bars of a symbol.
-    async fn series(&self, call: &Call, question: SeriesQuestion) -> Result<SeriesColumns, Problem>;
-
-    /// A table over history: a panel, signals, or tensors.
-    async fn history(&self, call: &Call, question: HistoryQuestion) -> Result<HistoryReply, Problem>;
-
-    /// What followed the matches of a scan, an entry for each horizon and group.
-    async fn study(&self, call: &Call, asked: Asked, wanted: StudyWanted) -> Result<Vec<HorizonStudy>, Problem>;
-
-    /// A picture of a symbol.
-    async fn chart(&self, call: &Call, question: ChartQuestion) -> Result<Picture, Problem>;
+    /// What answers questions about datasets of this process's data root.
+    fn questions(&self) -> &Questions;
 
     /// The datasets that the caller may scan.
     async fn datasets(&self, call: &Call) -> Result<Vec<DatasetSummary>, Problem>;
 
     /// What one of them holds.
     async fn inspect(&self, call: &Call, dataset: &str, symbol: Option<String>) -> Result<Inspected, Problem>;
-
-    /// Symbols and bars of each day.
-    async fn coverage(&self, call: &Call, dataset: &str) -> Result<Vec<DayCoverage>, Problem>;
 
     /// The workers of the cluster.
     async fn workers(&self, call: &Call) -> Result<Vec<pb::WorkerInfo>, Problem>;

@@ -12,24 +12,18 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
 use trawl_coordinator::client::Scanned;
 use trawl_coordinator::server::{QuotaLimits, Quotas, RunningPermit};
-use trawl_coordinator::{HorizonStudy, PreparedScan, Progress};
-use trawl_market::{DatasetSummary, DayCoverage, Store};
+use trawl_coordinator::{PreparedScan, Progress};
+use trawl_market::{DatasetSummary, Store};
 use trawl_security::{Caller, Right};
 use trawl_telemetry::AUDIT_TARGET;
 use trawl_wire::record::fresh_boot;
 use trawl_wire::{ErrorKind, Failure, pb};
 
 use super::answer::turn;
-use super::asked::Asked;
 use super::door::Submission;
-use super::door::{Call, Door, Inspected, MODE_EMBEDDED, has_ended, until_ended};
-use super::history::{HistoryQuestion, HistoryReply};
-use super::picture::{ChartQuestion, Picture};
+use super::door::{Call, Door, MODE_EMBEDDED, has_ended, until_ended};
 use super::problem::{Kind, Problem};
-use super::questions::{QuestionLimits, Questions, prepared};
-use super::series::{SeriesColumns, SeriesQuestion};
-use crate::explain::Explanation;
-use crate::history::StudyWanted;
+use super::questions::{Inspected, QuestionLimits, Questions, prepared};
 use crate::human;
 use crate::mistake::UserMistake;
 use crate::run::{self, CancelFlag, Chosen, RunOptions};
@@ -430,32 +424,8 @@ impl Door for Embedded {
         serde_json::to_value(&scanned.report).map_err(|error| Problem::of_error(&error.into()))
     }
 
-    async fn explain(&self, call: &Call, asked: Asked) -> Result<(Explanation, Vec<String>), Problem> {
-        self.0.questions.explain(&call.caller, asked).await
-    }
-
-    async fn why(&self, call: &Call, asked: Asked, symbols: Vec<String>) -> Result<Vec<Value>, Problem> {
-        self.0.questions.why(&call.caller, asked, symbols).await
-    }
-
-    async fn near(&self, call: &Call, asked: Asked, most: u32) -> Result<String, Problem> {
-        self.0.questions.near(&call.caller, asked, most).await
-    }
-
-    async fn series(&self, call: &Call, question: SeriesQuestion) -> Result<SeriesColumns, Problem> {
-        self.0.questions.series(&call.caller, question).await
-    }
-
-    async fn history(&self, call: &Call, question: HistoryQuestion) -> Result<HistoryReply, Problem> {
-        self.0.questions.history(&call.caller, question).await
-    }
-
-    async fn study(&self, call: &Call, asked: Asked, wanted: StudyWanted) -> Result<Vec<HorizonStudy>, Problem> {
-        self.0.questions.study(&call.caller, asked, wanted).await
-    }
-
-    async fn chart(&self, call: &Call, question: ChartQuestion) -> Result<Picture, Problem> {
-        self.0.questions.chart(&call.caller, question).await
+    fn questions(&self) -> &Questions {
+        &self.0.questions
     }
 
     async fn datasets(&self, call: &Call) -> Result<Vec<DatasetSummary>, Problem> {
@@ -464,10 +434,6 @@ impl Door for Embedded {
 
     async fn inspect(&self, call: &Call, dataset: &str, symbol: Option<String>) -> Result<Inspected, Problem> {
         self.0.questions.inspect(&call.caller, dataset.to_owned(), symbol, false).await
-    }
-
-    async fn coverage(&self, call: &Call, dataset: &str) -> Result<Vec<DayCoverage>, Problem> {
-        self.0.questions.coverage(&call.caller, dataset.to_owned()).await
     }
 
     async fn workers(&self, _: &Call) -> Result<Vec<pb::WorkerInfo>, Problem> {

@@ -26,10 +26,11 @@ use super::negotiation::{Offered as _, chosen};
 use super::operation::{Operation, Route};
 use super::picture::Picture;
 use super::problem::{Kind, Problem};
+use super::queries::{AnswerQuery, FormatQuery, InspectQuery, ListQuery, NoQuery, WAIT_S_MAX};
 use super::read;
 use super::refusals;
 use super::replies::{Coordinators, Coverage, Explained, Scans, Version, Workers};
-use super::request::{self, AnswerQuery, FormatQuery, InspectQuery, ListQuery, NoQuery, WAIT_S_MAX};
+use super::request;
 use super::until_true;
 use super::{API_VERSION, App, events, guard};
 use crate::datasets::InspectionDocument;
@@ -134,9 +135,7 @@ fn admitted(app: &App, route: &Route, request: &mut Request) -> Result<Option<Ca
     let Some(rule) = route.rule else { return Ok(None) };
     let caller = app.access.admit(rule, request.headers(), &peer).map_err(|status| {
         let problem = Problem::of_status(&status);
-        let (peer, status, why) = (&peer.address, problem.status.as_u16(), &problem.error.message);
-        // The rule has said so as a warning, by the name of the RPC.
-        tracing::info!(target: AUDIT_TARGET, %peer, action, outcome = "refused", status, why, "request");
+        refusals::log_ruled(peer.address, action, &problem);
         problem
     })?;
     // A removed header cannot be logged.
@@ -309,7 +308,7 @@ impl Asked<'_> {
                 no_query()?;
                 let asked = read::body::<request::ExplainBody>(headers, body).await?.asked()?;
                 let dataset = asked.document.dataset.clone().unwrap_or_default();
-                let (explanation, plan_steps) = door.explain(call, asked).await?;
+                let (explanation, plan_steps) = door.questions().explain(&call.caller, asked).await?;
                 Ok(about(json(&Explained { explanation, plan_steps })?, dataset))
             }
             Operation::Why => {
@@ -317,14 +316,14 @@ impl Asked<'_> {
                 let (about_what, symbols) = read::body::<WhyBody>(headers, body).await?.asked()?;
                 let asked = self.asked_of(about_what).await?;
                 let dataset = asked.document.dataset.clone().unwrap_or_default();
-                Ok(about(json(&door.why(call, asked, symbols).await?)?, dataset))
+                Ok(about(json(&door.questions().why(&call.caller, asked, symbols).await?)?, dataset))
             }
             Operation::Near => {
                 no_query()?;
                 let (about_what, most) = read::body::<NearBody>(headers, body).await?.asked()?;
                 let asked = self.asked_of(about_what).await?;
                 let dataset = asked.document.dataset.clone().unwrap_or_default();
-                Ok(about(of_bytes(door.near(call, asked, most).await?.into()), dataset))
+                Ok(about(of_bytes(door.questions().near(&call.caller, asked, most).await?.into()), dataset))
             }
             Operation::Series => {
                 let FormatQuery { format } = read::query(self.query)?;
@@ -332,20 +331,20 @@ impl Asked<'_> {
                 let question = read::body::<request::SeriesBody>(headers, body).await?.question()?;
                 let _permit = answer::turn(&self.app.answers, TURN_WAIT).await?;
                 let dataset = question.dataset.clone();
-                Ok(about(answer::series(&door.series(call, question).await?, encoding)?, dataset))
+                Ok(about(answer::series(&door.questions().series(&call.caller, question).await?, encoding)?, dataset))
             }
             Operation::Chart => {
                 let FormatQuery { format } = read::query(self.query)?;
                 let question = read::body::<ChartBody>(headers, body).await?.question(format.as_deref(), headers)?;
                 let dataset = question.wanted.dataset.clone();
-                Ok(about(of_picture(door.chart(call, question).await?), dataset))
+                Ok(about(of_picture(door.questions().chart(&call.caller, question).await?), dataset))
             }
             Operation::Panel | Operation::Features | Operation::Signals => self.table(operation, body, of_body).await,
             Operation::Study => {
                 no_query()?;
                 let (asked, wanted) = read::body::<StudyBody>(headers, body).await?.question()?;
                 let dataset = asked.document.dataset.clone().unwrap_or_default();
-                Ok(about(json(&door.study(call, asked, wanted).await?)?, dataset))
+                Ok(about(json(&door.questions().study(&call.caller, asked, wanted).await?)?, dataset))
             }
             Operation::Indicators => {
                 no_query()?;
@@ -371,7 +370,7 @@ impl Asked<'_> {
             }
             Operation::Coverage => {
                 no_query()?;
-                json(&Coverage { days: door.coverage(call, name).await? })
+                json(&Coverage { days: door.questions().coverage(&call.caller, name.to_owned()).await? })
             }
             Operation::Workers => {
                 no_query()?;
@@ -419,7 +418,7 @@ impl Asked<'_> {
         };
         drop(of_body);
         let dataset = question.asked.document.dataset.clone().unwrap_or_default();
-        let made = self.app.door.history(&self.call, question).await?;
+        let made = self.app.door.questions().history(&self.call.caller, question).await?;
         let described = made.headers.clone();
         let mut reply = Response::new(Body::from_stream(made.bytes()));
         reply.headers_mut().extend(described);

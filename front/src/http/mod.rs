@@ -2,7 +2,7 @@
 //!
 //! [`door`] is what a server can do, with two implementations: [`embedded`] runs scans in this process (`trawl serve`), [`cluster`]
 //! calls the coordinator that it is part of. `routes` is the one table of paths, from which the router and OpenAPI are made,
-//! `handlers` has what each does, `read` reads bodies and queries, whose types are in `request` and `bodies`, `guard` refuses what a browser could be made to send, `refusals` has what is refused in the log,
+//! `handlers` has what each does, `read` reads bodies and queries, whose types are in `request`, `bodies`, `document` and `queries`, `guard` refuses what a browser could be made to send, `refusals` has what is refused in the log,
 //! `problem` is every error, `answer`, `history` and `events` write replies that are streams, `listener` has the connections.
 //!
 //! Callers are identified by the rules of gRPC (`protocol/security/src/access.rs`): each path names the RPC whose rule it has.
@@ -11,6 +11,7 @@ mod answer;
 mod asked;
 mod bodies;
 pub mod cluster;
+mod document;
 pub mod door;
 pub mod embedded;
 mod events;
@@ -23,6 +24,7 @@ mod openapi;
 mod operation;
 mod picture;
 mod problem;
+mod queries;
 mod questions;
 mod read;
 mod refusals;

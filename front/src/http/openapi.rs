@@ -13,7 +13,9 @@ use super::picture::PICTURES;
 use super::problem::ErrorBody;
 use super::request::IDEMPOTENCY_KEY;
 use super::routes::ROUTES;
+use super::series::SeriesSchema;
 use crate::chart::PictureFormat;
+use crate::output::json::AnswerSchema;
 
 /// Statuses of refusals, and what they mean.
 const REFUSALS: [(u16, &str); 13] = [
@@ -159,10 +161,15 @@ fn query_parameters(query: SchemaOf, generator: &mut SchemaGenerator) -> Vec<Val
 fn reply(reply: Reply, generator: &mut SchemaGenerator) -> Value {
     let text = json!({ "schema": { "type": "string" } });
     let binary = json!({});
+    let json = match reply {
+        Reply::Answer => Some(generator.subschema_for::<AnswerSchema<'static>>()),
+        Reply::Series => Some(generator.subschema_for::<SeriesSchema>()),
+        _ => None,
+    };
     let of_formats = |formats: &[Encoding]| {
         let content = formats.iter().map(|format| {
             let schema = match format {
-                Encoding::Json => json!({ "schema": { "type": "object" } }),
+                Encoding::Json => json!({ "schema": json }),
                 Encoding::Csv | Encoding::JsonLines => text.clone(),
                 Encoding::ArrowStream | Encoding::Parquet => binary.clone(),
             };
@@ -219,6 +226,59 @@ mod tests {
             let pointer = reference.strip_prefix('#').expect("a reference within the document");
             assert!(document.pointer(pointer).is_some(), "{reference}");
         }
+    }
+
+    /// Objects within a schema of which nothing is said, by their places.
+    fn free(document: &Value, schema: &Value, place: &str, seen: &mut Vec<String>, found: &mut Vec<String>) {
+        if let Some(reference) = schema["$ref"].as_str() {
+            if !seen.iter().any(|known| known == reference) {
+                seen.push(reference.to_owned());
+                let target = document.pointer(reference.strip_prefix('#').expect("within the document"));
+                free(document, target.expect("it leads somewhere"), reference, seen, found);
+            }
+            return;
+        }
+        let says =
+            ["properties", "additionalProperties", "anyOf", "oneOf", "allOf", "enum", "const", "items", "prefixItems"];
+        let is_scalar = |kind: &Value| kind != "object" && kind != "array";
+        let kinds = schema["type"].as_array().cloned().unwrap_or_else(|| vec![schema["type"].clone()]);
+        let is_described = !schema["type"].is_null() && kinds.iter().all(is_scalar);
+        if !is_described && says.iter().all(|key| schema.get(*key).is_none()) {
+            found.push(place.to_owned());
+        }
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            free(document, property, &format!("{place}.{name}"), seen, found);
+        }
+        for key in ["items", "additionalProperties"].into_iter().filter(|key| schema[*key].is_object()) {
+            free(document, &schema[key], &format!("{place}.{key}"), seen, found);
+        }
+        for alternative in
+            ["anyOf", "oneOf", "allOf", "prefixItems"].iter().filter_map(|key| schema[*key].as_array()).flatten()
+        {
+            free(document, alternative, place, seen, found);
+        }
+    }
+
+    #[test]
+    fn every_reply_in_json_is_described_down_to_its_last_field() {
+        let document = document();
+        let (mut seen, mut found) = (Vec::new(), Vec::new());
+        for route in ROUTES.iter().filter(|route| route.operation != Operation::OpenApi) {
+            let operation = &document["paths"][route.path][route.method.name()];
+            for (status, reply) in operation["responses"].as_object().expect("replies") {
+                let reply = match reply["$ref"].as_str() {
+                    Some(reference) => document.pointer(&reference[1..]).expect("a refusal"),
+                    None => reply,
+                };
+                let schema = &reply["content"]["application/json"]["schema"];
+                if !schema.is_null() {
+                    let place = format!("{} {status}", route.path);
+                    free(&document, schema, &place, &mut seen, &mut found);
+                }
+            }
+        }
+        assert!(seen.len() > 40, "{seen:?}");
+        assert_eq!(found, Vec::<String>::new());
     }
 
     #[test]

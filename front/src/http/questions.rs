@@ -10,13 +10,14 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc};
 use trawl_coordinator::local::LocalOptions;
 use trawl_coordinator::{HorizonStudy, NoProgress, PreparedScan};
-use trawl_market::{DatasetSummary, DayCoverage, InspectOptions, MarketErrorKind, Store, inspect};
+use trawl_market::{
+    DatasetSummary, DayCoverage, InspectOptions, Inspection, MarketErrorKind, Store, SymbolEntry, inspect,
+};
 use trawl_security::{Allowance, Caller};
 use trawl_wire::Answer;
 
 use super::answer::{PARTS_AHEAD_MAX, turn};
 use super::asked::Asked;
-use super::door::Inspected;
 use super::history::{HistoryQuestion, HistoryReply, Part, study_work_ns};
 use super::picture::{ChartQuestion, Picture};
 use super::problem::{Kind, Problem};
@@ -55,6 +56,9 @@ pub struct Questions {
     /// Of tables over history, which last as long as their clients read: nobody else waits for these.
     tables: Arc<Semaphore>,
 }
+
+/// What an inspection found, and every symbol of the snapshot.
+pub type Inspected = (Inspection, Vec<SymbolEntry>);
 
 /// Checks that a caller may scan a dataset.
 pub(super) fn check_dataset(allowance: &Allowance, caller: &str, dataset: &str) -> Result<(), Problem> {

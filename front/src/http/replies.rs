@@ -2,6 +2,8 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use trawl_coordinator::RunReport;
+use trawl_coordinator::profile::Profile;
 use trawl_market::DayCoverage;
 
 use crate::explain::Explanation;
@@ -29,11 +31,21 @@ pub struct Explained {
     pub plan_steps: Vec<String>,
 }
 
+/// The report of a scan's run.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report {
+    /// What it did.
+    #[serde(flatten)]
+    pub report: RunReport,
+    /// Where its time went; left out for a report of another release that cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+}
+
 /// Symbols and bars by day.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Coverage {
     /// Oldest first; times in microseconds since 1970-01-01 UTC.
-    #[schemars(with = "Vec<Object>")]
     pub days: Vec<DayCoverage>,
 }
 

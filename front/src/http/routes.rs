@@ -15,8 +15,9 @@ use super::bodies::{ChartBody, NearBody, PanelBody, SignalsBody, StudyBody, WhyB
 use super::handlers;
 use super::operation::{Operation, Reply, Route, SchemaOf, Verb};
 use super::problem::{Kind, Problem};
+use super::queries::{AnswerQuery, FormatQuery, InspectQuery, ListQuery};
 use super::replies;
-use super::request::{AnswerQuery, ExplainBody, FormatQuery, InspectQuery, ListQuery, ScanBody, SeriesBody};
+use super::request::{ExplainBody, ScanBody, SeriesBody};
 
 const SCAN: Option<&str> = Some("/trawl.v1.Coordinator/Scan");
 const WATCH: Option<&str> = Some("/trawl.v1.Coordinator/Watch");
@@ -112,7 +113,7 @@ pub(crate) static ROUTES: [Route; 27] = [
         "/v1/scans/{scan}/report",
         TRACE,
         "Give the report of a scan's run",
-        Reply::Json(schema::<replies::Object>),
+        Reply::Json(schema::<replies::Report>),
     ),
     post(
         Op::Explain,
@@ -128,7 +129,7 @@ pub(crate) static ROUTES: [Route; 27] = [
         SCAN,
         "Say why symbols are in a scan's answer or not",
         schema::<WhyBody>,
-        Reply::Json(schema::<Vec<replies::Object>>),
+        Reply::Json(schema::<Vec<crate::why::WhyLine<'static>>>),
     ),
     post(
         Op::Near,
@@ -136,7 +137,7 @@ pub(crate) static ROUTES: [Route; 27] = [
         SCAN,
         "Say which symbols fail on few terms of a condition",
         schema::<NearBody>,
-        Reply::Json(schema::<Vec<replies::Object>>),
+        Reply::Json(schema::<Vec<crate::why::MissLine<'static>>>),
     ),
     post(
         Op::Series,
@@ -182,7 +183,7 @@ pub(crate) static ROUTES: [Route; 27] = [
         SCAN,
         "Say what followed the matches of a scan, against all symbols",
         schema::<StudyBody>,
-        Reply::Json(schema::<Vec<replies::Object>>),
+        Reply::Json(schema::<Vec<trawl_coordinator::HorizonStudy>>),
     ),
     get(
         Op::Indicators,
@@ -198,13 +199,19 @@ pub(crate) static ROUTES: [Route; 27] = [
         "Describe a function",
         Reply::Json(schema::<crate::indicators::Entry>),
     ),
-    get(Op::Datasets, "/v1/datasets", DATASETS, "List datasets", Reply::Json(schema::<Vec<replies::Object>>)),
+    get(
+        Op::Datasets,
+        "/v1/datasets",
+        DATASETS,
+        "List datasets",
+        Reply::Json(schema::<Vec<trawl_market::DatasetSummary>>),
+    ),
     get(
         Op::Dataset,
         "/v1/datasets/{dataset}",
         INSPECT,
         "Show what a dataset holds",
-        Reply::Json(schema::<replies::Object>),
+        Reply::Json(schema::<crate::datasets::InspectionDocument<'static>>),
     )
     .with_query(schema::<InspectQuery>),
     get(

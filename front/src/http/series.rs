@@ -1,9 +1,11 @@
 //! Columns along the bars of one symbol, for charts and notebooks.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use trawl_coordinator::local::LocalOptions;
@@ -16,7 +18,7 @@ use super::problem::{Kind, Problem};
 use crate::history::{Names, span_from};
 use crate::mistake::{UserMistake, of_market};
 use crate::output::columnar::{select_array, select_type};
-use crate::output::json::Cell;
+use crate::output::json::{Cell, CellSchema};
 use crate::output::select_text;
 use crate::refused::of_series;
 use crate::run::prepared;
@@ -147,6 +149,21 @@ impl PreparedSeries {
                 .collect(),
         })
     }
+}
+
+/// For the schema: the columns as they are written.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Series")]
+#[allow(dead_code, reason = "its fields are the schema's")]
+pub struct SeriesSchema {
+    /// `NAME@SNAPSHOT`.
+    dataset: String,
+    /// The symbol as the dataset calls it.
+    symbol: String,
+    /// The bar of each value.
+    times: Vec<String>,
+    /// By the name of the column: a value for each bar.
+    columns: BTreeMap<String, Vec<CellSchema>>,
 }
 
 /// `{"dataset": ..., "symbol": ..., "times": [...], "columns": {NAME: [...]}}`.

@@ -4,11 +4,13 @@
 //! Conditions are true, false or null. In JSON lines infinities are null as NA is: readers make tables of them, and a column with a text is
 //! no column of numbers. Numbers are the shortest text that reads back as the same f64; NA is null, infinities are `"inf"` and `"-inf"`.
 
+use std::borrow::Cow;
 use std::io::Write;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq as _, Serializer};
 use trawl_plan::{ANSWER_TIME, ColumnKind, Setting};
-use trawl_wire::{Answer, AnswerRow};
+use trawl_wire::{Answer, AnswerRow, Status};
 
 use super::{About, select_kind, select_text, settings_of, time_text, whole};
 
@@ -95,6 +97,71 @@ fn write_pretty(value: &impl Serialize, writer: &mut impl Write) -> anyhow::Resu
     serde_json::to_writer_pretty(&mut *writer, value)?;
     writer.write_all(b"\n")?;
     Ok(())
+}
+
+/// For the schema: an answer as [`write`] writes it.
+#[derive(serde::Serialize, JsonSchema)]
+#[schemars(rename = "Answer")]
+#[allow(dead_code, reason = "its fields are the schema's")]
+pub struct AnswerSchema<'a> {
+    #[serde(flatten)]
+    about: About<'a>,
+    /// One for each symbol, and for each combination of a sweep.
+    rows: Vec<RowSchema>,
+}
+
+/// One symbol at one bar, in the order of the answer; select columns and a sweep's variables by their names.
+#[derive(serde::Serialize, JsonSchema)]
+#[schemars(rename = "AnswerRow")]
+#[allow(dead_code, reason = "its fields are the schema's")]
+struct RowSchema {
+    /// The bar.
+    time: String,
+    /// Rank among the matches, from 1; null for what does not match.
+    place: Option<u32>,
+    /// Its name.
+    symbol: String,
+    /// What became of it.
+    status: StatusSchema,
+    /// Whether rounding could turn a comparison.
+    edge: bool,
+    /// Whether the bar was not closed yet.
+    provisional: bool,
+    /// Why it has this status; empty where that is plain.
+    reason: String,
+    #[serde(flatten)]
+    columns: std::collections::BTreeMap<String, CellSchema>,
+}
+
+/// For the schema: a status by its name.
+#[derive(serde::Serialize)]
+struct StatusSchema;
+
+impl JsonSchema for StatusSchema {
+    fn schema_name() -> Cow<'static, str> {
+        "Status".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": Status::ALL.map(Status::name) })
+    }
+}
+
+/// For the schema: a [`Cell`], or a variable of a sweep.
+#[derive(serde::Serialize)]
+pub struct CellSchema;
+
+impl JsonSchema for CellSchema {
+    fn schema_name() -> Cow<'static, str> {
+        "Cell".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["number", "boolean", "string", "null"],
+            "description": "A number, a condition, a text or a date; null for NA, \"inf\" and \"-inf\" for infinities",
+        })
+    }
 }
 
 struct Rows<'a>(&'a Answer);
@@ -191,6 +258,19 @@ impl Serialize for Cell<'_> {
 #[derive(Debug, Clone, Copy)]
 pub struct Number(pub f64);
 
+impl JsonSchema for Number {
+    fn schema_name() -> Cow<'static, str> {
+        "Number".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [{ "type": ["number", "null"] }, { "type": "string", "enum": ["inf", "-inf"] }],
+            "description": "A number; null for NA, a text for infinities",
+        })
+    }
+}
+
 impl Serialize for Number {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
@@ -227,6 +307,19 @@ mod tests {
         assert_eq!(rows[2]["place"], Value::Null);
         assert_eq!(rows[4]["close"], Value::Null);
         let text = String::from_utf8(bytes).unwrap();
+        // The schema has what is written by hand.
+        let mut generator = schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator();
+        let schema = generator.root_schema_for::<AnswerSchema<'_>>().to_value();
+        let known = |pointer: &str, key: &str| schema.pointer(&format!("{pointer}/properties/{key}")).is_some();
+        assert!(read.as_object().unwrap().keys().all(|key| known("", key)), "{schema}");
+        assert!(read["counts"].as_object().unwrap().keys().all(|key| known("/$defs/Counts", key)), "{schema}");
+        let columns = ["close", "a, \"b\""];
+        for row in rows {
+            let keys = row.as_object().unwrap().keys();
+            assert!(keys.filter(|key| !columns.contains(&key.as_str())).all(|key| known("/$defs/AnswerRow", key)));
+        }
+        let statuses = schema["$defs"]["Status"]["enum"].as_array().unwrap();
+        assert!(rows.iter().all(|row| statuses.contains(&row["status"])));
         let order = ["\"identity\"", "\"answer_digest\"", "\"counts\"", "\"rows\""];
         let places: Vec<usize> = order.iter().map(|key| text.find(key).unwrap()).collect();
         assert!(places.is_sorted());

@@ -22,6 +22,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use schemars::JsonSchema;
 use serde::Serialize;
 use trawl_market::{TimeMicros, Timeframe, format_label, format_time, parse_time};
 use trawl_plan::{ColumnKind, ScanDocument, Setting};
@@ -128,7 +129,7 @@ impl Format {
 pub const BAR_KEY: &str = "trawl.bar";
 
 /// The bar of a scan whose bars are built from those of the dataset.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct BuiltBar {
     /// The scan's timeframe, such as `1w`.
     pub timeframe: String,
@@ -146,7 +147,7 @@ impl BuiltBar {
 }
 
 /// The metadata of an answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct About<'a> {
     /// What determines the answer.
     pub identity: &'a Identity,
@@ -218,6 +219,26 @@ impl Counts {
     /// All rows.
     pub fn total(&self) -> usize {
         self.rows.iter().sum()
+    }
+}
+
+impl JsonSchema for Counts {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Counts".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let count = || serde_json::json!({ "type": "integer", "minimum": 0 });
+        let names = Status::ALL.map(Status::name).into_iter().chain(["symbols"]);
+        let required: Vec<&str> = names.collect();
+        let all = required.iter().copied().chain(["rows"]).map(|name| (name.to_owned(), count()));
+        let properties: serde_json::Map<String, serde_json::Value> = all.collect();
+        schemars::json_schema!({
+            "type": "object",
+            "description": "Rows by status, symbols, and rows where they are not as many",
+            "properties": properties,
+            "required": required,
+        })
     }
 }
 

@@ -38,5 +38,6 @@ mod resume;
 mod rich;
 mod routed;
 mod scaling;
+mod tensors;
 mod trend;
 mod watched;

@@ -13,7 +13,7 @@ const EXPECTED: &str = "a header such as symbol,date,split,dividend (or ticker,e
                         or historical_adjustment_factor)";
 
 /// What happens to one symbol on one ex-date.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct FactorRow {
     /// Symbol, or its ticker on that date.
     pub symbol: String,

@@ -17,7 +17,7 @@ const EXPECTED: &str = "a header such as symbol,ticker,from,to,sector (symbol is
                         label)";
 
 /// One row: what is known about a symbol in an interval.
-#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct ListingRow {
     /// Internal symbol: the name of its bars.
     pub symbol: String,

@@ -8,7 +8,9 @@ use crate::pb;
 pub const KIND_METADATA_KEY: &str = "trawl-error-kind";
 
 /// The kind of a failure, which decides what happens to the work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
     /// The request itself is wrong; the same request fails everywhere.
@@ -96,7 +98,7 @@ impl From<pb::ErrorKind> for ErrorKind {
 }
 
 /// A failure as exchanged between processes and written to reports.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, thiserror::Error, schemars::JsonSchema)]
 #[error("{message}")]
 pub struct Failure {
     /// The kind, which decides whether to retry.

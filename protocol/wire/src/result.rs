@@ -131,7 +131,7 @@ pub struct StepInputV1 {
 }
 
 /// Everything that determines an answer: the same identity gives the same bytes.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Identity {
     /// Fingerprint of the compiled plan.
     pub plan: String,

@@ -177,6 +177,10 @@ struct Device {
     // Collectives put into its streams, and ends of groups with one of them.
     uint64_t collectives = 0, groups = 0;
 
+    // What tests let streams wait for, until they say that it is there: nothing is ever put into the stream.
+    Stream gate{this, {}};
+    std::vector<std::shared_ptr<Record>> gates;
+
     std::map<std::string, uint64_t> calls;
     Counts counts = {};
     uint64_t random;
@@ -222,8 +226,18 @@ struct Device {
         return code;
     }
 
-    // The stream of a handle, 0 for the context's own, or none.
+    // The stream of a handle, 0 and 1 for the context's own, 2 for that of the calling thread, or none.
     Stream* stream_of(void* handle) {
+        if ((uint64_t)handle == 1) handle = nullptr;
+        if ((uint64_t)handle == 2) {
+            static thread_local std::map<Device*, Stream*> own;
+            if (!own[this] || !streams.count(own[this])) {
+                auto stream = std::make_unique<Stream>(Stream{this, {}});
+                own[this] = stream.get();
+                streams[own[this]] = std::move(stream);
+            }
+            return own[this];
+        }
         if (!handle && !streams.count(nullptr)) streams[nullptr].reset(new Stream{this, {}});
         auto found = streams.find(handle);
         return found == streams.end() ? nullptr : found->second.get();

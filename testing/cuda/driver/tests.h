@@ -51,6 +51,74 @@ void trawl_test_counts(int ordinal, Counts* counts) {
     for (const auto& [address, bytes] : device->pinned) counts->pinned_bytes += bytes;
 }
 
+// Memory of a device as it is now; no copy that counts.
+bool trawl_test_read(int ordinal, uint64_t address, void* to, uint64_t bytes) {
+    Device* device = device_of(ordinal);
+    if (!device) abort();
+    std::lock_guard<std::recursive_mutex> guard(device->mutex);
+    if (!device->is_accessible(address, bytes)) return false;
+    memcpy(to, (const void*)address, bytes);
+    return true;
+}
+
+// A stream of another library, whose work waits until `trawl_test_go_on` if it is blocked.
+
+void* trawl_test_stream(int ordinal) {
+    Device* device = device_of(ordinal);
+    if (!device) abort();
+    std::lock_guard<std::recursive_mutex> guard(device->mutex);
+    auto stream = std::make_unique<Stream>(Stream{device, {}});
+    void* handle = stream.get();
+    device->streams[handle] = std::move(stream);
+    return handle;
+}
+
+void trawl_test_block(int ordinal, void* handle) {
+    Device* device = device_of(ordinal);
+    if (!device) abort();
+    std::lock_guard<std::recursive_mutex> guard(device->mutex);
+    Stream* stream = device->stream_of(handle);
+    if (!stream) abort();
+    Work work{Kind::WAIT};
+    work.mark = std::make_shared<Record>(Record{&device->gate});
+    device->gates.push_back(work.mark);
+    device->put(*stream, NO_ENGINE, 0, std::move(work));
+}
+
+void trawl_test_go_on(int ordinal) {
+    Device* device = device_of(ordinal);
+    if (!device) abort();
+    std::lock_guard<std::recursive_mutex> guard(device->mutex);
+    for (auto& gate : device->gates) gate->is_reached = true;
+    device->gates.clear();
+}
+
+// Lets what is in a stream happen; false if there is none, or if it waits still.
+bool trawl_test_run(int ordinal, void* handle) {
+    Device* device = device_of(ordinal);
+    if (!device) abort();
+    std::lock_guard<std::recursive_mutex> guard(device->mutex);
+    Stream* stream = device->stream_of(handle);
+    if (!stream) return false;
+    device->run(*stream);
+    return stream->work.empty();
+}
+
+// A fault as of a kernel of another library: the context has ended.
+void trawl_test_end(int ordinal) {
+    Device* device = device_of(ordinal);
+    if (!device) abort();
+    std::lock_guard<std::recursive_mutex> guard(device->mutex);
+    device->end_with(ILLEGAL_ADDRESS, "by a test");
+}
+
+void trawl_test_destroy(int ordinal, void* handle) {
+    Device* device = device_of(ordinal);
+    if (!device) abort();
+    std::lock_guard<std::recursive_mutex> guard(device->mutex);
+    device->streams.erase(handle);
+}
+
 uint64_t trawl_test_calls(int ordinal, const char* function) {
     Device* device = device_of(ordinal);
     if (!device) abort();

@@ -294,4 +294,50 @@ impl TestDevice {
             read(self.number(), function.as_ptr())
         }
     }
+
+    /// Memory of the device as it is now, without a copy that counts; `None` where nothing is allocated.
+    pub fn read(&self, address: u64, bytes: usize) -> Option<Vec<u8>> {
+        let mut read = vec![0u8; bytes];
+        // SAFETY: this is the function's type; it writes so many bytes, or none.
+        let is_there = unsafe {
+            let copy =
+                Driver::built().function::<unsafe extern "C" fn(i32, u64, *mut u8, u64) -> bool>("trawl_test_read");
+            copy(self.number(), address, read.as_mut_ptr(), bytes as u64)
+        };
+        is_there.then_some(read)
+    }
+
+    /// A stream as another library of the process has it, by its handle. The device is open.
+    pub fn stream(&self) -> u64 {
+        // SAFETY: this is the function's type.
+        unsafe { Driver::built().function::<unsafe extern "C" fn(i32) -> u64>("trawl_test_stream")(self.number()) }
+    }
+
+    /// Lets the later work of such a stream wait until [`Self::go_on`].
+    pub fn block(&self, stream: u64) {
+        // SAFETY: this is the function's type; a handle that there is not ends the process.
+        unsafe { Driver::built().function::<unsafe extern "C" fn(i32, u64)>("trawl_test_block")(self.number(), stream) }
+    }
+
+    /// Lets blocked streams go on.
+    pub fn go_on(&self) {
+        // SAFETY: this is the function's type.
+        unsafe { Driver::built().function::<unsafe extern "C" fn(i32)>("trawl_test_go_on")(self.number()) }
+    }
+
+    /// Lets the work of such a stream happen; `false` if it waits.
+    pub fn run(&self, stream: u64) -> bool {
+        // SAFETY: this is the function's type.
+        unsafe {
+            Driver::built().function::<unsafe extern "C" fn(i32, u64) -> bool>("trawl_test_run")(self.number(), stream)
+        }
+    }
+
+    /// Destroys such a stream.
+    pub fn destroy(&self, stream: u64) {
+        // SAFETY: this is the function's type.
+        unsafe {
+            Driver::built().function::<unsafe extern "C" fn(i32, u64)>("trawl_test_destroy")(self.number(), stream)
+        }
+    }
 }

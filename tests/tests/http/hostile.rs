@@ -174,6 +174,46 @@ fn whoever_sends_many_bad_requests_neither_fills_the_log_nor_hides_others_in_it(
 }
 
 #[test]
+fn whoever_guesses_tokens_neither_fills_the_log_nor_hides_others_in_it() {
+    /// Guesses, and as many refusals of a kind as are shown within ten seconds.
+    const FLOOD: usize = 200;
+    const SHOWN_MAX: usize = 20;
+    let home = market();
+    let token = Token::fresh().expect("a token");
+    let tokens = home.write("tokens", &format!("ben read {}\n", hex::encode(token.digest())));
+    let audit = home.path("audit.jsonl");
+    let options = ["--tokens", tokens.to_str().expect("a path"), "--audit", &audit.display().to_string()];
+    let server = Server::start(&home, &options);
+    let with = |method: &str, bearer: &str, body: &[u8]| {
+        request(&server.address, method, "/v1/scans", &[JSON, ("Authorization", bearer)], body)
+    };
+    let began = Instant::now();
+    for guess in 0..FLOOD {
+        with("GET", &format!("Bearer trawl_{guess:064x}"), b"").expect(401);
+    }
+    let windows = began.elapsed().as_secs() as usize / 10 + 1;
+    with("POST", &format!("Bearer {}", token.secret()), scan().to_string().as_bytes()).expect(403);
+    let lines = |output: &str, level: &str, of: &str| {
+        let is_one = |line: &&str| line.contains(&format!(" {level} trawl::audit")) && line.contains(of);
+        output.lines().filter(is_one).count()
+    };
+    let denied = || (lines(&server.process.output(), "WARN", "code=PermissionDenied") == 1).then_some(());
+    assert!(wait::until(STUCK_BOUND, denied).is_some(), "{}", server.process.output());
+    let output = server.process.output();
+    for (level, of) in [("WARN", "code=Unauthenticated"), ("INFO", "status=401")] {
+        let shown = lines(&output, level, of);
+        assert!((1..=SHOWN_MAX * windows).contains(&shown), "{shown} lines with {of} in {windows} windows");
+    }
+    // Each guess is in the audit log's file, and the next line that is shown says how many were not.
+    let kept = refusals_in(&audit);
+    assert_eq!(kept.iter().filter(|line| line["status"] == 401).count(), FLOOD);
+    std::thread::sleep(Duration::from_secs(10));
+    with("GET", "Bearer trawl_0", b"").expect(401);
+    let counted = || (lines(&server.process.output(), "WARN", "not_shown=") > 0).then_some(());
+    assert!(wait::until(STUCK_BOUND, counted).is_some(), "{}", server.process.output());
+}
+
+#[test]
 fn clients_that_stop_in_the_middle_are_disconnected() {
     let home = market();
     let server = Server::start(&home, &[]);

@@ -26,6 +26,7 @@ use trawl_wire::{CrossTimes, CrossValues, RowTable, SegmentOutput, SegmentResult
 
 use crate::axis::{Axis, Higher, Span};
 use crate::checkpoints::Checkpoints;
+use crate::device_features::{DeviceFeatures, Keeping};
 use crate::executable::ExecutablePlan;
 use step::StepRun;
 
@@ -52,6 +53,8 @@ pub struct ScanSource {
     pub checkpoints: Option<Arc<Checkpoints>>,
     /// Whether panels have the values of all rows of the universe, and not those of matches alone.
     pub every_value: bool,
+    /// Where the select columns of panels stay on a device; the engine's.
+    pub features: Option<Arc<DeviceFeatures>>,
 }
 
 /// The kind of a step.
@@ -287,8 +290,21 @@ impl ScanSource {
         }
         // Resampling and finding the needed rows count as loading.
         stages.record(StageSpan { stage: EngineStage::Load, part: 0, bytes: 0, started: begun, ended: Instant::now() });
-        let computed = run.evaluate(&needed, cancel, stages)?;
-        stages.time(EngineStage::Encode, 0, 0, || shared.output(&run, &computed))
+        let Some(features) = self.features.as_ref().filter(|_| shared.is_panel()) else {
+            let computed = run.evaluate(&needed, cancel, stages)?;
+            return stages.time(EngineStage::Encode, 0, 0, || shared.output(&run, &computed));
+        };
+        let mut keeping = Keeping::new(&features.table, self.selected());
+        let computed = run.evaluate_keeping(&needed, Some(&mut keeping), cancel, stages)?;
+        stages.time(EngineStage::Encode, 0, 0, || {
+            let output = shared.output(&run, &computed)?;
+            if let StepOutput::Panel(panel) = &output {
+                keeping
+                    .put(&self.feature_rows(features, panel, &axes[..own], shared.row_times()))
+                    .map_err(ExecuteError::Device)?;
+            }
+            Ok(output)
+        })
     }
 
     /// Reads the vintages of a part of a segment's symbols (see [`Self::panel_parts`]) at the bars of a span, by symbol and time, with the

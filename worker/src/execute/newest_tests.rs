@@ -65,6 +65,7 @@ impl Market {
             engine: Engine::Cpu,
             checkpoints: None,
             every_value: false,
+            features: None,
         }
     }
 

@@ -10,6 +10,7 @@ use trawl_wire::Status;
 
 use super::ScanSource;
 use crate::axis::{Axis, first_from, late_row, row_at};
+use crate::device_features::DeviceFeatures;
 use crate::stage_run::Computed;
 use crate::status::{Reason, status_of};
 
@@ -290,6 +291,18 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// A cell that has values, and the bar that they are of.
+struct ValuedBar {
+    /// Indices of the axis, and of its symbol, time and point in the panel.
+    axis: usize,
+    symbol: usize,
+    time: usize,
+    point: usize,
+    cell: usize,
+    /// Index of the bar on the axis.
+    row: usize,
+}
+
 fn series(computed: &Computed, output: usize) -> Option<&[f64]> {
     computed.outputs.get(output).map(Vec::as_slice)
 }
@@ -418,9 +431,54 @@ impl ScanSource {
         outputs: &[PointOutputs],
         times: &[TimeMicros],
     ) {
-        panel.every = vec![vec![f64::NAN; panel.status.len()]; self.plan().headings.len()];
+        let mut every = vec![vec![f64::NAN; panel.status.len()]; self.plan().headings.len()];
+        self.each_valued(panel, axes, times, |bar| {
+            let computed = &computed[bar.axis];
+            let at = bar.row.wrapping_sub(computed.from);
+            for (values, output) in every.iter_mut().zip(outputs[bar.point].select.clone()) {
+                values[bar.cell] = canonical(value_at(series(computed, output), at, f64::NAN));
+            }
+        });
+        panel.every = every;
+    }
+
+    /// The rows of a table of features: those of the bars that have values, of a scan with one point.
+    pub(super) fn feature_rows(
+        &self,
+        features: &DeviceFeatures,
+        panel: &SegmentPanel,
+        axes: &[Axis<'_>],
+        times: &[TimeMicros],
+    ) -> Vec<(usize, usize, u64)> {
+        let width = features.symbols.len() as u64;
+        // The times of the panel are some of the table's, one after the other.
+        let first = times.first().map_or(0, |first| features.times.partition_point(|time| time < first)) as u64;
+        let place = |symbol: &Arc<str>| features.symbols.binary_search_by(|known| (**known).cmp(symbol)).ok();
+        let places: Vec<Option<usize>> = panel.symbols.iter().map(place).collect();
+        let mut rows = Vec::new();
+        self.each_valued(panel, axes, times, |bar| {
+            if let Some(symbol) = places[bar.symbol] {
+                rows.push((bar.axis, bar.row, (first + bar.time as u64) * width + symbol as u64));
+            }
+        });
+        rows
+    }
+
+    /// The select outputs among those of the last stage, of a scan with one point.
+    pub(super) fn selected(&self) -> Range<usize> {
+        PointOutputs::all(&self.plan().points).first().map_or(0..0, |point| point.select.clone())
+    }
+
+    /// Calls `take` for each cell that has a bar and is in the universe, with the bar that it reads.
+    fn each_valued(
+        &self,
+        panel: &SegmentPanel,
+        axes: &[Axis<'_>],
+        times: &[TimeMicros],
+        mut take: impl FnMut(ValuedBar),
+    ) {
         let (width, points, max_age) = (panel.symbols.len(), panel.points, self.plan().max_age);
-        for (axis, computed) in axes.iter().zip(computed) {
+        for (number, axis) in axes.iter().enumerate() {
             let Some(symbol) = panel.symbols.iter().position(|symbol| *symbol == axis.bars.symbol) else { continue };
             let bars = axis.base_times();
             let first = times.partition_point(|time| *time < axis.span.from);
@@ -431,14 +489,10 @@ impl ScanSource {
                 }
                 let here = (bars.get(row) == Some(time)).then_some(row);
                 let Some(row) = here.or_else(|| late_row(bars, row, *time, max_age)) else { continue };
-                let at = row.wrapping_sub(computed.from);
-                for (p, point) in outputs.iter().enumerate() {
-                    let cell = (t * width + symbol) * points + p;
-                    if !matches!(panel.status[cell], Some(Status::Matched | Status::NotMatched | Status::Unknown)) {
-                        continue;
-                    }
-                    for (values, output) in panel.every.iter_mut().zip(point.select.clone()) {
-                        values[cell] = canonical(value_at(series(computed, output), at, f64::NAN));
+                for point in 0..points {
+                    let cell = (t * width + symbol) * points + point;
+                    if matches!(panel.status[cell], Some(Status::Matched | Status::NotMatched | Status::Unknown)) {
+                        take(ValuedBar { axis: number, symbol, time: t, point, cell, row });
                     }
                 }
             }

@@ -38,6 +38,7 @@ fn source(dataset: &Dataset, document: &str) -> ScanSource {
         engine: Engine::Cpu,
         checkpoints: None,
         every_value: false,
+        features: None,
     }
 }
 

@@ -79,7 +79,18 @@ impl<'a> StepRun<'a> {
 
     /// The rows of the last stage at every one of the times, by column.
     pub fn into_panel(self) -> Self {
-        Self { panel: true, ..self }
+        // Bars that are adjusted as of several times are not kept on a device by name and length.
+        Self { panel: true, bars: String::new(), ..self }
+    }
+
+    /// Whether its output is the rows of many times.
+    pub fn is_panel(&self) -> bool {
+        self.panel && self.last && self.kind == StepKind::Values
+    }
+
+    /// Times at which rows are wanted.
+    pub fn row_times(&self) -> &'a [TimeMicros] {
+        self.times
     }
 
     /// The axes of a segment's symbols, then those of the references.

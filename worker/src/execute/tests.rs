@@ -51,6 +51,7 @@ fn source(plan: &Plan, as_of: TimeMicros) -> ScanSource {
         engine: Engine::Cpu,
         checkpoints: None,
         every_value: false,
+        features: None,
     }
 }
 

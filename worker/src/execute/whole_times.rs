@@ -199,6 +199,7 @@ mod tests {
             engine: Engine::Cpu,
             checkpoints: None,
             every_value: false,
+            features: None,
         }
     }
 

@@ -38,7 +38,7 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     let list = if args.remote.is_remote() {
         args.remote.ask(async |manager| manager.datasets().await)?
     } else {
-        context.store()?.list().map_err(of_market)?
+        context.store_to_list()?.list().map_err(of_market)?
     };
     let text =
         if args.json { format!("{}\n", serde_json::to_string_pretty(&list)?) } else { table(&list, args, context) };

@@ -139,7 +139,8 @@ pub(crate) fn kernel(text: &Text, warps: usize, columns: usize, outputs: usize) 
     })
 }
 
-fn fingerprint(text: &str) -> u128 {
+/// Fingerprint of a text and all headers.
+pub(crate) fn fingerprint(text: &str) -> u128 {
     let mut all = text.to_owned();
     for (name, header) in HEADERS {
         all.push_str(name);

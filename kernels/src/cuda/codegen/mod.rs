@@ -12,5 +12,6 @@ pub(super) mod part_text;
 pub(super) mod ring_slots;
 pub(super) mod step_abi;
 pub(super) mod steps;
+pub(super) mod tables;
 pub(super) mod text;
 pub(super) mod warp_partition;

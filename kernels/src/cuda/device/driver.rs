@@ -15,6 +15,7 @@ use crate::cuda::device::event_pool::EventPool;
 use crate::cuda::device::graph::{GRAPH_FUNCTIONS, LaunchGraphs};
 use crate::cuda::device::numa::on_node;
 use crate::cuda::device::shared_memory::{Owner, SharedMemory, block_bytes, prefetch};
+use crate::cuda::device::tensor::{TENSOR_FUNCTIONS, TensorDevice};
 use crate::cuda::device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Place, Staging, Stream, Urgency};
 use crate::cuda::{BACKEND_CUDA, Compiler};
 
@@ -54,6 +55,8 @@ pub struct Cuda {
     priorities: (i32, i32),
     /// Whether the driver has graphs.
     has_graphs: bool,
+    /// Whether the driver lets streams of others wait for ours.
+    has_tensors: bool,
     shared: SharedMemory,
     events: EventPool,
     /// Bytes of pinned memory.
@@ -115,6 +118,7 @@ impl Cuda {
             idle,
             priorities: priorities(),
             has_graphs: GRAPH_FUNCTIONS.iter().all(|function| has_function(function)),
+            has_tensors: TENSOR_FUNCTIONS.iter().all(|function| has_function(function)),
             shared: SharedMemory::default(),
             events: EventPool::default(),
             pinned_bytes: AtomicU64::new(0),
@@ -151,6 +155,25 @@ impl Cuda {
         match self.fault(error) {
             Fault::Failed(text) if error.0 != sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Fault::Code(text),
             fault => fault,
+        }
+    }
+
+    /// A mark behind the work of a stream. The context is current.
+    ///
+    /// # Safety
+    /// The stream lives, or the driver knows that it does not.
+    pub(super) unsafe fn mark_in(&self, stream: sys::CUstream) -> Result<Mark, Fault> {
+        let event = match self.events.take() {
+            Some(event) => event as sys::CUevent,
+            None => new_event().map_err(|e| self.fault(e))?,
+        };
+        // SAFETY: the event lives; the stream by the caller's promise.
+        match unsafe { result::event::record(event, stream) } {
+            Ok(()) => Ok(Mark(event as u64)),
+            Err(error) => {
+                self.forget(Mark(event as u64));
+                Err(self.fault(error))
+            }
         }
     }
 
@@ -494,20 +517,14 @@ impl Device for Cuda {
         self.has_graphs.then_some(self)
     }
 
+    fn tensors(&self) -> Option<&dyn TensorDevice> {
+        self.has_tensors.then_some(self)
+    }
+
     fn mark(&self, stream: Stream) -> Result<Mark, Fault> {
         self.bind()?;
-        let event = match self.events.take() {
-            Some(event) => event as sys::CUevent,
-            None => new_event().map_err(|e| self.fault(e))?,
-        };
-        // SAFETY: both live.
-        match unsafe { result::event::record(event, stream.0 as sys::CUstream) } {
-            Ok(()) => Ok(Mark(event as u64)),
-            Err(error) => {
-                self.forget(Mark(event as u64));
-                Err(self.fault(error))
-            }
-        }
+        // SAFETY: a stream of this device, which lives as long.
+        unsafe { self.mark_in(stream.0 as sys::CUstream) }
     }
 
     fn wait(&self, mark: &Mark, until: Instant) -> Result<bool, Fault> {

@@ -8,6 +8,7 @@ pub(super) mod arguments;
 pub(super) mod driver;
 mod driver_graphs;
 mod driver_setup;
+mod driver_tensors;
 mod event_pool;
 pub(super) mod graph;
 pub(super) mod launcher;
@@ -15,6 +16,7 @@ pub(super) mod memory_mode;
 mod numa;
 mod shared_memory;
 mod state_launch;
+pub(super) mod tensor;
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -23,6 +25,7 @@ use crate::cuda::codegen::lower::{Kernel, LowerError, Lowered};
 use arguments::{Launch, Pointers};
 use graph::LaunchGraphs;
 use memory_mode::HostAccess;
+use tensor::TensorDevice;
 
 /// Bytes of a cell.
 pub const CELL_BYTES: usize = 8;
@@ -382,6 +385,11 @@ pub trait Device: Send + Sync + Debug {
 
     /// How several kernels are launched by one call; `None` if each needs its own.
     fn graphs(&self) -> Option<&dyn LaunchGraphs> {
+        None
+    }
+
+    /// How memory is shared with other libraries of the process; `None` where it cannot be.
+    fn tensors(&self) -> Option<&dyn TensorDevice> {
         None
     }
 

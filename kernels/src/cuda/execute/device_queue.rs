@@ -13,7 +13,7 @@ use trawl_plan::Program;
 use crate::cuda::compile::cache::Cache;
 use crate::cuda::device::arguments::{Market, Wanted};
 use crate::cuda::device::memory_mode::MemoryMode;
-use crate::cuda::device::{Device, Facts, Fault, Urgency};
+use crate::cuda::device::{Device, Facts, Fault, Stream, Urgency};
 use crate::cuda::execute::batch::{Batch, Task};
 use crate::cuda::execute::column_cache::ResidentColumns;
 use crate::cuda::execute::graphs::Graphs;
@@ -126,6 +126,8 @@ pub struct Executor {
     mode_reason: &'static str,
     /// Maximum batches of one request in flight.
     pub(super) in_flight_max: usize,
+    /// In which tensors are made and released, once there are any.
+    pub(super) tensor_stream: Mutex<Option<Stream>>,
     /// Held by the one request that waits for memory of other requests: two would wake each other in vain.
     pub(super) tight: Mutex<()>,
     lost: OnceLock<String>,
@@ -168,6 +170,7 @@ impl Executor {
             budget,
             device,
             options,
+            tensor_stream: Mutex::default(),
             tight: Mutex::default(),
             lost: OnceLock::new(),
             on_lost: Mutex::default(),

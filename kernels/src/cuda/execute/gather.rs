@@ -3,6 +3,7 @@
 //! device, with the same bits: a value belongs to its part and symbol, whatever block it came in, and reductions are added
 //! up in the order of symbols.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +26,7 @@ use crate::{Cancel, Executable};
 
 impl Executor {
     /// A block of memory that all streams of the device may use.
-    fn block(&self, cells: usize) -> Result<Arc<DeviceBuffer>, Fault> {
+    pub(super) fn block(&self, cells: usize) -> Result<Arc<DeviceBuffer>, Fault> {
         let lent = loop {
             if let Some(lent) = self.pool.lend(Urgency::Batch, true)? {
                 break lent;
@@ -36,12 +37,13 @@ impl Executor {
         Ok(Arc::new(block))
     }
 
-    /// Reads held outputs from a block that begins at cell `first` of this device's memory.
-    fn read_block(
+    /// Reads held outputs, but not those of `left_out`, from a block that begins at cell `first` of this device's memory.
+    pub(super) fn read_block(
         &self,
         block: &DeviceBuffer,
         first: usize,
         batches: &[HeldBatch],
+        left_out: &Range<usize>,
         value: &mut dyn FnMut((usize, usize), usize, usize, f64),
     ) -> Result<(), Fault> {
         let mut lent = loop {
@@ -52,8 +54,8 @@ impl Executor {
         let room = lent.staging_cells;
         let mut read = || {
             for batch in batches {
-                for (at, cells, outputs) in &batch.extents {
-                    for done in (0..*cells).step_by(room) {
+                for (at, cells, outputs) in batch.runs(left_out) {
+                    for done in (0..cells).step_by(room) {
                         let piece = room.min(cells - done);
                         let (from, to) = ((block.memory(), first + at + done), (&lent.outward[0], 0));
                         lent.device.copy_out(lent.stream, from, to, piece)?;
@@ -87,7 +89,7 @@ struct Share {
 }
 
 /// Most cells that the outputs of a part take.
-fn cells_of(program: &Executable, part: &RequestPart<'_>, wanted: Wanted) -> usize {
+pub(super) fn cells_of(program: &Executable, part: &RequestPart<'_>, wanted: Wanted) -> usize {
     let mut lengths: Vec<usize> = part.symbols.iter().map(|symbol| symbol.visible).filter(|bars| *bars > 0).collect();
     lengths.sort_unstable();
     let rows = |group: &[usize]| if wanted == Wanted::Last { 1 } else { group.last().copied().unwrap_or(0) };
@@ -225,7 +227,7 @@ impl Fleet {
             let HeldState { batches, ready, .. } = share.holding.take();
             let Some(ready) = ready else { continue };
             for part in share.parts.iter().filter(|part| came[**part].0.is_ok()) {
-                values[*part] = of_host(program, &parts[*part], &ready.sequence);
+                values[*part] = of_host(program, &parts[*part], &ready.sequence, &(0..0));
             }
             let mut keep = |(part, symbol): (usize, usize), output: usize, bar: usize, value: f64| {
                 let part = share.parts[part];
@@ -236,10 +238,11 @@ impl Fleet {
                 }
             };
             let all = &shares[0];
-            let by_devices =
-                gathered && self.executors[all.at].read_block(&all.receive, rank * cells, &batches, &mut keep).is_ok();
+            let by_devices = gathered
+                && self.executors[all.at].read_block(&all.receive, rank * cells, &batches, &(0..0), &mut keep).is_ok();
             if !by_devices
-                && let Err(fault) = self.executors[share.at].read_block(&share.holding.block, 0, &batches, &mut keep)
+                && let Err(fault) =
+                    self.executors[share.at].read_block(&share.holding.block, 0, &batches, &(0..0), &mut keep)
             {
                 for part in share.parts.iter().filter(|part| came[**part].0.is_ok()).copied().collect::<Vec<_>>() {
                     came[part].0 = Err(fault.clone());

@@ -1,5 +1,6 @@
 //! Outputs that stay on the device in one block, and which value is in which cell of them.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Precision;
@@ -72,6 +73,35 @@ pub(super) struct HeldBatch {
 }
 
 impl HeldBatch {
+    /// Cells of one output.
+    pub fn output_cells(&self) -> usize {
+        self.market.output_stride(self.wanted) / GROUP_LANES * row_cells(self.precision)
+    }
+
+    /// First cell in the block, number of cells and outputs of what is not left out, as few runs as possible.
+    pub fn runs(&self, left_out: &Range<usize>) -> Vec<(usize, usize, &[usize])> {
+        let each = self.output_cells();
+        let mut runs = Vec::new();
+        for (at, _, outputs) in &self.extents {
+            let mut number = 0;
+            for run in outputs.chunk_by(|one, other| left_out.contains(one) == left_out.contains(other)) {
+                if !left_out.contains(&run[0]) {
+                    runs.push((at + number * each, run.len() * each, run));
+                }
+                number += run.len();
+            }
+        }
+        runs
+    }
+
+    /// First cell in the block of an output that is held.
+    pub fn place(&self, output: usize) -> Option<usize> {
+        self.extents.iter().find_map(|(at, _, outputs)| {
+            let number = outputs.iter().position(|held| *held == output)?;
+            Some(at + number * self.output_cells())
+        })
+    }
+
     pub fn rows(&self) -> RowsOf<'_> {
         let Self { precision, market, owners, wanted, .. } = self;
         RowsOf { precision: *precision, market, owners, wanted: *wanted }

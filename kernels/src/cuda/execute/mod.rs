@@ -21,5 +21,7 @@ pub(super) mod request;
 pub(super) mod sequence;
 mod state_streams;
 pub(super) mod states;
+pub(super) mod table;
+pub(super) mod tensors;
 pub(super) mod transfer;
 pub(super) mod tuning;

@@ -64,7 +64,7 @@ impl Executor {
                 holding: None,
             };
             let lanes = cut.lanes(symbols.iter().map(|symbol| symbol.visible));
-            let values = if fetch { of_host(program, &part, &ready.sequence) } else { Vec::new() };
+            let values = if fetch { of_host(program, &part, &ready.sequence, &(0..0)) } else { Vec::new() };
             let call =
                 ChunkedRequest { program, part, cut, lanes, ready: Arc::clone(&ready), task, values, next_batch: 0 };
             self.run_chunks(call, cancel, stages)

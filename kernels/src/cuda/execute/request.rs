@@ -175,7 +175,7 @@ impl<'a> Request<'a> {
     fn begin(&mut self, part: usize) {
         let state = &mut self.states[part];
         if !std::mem::replace(&mut state.begun, true) && self.task.fetch {
-            state.values = of_host(self.program, &self.parts[part], &self.ready.sequence);
+            state.values = of_host(self.program, &self.parts[part], &self.ready.sequence, &(0..0));
         }
     }
 
@@ -233,21 +233,27 @@ impl<'a> Request<'a> {
 }
 
 /// Allocates all values, `[symbol][output][bar - from]`; outputs that are columns or constants are filled in, rounded to
-/// the precision.
-pub(super) fn of_host(program: &Program, part: &RequestPart<'_>, sequence: &Sequence) -> Vec<Vec<Vec<f64>>> {
+/// the precision. Outputs of `left_out` that kernels make are empty.
+pub(super) fn of_host(
+    program: &Program,
+    part: &RequestPart<'_>,
+    sequence: &Sequence,
+    left_out: &Range<usize>,
+) -> Vec<Vec<Vec<f64>>> {
     let (outputs, precision) = (&sequence.outputs, sequence.precision);
     let of_symbol = |(symbol, from): (&SymbolInput<'_>, &usize)| {
         let bars = symbol.visible.saturating_sub(*from);
-        let series = |output: &Series| match *output {
+        let series = |(number, output): (usize, &Series)| match *output {
             Series::Column(column) => {
                 let wanted = symbol.columns.get(column).and_then(|c| c.get(*from..symbol.visible)).unwrap_or_default();
                 wanted.iter().map(|x| if x.is_nan() { f64::NAN } else { rounded(precision, *x) }).collect()
             }
             Series::Constant(value) => vec![rounded(precision, value); bars],
+            Series::Made { .. } if left_out.contains(&number) => Vec::new(),
             Series::Made { .. } => vec![f64::NAN; bars],
         };
         debug_assert_eq!(outputs.len(), program.outputs.len(), "an output is reported once");
-        outputs.iter().map(series).collect()
+        outputs.iter().enumerate().map(series).collect()
     };
     part.symbols.iter().zip(&part.from).map(of_symbol).collect()
 }

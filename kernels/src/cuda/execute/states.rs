@@ -130,7 +130,7 @@ impl Executor {
         for cells in cells {
             shared.buffers.push(self.device.stage(cells.max(1))?);
         }
-        let buffer = |cells: usize| DeviceBuffer::new(&self.device, &self.budget, stream, cells);
+        let buffer = |cells: usize| DeviceBuffer::on_device(&self.device, &self.budget, stream, cells);
         let table_bars = longest.next_power_of_two().max(TABLE_BARS_LEAST);
         let launch = one.launch(groups, table_bars);
         let mut states = DeviceStates {
@@ -260,7 +260,7 @@ impl DeviceStates {
         self.launch = self.one.launch(self.launch.blocks, self.table_bars);
         let (device, stream) = (Arc::clone(&self.shared.device), self.shared.stream);
         if self.table.memory().cells() < self.launch.table.len() {
-            self.table = DeviceBuffer::new(&device, &self.budget, stream, self.launch.table.len())?;
+            self.table = DeviceBuffer::on_device(&device, &self.budget, stream, self.launch.table.len())?;
         }
         let piece = self.shared.buffers[NEW].cells();
         for (at, numbers) in self.launch.table.chunks(piece).enumerate() {

@@ -59,13 +59,21 @@ pub(super) struct DeviceBuffer {
 static NOTHING: Memory = Memory { address: 0, cells: 0, place: Place::Device };
 
 impl DeviceBuffer {
-    /// Memory of the device's own, which counts against the budget.
-    pub fn new(device: &Arc<dyn Device>, budget: &Arc<Budget>, stream: Stream, cells: usize) -> Result<Self, Fault> {
-        Self::by((device, budget, stream), cells, || device.allocate(stream, cells))
+    /// Memory of the device's own, within its budget, released behind the work of `stream`.
+    pub fn on_device(
+        device: &Arc<dyn Device>,
+        budget: &Arc<Budget>,
+        stream: Stream,
+        cells: usize,
+    ) -> Result<Self, Fault> {
+        Self::new(device, budget, stream, cells, || device.allocate(stream, cells))
     }
 
-    fn by(
-        (device, budget, stream): (&Arc<dyn Device>, &Arc<Budget>, Stream),
+    /// The same of any memory that a device can use.
+    pub fn new(
+        device: &Arc<dyn Device>,
+        budget: &Arc<Budget>,
+        stream: Stream,
         cells: usize,
         allocate: impl FnOnce() -> Result<Memory, Fault>,
     ) -> Result<Self, Fault> {
@@ -80,6 +88,16 @@ impl DeviceBuffer {
                 Err(fault)
             }
         }
+    }
+
+    /// Other memory within the same budget.
+    pub fn beside(
+        &self,
+        stream: Stream,
+        cells: usize,
+        allocate: impl FnOnce() -> Result<Memory, Fault>,
+    ) -> Result<Self, Fault> {
+        Self::new(&self.device, &self.budget, stream, cells, allocate)
     }
 
     pub fn memory(&self) -> &Memory {
@@ -228,12 +246,12 @@ impl Track {
     }
 
     pub fn allocate(&self, cells: usize) -> Result<DeviceBuffer, Fault> {
-        self.allocate_by(cells, || self.device.allocate(self.stream, cells))
+        DeviceBuffer::on_device(&self.device, &self.budget, self.stream, cells)
     }
 
     /// Allocates outside of the device's own memory; it counts against the same budget.
     pub fn allocate_shared(&self, place: Place, cells: usize) -> Result<DeviceBuffer, Fault> {
-        self.allocate_by(cells, || self.device.allocate_shared(place, cells))
+        DeviceBuffer::new(&self.device, &self.budget, self.stream, cells, || self.device.allocate_shared(place, cells))
     }
 
     /// Lets `work` write all cells of such memory, before any work that reads it is enqueued.
@@ -241,14 +259,6 @@ impl Track {
         if let Some(memory) = &mut held.memory {
             self.device.write(memory, work);
         }
-    }
-
-    fn allocate_by(
-        &self,
-        cells: usize,
-        allocate: impl FnOnce() -> Result<Memory, Fault>,
-    ) -> Result<DeviceBuffer, Fault> {
-        DeviceBuffer::by((&self.device, &self.budget, self.stream), cells, allocate)
     }
 
     pub fn mark(&self) -> Result<OwnMark, Fault> {
