@@ -96,13 +96,20 @@ pub struct ScanObjects {
 }
 
 /// The store. Cheap to clone; may be used from many tasks.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ResultStore {
     objects: Arc<dyn ObjectStore>,
     /// Address for messages; never contains a credential.
     shown: Arc<str>,
     /// The directory, if the store is one.
     root: Option<Arc<PathBuf>>,
+}
+
+/// The client of a store may have credentials, which the library shows.
+impl std::fmt::Debug for ResultStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResultStore").field("shown", &self.shown).finish_non_exhaustive()
+    }
 }
 
 impl ResultStore {

@@ -188,7 +188,7 @@ async fn ids_that_could_leave_the_folder_are_refused() {
 
 #[test]
 fn an_address_says_what_it_may_be_and_keeps_secrets_to_itself() {
-    for bad in ["", "file://x", "gs://b", "ftp://h/x"] {
+    for bad in ["", "file://x", "gs://", "ftp://h/x"] {
         assert!(matches!(ResultStore::open(bad), Err(StoreError::Address { .. })), "{bad}");
     }
     for secret in ["s3://AKIA:hunter2@bucket/x", "s3://bucket/x?secret=hunter2", "https://u:hunter2@h/x"] {

@@ -130,10 +130,17 @@ fn failed(Trouble { kind, cause }: Trouble) -> ObjectsError {
 }
 
 /// A bucket with a prefix. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Bucket {
     objects: Arc<dyn ObjectStore>,
     address: Arc<str>,
+}
+
+/// The client of a store may have credentials, which the library shows.
+impl std::fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bucket").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 impl Bucket {
