@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Data roots and results in a bucket of a real server of S3 (MinIO), and in a container of Azurite, Microsoft's stand-in for Azure's: what the
+"""Data roots and results in a bucket of a real server of S3 (MinIO), and in a container of Azurite, Microsoft's emulator of Azure's: what the
 documentation says, beside what was seen. `just s3`.
 
     tools/s3_walk [--trawl TRAWL] [--only PART...] [--there] [--keep DIR] [--write]

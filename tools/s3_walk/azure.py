@@ -1,4 +1,4 @@
-"""A container of Azure's Blob Storage, on Microsoft's own stand-in for it, Azurite."""
+"""A container of Azure's Blob Storage, on Microsoft's own emulator of it, Azurite."""
 
 import base64
 import contextlib

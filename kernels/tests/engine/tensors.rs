@@ -275,6 +275,6 @@ fn a_context_that_has_ended_keeps_nobody_from_releasing() {
     tensor.used_in(Some(foreign(stream)));
     tensor.used_in(None);
     assert!(matches!(FeatureTable::new(&fleet, 1, &[None]), Err(Fault::Lost(_))));
-    assert!(fleet.lost().is_some(), "whoever asks next is told");
+    assert!(fleet.lost().is_some(), "a request that comes next has the reason");
     drop((tensor, fleet));
 }

@@ -13,9 +13,9 @@ use flate2::bufread::GzDecoder;
 use flate2::read::MultiGzDecoder;
 use zip::ZipArchive;
 
-use super::held::{Held, HeldReader, too_long};
+use super::held::{Held, HeldReader, read_limited, too_long};
 use crate::error::MarketError;
-use crate::limits::{HELD_FILE_BYTES_MAX, IMPORT_FILES_MAX, TEXT_FILE_BYTES_MAX};
+use crate::limits::{IMPORT_FILES_MAX, TEXT_FILE_BYTES_MAX};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// Byte order marks of UTF-16.
@@ -397,15 +397,6 @@ fn percent_decoded(text: &str) -> String {
 /// Reads a file, decompressed.
 pub(crate) fn read_file(path: &Path, file: &str) -> Result<Vec<u8>, MarketError> {
     Content::of_file(path, file)?.whole()
-}
-
-fn read_limited(file: &str, reader: impl Read, action: &'static str) -> Result<Vec<u8>, MarketError> {
-    let mut bytes = Vec::new();
-    reader.take(HELD_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(MarketError::input(action, file))?;
-    if bytes.len() as u64 > HELD_FILE_BYTES_MAX {
-        return Err(too_long(file, bytes.len() as u64, HELD_FILE_BYTES_MAX));
-    }
-    Ok(bytes)
 }
 
 /// Converts text with the byte order mark of UTF-16 to UTF-8; other bytes are unchanged.

@@ -42,20 +42,18 @@ impl Held {
         action: &'static str,
         folder: Option<&Path>,
     ) -> Result<Self, MarketError> {
+        let Some(folder) = folder else { return Ok(Self::Memory(read_limited(file, reader, action)?.into())) };
         let failed = |error| MarketError::input(action, file)(error);
-        let limit = if folder.is_some() { HELD_BYTES_MAX } else { HELD_FILE_BYTES_MAX };
         let mut bytes = Vec::new();
-        reader.by_ref().take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() as u64 <= limit {
+        reader.by_ref().take(HELD_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 <= HELD_BYTES_MAX {
             return Ok(Self::Memory(bytes.into()));
         }
-        let Some(folder) = folder else { return Err(too_long(file, bytes.len() as u64, limit)) };
         let not_written = |error| MarketError::io("write", file)(error);
         fs::create_dir_all(folder).map_err(not_written)?;
         let mut to = tempfile::tempfile_in(folder).map_err(not_written)?;
         to.write_all(&bytes).map_err(not_written)?;
         let mut kept = bytes.len() as u64;
-        bytes.resize(COPIED_BYTES, 0);
         bytes.truncate(COPIED_BYTES);
         bytes.shrink_to_fit();
         loop {
@@ -124,6 +122,19 @@ impl Seek for HeldReader {
         self.at = at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         Ok(self.at)
     }
+}
+
+/// All bytes of a reader, decompressed, in memory.
+///
+/// # Errors
+/// [`MarketError::Input`] where reading fails, named by `action`; [`MarketError::Limit`].
+pub(super) fn read_limited(file: &str, reader: impl Read, action: &'static str) -> Result<Vec<u8>, MarketError> {
+    let mut bytes = Vec::new();
+    reader.take(HELD_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(MarketError::input(action, file))?;
+    if bytes.len() as u64 > HELD_FILE_BYTES_MAX {
+        return Err(too_long(file, bytes.len() as u64, HELD_FILE_BYTES_MAX));
+    }
+    Ok(bytes)
 }
 
 /// The error that so many bytes are too many.

@@ -12,9 +12,9 @@ use crate::Precision;
 use crate::cuda::codegen::averages::Constants;
 use crate::cuda::codegen::lower::{LowerError, Lowered, forms, kernel};
 use crate::cuda::codegen::ring_slots::RingSlots;
-use crate::cuda::codegen::step_abi::{Form, Table, Takes};
+use crate::cuda::codegen::step_abi::{Form, Takes};
 use crate::cuda::codegen::steps::{KernelSteps, StepInput};
-use crate::cuda::codegen::text::{RingUse, TableUse, Text, Values};
+use crate::cuda::codegen::text::{RingUse, Text, Values};
 use crate::cuda::codegen::warp_partition::{WarpPart, WarpPartition};
 
 /// The frame of these kernels: part of their text, so that no other kernel depends on it.
@@ -282,17 +282,7 @@ impl Writer<'_> {
         if form.wants_bar {
             given.push("t".to_owned());
         }
-        let first_int = self.values.ints.len();
-        given.extend((0..form.ints.len()).map(|i| format!("a.p[{}]", first_int + i)));
-        self.values.ints.extend(&form.ints);
-        given.extend(form.doubles.iter().map(|x| self.values.number(*x, form.wide, Precision::F64)));
-        if let Some(table) = form.table {
-            let at = self.values.ints.len();
-            self.values.ints.push(0);
-            let bars = matches!(table, Table::Growth { .. }).then_some(first_int);
-            self.values.tables.push(TableUse { table, at, bars });
-            given.push(format!("a.run.table + a.p[{at}]"));
-        }
+        let first_int = self.values.of_form(&form, Precision::F64, &mut given);
         for slots in &form.rings {
             given.push(self.ring(body, *slots, form.wide));
         }

@@ -51,6 +51,23 @@ impl Values {
         format!("a.{name}[{}]", numbers.len() - 1)
     }
 
+    /// Adds the parameters of a step, and their expressions to what it is given: integers, numbers, a table. Returns the index of
+    /// its first integer.
+    pub fn of_form(&mut self, form: &Form, precision: Precision, given: &mut Vec<String>) -> usize {
+        let first = self.ints.len();
+        given.extend((0..form.ints.len()).map(|i| format!("a.p[{}]", first + i)));
+        self.ints.extend(&form.ints);
+        given.extend(form.doubles.iter().map(|x| self.number(*x, form.wide, precision)));
+        if let Some(table) = form.table {
+            let at = self.ints.len();
+            self.ints.push(0);
+            let bars = matches!(table, Table::Growth { .. }).then_some(first);
+            self.tables.push(TableUse { table, at, bars });
+            given.push(format!("a.run.table + a.p[{at}]"));
+        }
+        first
+    }
+
     /// Adds the table of the lanes' bars: the first integer is its position.
     pub fn lanes(&mut self) {
         self.tables.push(TableUse { table: Table::Lanes, at: self.ints.len(), bars: None });
@@ -355,17 +372,7 @@ impl Writer<'_> {
         if form.wants_bar {
             given.push("t".to_owned());
         }
-        let first_int = self.values.ints.len();
-        given.extend((0..form.ints.len()).map(|i| format!("a.p[{}]", first_int + i)));
-        self.values.ints.extend(&form.ints);
-        given.extend(form.doubles.iter().map(|x| self.values.number(*x, form.wide, self.precision)));
-        if let Some(table) = form.table {
-            let at = self.values.ints.len();
-            self.values.ints.push(0);
-            let bars = matches!(table, Table::Growth { .. }).then_some(first_int);
-            self.values.tables.push(TableUse { table, at, bars });
-            given.push(format!("a.run.table + a.p[{at}]"));
-        }
+        let first_int = self.values.of_form(&form, self.precision, &mut given);
         for slots in &form.rings {
             let ring = self.ring(*slots, whole, form.wide);
             given.push(self.ring_of(ring));
