@@ -86,7 +86,7 @@ fn bands(f: &Formula) -> Vec<Num<'_>> {
     let variance = if p == 0 {
         // Distances from a price near by, of the period's first bar that counts: the difference of two means of squares would cancel.
         let begins = anchor(f.real(0)).map_or_else(|| f.bar_number().equals(1.0), |(period, ..)| f.begins(period));
-        let counts = (0.0 * t).equals(0.0) & volume.differs(0.0);
+        let counts = volume.where_finite(t).differs(0.0);
         let seen = f.condition_of(Op::EverSince, &[begins.as_number(), counts.as_number()]);
         let first = counts & (begins | !seen.lag(1));
         let off = t - f.step(Op::ValueWhen, &[first.as_number(), t]);

@@ -125,7 +125,7 @@ mod tests {
         let text = |root: &Path| open_checked(root, &cache).unwrap_err().to_string();
         assert!(text(&folder.path().join("missing")).contains("missing does not exist"));
         assert!(text(&file).contains("is not a directory"));
-        assert!(text(Path::new("gs://bucket/x")).contains("expected a directory, file:///DIRECTORY or s3://BUCKET"));
+        assert!(text(Path::new("abfs://bucket/x")).contains("expected a directory, file:///DIRECTORY, s3://BUCKET"));
         let secret = text(Path::new("s3://id:hunter2@bucket"));
         assert!(secret.contains("AWS_ACCESS_KEY_ID") && !secret.contains("hunter2"), "{secret}");
         let by_url = open_checked(Path::new(&format!("file://{}", folder.path().display())), &cache).unwrap();
