@@ -4,7 +4,7 @@
 
 use chrono::{DateTime, Datelike, NaiveDate};
 
-use crate::words::ONES;
+use crate::words::{ONES, ZEROS, are_digits, number_of};
 
 /// Microseconds since 1970-01-01 UTC. A daily bar is labelled by its date at 00:00 UTC.
 pub type TimeMicros = i64;
@@ -86,7 +86,9 @@ pub fn format_label(time: TimeMicros, dated: bool) -> String {
 
 /// Whether an instant lies in the years that are read.
 pub(crate) fn is_in_years(time: TimeMicros) -> bool {
-    DateTime::from_timestamp_micros(time).is_some_and(|at| YEARS.contains(&at.year()))
+    /// Days from 1970 to the first day of [`YEARS`], and to the day after their last.
+    const DAYS: std::ops::Range<i64> = -135_140..193_944;
+    (DAYS.start * DAY..DAYS.end * DAY).contains(&time)
 }
 
 /// Months from year 0 to the month of an instant (January 1970 is 23,640).
@@ -136,6 +138,48 @@ pub(crate) fn parse_usual(text: &[u8]) -> Option<Written> {
         _ => return None,
     };
     Some(Written { local: day_of(date)? * DAY + seconds * SECOND, offset: None })
+}
+
+/// An epoch of digits alone, as [`parse_written`] reads it. `None` for any other notation, for years that are not read, and for 14 digits, which
+/// may be a date and a time of day: the caller decides.
+#[inline]
+pub(crate) fn parse_epoch(text: &[u8]) -> Option<TimeMicros> {
+    if !matches!(text.len(), 9..=13 | 15..=19) {
+        return None;
+    }
+    let (mut front, mut value, mut power) = (text, 0, 1);
+    while let Some((before, eight)) = front.split_last_chunk::<8>() {
+        let digits = u64::from_le_bytes(*eight) ^ ZEROS;
+        if !are_digits(digits) {
+            return None;
+        }
+        // Nineteen digits fit 64 bits.
+        value += number_of(digits) * power;
+        power *= 100_000_000;
+        front = before;
+    }
+    let mut first = 0;
+    for byte in front {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        first = first * 10 + u64::from(digit);
+    }
+    epoch_micros(i64::try_from(value + first * power).ok()?, text.len())
+}
+
+/// The time of an epoch, whose unit follows from the number of its digits; `None` for years that are not read.
+#[inline]
+fn epoch_micros(value: i64, digits: usize) -> Option<TimeMicros> {
+    let time = match digits {
+        9..=11 => value * SECOND,
+        12..=14 => value * 1_000,
+        15..=17 => value,
+        18..=19 => value / 1_000,
+        _ => return None,
+    };
+    is_in_years(time).then_some(time)
 }
 
 /// Two digits.
@@ -425,15 +469,7 @@ fn parse_digits(text: &str) -> Option<Written> {
         return at(parse_date(&digits[..8], DateOrder::MonthFirst)? * DAY + parse_clock(&clock)?.0);
     }
     let value: i64 = digits.parse().ok()?;
-    let local = match digits.len() {
-        9..=11 => value * SECOND,
-        12..=14 => value * 1_000,
-        15..=17 => value,
-        18..=19 => value / 1_000,
-        _ => return None,
-    };
-    let year = DateTime::from_timestamp_micros(local)?.year();
-    YEARS.contains(&year).then_some(Written { local, offset: Some(0) })
+    epoch_micros(value, digits.len()).map(|local| Written { local, offset: Some(0) })
 }
 
 #[cfg(test)]

@@ -138,7 +138,35 @@ proptest! {
     }
 
     #[test]
+    fn epochs_are_read_like_any_other_notation(
+        time in -12_000_000_000_000_000_000i128..17_000_000_000_000_000_000, digits in "[0-9]{7,21}", at in 0usize..21, byte in 0u8..=255,
+    ) {
+        let time = time.unsigned_abs();
+        let epochs = [time, time / 1_000, time / 1_000_000, time / 1_000_000_000].map(|epoch| epoch.to_string());
+        let mut changed = digits.clone().into_bytes();
+        if let Some(place) = changed.get_mut(at) {
+            *place = byte;
+        }
+        let others = [digits, String::from_utf8_lossy(&changed).into_owned()];
+        for text in epochs.iter().chain(&others) {
+            let general = parse_written(&format!(" {text}"), DateOrder::MonthFirst);
+            match parse_epoch(text.as_bytes()) {
+                Some(read) => prop_assert_eq!(general, Some(Written { local: read, offset: Some(0) }), "{}", text),
+                None => prop_assert!(general.is_none_or(|w| w.offset != Some(0)) || text.len() == 14 || text.contains('.') || text.trim() != text, "{}", text),
+            }
+        }
+    }
+
+    #[test]
     fn text_never_causes_a_panic(text in ".{0,70}", date in "[0-9/:. TZ+aApPmM-]{0,40}") {
         let _ = (parse_time(&text), parse_time(&date), open_order(&text), open_order(&date));
     }
+}
+
+#[test]
+fn the_years_that_are_read_begin_and_end_with_their_days() {
+    let year = |time: TimeMicros| chrono::DateTime::from_timestamp_micros(time).unwrap().year();
+    let (first, last) = (days(1600, 1, 1).unwrap() * DAY, days(2500, 12, 31).unwrap() * DAY + DAY - 1);
+    assert_eq!((year(first - 1), year(first), year(last), year(last + 1)), (1599, 1600, 2500, 2501));
+    assert_eq!([first - 1, first, last, last + 1].map(is_in_years), [false, true, true, false]);
 }

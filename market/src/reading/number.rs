@@ -1,6 +1,6 @@
 //! Numbers as files write them, and the probable cause when a cell is not a number.
 
-use crate::words::{ONES, zero_bytes};
+use crate::words::{ONES, ZEROS, are_digits, number_of, zero_bytes};
 
 /// What a cell holds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -92,12 +92,8 @@ pub(super) fn plain_decimal_at(text: &[u8], start: usize, end: usize) -> Option<
     plain_decimal(&before[start..])
 }
 
-/// The digit zero in each byte.
-const ZEROS: u64 = ONES * b'0' as u64;
 /// The point in each byte, once the digit zero is taken off.
 const POINTS: u64 = ONES * (b'.' ^ b'0') as u64;
-/// The highest bit of each byte.
-const HIGH: u64 = ONES * 0x80;
 
 /// The decimal in the last `length` bytes, of which there are one to eight.
 #[inline]
@@ -144,23 +140,6 @@ fn long_decimal(bytes: u128, length: usize) -> Option<f64> {
     let (front, back) = halves(values);
     let digits = number_of(front) * 100_000_000 + number_of(back);
     (are_digits(front) && are_digits(back)).then(|| quotient(digits, decimals)).flatten()
-}
-
-/// Whether each byte is at most nine.
-#[inline]
-fn are_digits(values: u64) -> bool {
-    (values.wrapping_add(HIGH - 10 * ONES) | values) & HIGH == 0
-}
-
-/// The number that eight digits are, the first one in the lowest byte: neighbours are put together, then pairs, then fours. Less than
-/// 10^8, if they are digits.
-#[inline]
-fn number_of(digits: u64) -> u64 {
-    const PAIRS: u64 = 0x00ff_00ff_00ff_00ff;
-    const FOURS: u64 = 0x0000_ffff_0000_ffff;
-    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & PAIRS;
-    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & FOURS;
-    fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & u64::from(u32::MAX)
 }
 
 /// `1.234,50` as `1234.50`; `None` where the dots cannot separate thousands, as in `1.5`.

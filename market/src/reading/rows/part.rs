@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::plain::{PLAIN_OFFSET, PlainRows};
+use super::plain::PlainRows;
 use super::{Policy, RawRows, Shape, UNREAD};
 use crate::error::MarketError;
 use crate::name::is_symbol;
@@ -173,6 +173,7 @@ impl<'a> Part<'a> {
     /// Keeps rows of a batch that are plain.
     fn take_plain(&mut self, plain: &PlainRows, lines: &[u64], range: Range<usize>) {
         let (ids, times) = (&self.ids[range.clone()], &plain.times[range.clone()]);
+        // An offset is none or zero, so that a local time is the instant.
         for (symbol, &instant) in ids.iter().zip(times) {
             // Ids are below the number of symbols.
             let (first, last) = &mut self.ends[*symbol as usize];
@@ -186,7 +187,7 @@ impl<'a> Part<'a> {
         let rows = &mut self.rows;
         rows.of.extend_from_slice(ids);
         rows.local.extend_from_slice(times);
-        rows.offset.resize(rows.of.len(), PLAIN_OFFSET);
+        rows.offset.resize(rows.of.len(), plain.offset);
         rows.lines.extend_from_slice(&lines[range.clone()]);
         for (at, column) in rows.values.iter_mut().enumerate() {
             column.extend_from_slice(plain.of(at, range.clone()));

@@ -7,21 +7,20 @@ use super::{Policy, Shape};
 use crate::reading::cells::{Cells, NAIVE};
 use crate::reading::number::plain_decimal_at;
 use crate::sources::TextCells;
-use crate::time::{TimeMicros, parse_usual};
+use crate::time::{TimeMicros, parse_epoch, parse_usual};
 
 /// The rows of a batch, as far as they are plain. Its buffers are used again for the next one.
 #[derive(Default)]
 pub(super) struct PlainRows {
-    /// Local times without a zone.
+    /// Local times without a zone, or in UTC.
     pub times: Vec<TimeMicros>,
+    /// What every plain row has as its offset from UTC, in seconds: [`NAIVE`], or 0 where times are epochs.
+    pub offset: i32,
     /// By column, then by row.
     pub values: Vec<Vec<f64>>,
     /// Rows that the general code has to read.
     pub odd: Vec<bool>,
 }
-
-/// What every plain row has as its offset from UTC.
-pub(super) const PLAIN_OFFSET: i32 = NAIVE;
 
 impl PlainRows {
     /// Reads a batch of so many rows; false if the columns are not those of a plain file.
@@ -49,13 +48,24 @@ impl PlainRows {
         true
     }
 
+    /// The first row says which notation the others have.
     fn read_times(&mut self, cells: &TextCells<'_>) {
+        self.times.clear();
+        if cells.rows() > 0 && parse_epoch(cells.value(0).as_bytes()).is_some() {
+            self.offset = 0;
+            self.read_times_by(cells, parse_epoch);
+        } else {
+            self.offset = NAIVE;
+            self.read_times_by(cells, |text| parse_usual(text).map(|time| time.local));
+        }
+    }
+
+    fn read_times_by(&mut self, cells: &TextCells<'_>, parse: impl Fn(&[u8]) -> Option<TimeMicros>) {
         let (times, odd) = (&mut self.times, &mut self.odd);
-        times.clear();
         cells.for_each(|row, text, start, end| {
-            let read = text.get(start..end).and_then(parse_usual);
+            let read = text.get(start..end).and_then(&parse);
             odd[row] |= read.is_none();
-            times.push(read.map_or(0, |time| time.local));
+            times.push(read.unwrap_or_default());
         });
     }
 
@@ -137,7 +147,7 @@ mod tests {
                 core[at] = Some(values.len());
                 values.push(rows.iter().map(|row| f64::from(row[at])).collect());
             }
-            let mut plain = PlainRows { times: Vec::new(), values, odd: vec![false; rows.len()] };
+            let mut plain = PlainRows { values, odd: vec![false; rows.len()], ..PlainRows::default() };
             plain.check_bars(core);
             for (row, odd) in plain.odd.iter().enumerate() {
                 let bar = core.map(|at: Option<usize>| at.map(|at| plain.values[at][row]));
