@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use trawl_kernels::cuda::{CHUNK_BARS, ExecutorOptions, GatherOptions, Gathers, MemoryMode};
+use trawl_kernels::cuda::{Ahead, CHUNK_BARS, ExecutorOptions, GatherOptions, Gathers, MemoryMode};
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{NoCancel, SymbolInput};
 use trawl_plan::Program;
@@ -100,7 +100,7 @@ impl Work<'_> {
         // The second time bars are where the first left them.
         for _ in 0..2 {
             let came = self.shard.run_on(&self.program, 0..PARTS, &|| 0, &mut |parts, report| {
-                fleet.prefetch(&executable, parts, &NoCancel);
+                fleet.prefetch(&executable, parts, Ahead::NextCall, &NoCancel);
                 fleet.evaluate_cross_section(&executable, parts, &NoCancel, report);
             });
             assert!(came.failed().is_empty(), "{run:?}: {:?}", came.failed());
