@@ -12,7 +12,7 @@ use trawl_plan::Program;
 
 use crate::device::{World, bits, last_of, plan, waits, world};
 use crate::fleet::devices;
-use crate::fused::{inputs, lowered, market};
+use crate::fused::{inputs, lowered, market, program};
 use crate::parts::{PARTS, shard};
 
 /// Batches of about two groups.
@@ -96,6 +96,17 @@ fn a_request_copies_nothing_that_was_brought_ahead() {
 }
 
 #[test]
+fn columns_that_no_kernel_reads_are_not_brought() {
+    let program = program(&["sma(close,5)".to_owned(), "high".to_owned()]);
+    let (market, names) = (market(&[240; 64], 5), names(64));
+    let symbols = inputs(&program, &market, &[]);
+    let bars = Bars { program: &program, symbols, names: names.iter().map(String::as_str).collect() };
+    let world = world("", small());
+    assert_eq!(bars.prefetch(&world, "a", &NoCancel), Ok(240 * 64 * 8), "the close");
+    assert!(bars.request(&world, "a") < 240 * 64 * 8 / 10);
+}
+
+#[test]
 fn it_takes_free_memory_alone_and_stops_when_cancelled() {
     let (program, market) = (plan(), market(&[240; 200], 5));
     let names = names(200);
@@ -167,7 +178,20 @@ fn bars_of_expected_scans_take_the_place_of_superseded_ones_alone_and_are_counte
 /// A stretch of a device's time.
 type Stretch = (Instant, Instant);
 
-/// How much of the stretches `of` lies within those of `by`, none of which overlap each other.
+/// The same time as stretches that do not overlap: a kernel's begins where it waits for another stream's.
+fn merged(mut stretches: Vec<Stretch>) -> Vec<Stretch> {
+    stretches.sort_unstable();
+    let mut merged: Vec<Stretch> = Vec::new();
+    for (from, to) in stretches {
+        match merged.last_mut().filter(|last| last.1 >= from) {
+            Some(last) => last.1 = last.1.max(to),
+            None => merged.push((from, to)),
+        }
+    }
+    merged
+}
+
+/// How much of the stretches `of` lies within those of `by`, which do not overlap each other.
 fn within(of: &[Stretch], by: &[Stretch]) -> Duration {
     let shared = |(a, b): (&Stretch, &Stretch)| a.1.min(b.1).saturating_duration_since(a.0.max(b.0));
     of.iter().flat_map(|a| by.iter().map(move |b| (a, b))).map(shared).sum()
@@ -205,8 +229,9 @@ fn one_after_another(threads: usize) -> (f64, f64) {
         let spans = done.iter().flat_map(|stages| stages.spans()).filter(|span| span.stage == stage);
         spans.map(|span| (span.started, span.ended)).collect()
     };
-    let (copies, kernels) = (of(EngineStage::HostToDevice), of(EngineStage::Kernel));
+    let (copies, kernels) = (merged(of(EngineStage::HostToDevice)), of(EngineStage::Kernel));
     assert_eq!(kernels.len(), REQUESTS);
+    let kernels = merged(kernels);
     let time = |stretches: &[Stretch]| stretches.iter().map(|(from, to)| *to - *from).sum::<Duration>().as_secs_f64();
     let all = || copies.iter().chain(&kernels);
     let (begun, ended) = (all().map(|s| s.0).min().expect("some"), all().map(|s| s.1).max().expect("some"));

@@ -4,6 +4,7 @@
 //!
 //! No value depends on it: bars are cached under the key under which a request looks for them.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 
 use trawl_plan::Input;
@@ -17,6 +18,7 @@ use crate::cuda::execute::column_cache::{Brought, ColumnKey};
 use crate::cuda::execute::device_queue::Executor;
 use crate::cuda::execute::fleet::Fleet;
 use crate::cuda::execute::paying::Prefetches;
+use crate::cuda::execute::policy::Lowering;
 use crate::cuda::execute::request::{RequestPart, keys_of};
 use crate::{Cancel, Executable, SymbolInput};
 
@@ -78,9 +80,11 @@ impl Executor {
         ahead: Ahead<'_>,
         cancel: &dyn Cancel,
     ) -> Result<u64, Fault> {
-        let mut brought = 0;
+        // The CPU computes what has no kernels.
+        let Ok(sequence) = program.sequence(Lowering::Serial) else { return Ok(0) };
+        let (read, mut brought) = (sequence.uses().columns, 0);
         for part in parts {
-            for group in self.wanted_of(program, part) {
+            for group in self.wanted_of(program, &read, part) {
                 let Wanted { symbols, columns, bytes } = group;
                 for (column, key) in columns {
                     if cancel.cancelled() || !self.makes_room(bytes, ahead) {
@@ -111,7 +115,7 @@ impl Executor {
         true
     }
 
-    fn wanted_of<'a>(&self, program: &Executable, part: &RequestPart<'a>) -> Vec<Wanted<'a>> {
+    fn wanted_of<'a>(&self, program: &Executable, read: &BTreeSet<usize>, part: &RequestPart<'a>) -> Vec<Wanted<'a>> {
         let mut order: Vec<usize> = (0..part.symbols.len()).filter(|i| part.symbols[*i].visible > 0).collect();
         order.sort_by_key(|i| part.symbols[*i].visible);
         let precision = program.precision();
@@ -119,7 +123,8 @@ impl Executor {
             let keys = keys_of(program, precision, part, members);
             let is_column = |input: &Input| matches!(input, Input::Column(_));
             let missing = keys.into_iter().zip(&program.inputs).enumerate().filter_map(|(column, (key, input))| {
-                let key = key.filter(|key| is_column(input) && !self.resident.has(key))?;
+                let is_wanted = read.contains(&column) && is_column(input);
+                let key = key.filter(|key| is_wanted && !self.resident.has(key))?;
                 Some((column, key))
             });
             let rows = members.last().map_or(0, |i| part.symbols[*i].visible);
