@@ -15,8 +15,8 @@
 #   benches/gpu.sh [--executable FILE] [--steps figures,devices,soak,sanitizer,peers,keep] [--scratch DIR] [--keep-in DIR] [--dry-run]
 #                  [options of `trawl bench gpu`]
 #
-# To measure on a machine without Rust and network, take along a stripped executable (`cargo build --profile dist`), this script and
-# benches/gpu_*.py. Where a command may take ten minutes, three calls do it, on the same machine:
+# To measure on a machine without Rust and network, take along a stripped executable (`cargo build --profile dist`, or a release one after
+# `strip`), this script and benches/gpu_*.py. FILE may be compressed by gzip, which makes it a third. Where a command may take ten minutes, three calls do it, on the same machine:
 #   benches/gpu.sh --executable trawl --scratch target/gpu --steps figures
 #   benches/gpu.sh --executable trawl --scratch target/gpu --steps devices,soak,peers
 #   benches/gpu.sh --executable trawl --scratch target/gpu --steps sanitizer,keep
@@ -44,6 +44,13 @@ if [ -z "$scratch" ]; then
     trap 'rm -rf "$scratch"' EXIT
 fi
 mkdir -p "$scratch"
+case $executable in
+    *.gz)
+        gzip -dc "$executable" >"$scratch/trawl"
+        chmod +x "$scratch/trawl"
+        executable=$scratch/trawl
+        ;;
+esac
 # Seconds of one step, at most.
 limit=520
 python=${PYTHON:-python3}

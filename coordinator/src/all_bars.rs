@@ -17,14 +17,14 @@ use trawl_wire::error::text_of;
 use trawl_wire::limits::bounded_reason;
 use trawl_wire::{Answer, ErrorKind, Identity, SegmentOutput, SegmentResultV2};
 use trawl_worker::{
-    DeviceFeatures, ExecuteError, References, ScanSource, SegmentPanel, StepOutput, changing_name,
+    DeviceFeatures, ExecuteError, References, ScanSource, SegmentPanel, StepOutput, adjustment_text, changing_name,
     reads_earlier_crosses,
 };
 
 use crate::local::LocalOptions;
 use crate::merge::FailedSegment;
 use crate::panel::PanelChunk;
-use crate::prepare::{KEPT_BYTES_MAX, PreparedScan, adjustment_text};
+use crate::prepare::{KEPT_BYTES_MAX, PreparedScan};
 use crate::scan_steps::{PassError, Passes};
 
 /// Maximum bytes of rows held at once.

@@ -8,8 +8,7 @@ use tracing::field::Empty;
 use trawl_kernels::cuda::Lowering;
 use trawl_kernels::{BACKEND_CPU, Engine, Precision};
 use trawl_market::{
-    Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time,
-    higher_bars, now,
+    Adjustment, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time, higher_bars, now,
 };
 use trawl_plan::frame::BarSize;
 use trawl_plan::{Diagnostic, Direction, Input, Plan, ScanDocument, Schema, Stage, compile_scan};
@@ -17,7 +16,10 @@ use trawl_telemetry::names::{attribute, span as name};
 use trawl_wire::Identity;
 use trawl_wire::limits::SEGMENTS_MAX;
 use trawl_wire::record::ExecutionClass;
-use trawl_worker::{ExecutablePlan, ScanSource, execution_class_in, lowering_of, precision_of, schema_of};
+use trawl_worker::{
+    ExecutablePlan, ScanSource, adjustment_of, adjustment_text, execution_class_in, lowering_of, precision_of,
+    schema_of,
+};
 
 use crate::answer_size::{ANSWER_ROWS_MAX, bytes_of, rows_of};
 use crate::merge_spec::MergeSpec;
@@ -159,10 +161,7 @@ pub(crate) fn prepare_with(
         .resolve_as_of(&wanted, document.forming, now())?
         .ok_or_else(|| PrepareError::NoBar { dataset: manifest.name.clone(), as_of: wanted.to_string() })?;
     let as_of = resolved.bar;
-    let timeframe = manifest.timeframe;
-    let adjustment = Adjustment::parse(document.adjust.as_deref().unwrap_or("none"))?
-        .on(manifest.calendar(), timeframe)
-        .known_at(as_of);
+    let adjustment = adjustment_of(document, &manifest, as_of)?;
     let is_past = resolved.is_past;
     let mut warnings: Vec<String> = resolved.warning.into_iter().collect();
     if !adjustment.is_none() && manifest.factors.is_none() {
@@ -239,16 +238,6 @@ fn coverage_warning(plan: &Plan, manifest: &Manifest, as_of: TimeMicros) -> Resu
 /// Working memory in bytes per thread, besides the bars: a function of the plan and the longest history.
 fn workspace_bytes(executable: &ExecutablePlan, dataset: &Dataset) -> u64 {
     executable.workspace_bytes(usize::try_from(dataset.longest()).unwrap_or(usize::MAX))
-}
-
-/// The text of an adjustment in the identity and in requests to workers.
-pub(crate) fn adjustment_text(adjustment: Adjustment) -> String {
-    let date = format_time(adjustment.as_of);
-    match adjustment.mode {
-        AdjustmentMode::None => "none".to_owned(),
-        AdjustmentMode::Split => format!("split@{date}"),
-        AdjustmentMode::SplitAndDividend => format!("split+dividend@{date}"),
-    }
 }
 
 impl PreparedScan {

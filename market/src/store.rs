@@ -327,6 +327,14 @@ impl Store {
         Ok(newest)
     }
 
+    /// The id of a dataset's newest snapshot, which is not opened; `None` if there is no such dataset under the root.
+    ///
+    /// # Errors
+    /// [`MarketError::Io`], [`MarketError::Corrupt`], [`MarketError::DataRoot`].
+    pub fn newest_snapshot(&self, name: &str) -> Result<Option<String>, MarketError> {
+        self.head(name)
+    }
+
     /// Names of the datasets under the root, sorted. Other directory entries are skipped.
     pub(crate) fn names(&self) -> Result<Vec<String>, MarketError> {
         if let Some(remote) = &self.remote {

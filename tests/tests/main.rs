@@ -22,6 +22,7 @@ mod election;
 mod examples;
 mod formats;
 mod full_disk;
+mod gpu_script;
 mod helm;
 mod holders;
 mod http;

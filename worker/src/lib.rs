@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adjusting;
 mod axis;
 pub mod cache;
 mod checkpoints;
@@ -15,6 +16,7 @@ mod device_health;
 mod evaluate;
 mod executable;
 mod execute;
+mod expected;
 mod gathering;
 mod measure;
 mod piece;
@@ -36,6 +38,7 @@ pub mod timeline;
 mod warm;
 mod watchdog;
 
+pub use adjusting::{adjustment_of, adjustment_text};
 pub use axis::late_row;
 pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
 pub use device_features::DeviceFeatures;
@@ -44,6 +47,7 @@ pub use execute::{
     BatchEvent, ExecuteError, Loaded, ManifestTimes, References, ScanSource, ScanStep, SegmentPanel, StepKind,
     StepOutput, reads_earlier_crosses,
 };
+pub use expected::EXPECTED_LOOK_INTERVAL;
 pub use schema::{changing_name, schema_of};
 pub use watchdog::STALL_TIMEOUT;
 

@@ -25,8 +25,8 @@ pub(crate) const BAR_VALUE_BYTES: u64 = 8;
 /// A scan, ready to run any of its segments.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    key: PlanKey,
-    document: String,
+    pub key: PlanKey,
+    pub document: String,
     pub source: ScanSource,
     pub references: References,
     /// Names of the columns that the plan reads.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use trawl_cluster_store::{ControlError, ControlStore, HistoryLost};
-use trawl_kernels::cuda::DeviceLoss;
+use trawl_kernels::cuda::{DeviceLoss, Fleet};
 use trawl_kernels::{Engine, Precision};
 use trawl_market::Store;
 use trawl_security::{ServerSecurity, incoming};
@@ -24,7 +24,7 @@ use crate::registration::{Registration, Superseded, register};
 use crate::scrub::{Scrubbing, scrub};
 use crate::service::{Handle, WorkerService};
 use crate::watchdog::stalled;
-use crate::{device_health, measure, warm};
+use crate::{device_health, expected, measure, warm};
 
 /// How long cancelled shards may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -66,6 +66,9 @@ pub struct Options {
     pub stall_timeout: Duration,
     /// How often the health of its devices is probed; see [`trawl_kernels::cuda::HEALTH_INTERVAL`].
     pub health_interval: Duration,
+    /// How often a worker with devices asks for newer snapshots of the datasets that were scanned last; see
+    /// [`crate::EXPECTED_LOOK_INTERVAL`].
+    pub look_interval: Duration,
     /// How this machine's copies of files of a bucket are checked in the background.
     pub scrubbing: Scrubbing,
     /// For tests: sleep before each segment.
@@ -199,10 +202,13 @@ pub async fn run(
     };
     let registered = register(control, registration).await?;
     ready(address);
+    let looks = Arc::clone(&service);
+    let look_ahead = move |fleet: &Fleet| looks.look_ahead(fleet);
     let mut failed = None;
     let broken = tokio::select! {
         () = stop => None,
         never = scrubbing => match never {},
+        never = expected::bring(&options.engine, options.look_interval, look_ahead) => match never {},
         never = device_health::show(health_seen, options.health_interval, &registered) => match never {},
         () = service.leave.notified() => None,
         // Without a device this never completes.

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
+use trawl_kernels::cuda::Fleet;
 use trawl_kernels::stages::EngineStage;
 use trawl_kernels::{Cancel, Engine};
 use trawl_market::{FetchedGroup, LoadedBars, Store};
@@ -27,6 +28,7 @@ use trawl_wire::{ErrorKind, Failure, pb, trace};
 
 use crate::cache::{Loads, in_memory};
 use crate::execute::ExecuteError;
+use crate::expected::ExpectedScans;
 use crate::gathering::gathered;
 use crate::measure;
 use crate::prefetch::{self, Order};
@@ -64,6 +66,8 @@ pub(crate) struct WorkerService {
     pub pulse: Pulse,
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
+    /// Scans like those that ran last.
+    pub expected: ExpectedScans,
     loads: Loads,
 }
 
@@ -79,6 +83,17 @@ impl Cancel for Unwanted<'_> {
     fn cancelled(&self) -> bool {
         self.pulse.beat();
         self.replies.is_closed() || self.stopped.load(Ordering::Relaxed)
+    }
+}
+
+/// Cancels when there is work, or no more of it will come.
+struct Busy<'a>(&'a WorkerService);
+
+impl Cancel for Busy<'_> {
+    fn cancelled(&self) -> bool {
+        let Self(service) = self;
+        let leaves = [&service.draining, &service.stopped].iter().any(|flag| flag.load(Ordering::Relaxed));
+        leaves || service.shards.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -135,8 +150,14 @@ impl WorkerService {
             leave: tokio::sync::Notify::new(),
             pulse: Pulse::default(),
             fault_delay,
+            expected: ExpectedScans::default(),
             loads: Loads::default(),
         }
+    }
+
+    /// Brings bars for scans that are expected, as long as there is no work and there will be any.
+    pub fn look_ahead(&self, fleet: &Fleet) {
+        self.expected.look(&self.scans, &Busy(self), fleet);
     }
 
     /// Accepts the epoch of a leader; rejects one that has been succeeded.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use trawl_kernels::cuda::Lowering;
 use trawl_kernels::{BACKEND_CPU, Engine};
-use trawl_market::{Adjustment, ColumnCache, Dataset, Reads, Store};
+use trawl_market::{Adjustment, AsOf, ColumnCache, Dataset, MarketError, Reads, Store, now};
 use trawl_plan::{ScanDocument, compile_scan};
 use trawl_telemetry::metrics::catalogue::worker::DAMAGED_READS;
 use trawl_wire::error::{other_plan, text_of};
@@ -19,7 +19,7 @@ use crate::executable::ExecutablePlan;
 use crate::execute::{ExecuteError, ScanSource, ScanStep, StepKind};
 use crate::prepared::{BAR_VALUE_BYTES, Prepared, PreparedScans};
 use crate::snapshots::Snapshots;
-use crate::{execution_class_on, lowering_of, precision_of};
+use crate::{adjustment_of, adjustment_text, execution_class_on, lowering_of, precision_of};
 
 /// A request whose input has at most so many bytes is read where it arrives: handing it to another thread would take longer.
 const INPUT_BYTES_AT_ONCE: usize = 64 * 1024;
@@ -117,6 +117,48 @@ impl Scans {
         Ok(shard)
     }
 
+    /// The id of a dataset's newest snapshot.
+    ///
+    /// # Errors
+    /// Those of [`Store::newest_snapshot`].
+    pub fn newest_snapshot(&self, name: &str) -> Result<Option<String>, MarketError> {
+        self.store.newest_snapshot(name)
+    }
+
+    /// The same scan over another snapshot of its dataset, as of the newest bar of that, as a coordinator would ask for it; `None` for a
+    /// scan that named its snapshot or was as of an earlier bar.
+    ///
+    /// # Errors
+    /// Those of a request, which a scan that comes will have too.
+    pub fn expected(&self, last: &Prepared, snapshot: &str) -> Result<Option<Arc<Prepared>>, Failure> {
+        let document = ScanDocument::from_json(&last.document)
+            .map_err(|error| invalid(format!("the scan document cannot be read: {error}")))?;
+        let unreadable = |error: MarketError| Failure::from(ExecuteError::from(error));
+        let newest = |dataset: &Dataset| {
+            let resolved = dataset.resolve_as_of(&AsOf::Newest, document.forming, now()).map_err(unreadable)?;
+            Ok::<_, Failure>(resolved.map(|resolved| resolved.bar))
+        };
+        let before = &last.source.dataset;
+        let is_pinned = document.dataset.as_deref().is_some_and(|name| name.contains('@'));
+        if is_pinned || newest(before)? != Some(last.source.as_of) {
+            return Ok(None);
+        }
+        let reference = format!("{}@{snapshot}", before.manifest.name);
+        let dataset = self.snapshots.open(&self.store, &reference, &self.cache)?;
+        let Some(as_of) = newest(&dataset)? else { return Ok(None) };
+        let adjustment = adjustment_of(&document, &dataset.manifest, as_of).map_err(unreadable)?;
+        let request = pb::ShardRequest {
+            plan_fingerprint: last.key.plan.clone(),
+            dataset: reference,
+            as_of_us: as_of,
+            adjustment: adjustment_text(adjustment),
+            execution_class: last.key.class.clone(),
+            document_json: last.document.clone(),
+            ..Default::default()
+        };
+        self.prepared.prepared(&request, || self.prepare(&request)).map(Some)
+    }
+
     /// Everything of a request that depends on its scan alone.
     fn prepare(&self, request: &pb::ShardRequest) -> Result<Prepared, Failure> {
         let document = ScanDocument::from_json(&request.document_json)
@@ -137,7 +179,7 @@ impl Scans {
             return Err(refused(&own));
         }
         let dataset = self.snapshots.open(&self.store, &request.dataset, &self.cache)?;
-        let unreadable = |error: trawl_market::MarketError| Failure::from(ExecuteError::from(error));
+        let unreadable = |error: MarketError| Failure::from(ExecuteError::from(error));
         let schema = crate::schema_of(&dataset, request.as_of_us).map_err(unreadable)?;
         let plan = compile_scan(&document, &schema).map_err(|mistakes| {
             let mistake = mistakes.first().map(ToString::to_string);

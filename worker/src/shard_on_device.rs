@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use rayon::Scope;
 use trawl_kernels::Cancel;
-use trawl_kernels::cuda::Fleet;
+use trawl_kernels::cuda::{Ahead, Fleet};
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_wire::{Failure, pb};
 
@@ -74,6 +74,7 @@ impl WorkerService {
         let answered = shard.segments.iter().map(|_| AtomicBool::new(false)).collect();
         let run = Run { service: self, shard, span, timeline, replies, cancel, answered };
         let bytes_max = CALL_BYTES_MAX * fleet.executors().len() as u64;
+        self.expected.remember(fleet, shard);
         let calls = shard.calls(bytes_max.min(fleet.device_memory_bytes() / CALL_SHARE));
         let is_wanted = AtomicBool::new(false);
         let run = &run;
@@ -188,7 +189,8 @@ impl<'a> Run<'a> {
                 {
                     let Shard { scan, step, input, .. } = self.shard;
                     let segment = Loaded { segment: self.shard.segments[coming.at], bars: bars.bars() };
-                    scan.source.prefetch(fleet, *step, input, &segment, &scan.references, &cancel);
+                    let ahead = Ahead::NextCall;
+                    scan.source.prefetch(fleet, *step, input, &segment, &scan.references, ahead, &cancel);
                 }
                 // Fails only when the shard is over.
                 let _ = sender.send(coming);

@@ -27,6 +27,8 @@ use crate::gpu::DeviceReport;
 use crate::{Machine, machine};
 use work::{Market, Work};
 
+/// Width of the names in the table: one more than the longest has.
+const LABEL_WIDTH: usize = 36;
 /// Batches of a run by which overlap is measured, at the least.
 const BATCHES_LEAST: u64 = 8;
 /// Numbers of streams that are compared.
@@ -264,7 +266,7 @@ impl Report {
             self.bars
         );
         for (what, value) in &self.lines {
-            text.push_str(&format!("  {what:<32}{value}\n"));
+            text.push_str(&format!("  {what:<LABEL_WIDTH$}{value}\n"));
         }
         text
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use trawl_kernels::cuda::{BarsSource, CELL_BYTES, Fault, Fleet, RequestEvent, RequestPart};
+use trawl_kernels::cuda::{Ahead, BarsSource, CELL_BYTES, Fault, Fleet, RequestEvent, RequestPart};
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Cancel, Executable, NoCancel, Precision, SymbolInput};
 
@@ -93,7 +93,7 @@ impl<'a> Work<'a> {
             let (first, second) = parts.split_at(half);
             let is_wanted = AtomicBool::new(false);
             std::thread::scope(|scope| {
-                scope.spawn(|| fleet.prefetch(&self.program, second, &Superseded(&is_wanted)));
+                scope.spawn(|| fleet.prefetch(&self.program, second, Ahead::NextCall, &Superseded(&is_wanted)));
                 fleet.evaluate_parts(&self.program, first, &NoCancel, report);
                 is_wanted.store(true, Ordering::Relaxed);
             });

@@ -114,6 +114,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         drain_timeout: args.cluster.drain_timeout(),
         stall_timeout: trawl_worker::STALL_TIMEOUT,
         health_interval: trawl_kernels::cuda::HEALTH_INTERVAL,
+        look_interval: trawl_worker::EXPECTED_LOOK_INTERVAL,
         scrubbing: args.scrub.scrubbing(),
         fault_delay: Duration::from_millis(args.fault_delay_ms_per_segment),
     };

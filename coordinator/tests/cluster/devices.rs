@@ -1,7 +1,7 @@
 //! Workers with a device of the test driver: scans go to them, give the same rows as the CPU, and survive faults of the device.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 use trawl_coordinator::client::ScanCall;
@@ -20,6 +20,7 @@ use crate::world::{BOUND, World};
 
 pub struct DeviceWorker {
     device: TestDevice,
+    fleet: Arc<Fleet>,
     ended: JoinHandle<Result<(), ServerError>>,
 }
 
@@ -28,8 +29,9 @@ impl World {
     pub async fn device_worker(&mut self, id: &str, settings: &str, options: ExecutorOptions) -> DeviceWorker {
         let device = TestDevice::new(settings);
         let executor = Executor::new(Arc::new(device.open()), Cache::in_memory(), options).unwrap();
-        let (_, ended) = self.worker_on(id, Duration::ZERO, Engine::Device(Arc::new(executor.into()))).await;
-        DeviceWorker { device, ended }
+        let fleet = Arc::new(Fleet::from(executor));
+        let (_, ended) = self.worker_on(id, Duration::ZERO, Engine::Device(Arc::clone(&fleet))).await;
+        DeviceWorker { device, fleet, ended }
     }
 
     /// Runs a scan, and asserts that its rows equal those of one CPU thread.
@@ -240,6 +242,70 @@ async fn bars_of_the_next_call_are_brought_to_the_device_while_one_is_computed()
     let prefetches = fleet.prefetches();
     assert!(prefetches.brought_bytes > 0 && prefetches.read_bytes == prefetches.brought_bytes, "{prefetches:?}");
     assert!(prefetches.hidden_share() > 0.3, "{prefetches:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bars_of_a_new_snapshot_are_there_before_scans_like_the_last_ones_ask_for_them() {
+    let mut world = World::new().await;
+    let worker = world.device_worker("a", "copy_bytes_per_s=4000000", waits()).await;
+    world.wait_for(&["a"]).await;
+    let scan = |condition: &str, adjust: Option<&str>| ScanDocument {
+        condition: condition.to_owned(),
+        adjust: adjust.map(str::to_owned),
+        ..World::document()
+    };
+    let last = [scan("close > sma(close, 5)", None), scan("high > sma(low, 5)", Some("split"))];
+    // Of an earlier bar, and of a snapshot by its id: nothing like them is asked of the next one.
+    let snapshot = &world.prepared().dataset.manifest.snapshot;
+    let dataset = Some(format!("market@{snapshot}"));
+    let pinned = ScanDocument { dataset, condition: "open > sma(open, 5)".to_owned(), ..World::document() };
+    let times = world.prepared().dataset.times().unwrap();
+    let past = ScanCall {
+        document: scan("volume > sma(volume, 5)", None),
+        as_of: Some(times[times.len() - 2]).into(),
+        ..ScanCall::default()
+    };
+    let scan_all = async |world: &World| {
+        let begun = Instant::now();
+        for document in &last {
+            assert_eq!(world.rows_of(document, ShardSpec::Automatic).await, world.rows_by_cpu(document));
+        }
+        begun.elapsed()
+    };
+    let took = scan_all(&world).await;
+    let needed = worker.fleet.prefetches().copied_bytes;
+    world.rows_of(&pinned, ShardSpec::Automatic).await;
+    client::scan(&world.url, &past, &NoProgress).await.unwrap();
+    assert_eq!(worker.fleet.prefetches().brought_bytes, 0, "there is nothing new");
+    let alone = worker.device.counts().copied_in_bytes;
+    world.publish(61);
+    let brought = async |least: u64| {
+        let brought = async {
+            while worker.fleet.prefetches().brought_bytes < least {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, brought).await.expect("they are brought in time");
+    };
+    // Three columns with a bar more.
+    let expected = needed / 60 * 61;
+    brought(expected).await;
+    let before = worker.device.counts().copied_in_bytes;
+    let ahead = scan_all(&world).await;
+    let (prefetches, copied) = (worker.fleet.prefetches(), worker.device.counts().copied_in_bytes - before);
+    println!("scans over bars that are copied {took:?}, over those that were brought ahead {ahead:?}; {prefetches:?}");
+    assert_eq!((prefetches.brought_bytes, prefetches.read_bytes), (expected, expected), "and nothing else is");
+    assert!(copied < alone / 10, "only arguments: {copied} of {alone}");
+    // A scan that comes meanwhile goes first; then it goes on where it was.
+    world.publish(62);
+    brought(expected + 1).await;
+    let again = ScanCall { document: pinned, fresh: true, ..ScanCall::default() };
+    client::scan(&world.url, &again, &NoProgress).await.unwrap();
+    let expected = expected + needed / 60 * 62;
+    brought(expected).await;
+    scan_all(&world).await;
+    let prefetches = worker.fleet.prefetches();
+    assert_eq!((prefetches.brought_bytes, prefetches.read_bytes), (expected, expected));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -103,6 +103,21 @@ impl World {
         world
     }
 
+    /// Gives the market a snapshot with so many bars, which is the newest one from then on.
+    pub fn publish(&self, bars: u32) {
+        let other = TempDir::new().unwrap();
+        let (name, timeframe) = ("market".to_owned(), trawl_market::Timeframe::DAY);
+        let options = SynthOptions { name, symbols: 300, bars, seed: 1, timeframe };
+        synthesise(&Store::new(other.path().to_owned()), &options).unwrap();
+        let [from, to] = [&other, &self.data].map(|root| root.path().join("market"));
+        // As an import does it: the file that names the newest snapshot comes last, and at once.
+        let (head, coming) = (other.path().join("HEAD"), to.join("HEAD.coming"));
+        std::fs::rename(from.join("HEAD"), &head).unwrap();
+        copy_files(&from, &to, &mut Vec::new());
+        std::fs::copy(&head, &coming).unwrap();
+        std::fs::rename(coming, to.join("HEAD")).unwrap();
+    }
+
     /// Starts another coordinator; returns its URL.
     pub async fn coordinator(&mut self, id: &str, change: impl FnOnce(&mut server::Options)) -> String {
         let (url, stop) = self.start(id, change).await.unwrap();
@@ -321,6 +336,7 @@ impl World {
             drain_timeout: Duration::from_secs(10),
             stall_timeout: trawl_worker::STALL_TIMEOUT,
             health_interval: HEALTH_INTERVAL,
+            look_interval: HEALTH_INTERVAL,
             scrubbing: trawl_worker::scrub::Scrubbing::default(),
             fault_delay,
         };

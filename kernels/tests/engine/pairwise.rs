@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use trawl_kernels::cuda::{CHUNK_BARS, ExecutorOptions, GatherOptions, Gathers, MemoryMode};
+use trawl_kernels::cuda::{Ahead, CHUNK_BARS, ExecutorOptions, GatherOptions, Gathers, MemoryMode};
 use trawl_kernels::stages::Stages;
-use trawl_kernels::{NoCancel, SymbolInput};
+use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::Program;
 
 use crate::device::{bits, last_of, plan, waits};
@@ -19,8 +19,8 @@ use crate::parts::{PARTS, Shard, shard};
 /// Values of each factor.
 const COUNTS: [usize; 3] = [1, 2, 4];
 const STREAMS: [usize; 3] = [1, 2, 4];
-/// How many values each factor has: devices, modes, streams, graphs, gathering, prefetching.
-const LEVELS: [usize; 6] = [COUNTS.len(), MemoryMode::ALL.len(), STREAMS.len(), 2, 2, 2];
+/// How many values each factor has: devices, modes, streams, graphs, gathering, prefetching, precision.
+const LEVELS: [usize; 7] = [COUNTS.len(), MemoryMode::ALL.len(), STREAMS.len(), 2, 2, 2, Precision::ALL.len()];
 
 /// One value of each factor, by index.
 type Run = [usize; LEVELS.len()];
@@ -63,11 +63,11 @@ fn the_array_has_every_pair_in_few_runs() {
     let had: BTreeSet<Pair> = runs.iter().flat_map(pairs_of).collect();
     let with_later = |(a, levels): (usize, &usize)| levels * LEVELS[a + 1..].iter().sum::<usize>();
     let count: usize = LEVELS.iter().enumerate().map(with_later).sum();
-    assert_eq!((had.len(), every_run().len()), (count, 216));
+    assert_eq!((had.len(), every_run().len()), (count, 432));
     assert!(runs.len() <= 14, "{}", runs.len());
 }
 
-/// What is computed in every run: parts of few bars, and histories in chunks, whose kernels are launched as graphs.
+/// What is computed in every run: parts of few bars, and histories in chunks, which are in `f64` always and whose kernels are launched as graphs.
 struct Work<'a> {
     program: Program,
     shard: Shard,
@@ -79,7 +79,7 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn run(&self, number: usize, run: &Run) {
-        let [count, mode, streams, graphs, gathering, prefetch] = *run;
+        let [count, mode, streams, graphs, gathering, prefetch, precision] = *run;
         let settings: Vec<String> =
             (0..COUNTS[count]).map(|device| format!("card=gh200 when=random seed={}", number * 7 + device)).collect();
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
@@ -96,15 +96,15 @@ impl Work<'_> {
         let bytes_min = if gathering == 1 { 0 } else { u64::MAX };
         let gather = GatherOptions { bytes_min, time_max: Duration::from_secs(20) };
         let devices = devices(&settings, &options).gathering(nccl(), gather);
-        let (fleet, executable) = (devices.fleet(), lowered(&self.program));
+        let (fleet, executable) = (devices.fleet(), Executable::new(&self.program, Precision::ALL[precision]));
         // The second time bars are where the first left them.
         for _ in 0..2 {
             let came = self.shard.run_on(&self.program, 0..PARTS, &|| 0, &mut |parts, report| {
-                fleet.prefetch(&executable, parts, &NoCancel);
+                fleet.prefetch(&executable, parts, Ahead::NextCall, &NoCancel);
                 fleet.evaluate_cross_section(&executable, parts, &NoCancel, report);
             });
             assert!(came.failed().is_empty(), "{run:?}: {:?}", came.failed());
-            self.shard.agrees(&self.program, &came);
+            self.shard.agrees_in(&executable, &came);
         }
         assert_eq!(fleet.gathers(), Gathers { by_devices: 2 * gathering as u64, by_host: 0 }, "{run:?}");
         // Coherent bars are read where they are.

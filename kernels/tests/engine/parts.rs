@@ -13,7 +13,7 @@ use trawl_kernels::cuda::{
     Wanted,
 };
 use trawl_kernels::stages::{EngineStage, Stages};
-use trawl_kernels::{Cancel, NoCancel, SymbolInput, evaluate_from};
+use trawl_kernels::{Cancel, Executable, NoCancel, SymbolInput};
 use trawl_plan::graph::{Binary, Graph, Kind, Op};
 use trawl_plan::{Input, Program};
 
@@ -70,9 +70,9 @@ impl Shard {
     }
 
     /// A part's values on the CPU, at the last bar.
-    fn on_cpu(&self, program: &Program, part: usize) -> Vec<u64> {
-        let symbols = self.inputs(program, part);
-        bits(&evaluate_from(program, &symbols, &last_of(&symbols), &NoCancel).expect("not cancelled"))
+    fn on_cpu(&self, executable: &Executable, part: usize) -> Vec<u64> {
+        let symbols = self.inputs(executable, part);
+        bits(&executable.evaluate_from(&symbols, &last_of(&symbols), &NoCancel).expect("not cancelled"))
     }
 
     /// Runs some parts in one call, of a known source.
@@ -116,9 +116,14 @@ impl Shard {
 
     /// Asserts that values equal the CPU's, except for failed parts.
     pub fn agrees(&self, program: &Program, came: &Came) {
+        self.agrees_in(&lowered(program), came);
+    }
+
+    /// As [`Self::agrees`], in a precision.
+    pub fn agrees_in(&self, executable: &Executable, came: &Came) {
         for (part, values) in &came.parts {
             if let Ok(values) = values {
-                assert!(bits(values) == self.on_cpu(program, *part), "part {part}");
+                assert!(bits(values) == self.on_cpu(executable, *part), "part {part}");
             }
         }
     }

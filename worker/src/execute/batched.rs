@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use trawl_kernels::cuda::{Fault, Fleet, RequestEvent, RequestPart};
+use trawl_kernels::cuda::{Ahead, Fault, Fleet, RequestEvent, RequestPart};
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
 use trawl_kernels::{Cancel, Engine, EngineError, Executable};
 use trawl_market::{LoadedBars, Timeframe};
@@ -250,6 +250,7 @@ impl ScanSource {
 impl ScanSource {
     /// Brings the bars of segments to the devices before [`Self::evaluate_together`] is called for them, as far as the first piece
     /// of the step reads them; the bytes that were brought. Whatever fails is reported by that call.
+    #[allow(clippy::too_many_arguments)]
     pub fn prefetch(
         &self,
         fleet: &Fleet,
@@ -257,6 +258,7 @@ impl ScanSource {
         input: &StepInputV1,
         segment: &Loaded<'_>,
         references: &References,
+        ahead: Ahead<'_>,
         cancel: &dyn Cancel,
     ) -> u64 {
         let times = [self.as_of];
@@ -273,7 +275,7 @@ impl ScanSource {
             }
             let read = run.inputs_of(0, run.wanted(frame, needed), needed, &[]);
             let part = RequestPart { symbols: read.symbols(), from: read.from.clone(), source: read.source() };
-            Ok(fleet.prefetch(&self.executable.stage(step.stage)[0], std::slice::from_ref(&part), cancel))
+            Ok(fleet.prefetch(&self.executable.stage(step.stage)[0], std::slice::from_ref(&part), ahead, cancel))
         });
         brought.unwrap_or(0)
     }

@@ -23,6 +23,14 @@ pub(super) struct ColumnKey {
     pub number_bytes: usize,
 }
 
+/// For what a column was brought before a request asked for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Brought {
+    NextCall,
+    /// Scans that are expected, by the number of the round in which bars are brought for them.
+    Round(u64),
+}
+
 /// Location of a column of a group: its memory, and its first cell in it.
 pub(super) type CachedColumn = (Arc<DeviceBuffer>, usize);
 
@@ -36,8 +44,8 @@ struct Allocation {
     keys: Vec<ColumnKey>,
     /// Sequence number of its last use.
     used: u64,
-    /// Whether it was brought before a request asked for it, and none has yet.
-    is_ahead: bool,
+    /// For what it was brought before a request asked for it, until one has.
+    ahead: Option<Brought>,
 }
 
 #[derive(Debug, Default)]
@@ -49,8 +57,12 @@ struct State {
     order: BTreeMap<u64, u64>,
     bytes: u64,
     clock: u64,
-    /// Bytes that were brought ahead and then read, and bytes that requests copied themselves.
+    /// Bytes that were brought ahead and then read: all, and those that were brought for the next call.
     read_bytes: u64,
+    read_next_bytes: u64,
+    /// The same of each round that is under way.
+    read_of_rounds: BTreeMap<u64, u64>,
+    /// Bytes that requests copied themselves.
     copied_bytes: u64,
     /// Whether nothing is cached any more.
     is_closed: bool,
@@ -84,8 +96,18 @@ impl ResidentColumns {
         let state = &mut *self.state();
         let (number, cell) = *state.columns.get(key)?;
         let piece = state.pieces.get_mut(&number)?;
-        if std::mem::take(&mut piece.is_ahead) {
-            state.read_bytes += bytes_of(&piece.held);
+        if let Some(brought) = piece.ahead.take() {
+            let bytes = bytes_of(&piece.held);
+            state.read_bytes += bytes;
+            match brought {
+                Brought::NextCall => state.read_next_bytes += bytes,
+                Brought::Round(round) => {
+                    // One that has ended is not counted any more.
+                    if let Some(read) = state.read_of_rounds.get_mut(&round) {
+                        *read += bytes;
+                    }
+                }
+            }
         }
         state.clock += 1;
         state.order.remove(&piece.used);
@@ -98,12 +120,15 @@ impl ResidentColumns {
     /// existing entry.
     pub fn keep(&self, columns: &[(ColumnKey, usize)], held: &Arc<DeviceBuffer>) {
         self.state().copied_bytes += bytes_of(held);
-        self.keep_any(columns, held, false);
+        self.keep_any(columns, held, None);
     }
 
     /// Caches a column that no request has asked for yet.
-    pub fn keep_prefetched(&self, key: ColumnKey, held: &Arc<DeviceBuffer>) {
-        self.keep_any(&[(key, 0)], held, true);
+    pub fn keep_prefetched(&self, key: ColumnKey, held: &Arc<DeviceBuffer>, brought: Brought) {
+        if let Brought::Round(round) = brought {
+            self.state().read_of_rounds.entry(round).or_default();
+        }
+        self.keep_any(&[(key, 0)], held, Some(brought));
     }
 
     /// Whether so many bytes fit without an eviction.
@@ -116,12 +141,22 @@ impl ResidentColumns {
         self.state().read_bytes
     }
 
+    /// Those of them that were brought for the next call.
+    pub fn read_next_bytes(&self) -> u64 {
+        self.state().read_next_bytes
+    }
+
+    /// Ends a round: bytes that were brought in it and then read.
+    pub fn end_round(&self, round: u64) -> u64 {
+        self.state().read_of_rounds.remove(&round).unwrap_or(0)
+    }
+
     /// Bytes of cached columns that requests copied themselves.
     pub fn copied_bytes(&self) -> u64 {
         self.state().copied_bytes
     }
 
-    fn keep_any(&self, columns: &[(ColumnKey, usize)], held: &Arc<DeviceBuffer>, is_ahead: bool) {
+    fn keep_any(&self, columns: &[(ColumnKey, usize)], held: &Arc<DeviceBuffer>, ahead: Option<Brought>) {
         let bytes = bytes_of(held);
         let mut gone = Vec::new();
         let state = &mut *self.state();
@@ -141,7 +176,7 @@ impl ResidentColumns {
         let keys = new.iter().map(|(key, _)| key.clone()).collect();
         let places: Vec<_> = new.into_iter().map(|(key, cell)| (key.clone(), (number, *cell))).collect();
         state.columns.extend(places);
-        state.pieces.insert(number, Allocation { held: Arc::clone(held), keys, used: number, is_ahead });
+        state.pieces.insert(number, Allocation { held: Arc::clone(held), keys, used: number, ahead });
     }
 
     /// Replaces cached memory by a complete copy of it, unless it was evicted or replaced meanwhile.
@@ -166,10 +201,19 @@ impl ResidentColumns {
 
     /// Evicts the least recently used allocation that is not in use; returns `false` if there is none.
     pub fn let_go_of_one(&self) -> bool {
+        self.let_go_of(&|_| true)
+    }
+
+    /// The same among those whose source `is_superseded`.
+    pub fn let_go_of(&self, is_superseded: &dyn Fn(&str) -> bool) -> bool {
         let gone = {
             let state = &mut *self.state();
-            let unused =
-                |number: &&u64| state.pieces.get(*number).is_some_and(|piece| Arc::strong_count(&piece.held) == 1);
+            let unused = |number: &&u64| {
+                state.pieces.get(*number).is_some_and(|piece| {
+                    let mut keys = piece.keys.iter();
+                    Arc::strong_count(&piece.held) == 1 && keys.all(|key| is_superseded(&key.source))
+                })
+            };
             let number = state.order.values().find(unused).copied();
             number.and_then(|number| state.remove(number))
         };

@@ -93,9 +93,12 @@ impl Paying {
         true
     }
 
-    pub fn brought(&self, bytes: u64) {
+    /// Counts bytes that were brought; those of a trial if `on_trial`.
+    pub fn brought(&self, bytes: u64, on_trial: bool) {
         let mut state = self.state();
-        state.brought += bytes;
+        if on_trial {
+            state.brought += bytes;
+        }
         state.all_brought += bytes;
     }
 
@@ -114,12 +117,14 @@ mod tests {
     fn what_is_not_read_turns_it_off_for_some_calls_and_what_is_read_does_not() {
         let paying = Paying::default();
         assert!(paying.is_on(0));
-        paying.brought(TRIAL_BYTES - 1);
+        paying.brought(TRIAL_BYTES - 1, true);
         assert!(paying.is_on(0), "a trial has not ended");
-        paying.brought(1);
+        paying.brought(TRIAL_BYTES, false);
+        assert!(paying.is_on(0), "what is brought for others is not on trial");
+        paying.brought(1, true);
         // Half of it was read: the next trial begins.
         assert!(paying.is_on(TRIAL_BYTES / 2));
-        paying.brought(TRIAL_BYTES);
+        paying.brought(TRIAL_BYTES, true);
         let calls: Vec<bool> = (0..=REST_CALLS + 1).map(|_| paying.is_on(TRIAL_BYTES - 1)).collect();
         assert_eq!(calls.iter().filter(|on| **on).count(), 1);
         assert!(calls[calls.len() - 1], "tried again");

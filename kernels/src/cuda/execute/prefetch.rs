@@ -1,9 +1,10 @@
 //! Bars brought to a device before a request asks for them: at low priority, one buffer at a time, and only into memory
-//! that nothing else is cached in. What is brought and then read hides a copy; what is not read was in vain, and too much
-//! of it turns prefetching off for a while.
+//! that nothing else is cached in, or something that is superseded. What is brought and then read hides a copy; what is not
+//! read was in vain, and too much of it turns prefetching off for a while.
 //!
 //! No value depends on it: bars are cached under the key under which a request looks for them.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 
 use trawl_plan::Input;
@@ -13,12 +14,27 @@ use crate::cuda::device::arguments::{GROUP_LANES, Market};
 use crate::cuda::device::memory_mode::MemoryMode;
 use crate::cuda::device::{Fault, Urgency};
 use crate::cuda::execute::cells::{lay, row_cells};
-use crate::cuda::execute::column_cache::ColumnKey;
+use crate::cuda::execute::column_cache::{Brought, ColumnKey};
 use crate::cuda::execute::device_queue::Executor;
 use crate::cuda::execute::fleet::Fleet;
 use crate::cuda::execute::paying::Prefetches;
+use crate::cuda::execute::policy::Lowering;
 use crate::cuda::execute::request::{RequestPart, keys_of};
 use crate::{Cancel, Executable, SymbolInput};
+
+/// For what bars are brought.
+#[derive(Clone, Copy)]
+pub enum Ahead<'a> {
+    /// The next call of a shard that is being computed: off for a while if too little of it is read.
+    NextCall,
+    /// Scans that are expected. Whether that pays decides who brings them, by [`Fleet::end_round`].
+    Expected {
+        /// Numbers what is brought together.
+        round: u64,
+        /// Whether bars of a source may be evicted for these: nobody is expected to read them again.
+        is_superseded: &'a dyn Fn(&str) -> bool,
+    },
+}
 
 /// A group of symbols of a part, as a request will look for it.
 struct Wanted<'a> {
@@ -31,50 +47,75 @@ struct Wanted<'a> {
 
 impl Executor {
     /// Brings the bars of these parts to the device, as far as they are not there, there is room, and `cancel` allows it; the bytes
-    /// that were brought. Evicts nothing.
+    /// that were brought. Evicts nothing but what is superseded.
     ///
     /// # Errors
     /// [`Fault::Lost`] and [`Fault::Failed`]; lack of memory is none.
-    pub fn prefetch(&self, program: &Executable, parts: &[RequestPart<'_>], cancel: &dyn Cancel) -> Result<u64, Fault> {
+    pub fn prefetch(
+        &self,
+        program: &Executable,
+        parts: &[RequestPart<'_>],
+        ahead: Ahead<'_>,
+        cancel: &dyn Cancel,
+    ) -> Result<u64, Fault> {
         // Coherent bars are read where they are.
         let is_copied = self.placement.mode() != MemoryMode::Coherent;
         if !self.options.prefetch || !is_copied || self.lost().is_some() {
             return Ok(0);
         }
-        if !self.paying.is_on(self.resident.read_bytes()) {
+        if matches!(ahead, Ahead::NextCall) && !self.paying.is_on(self.resident.read_next_bytes()) {
             return Ok(0);
         }
-        let done = self.bring(program, parts, cancel);
+        let done = self.bring(program, parts, ahead, cancel);
         if let Err(fault) = &done {
             self.notice(fault);
         }
         done
     }
 
-    fn bring(&self, program: &Executable, parts: &[RequestPart<'_>], cancel: &dyn Cancel) -> Result<u64, Fault> {
-        let mut brought = 0;
+    fn bring(
+        &self,
+        program: &Executable,
+        parts: &[RequestPart<'_>],
+        ahead: Ahead<'_>,
+        cancel: &dyn Cancel,
+    ) -> Result<u64, Fault> {
+        // The CPU computes what has no kernels.
+        let Ok(sequence) = program.sequence(Lowering::Serial) else { return Ok(0) };
+        let (read, mut brought) = (sequence.uses().columns, 0);
         for part in parts {
-            for group in self.wanted_of(program, part) {
+            for group in self.wanted_of(program, &read, part) {
                 let Wanted { symbols, columns, bytes } = group;
                 for (column, key) in columns {
-                    if cancel.cancelled() || !self.resident.has_room(bytes) {
+                    if cancel.cancelled() || !self.makes_room(bytes, ahead) {
                         return Ok(brought);
                     }
-                    match self.bring_column(program, &symbols, column, key) {
+                    match self.bring_column(program, &symbols, (column, key), ahead) {
                         Ok(()) => {}
                         // A request needs it more.
                         Err(Fault::OutOfMemory { .. }) => return Ok(brought),
                         Err(fault) => return Err(fault),
                     }
                     brought += bytes;
-                    self.paying.brought(bytes);
+                    self.paying.brought(bytes, matches!(ahead, Ahead::NextCall));
                 }
             }
         }
         Ok(brought)
     }
 
-    fn wanted_of<'a>(&self, program: &Executable, part: &RequestPart<'a>) -> Vec<Wanted<'a>> {
+    /// Whether so many bytes fit, once what is superseded is evicted as far as necessary.
+    fn makes_room(&self, bytes: u64, ahead: Ahead<'_>) -> bool {
+        while !self.resident.has_room(bytes) {
+            match ahead {
+                Ahead::Expected { is_superseded, .. } if self.resident.let_go_of(is_superseded) => {}
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn wanted_of<'a>(&self, program: &Executable, read: &BTreeSet<usize>, part: &RequestPart<'a>) -> Vec<Wanted<'a>> {
         let mut order: Vec<usize> = (0..part.symbols.len()).filter(|i| part.symbols[*i].visible > 0).collect();
         order.sort_by_key(|i| part.symbols[*i].visible);
         let precision = program.precision();
@@ -82,7 +123,8 @@ impl Executor {
             let keys = keys_of(program, precision, part, members);
             let is_column = |input: &Input| matches!(input, Input::Column(_));
             let missing = keys.into_iter().zip(&program.inputs).enumerate().filter_map(|(column, (key, input))| {
-                let key = key.filter(|key| is_column(input) && !self.resident.has(key))?;
+                let is_wanted = read.contains(&column) && is_column(input);
+                let key = key.filter(|key| is_wanted && !self.resident.has(key))?;
                 Some((column, key))
             });
             let rows = members.last().map_or(0, |i| part.symbols[*i].visible);
@@ -100,8 +142,8 @@ impl Executor {
         &self,
         program: &Executable,
         symbols: &[SymbolInput<'_>],
-        column: usize,
-        key: ColumnKey,
+        (column, key): (usize, ColumnKey),
+        ahead: Ahead<'_>,
     ) -> Result<(), Fault> {
         let Some(mut lent) = self.pool.lend(Urgency::Prefetch, true)? else { return Ok(()) };
         let market = Market::of_groups(std::iter::once(symbols));
@@ -113,8 +155,17 @@ impl Executor {
         let settled = lent.settle();
         let (held, _) = placed?;
         settled?;
-        self.resident.keep_prefetched(key, &Arc::new(held));
+        let brought = match ahead {
+            Ahead::NextCall => Brought::NextCall,
+            Ahead::Expected { round, .. } => Brought::Round(round),
+        };
+        self.resident.keep_prefetched(key, &Arc::new(held), brought);
         Ok(())
+    }
+
+    /// Ends a round of [`Ahead::Expected`]: bytes that were brought in it and then read.
+    pub fn end_round(&self, round: u64) -> u64 {
+        self.resident.end_round(round)
     }
 
     /// What prefetching did so far.
@@ -128,11 +179,27 @@ impl Executor {
 impl Fleet {
     /// As [`Executor::prefetch`], of each part on the device that is its first choice; the bytes that were brought. Faults are
     /// left to the request that needs the bars.
-    pub fn prefetch(&self, program: &Executable, parts: &[RequestPart<'_>], cancel: &dyn Cancel) -> u64 {
+    pub fn prefetch(
+        &self,
+        program: &Executable,
+        parts: &[RequestPart<'_>],
+        ahead: Ahead<'_>,
+        cancel: &dyn Cancel,
+    ) -> u64 {
         let first = |part: &RequestPart<'_>| self.ranked(part.source.as_ref()).first().copied();
         let known = parts.iter().filter(|part| part.source.is_some());
         let placed = known.filter_map(|part| Some((first(part)?, std::slice::from_ref(part))));
-        placed.map(|(at, part)| self.executors[at].prefetch(program, part, cancel).unwrap_or(0)).sum()
+        placed.map(|(at, part)| self.executors[at].prefetch(program, part, ahead, cancel).unwrap_or(0)).sum()
+    }
+
+    /// Whether a device may be brought bars before a request asks for them.
+    pub fn prefetches_at_all(&self) -> bool {
+        self.executors.iter().any(|executor| executor.options.prefetch)
+    }
+
+    /// As [`Executor::end_round`], on all devices together.
+    pub fn end_round(&self, round: u64) -> u64 {
+        self.executors.iter().map(|executor| executor.end_round(round)).sum()
     }
 
     /// What prefetching did so far, on all devices together.
