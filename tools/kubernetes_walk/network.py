@@ -31,6 +31,8 @@ DNS_LABELS = {"k8s-app": "kube-dns"}
 
 def make(run, folder):
     """A bridge for pods, over which this machine routes: pods know no neighbours. Names are the cluster's."""
+    # Only a machine where somebody has named a network namespace has the folder.
+    pathlib.Path("/run/netns").mkdir(parents=True, exist_ok=True)
     run("mount", "-t", "tmpfs", "tmpfs", "/run/netns")
     for step in (
         "link set lo up",
