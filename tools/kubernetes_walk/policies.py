@@ -75,6 +75,9 @@ def bystander(stage, namespace, labels=None):
     at = f"/api/v1/namespaces/{namespace}/pods/bystander"
     if not kubernetes.get(f"/api/v1/namespaces/{namespace}"):
         kubernetes.do("kubectl", "create", "namespace", namespace)
+    # Nobody starts a lone pod again whose node failed, and the walk makes one fail.
+    if kubernetes.get(at).get("status", {}).get("phase") in ("Failed", "Succeeded", "Unknown"):
+        kubernetes.do("kubectl", "--namespace", namespace, "delete", "pod", "bystander")
     if not kubernetes.get(at):
         kubernetes.images(**{BYSTANDER: {"files": {"/usr/bin/sleep": "/usr/bin/sleep"}, "entrypoint": ["/usr/bin/sleep", "infinity"], "user": USER}})
         account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"

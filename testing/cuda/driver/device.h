@@ -507,7 +507,7 @@ struct Device {
     // Everything of the context.
     void destroy() {
         for (auto& [handle, module] : modules) dlclose(module->library);
-        for (auto& [address, bytes] : pinned) free((void*)address);
+        for (auto& [address, bytes] : pinned) munmap((void*)address, bytes);
         graphs.clear(), instances.clear(), functions.clear(), modules.clear(), events.clear(), streams.clear(), pinned.clear(), kept.clear();
         arena.~Arena();
         new (&arena) Arena();
