@@ -72,7 +72,7 @@ patterns *options:
     cargo build --release -p trawl
     $(tools/get-venv) tests/python/live_patterns.py {{ options }}
 
-# Every combination of devices, memory modes, streams, graphs, who gathers, prefetching and precision, and 100,000 batches, on the test driver (five minutes)
+# Every combination of devices, memory modes, streams, graphs, who gathers, prefetching and precision, and 100,000 batches, on the test driver (six minutes)
 devices:
     TRAWL_DEVICE_PAIRS=all TRAWL_DEVICE_BATCHES=100000 cargo test --profile ci -p trawl-kernels --test engine -- memory_modes:: pairwise:: leaks:: prefetch:: --test-threads 1 --nocapture
 

@@ -354,7 +354,8 @@ EMULATOR_QUIET bool end_at_fault() {
 // Runs a kernel whose numbers are of `number_bytes`; what went wrong, or nothing. The text stays until this thread's next launch.
 inline const char* launch(unsigned blocks, unsigned block_threads, uint64_t shared_bytes, size_t number_bytes, int how,
                           uint64_t seed, std::function<void()> kernel) {
-    static thread_local std::string told;
+    // Without a destructor: one of a thread that goes on would keep the kernel's library, and the stacks of its fibers, loaded.
+    static thread_local char told[512];
     std::lock_guard<std::mutex> guard(one_launch);
     problem.clear();
     body = &kernel;
@@ -386,9 +387,9 @@ inline const char* launch(unsigned blocks, unsigned block_threads, uint64_t shar
         free(memory);
         WITH_SHADOW(free(shadow);)
         if (!problem.empty()) {
-            told = problem + " (block " + std::to_string(i) + ")";
+            snprintf(told, sizeof told, "%s (block %u)", problem.c_str(), i);
             runs = false;
-            return told.c_str();
+            return told;
         }
     }
     runs = false;
