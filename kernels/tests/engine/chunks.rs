@@ -393,13 +393,17 @@ fn another_state_at_the_border_of_a_chunk_is_noticed() {
 
 #[test]
 fn a_map_within_a_batch_that_is_not_valid_for_the_state_is_noticed_and_its_chunk_walked() {
-    let items = named(&["ema(close,20)", "rma(close,14)"]);
+    let items = named(&["ema(close,20)", "rma(close,200)"]);
     let plan = plan(items.clone(), false).expect("it is cut");
     let (device, cut) = (emulator([&plan]), plan.cut(61));
-    let mut bars = market(&[60 * cut.width], 4);
-    // Beyond what maps hold for, in the middle of a batch; averages forget it within some chunks.
-    for (chunk, bar) in [(13, 0), (30, 40), (44, cut.width - 1)] {
-        bars[0].iter_mut().for_each(|column| column[chunk * cut.width + bar] = 1e300);
+    let mut bars = market(&[30 * cut.width, 30 * cut.width], 4);
+    for column in &mut bars[0] {
+        // The steps overflow between two chunks, neither of which overflows by itself.
+        (column[13 * cut.width - 1], column[13 * cut.width]) = (f64::MAX, -f64::MAX);
+    }
+    for column in &mut bars[1] {
+        // Means are seeded in the middle of a batch.
+        column[..3 * cut.width + 20].fill(f64::NAN);
     }
     let symbols = inputs(&plan.program, &bars, &[]);
     for (item, worst) in items.iter().zip(plan.compare(&device, cut, &symbols, false)) {
