@@ -10,97 +10,15 @@
 #ifndef TRAWL_SHORT
 #include "anchored.cuh"
 #include "base.cuh"
+#include "chunk_lanes.cuh"
 #include "events.cuh"
 #include "recurrence.cuh"
-#include "run.cuh"
-
-// The first bar of each lane; what stands before it in the table tells of all lanes. `kernels/src/cuda/time_chunks/plan.rs` writes it.
-constexpr int CHUNK_TABLE_HEAD = 2;
-
-// Number of the bar in a lane's row 0: below 0 in the first chunk of a symbol, whose rows before bar 0 are of nothing.
-STEP int first_bar_of(const double* table, int lane) { return (int)table[CHUNK_TABLE_HEAD + lane]; }
-
-// The bar that a step starts with whose lane begins with `first` and looks at rows from `tail` on.
-STEP int start_of(int first, int tail) { return first + tail < 0 ? 0 : first + tail; }
-
-// Lanes as recursive steps see them: a warp is a step of the lanes of its group.
-struct Chunks {
-    const Run& run;
-    const double* table;
-    int width, lead, lane, warp;
-
-    __device__ __forceinline__ Chunks(const Run& told, const double* lanes)
-        : run(told), table(lanes), width((int)lanes[0]), lead((int)lanes[1]),
-          lane((int)blockIdx.x * LANES + (int)threadIdx.x % LANES), warp((int)threadIdx.x / LANES) {}
-
-    // The lane of the first chunk of this lane's symbol.
-    __device__ __forceinline__ int first() const { return lane - (first_bar_of(table, lane) + lead) / width; }
-
-    // Rows whose bars count for the state: `from` is the row that the state of every chunk but the first is of.
-    __device__ __forceinline__ int begin(int of, int from) const {
-        const int before = -first_bar_of(table, of);
-        return from < before ? before : from;
-    }
-    __device__ __forceinline__ int end(int of, int from) const { return least(from + width, run.visible[of]); }
-
-    __device__ __forceinline__ i64 place(int of, int row) const {
-        return (run.first_row[of / LANES] + row) * LANES + of % LANES;
-    }
-
-    // Gives the values of N series at rows `from..to` of a lane to `take`, row by row.
-    template <int N, class Take>
-    __device__ __forceinline__ void walk(const double* const* series, int of, int from, int to, Take take) const {
-        // Rows that are read before they are used, as many as registers allow.
-        constexpr int AHEAD = N > 2 ? 4 : 8;
-        const i64 first = place(of, 0);
-        for (int row = from; row < to; row += AHEAD) {
-            double x[AHEAD][N > 0 ? N : 1];
-#pragma unroll
-            for (int i = 0; i < AHEAD; ++i) {
-#pragma unroll
-                for (int k = 0; k < N; ++k) x[i][k] = series[k][first + (i64)least(row + i, to - 1) * LANES];
-            }
-#pragma unroll
-            for (int i = 0; i < AHEAD; ++i) {
-                if (row + i < to) take(x[i], row + i);
-            }
-        }
-    }
-
-    // The numbers of a map are the last bars of as many outputs.
-    template <class Map>
-    __device__ __forceinline__ void tell(const Map& map, int output) const {
-        const double* words = (const double*)&map;
-#pragma unroll
-        for (int i = 0; i < (int)(sizeof(Map) / sizeof(double)); ++i) run.out[(i64)(output + i) * run.out_stride + lane] = words[i];
-    }
-
-    template <class Map>
-    __device__ __forceinline__ Map map_of(const double* const* words, int of) const {
-        Map map;
-        double* to = (double*)&map;
-#pragma unroll
-        for (int i = 0; i < (int)(sizeof(Map) / sizeof(double)); ++i) to[i] = words[i][of];
-        return map;
-    }
-
-    // Tells the value of an output at a row of this lane. NaNs are canonical.
-    __device__ __forceinline__ void put(int output, int row, double x) const {
-        const double value = is_nan(x) ? na() : x;
-        const i64 base = (i64)output * run.out_stride;
-        if (run.all) {
-            run.out[base + place(lane, row)] = value;
-        } else if (row + 1 == run.visible[lane]) {
-            run.out[base + lane] = value;
-        }
-    }
-};
 
 // Beyond these the maps of sums and means would not round as the steps do: overflow, and digits lost to the least numbers.
 constexpr double CHUNK_LARGEST = 1e290, CHUNK_LEAST = 1e-270;
 
 STEP bool is_usual(double next, double before, double largest) {
-    return fabs(next) > CHUNK_LEAST || (before == 0.0 && largest == 0.0);
+    return (fabs(next) > CHUNK_LEAST) | ((before == 0.0) & (largest == 0.0));
 }
 
 // sum -> kept*sum + moved.
@@ -115,11 +33,11 @@ struct Affine {
     __device__ __forceinline__ void seen(double x) { largest = larger(largest, fabs(x)); }
 
     __device__ __forceinline__ bool carry(double& sum) const {
-        if (!(fabs(sum) + largest < CHUNK_LARGEST)) return false;
+        const bool fits = fabs(sum) + largest < CHUNK_LARGEST;
         const double next = moved + kept * sum;
-        if (!is_usual(next, sum, largest)) return false;
+        const bool usual = is_usual(next, sum, largest);
         sum = next;
-        return true;
+        return fits & usual;
     }
 };
 
@@ -144,18 +62,19 @@ struct Drift {
     }
 
     __device__ __forceinline__ bool carry(double& mean) const {
-        if (is_nan(anchor) && largest == 0.0) return true;
-        if (!(fabs(mean) + largest < CHUNK_LARGEST)) return false;
-        double next = moved + kept * mean;
-        if (!is_usual(next, mean, largest)) return false;
-        if (fabs(anchor) <= 2.0 * fabs(next)) next = anchor + (drifted + kept * (mean - anchor));
-        mean = next;
-        return true;
+        const bool none = is_nan(anchor) & (largest == 0.0);
+        const bool fits = fabs(mean) + largest < CHUNK_LARGEST;
+        const double plain = moved + kept * mean, near = anchor + (drifted + kept * (mean - anchor));
+        const bool usual = is_usual(plain, mean, largest);
+        const double next = fabs(anchor) <= 2.0 * fabs(plain) ? near : plain;
+        mean = none ? mean : next;
+        return none | (fits & usual);
     }
 };
 
 // The map of a step. `next` is called as the step's, `carry` with the state and the step's numbers: false where the chunk has to
-// be walked. All fields are doubles.
+// be walked; the state is then undefined. Maps of means and sums carry without a branch, so that the next maps need not wait for
+// a decision. All fields are doubles.
 template <class Step>
 struct ChunkMap;
 
@@ -174,10 +93,12 @@ struct ChunkMap<Smoothed> {
         drift.next(x, factor);
     }
     __device__ __forceinline__ bool carry(Smoothed& s, int p, int delay, double, double) const {
-        if (count == 0.0) return true;
-        if (s.seen < (double)delay + (double)p || !drift.carry(s.mean)) return false;
+        const bool begun = (double)delay + (double)p <= s.seen;
+        double mean = s.mean;
+        const bool holds = drift.carry(mean);
+        s.mean = count == 0.0 ? s.mean : mean;
         s.seen = s.seen + count;
-        return true;
+        return (count == 0.0) | (begun & holds);
     }
 };
 
@@ -198,10 +119,12 @@ struct ChunkMap<WilderSum> {
         sum.seen(x);
     }
     __device__ __forceinline__ bool carry(WilderSum& s, int p, double) const {
-        if (count == 0.0) return true;
-        if (s.seen + 1.0 < (double)p || !sum.carry(s.sum)) return false;
+        const bool begun = (double)p <= s.seen + 1.0;
+        double next = s.sum;
+        const bool holds = sum.carry(next);
+        s.sum = count == 0.0 ? s.sum : next;
         s.seen = s.seen + count;
-        return true;
+        return (count == 0.0) | (begun & holds);
     }
 };
 
@@ -222,10 +145,12 @@ struct ChunkMap<WilderTotal> {
         sum.seen(x);
     }
     __device__ __forceinline__ bool carry(WilderTotal& s, int p) const {
-        if (count == 0.0) return true;
-        if (s.seen + 1 < p || !sum.carry(s.sum)) return false;
+        const bool begun = p <= s.seen + 1;
+        double next = s.sum;
+        const bool holds = sum.carry(next);
+        s.sum = count == 0.0 ? s.sum : next;
         s.seen = s.seen + (int)count;
-        return true;
+        return (count == 0.0) | (begun & holds);
     }
 };
 
@@ -238,16 +163,24 @@ struct ChunkMap<WilderRatio> {
         count = 0.0;
         drift.start();
     }
-    __device__ __forceinline__ void next(double num, double den, int, double share) {
+    __device__ __forceinline__ void next(double num, double den, int p, double share) {
+        with_quotient(num / den, num, den, p, share);
+    }
+    __device__ __forceinline__ static void operands(double num, double den, int p, double share, double& a, double& b) {
+        WilderRatio::operands(num, den, p, share, a, b);
+    }
+    __device__ __forceinline__ void with_quotient(double quotient, double num, double den, int, double share) {
         if (!is_finite(num) || !is_finite(den)) return;
         count = count + 1.0;
-        if (den != 0.0) drift.next(100.0 * (num / den), share);
+        if (den != 0.0) drift.next(100.0 * quotient, share);
     }
     __device__ __forceinline__ bool carry(WilderRatio& s, int p, double) const {
-        if (count == 0.0) return true;
-        if (s.seen < (double)p || !drift.carry(s.mean)) return false;
+        const bool begun = (double)p <= s.seen;
+        double mean = s.mean;
+        const bool holds = drift.carry(mean);
+        s.mean = count == 0.0 ? s.mean : mean;
         s.seen = s.seen + count;
-        return true;
+        return (count == 0.0) | (begun & holds);
     }
 };
 
@@ -258,8 +191,14 @@ struct ChunkMap<Kaufman> {
     __device__ __forceinline__ void start() { drift.start(); }
     __device__ __forceinline__ void next(double x, double before, double far, double noise) {
         double a, b;
+        operands(x, before, far, noise, a, b);
+        with_quotient(a / b, x, before, far, noise);
+    }
+    __device__ __forceinline__ static void operands(double x, double before, double far, double noise, double& a, double& b) {
         Kaufman::operands(x, before, far, noise, a, b);
-        if (Kaufman::is_here(before, x - far, noise)) drift.next(x, Kaufman::pace(a / b, x, far, noise));
+    }
+    __device__ __forceinline__ void with_quotient(double quotient, double x, double before, double far, double noise) {
+        if (Kaufman::is_here(before, x - far, noise)) drift.next(x, Kaufman::pace(quotient, x, far, noise));
     }
     // A mean that has not begun is NaN: its first chunk with values is walked.
     __device__ __forceinline__ bool carry(Kaufman& s) const { return drift.carry(s.mean); }

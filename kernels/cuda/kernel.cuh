@@ -9,6 +9,7 @@
 #include "anchored.cuh"
 #include "angle.cuh"
 #include "base.cuh"
+#include "chunk_lanes.cuh"
 #include "chunked.cuh"
 #include "cycle.cuh"
 #include "elementwise.cuh"

@@ -100,7 +100,7 @@ struct WilderRatio {
         return with_quotient(a / b, num, den, p, share);
     }
 
-    __device__ __forceinline__ void operands(real num, real den, int, real, real& a, real& b) const {
+    __device__ __forceinline__ static void operands(real num, real den, int, real, real& a, real& b) {
         // Where nothing is divided, 1 by 1.
         const bool some = is_finite(num) && is_finite(den) && den != 0;
         a = some ? num : (real)1;

@@ -38,6 +38,11 @@ def find_nvdisasm():
     return found[0] if found else shutil.which("nvdisasm")
 
 
+def of_plan(launches):
+    """Without those over narrow chunks, which only show what a map costs."""
+    return [launch for launch in launches if "maps_of" not in launch]
+
+
 def modelled_file(task):
     """Of the plans whose kernels are in one CUBIN; see `modelled`."""
     name, plans, folder, architecture, device, nvdisasm = task
@@ -56,17 +61,27 @@ def modelled_file(task):
 
 def modelled(launches, functions, folder, architecture, device, cases):
     """Of the launches of a plan: figures by name, what went wrong, and times by case, the plan's own under its name."""
-    found, made, calls = {}, {}, []
+    found, made, calls, narrow = {}, {}, [], {}
     for launch in launches:
+        of_maps = launch.get("maps_of")
+        if of_maps is not None and not calls[of_maps][-1].reads_maps:
+            continue
         try:
-            walks = block.walk(launch, functions[launch["kernel"]], folder, architecture, made, device.units)
+            # What narrow chunks read is in their memory already.
+            earlier = made if of_maps is None else None
+            walks = block.walk(launch, functions[launch["kernel"]], folder, architecture, earlier, device.units)
         except (sass.SassError, ValueError, IndexError, KeyError) as e:
             return found, [f"{launch['name']}: cannot be modelled: {type(e).__name__}: {e}"], {}
-        calls.append(walks)
+        if of_maps is None:
+            calls.append(walks)
+        else:
+            narrow[calls[of_maps][0].launch["name"]] = walks
+    launches = of_plan(launches)
 
     def milliseconds(walks, symbols, bars):
         if len(walks) > 1:
-            return figures.chunk_milliseconds(walks, device, figures.chunks_of(bars))
+            of_maps = narrow.get(walks[0].launch["name"])
+            return figures.chunk_milliseconds(walks, device, figures.chunks_of(bars), of_maps)
         return figures.milliseconds(walks[0], device, symbols, bars)
 
     chunked = len(calls[0]) > 1
@@ -99,7 +114,7 @@ def main():
             plans.setdefault(launch["plan"], []).append(launch)
     files = {}
     for plan, launches in plans.items():
-        names = [launch["kernel"] for launch in launches]
+        names = [launch["kernel"] for launch in of_plan(launches)]
         cases = [case for case in measured if case["plan"] == plan and case["kernels"] == names]
         files.setdefault(launches[0]["code"], []).append((launches, cases))
     wrong = []
@@ -118,7 +133,7 @@ def main():
         compare.print_one_bar(found, error)
         for plan, launches in plans.items():
             if len(launches) > 1 and plan in times:
-                print(f"{plan}: {len(launches)} kernels, {times[plan]:.3g} ms modelled (up to {times[plan] * error:.3g})")
+                print(f"{plan}: {len(of_plan(launches))} kernels, {times[plan]:.3g} ms modelled (up to {times[plan] * error:.3g})")
     if cases:
         compare.print_errors(cases, times)
     wrong += compare.broken_rules(found)

@@ -118,12 +118,24 @@ def chunks_of(bars):
     return math.ceil(bars / CHUNK_BARS)
 
 
-def chunk_milliseconds(walks, device, chunks):
-    """Of one kernel over chunks side by side, in one wave: it takes as long as the last chunk's lane, which goes through the
-    maps of all before it. `walks`: of neighbouring lanes; the last two differ by one map."""
-    alone = [walk.block_cycles(walk.launch["bars"]) for walk in walks]
-    maps = max(0.0, alone[-1] - alone[-2]) * (chunks - len(walks)) if walks[-1].reads_maps else 0.0
-    return 1e-6 * UNSEEN * (alone[-1] + maps) / device.ghz + 1e-3 * LAUNCH_US
+def map_cycles(walks):
+    """What each warp takes for the map of an earlier chunk. `walks`: of two lanes of narrow chunks, which differ by the maps
+    of the chunks between them."""
+    few, many = walks
+    between = many.launch["lanes"][1] - many.launch["lanes"][0]
+    return [max(0.0, many.cycles_of(after) - few.cycles_of(before)) / between for before, after in zip(few.begin, many.begin, strict=True)]
+
+
+def chunk_milliseconds(walks, device, chunks, narrow=None):
+    """Of one kernel over chunks side by side, in one wave: it takes as long as the last chunk's lane. `walks`: of the first
+    lanes. `narrow`: of a kernel that reads maps, the lanes that show what a map costs; the last lane goes through those of
+    all chunks before it. That the last few are read one by one is not counted: 7 at most."""
+    last = walks[-1]
+    cycles = last.block_cycles(last.launch["bars"])
+    if narrow:
+        more = chunks - len(walks)
+        cycles = max(last.cycles_of(own) + more * one for own, one in zip(last.begin, map_cycles(narrow), strict=True))
+    return 1e-6 * UNSEEN * cycles / device.ghz + 1e-3 * LAUNCH_US
 
 
 def rounded(x):

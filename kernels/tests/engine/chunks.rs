@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use trawl_kernels::cuda::{
-    BarsSource, CHUNK_BARS, Cache, Cut, Executor, ExecutorOptions, FEW_SYMBOLS_MAX, Fault, LONG_BARS_MIN, Lane, Limits,
-    Lowering, Market, Sequence, Wanted,
+    BarsSource, CHUNK_BARS, Cache, Cut, Executor, ExecutorOptions, FEW_SYMBOLS_MAX, Fault, HEADERS, LONG_BARS_MIN,
+    Lane, Limits, Lowering, Market, Sequence, Wanted,
 };
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{Engine, NoCancel, Precision, SymbolInput, evaluate_all};
@@ -349,21 +349,66 @@ fn the_screen_over_chunks_of_the_usual_width_agrees_with_the_cpu() {
     }
 }
 
+/// Kernels with a place of their text, or of the headers, changed.
+fn changed(kernels: BTreeMap<String, String>, from: &str, to: &str) -> BTreeMap<String, String> {
+    // Each header includes earlier ones only, so that all of them are a text.
+    let lines = HEADERS.iter().flat_map(|(_, header)| header.lines());
+    let lines: Vec<&str> =
+        lines.filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once")).collect();
+    // The emulator compiles texts with the same first line together: only one has the headers.
+    let mut headers = Some(lines.join("\n"));
+    let of = |(name, text): (String, String)| {
+        let begin = format!("// With headers.\n{}", headers.take().unwrap_or_default());
+        (name, text.replace("#include \"kernel.cuh\"", &begin).replace(from, to))
+    };
+    kernels.into_iter().map(of).collect()
+}
+
 #[test]
 fn another_state_at_the_border_of_a_chunk_is_noticed() {
     let plan = plan(named(&["ema(close,20)"]), false).expect("it is cut");
-    let changed = |from: &str, to: &str| {
-        let kernels = plan.sequence.kernels().into_iter().map(|(name, text)| (name, text.replace(from, to)));
-        let device = Emulator::new(&kernels.collect());
-        let bars = market(&[400], 4);
-        let symbols = inputs(&plan.program, &bars, &[]);
+    // More chunks than maps of a batch.
+    let bars = market(&[1_300], 4);
+    let symbols = inputs(&plan.program, &bars, &[]);
+    let error = |from: &str, to: &str| {
+        let device = Emulator::new(&changed(plan.sequence.kernels(), from, to));
         plan.compare(&device, plan.cut(61), &symbols, false)[0].error
     };
-    assert!(changed("nothing of this", "") <= TOLERANCE);
-    // Mutations that leave out the last chunk, one bar of each chunk, and the first chunk.
-    assert!(changed("of < b.lane; ++of", "of + 1 < b.lane; ++of") > TOLERANCE);
-    assert!(changed("b.end(b.lane, from)", "b.end(b.lane, from) - 1") > TOLERANCE);
-    assert!(changed("int of = b.first()", "int of = b.first() + 1") > TOLERANCE);
+    assert!(error("nothing of this", "") <= TOLERANCE);
+    // Mutations that leave out the last chunk, the first chunk, a chunk after a batch and a bar of each chunk; that apply a
+    // map eight times, keep the state of a batch that is not valid, and read the first row of each batch of rows again.
+    for (from, to) in [
+        ("of < lane;)", "of + 1 < lane;)"),
+        ("int of = first()", "int of = first() + 1"),
+        ("of += MAPS_AHEAD;", "of += MAPS_AHEAD + 1;"),
+        ("b.end(b.lane, from)", "b.end(b.lane, from) - 1"),
+        ("map_of<Map>(words, of + i)", "map_of<Map>(words, of)"),
+        ("bars.step = before;", ""),
+        ("least(row + AHEAD, last), following", "row, following"),
+    ] {
+        let error = error(from, to);
+        assert!(error > TOLERANCE, "{from} -> {to}: {error}");
+    }
+}
+
+#[test]
+fn a_map_within_a_batch_that_is_not_valid_for_the_state_is_noticed_and_its_chunk_walked() {
+    let items = named(&["ema(close,20)", "rma(close,200)"]);
+    let plan = plan(items.clone(), false).expect("it is cut");
+    let (device, cut) = (emulator([&plan]), plan.cut(61));
+    let mut bars = market(&[30 * cut.width, 30 * cut.width], 4);
+    for column in &mut bars[0] {
+        // The steps overflow between two chunks, neither of which overflows by itself.
+        (column[13 * cut.width - 1], column[13 * cut.width]) = (f64::MAX, -f64::MAX);
+    }
+    for column in &mut bars[1] {
+        // Means are seeded in the middle of a batch.
+        column[..3 * cut.width + 20].fill(f64::NAN);
+    }
+    let symbols = inputs(&plan.program, &bars, &[]);
+    for (item, worst) in items.iter().zip(plan.compare(&device, cut, &symbols, false)) {
+        assert!(worst.error <= TOLERANCE, "{item}: {worst:?}");
+    }
 }
 
 /// Items run on a device.

@@ -159,6 +159,13 @@ fn accesses_that_are_not_aligned_and_numbers_that_no_integer_holds_are_found() {
     let case = case();
     let outcome = body(&case, "a.run.out[0] = *(const double*)((const char*)a.run.out + 4);");
     assert!(outcome.as_ref().is_err_and(|e| e.contains("8 bytes that is not aligned")), "{outcome:?}");
+    // A structure needs the alignment of its numbers.
+    let pairs = |offset: usize| {
+        let pair = "struct Pair { double a, b; };";
+        body(&case, &format!("{pair} Pair* at = (Pair*)((char*)a.run.out + {offset}); if (self == 0) at[1] = at[0];"))
+    };
+    assert!(pairs(8).is_ok(), "{:?}", pairs(8));
+    assert!(pairs(4).is_err_and(|e| e.contains("16 bytes that is not aligned")));
     for (number, holds) in [("2147483647.0", true), ("2147483648.0", false), ("-3e9", false), ("na()", false)] {
         let outcome = body(
             &case,

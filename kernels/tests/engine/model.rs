@@ -33,8 +33,13 @@ const REACH_MAX: usize = 400;
 const ONE_BAR: usize = 421;
 const ONE_BAR_BLOCKS: usize = 420;
 
-/// Chunks of the model's long symbol: the first, which differs, and two to measure the cost of a preceding chunk.
-const CHUNKS_WALKED: usize = 3;
+/// Chunks of the model's long symbol: the first, which differs, and the next one, which stands for all others.
+const CHUNKS_WALKED: usize = 2;
+
+/// Narrow chunks that show what a map costs, and the two of their lanes that are compared. Maps are applied in batches of
+/// eight: that is the distance of the lanes, which lie behind the chunks in which means are seeded.
+const NARROW_CHUNKS: usize = 26;
+const NARROW_LANES: [usize; 2] = [17, 25];
 
 /// Functions whose kernels are compiled as one text.
 const BATCH_PLANS: usize = 14;
@@ -57,6 +62,8 @@ struct Recorder {
     shared_bytes: Vec<usize>,
     /// The lanes that are walked in order.
     lanes: Vec<usize>,
+    /// Runs what is recorded, if later launches are to read its outputs.
+    emulator: Option<Emulator>,
     written: Mutex<Vec<Value>>,
 }
 
@@ -140,7 +147,7 @@ impl Launcher for Recorder {
             "memory": buffers.places,
             "expected": expected,
         }));
-        Ok(())
+        self.emulator.as_ref().map_or(Ok(()), |emulator| emulator.run(lowered, launch, memory))
     }
 }
 
@@ -206,6 +213,7 @@ fn record(folder: &Path, plan: &str, items: &[String], way: Way) -> Batch {
         expected: expected.collect(),
         shared_bytes: launches.iter().map(|launch| launch.shared_bytes).collect(),
         lanes: vec![0],
+        emulator: None,
         written: Mutex::default(),
     };
     // Rings are placed as for many symbols, whose blocks share a multiprocessor.
@@ -229,6 +237,7 @@ fn record_one_bar(folder: &Path, plan: &str, items: &[String], bar: usize) -> Ba
         expected: expected[0].iter().enumerate().map(|(output, value)| (0, output, *value)).collect(),
         shared_bytes: Vec::new(),
         lanes: vec![0],
+        emulator: None,
         written: Mutex::default(),
     };
     let emulator = Emulator::new(&BTreeMap::from([(kernel.name.clone(), kernel.source.clone())]));
@@ -268,27 +277,26 @@ fn record_one_bar(folder: &Path, plan: &str, items: &[String], bar: usize) -> Ba
     (written, BTreeMap::from([(kernel.name.clone(), kernel.clone())]))
 }
 
-/// As [`record`], for a plan over chunks of one symbol; series passed between kernels are named by call and output.
+/// As [`record`], for a plan over chunks of one symbol; series passed between kernels are named by call and output. Its
+/// launches are followed by those over narrow chunks, which name the call whose maps they are about (`maps_of`).
 fn record_chunks(folder: &Path, plan: &str, items: &[String]) -> Batch {
     let program = program(items);
     let sequence = Sequence::in_chunks(&program, false).unwrap_or_else(|e| panic!("{items:?}: {e}"));
-    let cut = Cut { width: CHUNK_BARS, lead: sequence.lead.expect("over chunks") };
-    let series = market(&[CHUNKS_WALKED * CHUNK_BARS], 1);
-    let symbols = inputs(&program, &series, &[]);
-    let lanes = cut.lanes(symbols.iter().map(|symbol| symbol.visible));
-    let heads = cut.heads(&symbols);
-    let pieces = cut.pieces(&symbols, &heads, &lanes);
-    let market = cut.places(&lanes).with_columns(program.inputs.len(), &pieces);
-    let recorder = Recorder {
-        folder: folder.to_owned(),
-        plan: plan.to_owned(),
-        expected: Vec::new(),
-        shared_bytes: Vec::new(),
-        lanes: (0..CHUNKS_WALKED).collect(),
-        written: Mutex::default(),
+    let lead = sequence.lead.expect("over chunks");
+    let record = |plan: String, width: usize, chunks: usize, lanes: Vec<usize>, emulator: Option<Emulator>| {
+        let cut = Cut { width, lead };
+        let series = market(&[chunks * width], 1);
+        let symbols = inputs(&program, &series, &[]);
+        let all = cut.lanes(symbols.iter().map(|symbol| symbol.visible));
+        let heads = cut.heads(&symbols);
+        let pieces = cut.pieces(&symbols, &heads, &all);
+        let market = cut.places(&all).with_columns(program.inputs.len(), &pieces);
+        let (expected, shared_bytes, written) = (Vec::new(), Vec::new(), Mutex::default());
+        let recorder = Recorder { folder: folder.to_owned(), plan, expected, shared_bytes, lanes, emulator, written };
+        sequence.run(&recorder, &market, Wanted::Last, Limits::default()).expect("files are written");
+        recorder.written.into_inner().expect("no test died with it")
     };
-    sequence.run(&recorder, &market, Wanted::Last, Limits::default()).expect("files are written");
-    let mut written = recorder.written.into_inner().expect("no test died with it");
+    let mut written = record(plan.to_owned(), CHUNK_BARS, CHUNKS_WALKED, (0..CHUNKS_WALKED).collect(), None);
     for (launch, call) in written.iter_mut().zip(&sequence.calls) {
         let read = |series: &Series| match *series {
             Series::Made { call, output } => json!([call, output]),
@@ -296,6 +304,13 @@ fn record_chunks(folder: &Path, plan: &str, items: &[String]) -> Batch {
         };
         launch["reads"] = call.reads.iter().map(read).collect();
     }
+    let emulator = Emulator::new(&sequence.kernels());
+    let narrow = record(format!("{plan}_narrow"), lead, NARROW_CHUNKS, NARROW_LANES.to_vec(), Some(emulator));
+    written.extend(narrow.into_iter().enumerate().map(|(call, mut launch)| {
+        launch["plan"] = json!(plan);
+        launch["maps_of"] = json!(call);
+        launch
+    }));
     let kernels = sequence.calls.iter().map(|call| (call.lowered.kernel.name.clone(), call.lowered.kernel.clone()));
     (written, kernels.collect())
 }

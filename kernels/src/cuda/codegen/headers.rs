@@ -1,7 +1,7 @@
 //! The hand-written steps of `kernels/cuda`, embedded in the executable: NVRTC includes them from memory.
 
 /// Name and text of the headers that kernels include, ordered so that each includes earlier ones only.
-pub const HEADERS: [(&str, &str); 20] = [
+pub const HEADERS: [(&str, &str); 21] = [
     ("base.cuh", include_str!("../../../cuda/base.cuh")),
     ("run.cuh", include_str!("../../../cuda/run.cuh")),
     ("elementwise.cuh", include_str!("../../../cuda/elementwise.cuh")),
@@ -18,6 +18,7 @@ pub const HEADERS: [(&str, &str); 20] = [
     ("anchored.cuh", include_str!("../../../cuda/anchored.cuh")),
     ("cycle.cuh", include_str!("../../../cuda/cycle.cuh")),
     ("trend.cuh", include_str!("../../../cuda/trend.cuh")),
+    ("chunk_lanes.cuh", include_str!("../../../cuda/chunk_lanes.cuh")),
     ("chunked.cuh", include_str!("../../../cuda/chunked.cuh")),
     ("family.cuh", include_str!("../../../cuda/family.cuh")),
     ("lengths.cuh", include_str!("../../../cuda/lengths.cuh")),

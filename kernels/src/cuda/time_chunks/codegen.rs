@@ -115,33 +115,93 @@ fn step(given: Given<'_>, values: &mut Values) -> String {
         let addresses: Vec<String> = of.map(|column| format!("a.column[{column}]")).collect();
         if addresses.is_empty() { "nullptr".to_owned() } else { addresses.join(", ") }
     };
+    let bars = Bars {
+        at,
+        form,
+        gives,
+        next: &next,
+        is_settled: numbers[..form.ints.len()].join(", "),
+        carry: [vec!["step".to_owned()], numbers].concat().join(", "),
+    };
+    let divides = form.divides;
     let mut text = format!(
-        "\nstatic_assert(sizeof(ChunkMap<{name}>) == {} * sizeof(double), \"words of a map\");\nSTEP void @_step{at}(const \
-         @_arguments& a, const Chunks& b) {{\n    const double* const series[] = {{{}}};\n    const int from = a.p[{row}];\n",
+        "\nstatic_assert(sizeof(ChunkMap<{name}>) == {} * sizeof(double), \"words of a map\");\n{}STEP void @_step{at}(const \
+         @_arguments& a, const Chunks& b) {{\n    const double* const series[] = {{{}}};\n    const int from = a.p[{row}];\n    \
+         @_bars{at} bars{{a}};\n",
         words.len(),
+        bars.text(),
         columns(&mut series.iter().copied()),
     );
     if gives == Gives::Maps {
         let _ = write!(
             text,
-            "    ChunkMap<{name}> map;\n    map.start();\n    b.walk<{count}>(series, b.lane, b.begin(b.lane, from), \
-             b.end(b.lane, from), [&](const double* x, int) {{ map.next({next}); }});\n    b.tell(map, {});\n}}\n",
+            "    bars.step.start();\n    b.walk<{count}, {divides}>(series, b.lane, b.begin(b.lane, from), b.end(b.lane, from), \
+             bars, NoOutput{{}});\n    b.tell(bars.step, {});\n}}\n",
             words.start
         );
         return text;
     }
     let first = if form.ints.is_empty() { "0".to_owned() } else { format!("a.p[{first_int}]") };
-    let carry = [vec!["s".to_owned()], numbers].concat().join(", ");
     let output = steps.outputs.iter().position(|source| *source == StepInput::Step(at)).unwrap_or(0);
     let _ = write!(
         text,
-        "    const double* const words[] = {{{}}};\n    {name} s;\n    s.start(0, {first});\n    for (int of = b.first(); of < b.lane; \
-         ++of) {{\n        if (b.map_of<ChunkMap<{name}>>(words, of).carry({carry})) continue;\n        b.walk<{count}>(series, of, \
-         b.begin(of, from), b.end(of, from), [&](const double* x, int) {{ s.next({next}); }});\n    }}\n    const int begin = \
-         b.begin(b.lane, from), rows = a.run.visible[b.lane];\n    for (int row = 0; row < least(begin, rows); ++row) \
-         b.put({output}, row, na());\n    b.walk<{count}>(series, b.lane, begin, rows, [&](const double* x, int row) {{ \
-         b.put({output}, row, s.next({next})); }});\n}}\n",
+        "    const double* const words[] = {{{}}};\n    bars.step.start(0, {first});\n    \
+         b.carry_before<ChunkMap<{name}>>(words, bars, [&](int of) {{ b.walk<{count}, {divides}>(series, of, b.begin(of, from), \
+         b.end(of, from), bars, NoOutput{{}}); }});\n    const int begin = b.begin(b.lane, from), rows = \
+         a.run.visible[b.lane];\n    const LaneOutput out(b, {output});\n    for (int row = 0; row < least(begin, rows); ++row) \
+         out.put(row, na());\n    b.walk<{count}, {divides}>(series, b.lane, begin, rows, bars, out);\n}}\n",
         columns(&mut words.map(|word| steps.columns + word)),
     );
     text
+}
+
+/// The type `Bars` of a step (`Chunks` of chunk_lanes.cuh): what the kernel does with a row, and with a map.
+struct Bars<'a> {
+    at: usize,
+    form: &'a Form,
+    gives: Gives,
+    /// Arguments of `next`, of `is_settled` and of `carry`.
+    next: &'a str,
+    is_settled: String,
+    carry: String,
+}
+
+impl Bars<'_> {
+    fn text(&self) -> String {
+        let Self { at, form, gives, next, is_settled, carry } = self;
+        let name = &form.name;
+        let values = *gives == Gives::Values;
+        let settles = values && form.settles;
+        // A map has no seed.
+        let state = if values { name.clone() } else { format!("ChunkMap<{name}>") };
+        let is_settled = if settles { format!("step.is_settled({is_settled})") } else { "true".to_owned() };
+        // The next state of a map is its only result.
+        let call = |function: &str, arguments: &str| {
+            if values {
+                format!("return step.{function}({arguments});")
+            } else {
+                format!("step.{function}({arguments}); return 0.0;")
+            }
+        };
+        let mut text = format!("struct @_bars{at} {{\n    const @_arguments& a;\n    {state} step;\n");
+        let mut function = |declaration: &str, body: &str| {
+            let _ = writeln!(text, "    __device__ __forceinline__ {declaration} {{ {body} }}");
+        };
+        function("bool is_settled() const", &format!("return {is_settled};"));
+        function("double next(const double* x)", &call("next", next));
+        if form.divides {
+            let operands = format!("step.operands({next}, of, by);");
+            function("void operands(const double* x, double& of, double& by) const", &operands);
+            let arguments = format!("quotient, {next}");
+            function("double with_quotient(double quotient, const double* x)", &call("with_quotient", &arguments));
+        } else {
+            let settled = if settles { "next_settled" } else { "next" };
+            function("double next_settled(const double* x)", &call(settled, next));
+        }
+        if values {
+            function(&format!("bool carry(const ChunkMap<{name}>& map)"), &format!("return map.carry({carry});"));
+        }
+        text.push_str("};\n");
+        text
+    }
 }

@@ -20,7 +20,7 @@ pub const CHUNK_BARS: usize = 840;
 /// Leads are multiples of it, so that plans with similar look-back share bars cached on the device.
 const LEAD_STEP: usize = 60;
 
-/// Number of entries before the lanes' first bars in the table read by kernels; `CHUNK_TABLE_HEAD` of chunked.cuh.
+/// Number of entries before the lanes' first bars in the table read by kernels; `CHUNK_TABLE_HEAD` of chunk_lanes.cuh.
 const TABLE_HEAD: usize = 2;
 
 /// The chunks of a market.
