@@ -2,6 +2,7 @@
 
 import re
 import socket
+from pathlib import Path
 
 from network import GATEWAY
 from processes import wait_for
@@ -18,7 +19,7 @@ def package(stage):
     kubernetes.start_process("registry", [kubernetes.programs["registry"], "serve", config], OTEL_TRACES_EXPORTER="none")
     made = stage.helm("package", CHART, "--destination", stage.folder)
     path = re.search(r"saved it to: (\S+)", made)[1]
-    version = re.search(r"trawl-(.+)\.tgz$", path)[1]
+    version = re.fullmatch(r"trawl-(.+)\.tgz", Path(path).name)[1]
     with open(path, "rb") as packed:
         kib = len(packed.read()) / 1024
     at = f"oci://{GATEWAY}:{PORT}/charts"
