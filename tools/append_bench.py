@@ -2,7 +2,7 @@
 """What appending costs: bytes and time of each append, and how scans slow down with the number of appends.
 
     tools/append_bench.py --trawl target/release/trawl minutes [--symbols 10000] [--bars 190] [--appends 40]
-    tools/append_bench.py --trawl target/release/trawl days [--symbols 2000] [--bars 250] [--appends 512]
+    tools/append_bench.py --trawl target/release/trawl days [--symbols 2000] [--bars 250] [--appends 512] [--out benches/results/append-days-DATE.json]
 
 `minutes` appends minutes to a dataset of minutes and prints the bytes and the milliseconds of each process.
 `days` appends days to a dataset of days and compares scans of three datasets with the same bars, in turns: as appended, compacted, and imported
@@ -23,6 +23,10 @@ import subprocess
 import sys
 import tempfile
 import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benches/jobs"))
+from report import commit, processor  # noqa: E402
 
 HEADER = "time,symbol,open,high,low,close,volume\n"
 SCAN = "close > ma(close, 50) and rsi(close, 14) > 50"
@@ -102,38 +106,49 @@ def minutes(trawl, options, folder):
     everything, costs = append_all(trawl, options, folder, "1m", moments, "minutes")
     own = options.symbols * 8 * 6
     one = [c for c in costs if c[2] == 1]
+    merged = [c for c in costs if c[2] > 1]
     print(f"{options.symbols} symbols, base of {options.bars} minutes; own bytes of a minute (6 columns of 8 bytes): {own}, as CSV {everything.stat().st_size // len(moments)}")
     print(f"an append: {statistics.median(c[1] for c in one)} bytes = {statistics.median(c[1] for c in one) / own:.2f} times its own, "
           f"{1000 * statistics.median(c[0] for c in one):.0f} ms ({1000 * statistics.median(c[3] for c in one):.0f} of CPU) in the middle, "
           f"{1000 * max(c[0] for c in one):.0f} ms at most")
-    for seconds, size, files, _ in costs:
-        if files > 1:
-            print(f"an append that merged: {size} bytes, {1000 * seconds:.0f} ms")
+    for seconds, size, _, _ in merged:
+        print(f"an append that merged: {size} bytes, {1000 * seconds:.0f} ms")
     print(f"all {len(costs)} appends: {sum(c[1] for c in costs) / own / len(costs):.2f} times their own bytes, {1000 * sum(c[0] for c in costs) / len(costs):.0f} ms each")
+    return {
+        "own_bytes": own,
+        "append": {"bytes": statistics.median(c[1] for c in one), "s": statistics.median(c[0] for c in one), "max_s": max(c[0] for c in one)},
+        "merging_appends": [{"bytes": size, "s": round(seconds, 4)} for seconds, size, _, _ in merged],
+        "bytes_over_own": sum(c[1] for c in costs) / own / len(costs),
+    }
 
 
 def days(trawl, options, folder):
     begin = datetime.date(2020, 1, 1)
     moments = [str(begin + datetime.timedelta(days=n)) for n in range(options.bars + options.appends)]
     everything, costs = append_all(trawl, options, folder, "1d", moments, "days")
+    figures = {"exponents": {}, "scans": {}}
     for what, of in (("seconds", 0), ("CPU seconds", 3), ("bytes", 1)):
         sums = {n: sum(c[of] for c in costs[:n]) for n in (options.appends // 4, options.appends // 2, options.appends)}
         counts = sorted(sums)
         exponents = [math.log(sums[b] / sums[a]) / math.log(b / a) for a, b in zip(counts, counts[1:])]
+        figures["exponents"][what] = {"appends": counts, "sums": [sums[n] for n in counts], "exponents": exponents}
         print(f"{what} of {', '.join(map(str, sums))} appends: {', '.join(f'{s:.4g}' for s in sums.values())}; exponents {', '.join(f'{e:.3f}' for e in exponents)}")
     trawl.add(everything, "whole", "1d")
     shutil.copytree(trawl.root / "days", trawl.root / "compacted")
     (took, _), report = trawl.timed("data", "compact", "compacted", "--json")
-    print(f"{json.loads(report)['appended_files']} files of appended bars; compacted in {took:.2f} s")
+    figures |= {"appended_files": json.loads(report)["appended_files"], "compacting_s": took}
+    print(f"{figures['appended_files']} files of appended bars; compacted in {took:.2f} s")
     found = trawl.scans(["whole", "days", "compacted"], options.repeats)
     reference = found["whole"]
     for name, (seconds, cpu, answer) in found.items():
         what = {"whole": "imported at once", "days": "as appended"}.get(name, name)
+        figures["scans"][what] = {"s": seconds, "cpu_s": cpu, "over_imported_at_once": seconds / reference[0], "cpu_over_imported_at_once": cpu / reference[1]}
         print(f"scan, {what}: {1000 * seconds:.1f} ms, {seconds / reference[0]:.3f} times; {1000 * cpu:.1f} ms of CPU, {cpu / reference[1]:.3f} times")
         if answer != reference[2]:
             sys.exit(f"the answer of '{what}' differs")
     ids = [json.loads(trawl.run("data", "inspect", name, "--json"))["snapshot"] for name in ("compacted", "whole")]
     print("the compacted snapshot has the id of the one that was imported at once" if ids[0] == ids[1] else f"the ids differ: {ids}")
+    return figures
 
 
 def main():
@@ -145,13 +160,18 @@ def main():
     arguments.add_argument("--appends", type=int)
     arguments.add_argument("--repeats", type=int, default=11)
     arguments.add_argument("--scratch", type=pathlib.Path, help="where the data go [default: the folder of temporary files]")
+    arguments.add_argument("--out", type=pathlib.Path, help="a file for the figures, as JSON")
     options = arguments.parse_args()
     usual = {"minutes": (10_000, 190, 40), "days": (2_000, 250, 512)}[options.what]
     options.symbols, options.bars, options.appends = (given or own for given, own in zip((options.symbols, options.bars, options.appends), usual))
     with tempfile.TemporaryDirectory(prefix="trawl-append-", dir=options.scratch) as scratch:
         scratch = pathlib.Path(scratch)
         trawl = Trawl(options.trawl.resolve(), scratch / "data")
-        {"minutes": minutes, "days": days}[options.what](trawl, options, scratch)
+        figures = {"minutes": minutes, "days": days}[options.what](trawl, options, scratch)
+    if options.out:
+        size = {key: getattr(options, key) for key in ("symbols", "bars", "appends")}
+        head = {"date": str(datetime.date.today()), "commit": commit(ROOT), "processor": processor(), "what": options.what}
+        options.out.write_text(json.dumps(head | size | figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -68,16 +68,17 @@ impl Dataset {
         for (time, symbol) in &changes {
             by_symbol.entry(symbol).or_default().push(*time);
         }
+        let part: Vec<usize> = (part.start..part.end.min(self.members(group).len())).collect();
         let seen = |at: TimeMicros| if adjustment.at_last { *adjustment } else { adjustment.known_at(at) };
         if by_symbol.is_empty() {
-            let bars = self.load_group_part(group, columns, &seen(from), part)?;
+            let bars = self.load_group_part(group, columns, &seen(from), &part)?;
             return Ok(bars.into_iter().map(|bars| Vintage { bars, from, until }).collect());
         }
         let (wanted, close) = self.with_close(columns, adjustment);
         let factors = self.factor_table()?;
         let when = (self.manifest.calendar(), self.manifest.timeframe);
         let mut vintages = Vec::new();
-        for raw in self.load_group_part(group, &wanted, &Adjustment::NONE, part)? {
+        for raw in self.load_group_part(group, &wanted, &Adjustment::NONE, &part)? {
             let cuts = by_symbol.get(&*raw.symbol).map_or(&[][..], Vec::as_slice);
             let starts = std::iter::once(from).chain(cuts.iter().copied());
             let ends = cuts.iter().map(|cut| cut - 1).chain([until]);

@@ -3,7 +3,6 @@
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -29,8 +28,8 @@ const PART_READS_MAX: usize = 2;
 pub(super) enum Only<'a> {
     All,
     Symbol(&'a str),
-    /// By their places in the group.
-    Part(Range<usize>),
+    /// By their places in the group, ascending.
+    Part(&'a [usize]),
 }
 
 /// Of each symbol, the number of chunks at its beginning that hold none of so many newest bars.
@@ -42,6 +41,14 @@ pub(super) fn unread_of<'e>(
     let Some(newest) = newest else { return Vec::new() };
     let skipped = |(run, entry): (&Run, &SymbolEntry)| run.chunks_before(entry.rows.saturating_sub(newest));
     runs.iter().zip(entries).map(skipped).collect()
+}
+
+fn part_of<T>(all: &[T], part: std::ops::Range<usize>) -> &[T] {
+    all.get(part).unwrap_or_default()
+}
+
+fn picked_of<T: Clone>(all: &[T], places: &[usize]) -> Vec<T> {
+    places.iter().filter_map(|at| all.get(*at).cloned()).collect()
 }
 
 /// Columns of symbols of a group.
@@ -147,18 +154,18 @@ impl Dataset {
         newest: Option<u64>,
     ) -> Result<Vec<LoadedBars>, MarketError> {
         let (members, all, names) = (self.members(group), self.runs(group), self.names_of(group));
-        let wanted = match &only {
-            Only::All => 0..members.len(),
-            Only::Symbol(only) => match names.binary_search_by(|name| (**name).cmp(*only)) {
-                Ok(at) => at..at + 1,
-                Err(_) => 0..0,
-            },
-            Only::Part(part) => part.start..part.end.min(members.len()),
-        };
-        let (Some(places), Some(runs), Some(names)) =
-            (members.get(wanted.clone()), all.get(wanted.clone()), names.get(wanted))
-        else {
-            return Ok(Vec::new());
+        let picked;
+        let (places, runs, names) = match &only {
+            Only::All => (members, all, names),
+            Only::Symbol(only) => {
+                let at = names.binary_search_by(|name| (**name).cmp(*only));
+                let one = at.map_or(0..0, |at| at..at + 1);
+                (part_of(members, one.clone()), part_of(all, one.clone()), part_of(names, one))
+            }
+            Only::Part(part) => {
+                picked = (picked_of(members, part), picked_of(all, part), picked_of(names, part));
+                (&*picked.0, &*picked.1, &*picked.2)
+            }
         };
         if places.is_empty() {
             return Ok(Vec::new());

@@ -11,7 +11,6 @@ pub use self::copies::{FetchedGroup, HeldGroup, Reads};
 
 use std::borrow::Cow;
 use std::fs;
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use crate::arrow_file::{LoadedBars, SymbolBars, TIME, decode_times};
@@ -213,8 +212,8 @@ impl Dataset {
         (columns, self.newest_read(group, reads.adjustment, reads.newest))
     }
 
-    /// As [`Dataset::load_group_adjusted`], of the symbols at some places of [`Dataset::symbols_of`] alone. Parts are not kept in
-    /// memory.
+    /// As [`Dataset::load_group_adjusted`], of the symbols at some places of [`Dataset::symbols_of`] alone, which ascend. Parts are not
+    /// kept in memory.
     ///
     /// # Errors
     /// Those of [`Dataset::load_group_adjusted`].
@@ -223,7 +222,7 @@ impl Dataset {
         group: u32,
         columns: &[String],
         adjustment: &Adjustment,
-        part: Range<usize>,
+        part: &[usize],
     ) -> Result<Vec<LoadedBars>, MarketError> {
         self.adjusted(columns, adjustment, |columns| self.load_some(group, columns, Only::Part(part), None))
     }

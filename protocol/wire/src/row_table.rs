@@ -11,7 +11,7 @@ use crate::result::{Status, SymbolRow};
 /// See the module's header. Rows may come in any order of their points; of a symbol at most one at each.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RowTable {
-    /// Ascending.
+    /// Ascending, unless parts were appended in another order.
     symbols: Vec<Arc<str>>,
     rows: Vec<Row>,
     /// Number of rank keys and of values of each match.
@@ -129,7 +129,37 @@ impl RowTable {
         at
     }
 
-    /// Adds the rows of symbols that come after those of this table.
+    /// Its rows by symbol, ascending: for one to which parts were appended in another order.
+    pub fn by_symbol(self) -> Self {
+        let mut rows_of: Vec<Vec<Row>> = vec![Vec::new(); self.symbols.len()];
+        for row in &self.rows {
+            rows_of[row.symbol].push(*row);
+        }
+        let mut order: Vec<usize> = (0..self.symbols.len()).collect();
+        order.sort_by(|a, b| self.symbols[*a].cmp(&self.symbols[*b]));
+        let (rank, width) = (self.widths.0, self.widths.0 + self.widths.1);
+        let mut table = Self::new((self.symbols.len(), self.rows.len()), self.widths);
+        for symbol in order {
+            table.begin(&self.symbols[symbol]);
+            for Row { point, status, edge, provisional, at, .. } in rows_of[symbol].iter().copied() {
+                let marks = RowMarks { point, edge, provisional };
+                match status {
+                    Status::Matched => {
+                        let (rank, values) = self.numbers[at * width..(at + 1) * width].split_at(rank);
+                        table.matched(marks, rank, values);
+                    }
+                    Status::NotMatched => table.not_matched(marks),
+                    status => {
+                        let reason = table.reason(&self.reasons[at]);
+                        table.without_values(marks, status, reason);
+                    }
+                }
+            }
+        }
+        table
+    }
+
+    /// Adds the rows of symbols that come after those of this table, or before them if [`Self::by_symbol`] follows.
     pub fn append(&mut self, more: Self) {
         if self.matches == 0 {
             self.widths = more.widths;

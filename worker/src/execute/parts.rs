@@ -17,14 +17,24 @@ pub(super) const PART_BYTES: u64 = 8 << 20;
 const VALUE_BYTES: u64 = 8;
 
 impl ScanSource {
-    /// The parts of a segment, as places of its symbols, if it is run in several: only by the CPU, and only where nothing that parts
-    /// share is computed again for each.
-    pub(super) fn parts_of(&self, segment: u32, step: ScanStep, part_bytes: u64) -> Option<Vec<Range<usize>>> {
+    /// The parts of a segment, as places of its symbols, ascending in each, if it is run in several: only by the CPU, and only where
+    /// nothing that parts share is computed again for each. A part has symbols with histories of similar length: from the end of the
+    /// shortest to that of the longest one every bar's values are wanted, where otherwise the state of a recursive step suffices.
+    pub(super) fn parts_of(&self, segment: u32, step: ScanStep, part_bytes: u64) -> Option<Vec<Vec<usize>>> {
         let plain = matches!(self.engine, Engine::Cpu) && self.checkpoints.is_none() && !self.dataset.keeps_columns();
         if !plain || step.kind != StepKind::Values || !self.plan().references().is_empty() {
             return None;
         }
-        self.parts_within(segment, step, part_bytes)
+        let together = self.symbols_together(segment, step, part_bytes)?;
+        let mut places: Vec<(u64, usize)> =
+            self.dataset.symbols_of(segment).enumerate().map(|(place, entry)| (entry.rows, place)).collect();
+        places.sort_unstable();
+        let part = |symbols: &[(u64, usize)]| {
+            let mut part: Vec<usize> = symbols.iter().map(|(_, place)| *place).collect();
+            part.sort_unstable();
+            part
+        };
+        Some(places.chunks(together).map(part).collect())
     }
 
     /// The parts in which a segment is computed at every bar, as places of its symbols: as many symbols as have so many bytes of times,
@@ -33,10 +43,15 @@ impl ScanSource {
     pub fn panel_parts(&self, segment: u32, step: ScanStep, part_bytes: u64) -> Vec<Range<usize>> {
         let whole = || std::iter::once(0..usize::MAX).collect();
         let is_plain = step.kind == StepKind::Values && self.plan().references().is_empty();
-        is_plain.then(|| self.parts_within(segment, step, part_bytes)).flatten().unwrap_or_else(whole)
+        let Some(together) = is_plain.then(|| self.symbols_together(segment, step, part_bytes)).flatten() else {
+            return whole();
+        };
+        let symbols = self.dataset.symbols_of(segment).count();
+        (0..symbols).step_by(together).map(|from| from..symbols.min(from.saturating_add(together))).collect()
     }
 
-    fn parts_within(&self, segment: u32, step: ScanStep, part_bytes: u64) -> Option<Vec<Range<usize>>> {
+    /// Number of symbols of a part; `None` if the segment is one.
+    fn symbols_together(&self, segment: u32, step: ScanStep, part_bytes: u64) -> Option<usize> {
         let columns = self.columns_read(step).0.len() as u64 + 1;
         let (symbols, rows) = self
             .dataset
@@ -45,14 +60,13 @@ impl ScanSource {
         let a_symbol = (rows / symbols.max(1) as u64).saturating_mul(columns * VALUE_BYTES).max(1);
         let fitting = usize::try_from(part_bytes / a_symbol).unwrap_or(usize::MAX);
         let together = (fitting / SIDE_BY_SIDE).max(1).saturating_mul(SIDE_BY_SIDE);
-        let parts = || (0..symbols).step_by(together).map(|from| from..symbols.min(from.saturating_add(together)));
-        (together < symbols).then(|| parts().collect())
+        (together < symbols).then_some(together)
     }
 
     /// As [`ScanSource::execute`], part by part.
     pub(super) fn execute_parts(
         &self,
-        (segment, parts): (u32, Vec<Range<usize>>),
+        (segment, parts): (u32, Vec<Vec<usize>>),
         step: ScanStep,
         input: &StepInputV1,
         references: &References,
@@ -62,7 +76,7 @@ impl ScanSource {
         let (read, names) = self.columns_read(step);
         let mut joined: Option<StepOutput> = None;
         let mut held = None;
-        for part in parts {
+        for part in &parts {
             let load = || {
                 // Also of a file that the cache cannot keep, there is one fetch for all parts.
                 if held.is_none() {
@@ -80,7 +94,8 @@ impl ScanSource {
                 Some(before) => before.followed_by(output)?,
             });
         }
-        joined.ok_or_else(|| ExecuteError::Inconsistent("a segment without symbols".to_owned()))?.of(segment)
+        let joined = joined.ok_or_else(|| ExecuteError::Inconsistent("a segment without symbols".to_owned()))?;
+        joined.in_order_of(&parts.concat()).of(segment)
     }
 }
 
@@ -103,6 +118,28 @@ impl StepOutput {
             }
             _ => return Err(ExecuteError::Inconsistent("parts of a segment with different outputs".to_owned())),
         })
+    }
+
+    /// Rows and values by ascending places of their symbols, which are at these.
+    fn in_order_of(self, places: &[usize]) -> Self {
+        if places.is_sorted() {
+            return self;
+        }
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_unstable_by_key(|at| places[*at]);
+        match self {
+            // Places ascend with symbols.
+            Self::Rows(rows) => Self::Rows(rows.by_symbol()),
+            Self::Values(mut all) => {
+                for values in &mut all {
+                    let times = values.times.len();
+                    let of = |at: &usize| values.values.get(at * times..(at + 1) * times).unwrap_or_default();
+                    values.values = order.iter().flat_map(of).copied().collect();
+                }
+                Self::Values(all)
+            }
+            other => other,
+        }
     }
 }
 
