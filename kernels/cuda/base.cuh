@@ -82,12 +82,32 @@ STEP T quotient(T a, T b) {
 // Adding and taking away a number of this size rounds to an integer.
 constexpr real INTEGER = SHORT ? (real)8388608.0 : (real)4503599627370496.0;
 
+// Below it, what is summed up may be too small for `divided`.
+constexpr double TINY = SHORT ? 0x1p-60 : 0x1p-700;
+
+// x over the whole number by[0]. by[1] is 1/by[0] and by[2] what that lacks, so that the two products are off by less than
+// 2^-105 of the quotient before they are rounded once; a quotient of a real by a whole number below 2^50 that is no
+// real is further from the middle between two. So it is rounded as by a division. x is not -0; where it is not finite
+// neither is the result; where its parts could be denormal, `tiny` is told.
+//
+// Of floats, by[1] is 1/by[0] rounded once: a quotient that is off by less than two last places is corrected to less than one,
+// and from there what is left over, which is exact, gives the rounding of a division (Markstein).
+STEP real divided(real x, const real* by, bool tiny) {
+    if (tiny) return x / by[0];
+    if (!SHORT) return fma(x, by[1], x * by[2]);
+    const real near = x * by[1];
+    const real nearer = fma(fma(-near, by[0], x), by[1], near);
+    return fma(fma(-nearer, by[0], x), by[1], nearer);
+}
+
 // Sum of the weights 1, 2 ... of so many bars, rounded once.
 STEP real weights_of(int bars) { return (real)((i64)bars * (bars + 1) / 2); }
 
 // Slots of one lane: neighbouring lanes lie side by side, so that a warp reads a row at once. Every slot is NA at first.
 template <class T>
 struct RingOf {
+    typedef T Value;
+
     T* first;
     int slots;
 
@@ -105,7 +125,7 @@ struct History {
     __device__ __forceinline__ void start(int) { now = -1; }
 
     template <class T>
-    __device__ __forceinline__ void push(T x, const RingOf<T>& ring) {
+    __device__ __forceinline__ void push(typename RingOf<T>::Value x, const RingOf<T>& ring) {
         now = now + 1 < ring.slots ? now + 1 : 0;
         ring[now] = x;
     }
@@ -133,7 +153,12 @@ struct Past {
     }
 
     // The value `bars` bars ago, NA before the first bar.
-    __device__ __forceinline__ real back(int bars) const { return bars > t ? na() : ring[slot(bars)]; }
+    __device__ __forceinline__ real back(int bars) const {
+        // Read at every bar: a branch would keep bars side by side apart.
+        const bool none = bars > t;
+        const real value = ring[slot(none ? 0 : bars)];
+        return none ? na() : value;
+    }
 
     __device__ __forceinline__ int older(int slot) const { return slot == 0 ? ring.slots - 1 : slot - 1; }
     __device__ __forceinline__ int younger(int slot) const { return slot + 1 == ring.slots ? 0 : slot + 1; }

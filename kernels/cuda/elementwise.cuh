@@ -7,8 +7,17 @@ constexpr double EDGE_TOLERANCE = 1e-9;
 // TA-Lib's idea of zero.
 constexpr double TALIB_EPSILON = 1e-14;
 
+// What a condition says, as long as it stays in registers: predicates take fewer operations than 1, 0 and NA.
+struct Truth {
+    // Means nothing where it is not known.
+    bool holds;
+    bool known;
+
+    __device__ __forceinline__ operator real() const { return only(truth(holds), known); }
+};
+
 // 1, 0, or NA where a side is NA or infinite.
-STEP real told(real a, real b, bool holds) { return only(truth(holds), is_finite(a) && is_finite(b)); }
+STEP Truth told(real a, real b, bool holds) { return Truth{holds, is_finite(a) && is_finite(b)}; }
 
 STEP real step_negate(real a) { return -a; }
 STEP real step_abs(real a) { return fabs(a); }
@@ -29,6 +38,33 @@ STEP real step_add(real a, real b) { return a + b; }
 STEP real step_subtract(real a, real b) { return a - b; }
 STEP real step_multiply(real a, real b) { return a * b; }
 STEP real step_divide(real a, real b) { return b == 0 ? na() : quotient(a, b); }
+
+// a / b, where b is a whole number that the host knows; `share` is 1/b and `rest` what that lacks (`divided`, base.cuh).
+struct DividedByWhole {
+    STEP void operands(real a, real b, real, real, real& of, real& by) {
+        of = a;
+        by = b;
+    }
+
+    // The quotient of what is neither missing, infinite nor 0, and whether it holds, which is `usual`'s.
+    STEP real quotient(real of, real, real b, real share, real rest, bool& usual) {
+        const real by[3] = {b, share, rest};
+        usual = usual && !(fabs(of) < (real)TINY && of != 0);
+        return divided(of, by, false);
+    }
+
+    // NaN, infinities and 0 are those of the product with the inverse.
+    STEP real with_quotient(real quotient, real a, real, real share, real) {
+        return is_finite(a) && a != 0 ? quotient : a * share;
+    }
+};
+
+STEP real divided_by_whole(real a, real b, real share, real rest) {
+    bool usual = true;
+    const real quotient = DividedByWhole::quotient(a, b, b, share, rest, usual);
+    return usual ? DividedByWhole::with_quotient(quotient, a, b, share, rest) : a / b;
+}
+
 STEP real step_quotient(real a, real b) { return quotient(a, b); }
 STEP real step_maximum(real a, real b) { return is_nan(a) ? a : larger(a, b); }
 STEP real step_minimum(real a, real b) { return is_nan(a) ? a : smaller(a, b); }
@@ -51,15 +87,27 @@ STEP real step_near(real a, real b) {
     return told(a, b, fabs(a - b) <= (real)EDGE_TOLERANCE * most);
 }
 
-STEP real step_less(real a, real b) { return told(a, b, a < b); }
-STEP real step_lessequal(real a, real b) { return told(a, b, a <= b); }
-STEP real step_greater(real a, real b) { return told(a, b, b < a); }
-STEP real step_greaterequal(real a, real b) { return told(a, b, b <= a); }
-STEP real step_equal(real a, real b) { return told(a, b, a == b); }
-STEP real step_notequal(real a, real b) { return told(a, b, a < b || b < a); }
+STEP Truth step_less(real a, real b) { return told(a, b, a < b); }
+STEP Truth step_lessequal(real a, real b) { return told(a, b, a <= b); }
+STEP Truth step_greater(real a, real b) { return told(a, b, b < a); }
+STEP Truth step_greaterequal(real a, real b) { return told(a, b, b <= a); }
+STEP Truth step_equal(real a, real b) { return told(a, b, a == b); }
+STEP Truth step_notequal(real a, real b) { return told(a, b, a < b || b < a); }
 
 // Kleene's logic.
 STEP real step_and(real a, real b) { return a == 0 || b == 0 ? (real)0 : a * b; }
 STEP real step_or(real a, real b) { return a == 1 || b == 1 ? (real)1 : a + b; }
 STEP real step_not(real a) { return 1 - a; }
 STEP real step_select(real c, real a, real b) { return c == 1 ? a : only(b, c == 0); }
+
+// The same of what comparisons say.
+STEP Truth step_and(Truth a, Truth b) {
+    const bool no = (a.known && !a.holds) || (b.known && !b.holds);
+    return Truth{!no, no || (a.known && b.known)};
+}
+STEP Truth step_or(Truth a, Truth b) {
+    const bool yes = (a.known && a.holds) || (b.known && b.holds);
+    return Truth{yes, yes || (a.known && b.known)};
+}
+STEP Truth step_not(Truth a) { return Truth{!a.holds, a.known}; }
+STEP real step_select(Truth c, real a, real b) { return only(c.holds ? a : b, c.known); }

@@ -25,7 +25,7 @@ struct WindowExtreme {
         if (block.begins()) {
             head = none();
             real extreme = none();
-            for (int j = Block::last(p, ring); j > 0; --j) ring[j] = extreme = further(extreme, ring[j]);
+            put_tails(ring, p, [&](real value, int) { return extreme = further(extreme, value); });
         }
         return next_inside(x, p, ring);
     }
@@ -34,7 +34,7 @@ struct WindowExtreme {
     __device__ __forceinline__ real next_inside(real x, int p, const Ring& ring) {
         const real value = defined(x);
         head = further(head, value);
-        const real tail = block.at + 1 < p ? ring[block.at + 1] : none();
+        const real tail = block.left(p, ring, none());
         ring[block.at] = value;
         block.next(p);
         return further(tail, head);

@@ -7,26 +7,8 @@
 #pragma once
 #include "trend.cuh"
 
-// Below it, what is summed up may be too small for `divided`.
-constexpr double TINY = SHORT ? 0x1p-60 : 0x1p-700;
-
-// x over the whole number by[0]. by[1] is 1/by[0] and by[2] what that lacks, so that the two products are off by less than
-// 2^-105 of the quotient before they are rounded once; a quotient of a real by a whole number below 2^50 that is no
-// real is further from the middle between two. So it is rounded as by a division. x is not -0; where it is not finite
-// neither is the result; where its parts could be denormal, `tiny` is told.
-//
-// Of floats, by[1] is 1/by[0] rounded once: a quotient that is off by less than two last places is corrected to less than one,
-// and from there what is left over, which is exact, gives the rounding of a division (Markstein).
-STEP real divided(real x, const real* by, bool tiny) {
-    if (tiny) return x / by[0];
-    if (!SHORT) return fma(x, by[1], x * by[2]);
-    const real near = x * by[1];
-    const real nearer = fma(fma(-near, by[0], x), by[1], near);
-    return fma(fma(-nearer, by[0], x), by[1], nearer);
-}
-
 // Whether some value so far was so small that differences of values may be `tiny`.
-STEP bool may_be_tiny(real x) { return x != 0 && fabs(x) < (real)TINY; }
+STEP bool may_be_tiny(real x) { return (x != 0) & (fabs(x) < (real)TINY); }
 
 // The nested sums of windows that end now. The ring holds every value twice, `slots` apart, so that no walk meets its end.
 struct Walk {

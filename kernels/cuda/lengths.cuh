@@ -45,7 +45,7 @@ struct FixedWalk {
     }
 };
 
-// `divided` (family.cuh) of what is not tiny.
+// `divided` (base.cuh) of what is not tiny.
 STEP real divided(real x, const real* by) { return divided(x, by, false); }
 
 // Above it, what is summed up may be too large for `quotient`.
@@ -73,8 +73,8 @@ struct FixedWeightedMeans {
 
     __device__ __forceinline__ void next(const Past& x, real, const int* len, const real* by, real (&means)[K]) {
         FixedWalk walk(x);
-        tiny = tiny || may_be_tiny(walk.now);
-        if (x.t + 1 < LENGTHS::longest() || tiny) {
+        tiny |= may_be_tiny(walk.now);
+        if ((x.t + 1 < LENGTHS::longest()) | tiny) {
             one_by_one(means, [&](int k) { return trend_wma(x, len[k]); });
         } else {
             mean<0, 1>(walk, by, means);
@@ -103,8 +103,8 @@ struct FixedLineMeans {
 
     __device__ __forceinline__ void next(const Past& x, real, const int* len, const real* by, real (&means)[K]) {
         FixedWalk walk(x);
-        tiny = tiny || may_be_tiny(walk.now);
-        if (x.t + 1 < LENGTHS::longest() || tiny) {
+        tiny |= may_be_tiny(walk.now);
+        if ((x.t + 1 < LENGTHS::longest()) | tiny) {
             one_by_one(means, [&](int k) { return trend_lsma(x, len[k]); });
         } else {
             mean<0, 1>(walk, by, means);
@@ -141,9 +141,9 @@ struct FixedHullMeans {
     __device__ __forceinline__ void next(const Past& x, real, const int* len, const real* by, const Ring& raws,
                                          real (&means)[K]) {
         FixedWalk walk(x);
-        tiny = tiny || may_be_tiny(walk.now);
+        tiny |= may_be_tiny(walk.now);
         at = at + 1 < raws.slots ? at + 1 : 0;
-        if (x.t + 1 < LENGTHS::longest() || tiny) {
+        if ((x.t + 1 < LENGTHS::longest()) | tiny) {
             one_by_one(means, [&](int k) {
                 const real raw = 2 * trend_wma(x, len[K + k]) - trend_wma(x, len[k]);
                 raws[at * K + k] = raw;

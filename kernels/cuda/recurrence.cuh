@@ -124,15 +124,15 @@ struct Kaufman {
     // Whether there is a mean at all, and whether change and noise are divided: nothing by something is nothing. The
     // comparison is with the signed change: so it is in TA-Lib.
     static __device__ __forceinline__ bool is_here(real before, real change, real noise) {
-        return is_finite(before) && is_finite(change) && is_finite(noise);
+        return is_finite(before) & is_finite(change) & is_finite(noise);
     }
     static __device__ __forceinline__ bool is_steady(real change, real noise) {
-        return noise <= change || noise <= 0;
+        return (noise <= change) | (noise <= 0);
     }
 
     __device__ __forceinline__ static void operands(real x, real before, real far, real noise, real& a, real& b) {
         const real change = x - far;
-        const bool divides = is_here(before, change, noise) && !is_steady(change, noise) && change != 0;
+        const bool divides = is_here(before, change, noise) & !is_steady(change, noise) & (change != 0);
         a = divides ? change : (real)1;
         b = divides ? noise : (real)1;
     }
@@ -142,7 +142,8 @@ struct Kaufman {
         // Factors of the slowest (30 bars) and the fastest (2 bars) mean.
         const real slow = (real)(2.0 / 31.0), span = (real)(2.0 / 3.0 - 2.0 / 31.0);
         const real change = x - far;
-        const real efficiency = is_steady(change, noise) ? (real)1 : change == 0 ? (real)0 : fabs(quotient);
+        const real divided = change == 0 ? (real)0 : fabs(quotient);
+        const real efficiency = is_steady(change, noise) ? (real)1 : divided;
         const real root = efficiency * span + slow;
         return root * root;
     }

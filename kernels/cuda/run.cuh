@@ -2,7 +2,7 @@
 // the plan; what one part makes for another, and the columns, pass through shared memory.
 //
 // At step s of the block, part of level l works on tile s - l, so that what it reads of lower levels was made a step
-// before; columns of the next tile arrive in the background meanwhile. One barrier a step keeps them apart.
+// before; one warp brings columns of the next tile in the background meanwhile. One barrier a step keeps them apart.
 #pragma once
 #include "base.cuh"
 
@@ -29,7 +29,7 @@ struct Run {
     int all;
 };
 
-// A block's group as one thread of it sees it; its WARPS warps bring TILE bars into shared memory at a time.
+// A block's group as one thread of it sees it; TILE bars at a time are in shared memory for its WARPS warps.
 template <int TILE, int WARPS>
 struct Frame {
     static constexpr int threads = WARPS * LANES;
@@ -69,7 +69,7 @@ struct Frame {
 
     // Row 0 of a tile of a series whose buffers begin at row `base` of shared memory and are `depth` tiles.
     __device__ __forceinline__ real* tile_of(int base, int depth, int tile) const {
-        return shared + ((i64)base + (i64)(tile % depth) * TILE) * LANES;
+        return shared + (base + (int)((u32)tile % (u32)depth) * TILE) * LANES;
     }
 
     // The group's first row of a column. An odd address is that of a table of such rows, one a group: columns that stay on
@@ -79,22 +79,22 @@ struct Frame {
         return place & SCATTERED ? ((const real* const*)(place - SCATTERED))[group] : column + first_row * LANES;
     }
 
-    // Brings a tile of a column whose first row lies at `rows_at`, by all threads of the block.
+    // Brings a tile of a column whose first row lies at `rows_at`, by the lanes of one warp: code that each warp went
+    // through would fill the instruction caches.
     __device__ __forceinline__ void fetch(const real* rows_at, int base, int depth, int tile) const {
         if (tile >= tiles) return;
         // Values of a copy, and copies of a tile.
         constexpr int EACH = COPY_BYTES / (int)sizeof(real), COPIES = TILE * (LANES / EACH);
-        const int mine = (int)threadIdx.x;
-        real* to = tile_of(base, depth, tile) + EACH * mine;
-        const real* from = rows_at + (i64)tile * (TILE * LANES) + EACH * mine;
+        real* to = tile_of(base, depth, tile) + EACH * lane;
+        const real* from = rows_at + (i64)tile * (TILE * LANES) + EACH * lane;
         const int copies = bars_of(tile) * (LANES / EACH);
         if (copies == COPIES) {
 #pragma unroll
-            for (int i = 0; i < COPIES; i += threads) {
-                if (i + threads <= COPIES || i + mine < COPIES) copy_across(to + EACH * i, from + EACH * i);
+            for (int i = 0; i < COPIES; i += LANES) {
+                if (i + LANES <= COPIES || i + lane < COPIES) copy_across(to + EACH * i, from + EACH * i);
             }
         } else {
-            for (int i = 0; i + mine < copies; i += threads) copy_across(to + EACH * i, from + EACH * i);
+            for (int i = 0; i + lane < copies; i += LANES) copy_across(to + EACH * i, from + EACH * i);
         }
     }
 
@@ -124,14 +124,12 @@ struct Frame {
         return warp_all(settled || tile * TILE >= visible);
     }
 
-    // Tells the value of output `output` at bar `t`. NaNs are canonical.
+    // Whether values are wanted at bar `t`.
+    __device__ __forceinline__ bool wants(int t) const { return run.all ? t < visible : t + 1 == visible; }
+
+    // Tells the value of output `output` at bar `t`, which is wanted. NaNs are canonical.
     __device__ __forceinline__ void put(int output, int t, real x) const {
-        const i64 base = (i64)output * run.out_stride + lane;
-        const real value = is_nan(x) ? na() : x;
-        if (run.all) {
-            if (t < visible) run.out[base + (first_row + t) * LANES] = value;
-        } else if (t + 1 == visible) {
-            run.out[base + (i64)group * LANES] = value;
-        }
+        const i64 row = run.all ? first_row + t : (i64)group;
+        run.out[(i64)output * run.out_stride + row * LANES + lane] = is_nan(x) ? na() : x;
     }
 };

@@ -159,7 +159,7 @@ STEP real hundredths(real x) {
     const real whole = INTEGER * (real)1.5;
     const real rounded = (100 * x + whole) - whole;
     if (SHORT) return rounded / 100;
-    // Over 100: times its inverse and what that lacks, as `divided` (family.cuh).
+    // Over 100: times its inverse and what that lacks, as `divided` (base.cuh).
     return (real)fma((double)rounded, 0x1.47ae147ae147bp-7, (double)rounded * -0x1.eb851eb851eb8p-63);
 }
 

@@ -16,6 +16,14 @@ struct Block {
     __device__ __forceinline__ void start(int t, int p) { at = t % p; }
     __device__ __forceinline__ bool begins() const { return at == 0; }
     __device__ __forceinline__ void next(int p) { at = at + 1 == p ? 0 : at + 1; }
+    // What windows that end now hold of the block before, 0 or `none` at its last bar. Read at every bar: a branch would keep
+    // bars side by side apart.
+    template <class T>
+    __device__ __forceinline__ T left(int p, const RingOf<T>& ring, T none = 0) const {
+        const int slot = at + 1 == p ? 0 : at + 1;
+        const T kept = ring[slot];
+        return slot == 0 ? none : kept;
+    }
     // Whether none of the next `bars` bars begins a block.
     __device__ __forceinline__ bool is_inside(int bars, int p) const { return at > 0 && at + bars <= p; }
     // The slots of the block before that windows of this one still hold, the last one first: reached ones alone.
@@ -40,6 +48,25 @@ STEP real total_about(real anchor, real sum, int p, real share) {
     return MEAN ? mean_about(anchor, sum, (real)p, share) : defined(anchor * (real)p + sum);
 }
 
+// Slots of a ring that are read before the first of them is written: a read takes as long as several sums.
+constexpr int READ_AHEAD = 4;
+
+// At a block's begin: puts into each slot, the last one first, what `left` makes of the value there and the slot's number.
+template <class Left>
+STEP void put_tails(const Ring& ring, int p, Left left) {
+    int j = Block::last(p, ring);
+#pragma unroll 1
+    for (; j >= READ_AHEAD; j -= READ_AHEAD) {
+        real values[READ_AHEAD];
+#pragma unroll
+        for (int k = 0; k < READ_AHEAD; ++k) values[k] = ring[j - k];
+#pragma unroll
+        for (int k = 0; k < READ_AHEAD; ++k) ring[j - k] = left(values[k], j - k);
+    }
+#pragma unroll 1
+    for (; j > 0; --j) ring[j] = left(ring[j], j);
+}
+
 template <bool MEAN>
 struct WindowTotal {
     Block block;
@@ -55,7 +82,7 @@ struct WindowTotal {
             anchor = x;
             head = 0;
             real sum = 0;
-            for (int j = Block::last(p, ring); j > 0; --j) ring[j] = sum = sum + (ring[j] - anchor);
+            put_tails(ring, p, [&](real value, int) { return sum = sum + (value - anchor); });
         }
         return next_inside(x, p, share, ring);
     }
@@ -63,7 +90,7 @@ struct WindowTotal {
     // At a bar that begins no block.
     __device__ __forceinline__ real next_inside(real x, int p, real share, const Ring& ring) {
         head = head + (x - anchor);
-        const real tail = block.at + 1 < p ? ring[block.at + 1] : (real)0;
+        const real tail = block.left(p, ring);
         ring[block.at] = x;
         block.next(p);
         return total_about<MEAN>(anchor, tail + head, p, share);
@@ -104,11 +131,11 @@ struct WindowWeighted {
             anchor = x;
             weighted = plain = 0;
             real tail_weighted = 0, tail_plain = 0;
-            for (int j = Block::last(p, ring); j > 0; --j) {
+            put_tails(ring, p, [&](real value, int) {
                 // Every value behind the new one weighs one more.
-                tail_plain = tail_plain + (ring[j] - anchor);
-                ring[j] = tail_weighted = tail_weighted + tail_plain;
-            }
+                tail_plain = tail_plain + (value - anchor);
+                return tail_weighted = tail_weighted + tail_plain;
+            });
         }
         return next_inside(x, p, share, ring);
     }
@@ -118,7 +145,7 @@ struct WindowWeighted {
         const real d = x - anchor;
         weighted = weighted + d * (real)(block.at + 1);
         plain = plain + d;
-        const real tail = block.at + 1 < p ? ring[block.at + 1] : (real)0;
+        const real tail = block.left(p, ring);
         const real before = (real)(p - (block.at + 1));
         const real total = tail + (weighted + plain * before);
         ring[block.at] = x;
@@ -142,11 +169,11 @@ struct WindowDeviation {
             anchor = x;
             sum = squares = 0;
             real tail_sum = 0, tail_squares = 0;
-            for (int j = Block::last(p, values); j > 0; --j) {
-                const real d = values[j] - anchor;
-                values[j] = tail_sum = tail_sum + d;
+            put_tails(values, p, [&](real value, int j) {
+                const real d = value - anchor;
                 tails[j] = tail_squares = tail_squares + d * d;
-            }
+                return tail_sum = tail_sum + d;
+            });
         }
         return next_inside(x, p, share, values, tails);
     }
@@ -156,9 +183,7 @@ struct WindowDeviation {
         const real d = x - anchor;
         sum = sum + d;
         squares = squares + d * d;
-        const bool left = block.at + 1 < p;
-        const real tail_sum = left ? values[block.at + 1] : (real)0;
-        const real tail_squares = left ? tails[block.at + 1] : (real)0;
+        const real tail_sum = block.left(p, values), tail_squares = block.left(p, tails);
         values[block.at] = x;
         block.next(p);
         const real all = tail_sum + sum;

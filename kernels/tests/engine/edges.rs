@@ -24,6 +24,11 @@ const WINDOWS: &[&str] = &[
     "cci(P)",
     "percentile(close,P,0.5)",
     "close[P]",
+    // Windows at every bar, which begin blocks where bars run side by side.
+    "ema(sma(close,P),3)",
+    "ema(wma(close,P),3)",
+    "ema(stddev(close,P),3)",
+    "ema(donchian(P).upper,3)",
 ];
 
 fn plans(period: usize) -> Vec<(String, Program)> {

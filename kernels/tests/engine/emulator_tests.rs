@@ -92,6 +92,20 @@ fn copies_that_nobody_waits_for_are_noticed() {
 }
 
 #[test]
+fn one_warp_brings_the_columns() {
+    for text in case().plan.kernels().values() {
+        assert_eq!(text.matches("_fetch(a, b, c, step + 1);").count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn values_of_bars_that_are_not_wanted_are_noticed() {
+    let case = case();
+    let later = with_text(&case, Order::Forward, |text| replaced(text, "b.wants(t)", "b.wants(t + 1)"));
+    assert!(!equal(&later.expect("it runs"), &case.want));
+}
+
+#[test]
 fn barriers_that_are_missing_are_noticed() {
     let case = case();
     let none = |text: &str| replaced(text, "        block_barrier(b.threads);\n    }\n}", "    }\n}");

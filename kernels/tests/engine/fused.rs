@@ -410,6 +410,84 @@ fn random_plans_have_the_bits_of_the_cpu_fused_in_f32() {
 }
 
 #[test]
+fn what_no_later_bar_needs_is_computed_where_values_are_wanted() {
+    let text = |item: &str| -> String {
+        let fused = Sequence::fused(&program(&[item.to_owned()])).expect("every primitive");
+        fused.kernels().into_values().collect()
+    };
+    let apart = |text: &str| {
+        let lines = text.lines().filter(|line| line.contains("mean_deviation(") || line.contains("if (b.wants(t)) {"));
+        lines.map(|line| line.contains("b.wants(")).collect::<Vec<bool>>()
+    };
+    // The deviation from the mean keeps nothing: only the bars of its window are kept.
+    let once = apart(&text("cci(20)"));
+    assert!(!once.is_empty() && once.chunks(2).all(|lines| lines == [true, false]), "{once:?}");
+    // A recursive step needs it at every bar.
+    assert_eq!(apart(&text("ema(cci(20),3)")).first(), Some(&false));
+}
+
+/// Symbols whose prices are numbers of every size, sign and kind.
+fn numbers_of_every_size(precision: Precision) -> Vec<Vec<Vec<f64>>> {
+    const EDGES: [f64; 16] = [
+        0.0,
+        -0.0,
+        1.0,
+        -3.0,
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::MAX,
+        f64::MIN_POSITIVE,
+        5e-324,
+        -5e-324,
+        1e-45,
+        1e-38,
+        3e38,
+        1.9e-211,
+        1.8e-211,
+    ];
+    let mut state = 0x5eed_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut price = || match (random() % 4, precision) {
+        (0, _) => EDGES[(random() >> 20) as usize % EDGES.len()],
+        (1, _) => (random() % 1_000_000) as f64 / 100.0,
+        (_, Precision::F64) => f64::from_bits(random()),
+        (_, Precision::F32) => f64::from(f32::from_bits(random() as u32)),
+    };
+    (0..40).map(|_| vec![(0..150).map(|_| price()).collect::<Vec<f64>>(); COLUMNS.len()]).collect()
+}
+
+#[test]
+fn divisions_by_whole_numbers_have_the_bits_of_the_cpu() {
+    let items = [
+        "close/3",
+        "close/7",
+        "close/10",
+        "close/1",
+        "close/1000000",
+        "close/2.5",
+        "cumsum(close/3)",
+        "ema(close/7,3)",
+    ];
+    let program = program(&items.map(str::to_owned));
+    for precision in Precision::ALL {
+        let fused = Sequence::fused_in(&program, Constants::None, precision).expect("every primitive");
+        let text: String = fused.kernels().into_values().collect();
+        assert!(text.contains("divided_by_whole(") && text.contains("DividedByWhole::quotient("), "{text}");
+        assert!(text.contains("step_divide("), "2.5 is no whole number: {text}");
+        let device = Emulator::new(&fused.kernels());
+        let comparison = check(&device, &program, &fused, &numbers_of_every_size(precision), Limits::default());
+        assert!(comparison.differs.is_empty(), "{precision:?}: {:?}", comparison.differs.first());
+        assert!(comparison.values > 10_000);
+    }
+}
+
+#[test]
 fn other_numbers_compile_nothing() {
     let shape = |items: &[&str]| {
         let items: Vec<String> = items.iter().map(|item| (*item).to_owned()).collect();

@@ -7,7 +7,7 @@ use trawl_plan::graph::Op;
 
 use crate::Precision;
 use crate::cuda::codegen::averages::{Averages, Constants, Means};
-use crate::cuda::codegen::number::rounded;
+use crate::cuda::codegen::number::{divisor, rounded};
 use crate::cuda::codegen::ring_slots::RingSlots;
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 
@@ -113,14 +113,6 @@ fn int(x: u32) -> i32 {
 /// Sum of the weights of a linearly weighted mean.
 fn weights(len: u32) -> u64 {
     u64::from(len) * (u64::from(len) + 1) / 2
-}
-
-/// A whole number, its inverse, and the inverse's rounding error: dividing by it takes two operations, or five of `f32`,
-/// which need no rounding error (`divided` in family.cuh).
-fn divisor(by: u64, precision: Precision) -> [f64; 3] {
-    let by = rounded(precision, by as f64);
-    let share = 1.0 / by;
-    [by, rounded(precision, share), (-by).mul_add(share, 1.0) / by]
 }
 
 /// Folds averages into the steps of their signals, and places the steps that follow a signal after it.
@@ -252,7 +244,7 @@ mod tests {
         assert!(naive < values, "the inverse alone would do");
     }
 
-    /// As `divided` of family.cuh computes it in `f32`.
+    /// As `divided` of base.cuh computes it in `f32`.
     fn divided(x: f32, [by, share, _]: [f64; 3]) -> f32 {
         let (by, share) = (by as f32, share as f32);
         let near = x * share;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::cuda::codegen::averages::Means;
-use crate::cuda::codegen::part_text::{Body, Shared, Statement};
+use crate::cuda::codegen::part_text::{Body, Shared, Statement, When};
 use crate::cuda::codegen::ring_slots::RingSlots;
 use crate::cuda::codegen::step_abi::{Form, Takes};
 use crate::cuda::codegen::steps::StepInput;
@@ -47,33 +47,34 @@ impl Writer<'_> {
     /// Generates code that fills the shared rings of this part.
     pub(crate) fn fill(&mut self, number: usize, part: &WarpPart, body: &mut Body) {
         for (at, past) in self.pasts.clone().into_iter().enumerate().filter(|(_, past)| past.writer == number) {
-            let value = self.value(part, past.source, true, body);
+            let value = self.value(part, past.source, When::Every, body);
             let _ = writeln!(body.states, "History w{at};\nconst Ring q{at} = {};", self.ring_of(past.ring));
             let _ = writeln!(body.starts, "w{at}.start(0);");
-            body.push(true, Statement::fixed(format!("w{at}.push_twice(defined({value}), q{at});")));
+            body.push(When::Every, Statement::fixed(format!("w{at}.push_twice(defined((real){value}), q{at});")));
         }
     }
 
     /// The arguments of a family's signal: price, return, bar number, and the averages, whose code is generated here.
     pub(crate) fn means(&mut self, part: &WarpPart, at: usize, means: &Means, body: &mut Body) -> Vec<String> {
         let inputs = self.steps.steps[at].inputs.clone();
-        let mut given: Vec<String> = inputs[1..].iter().map(|input| self.value(part, *input, true, body)).collect();
+        let mut given: Vec<String> =
+            inputs[1..].iter().map(|input| self.value(part, *input, When::Every, body)).collect();
         let x = match means.past {
-            None => self.value(part, inputs[0], true, body),
+            None => self.value(part, inputs[0], When::Every, body),
             Some(bars) => {
                 let shared = self.pasts.iter().find(|past| past.source == inputs[0]).map(|past| past.ring);
                 let forward = match shared {
                     Some(_) => format!("g{at}.follow(r{at});"),
                     None => {
-                        let value = self.value(part, inputs[0], true, body);
-                        format!("g{at}.push_twice(defined({value}), r{at});")
+                        let value = self.value(part, inputs[0], When::Every, body);
+                        format!("g{at}.push_twice(defined((real){value}), r{at});")
                     }
                 };
                 let own = RingSlots::Rows { slots: bars.saturating_add(1), more: 0, each: 2 };
                 let ring = shared.unwrap_or_else(|| self.ring(own, means.constant, false));
                 let _ = writeln!(body.states, "History g{at};\nconst Ring r{at} = {};", self.ring_of(ring));
                 let _ = writeln!(body.starts, "g{at}.start(0);");
-                body.push(true, Statement::fixed(forward));
+                body.push(When::Every, Statement::fixed(forward));
                 format!("Past{{r{at}, g{at}.now, t}}")
             }
         };
@@ -90,7 +91,7 @@ impl Writer<'_> {
         let _ = writeln!(body.states, "{} m{at};", means.name);
         let _ = writeln!(body.starts, "m{at}.start();");
         let text = format!("real n{at}[{}];\nm{at}.next({});", means.places.len(), arguments.join(", "));
-        body.push(true, Statement::fixed(text));
+        body.push(When::Every, Statement::fixed(text));
         given.extend(means.places.iter().map(|place| format!("n{at}[{place}]")));
         given
     }

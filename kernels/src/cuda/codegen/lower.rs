@@ -1,5 +1,6 @@
 //! Lowers steps to their kernel.
 
+use trawl_plan::graph::{Binary, Op};
 use twox_hash::XxHash3_128;
 
 use crate::Precision;
@@ -7,7 +8,7 @@ use crate::cuda::HEADERS;
 use crate::cuda::codegen::averages::Constants;
 use crate::cuda::codegen::number::number_bytes;
 use crate::cuda::codegen::step_abi::Form;
-use crate::cuda::codegen::steps::{KernelStep, KernelSteps};
+use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 use crate::cuda::codegen::text::{self, Text, Values};
 use crate::cuda::codegen::warp_partition::{WarpPartition, reach};
 
@@ -76,9 +77,13 @@ pub enum LowerError {
 /// The form of each step.
 pub(crate) fn forms(steps: &KernelSteps, constants: Constants, precision: Precision) -> Result<Vec<Form>, LowerError> {
     let form = |step: &KernelStep| {
+        let by_whole = match (step.op, step.inputs.as_slice()) {
+            (Op::Binary(Binary::Divide), [_, StepInput::Constant(by)]) => Form::division_by(*by, precision),
+            _ => None,
+        };
         let form = match &step.averages {
             Some(averages) => Form::family(step.op, averages, constants, precision),
-            None => Form::of(step.op, step.inputs.len()),
+            None => by_whole.or_else(|| Form::of(step.op, step.inputs.len())),
         };
         form.ok_or_else(|| LowerError::Primitive(step.op.canonical()))
     };

@@ -23,6 +23,26 @@ pub(crate) const fn rows_of_slot(precision: Precision, wide: bool) -> usize {
     if wide { size_of::<f64>() / number_bytes(precision) } else { 1 }
 }
 
+/// Maximum whole number that is divided by as one: `f32` has all of these.
+const WHOLE_MAX: f64 = 1e6;
+
+/// A whole number, its inverse, and the inverse's rounding error: dividing by it takes two operations, or five of `f32`,
+/// which need no rounding error (`divided` in base.cuh).
+pub(crate) fn divisor(by: u64, precision: Precision) -> [f64; 3] {
+    let by = rounded(precision, by as f64);
+    let share = 1.0 / by;
+    [by, rounded(precision, share), (-by).mul_add(share, 1.0) / by]
+}
+
+/// The inverse and its rounding error of a constant, if it is a whole number above 0 that [`divisor`] is right for.
+pub(crate) fn whole_divisor(by: f64, precision: Precision) -> Option<[f64; 2]> {
+    if !(1.0..=WHOLE_MAX).contains(&by) || by.fract() != 0.0 {
+        return None;
+    }
+    let [_, share, rest] = divisor(by as u64, precision);
+    Some([share, rest])
+}
+
 /// Rounds a parameter of a plan to the number type.
 pub(crate) fn rounded(precision: Precision, x: f64) -> f64 {
     match precision {

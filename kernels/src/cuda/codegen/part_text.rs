@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::cuda::codegen::step_abi::Division;
 use crate::cuda::codegen::steps::StepInput;
 
 /// Placeholder in the code of a bar for the function that advances a step by one bar: the general one, or the one for
@@ -18,6 +19,21 @@ pub(crate) const TOGETHER: &str = "$together";
 /// Bars side by side in the loop that runs at most bars: steps of neighbouring bars overlap, and their divisions.
 const SIDE_BY_SIDE: usize = 2;
 
+/// As [`SIDE_BY_SIDE`], for parts of at most [`FEW_LINES`] statements: registers are left for more bars.
+const SIDE_BY_SIDE_FEW: usize = 4;
+const FEW_LINES: usize = 24;
+
+/// When a statement runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum When {
+    /// At every bar.
+    Every,
+    /// From the first bar on at which finite windows are needed.
+    Tail,
+    /// At bars whose values are wanted: no later bar depends on it.
+    Wanted,
+}
+
 /// A statement in the code of a bar.
 #[derive(Debug, Clone)]
 pub(crate) struct Statement {
@@ -25,8 +41,8 @@ pub(crate) struct Statement {
     /// Number of divisions on the path to its inputs.
     stage: usize,
     kind: Kind,
-    /// Whether it reads or writes past values, or stores series for other parts, so that bars must run in order.
-    in_order: bool,
+    /// Index of the history that it reads or writes: bars side by side need all of these in one stage.
+    history: Option<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -34,52 +50,69 @@ enum Kind {
     /// Reads a column, or a series of another part.
     Load,
     Plain,
-    /// A step that divides, by its number and arguments: its result is one stage after its inputs.
-    Divided {
-        step: usize,
-        arguments: String,
-    },
+    /// A step that divides: its result is one stage after its inputs.
+    Divided(Divided),
     /// Runs bar by bar only.
     Fixed,
 }
 
-impl Statement {
-    pub fn load(text: String) -> Self {
-        Self { text, stage: 0, kind: Kind::Load, in_order: false }
-    }
+/// A step that divides.
+#[derive(Debug, Clone)]
+pub(crate) struct Divided {
+    pub step: usize,
+    /// What its functions are called on: its state, or a type.
+    pub owner: String,
+    pub arguments: String,
+    pub division: Division,
+}
 
-    pub fn of(stage: usize, text: String) -> Self {
-        Self { text, stage, kind: Kind::Plain, in_order: false }
-    }
-
-    pub fn past(stage: usize, text: String) -> Self {
-        Self { in_order: true, ..Self::of(stage, text) }
-    }
-
-    pub fn fixed(text: String) -> Self {
-        Self { text, stage: 0, kind: Kind::Fixed, in_order: true }
-    }
-
-    pub fn divided(stage: usize, step: usize, arguments: String, text: String) -> Self {
-        Self { kind: Kind::Divided { step, arguments }, ..Self::of(stage, text) }
-    }
-
-    pub fn looking_back(self) -> Self {
-        Self { in_order: true, ..self }
+impl Divided {
+    /// The line that makes its quotient the short way.
+    fn quotient(&self) -> String {
+        let Self { step, owner, arguments, division } = self;
+        match division {
+            Division::OfState => format!("real q{step} = quotient_short(o{step}, d{step}, usual);"),
+            Division::ByWhole => {
+                format!("real q{step} = {owner}quotient(o{step}, {arguments}, usual);")
+            }
+        }
     }
 }
 
-/// Code of a part by when it runs: at every bar, and from the first bar on at which finite windows are needed.
+impl Statement {
+    pub fn load(text: String) -> Self {
+        Self { text, stage: 0, kind: Kind::Load, history: None }
+    }
+
+    pub fn of(stage: usize, text: String) -> Self {
+        Self { text, stage, kind: Kind::Plain, history: None }
+    }
+
+    pub fn of_history(self, history: usize) -> Self {
+        Self { history: Some(history), ..self }
+    }
+
+    pub fn fixed(text: String) -> Self {
+        Self { text, stage: 0, kind: Kind::Fixed, history: None }
+    }
+
+    pub fn divided(stage: usize, divided: Divided, text: String) -> Self {
+        Self { kind: Kind::Divided(divided), ..Self::of(stage, text) }
+    }
+}
+
+/// Code of a part by when it runs ([`When`]).
 #[derive(Default)]
 pub(crate) struct Body {
     pub states: String,
     pub starts: String,
     pub every: Vec<Statement>,
     pub tail: Vec<Statement>,
-    /// Series with look-back, by index of their history, and whether they are used at every bar.
-    pub histories: Vec<(StepInput, bool)>,
-    /// Columns and series of other parts that have been loaded, and whether at every bar.
-    pub read: Vec<(StepInput, bool)>,
+    pub wanted: Vec<Statement>,
+    /// Series with look-back, by index of their history, and when they are kept.
+    pub histories: Vec<(StepInput, When)>,
+    /// Columns and series of other parts that have been loaded, and when.
+    pub read: Vec<(StepInput, When)>,
     /// Conditions under which steps are past their seeds for the rest of the run.
     pub settles: Vec<String>,
     /// Conditions under which no window of every bar begins a block within the next bars.
@@ -89,8 +122,29 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    pub fn push(&mut self, whole: bool, line: Statement) {
-        if whole { &mut self.every } else { &mut self.tail }.push(line);
+    pub fn push(&mut self, when: When, line: Statement) {
+        match when {
+            When::Every => &mut self.every,
+            When::Tail => &mut self.tail,
+            When::Wanted => &mut self.wanted,
+        }
+        .push(line);
+    }
+
+    /// Whether all of it runs at every bar.
+    fn has_no_tail(&self) -> bool {
+        self.tail.is_empty() && self.wanted.is_empty()
+    }
+
+    /// The code from the first bar on at which finite windows are needed. `row`: the bar's number among those of the launch.
+    fn tail_text(&self, row: &str) -> String {
+        let mut text = joined(&self.tail, "next");
+        if !self.wanted.is_empty() {
+            let _ = writeln!(text, "if (b.wants({row})) {{");
+            indent(&mut text, 1, &joined(&self.wanted, "next"));
+            text.push_str("}\n");
+        }
+        text
     }
 
     /// Maximum number of divisions on the paths to these steps; series of other parts count as 0.
@@ -99,10 +153,10 @@ impl Body {
     }
 
     /// Adds a step; returns the stage of its value.
-    pub fn push_step(&mut self, step: usize, whole: bool, line: Statement) -> usize {
-        let after = line.stage + usize::from(matches!(line.kind, Kind::Divided { .. }));
+    pub fn push_step(&mut self, step: usize, when: When, line: Statement) -> usize {
+        let after = line.stage + usize::from(matches!(line.kind, Kind::Divided(_)));
         self.stages.insert(step, after);
-        self.push(whole, line);
+        self.push(when, line);
         after
     }
 }
@@ -116,6 +170,8 @@ pub(crate) struct Loop {
     pub level: usize,
     /// The highest level of the kernel's parts.
     pub top: usize,
+    /// Whether its warp brings the columns.
+    pub fetches: bool,
     /// Whether lanes are chunks: bar numbers then differ from rows, and rows before bar 0 are unused.
     pub over_chunks: bool,
 }
@@ -123,7 +179,7 @@ pub(crate) struct Loop {
 impl Loop {
     /// The function of a part. `buffers`: its tiles, one line each.
     pub fn around(&self, body: &Body, buffers: &str) -> String {
-        let Self { number, tile, warps, level, top, over_chunks } = *self;
+        let Self { number, tile, warps, level, top, fetches, over_chunks } = *self;
         let mut text = format!(
             "\nSTEP void @_part{number}(const @_arguments& a, const Frame<{tile}, {warps}>& b, const @_columns& c) {{\n"
         );
@@ -135,10 +191,12 @@ impl Loop {
         if !body.settles.is_empty() {
             text.push_str("    bool settled = false;\n");
         }
+        let (fetch, wait) =
+            if fetches { ("        @_fetch(a, b, c, step + 1);\n", "        copies_wait<0>();\n") } else { ("", "") };
         let _ = write!(
             text,
-            "    for (int step = b.first_tile; step < b.tiles + {top}; ++step) {{\n        @_fetch(a, b, c, step + 1);\n        \
-             const int tile = step - {level};\n        if (tile >= b.first_tile && tile < b.tiles) {{\n"
+            "    for (int step = b.first_tile; step < b.tiles + {top}; ++step) {{\n{fetch}        const int tile = step - \
+             {level};\n        if (tile >= b.first_tile && tile < b.tiles) {{\n"
         );
         indent(&mut text, 3, buffers);
         text.push_str("            const int bars = b.bars_of(tile);\n");
@@ -157,7 +215,7 @@ impl Loop {
             indent(&mut text, 4, &self.long(body));
             text.push_str("            }\n");
         }
-        text.push_str("        }\n        copies_wait<0>();\n        block_barrier(b.threads);\n    }\n}\n");
+        let _ = write!(text, "        }}\n{wait}        block_barrier(b.threads);\n    }}\n}}\n");
         text
     }
 
@@ -167,27 +225,29 @@ impl Loop {
         let every = joined(&body.every, "next_settled");
         let bar = format!("const int t = tile * {} + i, at = i * LANES + b.lane;\n", self.tile);
         let mut text = String::from("int i = 0;\n");
-        if !body.tail.is_empty() {
+        if !body.has_no_tail() {
             text.push_str("const int tail = b.before_tail(tile);\n");
         }
-        let until = if body.tail.is_empty() { "bars" } else { "tail" };
+        let until = if body.has_no_tail() { "bars" } else { "tail" };
         if body.every.is_empty() {
             let _ = writeln!(text, "i = {until};");
         } else {
             let single = format!("{bar}{every}");
-            match self.side_by_side(&body.every, SIDE_BY_SIDE) {
-                Some(bars) if !body.blocks.is_empty() => {
-                    let blocks = body.blocks.join(" && ").replace(TOGETHER, &SIDE_BY_SIDE.to_string());
-                    let _ =
-                        writeln!(text, "while (i < {until}) {{\n    if (i + {SIDE_BY_SIDE} <= {until} && {blocks}) {{");
-                    indent(&mut text, 2, &bars);
-                    let _ = writeln!(text, "        i += {SIDE_BY_SIDE};\n        continue;\n    }}");
-                    indent(&mut text, 1, &single);
-                    text.push_str("    ++i;\n}\n");
-                }
+            let together = self.together(&body.every);
+            match self.side_by_side(&body.every, together) {
                 Some(bars) => {
-                    let _ = writeln!(text, "for (; i + {SIDE_BY_SIDE} <= {until}; i += {SIDE_BY_SIDE}) {{");
-                    indent(&mut text, 1, &bars);
+                    let _ = writeln!(text, "for (; i + {together} <= {until}; i += {together}) {{");
+                    let inside = bars.replace(INSIDE, "next_inside");
+                    if body.blocks.is_empty() {
+                        indent(&mut text, 1, &inside);
+                    } else {
+                        let blocks = body.blocks.join(" && ").replace(TOGETHER, &together.to_string());
+                        let _ = writeln!(text, "    if ({blocks}) {{");
+                        indent(&mut text, 2, &inside);
+                        text.push_str("    } else {\n");
+                        indent(&mut text, 2, &bars.replace(INSIDE, "next"));
+                        text.push_str("    }\n");
+                    }
                     let _ = writeln!(text, "}}\nfor (; i < {until}; ++i) {{");
                     indent(&mut text, 1, &single);
                     text.push_str("}\n");
@@ -196,9 +256,9 @@ impl Loop {
                 None => {
                     text.push_str("#pragma unroll 1\nfor (; i < bars; ++i) {\n");
                     indent(&mut text, 1, &single);
-                    if !body.tail.is_empty() {
+                    if !body.has_no_tail() {
                         text.push_str("    if (i >= tail) {\n");
-                        indent(&mut text, 2, &joined(&body.tail, "next"));
+                        indent(&mut text, 2, &body.tail_text("t"));
                         text.push_str("    }\n");
                     }
                     text.push_str("}\n");
@@ -206,24 +266,35 @@ impl Loop {
                 }
             }
         }
-        if !body.tail.is_empty() {
+        if !body.has_no_tail() {
             text.push_str("for (; i < bars; ++i) {\n");
             indent(&mut text, 1, &bar);
             indent(&mut text, 1, &every);
             // In its own scope: it may load again what is loaded at every bar.
             text.push_str("    {\n");
-            indent(&mut text, 2, &joined(&body.tail, "next"));
+            indent(&mut text, 2, &body.tail_text("t"));
             text.push_str("    }\n}\n");
         }
         text
+    }
+
+    /// Number of bars side by side.
+    fn together(&self, lines: &[Statement]) -> usize {
+        let most = if lines.len() <= FEW_LINES { SIDE_BY_SIDE_FEW } else { SIDE_BY_SIDE };
+        most.min(self.tile)
     }
 
     /// Several bars at once: first their loads, then stage by stage, with the bars in order within a stage; between
     /// stages their divisions side by side, with a single test whether all of them may take the fast path. `None` if
     /// bars must run in order.
     fn side_by_side(&self, lines: &[Statement], together: usize) -> Option<String> {
-        let fixed = |line: &Statement| matches!(line.kind, Kind::Fixed) || line.in_order && line.stage > 0;
-        if together < 2 || lines.iter().any(fixed) {
+        let mut stages: BTreeMap<usize, usize> = BTreeMap::new();
+        let is_apart = |line: &Statement| match line.history {
+            _ if matches!(line.kind, Kind::Fixed) => true,
+            Some(history) => *stages.entry(history).or_insert(line.stage) != line.stage,
+            None => false,
+        };
+        if together < 2 || lines.iter().any(is_apart) {
             return None;
         }
         let mut text = String::new();
@@ -244,13 +315,13 @@ impl Loop {
             for bar in 0..together {
                 for line in &steps {
                     match &line.kind {
-                        Kind::Divided { step, arguments } if line.stage + 1 == stage => {
-                            let made = format!("const real v{step} = s{step}.with_quotient(q{step}, {arguments});\n");
+                        Kind::Divided(Divided { step, owner, arguments, .. }) if line.stage + 1 == stage => {
+                            let made = format!("const real v{step} = {owner}with_quotient(q{step}, {arguments});\n");
                             text += &of_bar(&made, bar);
                         }
-                        Kind::Divided { step, arguments } if line.stage == stage => {
+                        Kind::Divided(Divided { step, owner, arguments, .. }) if line.stage == stage => {
                             let made =
-                                format!("real o{step}, d{step};\ns{step}.operands({arguments}, o{step}, d{step});\n");
+                                format!("real o{step}, d{step};\n{owner}operands({arguments}, o{step}, d{step});\n");
                             text += &of_bar(&made, bar);
                         }
                         Kind::Plain if line.stage == stage => text += &(of_bar(&line.text, bar) + "\n"),
@@ -258,28 +329,26 @@ impl Loop {
                     }
                 }
             }
-            let divided = |line: &&&Statement| matches!(line.kind, Kind::Divided { .. }) && line.stage == stage;
-            let places: Vec<(usize, usize)> = steps
+            let places: Vec<(&Divided, usize)> = steps
                 .iter()
-                .filter(divided)
-                .filter_map(|line| if let Kind::Divided { step, .. } = line.kind { Some(step) } else { None })
-                .flat_map(|step| (0..together).map(move |bar| (step, bar)))
+                .filter(|line| line.stage == stage)
+                .filter_map(|line| if let Kind::Divided(divided) = &line.kind { Some(divided) } else { None })
+                .flat_map(|divided| (0..together).map(move |bar| (divided, bar)))
                 .collect();
             if places.is_empty() {
                 continue;
             }
             let _ = writeln!(text, "bool usual{stage} = true;");
-            for (step, bar) in &places {
-                let _ =
-                    writeln!(text, "real q{step}_{bar} = quotient_short(o{step}_{bar}, d{step}_{bar}, usual{stage});");
+            for (divided, bar) in &places {
+                text += &(of_bar(&divided.quotient(), *bar).replace("usual", &format!("usual{stage}")) + "\n");
             }
             let _ = writeln!(text, "if (!usual{stage}) {{");
-            for (step, bar) in &places {
+            for (Divided { step, .. }, bar) in &places {
                 let _ = writeln!(text, "    q{step}_{bar} = o{step}_{bar} / d{step}_{bar};");
             }
             text.push_str("}\n");
         }
-        Some(text.replace(NEXT, "next_settled").replace(INSIDE, "next_inside"))
+        Some(text.replace(NEXT, "next_settled"))
     }
 
     /// The bars of a tile where a step may be at its seed.
@@ -287,9 +356,9 @@ impl Loop {
         let mut text = String::from("for (int i = 0; i < bars; ++i) {\n");
         let _ = writeln!(text, "    const int t = tile * {} + i, at = i * LANES + b.lane;", self.tile);
         indent(&mut text, 1, &joined(&body.every, "next"));
-        if !body.tail.is_empty() {
+        if !body.has_no_tail() {
             text.push_str("    if (t >= b.tail) {\n");
-            indent(&mut text, 2, &joined(&body.tail, "next"));
+            indent(&mut text, 2, &body.tail_text("t"));
             text.push_str("    }\n");
         }
         text.push_str("}\n");
@@ -305,9 +374,9 @@ impl Loop {
             self.tile
         );
         indent(&mut text, 1, &joined(&body.every, "next"));
-        if !body.tail.is_empty() {
+        if !body.has_no_tail() {
             text.push_str("    if (row >= b.tail && t >= 0) {\n");
-            indent(&mut text, 2, &joined(&body.tail, "next"));
+            indent(&mut text, 2, &body.tail_text("row"));
             text.push_str("    }\n");
         }
         text.push_str("}\n");

@@ -12,6 +12,7 @@ use trawl_plan::graph::{Binary, Bits, Op, SHORT_WINDOW_BARS, Unary};
 
 use crate::Precision;
 use crate::cuda::codegen::averages::{Averages, Constants, Means};
+use crate::cuda::codegen::number::whole_divisor;
 use crate::cuda::codegen::ring_slots::RingSlots;
 
 /// Longest period of a dominant cycle: the length of the rings used to find it.
@@ -42,6 +43,15 @@ pub(crate) enum Takes {
     Array(usize),
 }
 
+/// How a step splits around a division: `operands` returns the operands, `with_quotient` continues with the quotient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Division {
+    /// Of its state, by any number.
+    OfState,
+    /// Of `DividedByWhole`, by a whole number that the host knows: it has a `quotient` of its own.
+    ByWhole,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Form {
     /// The type of its state, if it has one, otherwise its function.
@@ -61,13 +71,14 @@ pub(crate) struct Form {
     pub means: Option<Means>,
     /// Whether it has a branch-free `next_settled` for bars past its seed; `is_settled` tests that from its integers.
     pub settles: bool,
-    /// Whether its state splits around a division: `operands` returns the operands, `with_quotient` continues with the
-    /// quotient.
-    pub divides: bool,
+    /// How it splits around a division, if it does.
+    pub divides: Option<Division>,
     /// Whether it begins blocks of its period (its first integer); at other bars `next_inside` suffices.
     pub blocks: bool,
     /// Whether its numbers are `f64` whatever the kernel's are, as on the CPU: its rings and its parameters too.
     pub wide: bool,
+    /// Whether its result is a condition: of comparisons a `Truth`, which takes no number.
+    pub is_condition: bool,
 }
 
 impl Form {
@@ -85,10 +96,15 @@ impl Form {
             back: 0,
             means: None,
             settles: false,
-            divides: false,
+            divides: None,
             blocks: false,
             wide: false,
+            is_condition: false,
         }
+    }
+
+    fn condition(name: &str) -> Self {
+        Self { is_condition: true, ..Self::function(name) }
     }
 
     fn state(name: impl Into<String>, registers: usize) -> Self {
@@ -122,7 +138,7 @@ impl Form {
     }
 
     fn dividing(self) -> Self {
-        Self { divides: true, ..self }
+        Self { divides: Some(Division::OfState), ..self }
     }
 
     /// Whether it computes averages whose lengths are constants of the text.
@@ -168,6 +184,12 @@ impl Form {
         Self { wants_bar: true, ..self }
     }
 
+    /// The form of a division by a constant, if that is a whole number.
+    pub fn division_by(by: f64, precision: Precision) -> Option<Self> {
+        let form = Self::function("divided_by_whole").doubles(whole_divisor(by, precision)?);
+        Some(Self { divides: Some(Division::ByWhole), ..form })
+    }
+
     /// The form of a family's signal that computes its averages itself.
     pub fn family(op: Op, averages: &Averages, constants: Constants, precision: Precision) -> Option<Self> {
         let means = averages.means(constants, precision);
@@ -182,10 +204,10 @@ impl Form {
         Some(match op {
             Op::Unary(u) => Self::function(unary(u)),
             Op::Binary(b) => Self::function(binary(b)),
-            Op::Compare(c) => Self::function(compare(c)),
-            Op::And => Self::function("step_and"),
-            Op::Or => Self::function("step_or"),
-            Op::Not => Self::function("step_not"),
+            Op::Compare(c) => Self::condition(compare(c)),
+            Op::And => Self::condition("step_and"),
+            Op::Or => Self::condition("step_or"),
+            Op::Not => Self::condition("step_not"),
             Op::Select => Self::function("step_select"),
             Op::Lag(1) => Self::state("LagOne", 2).back(1),
             Op::Lag(bars) => Self::past("lag", bars, bars as usize),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::Precision;
 use crate::cuda::codegen::number::{number_bytes, row_bytes, rows_of_slot};
-use crate::cuda::codegen::part_text::{Body, INSIDE, Loop, NEXT, Shared, Statement, TOGETHER};
+use crate::cuda::codegen::part_text::{Body, Divided, INSIDE, Loop, NEXT, Shared, Statement, TOGETHER, When};
 use crate::cuda::codegen::ring_slots::RingSlots;
 use crate::cuda::codegen::step_abi::{Form, Table, Takes};
 use crate::cuda::codegen::steps::{KernelSteps, StepInput};
@@ -227,9 +227,14 @@ impl Writer<'_> {
         for column in (0..columns).filter(|_| held) {
             let _ = writeln!(self.out, "    c.at[{column}] = b.first_of(a.column[{column}]);");
         }
-        self.out
-            .push_str("    @_fetch(a, b, c, b.first_tile);\n    copies_wait<0>();\n    block_barrier(b.threads);\n");
-        for (warp, part) in self.parts.by_load(self.forms).into_iter().enumerate() {
+        let order = self.parts.by_load(self.forms);
+        let fetcher = order.iter().position(|part| *part == self.parts.fetcher(self.forms)).unwrap_or(0);
+        let _ = write!(
+            self.out,
+            "    if (b.warp == {fetcher}) {{\n        @_fetch(a, b, c, b.first_tile);\n        copies_wait<0>();\n    }}\n    \
+             block_barrier(b.threads);\n"
+        );
+        for (warp, part) in order.into_iter().enumerate() {
             let _ = writeln!(self.out, "    if (b.warp == {warp}) return @_part{part}(a, b, c);");
         }
         self.out.push_str("}\n\nTRAWL_ENTRY(@, @_arguments)\n");
@@ -262,13 +267,14 @@ impl Writer<'_> {
             warps: self.parts.parts.len(),
             level: part.level,
             top: self.parts.top(),
+            fetches: self.parts.fetcher(self.forms) == number,
             over_chunks: self.over_chunks,
         };
         over.around(&body, &self.buffers(part, &body))
     }
 
     /// Loads a value from another part unless it is already loaded; returns its name.
-    pub(crate) fn value(&mut self, part: &WarpPart, source: StepInput, whole: bool, body: &mut Body) -> String {
+    pub(crate) fn value(&mut self, part: &WarpPart, source: StepInput, when: When, body: &mut Body) -> String {
         match source {
             StepInput::Constant(value) => {
                 return self.values.number(value, false, self.precision);
@@ -281,38 +287,39 @@ impl Writer<'_> {
             StepInput::Step(step) => (format!("v{step}"), format!("e{step}")),
             StepInput::Constant(_) => return String::new(),
         };
-        // A value loaded at every bar is also available in the tail.
-        let known = body.read.iter().any(|(read, every)| *read == source && (*every || !whole));
+        // A value loaded at every bar is also available in the tail, and those at wanted bars.
+        let known = body.read.iter().any(|(read, loaded)| *read == source && *loaded <= when);
         if !known {
-            body.read.push((source, whole));
-            body.push(whole, Statement::load(format!("const real {name} = {from}[at];")));
+            body.read.push((source, when));
+            body.push(when, Statement::load(format!("const real {name} = {from}[at];")));
         }
         name
     }
 
     /// Writes one history per series with look-back in the part.
     fn histories(&mut self, part: &WarpPart, body: &mut Body) {
-        let mut found: Vec<(StepInput, usize, bool)> = Vec::new();
+        let mut found: Vec<(StepInput, usize, When)> = Vec::new();
         for at in part.first..part.end {
             let Takes::Past(bars) = self.forms[at].takes else { continue };
             if self.forms[at].means.is_some() {
                 continue;
             }
-            let (source, whole) = (self.steps.steps[at].inputs[0], self.parts.whole[at]);
+            // What is looked back at is kept at every bar of the tail, whenever it is looked at.
+            let (source, when) = (self.steps.steps[at].inputs[0], self.parts.when[at].min(When::Tail));
             match found.iter_mut().find(|(known, ..)| *known == source) {
-                Some((_, most, every)) => (*most, *every) = ((*most).max(bars), *every || whole),
-                None => found.push((source, bars, whole)),
+                Some((_, most, earliest)) => (*most, *earliest) = ((*most).max(bars), when.min(*earliest)),
+                None => found.push((source, bars, when)),
             }
         }
-        for (number, (source, bars, whole)) in found.into_iter().enumerate() {
-            let ring = self.ring(RingSlots::UpTo(bars.saturating_add(1)), whole, false);
+        for (number, (source, bars, when)) in found.into_iter().enumerate() {
+            let ring = self.ring(RingSlots::UpTo(bars.saturating_add(1)), when == When::Every, false);
             let _ = writeln!(body.states, "History h{number};\nconst Ring k{number} = {};", self.ring_of(ring));
             let _ = writeln!(body.starts, "h{number}.start(0);");
-            body.histories.push((source, whole));
+            body.histories.push((source, when));
             // A series of this part is pushed when it is computed.
             if !matches!(source, StepInput::Step(step) if part.holds(step)) {
-                let value = self.value(part, source, whole, body);
-                body.push(whole, Statement::past(0, format!("h{number}.push({value}, k{number});")));
+                let value = self.value(part, source, when, body);
+                body.push(when, Statement::of(0, format!("h{number}.push({value}, k{number});")).of_history(number));
             }
         }
     }
@@ -344,7 +351,7 @@ impl Writer<'_> {
                 let history = body.histories.iter().position(|(source, _)| source == input).unwrap_or(0);
                 given.push(format!("Past{{k{history}, h{history}.now, t}}"));
             } else {
-                given.push(self.value(part, *input, self.parts.whole[at], body));
+                given.push(self.value(part, *input, self.parts.when[at], body));
             }
         }
         given
@@ -353,7 +360,8 @@ impl Writer<'_> {
     /// Writes one step: its state, and the line that advances it by one bar.
     fn step(&mut self, part: &WarpPart, at: usize, body: &mut Body) {
         let form = self.forms[at].clone();
-        let whole = self.parts.whole[at];
+        let when = self.parts.when[at];
+        let whole = when == When::Every;
         let mut given: Vec<String> = match &form.means {
             Some(means) => self.means(part, at, means, body),
             None => self.given(part, at, &form, body),
@@ -366,7 +374,7 @@ impl Writer<'_> {
         };
         if let Some(from) = array {
             let values = given.split_off(from.min(given.len())).join(", ");
-            body.push(whole, Statement::of(stage, format!("const real a{at}[] = {{{values}}};")));
+            body.push(when, Statement::of(stage, format!("const real a{at}[] = {{{values}}};")));
             given.push(format!("a{at}"));
         }
         if form.wants_bar {
@@ -399,20 +407,31 @@ impl Writer<'_> {
             _ if form.blocks && whole => INSIDE,
             _ => "next",
         };
-        let call = if form.has_state { format!("s{at}.{next}") } else { form.name };
+        let owner = if form.has_state { format!("s{at}.") } else { "DividedByWhole::".to_owned() };
+        let call = if form.has_state { format!("{owner}{next}") } else { form.name };
         let arguments = given.join(", ");
-        let text = format!("const real v{at} = {call}({arguments});");
-        let looks_back = !form.rings.is_empty() || matches!(form.takes, Takes::Past(_));
-        let line =
-            if form.divides { Statement::divided(stage, at, arguments, text) } else { Statement::of(stage, text) };
-        let after = body.push_step(at, whole, if looks_back { line.looking_back() } else { line });
+        // A condition of numbers is a `Truth`, of stored conditions a number.
+        let kind = if form.is_condition { "auto" } else { "real" };
+        let text = format!("const {kind} v{at} = {call}({arguments});");
+        let looks_back = matches!(form.takes, Takes::Past(_)) && form.means.is_none();
+        let source = self.steps.steps[at].inputs.first().filter(|_| looks_back);
+        let history = body.histories.iter().position(|(kept, _)| Some(kept) == source);
+        let line = match form.divides {
+            Some(division) => Statement::divided(stage, Divided { step: at, owner, arguments, division }, text),
+            None => Statement::of(stage, text),
+        };
+        let line = match history {
+            Some(history) => line.of_history(history),
+            None => line,
+        };
+        let after = body.push_step(at, when, line);
         if self.passed_buffer(at).is_some() {
-            body.push(whole, Statement::of(after, format!("e{at}[at] = v{at};")));
+            body.push(when, Statement::of(after, format!("e{at}[at] = v{at};")));
         }
-        let mine = |(source, _): &(StepInput, bool)| *source == StepInput::Step(at);
+        let mine = |(source, _): &(StepInput, When)| *source == StepInput::Step(at);
         if let Some(number) = body.histories.iter().position(mine) {
-            let every = body.histories[number].1;
-            body.push(every, Statement::past(after, format!("h{number}.push(v{at}, k{number});")));
+            let kept = body.histories[number].1;
+            body.push(kept, Statement::of(after, format!("h{number}.push(v{at}, k{number});")).of_history(number));
         }
     }
 
@@ -424,9 +443,9 @@ impl Writer<'_> {
                 _ => number == 0,
             };
             if mine {
-                let value = self.value(part, source, false, body);
+                let value = self.value(part, source, When::Wanted, body);
                 let row = if self.over_chunks { "row" } else { "t" };
-                body.push(false, Statement::fixed(format!("b.put({output}, {row}, {value});")));
+                body.push(When::Wanted, Statement::fixed(format!("b.put({output}, {row}, {value});")));
             }
         }
     }

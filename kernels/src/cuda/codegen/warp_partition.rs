@@ -7,7 +7,8 @@
 use trawl_plan::graph::Op;
 
 use crate::Precision;
-use crate::cuda::codegen::step_abi::{Form, Takes};
+use crate::cuda::codegen::part_text::When;
+use crate::cuda::codegen::step_abi::{Division, Form, Takes};
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 
 /// Registers of 32 bits for the states of a part and the addresses of its rings. The rest of a thread's 255 is for the
@@ -32,6 +33,9 @@ const WARPS_BEST: usize = 4;
 
 /// Number of increments by which the maximum load of a part is raised, up to twice its share.
 const LOAD_TRIES: usize = 16;
+
+/// What a division, a ring or a look-back at every bar adds to the time of a part, in the units of its load: the long waits.
+const WAIT: usize = 100;
 
 /// Maximum equities that follow a family's signal in its part: sweeps may have many.
 const FOLLOWERS_MAX: usize = 6;
@@ -66,6 +70,8 @@ pub(crate) struct WarpPartition {
     pub column_depth: usize,
     /// Per step: whether it runs from the first bar: it is recursive, or a recursive step reads it.
     pub whole: Vec<bool>,
+    /// Per step: when it runs.
+    pub when: Vec<When>,
 }
 
 impl WarpPartition {
@@ -126,7 +132,9 @@ impl WarpPartition {
         }
         let top = parts.iter().map(|part| part.level).max().unwrap_or(0);
         let passed = passed(steps, &parts);
-        Self { parts, passed, column_depth: top + 2, whole: whole(steps) }
+        let whole = whole(steps);
+        let when = when(steps, forms, &whole, &passed);
+        Self { parts, passed, column_depth: top + 2, whole, when }
     }
 
     /// The parts in the order of the warps that run them. Warps w, w + 4, ... share a scheduler and its units for f64:
@@ -144,6 +152,21 @@ impl WarpPartition {
         // There and back again, so that the last of a round follows the first of the one before.
         order.chunks_mut(SCHEDULERS).skip(1).step_by(2).for_each(<[usize]>::reverse);
         order
+    }
+
+    /// The part whose warp brings the columns: the one that needs the least time for a bar, since all others wait for the
+    /// slowest.
+    pub fn fetcher(&self, forms: &[Form]) -> usize {
+        // Where no step runs at every bar, all run at the bars that are read.
+        let none = self.whole.iter().all(|whole| !whole);
+        let time = |part: &WarpPart| -> usize {
+            let of = |form: &Form| {
+                let waits = usize::from(divides(form)) + rings(form);
+                load(form, true) + WAIT * waits + form.means.as_ref().map_or(0, |means| means.load)
+            };
+            (part.first..part.end).filter(|at| none || self.whole[*at]).map(|at| of(&forms[at])).sum()
+        };
+        (0..self.parts.len()).min_by_key(|at| time(&self.parts[*at])).unwrap_or(0)
     }
 
     /// The highest level.
@@ -168,15 +191,22 @@ fn last_readers(steps: &KernelSteps) -> Vec<usize> {
 /// Registers that a step keeps from bar to bar. A history shared with another step is counted for each.
 fn registers_of(form: &Form, precision: Precision) -> usize {
     let means = form.means.as_ref().is_some_and(|means| means.ring.is_some());
-    let rings = form.rings.len() + usize::from(matches!(form.takes, Takes::Past(_))) + usize::from(means);
-    form.registers_in(precision) + RING_REGISTERS * rings
+    form.registers_in(precision) + RING_REGISTERS * (rings(form) + usize::from(means))
+}
+
+/// Whether it divides by any number.
+fn divides(form: &Form) -> bool {
+    form.divides == Some(Division::OfState)
+}
+
+/// Rings of a step, and the history that it looks back at.
+fn rings(form: &Form) -> usize {
+    form.rings.len() + usize::from(matches!(form.takes, Takes::Past(_)))
 }
 
 /// Approximate load of a step at every bar, in instructions; 0 for one that runs from the first wanted bar on.
 fn load(form: &Form, whole: bool) -> usize {
-    let looks_back = usize::from(matches!(form.takes, Takes::Past(_)));
-    let parts =
-        [2, 8 * usize::from(form.has_state), 25 * usize::from(form.divides), 15 * (form.rings.len() + looks_back)];
+    let parts = [2, 8 * usize::from(form.has_state), 25 * usize::from(divides(form)), 15 * rings(form)];
     if whole { parts.iter().sum() } else { 0 }
 }
 
@@ -240,6 +270,31 @@ fn whole(steps: &KernelSteps) -> Vec<bool> {
     whole
 }
 
+/// Per step: when it runs. What keeps nothing from bar to bar, and is neither looked back at nor passed to another part, is
+/// computed at wanted bars only if all of its readers are.
+fn when(steps: &KernelSteps, forms: &[Form], whole: &[bool], passed: &[Passed]) -> Vec<When> {
+    let first = |(at, form): (usize, &Form)| {
+        let keeps = form.has_state || !form.rings.is_empty() || form.means.is_some();
+        if whole[at] {
+            When::Every
+        } else if keeps || passed.iter().any(|passed| passed.step == at) {
+            When::Tail
+        } else {
+            When::Wanted
+        }
+    };
+    let mut when: Vec<When> = forms.iter().enumerate().map(first).collect();
+    for at in (0..when.len()).rev() {
+        let looks_back = matches!(forms[at].takes, Takes::Past(_));
+        for (number, input) in steps.steps[at].inputs.iter().enumerate() {
+            let Some(read) = input.step() else { continue };
+            let needed = if looks_back && number == 0 { when[at].min(When::Tail) } else { when[at] };
+            when[read] = when[read].min(needed);
+        }
+    }
+    when
+}
+
 /// Marks the inputs of `step`, transitively.
 fn mark(steps: &KernelSteps, whole: &mut [bool], step: usize) {
     let mut open = vec![step];
@@ -264,9 +319,12 @@ pub(crate) fn reach(steps: &KernelSteps, forms: &[Form], whole: &[bool]) -> usiz
         }
         let from = needed[at].saturating_add(forms[at].back);
         reach = reach.max(from);
-        for input in &step.inputs {
+        // What keeps nothing looks back at its first input only.
+        let looks_once = !forms[at].has_state && matches!(forms[at].takes, Takes::Past(_));
+        for (number, input) in step.inputs.iter().enumerate() {
             if let StepInput::Step(read) = *input {
-                needed[read] = needed[read].max(from);
+                let of_input = if looks_once && number > 0 { needed[at] } else { from };
+                needed[read] = needed[read].max(of_input);
             }
         }
     }

@@ -123,7 +123,7 @@ fn step(given: Given<'_>, values: &mut Values) -> String {
         is_settled: numbers[..form.ints.len()].join(", "),
         carry: [vec!["step".to_owned()], numbers].concat().join(", "),
     };
-    let divides = form.divides;
+    let divides = form.divides.is_some();
     let mut text = format!(
         "\nstatic_assert(sizeof(ChunkMap<{name}>) == {} * sizeof(double), \"words of a map\");\n{}STEP void @_step{at}(const \
          @_arguments& a, const Chunks& b) {{\n    const double* const series[] = {{{}}};\n    const int from = a.p[{row}];\n    \
@@ -189,7 +189,7 @@ impl Bars<'_> {
         };
         function("bool is_settled() const", &format!("return {is_settled};"));
         function("double next(const double* x)", &call("next", next));
-        if form.divides {
+        if form.divides.is_some() {
             let operands = format!("step.operands({next}, of, by);");
             function("void operands(const double* x, double& of, double& by) const", &operands);
             let arguments = format!("quotient, {next}");
