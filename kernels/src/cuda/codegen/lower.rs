@@ -77,10 +77,11 @@ pub enum LowerError {
 /// The form of each step.
 pub(crate) fn forms(steps: &KernelSteps, constants: Constants, precision: Precision) -> Result<Vec<Form>, LowerError> {
     let form = |step: &KernelStep| {
-        let by_whole = match (step.op, step.inputs.as_slice()) {
-            (Op::Binary(Binary::Divide), [_, StepInput::Constant(by)]) => Form::division_by(*by, precision),
+        let by = match step.inputs.as_slice() {
+            [_, StepInput::Constant(by)] if step.op == Op::Binary(Binary::Divide) => Some(*by),
             _ => None,
         };
+        let by_whole = by.and_then(|by| Form::division_by(by, precision));
         let form = match &step.averages {
             Some(averages) => Form::family(step.op, averages, constants, precision),
             None => by_whole.or_else(|| Form::of(step.op, step.inputs.len())),
