@@ -95,6 +95,7 @@ fn kernels_of_single_primitives_are_launched_together_and_give_the_cpus_bits() {
     let symbols = inputs(&program, &bars, &[]);
     let world = world("when=random seed=6", ExecutorOptions::default());
     let fused = Sequence::fused(&program).expect("every primitive");
+    let _letting_go = world.device.letting_go();
     fused.calls.iter().for_each(|call| world.device.hold(call.lowered.kernel.fingerprint));
     for from in [last_of(&symbols), vec![0; symbols.len()], last_of(&symbols)] {
         let want = bits(&evaluate_from(&program, &symbols, &from, &NoCancel).expect("not cancelled"));
@@ -233,6 +234,7 @@ fn what_is_kept_is_bounded() {
         program(&[text])
     };
     let first = Sequence::fused(&nested(5)).expect("a window");
+    let _letting_go = world.device.letting_go();
     first.calls.iter().for_each(|call| world.device.hold(call.lowered.kernel.fingerprint));
     for depth in 5..45 {
         let program = nested(depth);

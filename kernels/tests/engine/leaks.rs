@@ -83,6 +83,7 @@ fn nothing_is_left_after_thousands_of_batches() {
     let symbols = inputs(&nested, &bars, &[]);
     let world = world("when=random seed=9", ExecutorOptions::default());
     let fused = Sequence::fused(&nested).expect("a window");
+    let _letting_go = world.device.letting_go();
     fused.calls.iter().for_each(|call| world.device.hold(call.lowered.kernel.fingerprint));
     (0..4).for_each(|_| drop(last(&world, &nested, &symbols, "0").expect("a healthy device")));
     let (before, rss) = (world.device.counts(), resident_kib());

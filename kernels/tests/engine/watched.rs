@@ -27,6 +27,7 @@ pub struct Watched {
 struct Seen {
     held: BTreeSet<u128>,
     compiled: u64,
+    loaded: u64,
     launched: Vec<u128>,
 }
 
@@ -62,6 +63,11 @@ impl Watched {
         self.test.calls(function)
     }
 
+    /// Number of kernels that were loaded, or are being loaded: their code is in the cache.
+    pub fn loaded(&self) -> u64 {
+        self.seen().loaded
+    }
+
     /// Number of kernels compiled.
     pub fn compiled(&self) -> u64 {
         self.seen().compiled
@@ -81,6 +87,20 @@ impl Watched {
     pub fn let_go(&self) {
         self.seen().held.clear();
         self.let_go.notify_all();
+    }
+
+    /// Releases them when it is dropped: an executor waits for its compilations, also where an assertion fails.
+    pub fn letting_go(&self) -> LetGo<'_> {
+        LetGo(self)
+    }
+}
+
+/// See [`Watched::letting_go`].
+pub struct LetGo<'d>(&'d Watched);
+
+impl Drop for LetGo<'_> {
+    fn drop(&mut self) {
+        self.0.let_go();
     }
 }
 
@@ -191,6 +211,7 @@ impl Device for Watched {
     }
 
     fn load(&self, kernel: &Kernel, code: &[u8]) -> Result<Function, Fault> {
+        self.seen().loaded += 1;
         self.cuda.load(kernel, code)
     }
 
