@@ -88,7 +88,7 @@ constexpr double TINY = SHORT ? 0x1p-60 : 0x1p-700;
 // x over the whole number by[0]. by[1] is 1/by[0] and by[2] what that lacks, so that the two products are off by less than
 // 2^-105 of the quotient before they are rounded once; a quotient of a real by a whole number below 2^50 that is no
 // real is further from the middle between two. So it is rounded as by a division. x is not -0; where it is not finite
-// neither is the result; where its parts could be denormal, `tiny` is told.
+// neither is the result; where its parts could be denormal, `tiny` has to be given.
 //
 // Of floats, by[1] is 1/by[0] rounded once: a quotient that is off by less than two last places is corrected to less than one,
 // and from there what is left over, which is exact, gives the rounding of a division (Markstein).

@@ -1,6 +1,6 @@
 // Few symbols with long histories: the bars of a symbol are cut into chunks, and a lane is a chunk. See docs/adr/0019.
 //
-// What a chunk does to the state of a recursive step is told by a few numbers, its map. A first kernel makes the map of each
+// What a chunk does to the state of a recursive step is described by a few numbers, its map. A first kernel makes the map of each
 // chunk; in a second one each lane goes through the maps of the chunks before it, which gives it its state, and walks its bars
 // by the step itself. A map that does not hold for a state (while means are seeded, where numbers are huge or vanish) says so:
 // then that chunk is walked, by the step itself too.

@@ -142,8 +142,8 @@ struct Kaufman {
         // Factors of the slowest (30 bars) and the fastest (2 bars) mean.
         const real slow = (real)(2.0 / 31.0), span = (real)(2.0 / 3.0 - 2.0 / 31.0);
         const real change = x - far;
-        const real divided = change == 0 ? (real)0 : fabs(quotient);
-        const real efficiency = is_steady(change, noise) ? (real)1 : divided;
+        const real ratio = change == 0 ? (real)0 : fabs(quotient);
+        const real efficiency = is_steady(change, noise) ? (real)1 : ratio;
         const real root = efficiency * span + slow;
         return root * root;
     }

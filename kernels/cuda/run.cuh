@@ -6,7 +6,7 @@
 #pragma once
 #include "base.cuh"
 
-// What every kernel is told. `kernels/src/cuda/device/arguments.rs` writes the same fields in the same order.
+// What every kernel is given. `kernels/src/cuda/device/arguments.rs` writes the same fields in the same order.
 struct Run {
     // Output o of symbol lane l of group g: every bar at o*out_stride + (first_row[g] + t)*LANES + l, or the last bar at
     // o*out_stride + g*LANES + l.
@@ -127,7 +127,7 @@ struct Frame {
     // Whether values are wanted at bar `t`.
     __device__ __forceinline__ bool wants(int t) const { return run.all ? t < visible : t + 1 == visible; }
 
-    // Tells the value of output `output` at bar `t`, which is wanted. NaNs are canonical.
+    // Stores the value of output `output` at bar `t`, which is wanted. NaNs are canonical.
     __device__ __forceinline__ void put(int output, int t, real x) const {
         const i64 row = run.all ? first_row + t : (i64)group;
         run.out[(i64)output * run.out_stride + row * LANES + lane] = is_nan(x) ? na() : x;

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -376,10 +377,12 @@ fn a_commit_that_etcd_refuses_is_not_tried_again() {
     });
 }
 
-/// A proxy between a client and etcd; while `mute` is set no answers pass.
+/// A proxy between a client and etcd. No answers pass on the connections that it [mutes](Self::mute), until they are
+/// [cut](Self::cut) and made anew.
 struct Proxy {
     url: String,
-    mute: Arc<Mutex<bool>>,
+    /// The number of cuts so far, and connections with at most how many before them are mute.
+    cuts: Arc<(AtomicUsize, AtomicUsize)>,
     cut: tokio::sync::broadcast::Sender<()>,
 }
 
@@ -388,14 +391,17 @@ impl Proxy {
         let to = to.trim_start_matches("http://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let (mute, cut) = (Arc::new(Mutex::new(false)), tokio::sync::broadcast::channel(1).0);
-        let (muted, cuts) = (Arc::clone(&mute), cut.clone());
+        let (counts, cut) =
+            (Arc::new((AtomicUsize::new(0), AtomicUsize::new(0))), tokio::sync::broadcast::channel(1).0);
+        let (counted, cuts) = (Arc::clone(&counts), cut.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let Ok(server) = TcpStream::connect(&to).await else { continue };
                 let (mut from_client, mut to_client) = client.into_split();
                 let (mut from_server, mut to_server) = server.into_split();
-                let (muted, mut cut, mut cut_too) = (Arc::clone(&muted), cuts.subscribe(), cuts.subscribe());
+                let (mut cut, mut cut_too) = (cuts.subscribe(), cuts.subscribe());
+                let counts = Arc::clone(&counted);
+                let born = counts.0.load(Ordering::SeqCst);
                 tokio::spawn(async move {
                     tokio::select! {
                         _ = tokio::io::copy(&mut from_client, &mut to_server) => {}
@@ -409,7 +415,7 @@ impl Proxy {
                             read = from_server.read(&mut bytes) => read.unwrap_or(0),
                             _ = cut_too.recv() => 0,
                         };
-                        let silent = *muted.lock().unwrap();
+                        let silent = counts.1.load(Ordering::SeqCst) > born;
                         if read == 0 || (!silent && to_client.write_all(&bytes[..read]).await.is_err()) {
                             return;
                         }
@@ -417,7 +423,17 @@ impl Proxy {
                 });
             }
         });
-        Self { url, mute, cut }
+        Self { url, cuts: counts, cut }
+    }
+
+    /// No answer passes on a connection that is open now or made before the next cut.
+    fn mute(&self) {
+        self.cuts.1.store(self.cuts.0.load(Ordering::SeqCst) + 1, Ordering::SeqCst);
+    }
+
+    fn cut(&self) {
+        self.cuts.0.fetch_add(1, Ordering::SeqCst);
+        self.cut.send(()).unwrap();
     }
 }
 
@@ -429,7 +445,7 @@ fn a_commit_whose_answer_is_lost_is_tried_again_and_its_caller_reads_that_it_was
         let direct = EtcdStore::new(&etcd::endpoint()).unwrap();
         let store = Arc::new(EtcdStore::new(&proxy.url).unwrap());
         store.list(&key).await.expect("the way through the proxy works");
-        *proxy.mute.lock().unwrap() = true;
+        proxy.mute();
         let (caller, there) = (Arc::clone(&store), key.clone());
         let committing =
             tokio::spawn(async move { caller.commit(&[absent(&there)], vec![put(&there, "me, campaign 7")]).await });
@@ -439,8 +455,7 @@ fn a_commit_whose_answer_is_lost_is_tried_again_and_its_caller_reads_that_it_was
             }
         };
         tokio::time::timeout(BOUND, made).await.expect("it is applied although the answer is lost");
-        *proxy.mute.lock().unwrap() = false;
-        proxy.cut.send(()).unwrap();
+        proxy.cut();
         let committed = tokio::time::timeout(BOUND, committing).await.expect("in time").unwrap().unwrap();
         assert!(!committed.applied, "its second try finds what the first one wrote");
         let entry = store.get(&key).await.unwrap().expect("it is there");

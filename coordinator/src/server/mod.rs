@@ -75,7 +75,6 @@ pub use scans::{
 };
 pub use service::LISTED_MAX;
 pub use watched::{WATCHED_DATASETS_MAX, WatchedDataset};
-pub use work::work_remaining;
 
 /// Interval and timeout of pings to an idle client.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));

@@ -19,7 +19,6 @@ use super::dispatcher::Capacity;
 use super::proxy::Proxy;
 use super::scans::Environment;
 use super::service::{CoordinatorRole, CoordinatorService, Leader, of_address, of_leader};
-use super::work::work_remaining_on;
 use crate::scaler::{Demand, Goal, Reading, Sample};
 use crate::worker_class::{BACKEND_COUNTERS, counter_of};
 
@@ -94,7 +93,7 @@ async fn sample(environment: &Environment) -> [Sample; BACKEND_COUNTERS] {
     std::array::from_fn(|counter| {
         let Capacity { workers, threads } = capacity[counter];
         Sample {
-            work_s: work_remaining_on(counter).as_secs_f64(),
+            work_s: environment.dispatcher.work().on(counter).as_secs_f64(),
             done_s: environment.dispatcher.computed(counter).as_secs_f64(),
             expected_s: environment.dispatcher.expected(counter).as_secs_f64(),
             // A scan that may run on any backend is one of each.

@@ -4,6 +4,7 @@
 //! and removes it when dropped. Shares are counted by the backend that will do the work; scans that wait for workers and
 //! may run on any backend are work of each.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -11,42 +12,44 @@ use trawl_telemetry::metrics::catalogue::coordinator::WORK_REMAINING;
 
 use crate::worker_class::{BACKEND_COUNTERS, counter_of};
 
-/// Nanoseconds by [`counter_of`].
-static BY_BACKEND: [AtomicI64; BACKEND_COUNTERS] = [const { AtomicI64::new(0) }; BACKEND_COUNTERS];
-
-/// Estimated time of one core for all scans that run or wait at this coordinator; the metric
-/// `trawl_work_remaining_seconds`. 0 where it does not lead.
-pub fn work_remaining() -> Duration {
-    Duration::from_nanos(u64::try_from(WORK_REMAINING.get()).unwrap_or_default())
+/// The remaining work of one term; the metric `trawl_work_remaining_seconds` is the sum of all terms of the process.
+#[derive(Debug, Default)]
+pub(crate) struct RemainingWork {
+    /// Nanoseconds by [`counter_of`].
+    by_backend: [AtomicI64; BACKEND_COUNTERS],
 }
 
-/// The part of [`work_remaining`] that a backend may do, by [`counter_of`]; of all backends for 0.
-pub(crate) fn work_remaining_on(counter: usize) -> Duration {
-    let of = |counter: usize| u64::try_from(BY_BACKEND[counter].load(Ordering::Relaxed)).unwrap_or_default();
-    match counter {
-        0 => work_remaining(),
-        one => Duration::from_nanos(of(one).saturating_add(of(0))),
+impl RemainingWork {
+    /// Estimated time of one core for the scans that run or wait and that a backend may run, by [`counter_of`]; for all
+    /// scans for 0.
+    pub fn on(&self, counter: usize) -> Duration {
+        let of = |one: &AtomicI64| u64::try_from(one.load(Ordering::Relaxed)).unwrap_or_default();
+        Duration::from_nanos(match counter {
+            0 => self.by_backend.iter().fold(0, |sum, one| of(one).saturating_add(sum)),
+            one => of(&self.by_backend[one]).saturating_add(of(&self.by_backend[0])),
+        })
     }
 }
 
 /// A share of the remaining work; removed from the total when dropped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct WorkShare {
+    total: Arc<RemainingWork>,
     nanos: i64,
     counter: usize,
 }
 
 impl WorkShare {
     /// A share of `nanos` nanoseconds of one core, for a backend or for any.
-    pub fn of(nanos: u64, backend: Option<&str>) -> Self {
-        let mut share = Self::empty(counter_of(backend));
+    pub fn of(total: &Arc<RemainingWork>, nanos: u64, backend: Option<&str>) -> Self {
+        let mut share = Self::empty(total, counter_of(backend));
         share.set(nanos);
         share
     }
 
     /// No work yet, by [`counter_of`].
-    pub fn empty(counter: usize) -> Self {
-        Self { nanos: 0, counter }
+    pub fn empty(total: &Arc<RemainingWork>, counter: usize) -> Self {
+        Self { total: Arc::clone(total), nanos: 0, counter }
     }
 
     /// Changes the share to `nanos` nanoseconds.
@@ -54,7 +57,7 @@ impl WorkShare {
         let now = i64::try_from(nanos).unwrap_or(i64::MAX);
         let more = now.wrapping_sub(self.nanos);
         WORK_REMAINING.add(more);
-        BY_BACKEND[self.counter].fetch_add(more, Ordering::Relaxed);
+        self.total.by_backend[self.counter].fetch_add(more, Ordering::Relaxed);
         self.nanos = now;
     }
 }
@@ -71,20 +74,19 @@ mod tests {
 
     #[test]
     fn what_waits_and_what_runs_add_up_and_leave_nothing_behind() {
-        let before = work_remaining();
-        let on = |backend| work_remaining_on(counter_of(backend));
-        let (cpu, cuda) = (on(Some("cpu")), on(Some("cuda")));
-        let waits = WorkShare::of(2_000_000_000, None);
-        let mut runs = WorkShare::empty(counter_of(Some("cuda")));
+        let (term, other) = (Arc::new(RemainingWork::default()), Arc::new(RemainingWork::default()));
+        let seconds = |backend| term.on(counter_of(backend)).as_secs();
+        let waits = WorkShare::of(&term, 2_000_000_000, None);
+        let mut runs = WorkShare::empty(&term, counter_of(Some("cuda")));
         runs.set(5_000_000_000);
-        assert_eq!(work_remaining(), before + Duration::from_secs(7));
-        assert_eq!(on(None), work_remaining());
-        assert_eq!(on(Some("cpu")), cpu + Duration::from_secs(2), "what waits may run on any backend");
-        assert_eq!(on(Some("cuda")), cuda + Duration::from_secs(7));
+        assert_eq!(seconds(None), 7);
+        assert_eq!(seconds(Some("cpu")), 2, "what waits may run on any backend");
+        assert_eq!(seconds(Some("cuda")), 7);
+        assert_eq!(other.on(0), Duration::ZERO, "each term has its own");
         drop(waits);
         runs.set(1_000_000_000);
-        assert_eq!(work_remaining(), before + Duration::from_secs(1));
+        assert_eq!(seconds(None), 1);
         drop(runs);
-        assert_eq!(work_remaining(), before);
+        assert_eq!(seconds(None), 0);
     }
 }

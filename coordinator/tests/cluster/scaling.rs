@@ -89,7 +89,6 @@ async fn each_backend_is_scaled_for_the_work_that_it_may_do() {
         ..ScanCall::default()
     };
     let for_device = world.submit(call(Some("cuda")));
-    // Work is counted for the whole process: that of other tests passes.
     let device_only = async {
         while !active("cuda").await || active("cpu").await {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -35,7 +35,7 @@ use trawl_wire::{
 use trawl_worker::{References, ScanStep, StepKind, execution_class};
 
 /// Timeout of every wait in these tests.
-pub const BOUND: Duration = Duration::from_secs(30);
+pub const BOUND: Duration = Duration::from_secs(120);
 pub const CLUSTER: &str = "test";
 
 pub struct World {

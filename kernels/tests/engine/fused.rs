@@ -43,16 +43,19 @@ pub fn program(items: &[String]) -> Program {
     compile_expressions(&named, "test", &schema()).unwrap_or_else(|d| panic!("{items:?}: {}", d[0])).program().clone()
 }
 
+/// The next of Marsaglia's xorshift numbers; not after 0.
+fn next_random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
 /// Symbols of many lengths on a cent grid, flat stretches and bars without volume; some are dirty: missing values,
 /// infinities, prices that are huge, tiny, zero or negative.
 pub fn market(lengths: &[usize], seed: u64) -> Vec<Vec<Vec<f64>>> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut random = move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        ((state >> 11) % below) as i64
-    };
+    let mut random = move |below: u64| ((next_random(&mut state) >> 11) % below) as i64;
     let mut symbols = Vec::new();
     for (number, bars) in lengths.iter().enumerate() {
         let mut columns = vec![Vec::new(); COLUMNS.len()];
@@ -447,12 +450,7 @@ fn numbers_of_every_size(precision: Precision) -> Vec<Vec<Vec<f64>>> {
         1.8e-211,
     ];
     let mut state = 0x5eed_u64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = move || next_random(&mut state);
     let mut price = || match (random() % 4, precision) {
         (0, _) => EDGES[(random() >> 20) as usize % EDGES.len()],
         (1, _) => (random() % 1_000_000) as f64 / 100.0,

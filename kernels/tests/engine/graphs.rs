@@ -259,17 +259,25 @@ fn by_the_modelled_clock_a_graph_saves_what_its_launches_take() {
     let bars = market(&[1_700], 8);
     let symbols = inputs(&program, &bars, &[]);
     let from = last_of(&symbols);
-    let world = world("launch_us=20000 kernel_us=1000", with(true));
-    let computing: Vec<(f64, u64)> = (0..2)
-        .map(|_| {
+    // Whatever the host takes between two calls is added, so that only a run that is not interrupted has the exact time.
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        let world = world("launch_us=20000 kernel_us=1000", with(true));
+        let computing = [(); 2].map(|()| {
             let (_, launches, stages) = run(&world.executor, &program, &symbols, &from).expect("a healthy device");
             let kernels = stages.spans().iter().filter(|span| span.stage == EngineStage::Kernel);
-            (kernels.map(|span| (span.ended - span.started).as_secs_f64() * 1e3).sum(), launches.kernels)
-        })
-        .collect();
-    let [(single, kernels), (together, _)] = computing[..] else { panic!("two runs") };
-    let kernels = kernels as f64;
-    assert!((single - kernels * 21.0).abs() < 1.0 && (together - 20.0 - kernels).abs() < 1.0, "{single} {together}");
+            let ms: f64 = kernels.map(|span| (span.ended - span.started).as_secs_f64() * 1e3).sum();
+            (ms, launches.kernels as f64)
+        });
+        let [(single, kernels), (together, _)] = computing;
+        let beyond = [single - kernels * 21.0, together - 20.0 - kernels];
+        assert!(beyond.iter().all(|&ms| ms > -1.0), "{computing:?}");
+        if beyond.iter().all(|&ms| ms < 1.0) {
+            return;
+        }
+        seen.push(beyond);
+    }
+    panic!("milliseconds beyond what the launches take: {seen:?}");
 }
 
 #[test]

@@ -43,10 +43,6 @@ pub(super) fn unread_of<'e>(
     runs.iter().zip(entries).map(skipped).collect()
 }
 
-fn part_of<T>(all: &[T], part: std::ops::Range<usize>) -> &[T] {
-    all.get(part).unwrap_or_default()
-}
-
 fn picked_of<T: Clone>(all: &[T], places: &[usize]) -> Vec<T> {
     places.iter().filter_map(|at| all.get(*at).cloned()).collect()
 }
@@ -154,19 +150,18 @@ impl Dataset {
         newest: Option<u64>,
     ) -> Result<Vec<LoadedBars>, MarketError> {
         let (members, all, names) = (self.members(group), self.runs(group), self.names_of(group));
-        let picked;
-        let (places, runs, names) = match &only {
-            Only::All => (members, all, names),
+        let only_one;
+        let chosen = match &only {
+            Only::All => None,
             Only::Symbol(only) => {
-                let at = names.binary_search_by(|name| (**name).cmp(*only));
-                let one = at.map_or(0..0, |at| at..at + 1);
-                (part_of(members, one.clone()), part_of(all, one.clone()), part_of(names, one))
+                only_one = names.binary_search_by(|name| (**name).cmp(*only)).ok();
+                Some(only_one.as_slice())
             }
-            Only::Part(part) => {
-                picked = (picked_of(members, part), picked_of(all, part), picked_of(names, part));
-                (&*picked.0, &*picked.1, &*picked.2)
-            }
+            Only::Part(part) => Some(*part),
         };
+        let picked = chosen.map(|part| (picked_of(members, part), picked_of(all, part), picked_of(names, part)));
+        let (places, runs, names) =
+            picked.as_ref().map_or((members, all, names), |(places, runs, names)| (places, runs, names));
         if places.is_empty() {
             return Ok(Vec::new());
         }

@@ -7,6 +7,7 @@ use trawl_tests::cluster::{Cluster, Options};
 use trawl_tests::etcd;
 use trawl_tests::http::{JSON, Server, connect, events, request};
 use trawl_tests::process::Background;
+use trawl_tests::scrape::{self, Samples};
 use trawl_tests::wait;
 
 use super::{CONDITION, long_scan, market, scan};
@@ -240,7 +241,9 @@ fn questions_about_an_answer_are_about_the_bars_that_it_is_of() {
 fn a_full_server_refuses_and_a_stopping_one_finishes() {
     let home = market();
     let limits = ["--scans-running-max", "1", "--scans-waiting-max", "1", "--drain-timeout-s", "100"];
-    let server = Server::start(&home, &limits);
+    let mut server = Server::start(&home, &[&limits[..], &["--metrics", "0"]].concat());
+    let metrics = scrape::address_of(&mut server.process);
+    let requests = || Samples::of(&metrics).get("trawl_http_requests_total");
     let id = text(&server.post("/v1/scans", &long_scan()).expect(202).json()["scan"]).to_owned();
     let state = |id: &str| server.get(&format!("/v1/scans/{id}")).json()["state"].clone();
     wait::until(BOUND, || (state(&id) == "running").then_some(())).expect("it runs");
@@ -249,8 +252,9 @@ fn a_full_server_refuses_and_a_stopping_one_finishes() {
     assert_eq!(refused.headers["retry-after"], "5");
     // Whoever waits for an answer gets it, although the server was asked to stop.
     let (address, path) = (server.address.clone(), format!("/v1/scans/{waiting}/answer?wait_s=60"));
+    let before = requests();
     let answered = std::thread::spawn(move || request(&address, "GET", &path, &[], b""));
-    std::thread::sleep(Duration::from_millis(300));
+    wait::until(BOUND, || (requests() > before).then_some(())).expect("it is read");
     request(&server.address, "DELETE", &format!("/v1/scans/{id}"), &[], b"").expect(200);
     server.process.signal("TERM");
     answered.join().expect("a reply").expect(200);

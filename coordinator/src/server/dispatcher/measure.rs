@@ -1,6 +1,7 @@
 //! Metrics of the dispatcher. Observes every command of the scheduler and every ending, and changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use trawl_telemetry::metrics::catalogue::coordinator::{
@@ -15,11 +16,11 @@ use super::workers::RegisteredWorker;
 use super::{State, Submission};
 use crate::scheduler::{AttemptId, Command, Event, Loss, Piece, Purpose, ScanId};
 use crate::server::attempt::Ending;
-use crate::server::work::WorkShare;
+use crate::server::work::{RemainingWork, WorkShare};
 use crate::worker_class::{BACKEND_COUNTERS, counter_of};
 
 /// State of the metrics.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Meter {
     /// Per attempt: when it was sent, and its trace.
     sent: BTreeMap<AttemptId, (Instant, Option<TraceId>)>,
@@ -28,10 +29,16 @@ pub(super) struct Meter {
     /// Remaining work, in estimated nanoseconds of one core, as of the last update.
     left: u64,
     /// The same, as shares of the reported total, by [`counter_of`].
-    work: Vec<WorkShare>,
+    work: [WorkShare; BACKEND_COUNTERS],
 }
 
 impl Meter {
+    /// Nothing yet; the work is counted in `work`.
+    pub fn new(work: &Arc<RemainingWork>) -> Self {
+        let work = std::array::from_fn(|counter| WorkShare::empty(work, counter));
+        Self { sent: BTreeMap::new(), scans: BTreeMap::new(), left: 0, work }
+    }
+
     /// Records that a scan is submitted.
     pub fn submitted(&mut self, scan: ScanId, submission: &Submission) {
         let trace = submission.trace.as_ref().and_then(|trace| trace_of(&trace.traceparent));
@@ -113,9 +120,6 @@ impl Meter {
         let total = left.iter().fold(0u64, |sum, &nanos| sum.saturating_add(nanos));
         WORK_ENDED.add(self.left.saturating_sub(total));
         self.left = total;
-        if self.work.is_empty() {
-            self.work.extend((0..BACKEND_COUNTERS).map(WorkShare::empty));
-        }
         self.work.iter_mut().zip(left).for_each(|(share, nanos)| share.set(nanos));
         let (mut counts, mut threads) = ([0i64; WorkerState::COUNT], 0);
         for worker in workers {

@@ -28,6 +28,7 @@ use trawl_wire::{ErrorKind, Failure, SegmentResult, pb};
 use super::attempt::{AttemptEvent, Found};
 use super::heartbeat::Heartbeat;
 use super::transit_bytes::{TRANSIT_BYTES_MAX, TransitBytes, TransitPermit};
+use super::work::RemainingWork;
 use crate::membership::Member;
 use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
@@ -174,6 +175,7 @@ enum Ask {
 #[derive(Clone)]
 pub(crate) struct Dispatcher {
     asks: mpsc::Sender<Ask>,
+    work: Arc<RemainingWork>,
     computed: Arc<Computed>,
     /// How often results of a worker turned out to be wrong, or unconfirmed after the end of their scan.
     doubts: Arc<AtomicU64>,
@@ -224,19 +226,25 @@ impl Dispatcher {
         let (events, incoming) = mpsc::channel(INBOX_MAX);
         let (runs, running) = watch::channel(());
         let state = State::new(limits, (connector, epoch), heartbeat, (events, asks.downgrade()));
+        let work = Arc::clone(&state.work);
         let (computed, doubts) = (Arc::clone(&state.computed), Arc::clone(&state.doubts));
         tokio::spawn(async move {
             // Dropped when the task ends in any way.
             let _runs = runs;
             state.run(asked, incoming, members).await;
         });
-        Self { asks, computed, doubts, running }
+        Self { asks, work, computed, doubts, running }
     }
 
     /// How often results turned out to be wrong, or unconfirmed after the end of their scan. Whenever it grows, answers that were computed before
     /// are not certain any more.
     pub fn doubts(&self) -> u64 {
         self.doubts.load(Ordering::Acquire)
+    }
+
+    /// The remaining work of this term. Scans that wait for admission add theirs.
+    pub fn work(&self) -> &Arc<RemainingWork> {
+        &self.work
     }
 
     /// Time of one core estimated for the results in [`Self::computed`].
@@ -389,6 +397,7 @@ struct State {
     transit: Arc<TransitBytes>,
     asks: mpsc::WeakSender<Ask>,
     /// Read by the handles.
+    work: Arc<RemainingWork>,
     computed: Arc<Computed>,
     doubts: Arc<AtomicU64>,
 }
@@ -400,6 +409,7 @@ impl State {
         heartbeat: Heartbeat,
         (events, asks): (mpsc::Sender<AttemptEvent>, mpsc::WeakSender<Ask>),
     ) -> Self {
+        let work = Arc::default();
         Self {
             started: Instant::now(),
             heartbeat,
@@ -420,12 +430,13 @@ impl State {
             checks: Arc::new(Semaphore::new(check::CHECKS_AT_ONCE)),
             ended: VecDeque::new(),
             next: 1,
-            meter: measure::Meter::default(),
+            meter: measure::Meter::new(&work),
             pace: holdings::LoadPace::default(),
             events,
             transit: TransitBytes::new(TRANSIT_BYTES_MAX),
             // Weak, so that the task does not keep itself alive.
             asks,
+            work,
             computed: Arc::default(),
             doubts: Arc::default(),
         }

@@ -201,7 +201,7 @@ async fn run(
     }
     while scan.placement().is_none() {
         let needs = needs_of(environment, scan, &prepared);
-        let waits = WorkShare::of(prepared.cost_ns(), needs.backend.as_deref());
+        let waits = WorkShare::of(environment.dispatcher.work(), prepared.cost_ns(), needs.backend.as_deref());
         let snapshot = prepared.dataset_reference();
         drop(prepared);
         placed(environment, scan, &needs).await?;
@@ -227,7 +227,8 @@ async fn run(
         }
         None => {
             let backend = scan.backend(environment.default_backend.as_deref());
-            let (asked, waits) = (Instant::now(), WorkShare::of(prepared.cost_ns(), backend.as_deref()));
+            let asked = Instant::now();
+            let waits = WorkShare::of(environment.dispatcher.work(), prepared.cost_ns(), backend.as_deref());
             let snapshot = prepared.dataset_reference();
             scan.log.push(Event::Accepted(accepted(scan, &prepared)));
             // Beyond a budget, compiled plans do not occupy memory while their scans wait.

@@ -115,7 +115,7 @@ fn lower(
     over_chunks: bool,
     precision: Precision,
 ) -> Result<Lowered, LowerError> {
-    let reach = reach(steps, forms, &parts.whole);
+    let reach = reach(steps, forms, &parts.when);
     let text = text::write(steps, forms, parts, over_chunks, precision);
     let kernel = kernel(&text, parts.parts.len(), steps.columns, steps.outputs.len())?;
     Ok(Lowered { kernel, values: text.values, reach, gives_maps: false })

@@ -218,7 +218,7 @@ impl Writer<'_> {
         }
         self.out.push_str("    copies_end();\n}\n");
         bodies.iter().for_each(|body| self.out.push_str(body));
-        let whole = self.parts.whole.iter().any(|whole| *whole);
+        let whole = self.parts.when.contains(&When::Every);
         let _ = write!(
             self.out,
             "\nextern \"C\" __global__ void __launch_bounds__({threads}, TRAWL_BLOCKS) @(const __grid_constant__ @_arguments a) {{\n    \

@@ -68,9 +68,7 @@ pub(crate) struct WarpPartition {
     pub passed: Vec<Passed>,
     /// Number of tiles of each column that are kept.
     pub column_depth: usize,
-    /// Per step: whether it runs from the first bar: it is recursive, or a recursive step reads it.
-    pub whole: Vec<bool>,
-    /// Per step: when it runs.
+    /// Per step: when it runs; at every bar what is recursive, and what a recursive step reads.
     pub when: Vec<When>,
 }
 
@@ -132,9 +130,8 @@ impl WarpPartition {
         }
         let top = parts.iter().map(|part| part.level).max().unwrap_or(0);
         let passed = passed(steps, &parts);
-        let whole = whole(steps);
-        let when = when(steps, forms, &whole, &passed);
-        Self { parts, passed, column_depth: top + 2, whole, when }
+        let when = when(steps, forms, &passed);
+        Self { parts, passed, column_depth: top + 2, when }
     }
 
     /// The parts in the order of the warps that run them. Warps w, w + 4, ... share a scheduler and its units for f64:
@@ -158,13 +155,13 @@ impl WarpPartition {
     /// slowest.
     pub fn fetcher(&self, forms: &[Form]) -> usize {
         // Where no step runs at every bar, all run at the bars that are read.
-        let none = self.whole.iter().all(|whole| !whole);
+        let none = !self.when.contains(&When::Every);
         let time = |part: &WarpPart| -> usize {
             let of = |form: &Form| {
                 let waits = usize::from(divides(form)) + rings(form);
                 load(form, true) + WAIT * waits + form.means.as_ref().map_or(0, |means| means.load)
             };
-            (part.first..part.end).filter(|at| none || self.whole[*at]).map(|at| of(&forms[at])).sum()
+            (part.first..part.end).filter(|at| none || self.when[*at] == When::Every).map(|at| of(&forms[at])).sum()
         };
         (0..self.parts.len()).min_by_key(|at| time(&self.parts[*at])).unwrap_or(0)
     }
@@ -272,7 +269,8 @@ fn whole(steps: &KernelSteps) -> Vec<bool> {
 
 /// Per step: when it runs. What keeps nothing from bar to bar, and is neither looked back at nor passed to another part, is
 /// computed at wanted bars only if all of its readers are.
-fn when(steps: &KernelSteps, forms: &[Form], whole: &[bool], passed: &[Passed]) -> Vec<When> {
+fn when(steps: &KernelSteps, forms: &[Form], passed: &[Passed]) -> Vec<When> {
+    let whole = whole(steps);
     let first = |(at, form): (usize, &Form)| {
         let keeps = form.has_state || !form.rings.is_empty() || form.means.is_some();
         if whole[at] {
@@ -310,11 +308,11 @@ fn mark(steps: &KernelSteps, whole: &mut [bool], step: usize) {
 }
 
 /// Look-back of steps with finite windows, in bars before the first wanted one, accumulated along their readers.
-pub(crate) fn reach(steps: &KernelSteps, forms: &[Form], whole: &[bool]) -> usize {
+pub(crate) fn reach(steps: &KernelSteps, forms: &[Form], when: &[When]) -> usize {
     let mut needed = vec![0usize; steps.steps.len()];
     let mut reach = 0;
     for (at, step) in steps.steps.iter().enumerate().rev() {
-        if whole[at] {
+        if when[at] == When::Every {
             continue;
         }
         let from = needed[at].saturating_add(forms[at].back);
