@@ -32,6 +32,7 @@ mod names;
 mod needs;
 mod op;
 mod op_facts;
+mod operators;
 mod parse;
 pub mod program;
 mod resolve;

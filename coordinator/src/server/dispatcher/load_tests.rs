@@ -3,17 +3,21 @@
 //!
 //! `benches/scheduler.sh` runs it in its full size; otherwise it is small, and a test like others.
 
+use tokio::sync::oneshot;
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{BACKEND_CPU, NoCancel};
 use trawl_market::{Store, SynthOptions, Timeframe, synthesise};
 use trawl_plan::ScanDocument;
 use trawl_security::{Expect, Role};
+use trawl_terms::Priority;
 use trawl_wire::limits::PROTOCOL_VERSION;
-use trawl_wire::{StepInputV1, WorkerRecord, envelope};
+use trawl_wire::{SegmentResult, StepInputV1, WorkerRecord, envelope, pb};
 use trawl_worker::{References, ScanStep, StepKind, execution_class};
 
 use super::*;
-use crate::prepare::prepare;
+use crate::prepare::{PreparedScan, prepare};
+use crate::scan_steps::Passes;
+use crate::scheduler::Outcome;
 use crate::server::attempt::{Ending, PieceReply, Ticket};
 
 /// Variable with the sizes of the benchmark: symbols, scans, and numbers of workers, such as `64000 20 10,100,1000`.

@@ -1,13 +1,15 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
-//! `workers`: the registered workers; `roster`: what scans ask of them together; `holdings`: what they report to hold; `check`: reads this process's own copy of the
+//! `handle`: how others ask it; `news`: what scans give it and hear from it; `workers`: the registered workers; `roster`: what scans ask of them together; `holdings`: what they report to hold; `check`: reads this process's own copy of the
 //! data; `attempts`: which run, and where; `send`: requests to workers; `replies`: what comes back; `tracked`: spans and log lines of attempts; `measure`: metrics. A dispatcher lives
 //! as long as its coordinator's term.
 
 mod attempts;
 mod check;
+mod handle;
 mod holdings;
 mod measure;
+mod news;
 mod replies;
 mod roster;
 mod send;
@@ -19,26 +21,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use trawl_security::Connector;
-use trawl_terms::Priority;
-use trawl_wire::{ErrorKind, Failure, SegmentResult, pb};
+use trawl_wire::{ErrorKind, Failure};
 
 use super::attempt::{AttemptEvent, Found};
 use super::heartbeat::Heartbeat;
-use super::transit_bytes::{TRANSIT_BYTES_MAX, TransitBytes, TransitPermit};
+use super::transit_bytes::{TRANSIT_BYTES_MAX, TransitBytes};
 use super::work::RemainingWork;
 use crate::membership::Member;
-use crate::planner::ShardSpec;
-use crate::prepare::PreparedScan;
-use crate::report::{RunPurpose, SegmentRun};
-use crate::scan_steps::Passes;
 use crate::scheduler::{
-    AttemptId, Check, ClassId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Request, ScanId,
-    Scheduler, WorkerId,
+    AttemptId, ClassId, Command, DELIVERED_KEPT, Event, HostId, Limits, Piece, Request, ScanId, Scheduler, WorkerId,
 };
 use crate::worker_class::{BACKEND_COUNTERS, ClassNeeds, WorkerClass, counter_of};
+use handle::{Ask, Computed, LeaveAsked, WorkerContact};
+pub(crate) use handle::{Capacity, Dispatcher};
+pub(crate) use news::{News, Submission, Submitted};
 use tracked::{History, Tracked};
 use workers::RegisteredWorker;
 
@@ -53,291 +52,6 @@ const PING_BACK_OFF_MAX: Duration = Duration::from_secs(5);
 
 /// The reason of a symbol that kills workers. Part of the answer, so it does not name any worker.
 const POISONED: &str = "evaluating this symbol kills the worker that does it";
-
-/// A message from the dispatcher to one scan; their number is bounded by the scan's segments and attempts.
-#[derive(Debug)]
-pub(crate) enum News {
-    Started {
-        attempt: AttemptId,
-        worker: String,
-        segments: Vec<u32>,
-        purpose: RunPurpose,
-        /// How long its segments waited for a worker.
-        queued: Duration,
-        slow_after: Option<Duration>,
-    },
-    Timed {
-        attempt: AttemptId,
-        timings: Box<pb::ShardTimings>,
-    },
-    Over {
-        attempt: AttemptId,
-        ending: String,
-    },
-    Result {
-        piece: Piece,
-        result: SegmentResult,
-        digest: Digest,
-        envelope: pb::Envelope,
-        run: SegmentRun,
-        replaces: bool,
-        /// Kept until the result is where it stays.
-        transit: Option<TransitPermit>,
-    },
-    Failed {
-        piece: Piece,
-        failure: Failure,
-        attempts: u32,
-        /// The worker that reported the failure or sent what cannot be used; empty if none did.
-        worker: String,
-    },
-    WorkerLost {
-        worker: String,
-    },
-    Contested {
-        segment: u32,
-    },
-    Quarantined {
-        worker: String,
-    },
-    /// The class it waits for because no worker serves it; `None` once one does.
-    Waits(Option<String>),
-    /// No worker has served its class for long, and workers of another class could run it: it is to begin anew.
-    OtherClass,
-    End(Outcome),
-}
-
-impl News {
-    /// Takes out a result's share of the bytes under way.
-    pub fn take_transit(&mut self) -> Option<TransitPermit> {
-        match self {
-            Self::Result { transit, .. } => transit.take(),
-            _ => None,
-        }
-    }
-}
-
-/// A step of a scan, as submitted to the dispatcher.
-pub(crate) struct Submission {
-    pub scan_name: String,
-    /// Generation of the scan.
-    pub generation: u32,
-    pub prepared: Arc<PreparedScan>,
-    /// Segments to run; the others already have results.
-    pub segments: Arc<BTreeSet<u32>>,
-    /// Index of the step, from 0.
-    pub number: u32,
-    /// The steps of the scan, of which this is the current one.
-    pub passes: Arc<Passes>,
-    pub shards: ShardSpec,
-    pub priority: Priority,
-    /// Hash of its caller's name.
-    pub caller: u64,
-    /// Whether it waits without limit while no worker serves its class.
-    pub waits: bool,
-    /// The classes that it may run in.
-    pub needs: ClassNeeds,
-    /// How long its class may be without workers before it moves to another.
-    pub class_patience: Duration,
-    /// Time at which it ends, finished or not.
-    pub deadline: Option<Instant>,
-    /// Parent of every shard's span.
-    pub trace: Option<pb::TraceContext>,
-    /// Whether the stages of every shard are in its trace.
-    pub profile: bool,
-    pub news: mpsc::UnboundedSender<News>,
-}
-
-/// The immediate reply to a submission.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Submitted {
-    pub scan: ScanId,
-    pub shards: usize,
-    /// Number of threads of all workers.
-    pub threads: u32,
-}
-
-enum Ask {
-    Submit(Box<Submission>, oneshot::Sender<Submitted>),
-    Choose(ClassNeeds, oneshot::Sender<Option<WorkerClass>>),
-    WorkerOf(WorkerClass, oneshot::Sender<Option<WorkerContact>>),
-    Cancel(ScanId),
-    List { all: bool, reply: oneshot::Sender<Vec<pb::WorkerInfo>> },
-    Capacity(oneshot::Sender<[Capacity; BACKEND_COUNTERS]>),
-    Leave { id: String, reply: oneshot::Sender<Option<LeaveAsked>> },
-    Answers { id: String, boot: String },
-    Silent { id: String, boot: String },
-    Holds { id: String, boot: String, report: Box<pb::CacheReport> },
-    Checked { scan: ScanId, piece: Piece, found: Check },
-}
-
-/// A cheap handle. The dispatcher ends when the last one is dropped.
-#[derive(Clone)]
-pub(crate) struct Dispatcher {
-    asks: mpsc::Sender<Ask>,
-    work: Arc<RemainingWork>,
-    computed: Arc<Computed>,
-    /// How often results of a worker turned out to be wrong, or unconfirmed after the end of their scan.
-    doubts: Arc<AtomicU64>,
-    /// Closed once the task has ended.
-    running: watch::Receiver<()>,
-}
-
-/// The workers that receive work, of all backends or of one.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Capacity {
-    pub workers: u32,
-    pub threads: u32,
-}
-
-/// Computing time of accepted results in this term, by the [`counter_of`] their workers' backends.
-#[derive(Debug, Default)]
-struct Computed {
-    /// As reported by workers, in microseconds.
-    reported_us: [AtomicU64; BACKEND_COUNTERS],
-    /// As estimated, in nanoseconds.
-    expected_ns: [AtomicU64; BACKEND_COUNTERS],
-}
-
-/// The sum of all counters for 0, else one of them.
-fn counted(counters: &[AtomicU64; BACKEND_COUNTERS], counter: usize) -> u64 {
-    match counter {
-        0 => counters.iter().fold(0, |sum, one| sum.saturating_add(one.load(Ordering::Relaxed))),
-        one => counters[one].load(Ordering::Relaxed),
-    }
-}
-
-impl Dispatcher {
-    /// Completes when the task ends: after the last handle is dropped, or earlier if the task fails.
-    pub async fn ended(&self) {
-        let mut running = self.running.clone();
-        while running.changed().await.is_ok() {}
-    }
-
-    /// Starts the task; `members` receives changes from [`super::membership::follow`], `connector` connects to workers,
-    /// `epoch` is that of the term. Each tick is a beat of `heartbeat`.
-    pub fn start(
-        limits: Limits,
-        members: mpsc::Receiver<Member>,
-        (connector, epoch): (Connector, i64),
-        heartbeat: Heartbeat,
-    ) -> Self {
-        let (asks, asked) = mpsc::channel(INBOX_MAX);
-        let (events, incoming) = mpsc::channel(INBOX_MAX);
-        let (runs, running) = watch::channel(());
-        let state = State::new(limits, (connector, epoch), heartbeat, (events, asks.downgrade()));
-        let work = Arc::clone(&state.work);
-        let (computed, doubts) = (Arc::clone(&state.computed), Arc::clone(&state.doubts));
-        tokio::spawn(async move {
-            // Dropped when the task ends in any way.
-            let _runs = runs;
-            state.run(asked, incoming, members).await;
-        });
-        Self { asks, work, computed, doubts, running }
-    }
-
-    /// How often results turned out to be wrong, or unconfirmed after the end of their scan. Whenever it grows, answers that were computed before
-    /// are not certain any more.
-    pub fn doubts(&self) -> u64 {
-        self.doubts.load(Ordering::Acquire)
-    }
-
-    /// The remaining work of this term. Scans that wait for admission add theirs.
-    pub fn work(&self) -> &Arc<RemainingWork> {
-        &self.work
-    }
-
-    /// Time of one core estimated for the results in [`Self::computed`].
-    pub fn expected(&self, counter: usize) -> Duration {
-        Duration::from_nanos(counted(&self.computed.expected_ns, counter))
-    }
-
-    /// Time of one core that workers of a backend, by [`counter_of`], report for accepted results in this term; of all
-    /// workers for 0.
-    pub fn computed(&self, counter: usize) -> Duration {
-        Duration::from_micros(counted(&self.computed.reported_us, counter))
-    }
-
-    /// Submits a step of a scan; news follow on its channel. `None` if the dispatcher has ended.
-    pub async fn submit(&self, submission: Submission) -> Option<Submitted> {
-        let (reply, replied) = oneshot::channel();
-        self.asks.send(Ask::Submit(Box::new(submission), reply)).await.ok()?;
-        replied.await.ok()
-    }
-
-    /// The class for a scan that starts now; `None` if no worker serves one that it may run in.
-    pub async fn choose(&self, needs: ClassNeeds) -> Option<WorkerClass> {
-        let (reply, replied) = oneshot::channel();
-        let _ = self.asks.send(Ask::Choose(needs, reply)).await;
-        replied.await.ok().flatten()
-    }
-
-    /// Asks a worker of a class for the fingerprint of the plan that it compiles a scan's document to; `None` if no worker
-    /// of the class serves.
-    ///
-    /// # Errors
-    /// Why that worker cannot run the document, or does not answer.
-    pub async fn plan_of(&self, class: &WorkerClass, prepared: &PreparedScan) -> Option<Result<String, Failure>> {
-        let (reply, replied) = oneshot::channel();
-        let _ = self.asks.send(Ask::WorkerOf(class.clone(), reply)).await;
-        let WorkerContact { channel, epoch, protocol_version } = replied.await.ok()??;
-        let request = pb::ShardRequest {
-            protocol_version,
-            document_json: prepared.document.to_json(),
-            dataset: prepared.dataset_reference(),
-            as_of_us: prepared.as_of,
-            execution_class: Some(prepared.class().into()),
-            adjustment: prepared.identity.adjustment.clone(),
-            epoch,
-            ..pb::ShardRequest::default()
-        };
-        Some(super::attempt::plan_of(channel, request).await)
-    }
-
-    /// Cancels a scan.
-    pub async fn cancel(&self, scan: ScanId) {
-        let _ = self.asks.send(Ask::Cancel(scan)).await;
-    }
-
-    /// The workers that receive work, or `all` registered ones.
-    pub async fn list(&self, all: bool) -> Vec<pb::WorkerInfo> {
-        let (reply, replied) = oneshot::channel();
-        let _ = self.asks.send(Ask::List { all, reply }).await;
-        replied.await.unwrap_or_default()
-    }
-
-    /// What receives work, by [`counter_of`]; of all backends at 0.
-    pub async fn capacity(&self) -> [Capacity; BACKEND_COUNTERS] {
-        let (reply, replied) = oneshot::channel();
-        let _ = self.asks.send(Ask::Capacity(reply)).await;
-        replied.await.unwrap_or_default()
-    }
-
-    /// Asks a worker to leave; returns how many shards it still has. `None` if there is no such worker.
-    ///
-    /// # Errors
-    /// The worker's error, or why it could not be asked.
-    pub async fn ask_to_leave(&self, id: String) -> Option<Result<u32, tonic::Status>> {
-        let (reply, replied) = oneshot::channel();
-        let _ = self.asks.send(Ask::Leave { id, reply }).await;
-        let LeaveAsked { channel, epoch, shards_in_flight } = replied.await.ok()??;
-        Some(super::attempt::ask_to_leave(channel, epoch).await.map(|()| shards_in_flight))
-    }
-}
-
-/// What a call to a worker needs besides its message.
-struct WorkerContact {
-    channel: tonic::transport::Channel,
-    epoch: i64,
-    protocol_version: u32,
-}
-
-/// A request to ask a worker to leave.
-struct LeaveAsked {
-    channel: tonic::transport::Channel,
-    epoch: i64,
-    shards_in_flight: u32,
-}
 
 struct Scan {
     submission: Submission,
