@@ -137,14 +137,14 @@ struct Kaufman {
         b = divides ? noise : (real)1;
     }
 
-    // The share of the way to x that the mean goes.
+    // The share of the way to x that the mean goes. Where nothing is divided, the quotient is 1.
     static __device__ __forceinline__ real pace(real quotient, real x, real far, real noise) {
         // Factors of the slowest (30 bars) and the fastest (2 bars) mean.
         const real slow = (real)(2.0 / 31.0), span = (real)(2.0 / 3.0 - 2.0 / 31.0);
         const real change = x - far;
-        const real ratio = change == 0 ? (real)0 : fabs(quotient);
-        const real efficiency = is_steady(change, noise) ? (real)1 : ratio;
-        const real root = efficiency * span + slow;
+        const bool none = (change == 0) & !is_steady(change, noise);
+        // The change, not 0: for a constant the compiler makes branches, one bar after the other.
+        const real root = fabs(none ? change : quotient) * span + slow;
         return root * root;
     }
 
@@ -155,6 +155,18 @@ struct Kaufman {
         mean = here ? moved : mean;
         return only(mean, here);
     }
+
+    // The same where there is a mean: a shorter way from bar to bar. A mean that is NaN stays so, which `is_begun` tells of all bars
+    // since.
+    __device__ __forceinline__ real with_quotient_begun(real quotient, real x, real before, real far, real noise) {
+        const real moved = (x - mean) * pace(quotient, x, far, noise) + mean;
+        const bool here = is_here(before, x - far, noise);
+        mean = here ? moved : mean;
+        return only(mean, here);
+    }
+    __device__ __forceinline__ bool is_begun() const { return !is_nan(mean); }
+    // Of a lane without bars, whose mean nobody asks for: any mean is one that has begun.
+    __device__ __forceinline__ void begin() { mean = 0; }
 
     __device__ __forceinline__ real next(real x, real before, real far, real noise) {
         real a, b;

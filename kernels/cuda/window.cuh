@@ -55,16 +55,17 @@ constexpr int READ_AHEAD = 4;
 template <class Left>
 STEP void put_tails(const Ring& ring, int p, Left left) {
     int j = Block::last(p, ring);
+    // First what a number of whole reads ahead leaves over.
 #pragma unroll 1
-    for (; j >= READ_AHEAD; j -= READ_AHEAD) {
+    for (; j % READ_AHEAD != 0; --j) ring[j] = left(ring[j], j);
+#pragma unroll 1
+    for (; j > 0; j -= READ_AHEAD) {
         real values[READ_AHEAD];
 #pragma unroll
         for (int k = 0; k < READ_AHEAD; ++k) values[k] = ring[j - k];
 #pragma unroll
         for (int k = 0; k < READ_AHEAD; ++k) ring[j - k] = left(values[k], j - k);
     }
-#pragma unroll 1
-    for (; j > 0; --j) ring[j] = left(ring[j], j);
 }
 
 template <bool MEAN>
@@ -94,6 +95,43 @@ struct WindowTotal {
         ring[block.at] = x;
         block.next(p);
         return total_about<MEAN>(anchor, tail + head, p, share);
+    }
+
+    // N bars side by side, one of which begins a block; N < p.
+    template <int N>
+    __device__ __forceinline__ void next_begins(const real (&x)[N], real (&out)[N], int p, real share, const Ring& ring) {
+        // The bar that begins a block, and its value.
+        const int begin = block.begins() ? 0 : p - block.at;
+        real first = x[0];
+        int slot[N + 1];
+        real before[N];
+        slot[0] = block.at;
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+            slot[k + 1] = slot[k] + 1 == p ? 0 : slot[k] + 1;
+            before[k] = ring[slot[k + 1]];
+            first = k == begin ? x[k] : first;
+        }
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+            if (k < begin) ring[slot[k]] = x[k];
+        }
+        real sum = 0;
+        put_tails(ring, p, [&](real value, int) { return sum = sum + (value - first); });
+        const real none = 0;
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+            const real after = ring[slot[k + 1]];
+            const real left = k < begin ? (k + 1 == begin ? none : before[k]) : after;
+            anchor = k == begin ? first : anchor;
+            head = (k == begin ? none : head) + (x[k] - anchor);
+            out[k] = total_about<MEAN>(anchor, left + head, p, share);
+        }
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+            if (k >= begin) ring[slot[k]] = x[k];
+        }
+        block.at = slot[N];
     }
 };
 

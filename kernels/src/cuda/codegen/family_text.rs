@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::cuda::codegen::averages::Means;
-use crate::cuda::codegen::part_text::{Body, Shared, Statement, When};
+use crate::cuda::codegen::part_text::{Body, Shared};
 use crate::cuda::codegen::ring_slots::RingSlots;
+use crate::cuda::codegen::statement::{Statement, When};
 use crate::cuda::codegen::step_abi::{Form, Takes};
 use crate::cuda::codegen::steps::StepInput;
 use crate::cuda::codegen::text::Writer;

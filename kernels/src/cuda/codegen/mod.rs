@@ -10,6 +10,8 @@ pub(super) mod number;
 pub(super) mod one_bar;
 pub(super) mod part_text;
 pub(super) mod ring_slots;
+pub(super) mod side_by_side;
+pub(super) mod statement;
 pub(super) mod step_abi;
 pub(super) mod steps;
 pub(super) mod tables;

@@ -3,18 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::cuda::codegen::step_abi::Division;
+use crate::cuda::codegen::side_by_side::{indent, side_by_side};
+use crate::cuda::codegen::statement::{INSIDE, Kind, NEXT, Statement, When};
 use crate::cuda::codegen::steps::StepInput;
-
-/// Placeholder in the code of a bar for the function that advances a step by one bar: the general one, or the one for
-/// steps past their seed.
-pub(crate) const NEXT: &str = "$next";
-
-/// As [`NEXT`], for a window in blocks: the general function, or the one for bars that do not begin a block.
-pub(crate) const INSIDE: &str = "$inside";
-
-/// Placeholder in a condition for the number of bars processed side by side.
-pub(crate) const TOGETHER: &str = "$together";
 
 /// Bars side by side in the loop that runs at most bars: steps of neighbouring bars overlap, and their divisions.
 const SIDE_BY_SIDE: usize = 2;
@@ -22,84 +13,6 @@ const SIDE_BY_SIDE: usize = 2;
 /// As [`SIDE_BY_SIDE`], for parts of at most [`FEW_LINES`] statements: registers are left for more bars.
 const SIDE_BY_SIDE_FEW: usize = 4;
 const FEW_LINES: usize = 24;
-
-/// When a statement runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum When {
-    /// At every bar.
-    Every,
-    /// From the first bar on at which finite windows are needed.
-    Tail,
-    /// At bars whose values are wanted: no later bar depends on it.
-    Wanted,
-}
-
-/// A statement in the code of a bar.
-#[derive(Debug, Clone)]
-pub(crate) struct Statement {
-    text: String,
-    /// Number of divisions on the path to its inputs.
-    stage: usize,
-    kind: Kind,
-    /// Index of the history that it reads or writes: bars side by side need all of these in one stage.
-    history: Option<usize>,
-}
-
-#[derive(Debug, Clone)]
-enum Kind {
-    /// Reads a column, or a series of another part.
-    Load,
-    Plain,
-    /// A step that divides: its result is one stage after its inputs.
-    Divided(Divided),
-    /// Runs bar by bar only.
-    Fixed,
-}
-
-/// A step that divides.
-#[derive(Debug, Clone)]
-pub(crate) struct Divided {
-    pub step: usize,
-    /// What its functions are called on: its state, or a type.
-    pub owner: String,
-    pub arguments: String,
-    pub division: Division,
-}
-
-impl Divided {
-    /// The line that makes its quotient the short way.
-    fn quotient(&self) -> String {
-        let Self { step, owner, arguments, division } = self;
-        match division {
-            Division::OfState => format!("real q{step} = quotient_short(o{step}, d{step}, usual);"),
-            Division::ByWhole => {
-                format!("real q{step} = {owner}quotient(o{step}, {arguments}, usual);")
-            }
-        }
-    }
-}
-
-impl Statement {
-    pub fn load(text: String) -> Self {
-        Self { text, stage: 0, kind: Kind::Load, history: None }
-    }
-
-    pub fn of(stage: usize, text: String) -> Self {
-        Self { text, stage, kind: Kind::Plain, history: None }
-    }
-
-    pub fn of_history(self, history: usize) -> Self {
-        Self { history: Some(history), ..self }
-    }
-
-    pub fn fixed(text: String) -> Self {
-        Self { text, stage: 0, kind: Kind::Fixed, history: None }
-    }
-
-    pub fn divided(stage: usize, divided: Divided, text: String) -> Self {
-        Self { kind: Kind::Divided(divided), ..Self::of(stage, text) }
-    }
-}
 
 /// Code of a part by when it runs ([`When`]).
 #[derive(Default)]
@@ -225,6 +138,7 @@ impl Loop {
         let every = joined(&body.every, "next_settled");
         let bar = format!("const int t = tile * {} + i, at = i * LANES + b.lane;\n", self.tile);
         let mut text = String::from("int i = 0;\n");
+        let mut rest = String::new();
         if !body.has_no_tail() {
             text.push_str("const int tail = b.before_tail(tile);\n");
         }
@@ -234,23 +148,14 @@ impl Loop {
         } else {
             let single = format!("{bar}{every}");
             let together = self.together(&body.every);
-            match self.side_by_side(&body.every, together) {
+            match side_by_side(&body.every, together, self.tile, &body.blocks) {
                 Some(bars) => {
                     let _ = writeln!(text, "for (; i + {together} <= {until}; i += {together}) {{");
-                    let inside = bars.replace(INSIDE, "next_inside");
-                    if body.blocks.is_empty() {
-                        indent(&mut text, 1, &inside);
-                    } else {
-                        let blocks = body.blocks.join(" && ").replace(TOGETHER, &together.to_string());
-                        let _ = writeln!(text, "    if ({blocks}) {{");
-                        indent(&mut text, 2, &inside);
-                        text.push_str("    } else {\n");
-                        indent(&mut text, 2, &bars.replace(INSIDE, "next"));
-                        text.push_str("    }\n");
-                    }
-                    let _ = writeln!(text, "}}\nfor (; i < {until}; ++i) {{");
-                    indent(&mut text, 1, &single);
+                    indent(&mut text, 1, &bars);
                     text.push_str("}\n");
+                    let _ = writeln!(rest, "for (; i < {until}; ++i) {{");
+                    indent(&mut rest, 1, &single);
+                    rest.push_str("}\n");
                 }
                 // One loop without unrolling: the code of families fills the instruction caches.
                 None => {
@@ -266,15 +171,20 @@ impl Loop {
                 }
             }
         }
-        if !body.has_no_tail() {
-            text.push_str("for (; i < bars; ++i) {\n");
-            indent(&mut text, 1, &bar);
-            indent(&mut text, 1, &every);
-            // In its own scope: it may load again what is loaded at every bar.
-            text.push_str("    {\n");
-            indent(&mut text, 2, &body.tail_text("t"));
-            text.push_str("    }\n}\n");
+        if body.has_no_tail() {
+            return text + &rest;
         }
+        rest.push_str("for (; i < bars; ++i) {\n");
+        indent(&mut rest, 1, &bar);
+        indent(&mut rest, 1, &every);
+        // In its own scope: it may load again what is loaded at every bar.
+        rest.push_str("    {\n");
+        indent(&mut rest, 2, &body.tail_text("t"));
+        rest.push_str("    }\n}\n");
+        // In most tiles nothing is left: one question instead of one for each loop.
+        text.push_str("if (i < bars) {\n");
+        indent(&mut text, 1, &rest);
+        text.push_str("}\n");
         text
     }
 
@@ -282,73 +192,6 @@ impl Loop {
     fn together(&self, lines: &[Statement]) -> usize {
         let most = if lines.len() <= FEW_LINES { SIDE_BY_SIDE_FEW } else { SIDE_BY_SIDE };
         most.min(self.tile)
-    }
-
-    /// Several bars at once: first their loads, then stage by stage, with the bars in order within a stage; between
-    /// stages their divisions side by side, with a single test whether all of them may take the fast path. `None` if
-    /// bars must run in order.
-    fn side_by_side(&self, lines: &[Statement], together: usize) -> Option<String> {
-        let mut stages: BTreeMap<usize, usize> = BTreeMap::new();
-        let is_apart = |line: &Statement| match line.history {
-            _ if matches!(line.kind, Kind::Fixed) => true,
-            Some(history) => *stages.entry(history).or_insert(line.stage) != line.stage,
-            None => false,
-        };
-        if together < 2 || lines.iter().any(is_apart) {
-            return None;
-        }
-        let mut text = String::new();
-        for bar in 0..together {
-            let _ = writeln!(
-                text,
-                "const int t_{bar} = tile * {} + i + {bar}, at_{bar} = (i + {bar}) * LANES + b.lane;",
-                self.tile
-            );
-        }
-        let (loads, steps): (Vec<&Statement>, Vec<&Statement>) =
-            lines.iter().partition(|line| matches!(line.kind, Kind::Load));
-        for bar in 0..together {
-            loads.iter().for_each(|line| text += &(of_bar(&line.text, bar) + "\n"));
-        }
-        let last = steps.iter().map(|line| line.stage + 1).max().unwrap_or(0);
-        for stage in 0..=last {
-            for bar in 0..together {
-                for line in &steps {
-                    match &line.kind {
-                        Kind::Divided(Divided { step, owner, arguments, .. }) if line.stage + 1 == stage => {
-                            let made = format!("const real v{step} = {owner}with_quotient(q{step}, {arguments});\n");
-                            text += &of_bar(&made, bar);
-                        }
-                        Kind::Divided(Divided { step, owner, arguments, .. }) if line.stage == stage => {
-                            let made =
-                                format!("real o{step}, d{step};\n{owner}operands({arguments}, o{step}, d{step});\n");
-                            text += &of_bar(&made, bar);
-                        }
-                        Kind::Plain if line.stage == stage => text += &(of_bar(&line.text, bar) + "\n"),
-                        _ => {}
-                    }
-                }
-            }
-            let places: Vec<(&Divided, usize)> = steps
-                .iter()
-                .filter(|line| line.stage == stage)
-                .filter_map(|line| if let Kind::Divided(divided) = &line.kind { Some(divided) } else { None })
-                .flat_map(|divided| (0..together).map(move |bar| (divided, bar)))
-                .collect();
-            if places.is_empty() {
-                continue;
-            }
-            let _ = writeln!(text, "bool usual{stage} = true;");
-            for (divided, bar) in &places {
-                text += &(of_bar(&divided.quotient(), *bar).replace("usual", &format!("usual{stage}")) + "\n");
-            }
-            let _ = writeln!(text, "if (!usual{stage}) {{");
-            for (Divided { step, .. }, bar) in &places {
-                let _ = writeln!(text, "    q{step}_{bar} = o{step}_{bar} / d{step}_{bar};");
-            }
-            text.push_str("}\n");
-        }
-        Some(text.replace(NEXT, "next_settled"))
     }
 
     /// The bars of a tile where a step may be at its seed.
@@ -387,32 +230,6 @@ impl Loop {
 /// Joins statements bar by bar. `next`: the function called on a step that may be past its seed.
 fn joined(lines: &[Statement], next: &str) -> String {
     lines.iter().map(|line| line.text.replace(NEXT, next).replace(INSIDE, "next") + "\n").collect()
-}
-
-/// A statement with names specific to one of several bars: values, arrays of values, bar number and index in the tile.
-fn of_bar(text: &str, bar: usize) -> String {
-    let mut out = String::with_capacity(text.len() + 8);
-    let mut rest = text;
-    while let Some(begin) = rest.find(|c: char| c.is_ascii_alphabetic() || c == '_') {
-        out.push_str(&rest[..begin]);
-        let after = &rest[begin..];
-        let end = after.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(after.len());
-        let name = &after[..end];
-        out.push_str(name);
-        let numbered = name.len() > 1 && name[1..].bytes().all(|c| c.is_ascii_digit());
-        let member = rest[..begin].ends_with('.');
-        if !member && (name == "t" || name == "at" || numbered && name.starts_with(['v', 'x', 'a', 'q', 'o', 'd'])) {
-            let _ = write!(out, "_{bar}");
-        }
-        rest = &after[end..];
-    }
-    out + rest
-}
-
-fn indent(text: &mut String, levels: usize, lines: &str) {
-    for line in lines.lines() {
-        let _ = writeln!(text, "{:1$}{line}", "", 4 * levels);
-    }
 }
 
 /// A ring of past values that one part keeps for several families of averages; each value is stored twice, so that

@@ -48,6 +48,9 @@ pub(crate) enum Takes {
 pub(crate) enum Division {
     /// Of its state, by any number.
     OfState,
+    /// Of its state, which is a mean: also `with_quotient_begun`, of a mean that there is, and `is_begun`, whether there was one at
+    /// all bars since; `begin` gives lanes without bars one.
+    OfMean,
     /// Of `DividedByWhole`, by a whole number that the host knows: it has a `quotient` of its own.
     ByWhole,
 }
@@ -75,6 +78,8 @@ pub(crate) struct Form {
     pub divides: Option<Division>,
     /// Whether it begins blocks of its period (its first integer); at other bars `next_inside` suffices.
     pub blocks: bool,
+    /// Whether it also has `next_begins`, for several bars at once of which one begins a block.
+    pub begins_together: bool,
     /// Whether its numbers are `f64` whatever the kernel's are, as on the CPU: its rings and its parameters too.
     pub wide: bool,
     /// Whether its result is a condition: of comparisons a `Truth`, which takes no number.
@@ -98,6 +103,7 @@ impl Form {
             settles: false,
             divides: None,
             blocks: false,
+            begins_together: false,
             wide: false,
             is_condition: false,
         }
@@ -221,7 +227,8 @@ impl Form {
                     ("WindowTotal<false>", "WindowShort<false>")
                 };
                 let few = || Self::state(short, 6).ints([p]).back(p as usize - 1);
-                let form = if p <= SHORT_WINDOW_BARS { few() } else { Self::window(long, 5, p, 1).in_blocks() };
+                let many = || Self { begins_together: true, ..Self::window(long, 5, p, 1).in_blocks() };
+                let form = if p <= SHORT_WINDOW_BARS { few() } else { many() };
                 form.doubles([share(p)])
             }
             Op::WeightedMean(p) => {
@@ -262,7 +269,7 @@ impl Form {
             Op::WilderSum(p) => Self::state("WilderSum", 4).ints([p]).doubles([share(p)]).settling(),
             Op::WilderTotal(p) => Self::state("WilderTotal", 3).ints([p]).wide(),
             Op::WilderRatio(p) => Self::state("WilderRatio", 4).ints([p]).doubles([share(p)]).settling().dividing(),
-            Op::Kaufman => Self::state("Kaufman", 2).dividing(),
+            Op::Kaufman => Self { divides: Some(Division::OfMean), ..Self::state("Kaufman", 2) },
             Op::Cumulative => Self::state("Cumulative", 4),
             Op::Product => Self::state("Product", 2).wide(),
             Op::Previous => Self::state("Previous", 2),

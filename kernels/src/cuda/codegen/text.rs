@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use crate::Precision;
 use crate::cuda::codegen::number::{number_bytes, row_bytes, rows_of_slot};
-use crate::cuda::codegen::part_text::{Body, Divided, INSIDE, Loop, NEXT, Shared, Statement, TOGETHER, When};
+use crate::cuda::codegen::part_text::{Body, Loop, Shared};
 use crate::cuda::codegen::ring_slots::RingSlots;
-use crate::cuda::codegen::step_abi::{Form, Table, Takes};
+use crate::cuda::codegen::statement::{Divided, INSIDE, NEXT, Statement, TOGETHER, When, Window};
+use crate::cuda::codegen::step_abi::{Division, Form, Table, Takes};
 use crate::cuda::codegen::steps::{KernelSteps, StepInput};
 use crate::cuda::codegen::warp_partition::{WarpPart, WarpPartition};
 
@@ -394,6 +395,10 @@ impl Writer<'_> {
             };
             let _ = writeln!(body.states, "{} s{at};", form.name);
             let _ = writeln!(body.starts, "s{at}.start({from}, {first});");
+            if form.divides == Some(Division::OfMean) && whole {
+                // A lane without bars would do every group of bars twice.
+                let _ = writeln!(body.starts, "if (b.visible == 0) s{at}.begin();");
+            }
         }
         if form.settles {
             let ints: Vec<String> = (0..form.ints.len()).map(|i| format!("a.p[{}]", first_int + i)).collect();
@@ -418,6 +423,10 @@ impl Writer<'_> {
         let history = body.histories.iter().position(|(kept, _)| Some(kept) == source);
         let line = match form.divides {
             Some(division) => Statement::divided(stage, Divided { step: at, owner, arguments, division }, text),
+            None if form.begins_together && whole => {
+                let window = Window { step: at, input: given[0].clone(), arguments: given[1..].join(", ") };
+                Statement::window(stage, window, text)
+            }
             None => Statement::of(stage, text),
         };
         let line = match history {

@@ -7,7 +7,7 @@
 use trawl_plan::graph::Op;
 
 use crate::Precision;
-use crate::cuda::codegen::part_text::When;
+use crate::cuda::codegen::statement::When;
 use crate::cuda::codegen::step_abi::{Division, Form, Takes};
 use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
 
@@ -193,7 +193,7 @@ fn registers_of(form: &Form, precision: Precision) -> usize {
 
 /// Whether it divides by any number.
 fn divides(form: &Form) -> bool {
-    form.divides == Some(Division::OfState)
+    matches!(form.divides, Some(Division::OfState | Division::OfMean))
 }
 
 /// Rings of a step, and the history that it looks back at.
