@@ -156,8 +156,8 @@ struct Kaufman {
         return only(mean, here);
     }
 
-    // The same where there is a mean: a shorter way from bar to bar. A mean that is NaN stays so, which `is_begun` tells of all bars
-    // since.
+    // The same where there is a mean: a shorter way from bar to bar. A mean that is NaN stays so, so that `is_begun` holds for
+    // all bars since.
     __device__ __forceinline__ real with_quotient_begun(real quotient, real x, real before, real far, real noise) {
         const real moved = (x - mean) * pace(quotient, x, far, noise) + mean;
         const bool here = is_here(before, x - far, noise);

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use trawl_plan::graph::SHORT_WINDOW_BARS;
+
 use crate::cuda::codegen::side_by_side::{indent, side_by_side};
 use crate::cuda::codegen::statement::{INSIDE, Kind, NEXT, Statement, When};
 use crate::cuda::codegen::steps::StepInput;
@@ -13,6 +15,9 @@ const SIDE_BY_SIDE: usize = 2;
 /// As [`SIDE_BY_SIDE`], for parts of at most [`FEW_LINES`] statements: registers are left for more bars.
 const SIDE_BY_SIDE_FEW: usize = 4;
 const FEW_LINES: usize = 24;
+
+// Bars side by side are fewer than those of a window in blocks, so that at most one of them begins a block.
+const _: () = assert!(SIDE_BY_SIDE <= SIDE_BY_SIDE_FEW && SIDE_BY_SIDE_FEW as u32 <= SHORT_WINDOW_BARS);
 
 /// Code of a part by when it runs ([`When`]).
 #[derive(Default)]
