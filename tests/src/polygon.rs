@@ -132,6 +132,10 @@ fn converse(stream: &TcpStream, shared: &Mutex<State>) -> Option<()> {
     }
     let (status, body, cut, delay) = {
         let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_gone(stream) {
+            // The last request of a client that was killed is no request of the next one.
+            return None;
+        }
         state.requests += 1;
         let faults = state.faults.clone();
         if faults.silent_after > 0 && state.answered >= faults.silent_after {
@@ -172,6 +176,20 @@ fn converse(stream: &TcpStream, shared: &Mutex<State>) -> Option<()> {
         return None;
     }
     Some(())
+}
+
+/// Whether the client has ended. It keeps its side of a connection open until it has read the answer.
+fn is_gone(stream: &TcpStream) -> bool {
+    let look = || {
+        stream.set_nonblocking(true)?;
+        let seen = stream.peek(&mut [0]);
+        stream.set_nonblocking(false)?;
+        seen
+    };
+    match look() {
+        Ok(bytes) => bytes == 0,
+        Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+    }
 }
 
 fn error(message: &str) -> Value {
