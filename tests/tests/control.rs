@@ -381,9 +381,16 @@ fn a_commit_that_etcd_refuses_is_not_tried_again() {
 /// [cut](Self::cut) and made anew.
 struct Proxy {
     url: String,
-    /// The number of cuts so far, and connections with at most how many before them are mute.
-    cuts: Arc<(AtomicUsize, AtomicUsize)>,
+    counts: Arc<Counts>,
     cut: tokio::sync::broadcast::Sender<()>,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// How often connections were cut.
+    cuts: AtomicUsize,
+    /// Connections that were made after fewer cuts than this are mute.
+    mute_before: AtomicUsize,
 }
 
 impl Proxy {
@@ -391,8 +398,7 @@ impl Proxy {
         let to = to.trim_start_matches("http://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let (counts, cut) =
-            (Arc::new((AtomicUsize::new(0), AtomicUsize::new(0))), tokio::sync::broadcast::channel(1).0);
+        let (counts, cut) = (Arc::new(Counts::default()), tokio::sync::broadcast::channel(1).0);
         let (counted, cuts) = (Arc::clone(&counts), cut.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -401,7 +407,7 @@ impl Proxy {
                 let (mut from_server, mut to_server) = server.into_split();
                 let (mut cut, mut cut_too) = (cuts.subscribe(), cuts.subscribe());
                 let counts = Arc::clone(&counted);
-                let born = counts.0.load(Ordering::SeqCst);
+                let born = counts.cuts.load(Ordering::SeqCst);
                 tokio::spawn(async move {
                     tokio::select! {
                         _ = tokio::io::copy(&mut from_client, &mut to_server) => {}
@@ -415,7 +421,7 @@ impl Proxy {
                             read = from_server.read(&mut bytes) => read.unwrap_or(0),
                             _ = cut_too.recv() => 0,
                         };
-                        let silent = counts.1.load(Ordering::SeqCst) > born;
+                        let silent = counts.mute_before.load(Ordering::SeqCst) > born;
                         if read == 0 || (!silent && to_client.write_all(&bytes[..read]).await.is_err()) {
                             return;
                         }
@@ -423,16 +429,16 @@ impl Proxy {
                 });
             }
         });
-        Self { url, cuts: counts, cut }
+        Self { url, counts, cut }
     }
 
     /// No answer passes on a connection that is open now or made before the next cut.
     fn mute(&self) {
-        self.cuts.1.store(self.cuts.0.load(Ordering::SeqCst) + 1, Ordering::SeqCst);
+        self.counts.mute_before.store(self.counts.cuts.load(Ordering::SeqCst) + 1, Ordering::SeqCst);
     }
 
     fn cut(&self) {
-        self.cuts.0.fetch_add(1, Ordering::SeqCst);
+        self.counts.cuts.fetch_add(1, Ordering::SeqCst);
         self.cut.send(()).unwrap();
     }
 }

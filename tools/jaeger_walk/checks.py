@@ -78,7 +78,7 @@ def readme_walk(stage):
     claim(
         f"{README} 5.2",
         "the longest `shard` has `trawl.worker`, `trawl.segments`, `trawl.queue_ms`, and `trawl.ending=stopped`",
-        ", ".join(f"{value}" for value in marks.values()),
+        ", ".join(f"{value:.3g}" if isinstance(value, float) else f"{value}" for value in marks.values()),
         None not in marks.values() and marks["trawl.worker"] == "slow-worker" and marks["trawl.ending"] == "stopped",
     )
     caches = {tag(s, "trawl.cache") for s in traces.shards(trace) if tag(s, "trawl.ending") == "done"}

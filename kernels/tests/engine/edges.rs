@@ -61,6 +61,21 @@ fn each_window_alone_has_seen_enough_at_the_last_bar() {
 }
 
 #[test]
+fn means_and_windows_alone_begin_at_any_bar_of_a_group() {
+    // So long that the last bars need nothing of the first ones: most bars are run in groups. Values are missing at the beginning,
+    // for a tile and more, and most lanes have no bars.
+    let lengths: Vec<usize> = (206..213).collect();
+    let mut bars = market(&lengths, 8);
+    for (symbol, columns) in bars.iter_mut().enumerate() {
+        columns.iter_mut().flat_map(|column| column.iter_mut().take(23 * symbol)).for_each(|value| *value = f64::NAN);
+    }
+    let plans: Vec<(String, Program)> = ["kama(close,10)", "sma(close,5) - ema(close,3)", "ema(sma(close,9),3)"]
+        .map(|item| (item.to_owned(), program(&[item.to_owned()])))
+        .into();
+    held(&plans, &bars);
+}
+
+#[test]
 fn windows_longer_than_every_history_have_no_value() {
     held(&plans(64), &market(&[40, 39, 33, 32, 17, 16, 15, 2, 1], 5));
 }

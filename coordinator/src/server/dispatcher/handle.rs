@@ -51,7 +51,7 @@ pub(crate) struct Capacity {
     pub threads: u32,
 }
 
-/// Computing time of accepted results in this term, by the [`counter_of`] their workers' backends.
+/// Computing time of accepted results in this term, by the [`counter_of`](crate::worker_class::counter_of) their workers' backends.
 #[derive(Debug, Default)]
 pub(super) struct Computed {
     /// As reported by workers, in microseconds.
@@ -113,7 +113,7 @@ impl Dispatcher {
         Duration::from_nanos(counted(&self.computed.expected_ns, counter))
     }
 
-    /// Time of one core that workers of a backend, by [`counter_of`], report for accepted results in this term; of all
+    /// Time of one core that workers of a backend, by [`counter_of`](crate::worker_class::counter_of), report for accepted results in this term; of all
     /// workers for 0.
     pub fn computed(&self, counter: usize) -> Duration {
         Duration::from_micros(counted(&self.computed.reported_us, counter))
@@ -167,7 +167,7 @@ impl Dispatcher {
         replied.await.unwrap_or_default()
     }
 
-    /// What receives work, by [`counter_of`]; of all backends at 0.
+    /// What receives work, by [`counter_of`](crate::worker_class::counter_of); of all backends at 0.
     pub async fn capacity(&self) -> [Capacity; BACKEND_COUNTERS] {
         let (reply, replied) = oneshot::channel();
         let _ = self.asks.send(Ask::Capacity(reply)).await;

@@ -1,8 +1,9 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
-//! `handle`: how others ask it; `news`: what scans give it and hear from it; `workers`: the registered workers; `roster`: what scans ask of them together; `holdings`: what they report to hold; `check`: reads this process's own copy of the
-//! data; `attempts`: which run, and where; `send`: requests to workers; `replies`: what comes back; `tracked`: spans and log lines of attempts; `measure`: metrics. A dispatcher lives
-//! as long as its coordinator's term.
+//! `handle`: how others ask it; `news`: what scans give it and hear from it; `workers`: the registered workers; `roster`: what scans ask
+//! of them together; `holdings`: what they report to hold; `check`: reads this process's own copy of the data; `attempts`: which run, and
+//! where; `send`: requests to workers; `replies`: what comes back; `tracked`: spans and log lines of attempts; `measure`: metrics. A
+//! dispatcher lives as long as its coordinator's term.
 
 mod attempts;
 mod check;
