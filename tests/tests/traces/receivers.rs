@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use trawl_tests::collectors::{PrintedSpan, Rotel};
 use trawl_tests::otlp::Sink;
-use trawl_tests::tls_receiver::TlsReceiver;
+use trawl_tests::tls_receiver::{Asked, TlsReceiver};
 
 #[test]
 fn a_receiver_of_another_project_accepts_the_same_tree_by_grpc_and_by_http() {
@@ -66,14 +66,19 @@ fn http_uses_tls_with_the_trusted_ca_and_the_headers_of_the_variables() {
     );
     let trusting = [&variables[..], &[("OTEL_EXPORTER_OTLP_CERTIFICATE", ca.as_str())]].concat();
     let ended = embedded(&home, &trusting);
-    let asked = wait_for("request", || receiver.asked().into_iter().next());
-    assert_eq!(asked.line, "POST /v1/traces HTTP/1.1");
-    let header = |name: &str| asked.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
-    assert_eq!(header("content-type"), Some("application/x-protobuf"));
-    assert_eq!(header("authorization"), Some("Bearer sesame"));
-    let holds = |text: &str| asked.body.windows(text.len()).any(|window| window == text.as_bytes());
+    // A scan that takes long is sent in several requests.
+    let holds = |text: &str| {
+        let is_in = |asked: &Asked| asked.body.windows(text.len()).any(|window| window == text.as_bytes());
+        receiver.asked().iter().any(is_in)
+    };
     for text in ["scan", "kernel", "screening", "lab", "trawl.scan.mode"] {
-        assert!(holds(text), "{text} is not in what was sent");
+        wait_for(text, || holds(text).then_some(()));
+    }
+    for asked in receiver.asked() {
+        assert_eq!(asked.line, "POST /v1/traces HTTP/1.1");
+        let header = |name: &str| asked.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
+        assert_eq!(header("content-type"), Some("application/x-protobuf"));
+        assert_eq!(header("authorization"), Some("Bearer sesame"));
     }
     assert!(!holds("trawl-worker") && !format!("{}{}", ended.stdout, ended.stderr).contains("sesame"));
     // Nothing is sent to an untrusted receiver, and the scan is not affected.
