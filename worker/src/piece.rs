@@ -71,10 +71,12 @@ impl<'a> StageRun<'a> {
 
     /// As [`Self::trim`]; on the CPU without what comes before all that is read of a whole history. Long histories of unequal length
     /// then end side by side, and series are not made for bars that nobody reads.
-    fn shortened(&self, p: usize, axis: &Axis<'_>, from: usize) -> Trim {
+    pub fn shortened(&self, p: usize, axis: &Axis<'_>, from: usize) -> Trim {
         match self.engine {
             Engine::Cpu if self.plan.history.is_none() => {
                 let first = self.executables[p].shortened_begin(from);
+                let forgotten = self.forgetting.filter(|_| first < axis.bars.unread);
+                let first = forgotten.map_or(first, |forgetting| forgetting.begin(axis.bars.unread));
                 Trim { given: first, there: first }
             }
             _ => self.trim(p, axis, from),

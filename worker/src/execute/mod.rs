@@ -4,6 +4,7 @@
 //! of attempts, caches or networks.
 
 mod batched;
+mod ends;
 mod error;
 mod newest;
 mod panel;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
-use trawl_kernels::{Cancel, Engine, Precision};
+use trawl_kernels::{Cancel, Engine, Forgetting, Precision};
 use trawl_market::{Adjustment, Dataset, LoadedBars, MarketError, Series, TimeMicros, Vintage, higher_bars};
 use trawl_plan::frame::{BarSize, Frame};
 use trawl_plan::{Input, Plan};
@@ -231,7 +232,12 @@ impl ScanSource {
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<SegmentResult, ExecuteError> {
-        self.run_over(step, input, bars, references, cancel, stages)?.of(segment)
+        match self.forgetting(step).filter(|_| bars.iter().any(|bars| bars.unread > 0)) {
+            Some(forgetting) => {
+                self.run_over_ends((segment, forgetting), step, input, bars, references, cancel, stages)?.of(segment)
+            }
+            None => self.run_over(step, input, bars, references, cancel, stages)?.of(segment),
+        }
     }
 
     /// Runs one step over loaded bars.
@@ -244,8 +250,23 @@ impl ScanSource {
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<StepOutput, ExecuteError> {
+        self.run_forgetting(None, step, input, bars, references, cancel, stages)
+    }
+
+    /// As [`Self::run_over`]; with a `forgetting` that was shown for all of the bars, those that were not read count for nothing.
+    #[allow(clippy::too_many_arguments)]
+    fn run_forgetting(
+        &self,
+        forgetting: Option<&Forgetting>,
+        step: ScanStep,
+        input: &StepInputV1,
+        bars: &[LoadedBars],
+        references: &References,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<StepOutput, ExecuteError> {
         let (begun, times) = (Instant::now(), [self.as_of]);
-        let shared = StepRun::new(self, step, input, &times, references)?;
+        let shared = StepRun::new(self, step, input, &times, references)?.forgetting(forgetting);
         let axes = shared.axes(bars)?;
         self.run_along(&shared, &axes, bars.len(), begun, cancel, stages)
     }

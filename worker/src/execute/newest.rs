@@ -10,6 +10,8 @@ use trawl_wire::StepInputV1;
 use super::{ExecuteError, ScanSource, ScanStep};
 use crate::stage_run::{StageRun, Trim};
 
+/// Histories are so many times as long as the ends of them that are tried alone.
+const ENDS_MIN_TIMES: u64 = 2;
 /// No row is needed.
 const NONE: usize = usize::MAX;
 
@@ -42,7 +44,12 @@ impl ScanSource {
             }
         }
         let newest = most.max(1).next_multiple_of(CHUNK_ROWS);
-        (newest < longest).then_some(newest)
+        if newest < longest {
+            return Some(newest);
+        }
+        // Where means turn out not to have forgotten, everything is read besides.
+        let forgets = u64::try_from(self.forgetting(step)?.bars()).ok()?.checked_next_multiple_of(CHUNK_ROWS)?;
+        (forgets <= longest / ENDS_MIN_TIMES).then_some(forgets)
     }
 
     /// The first of a symbol's rows that a step reads, if the newest is wanted.
@@ -105,7 +112,10 @@ impl StageRun<'_> {
                 if unread == 0 || from >= self.axes[a].rows(&frame.bars) {
                     continue;
                 }
-                let trim = self.trim(p, &self.axes[a], from);
+                let trim = match self.forgetting {
+                    Some(_) => self.shortened(p, &self.axes[a], from),
+                    None => self.trim(p, &self.axes[a], from),
+                };
                 let begins = self.executables[p].input_begins(from - trim.given).into_iter();
                 let first = begins.map(|begin| trim.there.max(trim.given + begin)).min().unwrap_or(from);
                 if frame.bars != BarSize::Base || first < unread {

@@ -141,7 +141,10 @@ fn what_is_read_follows_from_the_windows() {
     assert_eq!(of("close[4096]"), [Some(8_192)]);
     assert_eq!(of("sma(close, 3000)[2000]"), [Some(8_192)]);
     assert_eq!(of("close[8999]"), [None], "as long as the longest");
-    assert_eq!(of("ema(close, 9)"), [None]);
+    assert_eq!(of("ema(close, 9)"), [Some(4_096)], "it forgets");
+    assert_eq!(of("ema(close, 200)"), [None], "in more than half of the bars");
+    assert_eq!(of("kama(close, 10)"), [None], "nothing says when it forgets");
+    assert_eq!(of("xs_pct(ema(close, 9))"), [None, Some(4_096)], "one step of two");
     assert_eq!(of("obv()"), [None]);
     assert_eq!(of("avwap('session')"), [None], "periods begin anywhere");
     assert_eq!(of("tf('15m', sma(close, 9))"), [None], "higher bars are made of all");

@@ -121,7 +121,7 @@ impl StepOutput {
     }
 
     /// Rows and values by ascending places of their symbols, which are at these.
-    fn in_order_of(self, places: &[usize]) -> Self {
+    pub(super) fn in_order_of(self, places: &[usize]) -> Self {
         if places.is_sorted() {
             return self;
         }

@@ -1,0 +1,114 @@
+//! The ends of long histories, for programs whose means have forgotten by then how their histories began. That is shown for each
+//! symbol's bars (`trawl_kernels::Forgetting`); where it cannot be shown, the whole history of that symbol is read and computed.
+
+use trawl_kernels::stages::{EngineStage, Stages};
+use trawl_kernels::{Cancel, Engine, Forgetting, SymbolInput};
+use trawl_market::LoadedBars;
+use trawl_plan::Input;
+use trawl_plan::frame::{BarSize, Subject};
+use trawl_wire::StepInputV1;
+
+use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
+
+impl ScanSource {
+    /// What a step's means forget, if nothing else of the step needs more than the ends of histories: of one program over the bars
+    /// of its own symbols, by the CPU.
+    pub(super) fn forgetting(&self, step: ScanStep) -> Option<&Forgetting> {
+        let plan = self.plan();
+        let is_plain = matches!(self.engine, Engine::Cpu) && self.checkpoints.is_none() && plan.history.is_none();
+        let [stage] = plan.stages() else { return None };
+        let [piece] = stage.pieces.as_slice() else { return None };
+        let frame = &plan.frames[piece.frame.index()];
+        let is_own = frame.bars == BarSize::Base && frame.subject == Subject::Own && plan.references().is_empty();
+        if !is_plain || !is_own || step.stage != 0 || step.kind != StepKind::Values {
+            return None;
+        }
+        self.executable.forgetting()
+    }
+
+    /// Runs a step over bars of which the oldest were not read.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn run_over_ends(
+        &self,
+        (segment, forgetting): (u32, &Forgetting),
+        step: ScanStep,
+        input: &StepInputV1,
+        bars: &[LoadedBars],
+        references: &References,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<StepOutput, ExecuteError> {
+        let shown = || self.forgotten((segment, forgetting), step, bars, cancel);
+        let forgotten = stages.time(EngineStage::Kernel, 0, 0, shown)?;
+        let places = |wanted: bool| -> Vec<usize> {
+            forgotten.iter().enumerate().filter(|(_, found)| **found == wanted).map(|(place, _)| place).collect()
+        };
+        let (ends, others) = (places(true), places(false));
+        if others.is_empty() {
+            return self.run_forgetting(Some(forgetting), step, input, bars, references, cancel, stages);
+        }
+        let symbols: Vec<&str> = self.dataset.symbols_of(segment).map(|entry| entry.symbol.as_str()).collect();
+        let place_of = |place: &usize| symbols.binary_search(&&*bars[*place].symbol).ok();
+        let load = || {
+            let (read, names) = self.columns_read(step);
+            let unknown = || ExecuteError::Inconsistent(format!("bars of symbols that segment {segment} has not"));
+            let part = others.iter().map(place_of).collect::<Option<Vec<usize>>>().ok_or_else(unknown)?;
+            let mut bars = self.dataset.load_group_part(segment, &names, &self.adjustment, &part)?;
+            bars.iter_mut().try_for_each(|symbol| self.spread(symbol, &read))?;
+            Ok::<_, ExecuteError>(bars)
+        };
+        let whole = stages.time(EngineStage::Load, 0, 0, load)?;
+        let whole = self.run_over(step, input, &whole, references, cancel, stages)?;
+        if ends.is_empty() {
+            return Ok(whole);
+        }
+        let end_bars: Vec<LoadedBars> = ends.iter().map(|place| bars[*place].clone()).collect();
+        let output = self.run_forgetting(Some(forgetting), step, input, &end_bars, references, cancel, stages)?;
+        Ok(output.followed_by(whole)?.in_order_of(&[ends, others].concat()))
+    }
+
+    /// By symbol, whether the values of its last bar follow from the bars that were read.
+    fn forgotten(
+        &self,
+        (segment, forgetting): (u32, &Forgetting),
+        step: ScanStep,
+        bars: &[LoadedBars],
+        cancel: &dyn Cancel,
+    ) -> Result<Vec<bool>, ExecuteError> {
+        let (read, names) = self.columns_read(step);
+        let mut forgotten: Vec<bool> = bars.iter().map(|bars| bars.unread == 0).collect();
+        let Some(unread) = self.dataset.largest_unread(segment, &names, &self.adjustment, bars)? else {
+            return Ok(forgotten);
+        };
+        let program = self.executable.pieces().next().map(|executable| executable.program());
+        let columns = program.into_iter().flat_map(|program| &program.inputs).filter_map(|input| match input {
+            Input::Column(name) => self.plan().columns.iter().position(|column| column == name),
+            _ => None,
+        });
+        let columns: Vec<usize> = columns.collect();
+        let (mut places, mut symbols, mut largest) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, (bars, unread)) in bars.iter().zip(&unread).enumerate().filter(|(place, _)| !forgotten[*place]) {
+            let visible = bars.times.partition_point(|time| *time <= self.as_of);
+            let begin = forgetting.begin(bars.unread);
+            if begin >= visible {
+                continue;
+            }
+            let of_column = |at: &usize| {
+                let before = read.iter().position(|column| column == at).map_or(f64::NAN, |place| unread[place]);
+                let read = bars.columns[*at].get(bars.unread..).unwrap_or_default();
+                read.iter().map(|v| v.abs()).filter(|v| v.is_finite()).fold(before, f64::max)
+            };
+            places.push(place);
+            largest.push(columns.iter().map(of_column).collect());
+            symbols.push(SymbolInput {
+                columns: columns.iter().map(|at| bars.columns[*at].get(begin..visible).unwrap_or_default()).collect(),
+                visible: visible - begin,
+            });
+        }
+        let found = forgetting.forgets(&symbols, &largest, cancel).map_err(|_| ExecuteError::Cancelled)?;
+        for (place, found) in places.into_iter().zip(found) {
+            forgotten[place] = found;
+        }
+        Ok(forgotten)
+    }
+}
