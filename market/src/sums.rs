@@ -236,3 +236,36 @@ pub(crate) fn digest_bytes(digest: &str) -> [u8; 32] {
         Err(_) => [0; 32],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_first_version_have_checksums_and_no_magnitudes() {
+        let runs = Run::of([5000, 3].into_iter());
+        let place = |name: &str, at: u64| ColumnPlace { name: name.to_owned(), segments: vec![(at, 5003)] };
+        let times = ColumnSums { place: place("time", 0), sums: vec![1, 2, 3], largest: Vec::new() };
+        let close = ColumnSums { place: place("close", 40024), sums: vec![4, 5, 6], largest: vec![7.5, 0.0, 1e300] };
+        let sums = Sums { columns: vec![times.clone(), close.clone()] };
+        let (sha256, bytes) = ("ab".repeat(32), 80048);
+        let encoded = sums.encode(&sha256, bytes, 5003);
+        assert_eq!(Sums::decode(&encoded, &sha256, bytes, &runs).as_ref(), Some(&sums));
+        assert_eq!(Sums::decode(&encoded, &"ac".repeat(32), bytes, &runs), None);
+
+        let first = Sums { columns: vec![times, ColumnSums { largest: Vec::new(), ..close }] };
+        let mut encoded = first.encode(&sha256, bytes, 5003);
+        assert_eq!(Sums::decode(&encoded, &sha256, bytes, &runs), None, "the second version has magnitudes");
+        encoded[..8].copy_from_slice(MAGIC_1);
+        let content = encoded.len() - 8;
+        let own = sum_of(&encoded[..content]).to_le_bytes();
+        encoded[content..].copy_from_slice(&own);
+        assert_eq!(Sums::decode(&encoded, &sha256, bytes, &runs), Some(first));
+    }
+
+    #[test]
+    fn the_largest_of_a_chunk_is_finite() {
+        assert_eq!(largest_of(&[1.0, -3.5, f64::NAN, f64::NEG_INFINITY, 2.0]), 3.5);
+        assert_eq!(largest_of(&[f64::NAN, f64::INFINITY]), 0.0);
+    }
+}

@@ -68,7 +68,7 @@ impl ScanSource {
     }
 
     /// By symbol, whether the values of its last bar follow from the bars that were read.
-    fn forgotten(
+    pub(super) fn forgotten(
         &self,
         (segment, forgetting): (u32, &Forgetting),
         step: ScanStep,
@@ -112,3 +112,7 @@ impl ScanSource {
         Ok(forgotten)
     }
 }
+
+#[cfg(test)]
+#[path = "ends_tests.rs"]
+mod tests;

@@ -32,9 +32,10 @@ pub(crate) fn made_input(source: &ScanSource, stage: &Stage) -> StepInputV1 {
     }
 }
 
-struct Market {
-    _folder: tempfile::TempDir,
-    dataset: Dataset,
+pub(crate) struct Market {
+    pub folder: tempfile::TempDir,
+    pub dataset: Dataset,
+    pub adjustment: Adjustment,
 }
 
 fn market() -> Market {
@@ -43,7 +44,7 @@ fn market() -> Market {
     let timeframe = "1m".parse().unwrap();
     synthesise(&store, &SynthOptions { name: "m".to_owned(), symbols: 4, bars: BARS, seed: 3, timeframe }).unwrap();
     let dataset = store.open("m").unwrap();
-    Market { _folder: folder, dataset }
+    Market { folder, dataset, adjustment: Adjustment::NONE }
 }
 
 impl Market {
@@ -51,7 +52,7 @@ impl Market {
         schema_of(&self.dataset, self.dataset.manifest.last_time).unwrap()
     }
 
-    fn source(&self, document: &ScanDocument) -> ScanSource {
+    pub fn source(&self, document: &ScanDocument) -> ScanSource {
         let schema = self.schema();
         self.source_of(compile_scan(document, &schema).unwrap_or_else(|error| panic!("{document:?}: {error:?}")))
     }
@@ -61,7 +62,7 @@ impl Market {
             executable: ExecutablePlan::new(Arc::new(plan), Precision::F64),
             dataset: self.dataset.clone(),
             as_of: self.dataset.manifest.last_time,
-            adjustment: Adjustment::NONE,
+            adjustment: self.adjustment,
             engine: Engine::Cpu,
             checkpoints: None,
             every_value: false,
@@ -70,7 +71,7 @@ impl Market {
     }
 
     /// Runs every step both ways, and compares; how many newest bars each step read of the first group.
-    fn compare(&self, document: &ScanDocument) -> Vec<Option<u64>> {
+    pub fn compare(&self, document: &ScanDocument) -> Vec<Option<u64>> {
         let source = self.source(document);
         let references = source.load_references().unwrap();
         let mut read = Vec::new();
@@ -107,7 +108,7 @@ fn bits(output: &SegmentOutput) -> (String, Vec<u64>) {
     }
 }
 
-fn selecting(select: Vec<String>) -> ScanDocument {
+pub(crate) fn selecting(select: Vec<String>) -> ScanDocument {
     ScanDocument { condition: "true".to_owned(), select, ..ScanDocument::default() }
 }
 
