@@ -76,7 +76,7 @@ impl<'a> StageRun<'a> {
             Engine::Cpu if self.plan.history.is_none() => {
                 let first = self.executables[p].shortened_begin(from);
                 let forgotten = self.forgetting.filter(|_| first < axis.bars.unread);
-                let first = forgotten.map_or(first, |forgetting| forgetting.begin(axis.bars.unread));
+                let first = forgotten.map_or(first, |forgetting| forgetting.begin(axis.bars.unread, axis.visible));
                 Trim { given: first, there: first }
             }
             _ => self.trim(p, axis, from),

@@ -10,7 +10,7 @@ mod magnitude;
 use trawl_plan::graph::{Blocks, Class, Memory, NodeId, OpFacts};
 use trawl_plan::{Input, Program};
 
-use crate::cpu::least_common_multiple;
+use crate::cpu::{LANES, least_common_multiple};
 use crate::{Cancel, Cancelled, Executable, Precision, SymbolInput};
 use fading::Fading;
 
@@ -93,9 +93,11 @@ impl Forgetting {
         self.bars
     }
 
-    /// The first bar from `bar` on at which a history may begin.
-    pub fn begin(&self, bar: usize) -> usize {
-        bar.next_multiple_of(self.period)
+    /// The bar at which a history of `visible` bars begins of which the first `unread` are not at hand: so late that usually no
+    /// more bars than needed are left.
+    pub fn begin(&self, unread: usize, visible: usize) -> usize {
+        let last = visible.saturating_sub(self.bars);
+        unread.next_multiple_of(self.period).max(last - last % self.period)
     }
 
     /// Of each symbol, whether the last visible value of each output is what it would be with any bars before those that are given.
@@ -110,9 +112,16 @@ impl Forgetting {
         largest: &[Vec<f64>],
         cancel: &dyn Cancel,
     ) -> Result<Vec<bool>, Cancelled> {
-        let averaged = self.averaged.evaluate_from(symbols, &vec![0; symbols.len()], cancel)?;
-        let symbols = symbols.iter().zip(&averaged).zip(largest);
-        Ok(symbols.map(|((symbol, averaged), largest)| self.forgets_one(symbol.visible, averaged, largest)).collect())
+        let mut found = Vec::with_capacity(symbols.len());
+        // Some at a time, in memory that stays in cache.
+        for (symbols, largest) in symbols.chunks(LANES).zip(largest.chunks(LANES)) {
+            let averaged = self.averaged.evaluate_from(symbols, &vec![0; symbols.len()], cancel)?;
+            let symbols = symbols.iter().zip(&averaged).zip(largest);
+            found.extend(
+                symbols.map(|((symbol, averaged), largest)| self.forgets_one(symbol.visible, averaged, largest)),
+            );
+        }
+        Ok(found)
     }
 
     fn forgets_one(&self, visible: usize, averaged: &[Vec<f64>], largest: &[f64]) -> bool {

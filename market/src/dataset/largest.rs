@@ -3,7 +3,8 @@
 use super::Dataset;
 use crate::arrow_file::LoadedBars;
 use crate::error::MarketError;
-use crate::reference::{Adjustment, AdjustmentMode, FactorRow};
+use crate::reference::Adjustment;
+use crate::sums::Run;
 
 impl Dataset {
     /// For the bars of all symbols of a group (see [`Dataset::load_group_newest`]), by symbol and column, no finite value of the bars
@@ -24,9 +25,10 @@ impl Dataset {
         let Some(sums) = self.sums_of(file, runs)? else { return Ok(None) };
         let adjusts = !adjustment.is_none() && self.manifest.factors.is_some();
         let factors = if adjusts { Some(self.factor_table()?) } else { None };
-        let of_symbol = |(run, bars): (&crate::sums::Run, &LoadedBars)| {
+        let of_symbol = |(run, bars): (&Run, &LoadedBars)| {
             let events = factors.as_ref().map_or(&[][..], |factors| factors.of(&bars.symbol));
-            let by = largest_factor(events, adjustment)?;
+            // Dividends lower prices.
+            let by: f64 = events.iter().map(|event| event.split.max(1.0 / event.split)).product();
             let of_column = |name: &String| {
                 // Of times none are kept, and none are numbers of a program.
                 let largest = &sums.column(name)?.largest;
@@ -37,12 +39,4 @@ impl Dataset {
         };
         Ok(runs.iter().zip(bars).map(of_symbol).collect())
     }
-}
-
-/// By how much adjusting multiplies prices or volumes, at most; `None` where it depends on the bars.
-fn largest_factor(events: &[FactorRow], adjustment: &Adjustment) -> Option<f64> {
-    if events.iter().any(|event| event.dividend > 0.0) && adjustment.mode == AdjustmentMode::SplitAndDividend {
-        return None;
-    }
-    Some(events.iter().map(|event| event.split.max(1.0 / event.split)).product())
 }

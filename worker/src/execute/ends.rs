@@ -89,7 +89,7 @@ impl ScanSource {
         let (mut places, mut symbols, mut largest) = (Vec::new(), Vec::new(), Vec::new());
         for (place, (bars, unread)) in bars.iter().zip(&unread).enumerate().filter(|(place, _)| !forgotten[*place]) {
             let visible = bars.times.partition_point(|time| *time <= self.as_of);
-            let begin = forgetting.begin(bars.unread);
+            let begin = forgetting.begin(bars.unread, visible);
             if begin >= visible {
                 continue;
             }
