@@ -16,13 +16,17 @@ const TINIEST: f64 = f64::from_bits(1);
 pub(super) const SEED_SPAN: f64 = 4.0;
 /// Values of at most this magnitude are followed, so that nothing overflows.
 const LARGEST: f64 = 1e150;
-/// How many numbers are followed at most, in units of 1/f: outwards rounding leaves about 5.
-const FOLLOWED: f64 = 10.0;
+/// How many numbers are followed at most, in units of 1/f: outwards rounding leaves up to 6.1, and [`FOLLOWED_BESIDE`].
+const FOLLOWED: f64 = 8.0;
+/// How many more.
+const FOLLOWED_BESIDE: usize = 32;
+/// Steps that it takes to follow them, in units of 1/f².
+const FOLLOWING: f64 = 25.0;
 /// How many numbers are followed at most.
 const FOLLOWED_MAX: usize = 1 << 13;
 /// Bars after which those that have become one are counted once.
 const MERGED_EVERY: usize = 8;
-/// How many steps they may take together, at most.
+/// How many steps those of one mean may take together, at most.
 const STEPS_MAX: usize = 1 << 22;
 /// Bars, in units of 1/f, after which a mean has forgotten: 37 until two numbers that differ by all of their digits are neighbours, as
 /// many more as the values before were larger than it (log 2 for each bit), and about 15 until neighbours meet.
@@ -50,7 +54,12 @@ impl Fading {
 
     /// How many bars usually suffice.
     pub fn bars(&self) -> usize {
-        self.seeds + (FORGETS / self.factor) as usize
+        self.seeds.saturating_add((FORGETS / self.factor) as usize)
+    }
+
+    /// How many steps it usually takes to show that it has forgotten.
+    pub fn steps(&self) -> usize {
+        (FOLLOWING / (self.factor * self.factor)) as usize
     }
 
     /// One bar, as the steps compute it.
@@ -58,7 +67,7 @@ impl Fading {
         m + (x - m) * self.factor
     }
 
-    /// The first bar of `x` from which on the mean does not depend on what it was before bar `from`; `None` where that is not shown.
+    /// A bar of `x` from which on the mean does not depend on what it was before bar `from`; `None` where that is not shown.
     /// NA and infinite values are passed over. No value before or after is larger in magnitude than `largest`.
     pub fn forgotten(&self, x: &[f64], from: usize, largest: f64) -> Option<usize> {
         if largest.is_nan() || largest > LARGEST {
@@ -67,18 +76,21 @@ impl Fading {
         let mut bars = x.iter().copied().enumerate().skip(from).filter(|(_, x)| x.is_finite());
         // Here it has begun at the latest.
         bars.nth(self.seeds - 1)?;
-        let most = (((FOLLOWED / self.factor) as usize) + 2).min(FOLLOWED_MAX);
+        let most = ((FOLLOWED / self.factor) as usize).saturating_add(FOLLOWED_BESIDE).min(FOLLOWED_MAX);
         // A mean comes nearer by half of what it is away, or less.
         let pause = (0.5 / self.factor) as usize + 1;
         let mut bounds = Bounds { low: -SEED_SPAN * largest, high: SEED_SPAN * largest };
         let mut numbers = loop {
-            let before = bounds;
-            bounds = bars.by_ref().take(pause).fold(bounds, |bounds, (_, x)| self.outwards(bounds, x));
+            let mut gone = 0;
+            for (_, x) in bars.by_ref().take(pause) {
+                bounds = self.outwards(bounds, x);
+                gone += 1;
+            }
+            if gone == 0 {
+                return None;
+            }
             if let Some(numbers) = bounds.numbers(most) {
                 break numbers;
-            }
-            if bounds == before {
-                return None;
             }
         };
         let mut steps = 0;
@@ -113,7 +125,7 @@ impl Fading {
 }
 
 /// Numbers that a mean can have, these two included.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 struct Bounds {
     low: f64,
     high: f64,
@@ -245,7 +257,14 @@ mod tests {
 
     #[test]
     fn bars_that_usually_suffice_do() {
-        for p in [1, 2, 5, 14, 50, 200] {
+        for p in [1, 2, 3, 4, 5, 14, 50, 120] {
+            let fading = Fading::of(&Op::Ema { p, delay: 0 }).unwrap();
+            // Prices beside each other need more bounds where their digits are large.
+            for level in [1.0, 66.0, 100.0, 120.0, 127.0, 1e6] {
+                let prices = gains(u64::from(p), fading.bars()).into_iter().map(|gain| level + gain);
+                let prices: Vec<f64> = prices.collect();
+                assert!(fading.forgotten(&prices, 0, 2.0 * level + 2.0).is_some(), "{p}, {level}");
+            }
             let fading = wilder(p);
             let found = (0..20).map(|seed| fading.forgotten(&gains(seed, fading.bars()), 0, 1000.0));
             assert!(

@@ -8,8 +8,8 @@ const SLACK: f64 = 1.0 + 1e-9;
 /// No logarithm of a number is larger.
 const LOGARITHM: f64 = 1100.0;
 
-/// By node, what no finite value of it is larger than in magnitude, where inputs' finite values are not larger than `inputs`; NaN
-/// where no bound is known.
+/// By node, what no finite value of it is larger than in magnitude, where inputs' finite values are not larger than `inputs`, beside
+/// which they may be missing or infinite; NaN where no bound is known.
 pub(super) fn largest(program: &Program, inputs: &[f64]) -> Vec<f64> {
     let mut known: Vec<f64> = Vec::with_capacity(program.nodes().len());
     for node in program.nodes() {
@@ -38,10 +38,11 @@ fn of_node(node: &Node, inputs: &[f64], known: &[f64]) -> f64 {
         Op::Binary(binary) => match binary {
             Binary::Add | Binary::Subtract => of(0) + of(1),
             Binary::Multiply => of(0) * of(1),
+            // Divided by an infinity, a number stays what it is.
+            Binary::Remainder => larger(of(0), of(1)),
             Binary::Maximum | Binary::Minimum | Binary::Coalesce => larger(of(0), of(1)),
             Binary::MaskUndefined => of(0),
             Binary::Near => 1.0,
-            Binary::Remainder => of(1),
             Binary::Divide | Binary::Quotient | Binary::RatioOrZero | Binary::RatioOrZeroEpsilon | Binary::Power => {
                 f64::NAN
             }

@@ -7,12 +7,17 @@
 mod fading;
 mod magnitude;
 
-use trawl_plan::graph::{Blocks, Class, Memory, NodeId, OpFacts};
+use trawl_plan::graph::{Class, Memory, NodeId, OpFacts};
 use trawl_plan::{Input, Program};
 
 use crate::cpu::{LANES, least_common_multiple};
 use crate::{Cancel, Cancelled, Executable, Precision, SymbolInput};
 use fading::Fading;
+
+/// How many steps may be expected to show it of one symbol: more would take longer than many bars do.
+const STEPS_EXPECTED_MAX: usize = 400_000;
+/// How many numbers the series that are looked at may have together: 64 MiB.
+const NUMBERS_MAX: usize = 8 << 20;
 
 /// What a program's means are made of, and how many bars they need.
 #[derive(Debug)]
@@ -52,6 +57,7 @@ impl Forgetting {
         }
         let mut averaged: Vec<NodeId> = Vec::new();
         let mut steps: Vec<Option<Step>> = Vec::with_capacity(nodes.len());
+        let mut steps_expected = 0usize;
         let (mut bars, mut period) = (vec![0usize; nodes.len()], 1);
         for (at, node) in nodes.iter().enumerate() {
             if !wanted[at] {
@@ -61,22 +67,24 @@ impl Forgetting {
             let facts = node.op.facts();
             let step = match (Fading::of(&node.op), node.inputs.as_slice()) {
                 (Some(fading), [input]) => {
-                    averaged.push(*input);
-                    Step::Fades(fading, averaged.len() - 1)
+                    steps_expected = steps_expected.saturating_add(fading.steps());
+                    let known = averaged.iter().position(|known| known == input);
+                    let output = known.unwrap_or(averaged.len());
+                    if known.is_none() {
+                        averaged.push(*input);
+                    }
+                    Step::Fades(fading, output)
                 }
                 _ if facts.memory == Memory::Finite => Step::Follows(back_of(&facts)),
                 _ => return None,
             };
-            if facts.blocks == Blocks::BarNumbers {
-                return None;
-            }
-            period = least_common_multiple(period, facts.blocks.rounding_bars().unwrap_or(1) as usize);
+            // Also of extremes: which of two zeros one is depends on where its blocks begin.
+            period = least_common_multiple(period, facts.blocks.repeats_after()? as usize);
             let before = node.inputs.iter().map(|id| bars[id.index()]).max().unwrap_or(0);
-            bars[at] = before
-                + match &step {
-                    Step::Follows(back) => *back,
-                    Step::Fades(fading, _) => fading.bars(),
-                };
+            bars[at] = before.saturating_add(match &step {
+                Step::Follows(back) => *back,
+                Step::Fades(fading, _) => fading.bars(),
+            });
             steps.push(Some(step));
         }
         // Without means nothing has to be shown.
@@ -84,6 +92,10 @@ impl Forgetting {
             return None;
         }
         let bars = program.outputs.iter().map(|id| bars[id.index()]).max()?.checked_add(period)?;
+        let numbers = averaged.len().saturating_mul(LANES).saturating_mul(bars);
+        if steps_expected > STEPS_EXPECTED_MAX || numbers > NUMBERS_MAX {
+            return None;
+        }
         let averaged = Executable::new(&program.with_outputs(averaged), precision);
         Some(Self { averaged, steps, bars, period })
     }
@@ -100,9 +112,9 @@ impl Forgetting {
         unread.next_multiple_of(self.period).max(last - last % self.period)
     }
 
-    /// Of each symbol, whether the last visible value of each output is what it would be with any bars before those that are given.
-    /// `largest`, by symbol and input, is not less than any finite value of all bars, given or not. The first bar that is given is one
-    /// of [`Self::begin`].
+    /// Of each symbol, whether the last visible value of each output is what it would be with any bars before those that are given
+    /// whose finite values are not larger in magnitude than `largest`, by symbol and input; nor are those of the bars that are given.
+    /// The first bar that is given is that of [`Self::begin`].
     ///
     /// # Errors
     /// [`Cancelled`].
@@ -117,14 +129,20 @@ impl Forgetting {
         for (symbols, largest) in symbols.chunks(LANES).zip(largest.chunks(LANES)) {
             let averaged = self.averaged.evaluate_from(symbols, &vec![0; symbols.len()], cancel)?;
             let symbols = symbols.iter().zip(&averaged).zip(largest);
-            found.extend(
-                symbols.map(|((symbol, averaged), largest)| self.forgets_one(symbol.visible, averaged, largest)),
-            );
+            for ((symbol, averaged), largest) in symbols {
+                found.push(self.forgets_one(symbol.visible, averaged, largest, cancel)?);
+            }
         }
         Ok(found)
     }
 
-    fn forgets_one(&self, visible: usize, averaged: &[Vec<f64>], largest: &[f64]) -> bool {
+    fn forgets_one(
+        &self,
+        visible: usize,
+        averaged: &[Vec<f64>],
+        largest: &[f64],
+        cancel: &dyn Cancel,
+    ) -> Result<bool, Cancelled> {
         let program = self.averaged.program();
         let largest = magnitude::largest(program, largest);
         // By node, the first bar from which its value does not depend on earlier bars.
@@ -135,16 +153,19 @@ impl Forgetting {
                 None => 0,
                 Some(Step::Follows(back)) => inputs.saturating_add(*back),
                 Some(Step::Fades(fading, output)) => {
+                    if cancel.cancelled() {
+                        return Err(Cancelled);
+                    }
                     let most = node.inputs.first().map_or(f64::NAN, |id| largest[id.index()]);
                     match fading.forgotten(&averaged[*output], inputs, most) {
                         Some(bar) => bar,
-                        None => return false,
+                        None => return Ok(false),
                     }
                 }
             };
             from.push(first);
         }
-        self.steps.iter().zip(&from).all(|(step, from)| step.is_none() || *from < visible)
+        Ok(self.steps.iter().zip(&from).all(|(step, from)| step.is_none() || *from < visible))
     }
 }
 

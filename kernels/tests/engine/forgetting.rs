@@ -110,6 +110,43 @@ fn random_programs_that_forget_have_the_bits_of_any_whole_history() {
 }
 
 #[test]
+fn zeros_of_either_sign_are_chosen_as_in_whole_histories() {
+    let text =
+        ["ema(close, 9) as e", "highest(round(close - close[1]), 3) as h", "lowest(round(close - close[1]), 7) as l"];
+    let plan = compile_expressions(&text.map(str::to_owned), "test", &schema()).expect("legal");
+    let program = plan.program();
+    let forgetting = Forgetting::of(program, Precision::F64).expect("a mean");
+    let mut columns = bars(5, BARS, 100.0);
+    // Steps of less than a half, up and down.
+    columns[3] = columns[3]
+        .iter()
+        .enumerate()
+        .map(|(at, c)| if c.is_nan() { *c } else { 100.0 + ((at * 7) % 5) as f64 * 0.1 })
+        .collect();
+    for visible in BARS - 40..BARS {
+        let columns: Vec<Vec<f64>> = columns.iter().map(|column| column[..visible].to_vec()).collect();
+        let begin = forgetting.begin(BARS / 2, visible);
+        assert_eq!(begin % 21, 0);
+        let (short, whole) =
+            (last(program, &[input(program, &columns, begin)]), last(program, &[input(program, &columns, 0)]));
+        assert_eq!(short[1..], whole[1..], "{visible}");
+    }
+}
+
+#[test]
+fn what_was_larger_beside_an_infinite_divisor_is_not_forgotten_early() {
+    let plan =
+        compile_expressions(&["ema(-close % log10(volume), 20) as a".to_owned()], "test", &schema()).expect("legal");
+    let program = plan.program();
+    let Some(forgetting) = Forgetting::of(program, Precision::F64) else { return };
+    let end = bars(9, BARS, 100.0);
+    let begin = forgetting.begin(BARS / 2, BARS);
+    let largest: Vec<Vec<f64>> = vec![vec![1e140; program.inputs.len()]];
+    let shown = forgetting.forgets(&[input(program, &end, begin)], &largest, &NoCancel).expect("not cancelled");
+    assert_eq!(shown, [false], "1e140 takes more bars than there are");
+}
+
+#[test]
 fn programs_that_remember_are_refused() {
     let of = |text: &str, precision| {
         let plan = compile_expressions(&[format!("{text} as a")], "test", &schema()).expect(text);
@@ -119,6 +156,7 @@ fn programs_that_remember_are_refused() {
     assert!(of("ema(close, 20)", Precision::F32).is_none(), "its numbers are not followed");
     for text in [
         "sma(close, 20)",
+        "ema(close, 2000)",
         "obv()",
         "cumsum(close)",
         "kama(close, 10) + ema(close, 3)",

@@ -3,12 +3,13 @@
 
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Cancel, Engine, Forgetting, SymbolInput};
-use trawl_market::LoadedBars;
+use trawl_market::{LoadedBars, largest_of};
 use trawl_plan::Input;
 use trawl_plan::frame::{BarSize, Subject};
 use trawl_wire::StepInputV1;
 
-use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
+use super::parts::SIDE_BY_SIDE;
+use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput, visible_of};
 
 impl ScanSource {
     /// What a step's means forget, if nothing else of the step needs more than the ends of histories: of one program over the bars
@@ -49,7 +50,7 @@ impl ScanSource {
         }
         let symbols: Vec<&str> = self.dataset.symbols_of(segment).map(|entry| entry.symbol.as_str()).collect();
         let place_of = |place: &usize| symbols.binary_search(&&*bars[*place].symbol).ok();
-        let load = || {
+        let load = |others: &[usize]| {
             let (read, names) = self.columns_read(step);
             let unknown = || ExecuteError::Inconsistent(format!("bars of symbols that segment {segment} has not"));
             let part = others.iter().map(place_of).collect::<Option<Vec<usize>>>().ok_or_else(unknown)?;
@@ -57,14 +58,22 @@ impl ScanSource {
             bars.iter_mut().try_for_each(|symbol| self.spread(symbol, &read))?;
             Ok::<_, ExecuteError>(bars)
         };
-        let whole = stages.time(EngineStage::Load, 0, 0, load)?;
-        let whole = self.run_over(step, input, &whole, references, cancel, stages)?;
-        if ends.is_empty() {
-            return Ok(whole);
-        }
         let end_bars: Vec<LoadedBars> = ends.iter().map(|place| bars[*place].clone()).collect();
-        let output = self.run_forgetting(Some(forgetting), step, input, &end_bars, references, cancel, stages)?;
-        Ok(output.followed_by(whole)?.in_order_of(&[ends, others].concat()))
+        let mut output = match ends.is_empty() {
+            true => None,
+            false => Some(self.run_forgetting(Some(forgetting), step, input, &end_bars, references, cancel, stages)?),
+        };
+        // Whole histories are long: as many at a time as are computed side by side.
+        for part in others.chunks(SIDE_BY_SIDE) {
+            let whole = stages.time(EngineStage::Load, 0, 0, || load(part))?;
+            let whole = self.run_over(step, input, &whole, references, cancel, stages)?;
+            output = Some(match output {
+                None => whole,
+                Some(before) => before.followed_by(whole)?,
+            });
+        }
+        let output = output.ok_or_else(|| ExecuteError::Inconsistent("a segment without symbols".to_owned()))?;
+        Ok(output.in_order_of(&[ends, others].concat()))
     }
 
     /// By symbol, whether the values of its last bar follow from the bars that were read.
@@ -76,7 +85,11 @@ impl ScanSource {
         cancel: &dyn Cancel,
     ) -> Result<Vec<bool>, ExecuteError> {
         let (read, names) = self.columns_read(step);
-        let mut forgotten: Vec<bool> = bars.iter().map(|bars| bars.unread == 0).collect();
+        // Of a symbol without a bar at the as-of nothing is computed.
+        let is_late = |bars: &LoadedBars| {
+            self.plan().max_age.is_none() && bars.times.last().is_some_and(|last| *last < self.as_of)
+        };
+        let mut forgotten: Vec<bool> = bars.iter().map(|bars| bars.unread == 0 || is_late(bars)).collect();
         let Some(unread) = self.dataset.largest_unread(segment, &names, &self.adjustment, bars)? else {
             return Ok(forgotten);
         };
@@ -88,15 +101,14 @@ impl ScanSource {
         let columns: Vec<usize> = columns.collect();
         let (mut places, mut symbols, mut largest) = (Vec::new(), Vec::new(), Vec::new());
         for (place, (bars, unread)) in bars.iter().zip(&unread).enumerate().filter(|(place, _)| !forgotten[*place]) {
-            let visible = bars.times.partition_point(|time| *time <= self.as_of);
+            let visible = visible_of(bars, self.as_of);
             let begin = forgetting.begin(bars.unread, visible);
             if begin >= visible {
                 continue;
             }
             let of_column = |at: &usize| {
-                let before = read.iter().position(|column| column == at).map_or(f64::NAN, |place| unread[place]);
-                let read = bars.columns[*at].get(bars.unread..).unwrap_or_default();
-                read.iter().map(|v| v.abs()).filter(|v| v.is_finite()).fold(before, f64::max)
+                let before = read.iter().position(|column| column == at).map_or(f64::INFINITY, |place| unread[place]);
+                before.max(largest_of(bars.columns[*at].get(bars.unread..).unwrap_or_default()))
             };
             places.push(place);
             largest.push(columns.iter().map(of_column).collect());

@@ -347,12 +347,7 @@ impl ScanSource {
 
     /// `before` is the axis of the symbol before: symbols with the same times share their higher bars.
     fn axis<'b>(&self, bars: &'b LoadedBars, span: Span, before: Option<&Axis<'b>>) -> Result<Axis<'b>, MarketError> {
-        let horizon = span.until;
-        let visible = match bars.times.last() {
-            // Most scans read the newest bar, for which one cache line suffices.
-            Some(newest) if *newest <= horizon => bars.times.len(),
-            _ => bars.times.partition_point(|t| *t <= horizon),
-        };
+        let visible = visible_of(bars, span.until);
         let mut higher = BTreeMap::new();
         let sizes = self.plan().frames.iter().filter_map(|frame: &Frame| match &frame.bars {
             BarSize::Base => None,
@@ -380,6 +375,15 @@ impl ScanSource {
         }
         let window = self.plan().history.map_or(0, |h| visible.saturating_sub(h.bars as usize));
         Ok(Axis { bars, visible, span, higher, window, absent_max: 0 })
+    }
+}
+
+/// Number of bars until a time.
+fn visible_of(bars: &LoadedBars, horizon: TimeMicros) -> usize {
+    match bars.times.last() {
+        // Most scans read the newest bar, for which one cache line suffices.
+        Some(newest) if *newest <= horizon => bars.times.len(),
+        _ => bars.times.partition_point(|t| *t <= horizon),
     }
 }
 

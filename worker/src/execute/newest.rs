@@ -1,5 +1,5 @@
-//! How much of its bars a step reads. A condition of finite windows at the newest bar reads the end of each history: the rest is left
-//! on disk, so that a scan of ten years of minutes takes as long as one of a month.
+//! How much of its bars a step reads. A condition of finite windows at the newest bar reads the end of each history, and one of means
+//! does where they have forgotten the rest (see `ends`): the rest is left on disk, so that a scan of ten years of minutes takes as long as one of a month.
 
 use trawl_kernels::Engine;
 use trawl_market::{CHUNK_ROWS, SymbolEntry};
@@ -17,7 +17,7 @@ const NONE: usize = usize::MAX;
 
 impl ScanSource {
     /// The number of newest bars, rounded up to whole chunks of a file, of which a step reads any; `None` where it reads more, or
-    /// where that depends on times. Devices and updates keep whole histories.
+    /// where that depends on times. Of symbols whose means turn out to remember, a step reads everything besides. Devices and updates keep whole histories.
     pub fn newest_bars_read(&self, segment: u32, step: ScanStep, input: &StepInputV1) -> Option<u64> {
         let plan = self.plan();
         let by_times = plan.frames.iter().any(|frame| frame.bars != BarSize::Base);
@@ -49,7 +49,7 @@ impl ScanSource {
         }
         // Where means turn out not to have forgotten, everything is read besides.
         let forgets = u64::try_from(self.forgetting(step)?.bars()).ok()?.checked_next_multiple_of(CHUNK_ROWS)?;
-        (forgets <= longest / ENDS_MIN_TIMES).then_some(forgets)
+        (forgets <= longest / ENDS_MIN_TIMES && !self.dataset.lacks_largest(segment)).then_some(forgets)
     }
 
     /// The first of a symbol's rows that a step reads, if the newest is wanted.

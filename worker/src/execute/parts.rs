@@ -11,7 +11,7 @@ use trawl_wire::{SegmentResult, StepInputV1};
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
 
 /// Symbols that the CPU computes side by side.
-const SIDE_BY_SIDE: usize = 16;
+pub(super) const SIDE_BY_SIDE: usize = 16;
 /// Bytes of times and values of a segment that are read at once. Of more, so many symbols are read at a time, or [`SIDE_BY_SIDE`].
 pub(super) const PART_BYTES: u64 = 8 << 20;
 const VALUE_BYTES: u64 = 8;

@@ -120,6 +120,11 @@ fn pieces(lines: &[Statement], together: usize, begins: bool) -> Vec<String> {
             }
             pieces.push(piece);
         }
+        // A store between bars would keep them apart.
+        let stores: Vec<_> =
+            steps.iter().filter(|line| matches!(line.kind, Kind::Store) && line.stage == stage).collect();
+        let bars = (0..together).flat_map(|bar| stores.iter().map(move |line| of_bar(&line.text, bar) + "\n"));
+        pieces.push(bars.collect());
         pieces.push(divisions(&steps, stage, together));
     }
     pieces
