@@ -71,6 +71,7 @@ impl<'a> StageRun<'a> {
 
     /// As [`Self::trim`]; on the CPU without what comes before all that is read of a whole history. Long histories of unequal length
     /// then end side by side, and series are not made for bars that nobody reads.
+    /// Where `forgetting` was shown, means begin after the bars that were not read.
     pub fn shortened(&self, p: usize, axis: &Axis<'_>, from: usize) -> Trim {
         match self.engine {
             Engine::Cpu if self.plan.history.is_none() => {
