@@ -43,11 +43,15 @@ pub(super) struct Fading {
 impl Fading {
     /// That of a primitive, with the factor that its steps use (`Smoothed`).
     pub fn of(op: &Op) -> Option<Self> {
-        let (seeds, factor) = match *op {
-            Op::Ema { p, delay } => (p + delay, 2.0 / (f64::from(p) + 1.0)),
-            Op::EmaBy { p, delay, factor } => (p + delay, factor.value()),
-            Op::Wilder(p) => (p, 1.0 / f64::from(p)),
-            _ => return None,
+        // Any other is read as a whole.
+        let (seeds, factor) = if let Op::Ema { p, delay } = *op {
+            (p.saturating_add(delay), 2.0 / (f64::from(p) + 1.0))
+        } else if let Op::EmaBy { p, delay, factor } = *op {
+            (p.saturating_add(delay), factor.value())
+        } else if let Op::Wilder(p) = *op {
+            (p, 1.0 / f64::from(p))
+        } else {
+            return None;
         };
         (factor > 0.0 && factor <= 1.0 && seeds > 0).then_some(Self { seeds: seeds as usize, factor })
     }

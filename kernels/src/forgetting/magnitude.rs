@@ -1,5 +1,7 @@
 //! How large the values of a program's nodes can be.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 use trawl_plan::Program;
 use trawl_plan::graph::{Binary, Bits, Node, Op, Unary};
 
@@ -57,7 +59,46 @@ fn of_node(node: &Node, inputs: &[f64], known: &[f64]) -> f64 {
         Op::Sum(p) => bars(p) * of(0),
         Op::PercentRank(_) => 100.0,
         Op::BarsSinceMax(p) | Op::BarsSinceMin(p) | Op::Streak(p) => bars(p),
-        _ => f64::NAN,
+        // What they are made of says little of how large they are, or is nothing that a program has.
+        Op::Label(_)
+        | Op::Attribute(_)
+        | Op::HistoryMask
+        | Op::Begins(_)
+        | Op::Clock(_)
+        | Op::Cross(_)
+        | Op::Read(_)
+        | Op::Skip(_)
+        | Op::Slope(_)
+        | Op::Beta(_)
+        | Op::Correlation(_)
+        | Op::WilderSum(_)
+        | Op::WilderTotal(_)
+        | Op::WilderRatio(_)
+        | Op::Kaufman
+        | Op::Hilbert(_)
+        | Op::Mesa { .. }
+        | Op::Parabolic(_)
+        | Op::SuperTrend(_)
+        | Op::HeikinAshi
+        | Op::VariableMean { .. }
+        | Op::Cumulative
+        | Op::AnchoredMean { .. }
+        | Op::Product
+        | Op::Previous
+        | Op::MaxIndex(_)
+        | Op::MinIndex(_)
+        | Op::OnBalance
+        | Op::TrendMean { .. }
+        | Op::GrownReturn { .. }
+        | Op::FamilySignal { .. }
+        | Op::SignalEquity { .. }
+        | Op::TrendVote { .. }
+        | Op::Since
+        | Op::ValueWhen
+        | Op::MaxSince
+        | Op::MinSince
+        | Op::Ever
+        | Op::EverSince => f64::NAN,
     }
 }
 
