@@ -5,7 +5,7 @@ use crate::bars_writer::BarsWriter;
 use crate::error::MarketError;
 use crate::manifest::{GroupFile, SymbolEntry};
 use crate::snapshot::{Sink, store_sums, sums_path, unite};
-use crate::sums::{CHUNK_ROWS, ColumnSums, Sums, largest_of, sum_of_times, sum_of_values};
+use crate::sums::{CHUNK_ROWS, ColumnSums, Sums, largest_magnitude, sum_of_times, sum_of_values};
 use crate::time::TimeMicros;
 
 /// One group, stored.
@@ -76,7 +76,7 @@ impl<'a> GroupWriter<'a> {
             let numbers = self.sums[1..].iter_mut().zip(&mut self.largest[1..]);
             for ((sums, largest), column) in numbers.zip(&bars.columns) {
                 sums.extend(column.chunks(chunk).map(sum_of_values));
-                largest.extend(column.chunks(chunk).map(largest_of));
+                largest.extend(column.chunks(chunk).map(largest_magnitude));
             }
         }
         self.bars.push(bars)

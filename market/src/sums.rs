@@ -45,7 +45,7 @@ pub(crate) struct ColumnSums {
     pub place: ColumnPlace,
     /// By symbol, then by chunk.
     pub sums: Vec<u64>,
-    /// In the same order the magnitudes of [`largest_of`]; none of times, and where a file of the first version has none.
+    /// In the same order the magnitudes of [`largest_magnitude`]; none of times, and where a file of the first version has none.
     pub largest: Vec<f64>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn sum_of_values(chunk: &[f64]) -> u64 {
 }
 
 /// The largest magnitude among the finite ones of some numbers; 0 if there is none.
-pub fn largest_of(numbers: &[f64]) -> f64 {
+pub fn largest_magnitude(numbers: &[f64]) -> f64 {
     // Magnitudes are ordered as their bits are. Eight at a time do not wait for each other.
     let bits = |number: f64| if number.is_finite() { number.abs().to_bits() } else { 0 };
     let (eights, rest) = numbers.as_chunks::<8>();
@@ -155,7 +155,7 @@ impl Sums {
                 // The times come first.
                 if at > 0 {
                     let (values, _) = chunk.as_chunks::<8>();
-                    largest.push(largest_of(&values.iter().map(|v| f64::from_le_bytes(*v)).collect::<Vec<_>>()));
+                    largest.push(largest_magnitude(&values.iter().map(|v| f64::from_le_bytes(*v)).collect::<Vec<_>>()));
                 }
             }
             Ok(ColumnSums { place, sums, largest })
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn the_largest_of_a_chunk_is_finite() {
-        assert_eq!(largest_of(&[1.0, -3.5, f64::NAN, f64::NEG_INFINITY, 2.0]), 3.5);
-        assert_eq!(largest_of(&[f64::NAN, f64::INFINITY]), 0.0);
+        assert_eq!(largest_magnitude(&[1.0, -3.5, f64::NAN, f64::NEG_INFINITY, 2.0]), 3.5);
+        assert_eq!(largest_magnitude(&[f64::NAN, f64::INFINITY]), 0.0);
     }
 }

@@ -20,16 +20,14 @@ const LARGEST: f64 = 1e150;
 const FOLLOWED: f64 = 8.0;
 /// How many more.
 const FOLLOWED_BESIDE: usize = 32;
-/// Steps that it takes to follow them, in units of 1/f².
-const FOLLOWING: f64 = 25.0;
-/// How many numbers are followed at most.
-const FOLLOWED_MAX: usize = 1 << 13;
+/// Steps that it takes to follow them, in units of 1/f²: 4 to 15 were counted, of four means over twelve random walks each.
+const FOLLOWING: f64 = 15.0;
 /// Bars after which those that have become one are counted once.
 const MERGED_EVERY: usize = 8;
 /// How many steps those of one mean may take together, at most.
 const STEPS_MAX: usize = 1 << 22;
-/// Bars, in units of 1/f, after which a mean has forgotten: 37 until two numbers that differ by all of their digits are neighbours, as
-/// many more as the values before were larger than it (log 2 for each bit), and about 15 until neighbours meet.
+/// Bars, in units of 1/f, after which a mean has forgotten. Of the same means it was shown after 39 to 51; where earlier values were
+/// larger, it takes log 2 more for each bit that they were.
 const FORGETS: f64 = 96.0;
 
 /// A mean m + (x - m)*f.
@@ -80,7 +78,7 @@ impl Fading {
         let mut bars = x.iter().copied().enumerate().skip(from).filter(|(_, x)| x.is_finite());
         // Here it has begun at the latest.
         bars.nth(self.seeds - 1)?;
-        let most = ((FOLLOWED / self.factor) as usize).saturating_add(FOLLOWED_BESIDE).min(FOLLOWED_MAX);
+        let most = ((FOLLOWED / self.factor) as usize).saturating_add(FOLLOWED_BESIDE);
         // A mean comes nearer by half of what it is away, or less.
         let pause = (0.5 / self.factor) as usize + 1;
         let mut bounds = Bounds { low: -SEED_SPAN * largest, high: SEED_SPAN * largest };

@@ -3,7 +3,7 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 use trawl_plan::Program;
-use trawl_plan::graph::{Binary, Bits, Node, Op, Unary};
+use trawl_plan::graph::{Binary, Node, Op, Unary};
 
 /// Roundings make a value larger than its bound by less than that: sums of a thousand bars by a part in 10^13.
 const SLACK: f64 = 1.0 + 1e-9;
@@ -27,7 +27,7 @@ fn of_node(node: &Node, inputs: &[f64], known: &[f64]) -> f64 {
     let bars = |p: u32| f64::from(p);
     match node.op {
         Op::Column(input) => inputs.get(usize::from(input)).copied().unwrap_or(f64::NAN),
-        Op::Constant(bits) => magnitude(bits),
+        Op::Constant(bits) => bits.value().abs(),
         Op::Unary(unary) => match unary {
             Unary::Negate | Unary::Abs => of(0),
             Unary::Sqrt => larger(of(0), 1.0),
@@ -100,8 +100,4 @@ fn of_node(node: &Node, inputs: &[f64], known: &[f64]) -> f64 {
         | Op::Ever
         | Op::EverSince => f64::NAN,
     }
-}
-
-fn magnitude(bits: Bits) -> f64 {
-    bits.value().abs()
 }

@@ -93,7 +93,6 @@ fn functions_that_forget_have_the_bits_of_any_whole_history() {
         }
     }
     assert!(forgot.len() >= 20, "{forgot:?} forgot, {not_shown:?} did not, {remembers} need nothing or remember");
-    eprintln!("{} forgot: {forgot:?}; not shown: {not_shown:?}; {remembers} others", forgot.len());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Cancel, Engine, Forgetting, SymbolInput};
-use trawl_market::{LoadedBars, largest_of};
+use trawl_market::{LoadedBars, largest_magnitude};
 use trawl_plan::Input;
 use trawl_plan::frame::{BarSize, Subject};
 use trawl_wire::StepInputV1;
@@ -45,35 +45,24 @@ impl ScanSource {
             forgotten.iter().enumerate().filter(|(_, found)| **found == wanted).map(|(place, _)| place).collect()
         };
         let (ends, others) = (places(true), places(false));
+        let run = |bars: &[LoadedBars], stages: &mut Stages| {
+            self.run_over(Some(forgetting), step, input, bars, references, cancel, stages)
+        };
         if others.is_empty() {
-            return self.run_forgetting(Some(forgetting), step, input, bars, references, cancel, stages);
+            return run(bars, stages);
         }
         let symbols: Vec<&str> = self.dataset.symbols_of(segment).map(|entry| entry.symbol.as_str()).collect();
         let place_of = |place: &usize| symbols.binary_search(&&*bars[*place].symbol).ok();
-        let load = |others: &[usize]| {
-            let (read, names) = self.columns_read(step);
-            let unknown = || ExecuteError::Inconsistent(format!("bars of symbols that segment {segment} has not"));
-            let part = others.iter().map(place_of).collect::<Option<Vec<usize>>>().ok_or_else(unknown)?;
-            let mut bars = self.dataset.load_group_part(segment, &names, &self.adjustment, &part)?;
-            bars.iter_mut().try_for_each(|symbol| self.spread(symbol, &read))?;
-            Ok::<_, ExecuteError>(bars)
-        };
-        let end_bars: Vec<LoadedBars> = ends.iter().map(|place| bars[*place].clone()).collect();
-        let mut output = match ends.is_empty() {
-            true => None,
-            false => Some(self.run_forgetting(Some(forgetting), step, input, &end_bars, references, cancel, stages)?),
-        };
         // Whole histories are long: as many at a time as are computed side by side.
-        for part in others.chunks(SIDE_BY_SIDE) {
-            let whole = stages.time(EngineStage::Load, 0, 0, || load(part))?;
-            let whole = self.run_over(step, input, &whole, references, cancel, stages)?;
-            output = Some(match output {
-                None => whole,
-                Some(before) => before.followed_by(whole)?,
-            });
+        let parts = others.chunks(SIDE_BY_SIDE).map(|part| part.iter().map(place_of).collect());
+        let unknown = || ExecuteError::Inconsistent(format!("segment {segment} lacks symbols of its bars"));
+        let parts = parts.collect::<Option<Vec<Vec<usize>>>>().ok_or_else(unknown)?;
+        let whole = self.run_parts((segment, &parts), step, input, references, cancel, stages)?;
+        if ends.is_empty() {
+            return Ok(whole);
         }
-        let output = output.ok_or_else(|| ExecuteError::Inconsistent("a segment without symbols".to_owned()))?;
-        Ok(output.in_order_of(&[ends, others].concat()))
+        let end_bars: Vec<LoadedBars> = ends.iter().map(|place| bars[*place].clone()).collect();
+        Ok(run(&end_bars, stages)?.followed_by(whole)?.in_order_of(&[ends, others].concat()))
     }
 
     /// By symbol, whether the values of its last bar follow from the bars that were read.
@@ -108,7 +97,7 @@ impl ScanSource {
             }
             let of_column = |at: &usize| {
                 let before = read.iter().position(|column| column == at).map_or(f64::INFINITY, |place| unread[place]);
-                before.max(largest_of(bars.columns[*at].get(bars.unread..).unwrap_or_default()))
+                before.max(largest_magnitude(bars.columns[*at].get(bars.unread..).unwrap_or_default()))
             };
             places.push(place);
             largest.push(columns.iter().map(of_column).collect());

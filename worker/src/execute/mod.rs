@@ -137,6 +137,14 @@ impl ScanSource {
         Ok(bars)
     }
 
+    /// As [`Self::load_segment_for`], all bars of the symbols at some places, ascending.
+    fn load_part_for(&self, segment: u32, step: ScanStep, part: &[usize]) -> Result<Vec<LoadedBars>, ExecuteError> {
+        let (read, names) = self.columns_read(step);
+        let mut bars = self.dataset.load_group_part(segment, &names, &self.adjustment, part)?;
+        bars.iter_mut().try_for_each(|symbol| self.spread(symbol, &read))?;
+        Ok(bars)
+    }
+
     /// What [`Self::execute`] reads of a segment: columns, and how many of the newest bars of each symbol; all if `None`.
     pub fn reads_of(&self, segment: u32, step: ScanStep, input: &StepInputV1) -> (Vec<String>, Option<u64>) {
         (self.columns_read(step).1, self.newest_bars_read(segment, step, input))
@@ -236,26 +244,13 @@ impl ScanSource {
             Some(forgetting) => {
                 self.run_over_ends((segment, forgetting), step, input, bars, references, cancel, stages)?.of(segment)
             }
-            None => self.run_over(step, input, bars, references, cancel, stages)?.of(segment),
+            None => self.run_over(None, step, input, bars, references, cancel, stages)?.of(segment),
         }
     }
 
-    /// Runs one step over loaded bars.
-    fn run_over(
-        &self,
-        step: ScanStep,
-        input: &StepInputV1,
-        bars: &[LoadedBars],
-        references: &References,
-        cancel: &dyn Cancel,
-        stages: &mut Stages,
-    ) -> Result<StepOutput, ExecuteError> {
-        self.run_forgetting(None, step, input, bars, references, cancel, stages)
-    }
-
-    /// As [`Self::run_over`]; with a `forgetting` that was shown for all of the bars, those that were not read count for nothing.
+    /// Runs one step over loaded bars. With a `forgetting` that was shown for all of them, bars that were not read count for nothing.
     #[allow(clippy::too_many_arguments)]
-    fn run_forgetting(
+    fn run_over(
         &self,
         forgetting: Option<&Forgetting>,
         step: ScanStep,

@@ -1,5 +1,6 @@
 //! How much of its bars a step reads. A condition of finite windows at the newest bar reads the end of each history, and one of means
-//! does where they have forgotten the rest (see `ends`): the rest is left on disk, so that a scan of ten years of minutes takes as long as one of a month.
+//! does where they have forgotten the rest (see `ends`). The rest is left on disk, so that a scan of ten years of minutes takes as long
+//! as one of a month.
 
 use trawl_kernels::Engine;
 use trawl_market::{CHUNK_ROWS, SymbolEntry};

@@ -90,8 +90,8 @@ pub(crate) fn side_by_side(lines: &[Statement], together: usize, tile: usize, bl
     Some(text)
 }
 
-/// First the loads of all bars, then stage by stage and run by run, with the bars in order within a run; between stages their
-/// divisions side by side, with a single test whether all of them may take the fast path. Where a bar begins a block of
+/// First the loads of all bars, then stage by stage and run by run, with the bars in order within a run; behind the runs of a stage
+/// their stores for other parts, and between stages their divisions side by side, with a single test whether all of them may take the fast path. Where a bar begins a block of
 /// the only window (`begins`), that takes all bars at once: what it reads of them is made before.
 fn pieces(lines: &[Statement], together: usize, begins: bool) -> Vec<String> {
     let mut pieces = Vec::new();
