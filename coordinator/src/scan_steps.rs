@@ -103,7 +103,7 @@ impl Passes {
     /// # Errors
     /// [`PassError::Labels`].
     pub fn new(prepared: &PreparedScan) -> Result<Self, PassError> {
-        let labels = prepared.dataset.symbol_table().map_err(|e| PassError::Labels(e.to_string()))?;
+        let labels = prepared.dataset.labels().map_err(|e| PassError::Labels(e.to_string()))?;
         let last = prepared.plan.stages().len() - 1;
         let times = (1..=last).rev().map(|stage| ScanStep { stage, kind: StepKind::Times });
         let values = (0..=last).map(|stage| ScanStep { stage, kind: StepKind::Values });

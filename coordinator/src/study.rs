@@ -195,7 +195,7 @@ impl Seen {
         horizons: &[u32],
         label: Option<&str>,
     ) -> Result<Vec<SymbolReturns>, MarketError> {
-        let labels = prepared.dataset.symbol_table()?;
+        let labels = prepared.dataset.labels()?;
         let mut found = Vec::new();
         for closes in Closes::of_group(prepared, group)? {
             let Some(cells) = self.cells.get(&**closes.symbol()) else { continue };

@@ -44,12 +44,14 @@ pub struct LoadedBars {
     pub columns: Vec<Series<f64>>,
     /// Number of bars at the beginning that were not read: their times are zeros, their values arbitrary.
     pub unread: usize,
+    /// Number of bars at the beginning whose times are zeros; at least [`Self::unread`].
+    pub untimed: usize,
 }
 
 impl From<SymbolBars> for LoadedBars {
     fn from(bars: SymbolBars) -> Self {
         let columns = bars.columns.into_iter().map(Series::from).collect();
-        Self { symbol: bars.symbol, times: bars.times.into(), columns, unread: 0 }
+        Self { symbol: bars.symbol, times: bars.times.into(), columns, unread: 0, untimed: 0 }
     }
 }
 

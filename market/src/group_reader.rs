@@ -147,14 +147,7 @@ pub(crate) fn read_checked(
     added: &Added,
 ) -> Result<Columns, Unchecked> {
     let times = sums.column(TIME).ok_or(Unchecked)?;
-    let values = names.iter().enumerate().map(|(at, name)| {
-        let behind = Behind { rows: &added.rows, values: added.values.get(at).map_or(&[], Vec::as_slice) };
-        let (ends, ranges) = behind.layout(runs, unread);
-        let column = sums.column(name).ok_or(Unchecked)?;
-        let buffer = read_runs(bars, column, (runs, unread), &behind, Buffer::of(ends), &ranges)?;
-        Ok(ranges.into_iter().map(|range| Series::of(&buffer, range)).collect())
-    });
-    let values = values.collect::<Result<_, Unchecked>>()?;
+    let values = read_values(bars, sums, names, (runs, unread), added)?;
     // The runs whose times are read, and for each symbol which of them has its times.
     let mut distinct: Vec<Run> = Vec::with_capacity(runs.len());
     let (mut rows, mut behind, mut unread_of) = (Vec::new(), Vec::new(), Vec::new());
@@ -182,6 +175,43 @@ pub(crate) fn read_checked(
     let buffer = read_runs(bars, times, (&distinct, &unread_of), &behind, buffer, &ranges)?;
     let times = which.into_iter().map(|at| Series::of(&buffer, ranges[at].clone())).collect();
     Ok(Columns { times, values })
+}
+
+/// As [`read_checked`], without times: by column, then by symbol.
+pub(crate) fn read_values(
+    bars: Bars<'_>,
+    sums: &Sums,
+    names: &[String],
+    (runs, unread): (&[Run], &[usize]),
+    added: &Added,
+) -> Result<Vec<Vec<Series<f64>>>, Unchecked> {
+    let values = names.iter().enumerate().map(|(at, name)| {
+        let behind = Behind { rows: &added.rows, values: added.values.get(at).map_or(&[], Vec::as_slice) };
+        let (ends, ranges) = behind.layout(runs, unread);
+        let column = sums.column(name).ok_or(Unchecked)?;
+        let buffer = read_runs(bars, column, (runs, unread), &behind, Buffer::of(ends), &ranges)?;
+        Ok(ranges.into_iter().map(|range| Series::of(&buffer, range)).collect())
+    });
+    values.collect()
+}
+
+/// Times of which only the last of each symbol is known; those before are zeros. Symbols share them.
+pub(crate) fn last_times(lasts: &[(u64, TimeMicros)]) -> Vec<Series<TimeMicros>> {
+    let mut longest: HashMap<TimeMicros, usize> = HashMap::new();
+    for (rows, last) in lasts {
+        let known = longest.entry(*last).or_default();
+        *known = (*known).max(*rows as usize);
+    }
+    let made = longest.into_iter().map(|(last, rows)| {
+        let mut buffer = Buffer::zeros(rows);
+        buffer.values_mut().last_mut().into_iter().for_each(|value| *value = last);
+        (last, (Arc::new(buffer), rows))
+    });
+    let made: HashMap<TimeMicros, (Arc<Buffer<TimeMicros>>, usize)> = made.collect();
+    let of = |(rows, last): &(u64, TimeMicros)| {
+        made.get(last).map_or_else(Series::default, |(buffer, all)| Series::of(buffer, all - *rows as usize..*all))
+    };
+    lasts.iter().map(of).collect()
 }
 
 /// Columns that are in memory, with the added bars laid behind them. Nothing is copied of rows that were not read.

@@ -89,6 +89,7 @@ impl Dataset {
                     times: raw.times.part(0..visible),
                     columns: raw.columns.iter().map(|c| c.part(0..visible)).collect(),
                     unread: raw.unread,
+                    untimed: raw.untimed,
                 };
                 let closes = close.map(|i| &raw.columns[i][..visible]);
                 adjust(&mut bars, &wanted, closes, factors.of(&raw.symbol), &seen(from), when);

@@ -182,7 +182,7 @@ fn later_bars_are_appended_and_a_file_of_the_whole_history_adds_only_these() {
 
 /// What was read of bars.
 fn read_part(bars: &[LoadedBars]) -> Vec<String> {
-    let read = |LoadedBars { symbol, times, columns, unread }: &LoadedBars| {
+    let read = |LoadedBars { symbol, times, columns, unread, .. }: &LoadedBars| {
         let columns: Vec<&[f64]> = columns.iter().map(|column| &column[*unread..]).collect();
         format!("{symbol} {} {unread} {:?} {columns:?}", times.len(), &times[*unread..])
     };

@@ -9,7 +9,6 @@ use trawl_plan::{Directory, ScanDocument, Schema, compile_scan, suggest};
 /// Symbols and timeframes of an opened dataset, as of a time.
 struct DatasetDirectory {
     dataset: Dataset,
-    table: Arc<SymbolTable>,
     as_of: TimeMicros,
     /// All names that were looked up.
     asked: Asked,
@@ -22,7 +21,9 @@ impl Directory for DatasetDirectory {
     fn symbol(&self, name: &str) -> Result<String, Option<String>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
         let manifest = &self.dataset.manifest;
-        let found = self.table.resolve(name, self.as_of).unwrap_or(name);
+        // A table that cannot be read was reported with the schema's labels.
+        let table = self.dataset.symbol_table().ok();
+        let found = table.as_ref().and_then(|table| table.resolve(name, self.as_of)).unwrap_or(name);
         if manifest.symbol(found).is_some() {
             return Ok(found.to_owned());
         }
@@ -63,7 +64,7 @@ pub fn changing_name(
 }
 
 fn schema_with(dataset: &Dataset, as_of: TimeMicros, asked: Asked) -> Result<Schema, MarketError> {
-    let table = dataset.symbol_table()?;
+    let table = dataset.labels()?;
     let values = |label: &String| (label.clone(), table.values(label).to_vec());
     let labels: BTreeMap<String, Vec<String>> = table.labels().iter().map(values).collect();
     let attributes = dataset.attributes()?.kinds().clone();
@@ -72,6 +73,6 @@ fn schema_with(dataset: &Dataset, as_of: TimeMicros, asked: Asked) -> Result<Sch
         timeframe: Some(dataset.manifest.timeframe),
         labels,
         attributes,
-        directory: Some(Arc::new(DatasetDirectory { dataset: dataset.clone(), table, as_of, asked })),
+        directory: Some(Arc::new(DatasetDirectory { dataset: dataset.clone(), as_of, asked })),
     })
 }

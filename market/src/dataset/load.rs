@@ -10,7 +10,9 @@ use super::Dataset;
 use crate::arrow_file::{LoadedBars, TIME};
 use crate::column_cache::{Column, ColumnCache, GroupPart};
 use crate::error::MarketError;
-use crate::group_reader::{Added, Bars, Columns, added_columns, copy_columns, lay_behind, read_checked, read_sums};
+use crate::group_reader::{
+    Added, Bars, Columns, added_columns, copy_columns, last_times, lay_behind, read_checked, read_sums, read_values,
+};
 use crate::manifest::{GroupFile, SymbolEntry};
 use crate::read_at::Unchecked;
 use crate::series::{Series, Value};
@@ -191,9 +193,37 @@ impl Dataset {
                 before = Some(times.clone());
             }
             let columns = values.iter_mut().filter_map(Iterator::next).collect();
-            bars.push(LoadedBars { symbol: Arc::clone(name), times, columns, unread });
+            bars.push(LoadedBars { symbol: Arc::clone(name), times, columns, unread, untimed: unread });
         }
         Ok(bars)
+    }
+
+    /// The bars of a group's symbols with the last of their times alone, which the manifest lists. `None` where times come with the
+    /// rest: in memory, from an object store, with appended bars; where a checksum does not match, which [`Self::load`] reports; and of
+    /// bars before 1970, since who searches for a time takes zeros for earlier ones.
+    pub(super) fn load_untimed(&self, group: u32, columns: &[String]) -> Result<Option<Vec<LoadedBars>>, MarketError> {
+        let Some(file) = self.manifest.file(group) else { return Ok(None) };
+        let before_1970 = self.group(group).is_some_and(|group| group.before_1970);
+        if before_1970 || self.cache.is_some() || self.tails().is_some() || !self.files.are_on_disk() {
+            return Ok(None);
+        }
+        let runs = self.runs(group);
+        let Some(sums) = self.sums_of(file, runs)? else { return Ok(None) };
+        let Some(opened) = self.opened(&file_path(&file.sha256), &file.sha256)? else { return Ok(None) };
+        if opened.metadata().is_ok_and(|found| found.len() != file.bytes) {
+            return Ok(None);
+        }
+        let Ok(values) = read_values(Bars::File(&opened), &sums, columns, (runs, &[]), &Added::default()) else {
+            return Ok(None);
+        };
+        let lasts: Vec<(u64, TimeMicros)> = self.symbols_of(group).map(|entry| (entry.rows, entry.last_time)).collect();
+        let mut values: Vec<_> = values.into_iter().map(Vec::into_iter).collect();
+        let bars = self.names_of(group).iter().zip(last_times(&lasts)).map(|(name, times)| {
+            let columns = values.iter_mut().filter_map(Iterator::next).collect();
+            let untimed = times.len().saturating_sub(1);
+            LoadedBars { symbol: Arc::clone(name), times, columns, unread: 0, untimed }
+        });
+        Ok(Some(bars.collect()))
     }
 
     fn misplaced(&self, group: u32, symbol: &str) -> MarketError {

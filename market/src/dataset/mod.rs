@@ -188,6 +188,27 @@ impl Dataset {
         self.adjusted(columns, adjustment, |columns| self.load_some(group, columns, Only::All, newest))
     }
 
+    /// As [`Dataset::load_group_adjusted`] for who needs no time but the last of each symbol: others may be zeros, as
+    /// [`LoadedBars::untimed`] tells, and are not read then.
+    ///
+    /// # Errors
+    /// Those of [`Dataset::load_group_adjusted`].
+    pub fn load_group_untimed(
+        &self,
+        group: u32,
+        columns: &[String],
+        adjustment: &Adjustment,
+    ) -> Result<Vec<LoadedBars>, MarketError> {
+        // Factors are looked up by time.
+        if adjustment.is_none() || self.manifest.factors.is_none() {
+            self.check_columns(columns)?;
+            if let Some(bars) = self.load_untimed(group, columns)? {
+                return Ok(bars);
+            }
+        }
+        self.load_group_adjusted(group, columns, adjustment)
+    }
+
     /// How many of the newest bars are read where so many are wanted; `None`: all.
     fn newest_read(&self, group: u32, adjustment: &Adjustment, newest: Option<u64>) -> Option<u64> {
         let dividends = adjustment.mode == AdjustmentMode::SplitAndDividend && self.manifest.factors.is_some();
@@ -299,6 +320,17 @@ impl Dataset {
         Ok(Arc::clone(self.tables.symbols.get_or_init(|| table)))
     }
 
+    /// As [`Dataset::symbol_table`] for who looks up labels and no names: without an imported table there are none of them.
+    ///
+    /// # Errors
+    /// Those of [`Dataset::symbol_table`].
+    pub fn labels(&self) -> Result<Arc<SymbolTable>, MarketError> {
+        match self.manifest.symbol_table {
+            Some(_) => self.symbol_table(),
+            None => Ok(Arc::default()),
+        }
+    }
+
     /// Rows of the table of splits and dividends, sorted by symbol and date; none when none were imported.
     ///
     /// # Errors
@@ -335,6 +367,9 @@ impl Dataset {
             return Ok(Arc::clone(known));
         }
         let manifest = &self.manifest;
+        if manifest.attributes.is_none() {
+            return Ok(Arc::default());
+        }
         let (read, symbols) = (self.read_attributes()?, self.symbol_table()?);
         let table = Arc::new(AttributeTable::new(read, &symbols, manifest.calendar(), manifest.timeframe));
         Ok(Arc::clone(self.tables.attributes.get_or_init(|| table)))

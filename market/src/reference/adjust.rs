@@ -215,6 +215,7 @@ mod tests {
             times: times.iter().map(|t| at(t)).collect(),
             columns: [closes.clone(), vec![10.0; n], vec![7.0; n]].map(Series::from).to_vec(),
             unread: 0,
+            untimed: 0,
         };
         let how = Adjustment::parse(how).unwrap();
         let frame = frame.parse().unwrap();

@@ -118,7 +118,7 @@ impl ScanSource {
         Ok(bars)
     }
 
-    /// As [`Self::load_segment`], with what a step does not read left out: other columns are empty, older bars unread.
+    /// As [`Self::load_segment`], with what a step does not read left out: other columns are empty, older bars unread, times zeros.
     ///
     /// # Errors
     /// As [`Self::load_segment`].
@@ -126,11 +126,15 @@ impl ScanSource {
         &self,
         segment: u32,
         step: ScanStep,
+        input: &StepInputV1,
         newest: Option<u64>,
     ) -> Result<Vec<LoadedBars>, ExecuteError> {
         let (read, names) = self.columns_read(step);
         let mut bars = match newest {
             Some(newest) => self.dataset.load_group_newest(segment, &names, &self.adjustment, newest)?,
+            None if self.needs_last_times_alone(segment, step, input) => {
+                self.dataset.load_group_untimed(segment, &names, &self.adjustment)?
+            }
             None => self.dataset.load_group_adjusted(segment, &names, &self.adjustment)?,
         };
         bars.iter_mut().try_for_each(|symbol| self.spread(symbol, &read))?;
@@ -220,7 +224,7 @@ impl ScanSource {
         {
             return self.execute_parts((segment, parts), step, input, references, cancel, stages);
         }
-        let bars = stages.time(EngineStage::Load, 0, 0, || self.load_segment_for(segment, step, newest))?;
+        let bars = stages.time(EngineStage::Load, 0, 0, || self.load_segment_for(segment, step, input, newest))?;
         self.evaluate(segment, step, input, &bars, references, cancel, stages)
     }
 

@@ -3,12 +3,12 @@
 //! as one of a month.
 
 use trawl_kernels::Engine;
-use trawl_market::{CHUNK_ROWS, SymbolEntry};
+use trawl_market::{CHUNK_ROWS, SymbolEntry, TimeMicros};
 use trawl_plan::Input;
 use trawl_plan::frame::{BarSize, Frame, Read, Subject};
 use trawl_wire::StepInputV1;
 
-use super::{ExecuteError, ScanSource, ScanStep};
+use super::{ExecuteError, ScanSource, ScanStep, StepKind};
 use crate::stage_run::{StageRun, Trim};
 
 /// Histories are so many times as long as the ends of them that are tried alone.
@@ -51,6 +51,48 @@ impl ScanSource {
         // Where means turn out not to have forgotten, everything is read besides.
         let forgets = u64::try_from(self.forgetting(step)?.bars()).ok()?.checked_next_multiple_of(CHUNK_ROWS)?;
         (forgets <= longest / ENDS_MIN_TIMES && !self.dataset.lacks_largest(segment)).then_some(forgets)
+    }
+
+    /// Whether a step reads no time of its symbols but the last of each: where it computes at the newest bar from columns, and from
+    /// whatever else has a value at that bar.
+    pub(super) fn needs_last_times_alone(&self, segment: u32, step: ScanStep, input: &StepInputV1) -> bool {
+        let plan = self.plan();
+        let is_plain = matches!(self.engine, Engine::Cpu) && self.checkpoints.is_none() && plan.max_age.is_none();
+        let is_own = |frame: &Frame| frame.bars == BarSize::Base && frame.subject == Subject::Own;
+        if !is_plain || step.kind != StepKind::Values || !plan.frames.iter().all(is_own) {
+            return false;
+        }
+        let is_newest = |time: &TimeMicros| *time >= self.as_of;
+        if !input.wanted.iter().flat_map(|wanted| &wanted.times).all(is_newest) {
+            return false;
+        }
+        let Some(stage) = plan.stages().get(step.stage) else { return false };
+        let timed: Vec<usize> =
+            (0..stage.pieces.len()).filter(|p| stage.pieces[*p].program.inputs.iter().any(is_by_time)).collect();
+        let mut rows_before = None;
+        self.dataset.symbols_of(segment).all(|entry| {
+            let known = rows_before.replace(entry.rows) == Some(entry.rows);
+            entry.last_time <= self.as_of
+                && (known || timed.iter().all(|p| self.reads_last_times_alone(step, *p, entry)))
+        })
+    }
+
+    /// Whether what a piece reads by time is read at the last of a symbol's rows alone.
+    fn reads_last_times_alone(&self, step: ScanStep, piece: usize, entry: &SymbolEntry) -> bool {
+        let Some(last) = usize::try_from(entry.rows).ok().and_then(|rows| rows.checked_sub(1)) else { return false };
+        let executable = &self.executable.stage(step.stage)[piece];
+        let trim = match self.plan().history {
+            None => Trim { given: 0, there: 0 },
+            Some(history) => Trim::of(executable, (last + 1).saturating_sub(history.bars as usize).min(last)),
+        };
+        let inputs = &self.plan().stages()[step.stage].pieces[piece].program.inputs;
+        inputs.iter().zip(executable.input_begins(last - trim.given)).filter(|(input, _)| is_by_time(input)).all(
+            |(input, begin)| match input {
+                // Other rows are found by their times, and whether a period begins depends on the bar before.
+                Input::Read { .. } | Input::Begins(_) => false,
+                _ => trim.there.max(trim.given + begin) >= last,
+            },
+        )
     }
 
     /// The first of a symbol's rows that a step reads, if the newest is wanted.
@@ -100,6 +142,11 @@ impl ScanSource {
     }
 }
 
+/// Whether an input depends on the times of its bars.
+fn is_by_time(input: &Input) -> bool {
+    !matches!(input, Input::Column(_) | Input::HistoryMask)
+}
+
 impl StageRun<'_> {
     /// Fails if a needed row would read a bar that was not loaded.
     ///
@@ -109,8 +156,9 @@ impl StageRun<'_> {
         for (p, piece) in self.stage.pieces.iter().enumerate() {
             let frame = self.frame(piece);
             for a in self.axes_of(frame) {
-                let (unread, from) = (self.axes[a].bars.unread, needed[p][a]);
-                if unread == 0 || from >= self.axes[a].rows(&frame.bars) {
+                let (bars, from) = (self.axes[a].bars, needed[p][a]);
+                let (unread, untimed) = (bars.unread, bars.untimed);
+                if untimed == 0 || from >= self.axes[a].rows(&frame.bars) {
                     continue;
                 }
                 let trim = match self.forgetting {
@@ -118,10 +166,19 @@ impl StageRun<'_> {
                     None => self.trim(p, &self.axes[a], from),
                 };
                 let begins = self.executables[p].input_begins(from - trim.given).into_iter();
-                let first = begins.map(|begin| trim.there.max(trim.given + begin)).min().unwrap_or(from);
+                let begins: Vec<usize> = begins.map(|begin| trim.there.max(trim.given + begin)).collect();
+                let first = begins.iter().copied().min().unwrap_or(from);
+                let by_time = piece.program.inputs.iter().zip(&begins).filter(|(input, _)| is_by_time(input));
+                let first_time = by_time.map(|(_, begin)| *begin).min().unwrap_or(from).min(from);
+                let symbol = &bars.symbol;
                 if frame.bars != BarSize::Base || first < unread {
-                    let symbol = &self.axes[a].bars.symbol;
                     let what = format!("bar {first} of '{symbol}' is needed, and the first {unread} were not loaded");
+                    return Err(ExecuteError::Inconsistent(what));
+                }
+                if first_time < untimed {
+                    let what = format!(
+                        "the time of bar {first_time} of '{symbol}' is needed, and the first {untimed} were not loaded"
+                    );
                     return Err(ExecuteError::Inconsistent(what));
                 }
             }

@@ -64,7 +64,7 @@ impl<'a> StepRun<'a> {
             forgetting: None,
             times,
             horizon,
-            labels: source.dataset.symbol_table()?,
+            labels: source.dataset.labels()?,
             attributes: source.dataset.attributes()?,
             references,
             names: references.keys().cloned().collect(),

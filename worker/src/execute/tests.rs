@@ -29,6 +29,7 @@ fn bars(symbol: &str, days: &[i64], close: &[f64]) -> LoadedBars {
         times: days.iter().map(|d| d * DAY).collect(),
         columns: vec![close.to_vec().into()],
         unread: 0,
+        untimed: 0,
     }
 }
 
@@ -142,7 +143,7 @@ fn every_na_in_a_result_has_the_same_bits() {
     let plan = compile_scan(&document, &schema).unwrap();
     let column = |name: &String| if name == "close" { vec![9.0].into() } else { vec![odd_nan].into() };
     let columns = plan.columns.iter().map(column).collect();
-    let group = [LoadedBars { symbol: Arc::from("A"), times: vec![DAY].into(), columns, unread: 0 }];
+    let group = [LoadedBars { symbol: Arc::from("A"), times: vec![DAY].into(), columns, unread: 0, untimed: 0 }];
     let rows = run(&plan, &group, 1);
     assert_eq!(rows[0].status, Status::Matched);
     let bits: Vec<u64> = rows[0].rank.iter().chain(&rows[0].values).map(|v| v.to_bits()).collect();

@@ -96,6 +96,7 @@ impl ScanSource {
             times: all.part(extent.first..extent.end),
             columns: vec![Series::default(); self.plan().columns.len()],
             unread: 0,
+            untimed: 0,
         };
         let bars: Vec<LoadedBars> = extents.iter().map(bars).collect();
         let resampled = self.plan().frames.iter().any(|frame| frame.bars != BarSize::Base);
@@ -176,6 +177,7 @@ mod tests {
             times: days.iter().map(|day| day * DAY).collect(),
             columns: vec![days.iter().map(|day| 1.0 + (day * 7 % 5) as f64).collect::<Vec<f64>>().into()],
             unread: 0,
+            untimed: 0,
         }
         .into()
     }

@@ -27,6 +27,7 @@ pub use update::Args as UpdateArgs;
 pub use update::run as run_update;
 
 use std::io::{self, Write as _};
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -267,7 +268,8 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
         Mode::AllBars(path) => write_all_bars(args, &prepared_with_warnings(args, context, &document, as_of)?, path),
         Mode::Embedded => {
             let started = std::time::Instant::now();
-            let prepared = prepare(context, &document, as_of)?;
+            // The process ends, and so does its memory: symbols are many to give back one by one.
+            let prepared = ManuallyDrop::new(prepare(context, &document, as_of)?);
             let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
             let files = files(&args.shown, &args.running)?;
             warn_unused(&args.clauses, &document, args.shown.quiet);
