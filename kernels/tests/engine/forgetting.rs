@@ -108,6 +108,35 @@ fn random_programs_that_forget_have_the_bits_of_any_whole_history() {
     assert!(forgot > 30, "{forgot} of {PROGRAMS} forgot");
 }
 
+/// The least number of bars of a history, none of them unread, with which it is shown that what came before does not matter.
+fn least_bars(expression: &str) -> usize {
+    let plan = compile_expressions(&[format!("{expression} as a")], "test", &schema()).expect(expression);
+    let program = plan.program();
+    let forgetting = Forgetting::of(program, Precision::F64).expect(expression);
+    let columns = bars(3, BARS, 100.0);
+    let forgets = |count: usize| {
+        let given: Vec<Vec<f64>> = columns.iter().map(|column| column[..count].to_vec()).collect();
+        let largest = vec![vec![LARGEST; program.inputs.len()]];
+        forgetting.forgets(&[input(program, &given, 0)], &largest, &NoCancel).expect("not cancelled") == [true]
+    };
+    let (mut without, mut with) = (0, BARS);
+    assert!(forgets(with), "{expression}");
+    while with - without > 1 {
+        let between = without.midpoint(with);
+        *(if forgets(between) { &mut with } else { &mut without }) = between;
+    }
+    with
+}
+
+#[test]
+fn what_reads_bars_before_of_a_mean_is_forgotten_as_many_bars_later() {
+    let mean = least_bars("ema(real=close, timeperiod=20)");
+    for reader in ["sma", "max", "stddev"] {
+        let bars = least_bars(&format!("{reader}(real=ema(real=close, timeperiod=20), timeperiod=50)"));
+        assert!(bars >= mean + 49, "{reader}: {bars}, {mean}");
+    }
+}
+
 #[test]
 fn zeros_of_either_sign_are_chosen_as_in_whole_histories() {
     let text =
