@@ -39,10 +39,14 @@ pub(crate) struct Market {
 }
 
 fn market() -> Market {
+    market_of("1m", BARS)
+}
+
+fn market_of(timeframe: &str, bars: u32) -> Market {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::new(folder.path().to_owned());
-    let timeframe = "1m".parse().unwrap();
-    synthesise(&store, &SynthOptions { name: "m".to_owned(), symbols: 4, bars: BARS, seed: 3, timeframe }).unwrap();
+    let timeframe = timeframe.parse().unwrap();
+    synthesise(&store, &SynthOptions { name: "m".to_owned(), symbols: 4, bars, seed: 3, timeframe }).unwrap();
     let dataset = store.open("m").unwrap();
     Market { folder, dataset, adjustment: Adjustment::NONE }
 }
@@ -92,6 +96,22 @@ impl Market {
     }
 }
 
+impl Market {
+    /// By stage, whether times of the first group were left unread.
+    fn untimed(&self, document: &ScanDocument) -> Vec<bool> {
+        let source = self.source(document);
+        let stages = source.plan().stages().iter().enumerate();
+        let is_untimed = |(number, stage)| {
+            let step = ScanStep { stage: number, kind: StepKind::Values };
+            let bars = source.load_segment_for(0, step, &made_input(&source, stage), None).unwrap();
+            assert!(bars.iter().all(|bars| bars.unread == 0 && bars.times.last() > Some(&0)));
+            bars.iter()
+                .all(|bars| bars.untimed + 1 == bars.times.len() && bars.times[..bars.untimed].iter().all(|t| *t == 0))
+        };
+        stages.map(is_untimed).collect()
+    }
+}
+
 /// Values to the bit, and everything else as text.
 fn bits(output: &SegmentOutput) -> (String, Vec<u64>) {
     match output {
@@ -131,6 +151,36 @@ fn every_function_has_the_bits_of_whole_histories() {
         }
     }
     assert!(ends > functions().count() && wholes > 20, "the ends of histories for {ends}, all of them for {wholes}");
+}
+
+#[test]
+fn times_that_a_step_does_not_read_are_zeros() {
+    let market = market_of("1d", 700);
+    let mut untimed = 0;
+    for function in functions() {
+        let document = selecting(sample(function));
+        market.compare(&document);
+        untimed += usize::from(market.untimed(&document) == [true]);
+    }
+    assert!(untimed > functions().count() / 2, "{untimed} of {}", functions().count());
+    let of = |text: &str| {
+        let document = selecting(vec![format!("{text} as x")]);
+        market.compare(&document);
+        market.untimed(&document)
+    };
+    assert_eq!(of("rsi(close, 14)"), [true]);
+    assert_eq!(of("xs_pct(roc(close, 20))"), [true, true], "the cross-section is read at the last bar");
+    assert_eq!(of("sma(xs_pct(close), 3)"), [true, false], "and here at three");
+    assert_eq!(of("avwap('month')"), [false], "periods begin at times");
+    assert_eq!(of("tf('1w', close)"), [false]);
+    assert_eq!(of("close - ref('SYN00001', close)"), [false]);
+    // What searches for a bar at another time has all of them.
+    let whole = market.source(&selecting(vec!["close as x".to_owned()]));
+    let early = ScanSource { as_of: whole.as_of - 1, ..whole };
+    assert!(!early.needs_last_times_alone(0, ScanStep { stage: 0, kind: StepKind::Values }, &StepInputV1::default()));
+    let late = selecting(vec!["close as x".to_owned()]);
+    let late = market.untimed(&ScanDocument { max_age: Some("3d".to_owned()), ..late });
+    assert_eq!(late, [false]);
 }
 
 #[test]
