@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use trawl_market::{Dataset, MarketError, SymbolTable, TimeMicros, Timeframe, check_resampling};
+use trawl_market::{Dataset, MarketError, TimeMicros, Timeframe, check_resampling};
 use trawl_plan::{Directory, ScanDocument, Schema, compile_scan, suggest};
 
 /// Symbols and timeframes of an opened dataset, as of a time.

@@ -155,7 +155,7 @@ fn every_function_has_the_bits_of_whole_histories() {
 
 #[test]
 fn times_that_a_step_does_not_read_are_zeros() {
-    let market = market_of("1d", 700);
+    let market = market_of("1m", 700);
     let mut untimed = 0;
     for function in functions() {
         let document = selecting(sample(function));
@@ -171,8 +171,8 @@ fn times_that_a_step_does_not_read_are_zeros() {
     assert_eq!(of("rsi(close, 14)"), [true]);
     assert_eq!(of("xs_pct(roc(close, 20))"), [true, true], "the cross-section is read at the last bar");
     assert_eq!(of("sma(xs_pct(close), 3)"), [true, false], "and here at three");
-    assert_eq!(of("avwap('month')"), [false], "periods begin at times");
-    assert_eq!(of("tf('1w', close)"), [false]);
+    assert_eq!(of("avwap('session')"), [false], "periods begin at times");
+    assert_eq!(of("tf('1h', close)"), [false]);
     assert_eq!(of("close - ref('SYN00001', close)"), [false]);
     // What searches for a bar at another time has all of them.
     let whole = market.source(&selecting(vec!["close as x".to_owned()]));
